@@ -1,0 +1,253 @@
+"""The records that the stages hand to each other.
+
+Texts → TokenBatch → TokenStats → Scores → PValues → Selection → Report. Records whose fields are arrays are frozen
+dataclasses registered as pytrees: arrays are data, names, polarities and guarantees are static, so they travel
+through `jax.jit` unchanged. Axis letters: n calibration, m test, B batch, T tokens, V vocabulary, D hidden width.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Hashable, Mapping
+from typing import Any, Literal, TypeVar
+
+import jax
+import numpy as np
+
+__all__ = [
+    "Guarantee",
+    "LanguageModel",
+    "Null",
+    "PValues",
+    "Scores",
+    "Selection",
+    "TestResult",
+    "Texts",
+    "TokenBatch",
+    "TokenStats",
+]
+
+Null = Literal["nonmember", "member"]
+"""The null hypothesis of one item; it says on which side calibration stands and which tail is evidence."""
+
+_T = TypeVar("_T")
+
+
+def _pytree(*static: str) -> Callable[[type[_T]], type[_T]]:
+    """Class decorator: a frozen dataclass registered as a pytree with the named fields static."""
+
+    def register(cls: type[_T]) -> type[_T]:
+        frozen = dataclasses.dataclass(frozen=True)(cls)
+        names = [field.name for field in dataclasses.fields(frozen)]  # type: ignore[arg-type]
+        data = [name for name in names if name not in static]
+        return jax.tree_util.register_dataclass(frozen, data_fields=data, meta_fields=list(static))
+
+    return register
+
+
+@dataclasses.dataclass(frozen=True)
+class Guarantee:
+    """What a procedure controls, under which assumptions, and who proved it.
+
+    Attributes:
+      controls: the error rate and its bound, for example "FDR <= alpha".
+      assumes: what must hold for it, one sentence each.
+      kind: "finite-sample", "asymptotic" or "none".
+      source: paper and equation.
+    """
+
+    controls: str
+    assumes: tuple[str, ...]
+    kind: Literal["finite-sample", "asymptotic", "none"]
+    source: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Texts:
+    """Texts of one role, on the host.
+
+    Attributes:
+      ids: unique identifiers, one a text.
+      texts: the texts themselves.
+      labels: known truth, 1 member and 0 non-member, or an empty tuple where nothing is known.
+      source: where they came from (a path, or "memory").
+      sha256: hash of ids and texts.
+    """
+
+    ids: tuple[str, ...]
+    texts: tuple[str, ...]
+    labels: tuple[int, ...] = ()
+    source: str = "memory"
+    sha256: str = ""
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+
+@_pytree()
+class TokenBatch:
+    """Token ids, right-padded to one length.
+
+    Attributes:
+      tokens: [B, T] int32 token ids; what stands in padding is irrelevant.
+      mask: [B, T] bool, True where the token is a scored *target*. `mask[:, 0]` is always False: nothing
+        precedes the first token.
+    """
+
+    tokens: jax.Array
+    mask: jax.Array
+
+
+@_pytree()
+class TokenStats:
+    """Statistics of the model's next-token distribution at every scored target, in nats.
+
+    All fields are [B, T] float32 (`rank` int32), aligned with the *target*: entry t describes
+    p(. | tokens[:t]) and the token x_t. Entries where `mask` is False hold 0 and mean nothing.
+
+    Attributes:
+      log_prob: log p(x_t | x_<t).
+      mu: sum_v p_v log p_v, the probability-weighted mean of the log-probabilities (minus the entropy).
+      sigma: square root of sum_v p_v (log p_v - mu)^2.
+      renyi_half: Renyi entropy of order 1/2.
+      renyi_two: Renyi entropy of order 2.
+      renyi_inf: Renyi entropy of order infinity, -max_v log p_v.
+      m_entropy: modified entropy, -(1 - p_y) log p_y - sum over v != y of p_v log(1 - p_v).
+      rank: number of vocabulary entries strictly more likely than the target.
+      mask: [B, T] bool, as in `TokenBatch`.
+    """
+
+    log_prob: jax.Array
+    mu: jax.Array
+    sigma: jax.Array
+    renyi_half: jax.Array
+    renyi_two: jax.Array
+    renyi_inf: jax.Array
+    m_entropy: jax.Array
+    rank: jax.Array
+    mask: jax.Array
+
+    @property
+    def entropy(self) -> jax.Array:
+        """Shannon entropy, the Renyi entropy of order 1: [B, T]."""
+        return -self.mu
+
+
+@dataclasses.dataclass(frozen=True)
+class LanguageModel:
+    """Anything that can be scored. Hashable by its spec; parameters are always arguments, never closed over.
+
+    Attributes:
+      spec: hashable description of the architecture; two models with equal specs share compiled programs.
+      vocab_size: V, the number of rows of the readout.
+      max_length: longest token sequence the model accepts, or None where positions are unbounded.
+      logits: `(params, tokens [B, T] int32) -> [B, T, V]` float32. The one required function.
+      hidden: `(params, tokens) -> [B, T, D]`, what the readout multiplies (after the final norm and any
+        projection), or None.
+      readout: `(params) -> [V, D]`, so that logits = cap(hidden @ readout.T), or None.
+      soft_cap: c in logits = c tanh(z / c), or None.
+    """
+
+    spec: Hashable
+    vocab_size: int
+    max_length: int | None
+    logits: Callable[[Any, jax.Array], jax.Array] = dataclasses.field(compare=False)
+    hidden: Callable[[Any, jax.Array], jax.Array] | None = dataclasses.field(default=None, compare=False)
+    readout: Callable[[Any], jax.Array] | None = dataclasses.field(default=None, compare=False)
+    soft_cap: float | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Scores:
+    """A table of loss-like scores on the host: LOWER = MORE member-like, in every column.
+
+    Attributes:
+      ids: N identifiers.
+      values: score name -> [N] float64; NaN where a score does not exist for an item.
+      num_tokens: [N] int64, scored tokens an item (0 where scores came from a file).
+      provenance: model, options and hashes that produced the table.
+    """
+
+    ids: tuple[str, ...]
+    values: Mapping[str, np.ndarray]
+    num_tokens: np.ndarray
+    provenance: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        return self.values[name]
+
+
+@_pytree("null")
+class PValues:
+    """Conformal p-values with the integers behind them.
+
+    Attributes:
+      values: [m] p-values; NaN where the item is masked out or its score is NaN.
+      rank: [m] int32 conservative rank r in 1..n+1, p = r / (n + 1); n + 2 where the item is masked out.
+      num_calibration: [] int32, n.
+      null: "nonmember" or "member".
+    """
+
+    values: jax.Array
+    rank: jax.Array
+    num_calibration: jax.Array
+    null: Null
+
+
+@_pytree("method", "null", "guarantee")
+class Selection:
+    """Selected items and how they were selected. The boolean mask is the decision; nothing recomputes it.
+
+    Attributes:
+      selected: [m] bool, in input order.
+      p_values: [m] the p-values before any scaling; NaN for masked items.
+      adjusted: [m] adjusted p-values; `selected == (adjusted <= alpha)`. NaN for masked items.
+      threshold: [] largest p-value that is selected, 0 where nothing is.
+      proportion: [] estimated proportion of items for which the null is false (0 where it is not estimated; negative
+        where the null-proportion estimate exceeds 1).
+      num_selected: [] int32.
+      num_tests: [] int32, m: items that were really tested (neither masked nor NaN).
+      num_calibration: [] int32, n, likewise.
+      min_selections: [] int32, the smallest number of selections that n, m, alpha and the proportion allow; fewer
+        cannot happen, and m + 1 means that nothing can be selected at all.
+      method: name of the procedure.
+      null: direction of the null.
+      guarantee: what holds, under which assumptions.
+    """
+
+    selected: jax.Array
+    p_values: jax.Array
+    adjusted: jax.Array
+    threshold: jax.Array
+    proportion: jax.Array
+    num_selected: jax.Array
+    num_tests: jax.Array
+    num_calibration: jax.Array
+    min_selections: jax.Array
+    method: str
+    null: Null
+    guarantee: Guarantee
+
+
+@_pytree("method", "guarantee")
+class TestResult:
+    """One test of one hypothesis.
+
+    Attributes:
+      p_value: [] the p-value.
+      log_p_value: [] its natural logarithm, finite far below the smallest float.
+      statistic: [] the test statistic.
+      method: name of the test.
+      guarantee: what holds, under which assumptions.
+    """
+
+    __test__ = False  # not a pytest class
+
+    p_value: jax.Array
+    log_p_value: jax.Array
+    statistic: jax.Array
+    method: str
+    guarantee: Guarantee

@@ -1,0 +1,29 @@
+"""Shared fixtures: optional resources and the marks that need them."""
+
+import importlib.util
+import pathlib
+
+import pytest
+
+SHARED_DATA = pathlib.Path(__file__).resolve().parents[2] / "shared" / "data"
+
+
+@pytest.fixture(scope="session")
+def shared_data():
+    """Folder with the labelled data beside the project."""
+    return SHARED_DATA
+
+
+def pytest_collection_modifyitems(config, items):
+    """Skip what this machine cannot run, and say why."""
+    import jax
+
+    absent = {
+        "shared_data": None if SHARED_DATA.is_dir() else "no ../shared/data beside the project",
+        "torch": None if importlib.util.find_spec("torch") else "torch is not installed",
+        "gpu": None if jax.default_backend() != "cpu" else "no accelerator",
+    }
+    for item in items:
+        for mark, reason in absent.items():
+            if reason and item.get_closest_marker(mark):
+                item.add_marker(pytest.mark.skip(reason=reason))
