@@ -1,1 +1,1 @@
-"""models."""
+"""Language models: specs, the decoder, families of checkpoints, loading and saving, adapters."""

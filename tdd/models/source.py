@@ -1,0 +1,104 @@
+"""Where a checkpoint lies: a folder, or a hub repository in the Hugging Face cache."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import os
+import pathlib
+import re
+
+from tdd.models.weights import INDEX, SINGLE
+from tdd.validate.checkpoints import check_source, hub_failure
+
+__all__ = ["ResolvedCheckpoint", "fingerprint", "resolve"]
+
+_TOKENIZER_FILES = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.json",
+    "merges.txt",
+    "tokenizer.model",
+    "chat_template.jinja",
+)
+_PATTERNS = ("config.json", SINGLE, INDEX, "model-*-of-*.safetensors", *_TOKENIZER_FILES)
+_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
+
+
+@dataclasses.dataclass(frozen=True)
+class ResolvedCheckpoint:
+    """A checkpoint on this machine's disk.
+
+    Attributes:
+      folder: where its files are.
+      revision: commit of the hub repository, or None for a plain folder.
+      files: names of the files that decide what the model computes, sorted.
+    """
+
+    folder: pathlib.Path
+    revision: str | None
+    files: tuple[str, ...]
+
+
+def resolve(path: str | os.PathLike[str], *, revision: str | None = None) -> ResolvedCheckpoint:
+    """Find a checkpoint: an existing folder as it is, anything else as a hub id.
+
+    Hub files come from huggingface_hub's cache and are downloaded where they are absent; with
+    HF_HUB_OFFLINE set, the cache alone is used. Only configuration, tokenizer and safetensors files are
+    fetched.
+
+    Args:
+      path: a folder or a hub id such as "gpt2" or "owner/name".
+      revision: branch, tag or commit of a hub id; None for its main branch.
+
+    Raises:
+      InputError: no such folder, not a hub id, a revision for a folder, or a hub that does not deliver.
+    """
+    text = os.fspath(path)
+    folder = pathlib.Path(text).expanduser()
+    is_folder = check_source(text, folder, is_hub_id=_HUB_ID.fullmatch(text) is not None, revision=revision)
+    if not is_folder:
+        folder = _snapshot(text, revision)
+    names = sorted(
+        entry.name for entry in folder.iterdir() if any(entry.match(pattern) for pattern in _PATTERNS)
+    )
+    return ResolvedCheckpoint(folder, None if is_folder else folder.name, tuple(names))
+
+
+def fingerprint(folder: str | os.PathLike[str]) -> str:
+    """SHA-256 over names and contents of a folder's configuration, tokenizer and weight files, hexadecimal.
+
+    Reads every byte once; remembered for as long as names, sizes and modification times stay the same.
+    """
+    place = pathlib.Path(folder)
+    states = tuple(
+        (name, (place / name).stat().st_size, (place / name).stat().st_mtime_ns)
+        for name in resolve(place).files
+    )
+    return _fingerprint(place.resolve(), states)
+
+
+@functools.lru_cache(maxsize=64)
+def _fingerprint(folder: pathlib.Path, states: tuple[tuple[str, int, int], ...]) -> str:
+    total = hashlib.sha256()
+    for name, _, _ in states:
+        with open(folder / name, "rb") as file:
+            total.update(f"{name} {hashlib.file_digest(file, 'sha256').hexdigest()}\n".encode())
+    return total.hexdigest()
+
+
+def _snapshot(repository: str, revision: str | None) -> pathlib.Path:
+    import huggingface_hub
+
+    offline = huggingface_hub.is_offline_mode()
+    try:
+        return pathlib.Path(
+            huggingface_hub.snapshot_download(
+                repository, revision=revision, allow_patterns=list(_PATTERNS), local_files_only=offline
+            )
+        )
+    except (OSError, ValueError, huggingface_hub.errors.HfHubHTTPError) as error:
+        raise hub_failure(repository, revision, offline, error) from error

@@ -1,0 +1,128 @@
+"""Tensors on disk: safetensors files, one or sharded, read and written one parameter at a time.
+
+The format is Hugging Face's: `model.safetensors`, or `model.safetensors.index.json` whose "weight_map"
+says which file holds which tensor. Nothing here unpickles.
+"""
+
+from __future__ import annotations
+
+import json
+import pathlib
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from tdd.validate.checkpoints import check_index, check_opened, check_stored_dtype, check_weights_present
+
+__all__ = ["INDEX", "SINGLE", "StoredTensors", "weight_files", "write_tensors"]
+
+SINGLE = "model.safetensors"
+INDEX = "model.safetensors.index.json"
+
+_DTYPES = {"F32": np.dtype(np.float32), "F16": np.dtype(np.float16), "BF16": np.dtype(ml_dtypes.bfloat16)}
+
+
+def weight_files(folder: pathlib.Path) -> tuple[pathlib.Path, ...]:
+    """The safetensors files of a checkpoint folder; a single file goes before an index.
+
+    Raises:
+      InputError: none there, `.bin` files only, an index that cannot be read, or a shard that is missing.
+    """
+    check_weights_present(folder, SINGLE, INDEX)
+    if (folder / SINGLE).is_file():
+        return (folder / SINGLE,)
+    names = sorted(set(check_index(folder / INDEX).values()))
+    return tuple(folder / name for name in names)
+
+
+class StoredTensors:
+    """Named tensors of a checkpoint folder, opened lazily. A context manager.
+
+    Names, shapes and dtypes come from the headers; data is read only by `read`, tensor by tensor.
+    """
+
+    def __init__(self, folder: pathlib.Path) -> None:
+        self._stack = ExitStack()
+        self._file_of: dict[str, Any] = {}
+        try:
+            for path in weight_files(folder):
+                opened = self._stack.enter_context(check_opened(path))
+                self._file_of.update(dict.fromkeys(opened.keys(), opened))
+        except BaseException:
+            self._stack.close()
+            raise
+
+    def __enter__(self) -> StoredTensors:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._stack.close()
+
+    def names(self) -> frozenset[str]:
+        """Names of all tensors in the files."""
+        return frozenset(self._file_of)
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Shape of one tensor, without reading it."""
+        return tuple(self._file_of[name].get_slice(name).get_shape())
+
+    def dtype(self, name: str) -> np.dtype:
+        """Dtype of one tensor, without reading it.
+
+        Raises:
+          InputError: it is none of float32, float16 and bfloat16.
+        """
+        stored = self._file_of[name].get_slice(name).get_dtype()
+        check_stored_dtype(name, stored, tuple(_DTYPES))
+        return _DTYPES[stored]
+
+    def read(self, name: str) -> np.ndarray:
+        """One tensor."""
+        return self._file_of[name].get_tensor(name)
+
+
+def write_tensors(
+    folder: pathlib.Path, tensors: Iterable[tuple[str, np.ndarray]], *, max_shard_bytes: int
+) -> None:
+    """Write named tensors as one file, or as shards with an index where they exceed `max_shard_bytes`.
+
+    At most one shard is in host memory at a time. A tensor larger than `max_shard_bytes` gets a shard of
+    its own.
+    """
+    from safetensors.numpy import save_file
+
+    written: list[dict[str, int]] = []
+    for number, shard in enumerate(_shards(tensors, max_shard_bytes)):
+        # "format": "pt" tells torch's loader which convention the file follows; it refuses files without it.
+        save_file(dict(shard), folder / f"shard-{number}", metadata={"format": "pt"})
+        written.append({name: tensor.nbytes for name, tensor in shard.items()})
+    if len(written) == 1:
+        (folder / "shard-0").rename(folder / SINGLE)
+        return
+    weight_map: dict[str, str] = {}
+    for number, sizes in enumerate(written):
+        file_name = f"model-{number + 1:05d}-of-{len(written):05d}.safetensors"
+        (folder / f"shard-{number}").rename(folder / file_name)
+        weight_map.update(dict.fromkeys(sizes, file_name))
+    index = {
+        "metadata": {"total_size": sum(sum(sizes.values()) for sizes in written)},
+        "weight_map": dict(sorted(weight_map.items())),
+    }
+    (folder / INDEX).write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
+
+
+def _shards(
+    tensors: Iterable[tuple[str, np.ndarray]], max_shard_bytes: int
+) -> Iterator[Mapping[str, np.ndarray]]:
+    shard: dict[str, np.ndarray] = {}
+    size = 0
+    for name, tensor in tensors:
+        if shard and size + tensor.nbytes > max_shard_bytes:
+            yield shard
+            shard, size = {}, 0
+        shard[name] = np.ascontiguousarray(tensor)
+        size += tensor.nbytes
+    yield shard

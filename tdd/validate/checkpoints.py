@@ -1,0 +1,334 @@
+"""Checks of checkpoint folders, architectures, parameters and token arrays."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import pathlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, TypeVar
+
+import ml_dtypes
+import numpy as np
+
+from tdd.validate.errors import InputError
+
+__all__ = [
+    "check_callable",
+    "check_choice",
+    "check_config",
+    "check_config_keys",
+    "check_divides",
+    "check_dtype",
+    "check_index",
+    "check_instance",
+    "check_logits_shape",
+    "check_mapped",
+    "check_model_type",
+    "check_opened",
+    "check_positive",
+    "check_source",
+    "check_spec",
+    "check_stored_dtype",
+    "check_tensor_names",
+    "check_tensor_shape",
+    "check_tied",
+    "check_tokenizer_present",
+    "check_tokens",
+    "check_vocabulary",
+    "check_weights_present",
+    "check_writable",
+    "hub_failure",
+    "reading",
+]
+
+_T = TypeVar("_T")
+_SHOWN = 5
+
+
+# Plain values.
+
+
+def check_positive(**values: float) -> None:
+    """Every named number is above zero."""
+    for name, value in values.items():
+        if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+            raise InputError(f"{name} must be a positive number, got {value!r}")
+
+
+def check_choice(name: str, value: Any, choices: Sequence[Any]) -> None:
+    """`value` is one of `choices`."""
+    if value not in choices:
+        raise InputError(f"{name}={value!r} is not supported; supported: {', '.join(map(str, choices))}")
+
+
+def check_mapped(name: str, value: Any, choices: Mapping[str, Any]) -> None:
+    """`value` is a key of `choices`."""
+    check_choice(name, value, tuple(choices))
+
+
+def check_instance(name: str, value: Any, kind: type[_T]) -> _T:
+    """`value` is of the given type."""
+    if not isinstance(value, kind):
+        raise InputError(f"{name} must be a {kind.__name__}, got {type(value).__name__}")
+    return value
+
+
+def check_callable(name: str, value: Any) -> None:
+    """`value` can be called and hashed."""
+    if not callable(value):
+        raise InputError(f"{name} must be a function, got {value!r}")
+    try:
+        hash(value)
+    except TypeError as error:
+        raise InputError(
+            f"{name} must be hashable, {type(value).__name__} is not; pass a function"
+        ) from error
+
+
+def check_dtype(dtype: Any, choices: Sequence[str]) -> np.dtype:
+    """`dtype` names one of the parameter dtypes."""
+    try:
+        kind = np.dtype(getattr(ml_dtypes, dtype, dtype) if isinstance(dtype, str) else dtype)
+    except TypeError:
+        kind = None
+    if kind is None or kind.name not in choices:
+        raise InputError(f"dtype={dtype!r} is not supported; supported: {', '.join(choices)}, or None")
+    return kind
+
+
+# Architectures and what is fed to them.
+
+
+def check_spec(*, num_layers: int, scales: Sequence[float]) -> None:
+    """One attention scale a layer."""
+    if len(scales) != num_layers:
+        raise InputError(f"scales must hold one number a layer ({num_layers}), got {len(scales)}")
+
+
+def check_divides(**sizes: int) -> None:
+    """The first named size divides the second."""
+    (part_name, part), (whole_name, whole) = sizes.items()
+    check_positive(**sizes)
+    if whole % part:
+        raise InputError(f"{whole_name}={whole} must be a multiple of {part_name}={part}")
+
+
+def check_tokens(shape: Sequence[int], dtype: Any, max_length: int | None) -> None:
+    """Token ids are integers [B, T] with T within the model's positions."""
+    if len(shape) != 2 or not np.issubdtype(dtype, np.integer):
+        raise InputError(f"tokens must be an integer array [B, T], got {dtype} with shape {tuple(shape)}")
+    if max_length is not None and shape[1] > max_length:
+        raise InputError(
+            f"tokens have length {shape[1]}, but the model accepts at most {max_length}; "
+            "truncate the texts or score them in windows"
+        )
+
+
+def check_logits_shape(name: str, shape: Sequence[int], expected: Sequence[int]) -> None:
+    """An adapted function returned [B, T, V]."""
+    if tuple(shape) != tuple(expected):
+        raise InputError(
+            f"the logits of {name!r} have shape {tuple(shape)}, expected [B, T, V] = {tuple(expected)}"
+        )
+
+
+# Where a checkpoint lies.
+
+
+def check_source(text: str, folder: pathlib.Path, *, is_hub_id: bool, revision: str | None) -> bool:
+    """Whether `text` names an existing folder (True) or can only be a hub id (False)."""
+    if folder.is_dir():
+        if revision is not None:
+            raise InputError(f"revision={revision!r} is for hub ids, but {text!r} is a folder; leave it out")
+        return True
+    if folder.exists():
+        raise InputError(f"{text!r} is a file; give the folder that holds config.json and the weights")
+    if not is_hub_id:
+        raise InputError(
+            f"no model folder at {text!r}, and it is not a hub id such as 'gpt2' or 'owner/name'"
+        )
+    return False
+
+
+def hub_failure(repository: str, revision: str | None, offline: bool, error: Exception) -> InputError:
+    """The message for a repository that could not be had."""
+    wanted = repository if revision is None else f"{repository} at revision {revision!r}"
+    if offline:
+        return InputError(
+            f"{wanted} is neither a folder here nor in the Hugging Face cache, and HF_HUB_OFFLINE is set; "
+            "download it once without that setting, or give a folder"
+        )
+    reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    return InputError(f"{wanted} is not a folder here and the Hugging Face hub did not deliver it: {reason}")
+
+
+@contextlib.contextmanager
+def reading(path: pathlib.Path, wanted: str) -> Iterator[None]:
+    """Turn whatever a foreign reader raises into an InputError that names the file."""
+    try:
+        yield
+    except InputError:
+        raise
+    except Exception as error:
+        raise InputError(f"{path} does not hold {wanted}: {type(error).__name__}: {error}") from error
+
+
+# config.json and the tokenizer.
+
+
+def check_config(path: pathlib.Path) -> dict[str, Any]:
+    """The contents of config.json."""
+    if not path.is_file():
+        raise InputError(
+            f"no config.json in {path.parent}; a model folder needs config.json, weights, tokenizer"
+        )
+    return _json_object(path)
+
+
+def check_model_type(model_type: Any, supported: Sequence[str], where: str) -> None:
+    """The architecture is one that is implemented."""
+    if model_type not in supported:
+        named = (
+            "no model_type" if model_type is None else f"model_type {model_type!r}, which is not supported"
+        )
+        raise InputError(f"{where} has {named}; supported architectures: {', '.join(supported)}")
+
+
+def check_config_keys(
+    config: Mapping[str, Any], *, known: frozenset[str], required: Mapping[str, tuple[Any, ...]], where: str
+) -> None:
+    """Every key is known, and those that must have one value have it."""
+    for key, allowed in required.items():
+        if key in config and config[key] not in allowed:
+            raise InputError(
+                f"{where} has {key}={config[key]!r}, which changes the computation and is not supported; "
+                f"supported: {' or '.join(map(repr, allowed))}"
+            )
+    unknown = sorted(config.keys() - known - required.keys())
+    if unknown:
+        raise InputError(
+            f"{where} has unknown keys {_listed(unknown)}: whether they change the computation cannot "
+            "be told; remove them if they do not"
+        )
+
+
+def check_tokenizer_present(folder: pathlib.Path) -> None:
+    """Some tokenizer is there."""
+    sets = (("tokenizer.json",), ("tokenizer.model",), ("vocab.json", "merges.txt"))
+    if not any(all((folder / name).is_file() for name in names) for names in sets):
+        raise InputError(
+            f"no tokenizer in {folder}: need tokenizer.json, tokenizer.model, or vocab.json with merges.txt; "
+            "save the tokenizer that the model was trained with into the folder"
+        )
+
+
+def check_vocabulary(vocabulary: Mapping[str, int], vocab_size: int, where: str) -> None:
+    """Every id of the tokenizer has a row in the model."""
+    if not vocabulary:
+        raise InputError(f"the tokenizer of {where} has an empty vocabulary")
+    token, largest = max(vocabulary.items(), key=lambda entry: entry[1])
+    if largest >= vocab_size:
+        raise InputError(
+            f"the tokenizer of {where} has id {largest} (token {token!r}), but the model's vocabulary has "
+            f"{vocab_size} rows: tokenizer and model do not belong together"
+        )
+
+
+# Weights.
+
+
+def check_weights_present(folder: pathlib.Path, single: str, index: str) -> None:
+    """There are safetensors files."""
+    if (folder / single).is_file() or (folder / index).is_file():
+        return
+    pickled = sorted(path.name for path in folder.glob("*.bin")) + sorted(
+        p.name for p in folder.glob("*.pt*")
+    )
+    if pickled:
+        raise InputError(
+            f"{folder} has weights only as {_listed(pickled)}, which can run code when read; convert them "
+            "once with torch: AutoModelForCausalLM.from_pretrained(folder).save_pretrained(new_folder)"
+        )
+    raise InputError(f"no weights in {folder}: need {single}, or {index} with its shards")
+
+
+def check_index(path: pathlib.Path) -> dict[str, str]:
+    """The weight map of a sharded checkpoint; every file that it names is there."""
+    weight_map = _json_object(path).get("weight_map")
+    if not isinstance(weight_map, dict) or not weight_map:
+        raise InputError(f"{path} has no weight_map from tensor names to files")
+    for name in sorted(set(map(str, weight_map.values()))):
+        if pathlib.PurePath(name).name != name or not name.endswith(".safetensors"):
+            raise InputError(f"{path} names {name!r}, which is not a safetensors file of the same folder")
+        if not (path.parent / name).is_file():
+            raise InputError(f"{path} names the shard {name!r}, which is missing from the folder")
+    return weight_map
+
+
+def check_opened(path: pathlib.Path) -> Any:
+    """The file, opened as safetensors."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        return safe_open(path, "numpy")
+    except (SafetensorError, OSError) as error:
+        raise InputError(
+            f"{path} is truncated or not a safetensors file ({path.stat().st_size} bytes; {error}); "
+            "download or save it again"
+        ) from error
+
+
+def check_stored_dtype(name: str, dtype: str, supported: Sequence[str]) -> None:
+    """A stored tensor is of a floating type that is read."""
+    if dtype not in supported:
+        raise InputError(f"tensor {name} is stored as {dtype}; supported: {', '.join(supported)}")
+
+
+def check_tensor_names(expected: frozenset[str], found: frozenset[str], where: str) -> None:
+    """Exactly the expected tensors are there."""
+    missing, extra = sorted(expected - found), sorted(found - expected)
+    if missing:
+        raise InputError(f"{where} lacks {len(missing)} of {len(expected)} tensors: {_listed(missing)}")
+    if extra:
+        raise InputError(f"{where} has {len(extra)} tensors that the architecture has not: {_listed(extra)}")
+
+
+def check_tensor_shape(name: str, found: Sequence[int], expected: Sequence[int], where: str) -> None:
+    """A tensor has the shape that the configuration implies."""
+    if tuple(found) != tuple(expected):
+        raise InputError(
+            f"tensor {name} of {where} has shape {list(found)}, its configuration implies {list(expected)}"
+        )
+
+
+def check_tied(
+    copy: np.ndarray, original: np.ndarray, copy_name: str, original_name: str, where: str
+) -> None:
+    """A stored copy of the embedding equals it where the configuration ties the two."""
+    if not np.array_equal(copy, original):
+        raise InputError(
+            f"{where} ties the readout to the embedding (tie_word_embeddings), but {copy_name} differs from "
+            f"{original_name}; set tie_word_embeddings to false, or remove {copy_name}"
+        )
+
+
+def check_writable(folder: pathlib.Path) -> None:
+    """The target of a save does not exist, or is an empty folder."""
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise InputError(f"{folder} already holds files; save into a new folder, or remove it first")
+
+
+def _json_object(path: pathlib.Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise InputError(f"{path} is not valid JSON: {error}") from error
+    if not isinstance(content, dict):
+        raise InputError(f"{path} must hold a JSON object, got {type(content).__name__}")
+    return content
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = ", ".join(map(str, names[:_SHOWN]))
+    return shown if len(names) <= _SHOWN else f"{shown} and {len(names) - _SHOWN} more"
