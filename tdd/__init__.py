@@ -18,11 +18,21 @@ _PUBLIC = {
     "Selection": "tdd.records",
     "TestResult": "tdd.records",
     "Texts": "tdd.records",
+    "bh": "tdd.methods.testing",
+    "bonferroni": "tdd.methods.testing",
+    "by": "tdd.methods.testing",
+    "conformal_p_values": "tdd.methods.testing",
+    "hochberg": "tdd.methods.testing",
+    "holm": "tdd.methods.testing",
+    "ptdi": "tdd.methods.ptdi",
+    "storey_bh": "tdd.methods.testing",
 }
 
 __all__ = ["__version__", *_PUBLIC]
 
 if TYPE_CHECKING:
+    from tdd.methods.ptdi import ptdi
+    from tdd.methods.testing import bh, bonferroni, by, conformal_p_values, hochberg, holm, storey_bh
     from tdd.records import LanguageModel, Scores, Selection, TestResult, Texts
     from tdd.validate import InputError
 

@@ -1,0 +1,166 @@
+"""Exact comparisons of products of integers, without 64-bit types.
+
+Conformal p-values live on the lattice r/(n+1), and a step-up procedure compares them with k·alpha/m. Equality is
+common there and floating point decides it wrongly, so the comparison is made between integers: alpha is a fraction
+a/b, and r·m·b <= a·k·(n+1) is decided on products held as base-2^16 digits in uint32. It is exact for any n and m
+below 2^30 under JAX's default 32-bit types, on every backend.
+"""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from functools import reduce
+from itertools import zip_longest
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+__all__ = ["Level", "as_level", "ceil_ratio", "floor_ratio", "is_exact", "product_le"]
+
+_DENOMINATORS = (10**3, 10**6, 10**9)
+_GUESS_ERROR = 2e-6  # relative error of the float32 quotient below: at most ten roundings of 2^-24
+
+
+class Level(NamedTuple):
+    """A level alpha in (0, 1), as an exact fraction where it is known as one.
+
+    Attributes:
+      value: [] alpha in floating point.
+      below: [] the largest float that is <= alpha, compared as a float of this type or of a wider one.
+      above: [] the smallest float that is > alpha in both comparisons.
+      numerator: [] int32 a of alpha = a/b; a static 0 where alpha is only known as a float.
+      denominator: [] int32 b; a static 1 where alpha is only known as a float.
+    """
+
+    value: Any
+    below: Any
+    above: Any
+    numerator: Any
+    denominator: Any
+
+
+def as_level(alpha: Any) -> Level:
+    """Turn a level into a `Level`.
+
+    A Python or NumPy number, a Fraction or a Decimal becomes the simplest fraction that rounds to it (0.1 is 1/10),
+    and decisions at it are exact. A JAX array, traced or not, stays a float: decisions then carry a tolerance
+    of four machine epsilons, in favour of rejection at equality.
+
+    Raises:
+      ValueError: a static level outside (0, 1).
+    """
+    if isinstance(alpha, Level):
+        return alpha
+    dtype = jnp.result_type(float)
+    if isinstance(alpha, jax.Array):
+        value = alpha.astype(dtype)
+        return Level(value, value, jnp.nextafter(value, jnp.asarray(2, dtype)), np.int32(0), np.int32(1))
+    if not 0 < alpha < 1:
+        raise ValueError(f"alpha must lie strictly between 0 and 1, got {alpha!r}")
+    exact = _simplest_fraction(alpha)
+    value = np.asarray(float(exact), dtype)
+    up, down = np.asarray(2, dtype), np.asarray(-1, dtype)
+    below = value if Fraction(float(value)) <= exact else np.nextafter(value, down)
+    return Level(value, below, np.nextafter(value, up), np.int32(exact.numerator), np.int32(exact.denominator))
+
+
+def is_exact(level: Level) -> bool:
+    """Whether the level is known as a fraction (its digits may be traced). Static."""
+    return isinstance(level.numerator, jax.Array) or level.numerator > 0
+
+
+def product_le(left: tuple[Any, ...], right: tuple[Any, ...]) -> jax.Array:
+    """Whether the product of `left` is at most the product of `right`, exactly.
+
+    Args:
+      left: non-negative integers below 2^31, scalars or arrays that broadcast against all the others.
+      right: likewise.
+
+    Returns:
+      bool, of the broadcast shape. Cost: O(len^2) integer operations an element.
+    """
+    small, large = _digits(left), _digits(right)
+    less, equal = jnp.asarray(False), jnp.asarray(True)
+    for a, b in reversed(list(zip_longest(small, large, fillvalue=jnp.uint32(0)))):
+        less = less | (equal & (a < b))
+        equal = equal & (a == b)
+    return less | equal
+
+
+def floor_ratio(numerator: tuple[Any, ...], denominator: tuple[Any, ...], bound: int) -> jax.Array:
+    """The largest integer t in 0..bound with t·prod(denominator) <= prod(numerator), exactly.
+
+    Args:
+      numerator: non-negative integers below 2^31; scalars (batch with `jax.vmap`).
+      denominator: likewise; a zero makes the answer `bound`.
+      bound: static, below 2^30.
+
+    Returns:
+      [] int32.
+    """
+    candidates = _candidates(numerator, denominator, bound)
+    holds = product_le((candidates, *denominator), numerator)
+    return jnp.max(jnp.where(holds, candidates, 0))
+
+
+def ceil_ratio(numerator: tuple[Any, ...], denominator: tuple[Any, ...], bound: int) -> jax.Array:
+    """The smallest integer t in 0..bound with prod(numerator) <= t·prod(denominator); bound + 1 where none is.
+
+    Arguments as `floor_ratio`.
+    """
+    candidates = _candidates(numerator, denominator, bound)
+    holds = product_le(numerator, (candidates, *denominator))
+    return jnp.min(jnp.where(holds, candidates, bound + 1))
+
+
+def _simplest_fraction(alpha: Any) -> Fraction:
+    """The fraction with the smallest denominator class that rounds to alpha in alpha's own type."""
+    rounded = np.float32 if isinstance(alpha, np.float32) else float
+    exact = Fraction(alpha) if isinstance(alpha, (Fraction, int)) else Fraction(float(alpha))
+    for limit in _DENOMINATORS:
+        candidate = exact.limit_denominator(limit)
+        if 0 < candidate < 1 and rounded(float(candidate)) == rounded(float(exact)):
+            return candidate
+    candidate = exact.limit_denominator(_DENOMINATORS[-1])
+    if not 0 < candidate < 1:
+        raise ValueError(f"alpha must lie between 1e-9 and 1 - 1e-9, got {alpha!r}")
+    return candidate
+
+
+def _digits(factors: tuple[Any, ...]) -> list[jax.Array]:
+    """The product of the factors, base 2^16, least significant digit first."""
+    return reduce(_multiply, (_split(factor) for factor in factors))
+
+
+def _split(value: Any) -> list[jax.Array]:
+    value = jnp.asarray(value).astype(jnp.uint32)
+    return [value & jnp.uint32(0xFFFF), value >> 16]
+
+
+def _multiply(left: list[jax.Array], right: list[jax.Array]) -> list[jax.Array]:
+    """Schoolbook product; digit·digit + digit + carry fits uint32 exactly."""
+    out: list[Any] = [jnp.uint32(0)] * (len(left) + len(right))
+    for j, b in enumerate(right):
+        carry = jnp.uint32(0)
+        for i, a in enumerate(left):
+            total = a * b + out[i + j] + carry
+            out[i + j] = total & jnp.uint32(0xFFFF)
+            carry = total >> 16
+        out[j + len(left)] = carry
+    return out
+
+
+def _candidates(numerator: tuple[Any, ...], denominator: tuple[Any, ...], bound: int) -> jax.Array:
+    """Integers around the float32 quotient, wide enough to contain the exact answer's neighbourhood."""
+    guess = jnp.float32(1)
+    for a, b in zip_longest(numerator, denominator, fillvalue=1):
+        guess = guess * jnp.asarray(a).astype(jnp.float32) / jnp.asarray(b).astype(jnp.float32)
+    guess = jnp.where(jnp.isnan(guess), bound, guess)
+    reach = 2 + math.ceil(bound * _GUESS_ERROR)
+    centre = jnp.clip(jnp.floor(guess), 0, np.float32(bound)).astype(jnp.int32)
+    around = centre + jnp.arange(-reach, reach + 1, dtype=jnp.int32)
+    # The ends belong to every search: a quotient beyond either of them has its answer there.
+    return jnp.clip(around, 0, bound)

@@ -1,0 +1,195 @@
+"""Estimates of the proportion of true nulls among the test items, from scores.
+
+Each estimate of pi0 is returned together with the scale rho = pi0·m/(n+1) that `stepup.bh_ranks` takes: as integer
+factors where the estimate is a fraction of counts, so that the decision stays exact. The member proportion is
+pi = 1 - pi0. Scores are loss-like and the null is "nonmember": the region of presumed nulls is the upper tail.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from tdd.kernels import lattice
+from tdd.kernels.ranks import counts
+
+__all__ = ["Proportion", "moment", "none", "storey", "subtraction", "tail_size"]
+
+
+class Proportion(NamedTuple):
+    """An estimate of the proportion of true nulls.
+
+    Attributes:
+      null_proportion: [] pi0; may exceed 1.
+      numerator: factors of rho = pi0·m/(n+1).
+      denominator: likewise.
+    """
+
+    null_proportion: jax.Array
+    numerator: tuple[jax.Array, ...]
+    denominator: tuple[jax.Array, ...]
+
+
+def none(num_calibration: Any, num_tests: Any) -> Proportion:
+    """pi0 = 1: plain BH.
+
+    Args:
+      num_calibration: [] int32, n.
+      num_tests: [] int32, m.
+    """
+    n, m = _integers(num_calibration, num_tests)
+    return Proportion(jnp.ones((), jnp.result_type(float)), (m,), (n + 1,))
+
+
+def storey(
+    rank: jax.Array, valid: jax.Array, num_calibration: Any, *, max_rank: int, eta: Any = 0.05
+) -> Proportion:
+    """Storey's estimate on conservative conformal ranks, pi0 = (1 + #{p_j >= lambda}) / (m (1 - lambda)).
+
+    lambda = (K+1)/(n+1) with n - K = max(1, floor(eta·n)): the region of PTDI's subtraction estimate. Hence
+    rho = (1 + #{r_j >= K+1}) / (n - K).
+
+    Guarantee: BH at alpha/pi0 has FDR <= alpha in finite samples if calibration and null test scores are exchangeable,
+    with pi0 left uncapped.
+
+    Args:
+      rank: [m] int32 conservative conformal ranks in 1..n+1.
+      valid: [m] bool.
+      num_calibration: [] int32, n.
+      max_rank: static upper bound of n + 1.
+      eta: share of the calibration scores in the region, in (0, 1); static numbers are taken as exact fractions.
+
+    References: Bates et al. (2023), theorem 3; METHODS: the >= and the + 1 are both needed.
+    """
+    n = jnp.asarray(num_calibration, jnp.int32)
+    m = jnp.sum(valid, dtype=jnp.int32)
+    tail = tail_size(n, eta, max_rank)
+    above = jnp.sum(valid & (rank >= n - tail + 1), dtype=jnp.int32)
+    return _estimate((1 + above,), (tail,), m, n)
+
+
+def subtraction(
+    calibration: jax.Array,
+    scores: jax.Array,
+    *,
+    eta: Any = 0.05,
+    calibration_mask: jax.Array | None = None,
+    mask: jax.Array | None = None,
+) -> Proportion:
+    """PTDI's subtraction estimate, 1 - pi = [(1 + #{test in R})/(m + 1)] / [#{calibration in R}/n].
+
+    R = (tau, inf), tau the K-th smallest calibration score, n - K = max(1, floor(eta·n)). The denominator counts what
+    is really in R: ties at tau leave it smaller than n - K. No calibration score in R (or n = 1) gives pi = 0.
+
+    Guarantee: BH on (1 - pi)·p has FDR <= alpha (1 + 1/m)(1 + 1/n) in finite samples without ties, uncapped.
+
+    Args:
+      calibration: [n] loss-like scores of known non-members.
+      scores: [m] loss-like scores.
+      eta: share of the calibration scores in R.
+      calibration_mask: [n] bool, True = real item.
+      mask: [m] bool.
+
+    References: PTDI, section 3.2, eq. 10-11.
+    """
+    count = counts(calibration, scores, calibration_mask=calibration_mask, mask=mask)
+    n = count.num_calibration
+    m = jnp.sum(count.valid, dtype=jnp.int32)
+    kept = n - tail_size(n, eta, calibration.shape[0])
+    # A score lies above tau exactly when at least K calibration scores lie below it, the tie group of tau included.
+    own = counts(calibration, calibration, calibration_mask=calibration_mask, mask=calibration_mask)
+    in_region = jnp.sum(own.valid & (own.less >= kept), dtype=jnp.int32)
+    test_in_region = jnp.sum(count.valid & (count.less >= kept), dtype=jnp.int32)
+    some = (in_region > 0) & (kept > 0)
+    one = jnp.int32(1)
+    numerator = (jnp.where(some, 1 + test_in_region, one), jnp.where(some, n, one), m)
+    denominator = (jnp.where(some, m + 1, one), jnp.where(some, in_region, one), n + 1)
+    dtype = jnp.result_type(float)
+    null = (numerator[0] * numerator[1].astype(dtype)) / (denominator[0].astype(dtype) * denominator[1])
+    return Proportion(null.astype(dtype), numerator, denominator)
+
+
+def moment(
+    members: jax.Array,
+    calibration: jax.Array,
+    scores: jax.Array,
+    *,
+    members_mask: jax.Array | None = None,
+    calibration_mask: jax.Array | None = None,
+    mask: jax.Array | None = None,
+) -> Proportion:
+    """PTDI's adjusted moment estimate, which needs scores of known members too.
+
+    With means mu1 (members), mu0 (calibration), mu (test) and variances (ddof 1),
+    raw pi0 = (mu1 - mu)/(mu1 - mu0), V its delta-method variance, theta = 1/raw - V/raw^3 clipped to [1, m], and
+    pi0 = 1/theta. pi0 = 1 (pi = 0) unless mu1 < mu0 and raw > sqrt(V), and where a variance does not exist.
+
+    Guarantee: asymptotic only.
+
+    Args:
+      members: [n1] loss-like scores of known members.
+      calibration: [n] loss-like scores of known non-members.
+      scores: [m] loss-like scores.
+      members_mask: [n1] bool, True = real item.
+      calibration_mask: [n] bool.
+      mask: [m] bool.
+
+    References: PTDI, section 3.2 and appendix; the clip and the condition replace the paper's clip of pi to
+    [0, 1 - eps], under which a negative theta selects everything.
+    """
+    n1, mu1, var1 = _moments(members, members_mask)
+    n0, mu0, var0 = _moments(calibration, calibration_mask)
+    m, mu, var = _moments(scores, mask)
+    dtype = mu.dtype
+    gap = mu1 - mu0
+    raw = (mu1 - mu) / gap
+    variance = (raw**2 * var0 / n0 + (1 - raw) ** 2 * var1 / n1 + var / m) / gap**2
+    theta = jnp.clip(1 / raw - variance / raw**3, 1, jnp.maximum(m, 1).astype(dtype))
+    usable = (gap < 0) & (raw > jnp.sqrt(variance))  # False for NaN
+    pi0 = jnp.where(usable, 1 / theta, 1).astype(dtype)
+    return Proportion(pi0, (pi0, m), (n0 + 1,))
+
+
+def tail_size(num_calibration: Any, eta: Any, bound: int) -> jax.Array:
+    """n - K = max(1, floor(eta·n)), exact for a static eta.
+
+    Args:
+      num_calibration: [] int32, n.
+      eta: share in (0, 1).
+      bound: static upper bound of n.
+
+    Raises:
+      ValueError: a static eta outside (0, 1).
+    """
+    n = jnp.asarray(num_calibration, jnp.int32)
+    if isinstance(eta, jax.Array):
+        return jnp.maximum(1, jnp.floor(eta * n + 1e-9).astype(jnp.int32))
+    try:
+        level = lattice.as_level(eta)
+    except ValueError as error:
+        raise ValueError(f"eta must lie strictly between 0 and 1, got {eta!r}") from error
+    return jnp.maximum(1, lattice.floor_ratio((level.numerator, n), (level.denominator,), bound))
+
+
+def _estimate(
+    numerator: tuple[jax.Array, ...], denominator: tuple[jax.Array, ...], m: jax.Array, n: jax.Array
+) -> Proportion:
+    """pi0 from rho = numerator/denominator: pi0 = rho (n + 1)/m."""
+    dtype = jnp.result_type(float)
+    rho = numerator[0].astype(dtype) * (n + 1).astype(dtype) / denominator[0].astype(dtype)
+    return Proportion(rho / jnp.maximum(m, 1).astype(dtype), numerator, denominator)
+
+
+def _integers(*values: Any) -> tuple[jax.Array, ...]:
+    return tuple(jnp.asarray(value, jnp.int32) for value in values)
+
+
+def _moments(values: jax.Array, mask: jax.Array | None) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Count, mean and variance (ddof 1) of the real values, two passes."""
+    real = ~jnp.isnan(values) if mask is None else mask & ~jnp.isnan(values)
+    count = jnp.sum(real, dtype=jnp.int32)
+    mean = jnp.sum(jnp.where(real, values, 0)) / count
+    variance = jnp.sum(jnp.where(real, jnp.square(values - mean), 0)) / (count - 1)
+    return count, mean, variance

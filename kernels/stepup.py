@@ -1,0 +1,385 @@
+"""Step-up and step-down procedures on p-values, and on the integer ranks behind conformal p-values.
+
+The decision is the greatest fixed point of k <- #{p <= critical(k)} from k = m, which equals
+max{k: p_(k) <= critical(k)}: a few vectorised passes, no sort and no scatter. Adjusted p-values do need an order;
+they are computed beside the decision, never the other way round, and a compiled caller that does not use them does
+not pay for them. By construction `reject == (adjusted <= alpha)`: where rounding would put an adjusted value on
+the wrong side of alpha it is moved by the few units in the last place that separate it from alpha.
+
+`bh`, `storey_bh`, `by`, `holm`, `hochberg` and `bonferroni` take p-values; with those, equality with a critical value
+is decided with a tolerance of four machine epsilons in favour of rejection. `bh_ranks` takes integers and is exact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tdd.kernels import lattice
+
+__all__ = ["StepUp", "bh", "bh_ranks", "bonferroni", "by", "hochberg", "holm", "min_rejections", "storey_bh"]
+
+
+class StepUp(NamedTuple):
+    """Decisions of one procedure.
+
+    Attributes:
+      reject: [m] bool, in input order; False for masked items.
+      adjusted: [m] adjusted p-values in [0, 1], NaN for masked items; `reject == (adjusted <= alpha)`.
+      threshold: [] the largest rejected p-value, 0 where nothing is rejected.
+      num_rejected: [] int32.
+      num_tests: [] int32, m without masked and NaN items.
+      null_proportion: [] the estimate of the proportion of true nulls that was used, 1 where none was.
+    """
+
+    reject: jax.Array
+    adjusted: jax.Array
+    threshold: jax.Array
+    num_rejected: jax.Array
+    num_tests: jax.Array
+    null_proportion: jax.Array
+
+
+def bh(p_values: jax.Array, alpha: Any, *, mask: jax.Array | None = None) -> StepUp:
+    """Benjamini-Hochberg: k* = max{k: p_(k) <= k·alpha/m}, reject p_j <= k*·alpha/m.
+
+    Guarantee: FDR <= alpha·m0/m if the p-values are super-uniform under the null and independent or PRDS; finite-sample.
+
+    Args:
+      p_values: [m] p-values; NaN is masked out of m.
+      alpha: level in (0, 1); a Python number is a static level, a JAX array may be traced.
+      mask: [m] bool, True = real item.
+
+    Returns:
+      `StepUp`.
+
+    Raises:
+      ValueError: static alpha outside (0, 1). A traced one gives no rejections and NaN adjusted values.
+
+    Cost: a few passes over m; `adjusted` sorts.
+
+    References: Benjamini & Hochberg (1995); Benjamini & Yekutieli (2001) for PRDS.
+    """
+    return _scaled_bh(p_values, alpha, jnp.asarray(1, p_values.dtype), mask)
+
+
+def storey_bh(
+    p_values: jax.Array,
+    alpha: Any,
+    *,
+    lambda_: float = 0.5,
+    cap: bool = False,
+    mask: jax.Array | None = None,
+) -> StepUp:
+    """BH at alpha/pi0 with Storey's pi0 = (1 + #{p_j >= lambda}) / (m (1 - lambda)).
+
+    Guarantee: FDR <= alpha for independent super-uniform p-values, and for conservative conformal p-values on n
+    calibration scores when lambda = K/(n+1) for an integer K; finite-sample, only with `cap=False`. With `cap=True`
+    (pi0 at most 1) the theorem fails and the procedure is asymptotic. Randomised p-values may not enter pi0.
+
+    Args:
+      p_values: [m] p-values; NaN is masked out.
+      alpha: level in (0, 1).
+      lambda_: where the region of presumed nulls begins, in [0, 1).
+      cap: whether pi0 is cut at 1.
+      mask: [m] bool, True = real item.
+
+    Returns:
+      `StepUp` with `null_proportion` = pi0.
+
+    Raises:
+      ValueError: static alpha or `lambda_` out of range.
+
+    References: Storey, Taylor & Siegmund (2004), eq. 8; Bates et al. (2023), theorem 3.
+    """
+    if not isinstance(lambda_, jax.Array) and not 0 <= lambda_ < 1:
+        raise ValueError(f"lambda_ must lie in [0, 1), got {lambda_!r}")
+    values, valid, num_tests = _items(p_values, mask)
+    at_least = jnp.asarray(lambda_, values.dtype) * (1 - _tolerance(values.dtype))
+    above = jnp.sum(valid & (values >= at_least), dtype=jnp.int32)
+    pi0 = (1 + above).astype(values.dtype) / (num_tests.astype(values.dtype) * (1 - lambda_))
+    return _scaled_bh(p_values, alpha, jnp.minimum(pi0, 1) if cap else pi0, mask)
+
+
+def by(p_values: jax.Array, alpha: Any, *, mask: jax.Array | None = None) -> StepUp:
+    """Benjamini-Yekutieli: BH at alpha / (1 + 1/2 + ... + 1/m).
+
+    Guarantee: FDR <= alpha·m0/m under any dependence of super-uniform p-values; finite-sample. Arguments, results and
+    errors as `bh`.
+
+    References: Benjamini & Yekutieli (2001), theorem 1.3.
+    """
+    _, valid, num_tests = _items(p_values, mask)
+    harmonic = np.concatenate([[1.0], np.cumsum(1 / np.arange(1, valid.size + 1))])
+    factor = jnp.asarray(harmonic, p_values.dtype)[num_tests]
+    step = _scaled_bh(p_values, alpha, factor, mask)
+    return step._replace(null_proportion=jnp.ones_like(step.null_proportion))
+
+
+def holm(p_values: jax.Array, alpha: Any, *, mask: jax.Array | None = None) -> StepUp:
+    """Holm's step-down procedure: reject while p_(i) <= alpha / (m - i + 1).
+
+    Guarantee: family-wise error rate <= alpha under any dependence; finite-sample. Arguments, results and errors as `bh`.
+
+    References: Holm (1979).
+    """
+    values, valid, num_tests = _items(p_values, mask)
+    level = lattice.as_level(alpha)
+
+    def critical(rejected: jax.Array) -> jax.Array:
+        left = jnp.maximum(num_tests - rejected, 1).astype(values.dtype)
+        return _critical(level, values.dtype) / left
+
+    count = _fixed_point(lambda k: _count(valid, values <= critical(k)), jnp.zeros_like(num_tests))
+    reject = valid & (values <= critical(count))
+    ordered, place, order = _order(values)
+    left = jnp.maximum(num_tests - place, 1).astype(values.dtype)
+    adjusted = jax.lax.cummax(jnp.minimum(left * ordered, 1))
+    return _result(reject, _restore(adjusted, order), values, valid, num_tests, level)
+
+
+def hochberg(p_values: jax.Array, alpha: Any, *, mask: jax.Array | None = None) -> StepUp:
+    """Hochberg's step-up procedure: k* = max{k: p_(k) <= alpha / (m - k + 1)}, reject p_j <= alpha / (m - k* + 1).
+
+    Guarantee: family-wise error rate <= alpha for independent or positively dependent (MTP2) p-values; finite-sample.
+    Arguments, results and errors as `bh`.
+
+    References: Hochberg (1988).
+    """
+    values, valid, num_tests = _items(p_values, mask)
+    level = lattice.as_level(alpha)
+
+    def critical(k: jax.Array) -> jax.Array:
+        return jnp.where(k > 0, _critical(level, values.dtype) / (num_tests - k + 1).astype(values.dtype), -1)
+
+    count = _fixed_point(lambda k: _count(valid, values <= critical(k)), num_tests)
+    reject = valid & (values <= critical(count))
+    ordered, place, order = _order(values)
+    left = jnp.maximum(num_tests - place, 1).astype(values.dtype)
+    adjusted = jax.lax.cummin(jnp.minimum(left * ordered, 1), reverse=True)
+    return _result(reject, _restore(adjusted, order), values, valid, num_tests, level)
+
+
+def bonferroni(p_values: jax.Array, alpha: Any, *, mask: jax.Array | None = None) -> StepUp:
+    """Bonferroni: reject p_j <= alpha / m.
+
+    Guarantee: family-wise error rate <= alpha·m0/m under any dependence; finite-sample. Arguments, results and errors
+    as `bh`. No sort even for `adjusted`.
+    """
+    values, valid, num_tests = _items(p_values, mask)
+    level = lattice.as_level(alpha)
+    tests = jnp.maximum(num_tests, 1).astype(values.dtype)
+    reject = valid & (values * tests <= _critical(level, values.dtype))
+    return _result(reject, jnp.minimum(values * tests, 1), values, valid, num_tests, level)
+
+
+def bh_ranks(
+    rank: jax.Array,
+    num_calibration: Any,
+    alpha: Any,
+    *,
+    max_rank: int,
+    scale: tuple[tuple[Any, ...], tuple[Any, ...]] | None = None,
+    mask: jax.Array | None = None,
+) -> StepUp:
+    """BH on the lattice r/(n+1), decided between integers.
+
+    With p_j = r_j/(n+1) and an estimate pi0 of the null proportion, BH at alpha/pi0 rejects r_j <= t(k*), where
+    t(k) = floor(alpha·k / rho), rho = pi0·m/(n+1), and k* = max{k: #{r_j <= t(k)} >= k}. For a static alpha, t(k) is
+    exact at any size; for a traced one it carries a tolerance of four machine epsilons.
+
+    Guarantee: that of BH with the scale used; with `scale=None` FDR <= alpha·m0/m for conformal ranks whose calibration
+    and null test scores are exchangeable; finite-sample.
+
+    Args:
+      rank: [m] int32 ranks in 1..n+1; larger values are never rejected.
+      num_calibration: [] n.
+      alpha: level in (0, 1).
+      max_rank: static upper bound of n + 1.
+      scale: rho as (numerator factors, denominator factors), non-negative integers below 2^31; None is m/(n+1). If
+        one of them is a float, the decision carries the tolerance of a traced level.
+      mask: [m] bool, True = real item. Ranks above `max_rank` count as masked out.
+
+    Returns:
+      `StepUp`; `adjusted` is min over r >= r_j of rho·r/#{ranks <= r}, from a histogram of the ranks, without a sort.
+
+    Raises:
+      ValueError: static alpha outside (0, 1).
+
+    Cost: O(m) a pass and a scalar search; `adjusted` O(m + n).
+    """
+    level = lattice.as_level(alpha)
+    valid = rank <= max_rank if mask is None else (rank <= max_rank) & mask
+    num_tests = jnp.sum(valid, dtype=jnp.int32)
+    num_calibration = jnp.asarray(num_calibration, jnp.int32)
+    numerator, denominator = ((num_tests,), (num_calibration + 1,)) if scale is None else scale
+
+    exact = lattice.is_exact(level) and not _has_float(numerator + denominator)
+
+    def largest_rank(k: jax.Array) -> jax.Array:
+        """t(k), the largest rank that k rejections allow."""
+        if not exact:
+            return _float_rank(level, k, numerator, denominator, max_rank)
+        return lattice.floor_ratio(
+            (level.numerator, k, *denominator), (level.denominator, *numerator), max_rank
+        )
+
+    count = _fixed_point(lambda k: _count(valid, rank <= largest_rank(k)), num_tests)
+    reject = valid & (rank <= largest_rank(count)) & (count > 0)
+
+    dtype = jnp.result_type(float)
+    slots = jnp.where(valid, rank, max_rank + 1)
+    at_most = jnp.cumsum(jnp.zeros(max_rank + 2, jnp.int32).at[slots].add(1))
+    rho = _float_ratio(numerator, denominator, dtype)
+    values = rank.astype(dtype) / (num_calibration + 1).astype(dtype)
+    ratio = _adjusted_on_lattice(numerator, denominator, at_most, max_rank, dtype)
+    adjusted = jax.lax.cummin(jnp.where(at_most[:-1] > 0, ratio, jnp.inf), reverse=True)
+    adjusted = jnp.minimum(adjusted[jnp.minimum(slots, max_rank)], 1)
+    step = _result(reject, adjusted, values, valid, num_tests, level)
+    pi0 = rho * (num_calibration + 1).astype(dtype) / jnp.maximum(num_tests, 1).astype(dtype)
+    return step._replace(null_proportion=pi0)
+
+
+def min_rejections(alpha: Any, max_tests: int, *, scale: tuple[tuple[Any, ...], tuple[Any, ...]]) -> jax.Array:
+    """The smallest number of rejections that `bh_ranks` can make: the smallest k with rho <= alpha·k.
+
+    The smallest rank is 1, so fewer than rho/alpha items are never rejected: the resolution of the calibration sample.
+
+    Args:
+      alpha: level in (0, 1).
+      max_tests: static upper bound of m.
+      scale: rho, as in `bh_ranks`.
+
+    Returns:
+      [] int32 in 1..max_tests + 1; max_tests + 1 means that nothing can be rejected.
+    """
+    level = lattice.as_level(alpha)
+    numerator, denominator = scale
+    if lattice.is_exact(level) and not _has_float(numerator + denominator):
+        least = lattice.ceil_ratio(
+            (level.denominator, *numerator), (level.numerator, *denominator), max_tests
+        )
+    else:
+        dtype = jnp.result_type(float)
+        exact = _float_ratio(numerator, denominator, dtype) / _critical(level, dtype)
+        least = jnp.minimum(jnp.ceil(exact), max_tests + 1).astype(jnp.int32)
+    return jnp.maximum(least, 1)
+
+
+def _scaled_bh(p_values: jax.Array, alpha: Any, factor: jax.Array, mask: jax.Array | None) -> StepUp:
+    """BH on factor·p."""
+    values, valid, num_tests = _items(p_values, mask)
+    level = lattice.as_level(alpha)
+    scale = factor * num_tests.astype(values.dtype)
+
+    def passes(k: jax.Array) -> jax.Array:
+        return values * scale <= k.astype(values.dtype) * _critical(level, values.dtype)
+
+    count = _fixed_point(lambda k: _count(valid, passes(k)), num_tests)
+    reject = valid & passes(count) & (count > 0)
+    ordered, place, order = _order(values)
+    adjusted = jax.lax.cummin(ordered * scale / (place + 1).astype(values.dtype), reverse=True)
+    step = _result(reject, _restore(jnp.minimum(adjusted, 1), order), values, valid, num_tests, level)
+    return step._replace(null_proportion=factor.astype(values.dtype))
+
+
+def _items(p_values: jax.Array, mask: jax.Array | None) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """p-values with masked items at +inf, the mask, and m."""
+    valid = ~jnp.isnan(p_values) if mask is None else mask & ~jnp.isnan(p_values)
+    return jnp.where(valid, p_values, jnp.inf), valid, jnp.sum(valid, dtype=jnp.int32)
+
+
+def _tolerance(dtype: Any) -> float:
+    return 4 * float(jnp.finfo(dtype).eps)
+
+
+def _critical(level: lattice.Level, dtype: Any) -> jax.Array:
+    """alpha with the tolerance of the floating-point comparisons; NaN for a traced level out of range."""
+    value = jnp.asarray(level.value, dtype)
+    return jnp.where((value > 0) & (value < 1), value * (1 + _tolerance(dtype)), jnp.nan)
+
+
+def _count(valid: jax.Array, passes: jax.Array) -> jax.Array:
+    return jnp.sum(valid & passes, dtype=jnp.int32)
+
+
+def _fixed_point(count: Callable[[jax.Array], jax.Array], start: jax.Array) -> jax.Array:
+    """Iterate k <- count(k), monotone in k, from `start` until it stands still."""
+
+    def step(state: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        return count(state[0]), state[0]
+
+    return jax.lax.while_loop(lambda state: state[0] != state[1], step, (count(start), start))[0]
+
+
+def _order(values: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Sorted values, their places 0..m-1, and where each came from."""
+    place = jnp.arange(values.shape[0], dtype=jnp.int32)
+    ordered, order = jax.lax.sort_key_val(values, place)
+    return ordered, place, order
+
+
+def _restore(ordered: jax.Array, order: jax.Array) -> jax.Array:
+    """Undo `_order`: one scatter to distinct places."""
+    return jnp.zeros_like(ordered).at[order].set(ordered, unique_indices=True)
+
+
+def _result(
+    reject: jax.Array,
+    adjusted: jax.Array,
+    values: jax.Array,
+    valid: jax.Array,
+    num_tests: jax.Array,
+    level: lattice.Level,
+) -> StepUp:
+    """Pack a decision; put the adjusted values on their side of alpha and NaN where nothing was tested."""
+    below, above = jnp.asarray(level.below, values.dtype), jnp.asarray(level.above, values.dtype)
+    adjusted = jnp.where(reject, jnp.minimum(adjusted, below), jnp.maximum(adjusted, above))
+    in_range = (jnp.asarray(level.value) > 0) & (jnp.asarray(level.value) < 1)
+    return StepUp(
+        reject,
+        jnp.where(valid & in_range, adjusted, jnp.nan),
+        jnp.max(jnp.where(reject, values, 0), initial=0),
+        jnp.sum(reject, dtype=jnp.int32),
+        num_tests,
+        jnp.ones((), values.dtype),
+    )
+
+
+def _has_float(factors: tuple[Any, ...]) -> bool:
+    return any(jnp.issubdtype(jnp.asarray(factor).dtype, jnp.inexact) for factor in factors)
+
+
+def _float_ratio(numerator: tuple[Any, ...], denominator: tuple[Any, ...], dtype: Any) -> jax.Array:
+    top, bottom = jnp.ones((), dtype), jnp.ones((), dtype)
+    for factor in numerator:
+        top = top * jnp.asarray(factor).astype(dtype)
+    for factor in denominator:
+        bottom = bottom * jnp.asarray(factor).astype(dtype)
+    return top / bottom
+
+
+def _float_rank(
+    level: lattice.Level, k: jax.Array, numerator: tuple[Any, ...], denominator: tuple[Any, ...], max_rank: int
+) -> jax.Array:
+    """t(k) where the level or the scale is only known as a float."""
+    dtype = jnp.result_type(float)
+    allowed = _critical(level, dtype) * k.astype(dtype) / _float_ratio(numerator, denominator, dtype)
+    return jnp.where(allowed >= 0, jnp.minimum(jnp.floor(allowed), max_rank), 0).astype(jnp.int32)
+
+
+def _adjusted_on_lattice(
+    numerator: tuple[Any, ...], denominator: tuple[Any, ...], at_most: jax.Array, max_rank: int, dtype: Any
+) -> jax.Array:
+    """rho·r/#{ranks <= r} for r = 0..max_rank: products first, one division, so that small cases round once."""
+    top = jnp.arange(max_rank + 1, dtype=jnp.int32).astype(dtype)
+    bottom = at_most[:-1].astype(dtype)
+    for factor in numerator:
+        top = top * jnp.asarray(factor).astype(dtype)
+    for factor in denominator:
+        bottom = bottom * jnp.asarray(factor).astype(dtype)
+    return top / bottom

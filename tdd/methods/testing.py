@@ -1,0 +1,203 @@
+"""Conformal p-values and step-up procedures with checked input: what `tdd.bh` and its neighbours are.
+
+Each call checks its values on the host and then runs one compiled kernel. Inside `jax.jit`, `jax.vmap` or
+`jax.lax.scan` the checks of values step aside. NumPy float64 p-values are decided in float64 whatever JAX's default
+type; the numbers returned come in that default type.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tdd.kernels import conformal, lattice, stepup
+from tdd.kernels.stepup import StepUp
+from tdd.methods.calls import level_operand, order_preserving
+from tdd.validate import arrays
+from tdd.validate.errors import InputError
+
+__all__ = ["bh", "bonferroni", "by", "conformal_p_values", "hochberg", "holm", "storey_bh"]
+
+
+def conformal_p_values(
+    calibration: Any,
+    scores: Any,
+    *,
+    null: Literal["nonmember", "member"],
+    tie_break: Literal["conservative", "randomized", "shared"] = "conservative",
+    key: jax.Array | None = None,
+    calibration_mask: Any = None,
+    mask: Any = None,
+) -> jax.Array:
+    """Conformal p-values p_j = (1 + #{i: T_i at least as member-like as T_j}) / (n + 1), or the reverse.
+
+    Guarantee: P(p_j <= t) <= t for every t under the null, if calibration scores and null test scores are exchangeable;
+    finite-sample. With "randomized" and "shared" P(p_j <= t) = t on the whole resolution of the p-value.
+
+    Args:
+      calibration: [n] loss-like scores (lower = more member-like) of items for which the null holds.
+      scores: [m] loss-like scores to test.
+      null: "nonmember": calibrated on known non-members, small scores are evidence of membership. "member":
+        calibrated on known members, large scores are evidence of being clean.
+      tie_break: "conservative" counts ties against the item; "randomized" smooths each p-value by its own uniform;
+        "shared" breaks all ties by one random order of calibration and test together.
+      key: PRNG key for the last two.
+      calibration_mask: [n] bool, True = real item.
+      mask: [m] bool, True = real item.
+
+    Returns:
+      [m] p-values in (0, 1], NaN where the score is NaN or masked out.
+
+    Raises:
+      InputError: bad shapes, an infinite score, no calibration items, unknown options, a missing key.
+
+    Cost: O((n + m) log n).
+
+    >>> conformal_p_values([1.0, 2.0, 3.0], [0.5, 2.0, 9.0], null="nonmember").tolist()
+    [0.25, 0.75, 1.0]
+
+    References: Vovk, Gammerman & Shafer (2005); PTDI, eq. 7; TD4Eval, eq. 5 (with the inequality and the + 1 mended).
+    """
+    arrays.check_choice(null, conformal.NULLS, "null")
+    arrays.check_choice(tie_break, ("conservative", "randomized", "shared"), "tie_break")
+    check_scores(calibration, scores, calibration_mask, mask)
+    if tie_break != "conservative":
+        arrays.check_key(key, f'tie_break="{tie_break}"')
+    (calibration, scores), (calibration_mask, mask) = order_preserving(
+        (calibration, scores), (calibration_mask, mask)
+    )
+    return _conformal(calibration, scores, calibration_mask, mask, key, null=null, tie_break=tie_break)
+
+
+@functools.partial(jax.jit, static_argnames=("null", "tie_break"))
+def _conformal(calibration, scores, calibration_mask, mask, key, *, null, tie_break):
+    masks = {"calibration_mask": calibration_mask, "mask": mask}
+    if tie_break == "randomized":
+        return conformal.randomized_p_values(calibration, scores, null=null, key=key, **masks)
+    ranked = conformal.rank(calibration, scores, null=null, tie_break=tie_break, key=key, **masks)
+    return conformal.p_values(ranked)
+
+
+def bh(p_values: Any, alpha: Any, *, mask: Any = None) -> StepUp:
+    """Benjamini-Hochberg on checked p-values; see `tdd.kernels.stepup.bh`.
+
+    Guarantee: FDR <= alpha·m0/m for super-uniform null p-values that are independent or PRDS (conformal p-values are);
+    finite-sample.
+
+    Args:
+      p_values: [m] in [0, 1]; NaN is left out of m.
+      alpha: level in (0, 1); may be traced.
+      mask: [m] bool, True = real item.
+
+    Returns:
+      `StepUp(reject, adjusted, threshold, num_rejected, num_tests, null_proportion)`.
+
+    Raises:
+      InputError: p outside [0, 1], alpha outside (0, 1), wrong shapes.
+
+    >>> bh([0.01, 0.02, 0.03, 0.5], 0.05).reject.tolist()
+    [True, True, True, False]
+
+    References: Benjamini & Hochberg (1995).
+    """
+    return _step_up("bh", p_values, alpha, mask)
+
+
+def storey_bh(
+    p_values: Any, alpha: Any, *, lambda_: float = 0.5, cap: bool = False, mask: Any = None
+) -> StepUp:
+    """BH at alpha/pi0 with Storey's estimate; see `tdd.kernels.stepup.storey_bh`.
+
+    Guarantee: FDR <= alpha for independent p-values, and for conservative conformal p-values with lambda_ = K/(n+1);
+    finite-sample with `cap=False`, asymptotic with `cap=True`.
+
+    Args:
+      p_values: [m] in [0, 1]; NaN is left out.
+      alpha: level in (0, 1).
+      lambda_: in [0, 1).
+      cap: whether to cut pi0 at 1.
+      mask: [m] bool.
+
+    Returns:
+      `StepUp`, `null_proportion` the estimate pi0 (which exceeds 1 where few p-values are small).
+
+    Raises:
+      InputError: as `bh`, and lambda_ outside [0, 1).
+
+    References: Storey, Taylor & Siegmund (2004); Bates et al. (2023).
+    """
+    if isinstance(lambda_, (bool, str)) or np.ndim(lambda_) != 0 or not 0 <= float(lambda_) < 1:
+        raise InputError(f"lambda_ must be one number in [0, 1), got {lambda_!r}")
+    return _step_up("storey_bh", p_values, alpha, mask, lambda_=float(lambda_), cap=bool(cap))
+
+
+def by(p_values: Any, alpha: Any, *, mask: Any = None) -> StepUp:
+    """Benjamini-Yekutieli: FDR <= alpha·m0/m under any dependence, finite-sample. Arguments as `bh`."""
+    return _step_up("by", p_values, alpha, mask)
+
+
+def holm(p_values: Any, alpha: Any, *, mask: Any = None) -> StepUp:
+    """Holm: family-wise error rate <= alpha under any dependence, finite-sample. Arguments as `bh`."""
+    return _step_up("holm", p_values, alpha, mask)
+
+
+def hochberg(p_values: Any, alpha: Any, *, mask: Any = None) -> StepUp:
+    """Hochberg: family-wise error rate <= alpha for independent p-values, finite-sample. Arguments as `bh`."""
+    return _step_up("hochberg", p_values, alpha, mask)
+
+
+def bonferroni(p_values: Any, alpha: Any, *, mask: Any = None) -> StepUp:
+    """Bonferroni: family-wise error rate <= alpha·m0/m under any dependence. Arguments as `bh`."""
+    return _step_up("bonferroni", p_values, alpha, mask)
+
+
+def check_scores(calibration: Any, scores: Any, calibration_mask: Any, mask: Any) -> None:
+    """Checks shared by every call on calibration and test scores."""
+    for name, values, real, real_name in (
+        ("calibration", calibration, calibration_mask, "calibration_mask"),
+        ("scores", scores, mask, "mask"),
+    ):
+        arrays.check_vector(values, name)
+        arrays.check_finite(values, name)
+        arrays.check_mask(real, values, real_name)
+    arrays.check_nonempty(calibration, "calibration", "at least one item for which the null holds is needed")
+
+
+def _step_up(procedure: str, p_values: Any, alpha: Any, mask: Any, **options: Any) -> StepUp:
+    arrays.check_vector(p_values, "p_values")
+    arrays.check_p_values(p_values)
+    arrays.check_mask(mask, p_values, "mask")
+    run = _compiled(procedure, **options)
+    host = not isinstance(p_values, jax.Array)
+    if not host or jax.config.jax_enable_x64 or np.asarray(p_values).dtype != np.float64:
+        p_values = jnp.asarray(p_values)
+        if not jnp.issubdtype(p_values.dtype, jnp.floating):
+            p_values = p_values.astype(jnp.result_type(float))
+        return run(p_values, level_operand(alpha), mask)
+    with jax.enable_x64(True):
+        wide = jax.tree.map(np.asarray, run(np.asarray(p_values), level_operand(alpha), mask))
+    return _narrow(wide, alpha)
+
+
+@functools.cache
+def _compiled(procedure: str, **options: Any) -> Callable[..., StepUp]:
+    kernel = functools.partial(getattr(stepup, procedure), **options)
+    return jax.jit(lambda p_values, alpha, mask: kernel(p_values, alpha, mask=mask))
+
+
+def _narrow(step: StepUp, alpha: Any) -> StepUp:
+    """Results in JAX's default types; rounding may not carry an adjusted value across alpha."""
+    level = lattice.as_level(alpha)
+    single = jnp.result_type(float)
+    adjusted = step.adjusted.astype(single)
+    adjusted = np.where(step.reject, np.minimum(adjusted, level.below), np.maximum(adjusted, level.above))
+    return jax.tree.map(jnp.asarray, step._replace(
+        adjusted=adjusted.astype(single),
+        threshold=step.threshold.astype(single),
+        null_proportion=step.null_proportion.astype(single),
+    ))

@@ -1,0 +1,150 @@
+"""The laws that every kernel obeys."""
+
+import importlib
+import inspect
+import pathlib
+
+import contract_registry as registry
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+KERNELS = pathlib.Path(__file__).resolve().parents[2] / "kernels"
+
+every_entry = pytest.mark.parametrize("entry", registry.ENTRIES, ids=lambda entry: entry.id)
+
+
+def arrays_of(entry, seed=0, n=registry.NUM_CALIBRATION, m=registry.NUM_TEST):
+    return entry.make(np.random.default_rng(seed), n, m)
+
+
+def run(entry, arrays):
+    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("raise"):
+        return jax.tree.map(np.asarray, jax.jit(entry.call)(**registry.to_device(arrays)))
+
+
+def assert_same(got, expected, tolerance):
+    got, expected = jax.tree.leaves(got), jax.tree.leaves(expected)
+    assert len(got) == len(expected)
+    for a, b in zip(got, expected, strict=True):
+        np.testing.assert_allclose(np.asarray(a, float), np.asarray(b, float), rtol=tolerance, atol=tolerance)
+
+
+def assert_equal(got, expected, entry):
+    """Decisions and counts to the bit; floats to two units in the last place, or as the kernel's sums allow."""
+    for a, b in zip(jax.tree.leaves(got), jax.tree.leaves(expected), strict=True):
+        rounding = max(2.4e-7, entry.tolerance if entry.tolerance > 1e-6 else 0)
+        np.testing.assert_allclose(a, b, rtol=rounding if a.dtype.kind == "f" else 0, atol=0)
+
+
+def test_every_public_kernel_is_registered():
+    registered = {entry.kernel for entry in registry.ENTRIES} | set(registry.ELSEWHERE)
+    public = set()
+    for file in sorted(KERNELS.glob("*.py")):
+        module = importlib.import_module(f"tdd.kernels.{file.stem}")
+        public |= {
+            f"{file.stem}.{name}" for name in module.__all__ if inspect.isfunction(getattr(module, name))
+        }
+    assert public == registered
+
+
+@every_entry
+@pytest.mark.parametrize("seed", range(6))
+def test_reference(entry, seed):
+    arrays = arrays_of(entry, seed)
+    assert_same(run(entry, arrays), entry.reference(**arrays), entry.tolerance)
+
+
+@every_entry
+@pytest.mark.parametrize(("n", "m"), [(1, 0), (1, 1), (2, 1), (0, 2), (5, 2)])
+def test_smallest_sizes(entry, n, m):
+    if n < entry.min_calibration:
+        pytest.skip("the definition needs more calibration items")
+    arrays = arrays_of(entry, 3, n, m)
+    assert_same(run(entry, arrays), entry.reference(**arrays), entry.tolerance)
+
+
+@every_entry
+def test_jit_equals_eager(entry):
+    arrays = registry.to_device(arrays_of(entry, 1))
+    assert_equal(entry.call(**arrays), jax.jit(entry.call)(**arrays), entry)
+
+
+@every_entry
+def test_vmap_equals_loop(entry):
+    many = [arrays_of(entry, seed) for seed in range(4)]
+    stacked = {name: jnp.stack([a[name] for a in many]) for name in many[0]}
+    batched = jax.jit(jax.vmap(lambda arrays: entry.call(**arrays)))(stacked)
+    for i, arrays in enumerate(many):
+        assert_equal(jax.tree.map(lambda leaf, i=i: np.asarray(leaf[i]), batched), run(entry, arrays), entry)
+
+
+@every_entry
+def test_permutation_of_the_items_permutes_the_result(entry):
+    arrays = arrays_of(entry, 2)
+    order = np.random.default_rng(0).permutation(registry.NUM_TEST)
+    moved = permuted(entry, arrays, entry.items, order)
+    expected = jax.tree.map(lambda x: x[order] if x.shape[:1] == order.shape else x, run(entry, arrays))
+    assert_same(run(entry, moved), expected, entry.tolerance if entry.tolerance > 1e-6 else 0)
+
+
+@every_entry
+def test_order_of_the_calibration_does_not_matter(entry):
+    if not entry.calibration:
+        pytest.skip("no calibration sample")
+    arrays = arrays_of(entry, 2)
+    order = np.random.default_rng(1).permutation(registry.NUM_CALIBRATION)
+    moved = permuted(entry, arrays, entry.calibration, order)
+    assert_same(run(entry, moved), run(entry, arrays), entry.tolerance if entry.tolerance > 1e-6 else 0)
+
+
+@every_entry
+def test_masked_padding_changes_nothing(entry):
+    if not entry.masks:
+        pytest.skip("an element-wise kernel has nothing to mask")
+    arrays = arrays_of(entry, 4)
+    padded = dict(arrays)
+    for names, mask_of in ((entry.items, registry.NUM_TEST), (entry.calibration, registry.NUM_CALIBRATION)):
+        for name in names:
+            mask = entry.masks.get(names[0])
+            padded[name] = np.concatenate([arrays[name], arrays[name][:9]])  # real-looking values, masked out
+            padded[mask] = np.concatenate([arrays.get(mask, np.ones(mask_of, bool)), np.zeros(9, bool)])
+    keep = lambda x: x[: registry.NUM_TEST] if x.shape[:1] == (registry.NUM_TEST + 9,) else x  # noqa: E731
+    assert_same(jax.tree.map(keep, run(entry, padded)), run(entry, arrays), 1e-6)
+
+
+@every_entry
+def test_float_type_is_kept(entry):
+    arrays = arrays_of(entry, 5)
+    for leaf in jax.tree.leaves(run(entry, arrays)):
+        assert leaf.dtype.itemsize <= 4
+    with jax.enable_x64(True):
+        wide = {k: v.astype(np.float64) if k in entry.float_inputs else v for k, v in arrays.items()}
+        out = run(entry, wide)
+        expected = entry.reference(**arrays)
+    for leaf in jax.tree.leaves(out):
+        assert leaf.dtype in (np.float64, np.int32, np.bool_)
+    # the same decisions in both precisions, and more digits where there are digits
+    assert_same(out, expected, entry.tolerance)
+
+
+@every_entry
+def test_second_call_does_not_trace(entry):
+    traces = []
+
+    def counted(**arrays):
+        traces.append(1)
+        return entry.call(**arrays)
+
+    compiled = jax.jit(counted)
+    compiled(**registry.to_device(arrays_of(entry, 6)))
+    compiled(**registry.to_device(arrays_of(entry, 7)))
+    assert len(traces) == 1
+
+
+def permuted(entry, arrays, names, order):
+    moved = dict(arrays)
+    for name in {*names, *(entry.masks.get(name) for name in names)} & set(arrays):
+        moved[name] = arrays[name][order]
+    return moved
