@@ -1,0 +1,162 @@
+"""Files and folders → rows.
+
+Text formats are decoded as UTF-8 (with or without a byte-order mark) and may be gzipped. Lines end at a line
+feed, alone or after a carriage return: U+2028 and its kin are characters of a text. Blank lines of .jsonl and .csv
+and at the end of .txt are skipped.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+import pathlib
+import sys
+import threading
+import zlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tdd.texts.rows import Rows
+from tdd.validate import texts as checks
+
+__all__ = ["read_path"]
+
+_FIELD_LIMIT = threading.Lock()
+
+
+def read_path(path: pathlib.Path, format: str | None = None) -> Rows:
+    """Rows of one file, or of a folder: one row a .txt file, its relative path the id."""
+    if path.is_dir():
+        return _read_folder(path)
+    readers = {"jsonl": _read_jsonl, "json": _read_json, "csv": _read_csv, "txt": _read_txt}
+    name = checks.file_format(path, format)
+    return _read_parquet(path) if name == "parquet" else readers[name](str(path), _decode(path))
+
+
+def _decode(path: pathlib.Path) -> str:
+    try:
+        data = path.read_bytes()
+        if data[:2] == b"\x1f\x8b":
+            data = gzip.decompress(data)
+    except (OSError, EOFError, zlib.error) as error:
+        raise checks.unreadable(str(path), error) from error
+    try:
+        return data.decode("utf-8").removeprefix("\ufeff")
+    except UnicodeDecodeError as error:
+        raise checks.bad_encoding(str(path), data, error) from error
+
+
+def _read_jsonl(source: str, content: str) -> Rows:
+    records: list[Mapping[str, Any]] = []
+    lines: list[int] = []
+    for number, line in enumerate(content.split("\n"), start=1):
+        if not line.strip():
+            continue
+        value = _parse_json(source, f"line {number}", line)
+        if not isinstance(value, dict):
+            raise checks.bad_record(source, f"line {number}", value)
+        records.append(value)
+        lines.append(number)
+    return Rows.of_records(source, records, lambda index: f"line {lines[index]}")
+
+
+def _read_json(source: str, content: str) -> Rows:
+    checks.some_rows(source, len(content.strip()))
+    array = _parse_json(source, "the content (JSON lines need format='jsonl')", content)
+    if not isinstance(array, list):
+        raise checks.bad_object(source, "the JSON must be an array of objects or of strings, one a text")
+
+    def place(index: int) -> str:
+        return f"element {index + 1}"
+
+    if array and all(isinstance(value, str) for value in array):
+        return Rows.of_values(source, array, place)
+    for index, value in enumerate(array):
+        if not isinstance(value, dict):
+            raise checks.bad_record(source, place(index), value)
+    return Rows.of_records(source, array, place)
+
+
+def _read_csv(source: str, content: str) -> Rows:
+    rows: list[list[str]] = []
+    lines: list[int] = []
+    with _FIELD_LIMIT:
+        limit = csv.field_size_limit(sys.maxsize)
+        reader = csv.reader(io.StringIO(content, newline=""), strict=True)
+        try:
+            start = 1
+            for row in reader:
+                if row:
+                    rows.append(row)
+                    lines.append(start)
+                start = reader.line_num + 1
+        except csv.Error as error:
+            raise checks.bad_csv(source, reader.line_num, error) from error
+        finally:
+            csv.field_size_limit(limit)
+    header = tuple(rows[0]) if rows else ()
+    repeated = sorted({name for name in header if header.count(name) > 1})
+    if repeated:
+        raise checks.bad_csv(source, lines[0], f"the header repeats {', '.join(map(repr, repeated))}")
+    for row, line in zip(rows, lines, strict=True):
+        if len(row) != len(header):
+            raise checks.bad_csv(source, line, f"{len(row)} columns where the header has {len(header)}")
+    at = {name: position for position, name in enumerate(header)}
+    body = rows[1:]
+    return Rows(
+        source,
+        len(body),
+        header,
+        lambda field: [row[at[field]] for row in body],
+        lambda index: f"line {lines[index + 1]}",
+    )
+
+
+def _read_txt(source: str, content: str) -> Rows:
+    lines = [line.removesuffix("\r") for line in content.split("\n")]
+    while lines and not lines[-1].strip():
+        lines.pop()
+    return Rows.of_values(source, lines, lambda index: f"line {index + 1}")
+
+
+def _read_folder(path: pathlib.Path) -> Rows:
+    files = sorted(
+        entry for entry in path.rglob("*") if entry.name.endswith((".txt", ".txt.gz")) and entry.is_file()
+    )
+    if not files:
+        raise checks.no_text_files(path)
+    names = [entry.relative_to(path).as_posix() for entry in files]
+    texts = [_decode(entry).rstrip("\r\n") for entry in files]
+    columns = {"id": names, "text": texts}
+    return Rows(
+        str(path), len(files), ("id", "text"), columns.__getitem__, lambda index: f"file {names[index]}"
+    )
+
+
+def _read_parquet(path: pathlib.Path) -> Rows:
+    import pyarrow
+    import pyarrow.parquet
+
+    try:
+        with pyarrow.parquet.ParquetFile(path) as file:
+            fields, num_rows = tuple(file.schema_arrow.names), file.metadata.num_rows
+    except (pyarrow.ArrowException, OSError) as error:
+        raise checks.bad_parquet(str(path), error) from error
+
+    def column(field: str) -> Sequence[Any]:
+        try:
+            with pyarrow.parquet.ParquetFile(path) as file:
+                return file.read(columns=[field]).column(field).to_pylist()
+        except (pyarrow.ArrowException, OSError) as error:
+            raise checks.bad_parquet(str(path), error) from error
+
+    return Rows(str(path), num_rows, fields, column, lambda index: f"row {index + 1}")
+
+
+def _parse_json(source: str, place: str, content: str) -> Any:
+    try:
+        return json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise checks.bad_json(source, place, content, error) from error

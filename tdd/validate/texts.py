@@ -1,0 +1,265 @@
+"""Checks of input texts: files, rows, fields, identifiers, labels.
+
+Functions named after a column return the checked column; functions that begin with `bad_` or `no_` return the
+`InputError` to raise where a parser gave up. `place` always turns a row index into words such as "line 7".
+"""
+
+from __future__ import annotations
+
+import numbers
+import os
+import pathlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tdd.validate.errors import InputError
+
+__all__ = [
+    "COMMON_TEXT_FIELDS",
+    "FORMATS",
+    "bad_csv",
+    "bad_encoding",
+    "bad_json",
+    "bad_object",
+    "bad_parquet",
+    "bad_record",
+    "bad_source",
+    "existing_field",
+    "existing_path",
+    "file_format",
+    "identifier_column",
+    "is_absent",
+    "label_column",
+    "no_text_files",
+    "some_rows",
+    "text_column",
+    "text_field_of",
+    "unreadable",
+]
+
+FORMATS = ("jsonl", "json", "csv", "parquet", "txt")
+"""File formats that can be read; all but parquet also as .gz."""
+
+COMMON_TEXT_FIELDS = (
+    "input",
+    "content",
+    "passage",
+    "document",
+    "sentence",
+    "snippet",
+    "body",
+    "example",
+    "raw_text",
+    "raw_content",
+)
+"""Fields taken for the text where there is no field "text" and exactly one of these."""
+
+_NAMED = 5
+_LABELS = {"0": 0, "1": 1, "0.0": 0, "1.0": 1, "false": 0, "true": 1}
+
+Place = Callable[[int], str]
+
+
+def existing_path(source: str | os.PathLike[str]) -> pathlib.Path:
+    """The path of a file or folder that exists."""
+    text = os.fspath(source)
+    if not os.path.exists(text):
+        raise InputError(
+            f"no such file or folder: {_short(text)}; a single string is always a path, "
+            "so pass a list of strings to give the texts themselves"
+        )
+    return pathlib.Path(text)
+
+
+def file_format(path: pathlib.Path, format: str | None) -> str:
+    """The format of a file: the declared one, or the one its extension names."""
+    supported = ", ".join(FORMATS)
+    if format is not None:
+        if format not in FORMATS:
+            raise InputError(f"format={format!r} is not known; supported: {supported}")
+        return format
+    suffixes = [suffix.lower().lstrip(".") for suffix in path.suffixes]
+    if suffixes and suffixes[-1] == "gz":
+        suffixes.pop()
+    found = suffixes[-1] if suffixes else ""
+    found = {"ndjson": "jsonl", "pq": "parquet"}.get(found, found)
+    if found not in FORMATS:
+        shown = f"the extension .{found}" if found else "no extension"
+        raise InputError(
+            f"{path}: cannot tell the format from {shown}; supported: "
+            f"{', '.join('.' + name for name in FORMATS)} (text formats also .gz), a folder of .txt files, "
+            "or format=..."
+        )
+    return found
+
+
+def unreadable(source: str, detail: object) -> InputError:
+    """A file that the operating system or the decompressor refuses."""
+    return InputError(f"{source}: cannot be read: {detail}")
+
+
+def bad_encoding(source: str, data: bytes, error: UnicodeDecodeError) -> InputError:
+    """Bytes that are not UTF-8, named by line."""
+    line = data.count(b"\n", 0, error.start) + 1
+    return InputError(
+        f"{source}: line {line} is not UTF-8 (byte 0x{data[error.start]:02x}); convert the file first"
+    )
+
+
+def bad_json(source: str, place: str, line: str, error: Exception) -> InputError:
+    """A line (or file) that is not JSON."""
+    return InputError(f"{source}: {place} is not JSON ({error}): {_short(line)}")
+
+
+def bad_record(source: str, place: str, value: object) -> InputError:
+    """A row that should be a record of named fields."""
+    return InputError(
+        f"{source}: {place} is no object with named fields but {_kind(value)}: {_short(value)}; "
+        'expected for example {"id": "a1", "text": "..."}'
+    )
+
+
+def bad_csv(source: str, line: int, detail: object) -> InputError:
+    """A CSV row that cannot be split into the header's columns."""
+    return InputError(f"{source}: line {line} is not valid CSV: {detail}")
+
+
+def bad_parquet(source: str, error: Exception) -> InputError:
+    """A file that is not (whole) Parquet."""
+    return InputError(f"{source}: not a readable Parquet file: {str(error).splitlines()[0]}")
+
+
+def bad_object(source: str, detail: str) -> InputError:
+    """A Python object whose shape does not fit."""
+    return InputError(f"{source}: {detail}")
+
+
+def bad_source(value: object) -> InputError:
+    """A Python object of a type that holds no rows."""
+    return InputError(
+        f"cannot read rows from {_kind(value)}; pass a path, a list of strings or of dicts, a dict of "
+        "columns, or a pandas, polars, pyarrow or datasets table or column"
+    )
+
+
+def no_text_files(path: pathlib.Path) -> InputError:
+    """A folder without a text file."""
+    found = ", ".join(sorted(entry.name for entry in path.iterdir())[:_NAMED])
+    return InputError(
+        f"{path}: the folder holds no .txt file; " + (f"it holds {found}" if found else "it is empty")
+    )
+
+
+def some_rows(source: str, num_rows: int) -> None:
+    """At least one row."""
+    if num_rows == 0:
+        raise InputError(f"{source}: empty, there is not a single row in it")
+
+
+def existing_field(source: str, argument: str, field: str, fields: Sequence[str]) -> str:
+    """A field that is there."""
+    if field not in fields:
+        raise InputError(f"{source}: there is no field {argument}={field!r}; {_found(fields)}")
+    return field
+
+
+def text_field_of(source: str, field: str, fields: Sequence[str]) -> str:
+    """The field that holds the text: the named one, or the only common name where "text" is absent."""
+    if field in fields:
+        return field
+    common = [name for name in COMMON_TEXT_FIELDS if name in fields] if field == "text" else []
+    if len(common) == 1:
+        return common[0]
+    hint = f"; it could be any of {', '.join(common)}" if common else ""
+    raise InputError(
+        f"{source}: there is no text field {field!r}{hint}; {_found(fields)}; name it with text_field="
+    )
+
+
+def text_column(source: str, values: Sequence[Any], place: Place) -> tuple[str, ...]:
+    """Texts: strings of valid Unicode that are not blank."""
+    for index, value in enumerate(values):
+        if is_absent(value):
+            raise InputError(f"{source}: {place(index)} has no text (missing or null)")
+        if not isinstance(value, str):
+            raise InputError(
+                f"{source}: the text at {place(index)} is {_kind(value)}, no string: {_short(value)}"
+            )
+        if not value or value.isspace():
+            raise InputError(f"{source}: the text at {place(index)} is empty; remove the row or fill it in")
+        _check_unicode(source, f"the text at {place(index)}", value)
+    return tuple(values)
+
+
+def identifier_column(source: str, values: Sequence[Any], place: Place) -> tuple[str, ...]:
+    """Identifiers: unique strings or whole numbers, as strings."""
+    identifiers: list[str] = []
+    for index, value in enumerate(values):
+        whole = isinstance(value, numbers.Integral) and not isinstance(value, bool)
+        if not (whole or isinstance(value, str)) or value == "":
+            raise InputError(
+                f"{source}: the id at {place(index)} must be a non-empty string or a whole number, "
+                f"not {_short(value)}"
+            )
+        identifiers.append(str(value))
+        _check_unicode(source, f"the id at {place(index)}", identifiers[-1])
+    if len(set(identifiers)) != len(identifiers):
+        first: dict[str, int] = {}
+        repeated = [
+            f"{name!r} at {place(first[name])} and {place(index)}"
+            for index, name in enumerate(identifiers)
+            if first.setdefault(name, index) != index
+        ]
+        more = f" and {len(repeated) - _NAMED} more" if len(repeated) > _NAMED else ""
+        raise InputError(f"{source}: ids must be unique; repeated: {'; '.join(repeated[:_NAMED])}{more}")
+    return tuple(identifiers)
+
+
+def label_column(
+    source: str, values: Sequence[Any], place: Place, *, missing: int | None = None
+) -> tuple[int, ...]:
+    """Labels: 1 member, 0 non-member; `missing` stands for an absent one, or None where all must be there."""
+    labels: list[int] = []
+    for index, value in enumerate(values):
+        if missing is not None and (is_absent(value) or value == ""):
+            labels.append(missing)
+            continue
+        label = _LABELS.get(str(value).strip().lower())
+        if label is None:
+            raise InputError(
+                f"{source}: the label at {place(index)} must be 1 (member) or 0 (non-member), "
+                f"not {_short(value)}"
+            )
+        labels.append(label)
+    return tuple(labels)
+
+
+def is_absent(value: object) -> bool:
+    """Whether a value is what a table library puts where there is none: None, NaN, pandas' NA and NaT."""
+    if isinstance(value, float):
+        return value != value
+    return value is None or type(value).__name__ in ("NAType", "NaTType")
+
+
+def _check_unicode(source: str, what: str, text: str) -> None:
+    if text.isascii():
+        return
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InputError(
+            f"{source}: {what} holds half a surrogate pair, which is no text: {_short(text)}"
+        ) from error
+
+
+def _found(fields: Sequence[str]) -> str:
+    return f"fields found: {', '.join(map(str, fields))}" if fields else "the rows have no named fields"
+
+
+def _kind(value: object) -> str:
+    return "null" if value is None else f"a value of type {type(value).__name__}"
+
+
+def _short(value: object, length: int = 60) -> str:
+    shown = repr(value)
+    return shown if len(shown) <= length else shown[: length - 3] + "..."

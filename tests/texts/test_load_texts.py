@@ -1,0 +1,274 @@
+import csv
+import gzip
+import json
+import logging
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tdd.records import Texts
+from tdd.texts import hash_texts, load_texts
+from tdd.validate import InputError
+
+TEXTS = ("The first text.", 'A "quoted", second\ntext\u2028with odd line ends.', "Ünïcödé — третий 文本 🙂")
+UNICODE = st.text(st.characters(exclude_categories=("Cs",)), min_size=1).filter(
+    lambda text: not text.isspace()
+)
+
+
+def write(path, content):
+    data = content if isinstance(content, bytes) else content.encode()
+    path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
+    return path
+
+
+def jsonl(rows):
+    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+
+
+def records(field="text"):
+    return [{"id": f"t{i}", field: text, "label": i % 2} for i, text in enumerate(TEXTS)]
+
+
+def write_csv(path, rows):
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+    return path
+
+
+def message(source, **options):
+    with pytest.raises(InputError) as raised:
+        load_texts(source, **options)
+    return str(raised.value)
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "jsonl.gz", "json", "json.gz", "csv", "parquet", "ndjson"])
+def test_every_format_gives_the_same_texts(tmp_path, kind):
+    path = tmp_path / f"data.{kind}"
+    if kind == "csv":
+        write_csv(path, records())
+    elif kind == "parquet":
+        pq = pytest.importorskip("pyarrow.parquet")
+        pq.write_table(pytest.importorskip("pyarrow").Table.from_pylist(records()), path)
+    else:
+        write(path, json.dumps(records()) if kind.startswith("json.") or kind == "json" else jsonl(records()))
+    for source in (path, str(path)):
+        texts = load_texts(source, label_field="label")
+        assert texts == Texts(("t0", "t1", "t2"), TEXTS, (0, 1, 0), str(path), hash_texts(texts.ids, TEXTS))
+
+
+@pytest.mark.parametrize("kind", ["txt", "txt.gz"])
+def test_txt_has_one_text_a_line(tmp_path, kind):
+    texts = load_texts(write(tmp_path / f"lines.{kind}", "one\r\n two\u2028still two\n\n \n"))
+    assert texts.texts == ("one", " two\u2028still two")
+    assert texts.ids == ("1", "2")
+    assert texts.labels == ()
+
+
+def test_folder_has_one_text_a_file(tmp_path):
+    write(tmp_path / "b.txt", "second\n\nparagraph\n")
+    write(tmp_path / "a.txt", "first")
+    (tmp_path / "sub").mkdir()
+    write(tmp_path / "sub" / "c.txt.gz", "third\r\n")
+    write(tmp_path / "ignored.md", "no")
+    texts = load_texts(tmp_path)
+    assert texts.ids == ("a.txt", "b.txt", "sub/c.txt.gz")
+    assert texts.texts == ("first", "second\n\nparagraph", "third")
+
+
+def test_python_objects():
+    expected = load_texts(list(TEXTS))
+    assert expected.ids == ("1", "2", "3")
+    assert expected.source == "memory"
+    columns = {"text": list(TEXTS), "id": ["1", "2", "3"]}
+    for source in (TEXTS, iter(TEXTS), np.array(TEXTS), columns, [{"text": text} for text in TEXTS]):
+        assert load_texts(source) == expected
+    assert load_texts(expected) is expected
+
+
+def test_pandas():
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame(records())
+    for source, ids in ((frame, ("t0", "t1", "t2")), (frame["text"], ("1", "2", "3"))):
+        texts = load_texts(source)
+        assert (texts.texts, texts.ids) == (TEXTS, ids)
+    assert load_texts(frame, label_field="label").labels == (0, 1, 0)
+    assert "index 1 has no text" in message(pandas.Series(["a", None, "b"], dtype="string"))
+    assert "index 1 has no text" in message(pandas.DataFrame({"text": ["a", np.nan, "b"]}))
+
+
+def test_polars():
+    polars = pytest.importorskip("polars")
+    frame = polars.DataFrame(records())
+    assert load_texts(frame, label_field="label").labels == (0, 1, 0)
+    assert load_texts(frame).texts == load_texts(frame["text"]).texts == TEXTS
+
+
+def test_pyarrow():
+    table = pytest.importorskip("pyarrow").Table.from_pylist(records())
+    assert load_texts(table, label_field="label").labels == (0, 1, 0)
+    assert load_texts(table).texts == load_texts(table["text"]).texts == TEXTS
+
+
+def test_datasets():
+    datasets = pytest.importorskip("datasets")
+    dataset = datasets.Dataset.from_list(records())
+    assert load_texts(dataset, label_field="label").labels == (0, 1, 0)
+    assert load_texts(dataset).texts == load_texts(dataset["text"]).texts == TEXTS
+    assert load_texts(dataset.to_iterable_dataset()).ids == ("t0", "t1", "t2")
+    assert "several tables (train, test)" in message(datasets.DatasetDict(train=dataset, test=dataset))
+
+
+def test_the_only_common_field_is_read_and_logged(tmp_path, caplog):
+    path = write(tmp_path / "x.jsonl", jsonl(records("input")))
+    with caplog.at_level(logging.INFO, logger="tdd"):
+        assert load_texts(path).texts == TEXTS
+    assert "reading the texts from 'input'" in caplog.text
+
+
+def test_ambiguous_or_missing_text_field():
+    found = message([{"input": "a", "passage": "b", "n": 1}])
+    assert "any of input, passage" in found
+    assert "fields found: input, passage, n" in found
+    assert "no text field 'text'; fields found: prompt" in message([{"prompt": "a"}])
+    assert "no text field 'body'; fields found: input" in message([{"input": "a"}], text_field="body")
+    assert load_texts([{"input": "a", "passage": "b"}], text_field="passage").texts == ("b",)
+
+
+def test_ids():
+    rows = [{"text": "a", "key": 7}, {"text": "b", "key": 8}]
+    assert load_texts(rows, id_field="key").ids == ("7", "8")
+    assert "id_field='name'; fields found: text, key" in message(rows, id_field="name")
+    assert "no named fields" in message(["a"], id_field="name")
+    repeated = message({"text": list("abcdefghi"), "id": [1, 1, 1, 2, 2, 3, 3, 4, 4]})
+    assert "'1' at index 0 and index 1" in repeated
+    assert "'3' at index 5 and index 6; '4'" in repeated
+    assert message({"text": list("abcdefgh"), "id": [5] * 8}).endswith("and 2 more")
+    for bad in (None, "", 1.5, True, [1]):
+        assert "the id at index 0 must be a non-empty string or a whole number" in message(
+            [{"text": "a", "id": bad}]
+        )
+
+
+def test_labels():
+    def labels(*values):
+        return load_texts({"text": ["a"] * len(values), "label": list(values)}, label_field="label").labels
+
+    assert labels(0, 1, True, False, "1", " 0", 1.0, "0.0", np.int64(1)) == (0, 1, 1, 0, 1, 0, 1, 0, 1)
+    for bad in (2, None, "member", -1, 0.5):
+        with pytest.raises(InputError, match=r"label at index 0 must be 1 \(member\) or 0"):
+            labels(bad)
+    assert "label_field='y'; fields found: text" in message([{"text": "a"}], label_field="y")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "expected"),
+    [
+        ("a.jsonl", "", "empty"),
+        ("a.jsonl", "\n\n", "empty"),
+        ("a.json", " ", "empty"),
+        ("a.json", "[]", "empty"),
+        ("a.csv", "id,text\n", "empty"),
+        ("a.txt", "\n", "empty"),
+        ("a.jsonl", '{"text": "a"}\n\n{"text": "b"\n', "line 3 is not JSON"),
+        ("a.jsonl", '{"text": "a"}\n"b"\n', "line 2 is no object with named fields but a value of type str"),
+        ("a.jsonl", "[" * 100_000, "line 1 is not JSON"),
+        ("a.jsonl", '{"text": "a"}\n{"txt": "b"}\n', "line 2 has no text"),
+        ("a.jsonl", '{"text": "a"}\n{"text": 5}\n', "text at line 2 is a value of type int, no string: 5"),
+        ("a.jsonl", '\n{"text": "a"}\n{"text": " \\t"}', "text at line 3 is empty"),
+        ("a.jsonl", '{"text": "\\ud800"}', "text at line 1 holds half a surrogate pair"),
+        ("a.jsonl", b'{"text": "a"}\n{"text": "\xe9"}', "line 2 is not UTF-8 (byte 0xe9)"),
+        ("a.jsonl.gz", b'{"text": "a"}\n\xff', "line 2 is not UTF-8"),
+        ("a.txt", "a\n\nb\n", "text at line 2 is empty"),
+        ("a.json", '{"text": "a"}', "must be an array"),
+        ("a.json", '["a", 1]', "element 1 is no object"),
+        ("a.json", '{"text": "a"}\n{"text": "b"}\n', "format='jsonl'"),
+        ("a.csv", 'id,text\n1,"a\nb"\n2,c,d\n', "line 4 is not valid CSV: 3 columns where the header has 2"),
+        ("a.csv", 'id,text\n1,"a\n', "is not valid CSV"),
+        ("a.csv", "id,text,id\n1,a,2\n", "line 1 is not valid CSV: the header repeats 'id'"),
+        ("a.csv", 'id,text\n1,"a\nb"\n2,\n', "text at line 4 is empty"),
+        ("a.parquet", b"PAR1 not really PAR1", "not a readable Parquet file"),
+        ("a.xlsx", "x", "the extension .xlsx; supported: .jsonl, .json, .csv, .parquet, .txt"),
+        ("noextension", "x", "no extension; supported"),
+    ],
+)
+def test_bad_files_are_named(tmp_path, name, content, expected):
+    path = write(tmp_path / name, content)
+    found = message(path)
+    assert str(path) in found
+    assert expected in found
+
+
+def test_other_bad_sources(tmp_path):
+    assert "no such file or folder: '/no/such.jsonl'" in message("/no/such.jsonl")
+    assert "pass a list of strings" in message("A text that somebody\nmeant as a text.")
+    assert "it is empty" in message(tmp_path)
+    write(tmp_path / "a.md", "x")
+    assert "it holds a.md" in message(tmp_path)
+    assert "not known; supported: jsonl" in message(tmp_path / "a.md", format="docx")
+    assert load_texts(tmp_path / "a.md", format="txt").texts == ("x",)
+    truncated = tmp_path / "b.txt.gz"
+    truncated.write_bytes(gzip.compress(b"text " * 1000)[:-20])
+    assert "cannot be read" in message(truncated)
+    for value in (3, None, b"bytes", {"a set"}):
+        assert "cannot read rows from" in message(value)
+    assert "empty" in message([])
+    assert "index 1 is a value of type int" in message(["a", 3])
+    assert "index 1 is no object" in message([{"text": "a"}, "b"])
+    assert "unequal length: {'text': 1, 'id': 2}" in message({"text": ["a"], "id": [1, 2]})
+    assert "'text' is one value" in message({"text": "a"})
+
+
+def test_truncated_parquet(tmp_path):
+    pq = pytest.importorskip("pyarrow.parquet")
+    path = tmp_path / "x.parquet"
+    pq.write_table(
+        pytest.importorskip("pyarrow").table({"text": ["word " * 500 + str(i) for i in range(50)]}), path
+    )
+    path.write_bytes(path.read_bytes()[:-40])
+    assert "not a readable Parquet file" in message(path)
+
+
+def test_long_csv_fields_are_read_and_the_limit_restored(tmp_path):
+    limit = csv.field_size_limit()
+    path = write_csv(tmp_path / "x.csv", [{"text": "x" * (limit + 10)}])
+    assert len(load_texts(path).texts[0]) == limit + 10
+    assert csv.field_size_limit() == limit
+
+
+def test_byte_order_mark_is_no_part_of_a_field(tmp_path):
+    assert load_texts(write(tmp_path / "x.csv", "\ufefftext\na\n")).texts == ("a",)
+
+
+def test_hash_is_of_ids_and_texts():
+    # printf of 8-byte length, "1", 8-byte length, "a"; piped into sha256sum
+    assert load_texts(["a"]).sha256 == "415731d648dc4502281c89ab8e01302291ef1f93f3f00904f1a800341cbf8746"
+    hashes = {
+        load_texts(rows).sha256
+        for rows in (["ab"], ["a", "b"], ["b", "a"], [{"id": "x", "text": "ab"}], [{"id": "a", "text": "b1"}])
+    }
+    assert len(hashes) == 5
+
+
+@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(UNICODE, min_size=1, max_size=5))
+def test_round_trip(tmp_path, texts):
+    rows = [{"id": i, "text": text} for i, text in enumerate(texts)]
+    path = write(tmp_path / "x.jsonl", jsonl(rows))
+    assert load_texts(path).texts == tuple(texts)
+    assert load_texts(write_csv(tmp_path / "x.csv", rows)).texts == tuple(texts)
+
+
+def test_no_table_library_is_imported():
+    import subprocess
+    import sys
+
+    code = (
+        "import sys; from tdd.texts import load_texts; load_texts(['a']); "
+        "print([n for n in ('pandas', 'polars', 'datasets', 'pyarrow', 'sklearn') if n in sys.modules])"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "[]"
