@@ -1,8 +1,8 @@
 """Files and folders → rows.
 
 Text formats are decoded as UTF-8 (with or without a byte-order mark) and may be gzipped. Lines end at a line
-feed, alone or after a carriage return: U+2028 and its kin are characters of a text. Blank lines of .jsonl and .csv
-and at the end of .txt are skipped.
+feed, alone or after a carriage return: U+2028 and its kin are characters of a text. Blank lines of .jsonl and
+.csv and at the end of .txt are skipped.
 """
 
 from __future__ import annotations

@@ -28,11 +28,11 @@ def load_texts(
 
     Args:
       source: a path or a Python object. Paths: .jsonl (one object a line), .json (an array of objects or
-        of strings), .csv (with a header), .parquet, .txt (one text a line), the text formats also as .gz, or a
-        folder of .txt files (one text a file, searched recursively, the relative path its id, line ends at
-        its end removed). Objects: a list of strings or of dicts, a dict of columns, a pandas or polars Series
-        or DataFrame, a pyarrow Table or array, a `datasets` Dataset or column, a NumPy array of strings.
-        A `Texts` is returned as it is.
+        of strings), .csv (with a header), .parquet, .txt (one text a line), the text formats also as .gz,
+        or a folder of .txt files (one text a file, searched recursively, the relative path its id, line ends
+        at its end removed). Objects: a list of strings or of dicts, a dict of columns, a pandas or polars
+        Series or DataFrame, a pyarrow Table or array, a `datasets` Dataset or column, a NumPy array of
+        strings. A `Texts` is returned as it is.
       text_field: field with the text. Where there is no field "text" and exactly one of
         `tdd.validate.texts.COMMON_TEXT_FIELDS`, that one is read and the choice is logged.
       id_field: field with unique identifiers (strings or whole numbers). Without it: the field "id" where
