@@ -1,0 +1,116 @@
+"""Training batches: few lengths, and an order that depends on seed and epoch alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tdd.validate.lab import check_token_ids, check_token_rows
+
+__all__ = ["Batch", "Batches", "encode"]
+
+_LENGTH_STEP = 16
+
+
+class Batch(NamedTuple):
+    """One step's input.
+
+    Attributes:
+      tokens: [B, T] int32, right-padded with 0.
+      mask: [B, T] bool, True at scored targets; rows beyond the batch's texts are False throughout.
+    """
+
+    tokens: np.ndarray
+    mask: np.ndarray
+
+
+def encode(
+    name: str, tokenizer: Any, texts: Sequence[str], *, max_length: int, vocab_size: int
+) -> list[np.ndarray]:
+    """Token ids of every text, texts longer than `max_length` cut into consecutive windows.
+
+    A window of a single token, which predicts nothing, is dropped.
+
+    Args:
+      name: how errors call the texts.
+      tokenizer: a Hugging Face tokenizer.
+      texts: the texts.
+      max_length: most tokens in a window.
+      vocab_size: V of the model.
+
+    Raises:
+      InputError: a text of fewer than two tokens, or a token id that the model does not have.
+    """
+    rows = [np.asarray(ids, np.int32) for ids in tokenizer(list(texts))["input_ids"]]
+    check_token_rows(name, [len(row) for row in rows], max_length)
+    check_token_ids(max(int(row.max()) for row in rows), vocab_size)
+    windows = (row[start : start + max_length] for row in rows for start in range(0, len(row), max_length))
+    return [window for window in windows if len(window) > 1]
+
+
+class Batches:
+    """Rows of tokens in buckets of equal padded length, shuffled anew each epoch.
+
+    Every batch has exactly `batch_size` rows and one of at most `num_buckets` lengths, so a compiled step
+    sees at most `num_buckets` shapes.
+
+    Attributes:
+      rows: the token ids.
+      batch_size: B.
+      seed: of the order.
+      per_epoch: batches an epoch.
+    """
+
+    def __init__(
+        self, rows: Sequence[np.ndarray], *, batch_size: int, num_buckets: int, max_length: int, seed: int
+    ) -> None:
+        self.rows = rows
+        self.batch_size = batch_size
+        self.seed = seed
+        lengths = np.asarray([len(row) for row in rows])
+        self._padded = _bucket_lengths(lengths, num_buckets, max_length)
+        sizes = np.unique(self._padded, return_counts=True)[1]
+        self.per_epoch = int(np.sum(-(-sizes // batch_size)))
+
+    def epoch(self, epoch: int, *, start: int = 0) -> Iterator[Batch]:
+        """The batches of one epoch from the `start`-th on.
+
+        Rows are permuted within their bucket, cut into batches, and the batches permuted.
+        """
+        rng = np.random.default_rng([self.seed, epoch])
+        members: list[np.ndarray] = []
+        for length in np.unique(self._padded):
+            order = rng.permutation(np.flatnonzero(self._padded == length))
+            members += [order[i : i + self.batch_size] for i in range(0, len(order), self.batch_size)]
+        for index in rng.permutation(len(members))[start:]:
+            yield self._batch(members[index])
+
+    def in_order(self) -> Iterator[Batch]:
+        """Every row once, by length; for evaluation."""
+        for length in np.unique(self._padded):
+            order = np.flatnonzero(self._padded == length)
+            for start in range(0, len(order), self.batch_size):
+                yield self._batch(order[start : start + self.batch_size])
+
+    def _batch(self, indices: np.ndarray) -> Batch:
+        """The rows `indices`, padded to their bucket's length and to B rows."""
+        length = int(self._padded[indices[0]])
+        tokens = np.zeros((self.batch_size, length), np.int32)
+        mask = np.zeros((self.batch_size, length), bool)
+        for position, index in enumerate(indices):
+            row = self.rows[index]
+            tokens[position, : len(row)] = row
+            mask[position, 1 : len(row)] = True
+        return Batch(tokens, mask)
+
+
+def _bucket_lengths(lengths: np.ndarray, num_buckets: int, max_length: int) -> np.ndarray:
+    """The padded length of every row: equally filled buckets whose lengths are multiples of 16.
+
+    No bucket exceeds `max_length`, beyond which the model has no positions.
+    """
+    quantiles = np.quantile(lengths, np.arange(1, num_buckets + 1) / num_buckets, method="higher")
+    edges = np.unique(np.minimum(-(-quantiles.astype(int) // _LENGTH_STEP) * _LENGTH_STEP, max_length))
+    return edges[np.searchsorted(edges, lengths)]

@@ -1,0 +1,56 @@
+"""How a model is trained."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from tdd.validate.lab import check_count, check_range
+
+__all__ = ["TrainConfig"]
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainConfig:
+    """How to train.
+
+    Attributes:
+      epochs: passes over the texts.
+      batch_size: texts (or windows of long texts) a step.
+      learning_rate: highest learning rate.
+      warmup: share of the steps on which the rate rises linearly, 0..1.
+      final: share of the highest rate that the cosine ends at, 0..1.
+      weight_decay: decoupled; not applied to biases and norms.
+      beta1, beta2, eps: of Adam.
+      clip_norm: largest global gradient norm.
+      max_length: most tokens in a sequence; longer texts are cut into windows. The model's own limit where
+        that is smaller.
+      num_buckets: most different padded lengths, and so compiled shapes.
+      save_every: steps between two saved states, where there is an output folder.
+      seed: of the order of the texts.
+    """
+
+    epochs: int = 3
+    batch_size: int = 16
+    learning_rate: float = 3e-4
+    warmup: float = 0.05
+    final: float = 0.1
+    weight_decay: float = 0.1
+    beta1: float = 0.9
+    beta2: float = 0.95
+    eps: float = 1e-8
+    clip_norm: float = 1.0
+    max_length: int = 1024
+    num_buckets: int = 4
+    save_every: int = 200
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("epochs", "batch_size", "num_buckets", "save_every"):
+            check_count(name, getattr(self, name), minimum=1)
+        check_count("max_length", self.max_length, minimum=2)
+        check_count("seed", self.seed, minimum=0)
+        for name in ("learning_rate", "weight_decay", "eps"):
+            check_range(name, getattr(self, name), 0.0)
+        for name in ("warmup", "final", "beta1", "beta2"):
+            check_range(name, getattr(self, name), 0.0, 1.0)
+        check_range("clip_norm", self.clip_norm, 1e-12)

@@ -1,0 +1,185 @@
+"""The output folder of a training run: state while it runs, checkpoint and record when it is done.
+
+Parameters, optimizer state and the record of the run travel in one safetensors file, the record as JSON in
+the file's header: one rename replaces all of it, so a killed run never leaves halves that do not belong
+together.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import os
+import pathlib
+import shutil
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import numpy as np
+
+from tdd.lab.batches import Batches
+from tdd.lab.config import TrainConfig
+from tdd.records import LanguageModel
+from tdd.validate.checkpoints import check_choice, check_opened, check_vocabulary
+from tdd.validate.lab import (
+    check_not_finished,
+    check_out,
+    check_same_run,
+    check_saveable,
+    check_state_tensors,
+)
+
+__all__ = ["CHECKPOINT_FOLDER", "RunFolder", "RunRecord", "run_fingerprint", "write_atomically"]
+
+CHECKPOINT_FOLDER = "checkpoint"
+"""Where a finished run lies in its output folder, in Hugging Face's format."""
+
+_STATE_FILE = "training_state.safetensors"
+_RECORD_FILE = "training.json"
+_HEADER_KEY = "tdd_training"
+
+
+@dataclasses.dataclass(frozen=True)
+class RunRecord:
+    """How far a run has come.
+
+    Attributes:
+      step: finished steps.
+      epoch_loss: loss summed over the tokens of the present epoch.
+      epoch_tokens: number of those tokens.
+      history: one dict a finished epoch: epoch, step, loss, eval_loss.
+    """
+
+    step: int = 0
+    epoch_loss: float = 0.0
+    epoch_tokens: int = 0
+    history: tuple[dict[str, Any], ...] = ()
+
+    @property
+    def recent_loss(self) -> float:
+        """Mean loss of the present epoch so far; of the last one where none of it is done."""
+        return self.epoch_loss / self.epoch_tokens if self.epoch_tokens else self.history[-1]["loss"]
+
+    def after_step(self, loss: float, tokens: int) -> RunRecord:
+        """One more step, with its summed loss and number of scored tokens."""
+        return RunRecord(self.step + 1, self.epoch_loss + loss, self.epoch_tokens + tokens, self.history)
+
+    def after_epoch(self, eval_loss: float | None) -> RunRecord:
+        """The epoch's line joins the history; the sums start anew."""
+        line = {
+            "epoch": len(self.history) + 1,
+            "step": self.step,
+            "loss": self.epoch_loss / self.epoch_tokens,
+            "eval_loss": eval_loss,
+        }
+        return RunRecord(self.step, history=(*self.history, line))
+
+
+class RunFolder:
+    """The files of one run.
+
+    Raises:
+      InputError: the folder is a file, the model cannot be saved, or another run or a finished one lies
+        there.
+    """
+
+    def __init__(
+        self, out: str | os.PathLike[str], lm: LanguageModel, tokenizer: Any, dtype: str, fingerprint: str
+    ) -> None:
+        from tdd.models.spec import DecoderSpec
+
+        self.path = pathlib.Path(out).expanduser()
+        self.lm, self.tokenizer, self.dtype = lm, tokenizer, dtype
+        self.fingerprint = fingerprint
+        check_saveable(lm.spec, DecoderSpec)
+        check_choice("save_dtype", dtype, ("float32", "bfloat16", "float16"))
+        check_vocabulary(tokenizer.get_vocab(), lm.vocab_size, "tokenizer")
+        check_out(self.path, self.path.exists() and not self.path.is_dir())
+        self.path.mkdir(parents=True, exist_ok=True)
+        check_not_finished(self.path, (self.path / _RECORD_FILE).exists())
+
+    def open(self, state: Any) -> tuple[Any, RunRecord]:
+        """Where the run stands: what was saved, in the structure of `state`, or `state` itself at step 0."""
+        path = self.path / _STATE_FILE
+        if not path.exists():
+            check_not_finished(self.path, (self.path / CHECKPOINT_FOLDER).exists())
+            return state, RunRecord()
+        with check_opened(path) as file:
+            header = json.loads((file.metadata() or {}).get(_HEADER_KEY, "{}"))
+            check_same_run(self.path, header.pop("run", ""), self.fingerprint)
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        expected = _named_leaves(state)
+        check_state_tensors(path, _layout(tensors), _layout(expected))
+        structure = jax.tree_util.tree_structure(state)
+        leaves = [jax.numpy.array(tensors[name]) for name in expected]
+        history = tuple(header.pop("history"))
+        return jax.tree_util.tree_unflatten(structure, leaves), RunRecord(**header, history=history)
+
+    def save(self, state: Any, record: RunRecord) -> None:
+        """Replace the saved state."""
+        from safetensors.numpy import save
+
+        header = json.dumps({"run": self.fingerprint, **dataclasses.asdict(record)})
+        tensors = {name: np.ascontiguousarray(leaf) for name, leaf in _named_leaves(state).items()}
+        write_atomically(self.path / _STATE_FILE, save(tensors, metadata={_HEADER_KEY: header}))
+
+    def finish(self, params: Any, config: TrainConfig, record: RunRecord) -> None:
+        """Write checkpoint and record, then remove the state."""
+        from tdd.models import checkpoint
+
+        unfinished = self.path / CHECKPOINT_FOLDER
+        if unfinished.exists():  # of this same run, killed between its checkpoint and its record
+            shutil.rmtree(unfinished)
+        checkpoint.save(unfinished, self.lm, params, self.tokenizer, dtype=self.dtype)
+        summary = {
+            "run": self.fingerprint,
+            "config": dataclasses.asdict(config),
+            "steps": record.step,
+            "history": record.history,
+        }
+        write_atomically(self.path / _RECORD_FILE, (json.dumps(summary, indent=2) + "\n").encode())
+        (self.path / _STATE_FILE).unlink(missing_ok=True)
+
+
+def run_fingerprint(
+    lm: LanguageModel, params: Any, config: TrainConfig, texts: Batches, held_out: Batches | None
+) -> str:
+    """SHA-256 of everything that decides a run: architecture, first parameters, configuration, token ids."""
+    digest = hashlib.sha256(repr((lm.spec, config)).encode())
+    for name, leaf in _named_leaves(params).items():
+        digest.update(f"{name}{leaf.dtype}{leaf.shape}".encode())
+        digest.update(np.ascontiguousarray(leaf).tobytes())
+    for rows in (texts.rows, held_out.rows if held_out is not None else ()):
+        digest.update(len(rows).to_bytes(8, "little"))
+        for row in rows:
+            digest.update(len(row).to_bytes(8, "little"))
+            digest.update(row.tobytes())
+    return digest.hexdigest()
+
+
+def write_atomically(path: pathlib.Path, content: bytes) -> None:
+    """Write `content` beside `path`, flush it to the disk, then rename; a failure leaves `path` as it was."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        with open(temporary, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _named_leaves(tree: Any) -> dict[str, np.ndarray]:
+    """Arrays by their path in the tree, in the tree's order."""
+    return {
+        jax.tree_util.keystr(path): np.asarray(leaf)
+        for path, leaf in jax.tree_util.tree_flatten_with_path(tree)[0]
+    }
+
+
+def _layout(tensors: Mapping[str, np.ndarray]) -> dict[str, tuple[tuple[int, ...], str]]:
+    """Shape and dtype by name."""
+    return {name: (tuple(tensor.shape), str(tensor.dtype)) for name, tensor in tensors.items()}

@@ -1,0 +1,124 @@
+"""Checks of the laboratory's arguments: corpora, splits, training and its saved state."""
+
+from __future__ import annotations
+
+import math
+import numbers
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tdd.validate.errors import InputError
+
+__all__ = [
+    "check_count",
+    "check_not_finished",
+    "check_out",
+    "check_range",
+    "check_same_run",
+    "check_saveable",
+    "check_split",
+    "check_state_tensors",
+    "check_texts",
+    "check_token_ids",
+    "check_token_rows",
+]
+
+
+def check_count(name: str, value: object, *, minimum: int) -> None:
+    """`value` is a whole number of at least `minimum`."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or int(value) < minimum:
+        raise InputError(f"{name} must be a whole number of at least {minimum}, got {value!r}")
+
+
+def check_range(name: str, value: Any, low: float, high: float = math.inf) -> None:
+    """`value` is a finite number of low..high."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Real) or not low <= float(value) <= high:
+        bound = f"between {low:g} and {high:g}" if high < math.inf else f"of at least {low:g}"
+        raise InputError(f"{name} must be a number {bound}, got {value!r}")
+    if not math.isfinite(value):
+        raise InputError(f"{name} must be finite, got {value!r}")
+
+
+def check_texts(name: str, texts: Sequence[Any]) -> None:
+    """`texts` is a non-empty sequence of non-empty strings."""
+    if isinstance(texts, (str, bytes)):
+        raise InputError(f"{name} must be a sequence of texts, got a single {type(texts).__name__}")
+    if len(texts) == 0:
+        raise InputError(f"{name} is empty; give at least one text")
+    for index, text in enumerate(texts):
+        if not isinstance(text, str) or not text:
+            raise InputError(f"{name}[{index}] must be a non-empty string, got {text!r}")
+
+
+def check_token_rows(name: str, lengths: Sequence[int], max_length: int) -> None:
+    """Every text has at least two tokens, so that there is something to predict."""
+    if max_length < 2:
+        raise InputError(f"max_length must be at least 2, got {max_length}")
+    for index, length in enumerate(lengths):
+        if length < 2:
+            raise InputError(
+                f"{name}[{index}] has {length} token(s); a text needs at least two, remove or lengthen it"
+            )
+
+
+def check_token_ids(largest: int, vocab_size: int) -> None:
+    """Every token id has a row in the model's embedding."""
+    if largest >= vocab_size:
+        raise InputError(
+            f"tokenizer gives token id {largest}, but the model's vocabulary has {vocab_size} entries; "
+            "use the tokenizer that the model was made for"
+        )
+
+
+def check_split(requested: int, available: int, parts: Mapping[str, int]) -> None:
+    """The parts of a split fit into the texts that there are."""
+    if requested > available:
+        listed = " + ".join(f"{name}={count}" for name, count in parts.items())
+        raise InputError(f"{listed} asks for {requested} texts, but texts holds {available}")
+
+
+def check_saveable(spec: object, spec_type: type) -> None:
+    """Only the project's own decoder can be written as a Hugging Face checkpoint."""
+    if not isinstance(spec, spec_type):
+        raise InputError(
+            f"out needs a model whose spec is a {spec_type.__name__}, got {type(spec).__name__}; "
+            "train without out and save the returned params yourself"
+        )
+
+
+def check_out(out: Any, is_file: bool) -> None:
+    """`out` can be a folder."""
+    if is_file:
+        raise InputError(f"out={str(out)!r} is a file; name a folder")
+
+
+def check_not_finished(out: Any, finished: bool) -> None:
+    """`out` holds no finished training run."""
+    if finished:
+        raise InputError(
+            f"out={str(out)!r} holds a finished training run; load its checkpoint, or choose another out"
+        )
+
+
+def check_same_run(out: Any, found: str, expected: str) -> None:
+    """What lies in `out` was begun with the same model, texts and configuration."""
+    if found != expected:
+        raise InputError(
+            f"out={str(out)!r} holds a training run of another model, other texts or another "
+            "configuration; choose another folder or delete it"
+        )
+
+
+def check_state_tensors(path: Any, found: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
+    """A saved training state has exactly the tensors that the run needs; both map names to (shape, dtype)."""
+    for name in sorted(found.keys() ^ expected.keys()):
+        where = "lacks" if name in expected else "has an unknown"
+        raise InputError(
+            f"training state {str(path)!r} {where} tensor {name!r}; delete the file to start anew"
+        )
+    for name, wanted in expected.items():
+        if found[name] != wanted:
+            raise InputError(
+                f"training state {str(path)!r}: tensor {name!r} is {found[name]}, expected {wanted}; "
+                "delete the file to start anew"
+            )
