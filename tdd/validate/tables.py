@@ -1,0 +1,186 @@
+"""Checks of score tables: score columns, roles, groups."""
+
+from __future__ import annotations
+
+import decimal
+import numbers
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tdd.validate.errors import InputError
+from tdd.validate.texts import Place, is_absent
+
+__all__ = [
+    "check_fields",
+    "check_flipped",
+    "check_ids_apart",
+    "check_roles_present",
+    "check_scored",
+    "check_sources",
+    "group_column",
+    "role_column",
+    "score_column",
+    "score_names",
+]
+
+_SHOWN = 8
+_MISSING = frozenset({"", "na", "n/a", "nan", "null", "none"})
+
+
+def check_sources(role_field: str | None, calibration: Any, members: Any) -> None:
+    """Roles come from a column or from separate tables, not from both."""
+    if calibration is not None and role_field is not None:
+        raise InputError(
+            f"role_field={role_field!r} and calibration=... both say which rows calibrate; give one"
+        )
+    if calibration is None and members is not None:
+        raise InputError("members=... needs calibration=...; in a single table use member_role=")
+
+
+def check_fields(source: str, fields: Sequence[str]) -> None:
+    """Rows with named fields."""
+    if not fields:
+        raise InputError(f"{source}: a score table needs named columns, these rows are bare values")
+
+
+def score_names(
+    source: str, scores: str | Sequence[str] | None, fields: Sequence[str], taken: Collection[str]
+) -> tuple[str, ...]:
+    """Names of the score columns: the given ones, or the only column that has no other purpose."""
+    free = [field for field in fields if field not in taken]
+    if scores is None:
+        if len(free) != 1:
+            raise InputError(
+                f"{source}: name the score columns with scores=; columns left: {_list(free)}"
+            )
+        return tuple(free)
+    names = (scores,) if isinstance(scores, str) else tuple(scores)
+    if not names:
+        raise InputError(f"{source}: scores= is empty; columns left: {_list(free)}")
+    for name in names:
+        if name not in fields:
+            raise InputError(f"{source}: there is no score column {name!r}; columns found: {_list(fields)}")
+        if name in taken:
+            raise InputError(
+                f"{source}: column {name!r} is used for ids, roles, labels or groups, not as a score"
+            )
+        if names.count(name) > 1:
+            raise InputError(f"{source}: score column {name!r} is named twice in scores=")
+    return names
+
+
+def score_column(source: str, name: str, values: Sequence[Any], place: Place) -> np.ndarray:
+    """Scores: [N] float64, NaN where there is none; neither infinite nor anything but a number."""
+    column = np.empty(len(values))
+    for index, value in enumerate(values):
+        number = _number(value)
+        if number is None:
+            raise InputError(f"{source}: score column {name!r} holds {value!r} at {place(index)}, no number")
+        column[index] = number
+    infinite = np.flatnonzero(np.isinf(column))
+    if infinite.size:
+        index = int(infinite[0])
+        raise InputError(
+            f"{source}: score column {name!r} is infinite at {place(index)} ({infinite.size} such rows); "
+            "remove the value (leave it blank) or clip it before"
+        )
+    return column
+
+
+def role_column(
+    source: str, field: str, values: Sequence[Any], place: Place, roles: Mapping[str, str | None]
+) -> np.ndarray:
+    """Roles: [N] strings, keys of `roles`, each mapped to its word in the table (None: all others)."""
+    words = ["" if is_absent(value) else str(value).strip() for value in values]
+    known = {word: role for role, word in roles.items() if word is not None}
+    if len(known) != sum(word is not None for word in roles.values()):
+        raise InputError(f"two roles have the same word in column {field!r}: {dict(roles)}")
+    rest = next((role for role, word in roles.items() if word is None), None)
+    found = ", ".join(f"{word!r} ({count} rows)" for word, count in Counter(words).most_common(_SHOWN))
+    expected = ", ".join(f"{word!r} for {role}" for word, role in known.items())
+    if rest is None:
+        for index, word in enumerate(words):
+            if word not in known:
+                raise InputError(
+                    f"{source}: role column {field!r} holds {word!r} at {place(index)}; expected {expected}; "
+                    f"found: {found}"
+                )
+    result = np.array([known.get(word, rest) for word in words], dtype=str)
+    check_roles_present(source, result, f"role column {field!r} holds {found}; expected {expected}")
+    return result
+
+
+def check_roles_present(source: str, roles: np.ndarray, detail: str) -> None:
+    """At least one calibration item and one candidate."""
+    if not np.any(roles == "calibration"):
+        raise InputError(f"{source}: no calibration items: {detail}")
+    if not np.any(roles == "candidate"):
+        raise InputError(f"{source}: no candidates: {detail}")
+
+
+def check_scored(source: str, scores: Mapping[str, np.ndarray], roles: np.ndarray) -> None:
+    """At least one score in every column for calibration items and for candidates."""
+    for name, values in scores.items():
+        for role, word in (("calibration", "calibration item"), ("candidate", "candidate")):
+            if np.all(np.isnan(values[roles == role])):
+                raise InputError(f"{source}: score column {name!r} has no value for any {word}")
+
+
+def check_ids_apart(tables: Iterable[tuple[str, str, Sequence[str]]]) -> None:
+    """No id in two of the tables, each given as role, source and ids."""
+    owner: dict[str, str] = {}
+    for role, source, ids in tables:
+        shared = [name for name in ids if name in owner]
+        if shared:
+            raise InputError(
+                f"{source}: {len(shared)} ids of {role} items are also ids of {owner[shared[0]]} items "
+                f"({_list([repr(name) for name in shared])}); an item can have one role only"
+            )
+        owner.update(dict.fromkeys(ids, role))
+
+
+def check_flipped(flipped: Sequence[str], names: Sequence[str]) -> None:
+    """Columns whose sign is to change are score columns that are read."""
+    for name in flipped:
+        if name not in names:
+            raise InputError(
+                f"higher_is_member names {name!r}, which is not among the scores: {_list(names)}"
+            )
+
+
+def group_column(source: str, field: str, values: Sequence[Any], place: Place) -> tuple[str, ...]:
+    """Groups: one non-empty word a row."""
+    for index, value in enumerate(values):
+        if is_absent(value) or value == "":
+            raise InputError(f"{source}: group column {field!r} is empty at {place(index)}")
+    return tuple(str(value) for value in values)
+
+
+def _number(value: Any) -> float | None:
+    """The value as a float, NaN where it is missing, None where it is no number."""
+    if is_absent(value):
+        return float("nan")
+    if isinstance(value, str):
+        word = value.strip().lower()
+        if word in _MISSING:
+            return float("nan")
+        if "_" in word:
+            return None
+    elif not isinstance(value, (numbers.Real, decimal.Decimal)) or isinstance(value, bool):
+        return None
+    try:
+        return float(value)
+    except OverflowError:
+        return float("inf")
+    except (ValueError, TypeError):
+        return None
+
+
+def _list(names: Sequence[str]) -> str:
+    if not names:
+        return "none"
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(map(str, names[:_SHOWN])) + more
