@@ -1,0 +1,255 @@
+"""Token statistics against their definitions in float64, and what they cost."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tdd.kernels import token_stats as kernel
+from tdd.kernels.logit_tile import tile_statistics
+
+FIELDS = kernel.TokenStatistics._fields
+
+
+def reference(logits, targets):
+    """Every statistic by its definition, in float64, row by row; maxima apart so that 1 - p loses no digit."""
+    rows = []
+    for z, y in zip(np.asarray(logits, np.float64), np.asarray(targets), strict=True):
+        d = z - z.max()
+        log_p = d - np.log(np.exp(d).sum())
+        p = np.exp(log_p)
+        log_one_minus = np.log1p(-np.minimum(p, 0.5))
+        for v in np.flatnonzero(p > 0.5):
+            others = np.delete(d, v)
+            top = others.max()
+            log_rest = top + np.log(np.exp(others - top).sum()) if np.isfinite(top) else -np.inf
+            log_one_minus[v] = log_rest - np.logaddexp(d[v], log_rest)
+        weighted = np.where(p > 0, p * np.where(p > 0, log_p, 0), 0)
+        mu = weighted.sum()
+        others = np.delete(np.where(p > 0, p * np.where(p > 0, log_one_minus, 0), 0), y)
+        surprise = 0.0 if log_p[y] == 0 else -np.exp(log_one_minus[y]) * log_p[y]
+        rows.append(
+            (
+                log_p[y],
+                mu,
+                np.sqrt(np.where(p > 0, p * np.square(np.where(p > 0, log_p - mu, 0)), 0).sum()),
+                2 * np.log(np.exp(log_p / 2).sum()),
+                -np.log(np.exp(2 * log_p).sum()),
+                -log_p.max(),
+                surprise - others.sum(),
+                (z > z[y]).sum(),
+            )
+        )
+    return kernel.TokenStatistics(*np.array(rows, np.float64).T)
+
+
+def assert_close(got, expected, rtol=1e-5, atol=1e-7):
+    for name in FIELDS:
+        np.testing.assert_allclose(
+            getattr(got, name), getattr(expected, name), rtol=rtol, atol=atol, err_msg=name
+        )
+
+
+def random_logits(seed, rows, vocabulary, scale=1.0):
+    rng = np.random.default_rng(seed)
+    logits = rng.normal(size=(rows, vocabulary)) * scale * np.linspace(0.1, 4, rows)[:, None]
+    return logits.astype(np.float32), rng.integers(0, vocabulary, rows).astype(np.int32)
+
+
+@functools.cache
+def compiled(kernel_fn, **options):
+    return jax.jit(functools.partial(kernel_fn, **options))
+
+
+def of_logits(logits, targets, block=2048, chunk=128):
+    call = compiled(kernel.token_stats_from_logits, chunk=chunk, block=block)
+    mask = np.ones(len(targets), bool)
+    return jax.tree.map(np.asarray, call(logits, targets, mask))
+
+
+@pytest.mark.parametrize("block", [None, 256])
+@pytest.mark.parametrize("vocabulary", [2, 3, 255, 256, 1000, 4099])
+def test_statistics_match_float64(vocabulary, block):
+    logits, targets = random_logits(vocabulary, 23, vocabulary)
+    targets[::4] = logits.argmax(-1)[::4]
+    assert_close(of_logits(logits, targets, block, chunk=8), reference(logits, targets))
+
+
+@pytest.mark.parametrize("gap", [0.5, 3.0, 10.0, 30.0, 60.0, 80.0, 100.0, 150.0, 1000.0])
+def test_peaked_rows_keep_their_digits(gap):
+    """One logit stands `gap` above the rest: the target is the top, the runner-up, or any other."""
+    logits, _ = random_logits(1, 1, 300, 0.2)
+    logits = np.repeat(logits, 3, 0)
+    top, second = np.argsort(-logits[0])[:2]
+    logits[:, top] = logits[0].max() + gap
+    targets = np.array([top, second, 17], np.int32)
+    # relative digits down to 1e-14, where the float64 reference's own log(1 + x) loses them
+    assert_close(of_logits(logits, targets), reference(logits, targets), atol=1e-14)
+
+
+@pytest.mark.parametrize("vocabulary", [2, 7, 5000])
+def test_uniform_rows(vocabulary):
+    got = of_logits(np.full((2, vocabulary), -7.5, np.float32), np.array([0, vocabulary - 1], np.int32))
+    entropy = np.log(vocabulary)
+    for name in ("renyi_half", "renyi_two", "renyi_inf"):
+        np.testing.assert_allclose(getattr(got, name), entropy, rtol=2e-6, err_msg=name)
+    np.testing.assert_allclose(got.log_prob, -entropy, rtol=1e-6)
+    np.testing.assert_allclose(got.mu, -entropy, rtol=1e-6)
+    np.testing.assert_allclose(got.sigma, 0, atol=1e-6)
+    p = 1 / vocabulary
+    expected = (1 - p) * entropy - (vocabulary - 1) * p * np.log1p(-p)
+    np.testing.assert_allclose(got.m_entropy, expected, rtol=1e-5)
+    assert (got.rank == 0).all()
+
+
+def test_one_hot_rows_are_finite_and_certain():
+    logits = np.full((2, 50), -np.inf, np.float32)
+    logits[:, 3] = 2.0
+    got = of_logits(logits, np.array([3, 3], np.int32))
+    for name in FIELDS:
+        assert (getattr(got, name) == 0).all(), name
+
+
+def test_a_target_that_cannot_occur_is_infinitely_surprising():
+    logits = np.zeros((1, 5), np.float32)
+    logits[0, 2] = -np.inf
+    got = of_logits(logits, np.array([2], np.int32))
+    assert got.log_prob[0] == -np.inf
+    assert got.m_entropy[0] == np.inf
+    assert got.rank[0] == 4
+    np.testing.assert_allclose(got.mu, -np.log(4), rtol=1e-6)
+    np.testing.assert_allclose(got.sigma, 0, atol=1e-6)
+
+
+def test_moments_are_weighted_by_probability():
+    """p = (0.9, 0.1): the unweighted mean of the log-probabilities would be -1.204, its deviation 1.099."""
+    got = of_logits(np.log([[0.9, 0.1]]).astype(np.float32), np.array([0], np.int32))
+    np.testing.assert_allclose(got.mu, 0.9 * np.log(0.9) + 0.1 * np.log(0.1), rtol=1e-6)
+    np.testing.assert_allclose(got.sigma, 0.3 * np.log(9), rtol=1e-6)
+
+
+def test_renyi_half_has_no_clamp_bias():
+    """A peaked row over 32,000 tokens: clamping p at 1e-10 would turn 0.0127 into about 0.1."""
+    logits = np.full((1, 32_000), -40.0, np.float32)
+    logits[0, :2] = (0.0, -10.0)
+    assert_close(of_logits(logits, np.array([0], np.int32)), reference(logits, [0]), rtol=2e-6)
+
+
+def test_rank_is_strict():
+    logits = np.array([[1, 1, 3, 0, 1]] * 3, np.float32)
+    assert of_logits(logits, np.array([0, 2, 3], np.int32)).rank.tolist() == [1, 0, 4]
+
+
+def test_nan_logits_stay_in_their_row():
+    logits, targets = random_logits(5, 6, 40)
+    clean = of_logits(logits, targets)
+    logits[2, 11] = np.nan
+    got = of_logits(logits, targets)
+    assert np.isnan(got.log_prob[2])
+    for name in FIELDS[:-1]:
+        np.testing.assert_array_equal(np.delete(getattr(got, name), 2), np.delete(getattr(clean, name), 2))
+
+
+def head(seed=0, rows=37, width=16, vocabulary=700):
+    rng = np.random.default_rng(seed)
+    hidden = rng.normal(size=(rows, width)).astype(np.float32)
+    readout = rng.normal(size=(vocabulary, width)).astype(np.float32)
+    return hidden, readout, rng.integers(0, vocabulary, rows).astype(np.int32), rng.random(rows) < 0.6
+
+
+@pytest.mark.parametrize("soft_cap", [None, 5.0])
+@pytest.mark.parametrize("chunk", [1, 8, 64])
+def test_hidden_states_and_readout(chunk, soft_cap):
+    hidden, readout, targets, mask = head()
+    logits = hidden.astype(np.float64) @ readout.T.astype(np.float64)
+    if soft_cap is not None:
+        logits = soft_cap * np.tanh(logits / soft_cap)
+    call = compiled(kernel.token_stats, soft_cap=soft_cap, chunk=chunk, block=256)
+    got = call(hidden, readout, targets, mask)
+    expected = jax.tree.map(lambda x: np.where(mask, x, 0), reference(logits, targets))
+    assert_close(got, expected, atol=2e-6)
+    np.testing.assert_array_equal(got.rank, expected.rank)
+
+
+def test_log_prob_alone_agrees():
+    hidden, readout, targets, mask = head(3)
+    full = compiled(kernel.token_stats, soft_cap=9.0, chunk=8)(hidden, readout, targets, mask)
+    alone = compiled(kernel.token_log_prob, soft_cap=9.0, chunk=8)(hidden, readout, targets, mask)
+    np.testing.assert_allclose(alone, full.log_prob, rtol=1e-6, atol=1e-7)
+
+
+def test_bfloat16_weights_accumulate_in_float32():
+    hidden, readout, targets, mask = head(4, width=256)
+    narrow = [jnp.asarray(x, jnp.bfloat16) for x in (hidden, readout)]
+    wide = [np.asarray(x, np.float64) for x in narrow]
+    got = compiled(kernel.token_stats, chunk=16)(*narrow, targets, mask)
+    expected = jax.tree.map(lambda x: np.where(mask, x, 0), reference(wide[0] @ wide[1].T, targets))
+    assert_close(got, expected, rtol=2e-5, atol=2e-5)
+
+
+@settings(max_examples=25, deadline=None)
+@given(seed=st.integers(0, 10_000))
+def test_permuting_and_padding_rows_changes_nothing(seed):
+    hidden, readout, targets, mask = head(seed, rows=19)
+    order = np.random.default_rng(seed).permutation(19)
+    call = compiled(kernel.token_stats, chunk=4, block=256)
+    plain = call(hidden, readout, targets, mask)
+    moved = call(hidden[order], readout, targets[order], mask[order])
+    hidden[~mask], targets[~mask] = 1e3, 0  # padding may hold anything
+    padded = call(hidden, readout, targets, mask)
+    for name in FIELDS:
+        expected = np.asarray(getattr(plain, name))
+        np.testing.assert_allclose(getattr(moved, name), expected[order], rtol=2e-6, atol=2e-6)
+        np.testing.assert_array_equal(getattr(padded, name), expected)
+
+
+@pytest.mark.parametrize("mask", [np.zeros(5, bool), np.eye(5, dtype=bool)[4]], ids=["nothing", "one row"])
+def test_few_scored_rows(mask):
+    hidden, readout, targets, _ = head(6, rows=5)
+    got = compiled(kernel.token_stats, chunk=3, block=None)(hidden, readout, targets, mask)
+    expected = jax.tree.map(
+        lambda x: np.where(mask, x, 0), reference(hidden.astype(np.float64) @ readout.T, targets)
+    )
+    assert_close(got, expected, atol=2e-6)
+
+
+def test_vmap_and_scan():
+    hidden, readout, targets, mask = head(7, rows=12)
+    stacked = [x.reshape(3, 4, *x.shape[1:]) for x in (hidden, targets, mask)]
+    call = compiled(kernel.token_stats, chunk=4, block=None)
+    whole = call(hidden, readout, targets, mask)
+    mapped = jax.vmap(lambda h, y, m: call(h, readout, y, m))(*stacked)
+    scanned = jax.lax.scan(lambda _, a: (None, call(a[0], readout, *a[1:])), None, tuple(stacked))[1]
+    for got in (mapped, scanned):
+        for name in FIELDS:
+            np.testing.assert_allclose(
+                np.ravel(getattr(got, name)), getattr(whole, name), rtol=2e-6, atol=2e-6, err_msg=name
+            )
+
+
+@pytest.mark.parametrize("call", [kernel.token_stats, kernel.token_log_prob])
+def test_memory_never_holds_all_logits(call):
+    """N = 4,096 rows, V = 8,192: all logits would be 4 N V = 128 MiB.
+
+    One tile of chunk = 64 rows is 64 * 8,192 * 4 B = 2 MiB; soft-capping and the compiler may keep up to two more
+    copies of it. Block of 1,024 columns: 64 * 1,024 * 4 B = 0.25 MiB, six of them at most. Lane accumulators, the
+    index and the gathered rows are below 0.5 MiB, and the results 8 * 4 B * 4,096 = 0.13 MiB. Bound: 8 MiB.
+    """
+    rows, vocabulary, width = 4096, 8192, 32
+    shapes = (
+        jax.ShapeDtypeStruct((rows, width), jnp.float32),
+        jax.ShapeDtypeStruct((vocabulary, width), jnp.float32),
+        jax.ShapeDtypeStruct((rows,), jnp.int32),
+        jax.ShapeDtypeStruct((rows,), bool),
+    )
+    compiled = jax.jit(functools.partial(call, soft_cap=30.0, chunk=64, block=1024)).lower(*shapes).compile()
+    assert compiled.memory_analysis().temp_size_in_bytes < 8 * 2**20
+
+
+def test_statistics_of_a_tile_run_eagerly():
+    logits, targets = random_logits(8, 5, 77)
+    assert_close(tile_statistics(jnp.asarray(logits), jnp.asarray(targets), 256), reference(logits, targets))
