@@ -1,0 +1,33 @@
+"""Splitting texts into words for the checks that look at texts without a model."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+__all__ = ["normalise", "words_and_marks"]
+
+_UNSPACED = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
+_WORD = rf"[{_UNSPACED}]|[^\W{_UNSPACED}]+"
+_WORD_OR_MARK = re.compile(rf"{_WORD}|[^\w\s]|^\s+|\s+$|[^\S ]+|  +")
+
+
+def words_and_marks(text: str) -> list[str]:
+    """Words in their own case, punctuation marks, and white space other than one blank between words.
+
+    Kana and CJK ideographs count as one word each, since no blank separates them.
+
+    >>> words_and_marks("Well, 3.5 km ")
+    ['Well', ',', '3', '.', '5', 'km', ' ']
+    """
+    return _WORD_OR_MARK.findall(text)
+
+
+def normalise(text: str) -> str:
+    """The text without differences of case, of Unicode composition and of white space.
+
+    >>> normalise("  Cafe\\u0301\\n CLOSED ") == normalise("café closed")
+    True
+    """
+    folded = unicodedata.normalize("NFC", unicodedata.normalize("NFC", text).casefold())
+    return " ".join(folded.split())
