@@ -122,7 +122,7 @@ class RunFolder:
         from safetensors.numpy import save
 
         header = json.dumps({"run": self.fingerprint, **dataclasses.asdict(record)})
-        tensors = {name: np.ascontiguousarray(leaf) for name, leaf in _named_leaves(state).items()}
+        tensors = {name: np.asarray(leaf, order="C") for name, leaf in _named_leaves(state).items()}
         write_atomically(self.path / _STATE_FILE, save(tensors, metadata={_HEADER_KEY: header}))
 
     def finish(self, params: Any, config: TrainConfig, record: RunRecord) -> None:

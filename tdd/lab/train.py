@@ -8,7 +8,7 @@ one that is not (on the same machine and versions).
 from __future__ import annotations
 
 import contextlib
-import pathlib
+import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -46,7 +46,7 @@ def train(
     texts: Sequence[str],
     *,
     config: TrainConfig,
-    out: str | pathlib.Path | None = None,
+    out: str | os.PathLike[str] | None = None,
     eval_texts: Sequence[str] | None = None,
     save_dtype: str = "float32",
     on_step: Callable[[int, Any], None] | None = None,

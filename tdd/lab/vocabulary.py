@@ -12,7 +12,7 @@ __all__ = ["SYLLABLES", "WORDS"]
 
 def _words(text: str) -> tuple[str, ...]:
     """Alternatives separated by commas, on any number of lines."""
-    return tuple(part.strip() for part in text.replace("\n", " ").split(",") if part.strip())
+    return tuple(" ".join(part.split()) for part in text.split(","))
 
 
 SYLLABLES: dict[str, tuple[str, ...]] = {

@@ -1,0 +1,70 @@
+"""The training loss against its definition, in one tile and in many."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.special import log_softmax
+
+from tdd.lab import loss
+from tdd.records import LanguageModel
+
+BATCH, LENGTH, WIDTH, VOCAB = 3, 7, 5, 13
+
+
+def model(soft_cap=None):
+    def hidden(params, tokens):
+        return jnp.tanh(params["table"][tokens])
+
+    def logits(params, tokens):
+        raw = hidden(params, tokens) @ params["readout"].T
+        return raw if soft_cap is None else soft_cap * jnp.tanh(raw / soft_cap)
+
+    def readout(params):
+        return params["readout"]
+
+    return LanguageModel("toy", VOCAB, None, logits, hidden, readout, soft_cap)
+
+
+@pytest.fixture
+def inputs():
+    rng = np.random.default_rng(0)
+    params = {
+        "table": jnp.asarray(rng.normal(size=(VOCAB, WIDTH)), jnp.float32),
+        "readout": jnp.asarray(rng.normal(size=(VOCAB, WIDTH)), jnp.float32),
+    }
+    tokens = jnp.asarray(rng.integers(0, VOCAB, (BATCH, LENGTH)), jnp.int32)
+    mask = np.ones((BATCH, LENGTH), bool)
+    mask[:, 0] = False
+    mask[1, 4:] = False
+    return params, tokens, jnp.asarray(mask)
+
+
+@pytest.mark.parametrize("soft_cap", [None, 1.5])
+@pytest.mark.parametrize("tile", [1 << 24, VOCAB, 4 * VOCAB, 5 * VOCAB])
+@pytest.mark.parametrize("dense", [False, True])
+def test_definition_and_gradient(inputs, monkeypatch, soft_cap, tile, dense):
+    monkeypatch.setattr(loss, "TILE_ELEMENTS", tile)
+    params, tokens, mask = inputs
+    lm = model(soft_cap)
+    if dense:
+        lm = dataclasses.replace(lm, hidden=None, readout=None)
+    values = loss.token_losses(lm, params, tokens, mask)
+    log_probs = log_softmax(np.asarray(lm.logits(params, tokens), np.float64), axis=-1)
+    expected = np.zeros((BATCH, LENGTH))
+    for row in range(BATCH):
+        for position in range(1, LENGTH):
+            if mask[row, position]:
+                expected[row, position] = -log_probs[row, position - 1, tokens[row, position]]
+    np.testing.assert_allclose(values, expected, rtol=1e-5, atol=1e-6)
+
+    def plain(params):
+        all_logs = jax.nn.log_softmax(lm.logits(params, tokens)[:, :-1])
+        chosen = jnp.take_along_axis(all_logs, tokens[:, 1:, None], axis=-1)[..., 0]
+        return -jnp.sum(jnp.where(mask[:, 1:], chosen, 0))
+
+    gradient = jax.grad(lambda params: jnp.sum(loss.token_losses(lm, params, tokens, mask)))(params)
+    for name, wanted in jax.grad(plain)(params).items():
+        np.testing.assert_allclose(gradient[name], wanted, rtol=1e-4, atol=1e-5)
