@@ -127,9 +127,9 @@ def randomized_p_values(
     strict = count.less if null == "nonmember" else count.num_calibration - count.less - count.equal
     dtype = jnp.result_type(float)
     uniform = 1 - jax.random.uniform(key, scores.shape, dtype)
-    values = (strict.astype(dtype) + uniform * (1 + count.equal).astype(dtype)) / (
-        count.num_calibration + 1
-    ).astype(dtype)
+    values = (strict.astype(dtype) + uniform * (1 + count.equal).astype(dtype)) / (count.num_calibration + 1).astype(
+        dtype
+    )
     return jnp.where(count.valid, jnp.minimum(values, 1), jnp.nan)
 
 

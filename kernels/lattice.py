@@ -69,7 +69,7 @@ def as_level(alpha: Any) -> Level:
 
 def is_exact(level: Level) -> bool:
     """Whether the level is known as a fraction (its digits may be traced). Static."""
-    return isinstance(level.numerator, jax.Array) or level.numerator > 0
+    return isinstance(level.numerator, jax.Array) or int(level.numerator) > 0
 
 
 def product_le(left: tuple[Any, ...], right: tuple[Any, ...]) -> jax.Array:
@@ -118,8 +118,8 @@ def ceil_ratio(numerator: tuple[Any, ...], denominator: tuple[Any, ...], bound: 
 
 def _simplest_fraction(alpha: Any) -> Fraction:
     """The fraction with the smallest denominator class that rounds to alpha in alpha's own type."""
-    rounded = np.float32 if isinstance(alpha, np.float32) else float
-    exact = Fraction(alpha) if isinstance(alpha, (Fraction, int)) else Fraction(float(alpha))
+    rounded = np.float32 if getattr(alpha, "dtype", None) == np.float32 else float
+    exact = alpha if isinstance(alpha, Fraction) else Fraction(float(alpha))
     for limit in _DENOMINATORS:
         candidate = exact.limit_denominator(limit)
         if 0 < candidate < 1 and rounded(float(candidate)) == rounded(float(exact)):

@@ -43,9 +43,7 @@ def none(num_calibration: Any, num_tests: Any) -> Proportion:
     return Proportion(jnp.ones((), jnp.result_type(float)), (m,), (n + 1,))
 
 
-def storey(
-    rank: jax.Array, valid: jax.Array, num_calibration: Any, *, max_rank: int, eta: Any = 0.05
-) -> Proportion:
+def storey(rank: jax.Array, valid: jax.Array, num_calibration: Any, *, max_rank: int, eta: Any = 0.05) -> Proportion:
     """Storey's estimate on conservative conformal ranks, pi0 = (1 + #{p_j >= lambda}) / (m (1 - lambda)).
 
     lambda = (K+1)/(n+1) with n - K = max(1, floor(eta·n)): the region of PTDI's subtraction estimate. Hence

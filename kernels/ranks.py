@@ -65,6 +65,7 @@ def counts(
 
     Cost: one sort of n and m binary searches, O((n + m) log n).
     """
+    calibration, scores = jnp.asarray(calibration), jnp.asarray(scores)
     real = _real(calibration, calibration_mask)
     valid = _real(scores, mask)
     total = jnp.sum(real, dtype=jnp.int32)
@@ -97,6 +98,7 @@ def weighted_counts(
     Returns:
       `WeightedCounts`. Cost as `counts`.
     """
+    calibration, scores = jnp.asarray(calibration), jnp.asarray(scores)
     real = _real(calibration, calibration_mask)
     valid = _real(scores, mask)
     ordered, order = jax.lax.sort_key_val(

@@ -47,7 +47,8 @@ class StepUp(NamedTuple):
 def bh(p_values: jax.Array, alpha: Any, *, mask: jax.Array | None = None) -> StepUp:
     """Benjamini-Hochberg: k* = max{k: p_(k) <= k·alpha/m}, reject p_j <= k*·alpha/m.
 
-    Guarantee: FDR <= alpha·m0/m if the p-values are super-uniform under the null and independent or PRDS; finite-sample.
+    Guarantee: FDR <= alpha·m0/m if the p-values are super-uniform under the null and independent or PRDS;
+    finite-sample.
 
     Args:
       p_values: [m] p-values; NaN is masked out of m.
@@ -123,7 +124,8 @@ def by(p_values: jax.Array, alpha: Any, *, mask: jax.Array | None = None) -> Ste
 def holm(p_values: jax.Array, alpha: Any, *, mask: jax.Array | None = None) -> StepUp:
     """Holm's step-down procedure: reject while p_(i) <= alpha / (m - i + 1).
 
-    Guarantee: family-wise error rate <= alpha under any dependence; finite-sample. Arguments, results and errors as `bh`.
+    Guarantee: family-wise error rate <= alpha under any dependence; finite-sample. Arguments, results and errors as
+    `bh`.
 
     References: Holm (1979).
     """
@@ -224,9 +226,7 @@ def bh_ranks(
         """t(k), the largest rank that k rejections allow."""
         if not exact:
             return _float_rank(level, k, numerator, denominator, max_rank)
-        return lattice.floor_ratio(
-            (level.numerator, k, *denominator), (level.denominator, *numerator), max_rank
-        )
+        return lattice.floor_ratio((level.numerator, k, *denominator), (level.denominator, *numerator), max_rank)
 
     count = _fixed_point(lambda k: _count(valid, rank <= largest_rank(k)), num_tests)
     reject = valid & (rank <= largest_rank(count)) & (count > 0)
@@ -260,9 +260,7 @@ def min_rejections(alpha: Any, max_tests: int, *, scale: tuple[tuple[Any, ...], 
     level = lattice.as_level(alpha)
     numerator, denominator = scale
     if lattice.is_exact(level) and not _has_float(numerator + denominator):
-        least = lattice.ceil_ratio(
-            (level.denominator, *numerator), (level.numerator, *denominator), max_tests
-        )
+        least = lattice.ceil_ratio((level.denominator, *numerator), (level.numerator, *denominator), max_tests)
     else:
         dtype = jnp.result_type(float)
         exact = _float_ratio(numerator, denominator, dtype) / _critical(level, dtype)
@@ -364,7 +362,11 @@ def _float_ratio(numerator: tuple[Any, ...], denominator: tuple[Any, ...], dtype
 
 
 def _float_rank(
-    level: lattice.Level, k: jax.Array, numerator: tuple[Any, ...], denominator: tuple[Any, ...], max_rank: int
+    level: lattice.Level,
+    k: jax.Array,
+    numerator: tuple[Any, ...],
+    denominator: tuple[Any, ...],
+    max_rank: int,
 ) -> jax.Array:
     """t(k) where the level or the scale is only known as a float."""
     dtype = jnp.result_type(float)

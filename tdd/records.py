@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Hashable, Mapping
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, dataclass_transform
 
 import jax
 import numpy as np
@@ -33,6 +33,7 @@ Null = Literal["nonmember", "member"]
 _T = TypeVar("_T")
 
 
+@dataclass_transform(frozen_default=True)
 def _pytree(*static: str) -> Callable[[type[_T]], type[_T]]:
     """Class decorator: a frozen dataclass registered as a pytree with the named fields static."""
 

@@ -27,3 +27,13 @@ def pytest_collection_modifyitems(config, items):
         for mark, reason in absent.items():
             if reason and item.get_closest_marker(mark):
                 item.add_marker(pytest.mark.skip(reason=reason))
+
+
+@pytest.fixture(scope="session")
+def false_alarm_level(request):
+    """Level of one guarantee check: the suite's budget over the number of checks collected."""
+    import guarantees
+
+    marks = [item.get_closest_marker("guarantee") for item in request.session.items]
+    checks = sum(mark.kwargs.get("checks", 1) for mark in marks if mark)
+    return guarantees.SUITE_FALSE_ALARM / max(checks, 1)

@@ -13,6 +13,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
 from tdd.kernels import lattice
 from tdd.validate import arrays
@@ -24,7 +25,7 @@ Ordered = tuple[list[jax.Array], list[jax.Array]]
 
 def level_operand(alpha: Any, name: str = "alpha") -> Any:
     """A level as an operand of a jitted function: an exact fraction where it is a number, else the array itself."""
-    if isinstance(alpha, jax.core.Tracer):
+    if isinstance(alpha, Tracer):
         return alpha
     arrays.check_level(alpha, name)
     return alpha if isinstance(alpha, jax.Array) else jax.tree.map(jnp.asarray, lattice.as_level(alpha))
@@ -41,7 +42,7 @@ def order_preserving(samples: Sequence[Any], masks: Sequence[Any]) -> Ordered:
       The samples and the masks as JAX arrays; NaN and masked-out items are False in the masks.
     """
     host = all(not isinstance(sample, jax.Array) for sample in samples)
-    wide = host and not jax.config.jax_enable_x64 and any(np.asarray(s).dtype.itemsize > 4 for s in samples)
+    wide = host and jnp.result_type(float) == np.float32 and any(np.asarray(s).dtype.itemsize > 4 for s in samples)
     arrays_in = [np.asarray(sample) if host else jnp.asarray(sample) for sample in samples]
     filled = [
         jnp.ones(np.shape(sample), bool) if mask is None else jnp.asarray(mask, bool)

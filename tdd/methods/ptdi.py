@@ -11,7 +11,7 @@ from typing import Any, Literal
 import jax
 import jax.numpy as jnp
 
-from tdd.kernels import conformal, lattice, stepup
+from tdd.kernels import conformal, stepup
 from tdd.kernels import proportion as proportions
 from tdd.methods.calls import level_operand, order_preserving
 from tdd.methods.testing import check_scores
@@ -33,7 +33,10 @@ _EXCHANGEABLE = (
 
 GUARANTEES: dict[str, Guarantee] = {
     "none": Guarantee(
-        "FDR <= alpha * m0/m", _EXCHANGEABLE, "finite-sample", "PTDI eq. 7 and 9 without scaling; Bates et al. (2023)"
+        "FDR <= alpha * m0/m",
+        _EXCHANGEABLE,
+        "finite-sample",
+        "PTDI eq. 7 and 9 without scaling; Bates et al. (2023)",
     ),
     "storey": Guarantee("FDR <= alpha", _EXCHANGEABLE, "finite-sample", "Bates et al. (2023), theorem 3"),
     "subtraction": Guarantee(
@@ -68,7 +71,8 @@ def ptdi(
 ) -> Selection:
     """Select candidates that were in the training data, with FDR control.
 
-    p_j = (1 + #{i: T_i <= T_j})/(n+1); p~_j = (1 - pi)·p_j; k* = max{k: p~_(k) <= k·alpha/m}; select p~_j <= k*·alpha/m.
+    p_j = (1 + #{i: T_i <= T_j})/(n+1); p~_j = (1 - pi)·p_j; k* = max{k: p~_(k) <= k·alpha/m}; select
+    p~_j <= k*·alpha/m.
 
     Guarantee: by `proportion`, provided calibration scores and the scores of non-member candidates are exchangeable
     ("Selection.guarantee" says it in words):
@@ -117,11 +121,15 @@ def ptdi(
         arrays.check_vector(members, "members")
         arrays.check_finite(members, "members")
         values = tuple(jnp.asarray(x, jnp.result_type(float)) for x in (members, calibration, scores))
-    (calibration, scores), (calibration_mask, mask) = order_preserving(
-        (calibration, scores), (calibration_mask, mask)
-    )
+    (calibration, scores), (calibration_mask, mask) = order_preserving((calibration, scores), (calibration_mask, mask))
     return _ptdi(
-        calibration, scores, calibration_mask, mask, values, level_operand(alpha), level_operand(eta, "eta"),
+        calibration,
+        scores,
+        calibration_mask,
+        mask,
+        values,
+        level_operand(alpha),
+        level_operand(eta, "eta"),
         proportion=proportion,
     )
 
@@ -130,23 +138,17 @@ def ptdi(
 def _ptdi(calibration, scores, calibration_mask, mask, values, alpha, eta, *, proportion) -> Selection:
     """The procedure on order-preserving scores; `values` are (members, calibration, scores) for "moment"."""
     max_rank = calibration.shape[0] + 1
-    ranked = conformal.rank(
-        calibration, scores, null="nonmember", calibration_mask=calibration_mask, mask=mask
-    )
+    ranked = conformal.rank(calibration, scores, null="nonmember", calibration_mask=calibration_mask, mask=mask)
     n, m = ranked.num_calibration, ranked.num_tests
     if proportion == "none":
         estimate = proportions.none(n, m)
     elif proportion == "storey":
         estimate = proportions.storey(ranked.rank, ranked.valid, n, max_rank=max_rank, eta=eta)
     elif proportion == "subtraction":
-        estimate = proportions.subtraction(
-            calibration, scores, eta=eta, calibration_mask=calibration_mask, mask=mask
-        )
+        estimate = proportions.subtraction(calibration, scores, eta=eta, calibration_mask=calibration_mask, mask=mask)
     else:
         estimate = proportions.moment(*values, calibration_mask=calibration_mask, mask=mask)
-    step = stepup.bh_ranks(
-        ranked.rank, n, alpha, max_rank=max_rank, scale=(estimate.numerator, estimate.denominator)
-    )
+    step = stepup.bh_ranks(ranked.rank, n, alpha, max_rank=max_rank, scale=(estimate.numerator, estimate.denominator))
     return Selection(
         selected=step.reject,
         p_values=conformal.p_values(ranked),
@@ -156,9 +158,7 @@ def _ptdi(calibration, scores, calibration_mask, mask, values, alpha, eta, *, pr
         num_selected=step.num_rejected,
         num_tests=m,
         num_calibration=n,
-        min_selections=stepup.min_rejections(
-            alpha, scores.shape[0], scale=(estimate.numerator, estimate.denominator)
-        ),
+        min_selections=stepup.min_rejections(alpha, scores.shape[0], scale=(estimate.numerator, estimate.denominator)),
         method=f"ptdi/{proportion}",
         null="nonmember",
         guarantee=GUARANTEES[proportion],

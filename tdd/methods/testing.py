@@ -68,9 +68,7 @@ def conformal_p_values(
     check_scores(calibration, scores, calibration_mask, mask)
     if tie_break != "conservative":
         arrays.check_key(key, f'tie_break="{tie_break}"')
-    (calibration, scores), (calibration_mask, mask) = order_preserving(
-        (calibration, scores), (calibration_mask, mask)
-    )
+    (calibration, scores), (calibration_mask, mask) = order_preserving((calibration, scores), (calibration_mask, mask))
     return _conformal(calibration, scores, calibration_mask, mask, key, null=null, tie_break=tie_break)
 
 
@@ -108,9 +106,7 @@ def bh(p_values: Any, alpha: Any, *, mask: Any = None) -> StepUp:
     return _step_up("bh", p_values, alpha, mask)
 
 
-def storey_bh(
-    p_values: Any, alpha: Any, *, lambda_: float = 0.5, cap: bool = False, mask: Any = None
-) -> StepUp:
+def storey_bh(p_values: Any, alpha: Any, *, lambda_: float = 0.5, cap: bool = False, mask: Any = None) -> StepUp:
     """BH at alpha/pi0 with Storey's estimate; see `tdd.kernels.stepup.storey_bh`.
 
     Guarantee: FDR <= alpha for independent p-values, and for conservative conformal p-values with lambda_ = K/(n+1);
@@ -174,7 +170,7 @@ def _step_up(procedure: str, p_values: Any, alpha: Any, mask: Any, **options: An
     arrays.check_mask(mask, p_values, "mask")
     run = _compiled(procedure, **options)
     host = not isinstance(p_values, jax.Array)
-    if not host or jax.config.jax_enable_x64 or np.asarray(p_values).dtype != np.float64:
+    if not host or jnp.result_type(float) == np.float64 or np.asarray(p_values).dtype != np.float64:
         p_values = jnp.asarray(p_values)
         if not jnp.issubdtype(p_values.dtype, jnp.floating):
             p_values = p_values.astype(jnp.result_type(float))
@@ -196,8 +192,11 @@ def _narrow(step: StepUp, alpha: Any) -> StepUp:
     single = jnp.result_type(float)
     adjusted = step.adjusted.astype(single)
     adjusted = np.where(step.reject, np.minimum(adjusted, level.below), np.maximum(adjusted, level.above))
-    return jax.tree.map(jnp.asarray, step._replace(
-        adjusted=adjusted.astype(single),
-        threshold=step.threshold.astype(single),
-        null_proportion=step.null_proportion.astype(single),
-    ))
+    return jax.tree.map(
+        jnp.asarray,
+        step._replace(
+            adjusted=adjusted.astype(single),
+            threshold=step.threshold.astype(single),
+            null_proportion=step.null_proportion.astype(single),
+        ),
+    )

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import jax
+import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
 from tdd.validate.errors import InputError
 
@@ -24,7 +25,7 @@ __all__ = [
 
 def check_level(alpha: Any, name: str = "alpha") -> None:
     """A level is one number strictly between 0 and 1."""
-    if isinstance(alpha, jax.core.Tracer):
+    if isinstance(alpha, Tracer):
         return
     if isinstance(alpha, (bool, str)) or np.ndim(alpha) != 0:
         raise InputError(f"{name} must be one number strictly between 0 and 1, got {alpha!r}")
@@ -50,7 +51,7 @@ def check_vector(values: Any, name: str) -> None:
             f"{name} must be one-dimensional, got shape {tuple(shape)}; batch with jax.vmap over the leading axes"
         )
     kind = np.asarray(values).dtype if dtype is None else dtype
-    if not (np.issubdtype(kind, np.integer) or jax.numpy.issubdtype(kind, jax.numpy.floating)):
+    if not (np.issubdtype(kind, np.integer) or jnp.issubdtype(kind, jnp.floating)):
         raise InputError(f"{name} must hold numbers, got dtype {kind}")
 
 
@@ -62,7 +63,7 @@ def check_nonempty(values: Any, name: str, why: str) -> None:
 
 def check_finite(values: Any, name: str) -> None:
     """No infinite entries (NaN is allowed: it is masked out and counted)."""
-    if isinstance(values, jax.core.Tracer):
+    if isinstance(values, Tracer):
         return
     host = np.asarray(values)
     if host.dtype.kind != "f":
@@ -77,13 +78,14 @@ def check_finite(values: Any, name: str) -> None:
 
 def check_p_values(p_values: Any, name: str = "p_values") -> None:
     """Every p-value in [0, 1] or NaN."""
-    if isinstance(p_values, jax.core.Tracer):
+    if isinstance(p_values, Tracer):
         return
     host = np.asarray(p_values)
     bad = np.flatnonzero((host < 0) | (host > 1))
     if bad.size:
         raise InputError(
-            f"{name}[{bad[0]}] is {float(host[bad[0]])!r}; p-values must lie in [0, 1] ({bad.size} of {host.size} do not)"
+            f"{name}[{bad[0]}] is {float(host[bad[0]])!r}; p-values must lie in [0, 1] "
+            f"({bad.size} of {host.size} do not)"
         )
 
 

@@ -43,9 +43,7 @@ def test_every_public_kernel_is_registered():
     public = set()
     for file in sorted(KERNELS.glob("*.py")):
         module = importlib.import_module(f"tdd.kernels.{file.stem}")
-        public |= {
-            f"{file.stem}.{name}" for name in module.__all__ if inspect.isfunction(getattr(module, name))
-        }
+        public |= {f"{file.stem}.{name}" for name in module.__all__ if inspect.isfunction(getattr(module, name))}
     assert public == registered
 
 

@@ -43,7 +43,7 @@ def test_schedule_rises_then_falls_and_is_never_zero(total, warmup):
 
 
 def test_decay_leaves_biases_and_norms_alone():
-    mask = decay_mask(init_params(SPEC, jax.random.key(0)))
+    mask = decay_mask(jax.eval_shape(lambda key: init_params(SPEC, key), jax.random.key(0)))
     decayed = {
         "/".join(str(entry.key) for entry in path)
         for path, kept in jax.tree_util.tree_flatten_with_path(mask)[0]

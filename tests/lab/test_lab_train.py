@@ -42,7 +42,7 @@ def lm():
 
 @pytest.fixture(scope="module")
 def start(lm):
-    return init_params(lm.spec, jax.random.key(0))
+    return jax.jit(init_params, static_argnums=0)(lm.spec, jax.random.key(0))
 
 
 @pytest.fixture(scope="module")
@@ -133,7 +133,7 @@ def test_smaller_dtype_on_disk(lm, start, tokenizer, uninterrupted, tmp_path):
 
 def test_the_given_parameters_are_left_untouched(lm, start, tokenizer):
     before = jax.tree.map(np.array, start)
-    train(lm, start, tokenizer, TEXTS[:4], config=TrainConfig(epochs=1, batch_size=4))
+    train(lm, start, tokenizer, TEXTS, config=CONFIG)
     assert_identical(start, before)
 
 
@@ -142,7 +142,7 @@ def test_any_model_can_be_trained_in_memory(tokenizer):
         return params["table"][tokens]
 
     bigram = LanguageModel("bigram", 400, None, logits)
-    config = TrainConfig(epochs=8, batch_size=8, learning_rate=0.3, weight_decay=0.0)
+    config = TrainConfig(epochs=8, batch_size=8, num_buckets=1, learning_rate=0.3, weight_decay=0.0)
     trained = train(bigram, {"table": np.zeros((400, 400))}, tokenizer, TEXTS, config=config)
     assert trained.history[-1]["loss"] < trained.history[0]["loss"] / 2
 
@@ -154,7 +154,7 @@ def test_a_text_of_one_bucket_and_a_batch_larger_than_the_corpus(lm, start, toke
 
 
 def test_progress_goes_to_standard_error(lm, start, tokenizer, capsys):
-    train(lm, start, tokenizer, TEXTS[:4], config=TrainConfig(epochs=1, batch_size=4), progress=True)
+    train(lm, start, tokenizer, TEXTS, config=CONFIG, progress=True)
     captured = capsys.readouterr()
     assert captured.out == ""
     assert "training" in captured.err
@@ -195,10 +195,9 @@ class TestRefusals:
         assert (tmp_path / "training_state.safetensors").read_bytes() == kept
 
     def test_a_finished_run_in_the_folder(self, lm, start, tokenizer, tmp_path):
-        short = TrainConfig(epochs=1, batch_size=4)
-        train(lm, start, tokenizer, TEXTS[:4], config=short, out=tmp_path)
+        train(lm, start, tokenizer, TEXTS, config=CONFIG, out=tmp_path)
         with pytest.raises(InputError, match="finished training run"):
-            train(lm, start, tokenizer, TEXTS[:4], config=short, out=tmp_path)
+            train(lm, start, tokenizer, TEXTS, config=CONFIG, out=tmp_path)
 
     def test_a_truncated_state(self, lm, start, tokenizer, tmp_path):
         with pytest.raises(KeyboardInterrupt):

@@ -46,8 +46,10 @@ class Entry:
 
 
 def two_samples(rng, n, m, ties=True):
-    draw = (lambda k: rng.integers(-6, 7, k).astype(np.float32)) if ties else (
-        lambda k: rng.normal(size=k).astype(np.float32)
+    draw = (
+        (lambda k: rng.integers(-6, 7, k).astype(np.float32))
+        if ties
+        else (lambda k: rng.normal(size=k).astype(np.float32))
     )
     calibration, scores = draw(n), draw(m) - 2
     if m > 3:
@@ -66,7 +68,7 @@ def lattice_p(rng, n, m):
     """p-values r/LATTICE with ties, some of them NaN."""
     p = (rng.integers(1, 1 + LATTICE, m) / LATTICE).astype(np.float32)
     if m > 3:
-        p[:m // 2] = (rng.integers(1, 4, m // 2) / LATTICE).astype(np.float32)
+        p[: m // 2] = (rng.integers(1, 4, m // 2) / LATTICE).astype(np.float32)
         p[2] = np.nan
     return {"p_values": p, "mask": rng.random(m) < 0.85 if m > 1 else np.ones(m, bool)}
 
@@ -118,7 +120,9 @@ def step_entry(name, procedure, alpha, **options):
 def storey_p(lambda_, cap):
     def procedure(p, alpha):
         kept = [x for x in p if x is not None]
-        pi0 = Fraction(1 + sum(x >= ref.fraction(lambda_) for x in kept), max(len(kept), 1)) / (1 - ref.fraction(lambda_))
+        pi0 = Fraction(1 + sum(x >= ref.fraction(lambda_) for x in kept), max(len(kept), 1)) / (
+            1 - ref.fraction(lambda_)
+        )
         return ref.bh(p, alpha, min(pi0, 1) if cap else pi0)
 
     return procedure
@@ -171,9 +175,7 @@ def counts_reference(calibration, scores, calibration_mask=None, mask=None):
 
 
 def weighted_reference(calibration, scores, weights, calibration_mask=None, mask=None):
-    less, equal, total, valid = ref.counts(
-        calibration, scores, calibration_mask, mask, np.asarray(weights, np.float64)
-    )
+    less, equal, total, valid = ref.counts(calibration, scores, calibration_mask, mask, np.asarray(weights, np.float64))
     return {"less": less, "equal": equal, "total": total, "valid": valid}
 
 
@@ -183,8 +185,9 @@ def masked_to_nan(values, mask):
 
 def storey_call(calibration, scores, calibration_mask=None, mask=None):
     ranked = conformal.rank(calibration, scores, null="nonmember", calibration_mask=calibration_mask, mask=mask)
-    return proportion.storey(ranked.rank, ranked.valid, ranked.num_calibration, max_rank=calibration.shape[0] + 1,
-                             eta=0.15).null_proportion
+    return proportion.storey(
+        ranked.rank, ranked.valid, ranked.num_calibration, max_rank=calibration.shape[0] + 1, eta=0.15
+    ).null_proportion
 
 
 def storey_reference(calibration, scores, calibration_mask=None, mask=None):
@@ -193,9 +196,7 @@ def storey_reference(calibration, scores, calibration_mask=None, mask=None):
 
 
 def subtraction_reference(calibration, scores, calibration_mask=None, mask=None):
-    return float(
-        ref.subtraction_pi0(masked_to_nan(calibration, calibration_mask), masked_to_nan(scores, mask), 0.15)
-    )
+    return float(ref.subtraction_pi0(masked_to_nan(calibration, calibration_mask), masked_to_nan(scores, mask), 0.15))
 
 
 def products(rng, n, m):
@@ -247,8 +248,10 @@ ENTRIES = [
         calibration=("calibration", "weights"),
         tolerance=2e-6,
     ),
-    *[Entry("conformal.rank", rank_call(null), two_samples_masked, rank_reference(null), label=null)
-      for null in conformal.NULLS],
+    *[
+        Entry("conformal.rank", rank_call(null), two_samples_masked, rank_reference(null), label=null)
+        for null in conformal.NULLS
+    ],
     step_entry("bh", ref.bh, 0.1),
     step_entry("bh", ref.bh, 0.35),
     step_entry("by", ref.by, 0.3),
@@ -259,9 +262,7 @@ ENTRIES = [
     step_entry("storey_bh", storey_p(0.3, True), 0.2, lambda_=0.3, cap=True),
     Entry(
         "stepup.bh_ranks",
-        lambda rank, mask=None: step_fields(
-            stepup.bh_ranks(rank, LATTICE - 1, 0.1, max_rank=MAX_RANK, mask=mask)
-        ),
+        lambda rank, mask=None: step_fields(stepup.bh_ranks(rank, LATTICE - 1, 0.1, max_rank=MAX_RANK, mask=mask)),
         lattice_ranks,
         bh_ranks_reference,
         items=("rank",),
@@ -278,29 +279,43 @@ ENTRIES = [
     ),
     Entry(
         "proportion.moment",
-        lambda members, calibration, scores, calibration_mask=None, mask=None: proportion.moment(
-            members, calibration, scores, calibration_mask=calibration_mask, mask=mask
-        ).null_proportion,
+        lambda members, calibration, scores, calibration_mask=None, mask=None: (
+            proportion.moment(
+                members, calibration, scores, calibration_mask=calibration_mask, mask=mask
+            ).null_proportion
+        ),
         members_too,
         lambda members, calibration, scores: ref.moment_pi0(members, calibration, scores),
         tolerance=2e-5,
     ),
     elementwise(
-        "lattice.product_le", lambda a, b, c: lattice.product_le((a, c, 7), (c, b, 7)), products, product_reference,
+        "lattice.product_le",
+        lambda a, b, c: lattice.product_le((a, c, 7), (c, b, 7)),
+        products,
+        product_reference,
         ("a", "b", "c"),
     ),
     elementwise(
-        "lattice.floor_ratio", jax.vmap(lambda a, b: lattice.floor_ratio((a,), (b,), 1000)), quotients,
-        floor_reference, ("a", "b"),
+        "lattice.floor_ratio",
+        jax.vmap(lambda a, b: lattice.floor_ratio((a,), (b,), 1000)),
+        quotients,
+        floor_reference,
+        ("a", "b"),
     ),
     elementwise(
-        "lattice.ceil_ratio", jax.vmap(lambda a, b: lattice.ceil_ratio((a,), (b,), 1000)), quotients,
-        ceil_reference, ("a", "b"),
+        "lattice.ceil_ratio",
+        jax.vmap(lambda a, b: lattice.ceil_ratio((a,), (b,), 1000)),
+        quotients,
+        ceil_reference,
+        ("a", "b"),
     ),
     elementwise(
         "stepup.min_rejections",
         jax.vmap(lambda a, b: stepup.min_rejections(0.1, 1000, scale=((a,), (b,)))),
-        lambda rng, n, m: {"a": rng.integers(0, 5000, m).astype(np.int32), "b": rng.integers(1, 90, m).astype(np.int32)},
+        lambda rng, n, m: {
+            "a": rng.integers(0, 5000, m).astype(np.int32),
+            "b": rng.integers(1, 90, m).astype(np.int32),
+        },
         min_rejections_reference,
         ("a", "b"),
     ),
@@ -314,7 +329,10 @@ ENTRIES = [
     elementwise(
         "proportion.none",
         jax.vmap(lambda n, m: proportion.none(n, m)),
-        lambda rng, n, m: {"n": rng.integers(1, 90, m).astype(np.int32), "m": rng.integers(1, 90, m).astype(np.int32)},
+        lambda rng, n, m: {
+            "n": rng.integers(1, 90, m).astype(np.int32),
+            "m": rng.integers(1, 90, m).astype(np.int32),
+        },
         lambda n, m: (np.ones(len(m)), m, n + 1),
         ("n", "m"),
     ),

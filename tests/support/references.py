@@ -17,10 +17,12 @@ def real(values, mask=None):
 def counts(calibration, scores, calibration_mask=None, mask=None, weights=None):
     ok, valid = real(calibration, calibration_mask), real(scores, mask)
     weights = np.ones(len(ok), int) if weights is None else np.asarray(weights)
-    less = [sum(w for t, w, r in zip(calibration, weights, ok) if r and t < s) if v else 0
-            for s, v in zip(scores, valid)]
-    equal = [sum(w for t, w, r in zip(calibration, weights, ok) if r and t == s) if v else 0
-             for s, v in zip(scores, valid)]
+    less = [
+        sum(w for t, w, r in zip(calibration, weights, ok) if r and t < s) if v else 0 for s, v in zip(scores, valid)
+    ]
+    equal = [
+        sum(w for t, w, r in zip(calibration, weights, ok) if r and t == s) if v else 0 for s, v in zip(scores, valid)
+    ]
     return np.array(less), np.array(equal), sum(weights[ok]), valid
 
 
@@ -80,7 +82,9 @@ def hochberg(p, alpha):
 
 def bonferroni(p, alpha):
     m, alpha = sum(x is not None for x in p), fraction(alpha)
-    return [x is not None and x * m <= alpha for x in p], [float("nan") if x is None else float(min(x * m, 1)) for x in p]
+    return [x is not None and x * m <= alpha for x in p], [
+        float("nan") if x is None else float(min(x * m, 1)) for x in p
+    ]
 
 
 def by(p, alpha):

@@ -1,0 +1,64 @@
+"""Laws of randomised and shared tie-breaking that one draw can show."""
+
+import jax
+import numpy as np
+import pytest
+
+import tdd
+from tdd.kernels import conformal
+
+CALIBRATION = np.array([1.0, 2.0, 2.0, 3.0, 5.0, 5.0, 5.0, 8.0], np.float32)
+SCORES = np.array([0.0, 2.0, 5.0, 9.0, 4.0, 8.0, np.nan], np.float32)
+
+
+@pytest.mark.parametrize("null", conformal.NULLS)
+def test_randomised_lies_between_strict_and_conservative(null):
+    conservative = np.asarray(tdd.conformal_p_values(CALIBRATION, SCORES, null=null))
+    flipped = "member" if null == "nonmember" else "nonmember"
+    strict = 1 + 1 / 9 - np.asarray(tdd.conformal_p_values(CALIBRATION, SCORES, null=flipped))
+    strict = strict - 1 / 9  # #{strictly more extreme}/(n + 1)
+    for seed in range(50):
+        p = np.asarray(
+            tdd.conformal_p_values(CALIBRATION, SCORES, null=null, tie_break="randomized", key=jax.random.key(seed))
+        )
+        assert np.isnan(p[-1])
+        assert (p[:-1] > 0).all()
+        assert (p[:-1] > strict[:-1] - 1e-6).all()
+        assert (p[:-1] <= conservative[:-1] + 1e-6).all()
+
+
+@pytest.mark.parametrize("null", conformal.NULLS)
+def test_shared_order_refines_the_scores(null):
+    conservative = conformal.rank(CALIBRATION, SCORES, null=null).rank
+    seen = set()
+    for seed in range(60):
+        ranked = conformal.rank(CALIBRATION, SCORES, null=null, tie_break="shared", key=jax.random.key(seed))
+        assert (ranked.rank <= conservative)[:-1].all()
+        assert ranked.rank[-1] == len(CALIBRATION) + 2
+        assert ranked.rank[0] == conservative[0]  # no tie, no choice
+        assert ranked.rank[4] == conservative[4]
+        seen.add(int(ranked.rank[2]))
+    less = int((CALIBRATION < 5).sum() if null == "nonmember" else (CALIBRATION > 5).sum())
+    assert seen == {less + 1, less + 2, less + 3, less + 4}
+
+
+def test_shared_order_of_two_tied_items_is_one_order():
+    """Both test items and the calibration item share one order: never may both stand before it twice as often."""
+    counts = np.zeros(3)
+    call = jax.jit(
+        lambda key: (
+            conformal.rank(
+                np.zeros(1, np.float32), np.zeros(2, np.float32), null="nonmember", tie_break="shared", key=key
+            ).rank
+        )
+    )
+    for seed in range(600):
+        counts[int((call(jax.random.key(seed)) == 1).sum())] += 1
+    assert (np.abs(counts / 600 - 1 / 3) < 0.09).all()  # 4.7 standard errors
+
+
+def test_unknown_options():
+    with pytest.raises(ValueError, match="null"):
+        conformal.rank(CALIBRATION, SCORES, null="both")
+    with pytest.raises(ValueError, match="key"):
+        conformal.rank(CALIBRATION, SCORES, null="member", tie_break="shared")

@@ -1,0 +1,93 @@
+"""Exact fractions: levels, comparisons of long products, quotients."""
+
+import math
+import random
+from decimal import Decimal
+from fractions import Fraction
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tdd.kernels import lattice
+
+
+def test_a_decimal_level_is_the_fraction_that_it_looks_like():
+    for alpha, expected in [
+        (0.1, Fraction(1, 10)),
+        (np.float64(0.05), Fraction(1, 20)),
+        (np.float32(0.1), Fraction(1, 10)),
+        (Decimal("0.15"), Fraction(3, 20)),
+        (Fraction(2, 7), Fraction(2, 7)),
+        (0.123456, Fraction(123456, 10**6)),
+        (1 / 3, Fraction(1, 3)),
+    ]:
+        level = lattice.as_level(alpha)
+        assert Fraction(int(level.numerator), int(level.denominator)) == expected
+        assert lattice.is_exact(level)
+
+
+@pytest.mark.parametrize("percent", range(1, 100))
+def test_bounds_of_a_level_bracket_it_in_both_precisions(percent):
+    alpha = percent / 100
+    level = lattice.as_level(alpha)
+    below, above = np.float32(level.below), np.float32(level.above)
+    assert float(below) <= alpha
+    assert below <= np.float32(alpha)
+    assert float(above) > alpha
+    assert above > np.float32(alpha)
+    assert np.nextafter(np.nextafter(below, np.float32(1)), np.float32(1)) >= above
+
+
+def test_a_jax_level_stays_a_float():
+    level = lattice.as_level(jnp.float32(0.1))
+    assert not lattice.is_exact(level)
+    assert lattice.as_level(level) is level
+    assert jax.jit(lambda a: lattice.as_level(a).value)(0.25) == 0.25
+
+
+@pytest.mark.parametrize("alpha", [0, 1, -0.5, 2, float("nan"), 1e-12])
+def test_levels_out_of_range(alpha):
+    with pytest.raises(ValueError, match="alpha must lie"):
+        lattice.as_level(alpha)
+
+
+@pytest.mark.parametrize("factors", [1, 2, 5])
+def test_products_compare_as_integers_do(factors):
+    rng = random.Random(factors)
+    left, right = [], []
+    for _ in range(3000):
+        a = [rng.randrange(2 ** rng.choice([1, 8, 16, 17, 31])) for _ in range(factors)]
+        b = rng.sample(a, factors)  # equal products
+        if rng.random() < 0.6:
+            b[0] = min(max(b[0] + rng.choice([-1, 1]), 0), 2**31 - 1)
+        left.append(a)
+        right.append(b)
+    columns = [tuple(np.array(side, np.int32).T) for side in (left, right)]
+    got = np.asarray(jax.jit(lattice.product_le)(*columns))
+    expected = [math.prod(a) <= math.prod(b) for a, b in zip(left, right)]
+    assert got.tolist() == expected
+    assert 0 < sum(expected) < len(expected)
+
+
+@pytest.mark.parametrize("bound", [1, 10, 1000, 10**6, 2**29])
+def test_quotients_are_exact(bound):
+    rng = random.Random(bound)
+    floor = jax.jit(lambda n, d: lattice.floor_ratio(n, d, bound))
+    ceil = jax.jit(lambda n, d: lattice.ceil_ratio(n, d, bound))
+    for _ in range(300):
+        denominator = tuple(rng.randrange(1, 10 ** rng.choice([1, 3, 5])) for _ in range(3))
+        numerator = [rng.randrange(int(bound * 1.2) + 1), *denominator]
+        if rng.random() < 0.6:
+            numerator[1] = max(0, numerator[1] + rng.choice([-1, 1]))
+        a, b = math.prod(numerator), math.prod(denominator)
+        small = tuple(map(np.int32, numerator)), tuple(map(np.int32, denominator))
+        assert int(floor(*small)) == min(a // b, bound)
+        assert int(ceil(*small)) == min(-(-a // b), bound + 1)
+
+
+def test_zero_denominator_allows_everything():
+    assert lattice.floor_ratio((3,), (0,), 7) == 7
+    assert lattice.floor_ratio((0,), (0,), 7) == 7
+    assert lattice.floor_ratio((0,), (5,), 7) == 0

@@ -1,0 +1,197 @@
+"""PTDI against its definition in rational arithmetic, and its behaviour as a public call."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import references as ref
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tdd
+from tdd.kernels import stepup
+
+
+def check_against_reference(calibration, scores, alpha, proportion, eta=0.05):
+    got = tdd.ptdi(calibration, scores, alpha=alpha, proportion=proportion, eta=eta)
+    reject, adjusted, pi0 = ref.ptdi(calibration, scores, alpha, proportion, eta)
+    assert got.selected.tolist() == reject
+    np.testing.assert_allclose(got.adjusted, adjusted, rtol=5e-7)
+    assert float(got.proportion) == pytest.approx(1 - float(pi0), abs=1e-6, rel=1e-6)
+    assert ((np.asarray(got.adjusted) <= alpha) == np.asarray(got.selected)).all()
+    return got
+
+
+@pytest.mark.parametrize("proportion", ["none", "storey", "subtraction"])
+@pytest.mark.parametrize("alpha", [0.05, 0.1, 0.2, 0.33])
+def test_random_cases(proportion, alpha):
+    selected = 0
+    for seed, (n, m) in enumerate([(1, 1), (7, 12), (39, 40), (60, 41)] * 6):
+        rng = np.random.default_rng(seed)
+        calibration = rng.integers(0, 30, n).astype(float)
+        scores = np.where(rng.random(m) < 0.6, rng.integers(-6, 3, m), rng.integers(0, 30, m)).astype(float)
+        selected += int(check_against_reference(calibration, scores, alpha, proportion, 0.1).num_selected)
+    assert selected > 0
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.integers(-4, 4), min_size=12, max_size=12),
+    st.lists(st.integers(-6, 4), min_size=12, max_size=12),
+    st.sampled_from([0.1, 0.25, 0.5, 0.9]),
+    st.sampled_from(["none", "storey", "subtraction"]),
+)
+def test_any_small_integers(calibration, scores, alpha, proportion):
+    check_against_reference(np.array(calibration, float), np.array(scores, float), alpha, proportion, 0.25)
+
+
+def test_equality_is_decided_exactly_at_sizes_beyond_32_bits():
+    """m·r reaches 1.6e10: k items at rank r with m·r·10 = k·(n+1), then one fewer."""
+    n, m = 159_999, 160_000
+    k, rank = 32_000, 3_200
+    ranks = np.full(m, n + 1, np.int32)
+    for count, expected in ((k, k), (k - 1, 0)):
+        tried = ranks.copy()
+        tried[:count] = rank
+        assert stepup.bh_ranks(tried, n, 0.1, max_rank=n + 1).num_rejected == expected
+
+
+def test_float64_order_survives_32_bit_jax():
+    """Scores that float32 cannot tell apart keep their order."""
+    calibration = 1 + np.arange(1, 40) * 1e-12
+    scores = np.array([1.0, 1 + 0.5e-12, 2.0])
+    got = tdd.ptdi(calibration, scores, alpha=0.2, proportion="none")
+    np.testing.assert_allclose(got.p_values, [1 / 40, 1 / 40, 1.0])
+    ties = tdd.ptdi(calibration.astype(np.float32), scores.astype(np.float32), alpha=0.2, proportion="none")
+    np.testing.assert_allclose(ties.p_values, 1.0)
+
+
+def test_nan_scores_are_left_out_and_counted():
+    calibration, scores = np.arange(40.0), np.array([-1.0, -2.0, np.nan, 50.0])
+    got = tdd.ptdi(np.append(calibration, np.nan), scores, alpha=0.2, proportion="none")
+    without = tdd.ptdi(calibration, scores[[0, 1, 3]], alpha=0.2, proportion="none")
+    assert got.num_tests == 3
+    assert got.num_calibration == 40
+    np.testing.assert_array_equal(np.asarray(got.selected)[[0, 1, 3]], without.selected)
+    assert np.isnan(got.p_values[2])
+    assert np.isnan(got.adjusted[2])
+    assert not got.selected[2]
+
+
+def test_traced_level_and_vmap_over_levels():
+    calibration, scores = np.arange(99.0), np.linspace(-5, 60, 50)
+    levels = [0.05, 0.1, 0.2, 0.5]
+    many = jax.jit(
+        jax.vmap(lambda alpha: tdd.ptdi(jnp.asarray(calibration), jnp.asarray(scores), alpha=alpha).selected)
+    )(jnp.array(levels))
+    for alpha, row in zip(levels, many, strict=True):
+        np.testing.assert_array_equal(row, tdd.ptdi(calibration, scores, alpha=alpha).selected)
+
+
+def test_traced_level_out_of_range_selects_nothing_and_says_nan():
+    call = jax.jit(lambda alpha: tdd.ptdi(jnp.arange(9.0), jnp.arange(3.0) - 5, alpha=alpha, proportion="none"))
+    for alpha in (0.0, 1.0, 1.5, -0.1, np.nan):
+        got = call(alpha)
+        assert not got.selected.any()
+        assert np.isnan(got.adjusted).all()
+
+
+def test_masks_are_absence():
+    rng = np.random.default_rng(0)
+    calibration, scores = rng.normal(size=80), rng.normal(size=40) - 1
+    members = rng.normal(size=30) - 3
+    keep_c, keep_s = rng.random(80) < 0.7, rng.random(40) < 0.7
+    for proportion in ("none", "storey", "subtraction", "moment"):
+        known = {"members": members} if proportion == "moment" else {}
+        masked = tdd.ptdi(
+            calibration, scores, alpha=0.3, proportion=proportion, calibration_mask=keep_c, mask=keep_s, **known
+        )
+        cut = tdd.ptdi(calibration[keep_c], scores[keep_s], alpha=0.3, proportion=proportion, **known)
+        np.testing.assert_array_equal(np.asarray(masked.selected)[keep_s], cut.selected)
+        assert float(masked.proportion) == pytest.approx(float(cut.proportion), rel=1e-5)
+        assert not np.asarray(masked.selected)[~keep_s].any()
+        assert masked.min_selections == cut.min_selections
+
+
+def test_moment_agrees_with_its_definition():
+    rng = np.random.default_rng(3)
+    members, calibration = rng.normal(size=60) - 3, rng.normal(size=80)
+    scores = np.r_[rng.normal(size=50), rng.normal(size=50) - 3]
+    got = tdd.ptdi(calibration, scores, alpha=0.1, proportion="moment", members=members)
+    assert float(got.proportion) == pytest.approx(1 - ref.moment_pi0(members, calibration, scores), rel=1e-4)
+    assert 0.3 < float(got.proportion) < 0.7
+    assert got.guarantee.kind == "asymptotic"
+
+
+def test_result_is_a_pytree_with_static_words():
+    got = jax.jit(lambda x: tdd.ptdi(x, x - 1, alpha=0.1))(jnp.arange(5.0))
+    assert got.method == "ptdi/storey"
+    assert got.null == "nonmember"
+    assert "FDR" in got.guarantee.controls
+    assert all(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(got))
+
+
+def test_one_compilation_for_all_levels():
+    from tdd.methods import ptdi as module
+
+    module._ptdi.clear_cache()
+    for alpha in (0.05, 0.1, 0.2, 0.31):
+        tdd.ptdi(np.arange(10.0), np.arange(7.0), alpha=alpha)
+    assert module._ptdi._cache_size() == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"alpha": 0}, ("alpha", "0")),
+        ({"alpha": 1.0}, ("alpha", "1.0")),
+        ({"alpha": "a"}, ("alpha", "'a'")),
+        ({"alpha": [0.1, 0.2]}, ("alpha", "[0.1, 0.2]")),
+        ({"alpha": float("nan")}, ("alpha", "nan")),
+        ({"calibration": []}, ("calibration", "empty")),
+        ({"calibration": [[1.0]]}, ("calibration", "one-dimensional", "(1, 1)")),
+        ({"scores": ["a"]}, ("scores", "numbers")),
+        ({"scores": [1.0, np.inf]}, ("scores[1]", "inf")),
+        ({"calibration": [-np.inf, 1.0]}, ("calibration[0]", "-inf")),
+        ({"proportion": "magic"}, ("proportion", "'magic'", "'storey'")),
+        ({"proportion": "moment"}, ("moment", "members")),
+        ({"members": [1.0, 2.0]}, ("members", "'storey'")),
+        ({"eta": 0.0}, ("eta", "0")),
+        ({"mask": [True]}, ("mask", "(1,)", "(2,)")),
+        ({"mask": [1, 0]}, ("mask", "boolean", "int")),
+    ],
+    ids=str,
+)
+def test_bad_input(change, words):
+    arguments = {"calibration": [1.0, 2.0, 3.0], "scores": [0.0, 5.0], "alpha": 0.1} | change
+    with pytest.raises(tdd.InputError) as error:
+        tdd.ptdi(arguments.pop("calibration"), arguments.pop("scores"), **arguments)
+    for word in words:
+        assert word in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: tdd.bh([0.1, 1.5], 0.1), ("p_values[1]", "1.5")),
+        (lambda: tdd.bh([-0.1], 0.1), ("p_values[0]", "-0.1")),
+        (lambda: tdd.bh([[0.1]], 0.1), ("p_values", "(1, 1)")),
+        (lambda: tdd.storey_bh([0.1], 0.1, lambda_=1.0), ("lambda_", "1.0")),
+        (lambda: tdd.conformal_p_values([1.0], [1.0], null="none"), ("null", "'none'", "'member'")),
+        (lambda: tdd.conformal_p_values([1.0], [1.0], null="member", tie_break="x"), ("tie_break", "'x'")),
+        (lambda: tdd.conformal_p_values([1.0], [1.0], null="member", tie_break="shared"), ("key", "shared")),
+    ],
+)
+def test_bad_input_of_the_neighbours(call, words):
+    with pytest.raises(tdd.InputError) as error:
+        call()
+    for word in words:
+        assert word in str(error.value)
+
+
+def test_wide_p_values_are_decided_in_double_precision():
+    """0.05 (1 + 1e-9) is above the level, though not in float32."""
+    assert not tdd.bh(np.array([0.05 * (1 + 1e-9)]), 0.05).reject[0]
+    assert tdd.bh(np.array([0.05]), 0.05).reject[0]
+    step = tdd.bh(np.array([0.05 * (1 + 1e-9)]), 0.05)
+    assert not (np.asarray(step.adjusted) <= 0.05).any()

@@ -1,0 +1,258 @@
+"""Properties of the decoder that hold for any parameters."""
+
+import dataclasses
+import math
+
+import chex
+import gpt2_files
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tdd.models import decoder
+from tdd.models.checkpoint import load
+from tdd.models.spec import Attention, DecoderSpec, LayerNorm, LearnedPositions, PlainMlp
+from tdd.validate import InputError
+
+
+def spec_of(num_layers=2, *, width=16, heads=2, positions=12, tied=True, vocab=40, activation="gelu_tanh"):
+    return DecoderSpec(
+        vocab_size=vocab,
+        width=width,
+        num_layers=num_layers,
+        norm=LayerNorm(),
+        positions=LearnedPositions(positions),
+        attention=Attention(heads, width // heads, (0.3,) * num_layers),
+        mlp=PlainMlp(3 * width, activation),
+        tied_head=tied,
+    )
+
+
+def perturbed(spec, *, dtype=jnp.float32, seed=0):
+    """Random parameters whose biases and scales are not trivial."""
+    params = decoder.init_params(spec, jax.random.key(seed))
+    leaves, tree = jax.tree.flatten(params)
+    rng = np.random.default_rng(seed)
+    moved = [jnp.asarray(leaf + 0.1 * rng.normal(size=leaf.shape), dtype) for leaf in leaves]
+    return jax.tree.unflatten(tree, moved)
+
+
+@pytest.fixture
+def model():
+    spec = spec_of()
+    return decoder.language_model(spec), perturbed(spec)
+
+
+@pytest.fixture
+def tokens():
+    return np.random.default_rng(1).integers(0, 40, (3, 12)).astype(np.int32)
+
+
+def test_logits_are_hidden_times_readout(model, tokens):
+    lm, params = model
+    hidden, readout = lm.hidden(params, tokens), lm.readout(params)
+    assert hidden.shape == (3, 12, 16)
+    assert readout.shape == (40, 16)
+    np.testing.assert_allclose(lm.logits(params, tokens), hidden @ readout.T, rtol=0, atol=1e-6)
+
+
+def test_hidden_is_after_the_final_norm(tokens):
+    spec = spec_of()
+    params = decoder.init_params(spec, jax.random.key(3))
+    hidden = np.asarray(decoder.hidden(spec, params, tokens))
+    np.testing.assert_allclose(hidden.mean(-1), 0, atol=1e-6)
+    np.testing.assert_allclose(hidden.var(-1), 1, atol=0.05)
+
+
+def test_against_a_plain_float64_reference(tokens):
+    """Definition by definition, in NumPy."""
+    spec = dataclasses.replace(spec_of(tied=False), attention=Attention(2, 8, (0.3, 0.7)))
+    params = perturbed(spec)
+    p = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), params)
+
+    def norm(x, w):
+        return (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-5) * w["scale"] + w["bias"]
+
+    stream = p["embedding"]["tokens"][tokens] + p["embedding"]["positions"][:12]
+    for layer in range(2):
+        w = jax.tree.map(lambda leaf, layer=layer: leaf[layer], p["layers"])
+        fused = norm(stream, w["attention_norm"]) @ w["qkv"]["kernel"] + w["qkv"]["bias"]
+        mixed = np.zeros_like(stream)
+        for head in range(2):
+            q, k, v = (fused[..., part * 16 + head * 8 : part * 16 + head * 8 + 8] for part in range(3))
+            for t in range(12):
+                score = np.einsum("bk,bsk->bs", q[:, t], k[:, : t + 1]) * spec.attention.scales[layer]
+                weight = np.exp(score) / np.exp(score).sum(-1, keepdims=True)
+                mixed[:, t, head * 8 : head * 8 + 8] = np.einsum("bs,bsk->bk", weight, v[:, : t + 1])
+        stream = stream + mixed @ w["attention_out"]["kernel"] + w["attention_out"]["bias"]
+        inner = norm(stream, w["mlp_norm"]) @ w["mlp_in"]["kernel"] + w["mlp_in"]["bias"]
+        inner = inner / 2 * (1 + np.tanh(math.sqrt(2 / math.pi) * (inner + 0.044715 * inner**3)))
+        stream = stream + inner @ w["mlp_out"]["kernel"] + w["mlp_out"]["bias"]
+    expected = norm(stream, p["final_norm"]) @ p["head"]["kernel"].T
+    with jax.default_matmul_precision("highest"):
+        found = decoder.logits(spec, params, tokens)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=5e-6)
+
+
+@pytest.mark.parametrize("length", [1, 5, 11])
+def test_causal(model, tokens, length):
+    """Changing a later token leaves every earlier logit alone, and does change what follows."""
+    lm, params = model
+    changed = tokens.copy()
+    changed[:, length] = (changed[:, length] + 1) % 40
+    logits, other = (np.asarray(lm.logits(params, array)) for array in (tokens, changed))
+    np.testing.assert_array_equal(logits[:, :length], other[:, :length])
+    assert (np.abs(logits[:, length:] - other[:, length:]).max(axis=(0, 2)) > 1e-4).all()
+
+
+def test_long_sequences_in_blocks_of_queries(monkeypatch):
+    """Blocks of queries, the last of them shorter, give what one block gives; causality holds across their edges."""
+    spec = spec_of(positions=80)
+    params = perturbed(spec)
+    tokens = np.random.default_rng(2).integers(0, 40, (2, 75)).astype(np.int32)
+    whole = np.asarray(decoder.logits(spec, params, tokens))
+    monkeypatch.setattr(decoder, "_QUERY_BLOCK", 32)
+    blocks = np.asarray(decoder.logits(spec, params, tokens))
+    np.testing.assert_allclose(blocks, whole, rtol=0, atol=2e-6)
+    changed = tokens.copy()
+    changed[:, 40] = (changed[:, 40] + 1) % 40
+    np.testing.assert_array_equal(np.asarray(decoder.logits(spec, params, changed))[:, :40], blocks[:, :40])
+
+
+@pytest.mark.parametrize("padding", [0, 39])
+def test_padding_and_batch_mates_change_nothing(model, tokens, padding):
+    lm, params = model
+    alone = np.asarray(lm.logits(params, tokens[:1, :7]))
+    padded = np.full((3, 12), padding, np.int32)
+    padded[1, :7] = tokens[0, :7]
+    together = np.asarray(lm.logits(params, padded))[1:2, :7]
+    np.testing.assert_allclose(together, alone, rtol=0, atol=2e-6)
+
+
+def test_jit_equals_eager(model, tokens):
+    lm, params = model
+    for function in (lm.logits, lm.hidden):
+        np.testing.assert_allclose(
+            jax.jit(function)(params, tokens), function(params, tokens), rtol=0, atol=2e-6
+        )
+
+
+def test_no_retrace_after_a_second_load(tmp_path, tokens):
+    """Two loads give equal models, and a jitted function with a static model is traced once."""
+    folder, *_ = gpt2_files.write(tmp_path)
+
+    @jax.jit
+    def plain(params, tokens):
+        return lm.logits(params, tokens)
+
+    @chex.assert_max_traces(n=1)
+    def traced(lm, params, tokens):
+        return lm.logits(params, tokens)
+
+    chex.clear_trace_counter()
+    compiled = jax.jit(traced, static_argnums=0)
+    lm, params, _ = load(folder)
+    first = compiled(lm, params, tokens)
+    again, params_again, _ = load(folder)
+    assert again == lm
+    assert hash(again) == hash(lm)
+    np.testing.assert_array_equal(compiled(again, params_again, tokens), first)
+    np.testing.assert_array_equal(jax.jit(again.logits)(params, tokens), plain(params, tokens))
+    assert again.logits is lm.logits
+
+
+def test_different_specs_are_different_models():
+    one = decoder.language_model(spec_of())
+    assert one == decoder.language_model(spec_of())
+    assert one != decoder.language_model(spec_of(activation="relu"))
+
+
+def test_program_does_not_grow_with_depth(tokens):
+    def size(num_layers):
+        spec = spec_of(num_layers)
+        params = jax.eval_shape(lambda: decoder.init_params(spec, jax.random.key(0)))
+        return len(jax.make_jaxpr(lambda p, t: decoder.hidden(spec, p, t))(params, tokens).pretty_print())
+
+    # the only thing that grows is the digits of the layer count in the shapes
+    assert size(24) < 1.02 * size(2)
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_gradients_reach_every_parameter(tokens, tied):
+    """Directional derivatives by finite differences, and no parameter without a gradient."""
+    spec = spec_of(tied=tied)
+    params = perturbed(spec)
+
+    def loss(params):
+        log_prob = jax.nn.log_softmax(decoder.logits(spec, params, tokens)[:, :-1])
+        return -jnp.mean(jnp.take_along_axis(log_prob, tokens[:, 1:, None], axis=-1))
+
+    gradient = jax.jit(jax.grad(loss))(params)
+    for path, leaf in jax.tree_util.tree_leaves_with_path(gradient):
+        assert np.isfinite(leaf).all(), path
+        assert np.abs(leaf).max() > 0, path
+    direction = perturbed(spec, seed=7)
+    step = 1e-2
+    ahead, behind = (
+        loss(jax.tree.map(lambda x, d, sign=sign: x + sign * step * d, params, direction)) for sign in (1, -1)
+    )
+    slope = sum(jax.tree.leaves(jax.tree.map(lambda g, d: jnp.vdot(g, d), gradient, direction)))
+    np.testing.assert_allclose((ahead - behind) / (2 * step), slope, rtol=2e-3)
+
+
+def test_initialisation_follows_gpt2():
+    spec = spec_of(8, width=64, heads=4, vocab=500)
+    params = decoder.init_params(spec, jax.random.key(0))
+    layers = params["layers"]
+    for name in ("qkv", "mlp_in"):
+        np.testing.assert_allclose(np.std(layers[name]["kernel"]), 0.02, rtol=0.02)
+    for name in ("attention_out", "mlp_out"):
+        np.testing.assert_allclose(np.std(layers[name]["kernel"]), 0.02 / math.sqrt(16), rtol=0.02)
+    np.testing.assert_allclose(np.std(params["embedding"]["tokens"]), 0.02, rtol=0.02)
+    assert not np.any(layers["qkv"]["bias"])
+    assert np.all(layers["mlp_norm"]["scale"] == 1)
+    first, second = layers["qkv"]["kernel"][:2]
+    assert not np.array_equal(first, second)
+    lower = decoder.init_params(spec, jax.random.key(0), jnp.bfloat16)
+    assert {leaf.dtype.name for leaf in jax.tree.leaves(lower)} == {"bfloat16"}
+
+
+def test_half_precision_parameters_are_not_promoted(tokens):
+    """The residual stream is float32; parameters and readout stay what they are."""
+    spec = spec_of()
+    params = perturbed(spec, dtype=jnp.bfloat16)
+    assert decoder.readout(spec, params).dtype == jnp.bfloat16
+    assert decoder.hidden(spec, params, tokens).dtype == jnp.bfloat16
+    logits = decoder.logits(spec, params, tokens)
+    assert logits.dtype == jnp.float32
+    wide = decoder.logits(spec, jax.tree.map(lambda leaf: leaf.astype(jnp.float32), params), tokens)
+    assert np.abs(np.asarray(logits) - np.asarray(wide)).max() < 0.05
+
+
+def test_an_id_beyond_the_vocabulary_is_nan(model):
+    lm, params = model
+    logits = np.asarray(lm.logits(params, np.asarray([[1, 40, 2], [1, 2, 3]], np.int32)))
+    assert np.isfinite(logits[1]).all()
+    assert np.isnan(logits[0, 1]).all()
+
+
+@pytest.mark.parametrize("shape", [(0, 4), (2, 1), (1, 12)])
+def test_edge_sizes(model, shape):
+    lm, params = model
+    assert lm.logits(params, np.zeros(shape, np.int32)).shape == (*shape, 40)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "message"),
+    [
+        (np.zeros((1, 13), np.int32), "length 13, but the model accepts at most 12"),
+        (np.zeros((1, 0), np.int32), r"\[B, T\], T >= 1"),
+        (np.zeros(5, np.int32), r"\[B, T\]"),
+        (np.zeros((1, 5), np.float32), "integer array.*float32"),
+    ],
+)
+def test_bad_tokens(model, tokens, message):
+    lm, params = model
+    with pytest.raises(InputError, match=message):
+        lm.logits(params, tokens)

@@ -1,0 +1,396 @@
+"""What the procedures promise, at 10^5 repetitions, each beside a broken twin that must be caught."""
+
+import guarantees
+import jax
+import jax.numpy as jnp
+import pytest
+
+from tdd.kernels import conformal, lattice, proportion, stepup
+from tdd.methods.ptdi import ptdi
+
+
+def normal_scores(key, n, nulls, alternatives, shift=2.0):
+    """Continuous scores: n calibration items, nulls like them, alternatives shifted down."""
+    draw = jax.random.normal(key, (n + nulls + alternatives,))
+    return draw[:n], draw[n:].at[nulls:].add(-shift)
+
+
+def integer_scores(key, n, nulls, alternatives, values=4):
+    """Tie-heavy scores on a few integers."""
+    low, high = jax.random.split(key)
+    null = jax.random.randint(low, (n + nulls,), 0, values).astype(jnp.float32)
+    other = jax.random.randint(high, (alternatives,), -1, 2).astype(jnp.float32)
+    return null[:n], jnp.concatenate([null[n:], other])
+
+
+def fdp_of(select, scores, n, nulls, alternatives, seed=0, repetitions=guarantees.REPETITIONS):
+    """FDP of `select(calibration, scores, key) -> mask` over the repetitions."""
+    null = jnp.arange(nulls + alternatives) < nulls
+
+    def one(key):
+        data, own = jax.random.split(key)
+        return guarantees.false_discovery_proportion(select(*scores(data, n, nulls, alternatives), own), null)
+
+    return guarantees.simulate(one, seed=seed, repetitions=repetitions)
+
+
+def bh(calibration, scores, key, alpha=0.1):
+    del key
+    ranked = conformal.rank(calibration, scores, null="nonmember")
+    return stepup.bh_ranks(ranked.rank, ranked.num_calibration, alpha, max_rank=calibration.shape[0] + 1).reject
+
+
+def bh_without_the_one(calibration, scores, key, alpha=0.1):
+    """p = #{T_i <= T_j}/n."""
+    rank = conformal.rank(calibration, scores, null="nonmember").rank - 1
+    n = calibration.shape[0]
+    return stepup.bh(rank / n, alpha).reject
+
+
+def bh_over_n(calibration, scores, key, alpha=0.1):
+    """p = (1 + #{T_i <= T_j})/n: valid, but not exact."""
+    rank = conformal.rank(calibration, scores, null="nonmember").rank
+    return stepup.bh_ranks(rank, calibration.shape[0] - 1, alpha, max_rank=calibration.shape[0] + 1).reject
+
+
+def bh_strict(calibration, scores, key, alpha=0.1):
+    """p_(k) < k·alpha/m."""
+    rank = conformal.rank(calibration, scores, null="nonmember").rank
+    n, m = calibration.shape[0], scores.shape[0]
+    k = jnp.arange(1, m + 1)
+    passing = jnp.sort(rank) * m * 10 < k * (n + 1)
+    count = jnp.max(jnp.where(passing, k, 0))
+    return rank * m * 10 < count * (n + 1)
+
+
+def bh_wrong_side(calibration, scores, key, alpha=0.1):
+    """Ties broken in favour of selection: #{T_i < T_j} + 1."""
+    rank = conformal.rank(-calibration, -scores, null="member")
+    less = calibration.shape[0] + 1 - conformal.rank(calibration, scores, null="member").rank
+    return stepup.bh_ranks(less + 1, rank.num_calibration, alpha, max_rank=calibration.shape[0] + 1).reject
+
+
+def selected(name, alpha=0.1):
+    return lambda calibration, scores, key: ptdi(calibration, scores, alpha=alpha, proportion=name).selected
+
+
+def storey_with(pi0_rank_rule, alpha=0.1, plus_one=1, cap=False, eta=0.05):
+    """BH at alpha/pi0 with pi0 from a rule on (ranks, n, tail size): the frame of the broken estimates."""
+
+    def select(calibration, scores, key):
+        ranked = conformal.rank(calibration, scores, null="nonmember")
+        n, m = calibration.shape[0], scores.shape[0]
+        tail = proportion.tail_size(n, eta, n)
+        above = plus_one + pi0_rank_rule(ranked.rank, calibration, scores, n, tail, key)
+        if cap:
+            above = jnp.minimum(above * (n + 1), m * tail) / (n + 1)
+        return stepup.bh_ranks(
+            ranked.rank, n, alpha, max_rank=n + 1, scale=((above.astype(jnp.float32),), (tail,))
+        ).reject
+
+    return select
+
+
+def at_least(rank, calibration, scores, n, tail, key):
+    return jnp.sum(rank >= n - tail + 1)
+
+
+def strictly_above(rank, calibration, scores, n, tail, key):
+    return jnp.sum(rank > n - tail + 1)
+
+
+def randomized_at_least(rank, calibration, scores, n, tail, key):
+    p = conformal.randomized_p_values(calibration, scores, null="nonmember", key=key)
+    return jnp.sum(p >= (n - tail + 1) / (n + 1))
+
+
+# --- p-values ---------------------------------------------------------------------------------------------------------
+
+
+def p_value_of_a_null(kind, null, scores, n):
+    def one(key):
+        data, own = jax.random.split(key)
+        calibration, test = scores(data, n, 1, 0)
+        if null == "member":
+            calibration, test = -calibration, -test
+        if kind == "randomized":
+            return conformal.randomized_p_values(calibration, test, null=null, key=own)[0]
+        if kind == "without the one":
+            return (conformal.rank(calibration, test, null=null).rank[0] - 1) / n
+        if kind == "wrong direction":
+            other = "member" if null == "nonmember" else "nonmember"
+            return 1 - (conformal.rank(calibration, test, null=other).rank[0]) / (n + 1)
+        return conformal.p_values(conformal.rank(calibration, test, null=null, tie_break=kind, key=own))[0]
+
+    return guarantees.simulate(one, seed=1)
+
+
+@pytest.mark.guarantee(checks=24)
+@pytest.mark.parametrize("null", conformal.NULLS)
+@pytest.mark.parametrize("scores", [normal_scores, integer_scores])
+@pytest.mark.parametrize("n", [1, 19])
+def test_conservative_p_values_are_super_uniform(null, scores, n, false_alarm_level):
+    p = p_value_of_a_null("conservative", null, scores, n)
+    for t in (0.05, 0.2, 0.5):
+        guarantees.assert_at_most((p <= t).astype(float), t, false_alarm_level)
+    broken = p_value_of_a_null("without the one", null, scores, n)
+    with pytest.raises(guarantees.GuaranteeViolated):
+        guarantees.assert_at_most((broken <= 0).astype(float), 0, false_alarm_level)
+
+
+@pytest.mark.guarantee(checks=6)
+@pytest.mark.parametrize("scores", [normal_scores, integer_scores])
+def test_randomized_p_values_are_uniform(scores, false_alarm_level):
+    p = p_value_of_a_null("randomized", "nonmember", scores, 19)
+    for t in (0.013, 0.2, 0.77):
+        guarantees.assert_equals((p <= t).astype(float), t, false_alarm_level)
+    broken = p_value_of_a_null("wrong direction", "nonmember", integer_scores, 19)
+    with pytest.raises(guarantees.GuaranteeViolated):
+        guarantees.assert_equals((broken <= 0.2).astype(float), 0.2, false_alarm_level)
+
+
+@pytest.mark.guarantee(checks=6)
+@pytest.mark.parametrize("null", conformal.NULLS)
+def test_a_shared_random_order_is_exact_on_the_lattice(null, false_alarm_level):
+    p = p_value_of_a_null("shared", null, integer_scores, 19)
+    for t in (0.05, 0.2, 0.75):
+        guarantees.assert_equals((p <= t + 1e-6).astype(float), t, false_alarm_level)
+    broken = p_value_of_a_null("conservative", null, integer_scores, 19)  # exact only without ties
+    with pytest.raises(guarantees.GuaranteeViolated):
+        guarantees.assert_equals((broken <= 0.2 + 1e-6).astype(float), 0.2, false_alarm_level)
+
+
+# --- BH ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.guarantee(checks=3)
+@pytest.mark.parametrize(("n", "nulls", "alternatives"), [(199, 20, 0), (199, 12, 8), (99, 1, 9)])
+def test_bh_fdr_is_exactly_alpha_m0_over_m_on_the_lattice(n, nulls, alternatives, false_alarm_level):
+    """alpha (n+1)/m is an integer and scores are continuous, so FDR = alpha·m0/m, two-sided."""
+    target = 0.1 * nulls / (nulls + alternatives)
+    fdp = fdp_of(bh, normal_scores, n, nulls, alternatives)
+    guarantees.assert_equals(fdp, target, false_alarm_level)
+    for broken in (bh_over_n, bh_strict):
+        with pytest.raises(guarantees.GuaranteeViolated):
+            guarantees.assert_equals(fdp_of(broken, normal_scores, n, nulls, alternatives), target, false_alarm_level)
+
+
+@pytest.mark.guarantee(checks=2)
+def test_bh_between_lattice_points(false_alarm_level):
+    """alpha (n+1)/m = 2.5: FDR lies in [m0·floor(2.5)/(n+1), alpha·m0/m]."""
+    fdp = fdp_of(bh, normal_scores, 49, 2, 0)
+    guarantees.assert_at_most(fdp, 0.1, false_alarm_level)
+    guarantees.assert_at_most(1 - fdp, 1 - 2 * 2 / 50, false_alarm_level)
+    with pytest.raises(guarantees.GuaranteeViolated):
+        guarantees.assert_at_most(fdp_of(bh_without_the_one, normal_scores, 49, 2, 0), 0.1, false_alarm_level)
+
+
+@pytest.mark.guarantee(checks=1)
+def test_bh_with_ties(false_alarm_level):
+    guarantees.assert_at_most(fdp_of(bh, integer_scores, 39, 12, 8), 0.06, false_alarm_level)
+    with pytest.raises(guarantees.GuaranteeViolated):
+        guarantees.assert_at_most(fdp_of(bh_wrong_side, integer_scores, 39, 12, 8), 0.06, false_alarm_level)
+
+
+# --- PTDI -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.guarantee(checks=6)
+@pytest.mark.parametrize(
+    ("scores", "n", "nulls", "alternatives"),
+    [
+        (normal_scores, 39, 200, 200),
+        (normal_scores, 199, 100, 100),
+        (integer_scores, 39, 40, 40),
+        (normal_scores, 199, 5, 0),
+        (normal_scores, 1, 3, 1),
+        (normal_scores, 19, 1, 0),
+    ],
+)
+def test_ptdi_storey(scores, n, nulls, alternatives, false_alarm_level):
+    guarantees.assert_at_most(fdp_of(selected("storey"), scores, n, nulls, alternatives), 0.1, false_alarm_level)
+
+
+@pytest.mark.guarantee(checks=0)
+@pytest.mark.parametrize(
+    ("broken", "n", "nulls", "alternatives", "alpha"),
+    [
+        (storey_with(strictly_above), 39, 200, 200, 0.1),
+        (storey_with(randomized_at_least), 39, 200, 200, 0.1),
+        (storey_with(at_least, plus_one=0, alpha=0.2), 39, 20, 20, 0.2),
+        (storey_with(at_least, cap=True, alpha=0.2, eta=0.5), 199, 5, 0, 0.2),
+    ],
+    ids=["strict", "randomized ranks in pi0", "no plus one", "capped"],
+)
+def test_broken_storey_is_caught(broken, n, nulls, alternatives, alpha, false_alarm_level):
+    fdp = fdp_of(broken, normal_scores, n, nulls, alternatives)
+    level = min(false_alarm_level, 1e-5)
+    with pytest.raises(guarantees.GuaranteeViolated):
+        guarantees.assert_at_most(fdp, alpha, level)
+
+
+def test_the_frame_of_the_broken_estimates_is_sound():
+    """With the right rule the frame selects what PTDI selects: the twins differ by their flaw alone."""
+
+    @jax.jit
+    def agree(key):
+        calibration, scores = normal_scores(key, 39, 40, 40)
+        framed, direct = (rule(calibration, scores, key) for rule in (storey_with(at_least), selected("storey")))
+        return (framed == direct).all(), direct.any()
+
+    same, some = zip(*(agree(jax.random.key(seed)) for seed in range(20)), strict=True)
+    assert all(same)
+    assert any(some)
+
+
+@pytest.mark.guarantee(checks=2)
+@pytest.mark.parametrize(("nulls", "alternatives"), [(20, 0), (12, 8)])
+def test_ptdi_none_is_exact(nulls, alternatives, false_alarm_level):
+    target = 0.1 * nulls / (nulls + alternatives)
+    fdp = fdp_of(selected("none"), normal_scores, 199, nulls, alternatives)
+    guarantees.assert_equals(fdp, target, false_alarm_level)
+    off = fdp_of(selected("storey"), normal_scores, 199, nulls, alternatives)
+    with pytest.raises(guarantees.GuaranteeViolated):
+        guarantees.assert_equals(off, target, false_alarm_level)
+
+
+@pytest.mark.guarantee(checks=3)
+@pytest.mark.parametrize(("n", "nulls", "alternatives"), [(39, 200, 200), (199, 100, 100), (19, 6, 2)])
+def test_ptdi_subtraction(n, nulls, alternatives, false_alarm_level):
+    m = nulls + alternatives
+    bound = 0.1 * (1 + 1 / m) * (1 + 1 / n)
+    fdp = fdp_of(selected("subtraction"), normal_scores, n, nulls, alternatives)
+    guarantees.assert_at_most(fdp, bound, false_alarm_level)
+
+
+def subtraction_with_nominal_size(calibration, scores, key):
+    """The estimate divided by eta·n instead of by what is really in the region."""
+    n, m = calibration.shape[0], scores.shape[0]
+    ranked = conformal.rank(calibration, scores, null="nonmember")
+    tail = proportion.tail_size(n, 0.05, n)
+    tau = jnp.sort(calibration)[n - tail - 1]
+    scale = ((1 + jnp.sum(scores > tau), n, m), (m + 1, tail, n + 1))
+    return stepup.bh_ranks(ranked.rank, n, 0.1, max_rank=n + 1, scale=scale).reject
+
+
+@pytest.mark.guarantee(checks=1)
+def test_ptdi_subtraction_with_ties(false_alarm_level):
+    """Ties shrink the region; the actual count keeps the error where the nominal one loses it."""
+    sizes = (199, 100, 100)
+    bound = 0.1 * (1 + 1 / 200) * (1 + 1 / 199)
+    guarantees.assert_at_most(fdp_of(selected("subtraction"), integer_scores, *sizes), bound, false_alarm_level)
+    with pytest.raises(guarantees.GuaranteeViolated):
+        guarantees.assert_at_most(
+            fdp_of(subtraction_with_nominal_size, integer_scores, *sizes), bound, false_alarm_level
+        )
+
+
+def weak_scores_with_members(key, n):
+    own, shared = jax.random.split(key)
+    calibration, scores = normal_scores(shared, n, n // 2, n // 2, shift=0.5)
+    return jax.random.normal(own, (n,)) - 0.5, calibration, scores
+
+
+def moment_fdp(select, n):
+    null = jnp.arange(n) < n // 2
+    return guarantees.simulate(
+        lambda key: guarantees.false_discovery_proportion(select(*weak_scores_with_members(key, n)), null),
+        seed=4,
+    )
+
+
+def moment_as_printed(members, calibration, scores):
+    """pi clipped to [0, 1 - eps], no condition on raw: a negative theta selects everything."""
+    n = calibration.shape[0]
+    mu1, mu0, mu = members.mean(), calibration.mean(), scores.mean()
+    raw = (mu1 - mu) / (mu1 - mu0)
+    variance = (
+        raw**2 * calibration.var(ddof=1) / n
+        + (1 - raw) ** 2 * members.var(ddof=1) / members.shape[0]
+        + scores.var(ddof=1) / scores.shape[0]
+    ) / (mu1 - mu0) ** 2
+    member = jnp.clip(1 - 1 / (1 / raw - variance / raw**3), 0, 1 - 1e-6)
+    rank = conformal.rank(calibration, scores, null="nonmember").rank
+    return stepup.bh((1 - member) * rank / (n + 1), 0.1).reject
+
+
+@pytest.mark.guarantee(checks=1)
+def test_ptdi_moment_with_a_weak_score(false_alarm_level):
+    right = lambda members, c, s: ptdi(c, s, alpha=0.1, proportion="moment", members=members).selected  # noqa: E731
+    guarantees.assert_at_most(moment_fdp(right, 20), 0.1, false_alarm_level)
+    with pytest.raises(guarantees.GuaranteeViolated):
+        guarantees.assert_at_most(moment_fdp(moment_as_printed, 20), 0.1, false_alarm_level)
+
+
+# --- p-values that are not conformal ---------------------------------------------------------------------------------
+
+
+def independent_p(key, nulls, alternatives):
+    p = jax.random.uniform(key, (nulls + alternatives,))
+    return p.at[nulls:].power(8.0)
+
+
+def comonotone_p(key, nulls, alternatives):
+    """Every null p-value is U: positively dependent to the extreme."""
+    return jnp.full(nulls + alternatives, jax.random.uniform(key))
+
+
+def negative_p(key, nulls, alternatives):
+    """Pairs U, 1 - U."""
+    u = jax.random.uniform(key, (nulls // 2,))
+    return jnp.concatenate([u, 1 - u])
+
+
+def fdp_of_p(select, draw, nulls, alternatives):
+    null = jnp.arange(nulls + alternatives) < nulls
+    return guarantees.simulate(
+        lambda key: guarantees.false_discovery_proportion(select(draw(key, nulls, alternatives)), null),
+        seed=5,
+    )
+
+
+@pytest.mark.guarantee(checks=5)
+@pytest.mark.parametrize(
+    ("select", "bound"),
+    [
+        (lambda p: stepup.bh(p, 0.2).reject, 0.12),
+        (lambda p: stepup.storey_bh(p, 0.2).reject, 0.2),
+        (lambda p: stepup.by(p, 0.2).reject, 0.12),
+        (lambda p: stepup.holm(p, 0.2).reject, 0.2),
+        (lambda p: stepup.hochberg(p, 0.2).reject, 0.2),
+    ],
+    ids=["bh", "storey", "by", "holm", "hochberg"],
+)
+def test_independent_p_values(select, bound, false_alarm_level):
+    guarantees.assert_at_most(fdp_of_p(select, independent_p, 6, 4), bound, false_alarm_level)
+    with pytest.raises(guarantees.GuaranteeViolated):
+        guarantees.assert_at_most(fdp_of_p(lambda p: p <= 0.2, independent_p, 6, 4), bound, false_alarm_level)
+
+
+@pytest.mark.guarantee(checks=6)
+@pytest.mark.parametrize("draw", [comonotone_p, negative_p, independent_p])
+@pytest.mark.parametrize("procedure", ["holm", "bonferroni"])
+def test_family_wise_error_under_any_dependence(draw, procedure, false_alarm_level):
+    """All hypotheses are null, so FDP is the indicator of any rejection."""
+    select = getattr(stepup, procedure)
+    guarantees.assert_at_most(fdp_of_p(lambda p: select(p, 0.1).reject, draw, 4, 0), 0.1, false_alarm_level)
+    with pytest.raises(guarantees.GuaranteeViolated):
+        guarantees.assert_at_most(fdp_of_p(lambda p: p <= 0.13, draw, 4, 0), 0.1, false_alarm_level)
+
+
+@pytest.mark.guarantee(checks=1)
+def test_capped_storey_on_independent_uniforms_is_not_controlled(false_alarm_level):
+    capped = lambda p: stepup.storey_bh(p, 0.2, cap=True).reject  # noqa: E731
+    uncapped = lambda p: stepup.storey_bh(p, 0.2).reject  # noqa: E731
+    guarantees.assert_at_most(fdp_of_p(uncapped, independent_p, 5, 0), 0.2, false_alarm_level)
+    with pytest.raises(guarantees.GuaranteeViolated):
+        guarantees.assert_at_most(fdp_of_p(capped, independent_p, 5, 0), 0.2, false_alarm_level)
+
+
+def test_the_budget_is_shared(request, false_alarm_level):
+    assert 0 < false_alarm_level <= guarantees.SUITE_FALSE_ALARM
+
+
+def test_exact_levels_reach_the_simulations():
+    """The engine decides exactly: a level known as a fraction stays one through vmap and map."""
+    assert lattice.is_exact(lattice.as_level(0.1))
