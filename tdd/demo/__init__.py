@@ -1,1 +1,1 @@
-"""demo."""
+"""The embedded default: a small checkpoint, and texts of which it is known whether it was trained on them."""
