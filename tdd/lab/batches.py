@@ -26,9 +26,7 @@ class Batch(NamedTuple):
     mask: np.ndarray
 
 
-def encode(
-    name: str, tokenizer: Any, texts: Sequence[str], *, max_length: int, vocab_size: int
-) -> list[np.ndarray]:
+def encode(name: str, tokenizer: Any, texts: Sequence[str], *, max_length: int, vocab_size: int) -> list[np.ndarray]:
     """Token ids of every text, texts longer than `max_length` cut into consecutive windows.
 
     A window of a single token, which predicts nothing, is dropped.

@@ -12,8 +12,12 @@ from tdd.records import LanguageModel
 
 __all__ = ["TILE_ELEMENTS", "token_losses"]
 
-TILE_ELEMENTS = 1 << 24
-"""Most logits that exist at once: 64 MiB in float32, and as much again for their gradient."""
+TILE_ELEMENTS = 1 << 27
+"""Most logits that exist at once, 512 MiB in float32: 2,670 targets at V = 50,257.
+
+Chunks save memory and cost time: value and gradient for 1,024 targets, V = 50,257 and D = 768 on two CPU cores took
+0.8 s and 396 MiB of temporaries in one tile, 1.9 s and 223 MiB in four.
+"""
 
 
 def token_losses(lm: LanguageModel, params: Any, tokens: jax.Array, mask: jax.Array) -> jax.Array:

@@ -38,9 +38,7 @@ class Planted(NamedTuple):
     truth: tuple[tuple[str, Role, int], ...]
 
 
-def plant(
-    texts: Texts, *, members: int, nonmembers: int, calibration: int, background: int = 0, seed: int
-) -> Planted:
+def plant(texts: Texts, *, members: int, nonmembers: int, calibration: int, background: int = 0, seed: int) -> Planted:
     """Assign texts to their parts by one random permutation.
 
     Every text is equally likely to get any part, so calibration texts and the candidates that are not members

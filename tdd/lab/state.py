@@ -175,8 +175,7 @@ def write_atomically(path: pathlib.Path, content: bytes) -> None:
 def _named_leaves(tree: Any) -> dict[str, np.ndarray]:
     """Arrays by their path in the tree, in the tree's order."""
     return {
-        jax.tree_util.keystr(path): np.asarray(leaf)
-        for path, leaf in jax.tree_util.tree_flatten_with_path(tree)[0]
+        jax.tree_util.keystr(path): np.asarray(leaf) for path, leaf in jax.tree_util.tree_flatten_with_path(tree)[0]
     }
 
 

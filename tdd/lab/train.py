@@ -93,9 +93,7 @@ def train(
 
     record, run = RunRecord(), None
     if out is not None:
-        run = RunFolder(
-            out, lm, tokenizer, save_dtype, run_fingerprint(lm, params, config, batches, held_out)
-        )
+        run = RunFolder(out, lm, tokenizer, save_dtype, run_fingerprint(lm, params, config, batches, held_out))
         (params, moments), record = run.open((params, moments))
 
     with _progress_bar(progress, total_steps, record.step) as advance:
@@ -131,9 +129,7 @@ def evaluation_loss(
     return mean_loss(lm, params, _batches("texts", texts, lm, tokenizer, config))
 
 
-def _batches(
-    name: str, texts: Sequence[str], lm: LanguageModel, tokenizer: Any, config: TrainConfig
-) -> Batches:
+def _batches(name: str, texts: Sequence[str], lm: LanguageModel, tokenizer: Any, config: TrainConfig) -> Batches:
     """Texts as shuffled batches of token ids."""
     check_texts(name, texts)
     max_length = min(config.max_length, lm.max_length or config.max_length)

@@ -21,9 +21,7 @@ SYLLABLES: dict[str, tuple[str, ...]] = {
         har, il, is, jor, ka, kel, kor, la, lin, lo, ma, mer, mi, na, nel, o, or, pa, per, qui, ra, ren,
         ro, sa, sel, so, ta, tel, tor, ul, va, ver, vi, wen, wil, ya, yor, za, zel"""
     ),
-    "middle": _words(
-        """a, e, i, o, u, an, en, il, or, ar, ista, eli, ova, ande, uri, ima, ero, alo, ine, esha, oru"""
-    ),
+    "middle": _words("""a, e, i, o, u, an, en, il, or, ar, ista, eli, ova, ande, uri, ima, ero, alo, ine, esha, oru"""),
     "given": _words(
         """bert, bin, da, dan, dra, fa, gan, la, lan, las, len, lia, lin, lo, mar, mi, na, nard, ne, nia,
         nor, ra, ric, rin, ro, sa, sha, sin, ta, than, ton, va, vin, wyn, ya, zo"""

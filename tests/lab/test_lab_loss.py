@@ -45,12 +45,12 @@ def inputs():
 @pytest.mark.parametrize(
     ("soft_cap", "tile", "dense"),
     [
-        (None, 1 << 24, False),
-        (1.5, 1 << 24, False),
+        (None, 1 << 27, False),
+        (1.5, 1 << 27, False),
         (None, VOCAB, False),
         (None, 4 * VOCAB, False),
         (1.5, 5 * VOCAB, False),
-        (1.5, 1 << 24, True),
+        (1.5, 1 << 27, True),
     ],
 )
 def test_definition_and_gradient(inputs, monkeypatch, soft_cap, tile, dense):
