@@ -96,7 +96,7 @@ def save(
     spec = checks.check_instance("lm.spec", lm.spec, DecoderSpec)
     family, config = family_of_spec(spec)
     leaves = _leaves(params, family.slots(spec), spec)
-    written = target or np.result_type(*{leaf.dtype for leaf in leaves.values()})
+    written = target or jnp.result_type(*{leaf.dtype for leaf in leaves.values()})
     config["dtype"] = written.name
     if tokenizer is not None:
         checks.check_vocabulary(tokenizer.get_vocab(), spec.vocab_size, str(place))
@@ -154,9 +154,7 @@ def _match(stored: StoredTensors, family: Family, spec: DecoderSpec, folder: pat
     return spelled
 
 
-def _read_slot(
-    stored: StoredTensors, slot: Slot, stored_names: dict[str, str], dtype: np.dtype | None
-) -> jax.Array:
+def _read_slot(stored: StoredTensors, slot: Slot, stored_names: dict[str, str], dtype: np.dtype | None) -> jax.Array:
     names = [stored_names[name] for name in slot.names]
     kept = jnp.result_type(*{stored.dtype(name) for name in names}) if dtype is None else dtype
     if not slot.layered:
@@ -177,8 +175,7 @@ def _insert(tree: dict[str, Any], path: tuple[str, ...], leaf: jax.Array) -> Non
 def _leaves(params: Any, slots: tuple[Slot, ...], spec: DecoderSpec) -> dict[tuple[str, ...], Any]:
     """Path -> leaf, after checking that `params` are exactly the parameters of the slots."""
     found = {
-        tuple(str(entry.key) for entry in path): leaf
-        for path, leaf in jax.tree_util.tree_flatten_with_path(params)[0]
+        tuple(str(entry.key) for entry in path): leaf for path, leaf in jax.tree_util.tree_flatten_with_path(params)[0]
     }
     expected = {slot.path: ((spec.num_layers,) if slot.layered else ()) + slot.shape for slot in slots}
     checks.check_tensor_names(frozenset(map("/".join, expected)), frozenset(map("/".join, found)), "params")

@@ -24,7 +24,8 @@ _TOKENIZER_FILES = (
     "tokenizer.model",
     "chat_template.jinja",
 )
-_PATTERNS = ("config.json", SINGLE, INDEX, "model-*-of-*.safetensors", *_TOKENIZER_FILES)
+_FETCHED = ("config.json", SINGLE, INDEX, "model-*-of-*.safetensors", *_TOKENIZER_FILES)
+_COUNTED = ("config.json", INDEX, "*.safetensors", *_TOKENIZER_FILES)
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
 
 
@@ -62,9 +63,7 @@ def resolve(path: str | os.PathLike[str], *, revision: str | None = None) -> Res
     is_folder = check_source(text, folder, is_hub_id=_HUB_ID.fullmatch(text) is not None, revision=revision)
     if not is_folder:
         folder = _snapshot(text, revision)
-    names = sorted(
-        entry.name for entry in folder.iterdir() if any(entry.match(pattern) for pattern in _PATTERNS)
-    )
+    names = sorted(entry.name for entry in folder.iterdir() if any(entry.match(pattern) for pattern in _COUNTED))
     return ResolvedCheckpoint(folder, None if is_folder else folder.name, tuple(names))
 
 
@@ -75,8 +74,7 @@ def fingerprint(folder: str | os.PathLike[str]) -> str:
     """
     place = pathlib.Path(folder)
     states = tuple(
-        (name, (place / name).stat().st_size, (place / name).stat().st_mtime_ns)
-        for name in resolve(place).files
+        (name, (place / name).stat().st_size, (place / name).stat().st_mtime_ns) for name in resolve(place).files
     )
     return _fingerprint(place.resolve(), states)
 
@@ -93,12 +91,11 @@ def _fingerprint(folder: pathlib.Path, states: tuple[tuple[str, int, int], ...])
 def _snapshot(repository: str, revision: str | None) -> pathlib.Path:
     import huggingface_hub
 
-    offline = huggingface_hub.is_offline_mode()
+    offline = bool(huggingface_hub.constants.HF_HUB_OFFLINE)
     try:
-        return pathlib.Path(
-            huggingface_hub.snapshot_download(
-                repository, revision=revision, allow_patterns=list(_PATTERNS), local_files_only=offline
-            )
+        folder = huggingface_hub.snapshot_download(
+            repository, revision=revision, allow_patterns=list(_FETCHED), local_files_only=offline
         )
-    except (OSError, ValueError, huggingface_hub.errors.HfHubHTTPError) as error:
+    except Exception as error:  # the hub's client raises its own, the transport's and the system's errors
         raise hub_failure(repository, revision, offline, error) from error
+    return pathlib.Path(folder)

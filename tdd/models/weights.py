@@ -84,9 +84,7 @@ class StoredTensors:
         return self._file_of[name].get_tensor(name)
 
 
-def write_tensors(
-    folder: pathlib.Path, tensors: Iterable[tuple[str, np.ndarray]], *, max_shard_bytes: int
-) -> None:
+def write_tensors(folder: pathlib.Path, tensors: Iterable[tuple[str, np.ndarray]], *, max_shard_bytes: int) -> None:
     """Write named tensors as one file, or as shards with an index where they exceed `max_shard_bytes`.
 
     At most one shard is in host memory at a time. A tensor larger than `max_shard_bytes` gets a shard of
@@ -114,9 +112,7 @@ def write_tensors(
     (folder / INDEX).write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
 
 
-def _shards(
-    tensors: Iterable[tuple[str, np.ndarray]], max_shard_bytes: int
-) -> Iterator[Mapping[str, np.ndarray]]:
+def _shards(tensors: Iterable[tuple[str, np.ndarray]], max_shard_bytes: int) -> Iterator[Mapping[str, np.ndarray]]:
     shard: dict[str, np.ndarray] = {}
     size = 0
     for name, tensor in tensors:

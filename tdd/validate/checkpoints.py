@@ -81,9 +81,7 @@ def check_callable(name: str, value: Any) -> None:
     try:
         hash(value)
     except TypeError as error:
-        raise InputError(
-            f"{name} must be hashable, {type(value).__name__} is not; pass a function"
-        ) from error
+        raise InputError(f"{name} must be hashable, {type(value).__name__} is not; pass a function") from error
 
 
 def check_dtype(dtype: Any, choices: Sequence[str]) -> np.dtype:
@@ -116,8 +114,8 @@ def check_divides(**sizes: int) -> None:
 
 def check_tokens(shape: Sequence[int], dtype: Any, max_length: int | None) -> None:
     """Token ids are integers [B, T] with T within the model's positions."""
-    if len(shape) != 2 or not np.issubdtype(dtype, np.integer):
-        raise InputError(f"tokens must be an integer array [B, T], got {dtype} with shape {tuple(shape)}")
+    if len(shape) != 2 or not np.issubdtype(dtype, np.integer) or shape[1] == 0:
+        raise InputError(f"tokens must be an integer array [B, T], T >= 1; got {dtype} {tuple(shape)}")
     if max_length is not None and shape[1] > max_length:
         raise InputError(
             f"tokens have length {shape[1]}, but the model accepts at most {max_length}; "
@@ -128,9 +126,7 @@ def check_tokens(shape: Sequence[int], dtype: Any, max_length: int | None) -> No
 def check_logits_shape(name: str, shape: Sequence[int], expected: Sequence[int]) -> None:
     """An adapted function returned [B, T, V]."""
     if tuple(shape) != tuple(expected):
-        raise InputError(
-            f"the logits of {name!r} have shape {tuple(shape)}, expected [B, T, V] = {tuple(expected)}"
-        )
+        raise InputError(f"the logits of {name!r} have shape {tuple(shape)}, expected [B, T, V] = {tuple(expected)}")
 
 
 # Where a checkpoint lies.
@@ -145,9 +141,7 @@ def check_source(text: str, folder: pathlib.Path, *, is_hub_id: bool, revision: 
     if folder.exists():
         raise InputError(f"{text!r} is a file; give the folder that holds config.json and the weights")
     if not is_hub_id:
-        raise InputError(
-            f"no model folder at {text!r}, and it is not a hub id such as 'gpt2' or 'owner/name'"
-        )
+        raise InputError(f"no model folder at {text!r}, and it is not a hub id such as 'gpt2' or 'owner/name'")
     return False
 
 
@@ -180,18 +174,14 @@ def reading(path: pathlib.Path, wanted: str) -> Iterator[None]:
 def check_config(path: pathlib.Path) -> dict[str, Any]:
     """The contents of config.json."""
     if not path.is_file():
-        raise InputError(
-            f"no config.json in {path.parent}; a model folder needs config.json, weights, tokenizer"
-        )
+        raise InputError(f"no config.json in {path.parent}; a model folder needs config.json, weights, tokenizer")
     return _json_object(path)
 
 
 def check_model_type(model_type: Any, supported: Sequence[str], where: str) -> None:
     """The architecture is one that is implemented."""
     if model_type not in supported:
-        named = (
-            "no model_type" if model_type is None else f"model_type {model_type!r}, which is not supported"
-        )
+        named = "no model_type" if model_type is None else f"model_type {model_type!r}, which is not supported"
         raise InputError(f"{where} has {named}; supported architectures: {', '.join(supported)}")
 
 
@@ -242,9 +232,7 @@ def check_weights_present(folder: pathlib.Path, single: str, index: str) -> None
     """There are safetensors files."""
     if (folder / single).is_file() or (folder / index).is_file():
         return
-    pickled = sorted(path.name for path in folder.glob("*.bin")) + sorted(
-        p.name for p in folder.glob("*.pt*")
-    )
+    pickled = sorted(path.name for path in folder.glob("*.bin")) + sorted(p.name for p in folder.glob("*.pt*"))
     if pickled:
         raise InputError(
             f"{folder} has weights only as {_listed(pickled)}, which can run code when read; convert them "
@@ -302,9 +290,7 @@ def check_tensor_shape(name: str, found: Sequence[int], expected: Sequence[int],
         )
 
 
-def check_tied(
-    copy: np.ndarray, original: np.ndarray, copy_name: str, original_name: str, where: str
-) -> None:
+def check_tied(copy: np.ndarray, original: np.ndarray, copy_name: str, original_name: str, where: str) -> None:
     """A stored copy of the embedding equals it where the configuration ties the two."""
     if not np.array_equal(copy, original):
         raise InputError(

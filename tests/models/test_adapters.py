@@ -1,7 +1,5 @@
 """Plain functions as models."""
 
-import functools
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -79,7 +77,7 @@ def test_unhashable_function():
 def test_bad_logits_and_tokens():
     narrow = from_function(too_narrow, vocab_size=7, name="narrow")
     with pytest.raises(InputError, match=r"logits of 'narrow' have shape \(1, 3, 6\).* \(1, 3, 7\)"):
-        jax.eval_shape(functools.partial(narrow.logits, PARAMS), TOKENS)
+        jax.eval_shape(narrow.logits, PARAMS, TOKENS)
     bounded = from_function(bigram, vocab_size=7, max_length=2, name="bigram")
     with pytest.raises(InputError, match="length 3, but the model accepts at most 2"):
         bounded.logits(PARAMS, TOKENS)

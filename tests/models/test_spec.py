@@ -11,7 +11,9 @@ SPEC = DecoderSpec(10, 8, 2, LayerNorm(), LearnedPositions(6), Attention(2, 4, (
 
 
 def test_equal_specs_are_one_key():
-    same = DecoderSpec(10, 8, 2, LayerNorm(1e-5), LearnedPositions(6), Attention(2, 4, (0.5, 0.5)), PlainMlp(16, "relu"))
+    same = DecoderSpec(
+        10, 8, 2, LayerNorm(1e-5), LearnedPositions(6), Attention(2, 4, (0.5, 0.5)), PlainMlp(16, "relu")
+    )
     assert same == SPEC
     assert hash(same) == hash(SPEC)
     assert dataclasses.replace(SPEC, tied_head=False) != SPEC

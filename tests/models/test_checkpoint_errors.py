@@ -1,0 +1,244 @@
+"""Every checkpoint that cannot be trusted is refused, with a message that names what and where."""
+
+import json
+
+import gpt2_files
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from tdd.models.checkpoint import load
+from tdd.validate import InputError
+
+WEIGHTS = "model.safetensors"
+INDEX = "model.safetensors.index.json"
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return gpt2_files.write(tmp_path / "model")[0]
+
+
+@pytest.fixture
+def sharded(tmp_path):
+    return gpt2_files.write(tmp_path / "model", shards=3)[0]
+
+
+def edit_config(folder, **changes):
+    path = folder / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+
+def edit_weights(folder, change):
+    stored = load_file(folder / WEIGHTS)
+    change(stored)
+    save_file(stored, folder / WEIGHTS)
+
+
+def edit_index(folder, change):
+    content = json.loads((folder / INDEX).read_text())
+    change(content)
+    (folder / INDEX).write_text(json.dumps(content))
+
+
+def refused(folder, message):
+    with pytest.raises(InputError, match=message) as caught:
+        load(folder)
+    assert str(folder) in str(caught.value) or "tensor" in str(caught.value)
+
+
+def test_no_such_folder(tmp_path):
+    with pytest.raises(InputError, match=r"no model folder at '.*missing', and it is not a hub id"):
+        load(tmp_path / "missing")
+
+
+def test_a_file(folder):
+    with pytest.raises(InputError, match="is a file; give the folder"):
+        load(folder / WEIGHTS)
+
+
+def test_a_revision_for_a_folder(folder):
+    with pytest.raises(InputError, match="revision='main' is for hub ids"):
+        load(folder, revision="main")
+
+
+@pytest.mark.parametrize("dtype", ["float64", "int8", "wide", 3])
+def test_dtype(folder, dtype):
+    with pytest.raises(InputError, match=r"dtype=.* is not supported; supported: float32, bfloat16, float16"):
+        load(folder, dtype=dtype)
+
+
+def test_missing_config(folder):
+    (folder / "config.json").unlink()
+    refused(folder, "no config.json in")
+
+
+@pytest.mark.parametrize(("text", "message"), [("{", "not valid JSON"), ("[1]", "must hold a JSON object, got list")])
+def test_broken_config(folder, text, message):
+    (folder / "config.json").write_text(text)
+    refused(folder, message)
+
+
+def test_config_that_is_not_text(folder):
+    (folder / "config.json").write_bytes(b"\xff\xfe\x00")
+    refused(folder, "not valid JSON")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"model_type": "bert"}, "model_type 'bert', which is not supported; supported architectures: gpt2"),
+        ({"model_type": None}, "has no model_type; supported architectures: gpt2"),
+        ({"model_type": ["gpt2"]}, "model_type .'gpt2'., which is not supported"),
+        ({"add_cross_attention": True}, "add_cross_attention=True, which changes the computation"),
+        ({"is_encoder_decoder": True}, "is_encoder_decoder=True, which changes"),
+        ({"quantization_config": {"bits": 4}}, "quantization_config=.*, which changes"),
+        ({"auto_map": {"AutoModel": "x.Y"}}, "auto_map=.*, which changes"),
+        ({"pruned_heads": {"0": [1]}}, "pruned_heads=.*, which changes"),
+        ({"rotary": True, "alibi": 1}, "unknown keys alibi, rotary"),
+        ({"activation_function": "mish"}, "activation_function='mish' is not supported; supported: gelu_new"),
+        ({"n_head": 5}, "n_embd=24 must be a multiple of n_head=5"),
+        ({"n_head": 0}, "n_head must be a positive number, got 0"),
+        ({"n_layer": 0}, "num_layers must be a positive number, got 0"),
+        ({"layer_norm_epsilon": 0.0}, "eps must be a positive number"),
+        ({"n_embd": "wide"}, "does not hold a configuration that transformers accepts"),
+    ],
+)
+def test_config_values(folder, changes, message):
+    edit_config(folder, **changes)
+    with pytest.raises(InputError, match=message):
+        load(folder)
+
+
+@pytest.mark.parametrize("gone", [["tokenizer.json"], ["tokenizer.json", "tokenizer_config.json"]])
+def test_missing_tokenizer(folder, gone):
+    for name in gone:
+        (folder / name).unlink()
+    refused(folder, "no tokenizer in .*tokenizer.json")
+
+
+def test_broken_tokenizer(folder):
+    (folder / "tokenizer.json").write_text('{"version": 3}')
+    refused(folder, "a tokenizer that transformers accepts")
+
+
+def test_tokenizer_of_another_model(tmp_path):
+    folder, *_ = gpt2_files.write(tmp_path / "other", tokenizer_size=50)
+    refused(folder, r"has id 49 \(token '49'\), but the model's vocabulary has 48 rows")
+
+
+def test_missing_weights(folder):
+    (folder / WEIGHTS).unlink()
+    refused(folder, f"no weights in .*need {WEIGHTS}, or {INDEX}")
+
+
+@pytest.mark.parametrize("name", ["pytorch_model.bin", "pytorch_model-00001-of-00002.bin", "model.pt", "model.pth"])
+def test_pickled_weights_only(folder, name):
+    (folder / WEIGHTS).rename(folder / name)
+    refused(folder, rf"only as {name}, which can run code when read; convert them once.*save_pretrained")
+
+
+@pytest.mark.parametrize("keep", [0, 5, 200, -1])
+def test_truncated_weights(folder, keep):
+    content = (folder / WEIGHTS).read_bytes()
+    (folder / WEIGHTS).write_bytes(content[:keep])
+    refused(folder, "truncated or not a safetensors file")
+
+
+def test_corrupt_header(folder):
+    content = bytearray((folder / WEIGHTS).read_bytes())
+    content[8:40] = bytes(32)
+    (folder / WEIGHTS).write_bytes(content)
+    refused(folder, "truncated or not a safetensors file")
+
+
+def test_missing_tensors(folder):
+    edit_weights(folder, lambda stored: [stored.pop(f"transformer.h.{layer}.ln_1.bias") for layer in range(2)])
+    refused(folder, "lacks 2 of 40 tensors: transformer.h.0.ln_1.bias, transformer.h.1.ln_1.bias")
+
+
+def test_a_layer_more_than_configured(folder):
+    edit_config(folder, n_layer=2)
+    refused(folder, r"has 12 tensors that the architecture has not: transformer.h.2.* and 7 more")
+
+
+def test_extra_tensor(folder):
+    edit_weights(folder, lambda stored: stored.update({"score.weight": np.ones((2, 24), np.float32)}))
+    refused(folder, "has 1 tensors that the architecture has not: score.weight")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"vocab_size": 49}, r"wte.weight .* has shape \[48, 24\], its configuration implies \[49, 24\]"),
+        ({"n_positions": 8}, r"wpe.weight .* has shape \[16, 24\], its configuration implies \[8, 24\]"),
+        ({"n_inner": 95}, r"c_fc.weight .* has shape \[24, 96\], its configuration implies \[24, 95\]"),
+    ],
+)
+def test_shapes(folder, changes, message):
+    edit_config(folder, **changes)
+    refused(folder, message)
+
+
+def test_transposed_tensor(folder):
+    name = "transformer.h.0.attn.c_attn.weight"
+    edit_weights(folder, lambda stored: stored.update({name: np.ascontiguousarray(stored[name].T)}))
+    refused(folder, rf"{name} .* has shape \[72, 24\], its configuration implies \[24, 72\]")
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.int8])
+def test_stored_dtype(folder, dtype):
+    name = "transformer.ln_f.bias"
+    edit_weights(folder, lambda stored: stored.update({name: stored[name].astype(dtype)}))
+    refused(folder, rf"tensor {name} is stored as \w+; supported: F32, F16, BF16")
+
+
+def test_untied_without_a_head(folder):
+    edit_config(folder, tie_word_embeddings=False)
+    refused(folder, "lacks 1 of 41 tensors: lm_head.weight")
+
+
+def test_tied_with_another_head(folder):
+    edit_weights(folder, lambda stored: stored.update({"lm_head.weight": stored["transformer.wte.weight"] + 1}))
+    refused(folder, "ties the readout to the embedding .*, but lm_head.weight differs from transformer.wte.weight")
+
+
+def test_missing_shard(sharded):
+    (sharded / "model-00002-of-00003.safetensors").unlink()
+    refused(sharded, "names the shard 'model-00002-of-00003.safetensors', which is missing")
+
+
+def test_truncated_shard(sharded):
+    path = sharded / "model-00003-of-00003.safetensors"
+    path.write_bytes(path.read_bytes()[:-10])
+    refused(sharded, "model-00003-of-00003.safetensors is truncated")
+
+
+@pytest.mark.parametrize("name", ["../model.safetensors", "/etc/passwd", "weights.bin"])
+def test_index_that_leaves_the_folder(sharded, name):
+    edit_index(sharded, lambda content: content["weight_map"].update({"transformer.wte.weight": name}))
+    refused(sharded, f"names '{name}', which is not a safetensors file of the same folder")
+
+
+@pytest.mark.parametrize("weight_map", [None, {}, ["model.safetensors"]])
+def test_index_without_a_map(sharded, weight_map):
+    edit_index(sharded, lambda content: content.update(weight_map=weight_map))
+    refused(sharded, "has no weight_map from tensor names to files")
+
+
+def test_index_that_is_not_json(sharded):
+    (sharded / INDEX).write_text("weights")
+    refused(sharded, "index.json is not valid JSON")
+
+
+def test_nothing_of_the_checkpoint_is_executed(folder, tmp_path):
+    """Code beside the weights stays unread, even where the configuration points to it."""
+    trace = tmp_path / "ran"
+    code = f"import pathlib\npathlib.Path({str(trace)!r}).write_text('ran')\n"
+    (folder / "evil.py").write_text(code)
+    (folder / "pytorch_model.bin").write_bytes(b"not a pickle")
+    content = json.loads((folder / "tokenizer_config.json").read_text())
+    content["auto_map"] = {"AutoTokenizer": [None, "evil.Evil"]}
+    (folder / "tokenizer_config.json").write_text(json.dumps(content))
+    load(folder)
+    assert not trace.exists()
