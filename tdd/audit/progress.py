@@ -1,0 +1,31 @@
+"""A progress bar on standard error, with rate and time left; silent where nobody watches."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator
+
+__all__ = ["progress_bar"]
+
+
+@contextlib.contextmanager
+def progress_bar(description: str, total: int, *, enabled: bool) -> Iterator[Callable[[int], None]]:
+    """Yield `advance(tokens)`. The bar shows tokens a second and the time left, if stderr is a terminal."""
+    if not (enabled and sys.stderr.isatty()):
+        yield lambda tokens: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, ProgressColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
+    from rich.text import Text
+
+    class Rate(ProgressColumn):
+        """Tokens a second."""
+
+        def render(self, task):
+            return Text(f"{task.speed:,.0f} tokens/s" if task.speed else "- tokens/s")
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), Rate(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True)) as bar:
+        task = bar.add_task(description, total=total)
+        yield lambda tokens: bar.advance(task, tokens)

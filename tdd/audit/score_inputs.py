@@ -1,0 +1,117 @@
+"""What `tdd.score` is given → models on a device and token rows of each pass."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import os
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tdd.audit.passes import Rows
+from tdd.models.checkpoint import load
+from tdd.records import LanguageModel, Texts
+from tdd.scoring.tokenise import Encoded, encode, windows
+from tdd.validate import scoring as checks
+
+__all__ = ["Model", "PassInput", "encode_pass", "find_device", "find_model"]
+
+_logger = logging.getLogger("tdd")
+
+
+class Model(NamedTuple):
+    """A model ready to score, with the name that reports show."""
+
+    lm: LanguageModel
+    params: Any
+    tokenizer: Any
+    name: str
+
+
+@dataclasses.dataclass(frozen=True)
+class PassInput:
+    """Texts of one pass as tokens and as rows.
+
+    Attributes:
+      encoded: the tokenised texts.
+      rows: their windows.
+      limit: longest sequence that the pass may send through its model.
+    """
+
+    encoded: Encoded
+    rows: Rows
+    limit: int | None
+
+
+def find_model(name: str, model: Any, params: Any, tokenizer: Any, dtype: Any) -> Model:
+    """The model that an argument means.
+
+    Args:
+      name: the argument's name, for messages.
+      model: a path or hub id, a `LanguageModel`, or the triple (lm, params, tokenizer).
+      params: parameters of a LanguageModel.
+      tokenizer: tokenizer of a LanguageModel; with a path, it replaces the checkpoint's own.
+      dtype: of the parameters, None as stored.
+    """
+    if isinstance(model, (str, os.PathLike)):
+        lm, loaded, own = load(model, dtype=dtype)
+        return Model(lm, loaded, own if tokenizer is None else tokenizer, os.fspath(model))
+    if isinstance(model, tuple) and not isinstance(model, LanguageModel):
+        model, params, tokenizer = checks.check_triple(name, model)
+    lm = checks.check_language_model(name, model)
+    checks.check_model_parts(name, params, tokenizer)
+    if dtype is not None:
+        params = jax.tree.map(
+            lambda leaf: leaf.astype(dtype) if jnp.issubdtype(leaf.dtype, jnp.floating) else leaf, params
+        )
+    return Model(lm, params, tokenizer, str(getattr(lm.spec, "name", type(lm.spec).__name__)))
+
+
+def find_device(device: Any) -> jax.Device:
+    """A `jax.Device`, "cpu", "gpu:1" and the like; None is JAX's first device."""
+    if device is None:
+        return jax.devices()[0]
+    if isinstance(device, jax.Device):
+        return device
+    platform, _, index = str(device).partition(":")
+    try:
+        return jax.devices(platform)[int(index or 0)]
+    except (RuntimeError, ValueError, IndexError) as error:
+        raise checks.no_device(device, [str(found) for found in jax.devices()]) from error
+
+
+def encode_pass(
+    name: str,
+    table: Texts,
+    model: Model,
+    statistics: tuple[str, ...],
+    *,
+    max_length: int | None,
+    truncate: bool,
+) -> PassInput:
+    """Tokenise the texts of a pass and cut them into windows.
+
+    A text without a scored token is an error in the pass over the texts themselves; in the others it has no rows.
+    """
+    texts = [text.lower() for text in table.texts] if name == "lowercase" else table.texts
+    limit = checks.check_max_length(max_length, model.lm.max_length)
+    encoded = encode(model.tokenizer, texts, max_tokens=limit if truncate else None)
+    what = "reference model" if name == "reference" else "model"
+    checks.check_token_ids(encoded.tokens, table.ids, model.lm.vocab_size, what)
+    text_of_row, all_windows, too_short = [], [], []
+    for index, ids in enumerate(encoded.tokens):
+        if len(ids) < 2:
+            if name == "text":
+                raise checks.text_too_short(table.ids[index], len(ids), what)
+            too_short.append(table.ids[index])
+            continue
+        for window in windows(len(ids), limit):
+            text_of_row.append(index)
+            all_windows.append(window)
+    if too_short:
+        _logger.warning("%d texts have fewer than two tokens in the %s pass: %s", len(too_short), name, too_short[:5])
+    rows = Rows(encoded.tokens, np.array(text_of_row, np.int64), tuple(all_windows), statistics)
+    return PassInput(encoded, rows, limit)

@@ -1,0 +1,115 @@
+"""Rows of unequal length → batches of few fixed shapes, with little padding.
+
+Every row of tokens gets the length of its bucket; a bucket has one shape [B, T] for all passes, so that a model is
+compiled once a bucket. The lengths are chosen for the rows at hand: among all sets of at most `max_buckets` lengths,
+the one with the fewest padded tokens, counting a price for each bucket.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+import numpy as np
+
+__all__ = ["Batch", "bucket_lengths", "plan"]
+
+_STEP = 8
+"""Bucket lengths are multiples of this."""
+
+_MAX_CANDIDATES = 256
+_PRICE = 512
+"""Padded tokens that one more bucket, and so one more compilation, must save."""
+
+_ROWS_PER_CALL = 1
+"""Overhead of one more batch, in rows: ties between batch sizes go to fewer batches."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Batch:
+    """Rows that go through the model together.
+
+    Attributes:
+      kind: the pass.
+      rows: [<= size] indices of the rows of that pass.
+      size: B, rows of the compiled shape; missing rows are padding.
+      length: T, tokens of the compiled shape.
+    """
+
+    kind: str
+    rows: np.ndarray
+    size: int
+    length: int
+
+
+def plan(
+    lengths: Mapping[str, np.ndarray], *, token_budget: int, max_buckets: int = 8, limit: int | None = None
+) -> list[Batch]:
+    """Batches over the rows of several passes.
+
+    Args:
+      lengths: pass -> [R] tokens of each row.
+      token_budget: B T of a batch does not exceed this, unless one row alone does.
+      max_buckets: most different shapes.
+      limit: longest sequence the model accepts; bucket lengths never exceed it.
+
+    Returns:
+      Batches pass by pass in the order of `lengths`, within a pass from long to short: what does not fit into
+      memory shows at once.
+    """
+    everything = np.concatenate([np.asarray(rows, np.int64) for rows in lengths.values()])
+    buckets = bucket_lengths(everything, max_buckets, price=_PRICE, limit=limit)
+    of_kind = {kind: np.searchsorted(buckets, rows) for kind, rows in lengths.items()}
+    batches = []
+    for bucket, length in enumerate(buckets):
+        counts = [int((found == bucket).sum()) for found in of_kind.values()]
+        size = _rows_a_batch(counts, max(1, token_budget // int(length)))
+        for kind, found in of_kind.items():
+            rows = np.flatnonzero(found == bucket)
+            rows = rows[np.argsort(-lengths[kind][rows], kind="stable")]
+            batches += [Batch(kind, rows[i : i + size], size, int(length)) for i in range(0, len(rows), size)]
+    order = {kind: i for i, kind in enumerate(lengths)}
+    return sorted(batches, key=lambda batch: (order[batch.kind], -batch.length))
+
+
+def bucket_lengths(lengths: np.ndarray, max_buckets: int, *, price: int = 0, limit: int | None = None) -> np.ndarray:
+    """At most `max_buckets` ascending lengths that cover all rows with the fewest padded tokens.
+
+    Exact dynamic programme over the distinct lengths, rounded up to a common step. Cost O(max_buckets U^2) for at
+    most 256 distinct lengths U.
+
+    Args:
+      lengths: [R] tokens of each row.
+      max_buckets: most buckets.
+      price: tokens of padding that one more bucket must save.
+      limit: no bucket is longer than this.
+    """
+    step = _STEP * max(1, -(-int(lengths.max()) // (_STEP * _MAX_CANDIDATES)))
+    rounded = -(-lengths // step) * step
+    if limit is not None:
+        rounded = np.minimum(rounded, limit)
+    candidates, counts = np.unique(rounded, return_counts=True)
+    below = np.concatenate([[0], np.cumsum(counts)])
+    # best[j]: fewest tokens for the rows up to candidate j - 1, with the buckets used so far
+    best = np.where(np.arange(len(candidates) + 1) == 0, 0.0, np.inf)
+    choices, totals = [], []
+    for _ in range(min(max_buckets, len(candidates))):
+        # cost[i, j]: one bucket of length candidates[j] for the candidates i..j
+        cost = best[:-1, None] + (below[None, 1:] - below[:-1, None]) * candidates[None, :]
+        cost[np.tril_indices(len(candidates), -1)] = np.inf
+        choices.append(cost.argmin(0))
+        best = np.concatenate([[np.inf], cost.min(0)])
+        totals.append(best[-1])
+    num_buckets = int(np.argmin(np.array(totals) + price * np.arange(1, len(totals) + 1))) + 1
+    ends, j = [], len(candidates) - 1
+    for choice in reversed(choices[:num_buckets]):
+        ends.append(int(candidates[j]))
+        j = int(choice[j]) - 1
+    return np.array(ends[::-1])
+
+
+def _rows_a_batch(counts: list[int], most: int) -> int:
+    """B <= most with the fewest padded rows over all passes, fewer batches where that is close."""
+    sizes = np.arange(1, min(most, max(counts)) + 1)
+    num_batches = sum(-(-count // sizes) for count in counts)
+    return int(sizes[np.argmin((sizes + _ROWS_PER_CALL) * num_batches)])

@@ -1,0 +1,31 @@
+"""max_renyi: mean of the max(1, floor(k n)) largest Renyi entropies of order gamma (Li et al. 2024, MaxRenyi-K%).
+
+gamma is 1/2, 1 (Shannon), 2 or inf (minus the largest log-probability); k = 0 takes the single largest.
+"""
+
+from __future__ import annotations
+
+import functools
+from fractions import Fraction
+
+from tdd.records import TokenStats
+from tdd.scoring.scores.record import Array, Score, largest_mean, namespace
+from tdd.validate.scoring import check_fraction, check_order
+
+__all__ = ["SCORE"]
+
+_FIELD_OF_ORDER = {0.5: "renyi_half", 1.0: "entropy", 2.0: "renyi_two", float("inf"): "renyi_inf"}
+
+
+def _rows(stats: TokenStats, gamma: float, k: Fraction) -> Array:
+    return largest_mean(namespace(stats), getattr(stats, _FIELD_OF_ORDER[gamma]), stats.mask, k)
+
+
+SCORE = Score(
+    "max_renyi",
+    "mean of the k largest Renyi entropies of order gamma",
+    ("mu", "renyi_half", "renyi_two", "renyi_inf"),
+    _rows,
+    checks={"gamma": check_order, "k": functools.partial(check_fraction, "k", allow_zero=True)},
+    defaults={"gamma": "0.5", "k": "0.2"},
+)

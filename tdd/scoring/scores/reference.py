@@ -1,0 +1,19 @@
+"""reference: loss - loss under a reference model (Carlini et al. 2021), each model with its own tokenizer.
+
+Where the tokenizers differ, a mean over tokens compares different units; both losses are then in nats per byte of
+scored text.
+"""
+
+from __future__ import annotations
+
+from tdd.scoring.scores.loss import loss
+from tdd.scoring.scores.record import Array, Evidence, Score
+
+__all__ = ["SCORE"]
+
+
+def _finish(value: Array, evidence: Evidence) -> Array:
+    return value * evidence.tokens_per_byte - evidence.reference_loss * evidence.reference_tokens_per_byte
+
+
+SCORE = Score("reference", "loss minus the loss under a reference model", ("log_prob",), loss, _finish, ("reference",))

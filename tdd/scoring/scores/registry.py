@@ -1,0 +1,85 @@
+"""The scores by name, and how a user writes one: "loss", "min_k:k=0.1", "max_renyi:gamma=inf,k=0"."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from tdd.records import TokenStats
+from tdd.scoring.scores import (
+    loss,
+    lowercase,
+    m_entropy,
+    max_renyi,
+    min_k,
+    min_k_plus_plus,
+    reference,
+    zlib,
+)
+from tdd.scoring.scores.record import Array, Evidence, Score
+from tdd.validate.scoring import score_syntax, unknown_parameter, unknown_score
+
+__all__ = ["SCORES", "ScoreRequest", "parse_score", "score_rows"]
+
+SCORES: Mapping[str, Score] = {
+    module.SCORE.name: module.SCORE
+    for module in (loss, zlib, lowercase, reference, min_k, min_k_plus_plus, m_entropy, max_renyi)
+}
+"""Name -> score."""
+
+
+@dataclasses.dataclass(frozen=True)
+class ScoreRequest:
+    """A score with the parameters that a user chose.
+
+    Attributes:
+      label: the text that the user wrote; the column's name in the result.
+      score: the score.
+      parameters: parameter -> checked value, defaults filled in.
+    """
+
+    label: str
+    score: Score
+    parameters: Mapping[str, Any]
+
+    def rows(self, stats: TokenStats) -> Array:
+        """The part of the score that comes from the tokens: [B]."""
+        return self.score.rows(stats, **self.parameters)
+
+
+def parse_score(text: str) -> ScoreRequest:
+    """Read "name" or "name:parameter=value,parameter=value".
+
+    Raises:
+      InputError: an unknown name or parameter, listing those that exist; a value out of range.
+    """
+    name, colon, options = text.strip().partition(":")
+    if name not in SCORES:
+        raise unknown_score(name, SCORES)
+    score = SCORES[name]
+    given: dict[str, str] = {}
+    for option in options.split(",") if colon else ():
+        key, equals, value = (part.strip() for part in option.partition("="))
+        if not (key and equals and value) or key in given:
+            raise score_syntax(text)
+        if key not in score.checks:
+            raise unknown_parameter(name, key, tuple(score.checks))
+        given[key] = value
+    parameters = {key: check(given.get(key, score.defaults[key])) for key, check in score.checks.items()}
+    return ScoreRequest(text, score, parameters)
+
+
+def score_rows(stats: TokenStats, name: str, evidence: Evidence = Evidence()) -> Array:  # noqa: B008
+    """One score of every row of a batch, LOWER = MORE member-like. Pure; jit-able with `name` static.
+
+    Args:
+      stats: statistics [B, T], NumPy or JAX.
+      name: a score, with options as in `parse_score`.
+      evidence: what the scores zlib, lowercase and reference need beside the text's own statistics.
+
+    Returns:
+      [B] in the float type of the statistics; NaN for a row without scored tokens.
+    """
+    request = parse_score(name)
+    return request.score.finish(request.rows(stats), evidence)

@@ -1,0 +1,97 @@
+"""Token statistics of a `LanguageModel`: the kernel's chunks around a model's trunk and readout."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from tdd.kernels import token_stats as kernel
+from tdd.records import LanguageModel, TokenStats
+from tdd.validate.scoring import check_token_batch
+
+__all__ = ["Tiling", "head_log_prob", "head_statistics", "model_statistics", "tiling", "token_stats", "trunk_rows"]
+
+
+class Tiling(NamedTuple):
+    """How the head is cut: `chunk` rows a tile, `block` columns a step of the sums (None: whole rows)."""
+
+    chunk: int
+    block: int | None
+
+
+def tiling(platform: str | None = None) -> Tiling:
+    """The sizes that suit a platform ("cpu", "gpu", "tpu"); None asks JAX for its default backend."""
+    on_cpu = (platform or jax.default_backend()) == "cpu"
+    return Tiling(128, 2048) if on_cpu else Tiling(1024, None)
+
+
+def token_stats(
+    lm: LanguageModel, params: Any, tokens: jax.Array, mask: jax.Array, *, tile: Tiling | None = None
+) -> TokenStats:
+    """Statistics of the model's next-token distribution at every scored target. Pure; jit with `lm` static.
+
+    Args:
+      lm: the model.
+      params: its parameters.
+      tokens: [B, T] int32 token ids, padded on the right with any valid id.
+      mask: [B, T] bool, True where the token is a scored target; the first column is ignored.
+      tile: sizes of the head's tiles; by default those of the default backend.
+
+    Returns:
+      `TokenStats` of [B, T]; entries outside `mask` are 0.
+
+    Raises:
+      InputError: shapes that do not fit (at trace time).
+
+    Cost: one forward pass of the trunk over B T tokens, and the readout for scored targets only. Never holds
+    [B, T, V], unless the model has no `hidden` and `readout` and itself returns it.
+    """
+    check_token_batch(jnp.shape(tokens), jnp.shape(mask))
+    mask = jnp.asarray(mask).at[:, 0].set(False)
+    # the hidden state at t describes the target at t + 1: targets and mask move left, results move back right
+    targets, scored = (jnp.roll(x, -1, axis=1).reshape(-1) for x in (tokens, mask))
+    flat = model_statistics(lm, params, tokens, targets, scored, tile or tiling())
+    back = [jnp.roll(field.reshape(mask.shape), 1, axis=1) for field in flat]
+    return TokenStats(*back, mask=mask)
+
+
+def model_statistics(
+    lm: LanguageModel, params: Any, tokens: jax.Array, targets: jax.Array, scored: jax.Array, tile: Tiling
+) -> kernel.TokenStatistics:
+    """Statistics [B T] of targets [B T] where `scored` holds; position t of a row describes the token after it."""
+    if lm.hidden is None or lm.readout is None:
+        logits = lm.logits(params, tokens)
+        return kernel.token_stats_from_logits(
+            logits.reshape(-1, logits.shape[-1]), targets, scored, chunk=tile.chunk, block=tile.block
+        )
+    hidden = lm.hidden(params, tokens)
+    return head_statistics(lm, params, hidden.reshape(-1, hidden.shape[-1]), targets, scored, tile)
+
+
+def trunk_rows(lm: LanguageModel, params: Any, tokens: jax.Array, rows: jax.Array) -> jax.Array:
+    """Hidden states at flat positions `rows` [N] of tokens [B, T]: [N, D]."""
+    assert lm.hidden is not None
+    hidden = lm.hidden(params, tokens)
+    return jnp.take(hidden.reshape(-1, hidden.shape[-1]), rows, axis=0, mode="clip")
+
+
+def head_statistics(
+    lm: LanguageModel, params: Any, hidden: jax.Array, targets: jax.Array, scored: jax.Array, tile: Tiling
+) -> kernel.TokenStatistics:
+    """All statistics of hidden states [N, D], for targets [N] where `scored` holds."""
+    assert lm.readout is not None
+    return kernel.token_stats(
+        hidden, lm.readout(params), targets, scored, soft_cap=lm.soft_cap, chunk=tile.chunk, block=tile.block
+    )
+
+
+def head_log_prob(
+    lm: LanguageModel, params: Any, hidden: jax.Array, targets: jax.Array, scored: jax.Array, tile: Tiling
+) -> jax.Array:
+    """Log-probabilities alone, [N]."""
+    assert lm.readout is not None
+    return kernel.token_log_prob(
+        hidden, lm.readout(params), targets, scored, soft_cap=lm.soft_cap, chunk=tile.chunk, block=tile.block
+    )

@@ -1,0 +1,113 @@
+"""Texts → token ids, the same way for every pass, and windows over texts longer than the model's context."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tdd.validate.scoring import check_encoded
+
+__all__ = ["Encoded", "Window", "encode", "prepends_bos", "windows"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Encoded:
+    """Tokenised texts of one pass.
+
+    The tokenizer's own special tokens are kept. The first token has no context and is never scored; where the
+    tokenizer prepends a beginning-of-sequence token, that is the one, and every token of the text is scored.
+
+    Attributes:
+      tokens: one int32 array a text.
+      kept: the texts, cut exactly where the tokens were cut.
+      scored_bytes: UTF-8 bytes of the part of each text that is scored.
+      prepends_bos: whether the tokenizer puts a special token before the text.
+    """
+
+    tokens: tuple[np.ndarray, ...]
+    kept: tuple[str, ...]
+    scored_bytes: np.ndarray
+    prepends_bos: bool
+
+
+class Window(NamedTuple):
+    """Tokens start..stop-1 of a text go through the model; those from `first_target` on are scored."""
+
+    start: int
+    first_target: int
+    stop: int
+
+
+def encode(tokenizer: Any, texts: Sequence[str], *, max_tokens: int | None = None) -> Encoded:
+    """Tokenise texts.
+
+    Args:
+      tokenizer: a transformers tokenizer, or any callable `(texts, add_special_tokens=True, ...)` that returns
+        {"input_ids": [...]}; with `return_offsets_mapping` it may add "offset_mapping" (character spans).
+      texts: the texts.
+      max_tokens: longer texts are cut to this many tokens; None keeps them whole.
+
+    Raises:
+      InputError: the tokenizer returns something else.
+    """
+    encoded = _call(tokenizer, list(texts))
+    ids = check_encoded(encoded, len(texts))
+    spans = encoded["offset_mapping"] if "offset_mapping" in encoded else [None] * len(texts)
+    bos = prepends_bos(tokenizer)
+    tokens, kept, scored_bytes = [], [], np.zeros(len(texts), np.int64)
+    for i, (text, row, span) in enumerate(zip(texts, ids, spans, strict=True)):
+        cut = len(row) if max_tokens is None else min(len(row), max_tokens)
+        tokens.append(np.asarray(row[:cut], np.int32))
+        end = len(text) if cut == len(row) else _end_of(tokenizer, text, row[:cut], span)
+        start = 0 if bos or cut == 0 else _end_of(tokenizer, text, row[:1], span)
+        kept.append(text[:end])
+        scored_bytes[i] = len(text[start:end].encode())
+    return Encoded(tuple(tokens), tuple(kept), scored_bytes, bos)
+
+
+def prepends_bos(tokenizer: Any) -> bool:
+    """Whether the tokenizer puts a special token before a text."""
+    plain = _ids_of(tokenizer, "a", add_special_tokens=False)
+    special = _ids_of(tokenizer, "a", add_special_tokens=True)
+    return len(special) > len(plain) and special[: len(plain)] != plain
+
+
+def windows(num_tokens: int, max_length: int | None) -> Iterator[Window]:
+    """Windows that score every token but the first exactly once.
+
+    As rolling log-likelihoods of language model evaluation: each window begins with the last token of the one
+    before it, so that all its other tokens are scored; the last window is extended to the left to full length,
+    for context, and scores only what is left.
+
+    Args:
+      num_tokens: tokens of the text, at least 2.
+      max_length: longest window, at least 2, or None for one window.
+    """
+    longest = num_tokens if max_length is None else max_length
+    first_target = 1
+    while first_target < num_tokens:
+        stop = min(first_target - 1 + longest, num_tokens)
+        yield Window(max(0, stop - longest), first_target, stop)
+        first_target = stop
+
+
+def _call(tokenizer: Any, texts: list[str]) -> Any:
+    """One call for all texts; character spans where the tokenizer knows them (fast tokenizers do)."""
+    options: dict[str, Any] = {"add_special_tokens": True}
+    if getattr(tokenizer, "is_fast", False):
+        options.update(return_offsets_mapping=True, return_attention_mask=False, verbose=False)
+    return tokenizer(texts, **options)
+
+
+def _ids_of(tokenizer: Any, text: str, *, add_special_tokens: bool) -> list[int]:
+    return list(check_encoded(tokenizer([text], add_special_tokens=add_special_tokens), 1)[0])
+
+
+def _end_of(tokenizer: Any, text: str, ids: Sequence[int], spans: Any) -> int:
+    """Where in the text the last of the leading tokens `ids` ends, in characters."""
+    if spans is not None:
+        return max((end for _, end in spans[: len(ids)]), default=0)
+    return min(len(text), len(tokenizer.decode(list(ids), skip_special_tokens=True)))

@@ -1,0 +1,58 @@
+"""A small model, a word tokenizer and texts of unequal length."""
+
+import jax
+import numpy as np
+import pytest
+from word_tokenizer import word_tokenizer
+
+from tdd.models.decoder import init_params, language_model
+from tdd.models.spec import Attention, DecoderSpec, LayerNorm, LearnedPositions, PlainMlp
+
+VOCABULARY = 300
+
+
+def small_model(seed=0, *, vocabulary=VOCABULARY, positions=64, width=16):
+    spec = DecoderSpec(
+        vocab_size=vocabulary,
+        width=width,
+        num_layers=2,
+        norm=LayerNorm(),
+        positions=LearnedPositions(positions),
+        attention=Attention(2, width // 2, (0.3,) * 2),
+        mlp=PlainMlp(3 * width, "gelu_tanh"),
+    )
+    params = init_params(spec, jax.random.key(seed))
+    leaves, tree = jax.tree.flatten(params)
+    rng = np.random.default_rng(seed)
+    moved = [leaf + 0.2 * rng.normal(size=leaf.shape).astype(np.float32) for leaf in leaves]
+    return language_model(spec), jax.tree.unflatten(tree, moved)
+
+
+@pytest.fixture(scope="session")
+def tokenizer():
+    return word_tokenizer(VOCABULARY)
+
+
+@pytest.fixture(scope="session")
+def model(tokenizer):
+    return (*small_model(), tokenizer)
+
+
+@pytest.fixture(scope="session")
+def reference(tokenizer):
+    return (*small_model(7), tokenizer)
+
+
+@pytest.fixture(scope="session")
+def texts():
+    return random_texts(40)
+
+
+def random_texts(count, seed=0, shortest=2, longest=60):
+    rng = np.random.default_rng(seed)
+    lengths = rng.integers(shortest, longest + 1, count)
+    return [" ".join(_word(i) for i in rng.integers(0, VOCABULARY, length)) for length in lengths]
+
+
+def _word(index):
+    return f"w{index // 2}" if index % 2 else f"W{index // 2}"
