@@ -84,8 +84,7 @@ def init_params(spec: DecoderSpec, key: jax.Array, dtype: Any = jnp.float32) -> 
       key: PRNG key.
       dtype: of every parameter.
     """
-    variables = _Decoder(spec, dtype).init(key, jnp.zeros((1, 1), jnp.int32))
-    return dict(variables["params"])
+    return _init(spec, key, jnp.dtype(dtype))
 
 
 @functools.cache
@@ -99,6 +98,12 @@ def language_model(spec: DecoderSpec) -> LanguageModel:
         hidden=functools.partial(hidden, spec),
         readout=functools.partial(readout, spec),
     )
+
+
+@functools.partial(jax.jit, static_argnums=(0, 2))
+def _init(spec: DecoderSpec, key: jax.Array, dtype: jnp.dtype) -> dict[str, Any]:
+    variables = _Decoder(spec, dtype).init(key, jnp.zeros((1, 1), jnp.int32))
+    return dict(variables["params"])
 
 
 class _Decoder(nn.Module):
