@@ -12,11 +12,12 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Hashable, Sequence
+from typing import Any
 
 import numpy as np
 
 from tdd.audit.cross_fit import fold_wins
-from tdd.audit.words import words_and_marks
+from tdd.audit.words import unusual_space, words_and_marks
 from tdd.records import Texts
 from tdd.validate import honesty as checks
 
@@ -28,7 +29,7 @@ _MIN_UNITS = 10
 _MAX_TEXTS = 2_000
 _MAX_CHARACTERS = 5_000
 _MAX_FEATURES = 50_000
-_LENGTH_SCALE = 0.1
+_FORM_SCALE = 0.1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,8 +74,9 @@ def blind_baseline(
     """Test whether words and length alone tell candidates from calibration texts.
 
     Features: TF-IDF (scikit-learn; sublinear, L2-normalised rows) of 1- and 2-grams of words in their own case,
-    punctuation marks and unusual white space, and 0.1 times the standardised logarithm of the number of characters
-    (TF-IDF with rows of unit length is blind to a shift of length, which moves every score).
+    punctuation marks and unusual white space; and two numbers of form, standardised and times 0.1: the logarithm of
+    the number of characters and the share of white space that is not one blank between words. (Rows of unit length
+    are blind to a shift of length, and a line end is lost among the words of a text; either moves every score.)
     Classifier: logistic regression (L2, C = 1, free intercept). Statistic: AUC over the pairs of texts of one fold,
     with the classifier of the other folds, roles stratified over the folds. Test: the roles are shuffled among
     the units (texts, or groups) of each fold, 299 times, everything is fitted again, and
@@ -203,19 +205,17 @@ def _similarities(texts: Sequence[str]) -> np.ndarray:
     """Inner products of the texts' features: [N, N] float32."""
     from sklearn.feature_extraction.text import TfidfVectorizer
 
-    vectoriser = TfidfVectorizer(
-        analyzer=lambda text: _grams(words_and_marks(text)),
-        sublinear_tf=True,
-        max_features=_MAX_FEATURES,
-        dtype=np.float32,
-    )
+    options: dict[str, Any] = {"analyzer": _grams, "sublinear_tf": True, "dtype": np.float32}
+    vectoriser = TfidfVectorizer(max_features=_MAX_FEATURES, **options)
     features = vectoriser.fit_transform([text[:_MAX_CHARACTERS] for text in texts])
-    length = np.log1p([len(text) for text in texts])
-    length = _LENGTH_SCALE * (length - length.mean()) / (length.std() or 1.0)
-    return (features @ features.T).toarray() + np.outer(length, length).astype(np.float32)
+    form = np.array([[math.log1p(len(text)), unusual_space(text)] for text in texts])
+    spread = form.std(axis=0)
+    form = _FORM_SCALE * (form - form.mean(axis=0)) / np.where(spread > 0, spread, 1.0)
+    return (features @ features.T).toarray() + (form @ form.T).astype(np.float32)
 
 
-def _grams(words: list[str]) -> list[str]:
+def _grams(text: str) -> list[str]:
+    words = words_and_marks(text)
     return words + [f"{first} {second}" for first, second in itertools.pairwise(words)]
 
 

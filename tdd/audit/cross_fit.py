@@ -12,8 +12,8 @@ import numpy as np
 
 __all__ = ["fold_wins", "logistic_scores"]
 
-_MAX_STEPS = 50
-_TOLERANCE = 1e-3
+_MAX_STEPS = 100
+_TOLERANCE = 1e-4
 
 
 def fold_wins(similarities: np.ndarray, labels: np.ndarray, fold: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -27,7 +27,7 @@ def fold_wins(similarities: np.ndarray, labels: np.ndarray, fold: np.ndarray) ->
     Returns:
       wins [folds, P] (a tie counts one half) and pairs [folds, P]; AUC = wins / pairs.
 
-    Cost: for each fold one inverse of size N and up to 50 products [N, N] x [N, P].
+    Cost: for each fold one inverse of size N and up to 100 products [N, N] x [N, P].
     """
     from scipy.stats import rankdata
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 import unicodedata
 
-__all__ = ["normalise", "words_and_marks"]
+__all__ = ["normalise", "unusual_space", "words_and_marks"]
 
 _UNSPACED = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
 _WORD = rf"[{_UNSPACED}]|[^\W{_UNSPACED}]+"
-_WORD_OR_MARK = re.compile(rf"{_WORD}|[^\w\s]|^\s+|\s+$|[^\S ]+|  +")
+_SPACE = r"^\s+|\s+$|[^\S ]+|  +"
+_WORD_OR_MARK = re.compile(rf"{_WORD}|[^\w\s]|{_SPACE}")
+_UNUSUAL_SPACE = re.compile(_SPACE)
 
 
 def words_and_marks(text: str) -> list[str]:
@@ -21,6 +23,15 @@ def words_and_marks(text: str) -> list[str]:
     ['Well', ',', '3', '.', '5', 'km', ' ']
     """
     return _WORD_OR_MARK.findall(text)
+
+
+def unusual_space(text: str) -> float:
+    """Share of the characters that are white space other than one blank between words.
+
+    >>> unusual_space("a b\\n")
+    0.25
+    """
+    return sum(map(len, _UNUSUAL_SPACE.findall(text))) / max(1, len(text))
 
 
 def normalise(text: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
@@ -39,7 +40,7 @@ def check_sizes(num_calibration: int, num_tests: int) -> None:
 def exact_fraction(name: str, value: float | Fraction, *, below_one: bool) -> Fraction:
     """The decimal that a number is written as, exactly: 0.1 is 1/10."""
     fraction = value if isinstance(value, Fraction) else None
-    if fraction is None and np.isfinite(value):
+    if fraction is None and math.isfinite(value):
         fraction = Fraction(repr(float(value)))
     if fraction is None or fraction < 0 or (below_one and not 0 < fraction < 1):
         raise InputError(f"{name}={value!r} must be {'between 0 and 1' if below_one else 'finite and not negative'}")

@@ -1,0 +1,20 @@
+"""The honesty checks of an audit: what the texts and the sizes say before any model is looked at.
+
+Each check returns a frozen record of plain numbers with a `warning`, empty where all is well; nothing is printed.
+"""
+
+from tdd.audit.blind_baseline import BlindBaseline, blind_baseline
+from tdd.audit.duplicates import DuplicatePair, Duplicates, duplicates
+from tdd.audit.resolution import EffectiveCalibration, Resolution, effective_calibration_size, resolution
+
+__all__ = [
+    "BlindBaseline",
+    "DuplicatePair",
+    "Duplicates",
+    "EffectiveCalibration",
+    "Resolution",
+    "blind_baseline",
+    "duplicates",
+    "effective_calibration_size",
+    "resolution",
+]
