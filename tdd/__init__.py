@@ -7,6 +7,7 @@ use: `import tdd` itself imports neither jax nor flax nor transformers.
 from __future__ import annotations
 
 import importlib
+import importlib.util
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
@@ -21,6 +22,12 @@ _PUBLIC = {
     "bh": "tdd.methods.testing",
     "bonferroni": "tdd.methods.testing",
     "by": "tdd.methods.testing",
+    "load": "tdd.models.checkpoint",
+    "load_texts": "tdd.texts",
+    "run_audit": "tdd.audit.run",
+    "score": "tdd.audit.score",
+    "select": "tdd.audit.run",
+    "token_stats": "tdd.scoring.token_stats",
     "conformal_p_values": "tdd.methods.testing",
     "hochberg": "tdd.methods.testing",
     "holm": "tdd.methods.testing",

@@ -1,0 +1,159 @@
+"""The folder that an audit leaves behind: inputs.json, run.json, items.csv, calibration.csv; and a result in memory.
+
+`inputs.json` is written first and names what the run is of, so that an interrupted run can only be continued by the
+same run. `run.json` holds everything that the report says; it appears last, whole, and marks the run as finished.
+"""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import hashlib
+import io
+import json
+import math
+import pathlib
+import platform
+from collections.abc import Mapping
+from importlib import metadata
+from typing import Any
+
+import numpy as np
+
+from tdd.atomic import write_atomically
+from tdd.validate import runs
+from tdd.validate.errors import InputError
+
+__all__ = ["SCHEMA", "Audit", "fingerprint", "open_run_folder", "plain", "read_items", "read_run", "to_json", "versions"]
+
+SCHEMA = 1
+_PACKAGES = ("tdd", "jax", "jaxlib", "flax", "numpy", "transformers", "tokenizers", "scikit-learn")
+
+
+@dataclasses.dataclass(frozen=True)
+class Audit:
+    """A finished run.
+
+    Attributes:
+      run: what `run.json` holds: provenance, decision, checks, warnings; plain values.
+      items: column name -> [m] values, one row a candidate: id, scores, p_value, adjusted, selected, label.
+      calibration: column name -> [n] values, one row a calibration item: id, scores.
+    """
+
+    run: Mapping[str, Any]
+    items: Mapping[str, np.ndarray]
+    calibration: Mapping[str, np.ndarray]
+
+    @property
+    def selected_ids(self) -> tuple[str, ...]:
+        """Identifiers of the selected candidates, in input order."""
+        return tuple(str(name) for name in np.asarray(self.items["id"])[self.items["selected"]])
+
+    def save(self, folder: pathlib.Path) -> None:
+        """Write calibration.csv, items.csv, then run.json, each whole or not at all."""
+        write_atomically(folder / "calibration.csv", _csv(self.calibration))
+        write_atomically(folder / "items.csv", _csv(self.items))
+        write_atomically(folder / "run.json", to_json(self.run).encode())
+
+
+def open_run_folder(folder: pathlib.Path, identity: str, summary: str) -> None:
+    """Create the folder, or accept one that holds the same run.
+
+    Raises:
+      InputError: it holds something else, or cannot be written.
+    """
+    runs.check_run_folder(folder, identity)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"cannot create output folder {folder}: {error.strerror}") from error
+    write_atomically(folder / "inputs.json", to_json({"fingerprint": identity, "summary": summary}).encode())
+
+
+def read_run(folder: pathlib.Path) -> dict[str, Any]:
+    """The content of a finished run's run.json.
+
+    Raises:
+      InputError: no finished run there, or one of a later schema.
+    """
+    place = folder / "run.json" if folder.is_dir() else folder
+    if not place.exists():
+        state = "an unfinished run; run the same command again" if (folder / "inputs.json").exists() else "no run"
+        raise InputError(f"{folder} holds {state}")
+    try:
+        run = json.loads(place.read_text("utf-8"))
+    except ValueError as error:
+        raise InputError(f"{place} is not valid JSON: {error}") from error
+    if not isinstance(run, dict) or run.get("schema") != SCHEMA:
+        raise InputError(f"{place} has schema {run.get('schema') if isinstance(run, dict) else None!r}, not {SCHEMA}")
+    return run
+
+
+def read_items(folder: pathlib.Path) -> dict[str, list[Any]] | None:
+    """The per-item table of a finished run as strings, `selected` as bool; None where it is absent."""
+    place = folder / "items.csv"
+    if not place.exists():
+        return None
+    with open(place, encoding="utf-8", newline="") as file:
+        header, *rows = csv.reader(file)
+    columns: dict[str, list[Any]] = {name: [row[i] for row in rows] for i, name in enumerate(header)}
+    columns["selected"] = [value == "1" for value in columns["selected"]]
+    return columns
+
+
+def fingerprint(value: Any) -> str:
+    """SHA-256 of plain values, independent of the order of keys."""
+    return hashlib.sha256(json.dumps(plain(value), sort_keys=True).encode()).hexdigest()
+
+
+def to_json(value: Any) -> str:
+    """Readable JSON; NaN becomes null."""
+    return json.dumps(plain(value), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def versions() -> dict[str, str]:
+    """Versions of Python and of the packages that can change a number."""
+    found = {"python": platform.python_version()}
+    for package in _PACKAGES:
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            found[package] = "unknown"
+    return found
+
+
+def plain(value: Any) -> Any:
+    """Records, arrays and NumPy numbers as JSON's own types; NaN and infinities as None."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [plain(item) for item in value]
+    if isinstance(value, np.ndarray):
+        return [plain(item) for item in value.tolist()]
+    if isinstance(value, np.generic):
+        return plain(value.item())
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    return str(value)
+
+
+def _csv(columns: Mapping[str, np.ndarray]) -> bytes:
+    """The per-item table; floats in full precision, missing numbers empty."""
+    text = io.StringIO(newline="")
+    writer = csv.writer(text)
+    writer.writerow(columns)
+    for row in zip(*columns.values(), strict=True):
+        writer.writerow([_cell(value) for value in row])
+    return text.getvalue().encode()
+
+
+def _cell(value: Any) -> Any:
+    if isinstance(value, (bool, np.bool_)):
+        return int(value)
+    if isinstance(value, (float, np.floating)):
+        return "" if math.isnan(value) else repr(float(value)) if isinstance(value, float) else str(value)
+    return value

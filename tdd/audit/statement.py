@@ -1,0 +1,48 @@
+"""What a run says in words: its outcome, what it assumes, what it leaves open."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tdd.audit.decide import Decision, level_in_words
+
+__all__ = ["open_points", "outcome"]
+
+
+def outcome(decision: Decision) -> str:
+    """The result and its error rate in two sentences."""
+    level = level_in_words(decision.alpha)
+    found = (
+        f"{decision.num_selected} of {decision.num_tests} candidates are selected as training data"
+        if decision.num_selected
+        else f"No candidate of {decision.num_tests} is selected as training data"
+    )
+    if decision.guarantee.kind == "none":
+        return f"{found} at level {level}. This procedure carries no guarantee."
+    how = "" if decision.guarantee.kind == "finite-sample" else " when items are many (an asymptotic statement)"
+    return (
+        f"{found} at level {level}. If the assumptions hold, the expected share of non-members among the selected, "
+        f"over repetitions of the whole audit, is at most {level}{how} ({decision.guarantee.controls})."
+    )
+
+
+def open_points(decision: Decision, *, texts: bool, grouped: bool) -> Sequence[str]:
+    """What the run does not establish."""
+    points = [
+        "The level bounds an average over repetitions. The share of errors in this one list can be larger or smaller.",
+        "That the calibration items were not in the training data is taken from whoever supplied them; no computation "
+        "can check it.",
+        "A candidate that is not selected is not shown to be absent from the training data.",
+    ]
+    if not decision.num_selected:
+        points[0] = "Nothing was selected, so there is no list whose errors could be counted."
+    if not texts:
+        points.append(
+            "Only scores were seen: duplicates and differences in content between calibration and candidates could not "
+            "be looked for."
+        )
+    if grouped:
+        points.append(
+            "Items come in groups. The guarantee counts items as exchangeable one by one; within groups they may not be."
+        )
+    return points

@@ -1,0 +1,347 @@
+"""The command line: `tdd demo | score | audit | select | report`. Heavy imports happen inside the commands."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from tdd import __version__
+
+__all__ = ["main"]
+
+_EXAMPLES = """\
+examples:
+  tdd demo
+  tdd score ./gpt2 texts.jsonl --scores loss,min_k_plus_plus --out scores.csv
+  tdd audit ./gpt2 --candidates suspects.jsonl --calibration fresh.jsonl --alpha 0.1 --out runs/first
+  tdd select scores.csv --role-field role --score min_k --alpha 0.1
+  tdd report runs/first
+
+Scores are loss-like: LOWER = MORE member-like. Calibration texts are known NOT to be in the training data.
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit status (0 done, 2 bad input, 130 interrupted)."""
+    parser = _parser()
+    arguments = parser.parse_args(argv)
+    if not hasattr(arguments, "run"):
+        parser.print_help()
+        return 0
+    from tdd.validate.errors import InputError
+
+    _set_logging(arguments)
+    try:
+        arguments.run(arguments)
+    except InputError as error:
+        print(f"tdd {arguments.command}: error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        kept = getattr(arguments, "out", None) or getattr(arguments, "resume_dir", None)
+        hint = "; run the same command again to continue" if kept else ""
+        print(f"tdd {arguments.command}: interrupted{hint}", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        sys.stderr.close()
+        return 0
+    return 0
+
+
+# --- commands ---------------------------------------------------------------------------------------------------------
+
+
+def _demo(arguments: argparse.Namespace) -> None:
+    from tdd.demo.run import run_demo
+    from tdd.report import terminal
+
+    files = None
+    if arguments.retrain is not None:
+        from tdd.demo.data import demo_files
+        from tdd.demo.retrain import retrain
+
+        retrain(arguments.retrain, progress=not arguments.quiet)
+        files = demo_files(arguments.retrain)
+    demo = run_demo(files=files, out=arguments.out, device=arguments.device, progress=not arguments.quiet)
+    if arguments.json:
+        _print_json({"run": demo.audit.run, "table": demo.rows})
+        return
+    console = _console()
+    terminal.print_report(demo.audit.run, demo.audit.items, console=console)
+    console.print()
+    console.print(terminal.demo_table(demo.rows))
+    console.print(
+        "Each row is one score chosen beforehand. A single FDP may lie above its level; its average over repetitions may "
+        "not."
+    )
+
+
+def _score(arguments: argparse.Namespace) -> None:
+    import pathlib
+
+    from tdd.audit.score import score
+    from tdd.audit.score_table import ENDINGS, write_scores
+    from tdd.texts import load_texts
+    from tdd.validate import runs
+
+    out = pathlib.Path(arguments.out)
+    runs.check_output_file(out, ENDINGS)
+    texts = load_texts(
+        arguments.texts, text_field=arguments.text_field, id_field=arguments.id_field, format=arguments.format
+    )
+    table = score(
+        arguments.model, texts, _names(arguments.scores), reference=arguments.reference,
+        resume_dir=arguments.resume_dir or out.with_name(f".{out.name}.scoring"), **_scoring(arguments),
+    )
+    write_scores(table, out, keep_store=arguments.resume_dir is not None)
+    summary = {"out": str(out), "texts": len(table), "scores": list(table.values), "provenance": dict(table.provenance)}
+    if arguments.json:
+        _print_json(summary)
+    else:
+        _console().print(f"{len(table)} texts, {', '.join(table.values)} → {out}", markup=False)
+
+
+def _audit(arguments: argparse.Namespace) -> None:
+    from tdd.audit.run import run_audit
+    from tdd.texts import load_texts
+
+    def texts(path: str | None, label_field: str | None = None) -> Any:
+        if path is None:
+            return None
+        return load_texts(
+            path, text_field=arguments.text_field, id_field=arguments.id_field, label_field=label_field,
+            format=arguments.format,
+        )
+
+    audit = run_audit(
+        arguments.model,
+        texts(arguments.candidates, arguments.label_field),
+        texts(arguments.calibration, arguments.label_field),
+        alpha=arguments.alpha,
+        score=arguments.score,
+        also=_names(arguments.also) if arguments.also else (),
+        method=arguments.method,
+        proportion=arguments.proportion,
+        eta=arguments.eta,
+        members=texts(arguments.members),
+        null=arguments.null,
+        out=arguments.out,
+        seed=arguments.seed,
+        reference=arguments.reference,
+        **_scoring(arguments),
+    )
+    _print_audit(arguments, audit)
+
+
+def _select(arguments: argparse.Namespace) -> None:
+    from tdd.audit.run import select
+
+    columns = {
+        "calibration": arguments.calibration,
+        "members": arguments.members,
+        "role_field": arguments.role_field,
+        "calibration_role": arguments.calibration_role,
+        "candidate_role": arguments.candidate_role,
+        "member_role": arguments.member_role,
+        "id_field": arguments.id_field,
+        "label_field": arguments.label_field,
+        "group_field": arguments.group_field,
+        "format": arguments.format,
+    }
+    if arguments.higher_is_member:
+        if arguments.score is None:
+            from tdd.validate.errors import InputError
+
+            raise InputError("--higher-is-member needs --score, the column whose sign it turns")
+        columns["higher_is_member"] = (arguments.score,)
+    audit = select(
+        arguments.table, alpha=arguments.alpha, score=arguments.score, method=arguments.method,
+        proportion=arguments.proportion, eta=arguments.eta, null=arguments.null, out=arguments.out, **columns,
+    )
+    _print_audit(arguments, audit)
+
+
+def _report(arguments: argparse.Namespace) -> None:
+    import pathlib
+
+    from tdd.audit.run_folder import read_items, read_run
+    from tdd.report import terminal
+
+    folder = pathlib.Path(arguments.folder)
+    run = read_run(folder)
+    if arguments.json:
+        _print_json(run)
+        return
+    terminal.print_report(run, read_items(folder), console=_console())
+
+
+def _print_audit(arguments: argparse.Namespace, audit: Any) -> None:
+    if arguments.json:
+        _print_json({**audit.run, "selected": list(audit.selected_ids)})
+        return
+    from tdd.report import terminal
+
+    console = _console()
+    terminal.print_report(audit.run, audit.items, console=console)
+    if arguments.out:
+        console.print(f"\nRun folder: {arguments.out} (run.json, items.csv, calibration.csv)", markup=False)
+
+
+# --- arguments --------------------------------------------------------------------------------------------------------
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="tdd",
+        description="Which texts was a language model trained on? Answers with a controlled error rate.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"tdd {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
+
+    demo = _command(commands, "demo", _demo, "audit the packaged model against the known truth")
+    demo.add_argument("--retrain", metavar="DIR", help="first train the packaged model again, into DIR (minutes)")
+    demo.add_argument("--out", metavar="DIR", help="write the run folder of the audit here")
+    _add_device(demo)
+
+    score = _command(commands, "score", _score, "score texts under a model")
+    score.add_argument("model", help="checkpoint folder or hub id")
+    score.add_argument("texts", help=".jsonl, .json, .csv, .parquet, .txt, or a folder of .txt files")
+    score.add_argument(
+        "--scores", default="loss,min_k_plus_plus", metavar="NAMES",
+        help="comma-separated: loss, zlib, lowercase, reference, min_k, min_k_plus_plus, m_entropy, max_renyi; options "
+        "after a colon, separated by semicolons: min_k:k=0.1 (default: %(default)s)",
+    )
+    score.add_argument("--out", required=True, metavar="FILE", help="table to write: .csv, .parquet or .jsonl")
+    score.add_argument("--resume-dir", metavar="DIR", help="where finished batches are kept (default: beside FILE)")
+    _add_texts(score)
+    _add_scoring(score)
+
+    audit = _command(commands, "audit", _audit, "texts and a model → selected members with a guarantee")
+    audit.add_argument("model", help="checkpoint folder or hub id")
+    audit.add_argument("--candidates", required=True, metavar="FILE", help="texts to decide on")
+    audit.add_argument(
+        "--calibration", required=True, metavar="FILE",
+        help="texts of the same kind, known NOT to be in the training data",
+    )
+    audit.add_argument("--score", default="min_k_plus_plus", metavar="NAME", help="the score that decides (default: %(default)s)")
+    audit.add_argument("--also", metavar="NAMES", help="further scores to store; they decide nothing")
+    audit.add_argument("--label-field", metavar="FIELD", help="known truth of candidates and calibration, 1 member, 0 not")
+    audit.add_argument("--seed", type=int, default=0, help="of the blind baseline (default: %(default)s)")
+    _add_decision(audit)
+    _add_texts(audit)
+    _add_scoring(audit)
+
+    select = _command(commands, "select", _select, "a table of scores → selected members; no model needed")
+    select.add_argument("table", help="scores, one row an item: .csv, .parquet, .jsonl")
+    select.add_argument("--score", metavar="COLUMN", help="the column that decides; needed where there are several")
+    select.add_argument("--higher-is-member", action="store_true", help="higher values of it are more member-like")
+    select.add_argument("--calibration", metavar="FILE", help="table of the calibration items, if not rows of TABLE")
+    select.add_argument("--role-field", metavar="COLUMN", help='column of the roles in a single table (default: "role")')
+    select.add_argument("--calibration-role", default="calibration", metavar="WORD", help="(default: %(default)s)")
+    select.add_argument(
+        "--candidate-role", metavar="WORD", help="without it every row of no other role is a candidate"
+    )
+    select.add_argument("--member-role", metavar="WORD", help="known members, for --proportion moment")
+    select.add_argument("--label-field", metavar="COLUMN", help="known truth, 1 member, 0 not, blank unknown")
+    select.add_argument("--group-field", metavar="COLUMN", help="clusters of items, as the book of a passage")
+    select.add_argument("--id-field", metavar="COLUMN", help='identifiers (default: "id", else row numbers)')
+    select.add_argument("--format", help="format of the table, where its ending does not tell")
+    _add_decision(select)
+
+    report = _command(commands, "report", _report, "print the report of a finished run again")
+    report.add_argument("folder", help="run folder")
+    return parser
+
+
+def _command(commands: Any, name: str, run: Any, summary: str) -> argparse.ArgumentParser:
+    parser = commands.add_parser(name, help=summary, description=summary[:1].upper() + summary[1:] + ".")
+    parser.set_defaults(run=run)
+    parser.add_argument("--json", action="store_true", help="print JSON for machines")
+    parser.add_argument("-q", "--quiet", action="store_true", help="no progress bar, errors only")
+    parser.add_argument("-v", "--verbose", action="store_true", help="log what is being done")
+    return parser
+
+
+def _add_decision(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("decision")
+    group.add_argument("--alpha", type=float, default=0.1, help="level of the false discovery rate (default: %(default)s)")
+    group.add_argument("--method", default="ptdi", help="procedure (default: %(default)s)")
+    group.add_argument(
+        "--proportion", default="storey", metavar="NAME",
+        help="how the share of members is estimated: storey, subtraction, moment, none (default: %(default)s)",
+    )
+    group.add_argument("--eta", type=float, default=0.05, help="region of presumed non-members (default: %(default)s)")
+    group.add_argument("--members", metavar="FILE", help="known members, for --proportion moment")
+    group.add_argument("--null", choices=["nonmember", "member"], help="state the null; refused where the method tests another")
+    group.add_argument("--out", metavar="DIR", help="run folder to write; an interrupted run continues there")
+
+
+def _add_texts(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("texts")
+    group.add_argument("--text-field", default="text", metavar="FIELD", help="(default: %(default)s)")
+    group.add_argument("--id-field", metavar="FIELD", help='(default: "id", else row numbers)')
+    group.add_argument("--format", help="format of the files, where their ending does not tell")
+
+
+def _add_scoring(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("scoring")
+    group.add_argument("--reference", metavar="MODEL", help='second model, for the score "reference"')
+    group.add_argument("--dtype", choices=["float32", "bfloat16", "float16"], help="of the parameters (default: as stored)")
+    group.add_argument("--token-budget", type=int, metavar="N", help="tokens a batch")
+    group.add_argument("--max-length", type=int, metavar="N", help="longest window in tokens (default: the model's)")
+    group.add_argument(
+        "--long-texts", choices=["window", "truncate"], default="window",
+        help="score every token once in windows, or cut (default: %(default)s)",
+    )
+    _add_device(group)
+
+
+def _add_device(parser: Any) -> None:
+    parser.add_argument("--device", metavar="NAME", help="cpu, gpu, tpu, gpu:1 (default: JAX's first)")
+
+
+def _scoring(arguments: argparse.Namespace) -> dict[str, Any]:
+    return {
+        "dtype": arguments.dtype,
+        "token_budget": arguments.token_budget,
+        "max_length": arguments.max_length,
+        "long_texts": arguments.long_texts,
+        "device": arguments.device,
+        "progress": not arguments.quiet,
+    }
+
+
+def _names(text: str) -> list[str]:
+    """"loss,min_k:k=0.1;..." → names; semicolons separate the options of one score."""
+    return [name.strip().replace(";", ",") for name in text.split(",") if name.strip()]
+
+
+# --- output -----------------------------------------------------------------------------------------------------------
+
+
+def _set_logging(arguments: argparse.Namespace) -> None:
+    import logging
+
+    level = logging.ERROR if arguments.quiet else logging.INFO if arguments.verbose else logging.WARNING
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s", stream=sys.stderr)
+    logging.getLogger("tdd").setLevel(level)
+    logging.getLogger("tdd.findings").setLevel(logging.CRITICAL)  # the report says them
+
+
+def _console() -> Any:
+    from rich.console import Console
+
+    return Console(width=None if sys.stdout.isatty() else 100, highlight=False)
+
+
+def _print_json(value: Any) -> None:
+    from tdd.audit.run_folder import to_json
+
+    sys.stdout.write(to_json(value))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
