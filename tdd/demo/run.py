@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 from tdd.audit.decide import decide
 from tdd.audit.run import run_audit
 from tdd.audit.run_folder import Audit
 from tdd.demo.data import DemoFiles, demo_files, load_calibration, load_candidates
+from tdd.methods.ptdi import ptdi
 
 __all__ = ["LEVELS", "SCORES", "Demo", "run_demo"]
 
 LEVELS = (0.05, 0.1, 0.2)
 SCORES = ("loss", "zlib", "lowercase", "min_k", "min_k_plus_plus", "m_entropy", "max_renyi")
 _DECIDING = "loss"
+_RESPLITS = 1_000
 
 
 class Demo(NamedTuple):
@@ -25,7 +30,9 @@ class Demo(NamedTuple):
 
     Attributes:
       audit: the audit at level 0.1 on the loss.
-      rows: one for each score and level: score, alpha, num_selected, num_false, fdp, power, proportion.
+      rows: one for each score and level: score, alpha, num_selected, num_false, fdp, power, proportion, and over
+        1,000 random divisions of the non-members into calibration and candidates the mean FDP, its standard error
+        and the mean power: mean_fdp, se_fdp, mean_power.
     """
 
     audit: Audit
@@ -59,12 +66,15 @@ def run_demo(
         files.checkpoint, candidates, calibration, alpha=0.1, score=_DECIDING, also=scores, out=out, **scoring
     )
     rows = []
+    member = np.asarray(candidates.labels) == 1
     for name in scores:
-        for alpha in levels:
-            decision = decide(
-                np.asarray(audit.calibration[name]), np.asarray(audit.items[name]), alpha=alpha, score=name,
-                labels=candidates.labels,
-            )
+        known, values = np.asarray(audit.calibration[name]), np.asarray(audit.items[name])
+        repeated = _resplit(
+            jnp.asarray(np.concatenate([known, values[~member]])), jnp.asarray(values[member]), jnp.asarray(levels),
+            num_calibration=len(known),
+        )
+        for alpha, (fdp, power) in zip(levels, np.asarray(repeated, np.float64), strict=True):
+            decision = decide(known, values, alpha=alpha, score=name, labels=candidates.labels)
             truth = decision.truth
             assert truth is not None  # the packaged candidates all have labels
             rows.append(
@@ -76,6 +86,28 @@ def run_demo(
                     "fdp": truth.fdp,
                     "power": truth.power,
                     "proportion": decision.proportion,
+                    "mean_fdp": fdp.mean(),
+                    "se_fdp": fdp.std(ddof=1) / np.sqrt(_RESPLITS),
+                    "mean_power": power.mean(),
                 }
             )
     return Demo(audit, tuple(rows))
+
+
+@functools.partial(jax.jit, static_argnames="num_calibration")
+def _resplit(nonmembers: jax.Array, members: jax.Array, levels: jax.Array, *, num_calibration: int) -> jax.Array:
+    """FDP and power of PTDI when chance decides which non-members calibrate: [levels, 2, repetitions].
+
+    The guarantee is about exactly this repetition: which non-members came to calibration is random.
+    """
+    num_false = nonmembers.shape[0] - num_calibration
+
+    def one(alpha: jax.Array, key: jax.Array) -> jax.Array:
+        shuffled = jax.random.permutation(key, nonmembers)
+        candidates = jnp.concatenate([shuffled[num_calibration:], members])
+        selected = ptdi(shuffled[:num_calibration], candidates, alpha=alpha).selected
+        false, found = jnp.sum(selected[:num_false]), jnp.sum(selected)
+        return jnp.stack([false / jnp.maximum(found, 1), (found - false) / members.shape[0]])
+
+    keys = jax.random.split(jax.random.key(0), _RESPLITS)
+    return jax.vmap(lambda alpha: jax.vmap(lambda key: one(alpha, key), out_axes=1)(keys))(levels)
