@@ -72,8 +72,8 @@ def _demo(arguments: argparse.Namespace) -> None:
     console.print()
     console.print(terminal.demo_table(demo.rows))
     console.print(
-        "Each row is one score chosen beforehand. The FDP of one run may lie above its level; what is controlled is its "
-        "mean. The last two columns average 1,000 random divisions of the non-members into calibration and candidates."
+        "Each row is one score chosen beforehand. The FDP of one run may lie above its level; what is controlled is "
+        "its mean. The last two columns average 1,000 random divisions of the non-members into calibration and candidates."
     )
 
 
@@ -91,8 +91,12 @@ def _score(arguments: argparse.Namespace) -> None:
         arguments.texts, text_field=arguments.text_field, id_field=arguments.id_field, format=arguments.format
     )
     table = score(
-        arguments.model, texts, _names(arguments.scores), reference=arguments.reference,
-        resume_dir=arguments.resume_dir or out.with_name(f".{out.name}.scoring"), **_scoring(arguments),
+        arguments.model,
+        texts,
+        _names(arguments.scores),
+        reference=arguments.reference,
+        resume_dir=arguments.resume_dir or out.with_name(f".{out.name}.scoring"),
+        **_scoring(arguments),
     )
     write_scores(table, out, keep_store=arguments.resume_dir is not None)
     summary = {"out": str(out), "texts": len(table), "scores": list(table.values), "provenance": dict(table.provenance)}
@@ -110,7 +114,10 @@ def _audit(arguments: argparse.Namespace) -> None:
         if path is None:
             return None
         return load_texts(
-            path, text_field=arguments.text_field, id_field=arguments.id_field, label_field=label_field,
+            path,
+            text_field=arguments.text_field,
+            id_field=arguments.id_field,
+            label_field=label_field,
             format=arguments.format,
         )
 
@@ -156,8 +163,15 @@ def _select(arguments: argparse.Namespace) -> None:
             raise InputError("--higher-is-member needs --score, the column whose sign it turns")
         columns["higher_is_member"] = (arguments.score,)
     audit = select(
-        arguments.table, alpha=arguments.alpha, score=arguments.score, method=arguments.method,
-        proportion=arguments.proportion, eta=arguments.eta, null=arguments.null, out=arguments.out, **columns,
+        arguments.table,
+        alpha=arguments.alpha,
+        score=arguments.score,
+        method=arguments.method,
+        proportion=arguments.proportion,
+        eta=arguments.eta,
+        null=arguments.null,
+        out=arguments.out,
+        **columns,
     )
     _print_audit(arguments, audit)
 
@@ -210,7 +224,9 @@ def _parser() -> argparse.ArgumentParser:
     score.add_argument("model", help="checkpoint folder or hub id")
     score.add_argument("texts", help=".jsonl, .json, .csv, .parquet, .txt, or a folder of .txt files")
     score.add_argument(
-        "--scores", default="loss,min_k_plus_plus", metavar="NAMES",
+        "--scores",
+        default="loss,min_k_plus_plus",
+        metavar="NAMES",
         help="comma-separated: loss, zlib, lowercase, reference, min_k, min_k_plus_plus, m_entropy, max_renyi; options "
         "after a colon, separated by semicolons: min_k:k=0.1 (default: %(default)s)",
     )
@@ -223,12 +239,18 @@ def _parser() -> argparse.ArgumentParser:
     audit.add_argument("model", help="checkpoint folder or hub id")
     audit.add_argument("--candidates", required=True, metavar="FILE", help="texts to decide on")
     audit.add_argument(
-        "--calibration", required=True, metavar="FILE",
+        "--calibration",
+        required=True,
+        metavar="FILE",
         help="texts of the same kind, known NOT to be in the training data",
     )
-    audit.add_argument("--score", default="min_k_plus_plus", metavar="NAME", help="the score that decides (default: %(default)s)")
+    audit.add_argument(
+        "--score", default="min_k_plus_plus", metavar="NAME", help="the score that decides (default: %(default)s)"
+    )
     audit.add_argument("--also", metavar="NAMES", help="further scores to store; they decide nothing")
-    audit.add_argument("--label-field", metavar="FIELD", help="known truth of candidates and calibration, 1 member, 0 not")
+    audit.add_argument(
+        "--label-field", metavar="FIELD", help="known truth of candidates and calibration, 1 member, 0 not"
+    )
     audit.add_argument("--seed", type=int, default=0, help="of the blind baseline (default: %(default)s)")
     _add_decision(audit)
     _add_texts(audit)
@@ -239,11 +261,11 @@ def _parser() -> argparse.ArgumentParser:
     select.add_argument("--score", metavar="COLUMN", help="the column that decides; needed where there are several")
     select.add_argument("--higher-is-member", action="store_true", help="higher values of it are more member-like")
     select.add_argument("--calibration", metavar="FILE", help="table of the calibration items, if not rows of TABLE")
-    select.add_argument("--role-field", metavar="COLUMN", help='column of the roles in a single table (default: "role")')
-    select.add_argument("--calibration-role", default="calibration", metavar="WORD", help="(default: %(default)s)")
     select.add_argument(
-        "--candidate-role", metavar="WORD", help="without it every row of no other role is a candidate"
+        "--role-field", metavar="COLUMN", help='column of the roles in a single table (default: "role")'
     )
+    select.add_argument("--calibration-role", default="calibration", metavar="WORD", help="(default: %(default)s)")
+    select.add_argument("--candidate-role", metavar="WORD", help="without it every row of no other role is a candidate")
     select.add_argument("--member-role", metavar="WORD", help="known members, for --proportion moment")
     select.add_argument("--label-field", metavar="COLUMN", help="known truth, 1 member, 0 not, blank unknown")
     select.add_argument("--group-field", metavar="COLUMN", help="clusters of items, as the book of a passage")
@@ -267,15 +289,21 @@ def _command(commands: Any, name: str, run: Any, summary: str) -> argparse.Argum
 
 def _add_decision(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("decision")
-    group.add_argument("--alpha", type=float, default=0.1, help="level of the false discovery rate (default: %(default)s)")
+    group.add_argument(
+        "--alpha", type=float, default=0.1, help="level of the false discovery rate (default: %(default)s)"
+    )
     group.add_argument("--method", default="ptdi", help="procedure (default: %(default)s)")
     group.add_argument(
-        "--proportion", default="storey", metavar="NAME",
+        "--proportion",
+        default="storey",
+        metavar="NAME",
         help="how the share of members is estimated: storey, subtraction, moment, none (default: %(default)s)",
     )
     group.add_argument("--eta", type=float, default=0.05, help="region of presumed non-members (default: %(default)s)")
     group.add_argument("--members", metavar="FILE", help="known members, for --proportion moment")
-    group.add_argument("--null", choices=["nonmember", "member"], help="state the null; refused where the method tests another")
+    group.add_argument(
+        "--null", choices=["nonmember", "member"], help="state the null; refused where the method tests another"
+    )
     group.add_argument("--out", metavar="DIR", help="run folder to write; an interrupted run continues there")
 
 
@@ -289,11 +317,15 @@ def _add_texts(parser: argparse.ArgumentParser) -> None:
 def _add_scoring(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("scoring")
     group.add_argument("--reference", metavar="MODEL", help='second model, for the score "reference"')
-    group.add_argument("--dtype", choices=["float32", "bfloat16", "float16"], help="of the parameters (default: as stored)")
+    group.add_argument(
+        "--dtype", choices=["float32", "bfloat16", "float16"], help="of the parameters (default: as stored)"
+    )
     group.add_argument("--token-budget", type=int, metavar="N", help="tokens a batch")
     group.add_argument("--max-length", type=int, metavar="N", help="longest window in tokens (default: the model's)")
     group.add_argument(
-        "--long-texts", choices=["window", "truncate"], default="window",
+        "--long-texts",
+        choices=["window", "truncate"],
+        default="window",
         help="score every token once in windows, or cut (default: %(default)s)",
     )
     _add_device(group)
@@ -315,7 +347,7 @@ def _scoring(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def _names(text: str) -> list[str]:
-    """"loss,min_k:k=0.1;..." → names; semicolons separate the options of one score."""
+    """ "loss,min_k:k=0.1;..." → names; semicolons separate the options of one score."""
     return [name.strip().replace(";", ",") for name in text.split(",") if name.strip()]
 
 

@@ -16,12 +16,16 @@ from tdd.audit.decide import METHODS, Decision, decide
 from tdd.audit.honesty import blind_baseline, duplicates, effective_calibration_size, resolution
 from tdd.audit.run_folder import SCHEMA, Audit, fingerprint, open_run_folder, plain, versions
 from tdd.audit.score import score as score_texts
+from tdd.audit.score_store import fingerprint as model_fingerprint
 from tdd.audit.statement import open_points, outcome
+from tdd.methods.ptdi import PROPORTIONS
 from tdd.records import LanguageModel, Texts
+from tdd.scoring.scores import parse_score
 from tdd.tables import ScoreTable, load_score_table
 from tdd.texts import hash_texts, load_texts
 from tdd.validate import arrays, runs
 from tdd.validate.errors import InputError
+from tdd.validate.scoring import check_reference
 
 __all__ = ["run_audit", "select"]
 
@@ -75,15 +79,20 @@ def select(
             pathlib.Path(out), fingerprint({"inputs": table.sha256, **options}), f"selection from {table.source}"
         )
     calibration, candidates = table.rows("calibration"), table.rows("candidate")
-    runs.check_known_labels(
-        table.labels[calibration], [table.ids[i] for i in calibration], METHODS[method]
-    )
+    runs.check_known_labels(table.labels[calibration], [table.ids[i] for i in calibration], METHODS[method])
     members = table.values(name, "member") if proportion == "moment" else None
     if members is not None and not members.size:
         raise InputError('proportion="moment" needs known members; give a table of members or a member role')
     decision = decide(
-        table.values(name, "calibration"), table.values(name, "candidate"), alpha=alpha, score=name, method=method,
-        proportion=proportion, eta=eta, members=members, labels=table.labels[candidates],
+        table.values(name, "calibration"),
+        table.values(name, "candidate"),
+        alpha=alpha,
+        score=name,
+        method=method,
+        proportion=proportion,
+        eta=eta,
+        members=members,
+        labels=table.labels[candidates],
     )
     checks = _score_checks(decision, table.values(name, "calibration"), None)
     warnings = _warnings(checks, decision)
@@ -94,7 +103,16 @@ def select(
             "the error can exceed the level"
         )
     audit = _assemble(
-        "select", decision, options, inputs, None, checks, warnings, texts=False, grouped=bool(table.groups), seed=None,
+        "select",
+        decision,
+        options,
+        inputs,
+        None,
+        checks,
+        warnings,
+        texts=False,
+        grouped=bool(table.groups),
+        seed=None,
         ids=[table.ids[i] for i in candidates],
         scores={key: column[candidates] for key, column in table.scores.items()},
         labels=table.labels[candidates],
@@ -155,21 +173,31 @@ def run_audit(
     runs.check_method(method, METHODS)
     runs.check_direction(null, METHODS[method], method)
     arrays.check_level(alpha)
+    arrays.check_choice(proportion, PROPORTIONS, "proportion")
+    names = list(dict.fromkeys([score, *also]))
+    passes = [name for request in map(parse_score, names) for name in request.score.passes]
+    check_reference(passes, scoring.get("reference"))
     if (members is None) == (proportion == "moment"):
         raise InputError('members are needed for proportion="moment", and only for it')
     roles: dict[str, Texts] = {"candidate": load_texts(candidates), "calibration": load_texts(calibration)}
     if members is not None:
         roles["member"] = load_texts(members)
     runs.check_known_labels(roles["calibration"].labels, roles["calibration"].ids, METHODS[method])
-    names = list(dict.fromkeys([score, *also]))
     options = {
-        "method": method, "proportion": proportion, "eta": eta, "alpha": alpha, "score": score, "scores": names,
+        "method": method,
+        "proportion": proportion,
+        "eta": eta,
+        "alpha": alpha,
+        "score": score,
+        "scores": names,
         **{key: str(value) for key, value in scoring.items() if key not in ("progress", "on_batch")},
     }
     inputs = {
         role: {"source": texts.source, "sha256": texts.sha256, "texts": len(texts)} for role, texts in roles.items()
     }
     provenance = _model_provenance(model)
+    if scoring.get("reference") is not None:
+        provenance["reference"] = _model_provenance(scoring["reference"])
     folder = None if out is None else pathlib.Path(out)
     if folder is not None:
         identity = fingerprint(
@@ -185,8 +213,14 @@ def run_audit(
     table = score_texts(model, _joined(roles), names, **scoring)
     columns = _split(table.values, roles)
     decision = decide(
-        columns["calibration"][score], columns["candidate"][score], alpha=alpha, score=score, method=method,
-        proportion=proportion, eta=eta, members=columns["member"][score] if members is not None else None,
+        columns["calibration"][score],
+        columns["candidate"][score],
+        alpha=alpha,
+        score=score,
+        method=method,
+        proportion=proportion,
+        eta=eta,
+        members=columns["member"][score] if members is not None else None,
         labels=roles["candidate"].labels,
     )
     checks = {
@@ -195,9 +229,19 @@ def run_audit(
         "blind_baseline": blind,
     }
     audit = _assemble(
-        "audit", decision, options, inputs, {**provenance, "scoring": dict(table.provenance)}, checks,
-        _warnings(checks, decision), texts=True, grouped=False, seed=seed, ids=roles["candidate"].ids,
-        scores=columns["candidate"], labels=np.asarray(roles["candidate"].labels),
+        "audit",
+        decision,
+        options,
+        inputs,
+        {**provenance, "scoring": dict(table.provenance)},
+        checks,
+        _warnings(checks, decision),
+        texts=True,
+        grouped=False,
+        seed=seed,
+        ids=roles["candidate"].ids,
+        scores=columns["candidate"],
+        labels=np.asarray(roles["candidate"].labels),
         calibration={"id": np.asarray(roles["calibration"].ids, dtype=object), **columns["calibration"]},
     )
     if folder is not None:
@@ -210,8 +254,8 @@ def _deciding_score(score: str | None, available: Sequence[str]) -> str:
         if len(available) == 1:
             return available[0]
         raise InputError(
-            f"score is missing and the table has {len(available)} score columns: {', '.join(available)}; choose the one "
-            "that decides before looking at results"
+            f"score is missing and the table has {len(available)} score columns: {', '.join(available)}; choose the "
+            "one that decides before looking at results"
         )
     if score not in available:
         raise InputError(f"score {score!r} is not a score column; there are {', '.join(available)}")
@@ -238,7 +282,9 @@ def _warnings(checks: Mapping[str, Any], decision: Decision) -> list[str]:
         if count:
             warnings.append(f"{count} {role} have no score ({decision.score} is NaN) and were left out")
     if decision.guarantee.kind != "finite-sample":
-        warnings.append(f"the guarantee of {decision.method} is {decision.guarantee.kind}: not proven for finite samples")
+        warnings.append(
+            f"the guarantee of {decision.method} is {decision.guarantee.kind}: not proven for finite samples"
+        )
     return warnings
 
 
@@ -249,10 +295,9 @@ def _model_provenance(model: Any) -> dict[str, Any]:
 
         place = source.resolve(model)
         return {"name": str(model), "revision": place.revision, "sha256": source.fingerprint(place.folder)}
-    lm = model[0] if isinstance(model, tuple) else model
-    if not isinstance(lm, LanguageModel):
+    if not (isinstance(model, tuple) and len(model) == 3 and isinstance(model[0], LanguageModel)):
         raise InputError(f"model must be a path, a hub id or (lm, params, tokenizer), got {type(model).__name__}")
-    return {"name": "model in memory", "revision": None, "sha256": fingerprint(repr(lm.spec))}
+    return {"name": "model in memory", "revision": None, "sha256": model_fingerprint(model[0].spec, model[1])}
 
 
 def _joined(roles: Mapping[str, Texts]) -> Texts:
@@ -300,7 +345,7 @@ def _assemble(
     run = {
         "schema": SCHEMA,
         "kind": kind,
-        "created": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "versions": versions(),
         "seed": seed,
         "options": dict(options),

@@ -24,7 +24,17 @@ from tdd.atomic import write_atomically
 from tdd.validate import runs
 from tdd.validate.errors import InputError
 
-__all__ = ["SCHEMA", "Audit", "fingerprint", "open_run_folder", "plain", "read_items", "read_run", "to_json", "versions"]
+__all__ = [
+    "SCHEMA",
+    "Audit",
+    "fingerprint",
+    "open_run_folder",
+    "plain",
+    "read_items",
+    "read_run",
+    "to_json",
+    "versions",
+]
 
 SCHEMA = 1
 _PACKAGES = ("tdd", "jax", "jaxlib", "flax", "numpy", "transformers", "tokenizers", "scikit-learn")

@@ -43,6 +43,6 @@ def open_points(decision: Decision, *, texts: bool, grouped: bool) -> Sequence[s
         )
     if grouped:
         points.append(
-            "Items come in groups. The guarantee counts items as exchangeable one by one; within groups they may not be."
+            "Items come in groups. The guarantee takes items as exchangeable one by one; within groups they may not be."
         )
     return points

@@ -18,7 +18,7 @@ _NULLS = {"nonmember": "the candidate was not in the training data", "member": "
 
 
 def print_report(
-    run: Mapping[str, Any], items: Mapping[str, Sequence[Any]] | None = None, *, console: Console | None = None
+    run: Mapping[str, Any], items: Mapping[str, Any] | None = None, *, console: Console | None = None
 ) -> None:
     """Print the report of a run.
 
@@ -30,7 +30,7 @@ def print_report(
     (console or Console()).print(render(run, items))
 
 
-def render(run: Mapping[str, Any], items: Mapping[str, Sequence[Any]] | None = None) -> RenderableType:
+def render(run: Mapping[str, Any], items: Mapping[str, Any] | None = None) -> RenderableType:
     """The report as a rich renderable."""
     parts: list[RenderableType] = [_heading(run), Padding(Text(run["outcome"], style="bold"), (1, 0))]
     parts += [_facts(run), _checks(run)]
@@ -51,13 +51,13 @@ def demo_table(rows: Sequence[Mapping[str, Any]]) -> Table:
         ("score", "left"),
         ("level", "right"),
         ("selected", "right"),
-        ("non-members among them", "right"),
-        ("realised FDP", "right"),
+        ("false", "right"),
+        ("FDP", "right"),
         ("power", "right"),
         ("mean FDP ± s.e.", "right"),
         ("mean power", "right"),
     ):
-        table.add_column(name, justify=justify)  # type: ignore[arg-type]
+        table.add_column(name, justify=justify, no_wrap=True)  # type: ignore[arg-type]
     previous = None
     for row in rows:
         if previous not in (None, row["score"]):
@@ -101,7 +101,10 @@ def _facts(run: Mapping[str, Any]) -> Table:
         truth = decision["truth"]
         power = "undefined: no members" if truth["power"] is None else f"{truth['power']:.3f}"
         rows.append(
-            ("against the known truth", f"{truth['num_false']} non-members selected (FDP {truth['fdp']:.3f}), power {power}")
+            (
+                "against the known truth",
+                f"{truth['num_false']} non-members selected (FDP {truth['fdp']:.3f}), power {power}",
+            )
         )
     if run["model"]:
         rows.append(("model", _model(run["model"])))
@@ -120,7 +123,11 @@ def _checks(run: Mapping[str, Any]) -> Table:
     table.add_column("verdict", no_wrap=True)
     fewest = checks["resolution"]["min_selections"]
     smallest = checks["resolution"]["smallest_p_value"]
-    reach = "nothing can be selected" if fewest > decision["num_tests"] else f"selections of fewer than {fewest} cannot occur"
+    reach = (
+        "nothing can be selected"
+        if fewest > decision["num_tests"]
+        else f"selections of fewer than {fewest} cannot occur"
+    )
     table.add_row("resolution", f"smallest p-value {smallest:.3g}; {reach}", _verdict(checks["resolution"]))
     effective = checks["effective_calibration"]
     table.add_row(
@@ -145,7 +152,7 @@ def _checks(run: Mapping[str, Any]) -> Table:
     return table
 
 
-def _selected(items: Mapping[str, Sequence[Any]], score: str) -> Table:
+def _selected(items: Mapping[str, Any], score: str) -> Table:
     chosen = sorted(
         (i for i, is_in in enumerate(items["selected"]) if is_in),
         key=lambda i: (float(items["p_value"][i]), float(items[score][i])),

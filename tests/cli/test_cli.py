@@ -1,0 +1,186 @@
+"""The commands as a user meets them."""
+
+import csv
+import json
+import os
+import subprocess
+import sys
+
+import gpt2_files
+import numpy as np
+import pytest
+
+from tdd.cli import main
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory):
+    return str(gpt2_files.write(tmp_path_factory.mktemp("model") / "gpt2")[0])
+
+
+@pytest.fixture
+def files(tmp_path):
+    rng = np.random.default_rng(0)
+    paths = {}
+    for name, count in (("candidates", 14), ("calibration", 30)):
+        paths[name] = tmp_path / f"{name}.jsonl"
+        rows = [
+            {"id": f"{name}-{i}", "text": " ".join(f"w{k}" for k in rng.integers(0, 40, rng.integers(5, 20)))}
+            for i in range(count)
+        ]
+        paths[name].write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return paths
+
+
+@pytest.fixture
+def table(tmp_path):
+    rng = np.random.default_rng(1)
+    path = tmp_path / "table.csv"
+    with open(path, "w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["id", "role", "loss", "zlib"])
+        for i in range(60):
+            writer.writerow([f"c{i}", "calibration", rng.normal(), rng.normal()])
+        for i in range(40):
+            writer.writerow([f"t{i}", "candidate", rng.normal() - 4 * (i < 20), rng.normal()])
+    return path
+
+
+def run(*arguments, capsys=None):
+    status = main([str(argument) for argument in arguments])
+    captured = capsys.readouterr() if capsys else None
+    return status, captured
+
+
+def test_select_prints_a_report(table, tmp_path, capsys):
+    status, out = run("select", table, "--score", "loss", "--alpha", 0.2, "--out", tmp_path / "run", capsys=capsys)
+    assert status == 0
+    for words in ("at level 20 %", "Assumptions", "does not establish", "ptdi/storey", "exchangeable"):
+        assert words in out.out
+    assert (tmp_path / "run" / "run.json").exists()
+    status, again = run("report", tmp_path / "run", capsys=capsys)
+    assert status == 0
+    assert again.out.strip() == out.out.split("\nRun folder")[0].strip()
+
+
+def test_select_json_is_the_run(table, capsys):
+    status, out = run("select", table, "--score", "loss", "--alpha", 0.2, "--json", capsys=capsys)
+    assert status == 0
+    run_json = json.loads(out.out)
+    assert len(run_json["selected"]) == run_json["decision"]["num_selected"] > 10
+    assert run_json["decision"]["alpha"] == 0.2
+
+
+def test_higher_is_member_turns_the_sign(table, tmp_path, capsys):
+    turned = tmp_path / "turned.csv"
+    with open(table, newline="") as file, open(turned, "w", newline="") as other:
+        rows = list(csv.DictReader(file))
+        writer = csv.DictWriter(other, rows[0].keys())
+        writer.writeheader()
+        writer.writerows({**row, "loss": -float(row["loss"])} for row in rows)
+    plain = json.loads(run("select", table, "--score", "loss", "--json", capsys=capsys)[1].out)
+    flipped = json.loads(run("select", turned, "--score", "loss", "--higher-is-member", "--json", capsys=capsys)[1].out)
+    assert plain["selected"] == flipped["selected"] != []
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet", "jsonl"])
+def test_score_writes_a_table_that_select_reads(checkpoint, files, tmp_path, capsys, ending):
+    out = tmp_path / f"scores.{ending}"
+    status, said = run(
+        "score", checkpoint, files["calibration"], "--scores", "loss,min_k:k=0.5", "--out", out, "-q", capsys=capsys
+    )
+    assert status == 0, said.err
+    assert "30 texts" in said.out
+    provenance = json.loads((tmp_path / f"scores.{ending}.provenance.json").read_text())
+    assert provenance["versions"]["tdd"]
+    assert not (tmp_path / f".scores.{ending}.scoring").exists()
+    candidates = tmp_path / f"candidates.{ending}"
+    run("score", checkpoint, files["candidates"], "--scores", "loss", "--out", candidates, "-q", capsys=capsys)
+    status, said = run("select", candidates, "--calibration", out, "--score", "loss", "--json", capsys=capsys)
+    assert status == 0, said.err
+    assert json.loads(said.out)["decision"]["num_tests"] == 14
+
+
+def test_audit_leaves_a_run_folder(checkpoint, files, tmp_path, capsys):
+    status, out = run(
+        "audit",
+        checkpoint,
+        "--candidates",
+        files["candidates"],
+        "--calibration",
+        files["calibration"],
+        "--score",
+        "loss",
+        "--also",
+        "zlib,lowercase",
+        "--out",
+        tmp_path / "run",
+        "-q",
+        capsys=capsys,
+    )
+    assert status == 0, out.err
+    assert "blind baseline" in out.out
+    header = (tmp_path / "run" / "items.csv").read_text().splitlines()[0]
+    assert header == "id,loss,zlib,lowercase,p_value,adjusted,selected"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["select", "missing.csv", "--score", "loss"], ["missing.csv"]),
+        (["select", "{table}"], ["score"]),
+        (["select", "{table}", "--score", "nope"], ["nope", "loss"]),
+        (["select", "{table}", "--score", "loss", "--alpha", "1.5"], ["alpha", "1.5"]),
+        (["select", "{table}", "--score", "loss", "--method", "magic"], ["magic", "ptdi"]),
+        (["select", "{table}", "--score", "loss", "--null", "member"], ["nonmember"]),
+        (["select", "{table}", "--score", "loss", "--role-field", "part"], ["part", "role"]),
+        (["select", "{table}", "--higher-is-member"], ["--score"]),
+        (["audit", "{checkpoint}", "--candidates", "no.jsonl", "--calibration", "{calibration}"], ["no.jsonl"]),
+        (["audit", "./nowhere", "--candidates", "{candidates}", "--calibration", "{calibration}"], ["nowhere"]),
+        (["score", "{checkpoint}", "{candidates}", "--out", "x.xlsx"], [".xlsx", ".csv"]),
+        (["score", "{checkpoint}", "{candidates}", "--out", "no/where/x.csv"], ["no/where"]),
+        (["score", "{checkpoint}", "{candidates}", "--out", "{table}.csv", "--scores", "magic"], ["magic", "min_k"]),
+        (["report", "nowhere"], ["nowhere"]),
+    ],
+    ids=lambda value: " ".join(value)[:60] if isinstance(value, list) else None,
+)
+def test_errors_are_one_line_without_a_traceback(arguments, words, checkpoint, files, table, tmp_path, capsys):
+    names = {"table": table, "checkpoint": checkpoint, **files}
+    before = sorted(os.listdir(tmp_path))
+    status, out = run(*(argument.format(**names) for argument in arguments), capsys=capsys)
+    assert status == 2
+    assert out.out == ""
+    assert out.err.startswith(f"tdd {arguments[0]}: error: ")
+    for word in words:
+        assert word in out.err
+    assert sorted(os.listdir(tmp_path)) == before
+
+
+@pytest.mark.parametrize("command", [[], ["demo"], ["score"], ["audit"], ["select"], ["report"]])
+def test_help(command):
+    done = subprocess.run([sys.executable, "-m", "tdd", *command, "--help"], capture_output=True, text=True, check=True)
+    assert "usage: tdd" in done.stdout
+    assert "--help" in done.stdout
+
+
+def test_no_command_prints_the_help(capsys):
+    assert run(capsys=capsys)[0] == 0
+    assert main(["report", "/nonexistent"]) == 2
+
+
+@pytest.mark.parametrize("alpha", ["0", "1", "nan"])
+def test_levels(table, alpha, capsys):
+    assert run("select", table, "--score", "loss", "--alpha", alpha, capsys=capsys)[0] == 2
+
+
+def test_demo_reports_against_the_truth(capsys):
+    status, out = run("demo", "--json", "-q", capsys=capsys)
+    assert status == 0
+    demo = json.loads(out.out)
+    rows = {(row["score"], row["alpha"]): row for row in demo["table"]}
+    assert {alpha for _, alpha in rows} == {0.05, 0.1, 0.2}
+    assert len({score for score, _ in rows}) >= 5
+    for row in demo["table"]:  # 1,000 divisions: the mean FDP within five standard errors of its bound
+        assert row["mean_fdp"] <= row["alpha"] + 5 * row["se_fdp"]
+    assert rows["loss", 0.1]["mean_power"] > 0.6
+    assert rows["loss", 0.1]["num_selected"] == demo["run"]["decision"]["num_selected"]

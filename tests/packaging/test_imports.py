@@ -1,0 +1,142 @@
+"""What importing costs and what it touches; which layer may see which."""
+
+import ast
+import importlib
+import json
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+import tdd
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+# A package may import those of its own row and of the rows above it; texts, models, scoring and methods not each other.
+LAYERS = [
+    {"kernels"},
+    {"records", "validate", "atomic"},
+    {"texts", "models", "scoring", "methods"},
+    {"audit", "study", "probe", "lab", "demo"},
+    {"report"},
+    {"cli", "__main__"},
+]
+APART = LAYERS[2]
+ALIASES = {"tables": "texts"}  # score tables are read by the readers of texts
+
+
+def layer_of(name):
+    name = ALIASES.get(name, name)
+    return next(i for i, row in enumerate(LAYERS) if name in row), name
+
+
+def imports_of(path):
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            yield node.module
+            if node.module == "tdd":
+                yield from (f"tdd.{alias.name}" for alias in node.names)
+
+
+def sources():
+    for path in sorted([*(ROOT / "kernels").glob("*.py"), *(ROOT / "tdd").rglob("*.py")]):
+        relative = path.relative_to(ROOT)
+        if relative.parts[:2] == ("tdd", "kernels") or relative == pathlib.Path("tdd/__init__.py"):
+            continue
+        yield path, relative.parts[0] if relative.parts[0] == "kernels" else relative.parts[1].removesuffix(".py")
+
+
+def test_layers():
+    checked = 0
+    for path, own in sources():
+        rank, own = layer_of(own)
+        for module in imports_of(path):
+            if not module.startswith("tdd."):
+                continue
+            other_rank, other = (
+                layer_of(module.split(".")[1]) if module.split(".")[1] in known_rooms() else (None, None)
+            )
+            if other is None:
+                continue  # a public name of the package itself, as __version__
+            checked += 1
+            assert other_rank <= rank, f"{path}: {own} may not import {module}"
+            if own in APART and other in APART:
+                assert own == other, f"{path}: {own} and {other} meet in records only"
+    assert checked > 100
+
+
+def known_rooms():
+    return set().union(*LAYERS) | set(ALIASES)
+
+
+def test_kernels_import_jax_and_numpy_only():
+    allowed = {"jax", "numpy", "tdd", "__future__"} | set(sys.stdlib_module_names)
+    for path in (ROOT / "kernels").glob("*.py"):
+        for module in imports_of(path):
+            assert module.split(".")[0] in allowed, f"{path}: {module}"
+
+
+def test_nobody_imports_a_top_level_kernels_or_nnx():
+    for path in [*ROOT.glob("kernels/*.py"), *ROOT.glob("tdd/**/*.py"), *ROOT.glob("tests/**/*.py")]:
+        for module in imports_of(path):
+            assert module.split(".")[0] != "kernels", path
+            assert not module.startswith("flax.nnx"), path
+
+
+def test_public_names():
+    assert sorted(tdd.__all__) == dir(tdd)
+    for name in tdd.__all__:
+        value = getattr(tdd, name)
+        assert value is getattr(tdd, name)
+        if name != "__version__":
+            assert value.__doc__, f"tdd.{name} has no docstring"
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = tdd.nothing
+
+
+def test_kernels_are_reachable_as_attributes():
+    code = "import sys, tdd; f = tdd.kernels.stepup.bh; tdd.kernels.conformal.rank; assert 'kernels' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
+    with pytest.raises(AttributeError, match="nothing"):
+        _ = tdd.kernels.nothing
+
+
+def test_import_is_light():
+    """Neither jax nor flax nor transformers, and well under 0.3 s beyond Python's own start."""
+    code = (
+        "import sys, time, json; t = time.perf_counter(); import tdd; s = time.perf_counter() - t;"
+        "print(json.dumps([s, [m for m in ('jax', 'flax', 'transformers', 'numpy') if m in sys.modules]]))"
+    )
+    runs = [
+        json.loads(subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout)
+        for _ in range(3)
+    ]
+    assert runs[0][1] == []
+    assert min(seconds for seconds, _ in runs) < 0.3
+
+
+def test_help_is_light():
+    code = (
+        "import sys, time, contextlib, io, json; t = time.perf_counter(); from tdd.cli import main\n"
+        "try:\n  with contextlib.redirect_stdout(io.StringIO()): main(['--help'])\n"
+        "except SystemExit: pass\n"
+        "print(json.dumps([time.perf_counter() - t, 'jax' in sys.modules, 'rich' in sys.modules]))"
+    )
+    runs = [
+        json.loads(subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout)
+        for _ in range(3)
+    ]
+    assert runs[0][1:] == [False, False]
+    assert min(run[0] for run in runs) < 0.7
+
+
+def test_every_module_imports():
+    for path, _ in sources():
+        module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+        module = f"tdd.{module}" if module.startswith("kernels") else module
+        if not module.endswith(("__init__", "__main__")):
+            importlib.import_module(module)
