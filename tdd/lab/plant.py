@@ -5,12 +5,11 @@ from __future__ import annotations
 import csv
 import io
 import os
-import pathlib
 from typing import Literal, NamedTuple
 
 import numpy as np
 
-from tdd.lab.state import write_atomically
+from tdd.atomic import write_atomically
 from tdd.records import Texts
 from tdd.texts import hash_texts
 from tdd.validate.lab import check_count, check_split
@@ -93,7 +92,7 @@ def save_truth(path: str | os.PathLike[str], planted: Planted) -> None:
     writer = csv.writer(content, lineterminator="\n")
     writer.writerow(("id", "role", "label"))
     writer.writerows(planted.truth)
-    write_atomically(pathlib.Path(path), content.getvalue().encode())
+    write_atomically(path, content.getvalue().encode())
 
 
 def _take(texts: Texts, indices: np.ndarray, labels: np.ndarray) -> Texts:

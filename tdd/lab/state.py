@@ -19,6 +19,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from tdd.atomic import write_atomically
 from tdd.lab.batches import Batches
 from tdd.lab.config import TrainConfig
 from tdd.records import LanguageModel
@@ -31,7 +32,7 @@ from tdd.validate.lab import (
     check_state_tensors,
 )
 
-__all__ = ["CHECKPOINT_FOLDER", "RunFolder", "RunRecord", "run_fingerprint", "write_atomically"]
+__all__ = ["CHECKPOINT_FOLDER", "RunFolder", "RunRecord", "run_fingerprint"]
 
 CHECKPOINT_FOLDER = "checkpoint"
 """Where a finished run lies in its output folder, in Hugging Face's format."""
@@ -157,19 +158,6 @@ def run_fingerprint(
             digest.update(len(row).to_bytes(8, "little"))
             digest.update(row.tobytes())
     return digest.hexdigest()
-
-
-def write_atomically(path: pathlib.Path, content: bytes) -> None:
-    """Write `content` beside `path`, flush it to the disk, then rename; a failure leaves `path` as it was."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        with open(temporary, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def _named_leaves(tree: Any) -> dict[str, np.ndarray]:

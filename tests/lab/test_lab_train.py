@@ -1,5 +1,6 @@
 """The training loop: it learns, repeats, resumes bit for bit, and leaves a checkpoint that loads."""
 
+import errno
 import json
 
 import jax
@@ -216,3 +217,15 @@ class TestRefusals:
         foreign = LanguageModel("foreign", 400, None, lm.logits)
         with pytest.raises(InputError, match="DecoderSpec"):
             train(foreign, start, tokenizer, TEXTS, config=CONFIG, out=tmp_path)
+
+    def test_a_full_disk_leaves_the_last_state_and_no_partial_file(self, lm, start, tokenizer, tmp_path, monkeypatch):
+        def replace(source, target):
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        def fill_disk(step, params):
+            if step == CONFIG.save_every + 1:
+                monkeypatch.setattr("os.replace", replace)
+
+        with pytest.raises(InputError, match="disk is full"):
+            train(lm, start, tokenizer, TEXTS, config=CONFIG, out=tmp_path, on_step=fill_disk)
+        assert [path.name for path in tmp_path.iterdir()] == ["training_state.safetensors"]
