@@ -61,13 +61,14 @@ def tile_statistics(logits: jax.Array, targets: jax.Array, block: int | None) ->
     """Every statistic of every row of a tile.
 
     Args:
-      logits: [c, V] float32; -inf means a token that cannot occur.
+      logits: [c, V], taken as float32; -inf means a token that cannot occur.
       targets: [c] int32 token ids.
       block: columns a step (a multiple of `LANES`), or None to reduce whole rows at once (accelerators).
 
     Returns:
       `TokenStatistics` of [c]. Relative error of the order of 1e-6 except for what float32 logits have lost already.
     """
+    logits = logits.astype(jnp.float32)
     top = logits.max(-1, keepdims=True)
     target = jnp.take_along_axis(logits, targets[:, None], -1)
 
@@ -92,7 +93,7 @@ def tile_statistics(logits: jax.Array, targets: jax.Array, block: int | None) ->
     variance, rest_entropy = _vocabulary_sums(second, logits, block)
     log_prob = target_shift - log_sum
     is_top = target_shift >= 0
-    own = jnp.where(is_top, 0.0, _p_log1p(jnp.exp(jnp.minimum(log_prob, -np.log(2.0)))))
+    own = jnp.where(is_top, 0.0, _p_log1p(jnp.exp(jnp.minimum(log_prob, -float(np.log(2.0))))))
     num_other_top = num_top - is_top
     log_other = _log_other(logits, top, other, num_other_top > 0)
     of_top = jnp.where(num_other_top > 0, num_other_top * jnp.exp(-log_sum) * (log_sum - log_other), 0.0)
@@ -111,6 +112,7 @@ def tile_statistics(logits: jax.Array, targets: jax.Array, block: int | None) ->
 
 def tile_log_prob(logits: jax.Array, targets: jax.Array, block: int | None) -> jax.Array:
     """log p_y of every row of a tile, [c] float32, in one pass after the maximum; arguments as `tile_statistics`."""
+    logits = logits.astype(jnp.float32)
     top = logits.max(-1, keepdims=True)
     target = jnp.take_along_axis(logits, targets[:, None], -1)
 

@@ -71,9 +71,7 @@ def token_stats_from_logits(
     logits: jax.Array, targets: jax.Array, mask: jax.Array, *, chunk: int = 128, block: int | None = 2048
 ) -> TokenStatistics:
     """`token_stats` for a model that only gives logits [N, V]; temporary memory of one float32 tile [chunk, V]."""
-    return _over_chunks(
-        lambda z, y: tile_statistics(z.astype(jnp.float32), y, block), logits, targets, mask, chunk
-    )
+    return _over_chunks(lambda z, y: tile_statistics(z.astype(jnp.float32), y, block), logits, targets, mask, chunk)
 
 
 def _logits_of(readout: jax.Array, soft_cap: float | None) -> Callable[[jax.Array], jax.Array]:
@@ -101,6 +99,9 @@ def _over_chunks(
 ) -> _Tree:
     """Apply `statistics` to the rows where `mask` holds, `chunk` at a time, and put the results back in place."""
     num_rows = rows.shape[0]
+    if num_rows == 0:
+        one = jax.eval_shape(statistics, *(jnp.zeros((1, *x.shape[1:]), x.dtype) for x in (rows, targets)))
+        return jax.tree.map(lambda s: jnp.zeros((0, *s.shape[1:]), s.dtype), one)
     chunk = max(1, min(chunk, num_rows))
     capacity = -(-num_rows // chunk) * chunk
     (index,) = jnp.nonzero(mask, size=capacity, fill_value=num_rows)
@@ -108,9 +109,7 @@ def _over_chunks(
 
     def of_chunk(i: jax.Array) -> _Tree:
         chosen = lax.dynamic_slice_in_dim(index, i * chunk, chunk)
-        return statistics(
-            jnp.take(rows, chosen, axis=0, mode="clip"), jnp.take(targets, chosen, axis=0, mode="clip")
-        )
+        return statistics(jnp.take(rows, chosen, axis=0, mode="clip"), jnp.take(targets, chosen, axis=0, mode="clip"))
 
     def step(i: jax.Array, out: _Tree) -> _Tree:
         chosen = lax.dynamic_slice_in_dim(index, i * chunk, chunk)

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 import references as ref
 
-from tdd.kernels import conformal, lattice, proportion, ranks, stepup
+from tdd.kernels import conformal, lattice, logit_tile, proportion, ranks, stepup, token_stats
 
 NUM_TEST, NUM_CALIBRATION, LATTICE = 23, 38, 40
 MAX_RANK = LATTICE + 30  # static bound, with room for padding
@@ -39,6 +39,7 @@ class Entry:
     min_calibration: int = 0
     float_inputs: tuple[str, ...] = ("scores", "calibration", "p_values", "weights", "members")
     tolerance: float = 4e-7
+    always_single: bool = False  # float32 by definition, whatever comes in
 
     @property
     def id(self):
@@ -238,7 +239,112 @@ def members_too(rng, n, m):
     return out | {"members": rng.normal(size=n).astype(np.float32) - 4}
 
 
+def token_rows(rng, n, m):
+    hidden = rng.normal(size=(m, 6)).astype(np.float32) * rng.choice([0.3, 3.0], size=(m, 1)).astype(np.float32)
+    readout = np.random.default_rng(5).normal(size=(17, 6)).astype(np.float32)
+    return {
+        "hidden": hidden,
+        "readout": readout,
+        "targets": rng.integers(0, 17, m).astype(np.int32),
+        "mask": rng.random(m) < 0.8 if m > 1 else np.ones(m, bool),
+    }
+
+
+def logit_rows(rng, n, m):
+    rows = token_rows(rng, n, m)
+    return {"logits": rows["hidden"] @ rows["readout"].T, "targets": rows["targets"]}
+
+
+def token_reference(logits, targets, mask=None):
+    """Every statistic of every row in float64; 0 where masked."""
+    z = np.asarray(logits, np.float64)
+    log_p = z - z.max(-1, keepdims=True)
+    log_p -= np.log(np.exp(log_p).sum(-1, keepdims=True))
+    p, rows = np.exp(log_p), np.arange(len(z))
+    mu = (p * log_p).sum(-1)
+    log_p_y, p_y = log_p[rows, targets], p[rows, targets]
+    others = p.sum(-1, keepdims=True) - p  # 1 - p_v
+    cross = p * np.log(np.maximum(others, 1e-300))
+    found = {
+        "log_prob": log_p_y,
+        "mu": mu,
+        "sigma": np.sqrt((p * (log_p - mu[:, None]) ** 2).sum(-1)),
+        "renyi_half": 2 * np.log(np.sqrt(p).sum(-1)),
+        "renyi_two": -np.log((p**2).sum(-1)),
+        "renyi_inf": -log_p.max(-1),
+        "m_entropy": -(1 - p_y) * log_p_y - (cross.sum(-1) - cross[rows, targets]),
+        "rank": (z > z[rows, targets][:, None]).sum(-1),
+    }
+    return {name: value if mask is None else np.where(mask, value, 0) for name, value in found.items()}
+
+
+def from_hidden(hidden, readout, targets, mask=None):
+    return token_reference(np.asarray(hidden, np.float64) @ np.asarray(readout, np.float64).T, targets, mask)
+
+
+def with_mask(targets, mask):
+    return jnp.ones(targets.shape, bool) if mask is None else mask
+
+
+def token_entry(kernel, call, make, reference, items, masked=True):
+    return Entry(
+        kernel,
+        call,
+        make,
+        reference,
+        items=items,
+        calibration=(),
+        masks=dict.fromkeys(items, "mask") if masked else {},
+        float_inputs=("hidden", "readout", "logits"),
+        tolerance=2e-5,
+        always_single=True,
+    )
+
+
 ENTRIES = [
+    token_entry(
+        "token_stats.token_stats",
+        lambda hidden, readout, targets, mask=None: token_stats.token_stats(
+            hidden, readout, targets, with_mask(targets, mask), chunk=8, block=None
+        )._asdict(),
+        token_rows,
+        from_hidden,
+        ("hidden", "targets"),
+    ),
+    token_entry(
+        "token_stats.token_log_prob",
+        lambda hidden, readout, targets, mask=None: token_stats.token_log_prob(
+            hidden, readout, targets, with_mask(targets, mask), chunk=8, block=None
+        ),
+        token_rows,
+        lambda **arrays: from_hidden(**arrays)["log_prob"],
+        ("hidden", "targets"),
+    ),
+    token_entry(
+        "token_stats.token_stats_from_logits",
+        lambda logits, targets, mask=None: token_stats.token_stats_from_logits(
+            logits, targets, with_mask(targets, mask), chunk=8, block=None
+        )._asdict(),
+        lambda rng, n, m: logit_rows(rng, n, m) | {"mask": rng.random(m) < 0.8},
+        token_reference,
+        ("logits", "targets"),
+    ),
+    token_entry(
+        "logit_tile.tile_statistics",
+        lambda logits, targets: logit_tile.tile_statistics(logits, targets, None)._asdict(),
+        logit_rows,
+        token_reference,
+        ("logits", "targets"),
+        masked=False,
+    ),
+    token_entry(
+        "logit_tile.tile_log_prob",
+        lambda logits, targets: logit_tile.tile_log_prob(logits, targets, None),
+        logit_rows,
+        lambda **arrays: token_reference(**arrays)["log_prob"],
+        ("logits", "targets"),
+        masked=False,
+    ),
     Entry("ranks.counts", lambda **a: ranks.counts(**a)._asdict(), two_samples_masked, counts_reference),
     Entry(
         "ranks.weighted_counts",
