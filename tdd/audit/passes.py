@@ -41,7 +41,7 @@ class Rows:
       statistics: fields that the pass must deliver.
     """
 
-    tokens: Sequence[np.ndarray]
+    tokens: tuple[np.ndarray, ...]
     text: np.ndarray
     windows: Sequence[Window]
     statistics: tuple[str, ...]
@@ -111,7 +111,7 @@ class BatchRunner:
         tokens = np.zeros((size, length), np.int32)
         positions, targets = [], []
         for i, row in enumerate(piece):
-            window, text = rows.windows[row], rows.tokens[rows.text[row]]
+            window, text = rows.windows[row], rows.tokens[int(rows.text[row])]
             tokens[i, : window.stop - window.start] = text[window.start : window.stop]
             offset = i * length - window.start - 1
             positions.append(np.arange(offset + window.first_target, offset + window.stop, dtype=np.int32))

@@ -174,7 +174,7 @@ def _run(
     batches: Sequence[Batch],
     inputs: Mapping[str, PassInput],
     models: Mapping[str, Model],
-    place: jax.Device,
+    place: Any,
     store: ScoreStore | None,
 ) -> Iterator[tuple[Batch, np.ndarray]]:
     """Every batch with its results, in order: from the store, or computed and stored."""

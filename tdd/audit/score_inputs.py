@@ -70,7 +70,7 @@ def find_model(name: str, model: Any, params: Any, tokenizer: Any, dtype: Any) -
     return Model(lm, params, tokenizer, str(getattr(lm.spec, "name", type(lm.spec).__name__)))
 
 
-def find_device(device: Any) -> jax.Device:
+def find_device(device: Any) -> Any:
     """A `jax.Device`, "cpu", "gpu:1" and the like; None is JAX's first device."""
     if device is None:
         return jax.devices()[0]

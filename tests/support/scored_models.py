@@ -1,8 +1,7 @@
-"""A small model, a word tokenizer and texts of unequal length."""
+"""Small models with a word tokenizer, and texts of unequal length for them."""
 
 import jax
 import numpy as np
-import pytest
 from word_tokenizer import word_tokenizer
 
 from tdd.models.decoder import init_params, language_model
@@ -18,7 +17,7 @@ def small_model(seed=0, *, vocabulary=VOCABULARY, positions=64, width=16):
         num_layers=2,
         norm=LayerNorm(),
         positions=LearnedPositions(positions),
-        attention=Attention(2, width // 2, (0.3,) * 2),
+        attention=Attention(2, width // 2, ((width // 2) ** -0.5,) * 2),
         mlp=PlainMlp(3 * width, "gelu_tanh"),
     )
     params = init_params(spec, jax.random.key(seed))
@@ -28,24 +27,9 @@ def small_model(seed=0, *, vocabulary=VOCABULARY, positions=64, width=16):
     return language_model(spec), jax.tree.unflatten(tree, moved)
 
 
-@pytest.fixture(scope="session")
-def tokenizer():
-    return word_tokenizer(VOCABULARY)
-
-
-@pytest.fixture(scope="session")
-def model(tokenizer):
-    return (*small_model(), tokenizer)
-
-
-@pytest.fixture(scope="session")
-def reference(tokenizer):
-    return (*small_model(7), tokenizer)
-
-
-@pytest.fixture(scope="session")
-def texts():
-    return random_texts(40)
+def scored_model(seed=0, *, bos=False, **sizes):
+    """(lm, params, tokenizer), as `tdd.load` returns it."""
+    return (*small_model(seed, **sizes), word_tokenizer(sizes.get("vocabulary", VOCABULARY), bos=bos))
 
 
 def random_texts(count, seed=0, shortest=2, longest=60):

@@ -1,0 +1,86 @@
+"""`token_stats` of a model: alignment of targets, masks, models with and without a separate readout."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scored_models import VOCABULARY, small_model
+
+from tdd.scoring.token_stats import Tiling, token_stats
+from tdd.validate import InputError
+
+TILE = Tiling(16, 256)
+stats_fn = jax.jit(token_stats, static_argnames=("lm", "tile"))
+
+
+def batch(seed=0, rows=3, length=12):
+    rng = np.random.default_rng(seed)
+    lengths = rng.integers(2, length + 1, rows)
+    tokens = rng.integers(0, VOCABULARY, (rows, length)).astype(np.int32)
+    mask = (np.arange(length) < lengths[:, None]) & (np.arange(length) > 0)
+    return tokens, mask
+
+
+def test_targets_are_predicted_from_what_precedes_them():
+    lm, params = small_model()
+    tokens, mask = batch()
+    logits = np.asarray(jax.jit(lm.logits)(params, tokens), np.float64)
+    log_p = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+    got = stats_fn(lm, params, tokens, mask, tile=TILE)
+    expected = np.zeros(tokens.shape)
+    expected[:, 1:] = np.take_along_axis(log_p[:, :-1], tokens[:, 1:, None], -1)[..., 0]
+    np.testing.assert_allclose(got.log_prob, np.where(mask, expected, 0), rtol=1e-5, atol=1e-5)
+    rank = np.zeros(tokens.shape, int)
+    rank[:, 1:] = (log_p[:, :-1] > expected[:, 1:, None]).sum(-1)
+    np.testing.assert_array_equal(got.rank, np.where(mask, rank, 0))
+    np.testing.assert_allclose(got.entropy[mask], -got.mu[mask])
+    np.testing.assert_array_equal(got.mask, mask)
+
+
+def test_the_first_token_is_never_a_target():
+    lm, params = small_model()
+    tokens, mask = batch()
+    everywhere = mask.copy()
+    everywhere[:, 0] = True
+    got, expected = (stats_fn(lm, params, tokens, m, tile=TILE) for m in (everywhere, mask))
+    for a, b in zip(jax.tree.leaves(got), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_padding_is_the_mask_and_no_token_id():
+    """Token 0 in the text is scored; whatever stands in the padding is not."""
+    lm, params = small_model()
+    tokens, mask = batch(1)
+    tokens[:, 1] = 0
+    other = np.where(mask | (np.arange(12) == 0), tokens, 7).astype(np.int32)
+    got, expected = (stats_fn(lm, params, t, mask, tile=TILE) for t in (other, tokens))
+    assert (np.asarray(got.log_prob)[:, 1] < 0).all()
+    np.testing.assert_array_equal(got.log_prob, expected.log_prob)
+
+
+def test_a_model_of_logits_alone_gives_the_same():
+    lm, params = small_model()
+    bare = dataclasses.replace(lm, spec=("bare", lm.spec), hidden=None, readout=None)
+    tokens, mask = batch(2)
+    got, expected = (stats_fn(m, params, tokens, mask, tile=TILE) for m in (bare, lm))
+    for a, b in zip(jax.tree.leaves(got), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
+
+
+def test_one_trace_for_equal_shapes():
+    lm, params = small_model()
+    traces = []
+    spied = dataclasses.replace(lm, hidden=lambda p, t: traces.append(1) or lm.hidden(p, t), spec="spied")
+    call = jax.jit(token_stats, static_argnames=("lm", "tile"))
+    for seed in range(3):
+        call(spied, params, *map(jnp.asarray, batch(seed)), tile=TILE)
+    assert len(traces) == 1
+
+
+def test_shapes_are_checked():
+    lm, params = small_model()
+    tokens, mask = batch()
+    with pytest.raises(InputError, match=r"both be \[B, T\].*\(3, 12\) and \(3, 11\)"):
+        token_stats(lm, params, tokens, mask[:, 1:])

@@ -1,0 +1,442 @@
+"""`tdd.score`: the same numbers whatever the batch, the order, an interruption or the memory; few compilations."""
+
+import dataclasses
+import functools
+import logging
+import math
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+import zlib
+
+import jax
+import numpy as np
+import pytest
+from scored_models import VOCABULARY, random_texts, scored_model
+from word_tokenizer import word_tokenizer
+
+from tdd.audit import passes
+from tdd.audit.score import score
+from tdd.audit.score_store import ScoreStore, fingerprint
+from tdd.records import Texts
+from tdd.validate import InputError
+
+ALL = ("loss", "zlib", "lowercase", "reference", "min_k", "min_k_plus_plus", "m_entropy", "max_renyi")
+SUPPORT = pathlib.Path(__file__).resolve().parents[1] / "support"
+
+
+@pytest.fixture(scope="module")
+def model():
+    return scored_model()
+
+
+@pytest.fixture(scope="module")
+def other_model():
+    return scored_model(7)
+
+
+@pytest.fixture(scope="module")
+def texts():
+    return random_texts(24)
+
+
+@pytest.fixture(scope="module")
+def plain(model, other_model, texts):
+    return run(model, texts, ALL, reference=other_model)
+
+
+def run(model, texts, scores=("loss", "min_k_plus_plus"), **options):
+    return score(model, texts, scores, **{"token_budget": 256, "progress": False, **options})
+
+
+def assert_same(got, expected, rtol=0.0):
+    assert got.ids == expected.ids
+    for name in expected.values:
+        np.testing.assert_allclose(got[name], expected[name], rtol=rtol, atol=rtol, err_msg=name)
+    np.testing.assert_array_equal(got.num_tokens, expected.num_tokens)
+
+
+@functools.cache
+def compiled_logits(lm):
+    return jax.jit(lm.logits)
+
+
+def log_softmax(model, ids):
+    """float64 log-softmax [T, V] of one sequence; what stands behind it does not matter to a causal model."""
+    lm, params, _ = model
+    padded = np.zeros((1, lm.max_length), np.int32)
+    padded[0, : len(ids)] = ids
+    logits = np.asarray(compiled_logits(lm)(params, padded), np.float64)[0, : len(ids)]
+    return logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+
+
+def log_probs(model, text):
+    """float64 log-softmax [T - 1, V] and targets of one text, by itself."""
+    ids = np.array(model[2](text)["input_ids"])
+    return log_softmax(model, ids)[:-1], ids[1:]
+
+
+def loss_of(model, text):
+    log_p, ids = log_probs(model, text)
+    return -log_p[np.arange(len(ids)), ids].mean()
+
+
+def by_definition(model, other_model, text):
+    log_p, ids = log_probs(model, text)
+    p, rows = np.exp(log_p), np.arange(len(ids))
+    taken, mu = log_p[rows, ids], (p * log_p).sum(-1)
+    sigma = np.sqrt((p * np.square(log_p - mu[:, None])).sum(-1))
+    count = max(1, len(ids) // 5)
+    terms = p * np.log1p(-p)
+    return {
+        "loss": -taken.mean(),
+        "zlib": -taken.mean() / len(zlib.compress(text.encode())),
+        "lowercase": loss_of(model, text) / loss_of(model, text.lower()),
+        "reference": loss_of(model, text) - loss_of(other_model, text),
+        "min_k": -np.sort(taken)[:count].mean(),
+        "min_k_plus_plus": -np.sort((taken - mu) / sigma)[:count].mean(),
+        "m_entropy": (-(1 - p[rows, ids]) * taken - terms.sum(-1) + terms[rows, ids]).mean(),
+        "max_renyi": np.sort(2 * np.log(np.sqrt(p).sum(-1)))[-count:].mean(),
+    }
+
+
+def test_all_scores_by_definition(plain, model, other_model, texts):
+    for i in range(0, len(texts), 4):
+        expected = by_definition(model, other_model, texts[i])
+        got = {name: plain[name][i] for name in ALL}
+        assert got == pytest.approx(expected, rel=1e-5, abs=1e-5)
+    assert plain.num_tokens.tolist() == [len(text.split()) - 1 for text in texts]
+
+
+def test_a_text_does_not_depend_on_its_batch(plain, model, other_model, texts):
+    order = np.random.default_rng(0).permutation(len(texts))
+    options = {"reference": other_model}
+    shuffled = run(model, [texts[i] for i in order], ALL, token_budget=100, **options)
+    alone = run(model, [texts[3]], ALL, token_budget=1, **options)
+    for name in ALL:
+        np.testing.assert_allclose(shuffled[name], plain[name][order], rtol=1e-5, atol=1e-6, err_msg=name)
+        np.testing.assert_allclose(alone[name], plain[name][3:4], rtol=1e-5, atol=1e-6, err_msg=name)
+
+
+def test_every_way_to_pass_texts_and_models(plain, model, texts):
+    import pandas as pd
+
+    lm, params, tokenizer = model
+    table = Texts(ids=tuple(f"a{i}" for i in range(len(texts))), texts=tuple(texts), sha256="x")
+    from_column = run(model, pd.Series(texts), "loss")
+    from_records = run(lm, table, "loss", params=params, tokenizer=tokenizer)
+    np.testing.assert_allclose(from_column["loss"], plain["loss"], rtol=1e-6)
+    np.testing.assert_array_equal(from_records["loss"], from_column["loss"])
+    assert from_records.ids == table.ids
+
+
+def test_a_checkpoint_folder(plain, model, texts, tmp_path):
+    from tdd.models.checkpoint import save
+
+    save(tmp_path / "model", *model)
+    got = run(tmp_path / "model", texts, "loss")
+    np.testing.assert_allclose(got["loss"], plain["loss"], rtol=1e-6)
+    assert got.provenance["model"] == str(tmp_path / "model")
+
+
+def test_compilations_are_bounded_by_buckets(texts):
+    """One trunk a bucket and one head for each kind of pass, partial last batches included."""
+    lm, params, tokenizer = scored_model(3, width=24)
+    traces = []
+    spied = dataclasses.replace(lm, spec="counted", hidden=lambda p, t: traces.append(t.shape) or lm.hidden(p, t))
+    heads = [f._cache_size() for f in (passes._head, passes._head_log_prob)]
+    got = run((spied, params, tokenizer), texts, ALL, reference=(spied, params, tokenizer), token_budget=128)
+    shapes = got.provenance["batch_shapes"]
+    # eval_shape of a trace is no compilation: hidden is traced once a shape
+    assert sorted(set(traces)) == sorted(shapes)
+    assert len(traces) == len(shapes) <= 8
+    new_heads = sum(f._cache_size() for f in (passes._head, passes._head_log_prob)) - sum(heads)
+    assert new_heads == 2
+    run((spied, params, tokenizer), texts, ALL, reference=(spied, params, tokenizer), token_budget=128)
+    assert len(traces) == len(shapes)
+
+
+def test_a_model_of_logits_alone(plain, model, texts):
+    lm, params, tokenizer = model
+    bare = dataclasses.replace(lm, spec="bare", hidden=None, readout=None)
+    got = run((bare, params, tokenizer), texts, ("loss", "lowercase", "min_k_plus_plus"))
+    for name in got.values:
+        np.testing.assert_allclose(got[name], plain[name], rtol=1e-5)
+
+
+@pytest.mark.parametrize("bos", [False, True])
+def test_bos(bos):
+    model = scored_model(bos=bos)
+    got = run(model, ["w1 W2 w3"], "loss")
+    assert got.provenance["prepends_bos"] is bos
+    assert got.num_tokens.tolist() == [2 + bos]
+    assert got["loss"][0] == pytest.approx(loss_of(model, "w1 W2 w3"), rel=1e-5)
+
+
+def test_long_texts_are_scored_whole_in_windows():
+    model = scored_model(positions=16)
+    text = random_texts(1, seed=5, shortest=41, longest=41)[0]
+    got = run(model, [text], ("loss", "min_k:k=1"), token_budget=32)
+    ids = np.array(model[2](text)["input_ids"])
+    taken = []
+    for start, first, stop in ((0, 1, 16), (15, 16, 31), (25, 31, 41)):
+        log_p = log_softmax(model, ids[start:stop])
+        taken += [log_p[t - 1 - start, ids[t]] for t in range(first, stop)]
+    assert got.num_tokens.tolist() == [40]
+    assert got.provenance["num_windows"] == 3
+    assert got["loss"][0] == pytest.approx(-np.mean(taken), rel=1e-5)
+    assert got["min_k:k=1"][0] == pytest.approx(got["loss"][0], rel=1e-9)
+
+
+def test_truncated_texts_lose_text_and_tokens_alike():
+    model = scored_model(positions=16)
+    text = random_texts(1, seed=5, shortest=41, longest=41)[0]
+    cut = " ".join(text.split()[:16])
+    got = run(model, [text], ("loss", "zlib", "lowercase"), long_texts="truncate")
+    expected = run(model, [cut], ("loss", "zlib", "lowercase"))
+    assert_same(got, expected, 1e-6)
+    shorter = run(model, [text], "loss", long_texts="truncate", max_length=8)
+    assert shorter.num_tokens.tolist() == [7]
+
+
+def test_a_reference_with_other_tokens_and_a_shorter_context_is_per_byte(model, texts):
+    smaller = scored_model(5, positions=16, bos=True)
+    got = run(model, texts, "reference", reference=smaller)
+    text = texts[0]
+    ids = text.split()
+    own = loss_of(model, text) * (len(ids) - 1) / len(text[len(ids[0]) :].encode())
+    windows = run(smaller, [text], "loss")["loss"][0] * len(ids) / len(text.encode())
+    assert got["reference"][0] == pytest.approx(own - windows, rel=1e-5)
+
+
+def test_scores_that_do_not_exist_are_nan_and_counted(model, caplog):
+    class Shrinking:
+        """Lowercased texts of this tokenizer have one token."""
+
+        def __call__(self, texts, add_special_tokens=True):
+            return {"input_ids": [[5] if text.islower() else [5, 6, 7] for text in texts]}
+
+        def decode(self, ids, skip_special_tokens=False):
+            return "W" * len(ids)
+
+    with caplog.at_level(logging.WARNING, "tdd"):
+        got = run((*model[:2], Shrinking()), ["Wxyz"], ("loss", "lowercase"))
+    assert np.isfinite(got["loss"]).all()
+    assert np.isnan(got["lowercase"]).all()
+    assert "lowercase does not exist for 1 of 1" in caplog.text
+
+
+class Stopped(Exception):
+    """Stands for Ctrl-C after some batches."""
+
+
+def stop_after(count):
+    def on_batch(done, total):
+        assert done < total
+        if done == count:
+            raise Stopped
+
+    return on_batch
+
+
+def count_runs(monkeypatch):
+    started = []
+    original = passes.BatchRunner._start
+
+    def spy(self, piece, *rest):
+        started.append(len(piece))
+        return original(self, piece, *rest)
+
+    monkeypatch.setattr(passes.BatchRunner, "_start", spy)
+    return started
+
+
+def test_an_interrupted_run_continues_with_the_same_bits(plain, model, other_model, texts, tmp_path, monkeypatch):
+    options = {"reference": other_model, "resume_dir": tmp_path}
+    started = count_runs(monkeypatch)
+    with pytest.raises(Stopped):
+        run(model, texts, ALL, on_batch=stop_after(5), **options)
+    started.clear()
+    totals = []
+    got = run(model, texts, ALL, on_batch=lambda done, total: totals.append(total), **options)
+    assert len(started) == totals[0] - 5
+    assert_same(got, plain)
+    started.clear()
+    assert_same(run(model, texts, ALL, **options), plain)
+    assert not started
+
+
+def test_other_options_do_not_share_a_store(model, texts, tmp_path):
+    for index, options in enumerate(({}, {"token_budget": 128}, {"scores": "min_k"}, {"max_length": 20})):
+        run(model, texts, **{"resume_dir": tmp_path, **options})
+        assert len(list(tmp_path.iterdir())) == index + 1
+    lm, params, tokenizer = model
+    moved = jax.tree.map(lambda leaf: leaf + 1e-3, params)
+    run((lm, moved, tokenizer), texts, resume_dir=tmp_path)
+    run(model, texts[::-1], resume_dir=tmp_path)
+    assert len(list(tmp_path.iterdir())) == 6
+    assert fingerprint(lm.spec, params) != fingerprint(lm.spec, moved)
+
+
+@pytest.mark.parametrize("damage", ["cut", "flip", "append", "empty"])
+def test_a_damaged_tail_is_scored_again(model, texts, tmp_path, damage, caplog):
+    expected = run(model, texts, resume_dir=tmp_path)
+    (path,) = tmp_path.iterdir()
+    data = bytearray(path.read_bytes())
+    if damage == "cut":
+        del data[-7:]
+    elif damage == "flip":
+        data[-3] ^= 1
+    elif damage == "append":
+        data += b"half a record"
+    else:
+        data = bytearray()
+    path.write_bytes(data)
+    with caplog.at_level(logging.WARNING, "tdd"):
+        assert_same(run(model, texts, resume_dir=tmp_path), expected)
+    assert ("damaged bytes" in caplog.text) == (damage != "empty")
+    assert_same(run(model, texts, resume_dir=tmp_path), expected)
+
+
+def test_a_foreign_file_in_place_of_the_store_is_left_alone(model, texts, tmp_path):
+    run(model, texts, resume_dir=tmp_path)
+    (path,) = tmp_path.iterdir()
+    path.write_text("something else\n" * 20)
+    with pytest.raises(InputError, match="is not a score store of this run"):
+        run(model, texts, resume_dir=tmp_path)
+    assert path.read_text().startswith("something else")
+
+
+def test_the_store_keeps_what_it_was_given(tmp_path):
+    rows = np.random.default_rng(0).normal(size=(3, 5)).astype(np.float32)
+    with ScoreStore(tmp_path, "k" * 64) as store:
+        store.append(4, rows)
+        store.append(2, np.zeros((3, 0), np.float32))
+    with ScoreStore(tmp_path, "k" * 64) as store:
+        assert len(store) == 2
+        assert 4 in store
+        assert 3 not in store
+        np.testing.assert_array_equal(store.read(4), rows)
+        assert store.read(2).shape == (3, 0)
+
+
+def test_a_killed_process_is_continued(tmp_path):
+    """SIGKILL after two batches; the next process finishes, with the bits of a run that nobody disturbed."""
+    program = textwrap.dedent(
+        """
+        import sys, time
+        sys.path.insert(0, sys.argv[1])
+        from scored_models import random_texts, scored_model
+        from tdd.audit.score import score
+
+        def on_batch(done, total):
+            if done == 2:
+                print("two", flush=True)
+                time.sleep(600)
+
+        score(scored_model(), random_texts(24), resume_dir=sys.argv[2], token_budget=256, on_batch=on_batch)
+        """
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", program, str(SUPPORT), str(tmp_path)],
+        stdout=subprocess.PIPE,
+        env={**os.environ, "JAX_PLATFORMS": "cpu"},
+    )
+    try:
+        assert process.stdout.readline() == b"two\n"
+        process.send_signal(signal.SIGKILL)
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+    done = []
+    texts = random_texts(24)
+    got = run(scored_model(), texts, resume_dir=tmp_path, on_batch=lambda *counts: done.append(time.monotonic()))
+    assert_same(got, run(scored_model(), texts))
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_memory_errors_halve_the_batch(plain, model, other_model, texts, monkeypatch, caplog):
+    original = passes._trunk
+
+    def limited(lm, params, tokens, positions):
+        if tokens.shape[0] > 2:
+            raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: out of memory allocating 1 byte")
+        return original(lm, params, tokens, positions)
+
+    monkeypatch.setattr(passes, "_trunk", limited)
+    with caplog.at_level(logging.WARNING, "tdd"):
+        got = run(model, texts, ALL, reference=other_model)
+    assert_same(got, plain, 1e-5)
+    assert "out of memory: going on with batches of" in caplog.text
+
+
+def test_memory_errors_of_a_single_row_are_raised(model, texts, monkeypatch):
+    def never(*_):
+        raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: no")
+
+    monkeypatch.setattr(passes, "_trunk", never)
+    with pytest.raises(jax.errors.JaxRuntimeError, match="RESOURCE_EXHAUSTED"):
+        run(model, texts)
+
+
+def test_other_errors_are_raised(model, texts, monkeypatch):
+    def broken(*_):
+        raise jax.errors.JaxRuntimeError("INTERNAL: broken")
+
+    monkeypatch.setattr(passes, "_trunk", broken)
+    with pytest.raises(jax.errors.JaxRuntimeError, match="INTERNAL"):
+        run(model, texts)
+
+
+def test_dtype_and_device(model, texts):
+    narrow = run(model, texts, "loss", dtype="bfloat16", device="cpu:0")
+    wide = run(model, texts, "loss")
+    np.testing.assert_allclose(narrow["loss"], wide["loss"], rtol=0.02)
+    assert not np.array_equal(narrow["loss"], wide["loss"])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"scores": ()}, "scores is empty"),
+        ({"scores": ("loss", "loss")}, "'loss' more than once"),
+        ({"scores": ("perplexity",)}, "no score 'perplexity'; existing scores are loss"),
+        ({"scores": ("reference",)}, "needs a second model: pass reference="),
+        ({"token_budget": 0}, "token_budget=0"),
+        ({"max_length": 1}, "max_length=1 must be"),
+        ({"max_length": 65}, "max_length=65 exceeds the 64 positions"),
+        ({"long_texts": "cut"}, "long_texts='cut' is unknown"),
+        ({"device": "abacus"}, "device='abacus' is not available; JAX sees"),
+        ({"device": "cpu:77"}, "device='cpu:77' is not available"),
+    ],
+)
+def test_bad_options(model, texts, options, message):
+    with pytest.raises(InputError, match=message):
+        run(model, texts, **options)
+
+
+def test_bad_models_and_texts(model, other_model, texts):
+    lm, params, _ = model
+    with pytest.raises(InputError, match="no score uses it"):
+        run(model, texts, reference=other_model)
+    with pytest.raises(InputError, match="model is a LanguageModel without tokenizer"):
+        run(lm, texts, params=params)
+    with pytest.raises(InputError, match="model is int"):
+        run(3, texts)
+    with pytest.raises(InputError, match="tuple of 2"):
+        run((lm, params), texts)
+    with pytest.raises(InputError, match=r"text '2' has 1 token .*remove the text or lengthen it"):
+        run(model, ["w1 w2", "w3"])
+    with pytest.raises(InputError, match=rf"token id 399, but the model has a vocabulary of {VOCABULARY}"):
+        run((lm, params, word_tokenizer(400)), ["w1 w199 w2"])
+
+
+def test_num_tokens_and_nan_free(plain):
+    for name in ALL:
+        assert plain[name].dtype == np.float64
+        assert all(math.isfinite(value) for value in plain[name])

@@ -1,0 +1,210 @@
+"""Every score against its definition, and the errors that other tools make."""
+
+import functools
+import math
+import zlib
+from fractions import Fraction
+
+import jax
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tdd.records import TokenStats
+from tdd.scoring.scores import SCORES, Evidence, parse_score, score_rows
+from tdd.validate import InputError
+
+FIELDS = ("log_prob", "mu", "sigma", "renyi_half", "renyi_two", "renyi_inf", "m_entropy", "rank")
+ALL = ("loss", "zlib", "lowercase", "reference", "min_k", "min_k_plus_plus", "m_entropy", "max_renyi")
+
+
+def stats_of(rows, length=None):
+    """Rows of {field: values} → padded statistics whose padding holds tempting values."""
+    length = length or max(len(next(iter(row.values()))) for row in rows)
+    found = {field: np.full((len(rows), length), -50.0 if field == "log_prob" else 99.0) for field in FIELDS}
+    mask = np.zeros((len(rows), length), bool)
+    for i, row in enumerate(rows):
+        for field, values in row.items():
+            found[field][i, : len(values)] = values
+            mask[i, : len(values)] = True
+    return TokenStats(**found, mask=mask)
+
+
+def narrow(stats):
+    return jax.tree.map(lambda x: x if x.dtype == bool else np.float32(x), stats)
+
+
+def random_row(rng, n):
+    return {
+        "log_prob": -rng.exponential(3, n),
+        "mu": -rng.exponential(3, n),
+        "sigma": rng.exponential(1, n),
+        **{name: rng.exponential(2, n) for name in ("renyi_half", "renyi_two", "renyi_inf", "m_entropy")},
+    }
+
+
+def reference(name, row, *, k=Fraction(1, 5), gamma=0.5):
+    n = len(row["log_prob"])
+    count = max(1, math.floor(k * n))
+    if name == "min_k":
+        return -np.mean(sorted(row["log_prob"])[:count])
+    if name == "min_k_plus_plus":
+        z = (row["log_prob"] - row["mu"]) / np.maximum(row["sigma"], 1e-6)
+        return -np.mean(sorted(z)[:count])
+    if name == "max_renyi":
+        values = {0.5: row["renyi_half"], 1: -row["mu"], 2: row["renyi_two"], math.inf: row["renyi_inf"]}[gamma]
+        return np.mean(sorted(values)[-count:])
+    return {"loss": -np.mean(row["log_prob"]), "m_entropy": np.mean(row["m_entropy"])}[name]
+
+
+@pytest.mark.parametrize("name", ["loss", "min_k", "min_k_plus_plus", "m_entropy", "max_renyi"])
+def test_definition(name):
+    rng = np.random.default_rng(0)
+    rows = [random_row(rng, n) for n in (1, 2, 4, 5, 9, 10, 35, 100)]
+    expected = [reference(name, row) for row in rows]
+    np.testing.assert_allclose(score_rows(stats_of(rows), name), expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["loss", "min_k:k=0.3", "min_k_plus_plus", "m_entropy", "max_renyi:gamma=2"])
+def test_numpy_and_jit_agree(name):
+    rng = np.random.default_rng(1)
+    stats = stats_of([random_row(rng, n) for n in (3, 8, 17)])
+    got = jax.jit(functools.partial(score_rows, name=name))(narrow(stats))
+    assert got.dtype == np.float32
+    np.testing.assert_allclose(got, score_rows(stats, name), rtol=2e-6)
+
+
+def test_min_k_of_few_tokens_is_never_empty():
+    """floor(0.2 * 4) = 0: other tools return NaN, drop the text, or call it a member with score 0."""
+    assert score_rows(stats_of([{"log_prob": [-1.0, -7.0, -2.0, -3.0]}]), "min_k").tolist() == [7.0]
+
+
+def test_min_k_takes_the_least_likely_tokens():
+    row = {"log_prob": np.log(np.linspace(0.1, 1, 10))}
+    np.testing.assert_allclose(score_rows(stats_of([row]), "min_k"), -np.log([0.1, 0.2]).mean())
+
+
+@pytest.mark.parametrize(("k", "n", "count"), [("0.29", 100, 29), ("0.2", 35, 7), ("0.7", 10, 7), ("1", 6, 6)])
+def test_share_of_tokens_is_an_exact_decimal(k, n, count):
+    """int(0.29 * 100) is 28 in floating point."""
+    values = -np.arange(1.0, n + 1)
+    expected = -np.sort(values)[:count].mean()
+    assert score_rows(stats_of([{"log_prob": values}]), f"min_k:k={k}")[0] == pytest.approx(expected)
+    stats = narrow(stats_of([{"log_prob": values}]))
+    assert jax.jit(functools.partial(score_rows, name=f"min_k:k={k}"))(stats)[0] == pytest.approx(expected)
+
+
+def test_sigma_floor():
+    row = {"log_prob": [0.0, -2.0], "mu": [0.0, -1.0], "sigma": [0.0, 0.0]}
+    np.testing.assert_allclose(score_rows(stats_of([row]), "min_k_plus_plus:k=1"), 0.5e6)
+
+
+def test_max_renyi_of_share_zero_is_the_largest():
+    row = {"renyi_inf": [0.1, 2.5, 0.3]}
+    assert score_rows(stats_of([row]), "max_renyi:gamma=inf,k=0").tolist() == [2.5]
+
+
+@pytest.mark.parametrize("gamma", ["0.5", "1/2", "1", "2", "inf"])
+def test_max_renyi_orders(gamma):
+    row = random_row(np.random.default_rng(2), 20)
+    expected = reference("max_renyi", row, gamma=0.5 if gamma == "1/2" else float(gamma), k=Fraction(1, 10))
+    got = score_rows(stats_of([row]), f"max_renyi:gamma={gamma},k=0.1")
+    np.testing.assert_allclose(got, expected)
+
+
+def test_zlib_divides_by_the_compressed_bytes():
+    compressed = np.array([float(len(zlib.compress(b"abcabc")))])
+    row = {"log_prob": [-1.0, -3.0]}
+    got = score_rows(stats_of([row]), "zlib", Evidence(compressed_bytes=compressed))
+    assert got.tolist() == [2.0 / compressed[0]]
+
+
+def test_lowercase_is_a_ratio_guarded_at_zero():
+    stats = stats_of([{"log_prob": [-3.0]}, {"log_prob": [-1e-30]}, {"log_prob": [-1e-9]}])
+    got = score_rows(stats, "lowercase", Evidence(lowercase_loss=np.array([2.0, 0.0, 1e-12])))
+    assert got.tolist() == [1.5, 1.0, 1.0]
+
+
+def test_reference_is_a_difference_with_the_sign_of_a_loss():
+    """A text that the model knows better than the reference does scores below 0."""
+    evidence = Evidence(reference_loss=np.array([3.0]))
+    assert score_rows(stats_of([{"log_prob": [-1.0, -2.0]}]), "reference", evidence).tolist() == [-1.5]
+
+
+def test_reference_with_another_tokenizer_is_per_byte():
+    """Two tokens of 1.5 nats on 10 bytes against five tokens of 0.4 nats on 8 bytes."""
+    evidence = Evidence(
+        reference_loss=np.array([0.4]), tokens_per_byte=np.array([0.2]), reference_tokens_per_byte=np.array([0.625])
+    )
+    got = score_rows(stats_of([{"log_prob": [-1.0, -2.0]}]), "reference", evidence)
+    np.testing.assert_allclose(got, 0.3 - 0.25)
+
+
+@pytest.mark.parametrize("name", ["loss", "min_k", "min_k_plus_plus", "m_entropy", "max_renyi"])
+def test_rows_without_tokens_and_with_nan_are_nan(name):
+    rng = np.random.default_rng(3)
+    spoiled = {field: np.where(np.arange(5) == 2, np.nan, values) for field, values in random_row(rng, 5).items()}
+    got = score_rows(stats_of([{"log_prob": []}, random_row(rng, 5), spoiled]), name)
+    assert np.isnan(got).tolist() == [True, False, True]
+
+
+def test_a_loss_of_zero_is_a_value():
+    """Certain tokens are real tokens, not padding."""
+    assert score_rows(stats_of([{"log_prob": [0.0, 0.0, -3.0]}]), "loss").tolist() == [1.0]
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=st.integers(0, 10_000), extra=st.integers(0, 9), name=st.sampled_from(ALL))
+def test_padding_and_order_of_rows_and_tokens_change_nothing(seed, extra, name):
+    rng = np.random.default_rng(seed)
+    lengths = rng.integers(1, 30, 5)
+    rows = [random_row(rng, n) for n in lengths]
+    evidence = Evidence(*(rng.exponential(1, 5) for _ in range(5)))
+    plain = score_rows(stats_of(rows), name, evidence)
+    order = rng.permutation(5)
+    shuffled = [
+        {field: values[p] for field, values in rows[i].items()} for i in order for p in [rng.permutation(lengths[i])]
+    ]
+    moved = score_rows(
+        stats_of(shuffled, max(lengths) + extra), name, Evidence(*(values[order] for values in evidence))
+    )
+    np.testing.assert_allclose(moved, plain[order], rtol=1e-12)
+
+
+def test_registry_names_what_it_holds():
+    assert tuple(SCORES) == ALL
+    for name, score in SCORES.items():
+        assert score.name == name
+        assert set(score.statistics) <= set(FIELDS)
+        assert set(score.checks) == set(score.defaults)
+        assert hash(score)
+
+
+def test_parsing():
+    request = parse_score(" max_renyi : gamma = inf , k = 0 ".replace(" :", ":"))
+    assert request.parameters == {"gamma": math.inf, "k": 0}
+    assert parse_score("min_k").parameters == {"k": Fraction(1, 5)}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("perplexity", "no score 'perplexity'.*loss.*min_k_plus_plus"),
+        ("min_k:gamma=2", "no parameter 'gamma'; it has k"),
+        ("loss:k=1", "no parameter 'k'; it has none"),
+        ("min_k:k", "cannot read the score"),
+        ("min_k:", "cannot read the score"),
+        ("min_k:k=.1,k=.2", "cannot read the score"),
+        ("min_k:k=0", r"k=0 is not a share.*\(0, 1\]"),
+        ("min_k:k=20", r"k=20 is not a share"),
+        ("min_k:k=x", "k=x is not a share"),
+        ("min_k:k=nan", "k=nan is not a share"),
+        ("min_k:k=0.123456", "at most four decimals"),
+        ("max_renyi:k=-1", r"\[0, 1\]"),
+        ("max_renyi:gamma=3", "gamma=3 is not available; the orders are"),
+    ],
+)
+def test_bad_names(text, message):
+    with pytest.raises(InputError, match=message):
+        parse_score(text)
