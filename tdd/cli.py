@@ -61,8 +61,12 @@ def _demo(arguments: argparse.Namespace) -> None:
         from tdd.demo.data import demo_files
         from tdd.demo.retrain import retrain
 
-        retrain(arguments.retrain, progress=not arguments.quiet)
-        files = demo_files(arguments.retrain)
+        files = retrain(arguments.retrain, progress=not arguments.quiet)
+        same = _same_weights(files.checkpoint, demo_files().checkpoint)
+        verdict = (
+            "equal the packaged ones bit for bit" if same else "differ from the packaged ones (another machine rounds)"
+        )
+        print(f"retrained into {arguments.retrain}: the weights {verdict}", file=sys.stderr)
     demo = run_demo(files=files, out=arguments.out, device=arguments.device, progress=not arguments.quiet)
     if arguments.json:
         _print_json({"run": demo.audit.run, "table": demo.rows})
@@ -75,6 +79,12 @@ def _demo(arguments: argparse.Namespace) -> None:
         "Each row is one score chosen beforehand. The FDP of one run may lie above its level; what is "
         "controlled is its mean. The last two columns average 1,000 random divisions of the non-members into calibration and candidates."
     )
+
+
+def _same_weights(first: Any, second: Any) -> bool:
+    import filecmp
+
+    return filecmp.cmp(first / "model.safetensors", second / "model.safetensors", shallow=False)
 
 
 def _score(arguments: argparse.Namespace) -> None:
@@ -216,7 +226,13 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
 
     demo = _command(commands, "demo", _demo, "audit the packaged model against the known truth")
-    demo.add_argument("--retrain", metavar="DIR", help="first train the packaged model again, into DIR (minutes)")
+    demo.add_argument(
+        "--retrain",
+        nargs="?",
+        const="tdd-demo",
+        metavar="DIR",
+        help="first train the packaged model again, into DIR (minutes; default DIR: tdd-demo), and compare",
+    )
     demo.add_argument("--out", metavar="DIR", help="write the run folder of the audit here")
     _add_device(demo)
 

@@ -9,7 +9,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from tdd.texts.rows import Rows, read_rows
+from tdd.texts.read import read_rows
+from tdd.texts.rows import Rows
 from tdd.validate import tables as checks
 from tdd.validate import texts as text_checks
 
@@ -148,9 +149,7 @@ def _read_part(
         if field is not None:
             text_checks.existing_field(source, argument, field, rows.fields)
     id_field = fields["id_field"] or ("id" if "id" in rows.fields else None)
-    role_field, label_field, group_field = (
-        fields.get(f"{name}_field") for name in ("role", "label", "group")
-    )
+    role_field, label_field, group_field = (fields.get(f"{name}_field") for name in ("role", "label", "group"))
     taken = {field for field in (id_field, role_field, label_field, group_field) if field is not None}
     names = checks.score_names(source, scores, rows.fields, taken)
     checks.check_flipped(flipped, names)

@@ -53,19 +53,12 @@ def retrain(folder: str | os.PathLike[str], *, progress: bool = False) -> DemoFi
     from tdd.lab.tokenizer import train_tokenizer
     from tdd.lab.train import train
     from tdd.models.decoder import init_params, language_model
-    from tdd.models.spec import Attention, DecoderSpec, LayerNorm, LearnedPositions, PlainMlp
+    from tdd.models.spec import DecoderSpec
 
     files, planted = demo_files(folder), planted_corpus()
     tokenizer = train_tokenizer(generate(TOKENIZER_TEXTS, seed=TOKENIZER_SEED).texts, vocab_size=VOCABULARY)
-    head_dim = WIDTH // HEADS
-    spec = DecoderSpec(
-        vocab_size=VOCABULARY,
-        width=WIDTH,
-        num_layers=LAYERS,
-        norm=LayerNorm(),
-        positions=LearnedPositions(POSITIONS),
-        attention=Attention(HEADS, head_dim, (head_dim**-0.5,) * LAYERS),
-        mlp=PlainMlp(4 * WIDTH, "gelu_tanh"),
+    spec = DecoderSpec.gpt2(
+        vocab_size=VOCABULARY, width=WIDTH, num_layers=LAYERS, num_heads=HEADS, max_length=POSITIONS
     )
     train(
         language_model(spec),

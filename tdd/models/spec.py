@@ -120,3 +120,17 @@ class DecoderSpec:
     def max_length(self) -> int:
         """Longest token sequence that the model accepts."""
         return self.positions.count
+
+    @classmethod
+    def gpt2(cls, *, vocab_size: int, width: int, num_layers: int, num_heads: int, max_length: int) -> DecoderSpec:
+        """GPT-2's architecture at any size: heads of width/num_heads, an MLP of 4 width, tied head."""
+        head_dim = width // num_heads
+        return cls(
+            vocab_size=vocab_size,
+            width=width,
+            num_layers=num_layers,
+            norm=LayerNorm(),
+            positions=LearnedPositions(max_length),
+            attention=Attention(num_heads, head_dim, (head_dim**-0.5,) * num_layers),
+            mlp=PlainMlp(4 * width, "gelu_tanh"),
+        )

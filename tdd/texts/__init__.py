@@ -1,6 +1,7 @@
 """Input texts: files, folders and Python objects → `tdd.records.Texts`."""
 
 from tdd.texts.load import hash_texts, load_texts
-from tdd.texts.rows import Rows, read_rows
+from tdd.texts.read import read_rows
+from tdd.texts.rows import Rows
 
 __all__ = ["Rows", "hash_texts", "load_texts", "read_rows"]

@@ -122,17 +122,13 @@ def _read_txt(source: str, content: str) -> Rows:
 
 
 def _read_folder(path: pathlib.Path) -> Rows:
-    files = sorted(
-        entry for entry in path.rglob("*") if entry.name.endswith((".txt", ".txt.gz")) and entry.is_file()
-    )
+    files = sorted(entry for entry in path.rglob("*") if entry.name.endswith((".txt", ".txt.gz")) and entry.is_file())
     if not files:
         raise checks.no_text_files(path)
     names = [entry.relative_to(path).as_posix() for entry in files]
     texts = [_decode(entry).rstrip("\r\n") for entry in files]
     columns = {"id": names, "text": texts}
-    return Rows(
-        str(path), len(files), ("id", "text"), columns.__getitem__, lambda index: f"file {names[index]}"
-    )
+    return Rows(str(path), len(files), ("id", "text"), columns.__getitem__, lambda index: f"file {names[index]}")
 
 
 def _read_parquet(path: pathlib.Path) -> Rows:

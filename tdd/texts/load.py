@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tdd.records import Texts
-from tdd.texts.rows import read_rows
+from tdd.texts.read import read_rows
 from tdd.validate import texts as checks
 
 __all__ = ["hash_texts", "load_texts"]

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from tdd.validate import texts as checks
-
-__all__ = ["Place", "Rows", "read_rows"]
+__all__ = ["Place", "Rows"]
 
 Place = Callable[[int], str]
 
@@ -46,25 +43,3 @@ class Rows:
             return [record.get(field) for record in records]
 
         return cls(source, len(records), fields, column, place)
-
-
-def read_rows(source: Any, *, format: str | None = None) -> Rows:
-    """Rows of a file, a folder of .txt files, or a Python object; at least one.
-
-    Args:
-      source: see `tdd.texts.load_texts`.
-      format: format of a file, where its extension does not tell.
-
-    Raises:
-      InputError: nothing can be read, or there are no rows.
-    """
-    if isinstance(source, (str, os.PathLike)):
-        from tdd.texts.files import read_path
-
-        rows = read_path(checks.existing_path(source), format)
-    else:
-        from tdd.texts.objects import rows_of
-
-        rows = rows_of(source)
-    checks.some_rows(rows.source, rows.num_rows)
-    return rows
