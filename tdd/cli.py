@@ -76,8 +76,9 @@ def _demo(arguments: argparse.Namespace) -> None:
     console.print()
     console.print(terminal.demo_table(demo.rows))
     console.print(
-        "Each row is one score chosen beforehand. The FDP of one run may lie above its level; what is "
-        "controlled is its mean. The last two columns average 1,000 random divisions of the non-members into calibration and candidates."
+        "Each row is one score chosen beforehand. The FDP of one run may lie above its level; what is controlled "
+        "is its mean. The last two columns average 1,000 random divisions of the non-members into calibration "
+        "and candidates."
     )
 
 

@@ -116,9 +116,7 @@ def decide(
     runs.check_method(method, METHODS)
     runs.check_direction(null, METHODS[method], method)
     arrays.check_level(alpha)
-    result = ptdi(
-        calibration, scores, alpha=alpha, proportion=_proportion(proportion), eta=eta, members=members
-    )
+    result = ptdi(calibration, scores, alpha=alpha, proportion=_proportion(proportion), eta=eta, members=members)
     selected = np.asarray(result.selected)
     return Decision(
         selected=selected,

@@ -60,5 +60,7 @@ def _write_parquet(columns: dict[str, list], path: pathlib.Path) -> None:
 def _write_jsonl(columns: dict[str, list], path: pathlib.Path) -> None:
     with open(path, "w", encoding="utf-8") as file:
         for row in zip(*columns.values(), strict=True):
-            record = {k: None if isinstance(x, float) and math.isnan(x) else x for k, x in zip(columns, row, strict=True)}
+            record = {
+                k: None if isinstance(x, float) and math.isnan(x) else x for k, x in zip(columns, row, strict=True)
+            }
             file.write(json.dumps(record, ensure_ascii=False) + "\n")

@@ -70,7 +70,9 @@ def run_demo(
     for name in scores:
         known, values = np.asarray(audit.calibration[name]), np.asarray(audit.items[name])
         repeated = _resplit(
-            jnp.asarray(np.concatenate([known, values[~member]])), jnp.asarray(values[member]), jnp.asarray(levels),
+            jnp.asarray(np.concatenate([known, values[~member]])),
+            jnp.asarray(values[member]),
+            jnp.asarray(levels),
             num_calibration=len(known),
         )
         for alpha, (fdp, power) in zip(levels, np.asarray(repeated, np.float64), strict=True):
