@@ -7,15 +7,12 @@ With m = max_v z_v, d = z - m, r = sum_{d<0} e^d, n = #{d = 0} and s = n + r = s
     M       = -(1 - p_y) ln p_y - sum_{v != y} p_v ln(1 - p_v)
 
 The maxima are kept out of every sum, so that ln s = log1p(n - 1 + r) and 1 - p_max = (n - 1 + r) / s keep their
-relative accuracy on peaked rows. On CPU a float sum over the minor axis is a chain of scalar additions; there the
-tile is read in blocks of columns whose slices are added into `LANES` independent accumulators, and the exponential
-of a block is written once to cache (the optimisation barrier) and shared by all sums.
+relative accuracy on peaked rows. A tile is read in blocks of columns: the exponential of a block is written once to
+cache (the optimisation barrier) and shared by all sums, which on CPU would otherwise each compute it again.
 """
 
 from __future__ import annotations
 
-import functools
-import operator
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -25,12 +22,6 @@ import numpy as np
 from jax import lax
 
 __all__ = ["TokenStatistics", "tile_log_prob", "tile_statistics"]
-
-LANES = 256
-"""Independent accumulators a row; also the granularity of `block`."""
-
-_SMALLEST = -1e4
-"""Floor of d: exp underflows to 0 long before, and 0 * floor is 0 where 0 * (-inf) would be NaN."""
 
 _UNDERFLOW = 1e-30
 """Below this the sum of the non-maximal exponentials has lost digits and is computed again on its own scale."""
@@ -63,7 +54,7 @@ def tile_statistics(logits: jax.Array, targets: jax.Array, block: int | None) ->
     Args:
       logits: [c, V], taken as float32; -inf means a token that cannot occur.
       targets: [c] int32 token ids.
-      block: columns a step (a multiple of `LANES`), or None to reduce whole rows at once (accelerators).
+      block: columns a step, or None to reduce whole rows at once (accelerators).
 
     Returns:
       `TokenStatistics` of [c]. Relative error of the order of 1e-6 except for what float32 logits have lost already.
@@ -73,11 +64,12 @@ def tile_statistics(logits: jax.Array, targets: jax.Array, block: int | None) ->
     target = jnp.take_along_axis(logits, targets[:, None], -1)
 
     def first(z: jax.Array) -> tuple[jax.Array, ...]:
-        d = jnp.maximum(z - top, _SMALLEST)
-        half = lax.optimization_barrier(jnp.exp(0.5 * d))
-        half = jnp.where(d < 0, half, 0.0)
+        d = z - top
+        half = jnp.where(d < 0, lax.optimization_barrier(jnp.exp(0.5 * d)), 0.0)
         full = half * half
-        return full, full * d, half, full * full, _count(d >= 0), _count(z > target)
+        # 0 (-inf) = 0; the condition is written so that NaN stays NaN
+        moment = jnp.where(full == 0, 0.0, full * d)
+        return full, moment, half, full * full, _count(d >= 0), _count(z > target)
 
     rest, moment, rest_half, rest_two, num_top, rank = _vocabulary_sums(first, logits, block)
     other = rest + (num_top - 1)
@@ -86,9 +78,10 @@ def tile_statistics(logits: jax.Array, targets: jax.Array, block: int | None) ->
     target_shift = (target - top)[:, 0]
 
     def second(z: jax.Array) -> tuple[jax.Array, ...]:
-        d = jnp.maximum(z - top, _SMALLEST)
+        d = z - top
         p = lax.optimization_barrier(jnp.exp(d - log_sum[:, None]))
-        return p * jnp.square(d - mean[:, None]), lax.optimization_barrier(_p_log1p(jnp.where(d < 0, p, 0.0)))
+        spread = jnp.where(p == 0, 0.0, p * jnp.square(d - mean[:, None]))
+        return spread, _p_log1p(jnp.where(d < 0, p, 0.0))
 
     variance, rest_entropy = _vocabulary_sums(second, logits, block)
     log_prob = target_shift - log_sum
@@ -154,27 +147,13 @@ def _vocabulary_sums(
     terms: Callable[[jax.Array], tuple[jax.Array, ...]], logits: jax.Array, block: int | None
 ) -> tuple[jax.Array, ...]:
     """Sum over the vocabulary of each of `terms(logits)`, a tuple of [c]."""
-    rows, vocabulary = logits.shape
-    if block is None:
-        return tuple(term.sum(-1) for term in terms(logits))
-    num_blocks = vocabulary // block
-    tail = logits[:, num_blocks * block :]
-    lanes = [jnp.zeros((rows, LANES), jnp.float32)] * len(jax.eval_shape(terms, tail))
-    if num_blocks:
+    sums = lambda z: tuple(term.sum(-1) for term in terms(z))  # noqa: E731
+    if block is None or logits.shape[1] <= block:
+        return sums(logits)
+    num_blocks = logits.shape[1] // block
 
-        def step(i: jax.Array, sums: list[jax.Array]) -> list[jax.Array]:
-            columns = lax.dynamic_slice_in_dim(logits, i * block, block, axis=1)
-            return [total + _fold(term) for total, term in zip(sums, terms(columns), strict=True)]
+    def step(i: jax.Array, totals: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+        columns = lax.dynamic_slice_in_dim(logits, i * block, block, axis=1)
+        return tuple(total + part for total, part in zip(totals, sums(columns), strict=True))
 
-        lanes = lax.fori_loop(0, num_blocks, step, lanes)
-    if tail.shape[1]:
-        lanes = [total + _fold(term) for total, term in zip(lanes, terms(tail), strict=True)]
-    return tuple(total.sum(-1) for total in lanes)
-
-
-def _fold(term: jax.Array) -> jax.Array:
-    """Add the slices of `LANES` columns of a [c, w] array: [c, LANES]."""
-    missing = -term.shape[1] % LANES
-    padded = jnp.pad(term, ((0, 0), (0, missing))) if missing else term
-    slices = [padded[:, i : i + LANES] for i in range(0, padded.shape[1], LANES)]
-    return functools.reduce(operator.add, slices)
+    return lax.fori_loop(0, num_blocks, step, sums(logits[:, num_blocks * block :]))

@@ -40,7 +40,7 @@ def token_stats(
       mask: [N] bool, True where the row is a scored target. Other entries of the result are 0.
       soft_cap: c in logits = c tanh(z / c), or None.
       chunk: rows a tile: 128 on CPU (the tile stays in cache), 1,024 and more on accelerators. Static.
-      block: columns a step of the vocabulary sums, a multiple of 256; None on accelerators. Static.
+      block: columns a step of the vocabulary sums; None (whole rows) on accelerators. Static.
 
     Returns:
       `TokenStatistics`, each field [N].
