@@ -60,8 +60,7 @@ def tile_statistics(logits: jax.Array, targets: jax.Array, block: int | None) ->
       `TokenStatistics` of [c]. Relative error of the order of 1e-6 except for what float32 logits have lost already.
     """
     logits = logits.astype(jnp.float32)
-    top = logits.max(-1, keepdims=True)
-    target = jnp.take_along_axis(logits, targets[:, None], -1)
+    logits, top, target = _read_points(logits, targets)
 
     def first(z: jax.Array) -> tuple[jax.Array, ...]:
         d = z - top
@@ -106,8 +105,7 @@ def tile_statistics(logits: jax.Array, targets: jax.Array, block: int | None) ->
 def tile_log_prob(logits: jax.Array, targets: jax.Array, block: int | None) -> jax.Array:
     """log p_y of every row of a tile, [c] float32, in one pass after the maximum; arguments as `tile_statistics`."""
     logits = logits.astype(jnp.float32)
-    top = logits.max(-1, keepdims=True)
-    target = jnp.take_along_axis(logits, targets[:, None], -1)
+    logits, top, target = _read_points(logits, targets)
 
     def terms(z: jax.Array) -> tuple[jax.Array, ...]:
         d = z - top
@@ -115,6 +113,16 @@ def tile_log_prob(logits: jax.Array, targets: jax.Array, block: int | None) -> j
 
     rest, num_top = _vocabulary_sums(terms, logits, block)
     return (target - top)[:, 0] - jnp.log1p(rest + (num_top - 1))
+
+
+def _read_points(logits: jax.Array, targets: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """The tile [c, V], its row maxima [c, 1] and the logits of the targets [c, 1].
+
+    The barrier makes all passes read the same numbers: a producer such as tanh, compiled into each of them, may round
+    differently in each, and then no logit equals the maximum.
+    """
+    logits = lax.optimization_barrier(logits)
+    return logits, logits.max(-1, keepdims=True), jnp.take_along_axis(logits, targets[:, None], -1)
 
 
 def _count(condition: jax.Array) -> jax.Array:
