@@ -9,6 +9,8 @@ With m = max_v z_v, d = z - m, r = sum_{d<0} e^d, n = #{d = 0} and s = n + r = s
 The maxima are kept out of every sum, so that ln s = log1p(n - 1 + r) and 1 - p_max = (n - 1 + r) / s keep their
 relative accuracy on peaked rows. A tile is read in blocks of columns: the exponential of a block is written once to
 cache (the optimisation barrier) and shared by all sums, which on CPU would otherwise each compute it again.
+Maxima are told by comparing z with m, never by the sign of z - m: where z is itself a product (soft-capping), the
+compiler may contract product and difference, and then z - m at the maximum is a rounding error instead of 0.
 """
 
 from __future__ import annotations
@@ -60,31 +62,32 @@ def tile_statistics(logits: jax.Array, targets: jax.Array, block: int | None) ->
       `TokenStatistics` of [c]. Relative error of the order of 1e-6 except for what float32 logits have lost already.
     """
     logits = logits.astype(jnp.float32)
-    logits, top, target = _read_points(logits, targets)
+    top = logits.max(-1, keepdims=True)
+    target = jnp.take_along_axis(logits, targets[:, None], -1)
 
     def first(z: jax.Array) -> tuple[jax.Array, ...]:
         d = z - top
-        half = jnp.where(d < 0, lax.optimization_barrier(jnp.exp(0.5 * d)), 0.0)
+        half = jnp.where(z < top, lax.optimization_barrier(jnp.exp(0.5 * d)), 0.0)
         full = half * half
         # 0 (-inf) = 0; the condition is written so that NaN stays NaN
         moment = jnp.where(full == 0, 0.0, full * d)
-        return full, moment, half, full * full, _count(d >= 0), _count(z > target)
+        return full, moment, half, full * full, _count(z >= top), _count(z > target)
 
     rest, moment, rest_half, rest_two, num_top, rank = _vocabulary_sums(first, logits, block)
     other = rest + (num_top - 1)
     log_sum = jnp.log1p(other)
     mean = moment / (1 + other)
-    target_shift = (target - top)[:, 0]
+    target_shift = jnp.minimum(target - top, 0.0)[:, 0]
 
     def second(z: jax.Array) -> tuple[jax.Array, ...]:
         d = z - top
         p = lax.optimization_barrier(jnp.exp(d - log_sum[:, None]))
         spread = jnp.where(p == 0, 0.0, p * jnp.square(d - mean[:, None]))
-        return spread, _p_log1p(jnp.where(d < 0, p, 0.0))
+        return spread, _p_log1p(jnp.where(z < top, p, 0.0))
 
     variance, rest_entropy = _vocabulary_sums(second, logits, block)
     log_prob = target_shift - log_sum
-    is_top = target_shift >= 0
+    is_top = (target >= top)[:, 0]
     own = jnp.where(is_top, 0.0, _p_log1p(jnp.exp(jnp.minimum(log_prob, -float(np.log(2.0))))))
     num_other_top = num_top - is_top
     log_other = _log_other(logits, top, other, num_other_top > 0)
@@ -105,24 +108,14 @@ def tile_statistics(logits: jax.Array, targets: jax.Array, block: int | None) ->
 def tile_log_prob(logits: jax.Array, targets: jax.Array, block: int | None) -> jax.Array:
     """log p_y of every row of a tile, [c] float32, in one pass after the maximum; arguments as `tile_statistics`."""
     logits = logits.astype(jnp.float32)
-    logits, top, target = _read_points(logits, targets)
+    top = logits.max(-1, keepdims=True)
+    target = jnp.take_along_axis(logits, targets[:, None], -1)
 
     def terms(z: jax.Array) -> tuple[jax.Array, ...]:
-        d = z - top
-        return jnp.where(d < 0, jnp.exp(d), 0.0), _count(d >= 0)
+        return jnp.where(z < top, jnp.exp(z - top), 0.0), _count(z >= top)
 
     rest, num_top = _vocabulary_sums(terms, logits, block)
     return (target - top)[:, 0] - jnp.log1p(rest + (num_top - 1))
-
-
-def _read_points(logits: jax.Array, targets: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """The tile [c, V], its row maxima [c, 1] and the logits of the targets [c, 1].
-
-    The barrier makes all passes read the same numbers: a producer such as tanh, compiled into each of them, may round
-    differently in each, and then no logit equals the maximum.
-    """
-    logits = lax.optimization_barrier(logits)
-    return logits, logits.max(-1, keepdims=True), jnp.take_along_axis(logits, targets[:, None], -1)
 
 
 def _count(condition: jax.Array) -> jax.Array:
