@@ -60,8 +60,8 @@ def _wikimia() -> str:
     cells = shifted["results"]
     worst = max(cells, key=lambda name: cells[name]["fdp"])
     text = (
-        f"**Audit with known truth.** A model of {result['model']['parameters'] / 1e6:.1f} M parameters fine-tuned on a "
-        f"random half of WikiMIA's label-1 texts; {parts['calibration']} held-out texts of the same label calibrate, "
+        f"**Audit with known truth.** A model of {result['model']['parameters'] / 1e6:.1f} M parameters fine-tuned on "
+        f"a random half of WikiMIA's label-1 texts; {parts['calibration']} held-out texts of the same label calibrate, "
         f"{parts['members']} members and {parts['nonmembers']} held-out texts are the candidates; "
         f"{len(result['seeds'])} seeds at α = {result['alpha']} (`benchmarks/wikimia_audit.py`)."
     )
