@@ -21,7 +21,7 @@ import numpy as np
 __all__ = ["Level", "as_level", "ceil_ratio", "floor_ratio", "is_exact", "product_le"]
 
 _DENOMINATORS = (10**3, 10**6, 10**9)
-_GUESS_ERROR = 2e-6  # relative error of the float32 quotient below: at most ten roundings of 2^-24
+_GUESS_ERROR = 2e-6  # bounds the relative error of the float32 quotient below: under thirty roundings of 2^-24
 
 
 class Level(NamedTuple):
@@ -29,17 +29,21 @@ class Level(NamedTuple):
 
     Attributes:
       value: [] alpha in floating point.
-      below: [] the largest float that is <= alpha, compared as a float of this type or of a wider one.
-      above: [] the smallest float that is > alpha in both comparisons.
       numerator: [] int32 a of alpha = a/b; a static 0 where alpha is only known as a float.
       denominator: [] int32 b; a static 1 where alpha is only known as a float.
+      below32: [] the largest float32 that is <= alpha, both as the fraction and as it was given.
+      above32: [] the smallest float32 that is > alpha, likewise.
+      below64: [] as `below32` in float64.
+      above64: [] as `above32` in float64.
     """
 
     value: Any
-    below: Any
-    above: Any
     numerator: Any
     denominator: Any
+    below32: Any
+    above32: Any
+    below64: Any
+    above64: Any
 
 
 def as_level(alpha: Any) -> Level:
@@ -54,17 +58,22 @@ def as_level(alpha: Any) -> Level:
     """
     if isinstance(alpha, Level):
         return alpha
-    dtype = jnp.result_type(float)
     if isinstance(alpha, jax.Array):
-        value = alpha.astype(dtype)
-        return Level(value, value, jnp.nextafter(value, jnp.asarray(2, dtype)), np.int32(0), np.int32(1))
+        return _float_level(alpha)
     if not 0 < alpha < 1:
         raise ValueError(f"alpha must lie strictly between 0 and 1, got {alpha!r}")
     exact = _simplest_fraction(alpha)
-    value = np.asarray(float(exact), dtype)
-    up, down = np.asarray(2, dtype), np.asarray(-1, dtype)
-    below = value if Fraction(float(value)) <= exact else np.nextafter(value, down)
-    return Level(value, below, np.nextafter(value, up), np.int32(exact.numerator), np.int32(exact.denominator))
+    given = Fraction(alpha) if isinstance(alpha, Fraction) else Fraction(float(alpha))
+    bounds = []
+    for dtype in (np.float32, np.float64):
+        below = above = dtype(float(exact))
+        while Fraction(float(below)) > min(exact, given):
+            below = np.nextafter(below, dtype(-1))
+        while Fraction(float(above)) <= max(exact, given) or above <= dtype(float(given)):
+            above = np.nextafter(above, dtype(2))
+        bounds += [below, above]
+    value = np.asarray(float(exact), jnp.result_type(float))
+    return Level(value, np.int32(exact.numerator), np.int32(exact.denominator), *bounds)
 
 
 def is_exact(level: Level) -> bool:
@@ -114,6 +123,17 @@ def ceil_ratio(numerator: tuple[Any, ...], denominator: tuple[Any, ...], bound: 
     candidates = _candidates(numerator, denominator, bound)
     holds = product_le(numerator, (candidates, *denominator))
     return jnp.min(jnp.where(holds, candidates, bound + 1))
+
+
+def _float_level(alpha: jax.Array) -> Level:
+    """A level that is only known as a float, in its own precision."""
+    value = alpha if jnp.issubdtype(alpha.dtype, jnp.floating) else alpha.astype(jnp.result_type(float))
+    bounds = []
+    for dtype in (jnp.float32, jnp.result_type(float)):
+        rounded = value.astype(dtype)
+        below = jnp.where(rounded > value, jnp.nextafter(rounded, jnp.asarray(-1, dtype)), rounded)
+        bounds += [below, jnp.nextafter(rounded, jnp.asarray(2, dtype))]
+    return Level(value, np.int32(0), np.int32(1), *bounds)
 
 
 def _simplest_fraction(alpha: Any) -> Fraction:

@@ -155,7 +155,7 @@ def tail_size(num_calibration: Any, eta: Any, bound: int) -> jax.Array:
 
     Args:
       num_calibration: [] int32, n.
-      eta: share in (0, 1).
+      eta: share in (0, 1); a traced one out of range counts as 1, which errs on the safe side.
       bound: static upper bound of n.
 
     Raises:
@@ -163,7 +163,8 @@ def tail_size(num_calibration: Any, eta: Any, bound: int) -> jax.Array:
     """
     n = jnp.asarray(num_calibration, jnp.int32)
     if isinstance(eta, jax.Array):
-        return jnp.maximum(1, jnp.floor(eta * n + 1e-9).astype(jnp.int32))
+        tail = jnp.floor(eta * n * (1 + 4 * float(jnp.finfo(eta.dtype).eps))).astype(jnp.int32)
+        return jnp.where((eta > 0) & (eta < 1), jnp.maximum(1, tail), jnp.maximum(1, n))
     try:
         level = lattice.as_level(eta)
     except ValueError as error:

@@ -1,7 +1,8 @@
 """Step-up and step-down procedures on p-values, and on the integer ranks behind conformal p-values.
 
 The decision is the greatest fixed point of k <- #{p <= critical(k)} from k = m, which equals
-max{k: p_(k) <= critical(k)}: a few vectorised passes, no sort and no scatter. Adjusted p-values do need an order;
+max{k: p_(k) <= critical(k)}: a few vectorised passes, no sort and no scatter (data made to need more than 32 passes
+are ordered instead). Adjusted p-values do need an order;
 they are computed beside the decision, never the other way round, and a compiled caller that does not use them does
 not pay for them. By construction `reject == (adjusted <= alpha)`: where rounding would put an adjusted value on
 the wrong side of alpha it is moved by the few units in the last place that separate it from alpha.
@@ -22,6 +23,9 @@ import numpy as np
 from tdd.kernels import lattice
 
 __all__ = ["StepUp", "bh", "bh_ranks", "bonferroni", "by", "hochberg", "holm", "min_rejections", "storey_bh"]
+
+
+_MAX_PASSES = 32
 
 
 class StepUp(NamedTuple):
@@ -65,7 +69,7 @@ def bh(p_values: jax.Array, alpha: Any, *, mask: jax.Array | None = None) -> Ste
 
     References: Benjamini & Hochberg (1995); Benjamini & Yekutieli (2001) for PRDS.
     """
-    return _scaled_bh(p_values, alpha, jnp.asarray(1, p_values.dtype), mask)
+    return _scaled_bh(p_values, alpha, jnp.ones(()), mask)
 
 
 def storey_bh(
@@ -79,7 +83,8 @@ def storey_bh(
     """BH at alpha/pi0 with Storey's pi0 = (1 + #{p_j >= lambda}) / (m (1 - lambda)).
 
     Guarantee: FDR <= alpha for independent super-uniform p-values, and for conservative conformal p-values on n
-    calibration scores when lambda = K/(n+1) for an integer K; finite-sample, only with `cap=False`. With `cap=True`
+    calibration scores when lambda = K/(n+1) for an integer K (1/2 is one for odd n); finite-sample, only with
+    `cap=False`. With `cap=True`
     (pi0 at most 1) the theorem fails and the procedure is asymptotic. Randomised p-values may not enter pi0.
 
     Args:
@@ -100,9 +105,10 @@ def storey_bh(
     if not isinstance(lambda_, jax.Array) and not 0 <= lambda_ < 1:
         raise ValueError(f"lambda_ must lie in [0, 1), got {lambda_!r}")
     values, valid, num_tests = _items(p_values, mask)
-    at_least = jnp.asarray(lambda_, values.dtype) * (1 - _tolerance(values.dtype))
+    at_least = jnp.asarray(lambda_).astype(values.dtype) * (1 - _tolerance(values.dtype))
     above = jnp.sum(valid & (values >= at_least), dtype=jnp.int32)
-    pi0 = (1 + above).astype(values.dtype) / (num_tests.astype(values.dtype) * (1 - lambda_))
+    tests = jnp.maximum(num_tests, 1).astype(values.dtype)
+    pi0 = (1 + above).astype(values.dtype) / (tests * (1 - lambda_))
     return _scaled_bh(p_values, alpha, jnp.minimum(pi0, 1) if cap else pi0, mask)
 
 
@@ -114,9 +120,9 @@ def by(p_values: jax.Array, alpha: Any, *, mask: jax.Array | None = None) -> Ste
 
     References: Benjamini & Yekutieli (2001), theorem 1.3.
     """
-    _, valid, num_tests = _items(p_values, mask)
+    values, valid, num_tests = _items(p_values, mask)
     harmonic = np.concatenate([[1.0], np.cumsum(1 / np.arange(1, valid.size + 1))])
-    factor = jnp.asarray(harmonic, p_values.dtype)[num_tests]
+    factor = jnp.asarray(harmonic, values.dtype)[num_tests]
     step = _scaled_bh(p_values, alpha, factor, mask)
     return step._replace(null_proportion=jnp.ones_like(step.null_proportion))
 
@@ -136,7 +142,13 @@ def holm(p_values: jax.Array, alpha: Any, *, mask: jax.Array | None = None) -> S
         left = jnp.maximum(num_tests - rejected, 1).astype(values.dtype)
         return _critical(level, values.dtype) / left
 
-    count = _fixed_point(lambda k: _count(valid, values <= critical(k)), jnp.zeros_like(num_tests))
+    def directly() -> jax.Array:
+        ordered, place, _ = _order(values)
+        fails = (place < num_tests) & (ordered > critical(place))
+        return jnp.min(jnp.where(fails, place, num_tests), initial=place.size)
+
+    start = jnp.zeros_like(num_tests)
+    count = _fixed_point(lambda k: _count(valid, values <= critical(k)), start, directly)
     reject = valid & (values <= critical(count))
     ordered, place, order = _order(values)
     left = jnp.maximum(num_tests - place, 1).astype(values.dtype)
@@ -158,7 +170,11 @@ def hochberg(p_values: jax.Array, alpha: Any, *, mask: jax.Array | None = None) 
     def critical(k: jax.Array) -> jax.Array:
         return jnp.where(k > 0, _critical(level, values.dtype) / (num_tests - k + 1).astype(values.dtype), -1)
 
-    count = _fixed_point(lambda k: _count(valid, values <= critical(k)), num_tests)
+    def directly() -> jax.Array:
+        ordered, place, _ = _order(values)
+        return jnp.max(jnp.where(ordered <= critical(place + 1), place + 1, 0), initial=0)
+
+    count = _fixed_point(lambda k: _count(valid, values <= critical(k)), num_tests, directly)
     reject = valid & (values <= critical(count))
     ordered, place, order = _order(values)
     left = jnp.maximum(num_tests - place, 1).astype(values.dtype)
@@ -228,16 +244,30 @@ def bh_ranks(
             return _float_rank(level, k, numerator, denominator, max_rank)
         return lattice.floor_ratio((level.numerator, k, *denominator), (level.denominator, *numerator), max_rank)
 
-    count = _fixed_point(lambda k: _count(valid, rank <= largest_rank(k)), num_tests)
-    reject = valid & (rank <= largest_rank(count)) & (count > 0)
-
     dtype = jnp.result_type(float)
     slots = jnp.where(valid, rank, max_rank + 1)
-    at_most = jnp.cumsum(jnp.zeros(max_rank + 2, jnp.int32).at[slots].add(1))
+
+    def counts_up_to() -> jax.Array:
+        """#{ranks <= r} for r = 0..max_rank."""
+        return jnp.cumsum(jnp.zeros(max_rank + 2, jnp.int32).at[slots].add(1))[:-1]
+
+    def directly() -> jax.Array:
+        every, rejected = jnp.arange(max_rank + 1, dtype=jnp.int32), counts_up_to()
+        if exact:
+            allowed = lattice.product_le(
+                (every, level.denominator, *numerator), (level.numerator, rejected, *denominator)
+            )
+        else:
+            allowed = every <= _float_rank(level, rejected, numerator, denominator, max_rank)
+        return jnp.max(jnp.where(allowed, rejected, 0), initial=0)
+
+    count = _fixed_point(lambda k: _count(valid, rank <= largest_rank(k)), num_tests, directly)
+    reject = valid & (rank <= largest_rank(count)) & (count > 0)
     rho = _float_ratio(numerator, denominator, dtype)
     values = rank.astype(dtype) / (num_calibration + 1).astype(dtype)
+    at_most = counts_up_to()
     ratio = _adjusted_on_lattice(numerator, denominator, at_most, max_rank, dtype)
-    adjusted = jax.lax.cummin(jnp.where(at_most[:-1] > 0, ratio, jnp.inf), reverse=True)
+    adjusted = jax.lax.cummin(jnp.where(at_most > 0, ratio, jnp.inf), reverse=True)
     adjusted = jnp.minimum(adjusted[jnp.minimum(slots, max_rank)], 1)
     step = _result(reject, adjusted, values, valid, num_tests, level)
     pi0 = rho * (num_calibration + 1).astype(dtype) / jnp.maximum(num_tests, 1).astype(dtype)
@@ -255,7 +285,7 @@ def min_rejections(alpha: Any, max_tests: int, *, scale: tuple[tuple[Any, ...], 
       scale: rho, as in `bh_ranks`.
 
     Returns:
-      [] int32 in 1..max_tests + 1; max_tests + 1 means that nothing can be rejected.
+      [] int32 in 1..max_tests + 1; more than m means that nothing can be rejected.
     """
     level = lattice.as_level(alpha)
     numerator, denominator = scale
@@ -263,8 +293,8 @@ def min_rejections(alpha: Any, max_tests: int, *, scale: tuple[tuple[Any, ...], 
         least = lattice.ceil_ratio((level.denominator, *numerator), (level.numerator, *denominator), max_tests)
     else:
         dtype = jnp.result_type(float)
-        exact = _float_ratio(numerator, denominator, dtype) / _critical(level, dtype)
-        least = jnp.minimum(jnp.ceil(exact), max_tests + 1).astype(jnp.int32)
+        fewest = jnp.ceil(_float_ratio(numerator, denominator, dtype) / _critical(level, dtype))
+        least = jnp.where(fewest <= max_tests, fewest, max_tests + 1).astype(jnp.int32)  # NaN: nothing
     return jnp.maximum(least, 1)
 
 
@@ -272,12 +302,17 @@ def _scaled_bh(p_values: jax.Array, alpha: Any, factor: jax.Array, mask: jax.Arr
     """BH on factor·p."""
     values, valid, num_tests = _items(p_values, mask)
     level = lattice.as_level(alpha)
-    scale = factor * num_tests.astype(values.dtype)
+    scale = factor.astype(values.dtype) * num_tests.astype(values.dtype)
 
     def passes(k: jax.Array) -> jax.Array:
         return values * scale <= k.astype(values.dtype) * _critical(level, values.dtype)
 
-    count = _fixed_point(lambda k: _count(valid, passes(k)), num_tests)
+    def directly() -> jax.Array:
+        ordered, place, _ = _order(values)
+        allowed = ordered * scale <= (place + 1).astype(values.dtype) * _critical(level, values.dtype)
+        return jnp.max(jnp.where(allowed, place + 1, 0), initial=0)
+
+    count = _fixed_point(lambda k: _count(valid, passes(k)), num_tests, directly)
     reject = valid & passes(count) & (count > 0)
     ordered, place, order = _order(values)
     adjusted = jax.lax.cummin(ordered * scale / (place + 1).astype(values.dtype), reverse=True)
@@ -286,32 +321,53 @@ def _scaled_bh(p_values: jax.Array, alpha: Any, factor: jax.Array, mask: jax.Arr
 
 
 def _items(p_values: jax.Array, mask: jax.Array | None) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """p-values with masked items at +inf, the mask, and m."""
+    """p-values in at least single precision with masked items at +inf, the mask, and m."""
+    p_values = p_values.astype(jnp.promote_types(p_values.dtype, jnp.float32))
     valid = ~jnp.isnan(p_values) if mask is None else mask & ~jnp.isnan(p_values)
     return jnp.where(valid, p_values, jnp.inf), valid, jnp.sum(valid, dtype=jnp.int32)
 
 
-def _tolerance(dtype: Any) -> float:
-    return 4 * float(jnp.finfo(dtype).eps)
+def _tolerance(*dtypes: Any) -> float:
+    return 4 * max(float(jnp.finfo(dtype).eps) for dtype in dtypes)
 
 
 def _critical(level: lattice.Level, dtype: Any) -> jax.Array:
     """alpha with the tolerance of the floating-point comparisons; NaN for a traced level out of range."""
-    value = jnp.asarray(level.value, dtype)
-    return jnp.where((value > 0) & (value < 1), value * (1 + _tolerance(dtype)), jnp.nan)
+    value = jnp.asarray(level.value)
+    critical = value.astype(dtype) * (1 + _tolerance(dtype, value.dtype))
+    return critical if lattice.is_exact(level) else jnp.where(_in_range(level), critical, jnp.nan)
+
+
+def _in_range(level: lattice.Level) -> jax.Array:
+    """Whether a traced level lies in (0, 1); a static one always does."""
+    if lattice.is_exact(level):
+        return jnp.asarray(True)
+    return (level.value > 0) & (level.value < 1)
 
 
 def _count(valid: jax.Array, passes: jax.Array) -> jax.Array:
     return jnp.sum(valid & passes, dtype=jnp.int32)
 
 
-def _fixed_point(count: Callable[[jax.Array], jax.Array], start: jax.Array) -> jax.Array:
-    """Iterate k <- count(k), monotone in k, from `start` until it stands still."""
+def _fixed_point(
+    count: Callable[[jax.Array], jax.Array], start: jax.Array, directly: Callable[[], jax.Array]
+) -> jax.Array:
+    """Iterate k <- count(k), monotone in k, from `start` until it stands still.
 
-    def step(state: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-        return count(state[0]), state[0]
+    A few passes do, except for data made to move k one by one; after `_MAX_PASSES` the answer comes from `directly`,
+    which orders the items.
+    """
 
-    return jax.lax.while_loop(lambda state: state[0] != state[1], step, (count(start), start))[0]
+    def step(state: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+        k, _, passes = state
+        return count(k), k, passes + 1
+
+    def moving(state: tuple[jax.Array, ...]) -> jax.Array:
+        return (state[0] != state[1]) & (state[2] < _MAX_PASSES)
+
+    k, last, _ = jax.lax.while_loop(moving, step, (count(start), start, jnp.int32(1)))
+    # A loop and not a branch: a batch under vmap pays for it only if one of its members is unfinished.
+    return jax.lax.while_loop(lambda state: state[0] != state[1], lambda _: (directly(),) * 2, (k, last))[0]
 
 
 def _order(values: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
@@ -335,12 +391,13 @@ def _result(
     level: lattice.Level,
 ) -> StepUp:
     """Pack a decision; put the adjusted values on their side of alpha and NaN where nothing was tested."""
-    below, above = jnp.asarray(level.below, values.dtype), jnp.asarray(level.above, values.dtype)
+    single = values.dtype == jnp.float32
+    below, above = (level.below32, level.above32) if single else (level.below64, level.above64)
+    below, above = jnp.asarray(below).astype(values.dtype), jnp.asarray(above).astype(values.dtype)
     adjusted = jnp.where(reject, jnp.minimum(adjusted, below), jnp.maximum(adjusted, above))
-    in_range = (jnp.asarray(level.value) > 0) & (jnp.asarray(level.value) < 1)
     return StepUp(
         reject,
-        jnp.where(valid & in_range, adjusted, jnp.nan),
+        jnp.where(valid & _in_range(level), adjusted, jnp.nan),
         jnp.max(jnp.where(reject, values, 0), initial=0),
         jnp.sum(reject, dtype=jnp.int32),
         num_tests,
@@ -379,7 +436,7 @@ def _adjusted_on_lattice(
 ) -> jax.Array:
     """rho·r/#{ranks <= r} for r = 0..max_rank: products first, one division, so that small cases round once."""
     top = jnp.arange(max_rank + 1, dtype=jnp.int32).astype(dtype)
-    bottom = at_most[:-1].astype(dtype)
+    bottom = at_most.astype(dtype)
     for factor in numerator:
         top = top * jnp.asarray(factor).astype(dtype)
     for factor in denominator:

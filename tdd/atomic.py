@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all."""
+"""Files that are written whole or not at all, and errors of the disk in words."""
 
 from __future__ import annotations
 
@@ -6,11 +6,32 @@ import contextlib
 import errno
 import os
 import pathlib
+import secrets
 from collections.abc import Iterator
 
 from tdd.validate.errors import InputError
 
-__all__ = ["atomic_path", "write_atomically"]
+__all__ = ["atomic_path", "disk_errors", "write_atomically"]
+
+_REFUSED = (
+    errno.EACCES, errno.EISDIR, errno.ENAMETOOLONG, errno.ENOENT, errno.ENOTDIR, errno.EPERM, errno.EROFS,
+)  # fmt: skip
+
+
+@contextlib.contextmanager
+def disk_errors(place: str | os.PathLike[str]) -> Iterator[None]:
+    """Turn what the system says of a full disk or of a place that cannot be written into an `InputError`."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise InputError(
+                f"cannot write {place}: the disk is full. The partial file was removed; free some space and run the "
+                "same command again"
+            ) from error
+        if error.errno in _REFUSED:
+            raise InputError(f"cannot write {place}: {error.strerror}; choose a folder that can be written") from error
+        raise
 
 
 @contextlib.contextmanager
@@ -21,26 +42,19 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[pathlib.Path]:
       InputError: the disk is full or the folder cannot be written.
     """
     place = pathlib.Path(path)
-    temporary = place.with_name(f".{place.name}.{os.getpid()}.part")
-    try:
-        yield temporary
-        descriptor = os.open(temporary, os.O_RDONLY)
+    temporary = place.with_name(f".{place.name}.{os.getpid()}-{secrets.token_hex(4)}.part")
+    with disk_errors(place):
         try:
-            os.fsync(descriptor)
+            yield temporary
+            descriptor = os.open(temporary, os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+            os.replace(temporary, place)
         finally:
-            os.close(descriptor)
-        os.replace(temporary, place)
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise InputError(
-                f"cannot write {place}: the disk is full. The partial file was removed; free some space and run the "
-                "same command again"
-            ) from error
-        if error.errno in (errno.EACCES, errno.EROFS, errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EPERM):
-            raise InputError(f"cannot write {place}: {error.strerror}; choose a folder that can be written") from error
-        raise
-    finally:
-        temporary.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                temporary.unlink(missing_ok=True)
 
 
 def write_atomically(path: str | os.PathLike[str], content: bytes) -> None:

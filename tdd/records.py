@@ -213,7 +213,7 @@ class Selection:
       num_tests: [] int32, m: items that were really tested (neither masked nor NaN).
       num_calibration: [] int32, n, likewise.
       min_selections: [] int32, the smallest number of selections that n, m, alpha and the proportion allow; fewer
-        cannot happen, and m + 1 means that nothing can be selected at all.
+        cannot happen, and more than m means that nothing can be selected at all.
       method: name of the procedure.
       null: direction of the null.
       guarantee: what holds, under which assumptions.

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from tdd.kernels import lattice
+from tdd.kernels.proportion import tail_size
 from tdd.methods.ptdi import PROPORTIONS, ptdi
 from tdd.records import Guarantee, Null
 from tdd.validate import arrays, runs
@@ -49,7 +50,8 @@ class Decision:
       null: the null hypothesis of an item.
       alpha: level.
       proportion: estimated proportion of members; negative where the estimate of non-members exceeds 1.
-      null_proportion: 1 - proportion, at full precision.
+      bound: what the guarantee bounds the expected share of errors by, as a number; alpha or slightly more.
+      edge_ties: calibration scores tied at the edge of the region of presumed non-members, where that matters.
       threshold: largest selected p-value, 0 where nothing is selected.
       score_cut: largest selected score, None where nothing is selected.
       num_selected: how many were selected.
@@ -70,7 +72,8 @@ class Decision:
     null: Null
     alpha: float
     proportion: float
-    null_proportion: float
+    bound: float
+    edge_ties: int
     threshold: float
     score_cut: float | None
     num_selected: int
@@ -118,6 +121,8 @@ def decide(
     arrays.check_level(alpha)
     result = ptdi(calibration, scores, alpha=alpha, proportion=_proportion(proportion), eta=eta, members=members)
     selected = np.asarray(result.selected)
+    n, m = int(result.num_calibration), int(result.num_tests)
+    subtracted = proportion == "subtraction"
     return Decision(
         selected=selected,
         p_values=np.asarray(result.p_values),
@@ -127,14 +132,15 @@ def decide(
         null=result.null,
         alpha=float(alpha),
         proportion=float(result.proportion),
-        null_proportion=1 - float(result.proportion),
+        bound=float(alpha) * ((1 + 1 / max(m, 1)) * (1 + 1 / max(n, 1)) if subtracted else 1),
+        edge_ties=_edge_ties(calibration, eta) if subtracted else 0,
         threshold=float(result.threshold),
         score_cut=float(np.max(scores[selected])) if selected.any() else None,
         num_selected=int(result.num_selected),
-        num_tests=int(result.num_tests),
-        num_calibration=int(result.num_calibration),
-        num_missing=len(scores) - int(result.num_tests),
-        num_missing_calibration=len(calibration) - int(result.num_calibration),
+        num_tests=m,
+        num_calibration=n,
+        num_missing=len(scores) - m,
+        num_missing_calibration=len(calibration) - n,
         min_selections=int(result.min_selections),
         guarantee=result.guarantee,
         truth=_truth(selected, scores, labels),
@@ -146,6 +152,15 @@ def level_in_words(alpha: float) -> str:
     level = lattice.as_level(alpha)
     percent = 100 * Fraction(int(level.numerator), int(level.denominator))
     return f"{percent.numerator} %" if percent.denominator == 1 else f"{float(percent):g} %"
+
+
+def _edge_ties(calibration: np.ndarray, eta: float) -> int:
+    """Calibration scores that the region (tau, inf) loses because they tie with tau."""
+    ordered = np.sort(calibration[~np.isnan(calibration)])
+    tail = int(tail_size(ordered.size, eta, ordered.size))
+    if tail >= ordered.size:
+        return 0
+    return tail - int((ordered > ordered[ordered.size - tail - 1]).sum())
 
 
 def _proportion(name: str) -> Any:

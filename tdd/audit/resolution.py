@@ -59,7 +59,12 @@ class EffectiveCalibration:
 
 
 def resolution(
-    num_calibration: int, num_tests: int, alpha: float | Fraction, null_proportion: float | Fraction = 1
+    num_calibration: int,
+    num_tests: int,
+    alpha: float | Fraction,
+    null_proportion: float | Fraction = 1,
+    *,
+    min_selections: int | None = None,
 ) -> Resolution:
     """How few items a step-up procedure on conformal p-values can select.
 
@@ -72,6 +77,7 @@ def resolution(
       num_tests: m, candidates with a score.
       alpha: level, in (0, 1).
       null_proportion: estimated proportion of candidates under the null that scales the p-values; may exceed 1.
+      min_selections: the smallest k, where a procedure has computed it already from the exact estimate.
 
     Raises:
       InputError: a negative or broken size, `alpha` outside (0, 1), `null_proportion` negative or not finite.
@@ -85,7 +91,7 @@ def resolution(
     level = checks.exact_fraction("alpha", alpha, below_one=True)
     scale = checks.exact_fraction("null_proportion", null_proportion, below_one=False)
     needed = scale * num_tests / level
-    fewest = max(1, math.ceil(needed / (num_calibration + 1)))
+    fewest = max(1, math.ceil(needed / (num_calibration + 1))) if min_selections is None else min_selections
     for_one = max(0, math.ceil(needed) - 1)
     warning = ""
     if fewest > num_tests > 0:

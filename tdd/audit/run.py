@@ -27,7 +27,13 @@ from tdd.validate import arrays, runs
 from tdd.validate.errors import InputError
 from tdd.validate.scoring import check_reference
 
-__all__ = ["run_audit", "select"]
+__all__ = ["RESERVED", "run_audit", "select"]
+
+RESERVED = ("id", "p_value", "adjusted", "selected", "label")
+"""Columns of items.csv that no score may be called."""
+
+_LAYOUT = ("dtype", "max_length", "long_texts")
+"""Scoring options that belong to a run's identity; how fast it is computed, and where, does not."""
 
 _logger = logging.getLogger("tdd.audit")
 _findings = logging.getLogger("tdd.findings")
@@ -72,12 +78,9 @@ def select(
         columns.setdefault("scores", score)
         table = load_score_table(table, **columns)
     name = _deciding_score(score, tuple(table.scores))
+    runs.check_column_names(table.scores, RESERVED)
     options = {"method": method, "proportion": proportion, "eta": eta, "alpha": alpha, "score": name}
     inputs = {"table": {"source": table.source, "sha256": table.sha256, "rows": len(table)}}
-    if out is not None:
-        open_run_folder(
-            pathlib.Path(out), fingerprint({"inputs": table.sha256, **options}), f"selection from {table.source}"
-        )
     calibration, candidates = table.rows("calibration"), table.rows("candidate")
     runs.check_known_labels(table.labels[calibration], [table.ids[i] for i in calibration], METHODS[method])
     members = table.values(name, "member") if proportion == "moment" else None
@@ -122,6 +125,8 @@ def select(
         },
     )
     if out is not None:
+        identity = fingerprint({"inputs": table.sha256, **options})
+        open_run_folder(pathlib.Path(out), identity, f"selection from {table.source}")
         audit.save(pathlib.Path(out))
     return audit
 
@@ -174,6 +179,7 @@ def run_audit(
     runs.check_direction(null, METHODS[method], method)
     arrays.check_level(alpha)
     arrays.check_choice(proportion, PROPORTIONS, "proportion")
+    arrays.check_level(eta, "eta")
     names = list(dict.fromkeys([score, *also]))
     passes = [name for request in map(parse_score, names) for name in request.score.passes]
     check_reference(passes, scoring.get("reference"))
@@ -190,7 +196,7 @@ def run_audit(
         "alpha": alpha,
         "score": score,
         "scores": names,
-        **{key: str(value) for key, value in scoring.items() if key not in ("progress", "on_batch")},
+        **{key: str(value) for key, value in scoring.items() if key in _LAYOUT and value is not None},
     }
     inputs = {
         role: {"source": texts.source, "sha256": texts.sha256, "texts": len(texts)} for role, texts in roles.items()
@@ -263,10 +269,12 @@ def _deciding_score(score: str | None, available: Sequence[str]) -> str:
 
 
 def _score_checks(decision: Decision, calibration: np.ndarray, texts: Texts | None) -> dict[str, Any]:
-    null_proportion = decision.null_proportion if decision.null_proportion > 0 else 0
     return {
-        "resolution": dataclasses.replace(
-            resolution(decision.num_calibration, decision.num_tests, decision.alpha, round(null_proportion, 6)),
+        "resolution": resolution(
+            decision.num_calibration,
+            decision.num_tests,
+            decision.alpha,
+            max(0.0, 1 - decision.proportion),
             min_selections=decision.min_selections,
         ),
         "effective_calibration": effective_calibration_size(calibration, texts),
@@ -281,6 +289,12 @@ def _warnings(checks: Mapping[str, Any], decision: Decision) -> list[str]:
     ):
         if count:
             warnings.append(f"{count} {role} have no score ({decision.score} is NaN) and were left out")
+    if decision.edge_ties:
+        warnings.append(
+            f"{decision.edge_ties} calibration scores tie at the edge of the region of presumed non-members: the bound "
+            f"of {decision.method} is not proven with such ties and can be exceeded; proportion=storey needs no such "
+            "condition"
+        )
     if decision.guarantee.kind != "finite-sample":
         warnings.append(
             f"the guarantee of {decision.method} is {decision.guarantee.kind}: not proven for finite samples"

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from tdd.atomic import write_atomically
+from tdd.atomic import disk_errors, write_atomically
 from tdd.validate import runs
 from tdd.validate.errors import InputError
 
@@ -73,10 +73,8 @@ def open_run_folder(folder: pathlib.Path, identity: str, summary: str) -> None:
       InputError: it holds something else, or cannot be written.
     """
     runs.check_run_folder(folder, identity)
-    try:
+    with disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"cannot create output folder {folder}: {error.strerror}") from error
     write_atomically(folder / "inputs.json", to_json({"fingerprint": identity, "summary": summary}).encode())
 
 
@@ -92,20 +90,27 @@ def read_run(folder: pathlib.Path) -> dict[str, Any]:
         raise InputError(f"{folder} holds {state}")
     try:
         run = json.loads(place.read_text("utf-8"))
-    except ValueError as error:
-        raise InputError(f"{place} is not valid JSON: {error}") from error
-    if not isinstance(run, dict) or run.get("schema") != SCHEMA:
-        raise InputError(f"{place} has schema {run.get('schema') if isinstance(run, dict) else None!r}, not {SCHEMA}")
+    except (OSError, ValueError) as error:
+        raise InputError(f"{place} cannot be read as JSON: {error}") from error
+    runs.check_run(run, place, SCHEMA)
     return run
 
 
 def read_items(folder: pathlib.Path) -> dict[str, list[Any]] | None:
-    """The per-item table of a finished run as strings, `selected` as bool; None where it is absent."""
+    """The per-item table of a finished run as strings, `selected` as bool; None where it is absent.
+
+    Raises:
+      InputError: a damaged table.
+    """
     place = folder / "items.csv"
     if not place.exists():
         return None
-    with open(place, encoding="utf-8", newline="") as file:
-        header, *rows = csv.reader(file)
+    try:
+        with open(place, encoding="utf-8", newline="") as file:
+            header, *rows = [*csv.reader(file)] or [[]]
+    except (OSError, ValueError, csv.Error) as error:
+        raise InputError(f"{place} cannot be read: {error}") from error
+    runs.check_items(header, rows, place)
     columns: dict[str, list[Any]] = {name: [row[i] for row in rows] for i, name in enumerate(header)}
     columns["selected"] = [value == "1" for value in columns["selected"]]
     return columns

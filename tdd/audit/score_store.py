@@ -19,6 +19,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from tdd.atomic import disk_errors
 from tdd.validate.scoring import wrong_store
 
 __all__ = ["ScoreStore", "fingerprint", "run_key"]
@@ -58,15 +59,16 @@ class ScoreStore:
 
     def __init__(self, folder: str | os.PathLike[str], key: str) -> None:
         self.path = pathlib.Path(folder).expanduser() / f"scores-{key[:16]}.bin"
-        self.path.parent.mkdir(parents=True, exist_ok=True)
         self._places: dict[int, tuple[int, int]] = {}
         header = json.dumps({"format": _FORMAT, "key": key}).encode() + b"\n"
-        self._file: io.BufferedRandom = open(self.path, "r+b" if self.path.exists() else "w+b")  # noqa: SIM115
-        try:
-            self._open(header)
-        except BaseException:
-            self._file.close()
-            raise
+        with disk_errors(self.path):
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._file: io.BufferedRandom = open(self.path, "r+b" if self.path.exists() else "w+b")  # noqa: SIM115
+            try:
+                self._open(header)
+            except BaseException:
+                self._file.close()
+                raise
 
     def __enter__(self) -> ScoreStore:
         return self
@@ -87,12 +89,13 @@ class ScoreStore:
         payload = struct.pack("<II", *values.shape) + np.ascontiguousarray(values, "<f4").tobytes()
         place = self._file.seek(0, os.SEEK_END)
         head = struct.pack("<QQI", batch, len(payload), zlib.crc32(payload))
-        try:
-            self._file.write(head + struct.pack("<I", zlib.crc32(head)) + payload)
-            self._file.flush()
-        except OSError:
-            os.ftruncate(self._file.fileno(), place)  # a full disk leaves no partial record behind
-            raise
+        with disk_errors(self.path):
+            try:
+                self._file.write(head + struct.pack("<I", zlib.crc32(head)) + payload)
+                self._file.flush()
+            except OSError:
+                os.ftruncate(self._file.fileno(), place)  # a full disk leaves no partial record behind
+                raise
         self._places[batch] = (place + _RECORD.size, len(payload))
 
     def read(self, batch: int) -> np.ndarray:

@@ -20,9 +20,10 @@ def outcome(decision: Decision) -> str:
     if decision.guarantee.kind == "none":
         return f"{found} at level {level}. This procedure carries no guarantee."
     how = "" if decision.guarantee.kind == "finite-sample" else " when items are many (an asymptotic statement)"
+    bound = level if decision.bound == decision.alpha else f"{100 * decision.bound:.3g} %"
     return (
         f"{found} at level {level}. If the assumptions hold, the expected share of non-members among the selected, "
-        f"over repetitions of the whole audit, is at most {level}{how} ({decision.guarantee.controls})."
+        f"over repetitions of the whole audit, is at most {bound}{how} ({decision.guarantee.controls})."
     )
 
 

@@ -10,11 +10,12 @@ from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from tdd.kernels import conformal, stepup
 from tdd.kernels import proportion as proportions
 from tdd.methods.calls import level_operand, order_preserving
-from tdd.methods.testing import check_scores
+from tdd.methods.testing import checked_scores
 from tdd.records import Guarantee, Selection
 from tdd.validate import arrays
 from tdd.validate.errors import InputError
@@ -109,7 +110,7 @@ def ptdi(
     References: PTDI, algorithm 1, eq. 7-13.
     """
     arrays.check_choice(proportion, PROPORTIONS, "proportion")
-    check_scores(calibration, scores, calibration_mask, mask)
+    calibration, scores, calibration_mask, mask = checked_scores(calibration, scores, calibration_mask, mask)
     if (members is None) == (proportion == "moment"):
         raise InputError(
             'proportion="moment" needs members, the scores of known members'
@@ -118,9 +119,10 @@ def ptdi(
         )
     values = None
     if proportion == "moment":
-        arrays.check_vector(members, "members")
+        members = arrays.as_vector(members, "members")
         arrays.check_finite(members, "members")
-        values = tuple(jnp.asarray(x, jnp.result_type(float)) for x in (members, calibration, scores))
+        arrays.check_some(members, None, "members", "scores of known members are needed")
+        values = _standardised(members, calibration, scores)
     (calibration, scores), (calibration_mask, mask) = order_preserving((calibration, scores), (calibration_mask, mask))
     return _ptdi(
         calibration,
@@ -132,6 +134,20 @@ def ptdi(
         level_operand(eta, "eta"),
         proportion=proportion,
     )
+
+
+def _standardised(*samples: Any) -> tuple[jax.Array, ...]:
+    """Samples of a moment estimate in JAX's float type.
+
+    The estimate does not change with the origin and the unit of the scores, its rounding does: NumPy scores are centred
+    and scaled together in double precision first.
+    """
+    if all(isinstance(sample, np.ndarray) for sample in samples):
+        together = np.concatenate(samples).astype(np.float64)
+        known = together[~np.isnan(together)]
+        unit = float(np.ptp(known / 4)) if known.size else 1.0  # a quarter: the range of the largest floats overflows
+        samples = tuple((sample / 4 - known.mean() / 4) / (unit or 1.0) for sample in samples)
+    return tuple(jnp.asarray(sample, jnp.result_type(float)) for sample in samples)
 
 
 @functools.partial(jax.jit, static_argnames="proportion")

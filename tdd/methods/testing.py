@@ -17,7 +17,7 @@ import numpy as np
 
 from tdd.kernels import conformal, lattice, stepup
 from tdd.kernels.stepup import StepUp
-from tdd.methods.calls import level_operand, order_preserving
+from tdd.methods.calls import level_operand, order_preserving, tracing
 from tdd.validate import arrays
 from tdd.validate.errors import InputError
 
@@ -65,7 +65,7 @@ def conformal_p_values(
     """
     arrays.check_choice(null, conformal.NULLS, "null")
     arrays.check_choice(tie_break, ("conservative", "randomized", "shared"), "tie_break")
-    check_scores(calibration, scores, calibration_mask, mask)
+    calibration, scores, calibration_mask, mask = checked_scores(calibration, scores, calibration_mask, mask)
     if tie_break != "conservative":
         arrays.check_key(key, f'tie_break="{tie_break}"')
     (calibration, scores), (calibration_mask, mask) = order_preserving((calibration, scores), (calibration_mask, mask))
@@ -109,8 +109,8 @@ def bh(p_values: Any, alpha: Any, *, mask: Any = None) -> StepUp:
 def storey_bh(p_values: Any, alpha: Any, *, lambda_: float = 0.5, cap: bool = False, mask: Any = None) -> StepUp:
     """BH at alpha/pi0 with Storey's estimate; see `tdd.kernels.stepup.storey_bh`.
 
-    Guarantee: FDR <= alpha for independent p-values, and for conservative conformal p-values with lambda_ = K/(n+1);
-    finite-sample with `cap=False`, asymptotic with `cap=True`.
+    Guarantee: FDR <= alpha for independent p-values, and for conservative conformal p-values with lambda_ = K/(n+1) for
+    an integer K (the default 1/2 is one for odd n); finite-sample with `cap=False`, asymptotic with `cap=True`.
 
     Args:
       p_values: [m] in [0, 1]; NaN is left out.
@@ -127,9 +127,9 @@ def storey_bh(p_values: Any, alpha: Any, *, lambda_: float = 0.5, cap: bool = Fa
 
     References: Storey, Taylor & Siegmund (2004); Bates et al. (2023).
     """
-    if isinstance(lambda_, (bool, str)) or np.ndim(lambda_) != 0 or not 0 <= float(lambda_) < 1:
+    if not isinstance(lambda_, (int, float, np.number)) or isinstance(lambda_, bool) or not 0 <= lambda_ < 1:
         raise InputError(f"lambda_ must be one number in [0, 1), got {lambda_!r}")
-    return _step_up("storey_bh", p_values, alpha, mask, lambda_=float(lambda_), cap=bool(cap))
+    return _step_up("storey_bh", p_values, alpha, mask, cap=bool(cap), lambda_=float(lambda_))
 
 
 def by(p_values: Any, alpha: Any, *, mask: Any = None) -> StepUp:
@@ -152,51 +152,50 @@ def bonferroni(p_values: Any, alpha: Any, *, mask: Any = None) -> StepUp:
     return _step_up("bonferroni", p_values, alpha, mask)
 
 
-def check_scores(calibration: Any, scores: Any, calibration_mask: Any, mask: Any) -> None:
-    """Checks shared by every call on calibration and test scores."""
-    for name, values, real, real_name in (
-        ("calibration", calibration, calibration_mask, "calibration_mask"),
-        ("scores", scores, mask, "mask"),
-    ):
-        arrays.check_vector(values, name)
-        arrays.check_finite(values, name)
-        arrays.check_mask(real, values, real_name)
-    arrays.check_nonempty(calibration, "calibration", "at least one item for which the null holds is needed")
+def checked_scores(calibration: Any, scores: Any, calibration_mask: Any, mask: Any) -> tuple[Any, Any, Any, Any]:
+    """Calibration and test scores as vectors with their masks, checked; shared by every call that ranks."""
+    calibration, scores = arrays.as_vector(calibration, "calibration"), arrays.as_vector(scores, "scores")
+    calibration_mask = arrays.as_mask(calibration_mask, calibration, "calibration_mask")
+    mask = arrays.as_mask(mask, scores, "mask")
+    arrays.check_finite(calibration, "calibration")
+    arrays.check_finite(scores, "scores")
+    why = "at least one item for which the null holds is needed"
+    arrays.check_some(calibration, calibration_mask, "calibration", why)
+    return calibration, scores, calibration_mask, mask
 
 
-def _step_up(procedure: str, p_values: Any, alpha: Any, mask: Any, **options: Any) -> StepUp:
-    arrays.check_vector(p_values, "p_values")
+def _step_up(procedure: str, p_values: Any, alpha: Any, mask: Any, cap: bool = False, **operands: Any) -> StepUp:
+    p_values = arrays.as_vector(p_values, "p_values")
+    mask = arrays.as_mask(mask, p_values, "mask")
     arrays.check_p_values(p_values)
-    arrays.check_mask(mask, p_values, "mask")
-    run = _compiled(procedure, **options)
-    host = not isinstance(p_values, jax.Array)
-    if not host or jnp.result_type(float) == np.float64 or np.asarray(p_values).dtype != np.float64:
+    run = _compiled(procedure, cap)
+    wide = isinstance(p_values, np.ndarray) and p_values.dtype == np.float64 and jnp.result_type(float) == np.float32
+    if not wide or tracing(alpha, mask):
         p_values = jnp.asarray(p_values)
         if not jnp.issubdtype(p_values.dtype, jnp.floating):
             p_values = p_values.astype(jnp.result_type(float))
-        return run(p_values, level_operand(alpha), mask)
+        return run(p_values, level_operand(alpha), mask, operands)
     with jax.enable_x64(True):
-        wide = jax.tree.map(np.asarray, run(np.asarray(p_values), level_operand(alpha), mask))
-    return _narrow(wide, alpha)
+        step = jax.tree.map(np.asarray, run(p_values, level_operand(alpha), mask, operands))
+    return _narrow(step, alpha)
 
 
 @functools.cache
-def _compiled(procedure: str, **options: Any) -> Callable[..., StepUp]:
-    kernel = functools.partial(getattr(stepup, procedure), **options)
-    return jax.jit(lambda p_values, alpha, mask: kernel(p_values, alpha, mask=mask))
+def _compiled(procedure: str, cap: bool) -> Callable[..., StepUp]:
+    kernel = getattr(stepup, procedure)
+    if procedure == "storey_bh":
+        kernel = functools.partial(kernel, cap=cap)
+    return jax.jit(lambda p_values, alpha, mask, operands: kernel(p_values, alpha, mask=mask, **operands))
 
 
 def _narrow(step: StepUp, alpha: Any) -> StepUp:
-    """Results in JAX's default types; rounding may not carry an adjusted value across alpha."""
-    level = lattice.as_level(alpha)
-    single = jnp.result_type(float)
-    adjusted = step.adjusted.astype(single)
-    adjusted = np.where(step.reject, np.minimum(adjusted, level.below), np.maximum(adjusted, level.above))
-    return jax.tree.map(
-        jnp.asarray,
-        step._replace(
-            adjusted=adjusted.astype(single),
-            threshold=step.threshold.astype(single),
-            null_proportion=step.null_proportion.astype(single),
-        ),
+    """Results in single precision; rounding may not carry an adjusted value across alpha."""
+    level = jax.tree.map(np.asarray, lattice.as_level(alpha))
+    adjusted = step.adjusted.astype(np.float32)
+    adjusted = np.where(step.reject, np.minimum(adjusted, level.below32), np.maximum(adjusted, level.above32))
+    narrow = step._replace(
+        adjusted=adjusted.astype(np.float32),
+        threshold=step.threshold.astype(np.float32),
+        null_proportion=step.null_proportion.astype(np.float32),
     )
+    return jax.tree.map(jnp.asarray, narrow)

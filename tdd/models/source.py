@@ -89,11 +89,11 @@ def _fingerprint(folder: pathlib.Path, states: tuple[tuple[str, int, int], ...])
 
 
 def _snapshot(repository: str, revision: str | None) -> pathlib.Path:
-    import huggingface_hub
+    from huggingface_hub import constants, snapshot_download
 
-    offline = bool(huggingface_hub.constants.HF_HUB_OFFLINE)
+    offline = bool(constants.HF_HUB_OFFLINE)
     try:
-        folder = huggingface_hub.snapshot_download(
+        folder = snapshot_download(
             repository, revision=revision, allow_patterns=list(_FETCHED), local_files_only=offline
         )
     except Exception as error:  # the hub's client raises its own, the transport's and the system's errors

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.console import Console, Group, RenderableType
-from rich.markup import escape
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
@@ -32,7 +31,7 @@ def print_report(
 
 def render(run: Mapping[str, Any], items: Mapping[str, Any] | None = None) -> RenderableType:
     """The report as a rich renderable."""
-    parts: list[RenderableType] = [_heading(run), Padding(Text(run["outcome"], style="bold"), (1, 0))]
+    parts: list[RenderableType] = [_heading(run), Padding(_plain(run["outcome"], "bold"), (1, 0))]
     parts += [_facts(run), _checks(run)]
     decision = run["decision"]
     if items is not None and decision["num_selected"]:
@@ -78,7 +77,7 @@ def demo_table(rows: Sequence[Mapping[str, Any]]) -> Table:
 
 def _heading(run: Mapping[str, Any]) -> RenderableType:
     name = "Audit of " + run["model"]["name"] if run["model"] else "Selection from a table of scores"
-    return Text(f"{name}", style="bold underline")
+    return _plain(name, "bold underline")
 
 
 def _facts(run: Mapping[str, Any]) -> Table:
@@ -111,7 +110,7 @@ def _facts(run: Mapping[str, Any]) -> Table:
     for role, source in run["inputs"].items():
         rows.append((f"input: {role}", f"{source['source']} (sha256 {source['sha256'][:12]})"))
     for name, value in rows:
-        table.add_row(name, escape(value))
+        table.add_row(name, _plain(value))
     return table
 
 
@@ -161,10 +160,10 @@ def _selected(items: Mapping[str, Any], score: str) -> Table:
     table = Table(title=title, title_justify="left")
     table.add_column("id", overflow="fold")
     for name in (score, "p-value", "adjusted"):
-        table.add_column(escape(name), justify="right")
+        table.add_column(_plain(name), justify="right")
     for i in chosen[:_SHOWN]:
         table.add_row(
-            escape(str(items["id"][i])),
+            _plain(str(items["id"][i])),
             *(f"{float(items[column][i]):.4g}" for column in (score, "p_value", "adjusted")),
         )
     return table
@@ -175,8 +174,14 @@ def _list(title: str, points: Sequence[str], mark: str, style: str = "") -> Rend
     table.add_column(no_wrap=True, style=style)
     table.add_column(overflow="fold", style=style)
     for point in points:
-        table.add_row(mark, escape(point[:1].upper() + point[1:]))
+        table.add_row(mark, _plain(point[:1].upper() + point[1:]))
     return Padding(table, (1, 0, 0, 0))
+
+
+def _plain(value: str, style: str = "") -> Text:
+    """Text as it is: no markup, no emoji codes, control characters spelled out so that none reaches the terminal."""
+    shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in value)
+    return Text(shown, style=style)
 
 
 def _verdict(check: Any) -> Text:

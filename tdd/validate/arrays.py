@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
@@ -12,66 +13,104 @@ from jax.core import Tracer
 from tdd.validate.errors import InputError
 
 __all__ = [
+    "as_mask",
+    "as_vector",
     "check_choice",
     "check_finite",
     "check_key",
     "check_level",
-    "check_mask",
-    "check_nonempty",
     "check_p_values",
-    "check_vector",
+    "check_some",
 ]
+
+_LOWEST_LEVEL, _HIGHEST_LEVEL = 1e-9, 1 - 1e-6
 
 
 def check_level(alpha: Any, name: str = "alpha") -> None:
     """A level is one number strictly between 0 and 1."""
     if isinstance(alpha, Tracer):
         return
-    if isinstance(alpha, (bool, str)) or np.ndim(alpha) != 0:
-        raise InputError(f"{name} must be one number strictly between 0 and 1, got {alpha!r}")
+    words = f"{name} must be one number strictly between 0 and 1"
+    if isinstance(alpha, (bool, str, bytes)):
+        raise InputError(f"{words}, got {alpha!r}")
     try:
+        if np.ndim(alpha) != 0:
+            raise InputError(f"{words}, got {alpha!r}")
         value = float(alpha)
     except (TypeError, ValueError) as error:
-        raise InputError(f"{name} must be one number strictly between 0 and 1, got {alpha!r}") from error
-    if not 0 < value < 1:
-        raise InputError(f"{name} must lie strictly between 0 and 1, got {value!r}; 0.1 asks for at most 10 %")
+        raise InputError(f"{words}, got {alpha!r}") from error
+    if not _LOWEST_LEVEL <= value <= _HIGHEST_LEVEL:
+        raise InputError(
+            f"{name} must lie strictly between 0 and 1 (from {_LOWEST_LEVEL:g} to {_HIGHEST_LEVEL}), got {value!r}; "
+            "0.1 stands for 10 %"
+        )
 
 
 def check_choice(value: Any, choices: Sequence[str], name: str) -> None:
     """One of a fixed set of names."""
-    if value not in choices:
+    if not isinstance(value, str) or value not in choices:
         raise InputError(f"{name} must be one of {', '.join(map(repr, choices))}; got {value!r}")
 
 
-def check_vector(values: Any, name: str) -> None:
-    """A one-dimensional array of numbers."""
-    shape, dtype = np.shape(values), getattr(values, "dtype", None)
-    if len(shape) != 1:
+def as_vector(values: Any, name: str) -> jax.Array | np.ndarray:
+    """A one-dimensional array of numbers; a JAX array as it is, anything else as a NumPy array.
+
+    Raises:
+      InputError: not numbers, or not one-dimensional.
+    """
+    if isinstance(values, jax.Array):
+        array: Any = values
+    else:
+        try:
+            array = np.asarray(values)
+            if array.dtype == object:  # nullable columns, decimals
+                array = np.array([np.nan if _is_missing(x) else x for x in array.ravel()], float).reshape(array.shape)
+        except (TypeError, ValueError) as error:
+            raise InputError(f"{name} must be a one-dimensional array of numbers: {error}") from error
+        if array.size == 0 and array.ndim == 1:
+            array = array.astype(np.float32)
+    if array.ndim != 1:
         raise InputError(
-            f"{name} must be one-dimensional, got shape {tuple(shape)}; batch with jax.vmap over the leading axes"
+            f"{name} must be one-dimensional, got shape {tuple(array.shape)}; batch with jax.vmap over the leading axes"
         )
-    kind = np.asarray(values).dtype if dtype is None else dtype
-    if not (np.issubdtype(kind, np.integer) or jnp.issubdtype(kind, jnp.floating)):
-        raise InputError(f"{name} must hold numbers, got dtype {kind}")
+    if not (jnp.issubdtype(array.dtype, jnp.integer) or jnp.issubdtype(array.dtype, jnp.floating)):
+        raise InputError(f"{name} must hold numbers, got dtype {array.dtype}")
+    return array
 
 
-def check_nonempty(values: Any, name: str, why: str) -> None:
-    """At least one item."""
+def as_mask(mask: Any, values: Any, name: str) -> jax.Array | np.ndarray | None:
+    """A boolean mask of the shape of what it masks, or None."""
+    if mask is None:
+        return None
+    array: Any = mask if isinstance(mask, jax.Array) else np.asarray(mask)
+    if array.dtype != np.bool_:
+        raise InputError(f"{name} must be boolean (True = real item), got dtype {array.dtype}")
+    if array.shape != np.shape(values):
+        raise InputError(f"{name} has shape {array.shape}, but what it masks has shape {np.shape(values)}")
+    return array
+
+
+def check_some(values: Any, mask: Any, name: str, why: str) -> None:
+    """At least one item that is neither NaN nor masked out."""
     if np.shape(values)[0] == 0:
         raise InputError(f"{name} is empty; {why}")
+    if isinstance(values, Tracer) or isinstance(mask, Tracer):
+        return
+    host = np.asarray(values)
+    real = ~np.isnan(host) if jnp.issubdtype(host.dtype, jnp.floating) else np.ones(host.shape, bool)
+    if not (real if mask is None else real & np.asarray(mask)).any():
+        raise InputError(f"{name} has no real item: all {host.size} are NaN or masked out; {why}")
 
 
 def check_finite(values: Any, name: str) -> None:
     """No infinite entries (NaN is allowed: it is masked out and counted)."""
-    if isinstance(values, Tracer):
+    if isinstance(values, Tracer) or not jnp.issubdtype(values.dtype, jnp.floating):
         return
     host = np.asarray(values)
-    if host.dtype.kind != "f":
-        host = host.astype(np.float64)
     bad = np.flatnonzero(np.isinf(host))
     if bad.size:
         raise InputError(
-            f"{name}[{bad[0]}] is {host[bad[0]]}; {bad.size} of {host.size} values are infinite. Scores must be "
+            f"{name}[{bad[0]}] is {float(host[bad[0]])}; {bad.size} of {host.size} values are infinite. Scores must be "
             "finite; use NaN for a missing score, which is left out and counted"
         )
 
@@ -89,19 +128,14 @@ def check_p_values(p_values: Any, name: str = "p_values") -> None:
         )
 
 
-def check_mask(mask: Any, values: Any, name: str) -> None:
-    """A boolean mask of the shape of what it masks."""
-    if mask is None:
-        return
-    dtype = getattr(mask, "dtype", None)
-    dtype = np.asarray(mask).dtype if dtype is None else dtype
-    if dtype != np.bool_:
-        raise InputError(f"{name} must be boolean (True = real item), got dtype {dtype}")
-    if np.shape(mask) != np.shape(values):
-        raise InputError(f"{name} has shape {np.shape(mask)}, but what it masks has shape {np.shape(values)}")
-
-
 def check_key(key: Any, why: str) -> None:
     """A PRNG key where one is needed."""
     if key is None:
         raise InputError(f"key is missing: {why} draws random numbers; pass key=jax.random.key(seed)")
+    if not isinstance(key, jax.Array):
+        raise InputError(f"key must be a PRNG key from jax.random.key(seed), got {key!r}")
+
+
+def _is_missing(value: Any) -> bool:
+    """None, or a marker as pandas.NA that is not equal to itself or to anything."""
+    return value is None or type(value).__name__ in ("NAType", "NaTType")

@@ -56,9 +56,7 @@ def check_token_rows(name: str, lengths: Sequence[int], max_length: int) -> None
         raise InputError(f"max_length must be at least 2, got {max_length}")
     for index, length in enumerate(lengths):
         if length < 2:
-            raise InputError(
-                f"{name}[{index}] has {length} token(s); a text needs at least two, remove or lengthen it"
-            )
+            raise InputError(f"{name}[{index}] has {length} token(s); a text needs at least two, remove or lengthen it")
 
 
 def check_token_ids(largest: int, vocab_size: int) -> None:
@@ -95,9 +93,7 @@ def check_out(out: Any, is_file: bool) -> None:
 def check_not_finished(out: Any, finished: bool) -> None:
     """`out` holds no finished training run."""
     if finished:
-        raise InputError(
-            f"out={str(out)!r} holds a finished training run; load its checkpoint, or choose another out"
-        )
+        raise InputError(f"out={str(out)!r} holds a finished training run; load its checkpoint, or choose another out")
 
 
 def check_same_run(out: Any, found: str, expected: str) -> None:
@@ -113,9 +109,7 @@ def check_state_tensors(path: Any, found: Mapping[str, Any], expected: Mapping[s
     """A saved training state has exactly the tensors that the run needs; both map names to (shape, dtype)."""
     for name in sorted(found.keys() ^ expected.keys()):
         where = "lacks" if name in expected else "has an unknown"
-        raise InputError(
-            f"training state {str(path)!r} {where} tensor {name!r}; delete the file to start anew"
-        )
+        raise InputError(f"training state {str(path)!r} {where} tensor {name!r}; delete the file to start anew")
     for name, wanted in expected.items():
         if found[name] != wanted:
             raise InputError(

@@ -11,7 +11,16 @@ import numpy as np
 
 from tdd.validate.errors import InputError
 
-__all__ = ["check_direction", "check_known_labels", "check_method", "check_output_file", "check_run_folder"]
+__all__ = [
+    "check_column_names",
+    "check_direction",
+    "check_items",
+    "check_known_labels",
+    "check_method",
+    "check_output_file",
+    "check_run",
+    "check_run_folder",
+]
 
 
 def check_method(method: str, methods: Iterable[str]) -> None:
@@ -55,19 +64,51 @@ def check_run_folder(folder: pathlib.Path, fingerprint: str) -> None:
     if not folder.is_dir():
         raise InputError(f"output {folder} is a file; give a folder")
     marker = folder / "inputs.json"
+    holds = [path for path in folder.iterdir() if not path.name.endswith(".part") and path != marker]
     if not marker.exists():
-        if any(folder.iterdir()):
+        if holds:
             raise InputError(f"output folder {folder} is not empty and holds no run; give a new or an empty folder")
         return
     try:
-        held: dict[str, Any] = json.loads(marker.read_text("utf-8"))
+        held: Any = json.loads(marker.read_text("utf-8"))
     except (OSError, ValueError) as error:
         raise InputError(f"{marker} cannot be read ({error}); give another output folder") from error
-    if held.get("fingerprint") != fingerprint:
+    if not isinstance(held, dict):
+        raise InputError(f"{marker} does not describe a run; give another output folder")
+    if holds and held.get("fingerprint") != fingerprint:  # a run that has computed nothing yet may be replaced
         raise InputError(
             f"output folder {folder} holds a run of other inputs or options ({held.get('summary', 'unknown')}); give "
             "another folder, or remove this one"
         )
+
+
+def check_column_names(names: Iterable[str], reserved: Sequence[str]) -> None:
+    """No score is called like a column of the result."""
+    taken = [name for name in names if name in reserved]
+    if taken:
+        raise InputError(
+            f"score column {taken[0]!r} has the name of a column of the result ({', '.join(reserved)}); rename it, or "
+            "choose the score columns without it"
+        )
+
+
+def check_run(run: Any, place: pathlib.Path, schema: int) -> None:
+    """A run.json that a report can be made of."""
+    found = run.get("schema") if isinstance(run, dict) else None
+    if found != schema:
+        raise InputError(f"{place} has schema {found!r}, this version reads {schema}")
+    needed = ("outcome", "decision", "checks", "inputs", "warnings", "open_points", "model")
+    missing = [name for name in needed if name not in run]
+    if missing:
+        raise InputError(f"{place} is damaged: it lacks {', '.join(missing)}; run the audit again")
+
+
+def check_items(header: Sequence[str], rows: Sequence[Sequence[str]], place: pathlib.Path) -> None:
+    """An items.csv that belongs to a run."""
+    missing = [name for name in ("id", "p_value", "adjusted", "selected") if name not in header]
+    if missing or any(len(row) != len(header) for row in rows):
+        what = f"lacks the columns {', '.join(missing)}" if missing else "has rows of different lengths"
+        raise InputError(f"{place} is damaged: it {what}; run the audit again")
 
 
 def check_output_file(path: pathlib.Path, endings: Sequence[str]) -> None:

@@ -33,9 +33,7 @@ _MISSING = frozenset({"", "na", "n/a", "nan", "null", "none"})
 def check_sources(role_field: str | None, calibration: Any, members: Any) -> None:
     """Roles come from a column or from separate tables, not from both."""
     if calibration is not None and role_field is not None:
-        raise InputError(
-            f"role_field={role_field!r} and calibration=... both say which rows calibrate; give one"
-        )
+        raise InputError(f"role_field={role_field!r} and calibration=... both say which rows calibrate; give one")
     if calibration is None and members is not None:
         raise InputError("members=... needs calibration=...; in a single table use member_role=")
 
@@ -53,9 +51,7 @@ def score_names(
     free = [field for field in fields if field not in taken]
     if scores is None:
         if len(free) != 1:
-            raise InputError(
-                f"{source}: name the score columns with scores=; columns left: {_list(free)}"
-            )
+            raise InputError(f"{source}: name the score columns with scores=; columns left: {_list(free)}")
         return tuple(free)
     names = (scores,) if isinstance(scores, str) else tuple(scores)
     if not names:
@@ -64,9 +60,7 @@ def score_names(
         if name not in fields:
             raise InputError(f"{source}: there is no score column {name!r}; columns found: {_list(fields)}")
         if name in taken:
-            raise InputError(
-                f"{source}: column {name!r} is used for ids, roles, labels or groups, not as a score"
-            )
+            raise InputError(f"{source}: column {name!r} is used for ids, roles, labels or groups, not as a score")
         if names.count(name) > 1:
             raise InputError(f"{source}: score column {name!r} is named twice in scores=")
     return names
@@ -146,9 +140,7 @@ def check_flipped(flipped: Sequence[str], names: Sequence[str]) -> None:
     """Columns whose sign is to change are score columns that are read."""
     for name in flipped:
         if name not in names:
-            raise InputError(
-                f"higher_is_member names {name!r}, which is not among the scores: {_list(names)}"
-            )
+            raise InputError(f"higher_is_member names {name!r}, which is not among the scores: {_list(names)}")
 
 
 def group_column(source: str, field: str, values: Sequence[Any], place: Place) -> tuple[str, ...]:

@@ -101,9 +101,7 @@ def unreadable(source: str, detail: object) -> InputError:
 def bad_encoding(source: str, data: bytes, error: UnicodeDecodeError) -> InputError:
     """Bytes that are not UTF-8, named by line."""
     line = data.count(b"\n", 0, error.start) + 1
-    return InputError(
-        f"{source}: line {line} is not UTF-8 (byte 0x{data[error.start]:02x}); convert the file first"
-    )
+    return InputError(f"{source}: line {line} is not UTF-8 (byte 0x{data[error.start]:02x}); convert the file first")
 
 
 def bad_json(source: str, place: str, line: str, error: Exception) -> InputError:
@@ -145,9 +143,7 @@ def bad_source(value: object) -> InputError:
 def no_text_files(path: pathlib.Path) -> InputError:
     """A folder without a text file."""
     found = ", ".join(sorted(entry.name for entry in path.iterdir())[:_NAMED])
-    return InputError(
-        f"{path}: the folder holds no .txt file; " + (f"it holds {found}" if found else "it is empty")
-    )
+    return InputError(f"{path}: the folder holds no .txt file; " + (f"it holds {found}" if found else "it is empty"))
 
 
 def some_rows(source: str, num_rows: int) -> None:
@@ -171,9 +167,7 @@ def text_field_of(source: str, field: str, fields: Sequence[str]) -> str:
     if len(common) == 1:
         return common[0]
     hint = f"; it could be any of {', '.join(common)}" if common else ""
-    raise InputError(
-        f"{source}: there is no text field {field!r}{hint}; {_found(fields)}; name it with text_field="
-    )
+    raise InputError(f"{source}: there is no text field {field!r}{hint}; {_found(fields)}; name it with text_field=")
 
 
 def text_column(source: str, values: Sequence[Any], place: Place) -> tuple[str, ...]:
@@ -182,9 +176,7 @@ def text_column(source: str, values: Sequence[Any], place: Place) -> tuple[str, 
         if is_absent(value):
             raise InputError(f"{source}: {place(index)} has no text (missing or null)")
         if not isinstance(value, str):
-            raise InputError(
-                f"{source}: the text at {place(index)} is {_kind(value)}, no string: {_short(value)}"
-            )
+            raise InputError(f"{source}: the text at {place(index)} is {_kind(value)}, no string: {_short(value)}")
         if not value or value.isspace():
             raise InputError(f"{source}: the text at {place(index)} is empty; remove the row or fill it in")
         _check_unicode(source, f"the text at {place(index)}", value)
@@ -198,8 +190,7 @@ def identifier_column(source: str, values: Sequence[Any], place: Place) -> tuple
         whole = isinstance(value, numbers.Integral) and not isinstance(value, bool)
         if not (whole or isinstance(value, str)) or value == "":
             raise InputError(
-                f"{source}: the id at {place(index)} must be a non-empty string or a whole number, "
-                f"not {_short(value)}"
+                f"{source}: the id at {place(index)} must be a non-empty string or a whole number, not {_short(value)}"
             )
         identifiers.append(str(value))
         _check_unicode(source, f"the id at {place(index)}", identifiers[-1])
@@ -215,9 +206,7 @@ def identifier_column(source: str, values: Sequence[Any], place: Place) -> tuple
     return tuple(identifiers)
 
 
-def label_column(
-    source: str, values: Sequence[Any], place: Place, *, missing: int | None = None
-) -> tuple[int, ...]:
+def label_column(source: str, values: Sequence[Any], place: Place, *, missing: int | None = None) -> tuple[int, ...]:
     """Labels: 1 member, 0 non-member; `missing` stands for an absent one, or None where all must be there."""
     labels: list[int] = []
     for index, value in enumerate(values):
@@ -227,8 +216,7 @@ def label_column(
         label = _LABELS.get(str(value).strip().lower())
         if label is None:
             raise InputError(
-                f"{source}: the label at {place(index)} must be 1 (member) or 0 (non-member), "
-                f"not {_short(value)}"
+                f"{source}: the label at {place(index)} must be 1 (member) or 0 (non-member), not {_short(value)}"
             )
         labels.append(label)
     return tuple(labels)
@@ -247,9 +235,7 @@ def _check_unicode(source: str, what: str, text: str) -> None:
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise InputError(
-            f"{source}: {what} holds half a surrogate pair, which is no text: {_short(text)}"
-        ) from error
+        raise InputError(f"{source}: {what} holds half a surrogate pair, which is no text: {_short(text)}") from error
 
 
 def _found(fields: Sequence[str]) -> str:

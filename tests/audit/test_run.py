@@ -89,7 +89,7 @@ def test_the_same_run_again_gives_the_same_files(checkpoint, tmp_path):
 def test_a_folder_with_another_run_is_refused(checkpoint, tmp_path):
     small_audit(checkpoint, tmp_path / "run")
     before = {path: path.read_bytes() for path in (tmp_path / "run").glob("*.*")}
-    for change in ({"alpha": 0.1}, {"seed": 3}, {"proportion": "none"}, {"token_budget": 512}):
+    for change in ({"alpha": 0.1}, {"seed": 3}, {"proportion": "none"}, {"max_length": 8}):
         with pytest.raises(tdd.InputError, match="holds a run of other inputs"):
             small_audit(checkpoint, tmp_path / "run", **change)
     assert before == {path: path.read_bytes() for path in (tmp_path / "run").glob("*.*")}
@@ -249,6 +249,59 @@ def test_select_refuses_calibration_on_members():
             candidate_role="0",
             scores="loss",
         )
+
+
+def test_a_failed_selection_leaves_no_folder(tmp_path):
+    for wrong in ({"proportion": "stery"}, {"eta": 7}, {"alpha": 2}, {"score": "nope"}):
+        with pytest.raises(tdd.InputError):
+            tdd.select(table_rows(), **({"alpha": 0.1, "label_field": "label"} | wrong), out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_folder_in_which_nothing_was_computed_may_be_reused(checkpoint, tmp_path):
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (folder / "inputs.json").write_text('{"fingerprint": "of another run", "summary": "another"}')
+    (folder / ".inputs.json.1.part").write_text("")
+    small_audit(checkpoint, folder)
+    assert (folder / "run.json").exists()
+
+
+@pytest.mark.parametrize("name", ["p_value", "selected", "label", "adjusted"])
+def test_scores_may_not_be_called_like_a_column_of_the_result(name):
+    rows = [{"key": row["id"], "role": row["role"], name: row["loss"]} for row in table_rows()]
+    with pytest.raises(tdd.InputError, match=f"'{name}'"):
+        tdd.select(rows, alpha=0.1, score=name, id_field="key")
+
+
+def test_ties_at_the_edge_void_the_bound_of_subtraction():
+    rows = table_rows()
+    assert not any(
+        "tie at the edge" in w
+        for w in tdd.select(rows, alpha=0.1, scores="loss", label_field="label", proportion="subtraction").run[
+            "warnings"
+        ]
+    )
+    for row in rows[:10]:
+        row["loss"] = 9.0
+    audit = tdd.select(rows, alpha=0.1, scores="loss", label_field="label", proportion="subtraction")
+    assert any("tie at the edge" in warning for warning in audit.run["warnings"])
+    n, m = 60, 40
+    assert audit.run["decision"]["bound"] == pytest.approx(0.1 * (1 + 1 / m) * (1 + 1 / n))
+    assert f"at most {100 * audit.run['decision']['bound']:.3g} %" in audit.run["outcome"]
+
+
+def test_resolution_is_said_once(tmp_path):
+    """The check and its warning count from the same exact estimate."""
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        rows = [{"id": f"c{i}", "role": "calibration", "loss": rng.normal()} for i in range(30)]
+        rows += [{"id": f"t{i}", "role": "candidate", "loss": rng.normal() - 1} for i in range(74)]
+        run = tdd.select(rows, alpha=0.2).run
+        fewest = run["decision"]["min_selections"]
+        assert run["checks"]["resolution"]["min_selections"] == fewest
+        text = run["checks"]["resolution"]["warning"]
+        assert not text or f"no fewer than {fewest} of" in text or "nothing can be selected" in text
 
 
 # --- writing --------------------------------------------------------------------------------------------------------

@@ -184,3 +184,59 @@ def test_demo_reports_against_the_truth(capsys):
         assert row["mean_fdp"] <= row["alpha"] + 5 * row["se_fdp"]
     assert rows["loss", 0.1]["mean_power"] > 0.6
     assert rows["loss", 0.1]["num_selected"] == demo["run"]["decision"]["num_selected"]
+
+
+def test_report_prints_hostile_names_as_they_are(tmp_path, capsys):
+    rows = [{"id": f"c{i}", "role": "calibration", "loss": float(i)} for i in range(40)]
+    names = ["[bold]x[/bold]", ":warning: :cat:", "back\\slash\\", "red\x1b[31m\x1b]0;title\x07", "=1+1", "a,b\nc"]
+    rows += [{"id": name, "role": "candidate", "loss": -1.0} for name in names]
+    path = tmp_path / "t.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    status, out = run("select", path, "--alpha", 0.2, "--out", tmp_path / "run", capsys=capsys)
+    assert status == 0
+    assert "\x1b" not in out.out
+    for shown in ("[bold]x[/bold]", ":warning: :cat:", "back\\slash\\ ", "red\\x1b[31m", "a,b\\nc"):
+        assert shown in out.out
+    with open(tmp_path / "run" / "items.csv", newline="") as file:
+        assert [row["id"] for row in csv.DictReader(file)] == names
+
+
+@pytest.mark.parametrize(
+    "content",
+    ['{"schema": 1}', "[]", "{", '{"schema": 2}', "\x00"],
+)
+def test_report_on_a_damaged_run(tmp_path, capsys, content):
+    (tmp_path / "run.json").write_text(content)
+    status, out = run("report", tmp_path, capsys=capsys)
+    assert status == 2
+    assert "run.json" in out.err
+
+
+@pytest.mark.parametrize("content", ["", "id\n1,2\n", "id,p_value,adjusted\n", "id,p_value,adjusted,selected\n1\n"])
+def test_report_on_damaged_items(table, tmp_path, capsys, content):
+    run("select", table, "--score", "loss", "--out", tmp_path / "run", capsys=capsys)
+    (tmp_path / "run" / "items.csv").write_text(content)
+    status, out = run("report", tmp_path / "run", capsys=capsys)
+    assert status == 2
+    assert "items.csv" in out.err
+
+
+def test_a_hub_id_without_a_network_is_one_line(files, tmp_path):
+    """In a fresh process: nothing else has imported the hub's client."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tdd", "score", "nomodel-of-this-name", str(files["candidates"]), "--out",
+         str(tmp_path / "s.csv")],
+        capture_output=True, text=True, env=os.environ | {"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path / "hub")},
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert "nomodel-of-this-name" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_resume_folder_that_cannot_be_made(checkpoint, files, tmp_path, capsys):
+    status, out = run(
+        "score", checkpoint, files["candidates"], "--scores", "loss", "--out", tmp_path / "s.csv", "--resume-dir",
+        "/proc/nothing", "-q", capsys=capsys,
+    )  # fmt: skip
+    assert status == 2
+    assert "/proc/nothing" in out.err

@@ -32,7 +32,7 @@ def test_a_decimal_level_is_the_fraction_that_it_looks_like():
 def test_bounds_of_a_level_bracket_it_in_both_precisions(percent):
     alpha = percent / 100
     level = lattice.as_level(alpha)
-    below, above = np.float32(level.below), np.float32(level.above)
+    below, above = np.float32(level.below32), np.float32(level.above32)
     assert float(below) <= alpha
     assert below <= np.float32(alpha)
     assert float(above) > alpha

@@ -195,3 +195,150 @@ def test_wide_p_values_are_decided_in_double_precision():
     assert tdd.bh(np.array([0.05]), 0.05).reject[0]
     step = tdd.bh(np.array([0.05 * (1 + 1e-9)]), 0.05)
     assert not (np.asarray(step.adjusted) <= 0.05).any()
+
+
+P = [0.01, 0.02, 0.5]
+
+
+@pytest.mark.parametrize("name", ["bh", "storey_bh", "by", "holm", "hochberg", "bonferroni"])
+@pytest.mark.parametrize("p", [P, np.array(P), np.array(P, np.float32)], ids=["list", "float64", "float32"])
+def test_procedures_inside_traces(name, p):
+    """Host p-values in jit (traced level, constant level), vmap, scan, and with a traced mask."""
+    procedure = getattr(tdd, name)
+    expected = procedure(p, 0.2).reject
+    assert expected.any()
+    assert not expected.all()
+    traced = [
+        jax.jit(lambda a: procedure(p, a).reject)(0.2),
+        jax.jit(lambda: procedure(p, 0.2).reject)(),
+        jax.vmap(lambda a: procedure(p, a).reject)(jnp.array([0.2]))[0],
+        jax.lax.scan(lambda c, a: (c, procedure(p, a).reject), 0, jnp.array([0.2]))[1][0],
+        jax.jit(lambda mask: procedure(p, 0.2, mask=mask).reject)(jnp.ones(3, bool)),
+    ]
+    for got in traced:
+        np.testing.assert_array_equal(got, expected)
+
+
+@pytest.mark.parametrize("dtype", [jnp.float16, jnp.bfloat16])
+@pytest.mark.parametrize("name", ["bh", "storey_bh", "by", "holm", "hochberg", "bonferroni"])
+def test_narrow_p_values_are_widened(name, dtype):
+    """70,000 tests overflow float16, and bfloat16 has three digits."""
+    p = jnp.concatenate([jnp.zeros(10), jax.random.uniform(jax.random.key(0), (70_000,))]).astype(dtype)
+    narrow, single = getattr(tdd, name)(p, 0.1), getattr(tdd, name)(p.astype(jnp.float32), 0.1)
+    assert narrow.num_rejected == single.num_rejected
+    assert narrow.adjusted.dtype == jnp.float32
+
+
+def test_a_float32_level_decides_double_p_values_as_its_decimal():
+    p = [0.4, 0.4, 0.4, 0.4, 0.175, 0.1, 0.15]
+    assert tdd.holm(p, jnp.float32(0.7)).num_rejected == tdd.holm(p, 0.7).num_rejected == 1
+
+
+@pytest.mark.parametrize("alpha", [0.1, np.float64(0.1), np.float32(0.1), jnp.float32(0.1), 0.7, np.float32(0.7)])
+@pytest.mark.parametrize("wide", [False, True])
+def test_law_for_every_type_of_level(alpha, wide):
+    """selected == (adjusted <= alpha), in both precisions, at equality above all."""
+    with jax.enable_x64(wide):
+        rng = np.random.default_rng(0)
+        for _ in range(6):
+            p = (rng.integers(1, 11, 10) / 10 * rng.choice([1, 0.5, 0.1, 0.01], 10)).astype(
+                rng.choice([np.float32, np.float64])
+            )
+            for procedure in (tdd.bh, tdd.holm, tdd.storey_bh):
+                step = procedure(p, alpha)
+                assert (np.asarray(step.reject) == (np.asarray(step.adjusted) <= np.asarray(alpha))).all()
+            n = 19
+            selection = tdd.ptdi(np.arange(n), rng.integers(-1, n, 10), alpha=alpha, proportion="none")
+            assert (np.asarray(selection.selected) == (np.asarray(selection.adjusted) <= np.asarray(alpha))).all()
+
+
+def test_integers_of_different_types_do_not_wrap_around():
+    calibration, scores = np.arange(99, dtype=np.int32), np.full(5, 3_000_000_000, np.uint32)
+    assert tdd.ptdi(calibration, scores, alpha=0.1).num_selected == 0
+    with pytest.raises(tdd.InputError, match=r"int32.*uint32"):
+        tdd.ptdi(jnp.asarray(calibration), jnp.asarray(scores), alpha=0.1)
+    big = np.array([2**53, 2**53 + 2, 2**53 + 4])
+    assert tdd.ptdi(big + 1, big[:1], alpha=0.9, proportion="none").p_values[0] == pytest.approx(0.25)
+
+
+def test_moment_does_not_depend_on_origin_and_unit():
+    rng = np.random.default_rng(3)
+    samples = rng.normal(size=80), np.r_[rng.normal(size=50), rng.normal(size=50) - 3], rng.normal(size=60) - 3
+    found = []
+    for shift, scale in ((0, 1), (1e7, 1), (0, 1e25), (0, 1e300), (0, 1e-300)):
+        calibration, scores, members = (sample * scale + shift for sample in samples)
+        found.append(float(tdd.ptdi(calibration, scores, alpha=0.1, proportion="moment", members=members).proportion))
+    np.testing.assert_allclose(found, found[0], rtol=1e-5)
+    assert 0.3 < found[0] < 0.7
+
+
+def test_data_that_move_the_count_one_by_one_do_not_take_a_pass_each():
+    """p_(k) just above k·alpha/m for the first 60,000, then below: plain iteration would need as many passes."""
+    m = 60_000
+    p = ((np.arange(1, m + 1) + 0.5) * 0.1 / m).astype(np.float32)
+    assert tdd.bh(p, 0.1).num_rejected == 0
+    assert tdd.hochberg(p, 0.1).num_rejected == 0
+    ranks = np.arange(1, 2001, dtype=np.int32)
+    assert stepup.bh_ranks(ranks, 1999, 0.999, max_rank=2000).num_rejected == 0
+    assert stepup.bh_ranks(ranks, 1999, 0.1, max_rank=2000, scale=((1,), (10,))).num_rejected == 2000
+    steps = (np.arange(1, 501) - 0.5) * 0.1 / (500 - np.arange(500))
+    assert tdd.holm(np.where(np.arange(500) < 300, steps * 0.9 / 100, 1.0), 0.1).num_rejected >= 0
+
+
+@pytest.mark.parametrize("procedure", ["bh", "holm", "hochberg"])
+def test_the_direct_answer_is_the_fixed_point(monkeypatch, procedure):
+    """With no passes allowed, the ordering alone decides, and decides the same."""
+    rng = np.random.default_rng(7)
+    p = (rng.integers(1, 100, (8, 25)) ** 2 / 10_000).astype(np.float32)
+    expected = [np.asarray(getattr(stepup, procedure)(row, 0.3).reject) for row in p]
+    monkeypatch.setattr(stepup, "_MAX_PASSES", 0)
+    for row, want in zip(p, expected, strict=True):
+        np.testing.assert_array_equal(getattr(stepup, procedure)(row, 0.3).reject, want)
+    assert 0 < sum(map(np.sum, expected)) < p.size
+
+
+def test_the_direct_answer_on_ranks(monkeypatch):
+    rng = np.random.default_rng(8)
+    ranks = rng.integers(1, 30, (8, 25)).astype(np.int32)
+    expected = [np.asarray(stepup.bh_ranks(row, 39, 0.2, max_rank=40).reject) for row in ranks]
+    monkeypatch.setattr(stepup, "_MAX_PASSES", 0)
+    for row, want in zip(ranks, expected, strict=True):
+        np.testing.assert_array_equal(stepup.bh_ranks(row, 39, 0.2, max_rank=40).reject, want)
+        np.testing.assert_array_equal(stepup.bh_ranks(row, 39, jnp.float32(0.2), max_rank=40).reject, want)
+    assert 0 < sum(map(np.sum, expected)) < ranks.size
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: tdd.bh([[0.1], [0.1, 0.2]], 0.1),
+        lambda: tdd.storey_bh([0.1], 0.1, lambda_=None),
+        lambda: tdd.bh([0.1], b"0.1"),
+        lambda: tdd.ptdi([1.0], [1.0], alpha=1e-10),
+        lambda: tdd.ptdi([np.nan], [1.0], alpha=0.1),
+        lambda: tdd.ptdi([1.0], [1.0], alpha=0.1, calibration_mask=[False]),
+        lambda: tdd.ptdi([1.0], [1.0], alpha=0.1, proportion=np.array(["storey"])),
+        lambda: tdd.ptdi([True], [1.0], alpha=0.1),
+        lambda: tdd.ptdi([1.0], [1.0], alpha=0.1, proportion="moment", members=[]),
+        lambda: tdd.conformal_p_values([1.0], [1.0], null="member", tie_break="shared", key=3),
+    ],
+)
+def test_odd_arguments_are_input_errors(call):
+    with pytest.raises(tdd.InputError):
+        call()
+
+
+def test_lists_series_and_nullable_columns_are_vectors():
+    pd = pytest.importorskip("pandas")
+    expected = [True, False]
+    assert tdd.bh(pd.Series([0.01, 0.2]), 0.05).reject.tolist() == expected
+    assert tdd.bh(pd.Series([0.01, None], dtype="Float64"), 0.05).reject.tolist() == expected
+    assert tdd.bh([0.01, 0.02], 0.05, mask=pd.Series([True, False])).reject.tolist() == expected
+    assert tdd.bh([0.01, 0.02], 0.05, mask=[True, False]).reject.tolist() == expected
+
+
+def test_a_traced_eta_out_of_range_is_on_the_safe_side():
+    call = jax.jit(lambda eta: tdd.ptdi(jnp.arange(40.0), jnp.arange(20.0) - 10, alpha=0.2, eta=eta).proportion)
+    for eta in (5.0, -1.0, np.nan):
+        assert call(eta) <= 0
+    assert call(0.2) > 0
