@@ -64,14 +64,14 @@ def as_level(alpha: Any) -> Level:
         raise ValueError(f"alpha must lie strictly between 0 and 1, got {alpha!r}")
     exact = _simplest_fraction(alpha)
     given = Fraction(alpha) if isinstance(alpha, Fraction) else Fraction(float(alpha))
+    low, high = min(exact, given), max(exact, given)
     bounds = []
     for dtype in (np.float32, np.float64):
-        below = above = dtype(float(exact))
-        while Fraction(float(below)) > min(exact, given):
+        below, above = dtype(float(low)), dtype(float(high))
+        if Fraction(float(below)) > low:
             below = np.nextafter(below, dtype(-1))
-        while Fraction(float(above)) <= max(exact, given) or above <= dtype(float(given)):
-            above = np.nextafter(above, dtype(2))
-        bounds += [below, above]
+        # Above alpha also where alpha is rounded to this type before it is compared.
+        bounds += [below, np.nextafter(above, dtype(2))]
     value = np.asarray(float(exact), jnp.result_type(float))
     return Level(value, np.int32(exact.numerator), np.int32(exact.denominator), *bounds)
 

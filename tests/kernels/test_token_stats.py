@@ -49,9 +49,7 @@ def reference(logits, targets):
 
 def assert_close(got, expected, rtol=1e-5, atol=1e-7):
     for name in FIELDS:
-        np.testing.assert_allclose(
-            getattr(got, name), getattr(expected, name), rtol=rtol, atol=atol, err_msg=name
-        )
+        np.testing.assert_allclose(getattr(got, name), getattr(expected, name), rtol=rtol, atol=atol, err_msg=name)
 
 
 def random_logits(seed, rows, vocabulary, scale=1.0):
@@ -211,9 +209,7 @@ def test_permuting_and_padding_rows_changes_nothing(seed):
 def test_few_scored_rows(mask):
     hidden, readout, targets, _ = head(6, rows=5)
     got = compiled(kernel.token_stats, chunk=3, block=None)(hidden, readout, targets, mask)
-    expected = jax.tree.map(
-        lambda x: np.where(mask, x, 0), reference(hidden.astype(np.float64) @ readout.T, targets)
-    )
+    expected = jax.tree.map(lambda x: np.where(mask, x, 0), reference(hidden.astype(np.float64) @ readout.T, targets))
     assert_close(got, expected, atol=2e-6)
 
 

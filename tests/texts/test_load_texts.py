@@ -13,9 +13,7 @@ from tdd.texts import hash_texts, load_texts
 from tdd.validate import InputError
 
 TEXTS = ("The first text.", 'A "quoted", second\ntext\u2028with odd line ends.', "Ünïcödé — третий 文本 🙂")
-UNICODE = st.text(st.characters(exclude_categories=("Cs",)), min_size=1).filter(
-    lambda text: not text.isspace()
-)
+UNICODE = st.text(st.characters(exclude_categories=("Cs",)), min_size=1).filter(lambda text: not text.isspace())
 
 
 def write(path, content):
@@ -149,9 +147,7 @@ def test_ids():
     assert "'3' at index 5 and index 6; '4'" in repeated
     assert message({"text": list("abcdefgh"), "id": [5] * 8}).endswith("and 2 more")
     for bad in (None, "", 1.5, True, [1]):
-        assert "the id at index 0 must be a non-empty string or a whole number" in message(
-            [{"text": "a", "id": bad}]
-        )
+        assert "the id at index 0 must be a non-empty string or a whole number" in message([{"text": "a", "id": bad}])
 
 
 def test_labels():
@@ -226,9 +222,7 @@ def test_other_bad_sources(tmp_path):
 def test_truncated_parquet(tmp_path):
     pq = pytest.importorskip("pyarrow.parquet")
     path = tmp_path / "x.parquet"
-    pq.write_table(
-        pytest.importorskip("pyarrow").table({"text": ["word " * 500 + str(i) for i in range(50)]}), path
-    )
+    pq.write_table(pytest.importorskip("pyarrow").table({"text": ["word " * 500 + str(i) for i in range(50)]}), path)
     path.write_bytes(path.read_bytes()[:-40])
     assert "not a readable Parquet file" in message(path)
 

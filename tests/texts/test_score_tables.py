@@ -82,12 +82,8 @@ def test_separate_tables():
     np.testing.assert_array_equal(table.values("loss", "calibration"), [3, 4, 5])
     np.testing.assert_array_equal(table.values("loss", "member"), [0])
     assert table.source == "memory + memory + memory"
-    assert "there is no score column 'loss'; columns found: nll" in message(
-        candidates, calibration={"nll": [1]}
-    )
-    assert "role_field='role' and calibration=..." in message(
-        candidates, calibration=known, role_field="role"
-    )
+    assert "there is no score column 'loss'; columns found: nll" in message(candidates, calibration={"nll": [1]})
+    assert "role_field='role' and calibration=..." in message(candidates, calibration=known, role_field="role")
     assert "members=... needs calibration=..." in message(candidates, members=known)
     shared = message({"id": ["a", "b"], "loss": [1, 2]}, calibration={"id": ["c", "b"], "loss": [1, 2]})
     assert "1 ids of calibration items are also ids of candidate items ('b')" in shared
@@ -136,9 +132,7 @@ def test_score_names():
 
 def test_roles_and_fields():
     only = frame(role=["candidate"] * 4)
-    assert "no calibration items: role column 'role' holds 'candidate' (4 rows)" in message(
-        only, scores="loss"
-    )
+    assert "no calibration items: role column 'role' holds 'candidate' (4 rows)" in message(only, scores="loss")
     only = frame(role=["calibration"] * 4)
     assert "no candidates" in message(only, scores="loss")
     assert "role_field='role'; fields found: loss" in message({"loss": [1.0]})
