@@ -50,7 +50,7 @@ def study(scores: jax.Array, member: jax.Array, key: jax.Array, *, repetitions: 
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--data", required=True, help="table with a label column and score columns MODEL_SCORE")
     parser.add_argument("--repetitions", type=int, default=1000)
     arguments = parser.parse_args()

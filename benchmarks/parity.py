@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import pathlib
 import tempfile
+from typing import Any
 
 import harness
 import jax
+import jax.numpy as jnp
 import numpy as np
 import torch
 import transformers
@@ -27,7 +29,7 @@ CONFIGURATIONS = {
 VOCABULARY, LENGTH = 96, 40
 
 
-def save_perturbed(folder: pathlib.Path, **changes: bool) -> torch.nn.Module:
+def save_perturbed(folder: pathlib.Path, **changes: Any) -> torch.nn.Module:
     """A small random torch model with a word tokenizer, saved in Hugging Face's format."""
     torch.manual_seed(0)
     config = transformers.GPT2Config(
@@ -53,7 +55,7 @@ def main() -> None:
             model = save_perturbed(pathlib.Path(folder), **changes)
             lm, params, _ = tdd.load(folder)
         with jax.default_matmul_precision("highest"):
-            ours = np.asarray(lm.logits(params, tokens))
+            ours = np.asarray(lm.logits(params, jnp.asarray(tokens)))
         with torch.no_grad():
             theirs = model(torch.tensor(tokens, dtype=torch.long)).logits.numpy()
         rows.append(

@@ -103,7 +103,7 @@ def _scoring() -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--write", action="store_true", help="update README.md")
     if parser.parse_args().write:
         README.write_text(updated(README.read_text("utf-8")), "utf-8")
