@@ -99,7 +99,37 @@ def _booktection() -> str:
 
 
 def _scoring() -> str:
-    return ""
+    result = _load("scoring")
+    machine, rows = result["machine"], []
+    for run in result["runs"]:
+        ratios = [torch / ours for ours, torch in zip(run["seconds"]["tdd"], run["seconds"]["torch"], strict=True)]
+        rows.append(
+            [
+                f"{run['run']} ({run['texts']} texts, {run['tokens']:,} tokens)",
+                f"{run['tdd texts/s']:.1f}",
+                f"{run['torch texts/s']:.2f}",
+                " to ".join(dict.fromkeys(f"{ratio:.1f}×" for ratio in (min(ratios), max(ratios)))),
+                f"{run['share of matmul']:.2f}",
+                f"{run['compiles']} / {run['buckets']}",
+                f"{run['largest error']:.0e}",
+            ]
+        )
+    memory = result["memory"]
+    header = [
+        "texts", "tdd texts/s", "torch texts/s", "ratio, over the rounds", "share of matmul", "compiles / buckets",
+        "largest difference",
+    ]  # fmt: skip
+    load = max(run["load average"] for run in result["runs"])
+    text = (
+        f"**Scoring.** All eight scores ({result['model']}, float32, {machine['cores']} cores of {machine['processor']}) "
+        "against the usual torch loop (one text at a time, full log-softmax, the same forward passes), interleaved in one "
+        "run after both agreed (`benchmarks/scoring.py`). The share is of the machine's own float32 matrix-product rate. "
+        f"The machine was shared (load average up to {load:.1f}), so only ratios within a round mean something, and those "
+        "vary. Resident memory grew by "
+        f"{memory['resident MiB after 50 texts']:.0f} MiB over 50 texts and by "
+        f"{memory['resident MiB after 200 texts']:.0f} MiB over 200."
+    )
+    return f"{text}\n\n{_table(header, rows)}"
 
 
 def main() -> None:
