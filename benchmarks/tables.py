@@ -121,11 +121,11 @@ def _scoring() -> str:
     ]  # fmt: skip
     load = max(run["load average"] for run in result["runs"])
     text = (
-        f"**Scoring.** All eight scores ({result['model']}, float32, {machine['cores']} cores of {machine['processor']}) "
-        "against the usual torch loop (one text at a time, full log-softmax, the same forward passes), interleaved in one "
-        "run after both agreed (`benchmarks/scoring.py`). The share is of the machine's own float32 matrix-product rate. "
-        f"The machine was shared (load average up to {load:.1f}), so only ratios within a round mean something, and those "
-        "vary. Resident memory grew by "
+        f"**Scoring.** All eight scores ({result['model']}, float32, {machine['cores']} cores of "
+        f"{machine['processor']}) against the usual torch loop (one text at a time, full log-softmax, the same forward "
+        "passes), interleaved in one run after both agreed (`benchmarks/scoring.py`). The share is of the machine's own "
+        f"float32 matrix-product rate. The machine was shared (load average up to {load:.1f}), so only ratios within a "
+        "round mean something, and those vary. Resident memory grew by "
         f"{memory['resident MiB after 50 texts']:.0f} MiB over 50 texts and by "
         f"{memory['resident MiB after 200 texts']:.0f} MiB over 200."
     )
