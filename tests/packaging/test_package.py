@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -38,12 +39,15 @@ def test_only_the_agreed_names_at_the_top():
 def distributions(tmp_path_factory):
     """sdist of the checkout, and the wheel built from it."""
     out = tmp_path_factory.mktemp("dist")
-    subprocess.run(
-        [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(out), str(ROOT)],
-        check=True,
+    source = out / "source"  # a copy: builds of two processes in one checkout would meet
+    ignored = shutil.ignore_patterns(".git", "__pycache__", "build", "dist", "*.egg-info", ".*_cache", ".venv")
+    shutil.copytree(ROOT, source, symlinks=True, ignore=ignored)
+    built = subprocess.run(
+        [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(out), str(source)],
         capture_output=True,
         text=True,
     )
+    assert built.returncode == 0, built.stderr[-2000:]
     return next(out.glob("*.tar.gz")), next(out.glob("*.whl"))
 
 
