@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -32,6 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     from tdd.validate.errors import InputError
 
+    os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")  # that torch is absent is no news here
     _set_logging(arguments)
     try:
         arguments.run(arguments)
