@@ -124,8 +124,8 @@ def _scoring() -> str:
         f"**Scoring.** All eight scores ({result['model']}, float32, {machine['cores']} cores of "
         f"{machine['processor']}) against the usual torch loop (one text at a time, full log-softmax, the same forward "
         "passes), interleaved in one run after both agreed (`benchmarks/scoring.py`). Share: of the machine's own "
-        f"float32 matrix-product rate. The machine was shared (load average up to {load:.1f}), so only ratios within a "
-        "round mean something, and those vary. Resident memory grew by "
+        f"float32 matrix-product rate. Load average {load:.1f}; only ratios within a "
+        "round mean something. Resident memory grew by "
         f"{memory['resident MiB after 50 texts']:.0f} MiB over 50 texts and by "
         f"{memory['resident MiB after 200 texts']:.0f} MiB over 200."
     )
