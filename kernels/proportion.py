@@ -59,7 +59,7 @@ def storey(rank: jax.Array, valid: jax.Array, num_calibration: Any, *, max_rank:
       max_rank: static upper bound of n + 1.
       eta: share of the calibration scores in the region, in (0, 1); static numbers are taken as exact fractions.
 
-    References: Bates et al. (2023), theorem 3; METHODS: the >= and the + 1 are both needed.
+    References: Bates et al. (2023), theorem 3. Both the >= and the + 1 are needed.
     """
     n = jnp.asarray(num_calibration, jnp.int32)
     m = jnp.sum(valid, dtype=jnp.int32)
@@ -90,7 +90,7 @@ def subtraction(
       calibration_mask: [n] bool, True = real item.
       mask: [m] bool.
 
-    References: PTDI, section 3.2, eq. 10-11.
+    References: PTDI, section 3.2, eq. 11-12.
     """
     count = counts(calibration, scores, calibration_mask=calibration_mask, mask=mask)
     n = count.num_calibration
