@@ -14,8 +14,13 @@ from typing import Any, Literal, TypeVar, dataclass_transform
 import jax
 import numpy as np
 
+from tdd.kernels.envelope import Envelope
+
 __all__ = [
+    "CombinedSelection",
     "Guarantee",
+    "JointSelection",
+    "KnockoffSelection",
     "LanguageModel",
     "Null",
     "PValues",
@@ -25,6 +30,7 @@ __all__ = [
     "Texts",
     "TokenBatch",
     "TokenStats",
+    "pytree",
 ]
 
 Null = Literal["nonmember", "member"]
@@ -34,7 +40,7 @@ _T = TypeVar("_T")
 
 
 @dataclass_transform(frozen_default=True)
-def _pytree(*static: str) -> Callable[[type[_T]], type[_T]]:
+def pytree(*static: str) -> Callable[[type[_T]], type[_T]]:
     """Class decorator: a frozen dataclass registered as a pytree with the named fields static."""
 
     def register(cls: type[_T]) -> type[_T]:
@@ -85,7 +91,7 @@ class Texts:
         return len(self.texts)
 
 
-@_pytree()
+@pytree()
 class TokenBatch:
     """Token ids, right-padded to one length.
 
@@ -99,7 +105,7 @@ class TokenBatch:
     mask: jax.Array
 
 
-@_pytree()
+@pytree()
 class TokenStats:
     """Statistics of the model's next-token distribution at every scored target, in nats.
 
@@ -181,7 +187,7 @@ class Scores:
         return self.values[name]
 
 
-@_pytree("null")
+@pytree("null")
 class PValues:
     """Conformal p-values with the integers behind them.
 
@@ -198,7 +204,7 @@ class PValues:
     null: Null
 
 
-@_pytree("method", "null", "guarantee")
+@pytree("method", "null", "guarantee")
 class Selection:
     """Selected items and how they were selected. The boolean mask is the decision; nothing recomputes it.
 
@@ -233,7 +239,45 @@ class Selection:
     guarantee: Guarantee
 
 
-@_pytree("method", "guarantee")
+@pytree("method", "null", "guarantee")
+class CombinedSelection(Selection):
+    """A selection from several detectors' scores.
+
+    Attributes:
+      weights: [K] weight of each detector in the combination, summing to 1; equal where the rule has none.
+      num_rejected_alone: [K] int32, items that BH at alpha rejects on each detector alone.
+    """
+
+    weights: jax.Array
+    num_rejected_alone: jax.Array
+
+
+@pytree("method", "null", "guarantee")
+class KnockoffSelection(Selection):
+    """A selection by knockoffs. There is no calibration sample (`num_calibration` is 0) and, where the rule has no
+    p-values, `p_values` is NaN; `adjusted` is the smallest level at which an item is selected.
+
+    Attributes:
+      statistic: [n] what the threshold is compared with; large = member, 0 or negative is never selected.
+      cut: [] the threshold on `statistic`, +inf where nothing qualifies.
+    """
+
+    statistic: jax.Array
+    cut: jax.Array
+
+
+@pytree("method", "null", "guarantee")
+class JointSelection(Selection):
+    """A selection that holds for several models at once; `p_values` is the largest of the K p-values of an item.
+
+    Attributes:
+      envelope: the fitted null distribution of the largest p-value, for plotting; the identity for JMCS.
+    """
+
+    envelope: Envelope
+
+
+@pytree("method", "guarantee")
 class TestResult:
     """One test of one hypothesis.
 

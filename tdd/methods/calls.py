@@ -20,7 +20,7 @@ from tdd.kernels import lattice
 from tdd.validate import arrays
 from tdd.validate.errors import InputError
 
-__all__ = ["Ordered", "level_operand", "order_preserving", "tracing"]
+__all__ = ["Ordered", "level_operand", "order_preserving", "ordered_panels", "tracing"]
 
 Ordered = tuple[list[jax.Array], list[jax.Array]]
 
@@ -68,6 +68,52 @@ def order_preserving(samples: Sequence[Any], masks: Sequence[Any]) -> Ordered:
         mask & ~np.isnan(sample) if sample.dtype.kind == "f" else mask
         for mask, sample in zip(filled, samples, strict=True)
     ]
+
+
+def ordered_panels(
+    calibration: Any, scores: Any, calibration_mask: Any = None, mask: Any = None, *, rows: str = "detectors"
+) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
+    """Scores of the same items by K detectors or models, checked, each row ordered as its owner ordered it.
+
+    Args:
+      calibration: [K, n] scores of the calibration items.
+      scores: [K, m] scores of the test items.
+      calibration_mask: [n] bool or None.
+      mask: [m] bool or None.
+      rows: what the K rows are, for messages.
+
+    Returns:
+      calibration [K, n], scores [K, m], calibration_mask [n], mask [m]: JAX arrays; an item with a NaN in any row is
+      False in its mask.
+
+    Raises:
+      InputError: wrong shapes, different K, infinite scores, no calibration item that every row scored.
+    """
+    calibration = arrays.as_matrix(calibration, "calibration", f"[{rows}, calibration items]")
+    scores = arrays.as_matrix(scores, "scores", f"[{rows}, test items]")
+    if calibration.shape[0] != scores.shape[0]:
+        raise InputError(
+            f"calibration has {calibration.shape[0]} {rows} and scores has {scores.shape[0]}; both need the same "
+            f"{rows} in the same order, one a row"
+        )
+    if calibration.shape[0] == 0:
+        raise InputError(f"calibration and scores have no {rows}: at least one row is needed")
+    given = (("calibration", calibration, calibration_mask), ("scores", scores, mask))
+    masks = []
+    for name, panel, own in given:
+        arrays.check_finite(panel, name)
+        own = arrays.as_mask(own, panel[0], "mask" if name == "scores" else "calibration_mask")
+        host = isinstance(panel, np.ndarray) and not tracing(own)
+        xp = np if host else jnp
+        known = (
+            ~xp.isnan(panel).any(axis=0) if jnp.issubdtype(panel.dtype, jnp.floating) else xp.ones(panel.shape[1], bool)
+        )
+        masks.append(known if own is None else known & own)
+    why = f"at least one item for which the null holds and that has a score in each of the {rows} is needed"
+    arrays.check_some(calibration[0], masks[0], "calibration", why)
+    ordered = [order_preserving((row, other), masks)[0] for row, other in zip(calibration, scores, strict=True)]
+    first, second = (jnp.stack(parts) for parts in zip(*ordered, strict=True))
+    return first, second, jnp.asarray(masks[0]), jnp.asarray(masks[1])
 
 
 def _shared_places(samples: Sequence[np.ndarray]) -> list[jax.Array]:

@@ -20,7 +20,7 @@ from tdd.records import Guarantee, Selection
 from tdd.validate import arrays
 from tdd.validate.errors import InputError
 
-__all__ = ["GUARANTEES", "PROPORTIONS", "ptdi"]
+__all__ = ["GUARANTEES", "GUARANTEE_ROWS", "PROPORTIONS", "ptdi"]
 
 ProportionName = Literal["none", "subtraction", "storey", "moment"]
 PROPORTIONS = ("none", "subtraction", "storey", "moment")
@@ -57,6 +57,8 @@ GUARANTEES: dict[str, Guarantee] = {
         "PTDI eq. 13, propositions 2 and theorem 4, with the clip of theta mended",
     ),
 }
+
+GUARANTEE_ROWS = [("tdd.ptdi", f'proportion="{name}"', guarantee) for name, guarantee in GUARANTEES.items()]
 
 
 def ptdi(

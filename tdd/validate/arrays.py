@@ -14,6 +14,7 @@ from tdd.validate.errors import InputError
 
 __all__ = [
     "as_mask",
+    "as_matrix",
     "as_vector",
     "check_choice",
     "check_finite",
@@ -21,6 +22,7 @@ __all__ = [
     "check_level",
     "check_p_values",
     "check_some",
+    "check_weights",
 ]
 
 _LOWEST_LEVEL, _HIGHEST_LEVEL = 1e-9, 1 - 1e-6
@@ -58,21 +60,43 @@ def as_vector(values: Any, name: str) -> jax.Array | np.ndarray:
     Raises:
       InputError: not numbers, or not one-dimensional.
     """
-    if isinstance(values, jax.Array):
-        array: Any = values
-    else:
-        try:
-            array = np.asarray(values)
-            if array.dtype == object:  # nullable columns, decimals
-                array = np.array([np.nan if _is_missing(x) else x for x in array.ravel()], float).reshape(array.shape)
-        except (TypeError, ValueError) as error:
-            raise InputError(f"{name} must be a one-dimensional array of numbers: {error}") from error
-        if array.size == 0 and array.ndim == 1:
-            array = array.astype(np.float32)
+    array = _numbers(values, name, "a one-dimensional array of numbers")
+    if array.size == 0 and array.ndim == 1 and not isinstance(array, jax.Array):
+        array = array.astype(np.float32)
     if array.ndim != 1:
         raise InputError(
             f"{name} must be one-dimensional, got shape {tuple(array.shape)}; batch with jax.vmap over the leading axes"
         )
+    return _real_type(array, name)
+
+
+def as_matrix(values: Any, name: str, axes: str) -> jax.Array | np.ndarray:
+    """A two-dimensional array of numbers; `axes` says in the message what the two axes are.
+
+    Raises:
+      InputError: not numbers, rows of different lengths, or not two-dimensional.
+    """
+    array = _numbers(values, name, f"a two-dimensional array of numbers, {axes}")
+    if array.ndim != 2:
+        hint = "; give one row or column even where there is a single one" if array.ndim == 1 else ""
+        raise InputError(f"{name} must be two-dimensional, {axes}; got shape {tuple(array.shape)}{hint}")
+    return _real_type(array, name)
+
+
+def _numbers(values: Any, name: str, what: str) -> Any:
+    """A JAX array as it is, anything else as a NumPy array, missing values as NaN."""
+    if isinstance(values, jax.Array):
+        return values
+    try:
+        array = np.asarray(values)
+        if array.dtype == object:  # nullable columns, decimals
+            array = np.array([np.nan if _is_missing(x) else x for x in array.ravel()], float).reshape(array.shape)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{name} must be {what}: {error}") from error
+    return array
+
+
+def _real_type(array: Any, name: str) -> Any:
     if not (jnp.issubdtype(array.dtype, jnp.integer) or jnp.issubdtype(array.dtype, jnp.floating)):
         raise InputError(f"{name} must hold numbers, got dtype {array.dtype}")
     return array
@@ -107,10 +131,12 @@ def check_finite(values: Any, name: str) -> None:
     if isinstance(values, Tracer) or not jnp.issubdtype(values.dtype, jnp.floating):
         return
     host = np.asarray(values)
-    bad = np.flatnonzero(np.isinf(host))
-    if bad.size:
+    bad = np.argwhere(np.isinf(host))
+    if len(bad):
+        where = tuple(int(i) for i in bad[0])
         raise InputError(
-            f"{name}[{bad[0]}] is {float(host[bad[0]])}; {bad.size} of {host.size} values are infinite. Scores must be "
+            f"{name}[{', '.join(map(str, where))}] is {float(host[where])}; {len(bad)} of {host.size} values are "
+            "infinite. Scores must be "
             "finite; use NaN for a missing score, which is left out and counted"
         )
 
@@ -126,6 +152,22 @@ def check_p_values(p_values: Any, name: str = "p_values") -> None:
             f"{name}[{bad[0]}] is {float(host[bad[0]])!r}; p-values must lie in [0, 1] "
             f"({bad.size} of {host.size} do not)"
         )
+
+
+def check_weights(weights: Any, name: str = "weights", why: str = "weights are shares of trust") -> None:
+    """Weights are finite, not negative, and not all zero (along the last axis)."""
+    if isinstance(weights, Tracer):
+        return
+    host = np.asarray(weights)
+    bad = np.argwhere(~np.isfinite(host) | (host < 0))
+    if len(bad):
+        where = tuple(int(i) for i in bad[0])
+        raise InputError(
+            f"{name}[{', '.join(map(str, where))}] is {float(host[where])!r}; {why}, so each must be finite and not "
+            "negative"
+        )
+    if host.size == 0 or not (host.sum(axis=-1) > 0).all():
+        raise InputError(f"{name} are all zero; {why}, so at least one must be positive")
 
 
 def check_key(key: Any, why: str) -> None:

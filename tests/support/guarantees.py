@@ -5,12 +5,12 @@ the suite's budget divided by the number of checks collected, so that a correct 
 at most `SUITE_FALSE_ALARM`. Every check is run on a broken twin too, and must fail there.
 """
 
-import functools
 import math
 
-import jax
 import jax.numpy as jnp
 import numpy as np
+
+from tdd.study import monte_carlo
 
 SUITE_FALSE_ALARM = 1e-3
 REPETITIONS = 100_000
@@ -22,9 +22,7 @@ class GuaranteeViolated(AssertionError):
 
 def simulate(one, *, seed, repetitions=REPETITIONS, batch=2_000):
     """Run `one(key) -> pytree of scalars` many times in one compiled call; leaves [repetitions] in NumPy."""
-    keys = jax.random.split(jax.random.key(seed), repetitions)
-    compiled = jax.jit(functools.partial(jax.lax.map, one, batch_size=batch))
-    return jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), compiled(keys))
+    return monte_carlo.simulate(one, seed=seed, repetitions=repetitions, batch=batch)
 
 
 def radius(values, level):

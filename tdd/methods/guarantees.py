@@ -1,0 +1,43 @@
+"""Every guarantee record of the project, by procedure: the table that `tdd guarantees` prints."""
+
+from __future__ import annotations
+
+import importlib
+from typing import NamedTuple
+
+from tdd.records import Guarantee
+
+__all__ = ["Row", "all_guarantees"]
+
+_MODULES = (
+    "testing",
+    "ptdi",
+    "td4eval",
+    "ktd",
+    "jecs",
+    "exchangeability",
+    "evalues",
+    "conditional",
+    "weighted",
+    "bounds",
+)
+
+
+class Row(NamedTuple):
+    """One procedure under one option.
+
+    Attributes:
+      call: public function, as "tdd.ptdi".
+      option: the option that decides, as 'proportion="storey"', or "".
+      guarantee: the record that its results carry.
+    """
+
+    call: str
+    option: str
+    guarantee: Guarantee
+
+
+def all_guarantees() -> tuple[Row, ...]:
+    """Rows in the order of the methods; each module lists its own in `GUARANTEE_ROWS`."""
+    modules = [importlib.import_module(f"tdd.methods.{name}") for name in _MODULES]
+    return tuple(Row(*row) for module in modules for row in module.GUARANTEE_ROWS)

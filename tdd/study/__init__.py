@@ -1,0 +1,1 @@
+"""Monte Carlo studies of what the procedures promise."""

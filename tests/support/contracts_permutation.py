@@ -1,0 +1,5 @@
+"""Contract entries of this area."""
+
+ENTRIES = []
+
+ELSEWHERE = {}
