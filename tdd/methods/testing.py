@@ -18,10 +18,90 @@ import numpy as np
 from tdd.kernels import conformal, lattice, stepup
 from tdd.kernels.stepup import StepUp
 from tdd.methods.calls import level_operand, order_preserving, tracing
+from tdd.records import Guarantee
 from tdd.validate import arrays
 from tdd.validate.errors import InputError
 
-__all__ = ["bh", "bonferroni", "by", "conformal_p_values", "hochberg", "holm", "storey_bh"]
+__all__ = [
+    "GUARANTEES",
+    "GUARANTEE_ROWS",
+    "bh",
+    "bonferroni",
+    "by",
+    "conformal_p_values",
+    "hochberg",
+    "holm",
+    "storey_bh",
+]
+
+_EXCHANGEABLE = (
+    "the null holds for every calibration item",
+    "calibration scores and the scores of null test items are exchangeable",
+)
+_SUPER_UNIFORM = "p-values are super-uniform under the null"
+_ANY_DEPENDENCE = "the p-values may depend on one another in any way"
+_VOVK = "Vovk, Gammerman & Shafer (2005)"
+
+GUARANTEES: dict[str, Guarantee] = {
+    "conservative": Guarantee(
+        "P(p <= t) <= t for every t", _EXCHANGEABLE, "finite-sample", f"{_VOVK}; Bates et al. (2023), eq. 2"
+    ),
+    "randomized": Guarantee("P(p <= t) = t for every t", _EXCHANGEABLE, "finite-sample", f"{_VOVK}, smoothed"),
+    "shared": Guarantee(
+        "P(p <= k/(n+1)) = k/(n+1) for every k",
+        _EXCHANGEABLE,
+        "finite-sample",
+        f"{_VOVK}, on one random order of calibration and test items that refines the scores",
+    ),
+    "bh": Guarantee(
+        "FDR <= alpha * m0/m",
+        (_SUPER_UNIFORM, "p-values are independent or PRDS; conformal p-values are"),
+        "finite-sample",
+        "Benjamini & Hochberg (1995); Benjamini & Yekutieli (2001), theorem 1.2; Bates et al. (2023), theorem 2",
+    ),
+    "storey_bh": Guarantee(
+        "FDR <= alpha",
+        (
+            _SUPER_UNIFORM,
+            "p-values are independent; or they are conservative conformal p-values and lambda = K/(n+1), K an integer",
+        ),
+        "finite-sample",
+        "Storey, Taylor & Siegmund (2004), theorem 3; Bates et al. (2023), theorem 3",
+    ),
+    "storey_bh/cap": Guarantee(
+        "FDR <= alpha in the limit of many tests",
+        (_SUPER_UNIFORM, "p-values are weakly dependent", "the tests are many: with few of them FDR exceeds alpha"),
+        "asymptotic",
+        "Storey, Taylor & Siegmund (2004), theorem 4",
+    ),
+    "by": Guarantee(
+        "FDR <= alpha * m0/m",
+        (_SUPER_UNIFORM, _ANY_DEPENDENCE),
+        "finite-sample",
+        "Benjamini & Yekutieli (2001), theorem 1.3",
+    ),
+    "holm": Guarantee("FWER <= alpha", (_SUPER_UNIFORM, _ANY_DEPENDENCE), "finite-sample", "Holm (1979)"),
+    "hochberg": Guarantee(
+        "FWER <= alpha",
+        (_SUPER_UNIFORM, "p-values are independent or positively dependent (MTP2), so that Simes' inequality holds"),
+        "finite-sample",
+        "Hochberg (1988); Sarkar (1998)",
+    ),
+    "bonferroni": Guarantee(
+        "FWER <= alpha * m0/m", (_SUPER_UNIFORM, _ANY_DEPENDENCE), "finite-sample", "Bonferroni's inequality"
+    ),
+}
+
+GUARANTEE_ROWS: list[tuple[str, str, Guarantee]] = [
+    *(
+        ("tdd.conformal_p_values", f'tie_break="{name}"', GUARANTEES[name])
+        for name in ("conservative", "randomized", "shared")
+    ),
+    ("tdd.bh", "", GUARANTEES["bh"]),
+    ("tdd.storey_bh", "cap=False", GUARANTEES["storey_bh"]),
+    ("tdd.storey_bh", "cap=True", GUARANTEES["storey_bh/cap"]),
+    *((f"tdd.{name}", "", GUARANTEES[name]) for name in ("by", "holm", "hochberg", "bonferroni")),
+]
 
 
 def conformal_p_values(
