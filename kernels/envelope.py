@@ -79,8 +79,24 @@ class Envelope(NamedTuple):
 
 
 def identity(rank: jax.Array, num_calibration: Any, *, max_rank: int, mask: jax.Array | None = None) -> Envelope:
-    """G(x) = x: the envelope of JMCS. Arguments as `fit`; the grid is empty."""
-    return fit(rank, num_calibration, max_rank=max_rank, grid=(), mask=mask)
+    """G(x) = x, the envelope of JMCS, with an empty grid. Arguments as `fit`."""
+    valid = rank <= max_rank if mask is None else (rank <= max_rank) & mask
+    points = jnp.asarray(num_calibration, jnp.int32) + 1
+    dtype, one = jnp.result_type(float), jnp.int32(1)
+    x = jnp.where(valid, rank.astype(dtype) / points.astype(dtype), jnp.nan)
+    none = jnp.zeros(0, dtype)
+    return Envelope(
+        x,
+        x,
+        jnp.zeros((), dtype),
+        jnp.ones((), dtype),
+        none,
+        none,
+        none.astype(jnp.int32),
+        jnp.asarray(False),
+        jnp.ones((), dtype),
+        Anchor(points, one, one, one, one, one),
+    )
 
 
 def fit(
@@ -100,14 +116,15 @@ def fit(
       rank: [m] int32 in 1..n+1; values above `max_rank` count as masked out.
       num_calibration: [] n.
       max_rank: static upper bound of n + 1.
-      grid: static candidates tau in (0, 1), taken as exact fractions; () gives the identity.
+      grid: static candidates tau in (0, 1), taken as exact fractions.
       mask: [m] bool, True = real item.
 
     Returns:
       `Envelope`.
 
     Raises:
-      ValueError: a grid point outside (0, 1), or points whose common denominator times `max_rank` reaches 2^31.
+      ValueError: an empty grid, a point outside (0, 1), or a common denominator of the points that reaches
+        2^31/max_rank.
 
     Cost: one histogram of the ranks and one cumulative sum, O(m + n), and a few operations a grid point; no sort.
 
@@ -120,39 +137,35 @@ def fit(
     numerators, common = _common_denominator(grid, max_rank)
     dtype = jnp.result_type(float)
 
-    starts, common_q = jnp.asarray(numerators, jnp.int32).reshape(-1), jnp.int32(common)
-    limits = starts * points // common_q
-    below = at_most[limits]
+    start, q = jnp.asarray(numerators, jnp.int32), jnp.int32(common)
+    limit = start * points // q
+    below = at_most[limit]
     above = tests - below
-    # The smallest rank with at least k of the tail at or below it; ranks of a masked tail lie beyond the lattice.
-    kth = jnp.searchsorted(at_most, below + _ceil_sqrt(above), side="left").astype(jnp.int32)
+    kth = jnp.searchsorted(at_most, below + _ceil_sqrt(above), side="left").astype(jnp.int32)  # r_(k) (n+1)
     near = at_most[jnp.minimum(kth, max_rank)] - below
-    distance = kth * common_q - starts * points
+    anchors = Anchor(limit, above, near, kth * q - start * points, start, jnp.full_like(start, q))
     qualified = above >= _FEWEST
-    anchors = Anchor(limits, above, near, distance, starts, jnp.full_like(starts, common_q))
     slopes = jnp.where(qualified, _slope(anchors, points, dtype), jnp.inf)
     fitted = jnp.any(qualified)
-    if starts.shape[0]:
-        anchor = jax.tree.map(lambda field: field[_smallest_slope(anchors, qualified, points)], anchors)
-    else:
-        anchor = Anchor(points, tests, *(jnp.int32(1),) * 4)
+    chosen = _smallest_slope(anchors, qualified, points)
+    anchor: Anchor = jax.tree.map(lambda field: field[chosen], anchors)
     anchor = anchor._replace(limit=jnp.where(fitted, anchor.limit, points))
 
-    tau = jnp.where(fitted, anchor.numerator.astype(dtype) / anchor.denominator.astype(dtype), 0)
+    s = anchor.numerator.astype(dtype)
+    tau = jnp.where(fitted, s / q.astype(dtype), 0)
     slope = jnp.where(fitted, _slope(anchor, points, dtype), 1)
     x = rank.astype(dtype) / points.astype(dtype)
-    left = anchor.near.astype(dtype) * anchor.numerator.astype(dtype) * points.astype(dtype)
-    left = left / anchor.distance.astype(dtype)  # N G(tau)/(1 - G(tau))
+    odds = s * anchor.near.astype(dtype) * points.astype(dtype) / anchor.distance.astype(dtype)  # N G/(1 - G) at tau
     size = jnp.maximum(anchor.above, 1).astype(dtype)
-    right = (left + _tail_count(rank, at_most, anchor).astype(dtype)) / (left + size)
+    right = (odds + _tail_count(rank, at_most, anchor).astype(dtype)) / (odds + size)
     value = jnp.where(rank <= anchor.limit, slope * x, right)
-    pi0 = (1 + anchor.above).astype(dtype) * (1 + left / size) / jnp.maximum(tests, 1).astype(dtype)
+    pi0 = (1 + size) * (1 + odds / size) / jnp.maximum(tests, 1).astype(dtype)
     return Envelope(
         jnp.where(valid, x, jnp.nan),
         jnp.where(valid, value, jnp.nan),
         tau,
         slope,
-        starts.astype(dtype) / common_q.astype(dtype),
+        start.astype(dtype) / q.astype(dtype),
         slopes,
         above,
         fitted,
@@ -261,6 +274,8 @@ def adaptive_bh(
 
 def _common_denominator(grid: Sequence[Any], max_rank: int) -> tuple[list[int], int]:
     """The grid as numerators s over one denominator q."""
+    if len(grid) == 0:
+        raise ValueError("grid is empty; it needs at least one number between 0 and 1")
     levels = []
     for tau in grid:
         try:
