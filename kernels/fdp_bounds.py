@@ -140,7 +140,7 @@ def calibrate(
 
     Cost: O(B (N + M) + K I (B + W)), W the width of a tabulated tail, at most M + 1.
 
-    References: Gazin, Blanchard & Roquain (2024), theorem 2.1; Song, Jin & Candes (2026) for the envelope of tails.
+    References: Gazin, Blanchard & Roquain (2024) for the law; Song, Jin & Candes (2026).
     """
     if min(max_calibration, num_draws) < 1 or max_tests < 0:
         raise ValueError(f"sizes must be positive, got {(max_calibration, max_tests, num_draws)}")
@@ -310,7 +310,7 @@ def dkw(
     Returns:
       `DkwBounds`. Cost: a sort of m.
 
-    References: Gazin, Blanchard & Roquain (2024), corollary 4.1; Song, Jin & Candes (2026) for the interpolation.
+    References: Gazin, Blanchard & Roquain (2024); Song, Jin & Candes (2026) for the interpolation.
     """
     values = p_values.astype(jnp.promote_types(p_values.dtype, jnp.float32))
     cuts = thresholds.astype(values.dtype)
@@ -347,7 +347,7 @@ def knockoffs(statistic: jax.Array, delta: Any, *, mask: jax.Array | None = None
     Returns:
       `KnockoffBounds`, interpolated between cuts as in `bounds`. Cost: two sorts of m.
 
-    References: Katsevich & Ramdas (2020), theorem 2.
+    References: Katsevich & Ramdas (2020), the bound for knockoffs.
     """
     values = statistic.astype(jnp.promote_types(statistic.dtype, jnp.float32))
     valid = ~jnp.isnan(values) if mask is None else mask & ~jnp.isnan(values)

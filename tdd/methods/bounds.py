@@ -53,13 +53,13 @@ GUARANTEES: dict[str, Guarantee] = {
         "P(some cut has FDP above its bound) <= delta",
         (*_ONE_SCORE, "p-values are conservative"),
         "finite-sample",
-        "Gazin, Blanchard & Roquain (2024), theorem 2.4 and corollary 4.1",
+        "Gazin, Blanchard & Roquain (2024), theorem 2.4",
     ),
     "knockoffs": Guarantee(
         "P(some cut has FDP above its bound) <= delta",
         ("an item and its one knockoff are exchangeable under the null, so that null statistics have coin-flip signs",),
         "finite-sample",
-        "Katsevich & Ramdas (2020), theorem 2",
+        "Katsevich & Ramdas (2020)",
     ),
 }
 
