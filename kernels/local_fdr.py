@@ -68,8 +68,11 @@ def local_fdr(p_values: jax.Array, *, null_proportion: Any = 1.0, mask: jax.Arra
     height = (y[left].astype(dtype) + rise * jnp.where(run > 0, (ordered - x[left]) / run, 1)) / total
     lfdr = jnp.minimum(pi0 * (run * total) / rise, 1)
     tail = jnp.minimum(pi0 * ordered / height, 1)
-    found = [jnp.zeros(size, dtype).at[order].set(v, unique_indices=True) for v in (lfdr, tail, density)]
-    return LocalFdr(*(jnp.where(valid, v, jnp.nan) for v in found), m)
+
+    def restored(found: jax.Array) -> jax.Array:
+        return jnp.where(valid, jnp.zeros(size, dtype).at[order].set(found, unique_indices=True), jnp.nan)
+
+    return LocalFdr(restored(lfdr), restored(tail), restored(density), m)
 
 
 def concave_majorant(x: jax.Array, y: jax.Array) -> tuple[jax.Array, jax.Array]:

@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.core import Tracer
 
 from tdd.kernels import local_fdr as kernel
 from tdd.kernels.local_fdr import LocalFdr
@@ -53,7 +54,7 @@ def local_fdr(p_values: Any, *, null_proportion: Any = 1.0, mask: Any = None) ->
     p_values = arrays.as_vector(p_values, "p_values")
     mask = arrays.as_mask(mask, p_values, "mask")
     arrays.check_p_values(p_values)
-    if not isinstance(null_proportion, jax.core.Tracer):
+    if not isinstance(null_proportion, Tracer):
         try:
             good = jnp.ndim(null_proportion) == 0 and 0 < float(null_proportion) <= 1
         except (TypeError, ValueError):

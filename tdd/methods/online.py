@@ -9,6 +9,7 @@ from typing import Any, Literal
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
 from tdd.kernels import online
 from tdd.kernels.online import Online
@@ -89,10 +90,11 @@ def lond(p_values: Any, alpha: Any, *, dependence: Literal["positive", "any"] = 
 def e_lond(e_values: Any, alpha: Any, *, mask: Any = None) -> Online:
     """e-LOND on a stream of e-values: reject e_t >= 1/alpha_t, alpha_t of LOND.
 
-    Guarantee: FDR <= alpha at every time under any dependence, finite-sample. Arguments as `lond`, e-values in [0, inf].
+    Guarantee: FDR <= alpha at every time under any dependence, finite-sample. Arguments as `lond`, with
+    e-values in [0, inf].
     """
     e_values = arrays.as_vector(e_values, "e_values")
-    if not isinstance(e_values, jax.core.Tracer) and (np.asarray(e_values) < 0).any():
+    if not isinstance(e_values, Tracer) and (np.asarray(e_values) < 0).any():
         raise InputError(f"e_values must not be negative, got {float(np.nanmin(np.asarray(e_values)))!r}")
     mask = arrays.as_mask(mask, e_values, "mask")
     return _compiled("e_lond", ())(_floating(e_values), level_operand(alpha), mask, None)
