@@ -159,11 +159,11 @@ def calibrate(
         uniforms = jax.random.uniform(jax.random.fold_in(shared, index), (num_draws, step), jnp.float32)
         cells = jax.vmap(_add_cells)(cells, order_statistics, uniforms)
         start, tails = _tails(k, ranks, n, width)
-        observed = jnp.clip(jnp.cumsum(cells, axis=1)[:, :-1] - start, 0, width)
+        observed = jnp.clip(jnp.cumsum(cells, axis=1)[:, :-1] - start[None], 0, width)
         least = jnp.min(jnp.take_along_axis(tails, observed.T, axis=1), axis=0)
         critical = jnp.where(place > 0, jnp.sort(least)[jnp.maximum(place - 1, 0)], 0)
         inside = tails >= critical
-        last = jnp.max(jnp.where(inside, jnp.arange(width + 1, dtype=jnp.int32), 0), axis=1)
+        last = jnp.max(jnp.where(inside, jnp.arange(width + 1, dtype=jnp.int32)[None], 0), axis=1)
         top = jnp.where((critical > 0) & (ranks <= n), jnp.minimum(start + last, k), k)
         widest = jnp.maximum(widest, top)
         return (cells, widest), widest
@@ -215,7 +215,7 @@ def bounds(
     steps = template.num_nulls
     usable = (template.num_calibration == num_calibration) & (m <= jnp.max(steps, initial=0))
     before = jnp.concatenate([jnp.zeros(1, jnp.int32), steps])[:-1]
-    largest = jnp.minimum(jnp.minimum(steps, m), m + jnp.min(template.bound - at_grid, axis=1))
+    largest = jnp.minimum(jnp.minimum(steps, m), m + jnp.min(template.bound - at_grid[None], axis=1))
     nulls = jnp.max(jnp.where(largest > before, largest, 0), initial=0)
     nulls = jnp.where(usable, nulls, m)
 
@@ -425,7 +425,7 @@ def _tails(k: jax.Array, rank: jax.Array, n: jax.Array, width: int) -> tuple[jax
     """
     mean = k.astype(jnp.float32) * rank.astype(jnp.float32) / (n + 1).astype(jnp.float32)
     start = jnp.clip(jnp.round(mean).astype(jnp.int32) - width // 2, 0, jnp.maximum(k - width, 0))
-    i, c = rank[:, None].astype(jnp.float32), start[:, None] + jnp.arange(width, dtype=jnp.int32)
+    i, c = rank[:, None].astype(jnp.float32), start[:, None] + jnp.arange(width, dtype=jnp.int32)[None]
     possible = c < k
     c, left = c.astype(jnp.float32), jnp.where(possible, k - c, 1).astype(jnp.float32)
     others = jnp.maximum(n - rank, 0)[:, None].astype(jnp.float32) + left

@@ -73,8 +73,8 @@ def _simes(ordered: jax.Array, m: jax.Array) -> jax.Array:
     vertex = right[jnp.minimum(jnp.searchsorted(meets, origin, side="right"), size - 1)]
     # The neighbours too: a rounded meeting place may point one vertex aside.
     around = jnp.stack([left[vertex], vertex, right[jnp.minimum(vertex + 1, size - 1)]])
-    steps = x[around] - origin
-    simes = jnp.where(steps > 0, i.astype(dtype) * y[around] / jnp.maximum(steps, 1), jnp.inf)
+    steps = x[around] - origin[None]
+    simes = jnp.where(steps > 0, i.astype(dtype)[None] * y[around] / jnp.maximum(steps, 1), jnp.inf)
     return jnp.concatenate([jnp.zeros(1, dtype), jnp.where(i <= m, jnp.min(simes, axis=0), 0)])
 
 
