@@ -5,22 +5,20 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from tdd.kernels import conformal, lattice, proportion, stepup
-from tdd.methods.ptdi import ptdi
-
-
-def normal_scores(key, n, nulls, alternatives, shift=2.0):
-    """Continuous scores: n calibration items, nulls like them, alternatives shifted down."""
-    draw = jax.random.normal(key, (n + nulls + alternatives,))
-    return draw[:n], draw[n:].at[nulls:].add(-shift)
-
-
-def integer_scores(key, n, nulls, alternatives, values=4):
-    """Tie-heavy scores on a few integers."""
-    low, high = jax.random.split(key)
-    null = jax.random.randint(low, (n + nulls,), 0, values).astype(jnp.float32)
-    other = jax.random.randint(high, (alternatives,), -1, 2).astype(jnp.float32)
-    return null[:n], jnp.concatenate([null[n:], other])
+from tdd.kernels import conformal, lattice, stepup
+from tdd.study.validity.estimates import (
+    at_least,
+    integer_scores,
+    moment_as_printed,
+    moment_guarded,
+    normal_scores,
+    randomized_at_least,
+    selected,
+    storey_with,
+    strictly_above,
+    subtraction_with_nominal_size,
+    weak_scores_with_members,
+)
 
 
 def fdp_of(select, scores, n, nulls, alternatives, seed=0, repetitions=guarantees.REPETITIONS):
@@ -68,40 +66,6 @@ def bh_wrong_side(calibration, scores, key, alpha=0.1):
     rank = conformal.rank(-calibration, -scores, null="member")
     less = calibration.shape[0] + 1 - conformal.rank(calibration, scores, null="member").rank
     return stepup.bh_ranks(less + 1, rank.num_calibration, alpha, max_rank=calibration.shape[0] + 1).reject
-
-
-def selected(name, alpha=0.1):
-    return lambda calibration, scores, key: ptdi(calibration, scores, alpha=alpha, proportion=name).selected
-
-
-def storey_with(pi0_rank_rule, alpha=0.1, plus_one=1, cap=False, eta=0.05):
-    """BH at alpha/pi0 with pi0 from a rule on (ranks, n, tail size): the frame of the broken estimates."""
-
-    def select(calibration, scores, key):
-        ranked = conformal.rank(calibration, scores, null="nonmember")
-        n, m = calibration.shape[0], scores.shape[0]
-        tail = proportion.tail_size(n, eta, n)
-        above = plus_one + pi0_rank_rule(ranked.rank, calibration, scores, n, tail, key)
-        if cap:
-            above = jnp.minimum(above * (n + 1), m * tail) / (n + 1)
-        return stepup.bh_ranks(
-            ranked.rank, n, alpha, max_rank=n + 1, scale=((above.astype(jnp.float32),), (tail,))
-        ).reject
-
-    return select
-
-
-def at_least(rank, calibration, scores, n, tail, key):
-    return jnp.sum(rank >= n - tail + 1)
-
-
-def strictly_above(rank, calibration, scores, n, tail, key):
-    return jnp.sum(rank > n - tail + 1)
-
-
-def randomized_at_least(rank, calibration, scores, n, tail, key):
-    p = conformal.randomized_p_values(calibration, scores, null="nonmember", key=key)
-    return jnp.sum(p >= (n - tail + 1) / (n + 1))
 
 
 # --- p-values ---------------------------------------------------------------------------------------------------------
@@ -263,16 +227,6 @@ def test_ptdi_subtraction(n, nulls, alternatives, false_alarm_level):
     guarantees.assert_at_most(fdp, bound, false_alarm_level)
 
 
-def subtraction_with_nominal_size(calibration, scores, key):
-    """The estimate divided by eta·n instead of by what is really in the region."""
-    n, m = calibration.shape[0], scores.shape[0]
-    ranked = conformal.rank(calibration, scores, null="nonmember")
-    tail = proportion.tail_size(n, 0.05, n)
-    tau = jnp.sort(calibration)[n - tail - 1]
-    scale = ((1 + jnp.sum(scores > tau), n, m), (m + 1, tail, n + 1))
-    return stepup.bh_ranks(ranked.rank, n, 0.1, max_rank=n + 1, scale=scale).reject
-
-
 @pytest.mark.guarantee(checks=1)
 def test_ptdi_subtraction_with_ties(false_alarm_level):
     """Ties shrink the region; the actual count keeps the error where the nominal one loses it."""
@@ -285,12 +239,6 @@ def test_ptdi_subtraction_with_ties(false_alarm_level):
         )
 
 
-def weak_scores_with_members(key, n):
-    own, shared = jax.random.split(key)
-    calibration, scores = normal_scores(shared, n, n // 2, n // 2, shift=0.5)
-    return jax.random.normal(own, (n,)) - 0.5, calibration, scores
-
-
 def moment_fdp(select, n):
     null = jnp.arange(n) < n // 2
     return guarantees.simulate(
@@ -299,25 +247,9 @@ def moment_fdp(select, n):
     )
 
 
-def moment_as_printed(members, calibration, scores):
-    """pi clipped to [0, 1 - eps], no condition on raw: a negative theta selects everything."""
-    n = calibration.shape[0]
-    mu1, mu0, mu = members.mean(), calibration.mean(), scores.mean()
-    raw = (mu1 - mu) / (mu1 - mu0)
-    variance = (
-        raw**2 * calibration.var(ddof=1) / n
-        + (1 - raw) ** 2 * members.var(ddof=1) / members.shape[0]
-        + scores.var(ddof=1) / scores.shape[0]
-    ) / (mu1 - mu0) ** 2
-    member = jnp.clip(1 - 1 / (1 / raw - variance / raw**3), 0, 1 - 1e-6)
-    rank = conformal.rank(calibration, scores, null="nonmember").rank
-    return stepup.bh((1 - member) * rank / (n + 1), 0.1).reject
-
-
 @pytest.mark.guarantee(checks=1)
 def test_ptdi_moment_with_a_weak_score(false_alarm_level):
-    right = lambda members, c, s: ptdi(c, s, alpha=0.1, proportion="moment", members=members).selected  # noqa: E731
-    guarantees.assert_at_most(moment_fdp(right, 20), 0.1, false_alarm_level)
+    guarantees.assert_at_most(moment_fdp(moment_guarded, 20), 0.1, false_alarm_level)
     with pytest.raises(guarantees.GuaranteeViolated):
         guarantees.assert_at_most(moment_fdp(moment_as_printed, 20), 0.1, false_alarm_level)
 

@@ -1,9 +1,286 @@
-"""Claims of this area."""
+"""Estimates of the proportion of nulls: which of them leave BH its error rate.
+
+The frame runs BH at alpha/pi0 on conformal ranks; the rules that count presumed nulls differ by one flaw each, and the
+right one stands beside them.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+
+from tdd.kernels import conformal, proportion, stepup
+from tdd.methods.ptdi import ptdi
 from tdd.study.validity.claim import Claim
 
-__all__ = ["CLAIMS"]
+__all__ = [
+    "CLAIMS",
+    "at_least",
+    "integer_scores",
+    "moment_as_printed",
+    "moment_guarded",
+    "normal_scores",
+    "randomized_at_least",
+    "selected",
+    "storey_on_randomized",
+    "storey_with",
+    "strictly_above",
+    "subtraction_with_nominal_size",
+    "weak_scores_with_members",
+]
 
-CLAIMS: tuple[Claim, ...] = ()
+Draw = Callable[[jax.Array, int, int, int], tuple[jax.Array, jax.Array]]
+Select = Callable[[jax.Array, jax.Array, jax.Array], jax.Array]
+Count = Callable[[jax.Array, jax.Array, jax.Array, int, jax.Array, jax.Array], jax.Array]
+
+
+def normal_scores(
+    key: jax.Array, n: int, nulls: int, alternatives: int, shift: float = 2.0
+) -> tuple[jax.Array, jax.Array]:
+    """Continuous scores: n calibration items, nulls like them, alternatives shifted down."""
+    draw = jax.random.normal(key, (n + nulls + alternatives,))
+    return draw[:n], draw[n:].at[nulls:].add(-shift)
+
+
+def integer_scores(
+    key: jax.Array, n: int, nulls: int, alternatives: int, values: int = 4
+) -> tuple[jax.Array, jax.Array]:
+    """Tie-heavy scores on a few integers."""
+    low, high = jax.random.split(key)
+    null = jax.random.randint(low, (n + nulls,), 0, values).astype(jnp.float32)
+    other = jax.random.randint(high, (alternatives,), -1, 2).astype(jnp.float32)
+    return null[:n], jnp.concatenate([null[n:], other])
+
+
+def weak_scores_with_members(key: jax.Array, n: int) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """A score that hardly separates: n known members, n calibration items, n candidates of which half are nulls."""
+    own, shared = jax.random.split(key)
+    calibration, scores = normal_scores(shared, n, n // 2, n // 2, shift=0.5)
+    return jax.random.normal(own, (n,)) - 0.5, calibration, scores
+
+
+def selected(name: str, alpha: float = 0.1, eta: float = 0.05) -> Select:
+    """What `tdd.ptdi` selects with the named estimate."""
+    return lambda calibration, scores, key: (
+        ptdi(calibration, scores, alpha=alpha, proportion=name, eta=eta).selected  # type: ignore[arg-type]
+    )
+
+
+def storey_with(count: Count, alpha: float = 0.1, plus_one: int = 1, cap: bool = False, eta: float = 0.05) -> Select:
+    """BH at alpha/pi0 with pi0 = (plus_one + count)/(m (1 - lambda)), `count` a rule on ranks and scores."""
+
+    def select(calibration: jax.Array, scores: jax.Array, key: jax.Array) -> jax.Array:
+        ranked = conformal.rank(calibration, scores, null="nonmember")
+        n, m = calibration.shape[0], scores.shape[0]
+        tail = proportion.tail_size(n, eta, n)
+        above = plus_one + count(ranked.rank, calibration, scores, n, tail, key)
+        if cap:
+            above = jnp.minimum(above * (n + 1), m * tail) / (n + 1)
+        scale = ((above.astype(jnp.float32),), (tail,))
+        return stepup.bh_ranks(ranked.rank, n, alpha, max_rank=n + 1, scale=scale).reject
+
+    return select
+
+
+def at_least(
+    rank: jax.Array, calibration: jax.Array, scores: jax.Array, n: int, tail: jax.Array, key: jax.Array
+) -> jax.Array:
+    """The right rule, p >= lambda."""
+    return jnp.sum(rank >= n - tail + 1)
+
+
+def strictly_above(
+    rank: jax.Array, calibration: jax.Array, scores: jax.Array, n: int, tail: jax.Array, key: jax.Array
+) -> jax.Array:
+    """Flaw: p > lambda."""
+    return jnp.sum(rank > n - tail + 1)
+
+
+def randomized_at_least(
+    rank: jax.Array, calibration: jax.Array, scores: jax.Array, n: int, tail: jax.Array, key: jax.Array
+) -> jax.Array:
+    """Flaw: randomised p-values in the estimate."""
+    p = conformal.randomized_p_values(calibration, scores, null="nonmember", key=key)
+    return jnp.sum(p >= (n - tail + 1) / (n + 1))
+
+
+def storey_on_randomized(calibration: jax.Array, scores: jax.Array, key: jax.Array) -> jax.Array:
+    """Flaw: Storey's procedure on randomised p-values, lambda = .95 and alpha = .1."""
+    p = conformal.randomized_p_values(calibration, scores, null="nonmember", key=key)
+    return stepup.storey_bh(p, 0.1, lambda_=0.95).reject
+
+
+def subtraction_with_nominal_size(calibration: jax.Array, scores: jax.Array, key: jax.Array) -> jax.Array:
+    """Flaw: the subtraction estimate at alpha = .1 divided by eta·n instead of by what is really in the region."""
+    n, m = calibration.shape[0], scores.shape[0]
+    ranked = conformal.rank(calibration, scores, null="nonmember")
+    tail = proportion.tail_size(n, 0.05, n)
+    tau = jnp.sort(calibration)[n - tail - 1]
+    scale = ((1 + jnp.sum(scores > tau), n, m), (m + 1, tail, n + 1))
+    return stepup.bh_ranks(ranked.rank, n, 0.1, max_rank=n + 1, scale=scale).reject
+
+
+def moment_as_printed(members: jax.Array, calibration: jax.Array, scores: jax.Array) -> jax.Array:
+    """Flaw: pi of the moment estimate clipped to [0, 1 - eps], without a condition on raw; alpha = .1."""
+    n = calibration.shape[0]
+    mu1, mu0, mu = members.mean(), calibration.mean(), scores.mean()
+    raw = (mu1 - mu) / (mu1 - mu0)
+    variance = (
+        raw**2 * calibration.var(ddof=1) / n
+        + (1 - raw) ** 2 * members.var(ddof=1) / members.shape[0]
+        + scores.var(ddof=1) / scores.shape[0]
+    ) / (mu1 - mu0) ** 2
+    member = jnp.clip(1 - 1 / (1 / raw - variance / raw**3), 0, 1 - 1e-6)
+    rank = conformal.rank(calibration, scores, null="nonmember").rank
+    return stepup.bh((1 - member) * rank / (n + 1), 0.1).reject
+
+
+def moment_guarded(members: jax.Array, calibration: jax.Array, scores: jax.Array) -> jax.Array:
+    """The moment estimate of `tdd.ptdi` at alpha = .1."""
+    return ptdi(calibration, scores, alpha=0.1, proportion="moment", members=members).selected
+
+
+def _fdp(chosen: jax.Array, nulls: int) -> jax.Array:
+    """False discovery proportion; the nulls stand first."""
+    return jnp.sum(chosen[:nulls]) / jnp.maximum(jnp.sum(chosen), 1)
+
+
+def _on_scores(select: Select, draw: Draw, n: int, nulls: int, alternatives: int) -> Callable[[jax.Array], jax.Array]:
+    def one(key: jax.Array) -> jax.Array:
+        data, own = jax.random.split(key)
+        return _fdp(select(*draw(data, n, nulls, alternatives), own), nulls)
+
+    return one
+
+
+def _on_uniforms(cap: bool) -> Callable[[jax.Array], jax.Array]:
+    return lambda key: _fdp(stepup.storey_bh(jax.random.uniform(key, (5,)), 0.2, cap=cap).reject, 5)
+
+
+def _on_weak_scores(
+    select: Callable[[jax.Array, jax.Array, jax.Array], jax.Array],
+) -> Callable[[jax.Array], jax.Array]:
+    return lambda key: _fdp(select(*weak_scores_with_members(key, 20)), 10)
+
+
+_UNIFORMS = "five independent uniform p-values, lambda = 1/2, alpha = .2"
+_FIVE = "n = 199, five candidates, none a member, lambda = 1/2, alpha = .2"
+_FEW = "n = 39, m = 400, half of them members 4 sd away, lambda = .95, alpha = .1"
+_BALANCED = "n = 39, m = 40, half of them members, region of 5 %, alpha = .2"
+_TIES = "integer scores of 20 values, n = 199, m = 200, half of them members, alpha = .1"
+_WEAK = "n0 = n1 = m = 20, members half a standard deviation away, alpha = .1"
+
+_fewest = (partial(normal_scores, shift=4.0), 39, 200, 200)
+_balanced = (normal_scores, 39, 20, 20)
+_five = (normal_scores, 199, 5, 0)
+_tied = (partial(integer_scores, values=20), 199, 100, 100)
+
+CLAIMS: tuple[Claim, ...] = (
+    Claim("storey/capped-uniform", "Storey-BH, pi0 capped at 1", _UNIFORMS, "FDR", 0.2, False, _on_uniforms(True)),
+    Claim("storey/uniform", "Storey-BH, uncapped", _UNIFORMS, "FDR", 0.2, True, _on_uniforms(False)),
+    Claim(
+        "storey/capped-conformal",
+        "Storey on conformal p-values, pi0 capped at 1",
+        _FIVE,
+        "FDR",
+        0.2,
+        False,
+        _on_scores(storey_with(at_least, 0.2, cap=True, eta=0.5), *_five),
+    ),
+    Claim(
+        "storey/conformal",
+        'tdd.ptdi, proportion="storey"',
+        _FIVE,
+        "FDR",
+        0.2,
+        True,
+        _on_scores(selected("storey", 0.2, 0.5), *_five),
+    ),
+    Claim(
+        "storey/strict",
+        "Storey on conformal p-values with p > lambda",
+        _FEW,
+        "FDR",
+        0.1,
+        False,
+        _on_scores(storey_with(strictly_above, eta=0.06), *_fewest),
+        batch=500,
+    ),
+    Claim(
+        "storey/randomized",
+        "Storey-BH on randomised conformal p-values",
+        _FEW,
+        "FDR",
+        0.1,
+        False,
+        _on_scores(storey_on_randomized, *_fewest),
+        batch=500,
+    ),
+    Claim(
+        "storey/at-least",
+        'tdd.ptdi, proportion="storey" (p >= lambda, conservative ranks)',
+        _FEW,
+        "FDR",
+        0.1,
+        True,
+        _on_scores(selected("storey", eta=0.06), *_fewest),
+        batch=500,
+    ),
+    Claim(
+        "storey/no-plus-one",
+        "Storey on conformal p-values without the + 1",
+        _BALANCED,
+        "FDR",
+        0.2,
+        False,
+        _on_scores(storey_with(at_least, 0.2, plus_one=0), *_balanced),
+    ),
+    Claim(
+        "storey/plus-one",
+        'tdd.ptdi, proportion="storey"',
+        _BALANCED,
+        "FDR",
+        0.2,
+        True,
+        _on_scores(selected("storey", 0.2), *_balanced),
+    ),
+    Claim(
+        "subtraction/nominal-size",
+        "subtraction estimate divided by eta under ties",
+        _TIES,
+        "FDR",
+        0.1 * (1 + 1 / 200) * (1 + 1 / 199),
+        False,
+        _on_scores(subtraction_with_nominal_size, *_tied),
+    ),
+    Claim(
+        "subtraction/actual-size",
+        'tdd.ptdi, proportion="subtraction" (divided by the actual share)',
+        _TIES,
+        "FDR",
+        0.1 * (1 + 1 / 200) * (1 + 1 / 199),
+        True,
+        _on_scores(selected("subtraction"), *_tied),
+    ),
+    Claim(
+        "moment/unguarded",
+        "moment estimate, pi clipped to [0, 1)",
+        _WEAK,
+        "FDR",
+        0.1,
+        False,
+        _on_weak_scores(moment_as_printed),
+    ),
+    Claim(
+        "moment/guarded",
+        'tdd.ptdi, proportion="moment" (theta clipped, pi = 0 unless it is significant)',
+        _WEAK,
+        "FDR",
+        0.1,
+        True,
+        _on_weak_scores(moment_guarded),
+    ),
+)

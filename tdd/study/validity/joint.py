@@ -1,9 +1,131 @@
-"""Claims of this area."""
+"""Several models at once: which joint selections keep the global contamination rate."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+
+from tdd.methods.jecs import jecs, jmcs
+from tdd.study import compositions, joint_labels
+from tdd.study.compositions import joint_metrics
 from tdd.study.validity.claim import Claim
 
-__all__ = ["CLAIMS"]
+__all__ = ["CLAIMS", "antithetic_pair", "one_model_each"]
 
-CLAIMS: tuple[Claim, ...] = ()
+Select = Callable[[jax.Array, jax.Array], jax.Array]
+
+
+def one_model_each(
+    key: jax.Array, *, num_calibration: int, contaminated: int, pure: int, num_models: int = 2, signal: float = 4.0
+) -> joint_labels.JointSample:
+    """Contaminated items stand first and are members of exactly one model, in turn: the least favourable labels.
+
+    Their largest p-value is then nearly uniform: a convex null distribution, at the edge of what JECS assumes.
+    """
+    tests = contaminated + pure
+    own, other = jax.random.split(key)
+    turn = jnp.arange(num_models, dtype=jnp.int32)[:, None] == jnp.arange(tests, dtype=jnp.int32)[None] % num_models
+    member = turn & (jnp.arange(tests)[None] < contaminated)
+    return joint_labels.JointSample(
+        jax.random.normal(own, (num_models, num_calibration)) - signal,
+        jax.random.normal(other, (num_models, tests)) - signal * member,
+        member,
+        jnp.arange(tests) < contaminated,
+    )
+
+
+def antithetic_pair(key: jax.Array, *, num_calibration: int = 9, tests: int = 6) -> joint_labels.JointSample:
+    """Two models that disagree: what scores high under one calibration item's first model scores low under the second.
+
+    All items are contaminated, one half by each model, and look as clean as can be to the other one.
+    """
+    own, other = jax.random.split(key)
+    first = jax.random.uniform(own, (num_calibration,))
+    member = (jnp.arange(tests) < tests // 2)[None] == jnp.array([[True], [False]])
+    scores = jnp.where(member, jax.random.uniform(other, (2, tests)), 2.0)
+    return joint_labels.JointSample(jnp.stack([first, 1 - first]), scores, member, jnp.ones(tests, bool))
+
+
+def _gcp(select: Select, draw: Callable[[jax.Array], joint_labels.JointSample]) -> Callable[[jax.Array], jax.Array]:
+    def one(key: jax.Array) -> jax.Array:
+        sample = draw(key)
+        return joint_metrics(select(sample.calibration, sample.scores), sample.contaminated).gcp
+
+    return one
+
+
+def _composed(how: str, alpha: float) -> Select:
+    def select(calibration: jax.Array, scores: jax.Array) -> jax.Array:
+        return compositions.composed(compositions.selected_by_each(calibration, scores, alpha=alpha), how)  # type: ignore[arg-type]
+
+    return select
+
+
+def _jmcs(alpha: float, rule: str = "bh") -> Select:
+    return lambda calibration, scores: jmcs(calibration, scores, alpha=alpha, rule=rule).selected  # type: ignore[arg-type]
+
+
+def _jecs(alpha: float) -> Select:
+    return lambda calibration, scores: jecs(calibration, scores, alpha=alpha).selected
+
+
+_PAPER = "K = 5, labels Bernoulli(.25), n = 60, m = 140, members 2 sd away"
+_HALF = "every contaminated item a member of one model of two, half of the items pure"
+_DISAGREE = "n = 9, m = 6, all contaminated, two models with opposite calibration scores"
+
+_paper = partial(joint_labels.draw, num_calibration=60, num_tests=140)
+_small = partial(one_model_each, num_calibration=100, contaminated=100, pure=100)
+_medium = partial(one_model_each, num_calibration=300, contaminated=350, pure=350)
+
+CLAIMS: tuple[Claim, ...] = (
+    *[
+        Claim(
+            f"joint/{how}-{alpha}",
+            f"{how} of the models' Storey-BH selections",
+            f"{_PAPER}, alpha = {alpha}",
+            "GCR",
+            alpha,
+            False,
+            _gcp(_composed(how, alpha), _paper),
+            batch=500,
+        )
+        for how, alpha in (("union", 0.3), ("intersection", 0.1), ("intersection", 0.3))
+    ],
+    Claim(
+        "joint/jmcs-0.3",
+        "tdd.jmcs",
+        f"{_PAPER.replace('2 sd', '3 sd')}, alpha = 0.3",
+        "GCR",
+        0.3,
+        True,
+        _gcp(_jmcs(0.3), partial(_paper, signal=3.0)),
+        batch=500,
+    ),
+    Claim(
+        "joint/jecs-100", "tdd.jecs", f"n = 100, m = 200, {_HALF}, alpha = .1", "GCR", 0.1, False,
+        _gcp(_jecs(0.1), _small), batch=500,
+    ),
+    Claim(
+        "joint/storey-100", 'tdd.jmcs, rule="storey"', f"n = 100, m = 200, {_HALF}, alpha = .1", "GCR", 0.1, True,
+        _gcp(_jmcs(0.1, "storey"), _small), batch=500,
+    ),
+    Claim(
+        "joint/jecs-300", "tdd.jecs", f"n = 300, m = 700, {_HALF}, alpha = .1", "GCR", 0.1, False,
+        _gcp(_jecs(0.1), _medium), batch=200,
+    ),
+    Claim(
+        "joint/storey-300", 'tdd.jmcs, rule="storey"', f"n = 300, m = 700, {_HALF}, alpha = .1", "GCR", 0.1, True,
+        _gcp(_jmcs(0.1, "storey"), _medium), batch=200,
+    ),
+    Claim(
+        "joint/jmcs-dependent", "tdd.jmcs", f"{_DISAGREE}, alpha = .6", "GCR", 0.6, False,
+        _gcp(_jmcs(0.6), antithetic_pair), batch=5_000,
+    ),
+    Claim(
+        "joint/by-dependent", 'tdd.jmcs, rule="by"', f"{_DISAGREE}, alpha = .6", "GCR", 0.6, True,
+        _gcp(_jmcs(0.6, "by"), antithetic_pair), batch=5_000,
+    ),
+)  # fmt: skip
