@@ -1,0 +1,195 @@
+"""The Cauchy combination of p-values: T = sum of w_k·cot(pi·p_k), p = atan2(1, T)/pi.
+
+The textbook form tan((1/2 - p)·pi) loses every digit for small p (in float32 its sign flips below p = 1.5e-8). Here
+the argument of the tangent never exceeds pi/4 and is always an exact difference, so the combination keeps its relative
+accuracy down to the smallest normal float; `log_cauchy` has no smallest p-value at all.
+
+References: Liu & Xie (2020), "Cauchy combination test"; TD4Eval, eq. 8-9.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+__all__ = ["Combined", "cauchy", "cauchy_statistic", "log_cauchy", "truncated_cauchy"]
+
+_LOG_PI = math.log(math.pi)
+_FAR = 20  # beyond e^20, arctan(1/T) is 1/T and tan(x) is x to double precision
+
+
+class Combined(NamedTuple):
+    """One p-value for each group of K, and the statistic behind it.
+
+    Attributes:
+      p_value: [...] the combined p-value.
+      statistic: [...] what it was computed from.
+    """
+
+    p_value: jax.Array
+    statistic: jax.Array
+
+
+def cauchy(p_values: jax.Array, *, weights: jax.Array | None = None, axis: int = -1) -> jax.Array:
+    """Cauchy combination p = atan2(1, T)/pi, T = sum_k w_k·cot(pi·p_k) / sum_k w_k.
+
+    Guarantee: asymptotic: P(p <= t)/t -> 1 as t -> 0 for K uniform p-values that are pairwise bivariate normal scores,
+    with fixed weights; exact at any t for independent ones. At usual levels the size exceeds t under dependence
+    (.24 at .2 for K = 10 and correlation .3). Weights that depend on the p-values void it.
+
+    Args:
+      p_values: [..., K, ...] in [0, 1]. 0 gives 0 and 1 gives 1; both together, with positive weights, give NaN: the
+        evidence is contradictory without bound. A single p-value with a positive weight is returned as it is.
+      weights: [K] or the shape of `p_values`, not negative; equal by default. A p-value of weight 0 is ignored, NaN
+        included. Only ratios of weights matter.
+      axis: where K is.
+
+    Returns:
+      [...] combined p-values. NaN where a used p-value is NaN or outside [0, 1], a weight is negative or not finite,
+      or all weights are 0.
+
+    Raises:
+      ValueError: K = 0, or weights of another shape.
+
+    References: Liu & Xie (2020), eq. 2-3; TD4Eval, eq. 8-9.
+    """
+    p, w = operands(p_values, weights, axis)
+    used, _ = _shares(w)
+    combined = _upper_tail(_statistic(w, cotangent(p)))
+    alone = jnp.sum(jnp.where(used, p, 0), axis=0)
+    return jnp.where((jnp.sum(used, axis=0) == 1) & ~jnp.isnan(combined), alone, combined)
+
+
+def cauchy_statistic(p_values: jax.Array, *, weights: jax.Array | None = None, axis: int = -1) -> jax.Array:
+    """T of `cauchy`, the weighted mean of cot(pi·p_k): standard Cauchy for independent uniform p-values.
+
+    Arguments, NaN and errors as `cauchy`. Returns [...]; infinite where a p-value is 0 or 1.
+    """
+    p, w = operands(p_values, weights, axis)
+    return _statistic(w, cotangent(p))
+
+
+def truncated_cauchy(
+    p_values: jax.Array, *, tau: float = 0.5, weights: jax.Array | None = None, axis: int = -1
+) -> Combined:
+    """Cauchy combination of the p-values below tau; the others count as 0 in the mean of all K.
+
+    T = sum_k w_k·1{p_k < tau}·cot(pi·p_k) / sum_k w_k, so that one p-value near 1 cannot cancel strong evidence.
+    T = 0 and p = 1/2 where no p-value is below tau.
+
+    Guarantee: asymptotic, as `cauchy`; never smaller than the full statistic for tau >= 1/2, so less conservative.
+
+    Args:
+      p_values: as `cauchy`.
+      tau: where to cut, in (0, 1].
+      weights: as `cauchy`.
+      axis: where K is.
+
+    Returns:
+      `Combined`.
+
+    Raises:
+      ValueError: static tau outside (0, 1], or as `cauchy`.
+
+    References: Fang, Chang, Park & Tseng (2023), "Heavy-tailed distribution for combining dependent p-values".
+    """
+    if not isinstance(tau, jax.Array) and not 0 < tau <= 1:
+        raise ValueError(f"tau must lie in (0, 1], got {tau!r}")
+    p, w = operands(p_values, weights, axis)
+    statistic = _statistic(w, jnp.where(in_range(p) >= tau, 0, cotangent(p)))
+    return Combined(_upper_tail(statistic), statistic)
+
+
+def log_cauchy(log_p_values: jax.Array, *, weights: jax.Array | None = None, axis: int = -1) -> jax.Array:
+    """`cauchy` on natural logarithms: log p_k -> log p, with no underflow at either end.
+
+    The relative error of the combined p-value is that of the inputs, |log p|·eps: p = 1e-300 and 1 - 1e-30 are
+    ordinary values here, in float32 too.
+
+    Args:
+      log_p_values: [..., K, ...] in [-inf, 0]; -inf is p = 0 and 0 is p = 1, as in `cauchy`.
+      weights: as `cauchy`.
+      axis: where K is.
+
+    Returns:
+      [...] log p. NaN as `cauchy`, and for a positive log p.
+
+    Raises:
+      ValueError: as `cauchy`.
+    """
+    log_p, w = operands(log_p_values, weights, axis)
+    log_p = jnp.where(log_p <= 0, log_p, jnp.nan)
+    used, share = _shares(w)
+    sign, size = _log_cotangent(log_p)
+    # T = scaled·e^top. A cotangent of 0 has size -inf and adds nothing; one of infinity must not meet the scale.
+    top = jnp.max(jnp.where(used & jnp.isfinite(size), size, 0), axis=0, keepdims=True)
+    terms = jnp.where(size == jnp.inf, sign * size, share * sign * jnp.exp(size - top))
+    scaled = jnp.sum(jnp.where(used, terms, 0), axis=0)
+    log_t = top[0] + jnp.log(jnp.abs(scaled))
+    near = jnp.arctan2(jnp.ones_like(log_t), jnp.exp(jnp.minimum(log_t, 2 * _FAR))) / jnp.pi  # the upper tail of |T|
+    log_tail = jnp.where(log_t > _FAR, -log_t - _LOG_PI, jnp.log(near))
+    combined = jnp.where(scaled >= 0, log_tail, jnp.log1p(-jnp.exp(log_tail)))
+    alone = jnp.sum(jnp.where(used, log_p, 0), axis=0)
+    return jnp.where((jnp.sum(used, axis=0) == 1) & ~jnp.isnan(combined), alone, combined)
+
+
+def operands(p_values: jax.Array, weights: jax.Array | None, axis: int) -> tuple[jax.Array, jax.Array]:
+    """p-values [K, ...] and weights [K or K, ...] of one floating type, K in front, ready to broadcast."""
+    p = jnp.asarray(p_values)
+    p = p.astype(jnp.promote_types(p.dtype, jnp.float32) if jnp.issubdtype(p.dtype, jnp.floating) else float)
+    if p.ndim == 0 or p.shape[axis] == 0:
+        raise ValueError(f"there must be at least one p-value along axis {axis}, got shape {p.shape}")
+    front = jnp.moveaxis(p, axis, 0)
+    if weights is None:
+        return front, jnp.ones((front.shape[0],) + (1,) * (front.ndim - 1), p.dtype)
+    w = jnp.asarray(weights).astype(p.dtype)
+    if w.shape == p.shape:
+        return front, jnp.moveaxis(w, axis, 0)
+    if w.shape != front.shape[:1]:
+        raise ValueError(f"weights must have shape {front.shape[:1]} or {p.shape}, got {w.shape}")
+    return front, w.reshape(w.shape + (1,) * (front.ndim - 1))
+
+
+def in_range(p: jax.Array) -> jax.Array:
+    """p, NaN where it is no probability."""
+    return jnp.where((p >= 0) & (p <= 1), p, jnp.nan)
+
+
+def cotangent(p: jax.Array) -> jax.Array:
+    """cot(pi·p), accurate in relative terms on all of [0, 1]; NaN elsewhere."""
+    p = in_range(p)
+    low, high = p <= 0.25, p >= 0.75
+    tangent = jnp.tan(jnp.pi * jnp.where(low, p, jnp.where(high, 1 - p, 0.5 - p)))
+    return jnp.where(low, 1 / tangent, jnp.where(high, -1 / tangent, tangent))
+
+
+def _log_cotangent(log_p: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Sign and logarithm of the size of cot(pi·p)."""
+    half = -math.log(2)
+    q = jnp.where(log_p < half, jnp.exp(log_p), -jnp.expm1(log_p))  # the distance of p from the nearer end
+    near = q < 0.25
+    tangent = jnp.log(jnp.tan(jnp.pi * jnp.where(near, q, 0.5 - q)))
+    size = jnp.where(log_p < -_FAR, -log_p - _LOG_PI, jnp.where(near, -tangent, tangent))
+    return jnp.where(log_p < half, 1, -1).astype(log_p.dtype), size
+
+
+def _shares(w: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Which p-values are used, and weights that sum to 1; NaN everywhere for weights that cannot be used."""
+    largest = jnp.max(w, axis=0, keepdims=True)
+    fine = jnp.all((w >= 0) & jnp.isfinite(w), axis=0, keepdims=True) & (largest > 0)
+    scaled = w / largest
+    share = jnp.where(fine, scaled / jnp.sum(scaled, axis=0, keepdims=True), jnp.nan)
+    return jnp.where(fine, w > 0, True), share
+
+
+def _statistic(w: jax.Array, cotangents: jax.Array) -> jax.Array:
+    used, share = _shares(w)
+    return jnp.sum(jnp.where(used, share * cotangents, 0), axis=0)
+
+
+def _upper_tail(statistic: jax.Array) -> jax.Array:
+    """P(standard Cauchy >= T)."""
+    return jnp.minimum(jnp.arctan2(jnp.ones_like(statistic), statistic) / jnp.pi, 1)
