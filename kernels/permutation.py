@@ -161,10 +161,12 @@ def _averaged_binomial(draws: int, permutations: int) -> np.ndarray:
     if (draws + 1) * permutations > _EXACT_TERMS:
         nodes, weights = np.polynomial.legendre.leggauss(_NODES)
         weights = weights / 2 / (2 * permutations)
-        return (x + 1) / (draws + 1) - _binomial_sums((nodes + 1) / 4 / permutations, weights, draws)
+        table = (x + 1) / (draws + 1) - _binomial_sums((nodes + 1) / 4 / permutations, weights, draws)
+        table[-1] = 1  # the sum runs to i = N, where only x = B has probability
+        return table
     inner = np.arange(1, permutations) / permutations
     table = _binomial_sums(inner, np.full(len(inner), 1 / permutations), draws)
-    table[-1] += 1 / permutations  # i = N: every draw reaches
+    table[-1] = 1  # whatever i; at i = N every draw reaches
     return table
 
 

@@ -49,7 +49,7 @@ def log_sf(t: Any, df: Any) -> jax.Array:
     """log P(T >= t) for Student's t, element-wise.
 
     Relative accuracy is a few machine epsilons of the float type for df >= 1, at any t: finite far below the logarithm
-    of the smallest float.
+    of the smallest float. Near 0, for t far below 0, it has the relative accuracy of `sf` at -t.
 
     Args:
       t: real; +inf gives -inf, NaN gives NaN.
