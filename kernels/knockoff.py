@@ -108,8 +108,8 @@ def select(
 
     Cost: one sort of n integers and n binary searches.
 
-    References: Barber & Candès (2015), eq. 1.8-1.9 and theorems 1-2; KTD, eq. 9 (the authors' code takes the best t
-    where none qualifies, which no theorem covers).
+    References: Barber & Candès (2015), eq. 1.8-1.9 and theorems 1-2; KTD, eq. 7 and 10 (where no t
+    qualifies the authors' code takes the best one, which no theorem covers).
     """
     along = path(w, mask=mask)
     level = lattice.as_level(alpha)

@@ -1,0 +1,147 @@
+"""Do knockoffs of known non-members win as often as they should? Exact tests given the sizes of the statistics.
+
+Under the assumption behind a knockoff threshold the signs of the statistics of non-members are independent coins given
+their absolute values, positive with probability 1/(1 + k'): the numbers of positive signs among all items, and among
+those with the largest absolute values, are binomial.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from tdd.kernels import proportion, ranks
+
+__all__ = ["Signs", "Tails", "binomial_tails", "count_signs", "signed_rank_tails"]
+
+
+class Signs(NamedTuple):
+    """Signs of the statistics that are neither 0, masked nor NaN.
+
+    Attributes:
+      positive: [] int32.
+      total: [] int32.
+      tail_positive: [] int32, positive signs in the tail of |W|.
+      tail_total: [] int32, items in the tail.
+    """
+
+    positive: jax.Array
+    total: jax.Array
+    tail_positive: jax.Array
+    tail_total: jax.Array
+
+
+class Tails(NamedTuple):
+    """Natural logarithms of both one-sided p-values of an observation x of X.
+
+    Attributes:
+      log_upper: [] log P(X >= x).
+      log_lower: [] log P(X <= x).
+      statistic: [] what was observed, on a scale without units.
+    """
+
+    log_upper: jax.Array
+    log_lower: jax.Array
+    statistic: jax.Array
+
+
+def count_signs(w: jax.Array, *, tail: Any = 0.1, mask: jax.Array | None = None) -> Signs:
+    """Count the positive statistics among all, and among the share `tail` with the largest |W|.
+
+    The tail holds max(1, floor(tail·m)) of the m items with W != 0, and whatever ties with the last of them.
+
+    Args:
+      w: [n] statistics.
+      tail: share in (0, 1), exact where static.
+      mask: [n] bool, True = real item.
+
+    Returns:
+      `Signs`.
+
+    Raises:
+      ValueError: static tail outside (0, 1).
+
+    Cost: one sort.
+    """
+    size = jnp.where(_real(w, mask), jnp.abs(w), 0)
+    total = jnp.sum(size > 0, dtype=jnp.int32)
+    positive = (size > 0) & (w > 0)
+    if w.shape[0] == 0:
+        return Signs(total, total, total, total)
+    count = proportion.tail_size(total, tail, w.shape[0])
+    cut = jnp.sort(size)[w.shape[0] - jnp.minimum(count, w.shape[0])]
+    inside = (size > 0) & (size >= cut)
+    return Signs(
+        jnp.sum(positive, dtype=jnp.int32),
+        total,
+        jnp.sum(positive & inside, dtype=jnp.int32),
+        jnp.sum(inside, dtype=jnp.int32),
+    )
+
+
+def binomial_tails(successes: Any, trials: Any, *, num_knockoffs: int = 1, bound: int) -> Tails:
+    """Both tails of Bin(trials, 1/(1 + num_knockoffs)) at `successes`, exact up to rounding and far below 1e-38.
+
+    Sums of the ratios of neighbouring probabilities, taken outwards from the mode, where they are near 1.
+
+    Args:
+      successes: [] int32.
+      trials: [] int32.
+      num_knockoffs: k', static.
+      bound: static upper bound of `trials`.
+
+    Returns:
+      `Tails`; `statistic` is successes/trials, NaN where there are no trials (both tails are 1 then).
+
+    Cost: O(bound).
+    """
+    dtype = jnp.result_type(float)
+    successes, trials = jnp.asarray(successes, jnp.int32), jnp.asarray(trials, jnp.int32)
+    i = jnp.arange(bound + 1, dtype=jnp.int32)
+    mode = (trials + 1) // (1 + num_knockoffs)
+    # log P(X = i + 1)/P(X = i)
+    step = jnp.log(jnp.maximum(trials - i, 1).astype(dtype)) - jnp.log((i + 1).astype(dtype) * num_knockoffs)
+    up = jnp.cumsum(jnp.where((i >= mode) & (i < trials), step, 0))
+    up = jnp.concatenate([jnp.zeros(1, dtype), up[:-1]])
+    down = jax.lax.cumsum(jnp.where(i < mode, -step, 0), reverse=True)
+    log_mass = jnp.where(i <= trials, jnp.where(i >= mode, up, down), -jnp.inf)
+    whole = jax.nn.logsumexp(log_mass)
+    upper = jax.nn.logsumexp(jnp.where(i >= successes, log_mass, -jnp.inf)) - whole
+    lower = jax.nn.logsumexp(jnp.where(i <= successes, log_mass, -jnp.inf)) - whole
+    share = successes.astype(dtype) / trials.astype(dtype)
+    return Tails(jnp.minimum(upper, 0), jnp.minimum(lower, 0), share)
+
+
+def signed_rank_tails(w: jax.Array, *, mask: jax.Array | None = None) -> Tails:
+    """Wilcoxon's signed-rank statistic, standardised given |W|: mid-ranks for ties, zeros left out, normal tails.
+
+    Guarantee: asymptotic in the number of items with W != 0.
+
+    Args:
+      w: [n] statistics.
+      mask: [n] bool, True = real item.
+
+    Returns:
+      `Tails`; `statistic` is (sum of sign·rank)/sqrt(sum of rank^2), 0 where every W is 0.
+
+    Cost: O(n log n).
+
+    References: Wilcoxon (1945); Pratt (1959) keeps zeros, which is not done here.
+    """
+    used = _real(w, mask) & (w != 0)
+    size = jnp.abs(w)
+    count = ranks.counts(size, size, calibration_mask=used, mask=used)
+    dtype = jnp.result_type(float)
+    # Shares of the number of items: their squares stay small.
+    rank = (2 * count.less + count.equal + 1).astype(dtype) / (2 * jnp.maximum(count.num_calibration, 1))
+    rank = jnp.where(used, rank, 0)
+    spread = jnp.sqrt(jnp.sum(jnp.square(rank)))
+    total = jnp.sum(jnp.where(w > 0, rank, -rank))
+    z = jnp.where(spread > 0, total / jnp.where(spread > 0, spread, 1), 0)
+    return Tails(jax.scipy.special.log_ndtr(-z), jax.scipy.special.log_ndtr(z), z)
+
+
+def _real(w: jax.Array, mask: jax.Array | None) -> jax.Array:
+    return ~jnp.isnan(w) if mask is None else mask & ~jnp.isnan(w)
