@@ -8,6 +8,7 @@ from typing import Any, Literal
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
 from tdd.kernels import conformal, evalues, lattice
 from tdd.kernels.evalues import EStepUp
@@ -44,8 +45,8 @@ GUARANTEE_ROWS = [(f"tdd.{name}", "", guarantee) for name, guarantee in GUARANTE
 def e_bh(e_values: Any, alpha: Any, *, mask: Any = None) -> EStepUp:
     """e-BH on checked e-values: k* = max{k: e_(k) >= m/(alpha·k)}, reject e_j >= m/(alpha·k*).
 
-    Guarantee: FDR <= alpha under any dependence, finite-sample, if the e-values of the nulls have means of at most 1 (or
-    sum to at most m in expectation).
+    Guarantee: FDR <= alpha under any dependence, finite-sample, if the e-values of the nulls have means of at most 1
+    (or sum to at most m in expectation).
 
     Args:
       e_values: [m] not negative, +inf allowed; NaN is left out of m.
@@ -128,9 +129,7 @@ def conformal_e_values(
             f"calibration has shape {tuple(calibration.shape)} and scores {tuple(scores.shape)}; give [n] and [m], or "
             "one row of calibration scores a split with [m] scores or as many rows of them"
         )
-    own_mask = (
-        arrays.as_mask(calibration_mask, calibration, "calibration_mask") if calibration_mask is not None else None
-    )
+    own_mask = arrays.as_mask(calibration_mask, calibration, "calibration_mask")
     if scores.ndim == 1:
         scores = scores[None]
     calibration = calibration[None] if calibration.ndim == 1 else calibration
@@ -196,7 +195,7 @@ def _rows(values: Any, name: str) -> Any:
 
 def _as_e_values(e_values: Any) -> Any:
     """Not negative, floating."""
-    if not isinstance(e_values, jax.core.Tracer):
+    if not isinstance(e_values, Tracer):
         host = np.asarray(e_values)
         bad = np.argwhere(host < 0)
         if len(bad):

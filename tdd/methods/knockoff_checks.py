@@ -47,7 +47,7 @@ GUARANTEES: dict[str, Guarantee] = {
     "sign": Guarantee(_SIZE, _NONMEMBERS, "finite-sample", _BINOMIAL),
     "tail": Guarantee(_SIZE, _NONMEMBERS, "finite-sample", _BINOMIAL),
     "signed_rank": Guarantee(
-        "P(p <= level) <= level in the limit of many items if W is symmetric; a large p-value does not prove that it is",
+        _SIZE.replace(" if", " in the limit of many items if"),
         _NONMEMBERS,
         "asymptotic",
         "Wilcoxon (1945), normal null given |W|",
@@ -80,8 +80,8 @@ def knockoff_symmetry(
     rule="ktd": is W = mean of the knockoffs - original sign-symmetric given |W|? rule="multi": does each of the k + 1
     copies win equally often given the gap? With one knockoff the two questions are one.
 
-    Guarantee: P(p <= level) <= level where the answer is yes, finite-sample ("signed_rank": asymptotic). A small p-value
-    is a reason to use rule="conformal". A large one proves nothing: the test may lack items, the asymmetry may lie
+    Guarantee: P(p <= level) <= level where the answer is yes, finite-sample ("signed_rank": asymptotic). A small
+    p-value is a reason to use rule="conformal". A large one proves nothing: the test may lack items, the asymmetry may lie
     beyond the largest |W| seen, and the candidates' knockoffs may be unlike these.
 
     Args:
@@ -96,8 +96,8 @@ def knockoff_symmetry(
       mask: [n] bool, True = real item.
 
     Returns:
-      `TestResult`; `statistic` is the share of positive signs ("combined": in the part with the smaller p-value), or the
-      standardised signed-rank sum. p = 1 where every W is 0.
+      `TestResult`; `statistic` is the share of positive signs ("combined": in the part with the smaller p-value), or
+      the standardised signed-rank sum. p = 1 where every W is 0.
 
     Raises:
       InputError: wrong shapes, no items, unknown options, tail outside (0, 1).
