@@ -1,0 +1,83 @@
+"""The concave majorant, and the rates read from it."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tdd.kernels import local_fdr
+
+LOCAL_FDR = jax.jit(lambda p, share=1.0: local_fdr.local_fdr(p, null_proportion=share))
+MAJORANT = jax.jit(local_fdr.concave_majorant)
+
+
+def vertices(x, y):
+    """Indices of the upper hull by the definition: above every chord that spans them."""
+    kept = []
+    for i in range(len(x)):
+        chords = [
+            y[a] + (y[b] - y[a]) * (x[i] - x[a]) / (x[b] - x[a])
+            for a in range(len(x))
+            for b in range(len(x))
+            if x[a] < x[i] < x[b]
+        ]
+        if not chords or y[i] > max(chords) + 1e-12:
+            kept.append(i)
+    return kept
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_majorant(seed):
+    rng = np.random.default_rng(seed)
+    x = np.sort(rng.choice(200, 25, replace=False)).astype(np.float32)
+    y = np.cumsum(rng.integers(0, 9, 25)).astype(np.int32) - (rng.integers(0, 30, 25) if seed % 2 else 0)
+    left, right = MAJORANT(jnp.asarray(x), jnp.asarray(y, jnp.int32))
+    hull = vertices(x.astype(float), y.astype(float))
+    for i in range(1, 25):
+        assert int(right[i]) == min(v for v in hull if v >= i)
+        assert int(left[i]) == max(v for v in hull if v < i)
+
+
+def test_majorant_with_ties():
+    """Of points with one abscissa the last counts; items at the first abscissa have a vertical segment."""
+    x = jnp.array([0.0, 0, 0, 1, 1, 2])
+    left, right = MAJORANT(x, jnp.arange(6, dtype=jnp.int32))
+    assert right[1:].tolist() == [2, 2, 4, 4, 5]
+    assert left[1:].tolist() == [0, 0, 2, 2, 4]
+
+
+def test_a_mixture_is_recovered():
+    """Nulls uniform, others Beta(1/4, 1): lfdr = pi0/(pi0 + (1 - pi0) p^(-3/4)/4)."""
+    rng = np.random.default_rng(0)
+    m, pi0 = 200_000, 0.7
+    p = rng.random(m)
+    p[int(m * pi0) :] **= 4
+    got = LOCAL_FDR(jnp.asarray(p, jnp.float32), pi0)
+    truth = pi0 / (pi0 + (1 - pi0) * p**-0.75 / 4)
+    middle = (p > 0.001) & (p < 0.9)
+    assert np.abs(got.local_fdr - truth)[middle].mean() < 0.01
+    assert np.corrcoef(got.local_fdr[middle], truth[middle])[0, 1] > 0.99
+
+
+def test_edges():
+    zero = LOCAL_FDR(jnp.array([0.0, 0.0, 0.5, 1.0]))
+    assert zero.local_fdr[:2].tolist() == zero.tail_fdr[:2].tolist() == [0, 0]
+    assert jnp.isinf(zero.density[:2]).all()
+    assert LOCAL_FDR(jnp.ones(3)).local_fdr.tolist() == [1, 1, 1]
+    single = LOCAL_FDR(jnp.array([0.25]))
+    assert single.local_fdr.tolist() == single.tail_fdr.tolist() == [0.25]
+    assert jnp.isnan(LOCAL_FDR(jnp.array([jnp.nan, jnp.nan])).local_fdr).all()
+
+
+@pytest.mark.parametrize("share", [0.0, 1.5, jnp.nan])
+def test_traced_null_proportion_out_of_range(share):
+    got = LOCAL_FDR(jnp.array([0.1, 0.4]), jnp.float32(share))
+    assert jnp.isnan(got.local_fdr).all()
+    assert jnp.isnan(got.tail_fdr).all()
+
+
+def test_local_rate_is_monotone_and_above_the_tail_rate():
+    p = jnp.sort(jnp.asarray(np.random.default_rng(2).random(100) ** 2, jnp.float32))
+    got = LOCAL_FDR(p)
+    assert (jnp.diff(got.local_fdr) >= -1e-6).all()
+    assert (got.tail_fdr <= got.local_fdr + 1e-6).all()
