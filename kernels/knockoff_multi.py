@@ -56,7 +56,7 @@ def multi_statistics(original: jax.Array, knockoffs: jax.Array, *, mask: jax.Arr
     # Knockoffs first: argmin takes the first of equals, and a tie is never the original's.
     copies = jnp.concatenate([knockoffs.astype(dtype), original.astype(dtype)[:, None]], axis=1)
     winner = jnp.argmin(copies, axis=1).astype(jnp.int32)
-    others = jnp.where(jnp.arange(copies.shape[1]) == winner[:, None], jnp.inf, copies)
+    others = jnp.where(jnp.arange(copies.shape[1])[None] == winner[:, None], jnp.inf, copies)
     tau = jnp.min(others, axis=1) - jnp.min(copies, axis=1)
     valid = ~jnp.isnan(copies).any(axis=1)
     valid = valid if mask is None else valid & mask

@@ -108,10 +108,12 @@ def binomial_tails(successes: Any, trials: Any, *, num_knockoffs: int = 1, bound
     down = jax.lax.cumsum(jnp.where(i < mode, -step, 0), reverse=True)
     log_mass = jnp.where(i <= trials, jnp.where(i >= mode, up, down), -jnp.inf)
     whole = jax.nn.logsumexp(log_mass)
-    upper = jax.nn.logsumexp(jnp.where(i >= successes, log_mass, -jnp.inf)) - whole
-    lower = jax.nn.logsumexp(jnp.where(i <= successes, log_mass, -jnp.inf)) - whole
+    regions = (i >= successes, i <= successes, i > successes, i < successes)
+    at_least, at_most, above, below = (
+        jax.nn.logsumexp(jnp.where(region, log_mass, -jnp.inf)) - whole for region in regions
+    )
     share = successes.astype(dtype) / trials.astype(dtype)
-    return Tails(jnp.minimum(upper, 0), jnp.minimum(lower, 0), share)
+    return Tails(_likely(at_least, below), _likely(at_most, above), share)
 
 
 def signed_rank_tails(w: jax.Array, *, mask: jax.Array | None = None) -> Tails:
@@ -141,6 +143,11 @@ def signed_rank_tails(w: jax.Array, *, mask: jax.Array | None = None) -> Tails:
     total = jnp.sum(jnp.where(w > 0, rank, -rank))
     z = jnp.where(spread > 0, total / jnp.where(spread > 0, spread, 1), 0)
     return Tails(jax.scipy.special.log_ndtr(-z), jax.scipy.special.log_ndtr(z), z)
+
+
+def _likely(log_p: jax.Array, log_complement: jax.Array) -> jax.Array:
+    """log p, by the complement where p is near 1."""
+    return jnp.where(log_complement < -0.7, jnp.log1p(-jnp.exp(log_complement)), jnp.minimum(log_p, 0))
 
 
 def _real(w: jax.Array, mask: jax.Array | None) -> jax.Array:

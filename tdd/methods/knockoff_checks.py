@@ -81,8 +81,8 @@ def knockoff_symmetry(
     copies win equally often given the gap? With one knockoff the two questions are one.
 
     Guarantee: P(p <= level) <= level where the answer is yes, finite-sample ("signed_rank": asymptotic). A small
-    p-value is a reason to use rule="conformal". A large one proves nothing: the test may lack items, the asymmetry may lie
-    beyond the largest |W| seen, and the candidates' knockoffs may be unlike these.
+    p-value is a reason to use rule="conformal". A large one proves nothing: the test may lack items, the
+    asymmetry may lie beyond the largest |W| seen, and the candidates' knockoffs may be unlike these.
 
     Args:
       original: [n] loss-like scores of known non-members.
