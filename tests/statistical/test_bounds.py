@@ -1,0 +1,304 @@
+"""What the simultaneous bounds, Hommel's and the online procedures promise, beside broken twins."""
+
+import functools
+import math
+
+import guarantees
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tdd.kernels import conformal, fdp_bounds, hommel, lattice, online
+
+DELTA = 0.1
+POOL = 64
+
+
+def normal_scores(key, n, nulls, alternatives, shift=2.0):
+    draw = jax.random.normal(key, (n + nulls + alternatives,))
+    return draw[:n], draw[n:].at[nulls:].add(-shift)
+
+
+def integer_scores(key, n, nulls, alternatives):
+    draw = jax.random.randint(key, (n + nulls + alternatives,), 0, 12)
+    return draw[:n], draw[n:].at[nulls:].add(-6)
+
+
+@functools.cache
+def templates(n, m, delta=DELTA):
+    """Templates from independent draws: the guarantee is over the draws too."""
+    make = functools.partial(fdp_bounds.calibrate, max_calibration=n, max_tests=m, num_draws=999)
+    level = jax.tree.map(jnp.asarray, lattice.as_level(delta))
+    return jax.jit(jax.vmap(make, in_axes=(0, None, None)))(jax.random.split(jax.random.key(5), POOL), n, level)
+
+
+def fails(rank, found, nulls):
+    """Whether some cut holds more nulls than its bound, or all items do."""
+    cuts = jnp.arange(1, found.false_bound.size + 1)
+    false = jnp.sum(rank[None, :nulls] <= cuts[:, None], axis=1)
+    return jnp.any(false > found.false_bound) | (nulls > found.max_nulls)
+
+
+def failure_rate(scores, n, nulls, alternatives, null="nonmember", broken=None):
+    """Repetitions in which the bounds fail, with a template of the pool drawn for each."""
+    pool = templates(n, nulls + alternatives)
+    if broken == "pointwise":
+        pool = pool._replace(bound=pointwise_bound(n, nulls + alternatives)[None].repeat(POOL, 0))
+
+    def one(key):
+        data, own = jax.random.split(key)
+        calibration, test = scores(data, n, nulls, alternatives)
+        if null == "member":
+            calibration, test = -calibration, -test
+        rank = conformal.rank(calibration, test, null=null).rank
+        if broken == "without the one":
+            rank = jnp.maximum(rank - 1, 1)
+        if broken == "ties in favour":
+            rank = n + 2 - conformal.rank(calibration, test, null="member").rank
+        template = jax.tree.map(lambda x: x[jax.random.randint(own, (), 0, POOL)], pool)
+        return fails(rank, fdp_bounds.bounds(template, rank, n, max_rank=n + 1), nulls)
+
+    return guarantees.simulate(one, seed=11)
+
+
+def pointwise_bound(n, m):
+    """max{c: P(N_k(i) >= c) >= delta}: each cut alone fails with probability < delta."""
+    tails = jax.jit(jax.vmap(lambda k: fdp_bounds._tails(k, jnp.arange(1, n + 1), jnp.int32(n), m)[1]))
+    return (jnp.sum(tails(jnp.arange(1, m + 1)) >= DELTA, axis=2) - 1).astype(jnp.int32)
+
+
+@pytest.mark.guarantee(checks=7)
+@pytest.mark.parametrize(
+    ("scores", "n", "nulls", "alternatives", "null"),
+    [
+        (normal_scores, 30, 20, 0, "nonmember"),
+        (normal_scores, 30, 12, 8, "nonmember"),
+        (normal_scores, 30, 12, 8, "member"),
+        (integer_scores, 30, 20, 0, "nonmember"),
+        (integer_scores, 30, 12, 8, "nonmember"),
+        (normal_scores, 1, 6, 0, "nonmember"),
+        (normal_scores, 30, 1, 0, "nonmember"),
+    ],
+)
+def test_bounds_hold_for_all_cuts_together(scores, n, nulls, alternatives, null, false_alarm_level):
+    guarantees.assert_at_most(failure_rate(scores, n, nulls, alternatives, null), DELTA, false_alarm_level)
+
+
+@pytest.mark.guarantee(checks=0)
+@pytest.mark.parametrize(
+    ("scores", "broken"),
+    [(normal_scores, "pointwise"), (normal_scores, "without the one"), (integer_scores, "ties in favour")],
+)
+def test_broken_bounds_are_caught(scores, broken, false_alarm_level):
+    with pytest.raises(guarantees.GuaranteeViolated):
+        guarantees.assert_at_most(failure_rate(scores, 30, 20, 0, broken=broken), DELTA, false_alarm_level)
+
+
+def fresh_draws(draws, place=None):
+    """Fails with a template from few draws of its own; `place` overrides which L_b is critical."""
+    n, m = 8, 5
+    level = lattice.as_level(DELTA if place is None else place / (draws + 1))
+
+    def one(key):
+        data, own = jax.random.split(key)
+        template = fdp_bounds.calibrate(own, n, level, max_calibration=n, max_tests=m, num_draws=draws)
+        rank = conformal.rank(*normal_scores(data, n, m, 0), null="nonmember").rank
+        return fails(rank, fdp_bounds.bounds(template, rank, n, max_rank=n + 1), m)
+
+    return guarantees.simulate(one, seed=12)
+
+
+@pytest.mark.guarantee(checks=1)
+def test_few_draws_are_enough(false_alarm_level):
+    """floor(delta (B + 1)) is valid for any B; the empirical quantile, ceil(delta B), is not."""
+    guarantees.assert_at_most(fresh_draws(9), DELTA, false_alarm_level)
+    with pytest.raises(guarantees.GuaranteeViolated):
+        guarantees.assert_at_most(fresh_draws(5, place=math.ceil(DELTA * 5)), DELTA, false_alarm_level)
+
+
+def sets_chosen_after_looking(trust_fdp):
+    """The worst set for the bound: the items that look null, and some top ones, chosen on the data."""
+    n, nulls, alternatives = 30, 15, 5
+    pool = templates(n, nulls + alternatives)
+
+    def one(key):
+        data, own = jax.random.split(key)
+        rank = conformal.rank(*normal_scores(data, n, nulls, alternatives), null="nonmember").rank
+        template = jax.tree.map(lambda x: x[jax.random.randint(own, (), 0, POOL)], pool)
+        found = fdp_bounds.bounds(template, rank, n, max_rank=n + 1)
+        chosen = (rank <= jnp.sort(rank)[3]) | (rank >= jnp.sort(rank)[-6])
+        bound = fdp_bounds.of_set(found, chosen)
+        if trust_fdp:  # the share of false ones at the largest rank of the set, as if it were a cut
+            share = found.false_bound[-1] / jnp.maximum(found.num_selected[-1], 1)
+            bound = share * jnp.sum(chosen) * 0.5
+        return jnp.sum(chosen[:nulls]) > bound
+
+    return guarantees.simulate(one, seed=13)
+
+
+@pytest.mark.guarantee(checks=1)
+def test_bounds_of_a_set_chosen_after_looking(false_alarm_level):
+    guarantees.assert_at_most(sets_chosen_after_looking(False), DELTA, false_alarm_level)
+    with pytest.raises(guarantees.GuaranteeViolated):
+        guarantees.assert_at_most(sets_chosen_after_looking(True), DELTA, false_alarm_level)
+
+
+def dkw_failure(scores, n, nulls, alternatives, shrink=1.0, delta=0.4):
+    def one(key):
+        ranked = conformal.rank(*scores(key, n, nulls, alternatives), null="nonmember")
+        p = conformal.p_values(ranked)
+        found = fdp_bounds.dkw(p, p, n, delta)
+        false = jnp.sum(p[None, :nulls] <= p[:, None], axis=1)
+        return jnp.any(false > found.false_bound * shrink + 1e-4)
+
+    return guarantees.simulate(one, seed=14)
+
+
+@pytest.mark.guarantee(checks=3)
+@pytest.mark.parametrize(
+    ("scores", "n", "nulls", "alternatives"),
+    [(normal_scores, 30, 20, 0), (integer_scores, 30, 12, 8), (normal_scores, 1, 3, 0)],
+)
+def test_closed_form_bound(scores, n, nulls, alternatives, false_alarm_level):
+    guarantees.assert_at_most(dkw_failure(scores, n, nulls, alternatives), 0.4, false_alarm_level)
+    with pytest.raises(guarantees.GuaranteeViolated):
+        guarantees.assert_at_most(dkw_failure(scores, n, nulls, alternatives, 0.5), 0.4, false_alarm_level)
+
+
+def knockoff_failure(nulls, alternatives, values, constant=None):
+    """Null W with coin-flip signs; `values` > 0 makes them few integers, with ties and zeros."""
+
+    def one(key):
+        w = jax.random.normal(key, (nulls + alternatives,))
+        w = jnp.round(w * values) if values else w
+        w = w.at[nulls:].add(3)
+        found = fdp_bounds.knockoffs(w, DELTA)
+        cuts = jnp.where(w > 0, w, jnp.inf)
+        false = jnp.sum(w[None, :nulls] >= cuts[:, None], axis=1)
+        if constant is not None:
+            plain = jnp.floor(constant * (1 + jnp.sum(w[None] <= -cuts[:, None], axis=1)))
+            return jnp.any(false > plain)
+        return jnp.any((w > 0) & (false > found.false_bound)) | (alternatives < found.min_true)
+
+    return guarantees.simulate(one, seed=15)
+
+
+@pytest.mark.guarantee(checks=4)
+@pytest.mark.parametrize(
+    ("nulls", "alternatives", "values"), [(40, 0, 0), (20, 10, 0), (30, 10, 2), (1, 0, 0)], ids=str
+)
+def test_knockoff_bound(nulls, alternatives, values, false_alarm_level):
+    guarantees.assert_at_most(knockoff_failure(nulls, alternatives, values), DELTA, false_alarm_level)
+
+
+@pytest.mark.guarantee(checks=0)
+def test_knockoff_estimate_is_no_simultaneous_bound(false_alarm_level):
+    """1 + #{W <= -t} estimates the number of false selections at one cut."""
+    with pytest.raises(guarantees.GuaranteeViolated):
+        guarantees.assert_at_most(knockoff_failure(40, 0, 0, constant=1.0), DELTA, false_alarm_level)
+
+
+# --- Hommel -----------------------------------------------------------------------------------------------------------
+
+
+def independent_p(key, nulls, alternatives):
+    p = jax.random.uniform(key, (nulls + alternatives,))
+    return p.at[nulls:].power(8.0)
+
+
+def conformal_p(key, nulls, alternatives):
+    ranked = conformal.rank(*integer_scores(key, 40, nulls, alternatives), null="nonmember")
+    return conformal.p_values(ranked)
+
+
+def comonotone_p(key, nulls, alternatives):
+    return jnp.full(nulls + alternatives, jax.random.uniform(key))
+
+
+def family_wise(select, draw, nulls, alternatives):
+    return guarantees.simulate(
+        lambda key: jnp.any(select(draw(key, nulls, alternatives))[:nulls]).astype(float), seed=16
+    )
+
+
+def one_null_too_few(p):
+    """Hommel with h - 1 for h."""
+    order = jnp.sort(p)
+    m = p.size
+    simes = [jnp.min(i * order[m - i :] / jnp.arange(1, i + 1)) for i in range(1, m + 1)]
+    free = jnp.max(jnp.where(jnp.stack(simes) > 0.1, jnp.arange(1, m + 1), 0))
+    return p * jnp.maximum(free - 1, 0) <= 0.1
+
+
+@pytest.mark.guarantee(checks=5)
+@pytest.mark.parametrize(
+    ("draw", "nulls", "alternatives"),
+    [(independent_p, 4, 0), (independent_p, 4, 4), (conformal_p, 6, 4), (comonotone_p, 4, 0), (independent_p, 1, 0)],
+)
+def test_hommel_controls_the_family_wise_error(draw, nulls, alternatives, false_alarm_level):
+    select = lambda p: hommel.hommel(p, 0.1).reject  # noqa: E731
+    guarantees.assert_at_most(family_wise(select, draw, nulls, alternatives), 0.1, false_alarm_level)
+
+
+@pytest.mark.guarantee(checks=0)
+def test_broken_hommel_is_caught(false_alarm_level):
+    with pytest.raises(guarantees.GuaranteeViolated):
+        guarantees.assert_at_most(family_wise(one_null_too_few, independent_p, 4, 0), 0.1, false_alarm_level)
+
+
+# --- Online -----------------------------------------------------------------------------------------------------------
+
+
+def online_fdr(decide, draw, size=24):
+    """Nulls and others in random order, half of each."""
+
+    def one(key):
+        data, order = jax.random.split(key)
+        place = jax.random.permutation(order, size)
+        p = draw(data, size // 2, size - size // 2)[place]
+        return guarantees.false_discovery_proportion(decide(p), place < size // 2)
+
+    return guarantees.simulate(one, seed=17)
+
+
+def inverse_e(p):
+    """e = p^(-1/2)/2, of mean 1 under a uniform p."""
+    return 0.5 / jnp.sqrt(p)
+
+
+def without_decay(p):
+    """LOND's growth with the discoveries, but the whole of alpha for every hypothesis."""
+
+    def decide(found, value):
+        reject = value <= 0.2 * (found + 1)
+        return found + reject, reject
+
+    return jax.lax.scan(decide, jnp.int32(0), p)[1]
+
+
+@pytest.mark.guarantee(checks=6)
+@pytest.mark.parametrize(
+    ("decide", "draw"),
+    [
+        (lambda p: online.lond(p, 0.2).reject, independent_p),
+        (lambda p: online.lond(p, 0.2).reject, conformal_p),
+        (lambda p: online.lond(p, 0.2, dependence="any").reject, comonotone_p),
+        (lambda p: online.e_lond(inverse_e(p), 0.2).reject, comonotone_p),
+        (lambda p: online.lord_plus_plus(p, 0.2, initial_wealth=0.5).reject, independent_p),
+        (lambda p: online.saffron(p, 0.2).reject, independent_p),
+    ],
+    ids=["lond", "lond conformal", "lond any", "e-lond", "lord++", "saffron"],
+)
+def test_online_fdr(decide, draw, false_alarm_level):
+    guarantees.assert_at_most(online_fdr(decide, draw), 0.2, false_alarm_level)
+
+
+@pytest.mark.guarantee(checks=0)
+def test_online_without_decay_is_caught(false_alarm_level):
+    with pytest.raises(guarantees.GuaranteeViolated):
+        guarantees.assert_at_most(online_fdr(without_decay, independent_p), 0.2, false_alarm_level)
+
+
+def test_the_pool_is_no_copy_of_one_template():
+    assert len({np.asarray(bound).tobytes() for bound in templates(30, 20).bound}) > POOL // 2
