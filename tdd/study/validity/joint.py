@@ -23,22 +23,23 @@ def one_model_each(
 ) -> joint_labels.JointSample:
     """Contaminated items stand first and are members of exactly one model, in turn: the least favourable labels.
 
-    Their largest p-value is then nearly uniform: a convex null distribution, at the edge of what JECS assumes.
+    Their largest p-value is then nearly uniform: a convex null distribution, at the edge of what JECS assumes. Members
+    score N(0, 1) and non-members N(signal, 1).
     """
     tests = contaminated + pure
     own, other = jax.random.split(key)
     turn = jnp.arange(num_models, dtype=jnp.int32)[:, None] == jnp.arange(tests, dtype=jnp.int32)[None] % num_models
     member = turn & (jnp.arange(tests)[None] < contaminated)
     return joint_labels.JointSample(
-        jax.random.normal(own, (num_models, num_calibration)) - signal,
-        jax.random.normal(other, (num_models, tests)) - signal * member,
+        jax.random.normal(own, (num_models, num_calibration)),
+        jax.random.normal(other, (num_models, tests)) + signal * ~member,
         member,
         jnp.arange(tests) < contaminated,
     )
 
 
 def antithetic_pair(key: jax.Array, *, num_calibration: int = 9, tests: int = 6) -> joint_labels.JointSample:
-    """Two models that disagree: what scores high under one calibration item's first model scores low under the second.
+    """Two models that disagree on every calibration item: one scores it as high as the other scores it low.
 
     All items are contaminated, one half by each model, and look as clean as can be to the other one.
     """
