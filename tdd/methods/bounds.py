@@ -251,7 +251,8 @@ def fdp_bounds(
       InputError: bad shapes (several detectors among them: refused), infinite scores, no calibration items, neither
         key nor template or both, a template for other sizes, delta out of range, too few draws.
 
-    Cost: the draws take about a second at n = m = 1,000 and four at 10,000; the rest O(m + n) and one sort of n.
+    Cost: the draws take about a second at n = m = 1,000, four at 10,000 and half a minute at 100,000 (two CPU cores);
+    the rest O(m + n) and one sort of n.
 
     >>> calibration, scores = jnp.arange(40.0), jnp.concatenate([jnp.arange(20.0) - 30, jnp.arange(20.0)])
     >>> bounds = fdp_bounds(calibration, scores, null="nonmember", key=jax.random.key(0), delta=0.1)
