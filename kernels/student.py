@@ -60,23 +60,15 @@ def log_sf(t: Any, df: Any) -> jax.Array:
 
     References: DLMF 15.8.1, 15.7.5 (the continued fraction), 5.11.13 (ratios of gamma functions).
     """
-    size, df = _promoted(t, df)
-    centre, tail = _centre(size, df), _log_tail(size, df)
-    inner = jnp.abs(size) <= 1
-    upper = jnp.where(inner, jnp.log(0.5 - jnp.where(inner, centre, 0)), tail)
-    lower = jnp.where(inner, jnp.log(0.5 - jnp.where(inner, centre, 0)), jnp.log1p(-jnp.exp(tail)))
-    return jnp.where(df > 0, jnp.where(size >= 0, upper, lower), jnp.nan)
+    return _tail(t, df)[1]
 
 
 def sf(t: Any, df: Any) -> jax.Array:
     """P(T >= t) for Student's t, element-wise; `exp(log_sf)`, without the logarithm near the centre.
 
-    Arguments as `log_sf`. The relative error is about t^2 machine epsilons, that of t itself.
+    Arguments as `log_sf`. The relative error is |log P| machine epsilons: a logarithm was rounded.
     """
-    size, df = _promoted(t, df)
-    tail = jnp.exp(_log_tail(size, df))
-    outer = jnp.where(size >= 0, tail, 1 - tail)
-    return jnp.where(df > 0, jnp.where(jnp.abs(size) <= 1, 0.5 - _centre(size, df), outer), jnp.nan)
+    return _tail(t, df)[0]
 
 
 def one_sample(values: jax.Array, *, mask: jax.Array | None = None, noise: Any = 0.0) -> OneSample:
@@ -116,20 +108,27 @@ def one_sample(values: jax.Array, *, mask: jax.Array | None = None, noise: Any =
     df = jnp.where(tested, size - 1, 1)
     spread = jnp.sqrt(jnp.where(tested, sum_of_squares / size, 1))
     skewness = jnp.sum((deviation / spread) ** 3) / size
+    p_value, log_p_value = _tail(statistic, df)
     return OneSample(
         jnp.where(tested, statistic, jnp.nan),
-        jnp.where(tested, sf(statistic, df), 1),
-        jnp.where(tested, log_sf(statistic, df), 0),
+        jnp.where(tested, p_value, 1),
+        jnp.where(tested, log_p_value, 0),
         mean * unit,
         jnp.where(tested, skewness, 0),
         count,
     )
 
 
-def _promoted(t: Any, df: Any) -> tuple[jax.Array, jax.Array]:
+def _tail(t: Any, df: Any) -> tuple[jax.Array, jax.Array]:
+    """P(T >= t) and its logarithm."""
     dtype = jnp.result_type(jnp.result_type(t, df), jnp.float32)
     t, df = jnp.broadcast_arrays(jnp.asarray(t, dtype), jnp.asarray(df, dtype))
-    return t, df
+    inner = jnp.abs(t) <= 1
+    middle, log_tail = 0.5 - _centre(t, df), _log_tail(t, df)
+    tail = jnp.exp(log_tail)
+    p = jnp.where(inner, middle, jnp.where(t >= 0, tail, 1 - tail))
+    log_p = jnp.where(inner, jnp.log(middle), jnp.where(t >= 0, log_tail, jnp.log1p(-tail)))
+    return jnp.where(df > 0, p, jnp.nan), jnp.where(df > 0, log_p, jnp.nan)
 
 
 def _log_half_step(a: jax.Array) -> jax.Array:

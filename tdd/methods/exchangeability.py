@@ -176,7 +176,7 @@ def _traced(canonical, shuffled, mask, key, test, num_draws, tie_break) -> Excha
     dtype = jnp.result_type(canonical, shuffled, jnp.float32)
     canonical, shuffled = jnp.asarray(canonical, dtype), jnp.asarray(shuffled, dtype)
     mask = None if mask is None else jnp.asarray(mask)
-    _check_randomness(test, tie_break, key, *shuffled.shape, num_draws)
+    _check_randomness(test, tie_break, key, shuffled.shape[0], shuffled.shape[1], num_draws)
     try:
         return _test(canonical, shuffled, mask, key, None, test=test, num_draws=num_draws, ties=tie_break)
     except ValueError as error:
@@ -186,7 +186,9 @@ def _traced(canonical, shuffled, mask, key, test, num_draws, tie_break) -> Excha
 def _check_randomness(test: str, tie_break: str, key: Any, r: int, k: int, num_draws: int) -> None:
     draws = test in ("combined", "exact") and not randomization.is_enumerable(r, k, num_draws)
     if draws:
-        arrays.check_key(key, f"test={test!r} with {k + 1}^{r} relabellings, more than num_draws + 1 = {num_draws + 1},")
+        arrays.check_key(
+            key, f"test={test!r} with {k + 1}^{r} relabellings, more than num_draws + 1 = {num_draws + 1},"
+        )
     elif tie_break == "randomized":
         arrays.check_key(key, 'tie_break="randomized"')
 

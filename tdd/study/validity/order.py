@@ -1,9 +1,172 @@
-"""Claims of this area."""
+"""Claims about tests of canonical order: tails, ties, and what may be drawn as a shuffle."""
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tdd.kernels import permutation, randomization, rank_sum, student
 from tdd.study.validity.claim import Claim
 
 __all__ = ["CLAIMS"]
 
-CLAIMS: tuple[Claim, ...] = ()
+Draw = Callable[[jax.Array], tuple[jax.Array, jax.Array]]
+Decide = Callable[[jax.Array, jax.Array, jax.Array], jax.Array]
+"""(canonical [r], shuffled [r, k], key) -> [] bool, whether the true null is rejected."""
+
+_ORDERS = np.array(list(itertools.permutations(range(4))))
+_NEIGHBOURS = [1, 2, 6]  # of the first order, 0123: 0132, 0213, 1023
+
+
+def _left_skewed(r: int, k: int) -> Draw:
+    """Log-probabilities with a long left tail, exchangeable within every shard."""
+
+    def draw(key: jax.Array) -> tuple[jax.Array, jax.Array]:
+        values = -jax.random.exponential(key, (r, k + 1))
+        return values[:, 0], values[:, 1:]
+
+    return draw
+
+
+def _normal(r: int, k: int) -> Draw:
+    def draw(key: jax.Array) -> tuple[jax.Array, jax.Array]:
+        values = jax.random.normal(key, (r, k + 1))
+        return values[:, 0], values[:, 1:]
+
+    return draw
+
+
+def _pairs(r: int, k: int, *, with_identity: bool) -> Draw:
+    """Shards of two examples: the k shuffles are the one swap, or each is one of the two orders at random."""
+
+    def draw(key: jax.Array) -> tuple[jax.Array, jax.Array]:
+        values_key, order_key = jax.random.split(key)
+        orders = jax.random.normal(values_key, (r, 2))
+        swapped = jax.random.bernoulli(order_key, 0.5, (r, k)) | (not with_identity)
+        return orders[:, 0], jnp.where(swapped, orders[:, 1:], orders[:, :1])
+
+    return draw
+
+
+def _integers(key: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """One shard whose log-probability takes ten values."""
+    values = jax.random.randint(key, (1, 20), 0, 10).astype(jnp.float32)
+    return values[:, 0], values[:, 1:]
+
+
+def _four_examples(*, adjacent: bool) -> Draw:
+    """One shard of four examples, scored by a weight of each example after each other; 19 shuffles."""
+
+    def draw(key: jax.Array) -> tuple[jax.Array, jax.Array]:
+        weights_key, order_key = jax.random.split(key)
+        weights = jax.random.normal(weights_key, (4, 4))
+        values = jnp.sum(weights[_ORDERS[:, :-1], _ORDERS[:, 1:]], axis=1)
+        allowed = jnp.asarray(_NEIGHBOURS if adjacent else range(len(_ORDERS)))
+        return values[:1], values[jax.random.choice(order_key, allowed, (1, 19))]
+
+    return draw
+
+
+def _t(level: float, ddof: int = 1) -> Decide:
+    def decide(canonical: jax.Array, shuffled: jax.Array, key: jax.Array) -> jax.Array:
+        del key
+        s = canonical - shuffled.mean(axis=1)
+        if ddof == 1:
+            return student.one_sample(s).p_value <= level
+        r = s.shape[0]
+        return student.sf(s.mean() / (s.std() / jnp.sqrt(r)), r - 1) <= level
+
+    return decide
+
+
+def _rank_sum(level: float, *, random_ties: bool = False) -> Decide:
+    def decide(canonical: jax.Array, shuffled: jax.Array, key: jax.Array) -> jax.Array:
+        return rank_sum.rank_sum(canonical, shuffled, key=key if random_ties else None).p_value <= level
+
+    return decide
+
+
+def _exact(level: float, num_draws: int) -> Decide:
+    def decide(canonical: jax.Array, shuffled: jax.Array, key: jax.Array) -> jax.Array:
+        return randomization.shard_randomization(canonical, shuffled, num_draws=num_draws, key=key).p_value <= level
+
+    return decide
+
+
+def _combined(level: float, num_draws: int) -> Decide:
+    ranks, draws = _rank_sum(level / 2), _exact(level / 2, num_draws)
+    return lambda canonical, shuffled, key: ranks(canonical, shuffled, key) | draws(canonical, shuffled, key)
+
+
+def _permutation(level: float, *, strict: bool = False) -> Decide:
+    def decide(canonical: jax.Array, shuffled: jax.Array, key: jax.Array) -> jax.Array:
+        del key
+        if strict:
+            return 1 + jnp.sum(shuffled[0] > canonical[0]) <= level * (1 + shuffled.shape[1]) * (1 + 1e-6)
+        return permutation.p_value(canonical[0], shuffled[0]).p_value <= level * (1 + 1e-6)
+
+    return decide
+
+
+def _size(draw: Draw, decide: Decide) -> Callable[[jax.Array], jax.Array]:
+    def one(key: jax.Array) -> jax.Array:
+        data, own = jax.random.split(key)
+        return decide(*draw(data), own).astype(jnp.float32)
+
+    return one
+
+
+def _claim(name: str, procedure: str, setting: str, level: float, holds: bool, draw: Draw, decide: Any) -> Claim:
+    return Claim(f"order/{name}", procedure, f"{setting}; level {level}", "size", level, holds, _size(draw, decide))
+
+
+_SKEWED = "log-probabilities -Exp(1), r = {} shards, {} shuffles"
+_WIDE, _NARROW = _SKEWED.format(50, 25), _SKEWED.format(10, 25)
+_TWO = "shards of two examples, r = 50, 20 shuffles"
+_TIED = "one shard, log-probabilities in {0, ..., 9}, 19 shuffles"
+_SWAPS = "four examples, 19 shuffles"
+
+CLAIMS: tuple[Claim, ...] = (
+    _claim("t-skewed-50", "sharded t-test", _WIDE, 0.01, False, _left_skewed(50, 25), _t(0.01)),
+    _claim("t-skewed-10", "sharded t-test", _NARROW, 0.01, False, _left_skewed(10, 25), _t(0.01)),
+    _claim("rank-sum-skewed-50", "rank_sum", _WIDE, 0.01, True, _left_skewed(50, 25), _rank_sum(0.01)),
+    _claim("rank-sum-skewed-10", "rank_sum", _NARROW, 0.01, True, _left_skewed(10, 25), _rank_sum(0.01)),
+    _claim("exact-skewed-10", "exact, 399 draws", _NARROW, 0.01, True, _left_skewed(10, 25), _exact(0.01, 399)),
+    _claim(
+        "combined-skewed-10", "combined, 399 draws", _NARROW, 0.01, True, _left_skewed(10, 25), _combined(0.01, 399)
+    ),
+    _claim(
+        "t-ddof-0", "sharded t-test with ddof = 0", "normal, r = 5 shards, 3 shuffles", 0.01, False, _normal(5, 3),
+        _t(0.01, ddof=0),
+    ),
+    _claim(
+        "t-ddof-1", "sharded t-test with ddof = 1", "normal, r = 5 shards, 3 shuffles", 0.01, True, _normal(5, 3),
+        _t(0.01),
+    ),
+    _claim(
+        "identity-drawn-again", "rank_sum, shuffles drawn again whenever they are the identity", _TWO, 0.01, False,
+        _pairs(50, 20, with_identity=False), _rank_sum(0.01),
+    ),
+    _claim(
+        "identity-kept", "rank_sum, shuffles may be the identity, ties at random", _TWO, 0.01, True,
+        _pairs(50, 20, with_identity=True), _rank_sum(0.01, random_ties=True),
+    ),
+    _claim(
+        "strict", "permutation test that counts only L_b > L", _TIED, 0.05, False, _integers,
+        _permutation(0.05, strict=True),
+    ),
+    _claim("ties-counted", "permutation test that counts L_b >= L", _TIED, 0.05, True, _integers, _permutation(0.05)),
+    _claim(
+        "adjacent-swaps", "permutation test on random adjacent swaps (no group)", _SWAPS, 0.05, False,
+        _four_examples(adjacent=True), _permutation(0.05),
+    ),
+    _claim(
+        "whole-group", "permutation test on random orders", _SWAPS, 0.05, True, _four_examples(adjacent=False),
+        _permutation(0.05),
+    ),
+)  # fmt: skip

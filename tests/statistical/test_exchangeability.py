@@ -1,0 +1,222 @@
+"""Sizes of the exchangeability tests under the null, at 10^5 repetitions, each beside a broken twin that is caught."""
+
+import functools
+import itertools
+
+import guarantees
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tdd.kernels import permutation, randomization, rank_sum, student
+from tdd.methods.exchangeability import exchangeability
+
+LEVELS = (0.05, 0.2, 0.5)
+
+
+def normal(key, shape):
+    return jax.random.normal(key, shape)
+
+
+def left_skewed(key, shape):
+    return -jnp.exp(jax.random.normal(key, shape))
+
+
+def integers(key, shape):
+    """Tie-heavy log-probabilities."""
+    return jax.random.randint(key, shape, -2, 1).astype(jnp.float32)
+
+
+def unlike(key, shape):
+    """Shards with laws of their own: exchangeable within, neither alike nor independent across."""
+    shard, common, own = jax.random.split(key, 3)
+    scale = jnp.exp(2 * jax.random.normal(shard, (shape[0], 1)) + jax.random.normal(common))
+    return scale * jax.random.normal(own, shape) - 50 * scale
+
+
+laws = pytest.mark.parametrize("law", [left_skewed, integers, unlike])
+
+
+def p_values(decide, law, r, k, seed=0):
+    """`decide(canonical, shuffled, key) -> p` where all k + 1 orders of every shard are exchangeable."""
+
+    def one(key):
+        data, own = jax.random.split(key)
+        values = law(data, (r, k + 1))
+        return decide(values[:, 0], values[:, 1:], own)
+
+    return guarantees.simulate(one, seed=seed)
+
+
+def super_uniform(p, level, thresholds=LEVELS):
+    for t in thresholds:
+        guarantees.assert_at_most((p <= t * (1 + 1e-6)).astype(float), t, level)
+
+
+def caught(p, level, thresholds=LEVELS):
+    with pytest.raises(guarantees.GuaranteeViolated):
+        super_uniform(p, level, thresholds)
+
+
+def by_call(test, **options):
+    return lambda c, s, key: exchangeability(c, s, test=test, key=key, **options).p_value
+
+
+def in_favour(canonical, shuffled, key):
+    """Ties of the ranks counted for the canonical order."""
+    total = jnp.sum(canonical[:, None] >= shuffled)
+    r, k = shuffled.shape
+    return jnp.exp(rank_sum.log_survival(total, num_shards=r, num_shuffles=k))
+
+
+def beyond_the_sum(canonical, shuffled, key):
+    """P(S > sum of ranks) in place of >=."""
+    r, k = shuffled.shape
+    total = rank_sum.rank_sum(canonical, shuffled).statistic
+    return jnp.exp(rank_sum.log_survival(total + 1, num_shards=r, num_shuffles=k))
+
+
+sizes = pytest.mark.parametrize(("r", "k"), [(1, 1), (1, 19), (20, 5)])
+
+
+@pytest.mark.guarantee(checks=9 * 4)
+@sizes
+@laws
+def test_rank_sum(law, r, k, false_alarm_level):
+    super_uniform(p_values(by_call("rank_sum"), law, r, k), false_alarm_level)
+    broken = in_favour if law is integers else beyond_the_sum
+    caught(p_values(broken, law, r, k), false_alarm_level)
+
+
+@pytest.mark.guarantee(checks=2 * 3 + 2)
+@pytest.mark.parametrize("law", [normal, integers])
+def test_random_ties_make_the_rank_sum_exact(law, false_alarm_level):
+    """P(p <= t) is the share of the null law itself, at three points of its support."""
+    r, k = 6, 3
+    p = p_values(by_call("rank_sum", tie_break="randomized"), law, r, k)
+    table = np.exp(rank_sum.log_survival(np.arange(r * k + 1), num_shards=r, num_shuffles=k).astype(float))
+    for s in (9, 12, 15):
+        guarantees.assert_equals((p <= table[s] * (1 + 1e-5)).astype(float), float(table[s]), false_alarm_level)
+    caught(p_values(in_favour if law is integers else beyond_the_sum, law, r, k), false_alarm_level)
+
+
+def exact(num_draws):
+    return lambda c, s, key: randomization.shard_randomization(c, s, num_draws=num_draws, key=key).p_value
+
+
+def without_the_one(canonical, shuffled, key):
+    found = randomization.shard_randomization(canonical, shuffled, num_draws=39, key=key)
+    return found.num_at_least / 39
+
+
+def strictly_above(canonical, shuffled, key):
+    """Only T_b > T counts: a negative tolerance."""
+    return randomization.shard_randomization(canonical, shuffled, num_draws=39, key=key, tolerance=-1e-6).p_value
+
+
+@pytest.mark.guarantee(checks=3 * 4)
+@laws
+def test_exact_by_draws(law, false_alarm_level):
+    super_uniform(p_values(exact(39), law, 8, 3), false_alarm_level)
+    caught(p_values(strictly_above if law is integers else without_the_one, law, 8, 3), false_alarm_level, (0.0, 0.2))
+
+
+@pytest.mark.guarantee(checks=4 * 4)
+@pytest.mark.parametrize(("r", "k"), [(1, 1), (1, 9), (5, 1), (2, 3)])
+def test_exact_by_listing(r, k, false_alarm_level):
+    """All relabellings; ties or not."""
+    law = integers if r == 2 else left_skewed
+    super_uniform(p_values(exact(100), law, r, k), false_alarm_level)
+
+    def all_but_the_identity(canonical, shuffled, key):
+        found = randomization.shard_randomization(canonical, shuffled, num_draws=100)
+        return (found.num_at_least - 1) / (found.num_draws - 1)
+
+    caught(p_values(all_but_the_identity, law, r, k), false_alarm_level, (0.0,))
+
+
+@pytest.mark.guarantee(checks=2 * 4)
+@pytest.mark.parametrize("law", [left_skewed, integers])
+def test_combined(law, false_alarm_level):
+    super_uniform(p_values(by_call("combined", num_draws=79), law, 10, 3), false_alarm_level)
+
+    def uncorrected(canonical, shuffled, key):
+        """The smaller of the two p-values as it is."""
+        ranks = in_favour if law is integers else by_call("rank_sum")
+        return jnp.minimum(ranks(canonical, shuffled, key), exact(79)(canonical, shuffled, key))
+
+    caught(p_values(uncorrected, law, 10, 3), false_alarm_level)
+
+
+@pytest.mark.guarantee(checks=4 * 4)
+@pytest.mark.parametrize(("law", "r"), [(normal, 1), (integers, 1), (left_skewed, 6), (integers, 2)])
+def test_permutation(law, r, false_alarm_level):
+    super_uniform(p_values(by_call("permutation"), law, r, 19), false_alarm_level)
+
+    def strict(canonical, shuffled, key):
+        above = jnp.sum(shuffled.sum(axis=0) > canonical.sum() + 1e-4)
+        return (1 + above) / 20 if law is integers else above / 20
+
+    caught(p_values(strict, law, r, 19), false_alarm_level)
+
+
+@pytest.mark.guarantee(checks=2 + 1)
+def test_exact_monte_carlo_with_few_permutations(false_alarm_level):
+    """Draws with replacement out of the 6 orders of 3 examples: the correction is exact, and nothing less is valid."""
+
+    def one(key, *, exact_p):
+        values_key, own = jax.random.split(key)
+        values = jax.random.normal(values_key, (6,))
+        drawn = values[jax.random.randint(own, (11,), 0, 6)]
+        found = permutation.p_value(values[0], drawn)
+        if not exact_p:
+            return found.num_at_least / 11
+        return permutation.monte_carlo_p_value(found.num_at_least, num_draws=11, num_permutations=6)
+
+    p = guarantees.simulate(functools.partial(one, exact_p=True), seed=0)
+    levels = [float(permutation.monte_carlo_p_value(x, num_draws=11, num_permutations=6)) for x in (1, 4)]
+    for t in levels:
+        guarantees.assert_equals((p <= t * (1 + 1e-6)).astype(float), t, false_alarm_level)
+    caught(guarantees.simulate(functools.partial(one, exact_p=False), seed=0), false_alarm_level, (0.0,))
+
+
+@pytest.mark.guarantee(checks=3 * 2 + 2)
+@pytest.mark.parametrize("r", [2, 5])
+def test_t_is_exact_for_normal_values(r, false_alarm_level):
+    p = p_values(by_call("t"), normal, r, 3)
+    for t in (0.01, 0.05, 0.5):
+        guarantees.assert_equals((p <= t).astype(float), t, false_alarm_level)
+
+    def ddof_0(canonical, shuffled, key):
+        s = canonical - shuffled.mean(axis=1)
+        return student.sf(s.mean() / (s.std() / jnp.sqrt(r)), r - 1)
+
+    caught(p_values(ddof_0, normal, r, 3), false_alarm_level, (0.01, 0.05))
+
+
+@pytest.mark.guarantee(checks=2)
+def test_no_t_test_without_spread(false_alarm_level):
+    """Shard statistics of +-1: all equal with probability 2^(1-r), where t is infinite."""
+    signs = lambda key, shape: jnp.sign(jax.random.normal(key, shape)).at[:, 1:].set(0)  # noqa: E731
+    super_uniform(p_values(by_call("t"), signs, 3, 1), false_alarm_level, (0.05,))
+    infinite = lambda c, s, key: jnp.where(jnp.ptp(c) == 0, jnp.where(c[0] > 0, 0.0, 1.0), by_call("t")(c, s, key))  # noqa: E731
+    caught(p_values(infinite, signs, 3, 1), false_alarm_level, (0.05,))
+
+
+@pytest.mark.guarantee(checks=4)
+def test_shuffles_of_real_orders(false_alarm_level):
+    """Four examples in an order; the model has a weight for each example after each other."""
+    orders = np.array(list(itertools.permutations(range(4))))
+    neighbours = [i for i, order in enumerate(orders) if sorted(order - np.arange(4)) == [-1, 0, 0, 1]]
+    assert len(neighbours) == 3
+
+    def p(key, allowed):
+        weights_key, own = jax.random.split(key)
+        weights = jax.random.normal(weights_key, (4, 4))
+        values = jnp.sum(weights[orders[:, :-1], orders[:, 1:]], axis=1)
+        drawn = jax.random.choice(own, jnp.asarray(allowed), (1, 19))
+        return exchangeability(values[:1], values[drawn], test="permutation").p_value
+
+    super_uniform(guarantees.simulate(lambda key: p(key, range(24)), seed=0), false_alarm_level)
+    caught(guarantees.simulate(lambda key: p(key, neighbours), seed=0), false_alarm_level)
