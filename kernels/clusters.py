@@ -1,0 +1,268 @@
+"""Scores of items that come in clusters (passages of one book) or in groups (sources, languages).
+
+Clusters: the calibration items are not exchangeable with a candidate one by one, but whole clusters are. Either each
+cluster gets one score and clusters are ranked, or one item stands for its cluster, or an item is ranked with every
+calibration cluster weighing 1 (`hierarchical_p_values`). Groups: an item is ranked within its own group
+(`group_p_values`, Mondrian conformal).
+
+Labels are dense integers 0..C-1; `num_clusters` C is static. Masked items belong to no cluster.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from tdd.kernels import weighted
+from tdd.kernels.conformal import NULLS
+
+__all__ = [
+    "AGGREGATES",
+    "ClusterScores",
+    "GroupPValues",
+    "cluster_scores",
+    "cluster_shares",
+    "draw_items",
+    "group_p_values",
+    "hierarchical_p_values",
+]
+
+AGGREGATES = ("mean", "median", "min")
+
+
+class ClusterScores(NamedTuple):
+    """One score a cluster.
+
+    Attributes:
+      scores: [C] loss-like; NaN for clusters without a real item.
+      size: [C] int32, real items.
+      valid: [C] bool, size > 0.
+    """
+
+    scores: jax.Array
+    size: jax.Array
+    valid: jax.Array
+
+
+class GroupPValues(NamedTuple):
+    """Conformal p-values within groups.
+
+    Attributes:
+      p_values: [m] rank/(n_g + 1), NaN for masked items; 1 where the group has no calibration item.
+      rank: [m] int32 in 1..n_g+1; N + 2 (N the length of `calibration`) for masked items.
+      num_calibration: [m] int32, n_g, the real calibration items of the item's group; 0 for masked items.
+      valid: [m] bool.
+    """
+
+    p_values: jax.Array
+    rank: jax.Array
+    num_calibration: jax.Array
+    valid: jax.Array
+
+
+def cluster_scores(
+    scores: jax.Array,
+    clusters: jax.Array,
+    *,
+    num_clusters: int,
+    aggregate: Literal["mean", "median", "min"],
+    mask: jax.Array | None = None,
+) -> ClusterScores:
+    """One score for each cluster: the mean, the median or the minimum of its real items.
+
+    Any of them is a function of the cluster alone, so exchangeable clusters have exchangeable scores.
+
+    Args:
+      scores: [n] loss-like scores; NaN is masked out.
+      clusters: [n] int32 labels in 0..C-1.
+      num_clusters: static, C.
+      aggregate: the mean sees every item, the median forgets outliers, the minimum finds one memorised item.
+      mask: [n] bool, True = real item.
+
+    Returns:
+      `ClusterScores`. An even median is the mean of the two middle scores.
+
+    Raises:
+      ValueError: unknown `aggregate`.
+
+    Cost: one pass; the median sorts.
+    """
+    if aggregate not in AGGREGATES:
+        raise ValueError(f"aggregate must be one of {AGGREGATES}, got {aggregate!r}")
+    scores, real = _floats(scores, mask)
+    labels = jnp.where(real, clusters, num_clusters).astype(jnp.int32)
+    size = jax.ops.segment_sum(real.astype(jnp.int32), labels, num_clusters)
+    if aggregate == "mean":
+        found = jax.ops.segment_sum(jnp.where(real, scores, 0), labels, num_clusters) / size.astype(scores.dtype)
+    elif aggregate == "min":
+        found = jax.ops.segment_min(jnp.where(real, scores, jnp.inf), labels, num_clusters)
+    else:
+        ordered = jax.lax.sort((labels, scores), num_keys=2)[1]
+        start = jnp.cumsum(size) - size
+        last = max(scores.shape[0] - 1, 0)
+        low, high = jnp.minimum(start + (size - 1) // 2, last), jnp.minimum(start + size // 2, last)
+        found = ordered[low] / 2 + ordered[high] / 2 if scores.shape[0] else jnp.zeros(num_clusters, scores.dtype)
+    return ClusterScores(jnp.where(size > 0, found, jnp.nan), size, size > 0)
+
+
+def cluster_shares(clusters: jax.Array, *, num_clusters: int, mask: jax.Array | None = None) -> jax.Array:
+    """[n] share 1/n_c of an item in its cluster, n_c the real items of the cluster; 0 for masked items."""
+    real = jnp.ones(clusters.shape, bool) if mask is None else mask
+    size = jax.ops.segment_sum(real.astype(jnp.int32), jnp.where(real, clusters, num_clusters), num_clusters)
+    dtype = jnp.result_type(float)
+    own = size[jnp.clip(clusters, 0, num_clusters - 1)] if num_clusters else jnp.ones(clusters.shape, jnp.int32)
+    return jnp.where(real, 1 / jnp.maximum(own, 1).astype(dtype), 0)
+
+
+def draw_items(
+    clusters: jax.Array, *, num_clusters: int, key: jax.Array, mask: jax.Array | None = None
+) -> tuple[jax.Array, jax.Array]:
+    """One real item of each cluster, uniformly at random, independent over clusters.
+
+    Args:
+      clusters: [n] int32 labels.
+      num_clusters: static, C.
+      key: PRNG key.
+      mask: [n] bool, True = real item.
+
+    Returns:
+      [C] int32 indices of the drawn items (0 where a cluster has no real item) and [C] bool, whether it has one.
+    """
+    n = clusters.shape[0]
+    real = jnp.ones(n, bool) if mask is None else mask
+    order = jax.random.permutation(key, n).astype(jnp.int32)
+    place = jnp.zeros(n, jnp.int32).at[order].set(jnp.arange(n, dtype=jnp.int32), unique_indices=True)
+    first = jax.ops.segment_min(jnp.where(real, place, n), jnp.where(real, clusters, num_clusters), num_clusters)
+    some = first < n
+    return jnp.where(some, order[jnp.clip(first, 0, max(n - 1, 0))], 0) if n else first * 0, some
+
+
+def hierarchical_p_values(
+    calibration: jax.Array,
+    scores: jax.Array,
+    calibration_clusters: jax.Array,
+    *,
+    num_clusters: int,
+    null: Literal["nonmember", "member"],
+    calibration_mask: jax.Array | None = None,
+    mask: jax.Array | None = None,
+) -> jax.Array:
+    """p_j = (1 + sum over clusters c of #{i in c: T_ci at least as extreme as T_j}/n_c) / (C + 1).
+
+    Guarantee: P(p_j <= t) <= t for every t, for one item drawn at random from a null cluster that is exchangeable with
+    the C calibration clusters (their sizes included), or for any of its items if items of a cluster are exchangeable;
+    finite-sample. Nothing is assumed of the dependence within clusters. Several p-values depend on one another in an
+    unknown way: decide them by `stepup.by`.
+
+    Args:
+      calibration: [n] loss-like scores of items for which the null holds.
+      scores: [m] loss-like scores.
+      calibration_clusters: [n] int32 labels.
+      num_clusters: static upper bound of the labels.
+      null: "nonmember" (small scores are extreme) or "member".
+      calibration_mask: [n] bool, True = real item.
+      mask: [m] bool, True = real item.
+
+    Returns:
+      [m] in (0, 1], NaN for masked items. C counts clusters with a real item. Clusters of one item give the plain
+      conformal p-values.
+
+    Raises:
+      ValueError: unknown `null`.
+
+    Cost: one sort of n, m binary searches.
+
+    References: Lee, Barber & Willett (2023), theorem 1; Dunn, Wasserman & Ramdas (2023).
+    """
+    _, real = _floats(calibration, calibration_mask)
+    share = cluster_shares(calibration_clusters, num_clusters=num_clusters, mask=real)
+    # Weighted conformal with the weight 1 of a cluster for the candidate; the denominator is C + 1 up to rounding.
+    return weighted.p_values(
+        calibration,
+        scores,
+        share,
+        jnp.ones(scores.shape, share.dtype),
+        null=null,
+        calibration_mask=real,
+        mask=mask,
+    )
+
+
+def group_p_values(
+    calibration: jax.Array,
+    scores: jax.Array,
+    calibration_groups: jax.Array,
+    groups: jax.Array,
+    *,
+    null: Literal["nonmember", "member"],
+    calibration_mask: jax.Array | None = None,
+    mask: jax.Array | None = None,
+) -> GroupPValues:
+    """Mondrian conformal p-values: p_j = (1 + #{i in the group of j: T_i at least as extreme as T_j}) / (n_g + 1).
+
+    Guarantee: P(p_j <= t | group) <= t for every t, if within each group calibration scores and null test scores are
+    exchangeable; finite-sample. The groups may differ in law and in size. A group without calibration items has p = 1.
+
+    Args:
+      calibration: [n] loss-like scores of items for which the null holds.
+      scores: [m] scores of the same dtype.
+      calibration_groups: [n] int32 labels, non-negative.
+      groups: [m] int32 labels.
+      null: "nonmember" or "member".
+      calibration_mask: [n] bool, True = real item.
+      mask: [m] bool, True = real item.
+
+    Returns:
+      `GroupPValues`.
+
+    Raises:
+      ValueError: unknown `null`.
+
+    Cost: one sort of n + m by (group, score).
+
+    References: Vovk, Lindsay, Nouretdinov & Gammerman (2003); Vovk (2012).
+    """
+    if null not in NULLS:
+        raise ValueError(f'null must be "nonmember" or "member", got {null!r}')
+    calibration, scores = jnp.asarray(calibration), jnp.asarray(scores)
+    real, valid = _real(calibration, calibration_mask), _real(scores, mask)
+    n, m = calibration.shape[0], scores.shape[0]
+    last = jnp.iinfo(jnp.int32).max
+    group = jnp.concatenate(
+        [jnp.where(real, calibration_groups, last), jnp.where(valid, groups, last)], dtype=jnp.int32
+    )
+    score = jnp.concatenate([calibration, scores])
+    if null == "member":
+        score = -score if jnp.issubdtype(score.dtype, jnp.inexact) else ~score
+    # In a tie calibration items (index below n) come before test items, so they are counted against them.
+    group, _, origin = jax.lax.sort((group, score, jnp.arange(n + m, dtype=jnp.int32)), num_keys=3)
+    up_to = jnp.cumsum((origin < n) & (group < last), dtype=jnp.int32)
+    before = up_to - (origin < n) * (group < last).astype(jnp.int32)
+    change = group[1:] != group[:-1]
+    one = jnp.ones(min(n + m, 1), bool)
+    starts, ends = jnp.concatenate([one, change]), jnp.concatenate([change, one])
+    base = jax.lax.cummax(jnp.where(starts, before, 0))
+    total = jax.lax.cummin(jnp.where(ends, up_to, n), reverse=True)
+    back = jnp.zeros(n + m, jnp.int32).at[origin].set(jnp.arange(n + m, dtype=jnp.int32), unique_indices=True)[n:]
+    rank, size = 1 + (up_to - base)[back], (total - base)[back]
+    dtype = jnp.result_type(float)
+    return GroupPValues(
+        jnp.where(valid, rank.astype(dtype) / (size + 1).astype(dtype), jnp.nan),
+        jnp.where(valid, rank, n + 2),
+        jnp.where(valid, size, 0),
+        valid,
+    )
+
+
+def _floats(scores: jax.Array, mask: jax.Array | None) -> tuple[jax.Array, jax.Array]:
+    """Scores in at least single precision, and which are real."""
+    scores = jnp.asarray(scores)
+    real = _real(scores, mask)
+    return scores.astype(jnp.promote_types(scores.dtype, jnp.float32)), real
+
+
+def _real(scores: jax.Array, mask: jax.Array | None) -> jax.Array:
+    real = ~jnp.isnan(scores) if jnp.issubdtype(scores.dtype, jnp.inexact) else jnp.ones(scores.shape, bool)
+    return real if mask is None else real & mask
