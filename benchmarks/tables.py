@@ -1,7 +1,7 @@
-"""The README's tables, generated from results/*.json.
+"""The README's tables, generated from the code's guarantee records and from results/*.json.
 
 python benchmarks/tables.py           # print
-python benchmarks/tables.py --write   # put them into README.md, between its two markers
+python benchmarks/tables.py --write   # put them into README.md, between their markers
 """
 
 from __future__ import annotations
@@ -9,23 +9,53 @@ from __future__ import annotations
 import argparse
 import json
 import pathlib
+from collections.abc import Callable
 from typing import Any
+
+from tdd.methods.guarantees import all_guarantees
+from tdd.report import tables
 
 RESULTS = pathlib.Path(__file__).parent / "results"
 README = pathlib.Path(__file__).parents[1] / "README.md"
-BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
 
 
-def section() -> str:
-    """Everything between the markers."""
-    parts = [_scoring(), _parity(), _wikimia(), _booktection()]
-    return "\n\n".join(["## Measured", *parts])
+def guarantees() -> str:
+    """Every guarantee record."""
+    return tables.markdown(tables.GUARANTEE_HEADER, tables.guarantee_rows(all_guarantees()))
+
+
+def validity() -> str:
+    """What is valid and what is not, measured."""
+    result = _load("validity")
+    text = f"`{result['command']}`:"
+    return f"{text}\n\n{tables.markdown(tables.VALIDITY_HEADER, tables.validity_rows(result['claims']))}"
+
+
+def measured() -> str:
+    """Benchmarks and studies."""
+    parts = [
+        _scoring(),
+        _procedures(),
+        _parity(),
+        _wikimia(),
+        _booktection(),
+        _combined(),
+        _joint_synthetic(),
+        _exact_null(),
+    ]
+    return "\n\n".join(parts)
+
+
+SECTIONS: dict[str, Callable[[], str]] = {"guarantees": guarantees, "validity": validity, "measured": measured}
 
 
 def updated(readme: str) -> str:
-    """The README with its measured section replaced."""
-    before, rest = readme.split(BEGIN)
-    return f"{before}{BEGIN}\n{section()}\n{END}{rest.split(END)[1]}"
+    """The README with its generated sections replaced."""
+    for name, section in SECTIONS.items():
+        begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
+        before, rest = readme.split(begin)
+        readme = f"{before}{begin}\n{section()}\n{end}{rest.split(end)[1]}"
+    return readme
 
 
 def _load(name: str) -> dict[str, Any]:
@@ -98,6 +128,86 @@ def _booktection() -> str:
     return f"{text}\n\n{_table(header, rows)}"
 
 
+def _combined() -> str:
+    result = _load("booktection_combined")
+    wanted: dict[tuple[str, str], dict[float, dict[str, Any]]] = {}
+    for row in result["rows"]:
+        wanted.setdefault((row["setting"], row["method"]), {})[row["alpha"]] = row
+    levels = sorted({row["alpha"] for row in result["rows"]})
+    rows = [
+        [*name, *(f"{cells[alpha]['fdr']:.3f} / {cells[alpha]['power']:.3f}" for alpha in levels)]
+        for name, cells in wanted.items()
+    ]
+    error = max(row["fdr_se"] for row in result["rows"])
+    text = (
+        f"**Clean passages from several detectors, or for several models.** FDR (GCR for two models) / power over "
+        f"{result['repetitions']:,} random half splits of BookTection, calibrated on its members; standard errors of "
+        f"the FDR at most {error:.4f} (`benchmarks/booktection_combined.py`)."
+    )
+    return f"{text}\n\n{_table(['scores', 'procedure', *(f'α = {alpha}' for alpha in levels)], rows)}"
+
+
+def _joint_synthetic() -> str:
+    result = _load("jecs_synthetic")
+    rows = [
+        [f"{setting['signal']:g}", row["procedure"], f"{row['alpha']:g}"]
+        + [_with_error(row[name], row[f"{name}_se"]) for name in ("gcr", "power")]
+        for setting in result["settings"]
+        for row in setting["rows"]
+    ]
+    one = result["settings"][0]
+    text = (
+        f"**JMCS, JECS and the invalid compositions.** {one['models']} models, labels {one['labels']}, "
+        f"{one['calibration']} calibration items and {one['candidates']:,} candidates, scores N(μ, 1) against N(0, 1); "
+        f"{one['repetitions']:,} repetitions (`{result['command']}`)."
+    )
+    return f"{text}\n\n{_table(['μ', 'procedure', 'α', 'GCR ± s.e.', 'power ± s.e.'], rows)}"
+
+
+def _exact_null() -> str:
+    result = _load("exact_null")
+    levels = sorted({row["alpha"] for row in result["rows"]})
+    cells = {(row["method"], row["alpha"]): row for row in result["rows"]}
+    rows = [
+        [name, *(_with_error(cells[name, alpha]["rate"], cells[name, alpha]["se"]) for alpha in levels)]
+        for name in dict.fromkeys(row["method"] for row in result["rows"])
+    ]
+    distinct = result["distinct"].values()
+    text = (
+        f"**An exact null on real scores.** Losses of {result['rows_in_pool']:,} held-out rows under {len(distinct)} "
+        f"Pythia sizes, half precision, {min(distinct):,} to {max(distinct):,} distinct values; "
+        f"{result['calibration']:,} random rows calibrate and {result['tests']:,} others are "
+        f"tested. Nothing is to be found: the share of "
+        f"{result['repetitions']:,} repetitions in which anything is selected (`benchmarks/exact_null.py`)."
+    )
+    return f"{text}\n\n{_table(['procedure', *(f'α = {alpha}' for alpha in levels)], rows)}"
+
+
+def _procedures() -> str:
+    result = _load("procedures")
+    cells = {(row["procedure"], row["size"]): row for row in result["rows"]}
+    sizes = sorted({row["size"] for row in result["rows"]})
+    rows = []
+    for name in dict.fromkeys(row["procedure"] for row in result["rows"]):
+        row = [name]
+        for size in sizes:
+            cell = cells.get((name, size))
+            row += ["", ""] if cell is None else [f"{1e3 * cell['steady_s']:.3g} ms", f"{cell['many_s']:.3g} s"]
+        rows.append(row)
+    machine = result["machine"]
+    header = ["procedure"]
+    for size in sizes:
+        calls = {row["calls"] for row in result["rows"] if row["size"] == size}
+        header += [f"one call, n = m = {size:,}", f"{max(calls):,} calls, n = m = {size:,}"]
+    text = (
+        f"**Procedures.** One compiled call, and many batched into one program, each drawing its own data "
+        f"({result['detectors']} detectors or models, {result['knockoffs']} knockoffs; exchangeability: 50 shards of "
+        f"{result['shuffles']} shuffles), on {machine['cores']} cores of {machine['processor']}, load average "
+        f"{machine['load_average']:.1f} (`benchmarks/procedures.py`)."
+    )
+    return f"{text}\n\n{_table(header, rows)}"
+
+
 def _scoring() -> str:
     result = _load("scoring")
     machine, rows = result["machine"], []
@@ -138,7 +248,8 @@ def main() -> None:
     if parser.parse_args().write:
         README.write_text(updated(README.read_text("utf-8")), "utf-8")
     else:
-        print(section())
+        for section in SECTIONS.values():
+            print(section(), end="\n\n")
 
 
 if __name__ == "__main__":

@@ -10,10 +10,23 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tdd.audit.run import run_audit, select
+    from tdd.audit.run import run_audit
     from tdd.audit.score import score
+    from tdd.audit.select import select
+    from tdd.methods.bounds import dkw_fdp_bounds, fdp_bounds, fdp_bounds_of_ranks, fdp_template, knockoff_fdp_bounds
+    from tdd.methods.clusters import cluster_ptdi, hierarchical_p_values, mondrian_p_values
+    from tdd.methods.combining import combine_p_values
+    from tdd.methods.conditional import calibration_conditional_p_values
+    from tdd.methods.evalues import conformal_e_values, e_bh
+    from tdd.methods.exchangeability import exchangeability
+    from tdd.methods.jecs import jecs, jmcs
+    from tdd.methods.ktd import knockoff_symmetry, ktd
+    from tdd.methods.local_fdr import local_fdr
+    from tdd.methods.online import e_lond, lond, lord_plus_plus, saffron
     from tdd.methods.ptdi import ptdi
-    from tdd.methods.testing import bh, bonferroni, by, conformal_p_values, hochberg, holm, storey_bh
+    from tdd.methods.td4eval import td4eval
+    from tdd.methods.testing import bh, bonferroni, by, conformal_p_values, hochberg, holm, hommel, storey_bh
+    from tdd.methods.weighted import weighted_conformal_p_values, weighted_conformal_selection
     from tdd.models.checkpoint import load
     from tdd.records import LanguageModel, Scores, Selection, TestResult, Texts
     from tdd.scoring.token_stats import token_stats
@@ -34,25 +47,70 @@ __all__ = [
     "bh",
     "bonferroni",
     "by",
+    "calibration_conditional_p_values",
+    "cluster_ptdi",
+    "combine_p_values",
+    "conformal_e_values",
     "conformal_p_values",
+    "dkw_fdp_bounds",
+    "e_bh",
+    "e_lond",
+    "exchangeability",
+    "fdp_bounds",
+    "fdp_bounds_of_ranks",
+    "fdp_template",
+    "hierarchical_p_values",
     "hochberg",
     "holm",
+    "hommel",
+    "jecs",
+    "jmcs",
+    "knockoff_fdp_bounds",
+    "knockoff_symmetry",
+    "ktd",
     "load",
     "load_score_table",
     "load_texts",
+    "local_fdr",
+    "lond",
+    "lord_plus_plus",
+    "mondrian_p_values",
     "ptdi",
     "run_audit",
+    "saffron",
     "score",
     "select",
     "storey_bh",
+    "td4eval",
     "token_stats",
+    "weighted_conformal_p_values",
+    "weighted_conformal_selection",
 ]
 
 _HOMES = {
-    "tdd.audit.run": ("run_audit", "select"),
+    "tdd.audit.run": ("run_audit",),
     "tdd.audit.score": ("score",),
+    "tdd.audit.select": ("select",),
+    "tdd.methods.bounds": (
+        "dkw_fdp_bounds",
+        "fdp_bounds",
+        "fdp_bounds_of_ranks",
+        "fdp_template",
+        "knockoff_fdp_bounds",
+    ),
+    "tdd.methods.clusters": ("cluster_ptdi", "hierarchical_p_values", "mondrian_p_values"),
+    "tdd.methods.combining": ("combine_p_values",),
+    "tdd.methods.conditional": ("calibration_conditional_p_values",),
+    "tdd.methods.evalues": ("conformal_e_values", "e_bh"),
+    "tdd.methods.exchangeability": ("exchangeability",),
+    "tdd.methods.jecs": ("jecs", "jmcs"),
+    "tdd.methods.ktd": ("knockoff_symmetry", "ktd"),
+    "tdd.methods.local_fdr": ("local_fdr",),
+    "tdd.methods.online": ("e_lond", "lond", "lord_plus_plus", "saffron"),
     "tdd.methods.ptdi": ("ptdi",),
-    "tdd.methods.testing": ("bh", "bonferroni", "by", "conformal_p_values", "hochberg", "holm", "storey_bh"),
+    "tdd.methods.td4eval": ("td4eval",),
+    "tdd.methods.testing": ("bh", "bonferroni", "by", "conformal_p_values", "hochberg", "holm", "hommel", "storey_bh"),
+    "tdd.methods.weighted": ("weighted_conformal_p_values", "weighted_conformal_selection"),
     "tdd.models.checkpoint": ("load",),
     "tdd.records": ("LanguageModel", "Scores", "Selection", "TestResult", "Texts"),
     "tdd.scoring.token_stats": ("token_stats",),

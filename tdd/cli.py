@@ -1,4 +1,4 @@
-"""The command line: `tdd demo | score | audit | select | report`. Heavy imports happen inside the commands."""
+"""The command line, `tdd COMMAND`. Heavy imports happen inside the commands."""
 
 from __future__ import annotations
 
@@ -18,9 +18,13 @@ examples:
   tdd score ./gpt2 texts.jsonl --scores loss,min_k_plus_plus --out scores.csv
   tdd audit ./gpt2 --candidates suspects.jsonl --calibration fresh.jsonl --alpha 0.1 --out runs/first
   tdd select scores.csv --role-field role --score min_k --alpha 0.1
+  tdd select scores.csv --method td4eval --score loss --score min_k --alpha 0.1
+  tdd select gradients.csv --method ktd --score original --knockoffs b,c,d --alpha 0.1
   tdd report runs/first
+  tdd guarantees
 
-Scores are loss-like: LOWER = MORE member-like. Calibration texts are known NOT to be in the training data.
+Scores are loss-like: LOWER = MORE member-like. To find members (ptdi), calibration items are known NOT to be in the
+training data; to find clean items (td4eval, jmcs, jecs) they are known to be in it.
 """
 
 
@@ -134,12 +138,26 @@ def _audit(arguments: argparse.Namespace) -> None:
             format=arguments.format,
         )
 
+    def paraphrases(path: str | None) -> list[Any]:
+        if path is None:
+            return []
+        return [
+            load_texts(path, text_field=field, id_field=arguments.id_field, format=arguments.format)
+            for field in _split(arguments.knockoffs)
+        ]
+
+    conformal = arguments.rule == "conformal" or arguments.calibration is not None
     audit = run_audit(
-        arguments.model,
+        arguments.model[0] if len(arguments.model) == 1 else arguments.model,
         texts(arguments.candidates, arguments.label_field),
         texts(arguments.calibration, arguments.label_field),
         alpha=arguments.alpha,
-        score=arguments.score,
+        score=_one_or_all(_names(",".join(arguments.score or ["min_k_plus_plus"]))),
+        combine=arguments.combine,
+        rule=arguments.rule,
+        knockoffs=paraphrases(arguments.candidates),
+        calibration_knockoffs=paraphrases(arguments.calibration) if conformal else [],
+        delta=arguments.delta,
         also=_names(arguments.also) if arguments.also else (),
         method=arguments.method,
         proportion=arguments.proportion,
@@ -155,7 +173,7 @@ def _audit(arguments: argparse.Namespace) -> None:
 
 
 def _select(arguments: argparse.Namespace) -> None:
-    from tdd.audit.run import select
+    from tdd.audit.select import select
 
     columns = {
         "calibration": arguments.calibration,
@@ -169,21 +187,28 @@ def _select(arguments: argparse.Namespace) -> None:
         "group_field": arguments.group_field,
         "format": arguments.format,
     }
+    scores, knockoffs = _split(arguments.score), _split(arguments.knockoffs)
     if arguments.higher_is_member:
-        if arguments.score is None:
+        if not scores:
             from tdd.validate.errors import InputError
 
-            raise InputError("--higher-is-member needs --score, the column whose sign it turns")
-        columns["higher_is_member"] = (arguments.score,)
+            raise InputError("--higher-is-member needs --score, the columns whose sign it turns")
+        columns["higher_is_member"] = tuple(dict.fromkeys((*scores, *knockoffs)))
     audit = select(
         arguments.table,
         alpha=arguments.alpha,
-        score=arguments.score,
+        score=_one_or_all(scores) if scores else None,
         method=arguments.method,
         proportion=arguments.proportion,
         eta=arguments.eta,
+        combine=arguments.combine,
+        rule=arguments.rule,
+        knockoffs=knockoffs,
+        unit=arguments.unit,
+        delta=arguments.delta,
         null=arguments.null,
         out=arguments.out,
+        seed=arguments.seed,
         **columns,
     )
     _print_audit(arguments, audit)
@@ -201,6 +226,58 @@ def _report(arguments: argparse.Namespace) -> None:
         _print_json(run)
         return
     terminal.print_report(run, read_items(folder), console=_console())
+
+
+def _guarantees(arguments: argparse.Namespace) -> None:
+    from tdd.methods.guarantees import all_guarantees
+    from tdd.report import tables
+
+    rows = all_guarantees()
+    if arguments.json:
+        _print_json([{"call": row.call, "option": row.option, "guarantee": row.guarantee} for row in rows])
+    elif arguments.markdown:
+        print(tables.markdown(tables.GUARANTEE_HEADER, tables.guarantee_rows(rows)))
+    else:
+        _console(wide=True).print(tables.guarantee_table(rows))
+
+
+def _study_validity(arguments: argparse.Namespace) -> None:
+    import pathlib
+
+    from tdd.audit.progress import progress_bar
+    from tdd.audit.run_folder import to_json, versions
+    from tdd.report import tables
+    from tdd.study.validity import all_claims
+    from tdd.study.validity.measure import choose, measure
+    from tdd.validate import runs
+
+    out = None if arguments.out is None else pathlib.Path(arguments.out)
+    if out is not None:
+        runs.check_output_file(out, (".json",))
+    claims = choose(all_claims(), _split(arguments.only))
+    with progress_bar("claims", len(claims), enabled=not arguments.quiet, unit="claims") as advance:
+        measured = measure(
+            claims,
+            repetitions=arguments.repetitions,
+            seed=arguments.seed,
+            on_done=lambda row: advance(1),
+        )
+    rows = [row._asdict() for row in measured]
+    result = {
+        "command": f"tdd study validity --repetitions {arguments.repetitions} --seed {arguments.seed}",
+        "versions": versions(),
+        "repetitions": arguments.repetitions,
+        "seed": arguments.seed,
+        "claims": rows,
+    }
+    if out is not None:
+        from tdd.atomic import write_atomically
+
+        write_atomically(out, to_json(result).encode())
+    if arguments.json:
+        _print_json(result)
+    else:
+        _console(wide=True).print(tables.validity_table(rows))
 
 
 def _print_audit(arguments: argparse.Namespace, audit: Any) -> None:
@@ -255,30 +332,52 @@ def _parser() -> argparse.ArgumentParser:
     _add_scoring(score)
 
     audit = _command(commands, "audit", _audit, "texts and a model → selected members with a guarantee")
-    audit.add_argument("model", help="checkpoint folder or hub id")
+    audit.add_argument(
+        "model", nargs="+", help="checkpoint folder or hub id; several for --method jmcs and --method jecs"
+    )
     audit.add_argument("--candidates", required=True, metavar="FILE", help="texts to decide on")
     audit.add_argument(
         "--calibration",
-        required=True,
         metavar="FILE",
-        help="texts of the same kind, known NOT to be in the training data",
+        help="texts of the same kind for which the null holds: known NOT to be in the training data (ptdi), known to "
+        "be in it (td4eval, jmcs, jecs); ktd needs none",
     )
     audit.add_argument(
-        "--score", default="min_k_plus_plus", metavar="NAME", help="the score that decides (default: %(default)s)"
+        "--score",
+        action="append",
+        metavar="NAME",
+        help="the score that decides (default: min_k_plus_plus); several, repeated or comma-separated, for td4eval",
     )
     audit.add_argument("--also", metavar="NAMES", help="further scores to store; they decide nothing")
     audit.add_argument(
+        "--knockoffs",
+        action="append",
+        metavar="FIELDS",
+        help="fields of FILE with paraphrases of each text, for --method ktd; repeated or comma-separated",
+    )
+    audit.add_argument(
         "--label-field", metavar="FIELD", help="known truth of candidates and calibration, 1 member, 0 not"
     )
-    audit.add_argument("--seed", type=int, default=0, help="of the blind baseline (default: %(default)s)")
     _add_decision(audit)
     _add_texts(audit)
     _add_scoring(audit)
 
     select = _command(commands, "select", _select, "a table of scores → selected members; no model needed")
     select.add_argument("table", help="scores, one row an item: .csv, .parquet, .jsonl")
-    select.add_argument("--score", metavar="COLUMN", help="the column that decides; needed where there are several")
-    select.add_argument("--higher-is-member", action="store_true", help="higher values of it are more member-like")
+    select.add_argument(
+        "--score",
+        action="append",
+        metavar="COLUMNS",
+        help="the column that decides; for td4eval, jmcs and jecs those of the detectors or models, repeated or "
+        "comma-separated; needed where there are others",
+    )
+    select.add_argument(
+        "--knockoffs",
+        action="append",
+        metavar="COLUMNS",
+        help="columns with the scores of each item's knockoffs, for --method ktd; repeated or comma-separated",
+    )
+    select.add_argument("--higher-is-member", action="store_true", help="higher values are more member-like")
     select.add_argument("--calibration", metavar="FILE", help="table of the calibration items, if not rows of TABLE")
     select.add_argument(
         "--role-field", metavar="COLUMN", help='column of the roles in a single table (default: "role")'
@@ -288,12 +387,31 @@ def _parser() -> argparse.ArgumentParser:
     select.add_argument("--member-role", metavar="WORD", help="known members, for --proportion moment")
     select.add_argument("--label-field", metavar="COLUMN", help="known truth, 1 member, 0 not, blank unknown")
     select.add_argument("--group-field", metavar="COLUMN", help="clusters of items, as the book of a passage")
+    select.add_argument(
+        "--unit",
+        choices=["cluster", "item", "drawn"],
+        default="cluster",
+        help="what is decided on where --group-field names clusters (default: %(default)s)",
+    )
     select.add_argument("--id-field", metavar="COLUMN", help='identifiers (default: "id", else row numbers)')
     select.add_argument("--format", help="format of the table, where its ending does not tell")
     _add_decision(select)
 
     report = _command(commands, "report", _report, "print the report of a finished run again")
     report.add_argument("folder", help="run folder")
+
+    study = _command(commands, "study", lambda arguments: study.print_help(), "Monte Carlo studies of error rates")
+    studies = study.add_subparsers(metavar="STUDY", title="studies")
+    validity = _command(studies, "validity", _study_validity, "measure what is valid and what is not")
+    validity.add_argument(
+        "--repetitions", type=int, default=100_000, metavar="N", help="for each claim (default: %(default)s)"
+    )
+    validity.add_argument("--only", action="append", metavar="NAMES", help="claims whose names begin so")
+    validity.add_argument("--seed", type=int, default=0, help="(default: %(default)s)")
+    validity.add_argument("--out", metavar="FILE", help="write the measurements as JSON")
+
+    guarantees = _command(commands, "guarantees", _guarantees, "what each procedure controls, under which assumptions")
+    guarantees.add_argument("--markdown", action="store_true", help="print the table in Markdown")
     return parser
 
 
@@ -311,7 +429,28 @@ def _add_decision(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--alpha", type=float, default=0.1, help="level of the false discovery rate (default: %(default)s)"
     )
-    group.add_argument("--method", default="ptdi", help="procedure (default: %(default)s)")
+    group.add_argument(
+        "--method",
+        default="ptdi",
+        metavar="NAME",
+        help="ptdi, ktd (find members); td4eval, jmcs, jecs (find clean items) (default: %(default)s)",
+    )
+    group.add_argument(
+        "--combine",
+        metavar="NAME",
+        help="td4eval: pooled_rank (exact, the default), cauchy (the paper's, no guarantee), hommel, e_values, ...; "
+        "see `tdd guarantees`",
+    )
+    group.add_argument(
+        "--rule", metavar="NAME", help="ktd: multi (the default), derandomized, conformal, ktd (the paper's)"
+    )
+    group.add_argument(
+        "--delta",
+        type=float,
+        default=0.05,
+        help="the simultaneous bounds hold with confidence 1 - DELTA (default: %(default)s)",
+    )
+    group.add_argument("--seed", type=int, default=0, help="of everything random (default: %(default)s)")
     group.add_argument(
         "--proportion",
         default="storey",
@@ -365,6 +504,15 @@ def _scoring(arguments: argparse.Namespace) -> dict[str, Any]:
     }
 
 
+def _split(values: list[str] | None) -> list[str]:
+    """Repeated and comma-separated names in one list."""
+    return [name.strip() for value in values or () for name in value.split(",") if name.strip()]
+
+
+def _one_or_all(names: list[str]) -> Any:
+    return names[0] if len(names) == 1 else names
+
+
 def _names(text: str) -> list[str]:
     """ "loss,min_k:k=0.1;..." → names; semicolons separate the options of one score."""
     return [name.strip().replace(";", ",") for name in text.split(",") if name.strip()]
@@ -382,10 +530,10 @@ def _set_logging(arguments: argparse.Namespace) -> None:
     logging.getLogger("tdd.findings").setLevel(logging.CRITICAL)  # the report says them
 
 
-def _console() -> Any:
+def _console(wide: bool = False) -> Any:
     from rich.console import Console
 
-    return Console(width=None if sys.stdout.isatty() else 100, highlight=False)
+    return Console(width=None if sys.stdout.isatty() else 160 if wide else 100, highlight=False)
 
 
 def _print_json(value: Any) -> None:

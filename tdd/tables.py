@@ -74,6 +74,7 @@ def load_score_table(
     label_field: str | None = None,
     group_field: str | None = None,
     higher_is_member: Sequence[str] = (),
+    calibrated: bool = True,
     format: str | None = None,
 ) -> ScoreTable:
     """Read and check a table of scores.
@@ -97,6 +98,8 @@ def load_score_table(
       label_field: column of known truth, 1 member, 0 non-member, blank where not known.
       group_field: column of clusters (the book of a passage).
       higher_is_member: score columns in which HIGHER means more member-like; their sign is changed here.
+      calibrated: whether calibration items must be there. With False (knockoffs need none), a table without a role
+        column is a table of candidates.
       format: format of the files, where their extension does not tell.
 
     Returns:
@@ -117,7 +120,7 @@ def load_score_table(
     if member_role is not None:
         words["member"] = member_role
     fields = {"id_field": id_field, "label_field": label_field, "group_field": group_field}
-    if calibration is None:
+    if calibration is None and (calibrated or role_field is not None):
         fields["role_field"] = role_field or "role"
     flipped = (higher_is_member,) if isinstance(higher_is_member, str) else tuple(higher_is_member)
 
@@ -125,12 +128,14 @@ def load_score_table(
     names = scores
     for role, table in sources.items():
         rows = read_rows(table, format=format)
-        part = _read_part(rows, role, names, fields, words, flipped)
+        if not calibrated and calibration is None and role_field is None and "role" in rows.fields:
+            fields["role_field"] = "role"
+        part = _read_part(rows, role, names, fields, words, flipped, calibrated)
         names = tuple(part.scores)
         parts.append(part)
     checks.check_ids_apart([(role, part.source, part.ids) for role, part in zip(sources, parts, strict=True)])
     table = _join(parts)
-    checks.check_scored(table.source, table.scores, table.roles)
+    checks.check_scored(table.source, table.scores, table.roles, calibrated)
     return table
 
 
@@ -141,6 +146,7 @@ def _read_part(
     fields: Mapping[str, str | None],
     words: Mapping[str, str | None],
     flipped: tuple[str, ...],
+    calibrated: bool,
 ) -> ScoreTable:
     """One source as a table; every row has `role` unless `fields` names a role column."""
     source, place = rows.source, rows.place
@@ -162,7 +168,7 @@ def _read_part(
     columns = {name: checks.score_column(source, name, rows.column(name), place) for name in names}
     roles = np.full(rows.num_rows, role)
     if role_field is not None:
-        roles = checks.role_column(source, role_field, rows.column(role_field), place, words)
+        roles = checks.role_column(source, role_field, rows.column(role_field), place, words, calibrated)
     labels: Sequence[int] = [-1] * rows.num_rows
     if label_field is not None:
         labels = text_checks.label_column(source, rows.column(label_field), place, missing=-1)

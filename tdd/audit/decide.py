@@ -1,34 +1,37 @@
-"""Scores → decision: one procedure on one pre-chosen score, with its guarantee in words."""
+"""Scores → decision: one procedure, chosen beforehand, with its guarantee in words."""
 
 from __future__ import annotations
 
 import dataclasses
+import warnings
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
+from tdd.audit.evidence import Evidence, Options
+from tdd.audit.procedures import METHODS, PROCEDURES
 from tdd.kernels import lattice
 from tdd.kernels.proportion import tail_size
-from tdd.methods.ptdi import PROPORTIONS, ptdi
-from tdd.records import Guarantee, Null
+from tdd.methods.ptdi import PROPORTIONS
+from tdd.records import Guarantee, KnockoffSelection, Null
 from tdd.validate import arrays, runs
 
-__all__ = ["METHODS", "Decision", "Truth", "decide"]
-
-METHODS: dict[str, Null] = {"ptdi": "nonmember"}
-"""Procedures that an audit can run, with the null that each of them tests."""
+__all__ = ["Decision", "Truth", "decide", "level_in_words"]
 
 
 @dataclasses.dataclass(frozen=True)
 class Truth:
     """The outcome against known labels: one realisation, not an expectation.
 
+    A selection is false where the null holds: a selected non-member for `null="nonmember"`, a selected member for
+    `null="member"`.
+
     Attributes:
       fdp: false selections over all selections (0 where nothing is selected).
-      power: selected members over all members; NaN where there are none.
+      power: right selections over all candidates for which the null is false; NaN where there are none.
       num_members: candidates that are members.
-      num_false: selected candidates that are not.
+      num_false: selected candidates for which the null holds.
     """
 
     fdp: float
@@ -43,31 +46,38 @@ class Decision:
 
     Attributes:
       selected: [m] bool.
-      p_values: [m] float, NaN where a candidate has no score.
-      adjusted: [m] float, likewise; `selected == (adjusted <= alpha)`.
-      score: the score that decided.
+      p_values: [m] float, NaN where a candidate has no score or the procedure has no p-values.
+      adjusted: [m] float, NaN where a candidate has no score; `selected == (adjusted <= alpha)`.
+      statistic: [m] knockoff statistics, large = member; empty for the other procedures.
+      score: the columns that decided, in words.
+      columns: their names.
       method: the procedure.
       null: the null hypothesis of an item.
       alpha: level.
-      proportion: estimated proportion of members; negative where the estimate of non-members exceeds 1.
+      proportion: estimated proportion of items for which the null is false; negative where the estimate of the others
+        exceeds 1, 0 where nothing is estimated.
       bound: what the guarantee bounds the expected share of errors by, as a number; alpha or slightly more.
       edge_ties: calibration scores tied at the edge of the region of presumed non-members, where that matters.
       threshold: largest selected p-value, 0 where nothing is selected.
-      score_cut: largest selected score, None where nothing is selected.
+      score_cut: the selected score nearest to the others, None where nothing is selected or several columns decide.
       num_selected: how many were selected.
       num_tests: m, candidates with a score.
-      num_calibration: n, calibration items with a score.
+      num_calibration: n, calibration items (clusters, where the decision is by cluster) that the p-values rest on.
       num_missing: candidates without a score.
       num_missing_calibration: calibration items without a score.
       min_selections: fewer than this many cannot be selected.
       guarantee: what is controlled, under which assumptions.
+      facts: what else the procedure found, as (what, value).
+      warnings: what the reader must know about this result.
       truth: outcome against labels, or None where they are not known for all tested candidates.
     """
 
     selected: np.ndarray
     p_values: np.ndarray
     adjusted: np.ndarray
+    statistic: np.ndarray
     score: str
+    columns: tuple[str, ...]
     method: str
     null: Null
     alpha: float
@@ -83,67 +93,62 @@ class Decision:
     num_missing_calibration: int
     min_selections: int
     guarantee: Guarantee
+    facts: tuple[tuple[str, str], ...]
+    warnings: tuple[str, ...]
     truth: Truth | None
 
 
-def decide(
-    calibration: np.ndarray,
-    scores: np.ndarray,
-    *,
-    alpha: float,
-    score: str = "score",
-    method: str = "ptdi",
-    proportion: str = "storey",
-    eta: float = 0.05,
-    null: str | None = None,
-    members: np.ndarray | None = None,
-    labels: Any = None,
-) -> Decision:
+def decide(evidence: Evidence, options: Options, *, null: str | None = None, labels: Any = None) -> Decision:
     """Run one procedure.
 
     Args:
-      calibration: [n] loss-like scores of known non-members.
-      scores: [m] loss-like scores of the candidates.
-      alpha: level in (0, 1).
-      score: name of the score, for the record.
-      method: "ptdi".
-      proportion: see `tdd.ptdi`.
-      eta: see `tdd.ptdi`.
+      evidence: scores of candidates and calibration items.
+      options: the procedure and its options.
       null: the direction that the caller believes to test; checked where given.
-      members: [n1] scores of known members, for proportion="moment".
-      labels: [m] 1 member, 0 non-member, -1 unknown; or None.
+      labels: [m] 1 member, 0 non-member, -1 unknown; or None. For several models: 1 member of at least one of them.
 
     Raises:
-      InputError: as `tdd.ptdi`, an unknown method, a null that the method does not test.
+      InputError: as the procedure, an unknown method, a null that the method does not test.
     """
-    runs.check_method(method, METHODS)
-    runs.check_direction(null, METHODS[method], method)
-    arrays.check_level(alpha)
-    result = ptdi(calibration, scores, alpha=alpha, proportion=_proportion(proportion), eta=eta, members=members)
-    selected = np.asarray(result.selected)
+    runs.check_method(options.method, METHODS)
+    procedure = PROCEDURES[options.method]
+    runs.check_direction(null, procedure.null, options.method)
+    arrays.check_level(options.alpha)
+    arrays.check_choice(options.proportion, PROPORTIONS, "proportion")
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        result = procedure.run(evidence, options)
+    selected, tested = np.asarray(result.selected), ~np.isnan(np.asarray(result.adjusted))
     n, m = int(result.num_calibration), int(result.num_tests)
-    subtracted = proportion == "subtraction"
+    plain_ptdi = options.method == "ptdi" and not evidence.clusters
+    subtracted = plain_ptdi and options.proportion == "subtraction"
+    calibrated = evidence.calibration.shape[1] if procedure.calibrates or n else 0
+    unscored = calibrated - _scored(evidence.calibration) if calibrated else 0
     return Decision(
         selected=selected,
         p_values=np.asarray(result.p_values),
         adjusted=np.asarray(result.adjusted),
-        score=score,
+        statistic=np.asarray(result.statistic) if isinstance(result, KnockoffSelection) else np.zeros(0),
+        score=", ".join(evidence.names),
+        columns=evidence.names,
         method=result.method,
         null=result.null,
-        alpha=float(alpha),
+        alpha=float(options.alpha),
         proportion=float(result.proportion),
-        bound=float(alpha) * ((1 + 1 / max(m, 1)) * (1 + 1 / max(n, 1)) if subtracted else 1),
-        edge_ties=_edge_ties(calibration, eta) if subtracted else 0,
+        bound=float(options.alpha) * ((1 + 1 / max(m, 1)) * (1 + 1 / max(n, 1)) if subtracted else 1),
+        edge_ties=_edge_ties(evidence.calibration[0], options.eta) if subtracted else 0,
         threshold=float(result.threshold),
-        score_cut=float(np.max(scores[selected])) if selected.any() else None,
-        num_selected=int(result.num_selected),
-        num_tests=m,
+        score_cut=_score_cut(evidence, result.null, selected),
+        num_selected=int(selected.sum()),
+        num_tests=int(tested.sum()),
         num_calibration=n,
-        num_missing=len(scores) - m,
-        num_missing_calibration=len(calibration) - n,
+        num_missing=int((~tested).sum()),
+        num_missing_calibration=unscored,
         min_selections=int(result.min_selections),
         guarantee=result.guarantee,
-        truth=_truth(selected, scores, labels),
+        facts=tuple(procedure.facts(evidence, result)),
+        warnings=(*procedure.warn(evidence, result), *(str(item.message) for item in said)),
+        truth=_truth(selected, tested, labels, result.null),
     )
 
 
@@ -152,6 +157,18 @@ def level_in_words(alpha: float) -> str:
     level = lattice.as_level(alpha)
     percent = 100 * Fraction(int(level.numerator), int(level.denominator))
     return f"{percent.numerator} %" if percent.denominator == 1 else f"{float(percent):g} %"
+
+
+def _scored(panel: np.ndarray) -> int:
+    """Items with a score in every column."""
+    return int((~np.isnan(panel).any(axis=0)).sum())
+
+
+def _score_cut(evidence: Evidence, null: Null, selected: np.ndarray) -> float | None:
+    if len(evidence.names) > 1 or not selected.any():
+        return None
+    chosen = evidence.candidates[0][selected]
+    return float(chosen.max() if null == "nonmember" else chosen.min())
 
 
 def _edge_ties(calibration: np.ndarray, eta: float) -> int:
@@ -163,23 +180,19 @@ def _edge_ties(calibration: np.ndarray, eta: float) -> int:
     return tail - int((ordered > ordered[ordered.size - tail - 1]).sum())
 
 
-def _proportion(name: str) -> Any:
-    arrays.check_choice(name, PROPORTIONS, "proportion")
-    return name
-
-
-def _truth(selected: np.ndarray, scores: np.ndarray, labels: Any) -> Truth | None:
-    """FDP and power, where every candidate with a score has a label."""
+def _truth(selected: np.ndarray, tested: np.ndarray, labels: Any, null: Null) -> Truth | None:
+    """FDP and power, where every tested candidate has a label."""
     if labels is None or len(labels) == 0:
         return None
-    known, tested = np.asarray(labels), ~np.isnan(scores)
+    known = np.asarray(labels)
     if (known[tested] < 0).any():
         return None
     member = (known == 1) & tested
-    false = int((selected & ~member).sum())
+    findable = member if null == "nonmember" else tested & ~member
+    false = int((selected & ~findable).sum())
     return Truth(
         fdp=false / max(1, int(selected.sum())),
-        power=float((selected & member).sum() / member.sum()) if member.any() else float("nan"),
+        power=float((selected & findable).sum() / findable.sum()) if findable.any() else float("nan"),
         num_members=int(member.sum()),
         num_false=false,
     )

@@ -1,9 +1,7 @@
-"""The whole road: texts and a checkpoint, or a table of scores, → decision, honesty checks, run folder."""
+"""The whole road: texts and a checkpoint → decision, honesty checks, run folder."""
 
 from __future__ import annotations
 
-import dataclasses
-import datetime
 import logging
 import os
 import pathlib
@@ -12,161 +10,80 @@ from typing import Any
 
 import numpy as np
 
-from tdd.audit.decide import METHODS, Decision, decide
-from tdd.audit.honesty import blind_baseline, duplicates, effective_calibration_size, resolution
-from tdd.audit.run_folder import SCHEMA, Audit, fingerprint, open_run_folder, plain, versions
+from tdd.audit.assemble import RESERVED, assemble, score_checks, warnings_of
+from tdd.audit.certificates import certify
+from tdd.audit.decide import decide
+from tdd.audit.evidence import Evidence, Options
+from tdd.audit.honesty import blind_baseline, duplicates
+from tdd.audit.knockoff_checks import symmetry
+from tdd.audit.procedures import METHODS, PROCEDURES
+from tdd.audit.run_folder import Audit, fingerprint, open_run_folder
 from tdd.audit.score import score as score_texts
 from tdd.audit.score_store import fingerprint as model_fingerprint
-from tdd.audit.statement import open_points, outcome
 from tdd.methods.ptdi import PROPORTIONS
 from tdd.records import LanguageModel, Texts
 from tdd.scoring.scores import parse_score
-from tdd.tables import ScoreTable, load_score_table
 from tdd.texts import hash_texts, load_texts
 from tdd.validate import arrays, runs
 from tdd.validate.errors import InputError
 from tdd.validate.scoring import check_reference
 
-__all__ = ["RESERVED", "run_audit", "select"]
-
-RESERVED = ("id", "p_value", "adjusted", "selected", "label")
-"""Columns of items.csv that no score may be called."""
+__all__ = ["RESERVED", "run_audit"]
 
 _LAYOUT = ("dtype", "max_length", "long_texts")
 """Scoring options that belong to a run's identity; how fast it is computed, and where, does not."""
 
 _logger = logging.getLogger("tdd.audit")
-_findings = logging.getLogger("tdd.findings")
-"""Warnings about the data; a program that prints the report turns this one off."""
-
-
-def select(
-    table: Any,
-    *,
-    alpha: float,
-    score: str | None = None,
-    method: str = "ptdi",
-    proportion: str = "storey",
-    eta: float = 0.05,
-    null: str | None = None,
-    out: str | os.PathLike[str] | None = None,
-    **columns: Any,
-) -> Audit:
-    """Select members from a table of scores: the black-box road, no model needed.
-
-    Args:
-      table: a `ScoreTable`, or what `tdd.tables.load_score_table` reads (a path, a data frame, ...).
-      alpha: level in (0, 1).
-      score: the column that decides; may be left out where there is one. It must be chosen before its results are seen.
-      method: "ptdi".
-      proportion: how the proportion of members is estimated; see `tdd.ptdi`.
-      eta: see `tdd.ptdi`.
-      null: the direction that the caller believes to test; checked where given.
-      out: run folder to write.
-      **columns: passed to `load_score_table` (role_field, calibration, label_field, higher_is_member, ...).
-
-    Returns:
-      `Audit`.
-
-    Raises:
-      InputError: unreadable or unusable table, options, or output folder.
-    """
-    runs.check_method(method, METHODS)
-    runs.check_direction(null, METHODS[method], method)
-    arrays.check_level(alpha)
-    if not isinstance(table, ScoreTable):
-        columns.setdefault("scores", score)
-        table = load_score_table(table, **columns)
-    name = _deciding_score(score, tuple(table.scores))
-    runs.check_column_names(table.scores, RESERVED)
-    options = {"method": method, "proportion": proportion, "eta": eta, "alpha": alpha, "score": name}
-    inputs = {"table": {"source": table.source, "sha256": table.sha256, "rows": len(table)}}
-    calibration, candidates = table.rows("calibration"), table.rows("candidate")
-    runs.check_known_labels(table.labels[calibration], [table.ids[i] for i in calibration], METHODS[method])
-    members = table.values(name, "member") if proportion == "moment" else None
-    if members is not None and not members.size:
-        raise InputError('proportion="moment" needs known members; give a table of members or a member role')
-    decision = decide(
-        table.values(name, "calibration"),
-        table.values(name, "candidate"),
-        alpha=alpha,
-        score=name,
-        method=method,
-        proportion=proportion,
-        eta=eta,
-        members=members,
-        labels=table.labels[candidates],
-    )
-    checks = _score_checks(decision, table.values(name, "calibration"), None)
-    warnings = _warnings(checks, decision)
-    if table.groups:
-        number = len({table.groups[i] for i in calibration} | {table.groups[i] for i in candidates})
-        warnings.append(
-            f"the {len(table)} items come from {number} groups; items of one group are not exchangeable one by one, so "
-            "the error can exceed the level"
-        )
-    audit = _assemble(
-        "select",
-        decision,
-        options,
-        inputs,
-        None,
-        checks,
-        warnings,
-        texts=False,
-        grouped=bool(table.groups),
-        seed=None,
-        ids=[table.ids[i] for i in candidates],
-        scores={key: column[candidates] for key, column in table.scores.items()},
-        labels=table.labels[candidates],
-        calibration={
-            "id": np.asarray([table.ids[i] for i in calibration], dtype=object),
-            **{key: column[calibration] for key, column in table.scores.items()},
-        },
-    )
-    if out is not None:
-        identity = fingerprint({"inputs": table.sha256, **options})
-        open_run_folder(pathlib.Path(out), identity, f"selection from {table.source}")
-        audit.save(pathlib.Path(out))
-    return audit
 
 
 def run_audit(
     model: Any,
     candidates: Any,
-    calibration: Any,
+    calibration: Any = None,
     *,
     alpha: float,
-    score: str = "min_k_plus_plus",
+    score: str | Sequence[str] = "min_k_plus_plus",
     also: Sequence[str] = (),
     method: str = "ptdi",
     proportion: str = "storey",
     eta: float = 0.05,
+    combine: str | None = None,
+    rule: str | None = None,
+    knockoffs: Sequence[Any] = (),
+    calibration_knockoffs: Sequence[Any] = (),
     members: Any = None,
+    delta: float = 0.05,
     null: str | None = None,
     out: str | os.PathLike[str] | None = None,
     seed: int = 0,
     **scoring: Any,
 ) -> Audit:
-    """Audit a checkpoint: which candidates were in its training data, at a false discovery rate of at most alpha.
+    """Audit a checkpoint: which candidates were in its training data, or which are clean, with a controlled error.
 
-    Candidates and calibration texts are scored together, in one layout, so that nothing but the texts can tell them
-    apart; then the blind baseline, the search for duplicates and the resolution check run, whatever the outcome.
+    All texts are scored together, in one layout, so that nothing but the texts can tell them apart; then the blind
+    baseline, the search for duplicates and the resolution check run, whatever the outcome.
 
     Args:
-      model: a checkpoint folder, a hub id, or (lm, params, tokenizer).
-      candidates: texts to decide on; see `tdd.texts.load_texts`.
-      calibration: texts known NOT to be in the training data, of the same kind as the candidates.
+      model: a checkpoint folder, a hub id, or (lm, params, tokenizer); for "jmcs" and "jecs" a list of them.
+      candidates: texts to decide on; see `tdd.load_texts`.
+      calibration: texts of the same kind as the candidates for which the null holds: known NOT to be in the training
+        data ("ptdi"), known to be in it ("td4eval"), known to be in that of every model ("jmcs", "jecs"). "ktd" needs
+        none; known non-members together with `calibration_knockoffs` allow its symmetry test and rule="conformal".
       alpha: level in (0, 1).
-      score: the score that decides, chosen beforehand.
+      score: the score that decides, chosen beforehand; for "td4eval" the scores of the K detectors.
       also: further scores to compute and store; they decide nothing.
-      method: "ptdi".
+      method: "ptdi" or "ktd" (find members); "td4eval", "jmcs" or "jecs" (find clean items).
       proportion: see `tdd.ptdi`.
       eta: see `tdd.ptdi`.
+      combine: see `tdd.td4eval`; "pooled_rank" unless given.
+      rule: see `tdd.ktd`; "multi" unless given.
+      knockoffs: k collections of texts, each with one paraphrase of every candidate, in the same order ("ktd").
+      calibration_knockoffs: k collections, likewise of the calibration texts.
       members: texts known to be in the training data, for proportion="moment".
+      delta: the simultaneous bounds of the report hold with probability at least 1 - delta.
       null: the direction that the caller believes to test; checked where given.
       out: run folder; an interrupted run continues there.
-      seed: of the blind baseline's folds and shuffles.
+      seed: of the blind baseline, of random choices in the decision and of the simulation behind the bounds.
       **scoring: passed to `tdd.score` (reference, dtype, token_budget, long_texts, device, progress, ...).
 
     Returns:
@@ -176,130 +93,195 @@ def run_audit(
       InputError: anything that cannot be used; nothing is written then but the folder's `inputs.json`.
     """
     runs.check_method(method, METHODS)
-    runs.check_direction(null, METHODS[method], method)
+    procedure = PROCEDURES[method]
+    runs.check_direction(null, procedure.null, method)
+    given = {"knockoffs": (knockoffs or None, "ktd"), "calibration_knockoffs": (calibration_knockoffs or None, "ktd")}
+    runs.check_used(method, combine=(combine, "td4eval"), rule=(rule, "ktd"), **given)
     arrays.check_level(alpha)
+    arrays.check_level(delta, "delta")
     arrays.check_choice(proportion, PROPORTIONS, "proportion")
     arrays.check_level(eta, "eta")
-    names = list(dict.fromkeys([score, *also]))
+    runs.check_knockoffs(method, knockoffs)
+    options = Options(
+        alpha, method, proportion, eta, combine or "pooled_rank", rule or "multi", "item", float(delta), int(seed)
+    )
+    models = _models(model, several=method in ("jmcs", "jecs"))
+    deciding = runs.detectors(score, several=method == "td4eval")
+    names = list(dict.fromkeys([*deciding, *also]))
     passes = [name for request in map(parse_score, names) for name in request.score.passes]
     check_reference(passes, scoring.get("reference"))
     if (members is None) == (proportion == "moment"):
         raise InputError('members are needed for proportion="moment", and only for it')
-    roles: dict[str, Texts] = {"candidate": load_texts(candidates), "calibration": load_texts(calibration)}
-    if members is not None:
-        roles["member"] = load_texts(members)
-    runs.check_known_labels(roles["calibration"].labels, roles["calibration"].ids, METHODS[method])
-    options = {
+    runs.check_calibration(method, calibration, procedure.calibrates or rule == "conformal")
+    roles = _roles(candidates, calibration, members, knockoffs, calibration_knockoffs)
+    known = roles.get("calibration")
+    if known is not None:
+        runs.check_known_labels(known.labels, known.ids, METHODS[method])
+    run_options = {
         "method": method,
         "proportion": proportion,
         "eta": eta,
         "alpha": alpha,
-        "score": score,
+        "score": list(deciding),
+        "combine": options.combine if method == "td4eval" else None,
+        "rule": options.rule if method == "ktd" else None,
+        "delta": delta,
         "scores": names,
         **{key: str(value) for key, value in scoring.items() if key in _LAYOUT and value is not None},
     }
     inputs = {
         role: {"source": texts.source, "sha256": texts.sha256, "texts": len(texts)} for role, texts in roles.items()
     }
-    provenance = _model_provenance(model)
+    provenance = [_model_provenance(one) for one in models]
     if scoring.get("reference") is not None:
-        provenance["reference"] = _model_provenance(scoring["reference"])
+        provenance[0]["reference"] = _model_provenance(scoring["reference"])
     folder = None if out is None else pathlib.Path(out)
     if folder is not None:
-        identity = fingerprint(
-            {"model": provenance, "inputs": [texts.sha256 for texts in roles.values()], "seed": seed, **options}
-        )
-        open_run_folder(folder, identity, f"audit of {provenance['name']}")
+        hashes = [texts.sha256 for texts in roles.values()]
+        identity = fingerprint({"model": provenance, "inputs": hashes, "seed": seed, **run_options})
+        what = ", ".join(one["name"] for one in provenance)
+        open_run_folder(folder, identity, f"audit of {what}")
         scoring = {"resume_dir": folder / "scoring", **scoring}
 
-    _logger.info("searching for duplicates between calibration and candidates")
-    copies = duplicates(roles["calibration"], roles["candidate"])
-    _logger.info("running the blind baseline")
-    blind = blind_baseline(roles["calibration"], roles["candidate"], seed=seed)
-    table = score_texts(model, _joined(roles), names, **scoring)
-    columns = _split(table.values, roles)
-    decision = decide(
-        columns["calibration"][score],
-        columns["candidate"][score],
-        alpha=alpha,
-        score=score,
-        method=method,
-        proportion=proportion,
-        eta=eta,
-        members=columns["member"][score] if members is not None else None,
-        labels=roles["candidate"].labels,
+    checks: dict[str, Any] = {}
+    if known is not None:
+        _logger.info("searching for duplicates between calibration and candidates")
+        checks["duplicates"] = duplicates(known, roles["candidate"])
+        _logger.info("running the blind baseline")
+        checks["blind_baseline"] = blind_baseline(known, roles["candidate"], seed=seed)
+    values, details = _score(models, provenance, _joined(roles), names, scoring)
+    columns = _split(values, roles)
+    deciding = tuple(f"{label}{name}" for label in _labels(provenance) for name in deciding)
+    evidence = Evidence(
+        deciding,
+        _panel(columns["candidate"], deciding),
+        _panel(columns["calibration"], deciding) if known is not None else np.zeros((len(deciding), 0)),
+        columns["member"][deciding[0]] if members is not None else np.zeros(0),
+        _knockoff_scores(columns, "knockoff", deciding[0], len(roles["candidate"])),
+        _knockoff_scores(columns, "calibration knockoff", deciding[0], 0 if known is None else len(known)),
     )
-    checks = {
-        **_score_checks(decision, columns["calibration"][score], roles["calibration"]),
-        "duplicates": copies,
-        "blind_baseline": blind,
-    }
-    audit = _assemble(
+    decision = decide(evidence, options, labels=roles["candidate"].labels)
+    checks = {**score_checks(decision, evidence, known), **symmetry(evidence), **checks}
+    calibration_columns = columns["calibration"] if known is not None else {}
+    audit = assemble(
         "audit",
         decision,
-        options,
+        certify(evidence, options, decision),
+        run_options,
         inputs,
-        {**provenance, "scoring": dict(table.provenance)},
+        _described(provenance, details),
         checks,
-        _warnings(checks, decision),
+        warnings_of(checks, decision),
         texts=True,
-        grouped=False,
+        groups_ignored=False,
         seed=seed,
         ids=roles["candidate"].ids,
-        scores=columns["candidate"],
+        scores=_with_knockoffs(columns, "knockoff"),
         labels=np.asarray(roles["candidate"].labels),
-        calibration={"id": np.asarray(roles["calibration"].ids, dtype=object), **columns["calibration"]},
+        calibration={
+            "id": np.asarray(known.ids if known is not None else (), dtype=object),
+            **(_with_knockoffs(columns, "calibration knockoff") if known is not None else calibration_columns),
+        },
     )
     if folder is not None:
         audit.save(folder)
     return audit
 
 
-def _deciding_score(score: str | None, available: Sequence[str]) -> str:
-    if score is None:
-        if len(available) == 1:
-            return available[0]
+def _models(model: Any, *, several: bool) -> list[Any]:
+    """One model, or the list of models that a joint procedure takes."""
+    if not isinstance(model, list):
+        return [model]
+    if not model:
+        raise InputError("model is an empty list; give at least one checkpoint")
+    if len(model) > 1 and not several:
+        raise InputError(f'{len(model)} models were given; only the methods "jmcs" and "jecs" decide on several')
+    return model
+
+
+def _roles(
+    candidates: Any, calibration: Any, members: Any, knockoffs: Sequence[Any], calibration_knockoffs: Sequence[Any]
+) -> dict[str, Texts]:
+    """All texts by role; knockoffs belong to the items of their role one by one."""
+    roles: dict[str, Texts] = {"candidate": load_texts(candidates)}
+    if calibration is not None:
+        roles["calibration"] = load_texts(calibration)
+    if members is not None:
+        roles["member"] = load_texts(members)
+    for role, owner, collections in (
+        ("knockoff", "candidate", knockoffs),
+        ("calibration knockoff", "calibration", calibration_knockoffs),
+    ):
+        if collections and owner not in roles:
+            raise InputError("calibration_knockoffs were given without calibration, the texts that they paraphrase")
+        for number, collection in enumerate(collections, start=1):
+            texts = load_texts(collection)
+            runs.check_paraphrases(texts, roles[owner], f"{role} {number}")
+            roles[f"{role} {number}"] = texts
+    if knockoffs and calibration_knockoffs and len(knockoffs) != len(calibration_knockoffs):
         raise InputError(
-            f"score is missing and the table has {len(available)} score columns: {', '.join(available)}; choose the "
-            "one that decides before looking at results"
+            f"candidates have {len(knockoffs)} knockoffs each and calibration items {len(calibration_knockoffs)}; both "
+            "need the same number, made the same way"
         )
-    if score not in available:
-        raise InputError(f"score {score!r} is not a score column; there are {', '.join(available)}")
-    return score
+    return roles
 
 
-def _score_checks(decision: Decision, calibration: np.ndarray, texts: Texts | None) -> dict[str, Any]:
+def _score(
+    models: Sequence[Any], provenance: Sequence[Mapping[str, Any]], texts: Texts, names: Sequence[str], scoring: Any
+) -> tuple[dict[str, np.ndarray], list[dict[str, Any]]]:
+    """Every score under every model, [texts] each, and the provenance of each table."""
+    values: dict[str, np.ndarray] = {}
+    details = []
+    for number, (label, model) in enumerate(zip(_labels(provenance), models, strict=True)):
+        own = dict(scoring)
+        if len(models) > 1 and own.get("resume_dir") is not None:
+            own["resume_dir"] = pathlib.Path(own["resume_dir"]) / str(number)
+        table = score_texts(model, texts, names, **own)
+        values |= {f"{label}{name}": column for name, column in table.values.items()}
+        details.append(dict(table.provenance))
+    return values, details
+
+
+def _labels(provenance: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What a model's columns begin with: nothing for one model, else its folder's name, numbered where not unique."""
+    if len(provenance) == 1:
+        return [""]
+    short = [pathlib.PurePath(str(one["name"])).name or str(one["name"]) for one in provenance]
+    return [f"{name}{'' if short.count(name) == 1 else f'#{number + 1}'}:" for number, name in enumerate(short)]
+
+
+def _described(provenance: Sequence[dict[str, Any]], details: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The audited model for run.json; of several, the list of them under one name."""
+    full = [{**one, "scoring": detail} for one, detail in zip(provenance, details, strict=True)]
+    if len(full) == 1:
+        return full[0]
     return {
-        "resolution": resolution(
-            decision.num_calibration,
-            decision.num_tests,
-            decision.alpha,
-            max(0.0, 1 - decision.proportion),
-            min_selections=decision.min_selections,
-        ),
-        "effective_calibration": effective_calibration_size(calibration, texts),
+        "name": ", ".join(one["name"] for one in full),
+        "revision": None,
+        "sha256": fingerprint([one["sha256"] for one in full]),
+        "models": full,
     }
 
 
-def _warnings(checks: Mapping[str, Any], decision: Decision) -> list[str]:
-    warnings = [check.warning for check in checks.values() if check.warning]
-    for count, role in (
-        (decision.num_missing, "candidates"),
-        (decision.num_missing_calibration, "calibration items"),
-    ):
-        if count:
-            warnings.append(f"{count} {role} have no score ({decision.score} is NaN) and were left out")
-    if decision.edge_ties:
-        warnings.append(
-            f"{decision.edge_ties} calibration scores tie at the edge of the region of presumed non-members: the bound "
-            f"of {decision.method} is not proven with such ties and can be exceeded; proportion=storey needs no such "
-            "condition"
-        )
-    if decision.guarantee.kind != "finite-sample":
-        warnings.append(
-            f"the guarantee of {decision.method} is {decision.guarantee.kind}: not proven for finite samples"
-        )
-    return warnings
+def _panel(columns: Mapping[str, np.ndarray], names: Sequence[str]) -> np.ndarray:
+    return np.stack([columns[name] for name in names])
+
+
+def _knockoff_scores(columns: Mapping[str, Mapping[str, np.ndarray]], role: str, name: str, count: int) -> np.ndarray:
+    """[items, k] scores of the knockoffs of one role."""
+    parts = [scores[name] for key, scores in columns.items() if key.rpartition(" ")[0] == role]
+    return np.stack(parts, axis=1) if parts else np.zeros((count, 0))
+
+
+def _with_knockoffs(columns: Mapping[str, Mapping[str, np.ndarray]], role: str) -> dict[str, np.ndarray]:
+    """The score columns of the items of a role, their knockoffs' beside them."""
+    own = "candidate" if role == "knockoff" else "calibration"
+    parts = [(key, scores) for key, scores in columns.items() if key.rpartition(" ")[0] == role]
+    return dict(columns[own]) | {
+        f"{name} (knockoff {key.rpartition(' ')[2]})": column
+        for key, scores in parts
+        for name, column in scores.items()
+    }
 
 
 def _model_provenance(model: Any) -> dict[str, Any]:
@@ -326,49 +308,3 @@ def _split(values: Mapping[str, np.ndarray], roles: Mapping[str, Texts]) -> dict
     ends = np.cumsum([len(texts) for texts in roles.values()])[:-1]
     parts = {name: np.split(column, ends) for name, column in values.items()}
     return {role: {name: part[i] for name, part in parts.items()} for i, role in enumerate(roles)}
-
-
-def _assemble(
-    kind: str,
-    decision: Decision,
-    options: Mapping[str, Any],
-    inputs: Mapping[str, Any],
-    model: Mapping[str, Any] | None,
-    checks: Mapping[str, Any],
-    warnings: Sequence[str],
-    *,
-    texts: bool,
-    grouped: bool,
-    seed: int | None,
-    ids: Sequence[str],
-    scores: Mapping[str, np.ndarray],
-    labels: np.ndarray,
-    calibration: Mapping[str, np.ndarray],
-) -> Audit:
-    for warning in warnings:
-        _findings.warning("%s", warning)
-    summary = {
-        field.name: getattr(decision, field.name)
-        for field in dataclasses.fields(decision)
-        if field.name not in ("selected", "p_values", "adjusted")
-    }
-    items: dict[str, np.ndarray] = {"id": np.asarray(ids, dtype=object), **scores}
-    items |= {"p_value": decision.p_values, "adjusted": decision.adjusted, "selected": decision.selected}
-    if labels.size and (labels >= 0).any():
-        items["label"] = labels
-    run = {
-        "schema": SCHEMA,
-        "kind": kind,
-        "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "versions": versions(),
-        "seed": seed,
-        "options": dict(options),
-        "inputs": dict(inputs),
-        "model": model,
-        "outcome": outcome(decision),
-        "decision": summary,
-        "checks": dict(checks),
-        "warnings": list(warnings),
-        "open_points": list(open_points(decision, texts=texts, grouped=grouped)),
-    }
-    return Audit(plain(run), items, calibration)

@@ -8,41 +8,63 @@ from tdd.audit.decide import Decision, level_in_words
 
 __all__ = ["open_points", "outcome"]
 
+_FOUND = {
+    "nonmember": ("selected as training data", "non-members"),
+    "member": ("selected as clean", "contaminated items"),
+}
+
 
 def outcome(decision: Decision) -> str:
     """The result and its error rate in two sentences."""
     level = level_in_words(decision.alpha)
+    selected_as, errors = _FOUND[decision.null]
     found = (
-        f"{decision.num_selected} of {decision.num_tests} candidates are selected as training data"
+        f"{decision.num_selected} of {decision.num_tests} candidates are {selected_as}"
         if decision.num_selected
-        else f"No candidate of {decision.num_tests} is selected as training data"
+        else f"No candidate of {decision.num_tests} is {selected_as}"
     )
     if decision.guarantee.kind == "none":
         return f"{found} at level {level}. This procedure carries no guarantee."
     how = "" if decision.guarantee.kind == "finite-sample" else " when items are many (an asymptotic statement)"
     bound = level if decision.bound == decision.alpha else f"{100 * decision.bound:.3g} %"
     return (
-        f"{found} at level {level}. If the assumptions hold, the expected share of non-members among the selected, "
+        f"{found} at level {level}. If the assumptions hold, the expected share of {errors} among the selected, "
         f"over repetitions of the whole audit, is at most {bound}{how} ({decision.guarantee.controls})."
     )
 
 
-def open_points(decision: Decision, *, texts: bool, grouped: bool) -> Sequence[str]:
+def open_points(decision: Decision, *, texts: bool, groups_ignored: bool, symmetry_tested: bool) -> Sequence[str]:
     """What the run does not establish."""
     points = [
         "The level bounds an average over repetitions. The share of errors in this one list can be larger or smaller.",
-        "That the calibration items were not in the training data is taken from whoever supplied them; no computation "
-        "can check it.",
-        "A candidate that is not selected is not shown to be absent from the training data.",
     ]
     if not decision.num_selected:
-        points[0] = "Nothing was selected, so there is no list whose errors could be counted."
+        points = ["Nothing was selected, so there is no list whose errors could be counted."]
+    if decision.num_calibration:
+        kind = "were not in the training data" if decision.null == "nonmember" else "were in the training data"
+        points.append(
+            f"That the calibration items {kind} is taken from whoever supplied them; no computation can check it."
+        )
+    else:
+        points.append(
+            "That the model treats a non-member and its knockoffs alike is taken from whoever made the knockoffs; "
+            + (
+                "the symmetry test on known non-members can contradict it and cannot prove it."
+                if symmetry_tested
+                else "known non-members with knockoffs made the same way would allow a test of it."
+            )
+        )
+    points.append(
+        "A candidate that is not selected is not shown to be absent from the training data."
+        if decision.null == "nonmember"
+        else "A candidate that is not selected is not shown to be contaminated."
+    )
     if not texts:
         points.append(
             "Only scores were seen: duplicates and differences in content between calibration and candidates could not "
             "be looked for."
         )
-    if grouped:
+    if groups_ignored:
         points.append(
             "Items come in groups. The guarantee takes items as exchangeable one by one; within groups they may not be."
         )

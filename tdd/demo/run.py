@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tdd.audit.decide import decide
+from tdd.audit.evidence import Evidence, Options
 from tdd.audit.run import run_audit
 from tdd.audit.run_folder import Audit
 from tdd.demo.data import DemoFiles, demo_files, load_calibration, load_candidates
@@ -76,7 +77,7 @@ def run_demo(
             num_calibration=len(known),
         )
         for alpha, (fdp, power) in zip(levels, np.asarray(repeated, np.float64), strict=True):
-            decision = decide(known, values, alpha=alpha, score=name, labels=candidates.labels)
+            decision = decide(Evidence.of(known, values, name), Options(alpha), labels=candidates.labels)
             truth = decision.truth
             assert truth is not None  # the packaged candidates all have labels
             rows.append(

@@ -12,14 +12,18 @@ __all__ = ["Row", "all_guarantees"]
 _MODULES = (
     "testing",
     "ptdi",
-    "td4eval",
     "ktd",
+    "td4eval",
+    "combining",
     "jecs",
     "exchangeability",
     "evalues",
     "conditional",
     "weighted",
+    "clusters",
     "bounds",
+    "local_fdr",
+    "online",
 )
 
 

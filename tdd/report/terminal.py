@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,9 +11,11 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-__all__ = ["demo_table", "print_report", "render"]
+__all__ = ["demo_table", "plain_text", "print_report", "render"]
 
 _SHOWN = 10
+_ERRORS = {"nonmember": "non-members", "member": "members"}
+_SUBJECTS = {"nonmember": "were in the training data", "member": "are clean"}
 _NULLS = {"nonmember": "the candidate was not in the training data", "member": "the candidate was in the training data"}
 
 
@@ -31,11 +34,15 @@ def print_report(
 
 def render(run: Mapping[str, Any], items: Mapping[str, Any] | None = None) -> RenderableType:
     """The report as a rich renderable."""
-    parts: list[RenderableType] = [_heading(run), Padding(_plain(run["outcome"], "bold"), (1, 0))]
-    parts += [_facts(run), _checks(run)]
+    parts: list[RenderableType] = [_heading(run), Padding(plain_text(run["outcome"], "bold"), (1, 0))]
+    parts.append(_facts(run))
     decision = run["decision"]
+    if run.get("certificate"):
+        parts.append(_certificate(run["certificate"], decision))
+    if run["checks"]:
+        parts.append(_checks(run))
     if items is not None and decision["num_selected"]:
-        parts.append(_selected(items, decision["score"]))
+        parts.append(_selected(items, decision["columns"]))
     parts.append(_list("Assumptions of the guarantee", decision["guarantee"]["assumes"], "·"))
     if run["warnings"]:
         parts.append(_list("Warnings", run["warnings"], "!", style="yellow"))
@@ -77,7 +84,7 @@ def demo_table(rows: Sequence[Mapping[str, Any]]) -> Table:
 
 def _heading(run: Mapping[str, Any]) -> RenderableType:
     name = "Audit of " + run["model"]["name"] if run["model"] else "Selection from a table of scores"
-    return _plain(name, "bold underline")
+    return plain_text(name, "bold underline")
 
 
 def _facts(run: Mapping[str, Any]) -> Table:
@@ -87,22 +94,23 @@ def _facts(run: Mapping[str, Any]) -> Table:
     table.add_column(overflow="fold")
     rows: list[tuple[str, str]] = [
         ("null hypothesis of an item", _NULLS[decision["null"]]),
-        ("procedure", f"{decision['method']} on the score {decision['score']} (lower = more member-like)"),
+        ("procedure", f"{decision['method']} on {_columns(decision)} (lower = more member-like)"),
         ("level", f"{decision['alpha']:g}"),
         ("guarantee", f"{guarantee['controls']}, {guarantee['kind']} ({guarantee['source']})"),
         ("candidates", _count(decision["num_tests"], decision["num_missing"])),
         ("calibration items", _count(decision["num_calibration"], decision["num_missing_calibration"])),
         ("selected", str(decision["num_selected"])),
-        ("largest selected p-value", f"{decision['threshold']:.4g}" if decision["num_selected"] else "none selected"),
-        ("estimated share of members", _share(decision)),
     ]
+    if decision["num_selected"] and decision["threshold"]:
+        rows.append(("largest selected p-value", f"{decision['threshold']:.4g}"))
+    rows += [*_proportion(decision), *decision["facts"]]
     if decision["truth"]:
         truth = decision["truth"]
-        power = "undefined: no members" if truth["power"] is None else f"{truth['power']:.3f}"
+        power = "undefined: nothing to find" if truth["power"] is None else f"{truth['power']:.3f}"
         rows.append(
             (
                 "against the known truth",
-                f"{truth['num_false']} non-members selected (FDP {truth['fdp']:.3f}), power {power}",
+                f"{truth['num_false']} {_ERRORS[decision['null']]} selected (FDP {truth['fdp']:.3f}), power {power}",
             )
         )
     if run["model"]:
@@ -110,7 +118,7 @@ def _facts(run: Mapping[str, Any]) -> Table:
     for role, source in run["inputs"].items():
         rows.append((f"input: {role}", f"{source['source']} (sha256 {source['sha256'][:12]})"))
     for name, value in rows:
-        table.add_row(name, _plain(value))
+        table.add_row(name, plain_text(value))
     return table
 
 
@@ -120,22 +128,31 @@ def _checks(run: Mapping[str, Any]) -> Table:
     table.add_column("check", style="bold", no_wrap=True)
     table.add_column("found", overflow="fold")
     table.add_column("verdict", no_wrap=True)
-    fewest = checks["resolution"]["min_selections"]
-    smallest = checks["resolution"]["smallest_p_value"]
-    reach = (
-        "nothing can be selected"
-        if fewest > decision["num_tests"]
-        else f"selections of fewer than {fewest} cannot occur"
-    )
-    table.add_row("resolution", f"smallest p-value {smallest:.3g}; {reach}", _verdict(checks["resolution"]))
-    effective = checks["effective_calibration"]
-    table.add_row(
-        "effective calibration",
-        f"{effective['size']} of {effective['num_given']} items "
-        f"({effective['num_missing']} without score, {effective['num_repeated']} repeated), "
-        f"{effective['num_distinct']} distinct scores",
-        _verdict(effective),
-    )
+    if "resolution" in checks:
+        fewest = checks["resolution"]["min_selections"]
+        smallest = checks["resolution"]["smallest_p_value"]
+        reach = (
+            "nothing can be selected"
+            if fewest > decision["num_tests"]
+            else f"selections of fewer than {fewest} cannot occur"
+        )
+        table.add_row("resolution", f"smallest p-value {smallest:.3g}; {reach}", _verdict(checks["resolution"]))
+    if "effective_calibration" in checks:
+        effective = checks["effective_calibration"]
+        table.add_row(
+            "effective calibration",
+            f"{effective['size']} of {effective['num_given']} items "
+            f"({effective['num_missing']} without score, {effective['num_repeated']} repeated), "
+            f"{effective['num_distinct']} distinct scores",
+            _verdict(effective),
+        )
+    if "symmetry" in checks:
+        found = checks["symmetry"]
+        table.add_row(
+            "knockoff symmetry",
+            f"p = {found['p_value']:.3g} on {found['num_items']} known non-members",
+            _verdict(found),
+        )
     if "duplicates" in checks:
         copies = checks["duplicates"]
         table.add_row(
@@ -151,22 +168,51 @@ def _checks(run: Mapping[str, Any]) -> Table:
     return table
 
 
-def _selected(items: Mapping[str, Any], score: str) -> Table:
+def _certificate(certificate: Mapping[str, Any], decision: Mapping[str, Any]) -> Table:
+    """The simultaneous bounds: what can be said of every cut at once."""
+    table = Table(title="With confidence, whatever cut is chosen", title_justify="left")
+    table.add_column("list", no_wrap=True)
+    table.add_column("items", justify="right")
+    table.add_column("at most false", justify="right")
+    table.add_column("share", justify="right")
+    if not certificate["applies"]:
+        table = Table(title="With confidence, whatever cut is chosen", title_justify="left", show_header=False)
+        table.add_column(overflow="fold")
+        table.add_row(plain_text(f"no bound: {certificate['reason']}"))
+        return table
+    for row in certificate["cuts"]:
+        table.add_row(plain_text(row["list"]), str(row["size"]), str(row["max_false"]), f"{100 * row['bound']:.1f} %")
+    level = f"{100 * (1 - certificate['delta']):g} %"
+    subject = _SUBJECTS[decision["null"]]
+    table.caption_justify = "left"
+    least = certificate["min_alternatives"]
+    counted = "" if least is None else f"; at least {least} of the {decision['num_tests']} candidates {subject}"
+    table.caption = f"all of this at once with confidence {level}{counted} ({certificate['source']})"
+    return table
+
+
+def _selected(items: Mapping[str, Any], columns: Sequence[str]) -> Table:
     chosen = sorted(
         (i for i, is_in in enumerate(items["selected"]) if is_in),
-        key=lambda i: (float(items["p_value"][i]), float(items[score][i])),
+        key=lambda i: (_order(items["adjusted"][i]), _order(items["p_value"][i]), _order(items[columns[0]][i])),
     )
     title = "Selected items" if len(chosen) <= _SHOWN else f"Selected items, the {_SHOWN} most extreme of {len(chosen)}"
     table = Table(title=title, title_justify="left")
     table.add_column("id", overflow="fold")
-    for name in (score, "p-value", "adjusted"):
-        table.add_column(_plain(name), justify="right")
+    shown = [name for name in ("p_value", "adjusted") if any(_order(items[name][i]) < math.inf for i in chosen)]
+    for name in (*columns, *shown):
+        table.add_column(plain_text(name.replace("_", "-") if name == "p_value" else name), justify="right")
     for i in chosen[:_SHOWN]:
         table.add_row(
-            _plain(str(items["id"][i])),
-            *(f"{float(items[column][i]):.4g}" for column in (score, "p_value", "adjusted")),
+            plain_text(str(items["id"][i])), *(f"{float(items[column][i]):.4g}" for column in (*columns, *shown))
         )
     return table
+
+
+def _order(value: Any) -> float:
+    """A number to sort by; missing ones last."""
+    number = float(value) if value != "" else math.nan
+    return math.inf if math.isnan(number) else number
 
 
 def _list(title: str, points: Sequence[str], mark: str, style: str = "") -> RenderableType:
@@ -174,11 +220,11 @@ def _list(title: str, points: Sequence[str], mark: str, style: str = "") -> Rend
     table.add_column(no_wrap=True, style=style)
     table.add_column(overflow="fold", style=style)
     for point in points:
-        table.add_row(mark, _plain(point[:1].upper() + point[1:]))
+        table.add_row(mark, plain_text(point[:1].upper() + point[1:]))
     return Padding(table, (1, 0, 0, 0))
 
 
-def _plain(value: str, style: str = "") -> Text:
+def plain_text(value: str, style: str = "") -> Text:
     """Text as it is: no markup, no emoji codes, control characters spelled out so that none reaches the terminal."""
     shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in value)
     return Text(shown, style=style)
@@ -192,11 +238,19 @@ def _count(used: int, missing: int) -> str:
     return f"{used}" + (f" ({missing} more have no score)" if missing else "")
 
 
-def _share(decision: Mapping[str, Any]) -> str:
-    if decision["method"].endswith("/none"):
-        return "not estimated"
-    value = decision["proportion"]
-    return f"{value:.3f}" if value >= 0 else f"0 (estimate {value:.3f}: no sign of members)"
+def _columns(decision: Mapping[str, Any]) -> str:
+    names = decision["columns"]
+    return f"the score {names[0]}" if len(names) == 1 else f"the {len(names)} columns {', '.join(names)}"
+
+
+def _proportion(decision: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """The estimated share of members, or of clean items, where the procedure estimates it."""
+    method, value = decision["method"], decision["proportion"]
+    if not any(name in method for name in ("storey", "subtraction", "moment", "jecs")):
+        return []
+    what = "members" if decision["null"] == "nonmember" else "clean items"
+    shown = f"{value:.3f}" if value >= 0 else f"0 (estimate {value:.3f})"
+    return [(f"estimated share of {what}", shown)]
 
 
 def _model(model: Mapping[str, Any]) -> str:

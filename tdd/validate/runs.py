@@ -12,14 +12,22 @@ import numpy as np
 from tdd.validate.errors import InputError
 
 __all__ = [
+    "check_calibration",
     "check_column_names",
+    "check_columns_exist",
     "check_direction",
     "check_items",
+    "check_knockoffs",
     "check_known_labels",
+    "check_members",
     "check_method",
     "check_output_file",
+    "check_paraphrases",
     "check_run",
     "check_run_folder",
+    "check_used",
+    "deciding_columns",
+    "detectors",
 ]
 
 
@@ -40,6 +48,97 @@ def check_direction(null: str | None, needed: str, method: str) -> None:
         f'{method} tests the null "{needed}" and calibrates on known {needed}s; null={null!r} would turn its '
         f"guarantee round. Pass known {needed}s as calibration and leave null out"
     )
+
+
+def check_used(method: str, **options: tuple[Any, str]) -> None:
+    """No option that the method would ignore; each is given with the one method that it belongs to."""
+    for name, (value, owner) in options.items():
+        if value is not None and method != owner:
+            raise InputError(
+                f"{name}={value!r} belongs to method {owner!r}, and {method!r} does not use it; leave it out"
+            )
+
+
+def check_knockoffs(method: str, knockoffs: Sequence[str]) -> None:
+    """Knockoffs where the method needs them."""
+    if method == "ktd" and not knockoffs:
+        raise InputError(
+            "knockoffs are missing: method 'ktd' compares each item with its knockoff paraphrases; name the columns or "
+            "fields that hold them"
+        )
+
+
+def check_calibration(method: str, calibration: Any, needed: bool) -> None:
+    """Calibration texts where the method needs them."""
+    if needed and calibration is None:
+        raise InputError(f"calibration is missing: {method} compares candidates with texts for which the null holds")
+
+
+def check_paraphrases(texts: Any, owners: Any, role: str) -> None:
+    """One paraphrase an item, in the same order."""
+    if len(texts) != len(owners):
+        raise InputError(f"{role} has {len(texts)} texts for {len(owners)} items; one paraphrase an item is needed")
+    apart = next((i for i, (a, b) in enumerate(zip(texts.ids, owners.ids, strict=True)) if a != b), None)
+    if apart is not None:
+        raise InputError(
+            f"{role} is in another order: its id {texts.ids[apart]!r} stands where the items have "
+            f"{owners.ids[apart]!r}; give the paraphrases the ids and the order of their items"
+        )
+
+
+def detectors(score: str | Sequence[str], *, several: bool) -> tuple[str, ...]:
+    """Names of the scores that decide: one, or the K detectors of a combination."""
+    names = (score,) if isinstance(score, str) else tuple(score)
+    if not names:
+        raise InputError("score names nothing; at least one score decides")
+    if len(names) > 1 and not several:
+        raise InputError(
+            f"score names {len(names)} scores ({', '.join(names)}) and this method decides on one; choose it before "
+            "looking at results, or combine them with method td4eval"
+        )
+    if len(set(names)) < len(names):
+        raise InputError(f"score names a detector twice: {', '.join(names)}")
+    return names
+
+
+def check_members(proportion: str, count: int) -> None:
+    """Known members for the moment estimate."""
+    if proportion == "moment" and not count:
+        raise InputError('proportion="moment" needs known members; give a table of members or a member role')
+
+
+def check_columns_exist(names: Iterable[str], available: Iterable[str], argument: str) -> None:
+    """Columns that the table has."""
+    known = list(available)
+    for name in names:
+        if name not in known:
+            raise InputError(f"{argument} names {name!r}, which is not a score column; there are {', '.join(known)}")
+
+
+def deciding_columns(
+    wanted: Sequence[str] | None, free: Sequence[str], available: Iterable[str], number: str
+) -> tuple[str, ...]:
+    """The column or columns that decide: those asked for, else the only ones there are."""
+    names = tuple(free if wanted is None else wanted)
+    if wanted is None and number == "one" and len(names) != 1:
+        raise InputError(
+            f"score is missing and the table has {len(names)} score columns: {', '.join(names)}; choose the one that "
+            "decides before looking at results"
+        )
+    known = list(available)
+    for name in names:
+        if name not in known:
+            raise InputError(f"score {name!r} is not a score column; there are {', '.join(known)}")
+    if number == "one" and len(names) != 1:
+        raise InputError(
+            f"score names {len(names)} columns ({', '.join(names)}) and this method decides on one; choose it before "
+            "looking at results"
+        )
+    if not names:
+        raise InputError("score names no column; at least one detector or model is needed")
+    if len(set(names)) < len(names):
+        raise InputError(f"score names a column twice: {', '.join(names)}")
+    return names
 
 
 def check_known_labels(labels: Sequence[int] | np.ndarray, ids: Sequence[str], null: str) -> None:

@@ -85,7 +85,12 @@ def score_column(source: str, name: str, values: Sequence[Any], place: Place) ->
 
 
 def role_column(
-    source: str, field: str, values: Sequence[Any], place: Place, roles: Mapping[str, str | None]
+    source: str,
+    field: str,
+    values: Sequence[Any],
+    place: Place,
+    roles: Mapping[str, str | None],
+    calibrated: bool = True,
 ) -> np.ndarray:
     """Roles: [N] strings, keys of `roles`, each mapped to its word in the table (None: all others)."""
     words = ["" if is_absent(value) else str(value).strip() for value in values]
@@ -103,23 +108,23 @@ def role_column(
                     f"found: {found}"
                 )
     result = np.array([known.get(word, rest) for word in words], dtype=str)
-    check_roles_present(source, result, f"role column {field!r} holds {found}; expected {expected}")
+    check_roles_present(source, result, f"role column {field!r} holds {found}; expected {expected}", calibrated)
     return result
 
 
-def check_roles_present(source: str, roles: np.ndarray, detail: str) -> None:
-    """At least one calibration item and one candidate."""
-    if not np.any(roles == "calibration"):
+def check_roles_present(source: str, roles: np.ndarray, detail: str, calibrated: bool = True) -> None:
+    """At least one candidate, and one calibration item where they are needed."""
+    if calibrated and not np.any(roles == "calibration"):
         raise InputError(f"{source}: no calibration items: {detail}")
     if not np.any(roles == "candidate"):
         raise InputError(f"{source}: no candidates: {detail}")
 
 
-def check_scored(source: str, scores: Mapping[str, np.ndarray], roles: np.ndarray) -> None:
-    """At least one score in every column for calibration items and for candidates."""
+def check_scored(source: str, scores: Mapping[str, np.ndarray], roles: np.ndarray, calibrated: bool = True) -> None:
+    """At least one score in every column for candidates, and for calibration items where they are needed."""
     for name, values in scores.items():
         for role, word in (("calibration", "calibration item"), ("candidate", "candidate")):
-            if np.all(np.isnan(values[roles == role])):
+            if (calibrated or role == "candidate") and np.all(np.isnan(values[roles == role])):
                 raise InputError(f"{source}: score column {name!r} has no value for any {word}")
 
 

@@ -74,7 +74,7 @@ def test_run_folder_holds_the_whole_story(checkpoint, tmp_path):
     with open(tmp_path / "run" / "items.csv", newline="") as file:
         rows = list(csv.DictReader(file))
     assert [row["id"] for row in rows] == list(some_texts(1, 24).ids)
-    assert list(rows[0]) == ["id", "loss", "min_k", "p_value", "adjusted", "selected"]
+    assert list(rows[0]) == ["id", "loss", "min_k", "p_value", "adjusted", "fdp_bound", "selected"]
     np.testing.assert_array_equal([float(row["loss"]) for row in rows], audit.items["loss"])
 
 
@@ -219,15 +219,19 @@ def test_select_is_ptdi_on_the_columns(tmp_path):
     assert truth["power"] == pytest.approx(float(np.asarray(expected.selected)[:20].mean()))
 
 
-def test_select_counts_missing_scores_and_groups():
-    rows = [{**row, "book": row["id"][-1]} for row in table_rows()]
+def test_select_counts_missing_scores():
+    rows = table_rows()
     rows[0]["loss"] = rows[70]["loss"] = float("nan")
-    audit = tdd.select(rows, alpha=0.2, scores="loss", label_field="label", group_field="book")
+    audit = tdd.select(rows, alpha=0.2, label_field="label")
     assert audit.run["decision"]["num_missing"] == audit.run["decision"]["num_missing_calibration"] == 1
-    text = " ".join(audit.run["warnings"])
-    assert "1 candidates have no score" in text
-    assert "groups" in text
+    assert "1 candidates have no score" in " ".join(audit.run["warnings"])
     assert not audit.items["selected"][10]
+
+
+def test_a_group_on_both_sides_is_refused():
+    rows = [{**row, "book": row["id"][-1]} for row in table_rows()]
+    with pytest.raises(tdd.InputError, match="share 10 clusters"):
+        tdd.select(rows, alpha=0.2, scores="loss", label_field="label", group_field="book")
 
 
 def test_select_wants_the_deciding_score():

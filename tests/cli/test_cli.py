@@ -121,7 +121,7 @@ def test_audit_leaves_a_run_folder(checkpoint, files, tmp_path, capsys):
     assert status == 0, out.err
     assert "blind baseline" in out.out
     header = (tmp_path / "run" / "items.csv").read_text().splitlines()[0]
-    assert header == "id,loss,zlib,lowercase,p_value,adjusted,selected"
+    assert header == "id,loss,zlib,lowercase,p_value,adjusted,fdp_bound,selected"
 
 
 @pytest.mark.parametrize(

@@ -5,10 +5,7 @@ the suite's budget divided by the number of checks collected, so that a correct 
 at most `SUITE_FALSE_ALARM`. Every check is run on a broken twin too, and must fail there.
 """
 
-import math
-
 import jax.numpy as jnp
-import numpy as np
 
 from tdd.study import monte_carlo
 
@@ -25,17 +22,11 @@ def simulate(one, *, seed, repetitions=REPETITIONS, batch=2_000):
     return monte_carlo.simulate(one, seed=seed, repetitions=repetitions, batch=batch)
 
 
-def radius(values, level):
-    """Half width of a one-sided confidence bound for the mean of values in [0, 1] (Maurer & Pontil 2009, theorem 4)."""
-    log, n = math.log(2 / level), len(values)
-    return float(np.sqrt(2 * values.var(ddof=1) * log / n) + 7 * log / (3 * (n - 1)))
-
-
 def assert_at_most(values, bound, level):
     """Mean of values in [0, 1] <= bound, or GuaranteeViolated."""
     assert values.min() >= 0
     assert values.max() <= 1
-    low = values.mean() - radius(values, level)
+    low = values.mean() - monte_carlo.mean_radius(values, level)
     if low > bound:
         raise GuaranteeViolated(
             f"mean {values.mean():.5f} > {bound:.5f}: at level {level:.1e} it is at least {low:.5f}"

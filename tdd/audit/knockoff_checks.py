@@ -1,0 +1,47 @@
+"""Are the knockoffs of known non-members treated like the originals? The assumption of every knockoff rule."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from tdd.audit.evidence import Evidence
+from tdd.methods.ktd import knockoff_symmetry
+
+__all__ = ["Symmetry", "symmetry"]
+
+_LEVEL = 0.01
+
+
+@dataclasses.dataclass(frozen=True)
+class Symmetry:
+    """The symmetry test on known non-members.
+
+    Attributes:
+      p_value: of the null that original and knockoff scores of a non-member are exchangeable.
+      num_items: known non-members with their knockoffs.
+      method: name of the test.
+      warning: empty where nothing was found; that it is empty proves nothing for the candidates.
+    """
+
+    p_value: float
+    num_items: int
+    method: str
+    warning: str
+
+
+def symmetry(evidence: Evidence) -> dict[str, Symmetry]:
+    """{"symmetry": finding} where known non-members have knockoffs, else {}."""
+    if not evidence.calibration_knockoffs.size:
+        return {}
+    result = knockoff_symmetry(evidence.calibration[0], evidence.calibration_knockoffs)
+    p_value = float(result.p_value)
+    warning = ""
+    if p_value <= _LEVEL:
+        warning = (
+            f"the scores of known non-members and of their knockoffs differ (symmetry test, p = {p_value:.3g}): the "
+            'rules "ktd", "multi" and "derandomized" are not valid here; rule="conformal" needs no symmetry'
+        )
+    known = ~np.isnan(evidence.calibration[0]) & ~np.isnan(evidence.calibration_knockoffs).any(axis=1)
+    return {"symmetry": Symmetry(p_value, int(known.sum()), result.method, warning)}

@@ -1,0 +1,159 @@
+"""A table of scores → decision: the black-box road, no model needed."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tdd.audit.assemble import RESERVED, assemble, score_checks, warnings_of
+from tdd.audit.certificates import certify
+from tdd.audit.decide import decide
+from tdd.audit.evidence import Evidence, Options
+from tdd.audit.knockoff_checks import symmetry
+from tdd.audit.procedures import METHODS, PROCEDURES
+from tdd.audit.run_folder import Audit, fingerprint, open_run_folder
+from tdd.tables import ScoreTable, load_score_table
+from tdd.validate import arrays, runs
+
+__all__ = ["select"]
+
+
+def select(
+    table: Any,
+    *,
+    alpha: float,
+    score: str | Sequence[str] | None = None,
+    method: str = "ptdi",
+    proportion: str = "storey",
+    eta: float = 0.05,
+    combine: str | None = None,
+    rule: str | None = None,
+    knockoffs: Sequence[str] = (),
+    unit: str = "cluster",
+    delta: float = 0.05,
+    null: str | None = None,
+    out: str | os.PathLike[str] | None = None,
+    seed: int = 0,
+    **columns: Any,
+) -> Audit:
+    """Select items from a table of scores.
+
+    Args:
+      table: a `ScoreTable`, or what `tdd.tables.load_score_table` reads (a path, a data frame, ...).
+      alpha: level in (0, 1).
+      score: the column that decides, or the columns of the K detectors ("td4eval") or models ("jmcs", "jecs"); may be
+        left out where the table has no others. It must be chosen before its results are seen.
+      method: "ptdi" and "ktd" find members; "td4eval", "jmcs" and "jecs" find clean items, calibrated on known
+        members.
+      proportion: how the proportion of members is estimated; see `tdd.ptdi`.
+      eta: see `tdd.ptdi`.
+      combine: see `tdd.td4eval`; "pooled_rank" unless given.
+      rule: see `tdd.ktd`; "multi" unless given.
+      knockoffs: columns with the scores of each item's knockoffs ("ktd").
+      unit: "cluster", "item" or "drawn", where `group_field` names clusters of items ("ptdi"); see `tdd.cluster_ptdi`.
+      delta: the simultaneous bounds of the report hold with probability at least 1 - delta.
+      null: the direction that the caller believes to test; checked where given.
+      out: run folder to write.
+      seed: of random choices in the decision and of the simulation behind the bounds.
+      **columns: passed to `load_score_table` (role_field, calibration, label_field, higher_is_member, ...).
+
+    Returns:
+      `Audit`.
+
+    Raises:
+      InputError: unreadable or unusable table, options, or output folder.
+    """
+    runs.check_method(method, METHODS)
+    procedure = PROCEDURES[method]
+    runs.check_direction(null, procedure.null, method)
+    runs.check_used(method, combine=(combine, "td4eval"), rule=(rule, "ktd"), knockoffs=(knockoffs or None, "ktd"))
+    arrays.check_level(alpha)
+    arrays.check_level(delta, "delta")
+    options = Options(
+        alpha, method, proportion, eta, combine or "pooled_rank", rule or "multi", unit, float(delta), int(seed)
+    )
+    knockoffs = (knockoffs,) if isinstance(knockoffs, str) else tuple(knockoffs)
+    runs.check_knockoffs(method, knockoffs)
+    calibrates = procedure.calibrates or rule == "conformal"
+    wanted = None if score is None else (score,) if isinstance(score, str) else tuple(score)
+    if not isinstance(table, ScoreTable):
+        if wanted is not None:
+            columns.setdefault("scores", (*wanted, *(name for name in knockoffs if name not in wanted)))
+        table = load_score_table(table, calibrated=calibrates, **columns)
+    names = runs.deciding_columns(
+        wanted, [name for name in table.scores if name not in knockoffs], table.scores, procedure.columns
+    )
+    runs.check_columns_exist(knockoffs, table.scores, "knockoffs")
+    runs.check_column_names(table.scores, RESERVED)
+    calibration, candidates = table.rows("calibration"), table.rows("candidate")
+    runs.check_known_labels(table.labels[calibration], [table.ids[i] for i in calibration], METHODS[method])
+    members = table.values(names[0], "member") if proportion == "moment" else np.zeros(0)
+    runs.check_members(proportion, members.size)
+    grouped = bool(table.groups) and method == "ptdi"
+    evidence = Evidence(
+        names,
+        _panel(table, names, "candidate"),
+        _panel(table, names, "calibration"),
+        members,
+        _panel(table, knockoffs, "candidate").T,
+        _panel(table, knockoffs, "calibration").T,
+        tuple(table.groups[i] for i in candidates) if grouped else (),
+        tuple(table.groups[i] for i in calibration) if grouped else (),
+    )
+    labels = table.labels[candidates]
+    decision = decide(evidence, options, null=null, labels=labels)
+    checks = {**score_checks(decision, evidence), **symmetry(evidence)}
+    warnings = warnings_of(checks, decision)
+    if table.groups and not grouped:
+        number = len({table.groups[i] for i in calibration} | {table.groups[i] for i in candidates})
+        warnings.append(
+            f"the {len(table)} items come from {number} groups; {method} takes items as exchangeable one by one, which "
+            "items of one group are not, so the error can exceed the level"
+        )
+    run_options = {
+        "method": method,
+        "proportion": proportion,
+        "eta": eta,
+        "alpha": alpha,
+        "score": list(names),
+        "combine": options.combine if method == "td4eval" else None,
+        "rule": options.rule if method == "ktd" else None,
+        "knockoffs": list(knockoffs),
+        "unit": unit if grouped else None,
+        "delta": delta,
+    }
+    audit = assemble(
+        "select",
+        decision,
+        certify(evidence, options, decision),
+        run_options,
+        {"table": {"source": table.source, "sha256": table.sha256, "rows": len(table)}},
+        None,
+        checks,
+        warnings,
+        texts=False,
+        groups_ignored=bool(table.groups) and not grouped,
+        seed=seed,
+        ids=[table.ids[i] for i in candidates],
+        scores={key: column[candidates] for key, column in table.scores.items()},
+        labels=labels,
+        calibration={
+            "id": np.asarray([table.ids[i] for i in calibration], dtype=object),
+            **{key: column[calibration] for key, column in table.scores.items()},
+        },
+    )
+    if out is not None:
+        identity = fingerprint({"inputs": table.sha256, "seed": seed, **run_options})
+        open_run_folder(pathlib.Path(out), identity, f"selection from {table.source}")
+        audit.save(pathlib.Path(out))
+    return audit
+
+
+def _panel(table: ScoreTable, names: Sequence[str], role: Any) -> np.ndarray:
+    """[columns, items] of one role."""
+    rows = table.rows(role)
+    return np.stack([table.scores[name][rows] for name in names]) if names else np.zeros((0, len(rows)))

@@ -1,0 +1,183 @@
+"""Every procedure through `tdd.select`: the decision of the direct call, the right words, clear errors."""
+
+import json
+
+import numpy as np
+import pytest
+
+import tdd
+from tdd.audit.procedures import PROCEDURES
+from tdd.cli import main
+
+N, M = 80, 40
+
+
+@pytest.fixture(scope="module")
+def columns():
+    """Candidates of which the first half are members, and calibration items of both kinds; three detectors."""
+    rng = np.random.default_rng(0)
+    out = {"member": np.arange(M) < M // 2}
+    shift = np.where(out["member"], -4.0, 0.0)
+    out["scores"] = rng.normal(size=(3, M)) + shift
+    out["nonmembers"] = rng.normal(size=(3, N))
+    out["members"] = rng.normal(size=(3, N)) - 4
+    out["knockoffs"] = rng.normal(size=(M, 5))
+    out["calibration knockoffs"] = rng.normal(size=(N, 5))
+    return out
+
+
+def table(columns, calibration="nonmembers", groups=None):
+    rows = []
+    for i in range(N):
+        rows.append(
+            {"id": f"c{i}", "role": "calibration", "label": int(calibration == "members")}
+            | {f"d{k}": columns[calibration][k, i] for k in range(3)}
+            | {f"k{j}": columns["calibration knockoffs"][i, j] for j in range(5)}
+        )
+    for i in range(M):
+        rows.append(
+            {"id": f"t{i}", "role": "candidate", "label": int(columns["member"][i])}
+            | {f"d{k}": columns["scores"][k, i] for k in range(3)}
+            | {f"k{j}": columns["knockoffs"][i, j] for j in range(5)}
+        )
+    if groups:
+        for i, row in enumerate(rows):
+            row["book"] = f"book {row['role']} {i // groups}"
+    return rows
+
+
+DETECTORS = ("d0", "d1", "d2")
+KNOCKOFFS = tuple(f"k{j}" for j in range(5))
+
+
+def chosen(audit):
+    return np.asarray(audit.items["selected"])
+
+
+@pytest.mark.parametrize("combine", ["pooled_rank", "cauchy", "hommel"])
+def test_td4eval(columns, combine):
+    audit = tdd.select(
+        table(columns, "members"), alpha=0.2, score=DETECTORS, method="td4eval", combine=combine, label_field="label"
+    )
+    direct = tdd.td4eval(columns["members"], columns["scores"], alpha=0.2, combine=combine)
+    np.testing.assert_array_equal(chosen(audit), direct.selected)
+    decision = audit.run["decision"]
+    assert decision["null"] == "member"
+    assert decision["columns"] == list(DETECTORS)
+    assert "selected as clean" in audit.run["outcome"]
+    assert decision["truth"]["power"] > 0.5 or combine == "hommel"  # too few calibration items for its factors
+    assert decision["truth"]["num_false"] == int((chosen(audit) & columns["member"]).sum())
+    assert any("weight of each detector" in fact for fact, _ in decision["facts"])
+    warned = any("no guarantee" in warning for warning in audit.run["warnings"])
+    assert warned == (combine == "cauchy")
+
+
+@pytest.mark.parametrize("method", ["jmcs", "jecs"])
+def test_joint(columns, method):
+    audit = tdd.select(table(columns, "members"), alpha=0.2, score=DETECTORS, method=method, label_field="label")
+    direct = getattr(tdd, method)(columns["members"], columns["scores"], alpha=0.2)
+    np.testing.assert_array_equal(chosen(audit), direct.selected)
+    assert chosen(audit).any()
+    if method == "jecs":
+        assert any("asymptotic" in warning for warning in audit.run["warnings"])
+        assert any("in the limit of many items" in warning for warning in audit.run["warnings"])
+
+
+@pytest.mark.parametrize("rule", ["multi", "ktd", "derandomized", "conformal"])
+def test_ktd(columns, rule):
+    audit = tdd.select(table(columns), alpha=0.3, score="d0", method="ktd", rule=rule, knockoffs=KNOCKOFFS)
+    how = {}
+    if rule == "conformal":
+        how = {"calibration": columns["nonmembers"][0], "calibration_knockoffs": columns["calibration knockoffs"]}
+    direct = tdd.ktd(columns["scores"][0], columns["knockoffs"], alpha=0.3, rule=rule, **how)
+    np.testing.assert_array_equal(chosen(audit), direct.selected)
+    assert chosen(audit).any()
+    assert audit.run["checks"]["symmetry"]["num_items"] == N
+    assert "statistic" in audit.items
+
+
+def test_knockoffs_need_no_calibration(columns, tmp_path, capsys):
+    rows = [
+        {key: value for key, value in row.items() if key != "role"}
+        for row in table(columns)
+        if row["role"] == "candidate"
+    ]
+    audit = tdd.select(rows, alpha=0.3, score="d0", method="ktd", knockoffs=KNOCKOFFS, out=tmp_path / "run")
+    np.testing.assert_array_equal(
+        chosen(audit), tdd.ktd(columns["scores"][0], columns["knockoffs"], alpha=0.3).selected
+    )
+    assert audit.run["decision"]["num_calibration"] == 0
+    assert audit.run["checks"] == {}
+    assert main(["report", str(tmp_path / "run")]) == 0
+    assert "knockoffs an item" in capsys.readouterr().out
+
+
+def test_asymmetric_knockoffs_are_found(columns):
+    shifted = dict(columns) | {"calibration knockoffs": columns["calibration knockoffs"] + 1}
+    audit = tdd.select(table(shifted), alpha=0.3, score="d0", method="ktd", knockoffs=KNOCKOFFS)
+    assert any("symmetry test" in warning for warning in audit.run["warnings"])
+
+
+def test_groups_are_decided_by_cluster(columns):
+    audit = tdd.select(table(columns, groups=4), alpha=0.3, score="d0", group_field="book", label_field="label")
+    selected = chosen(audit).reshape(-1, 4)
+    assert (selected.all(axis=1) | ~selected.any(axis=1)).all(), "a cluster is selected whole or not at all"
+    assert selected.any()
+    ignored = tdd.select(
+        table(columns, "members", groups=4), alpha=0.3, score=DETECTORS, method="jmcs", group_field="book"
+    )
+    assert any("groups" in warning for warning in ignored.run["warnings"])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"method": "ktd", "score": "d0"}, "knockoffs are missing"),
+        ({"method": "ptdi", "score": "d0", "combine": "hommel"}, "combine='hommel' belongs to method 'td4eval'"),
+        ({"method": "ptdi", "score": DETECTORS}, "decides on one"),
+        ({"method": "ktd", "score": "d0", "knockoffs": ("k0", "k9")}, "k9"),
+        ({"method": "td4eval", "score": DETECTORS, "combine": "sum"}, "combine"),
+        ({"method": "ktd", "score": "d0", "knockoffs": KNOCKOFFS, "rule": "best"}, "rule"),
+        ({"method": "td4eval", "score": ("d0", "d0")}, "twice"),
+        ({"method": "jmcs", "score": DETECTORS, "null": "nonmember"}, 'tests the null "member"'),
+        ({"method": "jmcs", "score": DETECTORS, "label_field": "label"}, "labelled as non-member"),
+        ({"method": "ptdi", "score": "d0", "delta": 1.5}, "delta"),
+        ({"method": "guess", "score": "d0"}, "method 'guess' is not known"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else value["method"],
+)
+def test_bad_options(columns, options, message):
+    with pytest.raises(tdd.InputError, match=message):
+        tdd.select(table(columns), alpha=0.2, **options)
+
+
+def test_reports_on_the_command_line(columns, tmp_path, capsys):
+    path = tmp_path / "table.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in table(columns, "members")))
+    arguments = ["select", str(path), "--method", "td4eval", "--score", "d0,d1", "--score", "d2", "--alpha", "0.2"]
+    assert main([*arguments, "--label-field", "label"]) == 0
+    out = capsys.readouterr().out
+    for words in ("selected as clean", "td4eval/pooled_rank", "3 columns d0,", "known truth"):
+        assert words in out
+    assert main([*arguments, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["decision"]["columns"] == list(DETECTORS)
+
+
+def test_every_method_is_named_in_the_help(capsys):
+    with pytest.raises(SystemExit):
+        main(["select", "--help"])
+    shown = capsys.readouterr().out
+    assert all(name in shown for name in PROCEDURES)
+
+
+def test_guarantees_are_printed_from_the_records(capsys):
+    assert main(["guarantees", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    calls = {row["call"] for row in rows}
+    assert {"tdd.ptdi", "tdd.td4eval", "tdd.ktd", "tdd.jmcs", "tdd.jecs", "tdd.exchangeability"} <= calls
+    for row in rows:
+        assert hasattr(tdd, row["call"].removeprefix("tdd.")), row["call"]
+        assert row["guarantee"]["kind"] in ("finite-sample", "asymptotic", "none")
+        assert row["guarantee"]["source"]
+    assert main(["guarantees"]) == 0
+    assert "finite-sample" in capsys.readouterr().out
