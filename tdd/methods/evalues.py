@@ -72,7 +72,8 @@ def e_bh(e_values: Any, alpha: Any, *, mask: Any = None) -> EStepUp:
     level = jax.tree.map(np.asarray, lattice.as_level(alpha))
     adjusted = step.adjusted.astype(np.float32)
     adjusted = np.where(step.reject, np.minimum(adjusted, level.below32), np.maximum(adjusted, level.above32))
-    narrow = step._replace(adjusted=adjusted.astype(np.float32), threshold=step.threshold.astype(np.float32))
+    with np.errstate(over="ignore"):  # an e-value can be larger than any single-precision number
+        narrow = step._replace(adjusted=adjusted.astype(np.float32), threshold=step.threshold.astype(np.float32))
     return jax.tree.map(jnp.asarray, narrow)
 
 
