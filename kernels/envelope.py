@@ -106,7 +106,7 @@ def fit(
 
     For every tau of the grid: r = sorted {P_j > tau}, N = |r|, k = ceil(sqrt(N)), boundary density
     h = (#{r <= r_(k)}/N)/(r_(k) - tau) with the whole tie group of r_(k) counted, anchor G(tau) = tau h/(1 + tau h).
-    The tau with the smallest slope G(tau)/tau is chosen (the smaller of two that are equal); N < 10 is skipped.
+    The tau with the smallest slope G(tau)/tau is chosen (the first of equals); N < 10 is skipped.
 
     Guarantee: G bounds the null distribution of P asymptotically, if that distribution is convex, pure items are rarer
     than nulls just above tau, and n grows faster than sqrt(N), so that the lattice of the p-values is finer than the

@@ -1,0 +1,279 @@
+"""JMCS and JECS as public calls, against their definitions in rational arithmetic."""
+
+import warnings
+from fractions import Fraction
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import references_envelope as ref
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tdd
+from tdd.methods import jecs as module
+from tdd.methods.jecs import RULES, jecs, jmcs
+
+pytestmark = pytest.mark.filterwarnings("ignore:jecs controls")
+
+
+def exact_p(calibration, scores, calibration_mask=None, mask=None):
+    ranks, n = ref.max_ranks(calibration, scores, calibration_mask, mask)
+    return [Fraction(r, n + 1) if r > 0 else None for r in ranks], n
+
+
+def check(got, p, reject, adjusted, pi0, alpha):
+    assert got.selected.tolist() == reject
+    np.testing.assert_allclose(got.adjusted, adjusted, rtol=2e-6)
+    np.testing.assert_allclose(got.p_values, [np.nan if x is None else float(x) for x in p], rtol=1e-6)
+    assert float(got.proportion) == pytest.approx(1 - float(pi0), abs=1e-6, rel=1e-6)
+    assert float(got.threshold) == pytest.approx(float(max((x for x, r in zip(p, reject) if r), default=0)))
+    assert ((np.asarray(got.adjusted) <= np.float32(alpha)) == np.asarray(got.selected)).all()
+    assert int(got.num_selected) == sum(reject)
+    assert got.num_selected == 0 or int(got.num_selected) >= int(got.min_selections)
+
+
+def panels(seed, n, m, models, values=12):
+    """Tie-heavy scores; members score low under their model."""
+    rng = np.random.default_rng(seed)
+    calibration = rng.integers(0, values, (models, n)).astype(float)
+    member = rng.random((models, m)) < 0.25
+    scores = np.where(member, rng.integers(0, values, (models, m)), rng.integers(values - 3, values + 4, (models, m)))
+    return calibration, scores.astype(float)
+
+
+SIZES = [(1, 1, 1), (9, 12, 2), (39, 40, 3), (60, 33, 1)]
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_jmcs_random_cases(rule):
+    selected = 0
+    for seed in range(24):
+        n, m, models = SIZES[seed % 4]
+        calibration, scores = panels(seed, n, m, models)
+        alpha = (0.05, 0.2, 0.5)[seed % 3]
+        got = jmcs(calibration, scores, alpha=alpha, rule=rule)
+        p, n = exact_p(calibration, scores)
+        check(got, p, *ref.jmcs(p, alpha, n, rule), alpha)
+        selected += int(got.num_selected)
+    assert selected > 0
+
+
+def test_jecs_random_cases():
+    kinds = {"line": 0, "tail": 0, "not fitted": 0}
+    for seed in range(32):
+        n, m, models = SIZES[seed % 4]
+        calibration, scores = panels(seed, n, m, models)
+        alpha = (0.1, 0.3, 0.7)[seed % 3]
+        got = jecs(calibration, scores, alpha=alpha)
+        p, n = exact_p(calibration, scores)
+        reject, adjusted, found, _ = ref.jecs(p, alpha)
+        check(got, p, reject, adjusted, found["pi0"], alpha)
+        if not got.envelope.fitted:
+            kinds["not fitted"] += 1
+        elif got.num_selected:
+            kinds["tail" if got.threshold > got.envelope.tau else "line"] += 1
+    assert min(kinds.values()) > 0, kinds
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(st.integers(-3, 3), min_size=2 * 14, max_size=2 * 14),
+    st.lists(st.integers(-3, 6), min_size=2 * 26, max_size=2 * 26),
+    st.sampled_from([0.1, 0.25, 0.5, 0.9]),
+)
+def test_any_small_integers(calibration, scores, alpha):
+    calibration = np.array(calibration, float).reshape(2, -1)
+    scores = np.array(scores, float).reshape(2, -1)
+    p, n = exact_p(calibration, scores)
+    reject, adjusted, found, _ = ref.jecs(p, alpha)
+    check(jecs(calibration, scores, alpha=alpha), p, reject, adjusted, found["pi0"], alpha)
+    check(jmcs(calibration, scores, alpha=alpha), p, *ref.jmcs(p, alpha, n), alpha)
+
+
+def test_one_model_is_ptdi_with_the_null_reversed():
+    """K = 1: JMCS is BH on conformal p-values of the null "member"."""
+    calibration, scores = panels(3, 60, 40, 1)
+    for rule, proportion in (("bh", "none"), ("storey", "storey")):
+        joint = jmcs(calibration, scores, alpha=0.3, rule=rule, eta=0.25)
+        single = tdd.ptdi(-calibration[0], -scores[0], alpha=0.3, proportion=proportion, eta=0.25)
+        np.testing.assert_array_equal(joint.selected, single.selected)
+        np.testing.assert_array_equal(joint.adjusted, single.adjusted)
+        assert joint.min_selections == single.min_selections
+        assert joint.num_selected > 0
+
+
+def test_by_is_by_on_the_largest_p_values():
+    """The harmonic sum is a fraction where it fits 32 bits, and within 2^-25 of it beyond; never below it."""
+    top, bottom = module._harmonic(3000)
+    exact, fits = Fraction(0), 0
+    for m in range(1, 3001):
+        exact += Fraction(1, m)
+        got = Fraction(int(top[m]), int(bottom[m]))
+        assert exact <= got <= exact + Fraction(1, 2**25)
+        fits += got == exact
+    assert fits >= 20
+    calibration, scores = panels(5, 999, 300, 2, values=2000)
+    got = jmcs(calibration, scores + 500, alpha=0.2, rule="by")
+    step = tdd.by(np.asarray(got.p_values), 0.2)
+    np.testing.assert_array_equal(got.selected, step.reject)
+    assert got.num_selected > 0
+
+
+@pytest.mark.parametrize("call", [jmcs, jecs])
+def test_nan_in_one_model_leaves_the_item_out(call):
+    calibration, scores = panels(2, 40, 36, 2)
+    holed, missing = scores.copy(), calibration.copy()
+    holed[1, 7] = np.nan
+    missing[0, 3] = np.nan
+    got = call(missing, holed, alpha=0.4)
+    cut = call(np.delete(calibration, 3, 1), np.delete(scores, 7, 1), alpha=0.4)
+    assert got.num_tests == 35
+    assert got.num_calibration == 39
+    np.testing.assert_array_equal(np.delete(np.asarray(got.selected), 7), cut.selected)
+    assert np.isnan(got.adjusted[7])
+    assert np.isnan(got.p_values[7])
+    assert np.isnan(got.envelope.value[7])
+    assert not got.selected[7]
+
+
+@pytest.mark.parametrize("call", [jmcs, jecs])
+def test_masks_are_absence(call):
+    calibration, scores = panels(4, 50, 45, 3)
+    rng = np.random.default_rng(0)
+    keep_c, keep_s = rng.random(50) < 0.7, rng.random(45) < 0.7
+    masked = call(calibration, scores, alpha=0.5, calibration_mask=keep_c, mask=keep_s)
+    cut = call(calibration[:, keep_c], scores[:, keep_s], alpha=0.5)
+    np.testing.assert_array_equal(np.asarray(masked.selected)[keep_s], cut.selected)
+    np.testing.assert_allclose(np.asarray(masked.adjusted)[keep_s], cut.adjusted, rtol=1e-6)
+    assert float(masked.envelope.tau) == float(cut.envelope.tau)
+    assert min(int(masked.min_selections), 1 + int(keep_s.sum())) == cut.min_selections
+
+
+@pytest.mark.parametrize("call", [jmcs, jecs])
+def test_empty_test_set(call):
+    got = call([[1.0, 2.0]], np.zeros((1, 0)), alpha=0.1)
+    assert got.selected.shape == (0,)
+    assert got.num_tests == 0
+
+
+def test_scale_and_order_of_float64_survive():
+    """Models live on scales of their own, and differences below float32's resolution count."""
+    calibration, scores = panels(6, 60, 50, 2)
+    unit = np.array([[1e-9], [1e8]])
+    shifted = jecs(1 + calibration * unit, 1 + scores * unit, alpha=0.4)
+    plain = jecs(calibration, scores, alpha=0.4)
+    np.testing.assert_array_equal(shifted.p_values, plain.p_values)
+    np.testing.assert_array_equal(shifted.selected, plain.selected)
+
+
+@pytest.mark.parametrize("call", [jmcs, jecs])
+def test_traced_level_and_vmap(call):
+    calibration, scores = panels(7, 60, 50, 2)
+    levels = [0.05, 0.1, 0.2, 0.5]
+    many = jax.jit(jax.vmap(lambda alpha: call(jnp.asarray(calibration), jnp.asarray(scores), alpha=alpha).selected))(
+        jnp.array(levels)
+    )
+    for alpha, row in zip(levels, many, strict=True):
+        np.testing.assert_array_equal(row, call(calibration, scores, alpha=alpha).selected)
+    batch = jax.vmap(lambda c, s: call(c, s, alpha=0.2).selected)(
+        jnp.stack([calibration, calibration[::-1]]), jnp.stack([scores, scores[::-1]])
+    )
+    np.testing.assert_array_equal(batch[0], batch[1])
+    assert batch.any()
+
+
+@pytest.mark.parametrize("call", [jmcs, jecs])
+def test_result_is_a_pytree_with_static_words(call):
+    got = jax.jit(lambda c, s: call(c, s, alpha=0.1))(jnp.ones((2, 5)), jnp.ones((2, 4)))
+    assert got.method.startswith(call.__name__)
+    assert got.null == "member"
+    assert "GCR" in got.guarantee.controls
+    assert got.guarantee.kind == ("finite-sample" if call is jmcs else "asymptotic")
+    assert all(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(got))
+
+
+def test_one_compilation_for_all_levels():
+    module._jecs.clear_cache()
+    module._jmcs.clear_cache()
+    for alpha in (0.05, 0.1, 0.2, 0.31):
+        jecs(np.ones((2, 9)), np.ones((2, 7)), alpha=alpha)
+        jmcs(np.ones((2, 9)), np.ones((2, 7)), alpha=alpha)
+    assert module._jecs._cache_size() == module._jmcs._cache_size() == 1
+
+
+@pytest.mark.filterwarnings("error")
+def test_few_calibration_items_are_warned_of():
+    with pytest.warns(UserWarning, match="7 calibration items for 3 candidates"):
+        jecs(np.ones((1, 7)), np.ones((1, 3)), alpha=0.1)
+    with pytest.warns(UserWarning, match="1000 calibration items for 3000"):
+        jecs(np.ones((1, 1000)), np.ones((1, 3000)), alpha=0.1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        jecs(np.ones((1, 1000)), np.ones((1, 100)), alpha=0.1)
+        jax.jit(lambda c, s: jecs(c, s, alpha=0.1).selected)(jnp.ones((1, 7)), jnp.ones((1, 3)))
+
+
+@pytest.mark.parametrize("call", [jmcs, jecs])
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"alpha": 0}, ("alpha", "0")),
+        ({"alpha": "a"}, ("alpha", "'a'")),
+        ({"calibration": [1.0, 2.0]}, ("calibration", "models", "(2,)")),
+        ({"scores": [[1.0], [2.0]]}, ("calibration has 1 models", "scores has 2")),
+        ({"scores": [[1.0, np.inf]]}, ("scores[0, 1]", "inf")),
+        ({"calibration": [[]]}, ("calibration", "empty")),
+        ({"calibration": [[np.nan, np.nan]]}, ("calibration", "no real item")),
+        ({"scores": [["a", "b"]]}, ("scores", "numbers")),
+        ({"mask": [True]}, ("mask", "(1,)", "(2,)")),
+        ({"calibration_mask": [1, 0, 1]}, ("calibration_mask", "boolean")),
+    ],
+    ids=str,
+)
+def test_bad_input(call, change, words):
+    arguments = {"calibration": [[1.0, 2.0, 3.0]], "scores": [[0.0, 5.0]], "alpha": 0.1} | change
+    with pytest.raises(tdd.InputError) as error:
+        call(arguments.pop("calibration"), arguments.pop("scores"), **arguments)
+    for word in words:
+        assert word in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("call", "options", "words"),
+    [
+        (jmcs, {"rule": "magic"}, ("rule", "'magic'", "'storey'")),
+        (jmcs, {"rule": "storey", "eta": 1.0}, ("eta", "1.0")),
+        (jecs, {"grid": ()}, ("grid", "at least one")),
+        (jecs, {"grid": 0.5}, ("grid", "0.5")),
+        (jecs, {"grid": (0.5, 1.5)}, ("grid[1]", "1.5")),
+        (jecs, {"grid": (jnp.float32(0.5),)}, ("grid[0]", "static")),
+        (jecs, {"grid": (Fraction(1, 999_999_937),)}, ("grid", "999999937")),
+    ],
+)
+def test_bad_options(call, options, words):
+    with pytest.raises(tdd.InputError) as error:
+        call([[1.0, 2.0, 3.0]], [[0.0, 5.0]], alpha=0.1, **options)
+    for word in words:
+        assert word in str(error.value)
+
+
+def test_the_law_for_every_type_of_level():
+    calibration, scores = panels(8, 39, 40, 2)
+    for wide in (False, True):
+        with jax.enable_x64(wide):
+            for alpha in (0.7, np.float32(0.7), jnp.float32(0.1)):
+                for call in (jmcs, jecs):
+                    got = call(calibration, scores, alpha=alpha)
+                    assert (np.asarray(got.selected) == (np.asarray(got.adjusted) <= np.asarray(alpha))).all()
+
+
+def test_few_calibration_items_leave_nothing_to_select():
+    """Three calibration items, tau = .1: no rank lies on the line, and the resolution says so."""
+    scores = np.full((1, 40), 9.0)
+    scores[0, 20:] = np.arange(20) % 4
+    got = jecs([[1.0, 2.0, 3.0]], scores, alpha=0.2, grid=(0.1,))
+    assert bool(got.envelope.fitted)
+    assert got.num_selected == 0
+    assert got.min_selections > 40

@@ -1,0 +1,58 @@
+"""Compositions of single selections, joint metrics, and the synthetic set-up."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import references as ref
+
+from tdd.study import compositions, joint_labels
+
+
+def test_each_model_selects_alone():
+    sample = joint_labels.draw(jax.random.key(0), num_models=3, num_calibration=39, num_tests=30, signal=3.0)
+    selected = compositions.selected_by_each(sample.calibration, sample.scores, alpha=0.3)
+    for own, tested, got in zip(sample.calibration, sample.scores, selected, strict=True):
+        reject = ref.ptdi(-np.asarray(own), -np.asarray(tested), 0.3, "storey", 0.5)[0]
+        assert got.tolist() == reject
+    assert selected.any()
+
+
+def test_union_and_intersection():
+    selected = jnp.array([[True, True, False], [True, False, False]])
+    assert compositions.composed(selected, "union").tolist() == [True, True, False]
+    assert compositions.composed(selected, "intersection").tolist() == [True, False, False]
+    with pytest.raises(ValueError, match="'both'"):
+        compositions.composed(selected, "both")
+
+
+@pytest.mark.parametrize(
+    ("selected", "contaminated", "gcp", "power"),
+    [
+        ([1, 1, 0, 1], [1, 0, 0, 0], 1 / 3, 2 / 3),
+        ([0, 0], [1, 0], 0, 0),
+        ([1, 1], [1, 1], 1, 0),
+        ([], [], 0, 0),
+    ],
+)
+def test_joint_metrics(selected, contaminated, gcp, power):
+    found = compositions.joint_metrics(jnp.array(selected, bool), jnp.array(contaminated, bool))
+    assert float(found.gcp) == pytest.approx(gcp)
+    assert float(found.power) == pytest.approx(power)
+
+
+def test_the_set_up():
+    """Shapes and means of the defaults, members lower; calibration items are members of every model."""
+    sample = joint_labels.draw(jax.random.key(1), signal=2.0)
+    assert sample.calibration.shape == (5, 600)
+    assert sample.scores.shape == sample.member.shape == (5, 1400)
+    np.testing.assert_array_equal(sample.contaminated, sample.member.any(axis=0))
+    assert float(sample.member.mean()) == pytest.approx(0.25, abs=0.03)
+    assert float(1 - sample.contaminated.mean()) == pytest.approx(0.75**5, abs=0.06)
+    for part, mean in (
+        (sample.calibration, -2),
+        (sample.scores[sample.member], -2),
+        (sample.scores[~sample.member], 0),
+    ):
+        assert float(part.mean()) == pytest.approx(mean, abs=0.1)
+        assert float(part.std()) == pytest.approx(1, abs=0.1)
