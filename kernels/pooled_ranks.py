@@ -229,7 +229,7 @@ def _finder(keys: jax.Array, total: jax.Array) -> Callable[[jax.Array], tuple[ja
     """A function of queries: how many of the first `total` keys in order lie below each, and how many up to it."""
     size = keys.shape[0]
     if size == 0:
-        return lambda queries: (jnp.zeros(queries.shape, jnp.int32),) * 2
+        return lambda queries: (jnp.zeros(queries.shape, jnp.int32), jnp.zeros(queries.shape, jnp.int32))
     ordered = jnp.sort(keys)
     last = jnp.append(ordered[1:] != ordered[:-1], True)
     # Where the tie group of each place ends: one pass, instead of a second search for every query.

@@ -1,0 +1,248 @@
+"""What the combinations of detectors promise, at 10^5 repetitions, each beside a broken twin that must be caught."""
+
+import guarantees
+import jax
+import jax.numpy as jnp
+import pytest
+
+from tdd.kernels import combine, conformal, independent, merge, pooled_ranks, stepup
+from tdd.methods.td4eval import td4eval
+from tdd.study.validity.combination import detector_scores, pooled_by_rejections
+
+ALPHA = 0.2
+
+
+def normal_panels(key, k, n, nulls, clean, correlation=0.3):
+    """Correlated detectors of unequal strength; large scores are evidence of being clean."""
+    shifts = jnp.where(jnp.arange(nulls + clean) < nulls, 0, 3.0) * jnp.linspace(1, 0.3, k)[:, None]
+    return detector_scores(key, n, shifts, correlation)
+
+
+def integer_panels(key, k, n, nulls, clean):
+    """Tie-heavy scores on three integers, shared between detectors half of the time."""
+    one, two, three = jax.random.split(key, 3)
+    own = jax.random.randint(one, (k, n + nulls + clean), 0, 3)
+    common = jax.random.randint(two, (1, n + nulls + clean), 0, 3)
+    draw = jnp.where(jax.random.bernoulli(three, 0.5, own.shape), own, common).astype(jnp.float32)
+    return draw[:, :n], draw[:, n:].at[:, nulls:].add(1)
+
+
+def fdps_of(selects, panels, sizes, seed=0):
+    """FDP of each `select(calibration, scores, key) -> mask` on the same data; sizes are (K, n, nulls, clean)."""
+    null = jnp.arange(sizes[2] + sizes[3]) < sizes[2]
+
+    def one(key):
+        data, own = jax.random.split(key)
+        arrays = panels(data, *sizes)
+        return [guarantees.false_discovery_proportion(select(*arrays, own), null) for select in selects]
+
+    return guarantees.simulate(one, seed=seed)
+
+
+def by(name, keyed=False, **options):
+    def select(calibration, scores, key):
+        more = {"key": key} if keyed else {}
+        return td4eval(calibration, scores, alpha=ALPHA, combine=name, **more, **options).selected
+
+    return select
+
+
+def weights_by_rejections(calibration, scores, key):
+    return pooled_by_rejections(calibration, scores)
+
+
+def ties_in_favour(calibration, scores, key):
+    """The rank of the combined evidence counts ties for the item."""
+    found = pooled_ranks.rank(calibration, scores, null="member", rule="sum")
+    return bh(found.calibration, jnp.nextafter(found.scores, jnp.inf))
+
+
+def strict(calibration, scores, key):
+    """p = #{evidence of calibration strictly beyond}/n: no + 1, and ties in favour."""
+    found = pooled_ranks.rank(calibration, scores, null="member", rule="sum")
+    return bh(found.calibration, jnp.nextafter(found.scores, jnp.inf), plus_one=0)
+
+
+def without_the_one(calibration, scores, key):
+    found = pooled_ranks.rank(calibration, scores, null="member", rule="sum")
+    return bh(found.calibration, found.scores, plus_one=0)
+
+
+def bh(calibration, scores, plus_one=1):
+    n = calibration.shape[0]
+    rank = conformal.rank(calibration, scores, null="member").rank - 1 + plus_one
+    return stepup.bh_ranks(rank, n + plus_one - 1, ALPHA, max_rank=n + 1).reject
+
+
+def must_be_caught(fdp, bound, level):
+    with pytest.raises(guarantees.GuaranteeViolated):
+        guarantees.assert_at_most(fdp, bound, level)
+
+
+# --- pooled ranks -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.guarantee(checks=2)
+def test_pooled_ranks_are_exact_on_the_lattice(false_alarm_level):
+    """alpha (n+1)/m is an integer and a key leaves no ties: FDR = alpha·m0/m, two-sided."""
+    exact = [by("pooled_rank", keyed=True, rule=rule) for rule in pooled_ranks.RULES]
+    *found, broken = fdps_of([*exact, without_the_one], normal_panels, (3, 49, 7, 3))
+    for fdp in found:
+        guarantees.assert_equals(fdp, ALPHA * 0.7, false_alarm_level)
+    with pytest.raises(guarantees.GuaranteeViolated):
+        guarantees.assert_equals(broken, ALPHA * 0.7, false_alarm_level)
+
+
+@pytest.mark.guarantee(checks=8)
+@pytest.mark.parametrize(
+    ("sizes", "twin"),
+    [
+        ((4, 29, 10, 0), strict),
+        ((3, 19, 1, 0), ties_in_favour),
+        ((3, 1, 3, 1), without_the_one),
+        ((1, 29, 6, 4), ties_in_favour),
+    ],
+)
+def test_pooled_ranks_with_ties(sizes, twin, false_alarm_level):
+    bound = ALPHA * sizes[2] / (sizes[2] + sizes[3])
+    weighted = by("pooled_rank", rule="cauchy", weights=[1, 0.3, 2, 0.01][: sizes[0]])
+    plain, cauchy, broken = fdps_of([by("pooled_rank"), weighted, twin], integer_panels, sizes)
+    guarantees.assert_at_most(plain, bound, false_alarm_level)
+    guarantees.assert_at_most(cauchy, bound, false_alarm_level)
+    must_be_caught(broken, bound, false_alarm_level)
+
+
+@pytest.mark.guarantee(checks=3)
+@pytest.mark.parametrize(
+    ("panels", "sizes", "twins"),
+    [
+        (normal_panels, (4, 49, 10, 0), (weights_by_rejections, by("cauchy"), by("max"))),
+        (integer_panels, (4, 29, 6, 4), (strict,)),
+        (normal_panels, (3, 1, 1, 0), (without_the_one,)),
+    ],
+)
+def test_weights_learned_on_a_split(panels, sizes, twins, false_alarm_level):
+    """The twins of the first case learn their weights, or choose their detector, without a split."""
+    bound = ALPHA * sizes[2] / (sizes[2] + sizes[3])
+    split, *broken = fdps_of([by("split_weights", keyed=True), *twins], panels, sizes)
+    guarantees.assert_at_most(split, bound, false_alarm_level)
+    for fdp in broken:
+        must_be_caught(fdp, bound, false_alarm_level)
+
+
+# --- across items under any dependence --------------------------------------------------------------------------------
+
+
+@pytest.mark.guarantee(checks=6)
+def test_merges_and_e_values(false_alarm_level):
+    names = ("bonferroni", "hommel", "twice_mean", "geometric", "harmonic")
+    valid = [by(name) for name in (*names, "e_values")]
+    *merged, e_values, broken = fdps_of([*valid, strict], integer_panels, (2, 29, 4, 1))
+    for fdp in merged:
+        guarantees.assert_at_most(fdp, ALPHA * 4 / 5, false_alarm_level)
+    guarantees.assert_at_most(e_values, ALPHA, false_alarm_level)
+    must_be_caught(broken, ALPHA, false_alarm_level)
+
+
+# --- one group of p-values --------------------------------------------------------------------------------------------
+
+
+def independent_p(key, k):
+    return jax.random.uniform(key, (k,))
+
+
+def comonotone_p(key, k):
+    return jnp.full(k, jax.random.uniform(key))
+
+
+def spread_p(key, k):
+    """Each marginally uniform; one of them is small whenever any could be: the worst case of K·min."""
+    which, where = jax.random.split(key)
+    u = jax.random.uniform(where)
+    return (jnp.arange(k) / k + u + jax.random.randint(which, (), 0, k) / k) % 1
+
+
+def worst_for_hommel(key, k):
+    """One block of equal small p-values: with probability proportional to 1/j, j of them lie below j·t/K."""
+    block, place, order = jax.random.split(key, 3)
+    t = ALPHA / sum(1 / j for j in range(1, k + 1))
+    sizes = jnp.arange(1, k + 1)
+    chosen = jax.random.categorical(block, -jnp.log(sizes.astype(jnp.float32)))
+    u, rest = jax.random.uniform(place, (2,))
+    low = (chosen + u) * t / k
+    high = t + rest * (1 - t)
+    small = jnp.where(jax.random.uniform(order) < ALPHA, jnp.arange(k) <= chosen, False)
+    return jax.random.permutation(block, jnp.where(small, low, high))
+
+
+MERGES = {
+    "bonferroni": merge.bonferroni,
+    "hommel": merge.hommel,
+    "ruger": merge.ruger,
+    "maximum": merge.maximum,
+    "twice_mean": merge.twice_mean,
+    "geometric": merge.geometric,
+    "harmonic": merge.harmonic,
+}
+
+
+def test_the_dependent_p_values_are_uniform():
+    """The laws that the merges are tried on have uniform marginals, or trying them would mean nothing."""
+    for draw in (independent_p, comonotone_p, spread_p, worst_for_hommel):
+        p = guarantees.simulate(lambda key, draw=draw: draw(key, 4)[0], seed=4, repetitions=20_000)
+        for t in (0.01, 0.05, 0.1, 0.3, 0.7):
+            assert abs((p <= t).mean() - t) < 5 * (t * (1 - t) / 20_000) ** 0.5
+
+
+@pytest.mark.guarantee(checks=28)
+@pytest.mark.parametrize("draw", [independent_p, comonotone_p, spread_p, worst_for_hommel])
+def test_merges_hold_under_any_dependence(draw, false_alarm_level):
+    def one(key):
+        p = draw(key, 4)
+        found = {name: kernel(p) <= ALPHA for name, kernel in MERGES.items()}
+        # without their factors
+        found["broken"] = {"min": jnp.min(p) <= ALPHA, "mean": p.mean() <= ALPHA, "simes": merge.simes(p) <= ALPHA}
+        return jax.tree.map(lambda x: x.astype(jnp.float32), found)
+
+    found = guarantees.simulate(one, seed=5)
+    broken = found.pop("broken")
+    for values in found.values():
+        guarantees.assert_at_most(values, ALPHA, false_alarm_level)
+    worst = {spread_p: "min", independent_p: "min", worst_for_hommel: "simes"}.get(draw)
+    if worst:
+        with pytest.raises(guarantees.GuaranteeViolated):
+            guarantees.assert_at_most(broken[worst], ALPHA, false_alarm_level)
+
+
+@pytest.mark.guarantee(checks=10)
+def test_combinations_of_independent_p_values_are_exact(false_alarm_level):
+    kernels = {
+        "fisher": lambda p: independent.fisher(p).p_value,
+        "pearson": lambda p: independent.pearson(p).p_value,
+        "stouffer": lambda p: independent.stouffer(p, weights=jnp.array([1.0, 2, 3, 0.5])).p_value,
+        "tippett": lambda p: independent.tippett(p).p_value,
+        "cauchy": lambda p: combine.cauchy(p, weights=jnp.array([1.0, 2, 3, 0.5])),
+    }
+
+    def one(key):
+        return {name: kernel(independent_p(key, 4)) for name, kernel in kernels.items()}
+
+    def dependent(key):
+        return {name: kernel(comonotone_p(key, 4)) for name, kernel in kernels.items()}
+
+    found, broken = guarantees.simulate(one, seed=6), guarantees.simulate(dependent, seed=7)
+    for name, p in found.items():
+        for t in (0.05, 0.2):
+            guarantees.assert_equals((p <= t).astype(float), t, false_alarm_level)
+        if name != "cauchy":  # of equal p-values it gives back the p-value
+            with pytest.raises(guarantees.GuaranteeViolated):
+                guarantees.assert_equals((broken[name] <= 0.05).astype(float), 0.05, false_alarm_level)
+
+
+@pytest.mark.guarantee(checks=0)
+def test_the_cauchy_combination_of_correlated_p_values_is_caught(false_alarm_level):
+    def one(key):
+        found = td4eval(*normal_panels(key, 10, 99, 1, 0), alpha=ALPHA, combine="average")
+        return (found.p_values[0] <= ALPHA).astype(jnp.float32)
+
+    must_be_caught(guarantees.simulate(one, seed=8), ALPHA, min(false_alarm_level, 1e-5))
