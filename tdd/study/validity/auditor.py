@@ -1,9 +1,219 @@
-"""Claims of this area."""
+"""What an auditor meets: one calibration sample, drawn from elsewhere, in clumps."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tdd.kernels import conditional, conformal, weighted
+from tdd.methods.clusters import cluster_ptdi
+from tdd.methods.ptdi import ptdi
+from tdd.methods.weighted import weighted_conformal_selection
 from tdd.study.validity.claim import Claim
 
-__all__ = ["CLAIMS"]
+__all__ = ["CLAIMS", "clustered_scores", "exceeds_somewhere", "shifted_scores"]
 
-CLAIMS: tuple[Claim, ...] = ()
+# --- one calibration sample ------------------------------------------------------------------------------------------
+
+
+def exceeds_somewhere(key: jax.Array, table: jax.Array, num_calibration: int) -> jax.Array:
+    """Whether, given a calibration sample of uniform scores, P(p <= t | calibration) > t for some t.
+
+    A new uniform score has rank at most r with the conditional probability U_(r), the r-th smallest calibration score.
+    """
+    return jnp.any(jnp.sort(jax.random.uniform(key, (num_calibration,))) > table[1 : num_calibration + 1])
+
+
+def _exceeds(key: jax.Array, how: str, num_calibration: int, delta: float) -> jax.Array:
+    n = num_calibration
+    own, draws = jax.random.split(key)
+    size: dict[str, int] = {"max_rank": n + 1}
+    if how == "plain":
+        table = jnp.arange(n + 2) / (n + 1)
+    elif how == "simes":
+        table = conditional.simes_bounds(n, delta, **size)
+    elif how == "smaller":
+        table = conditional.hybrid_bounds(n, delta, 0.0, **size)
+    else:
+        table = conditional.monte_carlo_bounds(n, delta, **size, key=draws, num_draws=19)
+    return exceeds_somewhere(own, table, n)
+
+
+# --- clusters --------------------------------------------------------------------------------------------------------
+
+
+def clustered_scores(key: jax.Array, *, sizes: Sequence[int], share: float) -> tuple[jax.Array, jax.Array]:
+    """Scores of non-member clusters, of the given sizes in random order; items share a part of their variance.
+
+    Returns:
+      [C, S] scores, S the largest size, and [C, S] which of them are real. Clusters are exchangeable.
+    """
+    common, own, order = jax.random.split(key, 3)
+    many, most = len(sizes), max(sizes)
+    scores = share**0.5 * jax.random.normal(common, (many, 1)) + (1 - share) ** 0.5 * jax.random.normal(
+        own, (many, most)
+    )
+    return scores, jnp.arange(most) < jax.random.permutation(order, jnp.asarray(sizes))[:, None]
+
+
+_BOOKS = (30,) * 3 + (2,) * 18
+_CALIBRATING = 19
+_BOOK_WORDS = (
+    "21 non-member clusters, 3 of 30 items and 18 of 2, of which 19 drawn at random calibrate and 2 are tested; "
+    "90 % of the variance of a score is between clusters; level {alpha}"
+)
+
+
+def _clusters(key: jax.Array, how: str, alpha: float) -> jax.Array:
+    draw, own = jax.random.split(key)
+    scores, real = clustered_scores(draw, sizes=_BOOKS, share=0.9)
+    labels = np.arange(len(_BOOKS)).repeat(scores.shape[1])
+    scores, real, cut = scores.ravel(), real.ravel(), _CALIBRATING * scores.shape[1]
+    if how == "ignored":
+        found = ptdi(
+            scores[:cut],
+            scores[cut:],
+            alpha=alpha,
+            proportion="none",
+            calibration_mask=real[:cut],
+            mask=real[cut:],
+        )
+    else:
+        found = cluster_ptdi(
+            scores[:cut],
+            scores[cut:],
+            labels[:cut],
+            labels[cut:],
+            alpha=alpha,
+            unit=how,  # type: ignore[arg-type]
+            proportion="none",
+            key=own,
+            calibration_mask=real[:cut],
+            mask=real[cut:],
+        )
+    return jnp.any(found.selected)
+
+
+# --- covariate shift -------------------------------------------------------------------------------------------------
+
+
+def shifted_scores(
+    key: jax.Array, *, calibration: int, nulls: int, alternatives: int, tilt: float = 1.0
+) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
+    """Scores that depend on a covariate X, N(0, 1) among calibration items and N(tilt, 1) among candidates.
+
+    The score is -X + noise, members score lower by 3; the weight exp(tilt·X) is the density ratio up to a factor.
+
+    Returns:
+      calibration and test scores, calibration and test weights.
+    """
+    draw, noise = jax.random.split(key)
+    many = calibration + nulls + alternatives
+    test = jnp.arange(many) >= calibration
+    covariate = jax.random.normal(draw, (many,)) + tilt * test
+    scores = -covariate + jax.random.normal(noise, (many,)) - 3.0 * (jnp.arange(many) >= calibration + nulls)
+    weights = jnp.exp(tilt * covariate)
+    return scores[:calibration], scores[calibration:], weights[:calibration], weights[calibration:]
+
+
+def _fdp(selected: jax.Array, null: jax.Array) -> jax.Array:
+    return jnp.sum(selected & null) / jnp.maximum(jnp.sum(selected), 1)
+
+
+def _shifted(key: jax.Array, how: str, alpha: float) -> jax.Array:
+    draw, own = jax.random.split(key)
+    data = shifted_scores(draw, calibration=200, nulls=30, alternatives=10)
+    null = jnp.arange(40) < 30
+    if how == "ignored":
+        return _fdp(ptdi(data[0], data[1], alpha=alpha, proportion="none").selected, null)
+    prune = how
+    found = weighted_conformal_selection(*data, alpha=alpha, null="nonmember", prune=prune, key=own)  # type: ignore[arg-type]
+    return _fdp(found.selected, null)
+
+
+def _shifted_size(key: jax.Array, how: str, level: float) -> jax.Array:
+    data = shifted_scores(key, calibration=50, nulls=1, alternatives=0)
+    if how == "ignored":
+        p = conformal.p_values(conformal.rank(data[0], data[1], null="nonmember"))
+    else:
+        p = weighted.p_values(*data, null="nonmember")
+    return p[0] <= level
+
+
+_ALPHA = 0.1
+_SAMPLE_WORDS = "{n} calibration scores, continuous; does P(p <= t | calibration) exceed t for some t? delta = {delta}"
+_SHIFT_WORDS = (
+    "covariate N(0, 1) among {n} calibration items, N(1, 1) among {m} candidates, {members} of them members; score = "
+    "noise - covariate; level {alpha}"
+)
+
+CLAIMS: tuple[Claim, ...] = (
+    *(
+        Claim(
+            f"one-sample/{how}",
+            words,
+            _SAMPLE_WORDS.format(n=n, delta=_ALPHA),
+            "miss",
+            _ALPHA,
+            holds,
+            partial(_exceeds, how=how, num_calibration=n, delta=_ALPHA),
+        )
+        for how, words, n, holds in (
+            ("plain", "conformal p-values, read as valid for the calibration sample at hand", 100, False),
+            ("smaller", "the smaller of the Simes and the asymptotic bound at one delta", 100, False),
+            ("simes", 'calibration_conditional_p_values, method="simes"', 100, True),
+            ("monte_carlo", 'calibration_conditional_p_values, method="monte_carlo", 19 draws', 20, True),
+        )
+    ),
+    *(
+        Claim(
+            f"clusters/{how}",
+            words,
+            _BOOK_WORDS.format(alpha=_ALPHA),
+            "FDR",
+            _ALPHA,
+            holds,
+            partial(_clusters, how=how, alpha=_ALPHA),
+        )
+        for how, words, holds in (
+            ("ignored", 'PTDI on items, clusters ignored, proportion="none"', False),
+            ("cluster", 'cluster_ptdi, unit="cluster"', True),
+            ("item", 'cluster_ptdi, unit="item"', True),
+            ("drawn", 'cluster_ptdi, unit="drawn"', True),
+        )
+    ),
+    *(
+        Claim(
+            f"shift/p-value-{how}",
+            words,
+            _SHIFT_WORDS.format(n=50, m=1, members="none", alpha=_ALPHA),
+            "size",
+            _ALPHA,
+            holds,
+            partial(_shifted_size, how=how, level=_ALPHA),
+        )
+        for how, words, holds in (
+            ("ignored", "conformal p-value, shift ignored", False),
+            ("weighted", "weighted_conformal_p_values with the true density ratio", True),
+        )
+    ),
+    *(
+        Claim(
+            f"shift/{how}",
+            words,
+            _SHIFT_WORDS.format(n=200, m=40, members=10, alpha=_ALPHA),
+            "FDR",
+            _ALPHA,
+            holds,
+            partial(_shifted, how=how, alpha=_ALPHA),
+        )
+        for how, words, holds in (
+            ("ignored", 'PTDI, shift ignored, proportion="none"', False),
+            ("heterogeneous", 'weighted_conformal_selection with the true density ratio, prune="heterogeneous"', True),
+        )
+    ),
+)
