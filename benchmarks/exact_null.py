@@ -13,6 +13,7 @@ import argparse
 import functools
 import time
 from collections.abc import Callable
+from typing import Any
 
 import harness
 import jax
@@ -28,6 +29,8 @@ MODELS = ("70m", "160m", "410m", "1.4b", "2.8b", "6.9b")
 def methods() -> dict[str, tuple[bool, Callable[..., jax.Array]]]:
     """Name -> (whether it takes the panel of all models, (calibration, scores, alpha, key) -> selected)."""
     found: dict[str, tuple[bool, Callable[..., jax.Array]]] = {}
+    proportion: Any
+    combine: Any
     for proportion in ("none", "storey", "subtraction"):
         found[f"ptdi/{proportion}"] = (
             False,
@@ -45,16 +48,23 @@ def methods() -> dict[str, tuple[bool, Callable[..., jax.Array]]]:
     return found
 
 
-@functools.partial(jax.jit, static_argnames=("select", "size", "repetitions", "batch"))
+@functools.partial(jax.jit, static_argnames=("select", "sizes", "repetitions", "batch"))
 def rates(
-    panel: jax.Array, key: jax.Array, *, select: Callable[..., jax.Array], size: int, repetitions: int, batch: int = 50
+    panel: jax.Array,
+    key: jax.Array,
+    *,
+    select: Callable[..., jax.Array],
+    sizes: tuple[int, int],
+    repetitions: int,
+    batch: int = 50,
 ) -> jax.Array:
-    """Whether anything was selected: [repetitions, levels]; `size` rows calibrate and as many are tested."""
+    """Whether anything was selected: [repetitions, levels]; the sizes are those of calibration and test sample."""
+    n, m = sizes
 
     def one(key: jax.Array) -> jax.Array:
         split, own = jax.random.split(key)
-        order = jax.random.permutation(split, panel.shape[-1])[: 2 * size]
-        calibration, scores = panel[..., order[:size]], panel[..., order[size:]]
+        order = jax.random.permutation(split, panel.shape[-1])[: n + m]
+        calibration, scores = panel[..., order[:n]], panel[..., order[n:]]
         return jnp.stack([select(calibration, scores, alpha, own).any() for alpha in LEVELS])
 
     return jax.lax.map(one, jax.random.split(key, repetitions), batch_size=batch)
@@ -64,7 +74,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--data", required=True, help="arrays loss_val_pythia-SIZE")
     parser.add_argument("--repetitions", type=int, default=10_000)
-    parser.add_argument("--size", type=int, default=1_000, help="calibration rows, and as many test rows")
+    parser.add_argument("--calibration", type=int, default=3_999, help="calibration rows")
+    parser.add_argument("--tests", type=int, default=200, help="test rows; alpha (n + 1)/m is an integer by default")
     arguments = parser.parse_args()
     with np.load(arguments.data, allow_pickle=False) as data:
         losses = np.stack([data[f"loss_val_pythia-{name}"].astype(np.float32) for name in MODELS])
@@ -72,7 +83,8 @@ def main() -> None:
     for name, (several, select) in methods().items():
         start = time.perf_counter()
         panel = jnp.asarray(losses if several else losses[3])
-        found = rates(panel, jax.random.key(0), select=select, size=arguments.size, repetitions=arguments.repetitions)
+        sizes = (arguments.calibration, arguments.tests)
+        found = rates(panel, jax.random.key(0), select=select, sizes=sizes, repetitions=arguments.repetitions)
         mean = np.asarray(found, np.float64).mean(0)
         for alpha, rate in zip(LEVELS, mean, strict=True):
             error = float(np.sqrt(rate * (1 - rate) / arguments.repetitions))
@@ -82,8 +94,8 @@ def main() -> None:
         "exact_null",
         {
             "repetitions": arguments.repetitions,
-            "calibration": arguments.size,
-            "tests": arguments.size,
+            "calibration": arguments.calibration,
+            "tests": arguments.tests,
             "rows_in_pool": int(losses.shape[1]),
             "distinct": {name: int(np.unique(row).size) for name, row in zip(MODELS, losses, strict=True)},
             "models": list(MODELS),

@@ -48,6 +48,7 @@ def procedures(size: int) -> dict[str, Callable[[jax.Array], Any]]:
 
         return call
 
+    name: Any
     found["data only"] = one_score(lambda c, s, key: c.sum() + s.sum())
     for name in ("none", "storey", "subtraction"):
         found[f"ptdi/{name}"] = one_score(

@@ -22,7 +22,7 @@ def guarantee_rows(rows: Sequence[Any]) -> list[tuple[str, ...]]:
             f"{row.call}({row.option})" if row.option else row.call,
             row.guarantee.controls,
             "; ".join(row.guarantee.assumes) or "nothing",
-            {"none": "no guarantee"}.get(row.guarantee.kind, row.guarantee.kind),
+            "no guarantee" if row.guarantee.kind == "none" else row.guarantee.kind,
             row.guarantee.source,
         )
         for row in rows
