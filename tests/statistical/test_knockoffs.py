@@ -1,0 +1,344 @@
+"""What knockoffs and e-values promise, at 10^5 repetitions, each beside a broken twin that must be caught."""
+
+import guarantees
+import jax
+import jax.numpy as jnp
+import pytest
+
+from tdd.kernels import conformal, evalues, knockoff, knockoff_fdp, knockoff_multi, stepup
+from tdd.methods.evalues import conformal_e_values, e_bh
+from tdd.methods.ktd import knockoff_symmetry, ktd
+
+# --- data: an item's copies are exchangeable, members' originals are shifted down -------------------------------------
+
+
+def normal_copies(key, n, members, k, shift=3.0):
+    copies = jax.random.normal(key, (n, k + 1))
+    return copies[:, 0].at[:members].add(-shift), copies[:, 1:]
+
+
+def skewed_copies(key, n, members, k):
+    copies = -jax.random.exponential(key, (n, k + 1))
+    return copies[:, 0].at[:members].add(-3.0), copies[:, 1:]
+
+
+def integer_copies(key, n, members, k):
+    """Tie-heavy: four values, one common shift within an item."""
+    own, shared = jax.random.split(key)
+    copies = jax.random.randint(own, (n, k + 1), 0, 4) + jax.random.randint(shared, (n, 1), 0, 3)
+    copies = copies.astype(jnp.float32)
+    return copies[:, 0].at[:members].add(-3.0), copies[:, 1:]
+
+
+def bad_copies(key, n, members, k):
+    """Knockoffs that look less member-like than any original: the assumption of all rules but one is false."""
+    original, knockoffs = normal_copies(key, n, members, k)
+    return original, knockoffs + 1.5
+
+
+def fdp_of(select, draw, n, members, k, seed=0):
+    """FDP of `select(original, knockoffs, key) -> mask`; members stand first."""
+    null = jnp.arange(n) >= members
+
+    def one(key):
+        data, own = jax.random.split(key)
+        return guarantees.false_discovery_proportion(select(*draw(data, n, members, k), own), null)
+
+    return guarantees.simulate(one, seed=seed)
+
+
+def by(rule, alpha, **options):
+    return lambda original, knockoffs, key: ktd(original, knockoffs, alpha=alpha, rule=rule, **options).selected
+
+
+def caught(fdp, bound, level):
+    with pytest.raises(guarantees.GuaranteeViolated):
+        guarantees.assert_at_most(fdp, bound, level)
+
+
+# --- the rules --------------------------------------------------------------------------------------------------------
+
+
+def without_the_one(losses):
+    """Offset 0: the smallest ratio may be 0 after a single win."""
+
+    def select(original, knockoffs, key):
+        statistic = knockoff_multi.multi_statistics(original, knockoffs).statistic
+        return knockoff.select(statistic, 0.2, offset=0, num_knockoffs=losses).reject
+
+    return select
+
+
+@pytest.mark.guarantee(checks=3)
+@pytest.mark.parametrize(
+    ("draw", "n", "members"), [(skewed_copies, 30, 0), (normal_copies, 30, 15), (integer_copies, 30, 12)]
+)
+def test_one_knockoff(draw, n, members, false_alarm_level):
+    guarantees.assert_at_most(fdp_of(by("ktd", 0.2), draw, n, members, 1), 0.2, false_alarm_level)
+    if members == 0:
+        caught(fdp_of(without_the_one(1), draw, n, members, 1), 0.2, false_alarm_level)
+
+
+def ties_to_the_original(original, knockoffs, key):
+    """The original wins ties, and the gap is to the mean of the others: what a published package does, nearly."""
+    others = jnp.sort(knockoffs, axis=1)
+    gap = jnp.abs(jnp.mean(others, axis=1) - jnp.minimum(original, others[:, 0]))
+    return knockoff.select(jnp.where(original <= others[:, 0], gap, -gap), 0.2, num_knockoffs=knockoffs.shape[1]).reject
+
+
+@pytest.mark.guarantee(checks=4)
+@pytest.mark.parametrize(
+    ("draw", "n", "members", "k"),
+    [(skewed_copies, 30, 0, 5), (integer_copies, 30, 0, 5), (normal_copies, 24, 8, 3), (skewed_copies, 1, 0, 20)],
+)
+def test_several_knockoffs(draw, n, members, k, false_alarm_level):
+    guarantees.assert_at_most(fdp_of(by("multi", 0.2), draw, n, members, k), 0.2, false_alarm_level)
+    if draw is skewed_copies and n > 1:
+        caught(fdp_of(by("ktd", 0.2), draw, 60, 0, k), 0.2, false_alarm_level)  # the mean of the knockoffs
+    if draw is integer_copies:
+        caught(fdp_of(ties_to_the_original, draw, n, members, k), 0.2, false_alarm_level)
+
+
+@pytest.mark.guarantee(checks=1)
+def test_a_single_item_wins_as_often_as_one_ticket(false_alarm_level):
+    """n = 1 and k = 20 at alpha = .2: selected exactly where the original is the smallest of 21."""
+    fdp = fdp_of(by("multi", 0.2), skewed_copies, 1, 0, 20)
+    guarantees.assert_equals(fdp, 1 / 21, false_alarm_level)
+    broken = fdp_of(lambda original, knockoffs, key: original < jnp.median(knockoffs), skewed_copies, 1, 0, 20)
+    with pytest.raises(guarantees.GuaranteeViolated):
+        guarantees.assert_equals(broken, 1 / 21, false_alarm_level)
+
+
+def derandomized_without_the_one(original, knockoffs, key):
+    """e = p 1{W >= T} / #{W <= -T}, T with offset 0: a single win with no loss beyond it counts without limit."""
+
+    def one(column):
+        w = column - original
+        cut = knockoff.threshold(w, 0.1, offset=0)
+        return jnp.where(w >= cut, w.size / jnp.sum(w <= -cut), 0)
+
+    return evalues.e_bh(jax.vmap(one, 1)(knockoffs).mean(axis=0), 0.2).reject
+
+
+@pytest.mark.guarantee(checks=3)
+@pytest.mark.parametrize(
+    ("draw", "n", "members", "k"), [(skewed_copies, 30, 15, 3), (integer_copies, 30, 18, 3), (normal_copies, 30, 0, 1)]
+)
+def test_derandomized_knockoffs(draw, n, members, k, false_alarm_level):
+    guarantees.assert_at_most(fdp_of(by("derandomized", 0.2), draw, n, members, k), 0.2, false_alarm_level)
+    if k == 1:
+        caught(fdp_of(derandomized_without_the_one, draw, n, members, k), 0.2, false_alarm_level)
+
+
+def conformal_rule(draw, n, proportion, k=3):
+    def select(original, knockoffs, key):
+        own, copies = draw(key, n, 0, k)
+        return ktd(
+            original,
+            knockoffs,
+            alpha=0.2,
+            rule="conformal",
+            proportion=proportion,
+            calibration=own,
+            calibration_knockoffs=copies,
+        ).selected
+
+    return select
+
+
+@pytest.mark.guarantee(checks=4)
+@pytest.mark.parametrize(
+    ("draw", "n", "members", "size"),
+    [(bad_copies, 30, 15, 19), (integer_copies, 12, 0, 19), (skewed_copies, 3, 0, 1), (bad_copies, 1, 0, 19)],
+)
+def test_known_non_members_mend_bad_knockoffs(draw, n, members, size, false_alarm_level):
+    right = conformal_rule(draw, size, "storey")
+    guarantees.assert_at_most(fdp_of(right, draw, n, members, 3), 0.2, false_alarm_level)
+    if draw is bad_copies and n > 1:
+        caught(fdp_of(by("multi", 0.2), draw, n, members, 3), 0.2, false_alarm_level)
+        caught(fdp_of(by("derandomized", 0.2), draw, n, 5, 1), 0.2, false_alarm_level)
+
+
+@pytest.mark.guarantee(checks=1)
+def test_the_conformal_rule_without_an_estimate_is_exact(false_alarm_level):
+    """alpha (N + 1)/n = 1 is an integer and W has no ties: FDR = alpha."""
+    fdp = fdp_of(conformal_rule(bad_copies, 49, "none"), bad_copies, 10, 0, 3)
+    guarantees.assert_equals(fdp, 0.2, false_alarm_level)
+    other = fdp_of(conformal_rule(normal_copies, 49, "none"), bad_copies, 10, 0, 3)  # paraphrased in another way
+    with pytest.raises(guarantees.GuaranteeViolated):
+        guarantees.assert_equals(other, 0.2, false_alarm_level)
+
+
+# --- the bound for every cut ------------------------------------------------------------------------------------------
+
+
+def bound_fails(draw, n, members, one, delta=0.1):
+    """Whether any cut has more non-members than its bound; `one` is the 1 in c (1 + losses)."""
+    null = jnp.arange(n) >= members
+
+    def once(key):
+        original, knockoffs = draw(key, n, members, 1)
+        w = knockoff.w_statistics(original, knockoffs)
+        beyond = jnp.sum((w[None] >= w[:, None]) & null[None], axis=1)
+        if one:
+            limit = knockoff_fdp.fdp_bound(w, delta).num_false
+        else:
+            losses = jnp.sum(w[None] <= -w[:, None], axis=1)
+            limit = jnp.floor(jnp.log(1 / delta) / jnp.log(2 - delta) * losses)
+        return jnp.any((w > 0) & (beyond > limit)).astype(jnp.float32)
+
+    return guarantees.simulate(once, seed=2)
+
+
+@pytest.mark.guarantee(checks=3)
+@pytest.mark.parametrize(
+    ("draw", "n", "members"), [(skewed_copies, 50, 0), (integer_copies, 30, 0), (normal_copies, 50, 20)]
+)
+def test_no_cut_beats_the_bound(draw, n, members, false_alarm_level):
+    guarantees.assert_at_most(bound_fails(draw, n, members, True), 0.1, false_alarm_level)
+    if members == 0:
+        caught(bound_fails(draw, n, members, False), 0.1, false_alarm_level)
+
+
+# --- symmetry ---------------------------------------------------------------------------------------------------------
+
+
+def p_of(draw, n, k, **options):
+    return guarantees.simulate(lambda key: knockoff_symmetry(*draw(key, n, 0, k), **options).p_value, seed=3)
+
+
+@pytest.mark.guarantee(checks=10)
+@pytest.mark.parametrize(
+    ("draw", "k", "options"),
+    [
+        (normal_copies, 4, {"rule": "ktd"}),
+        (integer_copies, 1, {"rule": "ktd", "test": "sign"}),
+        (normal_copies, 1, {"rule": "ktd", "test": "tail", "alternative": "greater", "tail": 0.25}),
+        (skewed_copies, 4, {"rule": "multi"}),
+        (integer_copies, 3, {"rule": "multi", "test": "tail", "tail": 0.3}),
+    ],
+)
+def test_symmetry_is_rarely_refuted_where_it_holds(draw, k, options, false_alarm_level):
+    p = p_of(draw, 40, k, **options)
+    for level in (0.05, 0.2):
+        guarantees.assert_at_most((p <= level).astype(float), level, false_alarm_level)
+    if draw is skewed_copies:
+        broken = p_of(draw, 40, k, rule="ktd")  # exchangeable copies do not make their mean symmetric
+        caught((broken <= 0.05).astype(float), 0.05, false_alarm_level)
+
+
+# --- e-values ---------------------------------------------------------------------------------------------------------
+
+
+def shared_e_values(key, nulls, others):
+    """Null e-values 20·1{U <= 1/20} with one U for all: every mean is 1, the dependence is extreme."""
+    low = jax.random.uniform(key) <= 0.05
+    return jnp.concatenate([jnp.full(nulls, jnp.where(low, 20.0, 0.0)), jnp.full(others, 30.0)])
+
+
+def independent_e_values(key, nulls, others):
+    """1/(2 sqrt(U)) has mean 1 and a long tail."""
+    return jnp.concatenate([0.5 / jnp.sqrt(1 - jax.random.uniform(key, (nulls,))), jnp.full(others, 30.0)])
+
+
+@pytest.mark.guarantee(checks=4)
+@pytest.mark.parametrize("draw", [shared_e_values, independent_e_values])
+@pytest.mark.parametrize(("nulls", "others"), [(6, 4), (1, 0)])
+def test_e_bh(draw, nulls, others, false_alarm_level):
+    null = jnp.arange(nulls + others) < nulls
+
+    def fdp(select):
+        return guarantees.simulate(
+            lambda key: guarantees.false_discovery_proportion(select(draw(key, nulls, others)), null), seed=4
+        )
+
+    guarantees.assert_at_most(fdp(lambda e: e_bh(e, 0.2).reject), 0.2 * nulls / (nulls + others), false_alarm_level)
+    if others == 0:
+        caught(fdp(lambda e: e >= jnp.max(e)), 0.2, false_alarm_level)  # the best is rejected, come what may
+
+
+def mean_of_null_e_values(n, nulls, others, alpha, e_values, scores):
+    def one(key):
+        calibration, test = scores(key, n, nulls, others)
+        return jnp.sum(e_values(calibration, test, alpha)[:nulls]) / nulls / (n + 1)
+
+    return guarantees.simulate(one, seed=5)
+
+
+def normal_scores(key, n, nulls, others):
+    draw = jax.random.normal(key, (n + nulls + others,))
+    return draw[:n], draw[n:].at[nulls:].add(-2.0)
+
+
+def integer_scores(key, n, nulls, others):
+    draw = jax.random.randint(key, (n + nulls + others,), 0, 5).astype(jnp.float32)
+    return draw[:n], draw[n:].at[nulls:].add(-3.0)
+
+
+def kernel_e_values(calibration, scores, alpha):
+    return evalues.conformal_e_values(calibration, scores, alpha, null="nonmember")
+
+
+def cut_among_test_scores(calibration, scores, alpha):
+    """s* as the last *test* score that qualifies: no stopping time, so the mean is lost."""
+    ranked = conformal.rank(calibration, scores, null="nonmember")
+    n = calibration.shape[0]
+    reject = stepup.bh_ranks(ranked.rank, n, alpha, max_rank=n + 1).reject
+    return jnp.where(reject, (n + 1) / jnp.max(jnp.where(reject, ranked.rank, 1)), 0)
+
+
+@pytest.mark.guarantee(checks=4)
+@pytest.mark.parametrize(
+    ("scores", "n", "nulls", "others", "alpha"),
+    [
+        (normal_scores, 39, 4, 0, 0.2),
+        (integer_scores, 39, 6, 4, 0.3),
+        (normal_scores, 1, 3, 0, 0.5),
+        (normal_scores, 19, 1, 0, 0.1),
+    ],
+)
+def test_the_mean_of_conformal_e_values(scores, n, nulls, others, alpha, false_alarm_level):
+    """At most 1; divided by n + 1, which no e-value exceeds."""
+    mean = mean_of_null_e_values(n, nulls, others, alpha, kernel_e_values, scores)
+    guarantees.assert_at_most(mean, 1 / (n + 1), false_alarm_level)
+    if (n, nulls) == (39, 4):
+        broken = mean_of_null_e_values(n, nulls, others, alpha, cut_among_test_scores, scores)
+        caught(broken, 1 / (n + 1), false_alarm_level)
+
+
+@pytest.mark.guarantee(checks=1)
+def test_the_mean_of_conformal_e_values_is_one_on_the_lattice(false_alarm_level):
+    """alpha (n + 1)/m = 2 is an integer: nothing is lost."""
+    mean = mean_of_null_e_values(39, 4, 0, 0.2, kernel_e_values, normal_scores)
+    guarantees.assert_equals(mean, 1 / 40, false_alarm_level)
+    halved = mean_of_null_e_values(39, 4, 0, 0.2, lambda *given: 0.8 * kernel_e_values(*given), normal_scores)
+    with pytest.raises(guarantees.GuaranteeViolated):
+        guarantees.assert_equals(halved, 1 / 40, false_alarm_level)
+
+
+@pytest.mark.guarantee(checks=1)
+def test_averaged_conformal_e_values(false_alarm_level):
+    """Detectors that share most of their noise; e-BH on the average."""
+    nulls, others, n, rows = 9, 3, 19, 3
+    null = jnp.arange(nulls + others) < nulls
+
+    def fdp(select):
+        def one(key):
+            common, own = jax.random.split(key)
+            calibration, scores = normal_scores(common, n, nulls, others)
+            noise = jax.random.normal(own, (rows, n + nulls + others))
+            selected = select(calibration + noise[:, :n], scores + noise[:, n:])
+            return guarantees.false_discovery_proportion(selected, null)
+
+        return guarantees.simulate(one, seed=6)
+
+    def right(calibration, scores):
+        return e_bh(conformal_e_values(calibration, scores, alpha=0.1, null="nonmember"), 0.2).reject
+
+    def every_one(calibration, scores):
+        """Whatever any detector selects."""
+        each = jax.vmap(lambda c, s: kernel_e_values(c, s, 0.5))(calibration, scores)
+        return jnp.any(each > 0, axis=0)
+
+    guarantees.assert_at_most(fdp(right), 0.2, false_alarm_level)
+    caught(fdp(every_one), 0.2, false_alarm_level)
