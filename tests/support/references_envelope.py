@@ -1,4 +1,4 @@
-"""Slow references of the joint methods: the definitions in rational arithmetic, one item and one grid point at a time."""
+"""Slow references of the joint methods: definitions in rational arithmetic, item by item, one grid point at a time."""
 
 import math
 from fractions import Fraction
