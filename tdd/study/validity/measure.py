@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
@@ -13,6 +14,8 @@ from tdd.study.validity.claim import Claim
 from tdd.validate.errors import InputError
 
 __all__ = ["Measured", "choose", "measure"]
+
+_logger = logging.getLogger("tdd.study")
 
 _LEVEL = 1e-5
 """Of the confidence bound behind each verdict."""
@@ -88,6 +91,7 @@ def measure(
                 time.perf_counter() - start,
             )
         )
+        _logger.info("%s: %.4f, claimed %.3g (%.0f s)", claim.name, mean, claim.level, rows[-1].seconds)
         on_done(rows[-1])
     return rows
 
