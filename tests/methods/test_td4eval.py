@@ -226,7 +226,7 @@ def test_masks_and_nan_are_absence(combine):
 
 
 @every
-def test_vmap_equals_loop_and_traced_levels(combine):
+def test_vmap_equals_loop(combine):
     many = [panels(seed, n=60, m=12) for seed in range(3)]
     c, s = (jnp.asarray(np.stack(parts), jnp.float32) for parts in zip(*many, strict=True))
     batched = jax.jit(
@@ -236,8 +236,14 @@ def test_vmap_equals_loop_and_traced_levels(combine):
         alone = td4eval(c[i], s[i], alpha=0.2, combine=combine, **options(combine))
         np.testing.assert_array_equal(batched.selected[i], alone.selected)
         np.testing.assert_allclose(batched.p_values[i], alone.p_values, rtol=1e-6)
+
+
+@pytest.mark.parametrize("combine", ["pooled_rank", "cauchy", "hommel", "e_values"])
+def test_traced_level_out_of_range_selects_nothing_and_says_nan(combine):
+    calibration, scores = (jnp.asarray(panel, jnp.float32) for panel in panels(0))
+    call = jax.jit(lambda alpha: td4eval(calibration, scores, alpha=alpha, combine=combine))
     for alpha in (0.0, 1.0, -0.5, np.nan):
-        out = jax.jit(lambda a: td4eval(c[0], s[0], alpha=a, combine=combine, **options(combine)))(alpha)
+        out = call(alpha)
         assert not out.selected.any()
         assert np.isnan(out.adjusted).all()
 
