@@ -253,7 +253,8 @@ def _bh_sizes(
     before = jnp.concatenate([jnp.zeros(1, weights.dtype), masses.more[:-1]])[:m]
     end = jnp.minimum(jnp.searchsorted(ordered, ordered, side="right").astype(jnp.int32), num_tests)
     near = 1 + _last_at_most(before / quota, masses.total + weights, end)
-    return jnp.where(tested, jnp.maximum(jnp.where(far > end, far, near), 1), 0)
+    sizes = jnp.where(masses.total + weights > 0, jnp.where(far > end, far, near), 1)  # without weight all p are 1
+    return jnp.where(tested, jnp.maximum(sizes, 1), 0)
 
 
 def _last_at_most(values: jax.Array, bounds: jax.Array, ends: jax.Array) -> jax.Array:

@@ -283,7 +283,7 @@ def mondrian_p_values(
       calibration: [n] loss-like scores of items for which the null holds.
       scores: [m] loss-like scores to test.
       calibration_groups: [n] labels, anything hashable.
-      groups: [m] labels; at least one of them a calibration group.
+      groups: [m] labels.
       null: "nonmember" (small scores are evidence) or "member" (large scores are).
       calibration_mask: [n] bool, True = real item.
       mask: [m] bool, True = real item.
@@ -292,7 +292,8 @@ def mondrian_p_values(
       [m] p-values in (0, 1], NaN where the score is NaN or masked out.
 
     Raises:
-      InputError: bad shapes, an infinite score, no calibration items, missing labels, no group in common.
+      InputError: bad shapes, an infinite score, no calibration items, missing labels, no group in common but
+        labels that differ in type alone (1 and "1").
 
     Cost: one sort of n + m.
 
@@ -305,7 +306,7 @@ def mondrian_p_values(
     calibration, scores, calibration_mask, mask = checked_scores(calibration, scores, calibration_mask, mask)
     own = shift.as_labels(calibration_groups, calibration, "calibration_groups")
     other = shift.as_labels(groups, scores, "groups")
-    shift.check_groups_met(own, other)
+    shift.check_same_kind(own, other)
     known: dict[Hashable, int] = {}
     labels = tuple(jnp.asarray(shift.dense(each, known)) for each in (own, other))
     samples, masks = order_preserving((calibration, scores), (calibration_mask, mask))

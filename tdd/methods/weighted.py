@@ -41,8 +41,8 @@ GUARANTEES: dict[str, Guarantee] = {
     **{
         name: Guarantee("FDR <= alpha", _KNOWN, "finite-sample", f"Jin & Candes (2023), theorem 3, {words}")
         for name, words in (
-            ("heterogeneous", "an independent uniform for each item"),
             ("homogeneous", "one uniform for all items"),
+            ("heterogeneous", "an independent uniform for each item"),
             ("deterministic", "no randomness"),
         )
     },
@@ -52,7 +52,7 @@ GUARANTEE_ROWS: list[tuple[str, str, Guarantee]] = [
     ("tdd.weighted_conformal_p_values", "", GUARANTEES["p_values"]),
     *[
         ("tdd.weighted_conformal_selection", f'prune="{name}"', GUARANTEES[name])
-        for name in ("heterogeneous", "homogeneous", "deterministic")
+        for name in ("homogeneous", "heterogeneous", "deterministic")
     ],
 ]
 
@@ -128,7 +128,7 @@ def weighted_conformal_selection(
     *,
     alpha: Any,
     null: Literal["nonmember", "member"],
-    prune: Literal["heterogeneous", "homogeneous", "deterministic"] = "heterogeneous",
+    prune: Literal["heterogeneous", "homogeneous", "deterministic"] = "homogeneous",
     key: jax.Array | None = None,
     calibration_mask: Any = None,
     mask: Any = None,
@@ -138,8 +138,10 @@ def weighted_conformal_selection(
     Each candidate's weighted conformal p-value is compared with alpha·R_j/m, R_j its own number of rejections of BH
     when it stands in for a calibration item; what passes is pruned until the counts agree.
 
-    Guarantee: FDR <= alpha for known weights, finite-sample; by estimated weights approximate. Which `prune` changes
-    power: "heterogeneous" and "homogeneous" draw uniforms, "deterministic" draws nothing and selects least.
+    Guarantee: FDR <= alpha for known weights, finite-sample; by estimated weights approximate. Every `prune` is valid,
+    their power is not alike: of 100 members among 400 candidates "homogeneous" found 36 %, "heterogeneous" 21 % and
+    "deterministic" under 1 %, where BH, which has no guarantee here, found 37 %. "homogeneous" keeps or drops the
+    passing items nearly as a whole, by one uniform.
 
     Args:
       calibration: [n] loss-like scores of items for which the null holds.
@@ -148,7 +150,8 @@ def weighted_conformal_selection(
       weights: [m] weights of the candidates, not negative.
       alpha: level in (0, 1); may be traced. Compared with a tolerance of four machine epsilons.
       null: "nonmember" (find members) or "member" (certify clean items).
-      prune: what the counts R_j are multiplied with before they are pruned: a uniform for each item, one for all, or 1.
+      prune: what the counts R_j are multiplied with before they are pruned: one uniform for all ("homogeneous"), one
+        for each item ("heterogeneous"), or 1 ("deterministic").
       key: PRNG key for the first two.
       calibration_mask: [n] bool, True = real item.
       mask: [m] bool, True = real item.

@@ -12,7 +12,7 @@ from jax.core import Tracer
 
 from tdd.validate.errors import InputError
 
-__all__ = ["as_item_weights", "as_labels", "check_disjoint", "check_groups_met", "common_unit", "dense"]
+__all__ = ["as_item_weights", "as_labels", "check_disjoint", "check_same_kind", "common_unit", "dense"]
 
 
 def as_item_weights(weights: Any, values: Any, mask: Any, name: str, *, some: bool) -> jax.Array | np.ndarray:
@@ -111,14 +111,18 @@ def check_disjoint(
         )
 
 
-def check_groups_met(calibration_labels: Sequence[Hashable], labels: Sequence[Hashable]) -> None:
-    """At least one candidate's group has calibration items."""
-    if labels and not set(calibration_labels) & set(labels):
-        raise InputError(
-            f"groups and calibration_groups have no label in common (groups[0] is {labels[0]!r}, "
-            f"calibration_groups[0] is {calibration_labels[0]!r}); every p-value would be 1. Labels are compared with "
-            "their type: 1 is not '1'"
-        )
+def check_same_kind(calibration_labels: Sequence[Hashable], labels: Sequence[Hashable]) -> None:
+    """Labels that only look alike (1 and "1") are a mistake where no label is in common."""
+    own, other = set(calibration_labels), set(labels)
+    if own & other:
+        return
+    alike = {str(label): label for label in own}
+    for label in other:
+        if str(label) in alike:
+            raise InputError(
+                f"groups and calibration_groups have no label in common: {label!r} is not {alike[str(label)]!r}, and every "
+                "p-value would be 1; give both the same type"
+            )
 
 
 def _kept(labels: Sequence[Hashable], mask: Any) -> set[Hashable]:

@@ -1,0 +1,116 @@
+"""Boundary tables at their ends, at large n, and the laws of the Monte Carlo table."""
+
+import itertools
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tdd.kernels import conditional, lattice
+
+TABLES = {
+    "simes": conditional.simes_bounds,
+    "dkwm": conditional.dkwm_bounds,
+    "asymptotic": conditional.asymptotic_bounds,
+    "monte_carlo": lambda n, delta, max_rank: conditional.monte_carlo_bounds(
+        n, delta, max_rank=max_rank, key=jax.random.key(0), num_draws=99
+    ),
+    "hybrid": lambda n, delta, max_rank: conditional.hybrid_bounds(n, delta, 0.02, max_rank=max_rank),
+}
+
+
+@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize("n", [0, 1, 2, 3, 16, 17, 40, 199])
+def test_a_table_rises_from_0_to_1(name, n):
+    table = np.asarray(TABLES[name](n, 0.1, max_rank=220))
+    assert table[0] == 0
+    assert (table[n + 1 :] == 1).all()
+    assert (table[1:] > 0).all()
+    assert (np.diff(table) >= 0).all()
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_a_smaller_delta_widens(name):
+    tables = [np.asarray(TABLES[name](99, delta, max_rank=100)) for delta in (0.5, 0.2, 0.1, 0.05)]
+    for loose, strict in itertools.pairwise(tables):
+        assert (strict >= loose).all()
+        assert (strict > loose).any()
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_traced_levels(name):
+    call = jax.jit(lambda delta: TABLES[name](30, delta, max_rank=31))
+    np.testing.assert_allclose(call(jnp.float32(0.1)), TABLES[name](30, 0.1, max_rank=31), rtol=1e-5)
+    for delta in (0.0, 1.0, -0.5, 2.0, np.nan):
+        assert np.isnan(call(jnp.float32(delta))).all()
+
+
+@pytest.mark.parametrize("name", ["simes", "dkwm"])
+def test_bad_static_level(name):
+    for delta in (0, 1, -0.1):
+        with pytest.raises(ValueError, match=str(delta)):
+            TABLES[name](10, delta, max_rank=11)
+
+
+def test_bad_static_options():
+    with pytest.raises(ValueError, match="k must be"):
+        conditional.simes_bounds(10, 0.1, max_rank=11, k=0)
+    with pytest.raises(ValueError, match="num_draws"):
+        conditional.monte_carlo_bounds(10, 0.1, max_rank=11, key=jax.random.key(0), num_draws=0)
+
+
+def test_simes_in_single_precision_at_a_hundred_thousand():
+    """Against the logarithm of the gamma function in double precision."""
+    from scipy.special import gammaln
+
+    n, delta = 100_000, 0.1
+    k = n // 2
+    rank = np.array([1, 2, 3, 10, 100, 1_000, 10_000, 30_000, 49_000, 50_001])
+    i = n + 1 - rank
+    log = gammaln(i + 1) - gammaln(i - k + 1) - gammaln(n + 1) + gammaln(n - k + 1)
+    expected = -np.expm1((math.log(delta) + log) / k)
+    got = np.asarray(conditional.simes_bounds(n, delta, max_rank=n + 1))
+    assert got.dtype == np.float32
+    np.testing.assert_allclose(got[rank], expected, rtol=2e-6)
+    assert (got[50_002:] == 1).all()
+
+
+def test_more_shared_than_items_is_useless_and_valid():
+    table = np.asarray(conditional.simes_bounds(5, 0.1, max_rank=6, k=jnp.int32(9)))
+    assert table.tolist() == [0, 1, 1, 1, 1, 1, 1]
+
+
+def test_monte_carlo_needs_enough_draws():
+    """floor(delta (B + 1)) = 0 leaves nothing to bound by; at one draw more the table says something."""
+    table = lambda draws: conditional.monte_carlo_bounds(  # noqa: E731
+        50, 0.1, max_rank=51, key=jax.random.key(1), num_draws=draws
+    )
+    assert (np.asarray(table(8))[1:] == 1).all()
+    assert np.asarray(table(9))[1] < 1
+
+
+def test_monte_carlo_is_tighter_than_the_distribution_free_tables():
+    n = 400
+    tables = {name: np.asarray(TABLES[name](n, 0.1, max_rank=n + 1)) for name in ("simes", "dkwm")}
+    drawn = conditional.monte_carlo_bounds(n, 0.1, max_rank=n + 1, key=jax.random.key(2), num_draws=1_999)
+    assert drawn[1] < tables["simes"][1] < tables["dkwm"][1]
+    assert drawn[n // 4] < tables["simes"][n // 4]
+
+
+def test_monte_carlo_does_not_depend_on_its_chunks(monkeypatch):
+    table = lambda: conditional.monte_carlo_bounds(  # noqa: E731
+        60, 0.1, max_rank=61, key=jax.random.key(3), num_draws=50
+    )
+    whole = np.asarray(table())
+    monkeypatch.setattr(conditional, "_CHUNK_ELEMENTS", 62 * 7)
+    np.testing.assert_array_equal(table(), whole)
+
+
+def test_the_share_of_draws_is_exact():
+    """0.29 · 100 is 28.999... in floating point."""
+    level = jax.tree.map(jnp.asarray, lattice.as_level(0.29))
+    assert conditional._share(level, 100) == 29
+    assert conditional._share(0.29, 100) == 29
+    assert conditional._share(jnp.float32(0.25), 100) == 25

@@ -1,0 +1,177 @@
+"""Weighted p-values and selection: unit weights, units, random pruning, the searches, bad weights."""
+
+from fractions import Fraction
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import references_shift as ref
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tdd.kernels import conformal, weighted
+
+
+def samples(seed, n=40, m=30, integers=False):
+    rng = np.random.default_rng(seed)
+    draw = (lambda k: rng.integers(0, 9, k).astype(np.float32)) if integers else (lambda k: rng.normal(size=k))
+    weights = lambda k: (rng.integers(1, 17, k) / 4).astype(np.float32)  # noqa: E731
+    return tuple(jnp.asarray(x, jnp.float32) for x in (draw(n), draw(m) - 1.5, weights(n), weights(m)))
+
+
+def select(data, alpha=0.2, null="nonmember", prune="deterministic", **options):
+    return weighted.selection(*data, alpha, null=null, prune=prune, **options)
+
+
+@pytest.mark.parametrize("null", conformal.NULLS)
+@pytest.mark.parametrize("integers", [False, True])
+def test_unit_weights_give_plain_p_values(null, integers):
+    calibration, scores, *_ = samples(0, integers=integers)
+    plain = conformal.p_values(conformal.rank(calibration, scores, null=null))
+    for unit in (1.0, 0.25, 4096.0):
+        got = weighted.p_values(
+            calibration, scores, jnp.full(calibration.shape, unit), jnp.full(scores.shape, unit), null=null
+        )
+        np.testing.assert_allclose(got, plain, rtol=1.2e-7)  # one rounding of the division
+
+
+def test_integer_scores_of_any_type_and_sign():
+    """The smallest and largest integers keep their order when the null is turned round."""
+    for dtype in (np.int32, np.uint8, np.int8):
+        info = np.iinfo(dtype)
+        calibration = jnp.asarray([info.min, 3, info.max], dtype)
+        scores = jnp.asarray([info.min, info.max], dtype)
+        for null, expected in (("nonmember", [0.5, 1.0]), ("member", [1.0, 0.5])):
+            p = weighted.p_values(calibration, scores, jnp.ones(3), jnp.ones(2), null=null)
+            assert p.tolist() == expected
+
+
+def test_the_unit_of_the_weights_does_not_matter():
+    data = samples(1)
+    scaled = (*data[:2], data[2] * 8, data[3] * 8)
+    for a, b in zip(select(data), select(scaled), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(0, 5), st.integers(0, 6)), min_size=7, max_size=7),
+    st.lists(st.tuples(st.integers(-3, 5), st.integers(0, 6)), min_size=8, max_size=8),
+    st.sampled_from([0.05, 0.1, 0.25, 0.5, 0.8]),
+    st.sampled_from(conformal.NULLS),
+)
+def test_any_small_integers(calibration, candidates, alpha, null):
+    (cal, w_cal), (scores, weights) = (np.array(x, np.float32).T for x in (calibration, candidates))
+    got = select(tuple(map(jnp.asarray, (cal, scores, w_cal, weights))), alpha, null)
+    selected, p, sizes, fewest = ref.weighted_selection(cal, scores, w_cal, weights, alpha, null)
+    np.testing.assert_array_equal(got.bh_sizes, sizes)
+    np.testing.assert_array_equal(got.selected, selected)
+    np.testing.assert_allclose(got.p_values, [float(x) for x in p], rtol=1e-6)
+    assert int(got.min_selections) == fewest
+
+
+@pytest.mark.parametrize("prune", ["heterogeneous", "homogeneous"])
+@pytest.mark.parametrize("seed", range(8))
+def test_random_pruning_is_the_definition_with_these_uniforms(prune, seed):
+    data, key = samples(seed, n=25, m=12, integers=True), jax.random.key(seed)
+    uniform = 1 - np.asarray(jax.random.uniform(key, (12,) if prune == "heterogeneous" else ()))
+    factor = [Fraction(float(x)) for x in np.broadcast_to(uniform, 12)]
+    got = select(data, 0.4, prune=prune, key=key)
+    expected = ref.weighted_selection(data[0], data[1], data[2], data[3], 0.4, "nonmember", factor=factor)[0]
+    np.testing.assert_array_equal(got.selected, expected)
+    np.testing.assert_array_equal(np.asarray(got.adjusted) <= np.float32(0.4), got.selected)
+
+
+def test_random_pruning_selects_more_than_none():
+    counts = dict.fromkeys(weighted.PRUNES, 0)
+    for seed in range(20):
+        for prune in counts:
+            key = None if prune == "deterministic" else jax.random.key(seed)
+            counts[prune] += int(select(samples(seed), 0.3, prune=prune, key=key).num_selected)
+    assert 0 < counts["deterministic"] <= min(counts["heterogeneous"], counts["homogeneous"])
+
+
+def test_large_samples_agree_with_the_definition():
+    """m = 1,000 against the m² auxiliary p-values, in double precision."""
+    rng = np.random.default_rng(5)
+    n = m = 1_000
+    cal, scores = rng.normal(size=n), rng.normal(size=m) - 3 * (rng.random(m) < 0.3)
+    w_cal, weights = np.exp(rng.normal(size=n)), np.exp(rng.normal(size=m))
+    with jax.enable_x64(True):
+        data = tuple(map(jnp.asarray, (cal, scores, w_cal, weights)))
+        got = jax.tree.map(np.asarray, select(data, 0.1))
+        drawn = int(select(data, 0.1, prune="homogeneous", key=jax.random.key(0)).num_selected)
+    below = np.where(cal[:, None] < scores, w_cal[:, None], 0).sum(0)
+    top = below[None] + weights[:, None] * (scores[:, None] < scores[None])
+    np.fill_diagonal(top, 0)
+    auxiliary = np.sort(top / (w_cal.sum() + weights)[:, None], axis=1)
+    places = np.arange(1, m + 1)
+    sizes = np.where(auxiliary <= 0.1 * places / m, places, 0).max(1)
+    np.testing.assert_array_equal(got.bh_sizes, sizes)
+    assert got.bh_sizes.min() < got.bh_sizes.max()
+    assert drawn > 50
+
+
+@pytest.mark.parametrize("m", [1, 2, 3, 8, 13, 64, 100])
+def test_last_at_most(m):
+    rng = np.random.default_rng(m)
+    for _ in range(20):
+        values = rng.integers(0, 10, m).astype(np.float32)
+        bounds = rng.integers(-1, 10, 50).astype(np.float32)
+        ends = rng.integers(0, m + 1, 50).astype(np.int32)
+        got = weighted._last_at_most(jnp.asarray(values), jnp.asarray(bounds), jnp.asarray(ends))
+        expected = [max((i for i in range(e) if values[i] <= b), default=-1) for b, e in zip(bounds, ends)]
+        assert got.tolist() == expected
+
+
+def test_bad_traced_weights():
+    """A bad calibration weight spoils every p-value, a bad weight of a candidate its own; no selection survives."""
+    data = samples(2)
+    for bad in (-1.0, np.nan, np.inf):
+        own = (*data[:2], data[2].at[3].set(bad), data[3])
+        other = (*data[:3], data[3].at[3].set(bad))
+        assert np.isnan(weighted.p_values(*own, null="nonmember")).all()
+        p = np.asarray(weighted.p_values(*other, null="nonmember"))
+        assert np.isnan(p[3])
+        assert not np.isnan(np.delete(p, 3)).any()
+        for spoiled in (own, other):
+            step = select(spoiled, 0.5)
+            assert not step.selected.any()
+            assert np.isnan(step.adjusted).all()
+    assert select(data, 0.5).selected.any()
+    masked = (*data[:2], data[2].at[3].set(np.nan), data[3])
+    assert select(masked, 0.5, calibration_mask=jnp.arange(40) != 3).selected.any()
+
+
+def test_no_weight_at_all_is_no_evidence():
+    p = weighted.p_values(jnp.arange(3.0), jnp.array([-1.0]), jnp.zeros(3), jnp.zeros(1), null="nonmember")
+    assert p.tolist() == [1.0]
+
+
+def test_traced_level_out_of_range():
+    call = jax.jit(lambda alpha: select(samples(3), alpha))
+    assert call(jnp.float32(0.5)).selected.any()
+    for alpha in (0.0, 1.0, -1.0, np.nan):
+        step = call(jnp.float32(alpha))
+        assert not step.selected.any()
+        assert np.isnan(step.adjusted).all()
+
+
+def test_effective_sample_size_does_not_overflow():
+    weights = jnp.asarray([1e30, 1e30, 0.0, 1e30], jnp.float32)
+    assert float(weighted.effective_sample_size(weights)) == pytest.approx(3)
+    assert weighted.effective_sample_size(jnp.zeros(4)) == 0
+    assert float(weighted.effective_sample_size(weights, mask=jnp.arange(4) < 2)) == pytest.approx(2)
+
+
+def test_unknown_options():
+    data = samples(4)
+    with pytest.raises(ValueError, match="null"):
+        weighted.p_values(*data, null="both")
+    with pytest.raises(ValueError, match="prune"):
+        select(data, prune="none")
+    with pytest.raises(ValueError, match="key"):
+        select(data, prune="homogeneous")
+    with pytest.raises(ValueError, match="alpha"):
+        select(data, alpha=1.5)
