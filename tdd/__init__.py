@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tdd.methods.clusters import cluster_ptdi, hierarchical_p_values, mondrian_p_values
     from tdd.methods.combining import combine_p_values
     from tdd.methods.conditional import calibration_conditional_p_values
-    from tdd.methods.evalues import conformal_e_values, e_bh
+    from tdd.methods.evalues import average_e_values, conformal_e_values, e_bh
     from tdd.methods.exchangeability import exchangeability
     from tdd.methods.jecs import jecs, jmcs
     from tdd.methods.ktd import knockoff_symmetry, ktd
@@ -44,6 +44,7 @@ __all__ = [
     "TestResult",
     "Texts",
     "__version__",
+    "average_e_values",
     "bh",
     "bonferroni",
     "by",
@@ -101,7 +102,7 @@ _HOMES = {
     "tdd.methods.clusters": ("cluster_ptdi", "hierarchical_p_values", "mondrian_p_values"),
     "tdd.methods.combining": ("combine_p_values",),
     "tdd.methods.conditional": ("calibration_conditional_p_values",),
-    "tdd.methods.evalues": ("conformal_e_values", "e_bh"),
+    "tdd.methods.evalues": ("average_e_values", "conformal_e_values", "e_bh"),
     "tdd.methods.exchangeability": ("exchangeability",),
     "tdd.methods.jecs": ("jecs", "jmcs"),
     "tdd.methods.ktd": ("knockoff_symmetry", "ktd"),

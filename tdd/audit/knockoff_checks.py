@@ -31,17 +31,27 @@ class Symmetry:
     warning: str
 
 
-def symmetry(evidence: Evidence) -> dict[str, Symmetry]:
-    """{"symmetry": finding} where known non-members have knockoffs, else {}."""
+def symmetry(evidence: Evidence, rule: str) -> dict[str, Symmetry]:
+    """{"symmetry": finding} where known non-members have knockoffs, else {}.
+
+    What is tested is what the rule assumes: "ktd" that the averaged statistic is symmetric, the others that the copies
+    of a text are exchangeable.
+    """
     if not evidence.calibration_knockoffs.size:
         return {}
-    result = knockoff_symmetry(evidence.calibration[0], evidence.calibration_knockoffs)
+    result = knockoff_symmetry(
+        evidence.calibration[0], evidence.calibration_knockoffs, rule="ktd" if rule == "ktd" else "multi"
+    )
     p_value = float(result.p_value)
     warning = ""
     if p_value <= _LEVEL:
-        warning = (
-            f"the scores of known non-members and of their knockoffs differ (symmetry test, p = {p_value:.3g}): the "
-            'rules "ktd", "multi" and "derandomized" are not valid here; rule="conformal" needs no symmetry'
+        found = (
+            "the averaged statistic of known non-members is not symmetric"
+            if rule == "ktd"
+            else "the scores of known non-members and of their knockoffs differ"
         )
+        warning = f"{found} (symmetry test, p = {p_value:.3g})"
+        if rule != "conformal":
+            warning += f': rule="{rule}" is not valid here; rule="conformal" needs no symmetry'
     known = ~np.isnan(evidence.calibration[0]) & ~np.isnan(evidence.calibration_knockoffs).any(axis=1)
     return {"symmetry": Symmetry(p_value, int(known.sum()), result.method, warning)}

@@ -161,7 +161,7 @@ def run_audit(
         _knockoff_scores(columns, "calibration knockoff", deciding[0], 0 if known is None else len(known)),
     )
     decision = decide(evidence, options, labels=roles["candidate"].labels)
-    checks = {**score_checks(decision, evidence, known), **symmetry(evidence), **checks}
+    checks = {**score_checks(decision, evidence, known), **symmetry(evidence, options.rule), **checks}
     calibration_columns = columns["calibration"] if known is not None else {}
     audit = assemble(
         "audit",

@@ -106,7 +106,7 @@ def select(
     )
     labels = table.labels[candidates]
     decision = decide(evidence, options, null=null, labels=labels)
-    checks = {**score_checks(decision, evidence), **symmetry(evidence)}
+    checks = {**score_checks(decision, evidence), **symmetry(evidence, options.rule)}
     warnings = warnings_of(checks, decision)
     if table.groups and not grouped:
         number = len({table.groups[i] for i in calibration} | {table.groups[i] for i in candidates})
