@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from fractions import Fraction
 from functools import partial
 
 import jax
@@ -65,7 +66,7 @@ def _composed(how: str, alpha: float) -> Select:
     return select
 
 
-def _jmcs(alpha: float, rule: str = "bh") -> Select:
+def _jmcs(alpha: float | Fraction, rule: str = "bh") -> Select:
     return lambda calibration, scores: jmcs(calibration, scores, alpha=alpha, rule=rule).selected  # type: ignore[arg-type]
 
 
@@ -75,11 +76,13 @@ def _jecs(alpha: float) -> Select:
 
 _PAPER = "K = 5, labels Bernoulli(.25), n = 60, m = 140, members 2 sd away"
 _HALF = "every contaminated item a member of one model of two, half of the items pure"
-_DISAGREE = "n = 9, m = 6, all contaminated, two models with opposite calibration scores"
+_DISAGREE = "n = 2, m = 2, all contaminated, two models with opposite calibration scores, alpha = 2/3"
+_THIRDS = Fraction(2, 3)
 
 _paper = partial(joint_labels.draw, num_calibration=60, num_tests=140)
 _small = partial(one_model_each, num_calibration=100, contaminated=100, pure=100)
 _medium = partial(one_model_each, num_calibration=300, contaminated=350, pure=350)
+_opposite = partial(antithetic_pair, num_calibration=2, tests=2)
 
 CLAIMS: tuple[Claim, ...] = (
     *[
@@ -122,11 +125,11 @@ CLAIMS: tuple[Claim, ...] = (
         _gcp(_jmcs(0.1, "storey"), _medium), batch=200,
     ),
     Claim(
-        "joint/jmcs-dependent", "tdd.jmcs", f"{_DISAGREE}, alpha = .6", "GCR", 0.6, False,
-        _gcp(_jmcs(0.6), antithetic_pair), batch=5_000,
+        "joint/jmcs-dependent", "tdd.jmcs", _DISAGREE, "GCR", 2 / 3, False,
+        _gcp(_jmcs(_THIRDS), _opposite), batch=5_000,
     ),
     Claim(
-        "joint/by-dependent", 'tdd.jmcs, rule="by"', f"{_DISAGREE}, alpha = .6", "GCR", 0.6, True,
-        _gcp(_jmcs(0.6, "by"), antithetic_pair), batch=5_000,
+        "joint/by-dependent", 'tdd.jmcs, rule="by"', _DISAGREE, "GCR", 2 / 3, True,
+        _gcp(_jmcs(_THIRDS, "by"), _opposite), batch=5_000,
     ),
 )  # fmt: skip
