@@ -15,9 +15,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from tdd.kernels import lattice, stepup
+from tdd.kernels import lattice
+from tdd.kernels import stepup_parts as parts
 from tdd.kernels.local_fdr import concave_majorant
-from tdd.kernels.stepup import StepUp
+from tdd.kernels.stepup_parts import StepUp
 
 __all__ = ["hommel"]
 
@@ -43,14 +44,14 @@ def hommel(p_values: jax.Array, alpha: Any, *, mask: jax.Array | None = None) ->
 
     References: Hommel (1988); Meijer, Krebs & Goeman (2019) for fast forms.
     """
-    values, valid, m = stepup._items(p_values, mask)
+    values, valid, m = parts.items(p_values, mask)
     level = lattice.as_level(alpha)
-    critical = stepup._critical(level, values.dtype)
+    critical = parts.critical(level, values.dtype)
     simes = _simes(jnp.sort(values), m)
     place = jnp.arange(simes.size, dtype=jnp.int32)
     free = jnp.max(jnp.where(simes > critical, place, 0), initial=0)
     reject = valid & (values * free.astype(values.dtype) <= critical)
-    return stepup._result(reject, _adjusted(values, m, simes), values, valid, m, level)
+    return parts.result(reject, _adjusted(values, m, simes), values, valid, m, level)
 
 
 def _simes(ordered: jax.Array, m: jax.Array) -> jax.Array:

@@ -13,39 +13,17 @@ is decided with a tolerance of four machine epsilons in favour of rejection. `bh
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from tdd.kernels import lattice
+from tdd.kernels import stepup_parts as parts
+from tdd.kernels.stepup_parts import StepUp
 
 __all__ = ["StepUp", "bh", "bh_ranks", "bonferroni", "by", "hochberg", "holm", "min_rejections", "storey_bh"]
-
-
-_MAX_PASSES = 32
-
-
-class StepUp(NamedTuple):
-    """Decisions of one procedure.
-
-    Attributes:
-      reject: [m] bool, in input order; False for masked items.
-      adjusted: [m] adjusted p-values in [0, 1], NaN for masked items; `reject == (adjusted <= alpha)`.
-      threshold: [] the largest rejected p-value, 0 where nothing is rejected.
-      num_rejected: [] int32.
-      num_tests: [] int32, m without masked and NaN items.
-      null_proportion: [] the estimate of the proportion of true nulls that was used, 1 where none was.
-    """
-
-    reject: jax.Array
-    adjusted: jax.Array
-    threshold: jax.Array
-    num_rejected: jax.Array
-    num_tests: jax.Array
-    null_proportion: jax.Array
 
 
 def bh(p_values: jax.Array, alpha: Any, *, mask: jax.Array | None = None) -> StepUp:
@@ -69,7 +47,7 @@ def bh(p_values: jax.Array, alpha: Any, *, mask: jax.Array | None = None) -> Ste
 
     References: Benjamini & Hochberg (1995); Benjamini & Yekutieli (2001) for PRDS.
     """
-    return _scaled_bh(p_values, alpha, jnp.ones(()), mask)
+    return parts.scaled_bh(p_values, alpha, parts.items(p_values, mask)[2], mask)
 
 
 def storey_bh(
@@ -104,12 +82,14 @@ def storey_bh(
     """
     if not isinstance(lambda_, jax.Array) and not 0 <= lambda_ < 1:
         raise ValueError(f"lambda_ must lie in [0, 1), got {lambda_!r}")
-    values, valid, num_tests = _items(p_values, mask)
-    at_least = jnp.asarray(lambda_).astype(values.dtype) * (1 - _tolerance(values.dtype))
+    values, valid, num_tests = parts.items(p_values, mask)
+    at_least = jnp.asarray(lambda_).astype(values.dtype) * (1 - parts.tolerance(values.dtype))
     above = jnp.sum(valid & (values >= at_least), dtype=jnp.int32)
     tests = jnp.maximum(num_tests, 1).astype(values.dtype)
     pi0 = (1 + above).astype(values.dtype) / (tests * (1 - lambda_))
-    return _scaled_bh(p_values, alpha, jnp.minimum(pi0, 1) if cap else pi0, mask)
+    pi0 = (jnp.minimum(pi0, 1) if cap else pi0).astype(values.dtype)
+    step = parts.scaled_bh(p_values, alpha, pi0 * num_tests.astype(values.dtype), mask)
+    return step._replace(null_proportion=pi0)
 
 
 def by(p_values: jax.Array, alpha: Any, *, mask: jax.Array | None = None) -> StepUp:
@@ -120,11 +100,10 @@ def by(p_values: jax.Array, alpha: Any, *, mask: jax.Array | None = None) -> Ste
 
     References: Benjamini & Yekutieli (2001), theorem 1.3.
     """
-    values, valid, num_tests = _items(p_values, mask)
+    values, valid, num_tests = parts.items(p_values, mask)
     harmonic = np.concatenate([[1.0], np.cumsum(1 / np.arange(1, valid.size + 1))])
     factor = jnp.asarray(harmonic, values.dtype)[num_tests]
-    step = _scaled_bh(p_values, alpha, factor, mask)
-    return step._replace(null_proportion=jnp.ones_like(step.null_proportion))
+    return parts.scaled_bh(p_values, alpha, factor * num_tests.astype(values.dtype), mask)
 
 
 def holm(p_values: jax.Array, alpha: Any, *, mask: jax.Array | None = None) -> StepUp:
@@ -135,25 +114,13 @@ def holm(p_values: jax.Array, alpha: Any, *, mask: jax.Array | None = None) -> S
 
     References: Holm (1979).
     """
-    values, valid, num_tests = _items(p_values, mask)
-    level = lattice.as_level(alpha)
-
-    def critical(rejected: jax.Array) -> jax.Array:
-        left = jnp.maximum(num_tests - rejected, 1).astype(values.dtype)
-        return _critical(level, values.dtype) / left
-
-    def directly() -> jax.Array:
-        ordered, place, _ = _order(values)
-        fails = (place < num_tests) & (ordered > critical(place))
-        return jnp.min(jnp.where(fails, place, num_tests), initial=place.size)
-
-    start = jnp.zeros_like(num_tests)
-    count = _fixed_point(lambda k: _count(valid, values <= critical(k)), start, directly)
-    reject = valid & (values <= critical(count))
-    ordered, place, order = _order(values)
-    left = jnp.maximum(num_tests - place, 1).astype(values.dtype)
-    adjusted = jax.lax.cummax(jnp.minimum(left * ordered, 1))
-    return _result(reject, _restore(adjusted, order), values, valid, num_tests, level)
+    return parts.step_down(
+        p_values,
+        alpha,
+        mask,
+        cut=lambda level, left: level / left,
+        adjust=lambda left, ordered: jnp.minimum(left * ordered, 1),
+    )
 
 
 def hochberg(p_values: jax.Array, alpha: Any, *, mask: jax.Array | None = None) -> StepUp:
@@ -164,22 +131,22 @@ def hochberg(p_values: jax.Array, alpha: Any, *, mask: jax.Array | None = None) 
 
     References: Hochberg (1988).
     """
-    values, valid, num_tests = _items(p_values, mask)
+    values, valid, num_tests = parts.items(p_values, mask)
     level = lattice.as_level(alpha)
 
     def critical(k: jax.Array) -> jax.Array:
-        return jnp.where(k > 0, _critical(level, values.dtype) / (num_tests - k + 1).astype(values.dtype), -1)
+        return jnp.where(k > 0, parts.critical(level, values.dtype) / (num_tests - k + 1).astype(values.dtype), -1)
 
     def directly() -> jax.Array:
-        ordered, place, _ = _order(values)
+        ordered, place, _ = parts.order(values)
         return jnp.max(jnp.where(ordered <= critical(place + 1), place + 1, 0), initial=0)
 
-    count = _fixed_point(lambda k: _count(valid, values <= critical(k)), num_tests, directly)
+    count = parts.fixed_point(lambda k: parts.count(valid, values <= critical(k)), num_tests, directly)
     reject = valid & (values <= critical(count))
-    ordered, place, order = _order(values)
+    ordered, place, source = parts.order(values)
     left = jnp.maximum(num_tests - place, 1).astype(values.dtype)
     adjusted = jax.lax.cummin(jnp.minimum(left * ordered, 1), reverse=True)
-    return _result(reject, _restore(adjusted, order), values, valid, num_tests, level)
+    return parts.result(reject, parts.restore(adjusted, source), values, valid, num_tests, level)
 
 
 def bonferroni(p_values: jax.Array, alpha: Any, *, mask: jax.Array | None = None) -> StepUp:
@@ -188,11 +155,11 @@ def bonferroni(p_values: jax.Array, alpha: Any, *, mask: jax.Array | None = None
     Guarantee: family-wise error rate <= alpha·m0/m under any dependence; finite-sample. Arguments, results and errors
     as `bh`. No sort even for `adjusted`.
     """
-    values, valid, num_tests = _items(p_values, mask)
+    values, valid, num_tests = parts.items(p_values, mask)
     level = lattice.as_level(alpha)
     tests = jnp.maximum(num_tests, 1).astype(values.dtype)
-    reject = valid & (values * tests <= _critical(level, values.dtype))
-    return _result(reject, jnp.minimum(values * tests, 1), values, valid, num_tests, level)
+    reject = valid & (values * tests <= parts.critical(level, values.dtype))
+    return parts.result(reject, jnp.minimum(values * tests, 1), values, valid, num_tests, level)
 
 
 def bh_ranks(
@@ -261,7 +228,7 @@ def bh_ranks(
             allowed = every <= _float_rank(level, rejected, numerator, denominator, max_rank)
         return jnp.max(jnp.where(allowed, rejected, 0), initial=0)
 
-    count = _fixed_point(lambda k: _count(valid, rank <= largest_rank(k)), num_tests, directly)
+    count = parts.fixed_point(lambda k: parts.count(valid, rank <= largest_rank(k)), num_tests, directly)
     reject = valid & (rank <= largest_rank(count)) & (count > 0)
     rho = _float_ratio(numerator, denominator, dtype)
     values = rank.astype(dtype) / (num_calibration + 1).astype(dtype)
@@ -269,7 +236,7 @@ def bh_ranks(
     ratio = _adjusted_on_lattice(numerator, denominator, at_most, max_rank, dtype)
     adjusted = jax.lax.cummin(jnp.where(at_most > 0, ratio, jnp.inf), reverse=True)
     adjusted = jnp.minimum(adjusted[jnp.minimum(slots, max_rank)], 1)
-    step = _result(reject, adjusted, values, valid, num_tests, level)
+    step = parts.result(reject, adjusted, values, valid, num_tests, level)
     pi0 = rho * (num_calibration + 1).astype(dtype) / jnp.maximum(num_tests, 1).astype(dtype)
     return step._replace(null_proportion=pi0)
 
@@ -293,116 +260,9 @@ def min_rejections(alpha: Any, max_tests: int, *, scale: tuple[tuple[Any, ...], 
         least = lattice.ceil_ratio((level.denominator, *numerator), (level.numerator, *denominator), max_tests)
     else:
         dtype = jnp.result_type(float)
-        fewest = jnp.ceil(_float_ratio(numerator, denominator, dtype) / _critical(level, dtype))
+        fewest = jnp.ceil(_float_ratio(numerator, denominator, dtype) / parts.critical(level, dtype))
         least = jnp.where(fewest <= max_tests, fewest, max_tests + 1).astype(jnp.int32)  # NaN: nothing
     return jnp.maximum(least, 1)
-
-
-def _scaled_bh(p_values: jax.Array, alpha: Any, factor: jax.Array, mask: jax.Array | None) -> StepUp:
-    """BH on factor·p."""
-    values, valid, num_tests = _items(p_values, mask)
-    level = lattice.as_level(alpha)
-    scale = factor.astype(values.dtype) * num_tests.astype(values.dtype)
-
-    def passes(k: jax.Array) -> jax.Array:
-        return values * scale <= k.astype(values.dtype) * _critical(level, values.dtype)
-
-    def directly() -> jax.Array:
-        ordered, place, _ = _order(values)
-        allowed = ordered * scale <= (place + 1).astype(values.dtype) * _critical(level, values.dtype)
-        return jnp.max(jnp.where(allowed, place + 1, 0), initial=0)
-
-    count = _fixed_point(lambda k: _count(valid, passes(k)), num_tests, directly)
-    reject = valid & passes(count) & (count > 0)
-    ordered, place, order = _order(values)
-    adjusted = jax.lax.cummin(ordered * scale / (place + 1).astype(values.dtype), reverse=True)
-    step = _result(reject, _restore(jnp.minimum(adjusted, 1), order), values, valid, num_tests, level)
-    return step._replace(null_proportion=factor.astype(values.dtype))
-
-
-def _items(p_values: jax.Array, mask: jax.Array | None) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """p-values in at least single precision with masked items at +inf, the mask, and m."""
-    p_values = p_values.astype(jnp.promote_types(p_values.dtype, jnp.float32))
-    valid = ~jnp.isnan(p_values) if mask is None else mask & ~jnp.isnan(p_values)
-    return jnp.where(valid, p_values, jnp.inf), valid, jnp.sum(valid, dtype=jnp.int32)
-
-
-def _tolerance(*dtypes: Any) -> float:
-    return 4 * max(float(jnp.finfo(dtype).eps) for dtype in dtypes)
-
-
-def _critical(level: lattice.Level, dtype: Any) -> jax.Array:
-    """alpha with the tolerance of the floating-point comparisons; NaN for a traced level out of range."""
-    value = jnp.asarray(level.value)
-    critical = value.astype(dtype) * (1 + _tolerance(dtype, value.dtype))
-    return critical if lattice.is_exact(level) else jnp.where(_in_range(level), critical, jnp.nan)
-
-
-def _in_range(level: lattice.Level) -> jax.Array:
-    """Whether a traced level lies in (0, 1); a static one always does."""
-    if lattice.is_exact(level):
-        return jnp.asarray(True)
-    return (level.value > 0) & (level.value < 1)
-
-
-def _count(valid: jax.Array, passes: jax.Array) -> jax.Array:
-    return jnp.sum(valid & passes, dtype=jnp.int32)
-
-
-def _fixed_point(
-    count: Callable[[jax.Array], jax.Array], start: jax.Array, directly: Callable[[], jax.Array]
-) -> jax.Array:
-    """Iterate k <- count(k), monotone in k, from `start` until it stands still.
-
-    A few passes do, except for data made to move k one by one; after `_MAX_PASSES` the answer comes from `directly`,
-    which orders the items.
-    """
-
-    def step(state: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
-        k, _, passes = state
-        return count(k), k, passes + 1
-
-    def moving(state: tuple[jax.Array, ...]) -> jax.Array:
-        return (state[0] != state[1]) & (state[2] < _MAX_PASSES)
-
-    k, last, _ = jax.lax.while_loop(moving, step, (count(start), start, jnp.int32(1)))
-    # A loop and not a branch: a batch under vmap pays for it only if one of its members is unfinished.
-    return jax.lax.while_loop(lambda state: state[0] != state[1], lambda _: (directly(),) * 2, (k, last))[0]
-
-
-def _order(values: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Sorted values, their places 0..m-1, and where each came from."""
-    place = jnp.arange(values.shape[0], dtype=jnp.int32)
-    ordered, order = jax.lax.sort_key_val(values, place)
-    return ordered, place, order
-
-
-def _restore(ordered: jax.Array, order: jax.Array) -> jax.Array:
-    """Undo `_order`: one scatter to distinct places."""
-    return jnp.zeros_like(ordered).at[order].set(ordered, unique_indices=True)
-
-
-def _result(
-    reject: jax.Array,
-    adjusted: jax.Array,
-    values: jax.Array,
-    valid: jax.Array,
-    num_tests: jax.Array,
-    level: lattice.Level,
-) -> StepUp:
-    """Pack a decision; put the adjusted values on their side of alpha and NaN where nothing was tested."""
-    single = values.dtype == jnp.float32
-    below, above = (level.below32, level.above32) if single else (level.below64, level.above64)
-    below, above = jnp.asarray(below).astype(values.dtype), jnp.asarray(above).astype(values.dtype)
-    adjusted = jnp.where(reject, jnp.minimum(adjusted, below), jnp.maximum(adjusted, above))
-    return StepUp(
-        reject,
-        jnp.where(valid & _in_range(level), adjusted, jnp.nan),
-        jnp.max(jnp.where(reject, values, 0), initial=0),
-        jnp.sum(reject, dtype=jnp.int32),
-        num_tests,
-        jnp.ones((), values.dtype),
-    )
 
 
 def _has_float(factors: tuple[Any, ...]) -> bool:
@@ -427,7 +287,7 @@ def _float_rank(
 ) -> jax.Array:
     """t(k) where the level or the scale is only known as a float."""
     dtype = jnp.result_type(float)
-    allowed = _critical(level, dtype) * k.astype(dtype) / _float_ratio(numerator, denominator, dtype)
+    allowed = parts.critical(level, dtype) * k.astype(dtype) / _float_ratio(numerator, denominator, dtype)
     return jnp.where(allowed >= 0, jnp.minimum(jnp.floor(allowed), max_rank), 0).astype(jnp.int32)
 
 

@@ -25,7 +25,19 @@ if TYPE_CHECKING:
     from tdd.methods.online import e_lond, lond, lord_plus_plus, saffron
     from tdd.methods.ptdi import ptdi
     from tdd.methods.td4eval import td4eval
-    from tdd.methods.testing import bh, bonferroni, by, conformal_p_values, hochberg, holm, hommel, storey_bh
+    from tdd.methods.testing import (
+        bh,
+        bonferroni,
+        by,
+        conformal_p_values,
+        hochberg,
+        holm,
+        holm_sidak,
+        hommel,
+        sidak,
+        storey_bh,
+        two_stage_bh,
+    )
     from tdd.methods.weighted import weighted_conformal_p_values, weighted_conformal_selection
     from tdd.models.checkpoint import load
     from tdd.records import LanguageModel, Scores, Selection, TestResult, Texts
@@ -63,6 +75,7 @@ __all__ = [
     "hierarchical_p_values",
     "hochberg",
     "holm",
+    "holm_sidak",
     "hommel",
     "jecs",
     "jmcs",
@@ -81,9 +94,11 @@ __all__ = [
     "saffron",
     "score",
     "select",
+    "sidak",
     "storey_bh",
     "td4eval",
     "token_stats",
+    "two_stage_bh",
     "weighted_conformal_p_values",
     "weighted_conformal_selection",
 ]
@@ -110,7 +125,19 @@ _HOMES = {
     "tdd.methods.online": ("e_lond", "lond", "lord_plus_plus", "saffron"),
     "tdd.methods.ptdi": ("ptdi",),
     "tdd.methods.td4eval": ("td4eval",),
-    "tdd.methods.testing": ("bh", "bonferroni", "by", "conformal_p_values", "hochberg", "holm", "hommel", "storey_bh"),
+    "tdd.methods.testing": (
+        "bh",
+        "bonferroni",
+        "by",
+        "conformal_p_values",
+        "hochberg",
+        "holm",
+        "holm_sidak",
+        "hommel",
+        "sidak",
+        "storey_bh",
+        "two_stage_bh",
+    ),
     "tdd.methods.weighted": ("weighted_conformal_p_values", "weighted_conformal_selection"),
     "tdd.models.checkpoint": ("load",),
     "tdd.records": ("LanguageModel", "Scores", "Selection", "TestResult", "Texts"),

@@ -15,9 +15,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tdd.kernels import conformal, lattice, stepup
+from tdd.kernels import conformal, lattice, stepup, two_stage
 from tdd.kernels import hommel as hommels
-from tdd.kernels.stepup import StepUp
+from tdd.kernels import sidak as sidaks
+from tdd.kernels.stepup_parts import StepUp
 from tdd.methods.calls import level_operand, order_preserving, tracing
 from tdd.records import Guarantee
 from tdd.validate import arrays
@@ -32,8 +33,11 @@ __all__ = [
     "conformal_p_values",
     "hochberg",
     "holm",
+    "holm_sidak",
     "hommel",
+    "sidak",
     "storey_bh",
+    "two_stage_bh",
 ]
 
 _EXCHANGEABLE = (
@@ -42,6 +46,8 @@ _EXCHANGEABLE = (
 )
 _SUPER_UNIFORM = "p-values are super-uniform under the null"
 _ANY_DEPENDENCE = "the p-values may depend on one another in any way"
+_INDEPENDENT = "p-values are independent; conformal p-values on one calibration sample are not"
+_ORTHANT = "p-values of true nulls are independent or positively orthant dependent; conformal p-values are"
 _VOVK = "Vovk, Gammerman & Shafer (2005)"
 
 GUARANTEES: dict[str, Guarantee] = {
@@ -98,6 +104,27 @@ GUARANTEES: dict[str, Guarantee] = {
     "bonferroni": Guarantee(
         "FWER <= alpha * m0/m", (_SUPER_UNIFORM, _ANY_DEPENDENCE), "finite-sample", "Bonferroni's inequality"
     ),
+    "sidak": Guarantee(
+        "FWER <= 1 - (1 - alpha)^(m0/m)", (_SUPER_UNIFORM, _ORTHANT), "finite-sample", "Šidák (1967), theorem 1"
+    ),
+    "holm_sidak": Guarantee(
+        "FWER <= alpha",
+        (_SUPER_UNIFORM, _ORTHANT),
+        "finite-sample",
+        "Holm (1979), section 4; Holland & Copenhaver (1987)",
+    ),
+    "two_stage_bh": Guarantee(
+        "FDR <= alpha",
+        (_SUPER_UNIFORM, _INDEPENDENT),
+        "finite-sample",
+        "Benjamini, Krieger & Yekutieli (2006), theorem 1",
+    ),
+    "two_stage_bh/bh": Guarantee(
+        "FDR <= alpha / (1 - alpha)",
+        (_SUPER_UNIFORM, _INDEPENDENT),
+        "finite-sample",
+        "Benjamini, Krieger & Yekutieli (2006), theorem 1, at alpha / (1 - alpha)",
+    ),
 }
 
 GUARANTEE_ROWS: list[tuple[str, str, Guarantee]] = [
@@ -109,7 +136,18 @@ GUARANTEE_ROWS: list[tuple[str, str, Guarantee]] = [
     ("tdd.storey_bh", "cap=False", GUARANTEES["storey_bh"]),
     ("tdd.storey_bh", "cap=True", GUARANTEES["storey_bh/cap"]),
     *((f"tdd.{name}", "", GUARANTEES[name]) for name in ("by", "holm", "hochberg", "hommel", "bonferroni")),
+    *((f"tdd.{name}", "", GUARANTEES[name]) for name in ("sidak", "holm_sidak")),
+    ("tdd.two_stage_bh", 'variant="bky"', GUARANTEES["two_stage_bh"]),
+    ("tdd.two_stage_bh", 'variant="bh"', GUARANTEES["two_stage_bh/bh"]),
 ]
+
+_KERNELS: dict[str, Callable[..., StepUp]] = {
+    **{name: getattr(stepup, name) for name in ("bh", "storey_bh", "by", "holm", "hochberg", "bonferroni")},
+    "hommel": hommels.hommel,
+    "sidak": sidaks.sidak,
+    "holm_sidak": sidaks.holm_sidak,
+    "two_stage_bh": two_stage.two_stage_bh,
+}
 
 
 def conformal_p_values(
@@ -217,7 +255,7 @@ def storey_bh(p_values: Any, alpha: Any, *, lambda_: float = 0.5, cap: bool = Fa
     """
     if not isinstance(lambda_, (int, float, np.number)) or isinstance(lambda_, bool) or not 0 <= lambda_ < 1:
         raise InputError(f"lambda_ must be one number in [0, 1), got {lambda_!r}")
-    return _step_up("storey_bh", p_values, alpha, mask, cap=bool(cap), lambda_=float(lambda_))
+    return _step_up("storey_bh", p_values, alpha, mask, static=(("cap", bool(cap)),), lambda_=float(lambda_))
 
 
 def by(p_values: Any, alpha: Any, *, mask: Any = None) -> StepUp:
@@ -251,6 +289,57 @@ def bonferroni(p_values: Any, alpha: Any, *, mask: Any = None) -> StepUp:
     return _step_up("bonferroni", p_values, alpha, mask)
 
 
+def sidak(p_values: Any, alpha: Any, *, mask: Any = None) -> StepUp:
+    """Šidák: family-wise error rate <= 1 - (1 - alpha)^(m0/m) for independent p-values, finite-sample.
+
+    Also for positively orthant dependent ones, conformal p-values among them. Arguments as `bh`; the adjusted values
+    are 1 - (1 - p)^m.
+
+    >>> sidak([0.0127, 0.02, 0.03, 0.5], 0.05).reject.tolist()
+    [True, False, False, False]
+    """
+    return _step_up("sidak", p_values, alpha, mask)
+
+
+def holm_sidak(p_values: Any, alpha: Any, *, mask: Any = None) -> StepUp:
+    """Šidák's procedure stepping down: family-wise error rate <= alpha for independent p-values, finite-sample.
+
+    Also for positively orthant dependent ones, conformal p-values among them. Rejects whatever `sidak` and `holm` do.
+    Arguments as `bh`.
+
+    >>> holm_sidak([0.0127, 0.0169, 0.03, 0.5], 0.05).reject.tolist()
+    [True, True, False, False]
+    """
+    return _step_up("holm_sidak", p_values, alpha, mask)
+
+
+def two_stage_bh(p_values: Any, alpha: Any, *, variant: Literal["bky", "bh"] = "bky", mask: Any = None) -> StepUp:
+    """BH whose first stage estimates the number of nulls for a second; see `tdd.kernels.two_stage.two_stage_bh`.
+
+    Guarantee: for independent p-values FDR <= alpha with "bky" and <= alpha/(1 - alpha) with "bh"; finite-sample. For
+    conformal p-values on one calibration sample `storey_bh` is proven, this is not.
+
+    Args:
+      p_values: [m] in [0, 1]; NaN is left out.
+      alpha: level in (0, 1).
+      variant: "bky" runs both stages at alpha/(1 + alpha), "bh" at alpha.
+      mask: [m] bool, True = real item.
+
+    Returns:
+      `StepUp`, `null_proportion` the first stage's estimate; the adjusted values hold for this alpha alone.
+
+    Raises:
+      InputError: as `bh`, and an unknown variant.
+
+    >>> two_stage_bh([0.005, 0.01, 0.02, 0.5, 0.09], 0.05).reject.tolist()
+    [True, True, True, False, True]
+
+    References: Benjamini, Krieger & Yekutieli (2006), definition 6.
+    """
+    arrays.check_choice(variant, two_stage.VARIANTS, "variant")
+    return _step_up("two_stage_bh", p_values, alpha, mask, static=(("variant", variant),))
+
+
 def checked_scores(calibration: Any, scores: Any, calibration_mask: Any, mask: Any) -> tuple[Any, Any, Any, Any]:
     """Calibration and test scores as vectors with their masks, checked; shared by every call that ranks."""
     calibration, scores = arrays.as_vector(calibration, "calibration"), arrays.as_vector(scores, "scores")
@@ -263,11 +352,13 @@ def checked_scores(calibration: Any, scores: Any, calibration_mask: Any, mask: A
     return calibration, scores, calibration_mask, mask
 
 
-def _step_up(procedure: str, p_values: Any, alpha: Any, mask: Any, cap: bool = False, **operands: Any) -> StepUp:
+def _step_up(
+    procedure: str, p_values: Any, alpha: Any, mask: Any, static: tuple[tuple[str, Any], ...] = (), **operands: Any
+) -> StepUp:
     p_values = arrays.as_vector(p_values, "p_values")
     mask = arrays.as_mask(mask, p_values, "mask")
     arrays.check_p_values(p_values)
-    run = _compiled(procedure, cap)
+    run = _compiled(procedure, static)
     wide = isinstance(p_values, np.ndarray) and p_values.dtype == np.float64 and jnp.result_type(float) == np.float32
     if not wide or tracing(alpha, mask):
         p_values = jnp.asarray(p_values)
@@ -280,10 +371,8 @@ def _step_up(procedure: str, p_values: Any, alpha: Any, mask: Any, cap: bool = F
 
 
 @functools.cache
-def _compiled(procedure: str, cap: bool) -> Callable[..., StepUp]:
-    kernel = hommels.hommel if procedure == "hommel" else getattr(stepup, procedure)
-    if procedure == "storey_bh":
-        kernel = functools.partial(kernel, cap=cap)
+def _compiled(procedure: str, static: tuple[tuple[str, Any], ...]) -> Callable[..., StepUp]:
+    kernel = functools.partial(_KERNELS[procedure], **dict(static))
     return jax.jit(lambda p_values, alpha, mask, operands: kernel(p_values, alpha, mask=mask, **operands))
 
 

@@ -1,5 +1,6 @@
 """Published and hand-worked values of the step-up procedures and of conformal p-values."""
 
+import functools
 import json
 import pathlib
 
@@ -11,7 +12,17 @@ from tdd.kernels import conformal, ranks, stepup
 
 CASES = json.loads((pathlib.Path(__file__).parents[1] / "golden" / "stepup.json").read_text())
 BY_NAME = {case["name"]: case for case in CASES}
-ADJUSTED = {"bh": tdd.bh, "by": tdd.by, "holm": tdd.holm, "hochberg": tdd.hochberg, "bonferroni": tdd.bonferroni}
+ADJUSTED = {
+    "bh": tdd.bh,
+    "by": tdd.by,
+    "holm": tdd.holm,
+    "hochberg": tdd.hochberg,
+    "bonferroni": tdd.bonferroni,
+    "sidak_ss": tdd.sidak,
+    "sidak_sd": tdd.holm_sidak,
+    "tsbh_alpha_0.05": functools.partial(tdd.two_stage_bh, variant="bh"),
+    "tsbky_alpha_0.05": functools.partial(tdd.two_stage_bh, variant="bky"),
+}
 
 
 def p_of(case):
@@ -32,6 +43,8 @@ def test_adjusted_values(case):
         np.testing.assert_array_equal(step.reject, np.nan_to_num(expected, nan=1) <= alpha + 1e-15)
         compared += 1
     assert compared or case["procedure"].startswith("storey")
+    if case["procedure"] == "p_adjust_family":
+        assert compared == sum(name.startswith("adjusted_") for name in case["expected"])
 
 
 @pytest.mark.parametrize("name", ["bh1995_neuhaus_taps_15", "edge_all_one", "edge_all_zero", "edge_stepup_skip"])

@@ -1,0 +1,201 @@
+"""What step-up and step-down procedures on p-values share: items, levels, fixed points, orders and the result.
+
+A procedure takes its items with `items`, its level with `lattice.as_level`, finds how many it rejects by
+`fixed_point`, and packs the decision with `result`, which sees to `reject == (adjusted <= alpha)`. `scaled_bh` and
+`step_down` are whole families of procedures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from tdd.kernels import lattice
+
+__all__ = [
+    "StepUp",
+    "count",
+    "critical",
+    "fixed_point",
+    "in_range",
+    "items",
+    "order",
+    "restore",
+    "result",
+    "scaled_bh",
+    "step_down",
+    "tolerance",
+]
+
+_MAX_PASSES = 32
+
+
+class StepUp(NamedTuple):
+    """Decisions of one procedure.
+
+    Attributes:
+      reject: [m] bool, in input order; False for masked items.
+      adjusted: [m] adjusted p-values in [0, 1], NaN for masked items; `reject == (adjusted <= alpha)`.
+      threshold: [] the largest rejected p-value, 0 where nothing is rejected.
+      num_rejected: [] int32.
+      num_tests: [] int32, m without masked and NaN items.
+      null_proportion: [] the estimate of the proportion of true nulls that was used, 1 where none was.
+    """
+
+    reject: jax.Array
+    adjusted: jax.Array
+    threshold: jax.Array
+    num_rejected: jax.Array
+    num_tests: jax.Array
+    null_proportion: jax.Array
+
+
+def items(p_values: jax.Array, mask: jax.Array | None) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """p-values in at least single precision with masked items at +inf, the mask, and m."""
+    p_values = p_values.astype(jnp.promote_types(p_values.dtype, jnp.float32))
+    valid = ~jnp.isnan(p_values) if mask is None else mask & ~jnp.isnan(p_values)
+    return jnp.where(valid, p_values, jnp.inf), valid, jnp.sum(valid, dtype=jnp.int32)
+
+
+def tolerance(*dtypes: Any) -> float:
+    """Four machine epsilons of the coarsest of the types."""
+    return 4 * max(float(jnp.finfo(dtype).eps) for dtype in dtypes)
+
+
+def critical(level: lattice.Level, dtype: Any) -> jax.Array:
+    """alpha with the tolerance of the floating-point comparisons; NaN for a traced level out of range."""
+    value = jnp.asarray(level.value)
+    widened = value.astype(dtype) * (1 + tolerance(dtype, value.dtype))
+    return widened if lattice.is_exact(level) else jnp.where(in_range(level), widened, jnp.nan)
+
+
+def in_range(level: lattice.Level) -> jax.Array:
+    """Whether a traced level lies in (0, 1); a static one always does."""
+    if lattice.is_exact(level):
+        return jnp.asarray(True)
+    return (level.value > 0) & (level.value < 1)
+
+
+def count(valid: jax.Array, passes: jax.Array) -> jax.Array:
+    """How many real items pass, [] int32."""
+    return jnp.sum(valid & passes, dtype=jnp.int32)
+
+
+def fixed_point(
+    count: Callable[[jax.Array], jax.Array], start: jax.Array, directly: Callable[[], jax.Array]
+) -> jax.Array:
+    """Iterate k <- count(k), monotone in k, from `start` until it stands still.
+
+    A few passes do, except for data made to move k one by one; after 32 the answer comes from `directly`, which
+    orders the items.
+    """
+
+    def step(state: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+        k, _, passes = state
+        return count(k), k, passes + 1
+
+    def moving(state: tuple[jax.Array, ...]) -> jax.Array:
+        return (state[0] != state[1]) & (state[2] < _MAX_PASSES)
+
+    k, last, _ = jax.lax.while_loop(moving, step, (count(start), start, jnp.int32(1)))
+    # A loop and not a branch: a batch under vmap pays for it only if one of its members is unfinished.
+    return jax.lax.while_loop(lambda state: state[0] != state[1], lambda _: (directly(),) * 2, (k, last))[0]
+
+
+def order(values: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Sorted values, their places 0..m-1, and where each came from."""
+    place = jnp.arange(values.shape[0], dtype=jnp.int32)
+    ordered, source = jax.lax.sort_key_val(values, place)
+    return ordered, place, source
+
+
+def restore(ordered: jax.Array, source: jax.Array) -> jax.Array:
+    """Undo `order`: one scatter to distinct places."""
+    return jnp.zeros_like(ordered).at[source].set(ordered, unique_indices=True)
+
+
+def result(
+    reject: jax.Array,
+    adjusted: jax.Array,
+    values: jax.Array,
+    valid: jax.Array,
+    num_tests: jax.Array,
+    level: lattice.Level,
+) -> StepUp:
+    """Pack a decision; put the adjusted values on their side of alpha and NaN where nothing was tested."""
+    single = values.dtype == jnp.float32
+    below, above = (level.below32, level.above32) if single else (level.below64, level.above64)
+    below, above = jnp.asarray(below).astype(values.dtype), jnp.asarray(above).astype(values.dtype)
+    adjusted = jnp.where(reject, jnp.minimum(adjusted, below), jnp.maximum(adjusted, above))
+    return StepUp(
+        reject,
+        jnp.where(valid & in_range(level), adjusted, jnp.nan),
+        jnp.max(jnp.where(reject, values, 0), initial=0),
+        jnp.sum(reject, dtype=jnp.int32),
+        num_tests,
+        jnp.ones((), values.dtype),
+    )
+
+
+def scaled_bh(p_values: jax.Array, alpha: Any, scale: jax.Array, mask: jax.Array | None) -> StepUp:
+    """The step-up procedure that rejects scale·p_(k) <= k·alpha; scale = m is BH, pi0·m is BH at alpha/pi0."""
+    values, valid, num_tests = items(p_values, mask)
+    level = lattice.as_level(alpha)
+    scale = scale.astype(values.dtype)
+
+    def passes(k: jax.Array) -> jax.Array:
+        return values * scale <= k.astype(values.dtype) * critical(level, values.dtype)
+
+    def directly() -> jax.Array:
+        ordered, place, _ = order(values)
+        allowed = ordered * scale <= (place + 1).astype(values.dtype) * critical(level, values.dtype)
+        return jnp.max(jnp.where(allowed, place + 1, 0), initial=0)
+
+    found = fixed_point(lambda k: count(valid, passes(k)), num_tests, directly)
+    reject = valid & passes(found) & (found > 0)
+    ordered, place, source = order(values)
+    adjusted = jax.lax.cummin(ordered * scale / (place + 1).astype(values.dtype), reverse=True)
+    return result(reject, restore(jnp.minimum(adjusted, 1), source), values, valid, num_tests, level)
+
+
+def step_down(
+    p_values: jax.Array,
+    alpha: Any,
+    mask: jax.Array | None,
+    *,
+    cut: Callable[[jax.Array, jax.Array], jax.Array],
+    adjust: Callable[[jax.Array, jax.Array], jax.Array],
+) -> StepUp:
+    """The step-down procedure that rejects while p_(i) <= cut(alpha, m - i + 1).
+
+    Args:
+      p_values: [m]; NaN is masked out.
+      alpha: level in (0, 1).
+      mask: [m] bool, True = real item.
+      cut: (alpha, l) -> the largest p-value that one of l hypotheses is rejected at, decreasing in l.
+      adjust: (l, p) -> the smallest alpha with p <= cut(alpha, l); increasing in both.
+
+    Returns:
+      `StepUp`.
+    """
+    values, valid, num_tests = items(p_values, mask)
+    level = lattice.as_level(alpha)
+
+    def largest(rejected: jax.Array) -> jax.Array:
+        left = jnp.maximum(num_tests - rejected, 1).astype(values.dtype)
+        return cut(critical(level, values.dtype), left)
+
+    def directly() -> jax.Array:
+        ordered, place, _ = order(values)
+        fails = (place < num_tests) & (ordered > largest(place))
+        return jnp.min(jnp.where(fails, place, num_tests), initial=place.size)
+
+    found = fixed_point(lambda k: count(valid, values <= largest(k)), jnp.zeros_like(num_tests), directly)
+    reject = valid & (values <= largest(found))
+    ordered, place, source = order(values)
+    left = jnp.maximum(num_tests - place, 1).astype(values.dtype)
+    adjusted = jax.lax.cummax(adjust(left, ordered))
+    return result(reject, restore(adjusted, source), values, valid, num_tests, level)

@@ -1,0 +1,44 @@
+"""Šidák's and the two-stage procedures, and the parts that step-up procedures share."""
+
+import functools
+
+import contracts_core as core
+import references_family as ref
+from contract_entry import Entry
+
+from tdd.kernels import sidak, two_stage
+
+
+def entry(kernel, name, reference, alpha, **options):
+    return Entry(
+        name,
+        lambda p_values, mask=None: core.step_fields(kernel(p_values, alpha, mask=mask, **options)),
+        core.lattice_p,
+        core.step_reference(functools.partial(reference, **options), alpha),
+        items=("p_values",),
+        calibration=(),
+        masks={"p_values": "mask"},
+        label=f"alpha={alpha}" + "".join(f",{k}={v}" for k, v in options.items()),
+    )
+
+
+ENTRIES = [
+    *[entry(sidak.sidak, "sidak.sidak", ref.sidak, alpha) for alpha in (0.3, 0.7)],
+    *[entry(sidak.holm_sidak, "sidak.holm_sidak", ref.holm_sidak, alpha) for alpha in (0.3, 0.7)],
+    *[
+        entry(two_stage.two_stage_bh, "two_stage.two_stage_bh", ref.two_stage_bh, alpha, variant=variant)
+        for alpha in (0.1, 0.25)
+        for variant in two_stage.VARIANTS
+    ],
+]
+
+ELSEWHERE = {
+    **{
+        f"stepup_parts.{name}": "a part of every entry of stepup, hommel, sidak and two_stage"
+        for name in ("count", "critical", "in_range", "items", "order", "restore", "result", "tolerance")
+    },
+    **{
+        f"stepup_parts.{name}": "takes functions; a whole family of the entries of stepup, sidak and two_stage"
+        for name in ("fixed_point", "scaled_bh", "step_down")
+    },
+}
