@@ -120,8 +120,8 @@ def check_same_kind(calibration_labels: Sequence[Hashable], labels: Sequence[Has
     for label in other:
         if str(label) in alike:
             raise InputError(
-                f"groups and calibration_groups have no label in common: {label!r} is not {alike[str(label)]!r}, and every "
-                "p-value would be 1; give both the same type"
+                f"groups and calibration_groups have no label in common: {label!r} is not {alike[str(label)]!r}, and "
+                "every p-value would be 1; give both the same type"
             )
 
 
