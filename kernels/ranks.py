@@ -5,12 +5,13 @@ Ranks stay integers until the last division: `conformal` turns them into p-value
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-__all__ = ["Counts", "WeightedCounts", "counts", "weighted_counts"]
+__all__ = ["Counts", "WeightedCounts", "counts", "finder", "order_keys", "weighted_counts"]
 
 
 class Counts(NamedTuple):
@@ -63,19 +64,63 @@ def counts(
     Returns:
       `Counts`. Infinite scores are ordinary values at the ends of the order.
 
-    Cost: one sort of n and m binary searches, O((n + m) log n).
+    Cost: one sort of n integers and m binary searches, O((n + m) log n).
     """
     calibration, scores = jnp.asarray(calibration), jnp.asarray(scores)
-    real = _real(calibration, calibration_mask)
-    valid = _real(scores, mask)
+    common = jnp.promote_types(calibration.dtype, scores.dtype)
+    own, real = order_keys(calibration.astype(common), calibration_mask)
+    queries, valid = order_keys(scores.astype(common), mask)
     total = jnp.sum(real, dtype=jnp.int32)
-    ordered = jnp.sort(jnp.where(real, calibration, _largest(calibration.dtype)))
-    # Masked items stand at the end as the largest value; the minimum with n takes them out of a tie with it.
-    below = jnp.minimum(jnp.searchsorted(ordered, scores, side="left"), total)
-    up_to = jnp.minimum(jnp.searchsorted(ordered, scores, side="right"), total)
-    less = jnp.where(valid, below, 0).astype(jnp.int32)
-    equal = jnp.where(valid, up_to - below, 0).astype(jnp.int32)
-    return Counts(less, equal, total, valid)
+    below, up_to = finder(own, total)(queries)
+    return Counts(jnp.where(valid, below, 0), jnp.where(valid, up_to - below, 0), total, valid)
+
+
+def order_keys(scores: jax.Array, mask: jax.Array | None = None) -> tuple[jax.Array, jax.Array]:
+    """Integers in the order of the scores: XLA:CPU sorts them five times as fast as floating-point numbers.
+
+    Args:
+      scores: [n] any real dtype; 0 and -0 are equal.
+      mask: [n] bool, True = real item.
+
+    Returns:
+      keys [n], signed integers of the width of the scores (at least 32 bits for floats), the largest one for items that
+      are masked out or NaN; and [n] bool, which items are real.
+    """
+    real = _real(scores, mask)
+    keys = scores
+    if jnp.issubdtype(scores.dtype, jnp.inexact):
+        wide = jnp.promote_types(scores.dtype, jnp.float32)
+        kind = jnp.int64 if wide == jnp.float64 else jnp.int32
+        bits = jax.lax.bitcast_convert_type(jnp.where(scores == 0, 0, scores).astype(wide), kind)
+        keys = jnp.where(bits < 0, bits ^ jnp.iinfo(kind).max, bits)
+    return jnp.where(real, keys, jnp.iinfo(keys.dtype).max), real
+
+
+def finder(keys: jax.Array, total: jax.Array) -> Callable[[jax.Array], tuple[jax.Array, jax.Array]]:
+    """A function of queries [m]: how many of the first `total` keys in order lie below each, and how many up to it.
+
+    Args:
+      keys: [n] integers, those that do not count the largest (`order_keys`).
+      total: [] int32, how many count.
+
+    Returns:
+      queries -> (below, up to), int32 each. One binary search a query; where a tie group ends is looked up.
+    """
+    size = keys.shape[0]
+    if size == 0:
+        return lambda queries: (jnp.zeros(queries.shape, jnp.int32), jnp.zeros(queries.shape, jnp.int32))
+    ordered = jnp.sort(keys)
+    last = jnp.append(ordered[1:] != ordered[:-1], True)
+    ends = jax.lax.cummin(jnp.where(last, jnp.arange(1, size + 1, dtype=jnp.int32), size), reverse=True)
+
+    def find(queries: jax.Array) -> tuple[jax.Array, jax.Array]:
+        place = jnp.searchsorted(ordered, queries).astype(jnp.int32)
+        inside = jnp.minimum(place, size - 1)
+        up_to = jnp.where(ordered[inside] == queries, ends[inside], place)
+        # Items that do not count stand at the end; the minimum takes them out of a tie with the largest score.
+        return jnp.minimum(place, total), jnp.minimum(up_to, total)
+
+    return find
 
 
 def weighted_counts(

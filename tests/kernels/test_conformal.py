@@ -1,11 +1,12 @@
 """Laws of randomised and shared tie-breaking that one draw can show."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import tdd
-from tdd.kernels import conformal
+from tdd.kernels import conformal, ranks
 
 CALIBRATION = np.array([1.0, 2.0, 2.0, 3.0, 5.0, 5.0, 5.0, 8.0], np.float32)
 SCORES = np.array([0.0, 2.0, 5.0, 9.0, 4.0, 8.0, np.nan], np.float32)
@@ -62,3 +63,22 @@ def test_unknown_options():
         conformal.rank(CALIBRATION, SCORES, null="both")
     with pytest.raises(ValueError, match="key"):
         conformal.rank(CALIBRATION, SCORES, null="member", tie_break="shared")
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.int32, np.int8, np.uint8])
+def test_keys_keep_the_order_and_the_ties(dtype):
+    values = [0, 1, 2, 100, 127, 3, 3] if np.dtype(dtype).kind == "u" else [0, -1, 100, -100, 3, 3, -2, 127, -128]
+    if np.dtype(dtype).kind == "f":
+        values = [*values, -0.0, 0.5, -0.5, np.inf, -np.inf, 6e-5, -6e-5]
+    values = np.array(values, dtype)
+    keys, real = ranks.order_keys(jnp.asarray(values))
+    assert real.all()
+    assert jnp.issubdtype(keys.dtype, jnp.integer)
+    np.testing.assert_array_equal(np.argsort(keys, kind="stable"), np.argsort(values, kind="stable"))
+    np.testing.assert_array_equal(np.equal.outer(keys, keys), np.equal.outer(values, values))
+
+
+def test_keys_of_what_does_not_count_are_the_largest():
+    keys, real = ranks.order_keys(jnp.array([1.0, jnp.nan, 5.0, -jnp.inf]), jnp.array([True, True, False, True]))
+    assert real.tolist() == [True, False, False, True]
+    assert (np.asarray(keys)[[1, 2]] == np.iinfo(np.int32).max).all()

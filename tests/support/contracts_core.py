@@ -413,6 +413,8 @@ ENTRIES = [
 ]
 
 ELSEWHERE = {
+    "ranks.order_keys": "every score of ranks.counts goes through it; order and NaN in tests/kernels/test_conformal.py",
+    "ranks.finder": "every count of ranks.counts goes through it",
     "conformal.p_values": "one division; its values are compared in the conformal.rank entries",
     "conformal.randomized_p_values": "random; laws in tests/kernels/test_conformal.py and tests/statistical",
     "lattice.as_level": "host arithmetic on one number; tests/kernels/test_lattice.py",
