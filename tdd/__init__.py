@@ -38,7 +38,7 @@ if TYPE_CHECKING:
         storey_bh,
         two_stage_bh,
     )
-    from tdd.methods.weighted import weighted_conformal_p_values, weighted_conformal_selection
+    from tdd.methods.weighted import effective_sample_size, weighted_conformal_p_values, weighted_conformal_selection
     from tdd.models.checkpoint import load
     from tdd.records import LanguageModel, Scores, Selection, TestResult, Texts
     from tdd.scoring.token_stats import token_stats
@@ -68,6 +68,7 @@ __all__ = [
     "dkw_fdp_bounds",
     "e_bh",
     "e_lond",
+    "effective_sample_size",
     "exchangeability",
     "fdp_bounds",
     "fdp_bounds_of_ranks",
@@ -138,7 +139,7 @@ _HOMES = {
         "storey_bh",
         "two_stage_bh",
     ),
-    "tdd.methods.weighted": ("weighted_conformal_p_values", "weighted_conformal_selection"),
+    "tdd.methods.weighted": ("effective_sample_size", "weighted_conformal_p_values", "weighted_conformal_selection"),
     "tdd.models.checkpoint": ("load",),
     "tdd.records": ("LanguageModel", "Scores", "Selection", "TestResult", "Texts"),
     "tdd.scoring.token_stats": ("token_stats",),

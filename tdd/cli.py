@@ -390,8 +390,7 @@ def _parser() -> argparse.ArgumentParser:
     select.add_argument(
         "--unit",
         choices=["cluster", "item", "drawn"],
-        default="cluster",
-        help="what is decided on where --group-field names clusters (default: %(default)s)",
+        help="what is decided on where --group-field names clusters (default: cluster)",
     )
     select.add_argument("--id-field", metavar="COLUMN", help='identifiers (default: "id", else row numbers)')
     select.add_argument("--format", help="format of the table, where its ending does not tell")
@@ -453,11 +452,10 @@ def _add_decision(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--seed", type=int, default=0, help="of everything random (default: %(default)s)")
     group.add_argument(
         "--proportion",
-        default="storey",
         metavar="NAME",
-        help="how the share of members is estimated: storey, subtraction, moment, none (default: %(default)s)",
+        help="how the share of members is estimated (ptdi): storey, subtraction, moment, none (default: storey)",
     )
-    group.add_argument("--eta", type=float, default=0.05, help="region of presumed non-members (default: %(default)s)")
+    group.add_argument("--eta", type=float, help="region of presumed non-members (ptdi; default: 0.05)")
     group.add_argument("--members", metavar="FILE", help="known members, for --proportion moment")
     group.add_argument(
         "--null", choices=["nonmember", "member"], help="state the null; refused where the method tests another"

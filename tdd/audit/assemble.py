@@ -32,7 +32,10 @@ def score_checks(decision: Decision, evidence: Evidence, texts: Texts | None = N
     """Resolution and effective size of the calibration sample, where there is one."""
     if not decision.num_calibration:
         return {}
-    known = np.where(np.isnan(evidence.calibration).any(axis=0), np.nan, evidence.calibration[0])
+    missing = np.isnan(evidence.calibration).any(axis=0)
+    if len(evidence.calibration_knockoffs) == missing.size:
+        missing |= np.isnan(evidence.calibration_knockoffs).any(axis=1)
+    known = np.where(missing, np.nan, evidence.calibration[0])
     checks: dict[str, Any] = {"effective_calibration": effective_calibration_size(known, texts)}
     if not evidence.clusters:
         checks["resolution"] = resolution(
@@ -53,7 +56,8 @@ def warnings_of(checks: Mapping[str, Any], decision: Decision) -> list[str]:
         (decision.num_missing_calibration, "calibration items"),
     ):
         if count:
-            what = f"{decision.score} is NaN" if len(decision.columns) == 1 else "one of their scores is NaN"
+            alone = len(decision.columns) == 1 and not decision.statistic.size
+            what = f"{decision.score} is NaN" if alone else "one of their scores is NaN"
             warnings.append(f"{count} {role} have no score ({what}) and were left out")
     if decision.edge_ties:
         warnings.append(

@@ -16,12 +16,13 @@ import numpy as np
 from tdd.audit.decide import Decision
 from tdd.audit.evidence import Evidence, Options
 from tdd.methods.bounds import FdpBounds, fdp_bounds, fdp_bounds_of_ranks, knockoff_fdp_bounds
+from tdd.validate import runs
 
 __all__ = ["Certificate", "Cut", "certify"]
 
 _SIZES = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000)
 _SHOWN = 4
-_DRAWS = 999
+_DRAWS, _MAX_DRAWS = 999, 9_999
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,6 +80,7 @@ def certify(evidence: Evidence, options: Options, decision: Decision) -> Certifi
     rule = decision.method.partition("/")[2]
     if not decision.num_tests:
         return Certificate(False, "no candidate has a score", options.delta)
+    runs.check_delta(options.delta, _MAX_DRAWS)
     draws = {
         "key": jax.random.fold_in(jax.random.key(options.seed), 1),
         "delta": options.delta,
@@ -101,7 +103,7 @@ def certify(evidence: Evidence, options: Options, decision: Decision) -> Certifi
     reasons = {
         "ptdi": "decisions are by cluster, and the bounds are for items that are exchangeable one by one",
         "td4eval": "the law of merged p-values under the null is not known; combine=pooled_rank has bounds",
-        "ktd": "with several knockoffs an item signs of statistics are no fair coins; rule=conformal has bounds",
+        "ktd": "only rule=conformal, and the signs of one knockoff an item (rule=ktd or multi), have bounds",
     }
     known = "the law of the largest of several p-values under the null is not known"
     return Certificate(False, reasons.get(options.method, known), options.delta)

@@ -13,6 +13,7 @@ from tdd.audit.evidence import Evidence, Options
 from tdd.audit.procedures import METHODS, PROCEDURES
 from tdd.kernels import lattice
 from tdd.kernels.proportion import tail_size
+from tdd.methods.clusters import ClusterSelection
 from tdd.methods.ptdi import PROPORTIONS
 from tdd.records import Guarantee, KnockoffSelection, Null
 from tdd.validate import arrays, runs
@@ -28,7 +29,8 @@ class Truth:
     `null="member"`.
 
     Attributes:
-      fdp: false selections over all selections (0 where nothing is selected).
+      fdp: false selections over all selections (0 where nothing is selected). Where clusters are decided on, of
+        clusters: one without any member is false.
       power: right selections over all candidates for which the null is false; NaN where there are none.
       num_members: candidates that are members.
       num_false: selected candidates for which the null holds.
@@ -45,6 +47,9 @@ class Decision:
     """What was decided, on host arrays in the order of the candidates.
 
     Attributes:
+      unit: what is decided on, "item", "cluster" or "drawn" (one item of each cluster).
+      num_units: how many of these were tested.
+      num_units_selected: how many of these are selected.
       selected: [m] bool.
       p_values: [m] float, NaN where a candidate has no score or the procedure has no p-values.
       adjusted: [m] float, NaN where a candidate has no score; `selected == (adjusted <= alpha)`.
@@ -72,6 +77,9 @@ class Decision:
       truth: outcome against labels, or None where they are not known for all tested candidates.
     """
 
+    unit: str
+    num_units: int
+    num_units_selected: int
     selected: np.ndarray
     p_values: np.ndarray
     adjusted: np.ndarray
@@ -115,16 +123,26 @@ def decide(evidence: Evidence, options: Options, *, null: str | None = None, lab
     runs.check_direction(null, procedure.null, options.method)
     arrays.check_level(options.alpha)
     arrays.check_choice(options.proportion, PROPORTIONS, "proportion")
+    runs.check_cluster_proportion(options.proportion, bool(evidence.clusters))
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         result = procedure.run(evidence, options)
     selected, tested = np.asarray(result.selected), ~np.isnan(np.asarray(result.adjusted))
     n, m = int(result.num_calibration), int(result.num_tests)
-    plain_ptdi = options.method == "ptdi" and not evidence.clusters
-    subtracted = plain_ptdi and options.proportion == "subtraction"
+    subtracted = options.method == "ptdi" and options.proportion == "subtraction"
     calibrated = evidence.calibration.shape[1] if procedure.calibrates or n else 0
-    unscored = calibrated - _scored(evidence.calibration) if calibrated else 0
+    knockoffs = options.method == "ktd"
+    unscored = calibrated - _scored(evidence.calibration, evidence.calibration_knockoffs if knockoffs else None)
+    scored = _scored(evidence.candidates, evidence.knockoffs if knockoffs else None)
+    unit, counted = "item", (int(tested.sum()), int(selected.sum()))
+    if isinstance(result, ClusterSelection):
+        unit = options.unit
+        if unit == "cluster":
+            counted = (int(result.num_clusters), int(np.asarray(result.cluster_selected).sum()))
     return Decision(
+        unit=unit,
+        num_units=counted[0],
+        num_units_selected=counted[1],
         selected=selected,
         p_values=np.asarray(result.p_values),
         adjusted=np.asarray(result.adjusted),
@@ -142,13 +160,13 @@ def decide(evidence: Evidence, options: Options, *, null: str | None = None, lab
         num_selected=int(selected.sum()),
         num_tests=int(tested.sum()),
         num_calibration=n,
-        num_missing=int((~tested).sum()),
-        num_missing_calibration=unscored,
+        num_missing=evidence.candidates.shape[1] - scored,
+        num_missing_calibration=unscored if calibrated else 0,
         min_selections=int(result.min_selections),
         guarantee=result.guarantee,
         facts=tuple(procedure.facts(evidence, result)),
         warnings=(*procedure.warn(evidence, result), *(str(item.message) for item in said)),
-        truth=_truth(selected, tested, labels, result.null),
+        truth=_truth(selected, tested, labels, result.null, evidence.clusters if unit == "cluster" else ()),
     )
 
 
@@ -159,9 +177,12 @@ def level_in_words(alpha: float) -> str:
     return f"{percent.numerator} %" if percent.denominator == 1 else f"{float(percent):g} %"
 
 
-def _scored(panel: np.ndarray) -> int:
-    """Items with a score in every column."""
-    return int((~np.isnan(panel).any(axis=0)).sum())
+def _scored(panel: np.ndarray, knockoffs: np.ndarray | None) -> int:
+    """Items with a score in every column, those of their knockoffs included."""
+    missing = np.isnan(panel).any(axis=0)
+    if knockoffs is not None and len(knockoffs) == missing.size:
+        missing |= np.isnan(knockoffs).any(axis=1)
+    return int((~missing).sum())
 
 
 def _score_cut(evidence: Evidence, null: Null, selected: np.ndarray) -> float | None:
@@ -180,7 +201,9 @@ def _edge_ties(calibration: np.ndarray, eta: float) -> int:
     return tail - int((ordered > ordered[ordered.size - tail - 1]).sum())
 
 
-def _truth(selected: np.ndarray, tested: np.ndarray, labels: Any, null: Null) -> Truth | None:
+def _truth(
+    selected: np.ndarray, tested: np.ndarray, labels: Any, null: Null, clusters: tuple[str, ...] = ()
+) -> Truth | None:
     """FDP and power, where every tested candidate has a label."""
     if labels is None or len(labels) == 0:
         return None
@@ -188,11 +211,17 @@ def _truth(selected: np.ndarray, tested: np.ndarray, labels: Any, null: Null) ->
     if (known[tested] < 0).any():
         return None
     member = (known == 1) & tested
+    num_members = int(member.sum())
+    if clusters:  # one entry a cluster: it is tested, selected or a member as soon as one of its items is
+        number = np.unique(clusters, return_inverse=True)[1]
+        selected, tested, member = (
+            np.bincount(number, weights=items).astype(bool) for items in (selected, tested, member)
+        )
     findable = member if null == "nonmember" else tested & ~member
     false = int((selected & ~findable).sum())
     return Truth(
         fdp=false / max(1, int(selected.sum())),
         power=float((selected & findable).sum() / findable.sum()) if findable.any() else float("nan"),
-        num_members=int(member.sum()),
+        num_members=num_members,
         num_false=false,
     )

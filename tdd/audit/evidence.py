@@ -51,7 +51,7 @@ class Options:
       alpha: level in (0, 1).
       method: a name in `tdd.audit.procedures.PROCEDURES`.
       proportion: estimate of the member proportion ("ptdi", and "ktd" with rule="conformal").
-      eta: region of presumed non-members, likewise.
+      eta: region of presumed non-members ("ptdi").
       combine: how detectors are combined ("td4eval").
       rule: knockoff rule ("ktd").
       unit: "cluster", "item" or "drawn": what is decided on where items come in clusters ("ptdi").

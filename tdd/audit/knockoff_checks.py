@@ -37,7 +37,11 @@ def symmetry(evidence: Evidence, rule: str) -> dict[str, Symmetry]:
     What is tested is what the rule assumes: "ktd" that the averaged statistic is symmetric, the others that the copies
     of a text are exchangeable.
     """
-    if not evidence.calibration_knockoffs.size:
+    known = ~np.isnan(evidence.calibration[0])
+    if not evidence.calibration_knockoffs.size or not known.any():
+        return {}
+    known &= ~np.isnan(evidence.calibration_knockoffs).any(axis=1)
+    if not known.any():
         return {}
     result = knockoff_symmetry(
         evidence.calibration[0], evidence.calibration_knockoffs, rule="ktd" if rule == "ktd" else "multi"
@@ -53,5 +57,4 @@ def symmetry(evidence: Evidence, rule: str) -> dict[str, Symmetry]:
         warning = f"{found} (symmetry test, p = {p_value:.3g})"
         if rule != "conformal":
             warning += f': rule="{rule}" is not valid here; rule="conformal" needs no symmetry'
-    known = ~np.isnan(evidence.calibration[0]) & ~np.isnan(evidence.calibration_knockoffs).any(axis=1)
     return {"symmetry": Symmetry(p_value, int(known.sum()), result.method, warning)}

@@ -65,7 +65,11 @@ def _td4eval(evidence: Evidence, options: Options) -> Selection:
 def _ktd(evidence: Evidence, options: Options) -> Selection:
     how: dict[str, Any] = {}
     if options.rule == "conformal":
-        how = {"calibration": evidence.calibration[0], "calibration_knockoffs": evidence.calibration_knockoffs}
+        how = {
+            "calibration": evidence.calibration[0],
+            "calibration_knockoffs": evidence.calibration_knockoffs,
+            "proportion": options.proportion,
+        }
     return ktd(evidence.candidates[0], evidence.knockoffs, alpha=options.alpha, rule=_any(options.rule), **how)
 
 
@@ -125,7 +129,8 @@ def _warn_weights(evidence: Evidence, selection: Selection) -> list[str]:
 
 def _warn_identical(evidence: Evidence, selection: Selection) -> list[str]:
     same = int((evidence.knockoffs == evidence.candidates[0][:, None]).any(axis=1).sum())
-    if not same:
+    alone = evidence.knockoffs.shape[1] == 1 and not selection.method.endswith("conformal")
+    if not same or not (alone or selection.method.endswith("multi")):
         return []
     return [f"{same} candidates have the same score as one of their knockoffs; a tie is never selected"]
 

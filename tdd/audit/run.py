@@ -45,8 +45,8 @@ def run_audit(
     score: str | Sequence[str] = "min_k_plus_plus",
     also: Sequence[str] = (),
     method: str = "ptdi",
-    proportion: str = "storey",
-    eta: float = 0.05,
+    proportion: str | None = None,
+    eta: float | None = None,
     combine: str | None = None,
     rule: str | None = None,
     knockoffs: Sequence[Any] = (),
@@ -73,8 +73,8 @@ def run_audit(
       score: the score that decides, chosen beforehand; for "td4eval" the scores of the K detectors.
       also: further scores to compute and store; they decide nothing.
       method: "ptdi" or "ktd" (find members); "td4eval", "jmcs" or "jecs" (find clean items).
-      proportion: see `tdd.ptdi`.
-      eta: see `tdd.ptdi`.
+      proportion: "storey" unless given; see `tdd.ptdi`.
+      eta: 0.05 unless given; see `tdd.ptdi`.
       combine: see `tdd.td4eval`; "pooled_rank" unless given.
       rule: see `tdd.ktd`; "multi" unless given.
       knockoffs: k collections of texts, each with one paraphrase of every candidate, in the same order ("ktd").
@@ -96,15 +96,25 @@ def run_audit(
     procedure = PROCEDURES[method]
     runs.check_direction(null, procedure.null, method)
     given = {"knockoffs": (knockoffs or None, "ktd"), "calibration_knockoffs": (calibration_knockoffs or None, "ktd")}
-    runs.check_used(method, combine=(combine, "td4eval"), rule=(rule, "ktd"), **given)
+    owned = {"combine": (combine, "td4eval"), "rule": (rule, "ktd")}
+    runs.check_used(method, **owned, **given, proportion=(proportion, "ptdi,ktd"), eta=(eta, "ptdi"))
+    runs.check_proportion_used(method, rule, proportion)
     arrays.check_level(alpha)
     arrays.check_level(delta, "delta")
-    arrays.check_choice(proportion, PROPORTIONS, "proportion")
-    arrays.check_level(eta, "eta")
-    runs.check_knockoffs(method, knockoffs)
     options = Options(
-        alpha, method, proportion, eta, combine or "pooled_rank", rule or "multi", "item", float(delta), int(seed)
+        alpha,
+        method,
+        proportion or "storey",
+        0.05 if eta is None else eta,
+        combine or "pooled_rank",
+        rule or "multi",
+        "item",
+        float(delta),
+        int(seed),
     )
+    arrays.check_choice(options.proportion, PROPORTIONS, "proportion")
+    arrays.check_level(options.eta, "eta")
+    runs.check_knockoffs(method, knockoffs)
     models = _models(model, several=method in ("jmcs", "jecs"))
     deciding = runs.detectors(score, several=method == "td4eval")
     names = list(dict.fromkeys([*deciding, *also]))
@@ -119,8 +129,8 @@ def run_audit(
         runs.check_known_labels(known.labels, known.ids, METHODS[method])
     run_options = {
         "method": method,
-        "proportion": proportion,
-        "eta": eta,
+        "proportion": options.proportion if method == "ptdi" or rule == "conformal" else None,
+        "eta": options.eta if method == "ptdi" else None,
         "alpha": alpha,
         "score": list(deciding),
         "combine": options.combine if method == "td4eval" else None,

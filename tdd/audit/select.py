@@ -28,12 +28,12 @@ def select(
     alpha: float,
     score: str | Sequence[str] | None = None,
     method: str = "ptdi",
-    proportion: str = "storey",
-    eta: float = 0.05,
+    proportion: str | None = None,
+    eta: float | None = None,
     combine: str | None = None,
     rule: str | None = None,
     knockoffs: Sequence[str] = (),
-    unit: str = "cluster",
+    unit: str | None = None,
     delta: float = 0.05,
     null: str | None = None,
     out: str | os.PathLike[str] | None = None,
@@ -49,12 +49,13 @@ def select(
         left out where the table has no others. It must be chosen before its results are seen.
       method: "ptdi" and "ktd" find members; "td4eval", "jmcs" and "jecs" find clean items, calibrated on known
         members.
-      proportion: how the proportion of members is estimated; see `tdd.ptdi`.
-      eta: see `tdd.ptdi`.
+      proportion: how the proportion of members is estimated, "storey" unless given; see `tdd.ptdi`.
+      eta: 0.05 unless given; see `tdd.ptdi`.
       combine: see `tdd.td4eval`; "pooled_rank" unless given.
       rule: see `tdd.ktd`; "multi" unless given.
       knockoffs: columns with the scores of each item's knockoffs ("ktd").
-      unit: "cluster", "item" or "drawn", where `group_field` names clusters of items ("ptdi"); see `tdd.cluster_ptdi`.
+      unit: "cluster" (unless given), "item" or "drawn", where `group_field` names clusters of items ("ptdi"); see
+        `tdd.cluster_ptdi`.
       delta: the simultaneous bounds of the report hold with probability at least 1 - delta.
       null: the direction that the caller believes to test; checked where given.
       out: run folder to write.
@@ -70,11 +71,28 @@ def select(
     runs.check_method(method, METHODS)
     procedure = PROCEDURES[method]
     runs.check_direction(null, procedure.null, method)
-    runs.check_used(method, combine=(combine, "td4eval"), rule=(rule, "ktd"), knockoffs=(knockoffs or None, "ktd"))
+    runs.check_used(
+        method,
+        combine=(combine, "td4eval"),
+        rule=(rule, "ktd"),
+        knockoffs=(knockoffs or None, "ktd"),
+        proportion=(proportion, "ptdi,ktd"),
+        eta=(eta, "ptdi"),
+        unit=(unit, "ptdi"),
+    )
+    runs.check_proportion_used(method, rule, proportion)
     arrays.check_level(alpha)
     arrays.check_level(delta, "delta")
     options = Options(
-        alpha, method, proportion, eta, combine or "pooled_rank", rule or "multi", unit, float(delta), int(seed)
+        alpha,
+        method,
+        proportion or "storey",
+        0.05 if eta is None else eta,
+        combine or "pooled_rank",
+        rule or "multi",
+        unit or "cluster",
+        float(delta),
+        int(seed),
     )
     knockoffs = (knockoffs,) if isinstance(knockoffs, str) else tuple(knockoffs)
     runs.check_knockoffs(method, knockoffs)
@@ -88,12 +106,14 @@ def select(
         wanted, [name for name in table.scores if name not in knockoffs], table.scores, procedure.columns
     )
     runs.check_columns_exist(knockoffs, table.scores, "knockoffs")
+    runs.check_knockoffs_apart(names, knockoffs)
     runs.check_column_names(table.scores, RESERVED)
     calibration, candidates = table.rows("calibration"), table.rows("candidate")
     runs.check_known_labels(table.labels[calibration], [table.ids[i] for i in calibration], METHODS[method])
     members = table.values(names[0], "member") if proportion == "moment" else np.zeros(0)
-    runs.check_members(proportion, members.size)
+    runs.check_members(options.proportion, members.size)
     grouped = bool(table.groups) and method == "ptdi"
+    runs.check_unit(unit, grouped)
     evidence = Evidence(
         names,
         _panel(table, names, "candidate"),
@@ -116,14 +136,14 @@ def select(
         )
     run_options = {
         "method": method,
-        "proportion": proportion,
-        "eta": eta,
+        "proportion": options.proportion if method == "ptdi" or rule == "conformal" else None,
+        "eta": options.eta if method == "ptdi" else None,
         "alpha": alpha,
         "score": list(names),
         "combine": options.combine if method == "td4eval" else None,
         "rule": options.rule if method == "ktd" else None,
         "knockoffs": list(knockoffs),
-        "unit": unit if grouped else None,
+        "unit": options.unit if grouped else None,
         "delta": delta,
     }
     audit = assemble(

@@ -9,26 +9,36 @@ from tdd.audit.decide import Decision, level_in_words
 __all__ = ["open_points", "outcome"]
 
 _FOUND = {
-    "nonmember": ("selected as training data", "non-members"),
-    "member": ("selected as clean", "contaminated items"),
+    ("nonmember", "item"): ("candidates", "selected as training data", "non-members among the selected"),
+    ("nonmember", "drawn"): ("drawn candidates", "selected as training data", "non-members among the selected"),
+    ("nonmember", "cluster"): (
+        "clusters",
+        "selected as training data",
+        "clusters without any member among the selected clusters",
+    ),
+    ("member", "item"): ("candidates", "selected as clean", "contaminated items among the selected"),
 }
 
 
 def outcome(decision: Decision) -> str:
     """The result and its error rate in two sentences."""
     level = level_in_words(decision.alpha)
-    selected_as, errors = _FOUND[decision.null]
+    units, selected_as, errors = _FOUND[decision.null, decision.unit]
     found = (
-        f"{decision.num_selected} of {decision.num_tests} candidates are {selected_as}"
-        if decision.num_selected
-        else f"No candidate of {decision.num_tests} is {selected_as}"
+        f"{decision.num_units_selected} of {decision.num_units} {units} are {selected_as}"
+        if decision.num_units_selected
+        else f"None of {decision.num_units} {units} is {selected_as}"
     )
+    if decision.unit == "cluster" and decision.num_units_selected:
+        found += f" ({decision.num_selected} candidates)"
     if decision.guarantee.kind == "none":
         return f"{found} at level {level}. This procedure carries no guarantee."
+    if not decision.guarantee.controls.startswith(("FDR", "GCR")):
+        return f"{found} at level {level}. What is known of its errors: {decision.guarantee.controls}."
     how = "" if decision.guarantee.kind == "finite-sample" else " when items are many (an asymptotic statement)"
     bound = level if decision.bound == decision.alpha else f"{100 * decision.bound:.3g} %"
     return (
-        f"{found} at level {level}. If the assumptions hold, the expected share of {errors} among the selected, "
+        f"{found} at level {level}. If the assumptions hold, the expected share of {errors}, "
         f"over repetitions of the whole audit, is at most {bound}{how} ({decision.guarantee.controls})."
     )
 
@@ -63,6 +73,11 @@ def open_points(decision: Decision, *, texts: bool, groups_ignored: bool, symmet
         points.append(
             "Only scores were seen: duplicates and differences in content between calibration and candidates could not "
             "be looked for."
+        )
+    if decision.unit == "cluster":
+        points.append(
+            "Clusters are decided on, not their items: a selected cluster is not one of non-members only, and which of "
+            "its items are members is left open."
         )
     if groups_ignored:
         points.append(

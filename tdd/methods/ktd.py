@@ -102,7 +102,7 @@ def ktd(
     """Select candidates that were in the training data by knockoffs (paraphrases), with FDR control.
 
     W_j = mean of the knockoffs' scores - own score, large for a member. Nothing is selected where no threshold
-    qualifies, and an item that ties with its knockoffs never is.
+    qualifies, and an item whose statistic is 0 never is (but for "conformal", which ranks W and knows no such item).
 
     Guarantee: by `rule` ("KnockoffSelection.guarantee" says it in words):
       "multi": which of the k + 1 copies scores lowest, and by which gap. FDR <= alpha, finite-sample, if the copies of

@@ -14,7 +14,6 @@ from rich.text import Text
 __all__ = ["demo_table", "plain_text", "print_report", "render"]
 
 _SHOWN = 10
-_ERRORS = {"nonmember": "non-members", "member": "members"}
 _SUBJECTS = {"nonmember": "were in the training data", "member": "are clean"}
 _NULLS = {"nonmember": "the candidate was not in the training data", "member": "the candidate was in the training data"}
 
@@ -42,7 +41,7 @@ def render(run: Mapping[str, Any], items: Mapping[str, Any] | None = None) -> Re
     if run["checks"]:
         parts.append(_checks(run))
     if items is not None and decision["num_selected"]:
-        parts.append(_selected(items, decision["columns"]))
+        parts.append(_selected(items, _deciding(decision), decision["null"]))
     parts.append(_list("Assumptions of the guarantee", decision["guarantee"]["assumes"], "·"))
     if run["warnings"]:
         parts.append(_list("Warnings", run["warnings"], "!", style="yellow"))
@@ -98,19 +97,22 @@ def _facts(run: Mapping[str, Any]) -> Table:
         ("level", f"{decision['alpha']:g}"),
         ("guarantee", f"{guarantee['controls']}, {guarantee['kind']} ({guarantee['source']})"),
         ("candidates", _count(decision["num_tests"], decision["num_missing"])),
-        ("calibration items", _count(decision["num_calibration"], decision["num_missing_calibration"])),
+        (
+            "calibration clusters" if decision.get("unit", "item") != "item" else "calibration items",
+            _count(decision["num_calibration"], decision["num_missing_calibration"]),
+        ),
         ("selected", str(decision["num_selected"])),
     ]
     if decision["num_selected"] and decision["threshold"]:
         rows.append(("largest selected p-value", f"{decision['threshold']:.4g}"))
-    rows += [*_proportion(decision), *decision["facts"]]
+    rows += [*_proportion(decision), *decision.get("facts", ())]
     if decision["truth"]:
         truth = decision["truth"]
         power = "undefined: nothing to find" if truth["power"] is None else f"{truth['power']:.3f}"
         rows.append(
             (
                 "against the known truth",
-                f"{truth['num_false']} {_ERRORS[decision['null']]} selected (FDP {truth['fdp']:.3f}), power {power}",
+                f"{truth['num_false']} {_errors(decision)} selected (FDP {truth['fdp']:.3f}), power {power}",
             )
         )
     if run["model"]:
@@ -191,11 +193,13 @@ def _certificate(certificate: Mapping[str, Any], decision: Mapping[str, Any]) ->
     return table
 
 
-def _selected(items: Mapping[str, Any], columns: Sequence[str]) -> Table:
-    chosen = sorted(
-        (i for i, is_in in enumerate(items["selected"]) if is_in),
-        key=lambda i: (_order(items["adjusted"][i]), _order(items["p_value"][i]), _order(items[columns[0]][i])),
-    )
+def _selected(items: Mapping[str, Any], columns: Sequence[str], null: str) -> Table:
+    last, sign = ("statistic", -1) if "statistic" in items else (columns[0], 1 if null == "nonmember" else -1)
+
+    def extreme_first(i: int) -> tuple[float, ...]:
+        return (_order(items["adjusted"][i]), _order(items["p_value"][i]), sign * _order(items[last][i]))
+
+    chosen = sorted((i for i, is_in in enumerate(items["selected"]) if is_in), key=extreme_first)
     title = "Selected items" if len(chosen) <= _SHOWN else f"Selected items, the {_SHOWN} most extreme of {len(chosen)}"
     table = Table(title=title, title_justify="left")
     table.add_column("id", overflow="fold")
@@ -238,9 +242,20 @@ def _count(used: int, missing: int) -> str:
     return f"{used}" + (f" ({missing} more have no score)" if missing else "")
 
 
+def _deciding(decision: Mapping[str, Any]) -> Sequence[str]:
+    """The columns that decided; runs of earlier versions name one score."""
+    return decision.get("columns") or [decision["score"]]
+
+
 def _columns(decision: Mapping[str, Any]) -> str:
-    names = decision["columns"]
+    names = _deciding(decision)
     return f"the score {names[0]}" if len(names) == 1 else f"the {len(names)} columns {', '.join(names)}"
+
+
+def _errors(decision: Mapping[str, Any]) -> str:
+    if decision["null"] == "member":
+        return "members"
+    return "clusters without any member" if decision.get("unit") == "cluster" else "non-members"
 
 
 def _proportion(decision: Mapping[str, Any]) -> list[tuple[str, str]]:

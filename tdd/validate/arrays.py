@@ -174,7 +174,8 @@ def check_key(key: Any, why: str) -> None:
     """A PRNG key where one is needed."""
     if key is None:
         raise InputError(f"key is missing: {why} draws random numbers; pass key=jax.random.key(seed)")
-    if not isinstance(key, jax.Array):
+    legacy = isinstance(key, jax.Array) and key.dtype == jnp.uint32 and key.shape == (2,)
+    if not legacy and not (isinstance(key, jax.Array) and jnp.issubdtype(key.dtype, jax.dtypes.prng_key)):
         raise InputError(f"key must be a PRNG key from jax.random.key(seed), got {key!r}")
 
 

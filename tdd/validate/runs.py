@@ -13,18 +13,23 @@ from tdd.validate.errors import InputError
 
 __all__ = [
     "check_calibration",
+    "check_cluster_proportion",
     "check_column_names",
     "check_columns_exist",
+    "check_delta",
     "check_direction",
     "check_items",
     "check_knockoffs",
+    "check_knockoffs_apart",
     "check_known_labels",
     "check_members",
     "check_method",
     "check_output_file",
     "check_paraphrases",
+    "check_proportion_used",
     "check_run",
     "check_run_folder",
+    "check_unit",
     "check_used",
     "deciding_columns",
     "detectors",
@@ -51,12 +56,46 @@ def check_direction(null: str | None, needed: str, method: str) -> None:
 
 
 def check_used(method: str, **options: tuple[Any, str]) -> None:
-    """No option that the method would ignore; each is given with the one method that it belongs to."""
-    for name, (value, owner) in options.items():
-        if value is not None and method != owner:
+    """No option that the method would ignore; each is given with the methods that it belongs to, by commas."""
+    for name, (value, owners) in options.items():
+        if value is not None and method not in owners.split(","):
+            words = " and ".join(repr(owner) for owner in owners.split(","))
             raise InputError(
-                f"{name}={value!r} belongs to method {owner!r}, and {method!r} does not use it; leave it out"
+                f"{name}={value!r} belongs to method {words}, and {method!r} does not use it; leave it out"
             )
+
+
+def check_proportion_used(method: str, rule: str | None, proportion: str | None) -> None:
+    """Of the knockoff rules, "conformal" alone estimates a proportion."""
+    if method == "ktd" and proportion is not None and rule != "conformal":
+        raise InputError(f"proportion={proportion!r} belongs to rule 'conformal' of method 'ktd'; leave it out")
+
+
+def check_cluster_proportion(proportion: str, clustered: bool) -> None:
+    """The estimates whose guarantee is stated for clusters without a condition on ties."""
+    if clustered and proportion not in ("storey", "none"):
+        raise InputError(
+            f"proportion={proportion!r} is not offered where items come in clusters; use 'storey' or 'none'"
+        )
+
+
+def check_unit(unit: str | None, grouped: bool) -> None:
+    """A unit of decision only where clusters are named."""
+    if unit is not None and not grouped:
+        raise InputError(f"unit={unit!r} needs clusters: name their column (group_field) and use method 'ptdi'")
+
+
+def check_delta(delta: float, max_draws: int) -> None:
+    """A level of the simultaneous bounds that Monte Carlo draws can resolve."""
+    if delta * (max_draws + 1) < 1:
+        raise InputError(f"delta={delta!r} is too small for {max_draws} draws: give at least {1 / (max_draws + 1):g}")
+
+
+def check_knockoffs_apart(names: Sequence[str], knockoffs: Sequence[str]) -> None:
+    """No column is its own knockoff, and none is named twice."""
+    both = [name for name in knockoffs if name in names or list(knockoffs).count(name) > 1]
+    if both:
+        raise InputError(f"knockoffs names {both[0]!r}, which is the score itself or named twice; leave it out")
 
 
 def check_knockoffs(method: str, knockoffs: Sequence[str]) -> None:

@@ -112,6 +112,59 @@ def test_knockoffs_need_no_calibration(columns, tmp_path, capsys):
     assert "knockoffs an item" in capsys.readouterr().out
 
 
+def test_missing_knockoffs_are_counted(columns):
+    rows = table(columns)
+    rows[3]["k1"] = rows[N + 5]["k1"] = None
+    how = {"alpha": 0.3, "score": "d0", "method": "ktd", "knockoffs": KNOCKOFFS}
+    audit = tdd.select(rows, rule="conformal", **how)
+    decision = audit.run["decision"]
+    assert decision["num_missing"] == decision["num_missing_calibration"] == 1
+    assert decision["num_calibration"] == audit.run["checks"]["effective_calibration"]["size"] == N - 1
+    assert any("1 candidates have no score (one of their scores is NaN)" in text for text in audit.run["warnings"])
+    for row in rows[:N]:
+        row |= dict.fromkeys(KNOCKOFFS)
+    assert "symmetry" not in tdd.select(rows, **how).run["checks"]
+
+
+def test_conformal_knockoffs_estimate_as_told(columns):
+    how = {"alpha": 0.3, "score": "d0", "method": "ktd", "rule": "conformal", "knockoffs": KNOCKOFFS}
+    audit = tdd.select(table(columns), proportion="none", **how)
+    assert "alpha * m0/m" in audit.run["decision"]["guarantee"]["controls"]
+    with pytest.raises(tdd.InputError, match="proportion"):
+        tdd.select(table(columns), proportion="subtraction", **how)
+
+
+def test_a_rule_without_a_bound_promises_none(columns):
+    audit = tdd.select(
+        table(columns, "members"), alpha=0.2, score=DETECTORS, method="td4eval", combine="average", label_field="label"
+    )
+    assert "is at most" not in audit.run["outcome"]
+    assert "What is known of its errors" in audit.run["outcome"]
+
+
+def test_a_run_of_an_earlier_version_is_reported(columns, tmp_path, capsys):
+    audit = tdd.select(table(columns), alpha=0.2, score="d0", out=tmp_path / "run")
+    path = tmp_path / "run" / "run.json"
+    run = json.loads(path.read_text())
+    for name in ("columns", "facts", "unit"):
+        del run["decision"][name]
+    del run["certificate"]
+    path.write_text(json.dumps(run))
+    assert main(["report", str(tmp_path / "run")]) == 0
+    assert f"{len(audit.selected_ids)} of {M} candidates" in capsys.readouterr().out
+
+
+def test_the_most_extreme_clean_items_have_the_largest_scores(capsys, tmp_path):
+    rows = [{"id": f"c{i}", "role": "calibration", "d": i / 40} for i in range(40)]
+    rows += [{"id": f"t{i}", "role": "candidate", "d": 5 + i} for i in range(30)]
+    path = tmp_path / "table.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert main(["select", str(path), "--method", "td4eval", "--score", "d", "--alpha", "0.1"]) == 0
+    out = capsys.readouterr().out
+    assert "t29" in out
+    assert "t3 " not in out
+
+
 def test_asymmetric_knockoffs_are_found(columns):
     shifted = dict(columns) | {"calibration knockoffs": columns["calibration knockoffs"] + 1}
     audit = tdd.select(table(shifted), alpha=0.3, score="d0", method="ktd", knockoffs=KNOCKOFFS)
@@ -123,6 +176,26 @@ def test_groups_are_decided_by_cluster(columns):
     selected = chosen(audit).reshape(-1, 4)
     assert (selected.all(axis=1) | ~selected.any(axis=1)).all(), "a cluster is selected whole or not at all"
     assert selected.any()
+    decision = audit.run["decision"]
+    assert decision["num_units"] == 10
+    assert f"{int(selected[:, 0].sum())} of 10 clusters are selected" in audit.run["outcome"]
+    assert "clusters without any member among the selected clusters" in audit.run["outcome"]
+    assert any("Clusters are decided on, not their items" in point for point in audit.run["open_points"])
+    assert not audit.run["certificate"]["applies"]
+    member = columns["member"].reshape(-1, 4).any(axis=1)
+    false = int((selected[:, 0] & ~member).sum())
+    assert decision["truth"]["num_false"] == false
+    assert decision["truth"]["fdp"] == pytest.approx(false / selected[:, 0].sum())
+
+
+def test_drawn_items_are_not_called_missing(columns):
+    audit = tdd.select(table(columns, groups=4), alpha=0.3, score="d0", group_field="book", unit="drawn")
+    assert audit.run["decision"]["num_missing"] == 0
+    assert audit.run["decision"]["num_tests"] == 10
+    assert "of 10 drawn candidates" in audit.run["outcome"]
+
+
+def test_groups_of_other_methods_are_only_reported(columns):
     ignored = tdd.select(
         table(columns, "members", groups=4), alpha=0.3, score=DETECTORS, method="jmcs", group_field="book"
     )
@@ -143,6 +216,12 @@ def test_groups_are_decided_by_cluster(columns):
         ({"method": "jmcs", "score": DETECTORS, "label_field": "label"}, "labelled as non-member"),
         ({"method": "ptdi", "score": "d0", "delta": 1.5}, "delta"),
         ({"method": "guess", "score": "d0"}, "method 'guess' is not known"),
+        ({"method": "jmcs", "score": DETECTORS, "proportion": "none"}, "proportion='none' belongs to method"),
+        ({"method": "jecs", "score": DETECTORS, "eta": 0.1}, "eta=0.1 belongs to method 'ptdi'"),
+        ({"method": "ptdi", "score": "d0", "unit": "item"}, "needs clusters"),
+        ({"method": "ktd", "score": "d0", "knockoffs": ("d0", "k0")}, "the score itself"),
+        ({"method": "ktd", "score": "d0", "knockoffs": KNOCKOFFS, "proportion": "none"}, "rule 'conformal'"),
+        ({"method": "ptdi", "score": "d0", "delta": 1e-6}, "too small for 9999 draws"),
     ],
     ids=lambda value: value if isinstance(value, str) else value["method"],
 )
