@@ -1,6 +1,7 @@
 """Shared fixtures: optional resources and the marks that need them."""
 
 import importlib.util
+import itertools
 import pathlib
 
 import pytest
@@ -27,6 +28,17 @@ def pytest_collection_modifyitems(config, items):
         for mark, reason in absent.items():
             if reason and item.get_closest_marker(mark):
                 item.add_marker(pytest.mark.skip(reason=reason))
+
+
+_finished = itertools.count(1)
+
+
+def pytest_runtest_teardown(item):
+    """Compiled programs of thousands of tests would fill the memory: forget them now and then."""
+    import jax
+
+    if next(_finished) % 200 == 0:
+        jax.clear_caches()
 
 
 @pytest.fixture(scope="session")
