@@ -3,8 +3,8 @@
 Null ranks have one law whatever the scores: N_k(i) = #{k uniforms < U_(i:n)} of k null items have a conservative rank
 <= i. `calibrate` turns that law, by Monte Carlo, into an envelope u_k(i) that all N_k(i) stay under with probability
 >= 1 - delta; `bounds` reads it at the ranks of a data set. The envelope depends on n, m and delta alone, so one
-template serves any number of data sets of one size. `dkw` is the bound in closed form, `knockoffs` the one for
-knockoff statistics.
+template serves any number of data sets of one size. `dkw` is the bound in closed form; `knockoff_fdp`
+bounds knockoff statistics.
 """
 
 from __future__ import annotations
@@ -21,13 +21,11 @@ from tdd.kernels import lattice
 __all__ = [
     "DkwBounds",
     "FdpBounds",
-    "KnockoffBounds",
     "Template",
     "bounds",
     "calibrate",
     "dkw",
     "dkw_offset",
-    "knockoffs",
     "of_set",
 ]
 
@@ -87,20 +85,6 @@ class DkwBounds(NamedTuple):
     false_bound: jax.Array
     num_selected: jax.Array
     offset: jax.Array
-
-
-class KnockoffBounds(NamedTuple):
-    """Bounds for the cut at each item's own statistic.
-
-    Attributes:
-      num_selected: [m] int32, #{W >= W_j}; 0 where W_j <= 0 or masked: no cut there.
-      false_bound: [m] int32, at most so many of them are nulls.
-      min_true: [] int32, at least so many items are not null.
-    """
-
-    num_selected: jax.Array
-    false_bound: jax.Array
-    min_true: jax.Array
 
 
 def calibrate(
@@ -330,46 +314,6 @@ def dkw(
         false = jnp.minimum(1, cuts + offset) * total
     false = jnp.clip(false, 0, count.astype(values.dtype))
     return DkwBounds(false / jnp.maximum(count, 1).astype(values.dtype), false, count, offset)
-
-
-def knockoffs(statistic: jax.Array, delta: Any, *, mask: jax.Array | None = None) -> KnockoffBounds:
-    """At most c (1 + #{W <= -t}) of the items with W >= t are null, c = log(1/delta)/log(2 - delta), for all t > 0.
-
-    Guarantee: simultaneously over t with probability >= 1 - delta, if the signs of the null W are independent fair
-    coins given the |W| and the other signs (one knockoff an item, exchangeable with it under the null);
-    finite-sample. Not for statistics averaged over several knockoffs.
-
-    Args:
-      statistic: [m] W, large = evidence against the null; NaN is masked out.
-      delta: level in (0, 1); a traced one out of range gives the trivial bounds.
-      mask: [m] bool, True = real item.
-
-    Returns:
-      `KnockoffBounds`, interpolated between cuts as in `bounds`. Cost: two sorts of m.
-
-    References: Katsevich & Ramdas (2020), the bound for knockoffs.
-    """
-    values = statistic.astype(jnp.promote_types(statistic.dtype, jnp.float32))
-    valid = ~jnp.isnan(values) if mask is None else mask & ~jnp.isnan(values)
-    values = jnp.where(valid, values, 0)
-    level = jnp.asarray(lattice.as_level(delta).value, values.dtype)
-    level = jnp.where((level > 0) & (level < 1), level, 0)
-    size = values.shape[0]
-    ascending = jnp.sort(values)
-    cuts = jnp.flip(ascending)  # descending: item l of the order is the cut that selects at least l + 1 items
-    positive = cuts > 0
-    selected = size - jnp.searchsorted(ascending, cuts, side="left").astype(jnp.int32)
-    opposite = jnp.searchsorted(ascending, -cuts, side="right").astype(values.dtype)
-    constant = -jnp.log(level) / jnp.log(2 - level)
-    ceiling = jnp.floor(jnp.minimum(constant * (1 + opposite), size)).astype(jnp.int32)
-    false = jnp.where(positive, jnp.minimum(ceiling, selected), selected)
-    false = jax.lax.cummin(false, reverse=True)
-    gain = jax.lax.cummax(jnp.where(positive, selected - false, 0))
-    if not size:
-        return KnockoffBounds(selected, false, jnp.zeros((), jnp.int32))
-    last = jnp.clip(jnp.searchsorted(-cuts, -values, side="right") - 1, 0, size - 1)
-    count = jnp.where(values > 0, selected[last], 0)
-    return KnockoffBounds(count, count - jnp.where(values > 0, gain[last], 0), jnp.max(gain))
 
 
 def _grids(max_calibration: int, max_tests: int) -> tuple[np.ndarray, int, int]:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from tdd.kernels import lattice
 from tdd.kernels.knockoff_path import path
 
 __all__ = ["KnockoffBound", "fdp_bound"]
@@ -17,15 +18,15 @@ class KnockoffBound(NamedTuple):
 
     Attributes:
       num_selected: [n] int32, #{W >= W_j}: the size of the selection whose cut is at the item; 0 where W_j <= 0.
-      num_false: [n] int32, at most this many of them are non-members.
-      fdp: [n] num_false / num_selected; NaN where W_j <= 0 or the item is masked.
-      min_members: [] int32, at least this many of all items are members.
+      false_bound: [n] int32, at most this many of them are non-members.
+      fdp_bound: [n] false_bound / num_selected; NaN where W_j <= 0 or the item is masked.
+      min_true: [] int32, at least this many of all items are members.
     """
 
     num_selected: jax.Array
-    num_false: jax.Array
-    fdp: jax.Array
-    min_members: jax.Array
+    false_bound: jax.Array
+    fdp_bound: jax.Array
+    min_true: jax.Array
 
 
 def fdp_bound(w: jax.Array, delta: Any, *, mask: jax.Array | None = None) -> KnockoffBound:
@@ -38,7 +39,7 @@ def fdp_bound(w: jax.Array, delta: Any, *, mask: jax.Array | None = None) -> Kno
 
     Args:
       w: [n] statistics, large = member; NaN is masked out.
-      delta: probability of failure, in (0, 1); a traced one out of range bounds nothing (fdp NaN).
+      delta: probability of failure, in (0, 1); a traced one out of range bounds nothing (fdp_bound NaN).
       mask: [n] bool, True = real item.
 
     Returns:
@@ -51,6 +52,7 @@ def fdp_bound(w: jax.Array, delta: Any, *, mask: jax.Array | None = None) -> Kno
 
     References: Katsevich & Ramdas (2020), theorem 2 and section 3.2.
     """
+    delta = delta.value if isinstance(delta, lattice.Level) else delta
     if not isinstance(delta, jax.Array) and not 0 < delta < 1:
         raise ValueError(f"delta must lie strictly between 0 and 1, got {delta!r}")
     along = path(w, mask=mask)
@@ -68,7 +70,7 @@ def fdp_bound(w: jax.Array, delta: Any, *, mask: jax.Array | None = None) -> Kno
         nothing = jnp.zeros(0, jnp.int32)
         return KnockoffBound(nothing, nothing, jnp.zeros(0, dtype), jnp.int32(0))
     selected = jnp.where(along.positive, along.favourable[along.place], 0)
-    num_false = jnp.where(along.positive, selected - members[along.place], 0)
-    fdp = num_false.astype(dtype) / jnp.maximum(selected, 1).astype(dtype)
+    false_bound = jnp.where(along.positive, selected - members[along.place], 0)
+    share = false_bound.astype(dtype) / jnp.maximum(selected, 1).astype(dtype)
     known = along.positive & ~jnp.isnan(chance)
-    return KnockoffBound(selected, num_false, jnp.where(known, fdp, jnp.nan), members[0])
+    return KnockoffBound(selected, false_bound, jnp.where(known, share, jnp.nan), members[0])

@@ -13,10 +13,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from tdd.kernels import conformal
+from tdd.kernels import conformal, knockoff_fdp
 from tdd.kernels import fdp_bounds as kernels
 from tdd.kernels.fdp_bounds import DkwBounds, Template
 from tdd.methods.calls import level_operand, order_preserving
+from tdd.methods.knockoff_checks import PAIRS
+from tdd.methods.precision import computed
 from tdd.methods.testing import checked_scores
 from tdd.records import Guarantee, Null, pytree
 from tdd.validate import arrays
@@ -57,9 +59,12 @@ GUARANTEES: dict[str, Guarantee] = {
     ),
     "knockoffs": Guarantee(
         "P(some cut has FDP above its bound) <= delta",
-        ("an item and its one knockoff are exchangeable under the null, so that null statistics have coin-flip signs",),
+        (
+            *PAIRS,
+            "W has one knockoff an item, or is symmetric for non-members: given all else their signs are fair coins",
+        ),
         "finite-sample",
-        "Katsevich & Ramdas (2020)",
+        "Katsevich & Ramdas (2020), theorem 2",
     ),
 }
 
@@ -172,9 +177,9 @@ class KnockoffFdpBounds:
     """Bounds for the cut {W >= W_j} at each item; all of them hold together with probability >= 1 - delta.
 
     Attributes:
-      num_selected: [m] int32, #{W >= W_j}; 0 where W_j <= 0, where there is no cut.
+      num_selected: [m] int32, #{W >= W_j}; 0 where W_j <= 0 or masked, where there is no cut.
       false_bound: [m] int32, at most so many of these are null.
-      fdp_bound: [m] false_bound / max(1, num_selected).
+      fdp_bound: [m] false_bound / num_selected; NaN where there is no cut.
       min_true: [] int32, at least so many of the items are not null.
       method: "knockoffs".
       guarantee: what holds, under which assumptions.
@@ -354,11 +359,15 @@ def dkw_fdp_bounds(
 def knockoff_fdp_bounds(statistic: Any, *, delta: Any = 0.05, mask: Any = None) -> KnockoffFdpBounds:
     """Bounds on the false discovery proportion of {W >= t}, for all t > 0 at once.
 
-    Guarantee: as `tdd.kernels.fdp_bounds.knockoffs`: simultaneous with probability >= 1 - delta, finite-sample, for one
-    knockoff an item. Averages over several knockoffs do not have coin-flip signs.
+    {W >= t} holds at most c·(1 + #{W <= -t}) non-members, c = log(1/delta)/log(2 - delta), and no fewer members than
+    any smaller cut.
+
+    Guarantee: as `tdd.kernels.knockoff_fdp.fdp_bound`: simultaneous with probability >= 1 - delta, finite-sample, for
+    one knockoff an item. Averages over several knockoffs do not have coin-flip signs.
 
     Args:
-      statistic: [m] W, large = evidence of membership; NaN is left out.
+      statistic: [m] W, large = evidence of membership (`KnockoffSelection.statistic` of rule="ktd" with one
+        knockoff); NaN is left out.
       delta: probability in (0, 1) that some bound fails.
       mask: [m] bool, True = real item.
 
@@ -367,11 +376,21 @@ def knockoff_fdp_bounds(statistic: Any, *, delta: Any = 0.05, mask: Any = None) 
 
     Raises:
       InputError: infinite statistics, wrong shapes, delta out of range.
+
+    >>> bounds = knockoff_fdp_bounds([5.0, 4.0, 3.0, 2.0, 1.0, -0.5, 6.0, 7.0], delta=0.5)
+    >>> bounds.false_bound.tolist(), int(bounds.min_true)
+    ([1, 1, 1, 1, 1, 0, 1, 1], 6)
+
+    References: Katsevich & Ramdas (2020), theorem 2.
     """
     statistic = arrays.as_vector(statistic, "statistic")
     mask = arrays.as_mask(mask, statistic, "mask")
     arrays.check_finite(statistic, "statistic")
-    return _knockoffs(*_floats(statistic), level_operand(delta, "delta"), mask)
+
+    def run(samples: list[Any]) -> KnockoffFdpBounds:
+        return _knockoffs(*samples, level_operand(delta, "delta"), mask)
+
+    return jax.tree.map(jnp.asarray, computed(run, (statistic,), mask, delta))
 
 
 def _calibrated(key: Any, n: Any, delta: Any, num_draws: int, max_calibration: int, max_tests: int) -> Template:
@@ -443,11 +462,8 @@ def _dkw(p_values, thresholds, n, delta, mask, *, interpolate) -> DkwBounds:
 
 @jax.jit
 def _knockoffs(statistic, delta, mask) -> KnockoffFdpBounds:
-    raw = kernels.knockoffs(statistic, delta, mask=mask)
-    fdp = _cut(raw.num_selected, raw.false_bound).fdp_bound
-    return KnockoffFdpBounds(
-        raw.num_selected, raw.false_bound, fdp, raw.min_true, method="knockoffs", guarantee=GUARANTEES["knockoffs"]
-    )
+    raw = knockoff_fdp.fdp_bound(statistic, delta, mask=mask)
+    return KnockoffFdpBounds(*raw, method="knockoffs", guarantee=GUARANTEES["knockoffs"])
 
 
 def _cut(count: jax.Array, false: jax.Array) -> Cut:

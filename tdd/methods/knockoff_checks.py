@@ -1,4 +1,4 @@
-"""What can be checked about knockoffs: their symmetry on known non-members, and a bound that holds for every cut."""
+"""What can be checked about knockoffs: their symmetry on known non-members."""
 
 from __future__ import annotations
 
@@ -7,11 +7,9 @@ from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
-from tdd.kernels import knockoff, knockoff_fdp, knockoff_multi
+from tdd.kernels import knockoff, knockoff_multi
 from tdd.kernels import knockoff_symmetry as symmetry_tests
-from tdd.kernels.knockoff_fdp import KnockoffBound
 from tdd.kernels.knockoff_symmetry import Tails
 from tdd.methods.calls import level_operand
 from tdd.methods.precision import computed
@@ -20,7 +18,7 @@ from tdd.validate import arrays
 from tdd.validate import knockoffs as checks
 from tdd.validate.errors import InputError
 
-__all__ = ["COPIES", "GUARANTEES", "GUARANTEE_ROWS", "PAIRS", "TESTS", "knockoff_fdp_bound", "knockoff_symmetry"]
+__all__ = ["COPIES", "GUARANTEES", "GUARANTEE_ROWS", "PAIRS", "TESTS", "knockoff_symmetry"]
 
 TESTS = ("combined", "sign", "tail", "signed_rank")
 _LIKE = "the knockoffs were not written by the audited model, and are prepared and scored as the originals"
@@ -52,16 +50,9 @@ GUARANTEES: dict[str, Guarantee] = {
         "asymptotic",
         "Wilcoxon (1945), normal null given |W|",
     ),
-    "fdp_bound": Guarantee(
-        "P(the false discoveries of every cut lie below its bound) >= 1 - delta",
-        (*PAIRS, "W has one knockoff an item, or is symmetric for non-members"),
-        "finite-sample",
-        "Katsevich & Ramdas (2020), theorem 2",
-    ),
 }
 GUARANTEE_ROWS = [
     *(("tdd.knockoff_symmetry", f'test="{name}"', GUARANTEES[name]) for name in TESTS),
-    ("tdd.knockoff_fdp_bound", "", GUARANTEES["fdp_bound"]),
 ]
 
 
@@ -152,50 +143,3 @@ def _symmetry(original, knockoffs, mask, tail, *, rule, test, alternative) -> Te
         else:
             found, statistic = (all_items, parts[0].statistic) if test == "sign" else (largest, parts[1].statistic)
     return TestResult(jnp.exp(found), found, statistic, f"knockoff_symmetry/{rule}/{test}", GUARANTEES[test])
-
-
-def knockoff_fdp_bound(w: Any, *, delta: Any, mask: Any = None) -> KnockoffBound:
-    """Bound the non-members beyond every cut of knockoff statistics at once.
-
-    With probability at least 1 - delta, for all t > 0 together, {W >= t} has at most c·(1 + #{W <= -t}) non-members,
-    c = log(1/delta)/log(2 - delta): the cut may be chosen after seeing everything.
-
-    Guarantee: finite-sample, if the signs of the W of non-members are fair coins given everything else (one knockoff an
-    item that is exchangeable with it).
-
-    Args:
-      w: [n] knockoff statistics, large = member (`KnockoffSelection.statistic` of rule="ktd" with one knockoff).
-      delta: probability of failure, in (0, 1).
-      mask: [n] bool, True = real item; NaN is left out.
-
-    Returns:
-      `KnockoffBound(num_selected, num_false, fdp, min_members)`: for the cut at each item, and in total.
-
-    Raises:
-      InputError: wrong shapes, infinite statistics, delta out of range.
-
-    >>> bound = knockoff_fdp_bound([5.0, 4.0, 3.0, 2.0, 1.0, -0.5, 6.0, 7.0], delta=0.5)
-    >>> bound.num_false.tolist(), int(bound.min_members)
-    ([1, 1, 1, 1, 1, 0, 1, 1], 6)
-
-    References: Katsevich & Ramdas (2020), theorem 2.
-    """
-    w = arrays.as_vector(w, "w")
-    mask = arrays.as_mask(mask, w, "mask")
-    arrays.check_finite(w, "w")
-    arrays.check_level(delta, "delta")
-
-    def run(samples: list[Any]) -> KnockoffBound:
-        chance = delta if isinstance(delta, jax.Array) else jnp.asarray(float(delta), jnp.result_type(float))
-        return _fdp_bound(*samples, chance, mask)
-
-    found = computed(run, (w,), mask, delta)
-    return found._replace(
-        fdp=jnp.asarray(found.fdp, jnp.result_type(float)) if isinstance(found.fdp, np.ndarray) else found.fdp,
-        **{name: jnp.asarray(getattr(found, name)) for name in ("num_selected", "num_false", "min_members")},
-    )
-
-
-@jax.jit
-def _fdp_bound(w, delta, mask) -> KnockoffBound:
-    return knockoff_fdp.fdp_bound(w, delta, mask=mask)

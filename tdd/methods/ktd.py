@@ -16,13 +16,13 @@ from tdd.kernels import conformal, evalues, knockoff, knockoff_evalues, knockoff
 from tdd.kernels import proportion as proportions
 from tdd.methods import knockoff_checks
 from tdd.methods.calls import level_operand
-from tdd.methods.knockoff_checks import knockoff_fdp_bound, knockoff_symmetry
+from tdd.methods.knockoff_checks import knockoff_symmetry
 from tdd.methods.precision import computed, single_selection
 from tdd.records import Guarantee, KnockoffSelection
 from tdd.validate import arrays
 from tdd.validate import knockoffs as checks
 
-__all__ = ["GUARANTEES", "GUARANTEE_ROWS", "RULES", "knockoff_fdp_bound", "knockoff_symmetry", "ktd"]
+__all__ = ["GUARANTEES", "GUARANTEE_ROWS", "RULES", "knockoff_symmetry", "ktd"]
 
 Rule = Literal["multi", "derandomized", "conformal", "ktd"]
 RULES = ("multi", "derandomized", "conformal", "ktd")

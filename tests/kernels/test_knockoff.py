@@ -49,7 +49,10 @@ def test_a_traced_level_out_of_range_selects_nothing(alpha):
     assert jnp.isnan(found.adjusted).all()
     assert found.threshold == math.inf
     assert jnp.isnan(knockoff_evalues.derandomized_e_values(w[:, None], jnp.float32(alpha))).all()
-    assert jnp.isnan(knockoff_fdp.fdp_bound(w, jnp.float32(alpha)).fdp).all()
+    trivial = knockoff_fdp.fdp_bound(w, jnp.float32(alpha))
+    assert jnp.isnan(trivial.fdp_bound).all()
+    np.testing.assert_array_equal(trivial.false_bound, trivial.num_selected)
+    assert trivial.min_true == 0
 
 
 def test_static_options_out_of_range():
@@ -135,15 +138,15 @@ def test_the_bound_is_never_above_the_selection_and_grows_with_it():
     w = jnp.asarray(np.random.default_rng(4).normal(size=300) + 0.7, jnp.float32)
     bound = knockoff_fdp.fdp_bound(w, 0.1)
     chosen = np.argsort(-np.asarray(w))[: int((w > 0).sum())]
-    found, false = np.asarray(bound.num_selected)[chosen], np.asarray(bound.num_false)[chosen]
+    found, false = np.asarray(bound.num_selected)[chosen], np.asarray(bound.false_bound)[chosen]
     assert (np.diff(found) >= 0).all()
     assert (np.diff(false) >= 0).all()
     assert (np.diff(found - false) >= 0).all()  # members found stay found
     assert (false <= found).all()
-    assert bound.min_members == (found - false).max() > 0
-    assert jnp.isnan(bound.fdp[w <= 0]).all()
+    assert bound.min_true == (found - false).max() > 0
+    assert jnp.isnan(bound.fdp_bound[w <= 0]).all()
     looser = knockoff_fdp.fdp_bound(w, 0.01)
-    assert (looser.num_false >= bound.num_false).all()
+    assert (looser.false_bound >= bound.false_bound).all()
 
 
 @pytest.mark.parametrize(("successes", "trials", "losses"), [(900, 1000, 1), (50_000, 100_000, 1), (60, 60, 3)])
@@ -158,6 +161,6 @@ def test_no_item_at_all():
     nothing = jnp.zeros(0)
     assert knockoff.threshold(nothing, 0.1) == math.inf
     assert knockoff.select(nothing, 0.1).num_tests == 0
-    assert knockoff_fdp.fdp_bound(nothing, 0.1).min_members == 0
+    assert knockoff_fdp.fdp_bound(nothing, 0.1).min_true == 0
     assert knockoff_evalues.derandomized_e_values(jnp.zeros((0, 2)), 0.1).shape == (0,)
     assert knockoff_symmetry.count_signs(nothing).total == 0

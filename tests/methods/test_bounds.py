@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import references_knockoff as ref
 
 from tdd.methods import bounds as calls
 from tdd.methods.bounds import dkw_fdp_bounds, fdp_bounds, fdp_bounds_of_ranks, fdp_template, knockoff_fdp_bounds
@@ -184,6 +185,7 @@ def test_messages_of_ranks(ranks, message):
         (lambda: dkw_fdp_bounds([0.1], num_calibration=9, delta=1), "delta must lie"),
         (lambda: knockoff_fdp_bounds([np.inf]), "statistic\\[0\\] is inf"),
         (lambda: knockoff_fdp_bounds([1.0], delta=2), "delta must lie"),
+        (lambda: knockoff_fdp_bounds(np.zeros((2, 2))), "statistic must be one-dimensional"),
         (lambda: hommel([2.0], 0.1), "p_values\\[0\\] is 2.0"),
         (lambda: hommel([0.2], 0.0), "alpha must lie"),
         (lambda: local_fdr([0.2], null_proportion=0), "null_proportion must be one number in"),
@@ -207,8 +209,28 @@ def test_knockoffs():
     assert found.num_selected.tolist() == [1, 2, 3, 0, 0]
     assert found.false_bound.tolist() == [1, 1, 1, 0, 0]
     assert found.min_true == 2
+    np.testing.assert_allclose(found.fdp_bound, [1, 1 / 2, 1 / 3, np.nan, np.nan], rtol=1e-6)
     masked = knockoff_fdp_bounds([5.0, 4.0, 3.0], delta=0.5, mask=[True, False, True])
     assert masked.num_selected.tolist() == [1, 0, 2]
+    assert jnp.isnan(masked.fdp_bound[1])
+
+
+def test_knockoffs_in_both_precisions():
+    w = np.random.default_rng(17).normal(size=80) + 1
+    expected = ref.fdp_bound(ref.kept(w), 0.1)
+    for values in (w, w.astype(np.float32), jnp.asarray(w)):
+        found = knockoff_fdp_bounds(values, delta=0.1)
+        np.testing.assert_array_equal(found.false_bound, expected["false_bound"])
+        assert found.min_true == expected["min_true"] > 0
+        assert found.fdp_bound.dtype == jnp.float32
+    close = 1 + np.arange(4) * 1e-12  # four cuts in double precision, one in single
+    assert knockoff_fdp_bounds(close, delta=0.1).num_selected.tolist() == [4, 3, 2, 1]
+
+
+def test_knockoffs_under_transformations():
+    w = jnp.array([5.0, 4.0, 3.0, -1.0])
+    many = jax.jit(jax.vmap(lambda delta: knockoff_fdp_bounds(w, delta=delta).min_true))(jnp.array([0.5, 2.0]))
+    assert many.tolist() == [int(knockoff_fdp_bounds(w, delta=0.5).min_true), 0]
 
 
 def test_decisions_take_every_kind_of_number():

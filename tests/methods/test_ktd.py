@@ -10,7 +10,8 @@ import references_knockoff as ref
 from scipy import stats
 
 from tdd.kernels import knockoff
-from tdd.methods.ktd import GUARANTEE_ROWS, GUARANTEES, RULES, knockoff_fdp_bound, knockoff_symmetry, ktd
+from tdd.methods.bounds import knockoff_fdp_bounds
+from tdd.methods.ktd import GUARANTEE_ROWS, GUARANTEES, RULES, knockoff_symmetry, ktd
 from tdd.methods.ptdi import ptdi
 from tdd.validate import InputError
 
@@ -359,39 +360,13 @@ def test_bad_input_of_the_symmetry_test(change, message):
         knockoff_symmetry(**({"original": np.zeros(4), "knockoffs": np.ones((4, 2))} | change))
 
 
-# --- bound ------------------------------------------------------------------------------------------------------------
-
-
-def test_the_bound_in_both_precisions():
-    w = np.random.default_rng(17).normal(size=80) + 1
-    expected = ref.fdp_bound(ref.kept(w), 0.1)
-    for values in (w, w.astype(np.float32), jnp.asarray(w)):
-        bound = knockoff_fdp_bound(values, delta=0.1)
-        np.testing.assert_array_equal(bound.num_false, expected["num_false"])
-        assert bound.min_members == expected["min_members"] > 0
-        assert bound.fdp.dtype == jnp.float32
-    masked = knockoff_fdp_bound(np.append(w, 9.0), delta=0.1, mask=np.append(np.ones(80, bool), False))
-    assert masked.min_members == expected["min_members"]
-    assert jnp.isnan(masked.fdp[-1])
-
-
-def test_bad_input_of_the_bound():
-    for given, message in (
-        ({"w": np.zeros((2, 2)), "delta": 0.1}, "w must be one-dimensional"),
-        ({"w": np.array([np.inf]), "delta": 0.1}, r"w\[0\] is inf"),
-        ({"w": np.zeros(2), "delta": 1.0}, "delta must lie strictly between 0 and 1"),
-    ):
-        with pytest.raises(InputError, match=message):
-            knockoff_fdp_bound(**given)
-
-
 # --- e-values ---------------------------------------------------------------------------------------------------------
 
 
 def test_the_statistic_of_the_paper_rule_feeds_the_bound():
     original, knockoffs = data(18, k=1)
     selection = ktd(original, knockoffs, alpha=0.3, rule="ktd")
-    bound = knockoff_fdp_bound(selection.statistic, delta=0.1)
+    bound = knockoff_fdp_bounds(selection.statistic, delta=0.1)
     at_cut = np.asarray(bound.num_selected)[np.asarray(selection.statistic) == float(selection.cut)]
     assert at_cut.tolist() == [int(selection.num_selected)]
     assert knockoff.threshold(selection.statistic, 0.3) == selection.cut

@@ -166,39 +166,6 @@ def test_closed_form_bound(scores, n, nulls, alternatives, false_alarm_level):
         guarantees.assert_at_most(dkw_failure(scores, n, nulls, alternatives, 0.5), 0.4, false_alarm_level)
 
 
-def knockoff_failure(nulls, alternatives, values, constant=None):
-    """Null W with coin-flip signs; `values` > 0 makes them few integers, with ties and zeros."""
-
-    def one(key):
-        w = jax.random.normal(key, (nulls + alternatives,))
-        w = jnp.round(w * values) if values else w
-        w = w.at[nulls:].add(3)
-        found = fdp_bounds.knockoffs(w, DELTA)
-        cuts = jnp.where(w > 0, w, jnp.inf)
-        false = jnp.sum(w[None, :nulls] >= cuts[:, None], axis=1)
-        if constant is not None:
-            plain = jnp.floor(constant * (1 + jnp.sum(w[None] <= -cuts[:, None], axis=1)))
-            return jnp.any(false > plain)
-        return jnp.any((w > 0) & (false > found.false_bound)) | (alternatives < found.min_true)
-
-    return guarantees.simulate(one, seed=15)
-
-
-@pytest.mark.guarantee(checks=4)
-@pytest.mark.parametrize(
-    ("nulls", "alternatives", "values"), [(40, 0, 0), (20, 10, 0), (30, 10, 2), (1, 0, 0)], ids=str
-)
-def test_knockoff_bound(nulls, alternatives, values, false_alarm_level):
-    guarantees.assert_at_most(knockoff_failure(nulls, alternatives, values), DELTA, false_alarm_level)
-
-
-@pytest.mark.guarantee(checks=0)
-def test_knockoff_estimate_is_no_simultaneous_bound(false_alarm_level):
-    """1 + #{W <= -t} estimates the number of false selections at one cut."""
-    with pytest.raises(guarantees.GuaranteeViolated):
-        guarantees.assert_at_most(knockoff_failure(40, 0, 0, constant=1.0), DELTA, false_alarm_level)
-
-
 # --- Hommel -----------------------------------------------------------------------------------------------------------
 
 

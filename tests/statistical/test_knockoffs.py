@@ -172,32 +172,44 @@ def test_the_conformal_rule_without_an_estimate_is_exact(false_alarm_level):
 # --- the bound for every cut ------------------------------------------------------------------------------------------
 
 
-def bound_fails(draw, n, members, one, delta=0.1):
-    """Whether any cut has more non-members than its bound; `one` is the 1 in c (1 + losses)."""
+def bound_fails(draw, n, members, broken=None, delta=0.1):
+    """Whether any cut has more non-members than its bound c (1 + losses), or members are overcounted."""
     null = jnp.arange(n) >= members
 
     def once(key):
         original, knockoffs = draw(key, n, members, 1)
         w = knockoff.w_statistics(original, knockoffs)
         beyond = jnp.sum((w[None] >= w[:, None]) & null[None], axis=1)
-        if one:
-            limit = knockoff_fdp.fdp_bound(w, delta).num_false
-        else:
-            losses = jnp.sum(w[None] <= -w[:, None], axis=1)
-            limit = jnp.floor(jnp.log(1 / delta) / jnp.log(2 - delta) * losses)
-        return jnp.any((w > 0) & (beyond > limit)).astype(jnp.float32)
+        bound = knockoff_fdp.fdp_bound(w, delta)
+        losses, factor = jnp.sum(w[None] <= -w[:, None], axis=1), jnp.log(1 / delta) / jnp.log(2 - delta)
+        limit = {
+            None: bound.false_bound,
+            "without the one": jnp.floor(factor * losses),
+            "without the factor": 1 + losses,
+        }[broken]
+        overcounted = (members < bound.min_true) & (broken is None)
+        return (jnp.any((w > 0) & (beyond > limit)) | overcounted).astype(jnp.float32)
 
     return guarantees.simulate(once, seed=2)
 
 
-@pytest.mark.guarantee(checks=3)
+@pytest.mark.guarantee(checks=5)
 @pytest.mark.parametrize(
-    ("draw", "n", "members"), [(skewed_copies, 50, 0), (integer_copies, 30, 0), (normal_copies, 50, 20)]
+    ("draw", "n", "members"),
+    [
+        (skewed_copies, 50, 0),
+        (integer_copies, 30, 0),
+        (normal_copies, 50, 20),
+        (integer_copies, 40, 10),
+        (normal_copies, 1, 0),
+    ],
 )
 def test_no_cut_beats_the_bound(draw, n, members, false_alarm_level):
-    guarantees.assert_at_most(bound_fails(draw, n, members, True), 0.1, false_alarm_level)
+    guarantees.assert_at_most(bound_fails(draw, n, members), 0.1, false_alarm_level)
     if members == 0:
-        caught(bound_fails(draw, n, members, False), 0.1, false_alarm_level)
+        caught(bound_fails(draw, n, members, "without the one"), 0.1, false_alarm_level)
+    if members == 0 and n > 1:
+        caught(bound_fails(draw, n, members, "without the factor"), 0.1, false_alarm_level)
 
 
 # --- symmetry ---------------------------------------------------------------------------------------------------------

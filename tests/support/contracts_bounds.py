@@ -43,13 +43,6 @@ def as_p(p_values, mask):
     return np.where(np.isnan(p_values) | (False if mask is None else ~mask), np.nan, p_values)
 
 
-def statistics(rng, n, m):
-    w = rng.integers(-4, 9, m).astype(np.float32)
-    if m > 3:
-        w[1] = np.nan
-    return {"statistic": w, "mask": rng.random(m) < 0.85 if m > 1 else np.ones(m, bool)}
-
-
 def dkw_entry(interpolate):
     return Entry(
         "fdp_bounds.dkw",
@@ -102,16 +95,6 @@ ENTRIES = [
         masks={},
         float_inputs=(),
         tolerance=2e-6,
-    ),
-    Entry(
-        "fdp_bounds.knockoffs",
-        lambda statistic, mask=None: fdp_bounds.knockoffs(statistic, 0.2, mask=mask)._asdict(),
-        statistics,
-        lambda statistic, mask=None: ref.knockoffs(as_p(statistic, mask), 0.2),
-        items=("statistic",),
-        calibration=(),
-        masks={"statistic": "mask"},
-        float_inputs=("statistic",),
     ),
     *[
         Entry(

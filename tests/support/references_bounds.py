@@ -139,23 +139,6 @@ def dkw(p, thresholds, n, delta, interpolate):
     }
 
 
-def knockoffs(w, delta):
-    """Every cut |W| > 0, each bound improved by all others."""
-    w = [0.0 if np.isnan(x) else float(x) for x in w]
-    constant = math.log(1 / delta) / math.log(2 - delta)
-    cuts = sorted({x for x in w if x > 0}, reverse=True)
-    chosen = {t: sum(x >= t for x in w) for t in cuts}
-    own = {t: min(chosen[t], math.floor(constant * (1 + sum(x <= -t for x in w)))) for t in cuts}
-    v = {t: min(own[s] for s in cuts if s <= t) for t in cuts}
-    v = {t: min(v[s] + chosen[t] - chosen[s] for s in cuts if s >= t) for t in cuts}
-    v = {t: min(value, chosen[t]) for t, value in v.items()}
-    return {
-        "num_selected": np.array([chosen.get(x, 0) for x in w], int),
-        "false_bound": np.array([v.get(x, 0) for x in w], int),
-        "min_true": max((chosen[t] - v[t] for t in cuts), default=0),
-    }
-
-
 def log_series(t):
     return 0.07720838 * math.log(max(t, 2)) / (t * math.exp(math.sqrt(math.log(t))))
 

@@ -74,9 +74,9 @@ def fdp_bound(w, delta):
     positive = [x is not None and x > 0 for x in w]
     return {
         "num_selected": np.array([found[x] if p else 0 for x, p in zip(w, positive)], int),
-        "num_false": np.array([sharp[x] if p else 0 for x, p in zip(w, positive)], int),
-        "fdp": np.array([sharp[x] / found[x] if p else math.nan for x, p in zip(w, positive)]),
-        "min_members": max((found[t] - sharp[t] for t in grid), default=0),
+        "false_bound": np.array([sharp[x] if p else 0 for x, p in zip(w, positive)], int),
+        "fdp_bound": np.array([sharp[x] / found[x] if p else math.nan for x, p in zip(w, positive)]),
+        "min_true": max((found[t] - sharp[t] for t in grid), default=0),
     }
 
 
