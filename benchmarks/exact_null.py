@@ -73,7 +73,7 @@ def rates(
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--data", required=True, help="arrays loss_val_pythia-SIZE")
-    parser.add_argument("--repetitions", type=int, default=10_000)
+    parser.add_argument("--repetitions", type=int, default=2_000)
     parser.add_argument("--calibration", type=int, default=3_999, help="calibration rows")
     parser.add_argument("--tests", type=int, default=200, help="test rows; alpha (n + 1)/m is an integer by default")
     arguments = parser.parse_args()
