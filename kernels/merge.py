@@ -138,7 +138,7 @@ def harmonic_constant(num_p_values: int) -> float:
     and 1 for K = 1. It grows as log K. On the host.
 
     >>> [round(harmonic_constant(k), 3) for k in (2, 3, 5, 10)]
-    [2.0, 2.746, 3.564, 4.56]
+    [2.0, 2.746, 3.565, 4.56]
 
     References: Vovk & Wang (2020), proposition 6.
     """

@@ -137,8 +137,8 @@ def hochberg(p_values: jax.Array, alpha: Any, *, mask: jax.Array | None = None) 
     def critical(k: jax.Array) -> jax.Array:
         return jnp.where(k > 0, parts.critical(level, values.dtype) / (num_tests - k + 1).astype(values.dtype), -1)
 
-    def directly() -> jax.Array:
-        ordered, place, _ = parts.order(values)
+    def directly(zero: jax.Array) -> jax.Array:
+        ordered, place, _ = parts.order(values + zero.astype(values.dtype))
         return jnp.max(jnp.where(ordered <= critical(place + 1), place + 1, 0), initial=0)
 
     count = parts.fixed_point(lambda k: parts.count(valid, values <= critical(k)), num_tests, directly)
@@ -214,12 +214,12 @@ def bh_ranks(
     dtype = jnp.result_type(float)
     slots = jnp.where(valid, rank, max_rank + 1)
 
-    def counts_up_to() -> jax.Array:
+    def counts_up_to(slots: jax.Array) -> jax.Array:
         """#{ranks <= r} for r = 0..max_rank."""
         return jnp.cumsum(jnp.zeros(max_rank + 2, jnp.int32).at[slots].add(1))[:-1]
 
-    def directly() -> jax.Array:
-        every, rejected = jnp.arange(max_rank + 1, dtype=jnp.int32), counts_up_to()
+    def directly(zero: jax.Array) -> jax.Array:
+        every, rejected = jnp.arange(max_rank + 1, dtype=jnp.int32) + zero, counts_up_to(slots + zero)
         if exact:
             allowed = lattice.product_le(
                 (every, level.denominator, *numerator), (level.numerator, rejected, *denominator)
@@ -232,7 +232,7 @@ def bh_ranks(
     reject = valid & (rank <= largest_rank(count)) & (count > 0)
     rho = _float_ratio(numerator, denominator, dtype)
     values = rank.astype(dtype) / (num_calibration + 1).astype(dtype)
-    at_most = counts_up_to()
+    at_most = counts_up_to(slots)
     ratio = _adjusted_on_lattice(numerator, denominator, at_most, max_rank, dtype)
     adjusted = jax.lax.cummin(jnp.where(at_most > 0, ratio, jnp.inf), reverse=True)
     adjusted = jnp.minimum(adjusted[jnp.minimum(slots, max_rank)], 1)

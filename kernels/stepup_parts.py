@@ -85,12 +85,15 @@ def count(valid: jax.Array, passes: jax.Array) -> jax.Array:
 
 
 def fixed_point(
-    count: Callable[[jax.Array], jax.Array], start: jax.Array, directly: Callable[[], jax.Array]
+    count: Callable[[jax.Array], jax.Array],
+    start: jax.Array,
+    directly: Callable[[jax.Array], jax.Array],
 ) -> jax.Array:
     """Iterate k <- count(k), monotone in k, from `start` until it stands still.
 
-    A few passes do, except for data made to move k one by one; after 32 the answer comes from `directly`, which
-    orders the items.
+    A few passes do, except for data made to move k one by one; after 32 the answer comes from `directly(zero)`, which
+    orders the items. It must add `zero`, a [] int32 that is 0, to all that costs it time: XLA takes what does not
+    depend on the state out of a loop, and would then sort in every call.
     """
 
     def step(state: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
@@ -101,8 +104,12 @@ def fixed_point(
         return (state[0] != state[1]) & (state[2] < _MAX_PASSES)
 
     k, last, _ = jax.lax.while_loop(moving, step, (count(start), start, jnp.int32(1)))
+
+    def order_items(state: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+        return (directly((state[0] == state[1]).astype(jnp.int32)),) * 2  # the loop runs where they differ
+
     # A loop and not a branch: a batch under vmap pays for it only if one of its members is unfinished.
-    return jax.lax.while_loop(lambda state: state[0] != state[1], lambda _: (directly(),) * 2, (k, last))[0]
+    return jax.lax.while_loop(lambda state: state[0] != state[1], order_items, (k, last))[0]
 
 
 def order(values: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
@@ -149,8 +156,8 @@ def scaled_bh(p_values: jax.Array, alpha: Any, scale: jax.Array, mask: jax.Array
     def passes(k: jax.Array) -> jax.Array:
         return values * scale <= k.astype(values.dtype) * critical(level, values.dtype)
 
-    def directly() -> jax.Array:
-        ordered, place, _ = order(values)
+    def directly(zero: jax.Array) -> jax.Array:
+        ordered, place, _ = order(values + zero.astype(values.dtype))
         allowed = ordered * scale <= (place + 1).astype(values.dtype) * critical(level, values.dtype)
         return jnp.max(jnp.where(allowed, place + 1, 0), initial=0)
 
@@ -188,8 +195,8 @@ def step_down(
         left = jnp.maximum(num_tests - rejected, 1).astype(values.dtype)
         return cut(critical(level, values.dtype), left)
 
-    def directly() -> jax.Array:
-        ordered, place, _ = order(values)
+    def directly(zero: jax.Array) -> jax.Array:
+        ordered, place, _ = order(values + zero.astype(values.dtype))
         fails = (place < num_tests) & (ordered > largest(place))
         return jnp.min(jnp.where(fails, place, num_tests), initial=place.size)
 

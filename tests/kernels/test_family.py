@@ -120,3 +120,19 @@ def test_the_direct_answer_of_the_step_down_rule(monkeypatch):
 def test_unknown_variant():
     with pytest.raises(ValueError, match="variant must be one of"):
         two_stage.two_stage_bh(jnp.array([0.1]), 0.1, variant="tst")
+
+
+@pytest.mark.skipif(jax.default_backend() != "cpu", reason="reads the program that XLA makes for the CPU")
+@pytest.mark.parametrize("batch", [False, True])
+@pytest.mark.parametrize(
+    "rule",
+    [stepup.bh, stepup.storey_bh, stepup.holm, stepup.hochberg, sidak.holm_sidak, two_stage.two_stage_bh],
+    ids=lambda rule: rule.__name__,
+)
+def test_a_decision_sorts_in_no_call_but_the_slow_one(rule, batch):
+    """XLA must leave the sort inside the loop that runs where 32 passes were not enough."""
+    decide = lambda p: rule(p, 0.1).reject  # noqa: E731
+    p = jnp.asarray(drawn(0, 64))
+    text = jax.jit(jax.vmap(decide) if batch else decide).lower(p[None] if batch else p).compile().as_text()
+    assert " sort(" in text
+    assert " sort(" not in text[text.index("ENTRY ") :]
