@@ -61,7 +61,7 @@ def sum_over_blocks(
 
     options = dict(compiler_options or {})
     if count == 1:
-        compiled = jax.jit(
+        alone = jax.jit(
             lambda operands, bounds: own_blocks(operands, bounds, jnp.uint32(0)), compiler_options=options
         )
         return lambda operands, first, last: alone(operands, _bounds(first, last))
