@@ -25,7 +25,7 @@ def sum_over_blocks(
     zero: Callable[[], Any],
     *,
     lanes: int,
-    devices: Sequence[jax.Device] | None = None,
+    devices: Sequence[Any] | None = None,
     compiler_options: Mapping[str, Any] | None = None,
 ) -> BlockSums:
     """A compiled function that runs a range of repetitions and returns its sums.
