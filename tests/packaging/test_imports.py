@@ -20,6 +20,7 @@ LAYERS = [
     {"texts", "models", "scoring", "methods"},
     {"audit", "study", "probe", "lab", "demo"},
     {"report"},
+    {"bench"},
     {"cli", "__main__"},
 ]
 APART = LAYERS[2]

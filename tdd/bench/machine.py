@@ -1,0 +1,76 @@
+"""What the benchmarks run on: the device, its versions, and the rates that a share is a share of."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import time
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+__all__ = ["copy_bandwidth", "machine", "matmul_flops"]
+
+PACKAGES = ("jax", "jaxlib", "numpy", "scipy", "statsmodels", "knockpy", "torch", "transformers")
+_COPY_BYTES = {"cpu": 2**28, "gpu": 2**31, "tpu": 2**30}
+
+
+def machine() -> dict[str, Any]:
+    """Device, cores, load and versions; what is not installed is left out."""
+    versions = {}
+    for package in PACKAGES:
+        try:
+            versions[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    device = jax.devices()[0]
+    return {
+        "device": str(device),
+        "device_kind": device.device_kind,
+        "num_devices": jax.device_count(),
+        "processor": _processor(),
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "python": platform.python_version(),
+        "load_average": os.getloadavg()[0],
+        "xla_flags": os.environ.get("XLA_FLAGS", ""),
+        "versions": versions,
+    }
+
+
+def copy_bandwidth(num_bytes: int | None = None, rounds: int = 7) -> float:
+    """Bytes read and written a second by x -> -x on a large array: the best of a few rounds.
+
+    Args:
+      num_bytes: size of the array; by default far beyond the caches of the default device.
+      rounds: how often.
+    """
+    size = (num_bytes or _COPY_BYTES.get(jax.default_backend(), 2**28)) // 4
+    values = jnp.zeros(size, jnp.float32)
+    copy = jax.jit(jnp.negative)
+    jax.block_until_ready(copy(values))
+    return 2 * 4 * size / min(_seconds(copy, values) for _ in range(rounds))
+
+
+def matmul_flops(size: int = 2048, rounds: int = 7) -> float:
+    """The machine's own float32 matrix-product rate through XLA, flop/s: the best of a few products."""
+    a = jnp.asarray(np.random.default_rng(0).normal(size=(size, size)), jnp.float32)
+    product = jax.jit(lambda x: jnp.matmul(x, x, precision="highest"))
+    jax.block_until_ready(product(a))
+    return 2 * size**3 / min(_seconds(product, a) for _ in range(rounds))
+
+
+def _seconds(call: Any, *arguments: Any) -> float:
+    start = time.perf_counter()
+    jax.block_until_ready(call(*arguments))
+    return time.perf_counter() - start
+
+
+def _processor() -> str:
+    try:
+        with open("/proc/cpuinfo") as file:
+            return next(line.split(":")[1].strip() for line in file if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor()
