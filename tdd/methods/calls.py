@@ -26,8 +26,11 @@ Ordered = tuple[list[jax.Array], list[jax.Array]]
 
 
 def level_operand(alpha: Any, name: str = "alpha") -> Any:
-    """A level as an operand of a jitted function: an exact fraction where it is a number, else the array itself."""
-    if isinstance(alpha, Tracer):
+    """A level as an operand of a jitted function: an exact fraction where it is a number, else the array itself.
+
+    A `lattice.Level` is one already; its digits may be traced, so that one compiled program serves many exact levels.
+    """
+    if isinstance(alpha, (Tracer, lattice.Level)):
         return alpha
     arrays.check_level(alpha, name)
     return alpha if isinstance(alpha, jax.Array) else jax.tree.map(jnp.asarray, lattice.as_level(alpha))

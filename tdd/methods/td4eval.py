@@ -197,6 +197,9 @@ def _half(alpha: Any) -> Any:
     """alpha/2 as an operand, exact where alpha is."""
     if isinstance(alpha, jax.Array):
         return alpha / 2
+    if isinstance(alpha, lattice.Level):  # halving moves no float off its place
+        halved = jax.tree.map(lambda field: field / 2, alpha)
+        return halved._replace(numerator=alpha.numerator, denominator=alpha.denominator * 2)
     level = lattice.as_level(alpha)
     exact = Fraction(int(level.numerator), 2 * int(level.denominator))
     return level_operand(max(exact, Fraction(1, 10**9)))

@@ -1,0 +1,15 @@
+"""Designs: frozen values that draw data sets with a known truth.
+
+Sizes, names of laws and the direction of the null are static; other numbers are data, so that one compiled program
+serves a grid over them. Scores are loss-like: lower = more member-like.
+"""
+
+from tdd.study.designs.detectors import CorrelatedDetectors
+from tdd.study.designs.joint import JointLabels
+from tdd.study.designs.mixture import Mixture
+from tdd.study.designs.normal_shift import NormalShift
+from tdd.study.designs.paired import PairedScores
+from tdd.study.designs.resampled import Pool
+from tdd.study.designs.shards import SkewedShards
+
+__all__ = ["CorrelatedDetectors", "JointLabels", "Mixture", "NormalShift", "PairedScores", "Pool", "SkewedShards"]

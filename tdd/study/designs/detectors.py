@@ -1,0 +1,90 @@
+"""Scores of the same items by several detectors that depend on one another."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+
+from tdd.records import Null, pytree
+from tdd.study.designs import labels as labelling
+from tdd.study.sample import Sample
+from tdd.validate import studies as checks
+
+__all__ = ["LAWS", "CorrelatedDetectors"]
+
+LAWS = ("normal", "uniform", "exponential", "lognormal")
+
+
+@pytree("num_detectors", "num_calibration", "num_tests", "null", "law", "labels")
+class CorrelatedDetectors:
+    """K scores an item, joined by a normal copula with equal correlations, or by Student's.
+
+    Z_k = sqrt(correlation)·Z + sqrt(1 - correlation)·E_k, shifted by -+signal_k for targets (lower for
+    `null="nonmember"`, higher for `null="member"`), then brought to the marginal law by an increasing function; ranks,
+    and with them every method of `tdd` for several detectors, do not see that function.
+
+    Attributes:
+      num_detectors: K.
+      num_calibration: n.
+      num_tests: m.
+      target_share: share of the test items that are targets.
+      signal: shift, one number or [K], in standard deviations.
+      correlation: between any two detectors, in [0, 1].
+      degrees: of freedom: the null vector (Z_k) is divided by sqrt(chi^2/degrees), one an item, which makes extreme
+        scores of different detectors come together (Student's copula). None: normal.
+      null: which items calibrate.
+      law: of a null score: "normal", "uniform" on (0, 1), "exponential" with mean 1, or "lognormal"; only "normal"
+        (no function) where `degrees` are given, and the marginal law is Student's then.
+      labels: "fixed" (the first round(target_share·m) items) or "random" (each with that probability).
+    """
+
+    num_detectors: int = 5
+    num_calibration: int = 200
+    num_tests: int = 200
+    target_share: Any = 0.5
+    signal: Any = 1.0
+    correlation: Any = 0.3
+    degrees: Any = None
+    null: Null = "member"
+    law: Literal["normal", "uniform", "exponential", "lognormal"] = "normal"
+    labels: labelling.Labels = "fixed"
+
+    def __post_init__(self):
+        checks.check_counts(self, "num_detectors", "num_calibration", "num_tests")
+        checks.check_numbers(self, target_share=(0, 1), correlation=(0, 1), degrees=(0, None))
+        checks.check_signal(self.signal, self.num_detectors)
+        checks.check_names(self, null=checks.NULLS, law=LAWS, labels=labelling.LABELS)
+        checks.check_copula(self.degrees, self.law)
+
+    def draw(self, key: jax.Array) -> Sample:
+        """One data set."""
+        own, test, which = jax.random.split(key, 3)
+        target = labelling.draw_targets(which, self.num_tests, self.target_share, self.labels)
+        signal = jnp.broadcast_to(jnp.asarray(self.signal, jnp.result_type(float)), (self.num_detectors,))
+        shift = labelling.direction(self.null) * signal[:, None] * target
+        return Sample(
+            self._marginal(self._nulls(own, self.num_calibration)),
+            self._marginal(self._nulls(test, self.num_tests) + shift),
+            target,
+        )
+
+    def _nulls(self, key: jax.Array, size: int) -> jax.Array:
+        """[K, size] vectors of the copula, before the marginal law."""
+        common, single, scaling = jax.random.split(key, 3)
+        rho = jnp.asarray(self.correlation, jnp.result_type(float))
+        z = jnp.sqrt(rho) * jax.random.normal(common, (size,))
+        z = z + jnp.sqrt(1 - rho) * jax.random.normal(single, (self.num_detectors, size))
+        if self.degrees is None:
+            return z
+        half = jnp.asarray(self.degrees, jnp.result_type(float)) / 2
+        return z / jnp.sqrt(jax.random.gamma(scaling, half, (size,)) / half)
+
+    def _marginal(self, z: jax.Array) -> jax.Array:
+        """Increasing in z; of the law that is asked for where z is standard normal."""
+        if self.law == "uniform":
+            return jax.scipy.special.ndtr(z)
+        if self.law == "exponential":
+            return -jax.scipy.special.log_ndtr(-z)
+        return jnp.exp(z) if self.law == "lognormal" else z

@@ -1,0 +1,63 @@
+"""Scores from mixtures of normal laws: items that are remembered to different degrees."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from tdd.records import Null, pytree
+from tdd.study.designs import labels as labelling
+from tdd.study.sample import Sample
+from tdd.validate import studies as checks
+
+__all__ = ["Mixture"]
+
+
+@pytree("num_calibration", "num_tests", "null", "labels")
+class Mixture:
+    """Independent scores; each law is a mixture of normal components, given as rows (weight, mean, sd).
+
+    Attributes:
+      num_calibration: n.
+      num_tests: m.
+      target_share: share of the test items that are targets.
+      null_components: [C, 3] of calibration and null items; weights are relative.
+      target_components: [D, 3] of targets: half of them far below the others, unless told otherwise.
+      null: which items calibrate.
+      labels: "fixed" (the first round(target_share·m) items) or "random" (each with that probability).
+    """
+
+    num_calibration: int = 200
+    num_tests: int = 200
+    target_share: Any = 0.5
+    null_components: Any = ((1.0, 0.0, 1.0),)
+    target_components: Any = ((1.0, -3.0, 1.0), (1.0, -0.5, 1.0))
+    null: Null = "nonmember"
+    labels: labelling.Labels = "fixed"
+
+    def __post_init__(self):
+        checks.check_counts(self, "num_calibration", "num_tests")
+        checks.check_numbers(self, target_share=(0, 1))
+        checks.check_components(self, "null_components", "target_components")
+        checks.check_names(self, null=checks.NULLS, labels=labelling.LABELS)
+
+    def draw(self, key: jax.Array) -> Sample:
+        """One data set."""
+        own, nulls, targets, which = jax.random.split(key, 4)
+        target = labelling.draw_targets(which, self.num_tests, self.target_share, self.labels)
+        scores = jnp.where(
+            target,
+            _draw(targets, self.target_components, self.num_tests),
+            _draw(nulls, self.null_components, self.num_tests),
+        )
+        return Sample(_draw(own, self.null_components, self.num_calibration), scores, target)
+
+
+def _draw(key: jax.Array, components: Any, size: int) -> jax.Array:
+    """[size] draws of a mixture."""
+    weight, mean, spread = jnp.asarray(components, jnp.result_type(float)).T
+    choosing, drawing = jax.random.split(key)
+    one = jax.random.categorical(choosing, jnp.log(weight), shape=(size,))
+    return mean[one] + spread[one] * jax.random.normal(drawing, (size,))

@@ -1,0 +1,117 @@
+"""A labelled pool, split anew in each repetition."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tdd.records import Null
+from tdd.study.sample import Sample
+from tdd.validate import studies as checks
+
+__all__ = ["Pool"]
+
+
+@jax.tree_util.register_pytree_node_class
+@dataclasses.dataclass(frozen=True)
+class Pool:
+    """Real scores with known labels: each repetition draws calibration and test items from them.
+
+    Without `test_members` and `calibration_ratio` a uniformly random half, floor(N/2) items, serves for calibration
+    (those among them for which the null holds; n is random, a mask says which) and the others are the test items. With
+    one of the two, calibration and test sets have fixed sizes, as large as the pool allows, and are drawn without
+    replacement.
+
+    The items of a pool are drawn from it, not from a population: rates are those over random splits of this pool.
+
+    Attributes:
+      scores: [N] or [K, N] loss-like scores.
+      is_member: [N] bool.
+      test_members: share of the test items that are members (default, where only the ratio is given: the pool's).
+      calibration_ratio: n/m, calibration over test items (default, where only the share is given: 1).
+      null: which items calibrate.
+      num_members: counted from `is_member`.
+
+    Raises:
+      InputError: missing or infinite scores, labels that do not fit, only one label, scores that single precision
+        cannot tell apart, a share or ratio that the pool cannot give.
+
+    References: PTDI, section 5 (half splits, shares of members, ratios).
+    """
+
+    scores: Any
+    is_member: Any
+    test_members: float | None = None
+    calibration_ratio: float | None = None
+    null: Null = "nonmember"
+    num_members: int = dataclasses.field(init=False)
+
+    def __post_init__(self):
+        scores, is_member = checks.as_pool(self.scores, self.is_member)
+        object.__setattr__(self, "scores", scores)
+        object.__setattr__(self, "is_member", is_member)
+        object.__setattr__(self, "num_members", int(np.sum(is_member)))
+        checks.check_names(self, null=checks.NULLS)
+        checks.check_pool_shares(self.test_members, self.calibration_ratio)
+        if self._fixed:
+            checks.check_pool_sizes(self.sizes(), self.test_members, self.calibration_ratio)
+
+    def tree_flatten(self):
+        """The arrays, and what is static: the options and how many members there are."""
+        return (self.scores, self.is_member), (
+            self.test_members,
+            self.calibration_ratio,
+            self.null,
+            self.num_members,
+        )
+
+    @classmethod
+    def tree_unflatten(cls, static, arrays) -> Pool:
+        """The inverse of `tree_flatten`; it checks nothing."""
+        pool = object.__new__(cls)
+        for field, value in zip(dataclasses.fields(cls), (*arrays, *static), strict=True):
+            object.__setattr__(pool, field.name, value)
+        return pool
+
+    @property
+    def _fixed(self) -> bool:
+        return self.test_members is not None or self.calibration_ratio is not None
+
+    def sizes(self) -> tuple[int, int, int]:
+        """n, null test items and targets of a draw of fixed sizes."""
+        total = self.scores.shape[-1]
+        members = self.num_members
+        nulls, targets = (total - members, members) if self.null == "nonmember" else (members, total - members)
+        ratio = 1.0 if self.calibration_ratio is None else float(self.calibration_ratio)
+        share = members / total if self.test_members is None else float(self.test_members)
+        share = share if self.null == "nonmember" else 1 - share
+        for size in range(min(total, int(nulls / max(ratio + 1 - share, 1e-9)) + 2), 0, -1):
+            first, second, n = size - round(share * size), round(share * size), round(ratio * size)
+            if second <= targets and first + n <= nulls and n > 0:
+                return n, first, second
+        return 0, 0, 0
+
+    def draw(self, key: jax.Array) -> Sample:
+        """One split; a half split has a `calibration_mask`. `extra["members"]`: scores of members left over."""
+        scores, is_member = jnp.asarray(self.scores), jnp.asarray(self.is_member)
+        null = ~is_member if self.null == "nonmember" else is_member
+        plain = scores.ndim == 1 and self.null == "nonmember"
+        if not self._fixed:
+            order = jax.random.permutation(key, scores.shape[-1])
+            first, rest = jnp.split(order, [scores.shape[-1] // 2])
+            extra = {"members": jnp.where(null[first], jnp.nan, scores[first])} if plain else {}
+            return Sample(scores[..., first], scores[..., rest], ~null[rest], calibration_mask=null[first], extra=extra)
+        n, first, second = self.sizes()
+        members = self.num_members
+        count = scores.shape[-1] - members if self.null == "nonmember" else members
+        apart = jnp.argsort(~null, stable=True)
+        one, two = jax.random.split(key)
+        nulls, targets = jax.random.permutation(one, apart[:count]), jax.random.permutation(two, apart[count:])
+        chosen = jnp.concatenate([targets[:second], nulls[n : n + first]])
+        left = targets[second:]
+        extra = {"members": scores[left]} if plain and left.size else {}
+        return Sample(scores[..., nulls[:n]], scores[..., chosen], jnp.arange(first + second) < second, extra=extra)

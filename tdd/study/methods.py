@@ -1,0 +1,233 @@
+"""Methods as values: the procedures of `tdd` by name, and functions of the user's own."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from tdd.methods import exchangeability, jecs, ktd, online, ptdi, td4eval, testing
+from tdd.study import compositions
+from tdd.study.sample import Sample
+from tdd.validate import studies as checks
+from tdd.validate.errors import InputError
+
+__all__ = ["NAMES", "StudyMethod", "as_methods", "method"]
+
+Select = Callable[[jax.Array, Sample, Any], jax.Array]
+
+_P_VALUES: dict[str, Callable[..., Any]] = {
+    name: getattr(testing, name)
+    for name in (
+        "bh", "storey_bh", "by", "holm", "hochberg", "hommel", "bonferroni", "sidak", "holm_sidak", "two_stage_bh",
+    )
+} | {name: getattr(online, name) for name in ("lond", "lord_plus_plus", "saffron")}  # fmt: skip
+_FAMILIES: dict[str, tuple[Callable[..., Any], tuple[str, ...]]] = {
+    "ptdi": (ptdi.ptdi, ptdi.PROPORTIONS),
+    "td4eval": (td4eval.td4eval, td4eval.COMBINATIONS),
+    "ktd": (ktd.ktd, ktd.RULES),
+    "jmcs": (jecs.jmcs, jecs.RULES),
+    "exchangeability": (exchangeability.exchangeability, exchangeability.TESTS),
+}
+_ALONE: dict[str, Callable[..., Any]] = {
+    "jecs": jecs.jecs,
+    **dict.fromkeys(compositions.COMPOSITIONS, compositions.selected_by_each),
+    **_P_VALUES,
+}
+NAMES = (*(f"{family}/{name}" for family, (_, names) in _FAMILIES.items() for name in names), *_ALONE)
+_GIVEN = {"calibration", "scores", "alpha", "mask", "calibration_mask", "key", "p_values", "canonical", "shuffled"}
+_GIVEN |= {"members", "original", "knockoffs", "calibration_knockoffs"}
+_NUM_DRAWS = 999
+
+
+@dataclasses.dataclass(frozen=True)
+class StudyMethod:
+    """One decision rule of a study. Make it with `method`.
+
+    Attributes:
+      name: in the results.
+      select: `(key, sample, alpha) -> [m] bool`, pure.
+      null: the null it tests, where it tests one only.
+      panel: whether it needs several rows of scores (True), one (False), or takes both (None).
+      needs: names in `Sample.extra` without which it cannot run.
+      masks: names of the masks that it reads.
+      exact_levels: whether `alpha` comes as a `tdd.kernels.lattice.Level` with traced digits (one trace serves all
+        levels, decisions are exact), or as a plain number (one trace a level).
+      directed: whether `select` is told the `null` of the design besides, by that keyword.
+    """
+
+    name: str
+    select: Select
+    null: str | None = None
+    panel: bool | None = None
+    needs: tuple[str, ...] = ()
+    masks: tuple[str, ...] = ("mask", "calibration_mask")
+    exact_levels: bool = False
+    directed: bool = False
+
+
+def method(rule: str | Callable[..., Any] | StudyMethod, *, label: str | None = None, **options: Any) -> StudyMethod:
+    """A procedure of `tdd` by its name, or a function, as a method of a study.
+
+    Names: "ptdi/<proportion>", "td4eval/<combine>", "ktd/<rule>", "jmcs/<rule>", "jecs", "exchangeability/<test>"
+    (selected if p <= alpha; `num_draws` is 999 unless given), "union" and "intersection" of one Storey-BH a model, and
+    a procedure on p-values ("bh", "storey_bh", "by", "holm", "lond", ...), which decides on `extra["p_values"]` where
+    the design draws them, and on conformal p-values otherwise. Each decides as `tdd.<name>` does.
+
+    Args:
+      rule: a name out of `NAMES`; or a function `(key, scores, calibration) -> selected`, [m] bool, in JAX. Of the
+        names `alpha` (a plain number), `mask`, `calibration_mask` and `extra` it is given those that it has as
+        parameters; without `alpha` its level is its own, and it appears at every level alike.
+      label: name in the results; default the name with its options.
+      **options: of the procedure, as in `tdd.<name>`; of a function, further keyword arguments.
+
+    Raises:
+      InputError: unknown name, options that the procedure does not have or that the sample gives.
+
+    >>> method("ptdi/subtraction", eta=0.1).name
+    'ptdi/subtraction, eta=0.1'
+    """
+    if isinstance(rule, StudyMethod):
+        if options:
+            raise InputError(f"{rule.name} is a method already; its options cannot be changed, got {options!r}")
+        return rule if label is None else dataclasses.replace(rule, name=label)
+    if isinstance(rule, str):
+        made = _named(rule, options)
+    elif callable(rule):
+        made = _own(rule, options)
+    else:
+        raise InputError(f"a method must be a name or a function (key, scores, calibration) -> selected, got {rule!r}")
+    told = "".join(f", {name}={value!r}" for name, value in options.items())
+    return dataclasses.replace(made, name=f"{made.name}{told}" if label is None else label)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Named:
+    """A procedure of `tdd` with its options; equal where they are."""
+
+    family: str
+    choice: str
+    options: tuple[tuple[str, Any], ...]
+
+    def __call__(self, key: jax.Array, sample: Sample, alpha: Any, *, null: str | None = None) -> jax.Array:
+        """[m] bool."""
+        options, choice = dict(self.options), self.choice
+        masks = {"mask": sample.mask, "calibration_mask": sample.calibration_mask}
+        both = (sample.calibration, sample.scores)
+        if self.family == "ptdi":
+            options |= {"members": sample.extra["members"]} if choice == "moment" else {}
+            return ptdi.ptdi(*both, alpha=alpha, proportion=choice, **masks, **options).selected
+        if self.family == "td4eval":
+            drawn = choice == "random" or (choice == "split_weights" and "split" not in options)
+            options |= {"key": key} if drawn else {}
+            return td4eval.td4eval(*both, alpha=alpha, combine=choice, **masks, **options).selected
+        if self.family == "ktd":
+            options |= {"mask": sample.mask}
+            if choice == "conformal":
+                options |= {name: sample.extra[name] for name in ("calibration_knockoffs",)}
+                options |= {"calibration": sample.calibration, "calibration_mask": sample.calibration_mask}
+            return ktd.ktd(sample.scores, sample.extra["knockoffs"], alpha=alpha, rule=choice, **options).selected
+        if self.family == "jmcs":
+            return jecs.jmcs(*both, alpha=alpha, rule=choice, **masks, **options).selected
+        if self.family == "jecs":
+            return jecs.jecs(*both, alpha=alpha, **masks, **options).selected
+        if self.family == "exchangeability":
+            return self._test(key, sample, alpha, options)
+        if self.family in compositions.COMPOSITIONS:
+            each = compositions.selected_by_each(*both, alpha=alpha, **options)
+            return compositions.composed(each, self.family)  # type: ignore[arg-type]
+        p = sample.extra.get("p_values")
+        if p is None:
+            if null is None:
+                raise InputError(f"{self.family} needs to know which items calibrate: give the design a field null")
+            p = testing.conformal_p_values(*both, null=null, **masks)
+        return _P_VALUES[self.family](p, alpha, mask=sample.mask, **options).reject
+
+    def _test(self, key: jax.Array, sample: Sample, alpha: Any, options: dict[str, Any]) -> jax.Array:
+        options = ({"num_draws": _NUM_DRAWS} if self.choice in ("combined", "exact") else {}) | options
+        orders = sample.extra["canonical"], sample.extra["shuffled"]
+        found = exchangeability.exchangeability(*orders, test=self.choice, key=key, **options)  # type: ignore[arg-type]
+        return (found.p_value <= jnp.asarray(alpha.value, found.p_value.dtype))[None]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Own:
+    """A user's function; equal where function and options are."""
+
+    function: Callable[..., Any]
+    takes: tuple[str, ...]
+    options: tuple[tuple[str, Any], ...]
+
+    def __call__(self, key: jax.Array, sample: Sample, alpha: Any) -> jax.Array:
+        """Whatever the function returns."""
+        given = {"alpha": alpha, **{name: getattr(sample, name) for name in ("mask", "calibration_mask", "extra")}}
+        given = {name: value for name, value in given.items() if name in self.takes}
+        try:
+            return self.function(key, sample.scores, sample.calibration, **given, **dict(self.options))
+        except InputError:
+            raise
+        except Exception as error:
+            name = getattr(self.function, "__name__", repr(self.function))
+            first = (str(error).strip() or "no message").splitlines()[0]
+            raise InputError(
+                f"method {name!r} failed with key, scores {sample.scores.shape} and calibration "
+                f"{sample.calibration.shape}: {type(error).__name__}: {first}. A method is traced by jax.jit: it must "
+                "use jax.numpy, and jnp.where in place of if"
+            ) from error
+
+
+def _named(name: str, options: Mapping[str, Any]) -> StudyMethod:
+    family, _, choice = name.partition("/")
+    if name not in NAMES:
+        raise InputError(
+            f"no method is called {name!r}; known are {', '.join(NAMES)}. A function "
+            "(key, scores, calibration) -> selected can be given instead"
+        )
+    function = _FAMILIES[family][0] if choice else _ALONE[family]
+    known = set(inspect.signature(function).parameters) - _GIVEN - {"proportion", "combine", "rule", "test", "null"}
+    known |= {"rule"} if family == "td4eval" else {"proportion"} if family == "ktd" else set()
+    for option in options:
+        if option not in known:
+            raise InputError(f"{name} has no option {option!r}; it has {', '.join(sorted(known)) or 'none'}")
+    select = _Named(family, choice, tuple(options.items()))
+    read: dict[str, Any] = {"name": name, "select": select, "exact_levels": True}
+    if family == "ptdi":
+        read |= {"null": "nonmember", "panel": False, "needs": ("members",) if choice == "moment" else ()}
+    elif family in ("td4eval", "jmcs", "jecs", *compositions.COMPOSITIONS):
+        read |= {"null": "member", "panel": True}
+        read |= {"masks": ()} if family in compositions.COMPOSITIONS else {}
+    elif family == "ktd":
+        needs = ("knockoffs", "calibration_knockoffs") if choice == "conformal" else ("knockoffs",)
+        read |= {"null": "nonmember", "panel": False, "needs": needs}
+    elif family == "exchangeability":
+        read |= {"panel": False, "needs": ("canonical", "shuffled"), "masks": ()}
+    else:
+        read |= {"panel": False, "directed": True}
+    return StudyMethod(**read)
+
+
+def _own(function: Callable[..., Any], options: Mapping[str, Any]) -> StudyMethod:
+    try:
+        known = tuple(inspect.signature(function).parameters)
+    except (TypeError, ValueError):
+        known = ()
+    takes = tuple(name for name in ("alpha", "mask", "calibration_mask", "extra") if name in known)
+    masks = tuple(name for name in ("mask", "calibration_mask") if name in takes)
+    name = getattr(function, "__name__", type(function).__name__)
+    return StudyMethod(name, _Own(function, takes, tuple(options.items())), masks=masks)
+
+
+def as_methods(given: Any) -> tuple[StudyMethod, ...]:
+    """One method, several, or a dict from labels to methods, as methods with distinct names."""
+    if isinstance(given, Mapping):
+        made = tuple(method(rule, label=str(label)) for label, rule in given.items())
+    elif isinstance(given, (str, StudyMethod)) or callable(given):
+        made = (method(given),)
+    else:
+        made = tuple(method(rule) for rule in given)
+    checks.check_method_names([each.name for each in made])
+    return made

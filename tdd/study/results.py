@@ -1,0 +1,259 @@
+"""What a Monte Carlo study found: exact totals while it runs, means, errors and quantiles when it is done."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import os
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tdd.atomic import disk_errors
+from tdd.study import tables
+from tdd.validate import studies as checks
+
+__all__ = ["QUANTILES", "StudyResult", "Totals"]
+
+QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
+_METRICS = ("fdp", "power", "hamming", "num_selected")
+_BINS, _UNIT, _LOW = 1024, 2**24, 2**12
+
+
+@dataclasses.dataclass(frozen=True)
+class StudyResult:
+    """Error rates and power of methods over the repetitions of a design.
+
+    FDP = false selections / max(1, selections), power = right selections / max(1, items that are right to select),
+    Hamming = (false selections + right ones missed) / max(1, items). Each array has the axes [method, alpha], or
+    [cell, method, alpha] where the study has a grid; those of quantiles a last axis over `QUANTILES` more.
+
+    Attributes:
+      methods: names, in order.
+      alphas: levels, in order.
+      cells: the parameters of each grid point; one empty dict where there is no grid.
+      fdr: mean FDP.
+      fdr_se: its standard error: standard deviation over repetitions (ddof 1) / sqrt(repetitions); NaN for one.
+      power: mean power.
+      power_se: its standard error.
+      hamming: mean Hamming share.
+      hamming_se: its standard error.
+      num_selected: mean number of selected items.
+      num_selected_se: its standard error.
+      fdp_quantiles: of the FDP; the smallest value that a share q of the repetitions does not exceed, rounded to a
+        multiple of 1/1024.
+      power_quantiles: of the power, likewise.
+      hamming_quantiles: of the Hamming share, likewise.
+      num_selected_quantiles: of the number selected; exact up to 1,023 items, within m/2048 (and a half) beyond.
+      repetitions: int, or [cell] int64 where the study has a grid.
+      seconds: of the whole run, compilation included.
+      provenance: seed, design, versions, stopping, date.
+    """
+
+    methods: tuple[str, ...]
+    alphas: tuple[float, ...]
+    cells: tuple[dict[str, Any], ...]
+    fdr: np.ndarray
+    fdr_se: np.ndarray
+    power: np.ndarray
+    power_se: np.ndarray
+    hamming: np.ndarray
+    hamming_se: np.ndarray
+    num_selected: np.ndarray
+    num_selected_se: np.ndarray
+    fdp_quantiles: np.ndarray
+    power_quantiles: np.ndarray
+    hamming_quantiles: np.ndarray
+    num_selected_quantiles: np.ndarray
+    repetitions: int | np.ndarray
+    seconds: float
+    provenance: dict[str, Any]
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One plain dict for each grid point, method and level: its parameters, then its numbers."""
+        shape = (len(self.cells), len(self.methods), len(self.alphas))
+        arrays = {name: np.reshape(getattr(self, name), shape) for name in _MEANS}
+        spread = {name: np.reshape(getattr(self, name), (*shape, len(QUANTILES))) for name in _SPREADS}
+        counts = np.broadcast_to(self.repetitions, (shape[0],))
+        out = []
+        for i, j, k in np.ndindex(*shape):
+            row: dict[str, Any] = {**self.cells[i], "method": self.methods[j], "alpha": self.alphas[k]}
+            row["repetitions"] = int(counts[i])
+            row |= {name: float(values[i, j, k]) for name, values in arrays.items()}
+            for name, values in spread.items():
+                short = name.removesuffix("_quantiles")
+                row |= {f"{short}_q{100 * q:02.0f}": float(v) for q, v in zip(QUANTILES, values[i, j, k], strict=True)}
+            out.append(row)
+        return out
+
+    def save(self, folder: str | os.PathLike[str]) -> pathlib.Path:
+        """Write `results.parquet`, `results.csv` (the rows) and `study.json` (provenance), each whole or not at all.
+
+        Returns:
+          The folder, which is made where it is missing.
+
+        Raises:
+          InputError: the folder cannot be written, or the disk is full.
+        """
+        place = pathlib.Path(folder)
+        with disk_errors(place):
+            place.mkdir(parents=True, exist_ok=True)
+        tables.write(self.rows(), place)
+        head = {
+            "methods": self.methods,
+            "alphas": self.alphas,
+            "cells": self.cells,
+            "grid": np.ndim(self.fdr) == 3,
+            "repetitions": np.broadcast_to(self.repetitions, (len(self.cells),)).tolist(),
+            "seconds": self.seconds,
+            "provenance": self.provenance,
+        }
+        tables.write_json(head, place / "study.json")
+        return place
+
+    @classmethod
+    def load(cls, folder: str | os.PathLike[str]) -> StudyResult:
+        """Read what `save` wrote.
+
+        Raises:
+          InputError: no such files there.
+        """
+        place = pathlib.Path(folder)
+        checks.check_result_folder(place)
+        head = json.loads((place / "study.json").read_text("utf-8"))
+        rows = tables.read(place)
+        shape = (len(head["cells"]), len(head["methods"]), len(head["alphas"]))[0 if head["grid"] else 1 :]
+        arrays = {name: np.reshape(np.array(rows[name], float), shape) for name in _MEANS}
+        for name in _SPREADS:
+            short = name.removesuffix("_quantiles")
+            columns = [rows[f"{short}_q{100 * q:02.0f}"] for q in QUANTILES]
+            arrays[name] = np.stack([np.reshape(np.array(column, float), shape) for column in columns], axis=-1)
+        counts = np.array(head["repetitions"], np.int64)
+        return cls(
+            methods=tuple(head["methods"]),
+            alphas=tuple(head["alphas"]),
+            cells=tuple(head["cells"]),
+            repetitions=counts if head["grid"] else int(counts[0]),
+            seconds=head["seconds"],
+            provenance=head["provenance"],
+            **arrays,
+        )
+
+
+_MEANS = ("fdr", "fdr_se", "power", "power_se", "hamming", "hamming_se", "num_selected", "num_selected_se")
+_SPREADS = tuple(f"{name}_quantiles" for name in _METRICS)
+
+
+@dataclasses.dataclass(frozen=True)
+class Totals:
+    """Exact sums over repetitions on the host: the tallies of `tdd.kernels.tally`, without their limit of 2^20.
+
+    Attributes:
+      repetitions: how many.
+      sums: [..., 4, 2] int64, sums of round(2^24 x) and of round(2^24 x^2) for FDP, power, Hamming share and share of
+        the items that is selected.
+      histogram: [..., 4, 1025] int64, how often round(1024 x) was 0..1024.
+    """
+
+    repetitions: int
+    sums: np.ndarray
+    histogram: np.ndarray
+
+    @classmethod
+    def zero(cls, shape: tuple[int, ...]) -> Totals:
+        """No repetition yet, for cells of this shape, [method, alpha]."""
+        return cls(0, np.zeros((*shape, 4, 2), np.int64), np.zeros((*shape, 4, _BINS + 1), np.int64))
+
+    def add(self, tally: Any) -> Totals:
+        """With a `Tally` more; leaves with a leading axis over devices are summed over it."""
+        sums, histogram = (np.asarray(leaf).astype(np.int64) for leaf in (tally.sums, tally.histogram))
+        if sums.ndim == self.sums.ndim + 1:
+            sums, histogram = sums.sum(axis=0), histogram.sum(axis=0)
+        whole = sums[..., 0::2] * _LOW + sums[..., 1::2]
+        count = int(np.asarray(tally.repetitions).astype(np.int64).sum())
+        return Totals(self.repetitions + count, self.sums + whole, self.histogram + histogram)
+
+    def to_arrays(self) -> dict[str, np.ndarray]:
+        """Arrays for `numpy.savez`."""
+        return {"repetitions": np.int64(self.repetitions), "sums": self.sums, "histogram": self.histogram}  # type: ignore[dict-item]
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> Totals:
+        """The inverse of `to_arrays`."""
+        return cls(int(arrays["repetitions"]), np.asarray(arrays["sums"]), np.asarray(arrays["histogram"]))
+
+    def means(self) -> np.ndarray:
+        """[..., 4] means; NaN before the first repetition."""
+        with np.errstate(invalid="ignore"):
+            return self.sums[..., 0] / _UNIT / np.float64(self.repetitions)
+
+    def standard_errors(self, *, cautious: bool = False) -> np.ndarray:
+        """[..., 4] standard errors of the means, from integers; NaN below two repetitions.
+
+        Args:
+          cautious: as if two repetitions more had given 0 and 1, so that a run without an event yet has an error.
+        """
+        extra = int(cautious)
+        count = self.repetitions + 2 * extra
+        if count < 2:
+            return np.full(self.sums.shape[:-1], math.nan)
+        out = np.empty(self.sums.shape[:-1])
+        for place in np.ndindex(out.shape):
+            first, second = (int(value) + extra * _UNIT for value in self.sums[place])
+            squares = count * second * _UNIT - first**2  # rounding of x^2 can make it negative
+            out[place] = math.sqrt(max(squares, 0) / (count * count * (count - 1))) / _UNIT
+        return out
+
+    def quantiles(self) -> np.ndarray:
+        """[..., 4, quantile]: the smallest multiple of 1/1024 that a share q of the repetitions does not exceed."""
+        reached = np.cumsum(self.histogram, axis=-1)
+        needed = np.maximum(np.ceil(np.array(QUANTILES) * self.repetitions - 1e-9), 1)
+        return (reached[..., None] < needed).sum(axis=-2) / _BINS
+
+    @staticmethod
+    def result(
+        totals: Sequence[Totals],
+        *,
+        methods: Sequence[str],
+        alphas: Sequence[float],
+        num_items: int | Sequence[int],
+        cells: Sequence[Mapping[str, Any]] | None = None,
+        seconds: float = math.nan,
+        provenance: Mapping[str, Any] | None = None,
+    ) -> StudyResult:
+        """The result of a study.
+
+        Args:
+          totals: one a grid point, or one where there is no grid.
+          methods: names.
+          alphas: levels.
+          num_items: what the share of selected items is of, one number or one a grid point.
+          cells: parameters of the grid points; None where there is no grid.
+          seconds: of the run.
+          provenance: whatever belongs to it.
+        """
+        means, errors, spread = (
+            np.stack([getattr(each, name)() for each in totals]) for name in ("means", "standard_errors", "quantiles")
+        )
+        items = np.broadcast_to(np.asarray(num_items, float), (len(totals),))[:, None, None]
+        means[..., 3], errors[..., 3] = means[..., 3] * items, errors[..., 3] * items
+        spread[..., 3, :] = np.rint(spread[..., 3, :] * items[..., None])
+        one = cells is None
+        shaped = [array[0] if one else array for array in (means, errors, spread)]
+        fields: dict[str, Any] = {}
+        for i, (mean, metric) in enumerate(zip(("fdr", "power", "hamming", "num_selected"), _METRICS, strict=True)):
+            fields |= {mean: shaped[0][..., i], f"{mean}_se": shaped[1][..., i]}
+            fields[f"{metric}_quantiles"] = shaped[2][..., i, :]
+        counts = np.array([each.repetitions for each in totals], np.int64)
+        return StudyResult(
+            methods=tuple(methods),
+            alphas=tuple(float(alpha) for alpha in alphas),
+            cells=({},) if cells is None else tuple(dict(cell) for cell in cells),
+            repetitions=int(counts[0]) if one else counts,
+            seconds=float(seconds),
+            provenance=dict(provenance or {}),
+            **fields,
+        )
