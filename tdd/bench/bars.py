@@ -8,7 +8,8 @@ import jax
 import numpy as np
 
 from tdd.bench.cases import Case, Peer, Size
-from tdd.bench.kernels import ALPHA, p_values, scores
+from tdd.bench.data import p_values, scores
+from tdd.bench.kernels import ALPHA
 from tdd.bench.peers import ranking, stepup
 from tdd.kernels import conformal
 from tdd.kernels import stepup as step
@@ -66,5 +67,6 @@ CASES = (
     Case(
         "conformal-1e6", _conformal, scores, {"NumPy": Peer(ranking.conformal)},
         sizes=(Size(1_000_000),), about="conformal p-values", tolerance=2e-7, bars={"NumPy": 1 / 1.3},
+        gpu_bars={"NumPy": 20},
     ),
 )  # fmt: skip

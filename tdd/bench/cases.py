@@ -65,7 +65,8 @@ class Case:
       about: what is computed.
       unit: what `items` counts.
       tolerance: relative, of floating-point results; integers and decisions agree exactly.
-      bars: peer -> how many times as fast the case must be at its sizes.
+      bars: peer -> how many times as fast the case must be at its sizes, on CPU.
+      gpu_bars: likewise on a GPU.
       flops: floating-point operations of one data set of so many items; 0 where memory binds.
     """
 
@@ -79,6 +80,7 @@ class Case:
     unit: str = "items"
     tolerance: float = 2e-6
     bars: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    gpu_bars: Mapping[str, float] = dataclasses.field(default_factory=dict)
     flops: Callable[[int], float] = lambda items: 0.0
 
 

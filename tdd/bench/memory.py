@@ -35,12 +35,14 @@ def peak_bytes() -> int:
 def peak_during(call: Callable[[], Any]) -> int | None:
     """Bytes by which the resident memory rose at most during one call; None where the peak cannot be reset.
 
-    Pages that the process holds free already are used first, so that this is at most what the call allocates.
+    Pages that the process holds free already are used first, so that this is at most what the call allocates: it
+    says most about a first call.
     """
     try:
         with open("/proc/self/clear_refs", "w") as file:
             file.write("5")
     except OSError:
+        jax.block_until_ready(call())
         return None
     before = resident_bytes()
     jax.block_until_ready(call())
