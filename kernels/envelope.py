@@ -8,43 +8,17 @@ is rational in the integer ranks: the tail, the choice of the grid point and the
 
 from __future__ import annotations
 
-import functools
-import math
 from collections.abc import Sequence
-from itertools import zip_longest
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from tdd.kernels import lattice, stepup
+from tdd.kernels import envelope_anchor, lattice, stepup
+from tdd.kernels.envelope_anchor import Anchor
 from tdd.kernels.stepup import StepUp
 
 __all__ = ["Anchor", "Envelope", "adaptive_bh", "fit", "identity", "line_scale"]
-
-_FEWEST = 10  # p-values above a grid point that make it a candidate
-
-_Factors = tuple[Any, ...]
-
-
-class Anchor(NamedTuple):
-    """The integers behind the chosen grid point tau = numerator/denominator; the slope is q C (n+1)/(N D + s C (n+1)).
-
-    Attributes:
-      limit: [] int32, the largest rank with P <= tau.
-      above: [] int32, N = #{P > tau}.
-      near: [] int32, C = #{tau < P <= r_(k)}, r_(k) the k-th smallest p-value above tau, k = ceil(sqrt(N)).
-      distance: [] int32, D = q (n+1) (r_(k) - tau).
-      numerator: [] int32, s.
-      denominator: [] int32, q.
-    """
-
-    limit: jax.Array
-    above: jax.Array
-    near: jax.Array
-    distance: jax.Array
-    numerator: jax.Array
-    denominator: jax.Array
 
 
 class Envelope(NamedTuple):
@@ -134,26 +108,14 @@ def fit(
     tests = jnp.sum(valid, dtype=jnp.int32)
     points = jnp.asarray(num_calibration, jnp.int32) + 1
     at_most = _cumulative(rank, valid, max_rank)
-    numerators, common = _common_denominator(grid, max_rank)
+    found = envelope_anchor.candidates(at_most, num_calibration, grid)
+    anchors, anchor, fitted = found.anchors, found.chosen, found.fitted
     dtype = jnp.result_type(float)
-
-    start, q = jnp.asarray(numerators, jnp.int32), jnp.int32(common)
-    limit = start * points // q
-    below = at_most[limit]
-    above = tests - below
-    kth = jnp.searchsorted(at_most, below + _ceil_sqrt(above), side="left").astype(jnp.int32)  # r_(k) (n+1)
-    near = at_most[jnp.minimum(kth, max_rank)] - below
-    anchors = Anchor(limit, above, near, kth * q - start * points, start, jnp.full_like(start, q))
-    qualified = above >= _FEWEST
-    slopes = jnp.where(qualified, _slope(anchors, points, dtype), jnp.inf)
-    fitted = jnp.any(qualified)
-    chosen = _smallest_slope(anchors, qualified, points)
-    anchor: Anchor = jax.tree.map(lambda field: field[chosen], anchors)
-    anchor = anchor._replace(limit=jnp.where(fitted, anchor.limit, points))
+    slopes = jnp.where(found.qualified, envelope_anchor.slope(anchors, num_calibration, dtype), jnp.inf)
 
     s = anchor.numerator.astype(dtype)
-    tau = jnp.where(fitted, s / q.astype(dtype), 0)
-    slope = jnp.where(fitted, _slope(anchor, points, dtype), 1)
+    tau = jnp.where(fitted, s / anchor.denominator.astype(dtype), 0)
+    slope = jnp.where(fitted, envelope_anchor.slope(anchor, num_calibration, dtype), 1)
     x = rank.astype(dtype) / points.astype(dtype)
     odds = s * anchor.near.astype(dtype) * points.astype(dtype) / anchor.distance.astype(dtype)  # N G/(1 - G) at tau
     size = jnp.maximum(anchor.above, 1).astype(dtype)
@@ -165,37 +127,20 @@ def fit(
         jnp.where(valid, value, jnp.nan),
         tau,
         slope,
-        start.astype(dtype) / q.astype(dtype),
+        anchors.numerator.astype(dtype) / anchors.denominator.astype(dtype),
         slopes,
-        above,
+        anchors.above,
         fitted,
         jnp.where(fitted, pi0, 1),
         anchor,
     )
 
 
-def line_scale(envelope: Envelope, num_calibration: Any, num_tests: Any) -> tuple[_Factors, _Factors]:
-    """rho = pi0·slope·m/(n+1), the scale of `stepup.bh_ranks` on the linear branch, as integer factors.
-
-    Args:
-      envelope: as `fit` returned it.
-      num_calibration: [] n.
-      num_tests: [] m.
-
-    Returns:
-      Numerator and denominator factors, (1 + N) q C over N D; m over n + 1 where not fitted.
-    """
-    anchor, one = envelope.anchor, jnp.int32(1)
-    numerator = (1 + anchor.above, anchor.denominator, anchor.near)
-    otherwise = (jnp.asarray(num_tests, jnp.int32), one, one)
-    denominator = (anchor.above, anchor.distance)
-    choose = functools.partial(jnp.where, envelope.fitted)
-    return (
-        tuple(choose(a, b) for a, b in zip(numerator, otherwise, strict=True)),
-        tuple(
-            choose(a, b) for a, b in zip(denominator, (jnp.asarray(num_calibration, jnp.int32) + 1, one), strict=True)
-        ),
-    )
+def line_scale(
+    envelope: Envelope, num_calibration: Any, num_tests: Any
+) -> tuple[tuple[jax.Array, ...], tuple[jax.Array, ...]]:
+    """rho = pi0·slope·m/(n+1) on the linear branch, as `envelope_anchor.line_scale` gives it."""
+    return envelope_anchor.line_scale(envelope.anchor, envelope.fitted, num_calibration, num_tests)
 
 
 def adaptive_bh(
@@ -230,7 +175,7 @@ def adaptive_bh(
     Raises:
       ValueError: static alpha outside (0, 1). A traced one gives no rejections and NaN adjusted values.
 
-    Cost: O(m) a pass and a scalar bisection; `adjusted` O(m + n).
+    Cost: O(m) a pass and a scalar search; `adjusted` O(m + n).
 
     References: JECS, eq. 16-17.
     """
@@ -249,12 +194,12 @@ def adaptive_bh(
     )
     count = _tail_count(rank, _cumulative(rank, valid, max_rank), anchor)
     line_count = step.num_tests
-    cut = _largest_tail_count(level, anchor, points, line_count, rank.shape[0])
+    cut = envelope_anchor.largest_tail_count(level, anchor, num_calibration, line_count)
     in_tail = valid & ~on_line & (count <= cut)
     some = jnp.any(in_tail)
     reject = step.reject | in_tail | (on_line & some)
 
-    left, right = _tail_sides(anchor, points, line_count, count, dtype)
+    left, right = envelope_anchor.tail_sides(anchor, num_calibration, line_count, count, dtype)
     scaled = jnp.where(valid & ~on_line, left / right, jnp.inf)
     adjusted = jnp.where(on_line, jnp.minimum(step.adjusted, jnp.min(scaled, initial=jnp.inf)), scaled)
     single = dtype == jnp.float32
@@ -272,25 +217,6 @@ def adaptive_bh(
     )
 
 
-def _common_denominator(grid: Sequence[Any], max_rank: int) -> tuple[list[int], int]:
-    """The grid as numerators s over one denominator q."""
-    if len(grid) == 0:
-        raise ValueError("grid is empty; it needs at least one number between 0 and 1")
-    levels = []
-    for tau in grid:
-        try:
-            levels.append(lattice.as_level(tau))
-        except (ValueError, TypeError) as error:
-            raise ValueError(f"grid must hold numbers strictly between 0 and 1, got {tau!r}") from error
-        if not lattice.is_exact(levels[-1]):
-            raise ValueError("grid must be static: numbers, not JAX arrays")
-    fractions = [(int(level.numerator), int(level.denominator)) for level in levels]
-    common = math.lcm(*(q for _, q in fractions))
-    if common * max_rank >= 2**31:
-        raise ValueError(f"grid has the common denominator {common}, too large for {max_rank - 1} calibration items")
-    return [s * (common // q) for s, q in fractions], common
-
-
 def _cumulative(rank: jax.Array, valid: jax.Array, max_rank: int) -> jax.Array:
     """#{ranks <= r} for r = 0..max_rank."""
     slots = jnp.where(valid, rank, max_rank + 1)
@@ -301,88 +227,3 @@ def _tail_count(rank: jax.Array, at_most: jax.Array, anchor: Anchor) -> jax.Arra
     """[m] items above tau with at most this rank; meaningless (not positive) on the line."""
     last = at_most.shape[0] - 1
     return at_most[jnp.minimum(rank, last)] - at_most[jnp.minimum(anchor.limit, last)]
-
-
-def _ceil_sqrt(count: jax.Array) -> jax.Array:
-    """The smallest integer whose square is at least `count`, exactly."""
-    root = jnp.floor(jnp.sqrt(count.astype(jnp.float32))).astype(jnp.int32)
-    root = jnp.maximum(root - 1, 0)  # below the answer by at most three, whatever the rounding
-    for _ in range(3):
-        root = jnp.where(root * root < count, root + 1, root)
-    return root
-
-
-def _slope(anchor: Anchor, points: jax.Array, dtype: Any) -> jax.Array:
-    above, near, distance, numerator, denominator = (field.astype(dtype) for field in anchor[1:])
-    weighted = near * points.astype(dtype)
-    return denominator * weighted / (above * distance + numerator * weighted)
-
-
-def _smallest_slope(anchors: Anchor, qualified: jax.Array, points: jax.Array) -> jax.Array:
-    """Index of the smallest slope among the qualified, the first of equals: q/slope = s + N D/(C (n+1)), exactly."""
-
-    fields = (anchors.numerator, anchors.above, anchors.near, anchors.distance)
-    s, above, near, distance = (field[:, None] for field in fields)
-    other_s, other_above, other_near, other_distance = (field[None, :] for field in fields)
-    smaller = _sum_le(
-        ((other_s, points, other_near, near), (other_above, other_distance, near)),
-        ((s, points, near, other_near), (above, distance, other_near)),
-    )
-    wins = qualified & jnp.all(smaller | ~qualified[None, :], axis=1)
-    return jnp.argmax(wins)
-
-
-def _tail_sides(anchor: Anchor, points: jax.Array, line_count: jax.Array, count: jax.Array, dtype: Any) -> Any:
-    """(1 + N)(s C (n+1)/D + c) and N (L + c) in floating point."""
-    above, near, distance, numerator, _ = (field.astype(dtype) for field in anchor[1:])
-    start = numerator * near * points.astype(dtype) / distance
-    return (1 + above) * (start + count.astype(dtype)), above * (line_count + count).astype(dtype)
-
-
-def _largest_tail_count(
-    level: lattice.Level, anchor: Anchor, points: jax.Array, line_count: jax.Array, size: int
-) -> jax.Array:
-    """The largest c in 1..N that passes, 0 where none does."""
-    dtype = jnp.result_type(float)
-
-    def passes(count: jax.Array) -> jax.Array:
-        above, near, distance, s = anchor.above, anchor.near, anchor.distance, anchor.numerator
-        if lattice.is_exact(level):
-            grown = (1 + above, level.denominator)
-            return _sum_le(
-                ((*grown, s, near, points), (*grown, count, distance)),
-                ((level.numerator, line_count + count, above, distance),),
-            )
-        left, right = _tail_sides(anchor, points, line_count, count, dtype)
-        value = jnp.asarray(level.value)
-        tolerance = 4 * max(float(jnp.finfo(dtype).eps), float(jnp.finfo(value.dtype).eps))
-        in_range = (value > 0) & (value < 1)
-        return in_range & (left <= value.astype(dtype) * (1 + tolerance) * right)
-
-    def halve(_: int, bounds: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-        low, high = bounds
-        middle = (low + high + 1) // 2
-        ok = passes(middle)
-        return jnp.where(ok, middle, low), jnp.where(ok, high, jnp.maximum(middle - 1, low))
-
-    return jax.lax.fori_loop(0, size.bit_length(), halve, (jnp.zeros_like(anchor.above), anchor.above))[0]
-
-
-def _sum_le(left: Sequence[_Factors], right: Sequence[_Factors]) -> jax.Array:
-    """Whether one sum of products is at most another, exactly; integers below 2^31 as for `lattice.product_le`."""
-    small, large = (functools.reduce(_add, map(lattice._digits, side)) for side in (left, right))
-    less, equal = jnp.asarray(False), jnp.asarray(True)
-    for a, b in reversed(list(zip_longest(small, large, fillvalue=jnp.uint32(0)))):
-        less = less | (equal & (a < b))
-        equal = equal & (a == b)
-    return less | equal
-
-
-def _add(left: list[jax.Array], right: list[jax.Array]) -> list[jax.Array]:
-    """Sum of two numbers in base 2^16, least significant digit first."""
-    out, carry = [], jnp.uint32(0)
-    for a, b in zip_longest(left, right, fillvalue=jnp.uint32(0)):
-        total = a + b + carry
-        out.append(total & jnp.uint32(0xFFFF))
-        carry = total >> 16
-    return [*out, carry]

@@ -24,7 +24,7 @@ from tdd.records import Guarantee, JointSelection
 from tdd.validate import arrays
 from tdd.validate.errors import InputError
 
-__all__ = ["GRID", "GUARANTEES", "GUARANTEE_ROWS", "RULES", "jecs", "jmcs"]
+__all__ = ["GRID", "GUARANTEES", "GUARANTEE_ROWS", "RULES", "checked_grid", "harmonic", "jecs", "jmcs"]
 
 Rule = Literal["bh", "storey", "by"]
 RULES = ("bh", "storey", "by")
@@ -183,7 +183,7 @@ def jecs(
 
     References: JECS, section 3.3, eq. 13-17, and appendix D.1.
     """
-    points = _checked_grid(grid)
+    points = checked_grid(grid)
     panels = ordered_panels(calibration, scores, calibration_mask, mask, rows="models")
     _check_size(points, panels[0].shape[1])
     if not tracing(*panels):
@@ -191,7 +191,7 @@ def jecs(
     return _jecs(*panels, level_operand(alpha), grid=points)
 
 
-def _checked_grid(grid: Sequence[Any]) -> tuple[Fraction, ...]:
+def checked_grid(grid: Sequence[Any]) -> tuple[Fraction, ...]:
     """The grid as exact fractions, which a compiled function can be keyed by."""
     if isinstance(grid, (str, bytes, jax.Array)) or np.ndim(grid) != 1 or len(grid) == 0:
         raise InputError(f"grid must be a sequence of numbers between 0 and 1 and hold at least one, got {grid!r}")
@@ -236,7 +236,7 @@ def _jmcs(calibration, scores, calibration_mask, mask, alpha, eta, *, rule) -> J
         estimate = proportions.none(n, m)
     scale = (estimate.numerator, estimate.denominator)
     if rule == "by":
-        top, bottom = (jnp.asarray(table)[m] for table in _harmonic(scores.shape[1]))
+        top, bottom = (jnp.asarray(table)[m] for table in harmonic(scores.shape[1]))
         scale = ((m, top), (n + 1, bottom))
     step = stepup.bh_ranks(ranked.rank, n, alpha, max_rank=max_rank, scale=scale)
     fewest = stepup.min_rejections(alpha, scores.shape[1], scale=scale)
@@ -297,7 +297,7 @@ def _selection(
 
 
 @functools.cache
-def _harmonic(size: int) -> tuple[np.ndarray, np.ndarray]:
+def harmonic(size: int) -> tuple[np.ndarray, np.ndarray]:
     """1 + 1/2 + ... + 1/m for m = 0..size as numerators and denominators below 2^31.
 
     Exact as long as the fraction fits, rounded up by less than 2^-25 beyond.

@@ -105,7 +105,7 @@ def test_one_model_is_ptdi_with_the_null_reversed():
 
 def test_by_is_by_on_the_largest_p_values():
     """The harmonic sum is a fraction where it fits 32 bits, and within 2^-25 of it beyond; never below it."""
-    top, bottom = module._harmonic(3000)
+    top, bottom = module.harmonic(3000)
     exact, fits = Fraction(0), 0
     for m in range(1, 3001):
         exact += Fraction(1, m)

@@ -132,4 +132,20 @@ ENTRIES = [
     entry("identity", identity_call, identity_reference),
 ]
 
-ELSEWHERE = {"envelope.line_scale": "its factors are part of the entries of envelope.fit"}
+_ANCHOR = "the integers inside envelope.fit and envelope.adaptive_bh, by whose entries they are tested"
+
+ELSEWHERE = {
+    "envelope.line_scale": "its factors are part of the entries of envelope.fit",
+    **{
+        f"envelope_anchor.{name}": _ANCHOR
+        for name in ("candidates", "largest_tail_count", "line_scale", "slope", "tail_sides")
+    },
+    **{
+        f"joint_cuts.{name}": "takes a histogram, not items; tests/kernels/test_joint_cuts.py"
+        for name in ("bh_cut", "jecs_cuts", "storey_scale")
+    },
+    **{
+        f"joint_resample.{name}": "its axes are repetitions and a pool; tests/kernels/test_joint_resample.py"
+        for name in ("count_ranks", "drawn", "pool")
+    },
+}

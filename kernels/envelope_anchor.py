@@ -1,0 +1,254 @@
+"""The integers behind the envelope of JECS: where it is anchored, and how much of its tail passes.
+
+Everything is read off the cumulative histogram of the ranks, #{R_j <= r} for r = 0..n+1, and decided between integers
+(`lattice` holds the digits), so that ties and equalities fall on the right side at any size.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+from itertools import zip_longest
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from tdd.kernels import lattice
+
+__all__ = ["Anchor", "Candidates", "candidates", "largest_tail_count", "line_scale", "slope", "tail_sides"]
+
+_FEWEST = 10  # p-values above a grid point that make it a candidate
+_REACH = 2  # of the search around a quotient in single precision
+
+_Factors = tuple[Any, ...]
+
+
+class Anchor(NamedTuple):
+    """The integers behind a grid point tau = numerator/denominator; its slope is q C (n+1)/(N D + s C (n+1)).
+
+    Attributes:
+      limit: [] int32, the largest rank with P <= tau.
+      above: [] int32, N = #{P > tau}.
+      near: [] int32, C = #{tau < P <= r_(k)}, r_(k) the k-th smallest p-value above tau, k = ceil(sqrt(N)).
+      distance: [] int32, D = q (n+1) (r_(k) - tau).
+      numerator: [] int32, s.
+      denominator: [] int32, q.
+    """
+
+    limit: jax.Array
+    above: jax.Array
+    near: jax.Array
+    distance: jax.Array
+    numerator: jax.Array
+    denominator: jax.Array
+
+
+class Candidates(NamedTuple):
+    """Every grid point, and the one that was chosen.
+
+    Attributes:
+      anchors: `Anchor` with fields [t].
+      qualified: [t] bool, at least ten p-values above.
+      fitted: [] bool, whether any is.
+      chosen: `Anchor` with fields []: the smallest slope, the first of equals. Where none qualified its limit is n + 1:
+        everything lies on the line.
+    """
+
+    anchors: Anchor
+    qualified: jax.Array
+    fitted: jax.Array
+    chosen: Anchor
+
+
+def candidates(at_most: jax.Array, num_calibration: Any, grid: Sequence[Any]) -> Candidates:
+    """Measure the density of the p-values just above every grid point, and choose one.
+
+    Args:
+      at_most: [max_rank + 1] int32, #{ranks <= r} for r = 0..max_rank, max_rank >= n + 1.
+      num_calibration: [] n.
+      grid: static candidates tau in (0, 1), taken as exact fractions.
+
+    Returns:
+      `Candidates`.
+
+    Raises:
+      ValueError: an empty grid, a point outside (0, 1), or a common denominator of the points that reaches
+        2^31/max_rank.
+    """
+    max_rank = at_most.shape[0] - 1
+    points = jnp.asarray(num_calibration, jnp.int32) + 1
+    numerators, common = _common_denominator(grid, max_rank)
+    start, q = jnp.asarray(numerators, jnp.int32), jnp.int32(common)
+    limit = start * points // q
+    below = at_most[limit]
+    above = at_most[max_rank] - below
+    kth = jnp.searchsorted(at_most, below + _ceil_sqrt(above), side="left").astype(jnp.int32)  # r_(k) (n+1)
+    near = at_most[jnp.minimum(kth, max_rank)] - below
+    anchors = Anchor(limit, above, near, kth * q - start * points, start, jnp.full_like(start, q))
+    qualified = above >= _FEWEST
+    fitted = jnp.any(qualified)
+    chosen = _smallest_slope(anchors, qualified, points)
+    return Candidates(anchors, qualified, fitted, chosen._replace(limit=jnp.where(fitted, chosen.limit, points)))
+
+
+def slope(anchor: Anchor, num_calibration: Any, dtype: Any) -> jax.Array:
+    """G(tau)/tau in floating point."""
+    points = (jnp.asarray(num_calibration, jnp.int32) + 1).astype(dtype)
+    above, near, distance, numerator, denominator = (field.astype(dtype) for field in anchor[1:])
+    weighted = near * points
+    return denominator * weighted / (above * distance + numerator * weighted)
+
+
+def line_scale(anchor: Anchor, fitted: jax.Array, num_calibration: Any, num_tests: Any) -> tuple[_Factors, _Factors]:
+    """rho = pi0·slope·m/(n+1), the scale of `stepup.bh_ranks` on the linear branch, as integer factors.
+
+    Args:
+      anchor: of the envelope.
+      fitted: [] bool, whether there is one.
+      num_calibration: [] n.
+      num_tests: [] m.
+
+    Returns:
+      Numerator and denominator factors, (1 + N) q C over N D; m over n + 1 where not fitted.
+    """
+    one = jnp.int32(1)
+    numerator = (1 + anchor.above, anchor.denominator, anchor.near)
+    otherwise = (jnp.asarray(num_tests, jnp.int32), one, one)
+    denominator = (anchor.above, anchor.distance)
+    choose = functools.partial(jnp.where, fitted)
+    return (
+        tuple(choose(a, b) for a, b in zip(numerator, otherwise, strict=True)),
+        tuple(
+            choose(a, b) for a, b in zip(denominator, (jnp.asarray(num_calibration, jnp.int32) + 1, one), strict=True)
+        ),
+    )
+
+
+def tail_sides(anchor: Anchor, num_calibration: Any, line_count: jax.Array, count: jax.Array, dtype: Any) -> Any:
+    """(1 + N)(s C (n+1)/D + c) and N (L + c) in floating point: an item of the tail passes if left <= alpha·right."""
+    points = (jnp.asarray(num_calibration, jnp.int32) + 1).astype(dtype)
+    above, near, distance, numerator, _ = (field.astype(dtype) for field in anchor[1:])
+    start = numerator * near * points / distance
+    return (1 + above) * (start + count.astype(dtype)), above * (line_count + count).astype(dtype)
+
+
+def largest_tail_count(level: lattice.Level, anchor: Anchor, num_calibration: Any, line_count: jax.Array) -> jax.Array:
+    """The largest c in 1..N with (1 + N)(s C (n+1) + c D) <= alpha (L + c) N D, 0 where there is none.
+
+    Both sides are linear in c and the left one grows faster, so that the counts that pass are those up to a cut. It
+    is bracketed around the quotient in single precision; where rounding has led that astray, the search is a bisection
+    of 0..N.
+
+    Args:
+      level: exact, or known as a float: then with a tolerance of four machine epsilons.
+      anchor: of the envelope.
+      num_calibration: [] n.
+      line_count: [] L, items on the line.
+
+    Returns:
+      [] int32.
+    """
+    dtype = jnp.result_type(float)
+    start = anchor.numerator * (jnp.asarray(num_calibration, jnp.int32) + 1)  # below 2^31: q·max_rank is
+
+    def passes(count: jax.Array) -> jax.Array:
+        if lattice.is_exact(level):
+            grown = (1 + anchor.above, level.denominator)
+            return _sum_le(
+                ((*grown, start, anchor.near), (*grown, count, anchor.distance)),
+                ((level.numerator, line_count + count, anchor.above, anchor.distance),),
+            )
+        left, right = tail_sides(anchor, num_calibration, line_count, count, dtype)
+        value = jnp.asarray(level.value)
+        tolerance = 4 * max(float(jnp.finfo(dtype).eps), float(jnp.finfo(value.dtype).eps))
+        in_range = (value > 0) & (value < 1)
+        return in_range & (left <= value.astype(dtype) * (1 + tolerance) * right)
+
+    single = jnp.float32
+    above, near, distance = (field.astype(single) for field in (anchor.above, anchor.near, anchor.distance))
+    alpha = jnp.asarray(level.value).astype(single)
+    grown = (1 + above) / above
+    quotient = (alpha * line_count.astype(single) - grown * start.astype(single) * near / distance) / (grown - alpha)
+    quotient = jnp.where(jnp.isnan(quotient), 0, quotient)
+    guess = jnp.clip(jnp.floor(quotient), 0, above).astype(jnp.int32)
+    low, high = jnp.maximum(guess - _REACH, 0), jnp.minimum(guess + _REACH, anchor.above)
+    low = jnp.where(passes(low), low, 0)
+    high = jnp.where(passes(high + 1), anchor.above, high)
+
+    def halve(bounds: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        low, high = bounds
+        middle = high - (high - low) // 2
+        ok = passes(middle)
+        return jnp.where(ok, middle, low), jnp.where(ok, high, middle - 1)
+
+    return jax.lax.while_loop(lambda bounds: bounds[0] < bounds[1], halve, (low, high))[0]
+
+
+def _common_denominator(grid: Sequence[Any], max_rank: int) -> tuple[list[int], int]:
+    """The grid as numerators s over one denominator q."""
+    if len(grid) == 0:
+        raise ValueError("grid is empty; it needs at least one number between 0 and 1")
+    levels = []
+    for tau in grid:
+        try:
+            levels.append(lattice.as_level(tau))
+        except (ValueError, TypeError) as error:
+            raise ValueError(f"grid must hold numbers strictly between 0 and 1, got {tau!r}") from error
+        if not lattice.is_exact(levels[-1]):
+            raise ValueError("grid must be static: numbers, not JAX arrays")
+    fractions = [(int(level.numerator), int(level.denominator)) for level in levels]
+    common = math.lcm(*(q for _, q in fractions))
+    if common * max_rank >= 2**31:
+        raise ValueError(f"grid has the common denominator {common}, too large for {max_rank - 1} calibration items")
+    return [s * (common // q) for s, q in fractions], common
+
+
+def _ceil_sqrt(count: jax.Array) -> jax.Array:
+    """The smallest integer whose square is at least `count`, exactly."""
+    root = jnp.floor(jnp.sqrt(count.astype(jnp.float32))).astype(jnp.int32)
+    root = jnp.maximum(root - 1, 0)  # below the answer by at most three, whatever the rounding
+    for _ in range(3):
+        root = jnp.where(root * root < count, root + 1, root)
+    return root
+
+
+def _smallest_slope(anchors: Anchor, qualified: jax.Array, points: jax.Array) -> Anchor:
+    """The qualified anchor of the smallest slope, the first of equals: q/slope = s + N D/(C (n+1)), exactly."""
+
+    def larger(one: Anchor, other: Anchor) -> jax.Array:
+        """q/slope of the one above that of the other."""
+        return ~_sum_le(
+            ((one.numerator * points, one.near, other.near), (one.above, one.distance, other.near)),
+            ((other.numerator * points, other.near, one.near), (other.above, other.distance, one.near)),
+        )
+
+    def meet(i: jax.Array, best: tuple[Anchor, jax.Array]) -> tuple[Anchor, jax.Array]:
+        kept, found = best
+        challenger: Anchor = jax.tree.map(lambda field: field[i], anchors)
+        wins = qualified[i] & (~found | larger(challenger, kept))
+        return jax.tree.map(lambda a, b: jnp.where(wins, a, b), challenger, kept), found | wins
+
+    first: Anchor = jax.tree.map(lambda field: field[0], anchors)
+    return jax.lax.fori_loop(1, qualified.shape[0], meet, (first, qualified[0]))[0]
+
+
+def _sum_le(left: Sequence[_Factors], right: Sequence[_Factors]) -> jax.Array:
+    """Whether one sum of products is at most another, exactly; integers below 2^31 as for `lattice.product_le`."""
+    small, large = (functools.reduce(_add, map(lattice._digits, side)) for side in (left, right))
+    less, equal = jnp.asarray(False), jnp.asarray(True)
+    for a, b in reversed(list(zip_longest(small, large, fillvalue=jnp.uint32(0)))):
+        less = less | (equal & (a < b))
+        equal = equal & (a == b)
+    return less | equal
+
+
+def _add(left: list[jax.Array], right: list[jax.Array]) -> list[jax.Array]:
+    """Sum of two numbers in base 2^16, least significant digit first."""
+    out, carry = [], jnp.uint32(0)
+    for a, b in zip_longest(left, right, fillvalue=jnp.uint32(0)):
+        total = a + b + carry
+        out.append(total & jnp.uint32(0xFFFF))
+        carry = total >> 16
+    return [*out, carry]

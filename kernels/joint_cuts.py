@@ -1,0 +1,143 @@
+"""JMCS and JECS as a cut on the ranks, from the cumulative histogram alone.
+
+Both procedures select the items whose largest rank is at most a cut, so that a simulation needs no item once it has
+counted the ranks: how many are selected, and how many of those wrongly, is read off cumulative histograms at the cut.
+Decisions are those of `stepup.bh_ranks` and of `envelope.adaptive_bh`, between integers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from tdd.kernels import envelope_anchor, lattice
+from tdd.kernels import stepup_parts as parts
+
+__all__ = ["bh_cut", "jecs_cuts", "storey_scale"]
+
+_ROUNDING = 4e-6  # more than thirty roundings of 2^-24, upwards
+_PASSES = 64
+
+_Factors = tuple[Any, ...]
+
+
+def bh_cut(
+    at_most: jax.Array,
+    level: lattice.Level,
+    *,
+    scale: tuple[_Factors, _Factors],
+    limit: Any = None,
+) -> jax.Array:
+    """The largest rank that BH on the lattice rejects.
+
+    Args:
+      at_most: [max_rank + 1] int32, #{ranks <= r} for r = 0..max_rank, max_rank >= n + 1.
+      level: exact (`lattice.as_level` of a number), its digits traced or not.
+      scale: rho as in `stepup.bh_ranks`; m/(n+1) for BH.
+      limit: [] int32, items of a larger rank are left out (default: none).
+
+    Returns:
+      [] int32, 0 where nothing is rejected; `rank <= cut` is `stepup.bh_ranks(...).reject`.
+
+    Raises:
+      ValueError: a level that is only known as a float.
+
+    Cost: a few scalar searches and look-ups; O(max_rank) where 32 passes are not enough.
+    """
+    if not lattice.is_exact(level):
+        raise ValueError("level must be exact: use lattice.as_level of a number, not of a JAX array")
+    top = at_most.shape[0] - 1
+    limit = jnp.int32(top) if limit is None else jnp.minimum(limit, top)
+    numerator, denominator = scale
+
+    def allowed(k: jax.Array) -> jax.Array:
+        """The largest rank that k rejections allow."""
+        largest = lattice.floor_ratio((level.numerator, k, *denominator), (level.denominator, *numerator), top)
+        return jnp.minimum(largest, limit)
+
+    def directly(zero: jax.Array) -> jax.Array:
+        every, rejected = jnp.arange(top + 1, dtype=jnp.int32) + zero, at_most + zero
+        passes = lattice.product_le((every, level.denominator, *numerator), (level.numerator, rejected, *denominator))
+        return jnp.max(jnp.where(passes & (every <= limit), rejected, 0))
+
+    start = _from_above(at_most, level, numerator, denominator, limit)
+    count = parts.fixed_point(lambda k: at_most[allowed(k)], start, directly)
+    return jnp.where(count > 0, allowed(count), 0)
+
+
+def jecs_cuts(at_most: jax.Array, num_calibration: Any, levels: lattice.Level, grid: Sequence[Any]) -> jax.Array:
+    """The largest rank that JECS selects, at several levels on one envelope.
+
+    Guarantee: that of `envelope.fit`; asymptotic.
+
+    Args:
+      at_most: [max_rank + 1] int32, #{ranks <= r} for r = 0..max_rank, max_rank >= n + 1.
+      num_calibration: [] n.
+      levels: exact, with fields [A].
+      grid: static candidates tau in (0, 1).
+
+    Returns:
+      [A] int32, 0 where nothing is selected; `rank <= cut` is `envelope.adaptive_bh(...).reject`.
+
+    Raises:
+      ValueError: levels that are only known as floats; a grid as in `envelope.fit`.
+
+    References: JECS, eq. 13-17 and appendix D.1.
+    """
+    found = envelope_anchor.candidates(at_most, num_calibration, grid)
+    anchor = found.chosen
+    scale = envelope_anchor.line_scale(anchor, found.fitted, num_calibration, at_most[-1])
+    on_line = at_most[anchor.limit]
+
+    def one(level: lattice.Level) -> jax.Array:
+        line = bh_cut(at_most, level, scale=scale, limit=anchor.limit)
+        tail = envelope_anchor.largest_tail_count(level, anchor, num_calibration, on_line)
+        last = jnp.searchsorted(at_most, on_line + tail, side="right").astype(jnp.int32) - 1
+        # Whole tie groups of the tail up to the cut; if there are any, everything on the line passes too.
+        return jnp.where(at_most[last] > on_line, last, line)
+
+    return jax.vmap(one)(levels)
+
+
+def storey_scale(at_most: jax.Array, num_calibration: Any, tail: Any) -> tuple[_Factors, _Factors]:
+    """rho = (1 + #{ranks >= n - tail + 1}) / tail, as `proportion.storey` gives it on the ranks themselves.
+
+    Args:
+      at_most: [max_rank + 1] int32, #{ranks <= r}.
+      num_calibration: [] n.
+      tail: [] calibration items in the region of presumed nulls (`proportion.tail_size`).
+    """
+    below = at_most[jnp.asarray(num_calibration, jnp.int32) - tail]
+    return (1 + at_most[-1] - below,), (jnp.asarray(tail, jnp.int32),)
+
+
+def _from_above(
+    at_most: jax.Array, level: lattice.Level, numerator: _Factors, denominator: _Factors, limit: jax.Array
+) -> jax.Array:
+    """Where to begin: a count that is at least the greatest fixed point, and mostly is it.
+
+    The same iteration in single precision with every quotient rounded up; it stays above the exact one, so that the
+    exact one takes over with a pass or two to go.
+    """
+    single = jnp.float32
+    ratio = jnp.asarray(level.numerator).astype(single) / jnp.asarray(level.denominator).astype(single)
+    for factor in denominator:
+        ratio = ratio * jnp.asarray(factor).astype(single)
+    for factor in numerator:
+        ratio = ratio / jnp.asarray(factor).astype(single)
+    ratio = ratio * (1 + _ROUNDING)
+    most = limit.astype(single)
+
+    def count(k: jax.Array) -> jax.Array:
+        largest = jnp.minimum(jnp.floor(k.astype(single) * ratio), most)
+        return at_most[jnp.where(jnp.isnan(largest), most, largest).astype(jnp.int32)]
+
+    def moving(state: tuple[jax.Array, jax.Array, jax.Array]) -> jax.Array:
+        return (state[0] != state[1]) & (state[2] < _PASSES)
+
+    first = at_most[limit]
+    state = (count(first), first, jnp.int32(1))
+    return jax.lax.while_loop(moving, lambda state: (count(state[0]), state[0], state[2] + 1), state)[0]

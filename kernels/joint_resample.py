@@ -1,0 +1,178 @@
+"""Repeated subsets of a fixed pool with one membership label a model: largest ranks without sorting or searching.
+
+A pool holds the scores of N calibration items and M candidates under K models. A repetition draws n of the first and
+m of the second, uniformly and without replacement, and ranks each candidate among the drawn calibration items, model
+by model. The order of the whole pool is known beforehand, so the rank of a candidate is one plus the number of drawn
+items among those that stand at least as high in the pool: a running count along the model's order, read off at a place
+that is the same in every repetition. Repetitions are lanes: every step is one operation on a contiguous row of L
+numbers, and no index depends on the data. What the procedures need of the ranks is their histogram.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+__all__ = ["LARGEST", "JointPool", "RankCounts", "count_ranks", "drawn", "pool"]
+
+LARGEST = 2**15 - 1  # items of either kind in a pool: running counts and pairs of counts fit 16 bits
+
+_GOLDEN = 0x9E3779B9
+
+
+class JointPool(NamedTuple):
+    """The order of a pool.
+
+    Attributes:
+      order: [N, K] int32, column k the calibration items by decreasing score of model k.
+      place: [M, K] int32, how many calibration items score at least as high as the candidate: where its rank is read.
+      contaminated: [M] int32, 1 where at least one model was trained on the candidate.
+    """
+
+    order: jax.Array
+    place: jax.Array
+    contaminated: jax.Array
+
+
+class RankCounts(NamedTuple):
+    """Cumulative histograms of the largest rank, for r = 0..n+1.
+
+    Attributes:
+      at_most: [n + 2, L] int32, candidates with a rank of at most r.
+      contaminated: [n + 2, L] int32, contaminated ones among them.
+    """
+
+    at_most: jax.Array
+    contaminated: jax.Array
+
+
+def pool(calibration: np.ndarray, scores: np.ndarray, contaminated: np.ndarray) -> JointPool:
+    """Order a pool, once, on the host.
+
+    Args:
+      calibration: [K, N] loss-like scores of items that every model was trained on, without NaN.
+      scores: [K, M] loss-like scores of the candidates, without NaN.
+      contaminated: [M] bool.
+
+    Returns:
+      `JointPool` of NumPy arrays. Ties between a candidate and calibration items count against the candidate.
+    """
+    size = calibration.shape[1]
+    ascending = np.argsort(calibration, axis=1, kind="stable")
+    ordered = np.take_along_axis(calibration, ascending, axis=1)
+    below = [np.searchsorted(own, tested, side="left") for own, tested in zip(ordered, scores, strict=True)]
+    return JointPool(
+        np.ascontiguousarray(ascending[:, ::-1].T, np.int32),
+        np.ascontiguousarray(size - np.stack(below, axis=1), np.int32),
+        np.asarray(contaminated, np.int32),
+    )
+
+
+def drawn(words: jax.Array, size: int, wanted: int, stream: int) -> jax.Array:
+    """A uniformly random subset of fixed size in each lane: item after item, each with the chance that is left.
+
+    Item j of N enters with probability (items still wanted)/(N - j), by 32 random bits; the probability of every subset
+    is exact up to the 2^-32 to which those chances are rounded.
+
+    Args:
+      words: [2, L] uint32 random words of the repetitions.
+      size: N, below 2^16.
+      wanted: items to draw, at most N.
+      stream: number of the first of N consecutive draws, so that different subsets use different bits.
+
+    Returns:
+      [N, L] bool.
+    """
+
+    def step(need: jax.Array, item: jax.Array) -> tuple[jax.Array, jax.Array]:
+        take = _chance(words, item, size, need, stream)
+        return need - take.astype(jnp.int32), take
+
+    need = jnp.full(words.shape[1], wanted, jnp.int32)
+    return jax.lax.scan(step, need, jnp.arange(size, dtype=jnp.int32))[1]
+
+
+def count_ranks(pool: JointPool, words: jax.Array, *, num_calibration: int, num_tests: int) -> RankCounts:
+    """Draw the subsets of L repetitions and count the largest ranks of the candidates.
+
+    The subset of the calibration items is `drawn(words, N, n, 0)`, that of the candidates `drawn(words, M, m, N)`.
+
+    Args:
+      pool: the pool, N and M at most `LARGEST`.
+      words: [2, L] uint32 random words, independent over repetitions.
+      num_calibration: n, calibration items a repetition.
+      num_tests: m, candidates a repetition.
+
+    Returns:
+      `RankCounts`.
+
+    Cost: N + M random numbers, K (N + M) additions and look-ups of rows, M additions to a table of (n + 2) L numbers.
+    """
+    size, lanes = pool.order.shape[0], words.shape[1]
+    running = _running_counts(pool, drawn(words, size, num_calibration, 0))
+    lane = jnp.arange(lanes, dtype=jnp.int32)
+
+    def step(
+        state: tuple[jax.Array, jax.Array], item: tuple[jax.Array, jax.Array, jax.Array]
+    ) -> tuple[tuple[jax.Array, jax.Array], None]:
+        need, table = state
+        number, place, weight = item
+        above = functools.reduce(jnp.maximum, [rows[place[model]] for model, rows in enumerate(running)])
+        take = _chance(words, number, pool.place.shape[0], need, size)
+        slot = (above.astype(jnp.int32) + 1) * lanes + lane
+        return (need - take.astype(jnp.int32), table.at[slot].add(jnp.where(take, weight, 0))), None
+
+    start = (jnp.full(lanes, num_tests, jnp.int32), jnp.zeros((num_calibration + 2) * lanes, jnp.int32))
+    numbers = jnp.arange(pool.place.shape[0], dtype=jnp.int32)
+    pairs = 1 + (jnp.asarray(pool.contaminated) << 16)  # two counts in one number
+    (_, table), _ = jax.lax.scan(step, start, (numbers, jnp.asarray(pool.place), pairs))
+    return _cumulative(table.reshape(num_calibration + 2, lanes))
+
+
+def _cumulative(table: jax.Array) -> RankCounts:
+    """Running sums over the ranks, row by row: XLA:CPU would repeat a fused cumulative sum for every consumer."""
+
+    def step(sums: jax.Array, row: jax.Array) -> tuple[jax.Array, RankCounts]:
+        sums = sums + row
+        return sums, RankCounts(sums & 0xFFFF, sums >> 16)
+
+    return jax.lax.scan(step, jnp.zeros_like(table[0]), table)[1]
+
+
+def _running_counts(pool: JointPool, taken: jax.Array) -> list[jax.Array]:
+    """For each model [N + 1, L] int16: drawn items among the first i of its order, i = 0..N."""
+    taken = taken.astype(jnp.int16)
+    zero = jnp.zeros(taken.shape[1], jnp.int16)
+
+    def step(counts: tuple[jax.Array, ...], item: jax.Array) -> tuple[tuple[jax.Array, ...], tuple[jax.Array, ...]]:
+        counts = tuple(count + taken[item[model]] for model, count in enumerate(counts))
+        return counts, counts
+
+    _, rows = jax.lax.scan(step, (zero,) * pool.order.shape[1], jnp.asarray(pool.order))
+    return [jnp.concatenate([zero[None], row]) for row in rows]
+
+
+def _chance(words: jax.Array, item: jax.Array, size: int, need: jax.Array, stream: int) -> jax.Array:
+    """[L] bool, True with probability need/(size - item)."""
+    left = jnp.uint32(size) - item.astype(jnp.uint32)
+    bits = _bits(words, item.astype(jnp.uint32) + jnp.uint32(stream))
+    # floor(bits·left / 2^32), left below 2^16, in 32 bits
+    high = (bits >> 16) * left + (((bits & jnp.uint32(0xFFFF)) * left) >> 16)
+    return (high >> 16) < need.astype(jnp.uint32)
+
+
+def _bits(words: jax.Array, counter: jax.Array) -> jax.Array:
+    """[L] uint32: a counter, keyed by two random words and mixed twice."""
+    first = _mixed(words[0] + counter * jnp.uint32(_GOLDEN))
+    return _mixed(first ^ words[1])
+
+
+def _mixed(x: jax.Array) -> jax.Array:
+    """A bijection of 32 bits in which every input bit reaches every output bit (constants of MurmurHash3)."""
+    x = (x ^ (x >> 16)) * jnp.uint32(0x85EBCA6B)
+    x = (x ^ (x >> 13)) * jnp.uint32(0xC2B2AE35)
+    return x ^ (x >> 16)

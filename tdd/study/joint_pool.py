@@ -1,0 +1,261 @@
+"""JMCS and JECS over random subsets of a fixed table of scores with one membership label a model."""
+
+from __future__ import annotations
+
+import datetime
+import functools
+import time
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from tdd.audit.run_folder import versions
+from tdd.kernels import joint_cuts, joint_resample, lattice, proportion, tally
+from tdd.methods import jecs as joint
+from tdd.study import blocks
+from tdd.study.results import StudyResult, Totals
+from tdd.validate import arrays, joint_pools
+from tdd.validate import studies as checks
+
+__all__ = ["METHODS", "measure", "resample_joint"]
+
+METHODS = ("jecs", "jmcs/bh", "jmcs/storey", "jmcs/by")
+_LARGEST = 2**18  # repetitions a call, far from where the sums of a tally would wrap
+
+Counter = Callable[[Any, jax.Array], joint_resample.RankCounts]
+
+
+def resample_joint(
+    calibration: Any,
+    scores: Any,
+    member: Any,
+    *,
+    alphas: Any,
+    methods: Any = METHODS,
+    num_calibration: int | None = None,
+    num_tests: int | None = None,
+    eta: float = 0.5,
+    grid: Sequence[Any] = joint.GRID,
+    repetitions: int,
+    seed: int = 0,
+    devices: Sequence[jax.Device] | None = None,
+) -> StudyResult:
+    """Measure the contamination rate and the power of joint selections over subsets of a pool.
+
+    Each repetition draws `num_calibration` calibration items and `num_tests` candidates, uniformly and without
+    replacement, and decides by every method at every level. A selection is false if at least one model was trained
+    on the item: `fdr` is the global contamination rate, `power` the share of the jointly pure candidates that is
+    selected. Decisions are those of `tdd.jecs` and `tdd.jmcs` on the drawn items, exactly; ties count against the
+    candidate.
+
+    The items of a pool are drawn from it, not from a population: rates are those over random subsets of this pool.
+
+    Args:
+      calibration: [K, N] loss-like scores (lower = more member-like) of items that every model was trained on.
+      scores: [K, M] loss-like scores of the candidates, models in the same order.
+      member: [K, M] bool, whether the model was trained on the candidate; or [M], whether any was.
+      alphas: levels in (0, 1), taken as exact fractions.
+      methods: one or several of `METHODS`.
+      num_calibration: n, items of the first kind that a repetition draws (default: half of them).
+      num_tests: m, candidates that a repetition draws (default: half of them).
+      eta: of "jmcs/storey", as in `tdd.jmcs`.
+      grid: candidates for tau of "jecs", as in `tdd.jecs`.
+      repetitions: how many.
+      seed: of the run; the numbers do not depend on the devices.
+      devices: to share the repetitions out over (default: all).
+
+    Returns:
+      `StudyResult` with axes [method, alpha].
+
+    Raises:
+      InputError: shapes, labels, sizes or options out of range; missing or infinite scores; more than 32,767 items of
+        one kind.
+
+    Cost: no sort and no search after the pool has been ordered once; N + M random numbers and K (N + M) additions a
+    repetition.
+
+    >>> import numpy as np
+    >>> draws = np.random.default_rng(0)
+    >>> member = draws.random((3, 400)) < 0.2
+    >>> table = draws.normal(size=(3, 200)) - 3, draws.normal(size=(3, 400)) - 3 * member
+    >>> resample_joint(*table, member, alphas=0.2, methods="jmcs/bh", repetitions=256).fdr.shape
+    (1, 1)
+
+    References: JECS, section 4 (500 repetitions, each on a share of the calibration and of the test items).
+    """
+    own, tested, contaminated = joint_pools.as_joint_pool(calibration, scores, member)
+    n = joint_pools.check_subset(num_calibration, own.shape[1], "num_calibration")
+    m = joint_pools.check_subset(num_tests, tested.shape[1], "num_tests")
+    pool = jax.tree.map(jnp.asarray, joint_resample.pool(own, tested, contaminated))
+    design = {"pool": {"models": len(own), "calibration": own.shape[1], "candidates": tested.shape[1]}}
+    return measure(
+        functools.partial(_counter, n, m),
+        pool,
+        num_calibration=n,
+        num_tests=m,
+        alphas=alphas,
+        methods=methods,
+        eta=eta,
+        grid=grid,
+        repetitions=repetitions,
+        seed=seed,
+        devices=devices,
+        about={"engine": "tdd.study.resample_joint", "design": design | {"num_calibration": n, "num_tests": m}},
+        lanes=256,
+    )
+
+
+def measure(
+    counter: Counter,
+    source: Any,
+    *,
+    num_calibration: int,
+    num_tests: int,
+    alphas: Any,
+    methods: Any,
+    eta: Any,
+    grid: Sequence[Any],
+    repetitions: int,
+    seed: int,
+    devices: Sequence[jax.Device] | None,
+    about: dict[str, Any],
+    lanes: int,
+) -> StudyResult:
+    """Run repetitions whose ranks are counted by `counter(source, words)`, with words [2, L] random bits.
+
+    Args:
+      counter: static and hashable: a `functools.partial` is told apart by its parts.
+      source: a pytree of arrays.
+      num_calibration: n.
+      num_tests: m.
+      alphas: as in `resample_joint`, and so are the others.
+      methods: likewise.
+      eta: likewise.
+      grid: likewise.
+      repetitions: likewise.
+      seed: likewise.
+      devices: likewise.
+      about: begins the provenance.
+      lanes: repetitions side by side.
+    """
+    started = time.perf_counter()
+    checks.check_run(repetitions, seed, None)
+    levels, names = checks.as_levels(alphas), _names(methods)
+    points = joint.checked_grid(grid)
+    arrays.check_level(eta, "eta")
+    devices = tuple(jax.devices() if devices is None else devices)
+    exact = jax.tree.map(lambda *fields: jnp.stack([jnp.asarray(f) for f in fields]), *map(lattice.as_level, levels))
+    tail = proportion.tail_size(num_calibration, eta, num_calibration)
+    top, bottom = (jnp.asarray(table[num_tests]) for table in joint.harmonic(num_tests))
+    key = jax.random.key(seed, impl="threefry2x32")
+    operands = (source, exact, (tail, top, bottom), key)
+    sums = _engine(_Counting(counter), names, points, num_calibration, num_tests, len(levels), lanes, devices)
+    totals, done = Totals.zero((len(names), len(levels))), 0
+    while done < repetitions:
+        last = min(done + _LARGEST, repetitions)
+        totals, done = totals.add(sums(operands, done, last)), last
+    return Totals.result(
+        [totals],
+        methods=names,
+        alphas=levels,
+        num_items=num_tests,
+        seconds=time.perf_counter() - started,
+        provenance={
+            **about,
+            "seed": int(seed),
+            "eta": float(eta),
+            "grid": [str(tau) for tau in points],
+            "versions": versions(),
+            "platform": devices[0].platform,
+            "devices": [str(device) for device in devices],
+            "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        },
+    )
+
+
+def _counter(num_calibration: int, num_tests: int, pool: joint_resample.JointPool, words: jax.Array) -> Any:
+    return joint_resample.count_ranks(pool, words, num_calibration=num_calibration, num_tests=num_tests)
+
+
+class _Counting:
+    """A partial function that is told apart by its parts, so that an engine is compiled once."""
+
+    def __init__(self, counter: Counter) -> None:
+        self.call = counter
+        whole = isinstance(counter, functools.partial)
+        self._parts = (counter.func, counter.args, tuple(sorted(counter.keywords.items()))) if whole else (counter,)
+
+    def __hash__(self) -> int:
+        return hash(self._parts)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Counting) and self._parts == other._parts
+
+
+@functools.lru_cache(maxsize=32)
+def _engine(
+    counting: _Counting,
+    methods: tuple[str, ...],
+    grid: tuple[Fraction, ...],
+    n: int,
+    m: int,
+    num_levels: int,
+    lanes: int,
+    devices: tuple[jax.Device, ...],
+) -> blocks.BlockSums:
+    """The compiled sums; the pool, the levels and the key are operands."""
+
+    def one_block(operands: Any, index: jax.Array, real: jax.Array, totals: tally.Tally) -> tally.Tally:
+        source, levels, sizes, key = operands
+        words = jax.vmap(lambda i: jax.random.bits(jax.random.fold_in(key, i), (2,), jnp.uint32), out_axes=1)(index)
+        counts = jax.lax.optimization_barrier(counting.call(source, words))
+        selected, false = jax.vmap(
+            lambda at_most, contaminated: _decide(methods, grid, n, m, at_most, contaminated, levels, sizes),
+            in_axes=-1,
+            out_axes=-1,
+        )(*counts)
+        pure = m - counts.contaminated[-1]
+        return tally.update(totals, false, selected, pure, jnp.int32(m), real=real)
+
+    shape = (len(methods), num_levels)
+    return blocks.sum_over_blocks(one_block, lambda: tally.zero(shape), lanes=lanes, devices=devices)
+
+
+def _decide(
+    methods: tuple[str, ...],
+    grid: tuple[Fraction, ...],
+    n: int,
+    m: int,
+    at_most: jax.Array,
+    contaminated: jax.Array,
+    levels: lattice.Level,
+    sizes: tuple[jax.Array, jax.Array, jax.Array],
+) -> tuple[jax.Array, jax.Array]:
+    """Selected items and false ones among them, [method, alpha] each, of one repetition."""
+    tail, top, bottom = sizes
+    tests, points = jnp.int32(m), jnp.int32(n + 1)
+    scales: dict[str, Any] = {
+        "jmcs/bh": ((tests,), (points,)),
+        "jmcs/storey": joint_cuts.storey_scale(at_most, n, tail),
+        "jmcs/by": ((tests, top), (points, bottom)),
+    }
+    cuts = [
+        joint_cuts.jecs_cuts(at_most, n, levels, grid)
+        if name == "jecs"
+        else jax.vmap(lambda level, scale=scales[name]: joint_cuts.bh_cut(at_most, level, scale=scale))(levels)
+        for name in methods
+    ]
+    cut = jnp.stack(cuts)
+    return at_most[cut], contaminated[cut]
+
+
+def _names(methods: Any) -> tuple[str, ...]:
+    names = (methods,) if isinstance(methods, str) else tuple(methods)
+    for name in names:
+        arrays.check_choice(name, METHODS, "methods")
+    if not names or len(set(names)) < len(names):
+        raise checks.InputError(f"methods must name at least one method, each once; got {names}")
+    return names
