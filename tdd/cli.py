@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from tdd import __version__
+from tdd.bench import command as bench
+from tdd.study.named import STUDIES
 
 __all__ = ["main"]
 
@@ -22,6 +24,7 @@ examples:
   tdd select gradients.csv --method ktd --score original --knockoffs b,c,d --alpha 0.1
   tdd report runs/first
   tdd guarantees
+  tdd study ptdi-alpha --repetitions 1000000 --out studies/ptdi-alpha
 
 Scores are loss-like: LOWER = MORE member-like. To find members (ptdi), calibration items are known NOT to be in the
 training data; to find clean items (td4eval, jmcs, jecs) they are known to be in it.
@@ -31,7 +34,9 @@ training data; to find clean items (td4eval, jmcs, jecs) they are known to be in
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit status (0 done, 2 bad input, 130 interrupted)."""
     parser = _parser()
-    arguments = parser.parse_args(argv)
+    typed = sys.argv[1:] if argv is None else [*argv]
+    arguments = parser.parse_args(typed)
+    arguments.typed = typed
     if not hasattr(arguments, "run"):
         parser.print_help()
         return 0
@@ -241,6 +246,81 @@ def _guarantees(arguments: argparse.Namespace) -> None:
         _console(wide=True).print(tables.guarantee_table(rows))
 
 
+def _study_list(arguments: argparse.Namespace) -> None:
+    from tdd.report.study_tables import list_table
+    from tdd.study.named import STUDIES
+
+    rows = [(name, title.shows, title.figure) for name, title in STUDIES.items()]
+    rows.append(("validity", "what is valid and what is not, claim by claim", "the guarantees of all five papers"))
+    if arguments.json:
+        _print_json([{"study": name, "shows": shows, "regenerates": figure} for name, shows, figure in rows])
+    else:
+        _console(wide=True).print(list_table(rows))
+
+
+def _study_named(arguments: argparse.Namespace) -> None:
+    _set_host_devices(arguments.devices)
+    import pathlib
+    import shlex
+
+    from tdd.report import study_plots, study_tables
+    from tdd.study import named
+    from tdd.study.named.driver import carry_out, verdict_rows
+    from tdd.study.named.given import read_columns
+    from tdd.study.named.record import Options
+    from tdd.validate.errors import InputError
+
+    study = named.load(arguments.study)
+    columns = None
+    if arguments.scores is not None:
+        columns = read_columns(
+            arguments.scores,
+            study.needs,
+            scores=_split(arguments.score),
+            knockoffs=_split(arguments.knockoffs),
+            labels=_split(arguments.label_field),
+            higher_is_member=arguments.higher_is_member,
+            id_field=arguments.id_field,
+            format=arguments.table_format,
+        )
+    elif arguments.score or arguments.knockoffs or arguments.label_field or arguments.higher_is_member:
+        raise InputError(
+            "--score, --knockoffs, --label-field and --higher-is-member are of a table: give --scores FILE"
+        )
+    folder = None if arguments.out is None else pathlib.Path(arguments.out)
+    options = Options(
+        repetitions=study.repetitions if arguments.repetitions is None else arguments.repetitions,
+        alphas=_levels(arguments.alpha) or study.alphas,
+        seed=arguments.seed,
+        columns=columns,
+        target_se=arguments.target_se,
+        folder=folder,
+        devices=arguments.devices,
+        progress=not arguments.quiet,
+    )
+    result, computed = carry_out(study, options, command=shlex.join(["tdd", *arguments.typed]))
+    files = []
+    if folder is not None:
+        drawn = study_plots.draw(result, study.figure, title=study.title, caption=study.design(options))
+        files = [folder / name for name in ("results.parquet", "results.csv", "study.json")]
+        files.append(study_plots.write(drawn, folder / f"figure.{arguments.format}"))
+        if study.example is not None:
+            example = study.example(options)
+            drawn = study_plots.draw_example(example, title=f"{study.title}: one draw")
+            files.append(study_plots.write(drawn, folder / f"{example.kind}.{arguments.format}"))
+    rows = verdict_rows(study, options, result)
+    if arguments.json:
+        about = {"study": study.name, "title": study.title, "design": study.design(options), "seconds": result.seconds}
+        _print_json(about | {"provenance": result.provenance, "rows": rows, "files": [str(path) for path in files]})
+        return
+    console = _console(wide=True)
+    console.print(study_tables.study_table(study.title, study.figure, tuple(result.cells[0]), rows))
+    console.print(study_tables.time_line(result, computed=computed), markup=False)
+    console.print(f"Design: {study.design(options)}.", markup=False)
+    if files:
+        console.print(f"Written: {', '.join(str(path) for path in files)}", markup=False)
+
+
 def _study_validity(arguments: argparse.Namespace) -> None:
     import pathlib
 
@@ -278,6 +358,17 @@ def _study_validity(arguments: argparse.Namespace) -> None:
         _print_json(result)
     else:
         _console(wide=True).print(tables.validity_table(rows))
+
+
+def _set_host_devices(devices: int | None) -> None:
+    """Before JAX starts: as many devices on the host as it has cores, unless XLA_FLAGS says how many."""
+    if "jax" in sys.modules:
+        return  # too late, and for somebody else to decide
+    flags = os.environ.get("XLA_FLAGS", "")
+    if "xla_force_host_platform_device_count" not in flags:
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        wanted = cores if devices is None else devices
+        os.environ["XLA_FLAGS"] = f"{flags} --xla_force_host_platform_device_count={wanted}".strip()
 
 
 def _print_audit(arguments: argparse.Namespace, audit: Any) -> None:
@@ -399,8 +490,10 @@ def _parser() -> argparse.ArgumentParser:
     report = _command(commands, "report", _report, "print the report of a finished run again")
     report.add_argument("folder", help="run folder")
 
-    study = _command(commands, "study", lambda arguments: study.print_help(), "Monte Carlo studies of error rates")
+    study = _command(commands, "study", _study_list, "Monte Carlo studies of error rates and power; alone: list them")
     studies = study.add_subparsers(metavar="STUDY", title="studies")
+    for name, title in STUDIES.items():
+        _add_study(_command(studies, name, _study_named, f"{title.shows} ({title.figure})"), name)
     validity = _command(studies, "validity", _study_validity, "measure what is valid and what is not")
     validity.add_argument(
         "--repetitions", type=int, default=100_000, metavar="N", help="for each claim (default: %(default)s)"
@@ -408,6 +501,8 @@ def _parser() -> argparse.ArgumentParser:
     validity.add_argument("--only", action="append", metavar="NAMES", help="claims whose names begin so")
     validity.add_argument("--seed", type=int, default=0, help="(default: %(default)s)")
     validity.add_argument("--out", metavar="FILE", help="write the measurements as JSON")
+
+    bench.add(commands, _command)
 
     guarantees = _command(commands, "guarantees", _guarantees, "what each procedure controls, under which assumptions")
     guarantees.add_argument("--markdown", action="store_true", help="print the table in Markdown")
@@ -421,6 +516,47 @@ def _command(commands: Any, name: str, run: Any, summary: str) -> argparse.Argum
     parser.add_argument("-q", "--quiet", action="store_true", help="no progress bar, errors only")
     parser.add_argument("-v", "--verbose", action="store_true", help="log what is being done")
     return parser
+
+
+def _add_study(parser: argparse.ArgumentParser, name: str) -> None:
+    parser.set_defaults(study=name)
+    parser.epilog = "With the default repetitions it takes less than a minute on two cores."
+    parser.add_argument("--repetitions", type=int, metavar="N", help="of each cell (default: the study's own)")
+    parser.add_argument(
+        "--alpha", action="append", metavar="LEVELS", help="levels, repeated or comma-separated (default: the study's)"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="of everything random (default: %(default)s)")
+    parser.add_argument(
+        "--target-se", type=float, metavar="SE", help="stop a cell early once its standard errors are no larger"
+    )
+    parser.add_argument(
+        "--out",
+        metavar="DIR",
+        help="write results.parquet, results.csv, study.json and figures; an interrupted study continues there",
+    )
+    parser.add_argument("--format", choices=["png", "svg"], default="png", help="of the figures (default: %(default)s)")
+    parser.add_argument(
+        "--devices", type=int, metavar="N", help="share the repetitions out over N devices (default: all)"
+    )
+    group = parser.add_argument_group("a given score table, in place of synthetic data")
+    group.add_argument("--scores", metavar="FILE", help="table: .csv, .parquet, .jsonl")
+    group.add_argument(
+        "--score", action="append", metavar="COLUMNS", help="its score columns, repeated or comma-separated"
+    )
+    group.add_argument(
+        "--label-field",
+        action="append",
+        metavar="COLUMNS",
+        help="known truth, 1 member, 0 not; for the jecs studies a column for each score column",
+    )
+    group.add_argument(
+        "--knockoffs", action="append", metavar="COLUMNS", help="scores of paraphrases (ktd) or of shuffles (exchange)"
+    )
+    group.add_argument(
+        "--higher-is-member", action="store_true", help="higher values are more member-like, as log-probabilities are"
+    )
+    group.add_argument("--id-field", metavar="COLUMN", help='identifiers (default: "id", else row numbers)')
+    group.add_argument("--table-format", metavar="NAME", help="format of the table, where its ending does not tell")
 
 
 def _add_decision(parser: argparse.ArgumentParser) -> None:
@@ -505,6 +641,16 @@ def _scoring(arguments: argparse.Namespace) -> dict[str, Any]:
 def _split(values: list[str] | None) -> list[str]:
     """Repeated and comma-separated names in one list."""
     return [name.strip() for value in values or () for name in value.split(",") if name.strip()]
+
+
+def _levels(values: list[str] | None) -> tuple[float, ...]:
+    """Levels out of repeated and comma-separated words."""
+    try:
+        return tuple(float(word) for word in _split(values))
+    except ValueError as error:
+        from tdd.validate.errors import InputError
+
+        raise InputError(f"--alpha must be numbers between 0 and 1, got {', '.join(_split(values))}") from error
 
 
 def _one_or_all(names: list[str]) -> Any:

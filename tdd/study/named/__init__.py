@@ -1,0 +1,54 @@
+"""The named studies: each regenerates, in kind, a figure or table of the papers. Their modules load late."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from tdd.study.named.record import NamedStudy
+
+__all__ = ["STUDIES", "Title", "load"]
+
+
+class Title(NamedTuple):
+    """One line about a study.
+
+    Attributes:
+      shows: what it shows.
+      figure: which figure or table of which paper it regenerates.
+    """
+
+    shows: str
+    figure: str
+
+
+STUDIES: dict[str, Title] = {
+    "ptdi-alpha": Title(
+        "error and power at every level, without and with the scaled p-values", "PTDI figure 1, table 1"
+    ),
+    "ptdi-pi": Title("error and power over the share of members among the candidates", "PTDI figure 4"),
+    "ptdi-rho": Title("what few calibration items cost: spread of the error and power", "PTDI figure 5"),
+    "ptdi-eta": Title("error and power over the size of the region of presumed non-members", "PTDI figure 8"),
+    "ptdi-estimators": Title("estimates of the share of members against each other", "PTDI figure 6"),
+    "ktd-draws": Title("error and power over the number of knockoffs, by the law of the scores", "KTD figure 3"),
+    "td4eval-alpha": Title("combinations of detectors at every level", "TD4Eval figures 2 and 4"),
+    "td4eval-noise": Title("combinations of detectors with wrong labels in the calibration", "TD4Eval figure 3"),
+    "jecs-compositions": Title("unions and intersections of selections against joint selections", "JECS table 1"),
+    "jecs-k": Title("error and power over the number of models", "JECS figure 6"),
+    "jecs-tau": Title("error and power over the threshold of the right tail", "JECS figure 5"),
+    "exchange-shards": Title("size and power over the numbers of shards and shuffles", "exchangeability figure 3"),
+}
+
+
+def load(name: str) -> NamedStudy:
+    """The study of a name.
+
+    Raises:
+      InputError: there is none of that name.
+    """
+    if name not in STUDIES:
+        from tdd.validate.errors import InputError
+
+        raise InputError(f"study {name!r} is not known; choose one of {', '.join(STUDIES)}")
+    return importlib.import_module(f"tdd.study.named.{name.replace('-', '_')}").STUDY
