@@ -6,12 +6,12 @@ Ranks stay integers until the last division: `conformal` turns them into p-value
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-__all__ = ["Counts", "WeightedCounts", "counts", "finder", "order_keys", "weighted_counts"]
+__all__ = ["Counts", "WeightedCounts", "counts", "finder", "order_keys", "scores_of_keys", "weighted_counts"]
 
 
 class Counts(NamedTuple):
@@ -94,6 +94,22 @@ def order_keys(scores: jax.Array, mask: jax.Array | None = None) -> tuple[jax.Ar
         bits = jax.lax.bitcast_convert_type(jnp.where(scores == 0, 0, scores).astype(wide), kind)
         keys = jnp.where(bits < 0, bits ^ jnp.iinfo(kind).max, bits)
     return jnp.where(real, keys, jnp.iinfo(keys.dtype).max), real
+
+
+def scores_of_keys(keys: jax.Array, dtype: Any) -> jax.Array:
+    """The scores behind the keys that `order_keys` made of real items.
+
+    Args:
+      keys: [n] signed integers.
+      dtype: the type of the scores that went in.
+
+    Returns:
+      [n] scores of that type; -0 comes back as 0.
+    """
+    if not jnp.issubdtype(dtype, jnp.inexact):
+        return keys.astype(dtype)
+    bits = jnp.where(keys < 0, keys ^ jnp.iinfo(keys.dtype).max, keys)
+    return jax.lax.bitcast_convert_type(bits, jnp.promote_types(dtype, jnp.float32)).astype(dtype)
 
 
 def finder(keys: jax.Array, total: jax.Array) -> Callable[[jax.Array], tuple[jax.Array, jax.Array]]:

@@ -143,10 +143,10 @@ def hochberg(p_values: jax.Array, alpha: Any, *, mask: jax.Array | None = None) 
 
     count = parts.fixed_point(lambda k: parts.count(valid, values <= critical(k)), num_tests, directly)
     reject = valid & (values <= critical(count))
-    ordered, place, source = parts.order(values)
+    ordered, place, back = parts.order(values)
     left = jnp.maximum(num_tests - place, 1).astype(values.dtype)
     adjusted = jax.lax.cummin(jnp.minimum(left * ordered, 1), reverse=True)
-    return parts.result(reject, parts.restore(adjusted, source), values, valid, num_tests, level)
+    return parts.result(reject, back(adjusted), values, valid, num_tests, level)
 
 
 def bonferroni(p_values: jax.Array, alpha: Any, *, mask: jax.Array | None = None) -> StepUp:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from tdd.kernels import lattice
+from tdd.kernels import lattice, ranks
 
 __all__ = [
     "StepUp",
@@ -23,7 +23,6 @@ __all__ = [
     "in_range",
     "items",
     "order",
-    "restore",
     "result",
     "scaled_bh",
     "step_down",
@@ -112,16 +111,21 @@ def fixed_point(
     return jax.lax.while_loop(lambda state: state[0] != state[1], order_items, (k, last))[0]
 
 
-def order(values: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Sorted values, their places 0..m-1, and where each came from."""
+def order(values: jax.Array) -> tuple[jax.Array, jax.Array, Callable[[jax.Array], jax.Array]]:
+    """Sorted values, their places 0..m-1, and the function that takes results from the places back to the items.
+
+    Equal items get the result of the first of their places, which is that of all of them where results are running
+    minima or maxima. Integers sorted alone and one binary search an item take a quarter of the time of sorting
+    numbers with where each came from.
+    """
     place = jnp.arange(values.shape[0], dtype=jnp.int32)
-    ordered, source = jax.lax.sort_key_val(values, place)
-    return ordered, place, source
+    keys, _ = ranks.order_keys(values)
+    ordered = jnp.sort(keys)
 
+    def back(results: jax.Array) -> jax.Array:
+        return results[jnp.searchsorted(ordered, keys)] if values.size else results
 
-def restore(ordered: jax.Array, source: jax.Array) -> jax.Array:
-    """Undo `order`: one scatter to distinct places."""
-    return jnp.zeros_like(ordered).at[source].set(ordered, unique_indices=True)
+    return ranks.scores_of_keys(ordered, values.dtype), place, back
 
 
 def result(
@@ -163,9 +167,9 @@ def scaled_bh(p_values: jax.Array, alpha: Any, scale: jax.Array, mask: jax.Array
 
     found = fixed_point(lambda k: count(valid, passes(k)), num_tests, directly)
     reject = valid & passes(found) & (found > 0)
-    ordered, place, source = order(values)
+    ordered, place, back = order(values)
     adjusted = jax.lax.cummin(ordered * scale / (place + 1).astype(values.dtype), reverse=True)
-    return result(reject, restore(jnp.minimum(adjusted, 1), source), values, valid, num_tests, level)
+    return result(reject, back(jnp.minimum(adjusted, 1)), values, valid, num_tests, level)
 
 
 def step_down(
@@ -202,7 +206,7 @@ def step_down(
 
     found = fixed_point(lambda k: count(valid, values <= largest(k)), jnp.zeros_like(num_tests), directly)
     reject = valid & (values <= largest(found))
-    ordered, place, source = order(values)
+    ordered, place, back = order(values)
     left = jnp.maximum(num_tests - place, 1).astype(values.dtype)
     adjusted = jax.lax.cummax(adjust(left, ordered))
-    return result(reject, restore(adjusted, source), values, valid, num_tests, level)
+    return result(reject, back(adjusted), values, valid, num_tests, level)

@@ -414,6 +414,7 @@ ENTRIES = [
 
 ELSEWHERE = {
     "ranks.order_keys": "every score of ranks.counts goes through it; order and NaN in tests/kernels/test_conformal.py",
+    "ranks.scores_of_keys": "takes ranks.order_keys back; tests/kernels/test_rows.py",
     "ranks.finder": "every count of ranks.counts goes through it",
     "conformal.p_values": "one division; its values are compared in the conformal.rank entries",
     "conformal.randomized_p_values": "random; laws in tests/kernels/test_conformal.py and tests/statistical",

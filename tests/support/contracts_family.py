@@ -35,10 +35,11 @@ ENTRIES = [
 ELSEWHERE = {
     **{
         f"stepup_parts.{name}": "a part of every entry of stepup, hommel, sidak and two_stage"
-        for name in ("count", "critical", "in_range", "items", "order", "restore", "result", "tolerance")
+        for name in ("count", "critical", "in_range", "items", "order", "result", "tolerance")
     },
     **{
         f"stepup_parts.{name}": "takes functions; a whole family of the entries of stepup, sidak and two_stage"
         for name in ("fixed_point", "scaled_bh", "step_down")
     },
+    "rows.map_rows": "takes a function; against vmap in tests/kernels/test_rows.py",
 }

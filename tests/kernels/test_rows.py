@@ -1,0 +1,103 @@
+"""Rows in blocks: the same numbers as all rows together, for every number of rows and every shape of what comes out."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tdd.kernels import ranks, stepup, stepup_parts
+from tdd.kernels.rows import BLOCK_ITEMS, map_rows
+
+
+def drawn(rows, m, seed=0):
+    p = np.random.default_rng(seed).random((rows, m)).astype(np.float32) ** 4
+    p[:, :: max(m // 3, 1)] = np.nan
+    return jnp.asarray(p)
+
+
+def assert_trees_equal(a, b):
+    """Decisions and counts to the bit, floats to two units in the last place: programs may fuse differently."""
+    assert jax.tree.structure(a) == jax.tree.structure(b)
+    for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True):
+        assert (x.shape, x.dtype) == (y.shape, y.dtype)
+        np.testing.assert_allclose(x, y, rtol=2.4e-7 if x.dtype.kind == "f" else 0, atol=0)
+
+
+@pytest.mark.parametrize(
+    ("rows", "block_items"), [(0, 120), (1, 1), (5, 1), (3, 120), (4, 120), (17, 120), (24, 121), (5, BLOCK_ITEMS)]
+)
+def test_blocks_equal_all_rows_together(rows, block_items):
+    def call(p, mask):
+        found = stepup.bh(p, 0.2, mask=mask)
+        return found.reject, {"count": found.num_rejected}
+
+    p, mask = drawn(rows, 40), jnp.arange(rows * 40).reshape(rows, 40) % 7 > 0
+    found = jax.jit(lambda *given: map_rows(call, *given, block_items=block_items))(p, mask)
+    assert_trees_equal(found, jax.jit(jax.vmap(call))(p, mask))
+
+
+@pytest.mark.parametrize("rows", [1, 5])
+def test_rows_of_nothing_and_of_single_numbers(rows):
+    assert map_rows(lambda row: stepup.bh(row, 0.1).reject, drawn(rows, 0)).shape == (rows, 0)
+    np.testing.assert_array_equal(map_rows(lambda x: 2 * x, jnp.arange(rows), block_items=2), 2 * np.arange(rows))
+
+
+def test_composes():
+    """Under jit, vmap and scan, with values from outside that are traced, and without a second trace."""
+    many, traces = jnp.stack([drawn(7, 30, seed) for seed in range(3)]), []
+    expected = jax.jit(jax.vmap(jax.vmap(lambda p, alpha: stepup.bh(p, alpha).reject, (0, None)), (0, None)))
+
+    @jax.jit
+    def decide(many, alpha):
+        traces.append(1)
+        rows = lambda p: map_rows(lambda row: stepup.bh(row, alpha).reject, p, block_items=60)  # noqa: E731
+        return jax.vmap(rows)(many), jax.lax.scan(lambda _, p: (0, rows(p)), 0, many)[1]
+
+    for alpha in (0.05, 0.3):
+        for found in decide(many, jnp.float32(alpha)):
+            np.testing.assert_array_equal(found, expected(many, jnp.float32(alpha)))
+        assert found.any()
+    assert len(traces) == 1
+
+
+def test_what_is_not_used_is_not_computed():
+    """The adjusted values need a sort, which may stay only in the loop that almost never runs."""
+    p = drawn(64, 512)
+    decide = jax.jit(lambda p: map_rows(lambda row: stepup.bh(row, 0.1), p).reject)
+    adjust = jax.jit(lambda p: map_rows(lambda row: stepup.bh(row, 0.1), p).adjusted)
+    programs = [run.lower(p).compile().as_text() for run in (decide, adjust)]
+    assert programs[0] is not None
+    assert programs[1] is not None
+    assert programs[0].count(" sort(") < programs[1].count(" sort(")
+
+
+def test_leading_axes_must_agree():
+    with pytest.raises(ValueError, match="leading axis"):
+        map_rows(lambda a, b: a, jnp.zeros((2, 3)), jnp.zeros((3, 3)))
+    for nothing in ((), (jnp.zeros(()),)):
+        with pytest.raises(ValueError, match="leading axis"):
+            map_rows(lambda *a: 0, *nothing)
+
+
+@pytest.mark.parametrize("wide", [False, True])
+def test_keys_give_their_scores_back(wide):
+    with jax.enable_x64(wide):
+        scores = jnp.asarray([0.0, -0.0, 1.5, -1.5, np.inf, -np.inf, 1e-37, -3e38], np.float64 if wide else np.float32)
+        keys, _ = ranks.order_keys(scores)
+        np.testing.assert_array_equal(ranks.scores_of_keys(keys, scores.dtype), scores)
+        half = scores[:4].astype(jnp.float16)
+        np.testing.assert_array_equal(ranks.scores_of_keys(ranks.order_keys(half)[0], half.dtype), half)
+        whole = jnp.array([3, -2, 0])
+        np.testing.assert_array_equal(ranks.scores_of_keys(ranks.order_keys(whole)[0], whole.dtype), whole)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_order_brings_results_back_to_their_items(dtype):
+    with jax.enable_x64(dtype is np.float64):
+        values = jnp.asarray([0.5, 0.1, np.inf, 0.1, 0.0, np.inf, 0.7], dtype)
+        ordered, place, back = stepup_parts.order(values)
+        np.testing.assert_array_equal(ordered, np.sort(values))
+        np.testing.assert_array_equal(back(place), [3, 1, 5, 1, 0, 5, 4])
+        assert ordered.dtype == dtype
+    nothing, _, back = stepup_parts.order(jnp.zeros(0))
+    assert back(nothing).shape == (0,)
