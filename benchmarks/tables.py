@@ -12,6 +12,7 @@ import pathlib
 from collections.abc import Callable
 from typing import Any
 
+from tdd.bench import report
 from tdd.methods.guarantees import all_guarantees
 from tdd.report import tables
 
@@ -35,6 +36,8 @@ def validity() -> str:
 def measured() -> str:
     """Benchmarks and studies."""
     parts = [
+        *_bench("bench"),
+        *_bench("bench_gpu"),
         _scoring(),
         _procedures(),
         _parity(),
@@ -70,6 +73,26 @@ def _table(header: list[str], rows: list[list[str]]) -> str:
 
 def _with_error(value: float, error: float) -> str:
     return f"{value:.3f} ± {error:.3f}"
+
+
+def _bench(name: str) -> list[str]:
+    """The tables of `tdd bench`, where it was run with --out benchmarks/results/<name>.json."""
+    if not (RESULTS / f"{name}.json").exists():
+        return []
+    result = _load(name)
+    parts = [f"**`{result['command']}`.** {report.note(result)}"]
+    if result.get("studies"):
+        parts.append(_table(list(report.STUDY_HEADER), report.study_rows(result["studies"])))
+    rows = [row for suite in ("kernels", "scoring") for row in result.get(suite, ())]
+    if rows:
+        parts.append(_table(list(report.CASE_HEADER), report.case_rows(rows)))
+        parts.append(
+            "Compile, first and steady: one compiled call. Memory: outputs and temporaries of the program, and by how "
+            "much the resident memory rose in the first call. Bandwidth: bytes of the inputs and outputs a second, as "
+            "a share of what a plain copy of a large array moves (what stays in cache can exceed 1). Every case gave "
+            "the decisions of its peers before it was timed; times as fast: medians over interleaved rounds."
+        )
+    return ["\n\n".join(parts)]
 
 
 def _parity() -> str:

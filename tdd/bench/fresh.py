@@ -15,7 +15,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["in_fresh_process", "main"]
+__all__ = ["in_fresh_process", "main", "told"]
 
 _KEPT = (
     "PATH", "HOME", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "PYTHONPATH", "TMPDIR", "VIRTUAL_ENV", "JAX_PLATFORMS",
@@ -56,6 +56,11 @@ def main(spec: dict[str, Any]) -> dict[str, Any]:
     measure = getattr(importlib.import_module(f"tdd.bench.{module}"), name)
     import_s = time.perf_counter() - start
     return measure(**spec) | {"import_s": import_s, "xla_flags": os.environ.get("XLA_FLAGS", "")}
+
+
+def told(value: Any) -> dict[str, Any]:
+    """What it was given: a measurement of nothing, to see that processes start."""
+    return {"value": value}
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from tdd.bench.machine import copy_bandwidth, machine, matmul_flops
 from tdd.bench.measure import Options
 from tdd.report.tables import markdown
 
-__all__ = ["case_rows", "collect", "print_json", "print_tables", "study_rows"]
+__all__ = ["CASE_HEADER", "STUDY_HEADER", "case_rows", "collect", "note", "print_json", "print_tables", "study_rows"]
 
 CASE_HEADER = (
     "case", "size", "compile", "first", "steady", "rate", "memory", "bandwidth", "times as fast as", "to reach",
@@ -46,7 +46,7 @@ def collect(
         flops=matmul_flops(512 if options.quick else 2048) if "scoring" in wanted else 0.0,
     )
     result: dict[str, Any] = {
-        "command": "tdd " + " ".join(sys.argv[1:]) if pathlib.Path(sys.argv[0]).stem in ("tdd", "__main__") else "",
+        "command": " ".join(["tdd", *sys.argv[1:]]),
         "version": tdd.__version__,
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "rounds": options.rounds,

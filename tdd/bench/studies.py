@@ -87,15 +87,16 @@ def jecs_fixed(
     levels = [Fraction(str(alpha)) for alpha in ALPHAS[:3]]
 
     def ours(number: int, seed: int) -> Any:
-        return joint_pool.resample(
+        return joint_pool.resample_joint(
             calibration,
             scores,
-            contaminated,
+            np.asarray(drawn.member),
             num_calibration=600,
             num_tests=1400,
             alphas=ALPHAS[:3],
+            methods=("jecs",),
             repetitions=number,
-            key=jax.random.key(seed),
+            seed=seed,
         )
 
     def loop(counting: bool) -> Callable[[int, int], np.ndarray]:
