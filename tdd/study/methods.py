@@ -18,8 +18,6 @@ from tdd.validate.errors import InputError
 
 __all__ = ["NAMES", "StudyMethod", "as_methods", "method"]
 
-Select = Callable[[jax.Array, Sample, Any], jax.Array]
-
 _P_VALUES: dict[str, Callable[..., Any]] = {
     name: getattr(testing, name)
     for name in (
@@ -61,7 +59,7 @@ class StudyMethod:
     """
 
     name: str
-    select: Select
+    select: Callable[..., jax.Array]
     null: str | None = None
     panel: bool | None = None
     needs: tuple[str, ...] = ()
@@ -109,14 +107,14 @@ def method(rule: str | Callable[..., Any] | StudyMethod, *, label: str | None = 
 class _Named:
     """A procedure of `tdd` with its options; equal where they are."""
 
-    family: str
-    choice: str
+    family: Any
+    choice: Any
     options: tuple[tuple[str, Any], ...]
 
-    def __call__(self, key: jax.Array, sample: Sample, alpha: Any, *, null: str | None = None) -> jax.Array:
+    def __call__(self, key: jax.Array, sample: Sample, alpha: Any, *, null: Any = None) -> jax.Array:
         """[m] bool."""
         options, choice = dict(self.options), self.choice
-        masks = {"mask": sample.mask, "calibration_mask": sample.calibration_mask}
+        masks: dict[str, Any] = {"mask": sample.mask, "calibration_mask": sample.calibration_mask}
         both = (sample.calibration, sample.scores)
         if self.family == "ptdi":
             options |= {"members": sample.extra["members"]} if choice == "moment" else {}
@@ -139,7 +137,7 @@ class _Named:
             return self._test(key, sample, alpha, options)
         if self.family in compositions.COMPOSITIONS:
             each = compositions.selected_by_each(*both, alpha=alpha, **options)
-            return compositions.composed(each, self.family)  # type: ignore[arg-type]
+            return compositions.composed(each, self.family)
         p = sample.extra.get("p_values")
         if p is None:
             if null is None:
@@ -150,7 +148,7 @@ class _Named:
     def _test(self, key: jax.Array, sample: Sample, alpha: Any, options: dict[str, Any]) -> jax.Array:
         options = ({"num_draws": _NUM_DRAWS} if self.choice in ("combined", "exact") else {}) | options
         orders = sample.extra["canonical"], sample.extra["shuffled"]
-        found = exchangeability.exchangeability(*orders, test=self.choice, key=key, **options)  # type: ignore[arg-type]
+        found = exchangeability.exchangeability(*orders, test=self.choice, key=key, **options)
         return (found.p_value <= jnp.asarray(alpha.value, found.p_value.dtype))[None]
 
 

@@ -178,7 +178,7 @@ class Totals:
 
     def to_arrays(self) -> dict[str, np.ndarray]:
         """Arrays for `numpy.savez`."""
-        return {"repetitions": np.int64(self.repetitions), "sums": self.sums, "histogram": self.histogram}  # type: ignore[dict-item]
+        return {"repetitions": np.asarray(self.repetitions), "sums": self.sums, "histogram": self.histogram}
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> Totals:

@@ -43,7 +43,7 @@ def run(
     grid: Mapping[str, Iterable[Any]] | None = None,
     target_se: float | None = None,
     folder: str | os.PathLike[str] | None = None,
-    devices: Sequence[jax.Device] | None = None,
+    devices: Sequence[Any] | None = None,
     progress: bool = False,
 ) -> StudyResult:
     """Measure error rates and power of methods over repetitions of a design.
@@ -197,7 +197,7 @@ def _worst(totals: Totals) -> float:
 
 @functools.lru_cache(maxsize=64)
 def _engine(
-    rules: tuple[StudyMethod, ...], levels: tuple[float, ...], lanes: int, devices: tuple[jax.Device, ...]
+    rules: tuple[StudyMethod, ...], levels: tuple[float, ...], lanes: int, devices: tuple[Any, ...]
 ) -> blocks.BlockSums:
     """The compiled sums for these methods; the design, the levels and the key are operands."""
 
@@ -205,9 +205,12 @@ def _engine(
         design, exact, key = operands
         counts = jax.vmap(lambda i: _repetition(design, rules, levels, exact, jax.random.fold_in(key, i)))(index)
         false, selected = jnp.moveaxis(counts.false, 0, -1), jnp.moveaxis(counts.selected, 0, -1)
-        added = tally.update(totals, false, selected, counts.targets, counts.items, real=real)
+        whole = [jnp.broadcast_to(count, false.shape) for count in (counts.targets, counts.items, counts.places)]
+        # Hidden, or the compiler multiplies by the rounded reciprocal of what methods or repetitions share.
+        targets, items, places = jax.lax.optimization_barrier(whole)
+        added = tally.update(totals, false, selected, targets, items, real=real)
         # The number selected is counted in shares of all m places, masked or not: the same number in every repetition.
-        shares = tally.update(totals, false, selected, counts.targets, counts.places, real=real)
+        shares = tally.update(totals, false, selected, targets, places, real=real)
         return added._replace(
             sums=added.sums.at[..., 3, :].set(shares.sums[..., 3, :]),
             histogram=added.histogram.at[..., 3, :].set(shares.histogram[..., 3, :]),

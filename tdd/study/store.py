@@ -66,7 +66,8 @@ class TotalsStore:
         if self.folder is None:
             return
         buffer = io.BytesIO()
-        np.savez_compressed(buffer, **totals.to_arrays())
+        arrays: dict[str, Any] = totals.to_arrays()
+        np.savez_compressed(buffer, **arrays)
         write_atomically(self._place(cell), buffer.getvalue())
 
     def _place(self, cell: int) -> pathlib.Path:

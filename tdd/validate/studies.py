@@ -42,7 +42,9 @@ _MOST_REPETITIONS = 2**31 - 1
 
 def is_known(value: Any) -> bool:
     """Whether a field holds values, rather than a tracer or a stand-in for a leaf of a pytree."""
-    return isinstance(value, (bool, int, float, str, list, tuple, np.ndarray, np.generic))
+    if isinstance(value, (list, tuple)):
+        return all(is_known(item) for item in value)
+    return isinstance(value, (bool, int, float, str, np.ndarray, np.generic))
 
 
 def check_counts(design: Any, *names: str) -> None:
@@ -227,24 +229,23 @@ def check_run(repetitions: Any, seed: Any, target_se: Any) -> None:
         )
 
 
-def check_sample(name: str, sample: Any, kind: type) -> None:
+def check_sample(name: str, sample: Any, kind: Any) -> None:
     """What a design draws has the fields and shapes that the runner needs."""
     if not isinstance(sample, kind):
         raise InputError(f"{name}.draw must return a tdd.study.Sample, got {type(sample).__name__}")
-    calibration, scores = np.shape(sample.calibration), np.shape(sample.scores)  # type: ignore[attr-defined]
+    calibration, scores = np.shape(sample.calibration), np.shape(sample.scores)
     if len(scores) not in (1, 2) or len(calibration) != len(scores) or calibration[:-1] != scores[:-1]:
         raise InputError(
             f"{name}.draw: calibration and scores must be [n] and [m], or [K, n] and [K, m]; got {calibration} and "
             f"{scores}"
         )
     for field, shape in (("target", scores[-1:]), ("mask", scores[-1:]), ("calibration_mask", calibration[-1:])):
-        value = getattr(sample, field)
+        value: Any = getattr(sample, field)
         if value is None and field != "target":
             continue
-        if value is None or np.shape(value) != shape or value.dtype != np.bool_:
-            raise InputError(
-                f"{name}.draw: {field} must be bool of shape {shape}, got {value.dtype} of {np.shape(value)}"
-            )
+        found, kind = np.shape(value), getattr(value, "dtype", None)
+        if found != shape or kind != np.bool_:
+            raise InputError(f"{name}.draw: {field} must be bool of shape {shape}, got {kind} of shape {found}")
     if scores[-1] >= 2**24:
         raise InputError(f"{name} draws {scores[-1]:,} test items; the runner counts up to 2^24 - 1")
 

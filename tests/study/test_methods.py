@@ -1,0 +1,165 @@
+"""Every named method runs on a fitting design and decides as `tdd.<name>` does; the others are refused in words."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import tdd
+from tdd.kernels import lattice
+from tdd.study import NAMES, CorrelatedDetectors, NormalShift, PairedScores, Pool, Sample, SkewedShards, compositions
+from tdd.study.methods import StudyMethod, as_methods, method
+
+ALPHAS = (0.1, 0.25, 0.5)
+SINGLE = NormalShift(num_calibration=19, num_tests=12, signal=2.5)
+PANEL = CorrelatedDetectors(num_detectors=3, num_calibration=19, num_tests=12, signal=2.5)
+PAIRS = PairedScores(num_tests=12, num_knockoffs=2, num_calibration=19, signal=3.0)
+SHARDS = SkewedShards(num_shards=6, num_shuffles=9, signal=0.6)
+POOL = Pool(np.r_[np.arange(0.0, 20), np.arange(8.5, 40)], np.arange(52) < 20)
+
+
+def design_for(name):
+    family = name.partition("/")[0]
+    if family in ("td4eval", "jmcs", "jecs", "union", "intersection"):
+        return PANEL
+    if name == "ptdi/moment":
+        return POOL
+    return {"ktd": PAIRS, "exchangeability": SHARDS}.get(family, SINGLE)
+
+
+def directly(name, key, sample, alpha, null):
+    """The same decision through the public calls, one data set and one level at a time."""
+    family, _, choice = name.partition("/")
+    calibration, scores, extra = sample.calibration, sample.scores, sample.extra
+    masks = {"calibration_mask": sample.calibration_mask, "mask": sample.mask}
+    if family == "ptdi":
+        options = {"members": extra["members"]} if choice == "moment" else {}
+        return tdd.ptdi(calibration, scores, alpha=alpha, proportion=choice, **masks, **options).selected
+    if family == "td4eval":
+        options = {"key": key} if choice in ("random", "split_weights") else {}
+        return tdd.td4eval(calibration, scores, alpha=alpha, combine=choice, **options).selected
+    if family == "ktd":
+        options = {}
+        if choice == "conformal":
+            options = {"calibration": calibration, "calibration_knockoffs": extra["calibration_knockoffs"]}
+        return tdd.ktd(scores, extra["knockoffs"], alpha=alpha, rule=choice, **options).selected
+    if family == "jmcs":
+        return tdd.jmcs(calibration, scores, alpha=alpha, rule=choice).selected
+    if family == "jecs":
+        return tdd.jecs(calibration, scores, alpha=alpha).selected
+    if family in ("union", "intersection"):
+        return compositions.composed(compositions.selected_by_each(calibration, scores, alpha=alpha), family)
+    if family == "exchangeability":
+        options = {"num_draws": 999} if choice in ("combined", "exact") else {}
+        found = tdd.exchangeability(extra["canonical"], extra["shuffled"], test=choice, key=key, **options)
+        return (found.p_value <= alpha)[None]
+    p = tdd.conformal_p_values(calibration, scores, null=null)
+    return getattr(tdd, family)(p, alpha).reject
+
+
+def stacked(levels):
+    each = [lattice.as_level(level) for level in levels]
+    return jax.tree.map(lambda *fields: jnp.stack([jnp.asarray(f) for f in fields]), *each)
+
+
+@pytest.mark.filterwarnings("ignore:jecs controls")
+@pytest.mark.parametrize("name", NAMES)
+def test_every_named_method_decides_as_the_public_call(name):
+    """Levels and repetitions batched in one program against one call a data set and level: the same decisions."""
+    design, rule = design_for(name), method(name)
+    options = {"null": design.null} if rule.directed else {}
+    keys = jax.random.split(jax.random.key(5), 4)
+
+    def one(key):
+        sample = design.draw(key)
+        decide = jax.vmap(lambda level: rule.select(key, sample, level, **options))
+        return sample, decide(stacked(ALPHAS))
+
+    samples, decided = jax.jit(jax.vmap(one))(keys)
+    for i in range(4):
+        sample = jax.tree.map(lambda leaf, i=i: leaf[i], samples)
+        for j, alpha in enumerate(ALPHAS):
+            expected = directly(name, keys[i], sample, alpha, design.null)
+            np.testing.assert_array_equal(decided[i, j], expected, err_msg=f"{name} at {alpha}, data set {i}")
+    assert decided.dtype == bool
+    if name not in ("ktd/multi", "td4eval/geometric", "td4eval/harmonic", "td4eval/twice_mean"):
+        assert decided.any(), "nothing was selected: the comparison says little"
+
+
+def test_every_method_of_the_families_has_a_name():
+    from tdd.methods import exchangeability, jecs, ktd, ptdi, td4eval
+
+    expected = {f"ptdi/{name}" for name in ptdi.PROPORTIONS} | {f"td4eval/{name}" for name in td4eval.COMBINATIONS}
+    expected |= {f"ktd/{name}" for name in ktd.RULES} | {f"jmcs/{name}" for name in jecs.RULES}
+    expected |= {f"exchangeability/{name}" for name in exchangeability.TESTS}
+    assert expected < set(NAMES)
+    assert len(set(NAMES)) == len(NAMES)
+
+
+def test_options_reach_the_procedure():
+    sample = SINGLE.draw(jax.random.key(0))
+    level = lattice.as_level(0.3)
+    for eta in (0.05, 0.5):
+        got = method("ptdi/subtraction", eta=eta).select(jax.random.key(0), sample, level)
+        expected = tdd.ptdi(sample.calibration, sample.scores, alpha=0.3, proportion="subtraction", eta=eta).selected
+        np.testing.assert_array_equal(got, expected)
+
+
+def test_p_values_of_the_design_are_used():
+    p = jnp.array([0.001, 0.02, 0.5, 0.9])
+    sample = Sample(jnp.zeros(3), jnp.zeros(4), jnp.array([True, True, False, False]), extra={"p_values": p})
+    got = method("bh").select(jax.random.key(0), sample, lattice.as_level(0.05), null="nonmember")
+    np.testing.assert_array_equal(got, [True, True, False, False])
+
+
+def test_methods_are_values():
+    assert method("ptdi/storey", eta=0.1) == method("ptdi/storey", eta=0.1)
+    assert method("ptdi/storey") != method("ptdi/none")
+    assert hash(method("jecs")) == hash(method("jecs"))
+    assert method("bh", label="mine").name == "mine"
+    assert method(method("bh"), label="again").name == "again"
+    made = as_methods({"a": "bh", "b": "by"})
+    assert [each.name for each in made] == ["a", "b"]
+    assert [each.name for each in as_methods("jecs")] == ["jecs"]
+
+
+def test_own_functions_get_what_they_ask_for():
+    seen = {}
+
+    def mine(key, scores, calibration, *, alpha, mask, extra, factor=1):
+        seen.update(alpha=alpha, mask=mask, extra=extra, factor=factor)
+        return scores < alpha
+
+    rule = method(mine, factor=3)
+    sample = Sample(jnp.zeros(3), jnp.arange(4.0), jnp.ones(4, bool), mask=jnp.ones(4, bool), extra={"x": 1})
+    assert rule.select(jax.random.key(0), sample, 0.5).tolist() == [True, False, False, False]
+    assert seen["alpha"] == 0.5
+    assert seen["factor"] == 3
+    assert seen["mask"] is sample.mask
+    assert seen["extra"] == {"x": 1}
+    assert rule.name == "mine, factor=3"
+    assert rule.masks == ("mask",)
+    assert not rule.exact_levels
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: method("ptdi"), "no method is called 'ptdi'; known are ptdi/none"),
+        (lambda: method("ptdi/storey", lambda_=0.5), "ptdi/storey has no option 'lambda_'; it has eta"),
+        (lambda: method("bh", alpha=0.1), "bh has no option 'alpha'"),
+        (lambda: method("ptdi/none", members=[1.0]), "no option 'members'"),
+        (lambda: method(3), "must be a name or a function"),
+        (lambda: method(method("bh"), eta=0.1), "its options cannot be changed"),
+        (lambda: as_methods([]), "methods is empty"),
+        (lambda: as_methods(["bh", "bh"]), "two methods are called 'bh'; give a dict"),
+    ],
+)
+def test_bad_methods_are_refused(make, message):
+    with pytest.raises(tdd.InputError, match=message):
+        make()
+
+
+def test_a_method_of_ones_own_making():
+    rule = StudyMethod("all", lambda key, sample, alpha: jnp.ones(sample.scores.shape, bool))
+    assert as_methods([rule]) == (rule,)
