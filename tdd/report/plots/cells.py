@@ -34,22 +34,20 @@ def grid(result: Any, field: str) -> list[Any]:
 def picks(result: Any, figure: Figure) -> list[tuple[str, list[Pick]]]:
     """Panels, each a heading and its lines.
 
-    A line stands for one method, and for the cells that agree in the fields of its panel and of its series.
+    A line stands for one method (the last, where neither panels nor series are methods), and for the cells that agree
+    in the fields of its panel and of its series. A field that the cells do not have divides nothing.
     """
+    panels, series = (field if _is_there(result, field) else "" for field in (figure.panels, figure.series))
     found = []
-    for panel in _values(result, figure.panels):
+    for panel in _values(result, panels):
         lines = []
-        for series in _values(result, figure.series):
-            cells = [
-                i
-                for i, cell in enumerate(result.cells)
-                if all(field in ("", "method") or cell[field] == value
-                       for field, value in ((figure.panels, panel), (figure.series, series)))
-            ]  # fmt: skip
-            chosen = [value for field, value in ((figure.panels, panel), (figure.series, series)) if field == "method"]
-            method = result.methods.index(chosen[0]) if chosen else len(result.methods) - 1
-            lines.append(Pick(name_of(figure.labels, figure.series, series), tuple(cells), method))
-        found.append((name_of(figure.labels, figure.panels, panel) if figure.panels else "", lines))
+        for one in _values(result, series):
+            wanted = {panels: panel, series: one}
+            fields = {field: value for field, value in wanted.items() if field not in ("", "method")}
+            matching = [i for i, cell in enumerate(result.cells) if fields.items() <= cell.items()]
+            method = result.methods.index(wanted["method"]) if "method" in wanted else len(result.methods) - 1
+            lines.append(Pick(name_of(figure.labels, series, one), tuple(matching), method))
+        found.append((name_of(figure.labels, panels, panel) if panels else "", lines))
     return found
 
 
@@ -59,6 +57,10 @@ def name_of(labels: Mapping[str, str], field: str, value: Any) -> str:
         return labels.get(str(value), str(value))
     shown = f"{value:g}" if isinstance(value, (int, float)) and not isinstance(value, bool) else str(value)
     return f"{labels[field]} = {shown}" if field in labels else labels.get(shown, shown)
+
+
+def _is_there(result: Any, field: str) -> bool:
+    return field == "method" or field in result.cells[0]
 
 
 def _values(result: Any, field: str) -> Sequence[Any]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from matplotlib.ticker import NullLocator
+from matplotlib.transforms import ScaledTranslation
 
 from tdd.report.plots import cells, sheet
 from tdd.report.plots.cells import Pick
@@ -55,8 +56,8 @@ def parameter(result: Any, figure: Figure, *, title: str, caption: str, alpha: i
                     axes.set_xlabel(figure.labels.get(f"x: {heading}", figure.x_label or figure.x))
             above.axhline(level, **sheet.LEVEL)
             below.set_ylim(0, 1.02)
-        top = np.nanmax([np.nanmax(cells.values(result, "fdr")[..., alpha]), level])
-        drawn.panels[0][0].set_ylim(0, min(1.02, 1.25 * top))
+        ends = cells.values(result, "fdr") + 2 * np.nan_to_num(cells.values(result, "fdr_se"))
+        drawn.panels[0][0].set_ylim(0, min(1.02, max(1.06 * np.nanmax(ends[..., alpha]), 1.25 * level)))
     return drawn
 
 
@@ -77,8 +78,14 @@ def _lines(axes: Any, result: Any, figure: Figure, picked: Sequence[Pick], field
             capsize=2,
             elinewidth=0.8,
             zorder=3,
+            transform=axes.transData + _aside(axes, i, len(picked)),
         )
     if min(numbers) > 0 and max(numbers) / min(numbers) >= 10:
         axes.set_xscale("log")
     axes.xaxis.set_minor_locator(NullLocator())
     axes.set_xticks(numbers, [f"{number:g}" for number in numbers])
+
+
+def _aside(axes: Any, i: int, count: int) -> ScaledTranslation:
+    """Series beside one another, two points apart, so that error bars at one place do not hide each other."""
+    return ScaledTranslation((i - (count - 1) / 2) * 2 / 72, 0, axes.figure.dpi_scale_trans)

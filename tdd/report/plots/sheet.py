@@ -33,7 +33,7 @@ _DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1, 1)), (0, (6, 1.5, 1, 1.5
 _HATCHES = ("", "////", "....", "\\\\\\\\", "xxxx", "----", "||||")
 
 _WIDTH = 7.2
-_LEFT, _RIGHT, _GAP, _BETWEEN = 0.68, 0.12, 0.78, 0.42  # inches around and between panels
+_LEFT, _RIGHT, _GAP, _BETWEEN = 0.68, 0.2, 0.78, 0.42  # inches around and between panels
 _EDGE = _LEFT / 4 / _WIDTH
 _TITLE, _LEGEND, _CAPTION, _AXIS, _HEAD = 0.21, 0.2, 0.145, 0.5, 0.24  # height of a line of each, in inches
 
@@ -92,7 +92,8 @@ def stroke(index: int) -> Stroke:
 @contextlib.contextmanager
 def style() -> Iterator[None]:
     """Fonts, lines and salts for the time of drawing; matplotlib's own settings are as they were afterwards."""
-    with matplotlib.rc_context({**matplotlib.rcParamsDefault, "backend": matplotlib.rcParams["backend"], **_STYLE}):
+    settings: Any = {**matplotlib.rcParamsDefault, "backend": matplotlib.rcParams["backend"], **_STYLE}
+    with matplotlib.rc_context(settings):
         yield
 
 
@@ -151,7 +152,7 @@ def sheet(
             columnspacing=1.6,
             labelspacing=0.35,
         )
-    gap = _BETWEEN if share_y and columns > 2 else _GAP
+    gap = _BETWEEN if share_y else _GAP
     width = (_WIDTH - _LEFT - _RIGHT - (columns - 1) * gap) / columns
     panels: list[list[Any]] = []
     for i in range(rows):

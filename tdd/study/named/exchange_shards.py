@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from tdd.study.named.pools import over_cells, run_options
+from tdd.study.methods import method
+from tdd.study.named.pools import run_options
 from tdd.study.named.record import Figure, NamedStudy, Needs, Options, Promise
-from tdd.study.named.shards import OrderedShards, ShardPool
+from tdd.study.named.shards import OrderedShards, ShardPool, decide
 from tdd.study.results import StudyResult
 from tdd.study.runner import run
 
@@ -19,44 +21,62 @@ __all__ = ["STUDY"]
 NUM_EXAMPLES, GAIN = 1_000, 0.1
 NUM_SHARDS, NUM_SHUFFLES = (5, 10, 20, 50, 100, 200), (1, 2, 10, 25, 50)
 SHARDS, SHUFFLES = 20, 25
-METHODS = tuple(f"exchangeability/{test}" for test in ("combined", "rank_sum", "exact", "t", "permutation"))
+TESTS = ("combined", "rank_sum", "exact", "t", "permutation")
 _POWER = ("power", "power_se", "power_quantiles")
 
 
 def _run(options: Options) -> StudyResult:
-    return over_cells(_cells(options), options, _one)
-
-
-def _cells(options: Options) -> list[dict[str, Any]]:
-    most = (10**9, 10**9) if options.columns is None else options.columns.knockoffs.shape
-    shards, shuffles = min(SHARDS, most[0]), min(SHUFFLES, most[1])
-    by_shards = [
-        {"varied": f"k = {shuffles} shuffles", "value": r, "shards": r, "shuffles": shuffles}
-        for r in NUM_SHARDS
-        if r <= most[0]
+    columns = options.columns
+    most, most_shuffles = (max(NUM_SHARDS), max(NUM_SHUFFLES)) if columns is None else columns.knockoffs.shape
+    shards, shuffles = min(SHARDS, most), min(SHUFFLES, most_shuffles)
+    start = time.perf_counter()
+    parts = [
+        _part(options, f"k = {shuffles} shuffles", most, "num_shards", NUM_SHARDS, most, {"num_shuffles": shuffles}),
+        _part(
+            options, f"r = {shards} shards", shards, "num_shuffles", NUM_SHUFFLES, most_shuffles, {"num_shards": shards}
+        ),
     ]
-    by_shuffles = [
-        {"varied": f"r = {shards} shards", "value": k, "shards": shards, "shuffles": k}
-        for k in NUM_SHUFFLES
-        if k <= most[1]
-    ]
-    return [*by_shards, *by_shuffles]
+    return dataclasses.replace(joined(parts), seconds=time.perf_counter() - start)
 
 
-def _one(options: Options, varied: str, value: int, shards: int, shuffles: int) -> StudyResult:
-    """One choice of r and k: the error rate is that of the null, the power that of the alternative."""
-    if options.columns is None:
-        design: Any = OrderedShards(shards, shuffles, NUM_EXAMPLES, GAIN)
+def _part(
+    options: Options, name: str, max_shards: int, field: str, wanted: Sequence[int], most: int, fixed: Mapping[str, int]
+) -> StudyResult:
+    """One of r and k varied: the error rate is that of the null, the power that of the alternative."""
+    columns = options.columns
+    if columns is None:
+        design: Any = OrderedShards(max_shards, num_examples=NUM_EXAMPLES, gain=GAIN, **fixed)
     else:
-        columns = options.columns
-        design = ShardPool(-columns.scores[0], -columns.knockoffs, shards, shuffles)
-    both = run(design, METHODS, grid={"gain": (0.0, float(design.gain))}, **run_options(options))
+        design = ShardPool(-columns.scores[0], -columns.knockoffs, **fixed)
+    values = tuple(value for value in wanted if value <= most) or (most,)
+    methods = {f"exchangeability/{test}": method(decide, test=test) for test in TESTS}
+    folder = None if options.folder is None else options.folder / field
+    settings = run_options(dataclasses.replace(options, folder=folder))
+    both = run(design, methods, grid={field: values, "gain": (0.0, float(design.gain))}, **settings)
+    cells = [{"varied": name, "value": int(value), **fixed, field: int(value)} for value in values]
+    return halves(both, cells)
+
+
+def halves(both: StudyResult, cells: Sequence[dict[str, Any]]) -> StudyResult:
+    """Of cells that come in pairs, null and alternative: the errors of the first and the power of the second."""
     fields = {
-        field.name: getattr(both, field.name)[int(field.name in _POWER)]
+        field.name: getattr(both, field.name)[int(field.name in _POWER) :: 2]
         for field in dataclasses.fields(both)
-        if isinstance(getattr(both, field.name), np.ndarray) and field.name != "repetitions"
+        if isinstance(getattr(both, field.name), np.ndarray)
     }
-    return dataclasses.replace(both, **fields, cells=({},), repetitions=int(np.min(both.repetitions)))
+    return dataclasses.replace(both, **fields, cells=tuple(cells))
+
+
+def joined(parts: Sequence[StudyResult]) -> StudyResult:
+    """The cells of several results, one after the other."""
+    fields = {
+        field.name: np.concatenate([getattr(part, field.name) for part in parts])
+        for field in dataclasses.fields(StudyResult)
+        if isinstance(getattr(parts[0], field.name), np.ndarray)
+    }
+    cells = tuple(cell for part in parts for cell in part.cells)
+    provenance = {**parts[0].provenance, "parts": [part.provenance for part in parts[1:]]}
+    return dataclasses.replace(parts[0], **fields, cells=cells, provenance=provenance)
 
 
 def _promise(options: Options, cell: Mapping[str, Any], method: str) -> Promise:

@@ -114,7 +114,8 @@ def split_example(options: Options) -> Example:
     sample = Pool(scores, is_member).draw(jax.random.key(options.seed))
     alpha = min(options.alphas, key=lambda level: abs(level - 0.2))
     p_values = {}
-    for name, label in (("none", "vanilla"), ("subtraction", "scaled")):
+    choices: dict[Any, str] = {"none": "vanilla", "subtraction": "scaled"}
+    for name, label in choices.items():
         found = tdd.ptdi(
             sample.calibration,
             sample.scores,

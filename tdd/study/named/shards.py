@@ -7,13 +7,16 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 
+from tdd.methods.exchangeability import exchangeability
 from tdd.records import Null, pytree
 from tdd.study.sample import Sample
 
-__all__ = ["OrderedShards", "ShardPool"]
+__all__ = ["OrderedShards", "ShardPool", "decide"]
+
+NUM_DRAWS = 999
 
 
-@pytree("num_shards", "num_shuffles", "num_examples")
+@pytree("max_shards", "num_shuffles")
 class OrderedShards:
     """N examples in r shards of s = N/r; an example gains where it follows its canonical neighbour.
 
@@ -22,39 +25,41 @@ class OrderedShards:
     few degrees of freedom, many shards cut through many neighbours.
 
     Attributes:
-      num_shards: r.
+      max_shards: bound of r; a mask says which shards are real.
       num_shuffles: k.
+      num_shards: r.
       num_examples: N.
       gain: in standard deviations of an example's log-probability; 0 is the null.
     """
 
     null: ClassVar[Null] = "nonmember"
 
-    num_shards: int = 20
+    max_shards: int = 20
     num_shuffles: int = 25
-    num_examples: int = 1_000
+    num_shards: Any = 20
+    num_examples: Any = 1_000
     gain: Any = 0.0
 
     def draw(self, key: jax.Array) -> Sample:
-        """One data set, with `extra["canonical"]` [r] and `extra["shuffled"]` [r, k]."""
-        size = self.num_examples / self.num_shards
-        own, others = jax.random.split(key)
+        """One data set, with `extra` as `decide` reads it."""
+        size = jnp.asarray(self.num_examples, jnp.result_type(float)) / self.num_shards
         gain = jnp.asarray(self.gain, jnp.result_type(float))
-        spread = size**0.5
-        canonical = spread * jax.random.normal(own, (self.num_shards,)) + gain * (size - 1)
-        shuffled = spread * jax.random.normal(others, (self.num_shards, self.num_shuffles)) + gain * (size - 1) / size
-        return _sample(canonical, shuffled, gain > 0)
+        own, others = jax.random.split(key)
+        canonical = jax.random.normal(own, (self.max_shards,)) * jnp.sqrt(size) + gain * (size - 1)
+        shuffled = jax.random.normal(others, (self.max_shards, self.num_shuffles)) * jnp.sqrt(size)
+        shuffled = shuffled + gain * (size - 1) / size
+        return _sample(canonical, shuffled, jnp.arange(self.max_shards) < self.num_shards, gain > 0)
 
 
-@pytree("num_shards", "num_shuffles")
+@pytree("num_shuffles")
 class ShardPool:
     """Some shards of a given table, drawn anew, with the first k of their shuffles.
 
     Attributes:
       canonical: [at least r] log-probabilities.
       shuffled: [as many, at least k].
-      num_shards: r.
       num_shuffles: k.
+      num_shards: r.
       gain: 1 keeps the canonical orders where they are; 0 puts in the place of each one of its k + 1 orders at random,
         which makes the null true.
     """
@@ -63,23 +68,39 @@ class ShardPool:
 
     canonical: Any
     shuffled: Any
-    num_shards: int = 2
     num_shuffles: int = 1
+    num_shards: Any = 2
     gain: Any = 1.0
 
     def draw(self, key: jax.Array) -> Sample:
-        """One choice of shards."""
+        """One choice of shards, with `extra` as `decide` reads it."""
         which, mixing = jax.random.split(key)
-        chosen = jax.random.permutation(which, jnp.shape(self.canonical)[0])[: self.num_shards]
         canonical, shuffled = (jnp.asarray(x, jnp.result_type(float)) for x in (self.canonical, self.shuffled))
+        chosen = jax.random.permutation(which, canonical.shape[0])
         orders = jnp.concatenate([canonical[:, None], shuffled[:, : self.num_shuffles]], axis=1)[chosen]
         mixed = jax.random.permutation(mixing, orders, axis=1, independent=True)
         shown = jnp.asarray(self.gain) > 0
         orders = jnp.where(shown, orders, mixed)
-        return _sample(orders[:, 0], orders[:, 1:], shown)
+        return _sample(orders[:, 0], orders[:, 1:], jnp.arange(canonical.shape[0]) < self.num_shards, shown)
 
 
-def _sample(canonical: jax.Array, shuffled: jax.Array, target: jax.Array) -> Sample:
-    sums = -jnp.sum(shuffled, axis=0)
-    extra = {"canonical": canonical, "shuffled": shuffled}
-    return Sample(sums, -jnp.sum(canonical)[None], target[None], extra=extra)
+def decide(key: jax.Array, scores: Any, calibration: Any, *, alpha: float, extra: Any, test: Any) -> jax.Array:
+    """[1] bool, whether the test is significant; `scores` and `calibration` tell it nothing.
+
+    Args:
+      key: PRNG key.
+      scores: unused.
+      calibration: unused.
+      alpha: level.
+      extra: "canonical" [r], "shuffled" [r, k], "shards" [r] bool, True = real shard.
+      test: of `tdd.exchangeability`.
+    """
+    del scores, calibration
+    orders = extra["canonical"], extra["shuffled"]
+    found = exchangeability(*orders, test=test, key=key, num_draws=NUM_DRAWS, mask=extra["shards"])
+    return (found.p_value <= alpha)[None]
+
+
+def _sample(canonical: jax.Array, shuffled: jax.Array, real: jax.Array, target: jax.Array) -> Sample:
+    extra = {"canonical": canonical, "shuffled": shuffled, "shards": real}
+    return Sample(jnp.zeros(1), jnp.zeros(1), target[None], extra=extra)

@@ -1,0 +1,177 @@
+"""`tdd study` as a user meets it."""
+
+import csv
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from tdd import cli
+from tdd.cli import main
+from tdd.study.named import STUDIES, ktd_draws
+
+
+@pytest.fixture
+def table(tmp_path, monkeypatch):
+    """Texts with one paraphrase each, and a program that compiles fast."""
+    monkeypatch.setattr(ktd_draws, "METHODS", ("ktd/ktd", "ktd/multi"))
+    rng = np.random.default_rng(0)
+    path = tmp_path / "scores.csv"
+    with open(path, "w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["id", "original", "paraphrase", "label"])
+        for i in range(60):
+            writer.writerow([i, rng.normal() - 5 * (i < 30), rng.normal(), int(i < 30)])
+    return path
+
+
+def run(*arguments, capsys):
+    status = main([str(argument) for argument in arguments])
+    return status, capsys.readouterr()
+
+
+def columns(table):
+    return ("--scores", table, "--score", "original", "--knockoffs", "paraphrase", "--label-field", "label")
+
+
+def test_study_alone_lists_the_studies(capsys):
+    status, out = run("study", capsys=capsys)
+    assert status == 0
+    for name, title in STUDIES.items():
+        assert name in out.out
+        assert title.figure in out.out
+    status, out = run("study", "--json", capsys=capsys)
+    rows = json.loads(out.out)
+    assert [row["study"] for row in rows] == [*STUDIES, "validity"]
+
+
+def test_a_study_writes_its_folder_and_prints_its_table(table, tmp_path, capsys):
+    folder = tmp_path / "out"
+    asked = ("study", "ktd-draws", *columns(table), "--repetitions", 64, "--alpha", "0.2,0.4", "--out", folder)
+    status, out = run(*asked, capsys=capsys)
+    assert status == 0, out.err
+    for words in (
+        "averaged W (the paper)",
+        "FDR ± s.e.",
+        "no guarantee",
+        "64 repetitions in all",
+        "a second",
+        "random halves",
+    ):
+        assert words in out.out
+    names = {"inputs.json", "results.parquet", "results.csv", "study.json", "figure.png"}
+    assert set(os.listdir(folder)) == names
+    with open(folder / "results.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["method"], row["alpha"]) for row in rows] == [
+        ("ktd/ktd", "0.2"), ("ktd/ktd", "0.4"), ("ktd/multi", "0.2"), ("ktd/multi", "0.4"),
+    ]  # fmt: skip
+    told = json.loads((folder / "study.json").read_text())["provenance"]
+    assert told["command"].startswith(f"tdd study ktd-draws --scores {table}")
+    assert told["regenerates"] == "KTD figure 3"
+    picture = (folder / "figure.png").read_bytes()
+    status, again = run(*asked, capsys=capsys)
+    assert status == 0
+    assert "read from an earlier run" in again.out
+    assert (folder / "figure.png").read_bytes() == picture
+    status, other = run(*asked, "--seed", 1, capsys=capsys)
+    assert status == 2
+    assert "holds a run of other inputs or options" in other.err
+
+
+def test_json_holds_rows_with_verdicts(table, capsys):
+    status, out = run(
+        "study", "ktd-draws", *columns(table), "--repetitions", 64, "--alpha", 0.2, "--json", "-q", capsys=capsys
+    )
+    assert status == 0
+    found = json.loads(out.out)
+    assert found["study"] == "ktd-draws"
+    assert {row["verdict"] for row in found["rows"]} <= {"no guarantee", "no guarantee, above"}
+    assert {row["repetitions"] for row in found["rows"]} == {64}
+    assert found["files"] == []
+    assert out.err == ""
+
+
+def test_svg(table, tmp_path, capsys):
+    folder = tmp_path / "out"
+    asked = (
+        "study",
+        "ktd-draws",
+        *columns(table),
+        "--repetitions",
+        64,
+        "--alpha",
+        0.2,
+        "--format",
+        "svg",
+        "--out",
+        folder,
+    )
+    assert run(*asked, capsys=capsys)[0] == 0
+    assert (folder / "figure.svg").read_text().startswith("<?xml")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--alpha", "much"), "--alpha must be numbers"),
+        (("--alpha", "1.5"), "1.5"),
+        (("--repetitions", "0"), "repetitions"),
+        (("--devices", "99"), "devices must be 1 to"),
+        (("--target-se", "-1"), "target_se"),
+        (("--score", "original"), "--scores FILE"),
+        (("--scores", "{table}", "--score", "original", "--label-field", "label"), "knockoffs must name"),
+        (
+            ("--scores", "/nonexistent.csv", "--score", "a", "--label-field", "b", "--knockoffs", "c"),
+            "/nonexistent.csv",
+        ),
+    ],
+)
+def test_what_cannot_be_run(table, arguments, words, capsys):
+    status, out = run("study", "ktd-draws", "-q", *(a.format(table=table) for a in arguments), capsys=capsys)
+    assert status == 2
+    assert out.err.startswith("tdd study: error: ")
+    assert words in out.err
+
+
+def test_help_of_a_study_needs_no_jax():
+    script = (
+        "import sys; from tdd.cli import main\n"
+        "try: main(['study', 'ktd-draws', '--help'])\n"
+        "finally: print('jax' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.returncode == 0
+    assert done.stdout.rstrip().endswith("False")
+    assert "less than a minute" in done.stdout
+
+
+def test_an_unknown_study(capsys):
+    with pytest.raises(SystemExit):
+        main(["study", "ptdi-beta"])
+    assert "ptdi-beta" in capsys.readouterr().err
+
+
+def flags(monkeypatch, before, devices, started=False):
+    monkeypatch.setattr(sys, "modules", {k: v for k, v in sys.modules.items() if k != "jax" or started})
+    if before is None:
+        monkeypatch.delenv("XLA_FLAGS", raising=False)
+    else:
+        monkeypatch.setenv("XLA_FLAGS", before)
+    cli._set_host_devices(devices)
+    found = os.environ.get("XLA_FLAGS")
+    monkeypatch.undo()
+    return found
+
+
+def test_host_devices_are_set_before_jax_starts_and_never_over_the_users(monkeypatch):
+    name = "--xla_force_host_platform_device_count"
+    assert flags(monkeypatch, None, 3) == f"{name}=3"
+    assert flags(monkeypatch, "--xla_other=1", 3) == f"--xla_other=1 {name}=3"
+    assert flags(monkeypatch, f"{name}=7", 3) == f"{name}=7"
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    assert flags(monkeypatch, None, None) == f"{name}={cores}"
+    assert flags(monkeypatch, None, 3, started=True) is None

@@ -1,0 +1,417 @@
+"""The named studies: a catalogue that says what runs, designs with a known truth, promises that have teeth."""
+
+import csv
+import dataclasses
+import importlib
+import pathlib
+import subprocess
+import sys
+
+import jax
+import numpy as np
+import pytest
+
+from tdd.report import study_plots
+from tdd.study import Pool, StudyResult, run
+from tdd.study.named import (
+    STUDIES,
+    detectors,
+    exchange_shards,
+    jecs_tau,
+    joint,
+    ktd_draws,
+    load,
+    pools,
+    ptdi_estimators,
+    shards,
+)
+from tdd.study.named.driver import carry_out, verdict_rows
+from tdd.study.named.given import read_columns
+from tdd.study.named.knockoff_pool import KnockoffPool
+from tdd.study.named.record import Columns, Needs, Options, Promise, verdict
+from tdd.validate.errors import InputError
+
+KEY = jax.random.key(0)
+PTDI = ("ptdi-alpha", "ptdi-pi", "ptdi-rho", "ptdi-eta")
+
+
+def options(repetitions=64, alphas=(0.2,), **more):
+    return Options(repetitions=repetitions, alphas=alphas, **more)
+
+
+def columns(num_scores=1, num_labels=1, num_knockoffs=0, size=40, seed=0):
+    rng = np.random.default_rng(seed)
+    labels = rng.random((num_labels, size)) < 0.5
+    labels[:, : size // 4] = True
+    labels[:, -size // 4 :] = False
+    truth = labels.any(0) if num_labels else np.zeros(size, bool)
+    return Columns(
+        source="a table",
+        sha256="0" * 64,
+        names=tuple(f"s{i}" for i in range(num_scores)),
+        scores=rng.normal(size=(num_scores, size)) - 2 * truth,
+        labels=labels,
+        knockoffs=rng.normal(size=(size, num_knockoffs)),
+    )
+
+
+# --- the catalogue ----------------------------------------------------------------------------------------------------
+
+
+def test_every_title_is_a_study_and_every_study_has_a_title():
+    folder = pathlib.Path(importlib.import_module("tdd.study.named").__file__).parent
+    holding = {path.stem for path in folder.glob("*.py") if "STUDY = NamedStudy(" in path.read_text("utf-8")}
+    assert {name.replace("-", "_") for name in STUDIES} == holding
+    for name, title in STUDIES.items():
+        study = load(name)
+        assert study.name == name
+        assert title.shows
+        assert title.figure.split()[0] in ("PTDI", "KTD", "TD4Eval", "JECS", "exchangeability")
+        assert study.repetitions >= 100
+        assert all(0 < alpha < 1 for alpha in study.alphas)
+        assert study.design(options())
+
+
+def test_listing_the_studies_imports_no_jax():
+    script = "import sys, tdd.study.named, tdd.cli; sys.exit('jax' in sys.modules or 'numpy' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", script]).returncode == 0
+
+
+def test_an_unknown_study_is_named_with_the_known_ones():
+    with pytest.raises(InputError, match="'ptdi-beta' is not known; choose one of ptdi-alpha"):
+        load("ptdi-beta")
+
+
+# --- verdicts ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("mean", "se", "promise", "word"),
+    [
+        (0.1, 0.001, Promise(), "within"),
+        (0.102, 0.001, Promise(), "within"),
+        (0.104, 0.001, Promise(), "ABOVE"),
+        (0.104, 0.001, Promise(factor=1.02), "within"),
+        (0.104, 0.001, Promise("asymptotic"), "above (holds in the limit)"),
+        (0.09, 0.001, Promise("asymptotic"), "within (holds in the limit)"),
+        (0.104, 0.001, Promise("none"), "no guarantee, above"),
+        (0.09, 0.001, Promise("none"), "no guarantee"),
+    ],
+)
+def test_verdicts(mean, se, promise, word):
+    assert verdict(mean, se, 0.1, promise) == word
+
+
+def test_promises_of_the_studies():
+    told = options()
+    given = options(columns=columns(2, 2, 3))
+    assert load("ptdi-alpha").promise(told, {}, "none") == Promise()
+    factor = load("ptdi-alpha").promise(told, {}, "subtraction").factor
+    assert 1 + 1 / 388 < factor < 1.02
+    assert load("ptdi-rho").promise(told, {"calibration_ratio": 0.1}, "subtraction").factor > factor
+    assert load("ptdi-estimators").promise(told, {}, "ptdi/moment").kind == "asymptotic"
+    ktd = load("ktd-draws").promise
+    assert ktd(told, {"num_knockoffs": 1}, "ktd/ktd").kind == "finite-sample"
+    assert ktd(told, {"num_knockoffs": 3}, "ktd/ktd").kind == "none"
+    assert ktd(told, {"num_knockoffs": 3}, "ktd/multi").kind == "finite-sample"
+    assert ktd(given, {"num_knockoffs": 3}, "ktd/multi").kind == "none"
+    td4eval = load("td4eval-noise").promise
+    assert td4eval(told, {"wrong": 0.0}, "td4eval/pooled_rank").kind == "finite-sample"
+    assert td4eval(told, {"wrong": 0.1}, "td4eval/pooled_rank").kind == "none"
+    assert td4eval(told, {}, "td4eval/cauchy").kind == "none"
+    jecs = load("jecs-k").promise
+    kinds = [jecs(told, {}, name).kind for name in ("union", "jecs", "jmcs/bh")]
+    assert kinds == ["none", "asymptotic", "finite-sample"]
+    assert jecs(given, {}, "jmcs/bh").kind == "none"
+    assert load("exchange-shards").promise(told, {}, "exchangeability/t").kind == "asymptotic"
+
+
+# --- designs ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_pool_is_always_the_same():
+    scores, is_member = pools.pool(options())
+    assert scores.size == 775
+    assert is_member.sum() == 388
+    assert np.array_equal(scores, pools.pool(options(seed=5))[0])
+    assert scores[~is_member].mean() - scores[is_member].mean() == pytest.approx(1.5, abs=0.2)
+
+
+def test_a_detector_pool_splits_30_to_70():
+    given = columns(3)
+    sample = detectors.DetectorPool(given.scores, given.labels[0]).draw(KEY)
+    assert sample.calibration.shape == (3, 12)
+    assert sample.scores.shape == (3, 28)
+    together = np.concatenate([sample.calibration, sample.scores], axis=1)
+    assert np.allclose(np.sort(together, axis=1), np.sort(given.scores, axis=1), atol=1e-6)
+    assert int(sample.calibration_mask.sum()) + int((~sample.target).sum()) == given.labels.sum()
+    turned = detectors.DetectorPool(given.scores, given.labels[0], wrong=1.0).draw(KEY)
+    assert np.array_equal(turned.calibration_mask, ~np.asarray(sample.calibration_mask))
+
+
+def test_wrong_calibration_items_score_like_clean_ones():
+    right = detectors.Mislabelled(num_calibration=4_000, num_tests=4_000).draw(KEY)
+    wrong = detectors.Mislabelled(num_calibration=4_000, num_tests=4_000, wrong=1.0).draw(KEY)
+    gap = np.asarray(wrong.calibration - right.calibration).mean(axis=1)
+    assert np.allclose(gap, detectors.SIGNALS, atol=1e-5)
+    assert np.allclose(right.calibration.mean(axis=1), 0, atol=0.1)
+    clean = np.asarray(right.target)
+    assert np.allclose(np.asarray(right.scores)[:, clean].mean(axis=1), detectors.SIGNALS, atol=0.15)
+
+
+def test_a_knockoff_pool_draws_half_with_its_own_knockoffs():
+    given = columns(1, 1, 5)
+    sample = KnockoffPool(given.scores[0], given.knockoffs, given.labels[0], 3).draw(KEY)
+    assert sample.scores.shape == (20,)
+    assert sample.extra["knockoffs"].shape == (20, 3)
+    for score, own, member in zip(sample.scores, sample.extra["knockoffs"], sample.target):
+        (row,) = np.flatnonzero(np.isclose(given.scores[0], float(score), atol=1e-6))
+        assert np.allclose(own, given.knockoffs[row, :3], atol=1e-6)
+        assert bool(member) == given.labels[0, row]
+
+
+def test_a_joint_pool_calibrates_on_half_of_the_shared_members():
+    given = columns(3, 3)
+    shared = given.labels.all(0)
+    design = joint.first_models(given, 3)
+    sample = design.draw(KEY)
+    assert sample.calibration.shape == (3, shared.sum() // 2)
+    assert sample.scores.shape == (3, 40 - shared.sum() // 2)
+    assert int(sample.target.sum()) == int((~given.labels.any(0)).sum())
+    ranks = pools.dense_ranks(given.scores)
+    for column in np.asarray(sample.calibration).T:
+        (row,) = np.flatnonzero((ranks == column[:, None]).all(0))
+        assert shared[row]
+
+
+def test_dense_ranks_keep_order_and_ties():
+    scores = np.array([[3.0, 1.0, 3.0, 1.0 + 1e-12, -5.0]])
+    assert pools.dense_ranks(scores).tolist() == [[3, 1, 3, 2, 0]]
+
+
+def test_ordered_shards_have_the_variance_and_the_gain_that_they_say():
+    draws = jax.vmap(lambda key: shards.OrderedShards(20, 3, num_shards=10, gain=0.5).draw(key).extra)(
+        jax.random.split(KEY, 500)
+    )
+    real = np.asarray(draws["canonical"])[:, :10]
+    assert real.mean() == pytest.approx(0.5 * 99, abs=0.5)
+    assert real.std() == pytest.approx(10, rel=0.05)
+    assert np.asarray(draws["shuffled"]).mean() == pytest.approx(0.5 * 0.99, abs=0.3)
+    assert np.asarray(draws["shards"]).sum(axis=1).tolist() == [10] * 500
+
+
+def test_the_null_of_a_shard_pool_keeps_each_shard_together():
+    given = columns(1, 0, 4, size=12)
+    canonical, shuffled = -given.scores[0], -given.knockoffs
+    sample = shards.ShardPool(canonical, shuffled, 4, 12, 0.0).draw(KEY)
+    kept = shards.ShardPool(canonical, shuffled, 4, 12, 1.0).draw(KEY)
+    assert bool(kept.target[0])
+    assert not bool(sample.target[0])
+    orders = [np.concatenate([s.extra["canonical"][:, None], s.extra["shuffled"]], 1) for s in (sample, kept)]
+    assert np.allclose(np.sort(orders[0], 1), np.sort(orders[1], 1))
+    assert not np.allclose(orders[0][:, 0], orders[1][:, 0])
+
+
+# --- running ----------------------------------------------------------------------------------------------------------
+
+
+def small(name):
+    """A study on a small table: seconds, not minutes."""
+    given = {
+        "td4eval-alpha": columns(2),
+        "ktd-draws": columns(1, 1, 1),
+        "jecs-compositions": columns(2, 2),
+        "exchange-shards": columns(1, 0, 1, size=6),
+        "ptdi-estimators": columns(),
+    }
+    return load(name), options(columns=given[name])
+
+
+@pytest.fixture
+def few_methods(monkeypatch):
+    """Programs that compile fast."""
+    for module, chosen in ((detectors, ("td4eval/cauchy", "td4eval/average")), (joint, ("union", "jecs"))):
+        monkeypatch.setattr(module, "METHOD_LABELS", {name: module.METHOD_LABELS[name] for name in chosen})
+    monkeypatch.setattr(ktd_draws, "METHODS", ("ktd/multi",))
+    monkeypatch.setattr(exchange_shards, "TESTS", ("t",))
+    monkeypatch.setattr(ptdi_estimators, "METHODS", ("ptdi/moment",))
+
+
+@pytest.mark.usefixtures("few_methods")
+@pytest.mark.parametrize(
+    "name", ["td4eval-alpha", "ktd-draws", "jecs-compositions", "exchange-shards", "ptdi-estimators"]
+)
+def test_studies_of_a_given_table(name):
+    study, told = small(name)
+    result = study.run(told)
+    rows = verdict_rows(study, told, result)
+    assert len(rows) == len(result.cells) * len(result.methods)
+    assert all(0 <= row["fdr"] <= 1 and 0 <= row["power"] <= 1 for row in rows)
+    assert set(np.atleast_1d(result.repetitions)) == {64}
+    assert max(row["power"] for row in rows) > 0 or name == "exchange-shards"
+    study_plots.draw(result, study.figure, title=study.title, caption=study.design(told))
+
+
+@pytest.mark.parametrize("name", PTDI)
+def test_studies_of_the_pool(name):
+    study = load(name)
+    result = study.run(options(2_000, (0.1, 0.3)))
+    rows = verdict_rows(study, options(2_000, (0.1, 0.3)), result)
+    assert {row["verdict"] for row in rows} == {"within"}
+    assert max(row["power"] for row in rows) > 0.3
+
+
+def test_the_pool_study_agrees_with_the_general_engine():
+    told = options(4_000, (0.1, 0.3))
+    fast = load("ptdi-alpha").run(told)
+    slow = run(
+        Pool(*pools.pool(told)), ["ptdi/none", "ptdi/subtraction"], alphas=told.alphas, repetitions=4_000, seed=1
+    )
+    for field in ("fdr", "power"):
+        spread = np.hypot(getattr(fast, f"{field}_se"), getattr(slow, f"{field}_se"))
+        assert (np.abs(getattr(fast, field) - getattr(slow, field)) < 5 * spread + 1e-4).all()
+
+
+def plain_result(methods, seed=0, points=None):
+    rng = np.random.default_rng(seed)
+    shape = (*(() if points is None else (len(points),)), len(methods), 1)
+    arrays = {
+        field.name: rng.random(shape + (5,) * field.name.endswith("quantiles"))
+        for field in dataclasses.fields(StudyResult)
+        if field.type == "np.ndarray"
+    }
+    counts = 100 if points is None else np.full(len(points), 100)
+    cells = tuple(points or ({},))
+    return StudyResult(tuple(methods), (0.1,), cells, repetitions=counts, seconds=1.0, provenance={}, **arrays)
+
+
+def test_stacked_results_are_cells():
+    parts = [plain_result("ab", seed) for seed in range(3)]
+    whole = pools.stacked([{"x": i} for i in range(3)], parts)
+    assert whole.fdr.shape == (3, 2, 1)
+    assert np.array_equal(whole.power_quantiles[2], parts[2].power_quantiles)
+    assert whole.repetitions.tolist() == [100] * 3
+    assert [row["x"] for row in whole.rows()] == [0, 0, 1, 1, 2, 2]
+
+
+def test_thresholds_become_cells():
+    fixed = [f"{jecs_tau.FIXED} {tau:g}" for tau in jecs_tau.THRESHOLDS]
+    result = plain_result([*fixed, jecs_tau.ADAPTIVE, jecs_tau.BASELINE])
+    moved = jecs_tau._by_threshold(result, fixed)
+    assert moved.fdr.shape == (9, 3, 1)
+    assert np.array_equal(moved.fdr[:, 0, 0], result.fdr[:9, 0])
+    assert (moved.power[:, 1, 0] == result.power[9, 0]).all()
+    assert (moved.power[:, 2, 0] == result.power[10, 0]).all()
+
+
+def test_size_is_of_the_null_and_power_of_the_alternative():
+    both = plain_result("ab", points=[{"r": r, "gain": g} for r in (2, 3) for g in (0.0, 1.0)])
+    half = exchange_shards.halves(both, [{"r": 2}, {"r": 3}])
+    assert np.array_equal(half.fdr, both.fdr[0::2])
+    assert np.array_equal(half.power_quantiles, both.power_quantiles[1::2])
+    whole = exchange_shards.joined([half, half])
+    assert whole.fdr.shape == (4, 2, 1)
+    assert [cell["r"] for cell in whole.cells] == [2, 3, 2, 3]
+
+
+# --- folders ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("few_methods")
+def test_a_finished_study_is_read_and_another_is_refused(tmp_path):
+    study, told = small("ktd-draws")
+    told = dataclasses.replace(told, folder=tmp_path / "study")
+    first = carry_out(study, told, command="tdd study ktd-draws")
+    assert first.repeated
+    assert sorted(path.name for path in told.folder.iterdir()) == [
+        "inputs.json", "results.csv", "results.parquet", "study.json",
+    ]  # fmt: skip
+    again = carry_out(study, told, command="tdd study ktd-draws")
+    assert not again.repeated
+    assert np.array_equal(again.result.fdr, first.result.fdr)
+    assert again.result.provenance["command"] == "tdd study ktd-draws"
+    assert again.result.provenance["scores"]["source"] == "a table"
+    with pytest.raises(InputError, match="holds a run of other inputs or options"):
+        carry_out(study, dataclasses.replace(told, seed=1), command="")
+
+
+@pytest.mark.usefixtures("few_methods")
+def test_an_interrupted_study_continues(tmp_path, monkeypatch):
+    study, told = small("ktd-draws")
+    told = dataclasses.replace(told, folder=tmp_path / "study")
+    whole = study.run(dataclasses.replace(told, folder=None))
+
+    def stopped(options):
+        study.run(options)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        carry_out(dataclasses.replace(study, run=stopped), told, command="")
+    assert (told.folder / "unfinished").is_dir()
+    assert not (told.folder / "study.json").exists()
+    done = carry_out(study, told, command="")
+    assert np.array_equal(done.result.fdr, whole.fdr)
+    assert not (told.folder / "unfinished").exists()
+
+
+# --- tables -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def table(tmp_path):
+    path = tmp_path / "scores.csv"
+    with open(path, "w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["id", "a", "b", "k1", "k2", "one", "two"])
+        for i in range(12):
+            missing = "" if i == 3 else i
+            writer.writerow([f"i{i}", missing, -i, i + 0.5, i - 0.5, i % 2, "" if i == 5 else int(i < 6)])
+    return path
+
+
+def test_reading_what_a_study_needs(table):
+    found = read_columns(table, Needs(knockoffs=True), scores=["a"], knockoffs=["k1", "k2"], labels=["one"])
+    assert found.scores.tolist() == [[0, 1, 2, 4, 5, 6, 7, 8, 9, 10, 11]]
+    assert found.knockoffs.shape == (11, 2)
+    assert found.labels.tolist() == [[bool(i % 2) for i in range(12) if i != 3]]
+    assert "1 of 12 rows incomplete, left out" in found.source
+    each = read_columns(table, Needs("several", "each"), scores=["a", "b"], labels=["one", "two"])
+    assert each.labels.shape == (2, 10)
+    turned = read_columns(table, Needs(), scores=["b"], labels=["one"], higher_is_member=True)
+    assert turned.scores[0].tolist() == list(range(12))
+
+
+@pytest.mark.parametrize(
+    ("needs", "arguments", "words"),
+    [
+        (Needs(), {"scores": ["a", "b"], "labels": ["one"]}, "score names 2 columns; this study reads one"),
+        (Needs("several"), {"scores": ["a"], "labels": ["one"]}, "at least two columns"),
+        (Needs(), {"scores": ["a"]}, "label_field names 0 columns; this study reads one column of known truth"),
+        (Needs("several", "each"), {"scores": ["a", "b"], "labels": ["one"]}, "for each score"),
+        (Needs(knockoffs=True), {"scores": ["a"], "labels": ["one"]}, "knockoffs must name"),
+        (Needs(), {"scores": ["a"], "labels": ["one"], "knockoffs": ["k1"]}, "knockoffs are not read"),
+        (
+            Needs(knockoffs=True),
+            {"labels": ["one"], "knockoffs": ["k1"]},
+            "score must name the column of the originals",
+        ),
+        (Needs(), {"scores": ["zz"], "labels": ["one"]}, "zz"),
+    ],
+)
+def test_what_a_table_lacks(table, needs, arguments, words):
+    with pytest.raises(InputError, match=words):
+        read_columns(table, needs, **arguments)
+
+
+def test_a_table_with_hardly_any_whole_row(tmp_path):
+    path = tmp_path / "few.csv"
+    path.write_text("id,a,one\n" + "".join(f"{i},{i if i < 3 else ''},1\n" for i in range(9)))
+    with pytest.raises(InputError, match="3 of 9 rows have every score and label"):
+        read_columns(path, Needs(), scores=["a"], labels=["one"])
+
+
+def test_a_joint_table_needs_shared_members():
+    none = columns(2, 2)
+    none = dataclasses.replace(none, labels=np.array([[True] * 20 + [False] * 20, [False] * 20 + [True] * 20]))
+    with pytest.raises(InputError, match="0 of 40 items are members of all models"):
+        joint.design(options(columns=none), signal=2.0)
