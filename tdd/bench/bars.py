@@ -13,6 +13,7 @@ from tdd.bench.kernels import ALPHA
 from tdd.bench.peers import ranking, stepup
 from tdd.kernels import conformal
 from tdd.kernels import stepup as step
+from tdd.methods import testing
 
 __all__ = ["CASES"]
 
@@ -26,6 +27,15 @@ def lattice_ranks(rng: np.random.Generator, size: Size) -> dict[str, np.ndarray]
 
 def _bh(p_values: jax.Array) -> dict[str, Any]:
     return {"reject": step.bh(p_values, ALPHA).reject}
+
+
+def doubles(rng: np.random.Generator, size: Size) -> dict[str, np.ndarray]:
+    """P-values as NumPy makes them."""
+    return {"p_values": p_values(rng, size)["p_values"].astype(float)}
+
+
+def _rejections(p_values: np.ndarray) -> dict[str, Any]:
+    return {"reject": np.asarray(testing.rejections(p_values, ALPHA))}
 
 
 def _adjusted(p_values: jax.Array) -> dict[str, Any]:
@@ -53,6 +63,15 @@ CASES = (
             "statsmodels": Peer(stepup.multiple_tests(ALPHA, "fdr_bh"), "statsmodels"),
         },
         sizes=(Size(1_000, 10_000),), about="batched BH decisions", bars={"SciPy": 15, "statsmodels": 50},
+    ),
+    Case(
+        "rejections-10000x1000", _rejections, doubles,
+        {
+            "SciPy": Peer(stepup.fdr_scipy(ALPHA), "scipy", whole=True),
+            "statsmodels": Peer(stepup.multiple_tests(ALPHA, "fdr_bh"), "statsmodels"),
+        },
+        sizes=(Size(1_000, 10_000),), about="tdd.rejections: BH decisions from NumPy to NumPy in float64",
+        bars={"SciPy": 15, "statsmodels": 50}, public=True,
     ),
     Case(
         "bh-adjusted", _adjusted, p_values,

@@ -53,7 +53,7 @@ def _run(arguments: argparse.Namespace) -> None:
     if arguments.list:
         for cases in wanted.values():
             for case in cases:
-                print(f"{case.name:24s} {case.about}")
+                print(f"{case.name:28s} {case.about}")
         return
     rounds = arguments.rounds or (3 if arguments.quick else 5)
     say = (lambda text: None) if arguments.quiet else (lambda text: print(text, file=sys.stderr, flush=True))

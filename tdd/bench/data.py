@@ -90,7 +90,7 @@ def templates(rng: np.random.Generator, size: Size) -> dict[str, np.ndarray]:
     points = size.items + 1
     nulls = np.unique(np.geomspace(1, size.items, 40).astype(np.int32))
     grid = np.unique(np.geomspace(1, size.items, 120).astype(np.int32))
-    mean = nulls[:, None] * grid / points
+    mean = nulls[:, None].astype(float) * grid / points
     bound = np.minimum(np.ceil(mean + 3 * np.sqrt(mean) + 2), nulls[:, None]).astype(np.int32)
     rank = np.where(rng.random(shape(size)) < 0.3, rng.integers(1, 2 + size.items // 50, shape(size)), 0)
     rank = np.where(rank > 0, rank, rng.integers(1, points + 1, shape(size))).astype(np.int32)

@@ -26,7 +26,6 @@ CASE_HEADER = (
     "case", "size", "compile", "first", "steady", "rate", "memory", "bandwidth", "times as fast as", "to reach",
 )  # fmt: skip
 STUDY_HEADER = ("study", "first call", "rate", "devices", "times as fast as", "with compilation", "to reach")
-_WARM_BYTES = 2**22
 
 
 def collect(
@@ -42,7 +41,7 @@ def collect(
     say("copy bandwidth and matrix product of the device")
     options = dataclasses.replace(
         options,
-        bandwidth=copy_bandwidth(_WARM_BYTES if options.quick else None),
+        bandwidth=copy_bandwidth(),
         flops=matmul_flops(512 if options.quick else 2048) if "scoring" in wanted else 0.0,
     )
     result: dict[str, Any] = {
