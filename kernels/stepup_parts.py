@@ -165,7 +165,8 @@ def scaled_bh(p_values: jax.Array, alpha: Any, scale: jax.Array, mask: jax.Array
         allowed = ordered * scale <= (place + 1).astype(values.dtype) * critical(level, values.dtype)
         return jnp.max(jnp.where(allowed, place + 1, 0), initial=0)
 
-    found = fixed_point(lambda k: count(valid, passes(k)), num_tests, directly)
+    # No item that does not count passes: its value is infinite.
+    found = fixed_point(lambda k: jnp.sum(passes(k), dtype=jnp.int32), num_tests, directly)
     reject = valid & passes(found) & (found > 0)
     ordered, place, back = order(values)
     adjusted = jax.lax.cummin(ordered * scale / (place + 1).astype(values.dtype), reverse=True)

@@ -8,18 +8,16 @@ type; the numbers returned come in that default type.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+import inspect
 from typing import Any, Literal
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
-from tdd.kernels import conformal, lattice, stepup, two_stage
-from tdd.kernels import hommel as hommels
-from tdd.kernels import sidak as sidaks
+from tdd.kernels import conformal, two_stage
 from tdd.kernels.stepup_parts import StepUp
-from tdd.methods.calls import level_operand, order_preserving, tracing
+from tdd.methods.calls import order_preserving
+from tdd.methods.step_up_calls import PROCEDURES, run_step_up
 from tdd.records import Guarantee
 from tdd.validate import arrays
 from tdd.validate.errors import InputError
@@ -35,6 +33,7 @@ __all__ = [
     "holm",
     "holm_sidak",
     "hommel",
+    "rejections",
     "sidak",
     "storey_bh",
     "two_stage_bh",
@@ -141,14 +140,6 @@ GUARANTEE_ROWS: list[tuple[str, str, Guarantee]] = [
     ("tdd.two_stage_bh", 'variant="bh"', GUARANTEES["two_stage_bh/bh"]),
 ]
 
-_KERNELS: dict[str, Callable[..., StepUp]] = {
-    **{name: getattr(stepup, name) for name in ("bh", "storey_bh", "by", "holm", "hochberg", "bonferroni")},
-    "hommel": hommels.hommel,
-    "sidak": sidaks.sidak,
-    "holm_sidak": sidaks.holm_sidak,
-    "two_stage_bh": two_stage.two_stage_bh,
-}
-
 
 def conformal_p_values(
     calibration: Any,
@@ -214,12 +205,13 @@ def bh(p_values: Any, alpha: Any, *, mask: Any = None) -> StepUp:
     finite-sample.
 
     Args:
-      p_values: [m] in [0, 1]; NaN is left out of m.
+      p_values: [m] in [0, 1]; NaN is left out of m. Or [..., m], each row along the last axis a family of its own.
       alpha: level in (0, 1); may be traced.
-      mask: [m] bool, True = real item.
+      mask: [m] bool, True = real item; or [..., m], a row for each family.
 
     Returns:
-      `StepUp(reject, adjusted, threshold, num_rejected, num_tests, null_proportion)`.
+      `StepUp(reject, adjusted, threshold, num_rejected, num_tests, null_proportion)`, with the leading axes of
+      `p_values`.
 
     Raises:
       InputError: p outside [0, 1], alpha outside (0, 1), wrong shapes.
@@ -227,9 +219,11 @@ def bh(p_values: Any, alpha: Any, *, mask: Any = None) -> StepUp:
     >>> bh([0.01, 0.02, 0.03, 0.5], 0.05).reject.tolist()
     [True, True, True, False]
 
+    Where the decisions are all that is wanted, `tdd.rejections` is far faster on many families.
+
     References: Benjamini & Hochberg (1995).
     """
-    return _step_up("bh", p_values, alpha, mask)
+    return run_step_up("bh", p_values, alpha, mask)
 
 
 def storey_bh(p_values: Any, alpha: Any, *, lambda_: float = 0.5, cap: bool = False, mask: Any = None) -> StepUp:
@@ -239,11 +233,11 @@ def storey_bh(p_values: Any, alpha: Any, *, lambda_: float = 0.5, cap: bool = Fa
     an integer K (the default 1/2 is one for odd n); finite-sample with `cap=False`, asymptotic with `cap=True`.
 
     Args:
-      p_values: [m] in [0, 1]; NaN is left out.
+      p_values: [m] in [0, 1]; NaN is left out. Or [..., m], rows of families.
       alpha: level in (0, 1).
       lambda_: in [0, 1).
       cap: whether to cut pi0 at 1.
-      mask: [m] bool.
+      mask: [m] or [..., m] bool.
 
     Returns:
       `StepUp`, `null_proportion` the estimate pi0 (which exceeds 1 where few p-values are small).
@@ -253,24 +247,22 @@ def storey_bh(p_values: Any, alpha: Any, *, lambda_: float = 0.5, cap: bool = Fa
 
     References: Storey, Taylor & Siegmund (2004); Bates et al. (2023).
     """
-    if not isinstance(lambda_, (int, float, np.number)) or isinstance(lambda_, bool) or not 0 <= lambda_ < 1:
-        raise InputError(f"lambda_ must be one number in [0, 1), got {lambda_!r}")
-    return _step_up("storey_bh", p_values, alpha, mask, static=(("cap", bool(cap)),), lambda_=float(lambda_))
+    return run_step_up("storey_bh", p_values, alpha, mask, **_storey_options(lambda_, cap))
 
 
 def by(p_values: Any, alpha: Any, *, mask: Any = None) -> StepUp:
     """Benjamini-Yekutieli: FDR <= alpha·m0/m under any dependence, finite-sample. Arguments as `bh`."""
-    return _step_up("by", p_values, alpha, mask)
+    return run_step_up("by", p_values, alpha, mask)
 
 
 def holm(p_values: Any, alpha: Any, *, mask: Any = None) -> StepUp:
     """Holm: family-wise error rate <= alpha under any dependence, finite-sample. Arguments as `bh`."""
-    return _step_up("holm", p_values, alpha, mask)
+    return run_step_up("holm", p_values, alpha, mask)
 
 
 def hochberg(p_values: Any, alpha: Any, *, mask: Any = None) -> StepUp:
     """Hochberg: family-wise error rate <= alpha for independent p-values, finite-sample. Arguments as `bh`."""
-    return _step_up("hochberg", p_values, alpha, mask)
+    return run_step_up("hochberg", p_values, alpha, mask)
 
 
 def hommel(p_values: Any, alpha: Any, *, mask: Any = None) -> StepUp:
@@ -281,12 +273,12 @@ def hommel(p_values: Any, alpha: Any, *, mask: Any = None) -> StepUp:
     >>> hommel([0.01, 0.02, 0.03, 0.04], 0.05).reject.tolist()
     [True, True, True, True]
     """
-    return _step_up("hommel", p_values, alpha, mask)
+    return run_step_up("hommel", p_values, alpha, mask)
 
 
 def bonferroni(p_values: Any, alpha: Any, *, mask: Any = None) -> StepUp:
     """Bonferroni: family-wise error rate <= alpha·m0/m under any dependence. Arguments as `bh`."""
-    return _step_up("bonferroni", p_values, alpha, mask)
+    return run_step_up("bonferroni", p_values, alpha, mask)
 
 
 def sidak(p_values: Any, alpha: Any, *, mask: Any = None) -> StepUp:
@@ -298,7 +290,7 @@ def sidak(p_values: Any, alpha: Any, *, mask: Any = None) -> StepUp:
     >>> sidak([0.0127, 0.02, 0.03, 0.5], 0.05).reject.tolist()
     [True, False, False, False]
     """
-    return _step_up("sidak", p_values, alpha, mask)
+    return run_step_up("sidak", p_values, alpha, mask)
 
 
 def holm_sidak(p_values: Any, alpha: Any, *, mask: Any = None) -> StepUp:
@@ -310,7 +302,7 @@ def holm_sidak(p_values: Any, alpha: Any, *, mask: Any = None) -> StepUp:
     >>> holm_sidak([0.0127, 0.0169, 0.03, 0.5], 0.05).reject.tolist()
     [True, True, False, False]
     """
-    return _step_up("holm_sidak", p_values, alpha, mask)
+    return run_step_up("holm_sidak", p_values, alpha, mask)
 
 
 def two_stage_bh(p_values: Any, alpha: Any, *, variant: Literal["bky", "bh"] = "bky", mask: Any = None) -> StepUp:
@@ -320,7 +312,7 @@ def two_stage_bh(p_values: Any, alpha: Any, *, variant: Literal["bky", "bh"] = "
     conformal p-values on one calibration sample `storey_bh` is proven, this is not.
 
     Args:
-      p_values: [m] in [0, 1]; NaN is left out.
+      p_values: [m] in [0, 1]; NaN is left out. Or [..., m], rows of families.
       alpha: level in (0, 1).
       variant: "bky" runs both stages at alpha/(1 + alpha), "bh" at alpha.
       mask: [m] bool, True = real item.
@@ -336,8 +328,54 @@ def two_stage_bh(p_values: Any, alpha: Any, *, variant: Literal["bky", "bh"] = "
 
     References: Benjamini, Krieger & Yekutieli (2006), definition 6.
     """
+    return run_step_up("two_stage_bh", p_values, alpha, mask, **_stage_options(variant))
+
+
+def rejections(p_values: Any, alpha: Any, *, procedure: str = "bh", mask: Any = None, **options: Any) -> jax.Array:
+    """What a procedure rejects, and nothing else: many families of p-values at once, in a small share of the time.
+
+    The adjusted p-values of `tdd.bh` and its neighbours need an order of the items; decisions mostly do not. NumPy
+    float64 p-values are decided in float64.
+
+    Guarantee: that of the procedure, for each family.
+
+    Args:
+      p_values: [..., m] in [0, 1], each row along the last axis a family of its own; NaN is left out of m.
+      alpha: level in (0, 1); may be traced.
+      procedure: "bh", "storey_bh", "two_stage_bh", "by", "bonferroni", "holm", "hochberg", "hommel", "sidak" or
+        "holm_sidak".
+      mask: [..., m] bool, True = real item, or [m] for every family.
+      **options: those of the procedure: `lambda_` and `cap` of "storey_bh", `variant` of "two_stage_bh".
+
+    Returns:
+      [..., m] bool: `tdd.bh(p_values, alpha).reject`, or that of the procedure named.
+
+    Raises:
+      InputError: as the procedure; an unknown procedure, or an option that it does not have.
+
+    >>> rejections([[0.01, 0.02, 0.03, 0.5], [0.2, 0.01, 0.4, 0.9]], 0.05).sum(axis=-1).tolist()
+    [3, 1]
+
+    Cost: a few passes over the p-values; "hommel" sorts.
+    """
+    arrays.check_choice(procedure, tuple(PROCEDURES), "procedure")
+    check = {"storey_bh": _storey_options, "two_stage_bh": _stage_options}.get(procedure, dict)
+    names = tuple(inspect.signature(check).parameters) if check is not dict else ()
+    unknown = [name for name in options if name not in names]
+    if unknown:
+        raise InputError(f"{procedure} has no option {unknown[0]!r}; its options: {', '.join(names) or 'none'}")
+    return run_step_up(procedure, p_values, alpha, mask, only_reject=True, **check(**options))
+
+
+def _storey_options(lambda_: float = 0.5, cap: bool = False) -> dict[str, Any]:
+    if not isinstance(lambda_, (int, float, np.number)) or isinstance(lambda_, bool) or not 0 <= lambda_ < 1:
+        raise InputError(f"lambda_ must be one number in [0, 1), got {lambda_!r}")
+    return {"static": (("cap", bool(cap)),), "operands": {"lambda_": float(lambda_)}}
+
+
+def _stage_options(variant: str = "bky") -> dict[str, Any]:
     arrays.check_choice(variant, two_stage.VARIANTS, "variant")
-    return _step_up("two_stage_bh", p_values, alpha, mask, static=(("variant", variant),))
+    return {"static": (("variant", variant),)}
 
 
 def checked_scores(calibration: Any, scores: Any, calibration_mask: Any, mask: Any) -> tuple[Any, Any, Any, Any]:
@@ -350,40 +388,3 @@ def checked_scores(calibration: Any, scores: Any, calibration_mask: Any, mask: A
     why = "at least one item for which the null holds is needed"
     arrays.check_some(calibration, calibration_mask, "calibration", why)
     return calibration, scores, calibration_mask, mask
-
-
-def _step_up(
-    procedure: str, p_values: Any, alpha: Any, mask: Any, static: tuple[tuple[str, Any], ...] = (), **operands: Any
-) -> StepUp:
-    p_values = arrays.as_vector(p_values, "p_values")
-    mask = arrays.as_mask(mask, p_values, "mask")
-    arrays.check_p_values(p_values)
-    run = _compiled(procedure, static)
-    wide = isinstance(p_values, np.ndarray) and p_values.dtype == np.float64 and jnp.result_type(float) == np.float32
-    if not wide or tracing(alpha, mask):
-        p_values = jnp.asarray(p_values)
-        if not jnp.issubdtype(p_values.dtype, jnp.floating):
-            p_values = p_values.astype(jnp.result_type(float))
-        return run(p_values, level_operand(alpha), mask, operands)
-    with jax.enable_x64(True):
-        step = jax.tree.map(np.asarray, run(p_values, level_operand(alpha), mask, operands))
-    return _narrow(step, alpha)
-
-
-@functools.cache
-def _compiled(procedure: str, static: tuple[tuple[str, Any], ...]) -> Callable[..., StepUp]:
-    kernel = functools.partial(_KERNELS[procedure], **dict(static))
-    return jax.jit(lambda p_values, alpha, mask, operands: kernel(p_values, alpha, mask=mask, **operands))
-
-
-def _narrow(step: StepUp, alpha: Any) -> StepUp:
-    """Results in single precision; rounding may not carry an adjusted value across alpha."""
-    level = jax.tree.map(np.asarray, lattice.as_level(alpha))
-    adjusted = step.adjusted.astype(np.float32)
-    adjusted = np.where(step.reject, np.minimum(adjusted, level.below32), np.maximum(adjusted, level.above32))
-    narrow = step._replace(
-        adjusted=adjusted.astype(np.float32),
-        threshold=step.threshold.astype(np.float32),
-        null_proportion=step.null_proportion.astype(np.float32),
-    )
-    return jax.tree.map(jnp.asarray, narrow)

@@ -15,6 +15,7 @@ from tdd.validate.errors import InputError
 __all__ = [
     "as_mask",
     "as_matrix",
+    "as_rows",
     "as_vector",
     "check_choice",
     "check_finite",
@@ -83,6 +84,20 @@ def as_matrix(values: Any, name: str, axes: str) -> jax.Array | np.ndarray:
     return _real_type(array, name)
 
 
+def as_rows(values: Any, name: str) -> jax.Array | np.ndarray:
+    """An array of numbers [..., m] of at least one axis; a JAX array as it is, anything else as a NumPy array.
+
+    Raises:
+      InputError: not numbers, rows of different lengths, or a single number.
+    """
+    array = _numbers(values, name, "an array of numbers, the items along its last axis")
+    if array.size == 0 and not isinstance(array, jax.Array):
+        array = array.astype(np.float32)
+    if array.ndim == 0:
+        raise InputError(f"{name} must have its items along a last axis, got a single number, {values!r}")
+    return _real_type(array, name)
+
+
 def _numbers(values: Any, name: str, what: str) -> Any:
     """A JAX array as it is, anything else as a NumPy array, missing values as NaN."""
     if isinstance(values, jax.Array):
@@ -146,11 +161,12 @@ def check_p_values(p_values: Any, name: str = "p_values") -> None:
     if isinstance(p_values, Tracer):
         return
     host = np.asarray(p_values)
-    bad = np.flatnonzero((host < 0) | (host > 1))
-    if bad.size:
+    bad = np.argwhere((host < 0) | (host > 1))
+    if len(bad):
+        where = tuple(int(i) for i in bad[0])
         raise InputError(
-            f"{name}[{bad[0]}] is {float(host[bad[0]])!r}; p-values must lie in [0, 1] "
-            f"({bad.size} of {host.size} do not)"
+            f"{name}[{', '.join(map(str, where))}] is {float(host[where])!r}; p-values must lie in [0, 1] "
+            f"({len(bad)} of {host.size} do not)"
         )
 
 

@@ -23,7 +23,7 @@ every_rule = pytest.mark.parametrize("rule", RULES, ids=["sidak", "holm_sidak", 
     [
         (([0.2, 1.5], 0.1), r"p_values\[1\] is 1.5"),
         (([0.2, -0.1], 0.1), r"p_values\[1\] is -0.1"),
-        (([[0.2]], 0.1), "p_values"),
+        ((0.2, 0.1), "p_values must have its items along a last axis"),
         (([0.2], 1.0), "alpha must lie"),
         (([0.2], np.nan), "alpha must lie"),
     ],

@@ -175,7 +175,7 @@ def test_bad_input(change, words):
     [
         (lambda: tdd.bh([0.1, 1.5], 0.1), ("p_values[1]", "1.5")),
         (lambda: tdd.bh([-0.1], 0.1), ("p_values[0]", "-0.1")),
-        (lambda: tdd.bh([[0.1]], 0.1), ("p_values", "(1, 1)")),
+        (lambda: tdd.bh(0.1, 0.1), ("p_values", "last axis", "0.1")),
         (lambda: tdd.storey_bh([0.1], 0.1, lambda_=1.0), ("lambda_", "1.0")),
         (lambda: tdd.conformal_p_values([1.0], [1.0], null="none"), ("null", "'none'", "'member'")),
         (lambda: tdd.conformal_p_values([1.0], [1.0], null="member", tie_break="x"), ("tie_break", "'x'")),
