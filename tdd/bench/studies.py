@@ -118,15 +118,13 @@ def jecs_fresh(
     repetitions: int, first: int | None = None, peer_repetitions: int = 200, rounds: int = 5
 ) -> dict[str, Any]:
     """JECS on new normal scores in each repetition, K = 5, n = 600, m = 1,400, against the NumPy loop."""
-    import jax
-
     from tdd.bench import joint_peer
     from tdd.study import joint_fresh
 
     levels = [Fraction(str(alpha)) for alpha in ALPHAS[:3]]
 
     def ours(number: int, seed: int) -> Any:
-        return joint_fresh.simulate(alphas=ALPHAS[:3], repetitions=number, key=jax.random.key(seed))
+        return joint_fresh.fresh_joint(alphas=ALPHAS[:3], methods=("jecs",), repetitions=number, seed=seed)
 
     def by_loop(number: int, seed: int) -> np.ndarray:
         return _metrics(joint_peer.fresh_panels(np.random.default_rng(seed), levels, number))

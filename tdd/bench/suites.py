@@ -65,14 +65,15 @@ def _pool(size: int, flags: bool, repetitions: tuple[int, int, int], peer: int, 
     )
 
 
-def _joint(name: str, about: str, **bars: float) -> Study:
+def _joint(name: str, flags: bool, about: str, **bars: float) -> Study:
     return Study(
-        f"{name.replace('_', '-')}-10000",
-        {"study": f"studies.{name}", "flags": False},
+        f"{name.replace('_', '-')}-10000{'' if flags else '-library'}",
+        {"study": f"studies.{name}", "flags": flags},
         (10_000, 1_000, 100_000),
         200,
         bars,
-        about,
+        f"JECS on {about}, K = 5, n = 600, m = 1,400, three levels, "
+        + ("with the settings of `tdd study`" if flags else "a library call without settings"),
     )
 
 
@@ -82,11 +83,11 @@ STUDIES = (
     _pool(775, False, _SMALL, 1_000, steady=150, first=20),
     _pool(11_332, True, _LARGE, 100, steady=150),
     _pool(11_332, False, _LARGE, 100, steady=60),
-    _joint("jecs_fixed", "JECS on subsets of a fixed pool, K = 5, n = 600, m = 1,400, three levels", steady=8),
-    _joint("jecs_fresh", "JECS on fresh normal scores, K = 5, n = 600, m = 1,400, three levels", steady=2),
+    _joint("jecs_fixed", True, "subsets of a fixed pool", steady=8),
+    _joint("jecs_fixed", False, "subsets of a fixed pool", steady=8),
+    _joint("jecs_fresh", True, "fresh normal scores", steady=2),
+    _joint("jecs_fresh", False, "fresh normal scores", steady=2),
 )
-
-
 TEXTS = Texts("score_texts", "eight scores of texts of WikiMIA's lengths under a GPT-2-small-sized model")
 
 

@@ -43,7 +43,9 @@ def test_names_are_unique_and_the_stated_ones_are_there():
         "ptdi-resample-11332": {"steady": 150},
         "ptdi-resample-11332-library": {"steady": 60},
         "jecs-fixed-10000": {"steady": 8},
+        "jecs-fixed-10000-library": {"steady": 8},
         "jecs-fresh-10000": {"steady": 2},
+        "jecs-fresh-10000-library": {"steady": 2},
     }
     assert all(case.about for case in (*EVERY, *suites.STUDIES))
 

@@ -3,6 +3,7 @@
 import argparse
 import json
 import os
+import time
 
 import numpy as np
 import pytest
@@ -141,6 +142,48 @@ def test_agreement_in_law():
         studies.agree_in_law("FDR", np.full(4, 0.1), error, [0.1, 0.1, 0.18, 0.1], error)
     with pytest.raises(Disagreement):
         studies.agree_in_law("FDR", np.full(4, np.nan), error, np.full(4, 0.1), error)
+
+
+def measured(gate, others=()):
+    calls = []
+
+    def ours(number, seed):
+        calls.append(("tdd", number, seed))
+        time.sleep(0.002)
+        return number
+
+    def loop(name):
+        def call(number, seed):
+            calls.append((name, number, seed))
+            time.sleep(0.02)
+            return np.zeros((number, 2))
+
+        return call
+
+    found = studies._interleaved(ours, loop("peer"), gate, 500, 100, 10, 3, {name: loop(name) for name in others})
+    return found, calls
+
+
+def test_rounds_of_a_study_are_interleaved_and_the_first_call_is_apart():
+    gated = []
+    found, calls = measured(lambda ours, theirs: gated.append((ours, theirs.shape)), ("other",))
+    assert gated == [(100, (10, 2))] * 2
+    assert calls[0] == ("tdd", 100, 0)
+    rounds = [call for call in calls if call[2] >= 2]
+    assert [name for name, _, _ in rounds] == ["tdd", "peer", "other"] * 3
+    assert found["per_s"] == pytest.approx(500 / 0.002, rel=0.8)
+    assert set(found["ratios"]) == {"peer", "other"}
+    assert found["ratios"]["peer"] > 100
+    assert found["first_ratio"] == pytest.approx(100 / found["first_s"] / found["peers_per_s"]["peer"])
+    json.dumps(found)
+
+
+def test_a_study_that_disagrees_with_its_loop_is_not_timed():
+    def gate(ours, theirs):
+        raise Disagreement("made to differ")
+
+    with pytest.raises(Disagreement, match="made to differ"):
+        measured(gate)
 
 
 def test_studies_call_functions_that_exist():

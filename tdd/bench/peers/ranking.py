@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from tdd.bench.peers.stepup import up_to
-
-__all__ = ["conformal", "jecs", "jmcs", "max_p_values", "pooled_sum", "ptdi", "select_bh", "weighted"]
+__all__ = ["SLACK", "conformal", "jecs", "jmcs", "max_p_values", "pooled_sum", "ptdi", "select_bh", "weighted"]
 
 Arrays = dict[str, np.ndarray]
 GRID_TENTHS = range(1, 10)
+SLACK = 1 + 1e-12
+"""Of a comparison between numbers on the lattice of conformal p-values: above rounding, far below the gaps."""
 
 
 def conformal(calibration: np.ndarray, scores: np.ndarray) -> Arrays:
@@ -31,10 +31,10 @@ def weighted(calibration: np.ndarray, scores: np.ndarray, calibration_weights: n
 
 
 def select_bh(p_values: np.ndarray, alpha: float, factor: float = 1.0) -> np.ndarray:
-    """BH at alpha on factor·p by SciPy; equality counts as rejection up to float64 rounding."""
+    """BH at alpha on factor·p by SciPy; equality counts as rejection."""
     from scipy.stats import false_discovery_control
 
-    return factor * false_discovery_control(p_values) <= up_to(alpha, np.float64)
+    return factor * false_discovery_control(p_values) <= alpha * SLACK
 
 
 def ptdi(alpha: float, eta: float | None = None) -> Callable[..., Arrays]:
@@ -116,7 +116,7 @@ def jecs_of_ranks(rank: np.ndarray, n: int, alpha: float) -> np.ndarray:
     value[below:] = anchor + (1 - anchor) * (last - below) / above
     pi0 = (1 + above) / (m * (1 - anchor))
     # `value` is in order: the largest i with pi0·value_i <= alpha·i/m, and every item up to it.
-    passes = np.flatnonzero(pi0 * value * m <= up_to(alpha, np.float64) * np.arange(1, m + 1))
+    passes = np.flatnonzero(pi0 * value * m <= alpha * SLACK * np.arange(1, m + 1))
     return np.zeros(m, bool) if passes.size == 0 else rank <= ordered[passes[-1]]
 
 

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tdd.bench.peers.ranking import subtraction
-from tdd.bench.peers.stepup import up_to
+from tdd.bench.peers.ranking import SLACK, subtraction
 
 __all__ = ["resample"]
 
@@ -42,7 +41,7 @@ def resample(
 
     rng = np.random.default_rng(seed)
     half = scores.size // 2
-    levels = np.array([up_to(alpha, np.float64) for alpha in alphas])[:, None]
+    levels = SLACK * np.array(alphas)[:, None]
     found = np.empty((repetitions, 2, 2, len(alphas)))
     for i in range(repetitions):
         order = rng.permutation(scores.size)
