@@ -236,7 +236,7 @@ def _repetition(
     """One data set, every method, every level."""
     drawing, deciding = jax.random.split(key)
     sample = design.draw(drawing)
-    name = type(design.design if isinstance(design, _Closed) else design).__name__
+    name = _name(design)
     checks.check_sample(name, sample, Sample)
     null, size = getattr(design, "null", None), sample.target.shape[0]
     real = jnp.ones(size, bool) if sample.mask is None else sample.mask
@@ -294,6 +294,10 @@ class _Closed:
         return self.design.draw(key)
 
 
+def _name(design: Any) -> str:
+    return type(design.design if isinstance(design, _Closed) else design).__name__
+
+
 def _prepared(design: Any, points: list[dict[str, Any]]) -> list[Any]:
     """The design of each grid point with arrays for leaves, of one type wherever a grid runs over them."""
     checks.check_design(design)
@@ -330,7 +334,7 @@ def _stacked(levels: tuple[float, ...]) -> lattice.Level:
 def _shape(design: Any, key: jax.Array) -> tuple[int, int]:
     """m, and how many repetitions run side by side, by how many numbers one sample holds."""
     sample = jax.eval_shape(design.draw, key)
-    checks.check_sample(type(design).__name__, sample, Sample)
+    checks.check_sample(_name(design), sample, Sample)
     numbers = sum(leaf.size for leaf in jax.tree.leaves(sample))
     lanes = STEP
     while lanes > 8 and lanes * numbers > _LANE_NUMBERS:

@@ -110,7 +110,7 @@ assert len(jax.devices()) == 8
 out = []
 design = NormalShift(num_calibration=30, num_tests=20)
 for devices in (None, jax.devices()[:1], jax.devices()[2:5]):
-    found = run(design, ["ptdi/storey"], alphas=[0.1, 0.3], repetitions=3_000, devices=devices, target_se=0.005)
+    found = run(design, ["ptdi/storey"], alphas=[0.1, 0.3], repetitions=3_000, devices=devices, target_se=0.01)
     found.provenance.clear()
     row = {name: value.tolist() if hasattr(value, "tolist") else value for name, value in vars(found).items()}
     row.pop("seconds")
@@ -277,8 +277,8 @@ def test_masked_items_do_not_count():
     def greedy(key, scores, calibration, *, mask, calibration_mask):
         return jnp.ones(scores.shape, bool)
 
-    found = run(Masked(), ["ptdi/none", greedy], alphas=[0.5], repetitions=20)
-    assert found.num_selected[:, 0].tolist() == [3, 8]
+    found = run(Masked(), ["ptdi/none", greedy], alphas=[0.8], repetitions=20)
+    np.testing.assert_allclose(found.num_selected[:, 0], [3, 8], rtol=1e-6)
     assert found.fdr[1, 0] == 5 / 8
     assert found.hamming[:, 0].tolist() == [0, 5 / 8]
     assert found.power[:, 0].tolist() == [1, 1]
@@ -312,7 +312,7 @@ REFUSED = [
     (DESIGN, "bh", {**SIZES, "grid": {"signal": 1.0}}, r"grid\['signal'\] must be a sequence"),
     (DESIGN, "bh", {**SIZES, "grid": {}}, "grid is empty; leave it out"),
     (DESIGN, "bh", {**SIZES, "grid": {"target_share": [2.0]}}, "target_share must be a finite number from 0 to 1"),
-    (NormalShift, "bh", SIZES, r"got the class NormalShift; make one, NormalShift\(...\)"),
+    (NormalShift, "bh", SIZES, r"got the class NormalShift: make one, NormalShift\(...\)"),
     (3, "bh", SIZES, "design must be a value with a method draw"),
 ]  # fmt: skip
 
