@@ -17,11 +17,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-__all__ = ["LARGEST", "JointPool", "RankCounts", "count_ranks", "drawn", "pool"]
+from tdd.kernels.resample import hashed_bits
+
+__all__ = ["LARGEST", "JointPool", "RankCounts", "by_lane", "count_ranks", "drawn", "pool"]
 
 LARGEST = 2**15 - 1  # items of either kind in a pool: running counts and pairs of counts fit 16 bits
-
-_GOLDEN = 0x9E3779B9
 
 
 class JointPool(NamedTuple):
@@ -33,9 +33,9 @@ class JointPool(NamedTuple):
       contaminated: [M] int32, 1 where at least one model was trained on the candidate.
     """
 
-    order: jax.Array
-    place: jax.Array
-    contaminated: jax.Array
+    order: jax.Array | np.ndarray
+    place: jax.Array | np.ndarray
+    contaminated: jax.Array | np.ndarray
 
 
 class RankCounts(NamedTuple):
@@ -133,6 +133,16 @@ def count_ranks(pool: JointPool, words: jax.Array, *, num_calibration: int, num_
     return _cumulative(table.reshape(num_calibration + 2, lanes))
 
 
+def by_lane(table: jax.Array) -> jax.Array:
+    """[rows, L] -> [L, rows], by look-ups in the flat table.
+
+    A plain transposition would be free for XLA:CPU, which then lays out the table by columns already in the loop that
+    writes it row by row, at a greater cost than that of these look-ups.
+    """
+    rows, lanes = table.shape
+    return table.reshape(-1)[jnp.arange(rows)[None, :] * lanes + jnp.arange(lanes)[:, None]]
+
+
 def _cumulative(table: jax.Array) -> RankCounts:
     """Running sums over the ranks, row by row: XLA:CPU would repeat a fused cumulative sum for every consumer."""
 
@@ -149,30 +159,17 @@ def _running_counts(pool: JointPool, taken: jax.Array) -> list[jax.Array]:
     zero = jnp.zeros(taken.shape[1], jnp.int16)
 
     def step(counts: tuple[jax.Array, ...], item: jax.Array) -> tuple[tuple[jax.Array, ...], tuple[jax.Array, ...]]:
-        counts = tuple(count + taken[item[model]] for model, count in enumerate(counts))
-        return counts, counts
+        return tuple(count + taken[item[model]] for model, count in enumerate(counts)), counts
 
-    _, rows = jax.lax.scan(step, (zero,) * pool.order.shape[1], jnp.asarray(pool.order))
-    return [jnp.concatenate([zero[None], row]) for row in rows]
+    kinds = pool.order.shape[1]
+    order = jnp.concatenate([jnp.asarray(pool.order), jnp.zeros((1, kinds), jnp.int32)])  # one step more: all of them
+    return list(jax.lax.scan(step, (zero,) * kinds, order)[1])
 
 
 def _chance(words: jax.Array, item: jax.Array, size: int, need: jax.Array, stream: int) -> jax.Array:
     """[L] bool, True with probability need/(size - item)."""
     left = jnp.uint32(size) - item.astype(jnp.uint32)
-    bits = _bits(words, item.astype(jnp.uint32) + jnp.uint32(stream))
+    bits = hashed_bits(words, item.astype(jnp.uint32) + jnp.uint32(stream))
     # floor(bits·left / 2^32), left below 2^16, in 32 bits
     high = (bits >> 16) * left + (((bits & jnp.uint32(0xFFFF)) * left) >> 16)
     return (high >> 16) < need.astype(jnp.uint32)
-
-
-def _bits(words: jax.Array, counter: jax.Array) -> jax.Array:
-    """[L] uint32: a counter, keyed by two random words and mixed twice."""
-    first = _mixed(words[0] + counter * jnp.uint32(_GOLDEN))
-    return _mixed(first ^ words[1])
-
-
-def _mixed(x: jax.Array) -> jax.Array:
-    """A bijection of 32 bits in which every input bit reaches every output bit (constants of MurmurHash3)."""
-    x = (x ^ (x >> 16)) * jnp.uint32(0x85EBCA6B)
-    x = (x ^ (x >> 13)) * jnp.uint32(0xC2B2AE35)
-    return x ^ (x >> 16)

@@ -92,7 +92,7 @@ def fresh_panels(
         tested = generator.standard_normal((num_models, num_tests), dtype=np.float32)
         tested -= np.float32(signal) * member
         rank = max_ranks(own, tested)
-        found.append(_metrics(rank, member.any(axis=0), jecs_cuts(rank, num_calibration, levels)))
+        found.append(_metrics(rank, np.logical_or.reduce(member, axis=0), jecs_cuts(rank, num_calibration, levels)))
     return found
 
 

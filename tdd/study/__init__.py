@@ -3,7 +3,8 @@
     import tdd
     result = tdd.study.run(tdd.study.NormalShift(signal=2.0), ["ptdi/storey"], alphas=[0.1], repetitions=10_000)
 
-`run` takes any design and any method; `resample` is the faster engine for one labelled pool. The names below are loaded
+`run` takes any design and any method; `resample` is the faster engine for one labelled pool,
+`resample_joint` and `fresh_joint` are those for joint selections. The names below are loaded
 on first use: importing this package imports no JAX.
 """
 
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
         Pool,
         SkewedShards,
     )
+    from tdd.study.joint_fresh import fresh_joint
+    from tdd.study.joint_pool import resample_joint
     from tdd.study.methods import NAMES, StudyMethod, method
     from tdd.study.pool import resample
     from tdd.study.results import QUANTILES, StudyResult
@@ -42,8 +45,10 @@ __all__ = [
     "SkewedShards",
     "StudyMethod",
     "StudyResult",
+    "fresh_joint",
     "method",
     "resample",
+    "resample_joint",
     "run",
 ]
 
@@ -57,6 +62,8 @@ _HOMES = {
         "Pool",
         "SkewedShards",
     ),
+    "joint_fresh": ("fresh_joint",),
+    "joint_pool": ("resample_joint",),
     "methods": ("NAMES", "StudyMethod", "method"),
     "pool": ("resample",),
     "results": ("QUANTILES", "StudyResult"),

@@ -24,6 +24,7 @@ __all__ = ["METHODS", "measure", "resample_joint"]
 
 METHODS = ("jecs", "jmcs/bh", "jmcs/storey", "jmcs/by")
 _LARGEST = 2**18  # repetitions a call, far from where the sums of a tally would wrap
+_LANES = (256, 2**14)  # repetitions side by side, on a CPU and elsewhere; no number depends on it
 
 Counter = Callable[[Any, jax.Array], joint_resample.RankCounts]
 
@@ -41,7 +42,7 @@ def resample_joint(
     grid: Sequence[Any] = joint.GRID,
     repetitions: int,
     seed: int = 0,
-    devices: Sequence[jax.Device] | None = None,
+    devices: Sequence[Any] | None = None,
 ) -> StudyResult:
     """Measure the contamination rate and the power of joint selections over subsets of a pool.
 
@@ -104,7 +105,7 @@ def resample_joint(
         seed=seed,
         devices=devices,
         about={"engine": "tdd.study.resample_joint", "design": design | {"num_calibration": n, "num_tests": m}},
-        lanes=256,
+        lanes=_LANES,
     )
 
 
@@ -120,9 +121,9 @@ def measure(
     grid: Sequence[Any],
     repetitions: int,
     seed: int,
-    devices: Sequence[jax.Device] | None,
+    devices: Sequence[Any] | None,
     about: dict[str, Any],
-    lanes: int,
+    lanes: tuple[int, int],
 ) -> StudyResult:
     """Run repetitions whose ranks are counted by `counter(source, words)`, with words [2, L] random bits.
 
@@ -139,7 +140,7 @@ def measure(
       seed: likewise.
       devices: likewise.
       about: begins the provenance.
-      lanes: repetitions side by side.
+      lanes: repetitions side by side on a CPU, and elsewhere.
     """
     started = time.perf_counter()
     checks.check_run(repetitions, seed, None)
@@ -152,7 +153,8 @@ def measure(
     top, bottom = (jnp.asarray(table[num_tests]) for table in joint.harmonic(num_tests))
     key = jax.random.key(seed, impl="threefry2x32")
     operands = (source, exact, (tail, top, bottom), key)
-    sums = _engine(_Counting(counter), names, points, num_calibration, num_tests, len(levels), lanes, devices)
+    width = lanes[devices[0].platform != "cpu"]
+    sums = _engine(_Counting(counter), names, points, num_calibration, num_tests, len(levels), width, devices)
     totals, done = Totals.zero((len(names), len(levels))), 0
     while done < repetitions:
         last = min(done + _LARGEST, repetitions)
@@ -204,19 +206,18 @@ def _engine(
     m: int,
     num_levels: int,
     lanes: int,
-    devices: tuple[jax.Device, ...],
+    devices: tuple[Any, ...],
 ) -> blocks.BlockSums:
     """The compiled sums; the pool, the levels and the key are operands."""
 
     def one_block(operands: Any, index: jax.Array, real: jax.Array, totals: tally.Tally) -> tally.Tally:
         source, levels, sizes, key = operands
         words = jax.vmap(lambda i: jax.random.bits(jax.random.fold_in(key, i), (2,), jnp.uint32), out_axes=1)(index)
-        counts = jax.lax.optimization_barrier(counting.call(source, words))
+        counts = counting.call(source, words)
         selected, false = jax.vmap(
             lambda at_most, contaminated: _decide(methods, grid, n, m, at_most, contaminated, levels, sizes),
-            in_axes=-1,
             out_axes=-1,
-        )(*counts)
+        )(*map(joint_resample.by_lane, counts))
         pure = m - counts.contaminated[-1]
         return tally.update(totals, false, selected, pure, jnp.int32(m), real=real)
 

@@ -47,7 +47,7 @@ def as_joint_pool(calibration: Any, scores: Any, member: Any) -> tuple[np.ndarra
         )
     if labels.dtype != np.bool_:
         raise InputError(f"member must be boolean (True = the model was trained on the item), got dtype {labels.dtype}")
-    return own, tested, labels if labels.ndim == 1 else labels.any(axis=0)
+    return own, tested, labels if labels.ndim == 1 else np.asarray(labels.any(axis=0))
 
 
 def check_subset(wanted: Any, size: int, name: str) -> int:

@@ -146,6 +146,10 @@ ELSEWHERE = {
     },
     **{
         f"joint_resample.{name}": "its axes are repetitions and a pool; tests/kernels/test_joint_resample.py"
-        for name in ("count_ranks", "drawn", "pool")
+        for name in ("by_lane", "count_ranks", "drawn", "pool")
+    },
+    **{
+        f"joint_fresh.{name}": "draws what it counts; tests/kernels/test_joint_fresh.py, in distribution"
+        for name in ("cell_probabilities", "count_ranks")
     },
 }
