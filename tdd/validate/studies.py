@@ -243,7 +243,7 @@ def check_sample(name: str, sample: Any, kind: Any) -> None:
         value: Any = getattr(sample, field)
         if value is None and field != "target":
             continue
-        found, kind = np.shape(value), getattr(value, "dtype", None)
+        found, kind = getattr(value, "shape", None), getattr(value, "dtype", None)
         if found != shape or kind != np.bool_:
             raise InputError(f"{name}.draw: {field} must be bool of shape {shape}, got {kind} of shape {found}")
     if scores[-1] >= 2**24:

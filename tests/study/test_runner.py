@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import tdd
-from tdd.study import JointLabels, NormalShift, Pool, Sample, StudyResult, method, run, runner, store
+from tdd.study import JointLabels, NormalShift, Pool, Sample, StudyResult, engine, method, run, runner, store
 from tdd.study.results import Totals
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -97,9 +97,9 @@ def test_the_numbers_are_right():
 
 def test_lanes_and_cuts_change_nothing(monkeypatch):
     whole = run(DESIGN, ["ptdi/storey", lowest], alphas=[0.2], repetitions=2_500)
-    monkeypatch.setattr(runner, "_LANE_NUMBERS", 2_000)
+    monkeypatch.setattr(engine, "_LANE_NUMBERS", 2_000)
     monkeypatch.setattr(runner, "_LARGEST", 1_024)
-    assert runner._shape(DESIGN, jax.random.key(0))[1] < 128
+    assert engine.shape(DESIGN, jax.random.key(0))[1] < 128
     assert_same(run(DESIGN, ["ptdi/storey", lowest], alphas=[0.2], repetitions=2_500), whole)
 
 
@@ -154,7 +154,7 @@ def test_an_interrupted_run_ends_as_an_uninterrupted_one(tmp_path, monkeypatch):
     counts = [count for cell, count in written if cell == 0]
     assert counts == sorted(set(counts)), "no repetition was run twice"
     assert_same(StudyResult.load(tmp_path), whole)
-    monkeypatch.setattr(runner, "_engine", lambda *_: pytest.fail)
+    monkeypatch.setattr(runner, "engine", lambda *_: pytest.fail)
     assert_same(run(DESIGN, "ptdi/storey", folder=tmp_path, **options), whole)
 
 
