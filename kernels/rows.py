@@ -15,7 +15,7 @@ import jax.numpy as jnp
 
 __all__ = ["BLOCK_ITEMS", "map_rows"]
 
-BLOCK_ITEMS = 2**13  # 64 KiB of float64
+BLOCK_ITEMS = 2**14  # 128 KiB of float64
 
 
 def map_rows(fun: Callable[..., Any], *arrays: jax.Array, block_items: int = BLOCK_ITEMS) -> Any:
