@@ -72,14 +72,11 @@ def update(
     """
     true = selected - false
     wrong = false + targets - true
-    parts = ((false, selected), (true, targets), (wrong, items), (selected, items))
-    values = jnp.stack(
-        [
-            jnp.broadcast_to(part / jnp.maximum(whole, 1), false.shape).astype(jnp.float32)
-            for part, whole in ((p.astype(jnp.float32), jnp.asarray(w)) for p, w in parts)
-        ],
-        axis=-2,
-    )
+    parts = jnp.stack([false, true, wrong, selected], axis=-2).astype(jnp.float32)
+    wholes = [jnp.broadcast_to(jnp.asarray(w), false.shape) for w in (selected, targets, items, items)]
+    # Hidden, or the compiler multiplies by the rounded reciprocal of a divisor that repetitions or cells share.
+    wholes = jax.lax.optimization_barrier(jnp.stack(wholes, axis=-2).astype(jnp.float32))
+    values = parts / jnp.maximum(wholes, 1)
     real = jnp.ones(values.shape[-1], bool) if real is None else real
     counted = real.astype(jnp.uint32)
     fixed = [jnp.rint(x * UNIT).astype(jnp.uint32) * counted for x in (values, values * values)]

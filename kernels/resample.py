@@ -1,0 +1,325 @@
+"""Fixed-pool Monte Carlo of conformal selection: split the pool, rank, estimate the proportion, decide.
+
+A pool of labelled scores is sorted once (`resample_pool.prepare`). Each repetition draws, without replacement, n
+non-members that calibrate and m items that are tested, and asks for every proportion estimate and level how many
+items PTDI selects and how many of them are non-members. All of it is counting on the sorted pool. With C calibration
+items, V tested non-members and R tested items strictly below the score of a non-member, the step-up rule there reads
+
+    rho (1 + C) <= alpha R,    rho = pi0·m/(n+1),
+
+and the largest place where it holds is the decision; only the first item of a tie group, and the end, can be it. No
+score, rank or p-value of a single repetition is formed.
+
+Repetitions are lanes. One pass over the members and one over the non-members, from the highest score down, draw the
+split with a counter-based hash; what is still to be drawn is the count of what lies below. A third pass keeps the
+smallest (1 + C)/R from above, which is monotone, so that a decision is a search: among every few places first, then by
+halving. The search runs in float32 against a bound that errs on the side of selection, and a place is accepted on
+integers, exactly; else the walk goes on below it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from tdd.kernels import lattice
+from tdd.kernels.proportion import tail_size
+from tdd.kernels.resample_pool import Pool, Split
+
+__all__ = ["Decisions", "Drawn", "decide", "draw", "hashed_bits", "threefry_bits"]
+
+PROPORTIONS = ("none", "storey", "subtraction", "moment")
+_SLACK = 1 + 2e-6  # more than the ten roundings of 2^-24 between a bound and a ratio
+_TRACED = 1 + 4 * 2.0**-23  # tolerance of a decision on a floating-point estimate, as in `stepup`
+
+
+class Drawn(NamedTuple):
+    """Splits of a pool, one a lane; row j of a table counts what lies strictly below place j.
+
+    Attributes:
+      num_calibration: [L] int32, n.
+      num_tests: [L] int32, m.
+      test_members: [L] int32, tested members.
+      calibration: [N0 + 1, L] calibration items among the first j non-members.
+      tested: [N0 + 1, L] tested items among the first j non-members; [0, L] where all that do not calibrate are.
+      members: [N1 + 1, L] tested items among the first i members.
+    """
+
+    num_calibration: jax.Array
+    num_tests: jax.Array
+    test_members: jax.Array
+    calibration: jax.Array
+    tested: jax.Array
+    members: jax.Array
+
+
+class Decisions(NamedTuple):
+    """What is selected.
+
+    Attributes:
+      false: [M, A, L] int32, selected non-members, by proportion, level and repetition.
+      selected: [M, A, L] int32, selected items.
+    """
+
+    false: jax.Array
+    selected: jax.Array
+
+
+def hashed_bits(words: jax.Array, counter: jax.Array) -> jax.Array:
+    """32 random bits a lane from 64-bit keys and a counter: two multiply-xorshift rounds, the key in both.
+
+    Args:
+      words: [2, L] uint32 keys, independent over lanes.
+      counter: [] uint32.
+    """
+    x = words[0] + counter * jnp.uint32(0x9E3779B9)
+    x = (x ^ (x >> 16)) * jnp.uint32(0x7FEB352D)
+    x = ((x ^ (x >> 15)) ^ words[1]) * jnp.uint32(0x846CA68B)
+    return x ^ (x >> 16)
+
+
+def threefry_bits(words: jax.Array, counter: jax.Array) -> jax.Array:
+    """The same interface on JAX's threefry: several times slower, to compare with."""
+    keys = jax.random.wrap_key_data(words.T, impl="threefry2x32")
+    return jax.vmap(lambda key: jax.random.bits(jax.random.fold_in(key, counter)))(keys)
+
+
+GENERATORS = {"hash": hashed_bits, "threefry": threefry_bits}
+
+
+def draw(pool: Pool, split: Split, words: jax.Array, *, generator: str = "hash") -> Drawn:
+    """Draw one split a lane, uniform among those of its sizes.
+
+    Going down the sorted pool, an item is taken with probability (still to be taken)/(items left): a 32-bit draw w
+    decides floor(w·left / 2^32) < still to be taken, so that each probability is off by less than 2^-32.
+
+    Args:
+      pool: of `resample_pool.prepare`.
+      split: of `resample_pool.half_split` or `fixed_split`.
+      words: [2, L] uint32, independent keys.
+      generator: "hash", or "threefry" to compare with.
+
+    Returns:
+      `Drawn`. A repetition depends on its own key only.
+    """
+    bits = GENERATORS[generator]
+    num_nonmembers, num_members = pool.nonmembers.shape[0], pool.members.shape[0]
+    lanes = words.shape[1]
+    size = num_nonmembers + num_members
+    first = bits(words, jnp.uint32(size))
+    n = split.least + jnp.sum(split.steps[:, None] <= first, axis=0, dtype=jnp.int32)
+    m = jnp.broadcast_to(split.num_tests, (lanes,))
+    halves = split.steps.shape[0] > 0
+    test_members = m - (num_nonmembers - n) if halves else jnp.broadcast_to(split.test_members, (lanes,))
+    kind = jnp.int16 if size < 2**15 else jnp.int32
+
+    def pick(count: int, offset: int, wanted: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+        def body(step: jax.Array, state: tuple[Any, Any]) -> tuple[Any, Any]:
+            wanted, tables = state
+            item = count - 1 - step
+            tables = tuple(
+                jax.lax.dynamic_update_slice(table, need.astype(kind)[None], (item + 1, 0))
+                for need, table in zip(wanted, tables, strict=True)
+            )
+            left = jnp.broadcast_to((item + 1).astype(jnp.uint32), (lanes,))
+            chosen = jax.lax.mulhi(bits(words, (item + offset).astype(jnp.uint32)), left).astype(jnp.int32)
+            start, still = jnp.zeros((), jnp.int32), []
+            for need in wanted:
+                still.append(need - ((chosen >= start) & (chosen < start + need)).astype(jnp.int32))
+                start = start + need
+            return tuple(still), tables
+
+        tables = tuple(jnp.zeros((count + 1, lanes), kind) for _ in wanted)
+        return jax.lax.fori_loop(0, count, body, (wanted, tables))[1]
+
+    (members,) = pick(num_members, num_nonmembers, (test_members,))
+    if halves:
+        (calibration,), tested = pick(num_nonmembers, 0, (n,)), jnp.zeros((0, lanes), kind)
+    else:
+        calibration, tested = pick(num_nonmembers, 0, (n, m - test_members))
+    return Drawn(n, m, test_members, calibration, tested, members)
+
+
+def decide(
+    pool: Pool, drawn: Drawn, levels: lattice.Level, *, proportions: Sequence[str], eta: Any = 0.05
+) -> Decisions:
+    """Decide every split at every level with every proportion estimate.
+
+    Args:
+      pool: of `resample_pool.prepare`.
+      drawn: of `draw`.
+      levels: exact levels with fields [A].
+      proportions: M names of `PROPORTIONS`, those of `tdd.ptdi`. "moment" takes the members that are not tested as the
+        known ones.
+      eta: share of the calibration scores in the region of presumed non-members, exact.
+
+    Returns:
+      `Decisions`, the same as those of `tdd.ptdi` on the split ("moment": up to the rounding of its estimate). A
+      split without calibration items selects nothing.
+
+    Raises:
+      ValueError: an unknown proportion.
+
+    Cost: O(N) a repetition for the counts, O(sqrt(N)) for each decision; about 8·N·L bytes.
+
+    References: PTDI, algorithm 1; `proportion` for the estimates.
+    """
+    for name in proportions:
+        if name not in PROPORTIONS:
+            raise ValueError(f"proportions must be among {PROPORTIONS}, got {name!r}")
+    scales = _scales(pool, drawn, proportions, eta)
+    above = jnp.asarray(levels.above32, jnp.float32)[:, None]
+    bounds = jnp.stack([above * scale.inverse * (_SLACK if scale.exact else _TRACED) for scale in scales])
+    shape = bounds.shape
+    place = _last_at_most(_smallest_ratios(pool, drawn), bounds.reshape(-1, shape[-1])).reshape(shape)
+    left, right = (
+        tuple(jnp.stack(factors)[:, None, :] for factors in zip(*side, strict=True))
+        for side in ([scale.numerator for scale in scales], [scale.denominator for scale in scales])
+    )
+    inexact = jnp.asarray([not scale.exact for scale in scales])[:, None, None]
+    a, b = (jnp.asarray(part)[:, None] for part in (levels.numerator, levels.denominator))
+
+    def refuse(state: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        """Walk down from places that the rule does not hold at."""
+        place, _ = state
+        at = jnp.maximum(place, 0)
+        calibration, _, selected = _counts(pool, drawn, at)
+        holds = lattice.product_le((1 + calibration, b, *left), (selected, a, *right))
+        settled = (place < 0) | inexact | ((pool.group[at] == at) & holds)
+        return jnp.where(settled, place, place - 1), jnp.all(settled)
+
+    place, _ = jax.lax.while_loop(lambda state: ~state[1], refuse, (place, jnp.asarray(False)))
+    _, false, selected = _counts(pool, drawn, jnp.maximum(place, 0))
+    return Decisions(jnp.where(place < 0, 0, false), jnp.where(place < 0, 0, selected))
+
+
+class _Scale(NamedTuple):
+    """rho = pi0·m/(n+1) as a ratio of products of three integers, where it is one; and 1/rho [L] float32."""
+
+    numerator: tuple[jax.Array, ...]
+    denominator: tuple[jax.Array, ...]
+    inverse: jax.Array
+    exact: bool
+
+
+def _scales(pool: Pool, drawn: Drawn, proportions: Sequence[str], eta: Any) -> list[_Scale]:
+    """rho of every split; `proportion` defines the estimates."""
+    n, m = drawn.num_calibration, drawn.num_tests
+    one = jnp.ones_like(n)
+    tail = jax.vmap(lambda n: tail_size(n, eta, pool.nonmembers.shape[0]))(n)
+    # tau is the calibration score number K = n - tail: the last place with fewer than K calibration items below it.
+    kth = jnp.maximum(_last_at_most(drawn.calibration, (n - tail - 1)[None])[0], 0)
+    some = n > tail
+
+    def ratio(numerator: tuple[jax.Array, ...], denominator: tuple[jax.Array, ...]) -> _Scale:
+        top, bottom = jnp.float32(1), jnp.float32(1)
+        for x, y in zip(denominator, numerator, strict=True):
+            top, bottom = top * x.astype(jnp.float32), bottom * y.astype(jnp.float32)
+        return _Scale((*numerator, one, one)[:3], (*denominator, one, one)[:3], top / bottom, True)
+
+    found = []
+    for name in proportions:
+        if name == "none":
+            found.append(ratio((m,), (n + 1,)))
+        elif name == "storey":  # tests at tau and above
+            _, _, below = _counts(pool, drawn, pool.group[kth])
+            found.append(ratio((1 + m - jnp.where(some, below, 0),), (tail,)))
+        elif name == "subtraction":  # tests and calibration items above tau
+            calibration, false, _ = _counts(pool, drawn, pool.behind[kth])
+            tested = false + _row(drawn.members, pool.up_to[kth])
+            inside = n - calibration
+            usable = some & (inside > 0)
+            top = (jnp.where(usable, 1 + m - tested, 1), jnp.where(usable, n, 1), m)
+            found.append(ratio(top, (jnp.where(usable, m + 1, 1), jnp.where(usable, inside, 1), n + 1)))
+        else:
+            inverse = (n + 1) / (_moment(pool, drawn) * m)
+            found.append(_Scale((one,) * 3, (one,) * 3, inverse.astype(jnp.float32), False))
+    return found
+
+
+def _moment(pool: Pool, drawn: Drawn) -> jax.Array:
+    """[L] PTDI's adjusted moment estimate of the share of non-members, from sums over the drawn items."""
+
+    def sums(values: jax.Array, table: jax.Array) -> jax.Array:
+        """[3, L] count, sum and sum of squares of the items that a table of running counts marks."""
+        taken = (table[1:] - table[:-1]).astype(jnp.float32)
+        moments = jnp.stack([jnp.ones_like(values), values, values * values])
+        return jnp.dot(moments, taken, precision="highest")
+
+    calibration = sums(pool.nonmembers, drawn.calibration)
+    every = [
+        jnp.stack([jnp.float32(v.shape[0]), jnp.sum(v), jnp.sum(v * v)])[:, None]
+        for v in (pool.nonmembers, pool.members)
+    ]
+    tested = sums(pool.nonmembers, drawn.tested) if drawn.tested.shape[0] else every[0] - calibration
+    found = sums(pool.members, drawn.members)
+
+    def mean_and_variance(total: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+        count, first, second = total
+        return count, first / count, (second - first * first / count) / (count - 1)
+
+    n1, mu1, var1 = mean_and_variance(every[1] - found)
+    n0, mu0, var0 = mean_and_variance(calibration)
+    m, mu, var = mean_and_variance(tested + found)
+    gap = mu1 - mu0
+    raw = (mu1 - mu) / gap
+    variance = (raw**2 * var0 / n0 + (1 - raw) ** 2 * var1 / n1 + var / m) / gap**2
+    theta = jnp.clip(1 / raw - variance / raw**3, 1, jnp.maximum(m, 1))
+    return jnp.where((gap < 0) & (raw > jnp.sqrt(variance)), 1 / theta, 1)
+
+
+def _counts(pool: Pool, drawn: Drawn, place: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """C, V and R strictly below places [..., L]."""
+    calibration = _row(drawn.calibration, place)
+    false = _row(drawn.tested, place) if drawn.tested.shape[0] else place - calibration
+    return calibration, false, false + _row(drawn.members, pool.below[place])
+
+
+def _row(table: jax.Array, place: jax.Array) -> jax.Array:
+    """table[place[..., l], l]."""
+    flat = place.reshape(-1, place.shape[-1])
+    found = jnp.take_along_axis(table, flat, axis=0, mode="promise_in_bounds")
+    return found.astype(jnp.int32).reshape(place.shape)
+
+
+def _smallest_ratios(pool: Pool, drawn: Drawn) -> jax.Array:
+    """[N0 + 1, L] float32: the smallest (1 + C)/R at this place or above it, of those where a decision can be."""
+    last, lanes = pool.nonmembers.shape[0], drawn.num_tests.shape[0]
+
+    def body(step: jax.Array, state: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        smallest, table = state
+        place = last - step
+        table = jax.lax.dynamic_update_slice(table, smallest[None], (place + 1, 0))
+        calibration = drawn.calibration[place].astype(jnp.int32)
+        false = drawn.tested[place].astype(jnp.int32) if drawn.tested.shape[0] else place - calibration
+        selected = false + drawn.members[pool.below[place]].astype(jnp.int32)
+        ratio = (1 + calibration).astype(jnp.float32) / selected.astype(jnp.float32)
+        return jnp.where(pool.group[place] == place, jnp.minimum(smallest, ratio), smallest), table
+
+    start = jnp.full((lanes,), jnp.inf, jnp.float32)
+    smallest, table = jax.lax.fori_loop(0, last + 1, body, (start, jnp.zeros((last + 2, lanes), jnp.float32)))
+    return jax.lax.dynamic_update_slice(table, smallest[None], (0, 0))[: last + 1]
+
+
+def _last_at_most(table: jax.Array, bounds: jax.Array) -> jax.Array:
+    """[c, L] the last row of a table [rows, L], rising along its rows, with value <= bounds [c, L]; -1 if none."""
+    rows, lanes = table.shape
+    stride = 1 << max(0, (rows - 1).bit_length() // 2)
+
+    def coarse(i: jax.Array, count: jax.Array) -> jax.Array:
+        row = jax.lax.dynamic_slice(table, (i * stride, 0), (1, lanes))
+        return count + (row <= bounds).astype(jnp.int32)
+
+    count = jax.lax.fori_loop(0, -(-rows // stride), coarse, jnp.zeros(bounds.shape, jnp.int32))
+    place = (count - 1) * stride
+    step = stride // 2
+    while step:
+        ahead = place + step
+        inside = (place >= 0) & (ahead < rows)
+        value = jnp.take_along_axis(table, jnp.where(inside, ahead, 0), axis=0, mode="promise_in_bounds")
+        place = jnp.where(inside & (value <= bounds), ahead, place)
+        step //= 2
+    return jnp.maximum(place, -1)

@@ -1,0 +1,95 @@
+"""A labelled pool in order, and the sizes of the splits drawn from it: what `resample` needs, prepared on the host."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+__all__ = ["Pool", "Split", "fixed_split", "half_split", "prepare"]
+
+
+class Pool(NamedTuple):
+    """A labelled pool in order; a place is a number of its N0 non-members, counted from the lowest score.
+
+    Attributes:
+      below: [N0 + 1] int32, members strictly below each non-member; N1 at the end.
+      up_to: [N0 + 1] int32, members not above it; N1 at the end.
+      group: [N0 + 1] int32, the first non-member of its tie group; N0 at the end.
+      behind: [N0 + 1] int32, the first non-member above its tie group; N0 at the end.
+      nonmembers: [N0] float32 scores in order, centred and scaled, for the moment estimate.
+      members: [N1] float32, likewise.
+    """
+
+    below: Any
+    up_to: Any
+    group: Any
+    behind: Any
+    nonmembers: Any
+    members: Any
+
+
+class Split(NamedTuple):
+    """How the sizes of a split are drawn.
+
+    Attributes:
+      least: [] int32, the smallest number of calibration items n.
+      steps: [c] uint32, 2^32 P(n <= least + i), so that n = least + #{steps <= a 32-bit draw}.
+      num_tests: [] int32, m.
+      test_members: [] int32, how many of them are members; -1 where everything that does not lie in the calibration
+        half is tested.
+    """
+
+    least: Any
+    steps: Any
+    num_tests: Any
+    test_members: Any
+
+
+def prepare(scores: np.ndarray, is_member: np.ndarray) -> Pool:
+    """Sort a pool once.
+
+    Args:
+      scores: [N] loss-like scores without NaN, any real dtype; ties are kept as they are.
+      is_member: [N] bool.
+    """
+    low, high = np.sort(scores[~is_member]), np.sort(scores[is_member])
+    found = [
+        (among, count)
+        for among in (high, low)
+        for count in (np.searchsorted(among, low, "left"), np.searchsorted(among, low, "right"))
+    ]
+    counts = [np.append(count, len(among)).astype(np.int32) for among, count in found]
+    wide = scores.astype(np.float64) / 4  # a quarter: the range of the largest floats overflows
+    unit = float(np.ptp(wide)) or 1.0
+    values = ((part.astype(np.float64) / 4 - wide.mean()) / unit for part in (low, high))
+    return Pool(*counts, *(np.asarray(part, np.float32) for part in values))
+
+
+def half_split(num_nonmembers: int, num_members: int) -> Split:
+    """Halves: floor(N/2) items drawn at random calibrate (the non-members among them), the others are tested.
+
+    n is hypergeometric; its distribution is rounded to multiples of 2^-32.
+
+    References: PTDI, section 4.1.
+    """
+    size = num_nonmembers + num_members
+    half = size // 2
+    least, most = max(0, half - num_members), min(half, num_nonmembers)
+    ways = [math.comb(num_nonmembers, n) * math.comb(num_members, half - n) for n in range(least, most + 1)]
+    total, steps, seen = math.comb(size, half), [], 0
+    for count in ways[:-1]:
+        seen += count
+        steps.append(min(2**32 - 1, (seen * 2**32) // total))
+    # Values of n with less than one 32-bit draw are never met: leave them out.
+    first = sum(step == 0 for step in steps)
+    last = next((i for i, step in enumerate(steps) if step == 2**32 - 1), len(steps))
+    return Split(
+        np.int32(least + first), np.asarray(steps[first : last + 1], np.uint32), np.int32(size - half), np.int32(-1)
+    )
+
+
+def fixed_split(num_calibration: int, num_tests: int, test_members: int) -> Split:
+    """Fixed sizes: n non-members calibrate; m items, `test_members` of them members, are tested; the rest is idle."""
+    return Split(np.int32(num_calibration), np.zeros(0, np.uint32), np.int32(num_tests), np.int32(test_members))

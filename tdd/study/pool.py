@@ -1,0 +1,223 @@
+"""PTDI on random splits of one labelled pool, millions of repetitions a second: `tdd.study.resample`."""
+
+from __future__ import annotations
+
+import datetime
+import functools
+import os
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tdd.audit.progress import progress_bar
+from tdd.audit.run_folder import versions
+from tdd.kernels import lattice, resample_pool, tally
+from tdd.kernels import resample as engine
+from tdd.study import blocks
+from tdd.study.designs import Pool
+from tdd.study.results import StudyResult, Totals
+from tdd.study.store import TotalsStore, described
+from tdd.validate import arrays
+from tdd.validate import pools as pool_checks
+from tdd.validate import studies as checks
+
+__all__ = ["resample"]
+
+_STEP = 2**13  # repetitions of the first call
+_LARGEST_STEP = 2**18  # a tally holds 2^19
+_PATIENCE = 0.5  # seconds a call should take at least
+_HOST_LANES, _DEVICE_LANES = 512, 2**17
+_HOST_BYTES, _DEVICE_BYTES = 2**22, 2**31
+
+
+def resample(
+    scores: Any,
+    is_member: Any,
+    *,
+    alphas: Any,
+    methods: Any = ("none", "subtraction"),
+    eta: Any = 0.05,
+    repetitions: int,
+    key: jax.Array,
+    test_members: float | None = None,
+    calibration_ratio: float | None = None,
+    target_se: float | None = None,
+    devices: Sequence[Any] | None = None,
+    folder: str | os.PathLike[str] | None = None,
+    progress: bool = False,
+) -> StudyResult:
+    """FDR and power of PTDI over random splits of a labelled pool, in one pass a split.
+
+    Each repetition splits the pool in halves at random: the non-members of the first, floor(N/2) items, calibrate, the
+    others are tested; or, with `test_members` or `calibration_ratio`, it draws sets of fixed sizes. Every method
+    decides at every level on the same splits. Decisions are exact and equal those of `tdd.ptdi` on the split, ties
+    included (for "moment" up to the rounding of its estimate). A repetition's split depends on `key` and on its number
+    alone, and the sums are integers: the numbers are the same on any number of devices and for any interruption.
+
+    The rates are those over random splits of this pool: its items are exchangeable by design, so that every guarantee
+    of `tdd.ptdi` applies to them. They say nothing on items that were not sampled like the pool.
+
+    Args:
+      scores: [N] loss-like scores (lower = more member-like), any real type; their order alone matters, but for
+        "moment".
+      is_member: [N] bool.
+      alphas: levels in (0, 1), as exact fractions.
+      methods: proportion estimates of `tdd.ptdi`: "none", "storey", "subtraction", "moment". For the last one the
+        members that are not tested are the known ones.
+      eta: share of the calibration scores in the region of presumed non-members.
+      repetitions: how many splits, at most.
+      key: PRNG key.
+      test_members: share of the test items that are members (default: half splits; the pool's where only the ratio is
+        given).
+      calibration_ratio: n/m, calibration over test items (default: half splits; 1 where only the share is given).
+      target_se: stop once the standard errors of FDR and power of all methods and levels are at most this. That is
+        looked at whenever the number of repetitions is 8,192 times a power of two, whatever the devices.
+      devices: to share the repetitions out over (default: all).
+      folder: keeps the totals, so that an interrupted run continues there, and the result. A folder of another study
+        is refused.
+      progress: shows a bar on standard error, if that is a terminal.
+
+    Returns:
+      `StudyResult` with arrays [method, alpha].
+
+    Raises:
+      InputError: scores or labels that do not fit, options out of range, sizes that the pool cannot give, a folder of
+        another study.
+
+    Cost: O(N) a repetition, about 1 ns an item and core; memory does not grow with `repetitions`.
+
+    >>> rng = np.random.default_rng(0)
+    >>> member = np.arange(200) < 100
+    >>> scores = rng.normal(size=200) - 2 * member
+    >>> found = resample(scores, member, alphas=[0.1, 0.2], repetitions=2_000, key=jax.random.key(0))
+    >>> found.fdr.shape, bool((found.fdr <= [0.11, 0.21]).all())
+    ((2, 2), True)
+
+    References: PTDI, section 5.1; `tdd.kernels.resample` for the engine.
+    """
+    started = time.perf_counter()
+    values, labels = pool_checks.as_labelled_pool(scores, is_member)
+    names = pool_checks.as_proportions(methods, engine.PROPORTIONS)
+    checks.check_run(repetitions, 0, target_se)
+    arrays.check_level(eta, "eta")
+    levels = checks.as_levels(alphas)
+    split, num_tests = _split(values, labels, test_members, calibration_ratio)
+    devices = list(jax.devices() if devices is None else devices)
+    words = jax.random.bits(key, (2,), jnp.uint32)
+    setting = {
+        "scores": described(values),
+        "is_member": described(labels),
+        "methods": list(names),
+        "alphas": levels,
+        "eta": float(eta),
+        "repetitions": int(repetitions),
+        "key": np.asarray(words).tolist(),
+        "test_members": test_members,
+        "calibration_ratio": calibration_ratio,
+        "target_se": target_se,
+        "versions": versions(),
+    }
+    store = TotalsStore(folder, setting)
+    lanes = _lanes(len(values), devices[0].platform)
+    sums = _engine(names, len(levels), lanes, tuple(devices))
+    exact = jax.tree.map(lambda *fields: np.stack(fields), *map(lattice.as_level, levels))
+    operands = jax.device_put((resample_pool.prepare(values, labels), split, exact, lattice.as_level(eta), words))
+    totals = store.read(0) or Totals.zero((len(names), len(levels)))
+    with progress_bar("resample", repetitions, enabled=progress, unit="repetitions") as advance:
+        done = totals.repetitions
+        advance(done)
+        step = max(_STEP, lanes)
+        while done < repetitions and not (target_se is not None and _may_stop(done) and _worst(totals) <= target_se):
+            last = min(done + step, repetitions)
+            if target_se is not None:
+                last = min(last, _next_stop(done))
+            began = time.perf_counter()
+            totals = totals.add(sums(operands, done, last))
+            advance(last - done)
+            done = last
+            store.write(0, totals)
+            if time.perf_counter() - began < _PATIENCE:
+                step = min(2 * step, _LARGEST_STEP)
+        advance(repetitions - done)
+    stopping = None
+    if target_se is not None:
+        worst = _worst(totals)
+        stopping = {
+            "target_se": target_se,
+            "met": [bool(worst <= target_se)],
+            "largest_se": [worst],
+            "early": [totals.repetitions < repetitions],
+        }
+    result = Totals.result(
+        [totals],
+        methods=names,
+        alphas=levels,
+        num_items=num_tests,
+        seconds=time.perf_counter() - started,
+        provenance={
+            "engine": "tdd.study.resample",
+            **setting,
+            "num_items": len(values),
+            "num_members": int(labels.sum()),
+            "stopping": stopping,
+            "devices": [str(device) for device in devices],
+            "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        },
+    )
+    if folder is not None:
+        result.save(folder)
+    return result
+
+
+def _split(
+    values: np.ndarray, labels: np.ndarray, test_members: float | None, calibration_ratio: float | None
+) -> tuple[resample_pool.Split, int]:
+    """The sizes, by the same rule as the design `Pool`; and m."""
+    size, members = len(values), int(labels.sum())
+    if test_members is None and calibration_ratio is None:
+        return resample_pool.half_split(size - members, members), size - size // 2
+    n, nulls, found = Pool(np.arange(size), labels, test_members, calibration_ratio).sizes()
+    return resample_pool.fixed_split(n, nulls + found, found), nulls + found
+
+
+def _lanes(size: int, platform: str) -> int:
+    """Repetitions side by side: a power of two, whose tables of counts stay in the cache of a host's core."""
+    most, room = (_HOST_LANES, _HOST_BYTES) if platform == "cpu" else (_DEVICE_LANES, _DEVICE_BYTES)
+    fitting = max(128, room // (6 * size))
+    return min(most, 1 << (fitting.bit_length() - 1))
+
+
+def _next_stop(done: int) -> int:
+    """The first number of repetitions beyond `done` at which a run may stop."""
+    at = _STEP
+    while at <= done:
+        at *= 2
+    return at
+
+
+def _may_stop(done: int) -> bool:
+    return done > 0 and _next_stop(done - 1) == done
+
+
+def _worst(totals: Totals) -> float:
+    return float(np.max(totals.standard_errors(cautious=True)[..., :2]))
+
+
+@functools.lru_cache(maxsize=32)
+def _engine(names: tuple[str, ...], num_levels: int, lanes: int, devices: tuple[Any, ...]) -> blocks.BlockSums:
+    """The compiled program; pools of one size share it, whatever their scores, levels and sizes of splits."""
+
+    def one_block(operands: Any, index: jax.Array, real: jax.Array, totals: tally.Tally) -> tally.Tally:
+        pool, split, levels, eta, seed = operands
+        root = jax.random.wrap_key_data(seed, impl="threefry2x32")
+        keys = jax.vmap(lambda i: jax.random.key_data(jax.random.fold_in(root, i)))(index)
+        drawn = engine.draw(pool, split, keys.T)
+        decided = engine.decide(pool, drawn, levels, proportions=names, eta=eta)
+        return tally.update(totals, decided.false, decided.selected, drawn.test_members, drawn.num_tests, real=real)
+
+    shape = (len(names), num_levels)
+    return blocks.sum_over_blocks(one_block, lambda: tally.zero(shape), lanes=lanes, devices=devices)
