@@ -41,7 +41,7 @@ def in_fresh_process(spec: Mapping[str, Any]) -> dict[str, Any]:
     command = [sys.executable, "-m", "tdd.bench.fresh", json.dumps(dict(spec))]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=_DEADLINE, check=False)
     if done.returncode:
-        raise RuntimeError(f"{spec['study']} failed in its own process:\n{done.stderr[-2000:]}")
+        raise RuntimeError(f"{spec['study']} failed in its own process:\n{done.stderr[-800:]}")
     return json.loads(done.stdout.splitlines()[-1])
 
 
