@@ -28,7 +28,7 @@ STUDY = NamedStudy(
     run=_run,
     figure=Figure("bars", panels="signal", error="GCR", labels=joint.METHOD_LABELS | {"signal": "signal"}),
     promise=joint.promise,
-    repetitions=500,
+    repetitions=4_000,
     alphas=(0.1, 0.2, 0.3),
     needs=Needs(scores="several", labels="each"),
     example=joint.envelope_example,

@@ -16,7 +16,7 @@ from tdd.study.runner import run
 
 __all__ = ["STUDY"]
 
-THRESHOLDS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
+THRESHOLDS = (0.1, 0.2, 0.3, 0.5, 0.7, 0.9)
 SIGNAL = 3.0
 FIXED, ADAPTIVE, BASELINE = "jecs, fixed", "jecs", "jmcs/bh"
 
@@ -63,7 +63,7 @@ STUDY = NamedStudy(
         labels=joint.METHOD_LABELS | {FIXED: "JECS, τ fixed", ADAPTIVE: "JECS, τ chosen", "tau": "τ"},
     ),
     promise=joint.promise,
-    repetitions=300,
+    repetitions=4_000,
     alphas=(0.1, 0.2),
     needs=Needs(scores="several", labels="each"),
     example=joint.envelope_example,

@@ -2,34 +2,65 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
+import jax
+import jax.numpy as jnp
+
+from tdd.records import Null, pytree
 from tdd.study.designs import PairedScores
 from tdd.study.named.knockoff_pool import KnockoffPool
 from tdd.study.named.pools import run_options
 from tdd.study.named.record import Figure, NamedStudy, Needs, Options, Promise
 from tdd.study.results import StudyResult
 from tdd.study.runner import run
+from tdd.study.sample import Sample
 
 __all__ = ["STUDY"]
 
 NUM_KNOCKOFFS = (1, 3, 5, 10, 50)
-LAWS = ("normal", "exponential", "negative_exponential")
+LAWS: tuple[Any, ...] = ("normal", "exponential", "negative_exponential")
 NUM_TESTS, SIGNAL = 200, 2.0
 METHODS = ("ktd/ktd", "ktd/multi", "ktd/derandomized")
 
 
+@pytree("num_knockoffs")
+class AnyLaw:
+    """`PairedScores` with the law as a number: one program for all of them.
+
+    Attributes:
+      law: place in `LAWS`.
+      num_knockoffs: k.
+    """
+
+    null: ClassVar[Null] = "nonmember"
+
+    law: Any = 0
+    num_knockoffs: int = 1
+
+    def draw(self, key: jax.Array) -> Sample:
+        """One data set."""
+        draws = [
+            PairedScores(
+                num_tests=NUM_TESTS, num_knockoffs=self.num_knockoffs, num_calibration=1, signal=SIGNAL, law=law
+            ).draw(key)
+            for law in LAWS
+        ]
+        return jax.tree.map(lambda *leaves: jnp.stack(leaves)[self.law], *draws)
+
+
 def _run(options: Options) -> StudyResult:
+    settings = run_options(options)
     if options.columns is None:
-        design: Any = PairedScores(num_tests=NUM_TESTS, num_calibration=1, signal=SIGNAL)
-        grid = {"law": LAWS, "num_knockoffs": NUM_KNOCKOFFS}
-    else:
-        columns = options.columns
-        most = columns.knockoffs.shape[1]
-        design = KnockoffPool(columns.scores[0], columns.knockoffs, columns.labels[0])
-        grid = {"num_knockoffs": tuple(sorted({k for k in NUM_KNOCKOFFS if k < most} | {most}))}
-    return run(design, METHODS, grid=grid, **run_options(options))
+        result = run(AnyLaw(), METHODS, grid={"law": range(len(LAWS)), "num_knockoffs": NUM_KNOCKOFFS}, **settings)
+        return dataclasses.replace(result, cells=tuple(cell | {"law": LAWS[cell["law"]]} for cell in result.cells))
+    columns = options.columns
+    most = columns.knockoffs.shape[1]
+    design = KnockoffPool(columns.scores[0], columns.knockoffs, columns.labels[0])
+    grid = {"num_knockoffs": tuple(sorted({k for k in NUM_KNOCKOFFS if k < most} | {most}))}
+    return run(design, METHODS, grid=grid, **settings)
 
 
 def _promise(options: Options, cell: Mapping[str, Any], method: str) -> Promise:
@@ -67,7 +98,7 @@ STUDY = NamedStudy(
         },
     ),
     promise=_promise,
-    repetitions=1_000,
+    repetitions=4_000,
     alphas=(0.1, 0.2),
     needs=Needs(knockoffs=True),
 )

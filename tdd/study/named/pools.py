@@ -61,10 +61,9 @@ def pool_design(options: Options) -> str:
 
 def promise(options: Options, cell: Mapping[str, Any], method: str) -> Promise:
     """What PTDI promises; of a pool it is true exactly, since splits at random make its items exchangeable."""
-    name = method.removeprefix("ptdi/")
-    if name == "moment":
+    if method == "moment":
         return Promise("asymptotic")
-    if name != "subtraction":
+    if method != "subtraction":
         return Promise()
     n, m = _sizes(options, cell)
     return Promise("finite-sample", (1 + 1 / m) * (1 + 1.2 / n))  # n varies in half splits: the mean of 1/n is larger
@@ -97,6 +96,7 @@ def resampled(
         eta=eta,
         repetitions=options.repetitions,
         key=jax.random.key(options.seed),
+        target_se=options.target_se,
         devices=devices(options),
         progress=options.progress,
         folder=options.folder,

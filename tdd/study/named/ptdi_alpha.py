@@ -20,7 +20,7 @@ STUDY = NamedStudy(
     run=_run,
     figure=Figure("levels", labels=pools.METHOD_LABELS),
     promise=pools.promise,
-    repetitions=100_000,
+    repetitions=1_000_000,
     alphas=(0.1, 0.2, 0.3, 0.4, 0.5),
     example=pools.split_example,
 )

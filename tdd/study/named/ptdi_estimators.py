@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from tdd.study.designs import Pool
 from tdd.study.named import pools
 from tdd.study.named.record import Figure, NamedStudy, Options
 from tdd.study.results import StudyResult
-from tdd.study.runner import run
 
 __all__ = ["STUDY"]
 
-METHODS = ("ptdi/none", "ptdi/subtraction", "ptdi/storey", "ptdi/moment")
+METHODS = ("none", "subtraction", "storey", "moment")
 
 
 def _run(options: Options) -> StudyResult:
-    scores, is_member = pools.pool(options)
-    return run(Pool(scores, is_member), METHODS, **pools.run_options(options))
+    return pools.resampled(options, methods=METHODS)
 
 
 STUDY = NamedStudy(
@@ -25,8 +22,8 @@ STUDY = NamedStudy(
         f"Half splits of {pools.pool_design(options)}; the members of the calibration half serve the moment estimate"
     ),
     run=_run,
-    figure=Figure("levels", labels={f"ptdi/{name}": label for name, label in pools.METHOD_LABELS.items()}),
+    figure=Figure("levels", labels=pools.METHOD_LABELS),
     promise=pools.promise,
-    repetitions=5_000,
+    repetitions=200_000,
     alphas=(0.1, 0.2, 0.3, 0.4, 0.5),
 )

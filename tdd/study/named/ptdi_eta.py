@@ -26,6 +26,6 @@ STUDY = NamedStudy(
     run=_run,
     figure=Figure("levels", series="eta", labels=pools.METHOD_LABELS | {"eta": "η"}),
     promise=pools.promise,
-    repetitions=20_000,
+    repetitions=200_000,
     alphas=(0.1, 0.2, 0.3, 0.4, 0.5),
 )

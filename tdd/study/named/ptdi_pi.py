@@ -22,6 +22,6 @@ STUDY = NamedStudy(
     run=_run,
     figure=Figure("levels", series="test_members", panels="method", labels=pools.METHOD_LABELS | {"test_members": "π"}),
     promise=pools.promise,
-    repetitions=20_000,
+    repetitions=200_000,
     alphas=(0.1, 0.2, 0.3, 0.4, 0.5),
 )

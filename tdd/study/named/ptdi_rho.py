@@ -24,6 +24,6 @@ STUDY = NamedStudy(
         "bands", series="", panels="calibration_ratio", labels=pools.METHOD_LABELS | {"calibration_ratio": "ρ"}
     ),
     promise=pools.promise,
-    repetitions=20_000,
+    repetitions=200_000,
     alphas=(0.1, 0.2, 0.3, 0.4, 0.5),
 )

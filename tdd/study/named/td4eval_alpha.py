@@ -25,7 +25,7 @@ STUDY = NamedStudy(
     run=_run,
     figure=Figure("levels", panels="clean", labels=detectors.METHOD_LABELS | {"clean": "clean share"}),
     promise=detectors.promise,
-    repetitions=1_000,
+    repetitions=4_000,
     alphas=(0.02, 0.06, 0.1, 0.14, 0.18),
     needs=Needs(scores="several"),
 )

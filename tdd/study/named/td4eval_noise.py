@@ -30,7 +30,7 @@ STUDY = NamedStudy(
         labels=detectors.METHOD_LABELS | {"wrong": "wrong labels"},
     ),
     promise=detectors.promise,
-    repetitions=1_000,
+    repetitions=4_000,
     alphas=(0.15,),
     needs=Needs(scores="several"),
 )
