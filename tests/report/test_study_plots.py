@@ -165,6 +165,9 @@ def test_panels_hold_their_own_cells():
         lines = [line for line in page.panels[0][j].get_lines() if len(line.get_xdata()) == 3]
         assert any(np.allclose(line.get_ydata(), data.fdr[rows, 1, 0]) for line in lines)
         assert page.panels[0][j].get_xscale() == "log"
+        low, high = page.panels[0][j].get_xlim()
+        assert 0.5 < low < 1
+        assert 50 < high < 100
 
 
 def test_the_level_that_is_drawn_is_the_wanted_one():

@@ -86,8 +86,8 @@ def bands(result: Any, figure: Figure, *, title: str, caption: str) -> sheet.She
                 axes.tick_params(labelleft=j == 0)
                 axes.set_xticks(alphas)
             drawn.panels[1][j].set_ylim(0, 1.02)
-        drawn.panels[0][0].set_ylabel(f"{figure.error} (mean, spread)")
-        drawn.panels[1][0].set_ylabel(f"{figure.power} (mean, spread)")
+        drawn.panels[0][0].set_ylabel("FDP: mean and spread")
+        drawn.panels[1][0].set_ylabel(f"{figure.power}: mean and spread")
         drawn.panels[0][0].set_ylim(bottom=0)
     return drawn
 

@@ -80,8 +80,14 @@ def _lines(axes: Any, result: Any, figure: Figure, picked: Sequence[Pick], field
             zorder=3,
             transform=axes.transData + _aside(axes, i, len(picked)),
         )
-    if min(numbers) > 0 and max(numbers) / min(numbers) >= 10:
+    low, high = min(numbers), max(numbers)
+    if low > 0 and high / low >= 10:
         axes.set_xscale("log")
+        room = (high / low) ** 0.06
+        axes.set_xlim(low / room, high * room)
+    else:
+        room = 0.06 * (high - low) or 0.5
+        axes.set_xlim(low - room, high + room)
     axes.xaxis.set_minor_locator(NullLocator())
     axes.set_xticks(numbers, [f"{number:g}" for number in numbers])
 

@@ -125,8 +125,8 @@ def sheet(
     Returns:
       `Sheet`; draw on its panels inside `style()`.
     """
-    titles = textwrap.wrap(title, 84)
-    captions = textwrap.wrap(caption, 122)
+    titles = textwrap.wrap(title, 84, break_on_hyphens=False)
+    captions = textwrap.wrap(caption, 122, break_on_hyphens=False)
     legend = legend or {}
     per_row = _per_row(list(legend))
     legend_rows = -(-len(legend) // per_row)
