@@ -124,8 +124,7 @@ def draw(pool: Pool, split: Split, words: jax.Array, *, generator: str = "hash")
                 jax.lax.dynamic_update_slice(table, need.astype(kind)[None], (item + 1, 0))
                 for need, table in zip(wanted, tables, strict=True)
             )
-            left = jnp.broadcast_to((item + 1).astype(jnp.uint32), (lanes,))
-            chosen = jax.lax.mulhi(bits(words, (item + offset).astype(jnp.uint32)), left).astype(jnp.int32)
+            chosen = _share(bits(words, (item + offset).astype(jnp.uint32)), item + 1, count)
             start, still = jnp.zeros((), jnp.int32), []
             for need in wanted:
                 still.append(need - ((chosen >= start) & (chosen < start + need)).astype(jnp.int32))
@@ -194,6 +193,18 @@ def decide(
     place, _ = jax.lax.while_loop(lambda state: ~state[1], refuse, (place, jnp.asarray(False)))
     _, false, selected = _counts(pool, drawn, jnp.maximum(place, 0))
     return Decisions(jnp.where(place < 0, 0, false), jnp.where(place < 0, 0, selected))
+
+
+def _share(word: jax.Array, left: jax.Array, bound: int) -> jax.Array:
+    """floor(word·left / 2^32) for left <= bound < 2^24, by products of half words."""
+    left = left.astype(jnp.uint32)
+    high, low = word >> 16, word & jnp.uint32(0xFFFF)
+    if bound < 2**16:
+        return ((high * left + (low * left >> 16)) >> 16).astype(jnp.int32)
+    upper, lower = left >> 16, left & jnp.uint32(0xFFFF)
+    middle = high * lower + (low * lower >> 16)
+    rest = (middle & jnp.uint32(0xFFFF)) + low * upper
+    return (high * upper + (middle >> 16) + (rest >> 16)).astype(jnp.int32)
 
 
 class _Scale(NamedTuple):

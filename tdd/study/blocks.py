@@ -7,11 +7,15 @@ on the devices, nor on how a study is cut into calls.
 
 from __future__ import annotations
 
+import concurrent.futures
+import itertools
+import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 __all__ = ["BlockSums", "sum_over_blocks"]
 
@@ -39,9 +43,8 @@ def sum_over_blocks(
       compiler_options: of XLA, for this function alone.
 
     Returns:
-      `(operands, first, last) -> totals` for the repetitions first..last-1, where first is a multiple of L. Every
-      leaf has a leading axis over the devices: sum over it. The call returns before the work is done, and every
-      range runs in the same compiled program.
+      `(operands, first, last) -> totals` for the repetitions first..last-1. Every leaf has a leading axis over the
+      devices, or over the threads that share one host: sum over it. Every range runs in the same compiled program.
     """
     devices = list(jax.devices() if devices is None else devices)
     count = len(devices)
@@ -61,10 +64,8 @@ def sum_over_blocks(
 
     options = dict(compiler_options or {})
     if count == 1:
-        alone = jax.jit(
-            lambda operands, bounds: own_blocks(operands, bounds, jnp.uint32(0)), compiler_options=options
-        )
-        return lambda operands, first, last: alone(operands, _bounds(first, last))
+        alone = jax.jit(lambda operands, bounds: own_blocks(operands, bounds, jnp.uint32(0)), compiler_options=options)
+        return _on_threads(alone, lanes, _cores() if devices[0].platform == "cpu" else 1)
     mesh = jax.make_mesh((count,), (_AXIS,), axis_types=(jax.sharding.AxisType.Auto,), devices=devices)
     spread, everywhere = jax.sharding.PartitionSpec(_AXIS), jax.sharding.PartitionSpec()
     sharded = jax.shard_map(
@@ -78,5 +79,36 @@ def sum_over_blocks(
     return lambda operands, first, last: compiled(operands, _bounds(first, last))
 
 
-def _bounds(first: int, last: int) -> jax.Array:
-    return jnp.asarray([first, last], jnp.uint32)
+def _on_threads(alone: Any, lanes: int, threads: int) -> BlockSums:
+    """One program on one device, each thread with a part of the range: XLA's loops use one core of a host.
+
+    It is compiled ahead of the calls, by the thread that asks for it: JAX's settings are those of a thread.
+    """
+    compiled: dict[Any, Any] = {}
+
+    def run(operands: Any, first: int, last: int) -> Any:
+        bounds = _bounds(first, last)
+        leaves, structure = jax.tree.flatten(operands)
+        kind = (structure, *map(jax.typeof, leaves))
+        if kind not in compiled:
+            compiled[kind] = alone.lower(operands, bounds).compile()
+        call = compiled[kind]
+        share = -(-(last - first) // (threads * lanes)) * lanes
+        cuts = [*range(first, last, share), last]
+        if len(cuts) <= 2:
+            return call(operands, bounds)
+        parts = [_bounds(*cut) for cut in itertools.pairwise(cuts)]
+        with concurrent.futures.ThreadPoolExecutor(len(parts)) as pool:
+            found = list(pool.map(lambda part: jax.device_get(call(operands, part)), parts))
+        return jax.tree.map(lambda *leaves: np.concatenate(leaves), *found)
+
+    return run
+
+
+def _cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _bounds(first: int, last: int) -> np.ndarray:
+    return np.asarray([first, last], np.uint32)

@@ -143,6 +143,15 @@ def test_small_pools(sizes):
     assert (found.selected <= np.asarray(drawn.num_tests)).all()
 
 
+@pytest.mark.parametrize("bound", [2**16 - 1, 2**24 - 1])
+def test_share_of_what_is_left(bound):
+    rng = np.random.default_rng(0)
+    word = np.concatenate([rng.integers(0, 2**32, 1000), [0, 2**32 - 1, 2**31, 2**16]]).astype(np.uint64)
+    for left in [1, 2, 255, bound // 3, bound]:
+        found = resample._share(jnp.asarray(word, jnp.uint32), jnp.int32(left), bound)
+        np.testing.assert_array_equal(np.asarray(found), (word * np.uint64(left)) >> np.uint64(32))
+
+
 def test_unknown_proportion():
     pool = resample_pool.prepare(*make_pool(1, 4, 4, 0))
     drawn = drawn_splits(pool, resample_pool.half_split(4, 4), words(0, 2))
