@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -27,8 +28,8 @@ def study_rows(figure: Figure, fields: Sequence[str], rows: Sequence[Mapping[str
             *(_words(figure, row[field]) for field in fields),
             figure.labels.get(row["method"], row["method"]),
             f"{row['alpha']:g}",
-            f"{row['fdr']:.4f} ± {row['fdr_se']:.4f}",
-            f"{row['power']:.4f} ± {row['power_se']:.4f}",
+            _measured(row["fdr"], row["fdr_se"]),
+            _measured(row["power"], row["power_se"]),
             f"{row['num_selected']:.1f}",
             row["verdict"],
         )
@@ -74,6 +75,12 @@ def time_line(result: Any, *, computed: bool) -> str:
         return f"{cells}{total:,} repetitions in all, read from an earlier run that took {result.seconds:.1f} s."
     rate = total / max(result.seconds, 1e-9)
     return f"{cells}{total:,} repetitions in all, {result.seconds:.1f} s: {rate:,.0f} a second, compilation included."
+
+
+def _measured(mean: float, error: float) -> str:
+    """A mean with two digits of its standard error, four decimals at least and six at most."""
+    digits = 4 if not 0 < error < 1 else min(6, max(4, 1 - math.floor(math.log10(error))))
+    return f"{mean:.{digits}f} ± {error:.{digits}f}"
 
 
 def _words(figure: Figure, value: Any) -> str:

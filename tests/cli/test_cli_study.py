@@ -11,6 +11,7 @@ import pytest
 
 from tdd import cli
 from tdd.cli import main
+from tdd.report.study_tables import _measured
 from tdd.study.named import STUDIES, ktd_draws
 
 
@@ -80,6 +81,19 @@ def test_a_study_writes_its_folder_and_prints_its_table(table, tmp_path, capsys)
     status, other = run(*asked, "--seed", 1, capsys=capsys)
     assert status == 2
     assert "holds a run of other inputs or options" in other.err
+
+
+@pytest.mark.parametrize(
+    ("mean", "error", "words"),
+    [
+        (0.05, 0.01, "0.0500 ± 0.0100"),
+        (0.0299366, 0.0000213, "0.029937 ± 0.000021"),
+        (0.1, 0.0, "0.1000 ± 0.0000"),
+        (0.1, float("nan"), "0.1000 ± nan"),
+    ],
+)
+def test_measured_values_show_their_error(mean, error, words):
+    assert _measured(mean, error) == words
 
 
 def test_json_holds_rows_with_verdicts(table, capsys):

@@ -40,7 +40,7 @@ def result(methods=("none", "subtraction"), points=None, alphas=LEVELS):
     )
 
 
-GRID = [{"law": law, "k": k} for law in ("normal", "exponential") for k in (1, 5, 50)]
+GRID = [{"law": law, "k": k} for law in ("normal", "exponential", "minus exponential") for k in (1, 5, 50)]
 FIGURES = {
     "levels": (result(), Figure("levels", labels={"none": "vanilla", "subtraction": "scaled"})),
     "levels, cells": (
@@ -160,7 +160,7 @@ def test_panels_hold_their_own_cells():
     data, _ = FIGURES["parameter"]
     page = drawn("parameter")
     for j, law in enumerate(("normal", "exponential")):
-        assert page.panels[0][j].get_title("left") == f"FDR at α = 0.1, {law}"
+        assert page.panels[0][j].get_title("left") == f"FDR, {law}"
         rows = [i for i, cell in enumerate(data.cells) if cell["law"] == law]
         lines = [line for line in page.panels[0][j].get_lines() if len(line.get_xdata()) == 3]
         assert any(np.allclose(line.get_ydata(), data.fdr[rows, 1, 0]) for line in lines)
@@ -172,7 +172,7 @@ def test_panels_hold_their_own_cells():
 
 def test_the_level_that_is_drawn_is_the_wanted_one():
     page = drawn("parameter, one panel")
-    assert page.panels[0][0].get_title("left") == "GCR at α = 0.3"
+    assert page.panels[0][0].get_ylabel() == "GCR at α = 0.3, ± 2 s.e."
     assert "The tables have every level." in page.figure.texts[1].get_text().replace("\n", " ")
 
 

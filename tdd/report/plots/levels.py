@@ -199,4 +199,5 @@ def _ticks(alphas: np.ndarray) -> np.ndarray:
 def _light(colour: str, index: int) -> str:
     """The first series is a full bar; the others are pale under their hatching."""
     share = 1.0 if index == 0 else 0.22
-    return to_hex(tuple(1 - share * (1 - channel) for channel in to_rgb(colour)))
+    red, green, blue = (1 - share * (1 - channel) for channel in to_rgb(colour))
+    return to_hex((red, green, blue))

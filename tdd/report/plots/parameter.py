@@ -48,10 +48,10 @@ def parameter(result: Any, figure: Figure, *, title: str, caption: str, alpha: i
             where = f", {heading}" if heading else ""
             for axes, field, name in ((above, "fdr", figure.error), (below, "power", figure.power)):
                 _lines(axes, result, figure, picked, field, alpha)
-                axes.set_title(f"{name} at α = {level:g}{where}", loc="left", color=sheet.INK)
+                axes.set_title(f"{name}{where}", loc="left", color=sheet.INK)
                 axes.tick_params(labelleft=j == 0, labelbottom=beside or axes is below)
                 if j == 0:
-                    axes.set_ylabel(f"{name}, ± 2 s.e.")
+                    axes.set_ylabel(f"{name} at α = {level:g}, ± 2 s.e.")
                 if beside or axes is below:
                     axes.set_xlabel(figure.labels.get(f"x: {heading}", figure.x_label or figure.x))
             above.axhline(level, **sheet.LEVEL)
@@ -93,5 +93,5 @@ def _lines(axes: Any, result: Any, figure: Figure, picked: Sequence[Pick], field
 
 
 def _aside(axes: Any, i: int, count: int) -> ScaledTranslation:
-    """Series beside one another, two points apart, so that error bars at one place do not hide each other."""
-    return ScaledTranslation((i - (count - 1) / 2) * 2 / 72, 0, axes.figure.dpi_scale_trans)
+    """Series beside one another, a little apart, so that error bars at one place do not hide each other."""
+    return ScaledTranslation((i - (count - 1) / 2) * 1.2 / 72, 0, axes.figure.dpi_scale_trans)

@@ -120,7 +120,7 @@ STUDY = NamedStudy(
         x_label="shards r or shuffles k",
     ),
     promise=_promise,
-    repetitions=2_000,
+    repetitions=1_000,
     alphas=(0.05,),
     needs=Needs(labels="none", knockoffs=True),
 )
