@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pathlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -70,7 +71,7 @@ def read_columns(
         )
     left_out = "" if whole.all() else f" ({int((~whole).sum())} of {len(table)} rows incomplete, left out)"
     return Columns(
-        source=f"{table.source}{left_out}",
+        source=f"{pathlib.PurePath(table.source).name}{left_out}",
         sha256=" ".join(each.sha256 for each in tables),
         names=names,
         scores=values[:, whole],
