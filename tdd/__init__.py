@@ -10,6 +10,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tdd import study
     from tdd.audit.run import run_audit
     from tdd.audit.score import score
     from tdd.audit.select import select
@@ -99,6 +100,7 @@ __all__ = [
     "select",
     "sidak",
     "storey_bh",
+    "study",
     "td4eval",
     "token_stats",
     "two_stage_bh",
@@ -151,10 +153,13 @@ _HOMES = {
     "tdd.validate": ("InputError",),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
+_PACKAGES = ("study",)
 
 
 def __getattr__(name: str) -> Any:
     """Import a public name from the module that defines it, once."""
+    if name in _PACKAGES:
+        return importlib.import_module(f"tdd.{name}")
     if name not in _HOME:
         raise AttributeError(f"module 'tdd' has no attribute {name!r}; public names: {', '.join(__all__)}")
     value = getattr(importlib.import_module(_HOME[name]), name)

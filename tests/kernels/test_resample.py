@@ -242,4 +242,6 @@ def test_error_rates_agree_with_threefry():
         fdp = found.false / np.maximum(found.selected, 1)
         means[generator] = fdp.mean(-1), fdp.var(-1) / fdp.shape[-1]
     (a, va), (b, vb) = means["hash"], means["threefry"]
-    assert np.abs((a - b) / np.sqrt(va + vb)).max() < stats.norm.isf(1e-4 / a.size / 2)
+    some = va + vb > 0
+    assert some.sum() > 5
+    assert np.abs((a - b)[some] / np.sqrt(va + vb)[some]).max() < stats.norm.isf(1e-4 / a.size / 2)

@@ -1,0 +1,208 @@
+"""`tdd.study.resample`: the numbers of a slow loop, of any devices and of any interruption; messages."""
+
+import json
+import os
+import subprocess
+import sys
+
+import jax
+import numpy as np
+import pytest
+import references
+
+import tdd
+from tdd.bench import harness
+from tdd.kernels import lattice, resample_pool
+from tdd.kernels import resample as engine
+from tdd.study import blocks
+from tdd.study import pool as pool_module
+from tdd.study.results import StudyResult
+
+RNG = np.random.default_rng(0)
+MEMBER = np.arange(90) < 40
+SCORES = np.round(RNG.normal(size=90) - 1.8 * MEMBER, 1)
+ALPHAS = [0.1, 0.25]
+
+
+def study(**options):
+    options = {"alphas": ALPHAS, "repetitions": 300, "key": jax.random.key(3)} | options
+    return tdd.study.resample(SCORES, MEMBER, **options)
+
+
+def numbers(result):
+    return np.concatenate([np.ravel(getattr(result, name)) for name in ("fdr", "fdr_se", "power", "hamming")])
+
+
+@pytest.mark.parametrize("options", [{}, {"test_members": 0.25}, {"calibration_ratio": 0.5}])
+def test_the_numbers_of_a_plain_loop(options):
+    """Every split is drawn again, decided in rational arithmetic and summed in double precision."""
+    repetitions = 60
+    found = study(methods=("none", "storey", "subtraction"), repetitions=repetitions, **options)
+    pool = resample_pool.prepare(SCORES, MEMBER)
+    split, num_tests = pool_module._split(SCORES, MEMBER, options.get("test_members"), options.get("calibration_ratio"))
+    words = jax.random.bits(jax.random.key(3), (2,), np.uint32)
+    root = jax.random.wrap_key_data(words, impl="threefry2x32")
+    keys = jax.vmap(lambda i: jax.random.key_data(jax.random.fold_in(root, i)))(np.arange(repetitions, dtype=np.uint32))
+    drawn = jax.tree.map(np.asarray, engine.draw(pool, split, keys.T))
+    low, high = np.sort(SCORES[~MEMBER]), np.sort(SCORES[MEMBER])
+    fdp, power, hamming = np.zeros((3, 3, len(ALPHAS), repetitions))
+    for r in range(repetitions):
+        calibration = np.diff(drawn.calibration[:, r].astype(int)) > 0
+        tested = np.diff(drawn.tested[:, r].astype(int)) > 0 if len(drawn.tested) else ~calibration
+        test = np.concatenate([low[tested], high[np.diff(drawn.members[:, r].astype(int)) > 0]])
+        target = np.arange(len(test)) >= tested.sum()
+        assert len(test) == num_tests
+        for i, name in enumerate(("none", "storey", "subtraction")):
+            for a, alpha in enumerate(ALPHAS):
+                selected = np.array(references.ptdi(low[calibration], test, alpha, name)[0])
+                fdp[i, a, r] = (selected & ~target).sum() / max(selected.sum(), 1)
+                power[i, a, r] = (selected & target).sum() / max(target.sum(), 1)
+                hamming[i, a, r] = (selected != target).mean()
+    for mean, error, values in (
+        (found.fdr, found.fdr_se, fdp),
+        (found.power, found.power_se, power),
+        (found.hamming, found.hamming_se, hamming),
+    ):
+        np.testing.assert_allclose(mean, values.mean(-1), atol=1e-6)
+        np.testing.assert_allclose(error, values.std(-1, ddof=1) / np.sqrt(repetitions), atol=1e-5)
+    assert found.power.max() > 0.1
+
+
+def test_the_general_engine_finds_the_same_law():
+    design = tdd.study.Pool(SCORES, MEMBER)
+    slow = tdd.study.run(design, ["ptdi/none", "ptdi/moment"], alphas=ALPHAS, repetitions=4_000)
+    fast = study(methods=("none", "moment"), repetitions=40_000)
+    for name in ("fdr", "power", "num_selected"):
+        error = np.hypot(getattr(slow, f"{name}_se"), getattr(fast, f"{name}_se"))
+        assert np.abs((getattr(slow, name) - getattr(fast, name)) / error).max() < 4.5
+
+
+def test_the_exact_rate_where_nothing_is_a_member():
+    """n = 19, m = 10 and alpha (n + 1)/m = 1 without ties: the false discovery rate is alpha, neither more nor less."""
+    found = tdd.study.resample(
+        np.arange(58.0),
+        np.arange(58) % 2 == 0,
+        alphas=[0.5],
+        methods="none",
+        repetitions=100_000,
+        key=jax.random.key(0),
+        test_members=0,
+        calibration_ratio=1.9,
+    )
+    assert found.num_selected[0, 0] > 0
+    assert abs(found.fdr[0, 0] - 0.5) < 4 * found.fdr_se[0, 0]
+
+
+CODE = """
+import json, sys
+import jax, numpy as np, tdd
+rng = np.random.default_rng(0)
+member = np.arange(90) < 40
+scores = np.round(rng.normal(size=90) - 1.8 * member, 1)
+out = []
+for count in (1, 3, 8):
+    found = tdd.study.resample(
+        scores, member, alphas=[0.1, 0.25], repetitions=20_000, key=jax.random.key(3), devices=jax.devices()[:count]
+    )
+    out.append([found.fdr.tolist(), found.fdr_se.tolist(), found.power_quantiles.tolist()])
+print(json.dumps(out))
+"""
+
+
+def test_one_device_and_eight_to_the_last_bit():
+    environment = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=8", "JAX_PLATFORMS": "cpu"}
+    done = subprocess.run([sys.executable, "-c", CODE], env=environment, capture_output=True, text=True, check=True)
+    one, three, eight = json.loads(done.stdout)
+    assert one == three == eight
+    here = study(repetitions=20_000)
+    assert one == [here.fdr.tolist(), here.fdr_se.tolist(), here.power_quantiles.tolist()]
+
+
+def test_threads_and_lanes_do_not_change_the_numbers(monkeypatch):
+    usual = study(repetitions=5_000)
+    pool_module._engine.cache_clear()
+    monkeypatch.setattr(pool_module, "_HOST_LANES", 128)
+    monkeypatch.setattr(pool_module, "_STEP", 1000)
+    monkeypatch.setattr(blocks, "_cores", lambda: 3)
+    np.testing.assert_array_equal(numbers(study(repetitions=5_000)), numbers(usual))
+    pool_module._engine.cache_clear()
+
+
+def test_the_next_pool_of_this_size_is_not_compiled_again():
+    study()
+    before = pool_module._engine.cache_info().misses
+    counter = harness.TraceCounter()
+    tdd.study.resample(SCORES + 1, MEMBER, alphas=[0.3, 0.4], repetitions=300, key=jax.random.key(9), eta=0.1)
+    assert pool_module._engine.cache_info().misses == before
+    assert counter.stop() == 0
+
+
+def test_interrupted_and_continued(tmp_path, monkeypatch):
+    whole = study(repetitions=20_000)
+    monkeypatch.setattr(pool_module, "_STEP", 4096)
+    write = pool_module.TotalsStore.write
+    calls = []
+
+    def failing(self, cell, totals):
+        write(self, cell, totals)
+        calls.append(totals.repetitions)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(pool_module.TotalsStore, "write", failing)
+    with pytest.raises(KeyboardInterrupt):
+        study(repetitions=20_000, folder=tmp_path)
+    assert 0 < calls[-1] < 20_000
+    done = study(repetitions=20_000, folder=tmp_path)
+    np.testing.assert_array_equal(numbers(done), numbers(whole))
+    np.testing.assert_allclose(StudyResult.load(tmp_path).fdr, whole.fdr)
+    with pytest.raises(tdd.InputError, match="holds another study"):
+        study(repetitions=20_000, folder=tmp_path, eta=0.2)
+
+
+def test_stops_when_the_standard_error_is_met():
+    found = study(repetitions=10**6, target_se=0.003)
+    assert found.repetitions in {8192 * 2**i for i in range(6)}
+    assert max(found.fdr_se.max(), found.power_se.max()) <= 0.003
+    assert found.provenance["stopping"]["early"] == [True]
+
+
+def test_order_of_wide_integers_is_kept():
+    """Scores that single precision cannot tell apart."""
+    huge = 2**60 + np.argsort(np.argsort(SCORES, kind="stable"))
+    plain = np.argsort(np.argsort(SCORES, kind="stable"))
+    options = {"alphas": ALPHAS, "repetitions": 300, "key": jax.random.key(3)}
+    a, b = (tdd.study.resample(scores, MEMBER, **options) for scores in (huge, plain))
+    np.testing.assert_array_equal(numbers(a), numbers(b))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"scores": np.ones((2, 90))}, r"one number an item, shape \[N\]"),
+        ({"scores": np.where(MEMBER, np.nan, 1.0)}, "40 missing or infinite values among 90"),
+        ({"scores": np.array(["a"] * 90)}, "one number an item"),
+        ({"is_member": MEMBER[:5]}, "one label an item"),
+        ({"is_member": np.arange(90)}, "True and False"),
+        ({"is_member": np.ones(90)}, "all 90 items are members"),
+        ({"methods": ()}, "methods is empty"),
+        ({"methods": "everything"}, "methods must be among none, storey"),
+        ({"methods": ("none", "none")}, "names 'none' twice"),
+        ({"alphas": [0.1, 1.5]}, "1.5"),
+        ({"eta": 0}, "eta"),
+        ({"repetitions": 0}, "repetitions must lie from 1"),
+        ({"target_se": 2}, "target_se must be"),
+        ({"test_members": 1.5}, "test_members must be"),
+        ({"calibration_ratio": 60}, "the pool has too few items"),
+    ],
+)
+def test_messages(change, message):
+    arguments = {"scores": SCORES, "is_member": MEMBER, "alphas": ALPHAS, "repetitions": 10, "key": jax.random.key(0)}
+    with pytest.raises(tdd.InputError, match=message):
+        tdd.study.resample(**(arguments | change))
+
+
+def test_a_level_of_the_search_is_a_fraction():
+    found = study(alphas=[0.1], repetitions=50)
+    assert found.alphas == (0.1,)
+    assert lattice.as_level(0.1).denominator == 10
