@@ -26,7 +26,6 @@ import jax
 import jax.numpy as jnp
 
 from tdd.kernels import lattice
-from tdd.kernels.proportion import tail_size
 from tdd.kernels.resample_pool import Pool, Split
 
 __all__ = ["Decisions", "Drawn", "decide", "draw", "hashed_bits", "threefry_bits"]
@@ -90,7 +89,7 @@ def threefry_bits(words: jax.Array, counter: jax.Array) -> jax.Array:
 GENERATORS = {"hash": hashed_bits, "threefry": threefry_bits}
 
 
-def draw(pool: Pool, split: Split, words: jax.Array, *, generator: str = "hash") -> Drawn:
+def draw(pool: Pool, split: Split, words: jax.Array, *, eta: Any = 0.05, generator: str = "hash") -> Drawn:
     """Draw one split a lane, uniform among those of its sizes.
 
     Going down the sorted pool, an item is taken with probability (still to be taken)/(items left): a 32-bit draw w
@@ -116,34 +115,36 @@ def draw(pool: Pool, split: Split, words: jax.Array, *, generator: str = "hash")
     test_members = m - (num_nonmembers - n) if halves else jnp.broadcast_to(split.test_members, (lanes,))
     kind = jnp.int16 if size < 2**15 else jnp.int32
 
-    def pick(count: int, offset: int, wanted: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
-        def body(step: jax.Array, state: tuple[Any, Any]) -> tuple[Any, Any]:
-            wanted, tables = state
-            item = count - 1 - step
-            tables = tuple(
-                jax.lax.dynamic_update_slice(table, need.astype(kind)[None], (item + 1, 0))
-                for need, table in zip(wanted, tables, strict=True)
-            )
-            chosen = _share(bits(words, (item + offset).astype(jnp.uint32)), item + 1, count)
-            start, still = jnp.zeros((), jnp.int32), []
-            for need in wanted:
-                still.append(need - ((chosen >= start) & (chosen < start + need)).astype(jnp.int32))
-                start = start + need
-            return tuple(still), tables
+    def take(need: tuple[jax.Array, ...], item: jax.Array, offset: int, count: int) -> tuple[jax.Array, ...]:
+        """What is still to be taken below an item of `count`, of each of the kinds that it can become."""
+        chosen = _share(bits(words, (item + offset).astype(jnp.uint32)), item + 1, count)
+        start, still = jnp.zeros((), jnp.int32), []
+        for wanted in need:
+            still.append(wanted - ((chosen >= start) & (chosen < start + wanted)).astype(jnp.int32))
+            start = start + wanted
+        return tuple(still)
 
-        tables = tuple(jnp.zeros((count + 1, lanes), kind) for _ in wanted)
-        return jax.lax.fori_loop(0, count, body, (wanted, tables))[1]
+    def member(step: jax.Array, state: tuple[Any, Any]) -> tuple[Any, Any]:
+        need, table = state
+        place = num_members - step
+        return take(need, place - 1, num_nonmembers, num_members), _put(table, need[0], place)
 
-    (members,) = pick(num_members, num_nonmembers, (test_members,))
-    if halves:
-        (calibration,), tested = pick(num_nonmembers, 0, (n,)), jnp.zeros((0, lanes), kind)
-    else:
-        calibration, tested = pick(num_nonmembers, 0, (n, m - test_members))
-    return Drawn(n, m, test_members, calibration, tested, members)
+    members = jax.lax.fori_loop(0, num_members, member, ((test_members,), jnp.zeros((num_members + 1, lanes), kind)))[1]
+
+    def nonmember(step: jax.Array, state: tuple[Any, Any]) -> tuple[Any, Any]:
+        need, tables = state
+        place = num_nonmembers - step
+        tables = tuple(_put(table, wanted, place) for table, wanted in zip(tables, need, strict=True))
+        return take(need, place - 1, 0, num_nonmembers), tables
+
+    need = (n,) if halves else (n, m - test_members)
+    empty = jnp.zeros((num_nonmembers + 1, lanes), kind)
+    tables = jax.lax.fori_loop(0, num_nonmembers, nonmember, (need, tuple(empty for _ in need)))[1]
+    return Drawn(n, m, test_members, tables[0], jnp.zeros((0, lanes), kind) if halves else tables[1], members)
 
 
 def decide(
-    pool: Pool, drawn: Drawn, levels: lattice.Level, *, proportions: Sequence[str], eta: Any = 0.05
+    pool: Pool, drawn: Drawn, levels: lattice.Level, *, proportions: Sequence[str], tails: jax.Array
 ) -> Decisions:
     """Decide every split at every level with every proportion estimate.
 
@@ -153,7 +154,7 @@ def decide(
       levels: exact levels with fields [A].
       proportions: M names of `PROPORTIONS`, those of `tdd.ptdi`. "moment" takes the members that are not tested as the
         known ones.
-      eta: share of the calibration scores in the region of presumed non-members, exact.
+      tails: [N0 + 1] int32 of `resample_pool.tails`, the calibration scores in the region of presumed non-members.
 
     Returns:
       `Decisions`, the same as those of `tdd.ptdi` on the split ("moment": up to the rounding of its estimate). A
@@ -169,30 +170,40 @@ def decide(
     for name in proportions:
         if name not in PROPORTIONS:
             raise ValueError(f"proportions must be among {PROPORTIONS}, got {name!r}")
-    scales = _scales(pool, drawn, proportions, eta)
+    kept = drawn.num_calibration - tails[drawn.num_calibration]
+    ratios, kth = _smallest_ratios(pool, drawn, kept)
+    scales = _scales(pool, drawn, proportions, kept, kth)
     above = jnp.asarray(levels.above32, jnp.float32)[:, None]
     bounds = jnp.stack([above * scale.inverse * (_SLACK if scale.exact else _TRACED) for scale in scales])
     shape = bounds.shape
-    place = _last_at_most(_smallest_ratios(pool, drawn), bounds.reshape(-1, shape[-1])).reshape(shape)
+    place = _last_at_most(ratios, bounds.reshape(-1, shape[-1])).reshape(shape)
     left, right = (
-        tuple(jnp.stack(factors)[:, None, :] for factors in zip(*side, strict=True))
+        [jnp.stack(factors)[:, None, :] for factors in zip(*side, strict=True)]
         for side in ([scale.numerator for scale in scales], [scale.denominator for scale in scales])
     )
+    # Of a small pool the product of two counts stays below 2^31: fewer digits.
+    small = pool.nonmembers.shape[0] + pool.members.shape[0] < 2**15
+
+    def product(count: jax.Array, level: jax.Array, factors: list[jax.Array]) -> tuple[jax.Array, ...]:
+        first, second, third = factors
+        return (count * first, level, second * third) if small else (count, level, first, second, third)
+
     inexact = jnp.asarray([not scale.exact for scale in scales])[:, None, None]
     a, b = (jnp.asarray(part)[:, None] for part in (levels.numerator, levels.denominator))
 
-    def refuse(state: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-        """Walk down from places that the rule does not hold at."""
-        place, _ = state
+    def refuse(state: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+        """Count at the places, and walk down from those that the rule does not hold at."""
+        place = state[0]
         at = jnp.maximum(place, 0)
-        calibration, _, selected = _counts(pool, drawn, at)
-        holds = lattice.product_le((1 + calibration, b, *left), (selected, a, *right))
+        calibration, false, selected = _counts(pool, drawn, at)
+        holds = lattice.product_le(product(1 + calibration, b, left), product(selected, a, right))
         settled = (place < 0) | inexact | ((pool.group[at] == at) & holds)
-        return jnp.where(settled, place, place - 1), jnp.all(settled)
+        none = jnp.where(place < 0, 0, 1)
+        return jnp.where(settled, place, place - 1), jnp.all(settled), none * false, none * selected
 
-    place, _ = jax.lax.while_loop(lambda state: ~state[1], refuse, (place, jnp.asarray(False)))
-    _, false, selected = _counts(pool, drawn, jnp.maximum(place, 0))
-    return Decisions(jnp.where(place < 0, 0, false), jnp.where(place < 0, 0, selected))
+    start = (place, jnp.asarray(False), jnp.zeros(shape, jnp.int32), jnp.zeros(shape, jnp.int32))
+    _, _, false, selected = jax.lax.while_loop(lambda state: ~state[1], refuse, start)
+    return Decisions(false, selected)
 
 
 def _share(word: jax.Array, left: jax.Array, bound: int) -> jax.Array:
@@ -216,14 +227,11 @@ class _Scale(NamedTuple):
     exact: bool
 
 
-def _scales(pool: Pool, drawn: Drawn, proportions: Sequence[str], eta: Any) -> list[_Scale]:
+def _scales(pool: Pool, drawn: Drawn, proportions: Sequence[str], kept: jax.Array, kth: jax.Array) -> list[_Scale]:
     """rho of every split; `proportion` defines the estimates."""
     n, m = drawn.num_calibration, drawn.num_tests
     one = jnp.ones_like(n)
-    tail = jax.vmap(lambda n: tail_size(n, eta, pool.nonmembers.shape[0]))(n)
-    # tau is the calibration score number K = n - tail: the last place with fewer than K calibration items below it.
-    kth = jnp.maximum(_last_at_most(drawn.calibration, (n - tail - 1)[None])[0], 0)
-    some = n > tail
+    some, tail = kept > 0, n - kept
 
     def ratio(numerator: tuple[jax.Array, ...], denominator: tuple[jax.Array, ...]) -> _Scale:
         top, bottom = jnp.float32(1), jnp.float32(1)
@@ -247,7 +255,7 @@ def _scales(pool: Pool, drawn: Drawn, proportions: Sequence[str], eta: Any) -> l
             found.append(ratio(top, (jnp.where(usable, m + 1, 1), jnp.where(usable, inside, 1), n + 1)))
         else:
             inverse = (n + 1) / (_moment(pool, drawn) * m)
-            found.append(_Scale((one,) * 3, (one,) * 3, inverse.astype(jnp.float32), False))
+            found.append(ratio((one,), (one,))._replace(inverse=inverse.astype(jnp.float32), exact=False))
     return found
 
 
@@ -296,23 +304,36 @@ def _row(table: jax.Array, place: jax.Array) -> jax.Array:
     return found.astype(jnp.int32).reshape(place.shape)
 
 
-def _smallest_ratios(pool: Pool, drawn: Drawn) -> jax.Array:
-    """[N0 + 1, L] float32: the smallest (1 + C)/R at this place or above it, of those where a decision can be."""
-    last, lanes = pool.nonmembers.shape[0], drawn.num_tests.shape[0]
+def _smallest_ratios(pool: Pool, drawn: Drawn, kept: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """The smallest (1 + C)/R at each place or above it, where a decision can be, and the K-th place.
 
-    def body(step: jax.Array, state: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-        smallest, table = state
+    Returns:
+      [N0 + 1, L] float32; [L] int32, 0 where K = `kept` is below 1.
+    """
+    last, lanes = pool.nonmembers.shape[0], kept.shape[0]
+
+    def body(step: jax.Array, state: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+        smallest, table, below = state
         place = last - step
-        table = jax.lax.dynamic_update_slice(table, smallest[None], (place + 1, 0))
+        table = _put(table, smallest, place + 1)
         calibration = drawn.calibration[place].astype(jnp.int32)
         false = drawn.tested[place].astype(jnp.int32) if drawn.tested.shape[0] else place - calibration
         selected = false + drawn.members[pool.below[place]].astype(jnp.int32)
         ratio = (1 + calibration).astype(jnp.float32) / selected.astype(jnp.float32)
-        return jnp.where(pool.group[place] == place, jnp.minimum(smallest, ratio), smallest), table
+        smallest = jnp.where(pool.group[place] == place, jnp.minimum(smallest, ratio), smallest)
+        return smallest, table, below + (calibration < kept).astype(jnp.int32)
 
-    start = jnp.full((lanes,), jnp.inf, jnp.float32)
-    smallest, table = jax.lax.fori_loop(0, last + 1, body, (start, jnp.zeros((last + 2, lanes), jnp.float32)))
-    return jax.lax.dynamic_update_slice(table, smallest[None], (0, 0))[: last + 1]
+    start = (
+        jnp.full((lanes,), jnp.inf, jnp.float32),
+        jnp.zeros((last + 2, lanes), jnp.float32),
+        jnp.full((lanes,), -1, jnp.int32),
+    )
+    smallest, table, below = jax.lax.fori_loop(0, last + 1, body, start)
+    return _put(table, smallest, 0)[: last + 1], jnp.maximum(below, 0)
+
+
+def _put(table: jax.Array, row: jax.Array, place: Any) -> jax.Array:
+    return jax.lax.dynamic_update_slice(table, row.astype(table.dtype)[None], (place, 0))
 
 
 def _last_at_most(table: jax.Array, bounds: jax.Array) -> jax.Array:
@@ -325,12 +346,12 @@ def _last_at_most(table: jax.Array, bounds: jax.Array) -> jax.Array:
         return count + (row <= bounds).astype(jnp.int32)
 
     count = jax.lax.fori_loop(0, -(-rows // stride), coarse, jnp.zeros(bounds.shape, jnp.int32))
-    place = (count - 1) * stride
-    step = stride // 2
-    while step:
-        ahead = place + step
+
+    def halve(i: jax.Array, place: jax.Array) -> jax.Array:
+        ahead = place + (stride >> (i + 1))
         inside = (place >= 0) & (ahead < rows)
         value = jnp.take_along_axis(table, jnp.where(inside, ahead, 0), axis=0, mode="promise_in_bounds")
-        place = jnp.where(inside & (value <= bounds), ahead, place)
-        step //= 2
+        return jnp.where(inside & (value <= bounds), ahead, place)
+
+    place = jax.lax.fori_loop(0, stride.bit_length() - 1, halve, (count - 1) * stride)
     return jnp.maximum(place, -1)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any, NamedTuple
 
 import numpy as np
 
-__all__ = ["Pool", "Split", "fixed_split", "half_split", "prepare"]
+from tdd.kernels import lattice
+
+__all__ = ["Pool", "Split", "fixed_split", "half_split", "prepare", "tails"]
 
 
 class Pool(NamedTuple):
@@ -77,19 +78,29 @@ def half_split(num_nonmembers: int, num_members: int) -> Split:
     size = num_nonmembers + num_members
     half = size // 2
     least, most = max(0, half - num_members), min(half, num_nonmembers)
-    ways = [math.comb(num_nonmembers, n) * math.comb(num_members, half - n) for n in range(least, most + 1)]
-    total, steps, seen = math.comb(size, half), [], 0
-    for count in ways[:-1]:
-        seen += count
-        steps.append(min(2**32 - 1, (seen * 2**32) // total))
+    n = np.arange(least, most, dtype=np.float64)
+    # log P(n + 1) - log P(n), summed from the left and centred: relative errors of 1e-12 at most.
+    steps = np.log((num_nonmembers - n) * (half - n)) - np.log((n + 1) * (num_members - half + n + 1))
+    logs = np.concatenate([[0.0], np.cumsum(steps)])
+    weights = np.exp(logs - logs.max())
+    reached = np.minimum(np.floor(np.cumsum(weights) / weights.sum() * 2.0**32), 2.0**32 - 1).astype(np.uint32)[:-1]
     # Values of n with less than one 32-bit draw are never met: leave them out.
-    first = sum(step == 0 for step in steps)
-    last = next((i for i, step in enumerate(steps) if step == 2**32 - 1), len(steps))
-    return Split(
-        np.int32(least + first), np.asarray(steps[first : last + 1], np.uint32), np.int32(size - half), np.int32(-1)
-    )
+    first = int((reached == 0).sum())
+    last = int((reached < 2**32 - 1).sum())
+    return Split(np.int32(least + first), reached[first : last + 1], np.int32(size - half), np.int32(-1))
 
 
 def fixed_split(num_calibration: int, num_tests: int, test_members: int) -> Split:
     """Fixed sizes: n non-members calibrate; m items, `test_members` of them members, are tested; the rest is idle."""
     return Split(np.int32(num_calibration), np.zeros(0, np.uint32), np.int32(num_tests), np.int32(test_members))
+
+
+def tails(num_nonmembers: int, eta: Any) -> np.ndarray:
+    """[N0 + 1] int32: max(1, floor(eta·n)) for n = 0..N0, exact for a number, as `proportion.tail_size`.
+
+    Raises:
+      ValueError: eta outside (0, 1).
+    """
+    level = lattice.as_level(eta)
+    a, b = int(level.numerator), int(level.denominator)
+    return np.asarray([max(1, n * a // b) for n in range(num_nonmembers + 1)], np.int32)

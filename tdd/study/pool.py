@@ -30,8 +30,8 @@ __all__ = ["resample"]
 _STEP = 2**13  # repetitions of the first call
 _LARGEST_STEP = 2**18  # a tally holds 2^19
 _PATIENCE = 0.5  # seconds a call should take at least
-_HOST_LANES, _DEVICE_LANES = 512, 2**17
-_HOST_BYTES, _DEVICE_BYTES = 2**22, 2**31
+_HOST_LANES, _DEVICE_LANES = 1024, 2**17
+_HOST_BYTES, _DEVICE_BYTES = 2**23, 2**31
 
 
 def resample(
@@ -107,7 +107,7 @@ def resample(
     levels = checks.as_levels(alphas)
     split, num_tests = _split(values, labels, test_members, calibration_ratio)
     devices = list(jax.devices() if devices is None else devices)
-    words = jax.random.bits(key, (2,), jnp.uint32)
+    words = _words(key)
     setting = {
         "scores": described(values),
         "is_member": described(labels),
@@ -115,7 +115,7 @@ def resample(
         "alphas": levels,
         "eta": float(eta),
         "repetitions": int(repetitions),
-        "key": np.asarray(words).tolist(),
+        "key": words.tolist(),
         "test_members": test_members,
         "calibration_ratio": calibration_ratio,
         "target_se": target_se,
@@ -125,7 +125,8 @@ def resample(
     lanes = _lanes(len(values), devices[0].platform)
     sums = _engine(names, len(levels), lanes, tuple(devices))
     exact = jax.tree.map(lambda *fields: np.stack(fields), *map(lattice.as_level, levels))
-    operands = jax.device_put((resample_pool.prepare(values, labels), split, exact, lattice.as_level(eta), words))
+    tails = resample_pool.tails(len(values) - int(labels.sum()), eta)
+    operands = jax.device_put((resample_pool.prepare(values, labels), split, exact, tails, words))
     totals = store.read(0) or Totals.zero((len(names), len(levels)))
     with progress_bar("resample", repetitions, enabled=progress, unit="repetitions") as advance:
         done = totals.repetitions
@@ -173,6 +174,12 @@ def resample(
     return result
 
 
+def _words(key: jax.Array) -> np.ndarray:
+    """Two words of a key of any kind; those of a threefry key themselves."""
+    words = np.asarray(jax.random.key_data(key)).ravel()
+    return words if words.size == 2 else np.asarray(jax.random.bits(key, (2,), jnp.uint32))
+
+
 def _split(
     values: np.ndarray, labels: np.ndarray, test_members: float | None, calibration_ratio: float | None
 ) -> tuple[resample_pool.Split, int]:
@@ -212,11 +219,11 @@ def _engine(names: tuple[str, ...], num_levels: int, lanes: int, devices: tuple[
     """The compiled program; pools of one size share it, whatever their scores, levels and sizes of splits."""
 
     def one_block(operands: Any, index: jax.Array, real: jax.Array, totals: tally.Tally) -> tally.Tally:
-        pool, split, levels, eta, seed = operands
+        pool, split, levels, tails, seed = operands
         root = jax.random.wrap_key_data(seed, impl="threefry2x32")
         keys = jax.vmap(lambda i: jax.random.key_data(jax.random.fold_in(root, i)))(index)
         drawn = engine.draw(pool, split, keys.T)
-        decided = engine.decide(pool, drawn, levels, proportions=names, eta=eta)
+        decided = engine.decide(pool, drawn, levels, proportions=names, tails=tails)
         return tally.update(totals, decided.false, decided.selected, drawn.test_members, drawn.num_tests, real=real)
 
     shape = (len(names), num_levels)

@@ -7,7 +7,7 @@ import pytest
 import references
 from scipy import stats
 
-from tdd.kernels import lattice, resample, resample_pool
+from tdd.kernels import lattice, proportion, resample, resample_pool
 
 ALPHAS = (0.05, 0.1, 0.25, 0.5)
 EXACT = ("none", "storey", "subtraction")
@@ -38,9 +38,9 @@ def drawn_splits(pool, split, keys):
 
 
 def run(pool, drawn, proportions, alphas=ALPHAS, eta=0.05):
-    eta = jax.tree.map(jnp.asarray, lattice.as_level(eta))
-    call = jax.jit(lambda *args: resample.decide(*args[:3], proportions=proportions, eta=args[3]))
-    return jax.tree.map(np.asarray, call(pool, drawn, levels(alphas), eta))
+    tails = resample_pool.tails(len(pool.nonmembers), eta)
+    call = jax.jit(lambda *args: resample.decide(*args[:3], proportions=proportions, tails=args[3]))
+    return jax.tree.map(np.asarray, call(pool, drawn, levels(alphas), tails))
 
 
 def taken(drawn, lane):
@@ -143,6 +143,15 @@ def test_small_pools(sizes):
     assert (found.selected <= np.asarray(drawn.num_tests)).all()
 
 
+@pytest.mark.parametrize("eta", [0.05, 0.1, 0.29, 0.5, 1e-6, 0.999])
+def test_tails(eta):
+    expected = [references.tail(n, eta) for n in range(301)]
+    assert resample_pool.tails(300, eta).tolist() == expected
+    assert [int(proportion.tail_size(n, eta, 300)) for n in (0, 1, 20, 100, 300)] == [
+        expected[n] for n in (0, 1, 20, 100, 300)
+    ]
+
+
 @pytest.mark.parametrize("bound", [2**16 - 1, 2**24 - 1])
 def test_share_of_what_is_left(bound):
     rng = np.random.default_rng(0)
@@ -156,7 +165,7 @@ def test_unknown_proportion():
     pool = resample_pool.prepare(*make_pool(1, 4, 4, 0))
     drawn = drawn_splits(pool, resample_pool.half_split(4, 4), words(0, 2))
     with pytest.raises(ValueError, match="proportions must be among"):
-        resample.decide(pool, drawn, levels([0.1]), proportions=("all",))
+        resample.decide(pool, drawn, levels([0.1]), proportions=("all",), tails=resample_pool.tails(4, 0.05))
 
 
 def test_a_repetition_does_not_depend_on_its_neighbours():

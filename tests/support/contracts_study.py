@@ -11,6 +11,6 @@ ELSEWHERE = {
     },
     **{
         f"resample_pool.{name}": "on the host; tests/kernels/test_resample.py"
-        for name in ("fixed_split", "half_split", "prepare")
+        for name in ("fixed_split", "half_split", "prepare", "tails")
     },
 }
