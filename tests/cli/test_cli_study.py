@@ -9,7 +9,6 @@ import sys
 import numpy as np
 import pytest
 
-from tdd import cli
 from tdd.cli import main
 from tdd.report.study_tables import _measured
 from tdd.study.named import STUDIES, ktd_draws
@@ -167,25 +166,3 @@ def test_an_unknown_study(capsys):
     with pytest.raises(SystemExit):
         main(["study", "ptdi-beta"])
     assert "ptdi-beta" in capsys.readouterr().err
-
-
-def flags(monkeypatch, before, devices, started=False):
-    monkeypatch.setattr(sys, "modules", {k: v for k, v in sys.modules.items() if k != "jax" or started})
-    if before is None:
-        monkeypatch.delenv("XLA_FLAGS", raising=False)
-    else:
-        monkeypatch.setenv("XLA_FLAGS", before)
-    cli._set_host_devices(devices)
-    found = os.environ.get("XLA_FLAGS")
-    monkeypatch.undo()
-    return found
-
-
-def test_host_devices_are_set_before_jax_starts_and_never_over_the_users(monkeypatch):
-    name = "--xla_force_host_platform_device_count"
-    assert flags(monkeypatch, None, 3) == f"{name}=3"
-    assert flags(monkeypatch, "--xla_other=1", 3) == f"--xla_other=1 {name}=3"
-    assert flags(monkeypatch, f"{name}=7", 3) == f"{name}=7"
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    assert flags(monkeypatch, None, None) == f"{name}={cores}"
-    assert flags(monkeypatch, None, 3, started=True) is None

@@ -20,11 +20,11 @@ class Outcome(NamedTuple):
 
     Attributes:
       result: the numbers.
-      repeated: whether it was computed now, rather than read from its folder.
+      computed: now, rather than read from its folder.
     """
 
     result: StudyResult
-    repeated: bool
+    computed: bool
 
 
 def carry_out(study: NamedStudy, options: Options, *, command: str) -> Outcome:

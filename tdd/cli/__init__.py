@@ -1,0 +1,76 @@
+"""The command line, `tdd COMMAND`. Heavy imports happen inside the commands."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+
+from tdd import __version__
+from tdd.bench import command as bench
+from tdd.cli import audit, claims, demo, score, study
+from tdd.cli.common import command, set_logging
+
+__all__ = ["main"]
+
+_EXAMPLES = """\
+examples:
+  tdd demo
+  tdd score ./gpt2 texts.jsonl --scores loss,min_k_plus_plus --out scores.csv
+  tdd audit ./gpt2 --candidates suspects.jsonl --calibration fresh.jsonl --alpha 0.1 --out runs/first
+  tdd select scores.csv --role-field role --score min_k --alpha 0.1
+  tdd select scores.csv --method td4eval --score loss --score min_k --alpha 0.1
+  tdd select gradients.csv --method ktd --score original --knockoffs b,c,d --alpha 0.1
+  tdd report runs/first
+  tdd guarantees
+  tdd study ptdi-alpha --repetitions 1000000 --out studies/ptdi-alpha
+
+Scores are loss-like: LOWER = MORE member-like. To find members (ptdi), calibration items are known NOT to be in the
+training data; to find clean items (td4eval, jmcs, jecs) they are known to be in it.
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit status (0 done, 2 bad input, 130 interrupted)."""
+    parser = _parser()
+    typed = sys.argv[1:] if argv is None else [*argv]
+    arguments = parser.parse_args(typed)
+    arguments.typed = typed
+    if not hasattr(arguments, "run"):
+        parser.print_help()
+        return 0
+    from tdd.validate.errors import InputError
+
+    os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")  # that torch is absent is no news here
+    set_logging(arguments)
+    try:
+        arguments.run(arguments)
+    except InputError as error:
+        print(f"tdd {arguments.command}: error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        kept = getattr(arguments, "out", None) or getattr(arguments, "resume_dir", None)
+        hint = "; run the same command again to continue" if kept else ""
+        print(f"tdd {arguments.command}: interrupted{hint}", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        sys.stderr.close()
+        return 0
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="tdd",
+        description="Which texts was a language model trained on? Answers with a controlled error rate.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"tdd {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
+    for group in (demo, score, audit, study):
+        group.add(commands)
+    bench.add(commands, command)
+    claims.add(commands)
+    return parser

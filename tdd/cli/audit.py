@@ -1,0 +1,205 @@
+"""`tdd audit`, `tdd select` and `tdd report`: decisions, and what is said about them."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from tdd.cli.common import command, console, names, one_or_all, print_json, split
+from tdd.cli.options import add_decision, add_scoring, add_texts, scoring
+
+__all__ = ["add"]
+
+
+def add(commands: Any) -> None:
+    """Register the commands."""
+    _add_audit(commands)
+    _add_select(commands)
+    report = command(commands, "report", _report, "print the report of a finished run again")
+    report.add_argument("folder", help="run folder")
+
+
+def _add_audit(commands: Any) -> None:
+    audit = command(commands, "audit", _audit, "texts and a model → selected members with a guarantee")
+    audit.add_argument(
+        "model", nargs="+", help="checkpoint folder or hub id; several for --method jmcs and --method jecs"
+    )
+    audit.add_argument("--candidates", required=True, metavar="FILE", help="texts to decide on")
+    audit.add_argument(
+        "--calibration",
+        metavar="FILE",
+        help="texts of the same kind for which the null holds: known NOT to be in the training data (ptdi), known to "
+        "be in it (td4eval, jmcs, jecs); ktd needs none",
+    )
+    audit.add_argument(
+        "--score",
+        action="append",
+        metavar="NAME",
+        help="the score that decides (default: min_k_plus_plus); several, repeated or comma-separated, for td4eval",
+    )
+    audit.add_argument("--also", metavar="NAMES", help="further scores to store; they decide nothing")
+    audit.add_argument(
+        "--knockoffs",
+        action="append",
+        metavar="FIELDS",
+        help="fields of FILE with paraphrases of each text, for --method ktd; repeated or comma-separated",
+    )
+    audit.add_argument(
+        "--label-field", metavar="FIELD", help="known truth of candidates and calibration, 1 member, 0 not"
+    )
+    add_decision(audit)
+    add_texts(audit)
+    add_scoring(audit)
+
+
+def _add_select(commands: Any) -> None:
+    select = command(commands, "select", _select, "a table of scores → selected members; no model needed")
+    select.add_argument("table", help="scores, one row an item: .csv, .parquet, .jsonl")
+    select.add_argument(
+        "--score",
+        action="append",
+        metavar="COLUMNS",
+        help="the column that decides; for td4eval, jmcs and jecs those of the detectors or models, repeated or "
+        "comma-separated; needed where there are others",
+    )
+    select.add_argument(
+        "--knockoffs",
+        action="append",
+        metavar="COLUMNS",
+        help="columns with the scores of each item's knockoffs, for --method ktd; repeated or comma-separated",
+    )
+    select.add_argument("--higher-is-member", action="store_true", help="higher values are more member-like")
+    select.add_argument("--calibration", metavar="FILE", help="table of the calibration items, if not rows of TABLE")
+    select.add_argument(
+        "--role-field", metavar="COLUMN", help='column of the roles in a single table (default: "role")'
+    )
+    select.add_argument("--calibration-role", default="calibration", metavar="WORD", help="(default: %(default)s)")
+    select.add_argument("--candidate-role", metavar="WORD", help="without it every row of no other role is a candidate")
+    select.add_argument("--member-role", metavar="WORD", help="known members, for --proportion moment")
+    select.add_argument("--label-field", metavar="COLUMN", help="known truth, 1 member, 0 not, blank unknown")
+    select.add_argument("--group-field", metavar="COLUMN", help="clusters of items, as the book of a passage")
+    select.add_argument(
+        "--unit",
+        choices=["cluster", "item", "drawn"],
+        help="what is decided on where --group-field names clusters (default: cluster)",
+    )
+    select.add_argument("--id-field", metavar="COLUMN", help='identifiers (default: "id", else row numbers)')
+    select.add_argument("--format", help="format of the table, where its ending does not tell")
+    add_decision(select)
+
+
+def _audit(arguments: argparse.Namespace) -> None:
+    from tdd.audit.run import run_audit
+    from tdd.texts import load_texts
+
+    def texts(path: str | None, label_field: str | None = None) -> Any:
+        if path is None:
+            return None
+        return load_texts(
+            path,
+            text_field=arguments.text_field,
+            id_field=arguments.id_field,
+            label_field=label_field,
+            format=arguments.format,
+        )
+
+    def paraphrases(path: str | None) -> list[Any]:
+        if path is None:
+            return []
+        return [
+            load_texts(path, text_field=field, id_field=arguments.id_field, format=arguments.format)
+            for field in split(arguments.knockoffs)
+        ]
+
+    conformal = arguments.rule == "conformal" or arguments.calibration is not None
+    audit = run_audit(
+        arguments.model[0] if len(arguments.model) == 1 else arguments.model,
+        texts(arguments.candidates, arguments.label_field),
+        texts(arguments.calibration, arguments.label_field),
+        alpha=arguments.alpha,
+        score=one_or_all(names(",".join(arguments.score or ["min_k_plus_plus"]))),
+        combine=arguments.combine,
+        rule=arguments.rule,
+        knockoffs=paraphrases(arguments.candidates),
+        calibration_knockoffs=paraphrases(arguments.calibration) if conformal else [],
+        delta=arguments.delta,
+        also=names(arguments.also) if arguments.also else (),
+        method=arguments.method,
+        proportion=arguments.proportion,
+        eta=arguments.eta,
+        members=texts(arguments.members),
+        null=arguments.null,
+        out=arguments.out,
+        seed=arguments.seed,
+        reference=arguments.reference,
+        **scoring(arguments),
+    )
+    _print_audit(arguments, audit)
+
+
+def _select(arguments: argparse.Namespace) -> None:
+    from tdd.audit.select import select
+
+    columns = {
+        "calibration": arguments.calibration,
+        "members": arguments.members,
+        "role_field": arguments.role_field,
+        "calibration_role": arguments.calibration_role,
+        "candidate_role": arguments.candidate_role,
+        "member_role": arguments.member_role,
+        "id_field": arguments.id_field,
+        "label_field": arguments.label_field,
+        "group_field": arguments.group_field,
+        "format": arguments.format,
+    }
+    scores, knockoffs = split(arguments.score), split(arguments.knockoffs)
+    if arguments.higher_is_member:
+        if not scores:
+            from tdd.validate.errors import InputError
+
+            raise InputError("--higher-is-member needs --score, the columns whose sign it turns")
+        columns["higher_is_member"] = tuple(dict.fromkeys((*scores, *knockoffs)))
+    audit = select(
+        arguments.table,
+        alpha=arguments.alpha,
+        score=one_or_all(scores) if scores else None,
+        method=arguments.method,
+        proportion=arguments.proportion,
+        eta=arguments.eta,
+        combine=arguments.combine,
+        rule=arguments.rule,
+        knockoffs=knockoffs,
+        unit=arguments.unit,
+        delta=arguments.delta,
+        null=arguments.null,
+        out=arguments.out,
+        seed=arguments.seed,
+        **columns,
+    )
+    _print_audit(arguments, audit)
+
+
+def _report(arguments: argparse.Namespace) -> None:
+    import pathlib
+
+    from tdd.audit.run_folder import read_items, read_run
+    from tdd.report import terminal
+
+    folder = pathlib.Path(arguments.folder)
+    run = read_run(folder)
+    if arguments.json:
+        print_json(run)
+        return
+    terminal.print_report(run, read_items(folder), console=console())
+
+
+def _print_audit(arguments: argparse.Namespace, audit: Any) -> None:
+    if arguments.json:
+        print_json({**audit.run, "selected": list(audit.selected_ids)})
+        return
+    from tdd.report import terminal
+
+    screen = console()
+    terminal.print_report(audit.run, audit.items, console=screen)
+    if arguments.out:
+        screen.print(f"\nRun folder: {arguments.out} (run.json, items.csv, calibration.csv)", markup=False)

@@ -1,0 +1,79 @@
+"""`tdd guarantees` and `tdd study validity`: what is claimed, and what is measured of it."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from tdd.cli.common import command, console, print_json, split
+
+__all__ = ["add", "add_validity"]
+
+
+def add(commands: Any) -> None:
+    """Register `tdd guarantees`."""
+    guarantees = command(commands, "guarantees", _guarantees, "what each procedure controls, under which assumptions")
+    guarantees.add_argument("--markdown", action="store_true", help="print the table in Markdown")
+
+
+def add_validity(studies: Any) -> None:
+    """Register `tdd study validity`."""
+    validity = command(studies, "validity", _study_validity, "measure what is valid and what is not")
+    validity.add_argument(
+        "--repetitions", type=int, default=100_000, metavar="N", help="for each claim (default: %(default)s)"
+    )
+    validity.add_argument("--only", action="append", metavar="NAMES", help="claims whose names begin so")
+    validity.add_argument("--seed", type=int, default=0, help="(default: %(default)s)")
+    validity.add_argument("--out", metavar="FILE", help="write the measurements as JSON")
+
+
+def _guarantees(arguments: argparse.Namespace) -> None:
+    from tdd.methods.guarantees import all_guarantees
+    from tdd.report import tables
+
+    rows = all_guarantees()
+    if arguments.json:
+        print_json([{"call": row.call, "option": row.option, "guarantee": row.guarantee} for row in rows])
+    elif arguments.markdown:
+        print(tables.markdown(tables.GUARANTEE_HEADER, tables.guarantee_rows(rows)))
+    else:
+        console(wide=True).print(tables.guarantee_table(rows))
+
+
+def _study_validity(arguments: argparse.Namespace) -> None:
+    import pathlib
+
+    from tdd.audit.progress import progress_bar
+    from tdd.audit.run_folder import to_json, versions
+    from tdd.report import tables
+    from tdd.study.validity import all_claims
+    from tdd.study.validity.measure import choose, measure
+    from tdd.validate import runs
+
+    out = None if arguments.out is None else pathlib.Path(arguments.out)
+    if out is not None:
+        runs.check_output_file(out, (".json",))
+    claims = choose(all_claims(), split(arguments.only))
+    with progress_bar("claims", len(claims), enabled=not arguments.quiet, unit="claims") as advance:
+        measured = measure(
+            claims,
+            repetitions=arguments.repetitions,
+            seed=arguments.seed,
+            on_done=lambda row: advance(1),
+        )
+    rows = [row._asdict() for row in measured]
+    result = {
+        "command": f"tdd study validity --repetitions {arguments.repetitions} --seed {arguments.seed}",
+        "versions": versions(),
+        "repetitions": arguments.repetitions,
+        "seed": arguments.seed,
+        "claims": rows,
+    }
+    if out is not None:
+        from tdd.atomic import write_atomically
+
+        write_atomically(out, to_json(result).encode())
+    if arguments.json:
+        print_json(result)
+    else:
+        console(wide=True).print(tables.validity_table(rows))

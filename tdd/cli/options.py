@@ -1,0 +1,92 @@
+"""Groups of options that several commands have: texts, scoring, device, decision."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+__all__ = ["add_decision", "add_device", "add_scoring", "add_texts", "scoring"]
+
+
+def add_texts(parser: argparse.ArgumentParser) -> None:
+    """How files of texts are read."""
+    group = parser.add_argument_group("texts")
+    group.add_argument("--text-field", default="text", metavar="FIELD", help="(default: %(default)s)")
+    group.add_argument("--id-field", metavar="FIELD", help='(default: "id", else row numbers)')
+    group.add_argument("--format", help="format of the files, where their ending does not tell")
+
+
+def add_scoring(parser: argparse.ArgumentParser) -> None:
+    """How a model scores texts."""
+    group = parser.add_argument_group("scoring")
+    group.add_argument("--reference", metavar="MODEL", help='second model, for the score "reference"')
+    group.add_argument(
+        "--dtype", choices=["float32", "bfloat16", "float16"], help="of the parameters (default: as stored)"
+    )
+    group.add_argument("--token-budget", type=int, metavar="N", help="tokens a batch")
+    group.add_argument("--max-length", type=int, metavar="N", help="longest window in tokens (default: the model's)")
+    group.add_argument(
+        "--long-texts",
+        choices=["window", "truncate"],
+        default="window",
+        help="score every token once in windows, or cut (default: %(default)s)",
+    )
+    add_device(group)
+
+
+def add_device(parser: Any) -> None:
+    """Where the model runs."""
+    parser.add_argument("--device", metavar="NAME", help="cpu, gpu, tpu, gpu:1 (default: JAX's first)")
+
+
+def scoring(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The arguments of `add_scoring` as keywords."""
+    return {
+        "dtype": arguments.dtype,
+        "token_budget": arguments.token_budget,
+        "max_length": arguments.max_length,
+        "long_texts": arguments.long_texts,
+        "device": arguments.device,
+        "progress": not arguments.quiet,
+    }
+
+
+def add_decision(parser: argparse.ArgumentParser) -> None:
+    """How scores become decisions."""
+    group = parser.add_argument_group("decision")
+    group.add_argument(
+        "--alpha", type=float, default=0.1, help="level of the false discovery rate (default: %(default)s)"
+    )
+    group.add_argument(
+        "--method",
+        default="ptdi",
+        metavar="NAME",
+        help="ptdi, ktd (find members); td4eval, jmcs, jecs (find clean items) (default: %(default)s)",
+    )
+    group.add_argument(
+        "--combine",
+        metavar="NAME",
+        help="td4eval: pooled_rank (exact, the default), cauchy (the paper's, no guarantee), hommel, e_values, ...; "
+        "see `tdd guarantees`",
+    )
+    group.add_argument(
+        "--rule", metavar="NAME", help="ktd: multi (the default), derandomized, conformal, ktd (the paper's)"
+    )
+    group.add_argument(
+        "--delta",
+        type=float,
+        default=0.05,
+        help="the simultaneous bounds hold with confidence 1 - DELTA (default: %(default)s)",
+    )
+    group.add_argument("--seed", type=int, default=0, help="of everything random (default: %(default)s)")
+    group.add_argument(
+        "--proportion",
+        metavar="NAME",
+        help="how the share of members is estimated (ptdi): storey, subtraction, moment, none (default: storey)",
+    )
+    group.add_argument("--eta", type=float, help="region of presumed non-members (ptdi; default: 0.05)")
+    group.add_argument("--members", metavar="FILE", help="known members, for --proportion moment")
+    group.add_argument(
+        "--null", choices=["nonmember", "member"], help="state the null; refused where the method tests another"
+    )
+    group.add_argument("--out", metavar="DIR", help="run folder to write; an interrupted run continues there")

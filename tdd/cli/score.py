@@ -1,0 +1,58 @@
+"""`tdd score`."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from tdd.cli.common import command, console, names, print_json
+from tdd.cli.options import add_scoring, add_texts, scoring
+
+__all__ = ["add"]
+
+
+def add(commands: Any) -> None:
+    """Register the command."""
+    score = command(commands, "score", _run, "score texts under a model")
+    score.add_argument("model", help="checkpoint folder or hub id")
+    score.add_argument("texts", help=".jsonl, .json, .csv, .parquet, .txt, or a folder of .txt files")
+    score.add_argument(
+        "--scores",
+        default="loss,min_k_plus_plus",
+        metavar="NAMES",
+        help="comma-separated: loss, zlib, lowercase, reference, min_k, min_k_plus_plus, m_entropy, max_renyi; options "
+        "after a colon, separated by semicolons: min_k:k=0.1 (default: %(default)s)",
+    )
+    score.add_argument("--out", required=True, metavar="FILE", help="table to write: .csv, .parquet or .jsonl")
+    score.add_argument("--resume-dir", metavar="DIR", help="where finished batches are kept (default: beside FILE)")
+    add_texts(score)
+    add_scoring(score)
+
+
+def _run(arguments: argparse.Namespace) -> None:
+    import pathlib
+
+    from tdd.audit.score import score
+    from tdd.audit.score_table import ENDINGS, write_scores
+    from tdd.texts import load_texts
+    from tdd.validate import runs
+
+    out = pathlib.Path(arguments.out)
+    runs.check_output_file(out, ENDINGS)
+    texts = load_texts(
+        arguments.texts, text_field=arguments.text_field, id_field=arguments.id_field, format=arguments.format
+    )
+    table = score(
+        arguments.model,
+        texts,
+        names(arguments.scores),
+        reference=arguments.reference,
+        resume_dir=arguments.resume_dir or out.with_name(f".{out.name}.scoring"),
+        **scoring(arguments),
+    )
+    write_scores(table, out, keep_store=arguments.resume_dir is not None)
+    summary = {"out": str(out), "texts": len(table), "scores": list(table.values), "provenance": dict(table.provenance)}
+    if arguments.json:
+        print_json(summary)
+    else:
+        console().print(f"{len(table)} texts, {', '.join(table.values)} → {out}", markup=False)

@@ -1,0 +1,167 @@
+"""`tdd study`: the named Monte Carlo studies, and the measurement of claims."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from tdd.cli import claims
+from tdd.cli.common import command, console, print_json, split
+from tdd.study import host
+from tdd.study.named import STUDIES
+
+__all__ = ["add"]
+
+
+def add(commands: Any) -> None:
+    """Register the command with a command for each study."""
+    study = command(commands, "study", _study_list, "Monte Carlo studies of error rates and power; alone: list them")
+    studies = study.add_subparsers(metavar="STUDY", title="studies")
+    for name, title in STUDIES.items():
+        _add_study(command(studies, name, _study_named, f"{title.shows} ({title.figure})"), name)
+    claims.add_validity(studies)
+
+
+def _add_study(parser: argparse.ArgumentParser, name: str) -> None:
+    parser.set_defaults(study=name)
+    parser.epilog = "With the default repetitions it takes less than a minute on two cores."
+    parser.add_argument("--repetitions", type=int, metavar="N", help="of each cell (default: the study's own)")
+    parser.add_argument(
+        "--alpha", action="append", metavar="LEVELS", help="levels, repeated or comma-separated (default: the study's)"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="of everything random (default: %(default)s)")
+    parser.add_argument(
+        "--target-se", type=float, metavar="SE", help="stop a cell early once its standard errors are no larger"
+    )
+    parser.add_argument(
+        "--out",
+        metavar="DIR",
+        help="write results.parquet, results.csv, study.json and figures; an interrupted study continues there",
+    )
+    parser.add_argument("--format", choices=["png", "svg"], default="png", help="of the figures (default: %(default)s)")
+    parser.add_argument(
+        "--devices", type=int, metavar="N", help="share the repetitions out over N devices (default: all)"
+    )
+    group = parser.add_argument_group("a given score table, in place of synthetic data")
+    group.add_argument("--scores", metavar="FILE", help="table: .csv, .parquet, .jsonl")
+    group.add_argument(
+        "--score", action="append", metavar="COLUMNS", help="its score columns, repeated or comma-separated"
+    )
+    group.add_argument(
+        "--label-field",
+        action="append",
+        metavar="COLUMNS",
+        help="known truth, 1 member, 0 not; for the jecs studies a column for each score column",
+    )
+    group.add_argument(
+        "--knockoffs", action="append", metavar="COLUMNS", help="scores of paraphrases (ktd) or of shuffles (exchange)"
+    )
+    group.add_argument(
+        "--higher-is-member", action="store_true", help="higher values are more member-like, as log-probabilities are"
+    )
+    group.add_argument("--id-field", metavar="COLUMN", help='identifiers (default: "id", else row numbers)')
+    group.add_argument("--table-format", metavar="NAME", help="format of the table, where its ending does not tell")
+
+
+def _study_list(arguments: argparse.Namespace) -> None:
+    from tdd.report.study_tables import list_table
+
+    rows = [(name, title.shows, title.figure) for name, title in STUDIES.items()]
+    rows.append(("validity", "what is valid and what is not, claim by claim", "the guarantees of all five papers"))
+    if arguments.json:
+        print_json([{"study": name, "shows": shows, "regenerates": figure} for name, shows, figure in rows])
+    else:
+        console(wide=True).print(list_table(rows))
+
+
+def _study_named(arguments: argparse.Namespace) -> None:
+    host.prepare(arguments.devices)
+    import shlex
+
+    from tdd.study import named
+    from tdd.study.named.driver import carry_out
+
+    study = named.load(arguments.study)
+    options = _options(arguments, study)
+    outcome = carry_out(study, options, command=shlex.join(["tdd", *arguments.typed]))
+    files = _write_figures(study, options, outcome.result, arguments.format)
+    _print_study(arguments, study, options, outcome, files)
+
+
+def _options(arguments: argparse.Namespace, study: Any) -> Any:
+    import pathlib
+
+    from tdd.study.named.given import read_columns
+    from tdd.study.named.record import Options
+    from tdd.validate.errors import InputError
+
+    columns = None
+    if arguments.scores is not None:
+        columns = read_columns(
+            arguments.scores,
+            study.needs,
+            scores=split(arguments.score),
+            knockoffs=split(arguments.knockoffs),
+            labels=split(arguments.label_field),
+            higher_is_member=arguments.higher_is_member,
+            id_field=arguments.id_field,
+            format=arguments.table_format,
+        )
+    elif arguments.score or arguments.knockoffs or arguments.label_field or arguments.higher_is_member:
+        raise InputError(
+            "--score, --knockoffs, --label-field and --higher-is-member are of a table: give --scores FILE"
+        )
+    return Options(
+        repetitions=study.repetitions if arguments.repetitions is None else arguments.repetitions,
+        alphas=_levels(arguments.alpha) or study.alphas,
+        seed=arguments.seed,
+        columns=columns,
+        target_se=arguments.target_se,
+        folder=None if arguments.out is None else pathlib.Path(arguments.out),
+        devices=arguments.devices,
+        progress=not arguments.quiet,
+    )
+
+
+def _write_figures(study: Any, options: Any, result: Any, format: str) -> list[Any]:
+    """Draw into the folder of the study; every file there."""
+    if options.folder is None:
+        return []
+    from tdd.report import study_plots
+
+    files = [options.folder / name for name in ("results.parquet", "results.csv", "study.json")]
+    drawn = study_plots.draw(result, study.figure, title=study.title, caption=study.design(options))
+    files.append(study_plots.write(drawn, options.folder / f"figure.{format}"))
+    if study.example is not None:
+        example = study.example(options)
+        drawn = study_plots.draw_example(example, title=f"{study.title}: one draw")
+        files.append(study_plots.write(drawn, options.folder / f"{example.kind}.{format}"))
+    return files
+
+
+def _print_study(arguments: argparse.Namespace, study: Any, options: Any, outcome: Any, files: list[Any]) -> None:
+    from tdd.report import study_tables
+    from tdd.study.named.driver import verdict_rows
+
+    result = outcome.result
+    rows = verdict_rows(study, options, result)
+    if arguments.json:
+        about = {"study": study.name, "title": study.title, "design": study.design(options), "seconds": result.seconds}
+        print_json(about | {"provenance": result.provenance, "rows": rows, "files": [str(path) for path in files]})
+        return
+    screen = console(wide=True)
+    screen.print(study_tables.study_table(study.title, study.figure, tuple(result.cells[0]), rows))
+    screen.print(study_tables.time_line(result, computed=outcome.computed), markup=False)
+    screen.print(f"Design: {study.design(options)}.", markup=False)
+    if files:
+        screen.print(f"Written: {', '.join(str(path) for path in files)}", markup=False)
+
+
+def _levels(values: list[str] | None) -> tuple[float, ...]:
+    """Levels out of repeated and comma-separated words."""
+    try:
+        return tuple(float(word) for word in split(values))
+    except ValueError as error:
+        from tdd.validate.errors import InputError
+
+        raise InputError(f"--alpha must be numbers between 0 and 1, got {', '.join(split(values))}") from error
