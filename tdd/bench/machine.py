@@ -12,6 +12,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from tdd.cores import available_cores
+
 __all__ = ["copy_bandwidth", "machine", "matmul_flops"]
 
 PACKAGES = ("jax", "jaxlib", "numpy", "scipy", "statsmodels", "knockpy", "torch", "transformers")
@@ -32,7 +34,7 @@ def machine() -> dict[str, Any]:
         "device_kind": device.device_kind,
         "num_devices": jax.device_count(),
         "processor": _processor(),
-        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "cores": available_cores(),
         "python": platform.python_version(),
         "load_average": os.getloadavg()[0],
         "xla_flags": os.environ.get("XLA_FLAGS", ""),

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import concurrent.futures
 import itertools
-import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+
+from tdd.cores import available_cores
 
 __all__ = ["BlockSums", "sum_over_blocks"]
 
@@ -65,7 +66,7 @@ def sum_over_blocks(
     options = dict(compiler_options or {})
     if count == 1:
         alone = jax.jit(lambda operands, bounds: own_blocks(operands, bounds, jnp.uint32(0)), compiler_options=options)
-        return _on_threads(alone, lanes, _cores() if devices[0].platform == "cpu" else 1)
+        return _on_threads(alone, lanes, available_cores() if devices[0].platform == "cpu" else 1)
     mesh = jax.make_mesh((count,), (_AXIS,), axis_types=(jax.sharding.AxisType.Auto,), devices=devices)
     spread, everywhere = jax.sharding.PartitionSpec(_AXIS), jax.sharding.PartitionSpec()
     sharded = jax.shard_map(
@@ -103,11 +104,6 @@ def _on_threads(alone: Any, lanes: int, threads: int) -> BlockSums:
         return jax.tree.map(lambda *leaves: np.concatenate(leaves), *found)
 
     return run
-
-
-def _cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _bounds(first: int, last: int) -> np.ndarray:

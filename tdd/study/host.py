@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import sys
 
+from tdd.cores import available_cores
+
 __all__ = ["prepare"]
 
 _FLAG = "xla_force_host_platform_device_count"
@@ -23,6 +25,5 @@ def prepare(devices: int | None = None) -> bool:
     flags = os.environ.get("XLA_FLAGS", "")
     if "jax" in sys.modules or _FLAG in flags:
         return False
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    os.environ["XLA_FLAGS"] = f"{flags} --{_FLAG}={cores if devices is None else devices}".strip()
+    os.environ["XLA_FLAGS"] = f"{flags} --{_FLAG}={available_cores() if devices is None else devices}".strip()
     return True

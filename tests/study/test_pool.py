@@ -122,7 +122,7 @@ def test_threads_and_lanes_do_not_change_the_numbers(monkeypatch):
     pool_module._engine.cache_clear()
     monkeypatch.setattr(pool_module, "_HOST_LANES", 128)
     monkeypatch.setattr(pool_module, "_STEP", 1000)
-    monkeypatch.setattr(blocks, "_cores", lambda: 3)
+    monkeypatch.setattr(blocks, "available_cores", lambda: 3)
     np.testing.assert_array_equal(numbers(study(repetitions=5_000)), numbers(usual))
     pool_module._engine.cache_clear()
 
