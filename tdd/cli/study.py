@@ -75,8 +75,13 @@ def _study_list(arguments: argparse.Namespace) -> None:
 
 
 def _study_named(arguments: argparse.Namespace) -> None:
-    host.prepare(arguments.devices)
     import shlex
+
+    from tdd.validate.errors import InputError
+
+    if arguments.devices is not None and arguments.devices < 1:
+        raise InputError(f"--devices must be at least 1, got {arguments.devices}")
+    host.prepare(arguments.devices)
 
     from tdd.study import named
     from tdd.study.named.driver import carry_out
@@ -134,8 +139,7 @@ def _write_figures(study: Any, options: Any, result: Any, format: str) -> list[A
     files.append(study_plots.write(drawn, options.folder / f"figure.{format}"))
     if study.example is not None:
         example = study.example(options)
-        drawn = study_plots.draw_example(example, title=f"{study.title}: one draw")
-        files.append(study_plots.write(drawn, options.folder / f"{example.kind}.{format}"))
+        files.append(study_plots.write(study_plots.draw_example(example), options.folder / f"{example.kind}.{format}"))
     return files
 
 
@@ -151,6 +155,7 @@ def _print_study(arguments: argparse.Namespace, study: Any, options: Any, outcom
         return
     screen = console(wide=True)
     screen.print(study_tables.study_table(study.title, study.figure, tuple(result.cells[0]), rows))
+    screen.print(study_tables.VERDICTS, markup=False)
     screen.print(study_tables.time_line(result, computed=outcome.computed), markup=False)
     screen.print(f"Design: {study.design(options)}.", markup=False)
     if files:

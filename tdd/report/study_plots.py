@@ -34,10 +34,10 @@ def draw(result: Any, figure: Figure, *, title: str, caption: str = "") -> sheet
     return _LEVELS[figure.kind](result, figure, title=title, caption=said)
 
 
-def draw_example(example: Example, *, title: str) -> sheet.Sheet:
+def draw_example(example: Example) -> sheet.Sheet:
     """The close look at one repetition."""
     drawing = {"staircase": closeup.staircase, "envelope": closeup.envelope}[example.kind]
-    return drawing(example.arrays, title=title, caption=_sentence(example.caption))
+    return drawing(example.arrays, title=example.title, caption=_sentence(example.caption))
 
 
 def write(drawn: sheet.Sheet, path: pathlib.Path) -> pathlib.Path:

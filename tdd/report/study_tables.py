@@ -12,13 +12,17 @@ from rich.table import Table
 from tdd.report.terminal import plain_text
 from tdd.study.named.record import Figure
 
-__all__ = ["list_table", "study_header", "study_rows", "study_table", "time_line"]
+__all__ = ["VERDICTS", "list_table", "study_header", "study_rows", "study_table", "time_line"]
+
+
+VERDICTS = 'Verdict: is the error rate within what is promised? "Above" takes three standard errors.'
 
 
 def study_header(figure: Figure, fields: Sequence[str]) -> tuple[str, ...]:
     """The columns: the fields of the grid, method, level, error, power, selected, verdict."""
     named = (figure.labels.get(field, field) for field in fields)
-    return (*named, "method", "α", f"{figure.error} ± s.e.", f"{figure.power} ± s.e.", "selected", "level")
+    counts = ("selected",) if figure.counts else ()
+    return (*named, "method", "α", f"{figure.error} ± s.e.", f"{figure.power} ± s.e.", *counts, "verdict")
 
 
 def study_rows(figure: Figure, fields: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
@@ -30,7 +34,7 @@ def study_rows(figure: Figure, fields: Sequence[str], rows: Sequence[Mapping[str
             f"{row['alpha']:g}",
             _measured(row["fdr"], row["fdr_se"]),
             _measured(row["power"], row["power_se"]),
-            f"{row['num_selected']:.1f}",
+            *((f"{row['num_selected']:.1f}",) if figure.counts else ()),
             row["verdict"],
         )
         for row in rows
@@ -38,16 +42,17 @@ def study_rows(figure: Figure, fields: Sequence[str], rows: Sequence[Mapping[str
 
 
 def study_table(title: str, figure: Figure, fields: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> Table:
-    """The table for the terminal."""
+    """The table for the terminal; a line between cells, and between methods where each has many levels."""
+    fields = figure.columns or fields
     header = study_header(figure, fields)
     table = Table(title=plain_text(title), title_justify="left", header_style="bold")
     for i, name in enumerate(header):
         number = len(fields) + 1 <= i < len(header) - 1
         table.add_column(name, justify="right" if number else "left", no_wrap=number)
     before: Any = None
-    several = len({row["alpha"] for row in rows}) > 1
+    long = len({row["alpha"] for row in rows}) > 3 or not fields
     for row, cells in zip(rows, study_rows(figure, fields, rows), strict=True):
-        place = [row[field] for field in (*fields, *(("method",) if several else ()))]
+        place = [row[field] for field in (*fields, *(("method",) if long else ()))]
         if before is not None and place != before:
             table.add_section()
         before = place

@@ -134,7 +134,10 @@ def test_svg(table, tmp_path, capsys):
         (("--alpha", "1.5"), "1.5"),
         (("--repetitions", "0"), "repetitions"),
         (("--devices", "99"), "devices must be 1 to"),
+        (("--devices", "0"), "--devices must be at least 1"),
         (("--target-se", "-1"), "target_se"),
+        (("--seed", "-1"), "seed must be a whole number"),
+        (("--scores", "{table}", "--score", "original", "--knockoffs", "paraphrase"), "label_field must name"),
         (("--score", "original"), "--scores FILE"),
         (("--scores", "{table}", "--score", "original", "--label-field", "label"), "knockoffs must name"),
         (

@@ -6,6 +6,7 @@ import matplotlib
 import numpy as np
 import pytest
 from matplotlib.colors import to_rgb
+from PIL import Image
 
 from tdd.report import study_plots
 from tdd.report.plots import cells, sheet
@@ -63,6 +64,7 @@ EXAMPLES = {
         "staircase",
         {"p_values": {"a": P_VALUES, "b": P_VALUES / 2}, "false": RNG.random(60) < 0.5, "alpha": 0.2},
         "one",
+        "a title",
     ),
     "envelope": Example(
         "envelope",
@@ -76,13 +78,14 @@ EXAMPLES = {
             "cuts": {"JMCS: 0 selected": 0.0, "JECS: 9 selected": 0.08},
         },
         "one",
+        "a title",
     ),
 }
 
 
 def drawn(name):
     if name in EXAMPLES:
-        return study_plots.draw_example(EXAMPLES[name], title="a title")
+        return study_plots.draw_example(EXAMPLES[name])
     data, figure = FIGURES[name]
     return study_plots.draw(data, figure, title="a title", caption="the design")
 
@@ -203,3 +206,15 @@ def test_cells_are_found_by_field_and_value():
     ]
     assert cells.values(data, "fdr").shape == (2, 2, 3)
     assert cells.values(result(), "fdp_quantiles").shape == (1, 2, 3, 5)
+
+
+def test_a_picture_of_few_colours_keeps_its_white_and_its_series(tmp_path):
+    path = study_plots.write(drawn("levels"), tmp_path / "x.png")
+    with Image.open(path) as image:
+        assert image.mode == "P"
+        assert round(image.info["dpi"][0]) == 200
+        colours = {colour for _, colour in image.convert("RGB").getcolors(1 << 20)}
+    assert (255, 255, 255) in colours
+    for i in range(2):
+        wanted = np.array(to_rgb(sheet.stroke(i).colour)) * 255
+        assert min(np.abs(np.array(colour) - wanted).max() for colour in colours) <= 3

@@ -339,17 +339,29 @@ def test_a_finished_study_is_read_and_another_is_refused(tmp_path):
     study, told = small("ktd-draws")
     told = dataclasses.replace(told, folder=tmp_path / "study")
     first = carry_out(study, told, command="tdd study ktd-draws")
-    assert first.repeated
+    assert first.computed
     assert sorted(path.name for path in told.folder.iterdir()) == [
         "inputs.json", "results.csv", "results.parquet", "study.json",
     ]  # fmt: skip
     again = carry_out(study, told, command="tdd study ktd-draws")
-    assert not again.repeated
+    assert not again.computed
     assert np.array_equal(again.result.fdr, first.result.fdr)
     assert again.result.provenance["command"] == "tdd study ktd-draws"
     assert again.result.provenance["scores"]["source"] == "a table"
     with pytest.raises(InputError, match="holds a run of other inputs or options"):
         carry_out(study, dataclasses.replace(told, seed=1), command="")
+
+
+@pytest.mark.parametrize("exists", [False, True])
+def test_options_that_cannot_be_run_leave_no_trace(tmp_path, exists):
+    study, told = small("ktd-draws")
+    folder = tmp_path / "study"
+    if exists:
+        folder.mkdir()
+    with pytest.raises(InputError, match="alpha"):
+        carry_out(study, dataclasses.replace(told, folder=folder, alphas=(2.0,)), command="")
+    assert folder.exists() == exists
+    assert not exists or not [*folder.iterdir()]
 
 
 @pytest.mark.usefixtures("few_methods")
@@ -403,7 +415,7 @@ def test_reading_what_a_study_needs(table):
     [
         (Needs(), {"scores": ["a", "b"], "labels": ["one"]}, "score names 2 columns; this study reads one"),
         (Needs("several"), {"scores": ["a"], "labels": ["one"]}, "at least two columns"),
-        (Needs(), {"scores": ["a"]}, "label_field names 0 columns; this study reads one column of known truth"),
+        (Needs(), {"scores": ["a"]}, "label_field must name the column of known truth"),
         (Needs("several", "each"), {"scores": ["a", "b"], "labels": ["one"]}, "for each score"),
         (Needs(knockoffs=True), {"scores": ["a"], "labels": ["one"]}, "knockoffs must name"),
         (Needs(), {"scores": ["a"], "labels": ["one"], "knockoffs": ["k1"]}, "knockoffs are not read"),

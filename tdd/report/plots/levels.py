@@ -127,9 +127,8 @@ def _errors(axes: Any, result: Any, picked: Sequence[Pick], alphas: np.ndarray, 
             zorder=3,
         )
     _diagonal(axes, alphas)
-    axes.set_xlim(*_around(alphas))
     axes.set_ylim(bottom=0)
-    axes.set_xticks(_ticks(alphas))
+    _level_axis(axes, alphas)
 
 
 def _power_lines(axes: Any, result: Any, picked: Sequence[Pick], alphas: np.ndarray, field: str) -> None:
@@ -146,9 +145,8 @@ def _power_lines(axes: Any, result: Any, picked: Sequence[Pick], alphas: np.ndar
             capsize=2,
             elinewidth=0.8,
         )
-    axes.set_xlim(*_around(alphas))
     axes.set_ylim(0, 1.02)
-    axes.set_xticks(_ticks(alphas))
+    _level_axis(axes, alphas)
 
 
 def _power_bars(axes: Any, result: Any, picked: Sequence[Pick], alphas: np.ndarray, field: str) -> None:
@@ -187,13 +185,12 @@ def _label(drawn: sheet.Sheet, figure: Figure) -> None:
         axes.set_xlabel("level α")
 
 
-def _around(alphas: np.ndarray) -> tuple[float, float]:
+def _level_axis(axes: Any, alphas: np.ndarray) -> None:
+    """Levels on the horizontal axis, six named at most."""
     room = 0.06 * (alphas.max() - alphas.min() or alphas.max())
-    return max(0.0, alphas.min() - room), alphas.max() + room
-
-
-def _ticks(alphas: np.ndarray) -> np.ndarray:
-    return alphas if len(alphas) <= 6 else alphas[:: -(-len(alphas) // 6)]
+    axes.set_xlim(max(0.0, alphas.min() - room), alphas.max() + room)
+    named = alphas[:: -(-len(alphas) // 6)]
+    axes.set_xticks(named, [f"{alpha:g}" for alpha in named])
 
 
 def _light(colour: str, index: int) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import pathlib
 import shutil
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -11,6 +12,8 @@ from tdd.audit.run_folder import fingerprint, open_run_folder
 from tdd.study.named import STUDIES
 from tdd.study.named.record import NamedStudy, Options, verdict
 from tdd.study.results import StudyResult
+from tdd.validate import studies as checks
+from tdd.validate.errors import InputError
 
 __all__ = ["Outcome", "carry_out", "verdict_rows"]
 
@@ -38,14 +41,20 @@ def carry_out(study: NamedStudy, options: Options, *, command: str) -> Outcome:
     Raises:
       InputError: options out of range, or a folder with another study.
     """
+    checks.check_run(options.repetitions, options.seed, options.target_se)
     folder = options.folder
     if folder is None:
         return Outcome(_with_provenance(study.run(options), study, options, command), True)
+    before = {path: path.exists() for path in (folder, folder / "inputs.json")}
     open_run_folder(folder, fingerprint(_identity(study, options)), f"tdd study {study.name}")
     if (folder / "study.json").exists():
         return Outcome(StudyResult.load(folder), False)
     kept = folder / "unfinished"
-    result = study.run(dataclasses.replace(options, folder=kept))
+    try:
+        result = study.run(dataclasses.replace(options, folder=kept))
+    except InputError:
+        _leave_as_it_was(folder, before)
+        raise
     result = _with_provenance(result, study, options, command)
     result.save(folder)
     shutil.rmtree(kept, ignore_errors=True)
@@ -61,6 +70,16 @@ def verdict_rows(study: NamedStudy, options: Options, result: StudyResult) -> li
         promise = study.promise(options, cell, row["method"])
         rows.append(row | {"verdict": verdict(row["fdr"], row["fdr_se"], row["alpha"], promise)})
     return rows
+
+
+def _leave_as_it_was(folder: pathlib.Path, before: Mapping[pathlib.Path, bool]) -> None:
+    """After options that cannot be run: they must not keep the folder from those that can."""
+    if before[folder / "inputs.json"]:
+        return
+    shutil.rmtree(folder / "unfinished", ignore_errors=True)
+    (folder / "inputs.json").unlink(missing_ok=True)
+    if not before[folder]:
+        folder.rmdir()
 
 
 def _identity(study: NamedStudy, options: Options) -> Mapping[str, Any]:

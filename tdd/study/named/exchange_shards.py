@@ -109,6 +109,8 @@ STUDY = NamedStudy(
         level=0.05,
         error="size",
         labels={
+            "num_shards": "shards r",
+            "num_shuffles": "shuffles k",
             "exchangeability/combined": "combined",
             "exchangeability/rank_sum": "rank sum",
             "exchangeability/exact": "exact",
@@ -118,6 +120,8 @@ STUDY = NamedStudy(
             f"x: r = {SHARDS} shards": "shuffles a shard, k",
         },
         x_label="shards r or shuffles k",
+        columns=("num_shards", "num_shuffles"),
+        counts=False,
     ),
     promise=_promise,
     repetitions=1_000,

@@ -93,5 +93,9 @@ def _check_named(needs: Needs, scores: Sequence[str], knockoffs: Sequence[str], 
         raise InputError("score must name the column of the originals where knockoffs are named")
     wanted = {"one": 1, "each": len(scores), "none": 0}[needs.labels]
     if len(labels) != wanted:
-        what = {"one": "one column of known truth", "each": "one column of known truth for each score", "none": "none"}
-        raise InputError(f"label_field names {len(labels)} columns; this study reads {what[needs.labels]}")
+        what = {
+            "one": "must name the column of known truth (1 member, 0 not)",
+            "each": f"must name {wanted} columns of known truth (1 member, 0 not), one for each score column",
+            "none": "is not read by this study; leave it out",
+        }
+        raise InputError(f"label_field {what[needs.labels]}; got {', '.join(labels) or 'none'}")

@@ -10,12 +10,12 @@ from tdd.study.runner import run
 
 __all__ = ["STUDY"]
 
-SIGNALS = (2.0, 3.0)
+SIGNALS = (3.0, 4.0)
 
 
 def _run(options: Options) -> StudyResult:
     grid = {"signal": SIGNALS} if options.columns is None else None
-    return run(joint.design(options, signal=2.0), tuple(joint.METHOD_LABELS), grid=grid, **run_options(options))
+    return run(joint.design(options, signal=3.0), tuple(joint.METHOD_LABELS), grid=grid, **run_options(options))
 
 
 STUDY = NamedStudy(
@@ -23,7 +23,7 @@ STUDY = NamedStudy(
     title="Selections for several models at once, by how they are composed",
     design=lambda options: joint.design_words(
         options,
-        "five models, each trained on a quarter of 1,400 candidates, 600 calibration items, by signal in sd",
+        "five models, each trained on a quarter of 1,400 candidates, 600 calibration items; signal in sd",
     ),
     run=_run,
     figure=Figure("bars", panels="signal", error="GCR", labels=joint.METHOD_LABELS | {"signal": "signal"}),

@@ -25,6 +25,7 @@ METHOD_LABELS = {
     "jmcs/storey": "JMCS, Storey",
     "jecs": "JECS",
 }
+_GCR = "GCR: mean share of the selected items that a model was trained on"
 _ASYMPTOTIC = ("jecs",)
 _INVALID = ("union", "intersection")
 
@@ -80,12 +81,12 @@ def first_models(columns: Columns, num_models: int) -> JointPool:
 def design_words(options: Options, synthetic: str) -> str:
     """The design in words."""
     if options.columns is None:
-        return synthetic
+        return f"{synthetic}. {_GCR}"
     columns = options.columns
     shared = int(columns.labels.all(0).sum())
     return (
         f"{columns.source}, {len(columns.names)} models, {columns.labels.shape[1]} items: a random half of the "
-        f"{shared} items that all were trained on calibrates, all others are audited"
+        f"{shared} items that all were trained on calibrates, all others are audited. {_GCR}"
     )
 
 
@@ -106,7 +107,7 @@ def envelope_example(options: Options, *, signal: float = 3.0) -> Example:
     from tdd.methods.jecs import jecs, jmcs
 
     sample = design(options, signal=signal).draw(jax.random.key(options.seed))
-    alpha = min(options.alphas, key=lambda level: abs(level - 0.2))
+    alpha = min(options.alphas, key=lambda level: abs(level - 0.3))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # of few items: the caption says how many
         fitted = jecs(sample.calibration, sample.scores, alpha=alpha)
@@ -126,9 +127,12 @@ def envelope_example(options: Options, *, signal: float = 3.0) -> Example:
         "slope": float(fitted.envelope.slope),
         "cuts": cuts,
     }
-    words = design_words(options, f"five models, signal {signal:g}")
+    words = design_words(options, f"five models, signal {signal:g}").removesuffix(f". {_GCR}")
     return Example(
-        "envelope", arrays, f"One draw of {words}; n = {n} calibration items, m = {m} candidates, α = {alpha:g}."
+        "envelope",
+        arrays,
+        f"One draw of {words}; n = {n} calibration items, m = {m} candidates, α = {alpha:g}.",
+        title="Joint selection on one draw: the largest p-values and the envelope of JECS",
     )
 
 

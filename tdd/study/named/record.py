@@ -88,6 +88,8 @@ class Figure:
       error: name of the error rate.
       power: name of the power.
       labels: of methods and fields, for people.
+      columns: fields of the cells that the table shows; all, where there are none.
+      counts: whether the table says how many items are selected.
     """
 
     kind: Literal["levels", "bands", "parameter", "bars"]
@@ -99,6 +101,8 @@ class Figure:
     error: str = "FDR"
     power: str = "power"
     labels: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    columns: tuple[str, ...] = ()
+    counts: bool = True
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,11 +113,13 @@ class Example:
       kind: "staircase" or "envelope".
       arrays: what that plot needs, see `tdd.report.plots`.
       caption: of what it is.
+      title: of its figure.
     """
 
     kind: Literal["staircase", "envelope"]
     arrays: Mapping[str, Any]
     caption: str
+    title: str
 
 
 @dataclasses.dataclass(frozen=True)
