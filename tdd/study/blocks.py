@@ -66,7 +66,7 @@ def sum_over_blocks(
     options = dict(compiler_options or {})
     if count == 1:
         alone = jax.jit(lambda operands, bounds: own_blocks(operands, bounds, jnp.uint32(0)), compiler_options=options)
-        return _on_threads(alone, lanes, available_cores() if devices[0].platform == "cpu" else 1)
+        return _on_threads(alone, devices[0], lanes, available_cores() if devices[0].platform == "cpu" else 1)
     mesh = jax.make_mesh((count,), (_AXIS,), axis_types=(jax.sharding.AxisType.Auto,), devices=devices)
     spread, everywhere = jax.sharding.PartitionSpec(_AXIS), jax.sharding.PartitionSpec()
     sharded = jax.shard_map(
@@ -76,19 +76,20 @@ def sum_over_blocks(
         out_specs=spread,
         check_vma=False,
     )
-    compiled = jax.jit(sharded, compiler_options=options)
-    return lambda operands, first, last: compiled(operands, _bounds(first, last))
+    compiled, whole = jax.jit(sharded, compiler_options=options), jax.sharding.NamedSharding(mesh, everywhere)
+    return lambda operands, first, last: compiled(*jax.device_put((operands, _bounds(first, last)), whole))
 
 
-def _on_threads(alone: Any, lanes: int, threads: int) -> BlockSums:
+def _on_threads(alone: Any, device: Any, lanes: int, threads: int) -> BlockSums:
     """One program on one device, each thread with a part of the range: XLA's loops use one core of a host.
 
-    It is compiled ahead of the calls, by the thread that asks for it: JAX's settings are those of a thread.
+    It is compiled, and its operands are put on the device, by the thread that asks for it: JAX's settings, such as
+    double precision, are those of a thread.
     """
     compiled: dict[Any, Any] = {}
 
     def run(operands: Any, first: int, last: int) -> Any:
-        bounds = _bounds(first, last)
+        operands, bounds = jax.device_put((operands, _bounds(first, last)), device)
         leaves, structure = jax.tree.flatten(operands)
         kind = (structure, *map(jax.typeof, leaves))
         if kind not in compiled:
@@ -98,7 +99,7 @@ def _on_threads(alone: Any, lanes: int, threads: int) -> BlockSums:
         cuts = [*range(first, last, share), last]
         if len(cuts) <= 2:
             return call(operands, bounds)
-        parts = [_bounds(*cut) for cut in itertools.pairwise(cuts)]
+        parts = [jax.device_put(_bounds(*cut), device) for cut in itertools.pairwise(cuts)]
         with concurrent.futures.ThreadPoolExecutor(len(parts)) as pool:
             found = list(pool.map(lambda part: jax.device_get(call(operands, part)), parts))
         return jax.tree.map(lambda *leaves: np.concatenate(leaves), *found)

@@ -32,6 +32,8 @@ _LARGEST_STEP = 2**18  # a tally holds 2^19
 _PATIENCE = 0.5  # seconds a call should take at least
 _HOST_LANES, _DEVICE_LANES = 1024, 2**17
 _HOST_BYTES, _DEVICE_BYTES = 2**23, 2**31
+_FEWEST = 128
+_NARROW = 16  # of a pool whose tables fit into no cache: one register of counts
 
 
 def resample(
@@ -104,6 +106,8 @@ def resample(
     names = pool_checks.as_proportions(methods, engine.PROPORTIONS)
     checks.check_run(repetitions, 0, target_se)
     arrays.check_level(eta, "eta")
+    arrays.check_key(key, "a study")
+    eta = checks.as_number(eta)
     levels = checks.as_levels(alphas)
     split, num_tests = _split(values, labels, test_members, calibration_ratio)
     devices = list(jax.devices() if devices is None else devices)
@@ -113,7 +117,7 @@ def resample(
         "is_member": described(labels),
         "methods": list(names),
         "alphas": levels,
-        "eta": float(eta),
+        "eta": eta,
         "repetitions": int(repetitions),
         "key": words.tolist(),
         "test_members": test_members,
@@ -193,8 +197,11 @@ def _split(
 
 def _lanes(size: int, platform: str) -> int:
     """Repetitions side by side: a power of two, whose tables of counts stay in the cache of a host's core."""
-    most, room = (_HOST_LANES, _HOST_BYTES) if platform == "cpu" else (_DEVICE_LANES, _DEVICE_BYTES)
-    fitting = max(128, room // (6 * size))
+    host = platform == "cpu"
+    most, room = (_HOST_LANES, _HOST_BYTES) if host else (_DEVICE_LANES, _DEVICE_BYTES)
+    fitting = room // (6 * size)
+    if fitting < _FEWEST:
+        return _NARROW if host else _FEWEST
     return min(most, 1 << (fitting.bit_length() - 1))
 
 

@@ -101,6 +101,7 @@ def run(
         "target_se": target_se,
         "versions": versions(),
         "platform": devices[0].platform,
+        "precision": jax.dtypes.canonicalize_dtype(float).name,
     }
     store = TotalsStore(folder, setting)
     key = jax.random.key(seed, impl="threefry2x32")

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from tdd.kernels import lattice
 from tdd.validate.arrays import check_level
 from tdd.validate.errors import InputError
 
@@ -16,6 +17,7 @@ __all__ = [
     "NULLS",
     "as_grid",
     "as_levels",
+    "as_number",
     "as_pool",
     "check_components",
     "check_copula",
@@ -329,6 +331,15 @@ def check_method_names(names: Sequence[str]) -> None:
         raise InputError(f"two methods are called {twice[0]!r}; give a dict from labels to methods")
 
 
+def as_number(level: Any) -> float:
+    """A level in double precision; 0.7 in single precision is 7/10 too."""
+    kind = getattr(level, "dtype", None)
+    if kind is None or kind == np.float64:
+        return float(level)
+    exact = lattice.as_level(np.asarray(level)[()])
+    return int(exact.numerator) / int(exact.denominator)
+
+
 def as_levels(alphas: Any) -> tuple[float, ...]:
     """Distinct levels, as numbers."""
     given = [alphas] if np.ndim(alphas) == 0 else list(alphas)
@@ -336,7 +347,7 @@ def as_levels(alphas: Any) -> tuple[float, ...]:
         raise InputError("alphas is empty; give at least one level, for example 0.1")
     for i, alpha in enumerate(given):
         check_level(alpha, f"alphas[{i}]")
-    levels = tuple(float(alpha) for alpha in given)
+    levels = tuple(as_number(alpha) for alpha in given)
     if len(set(levels)) < len(levels):
         raise InputError(f"alphas holds a level twice: {levels}")
     return levels

@@ -205,3 +205,33 @@ def test_a_level_of_the_search_is_a_fraction():
     found = study(alphas=[0.1], repetitions=50)
     assert found.alphas == (0.1,)
     assert lattice.as_level(0.1).denominator == 10
+
+
+@pytest.mark.parametrize("kind", [np.float32, jax.numpy.float32, np.float64])
+def test_levels_in_any_type_are_decimals(kind):
+    """0.7 and 0.3 in single precision lie below and above the decimals; equality decides often on this pool."""
+    plain = study(alphas=[0.3, 0.7], eta=0.3, repetitions=500)
+    found = study(alphas=[kind(0.3), kind(0.7)], eta=kind(0.3), repetitions=500)
+    assert found.alphas == (0.3, 0.7)
+    assert found.provenance["eta"] == 0.3
+    np.testing.assert_array_equal(numbers(found), numbers(plain))
+
+
+def test_numbers_of_numpy_in_a_folder(tmp_path):
+    options = {"repetitions": np.int64(200), "test_members": np.float32(0.5), "calibration_ratio": np.int64(1)}
+    found = [study(folder=tmp_path, **options) for _ in range(2)]
+    np.testing.assert_array_equal(numbers(found[0]), numbers(found[1]))
+
+
+@pytest.mark.parametrize("key", [None, 0, np.zeros(2, np.uint32)])
+def test_a_key_is_needed(key):
+    with pytest.raises(tdd.InputError, match="key"):
+        study(key=key)
+
+
+@pytest.mark.parametrize("size", [2, 90, 10**4, 10**5, 2**24 - 1])
+def test_tables_of_a_large_pool_are_narrow(size):
+    """About ten bytes an item and lane: 3 GB for the largest pool, on each core."""
+    lanes = pool_module._lanes(size, "cpu")
+    assert lanes & (lanes - 1) == 0
+    assert 10 * lanes * size < max(2**24, 200 * size)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 import pathlib
 import subprocess
 import sys
@@ -359,3 +360,26 @@ def test_importing_studies_is_light():
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = tdd.study.nothing
+
+
+def test_double_precision_and_the_device_that_is_asked_for():
+    """On one device the threads run what the caller's settings compiled, on the second of two devices here."""
+    code = (
+        "import jax, tdd\n"
+        "from tdd.study import NormalShift, run\n"
+        "from tdd.study import blocks\n"
+        "import jax.numpy as jnp\n"
+        "last = jax.devices()[-1:]\n"
+        "blocks.available_cores = lambda: 2\n"
+        "design = NormalShift(num_calibration=19, num_tests=12)\n"
+        "with jax.enable_x64(True):\n"
+        "    wide = run(design, 'ptdi/storey', alphas=0.2, repetitions=2048, devices=last)\n"
+        "both = run(design, 'ptdi/storey', alphas=0.2, repetitions=2048)\n"
+        "assert wide.repetitions == 2048 and abs(wide.power - both.power) < 5 * both.power_se\n"
+        "count = lambda operands, index, real, sums: sums + jnp.sum(real, dtype=jnp.int32)\n"
+        "sums = blocks.sum_over_blocks(count, lambda: jnp.int32(0), lanes=8, devices=last)\n"
+        "print(len(jax.devices()), sums(jnp.float32(0), 0, 5).devices() == set(last))\n"
+    )
+    env = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=2", "JAX_PLATFORMS": "cpu"}
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
+    assert done.stdout.split() == ["2", "True"], done.stderr[-2000:]
