@@ -347,7 +347,7 @@ def test_a_finished_study_is_read_and_another_is_refused(tmp_path):
     assert not again.computed
     assert np.array_equal(again.result.fdr, first.result.fdr)
     assert again.result.provenance["command"] == "tdd study ktd-draws"
-    assert again.result.provenance["scores"]["source"] == "a table"
+    assert again.result.provenance["table"]["source"] == "a table"
     with pytest.raises(InputError, match="holds a run of other inputs or options"):
         carry_out(study, dataclasses.replace(told, seed=1), command="")
 

@@ -103,6 +103,6 @@ def _with_provenance(result: StudyResult, study: NamedStudy, options: Options, c
         "title": study.title,
         "about": study.design(options),
         "command": command,
-        "scores": None if columns is None else {"source": columns.source, "sha256": columns.sha256},
+        "table": None if columns is None else {"source": columns.source, "sha256": columns.sha256},
     }
     return dataclasses.replace(result, provenance={**told, **result.provenance})

@@ -106,12 +106,13 @@ def envelope_example(options: Options, *, signal: float = 3.0) -> Example:
 
     from tdd.methods.jecs import jecs, jmcs
 
-    sample = design(options, signal=signal).draw(jax.random.key(options.seed))
+    sample = jax.jit(design(options, signal=signal).draw)(jax.random.key(options.seed))
     alpha = min(options.alphas, key=lambda level: abs(level - 0.3))
+    both = jax.jit(lambda *scores: (jmcs(*scores, alpha=alpha), jecs(*scores, alpha=alpha)))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # of few items: the caption says how many
-        fitted = jecs(sample.calibration, sample.scores, alpha=alpha)
-    found = {"JMCS": jmcs(sample.calibration, sample.scores, alpha=alpha), "JECS": fitted}
+        plain, fitted = both(sample.calibration, sample.scores)
+    found = {"JMCS": plain, "JECS": fitted}
     p_values = np.asarray(fitted.p_values)
     cuts = {
         f"{name}: {int(one.num_selected)} selected": float(p_values[np.asarray(one.selected)].max(initial=0.0))
