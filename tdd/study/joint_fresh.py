@@ -82,6 +82,7 @@ def fresh_joint(
         devices=devices,
         about={"engine": "tdd.study.fresh_joint", "design": described(design)},
         lanes=_LANES,
+        numbers=(design.num_calibration + 1) * (2 * design.num_models + 12) + design.num_tests,
     )
 
 

@@ -25,6 +25,7 @@ __all__ = ["METHODS", "measure", "resample_joint"]
 METHODS = ("jecs", "jmcs/bh", "jmcs/storey", "jmcs/by")
 _LARGEST = 2**18  # repetitions a call, far from where the sums of a tally would wrap
 _LANES = (256, 2**14)  # repetitions side by side, on a CPU and elsewhere; no number depends on it
+_ROOM = (2**27, 2**32)  # numbers that the repetitions side by side may hold: 512 MB a core, 16 GB elsewhere
 
 Counter = Callable[[Any, jax.Array], joint_resample.RankCounts]
 
@@ -106,6 +107,7 @@ def resample_joint(
         devices=devices,
         about={"engine": "tdd.study.resample_joint", "design": design | {"num_calibration": n, "num_tests": m}},
         lanes=_LANES,
+        numbers=own.shape[1] * (len(own) // 2 + 8),
     )
 
 
@@ -124,6 +126,7 @@ def measure(
     devices: Sequence[Any] | None,
     about: dict[str, Any],
     lanes: tuple[int, int],
+    numbers: int,
 ) -> StudyResult:
     """Run repetitions whose ranks are counted by `counter(source, words)`, with words [2, L] random bits.
 
@@ -140,7 +143,8 @@ def measure(
       seed: likewise.
       devices: likewise.
       about: begins the provenance.
-      lanes: repetitions side by side on a CPU, and elsewhere.
+      lanes: repetitions side by side on a CPU, and elsewhere; at most.
+      numbers: how many 32-bit numbers one repetition holds, about.
     """
     started = time.perf_counter()
     checks.check_run(repetitions, seed, None)
@@ -153,7 +157,7 @@ def measure(
     top, bottom = (jnp.asarray(table[num_tests]) for table in joint.harmonic(num_tests))
     key = jax.random.key(seed, impl="threefry2x32")
     operands = (source, exact, (tail, top, bottom), key)
-    width = lanes[devices[0].platform != "cpu"]
+    width = _width(lanes, numbers, devices[0].platform)
     sums = _engine(_Counting(counter), names, points, num_calibration, num_tests, len(levels), width, devices)
     totals, done = Totals.zero((len(names), len(levels))), 0
     while done < repetitions:
@@ -176,6 +180,15 @@ def measure(
             "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         },
     )
+
+
+def _width(lanes: tuple[int, int], numbers: int, platform: str) -> int:
+    """Repetitions side by side, as many as there is room for."""
+    where = platform != "cpu"
+    width = lanes[where]
+    while width > 1 and width * numbers > _ROOM[where]:
+        width //= 2
+    return width
 
 
 def _counter(num_calibration: int, num_tests: int, pool: joint_resample.JointPool, words: jax.Array) -> Any:

@@ -12,6 +12,7 @@ import pytest
 
 from tdd.bench import joint_peer
 from tdd.kernels import joint_resample, tally
+from tdd.study import joint_pool
 from tdd.study.joint_pool import METHODS, resample_joint
 from tdd.study.results import Totals
 from tdd.validate.errors import InputError
@@ -150,3 +151,14 @@ def test_the_loop_draws_uniform_subsets():
     for own, _ in itertools.islice(joint_peer.drawn_subsets(np.random.default_rng(0), 6, 5, 2, 5), 3_000):
         counts[own] += 1
     assert np.abs(counts / 3_000 - 1 / 3).max() < 0.045
+
+
+@pytest.mark.parametrize("platform", ["cpu", "gpu"])
+def test_large_pools_run_fewer_repetitions_side_by_side(platform):
+    """Indices of the tables stay below 2^31, and memory within bounds; an ordinary pool is not narrowed."""
+    lanes = (256, 2**14)
+    assert joint_pool._width(lanes, 20_000, platform) == lanes[platform != "cpu"]
+    for numbers in (10**6, 10**7, 10**9):
+        width = joint_pool._width(lanes, numbers, platform)
+        assert 1 <= width < lanes[platform != "cpu"]
+        assert width == 1 or width * numbers <= (2**27 if platform == "cpu" else 2**32)
