@@ -151,7 +151,7 @@ def measure(
     levels, names = checks.as_levels(alphas), _names(methods)
     points = joint.checked_grid(grid)
     arrays.check_level(eta, "eta")
-    devices = tuple(jax.devices() if devices is None else devices)
+    devices = checks.as_devices(devices)
     exact = jax.tree.map(lambda *fields: jnp.stack([jnp.asarray(f) for f in fields]), *map(lattice.as_level, levels))
     tail = proportion.tail_size(num_calibration, eta, num_calibration)
     top, bottom = (jnp.asarray(table[num_tests]) for table in joint.harmonic(num_tests))

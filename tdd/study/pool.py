@@ -110,7 +110,7 @@ def resample(
     eta = checks.as_number(eta)
     levels = checks.as_levels(alphas)
     split, num_tests = _split(values, labels, test_members, calibration_ratio)
-    devices = list(jax.devices() if devices is None else devices)
+    devices = checks.as_devices(devices)
     words = _words(key)
     setting = {
         "scores": described(values),
@@ -127,7 +127,7 @@ def resample(
     }
     store = TotalsStore(folder, setting)
     lanes = _lanes(len(values), devices[0].platform)
-    sums = _engine(names, len(levels), lanes, tuple(devices))
+    sums = _engine(names, len(levels), lanes, devices)
     exact = jax.tree.map(lambda *fields: np.stack(fields), *map(lattice.as_level, levels))
     tails = resample_pool.tails(len(values) - int(labels.sum()), eta)
     operands = jax.device_put((resample_pool.prepare(values, labels), split, exact, tails, words))

@@ -90,7 +90,7 @@ def run(
     levels, rules = checks.as_levels(alphas), as_methods(methods)
     points = checks.as_grid(design, grid)
     cells = prepared(design, points or [{}])
-    devices = list(jax.devices() if devices is None else devices)
+    devices = checks.as_devices(devices)
     setting = {
         "design": described(design),
         "grid": described(points),
@@ -111,7 +111,7 @@ def run(
     with progress_bar(name, repetitions * len(cells), enabled=progress, unit="repetitions") as advance:
         for i, operands in enumerate(operands_of):
             num_tests, lanes = shape(operands[0], key)
-            sums = engine(rules, levels, lanes, tuple(devices))
+            sums = engine(rules, levels, lanes, devices)
             totals = store.read(i) or Totals.zero((len(rules), len(levels)))
             advance(totals.repetitions)
             totals = _one_cell(

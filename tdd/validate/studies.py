@@ -7,6 +7,7 @@ import pathlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import jax
 import numpy as np
 
 from tdd.kernels import lattice
@@ -15,6 +16,7 @@ from tdd.validate.errors import InputError
 
 __all__ = [
     "NULLS",
+    "as_devices",
     "as_grid",
     "as_levels",
     "as_number",
@@ -229,6 +231,16 @@ def check_run(repetitions: Any, seed: Any, target_se: Any) -> None:
         raise InputError(
             f"target_se must be a number between 0 and 1, or None to run all repetitions; got {target_se!r}"
         )
+
+
+def as_devices(devices: Any) -> tuple[Any, ...]:
+    """Devices to run on; None is all of them."""
+    if devices is None:
+        return tuple(jax.devices())
+    found = tuple(devices) if isinstance(devices, Iterable) else ()
+    if not found or not all(isinstance(device, jax.Device) for device in found):
+        raise InputError(f"devices must be some of jax.devices(), for example jax.devices()[:1]; got {devices!r}")
+    return found
 
 
 def check_sample(name: str, sample: Any, kind: Any) -> None:

@@ -189,6 +189,8 @@ def test_order_of_wide_integers_is_kept():
         ({"methods": ("none", "none")}, "names 'none' twice"),
         ({"alphas": [0.1, 1.5]}, "1.5"),
         ({"eta": 0}, "eta"),
+        ({"devices": []}, "devices must be some of"),
+        ({"devices": jax.devices()[0]}, "devices must be some of"),
         ({"repetitions": 0}, "repetitions must lie from 1"),
         ({"target_se": 2}, "target_se must be"),
         ({"test_members": 1.5}, "test_members must be"),
