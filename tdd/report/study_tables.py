@@ -50,7 +50,8 @@ def study_table(title: str, figure: Figure, fields: Sequence[str], rows: Sequenc
         number = len(fields) + 1 <= i < len(header) - 1
         table.add_column(name, justify="right" if number else "left", no_wrap=number)
     before: Any = None
-    long = len({row["alpha"] for row in rows}) > 3 or not fields
+    levels = len({row["alpha"] for row in rows})
+    long = levels > 3 or (levels > 1 and not fields)
     for row, cells in zip(rows, study_rows(figure, fields, rows), strict=True):
         place = [row[field] for field in (*fields, *(("method",) if long else ()))]
         if before is not None and place != before:

@@ -37,3 +37,4 @@ def test_lines_stand_between_cells_and_between_methods_of_many_levels():
     assert printed(Figure("levels"), ("k",), many).count("├") == 3
     plain = [row(method, alpha) for method in "ab" for alpha in (0.1, 0.2)]
     assert printed(Figure("levels"), (), plain).count("├") == 1
+    assert printed(Figure("levels"), (), plain[::2]).count("├") == 0

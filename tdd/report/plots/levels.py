@@ -43,7 +43,8 @@ def bars(result: Any, figure: Figure, *, title: str, caption: str) -> sheet.Shee
     rows = cells.picks(result, figure)
     alphas = np.asarray(result.alphas)
     with sheet.style():
-        drawn = _open(figure, rows[0][1], title, caption, rows=len(rows), drawn="bars", height=2.35)
+        height = 2.35 if len(rows) < 3 else 1.75
+        drawn = _open(figure, rows[0][1], title, caption, rows=len(rows), drawn="bars", height=height)
         for (heading, picked), (left, right) in zip(rows, drawn.panels, strict=True):
             _power_bars(left, result, picked, alphas, "fdr")
             for i, alpha in enumerate(alphas):

@@ -10,7 +10,7 @@ from tdd.study.runner import run
 
 __all__ = ["STUDY"]
 
-SIGNALS = (3.0, 4.0)
+SIGNALS = (2.0, 3.0, 4.0)
 
 
 def _run(options: Options) -> StudyResult:

@@ -91,13 +91,16 @@ def design_words(options: Options, synthetic: str) -> str:
 
 
 def promise(options: Options, cell: Mapping[str, Any], method: str) -> Promise:
-    """JMCS holds where scores of a given item are independent over models, as they are in the synthetic data."""
+    """Of synthetic data, whose scores are independent over models.
+
+    Of a given table nothing is known: the items that all models saw calibrate, and those that some saw may differ.
+    """
     del cell
     if method in _INVALID:
         return Promise("none")
-    if method.startswith(_ASYMPTOTIC):
-        return Promise("asymptotic")
-    return Promise("finite-sample" if options.columns is None else "none")
+    if options.columns is not None:
+        return Promise("none")
+    return Promise("asymptotic" if method.startswith(_ASYMPTOTIC) else "finite-sample")
 
 
 def envelope_example(options: Options, *, signal: float = 3.0) -> Example:
