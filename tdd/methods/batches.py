@@ -1,19 +1,16 @@
 """Many rows of p-values from the host through one compiled function, a few megabytes at a time.
 
 Copying 80 MB to a fresh device buffer takes longer than deciding on them. Pieces that fit the processor's cache are
-copied where the piece before lay; on a host each core has pieces of its own.
+copied where the piece before lay, while that one is being worked on.
 """
 
 from __future__ import annotations
 
-import concurrent.futures
 from collections.abc import Callable
 from typing import Any
 
 import jax
 import numpy as np
-
-from tdd.cores import available_cores
 
 __all__ = ["in_pieces"]
 
@@ -36,17 +33,7 @@ def in_pieces(run: Callable[..., Any], rows: np.ndarray, mask: Any) -> Any:
     if step >= total:
         return jax.tree.map(np.asarray, run(rows, mask))
     firsts = [min(first, total - step) for first in range(0, total, step)]
-    wide = jax.config.jax_enable_x64  # a setting of this thread
-
-    def piece(first: int) -> Any:
-        with jax.enable_x64(wide):
-            part = slice(first, first + step)
-            return jax.device_get(run(rows[part], None if mask is None else mask[part]))
-
-    cores = available_cores() if jax.default_backend() == "cpu" else 1
-    pieces = [piece(firsts[0])]  # compiles
-    with concurrent.futures.ThreadPoolExecutor(cores) as pool:
-        pieces += pool.map(piece, firsts[1:])
+    pieces = [run(rows[i : i + step], None if mask is None else mask[i : i + step]) for i in firsts]
     skipped = len(firsts) * step - total  # rows of the last piece that the one before has
 
     def join(*leaves: jax.Array) -> np.ndarray:

@@ -31,7 +31,7 @@ _STEP = 2**13  # repetitions of the first call
 _LARGEST_STEP = 2**18  # a tally holds 2^19
 _PATIENCE = 0.5  # seconds a call should take at least
 _HOST_LANES, _DEVICE_LANES = 1024, 2**17
-_HOST_BYTES, _DEVICE_BYTES = 2**23, 2**31
+_HOST_BYTES, _DEVICE_BYTES = 10 * 2**20, 2**31
 _FEWEST = 128
 _NARROW = 16  # of a pool whose tables fit into no cache: one register of counts
 

@@ -28,7 +28,6 @@ def test_only_the_agreed_names_at_the_top():
         "LICENSE",
         "README.md",
         "benchmarks",
-        "docs",
         "kernels",
         "pyproject.toml",
         "tdd",
@@ -56,7 +55,7 @@ def test_wheel_holds_the_kernels_once_and_the_demonstration(distributions):
     names = zipfile.ZipFile(distributions[1]).namelist()
     for kernel in (ROOT / "kernels").glob("*.py"):
         assert f"tdd/kernels/{kernel.name}" in names
-    assert not [name for name in names if name.startswith(("kernels/", "tests/", "benchmarks/", "docs/"))]
+    assert not [name for name in names if name.startswith(("kernels/", "tests/", "benchmarks/"))]
     assert "tdd/kernels/__init__.py" not in names
     assert "tdd/py.typed" in names
     for folder in ("checkpoint", "corpus"):
