@@ -1,0 +1,188 @@
+"""Parameters straight into their places: values, shares, memory, and a mesh that cannot be used."""
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+import tracemalloc
+
+import jax
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+import pytest
+from jax.sharding import AxisType, Mesh, PartitionSpec
+
+from tdd.models.placement import Placement, partition
+from tdd.validate import InputError
+
+SOURCE = np.random.default_rng(0).normal(size=(3, 16, 24)).astype(np.float32)
+
+
+def one_device(axis_type=AxisType.Auto):
+    return jax.make_mesh((1,), ("data",), axis_types=(axis_type,))
+
+
+@pytest.mark.parametrize("mesh", [None, "mesh"])
+@pytest.mark.parametrize("dtype", [None, jnp.bfloat16, np.float16, "float32"])
+def test_the_values_are_those_of_the_tensors(mesh, dtype):
+    placement = Placement(one_device() if mesh else None, dtype)
+    expected = SOURCE if dtype is None else SOURCE.astype(jnp.dtype(dtype))
+    stack = placement.stacked(3, (16, 24), np.float32, lambda layer: SOURCE[layer])
+    alone = placement.single((16, 24), np.float32, lambda: SOURCE[1])
+    assert stack.dtype == alone.dtype == expected.dtype
+    np.testing.assert_array_equal(stack, expected)
+    np.testing.assert_array_equal(alone, expected[1])
+
+
+@pytest.mark.parametrize("stored", [ml_dtypes.bfloat16, np.float16])
+def test_every_stored_number_is_converted_as_numpy_converts_it(stored):
+    """Subnormal numbers, infinities and both zeros among them; of NaN only that it is one."""
+    every = np.arange(2**16, dtype=np.uint16).view(stored)
+    got = np.asarray(Placement(dtype=np.float32).single(every.shape, stored, lambda: every))
+    with np.errstate(invalid="ignore"):
+        expected = every.astype(np.float32)
+    real = ~np.isnan(expected)
+    np.testing.assert_array_equal(got.view(np.uint32)[real], expected.view(np.uint32)[real])
+    assert np.isnan(got[~real]).all()
+
+
+def test_layers_stored_in_different_types_meet_in_one():
+    layers = [SOURCE[0].astype(ml_dtypes.bfloat16), SOURCE[1]]
+    got = Placement().stacked(2, (16, 24), np.float32, layers.__getitem__)
+    np.testing.assert_array_equal(got, np.stack([layers[0].astype(np.float32), layers[1]]))
+
+
+@pytest.mark.parametrize(
+    ("shape", "layered", "expected"),
+    [
+        ((12, 768, 2304), True, PartitionSpec(None, None, "data")),
+        ((12, 3072, 768), True, PartitionSpec(None, "data", None)),
+        ((50257, 768), False, PartitionSpec(None, "data")),
+        ((16, 16), False, PartitionSpec("data", None)),
+        ((8, 768), True, PartitionSpec(None, "data")),
+        ((8, 7), True, PartitionSpec()),
+        ((8, 0), True, PartitionSpec()),
+        ((9,), False, PartitionSpec()),
+        ((), False, PartitionSpec()),
+    ],
+)
+def test_where_a_parameter_is_cut(shape, layered, expected):
+    mesh = type("EightDevices", (), {"axis_names": ("data",), "size": 8})()
+    assert partition(shape, mesh, layered=layered) == expected
+
+
+def test_one_tensor_in_host_memory_at_a_time():
+    """8 layers of 256 x 256 float32, 256 KiB each: beyond the device's 2 MiB, NumPy never holds more than one of them
+    (1 * 256 KiB, and 64 KiB for everything small), which stacking on the host (8 * 256 KiB) would exceed."""
+    one, placement = 256 * 256 * 4, Placement()
+
+    def read(layer):
+        return np.full((256, 256), layer, np.float32)
+
+    placement.stacked(8, (256, 256), np.float32, read)  # compiled
+    tracemalloc.start()
+    stack = placement.stacked(8, (256, 256), np.float32, read)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    np.testing.assert_array_equal(stack[:, 0, 0], np.arange(8))
+    assert one < peak < one + 2**16
+
+
+def test_the_device_holds_the_stack_once():
+    """While layer i is read the device holds 6 layers of the stack and nothing else of this size (the layer before
+    is gone): 6 * 16 KiB. Each write goes into the same memory."""
+    before = sum(array.nbytes for array in jax.live_arrays())
+    held, places = [], []
+
+    def read(layer):
+        arrays = [array for array in jax.live_arrays() if array.shape == (6, 64, 64)]
+        places.append([array.unsafe_buffer_pointer() for array in arrays])
+        held.append(sum(array.nbytes for array in jax.live_arrays()) - before)
+        return np.full((64, 64), layer, np.float32)
+
+    Placement().stacked(6, (64, 64), np.float32, read)
+    one = 64 * 64 * 4
+    assert max(held) < 6 * one + one // 2
+    assert all(len(found) == 1 and found == places[0] for found in places)
+
+
+def test_a_buffer_that_is_read_into_again_is_not_the_parameter():
+    buffer = np.zeros((16, 24), np.float32)
+
+    def read(layer):
+        buffer[:] = SOURCE[layer]
+        return buffer
+
+    stack = Placement().stacked(3, (16, 24), np.float32, read)
+    alone = Placement().single((16, 24), np.float32, lambda: read(0))
+    buffer[:] = np.nan
+    np.testing.assert_array_equal(stack, SOURCE)
+    np.testing.assert_array_equal(alone, SOURCE[0])
+
+
+EIGHT = """
+import json, resource
+import jax, numpy as np
+from jax.sharding import AxisType
+from tdd.models.placement import Placement, shard
+mesh = jax.make_mesh((8,), ("data",), axis_types=(AxisType.Auto,))
+source = np.random.default_rng(0).normal(size=(3, 16, 24)).astype(np.float32)
+placement = Placement(mesh)
+params = {
+    "embedding": {"tokens": placement.single((50, 16), np.float32, lambda: np.ones((50, 16), np.float32))},
+    "layers": {"kernel": placement.stacked(3, (16, 24), np.float32, lambda layer: source[layer])},
+    "odd": placement.single((7,), np.float32, lambda: np.ones(7, np.float32)),
+}
+shapes = jax.tree.map(lambda leaf: [list(part.data.shape) for part in leaf.addressable_shards], params)
+plain = jax.tree.map(np.asarray, params)
+again = shard(plain, mesh)
+
+def place(leaf):
+    return leaf.addressable_data(3).unsafe_buffer_pointer()
+
+same = jax.tree.map(lambda a, b: a.sharding == b.sharding and np.array_equal(a, b), again, params)
+kept = jax.tree.map(lambda a, b: place(a) == place(b), shard(params, mesh), params)
+
+def layer(number):
+    return np.full((1024, 2048), number, np.float32)
+
+def peak():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+placement.stacked(2, (1024, 2048), np.float32, layer)
+before = peak()
+big = placement.stacked(16, (1024, 2048), np.float32, layer)
+grown = peak() - before
+print(json.dumps([shapes, same, kept, bool((np.asarray(params["layers"]["kernel"]) == source).all()), grown]))
+"""
+
+
+def test_each_of_eight_devices_holds_its_share():
+    """Resident memory: 16 layers of 8 MiB are 128 MiB of devices. Two layers of them (16 MiB), one on the host and one
+    on the devices (another 16) were there before; 24 MiB of slack are less than the 128 of a second stack."""
+    environment = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=8", "JAX_PLATFORMS": "cpu"}
+    code = [sys.executable, "-c", textwrap.dedent(EIGHT)]
+    done = subprocess.run(code, env=environment, capture_output=True, text=True, check=True)
+    shapes, same, kept, values, grown = json.loads(done.stdout)
+    assert shapes["embedding"]["tokens"] == [[50, 2]] * 8
+    assert shapes["layers"]["kernel"] == [[3, 16, 3]] * 8
+    assert shapes["odd"] == [[7]] * 8
+    assert same == kept == {"embedding": {"tokens": True}, "layers": {"kernel": True}, "odd": True}
+    assert values
+    assert 90 < grown < 128 + 24
+
+
+def test_bad_meshes_and_tensors():
+    grid = Mesh(np.array(jax.devices()[:1]).reshape(1, 1), ("data", "model"), axis_types=(AxisType.Auto,) * 2)
+    with pytest.raises(InputError, match="mesh has the axes 'data', 'model'; it must have exactly one"):
+        Placement(grid)
+    with pytest.raises(InputError, match="axis of type Explicit; make it with"):
+        Placement(one_device(AxisType.Explicit))
+    with pytest.raises(InputError, match="mesh is int; pass a"):
+        Placement(8)
+    with pytest.raises(InputError, match=r"shape \[16, 24\] was read with \[24, 16\]"):
+        Placement().single((16, 24), np.float32, lambda: SOURCE[0].T)
+    with pytest.raises(InputError, match=r"shape \[16, 24\] was read with \[16\]"):
+        Placement().stacked(2, (16, 24), np.float32, lambda layer: SOURCE[layer, :, 0])
