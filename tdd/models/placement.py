@@ -50,7 +50,7 @@ class Placement:
         Args:
           shape: of the tensor.
           dtype: of the parameter where `self.dtype` is None: that of the tensor as stored.
-          read: the tensor; called once.
+          read: the tensor; called once. On CPU it may become the parameter without a copy: it must not change.
 
         Returns:
           The parameter, in `self.dtype` or in `dtype`; the devices convert it.
@@ -72,7 +72,7 @@ class Placement:
           num_layers: L.
           shape: of one layer's tensor.
           dtype: of the parameter where `self.dtype` is None: the common one of the tensors as stored.
-          read: layer -> its tensor; called once a layer, in order, each after the one before it is on its devices.
+          read: layer -> its tensor; called once a layer, in order, each after the one before it is in its place.
 
         Returns:
           The parameter [L, *shape], in `self.dtype` or in `dtype`; the devices convert it.
@@ -135,8 +135,8 @@ def shard(params: Any, mesh: Mesh) -> Any:
 
 
 def _put(tensor: np.ndarray, sharding: NamedSharding | None) -> jax.Array:
-    """The tensor on its devices, when this returns; what `read` returned may change afterwards."""
-    return jax.block_until_ready(jax.device_put(tensor, sharding, may_alias=False))
+    """The tensor on its devices, when this returns."""
+    return jax.block_until_ready(jax.device_put(tensor, sharding))
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2))
