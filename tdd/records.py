@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Hashable, Mapping
-from typing import Any, Literal, TypeVar, dataclass_transform
+from typing import Any, Literal, NamedTuple, TypeVar, dataclass_transform
 
 import jax
 import numpy as np
@@ -18,6 +18,8 @@ from tdd.kernels.envelope import Envelope
 
 __all__ = [
     "CombinedSelection",
+    "GradNorms",
+    "GradSqNorms",
     "Guarantee",
     "JointSelection",
     "KnockoffSelection",
@@ -140,6 +142,35 @@ class TokenStats:
         return -self.mu
 
 
+class GradSqNorms(NamedTuple):
+    """Squared norms of the gradient of each text's loss, the SUM of -log p over its scored targets.
+
+    Attributes:
+      parts: name of a group of parameters -> squared norm of its gradient, [B] float32, or [L, B] for "layers". No
+        parameter is in two groups: all entries of a text add up to the squared norm over all parameters.
+      input_embedding: [B] squared norm of the gradient with respect to the embedded input, one row a position.
+    """
+
+    parts: dict[str, jax.Array]
+    input_embedding: jax.Array
+
+
+@pytree()
+class GradNorms:
+    """Norms of the gradient of each text's loss, in nats per unit of parameter.
+
+    Attributes:
+      total: [B] norm of the gradient with respect to all parameters.
+      input_embedding: [B] norm of the gradient with respect to the embedded input, one row a position; NaN where the
+        model does not say what its embedding is.
+      parts: name of a group of parameters -> norm of its gradient, [B], or [L, B] for "layers", one a layer.
+    """
+
+    total: jax.Array
+    input_embedding: jax.Array
+    parts: Mapping[str, jax.Array]
+
+
 @dataclasses.dataclass(frozen=True)
 class LanguageModel:
     """Anything that can be scored. Hashable by its spec; parameters are always arguments, never closed over.
@@ -153,6 +184,8 @@ class LanguageModel:
         projection), or None.
       readout: `(params) -> [V, D]`, so that logits = cap(hidden @ readout.T), or None.
       soft_cap: c in logits = c tanh(z / c), or None.
+      grad_sqnorm: `(params, tokens [B, T], mask [B, T]) -> GradSqNorms`, of the sum of -log p over the targets that the
+        mask marks, faster than one example at a time; or None.
     """
 
     spec: Hashable
@@ -162,6 +195,9 @@ class LanguageModel:
     hidden: Callable[[Any, jax.Array], jax.Array] | None = dataclasses.field(default=None, compare=False)
     readout: Callable[[Any], jax.Array] | None = dataclasses.field(default=None, compare=False)
     soft_cap: float | None = None
+    grad_sqnorm: Callable[[Any, jax.Array, jax.Array], GradSqNorms] | None = dataclasses.field(
+        default=None, compare=False
+    )
 
 
 @dataclasses.dataclass(frozen=True)

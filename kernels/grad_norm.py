@@ -1,0 +1,190 @@
+"""Operations with a weight that return, as the cotangent of a probe, each example's squared gradient norm.
+
+Every operation here takes `probe` [B], zeros that change nothing of its value. In the backward pass the cotangent of
+`probe` is, example by example, the squared Frobenius norm of the gradient of *this* operation's weight. JAX sums the
+cotangents of one probe over all operations that share it (and keeps them apart over the steps of a scan), so that one
+vector-Jacobian product with respect to the probe gives the squared norm of the whole gradient of every example. No
+gradient of a weight is formed for it: with x_t the inputs and g_t the cotangents of the outputs of one example,
+
+    product      sum_{t,s} <x_t, x_s> <g_t, g_s>  =  || sum_t x_t g_t^T ||^2
+    bias         || sum_t g_t ||^2
+    scale        || sum_t x_t * g_t ||^2
+    rows         sum_t || g_t ||^2, for a weight of which every position has a row of its own
+
+Values and all other cotangents are those of the plain operations. A weight that is used in several operations has a
+gradient which is the sum of theirs, so its squared norm also has cross terms, which no operation here knows
+(`tdd.kernels.grad_norm_head` has those of an embedding that serves as the readout too).
+
+The first form of the product is that of Goodfellow (2015, arXiv:1510.01799) and, over sequences, of Li et al. (2022,
+arXiv:2110.05679, section 4); the probe makes it one vector-Jacobian product under scan and rematerialisation.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+__all__ = ["add_bias", "add_rows", "dense", "scale"]
+
+
+@jax.custom_vjp
+def dense(inputs: jax.Array, kernel: jax.Array, probe: jax.Array) -> jax.Array:
+    """inputs kernel, the inputs in the dtype of the kernel, accumulated in float32.
+
+    Args:
+      inputs: [B, T, I].
+      kernel: [I, O].
+      probe: [B] float32 zeros; its cotangent is ||inputs_b^T g_b||^2, float32.
+
+    Returns:
+      [B, T, O] float32.
+
+    The cotangent of the outputs is rounded to the dtype of the kernel before it enters a product, as the inputs are.
+
+    Cost of the norm: the cheaper of 2 T^2 (I + O) flop an example, with two [T, T] matrices for all examples at once,
+    and 2 T I O flop an example, with [I, O] for one example at a time.
+    """
+    del probe
+    return _product("bti,io->bto", inputs.astype(kernel.dtype), kernel)
+
+
+def _dense_forward(
+    inputs: jax.Array, kernel: jax.Array, probe: jax.Array
+) -> tuple[jax.Array, tuple[jax.Array, jax.Array, jax.Array]]:
+    # an empty array carries the dtype of the inputs to the backward pass
+    return dense(inputs, kernel, probe), (inputs.astype(kernel.dtype), kernel, jnp.zeros((0,), inputs.dtype))
+
+
+def _dense_backward(
+    residuals: tuple[jax.Array, jax.Array, jax.Array], cotangent: jax.Array
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    inputs, kernel, like = residuals
+    cotangent = cotangent.astype(kernel.dtype)
+    of_inputs = _product("bto,io->bti", cotangent, kernel).astype(like.dtype)
+    of_kernel = _product("bti,bto->io", inputs, cotangent).astype(kernel.dtype)
+    return of_inputs, of_kernel, _product_sqnorm(inputs, cotangent)
+
+
+dense.defvjp(_dense_forward, _dense_backward)
+
+
+@jax.custom_vjp
+def add_bias(inputs: jax.Array, bias: jax.Array, probe: jax.Array) -> jax.Array:
+    """inputs + bias over the last axis.
+
+    Args:
+      inputs: [B, ..., O].
+      bias: [O].
+      probe: [B] float32 zeros; its cotangent is the squared norm of the sum of g over the axes between.
+
+    Returns:
+      [B, ..., O].
+    """
+    del probe
+    return inputs + _along_last(bias, inputs)
+
+
+def _add_bias_forward(inputs: jax.Array, bias: jax.Array, probe: jax.Array) -> tuple[jax.Array, jax.Array]:
+    return add_bias(inputs, bias, probe), jnp.zeros((0,), bias.dtype)
+
+
+def _add_bias_backward(like: jax.Array, cotangent: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+    each = _sum_between(cotangent)
+    return cotangent, each.sum(0).astype(like.dtype), _sqnorm(each)
+
+
+add_bias.defvjp(_add_bias_forward, _add_bias_backward)
+
+
+@jax.custom_vjp
+def scale(inputs: jax.Array, factor: jax.Array, probe: jax.Array) -> jax.Array:
+    """inputs * factor over the last axis.
+
+    Args:
+      inputs: [B, ..., D], for example normalised activations; with heads among the axes between, all share `factor`.
+      factor: [D].
+      probe: [B] float32 zeros; its cotangent is the squared norm of the sum of inputs * g over the axes between.
+
+    Returns:
+      [B, ..., D].
+    """
+    del probe
+    return inputs * _along_last(factor, inputs)
+
+
+def _scale_forward(
+    inputs: jax.Array, factor: jax.Array, probe: jax.Array
+) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
+    return scale(inputs, factor, probe), (inputs, factor)
+
+
+def _scale_backward(
+    residuals: tuple[jax.Array, jax.Array], cotangent: jax.Array
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    inputs, factor = residuals
+    each = _sum_between(inputs.astype(jnp.float32) * cotangent.astype(jnp.float32))
+    of_inputs = (cotangent * _along_last(factor, cotangent)).astype(inputs.dtype)
+    return of_inputs, each.sum(0).astype(factor.dtype), _sqnorm(each)
+
+
+scale.defvjp(_scale_forward, _scale_backward)
+
+
+@jax.custom_vjp
+def add_rows(inputs: jax.Array, rows: jax.Array, probe: jax.Array) -> jax.Array:
+    """inputs + rows, one row a position, the same for every example: learned positions.
+
+    Args:
+      inputs: [B, T, D].
+      rows: [T, D]; where they are rows of a longer table, no two may be the same row of it.
+      probe: [B] float32 zeros; its cotangent is the sum over t of ||g_t||^2.
+
+    Returns:
+      [B, T, D].
+    """
+    del probe
+    return inputs + rows[None]
+
+
+def _add_rows_forward(inputs: jax.Array, rows: jax.Array, probe: jax.Array) -> tuple[jax.Array, jax.Array]:
+    return add_rows(inputs, rows, probe), jnp.zeros((0,), rows.dtype)
+
+
+def _add_rows_backward(like: jax.Array, cotangent: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+    norms = _sqnorm(cotangent.astype(jnp.float32))
+    return cotangent, cotangent.astype(jnp.float32).sum(0).astype(like.dtype), norms
+
+
+add_rows.defvjp(_add_rows_forward, _add_rows_backward)
+
+
+def _product_sqnorm(inputs: jax.Array, cotangent: jax.Array) -> jax.Array:
+    """|| sum_t x_t g_t^T ||^2 of every example, [B] float32, of inputs [B, T, I] and cotangents [B, T, O]."""
+    length, width_in, width_out = *inputs.shape[1:], cotangent.shape[-1]
+    if length * (width_in + width_out) < width_in * width_out:
+        of_inputs = _product("bti,bsi->bts", inputs, inputs)
+        of_cotangent = _product("bto,bso->bts", cotangent, cotangent)
+        # rounding may leave a sum of almost nothing below 0, which has no root
+        return jnp.maximum((of_inputs * of_cotangent).sum((1, 2)), 0.0)
+    return lax.map(lambda pair: _sqnorm(_product("ti,to->io", *pair)[None])[0], (inputs, cotangent))
+
+
+def _product(subscripts: str, left: jax.Array, right: jax.Array) -> jax.Array:
+    """Einsum that accumulates and returns float32."""
+    return jnp.einsum(subscripts, left, right, preferred_element_type=jnp.float32)
+
+
+def _sum_between(values: jax.Array) -> jax.Array:
+    """Sum over all axes but the first and the last, [B, D] float32."""
+    return values.astype(jnp.float32).sum(tuple(range(1, values.ndim - 1)))
+
+
+def _sqnorm(values: jax.Array) -> jax.Array:
+    """Sum of squares over all axes but the first, [B]; the last axis last, so that the others are sums of vectors."""
+    return jnp.square(values).sum(tuple(range(1, values.ndim - 1))).sum(-1)
+
+
+def _along_last(vector: jax.Array, values: jax.Array) -> jax.Array:
+    """A vector [D] with as many axes as `values` [..., D]."""
+    return vector.reshape((1,) * (values.ndim - 1) + (-1,))
