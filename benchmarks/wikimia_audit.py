@@ -33,7 +33,7 @@ from tdd.lab.tokenizer import train_tokenizer
 from tdd.lab.train import TrainConfig, train
 from tdd.models import checkpoint
 from tdd.models.decoder import init_params, language_model
-from tdd.models.spec import Attention, DecoderSpec, LayerNorm, LearnedPositions, PlainMlp
+from tdd.models.spec import Attention, DecoderSpec, LayerNorm, LearnedPositions, Mlp
 from tdd.records import LanguageModel, Scores, Texts
 
 SCORES = ("loss", "min_k_plus_plus")
@@ -123,7 +123,7 @@ def architecture() -> DecoderSpec:
         norm=LayerNorm(),
         positions=LearnedPositions(POSITIONS),
         attention=Attention(HEADS, head_dim, (head_dim**-0.5,) * LAYERS),
-        mlp=PlainMlp(4 * WIDTH, "gelu_tanh"),
+        mlp=Mlp(4 * WIDTH, "gelu_tanh"),
     )
 
 

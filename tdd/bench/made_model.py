@@ -13,7 +13,7 @@ import numpy as np
 
 from tdd.models import checkpoint
 from tdd.models.decoder import init_params, language_model
-from tdd.models.spec import Attention, DecoderSpec, LayerNorm, LearnedPositions, PlainMlp
+from tdd.models.spec import Attention, DecoderSpec, LayerNorm, LearnedPositions, Mlp
 
 __all__ = ["forward_flops", "sample_texts", "save_model", "wikimia_lengths", "word"]
 
@@ -65,7 +65,7 @@ def save_model(folder: pathlib.Path, seed: int) -> pathlib.Path:
         norm=LayerNorm(),
         positions=LearnedPositions(POSITIONS),
         attention=Attention(HEADS, WIDTH // HEADS, ((WIDTH // HEADS) ** -0.5,) * LAYERS),
-        mlp=PlainMlp(4 * WIDTH, "gelu_tanh"),
+        mlp=Mlp(4 * WIDTH, "gelu_tanh"),
     )
     # random weights of standard deviation 0.02 give nearly uniform distributions: a few times that is livelier
     params = jax.tree.map(lambda leaf: leaf * 3 if leaf.ndim > 2 else leaf, init_params(spec, jax.random.key(seed)))

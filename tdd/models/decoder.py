@@ -5,14 +5,18 @@ blocks run in one scan, so compile time does not grow with depth. Masking is cau
 the right, no real token sees a padded one, and the loss mask does the rest.
 
 Numbers: parameters keep the dtype they are stored in; a product with a weight takes its input in the dtype of
-the weight and accumulates in float32; the residual stream, norms, attention scores and softmax are float32.
+the weight and accumulates in float32; the residual stream, norms, rotations, attention scores and softmax are
+float32.
+
+Every operation with a weight can carry a *probe* (`tdd.kernels.grad_norm`): zeros [B] that change nothing, and whose
+cotangent is the squared norm of that weight's own gradient, example by example.
 """
 
 from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -20,18 +24,20 @@ import jax.numpy as jnp
 from flax import linen as nn
 from jax import lax
 
-from tdd.models.spec import DecoderSpec
+from tdd.kernels import grad_norm
+from tdd.models.attention import attend
+from tdd.models.rotary import RotaryPositions, rotate, rotation
+from tdd.models.spec import DecoderSpec, LayerNorm, LearnedPositions, RmsNorm
 from tdd.records import LanguageModel
 from tdd.validate.checkpoints import check_tokens
 
-__all__ = ["hidden", "init_params", "language_model", "logits", "readout"]
+__all__ = ["embed", "hidden", "init_params", "language_model", "logits", "readout", "trunk"]
 
 _INIT_STD = 0.02
-_QUERY_BLOCK = 256
 
 _ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
     "gelu": functools.partial(jax.nn.gelu, approximate=False),
-    "gelu_tanh": functools.partial(jax.nn.gelu, approximate=True),
+    "gelu_tanh": lambda x: x * jax.nn.sigmoid(2 * math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)),  # 1 + tanh u
     "relu": jax.nn.relu,
     "silu": jax.nn.silu,
     "tanh": jnp.tanh,
@@ -39,7 +45,7 @@ _ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
 
 
 def hidden(spec: DecoderSpec, params: Any, tokens: jax.Array) -> jax.Array:
-    """What the readout multiplies: the residual stream after the final norm.
+    """What the readout multiplies: the residual stream after the final norm and any projection.
 
     Args:
       spec: the architecture (static).
@@ -48,17 +54,43 @@ def hidden(spec: DecoderSpec, params: Any, tokens: jax.Array) -> jax.Array:
         gives NaN.
 
     Returns:
-      [B, T, D], in the dtype of the readout.
+      [B, T, D] (the embedding's width where it differs), in the dtype of the readout.
 
     Raises:
       InputError: tokens are not a [B, T] integer array, T is 0, or T exceeds the model's positions.
     """
+    return trunk(spec, params, embed(spec, params, tokens)).astype(readout(spec, params).dtype)
+
+
+def embed(spec: DecoderSpec, params: Any, tokens: jax.Array) -> jax.Array:
+    """Rows of the embedding, [B, T, embedding width] float32, before any scale, projection or position."""
     check_tokens(tokens.shape, tokens.dtype, spec.max_length)
-    return _Decoder(spec).apply({"params": params}, tokens)  # type: ignore[return-value]
+    return jnp.take(params["embedding"]["tokens"], tokens, axis=0, mode="fill").astype(jnp.float32)
+
+
+def trunk(
+    spec: DecoderSpec,
+    params: Any,
+    embedded: jax.Array,
+    probes: Mapping[str, jax.Array] | None = None,
+    *,
+    remat: bool = False,
+) -> jax.Array:
+    """From the rows of the embedding to what the readout multiplies: [B, T, width] float32.
+
+    Args:
+      spec: the architecture (static).
+      params: nested dict of parameters.
+      embedded: [B, T, width], as `embed` gives it.
+      probes: None, or {"layers": zeros [L, B], "trunk": zeros [B]}, whose cotangents are the squared norms of the
+        gradients of each layer's weights, and of the other weights between embedding and readout.
+      remat: recompute each block in the backward pass instead of keeping its activations.
+    """
+    return _Decoder(spec, remat=remat).apply({"params": params}, embedded, probes)  # type: ignore[return-value]
 
 
 def readout(spec: DecoderSpec, params: Any) -> jax.Array:
-    """The matrix [V, D] such that logits = hidden @ readout.T."""
+    """The matrix [V, D] such that logits = hidden @ readout.T, before any soft cap."""
     return params["embedding"]["tokens"] if spec.tied_head else params["head"]["kernel"]
 
 
@@ -70,14 +102,20 @@ def logits(spec: DecoderSpec, params: Any, tokens: jax.Array) -> jax.Array:
       params: nested dict of parameters.
       tokens: [B, T] integer token ids.
     """
-    return _product(hidden(spec, params, tokens), readout(spec, params), "btd,vd->btv")
+    output = jnp.einsum(
+        "btd,vd->btv",
+        hidden(spec, params, tokens),
+        readout(spec, params),
+        preferred_element_type=jnp.float32,
+    )
+    return output if spec.soft_cap is None else spec.soft_cap * jnp.tanh(output / spec.soft_cap)
 
 
 def init_params(spec: DecoderSpec, key: jax.Array, dtype: Any = jnp.float32) -> dict[str, Any]:
     """Random parameters by GPT-2's rule.
 
     Weights are normal with standard deviation 0.02, those of the two projections back into the residual
-    stream with 0.02 / sqrt(2 L); biases 0, norm scales 1 (Radford et al. 2019, section 2.3).
+    stream with 0.02 / sqrt(2 L); biases 0, norm factors 1 (Radford et al. 2019, section 2.3).
 
     Args:
       spec: the architecture.
@@ -97,88 +135,180 @@ def language_model(spec: DecoderSpec) -> LanguageModel:
         logits=functools.partial(logits, spec),
         hidden=functools.partial(hidden, spec),
         readout=functools.partial(readout, spec),
+        soft_cap=spec.soft_cap,
     )
 
 
 @functools.partial(jax.jit, static_argnums=(0, 2))
 def _init(spec: DecoderSpec, key: jax.Array, dtype: jnp.dtype) -> dict[str, Any]:
-    variables = _Decoder(spec, dtype).init(key, jnp.zeros((1, 1), jnp.int32))
+    variables = _Decoder(spec, dtype).init(key, jnp.zeros((1, 1, spec.embedded_width)), None)
     return dict(variables["params"])
 
 
 class _Decoder(nn.Module):
-    """Embedding, L blocks in a scan, final norm."""
+    """Positions, L blocks in a scan, final norm; between the embedding and the readout."""
 
     spec: DecoderSpec
     param_dtype: Any = jnp.float32
+    remat: bool = False
 
     @nn.compact
-    def __call__(self, tokens: jax.Array) -> jax.Array:
-        spec = self.spec
-        stream = _Embedding(spec, self.param_dtype, name="embedding")(tokens)
-        blocks = nn.scan(_Block, variable_axes={"params": 0}, split_rngs={"params": True}, length=spec.num_layers)
-        scales = jnp.asarray(spec.attention.scales, jnp.float32)
-        stream, _ = blocks(spec, self.param_dtype, name="layers")(stream, scales)
-        output = _Norm(spec, self.param_dtype, name="final_norm")(stream)
-        if not spec.tied_head:
-            _Head(spec, self.param_dtype, name="head")()
-        return output.astype(readout(spec, self.variables["params"]).dtype)
+    def __call__(self, embedded: jax.Array, probes: Mapping[str, jax.Array] | None) -> jax.Array:
+        spec, dtype = self.spec, self.param_dtype
+        length, probe = embedded.shape[1], None if probes is None else probes["trunk"]
+        stream = embedded.astype(jnp.float32) * spec.embedding_scale
+        if spec.embedding_width is not None:
+            stream = _Dense(spec.width, dtype, bias=False, name="embedding_in")(stream, probe)
+        stream = _Embedding(spec, dtype, name="embedding")(stream, probe)
+        turns = rotation(spec.positions, length) if isinstance(spec.positions, RotaryPositions) else None
 
-
-class _Embedding(nn.Module):
-    """Token embedding plus learned positions."""
-
-    spec: DecoderSpec
-    param_dtype: Any
-
-    @nn.compact
-    def __call__(self, tokens: jax.Array) -> jax.Array:
-        spec, normal = self.spec, nn.initializers.normal(_INIT_STD)
-        table = self.param("tokens", normal, (spec.vocab_size, spec.width), self.param_dtype)
-        positions = self.param("positions", normal, (spec.positions.count, spec.width), self.param_dtype)
-        embedded = jnp.take(table, tokens, axis=0, mode="fill").astype(jnp.float32)
-        return embedded + positions[: tokens.shape[1]].astype(jnp.float32)
+        # prevent_cse: the scan already keeps the recomputation apart from the first computation
+        block = nn.remat(_Block, prevent_cse=False) if self.remat else _Block
+        blocks = nn.scan(
+            block,
+            variable_axes={"params": 0},
+            split_rngs={"params": True},
+            in_axes=(0, nn.broadcast),
+            length=spec.num_layers,
+        )
+        windows = _windows(spec, length)
+        of_layer = {
+            "scale": jnp.asarray(spec.attention.scales, jnp.float32),
+            "window": jnp.asarray(windows, jnp.int32) if isinstance(windows, tuple) else None,
+            "probe": None if probes is None else probes["layers"],
+        }
+        window = None if isinstance(windows, tuple) else windows
+        stream, _ = blocks(spec, dtype, window, name="layers")(stream, of_layer, turns)
+        if spec.final_norm:
+            stream = _Norm(spec.norm, dtype, name="final_norm")(stream, probe)
+        if spec.embedding_width is not None:
+            stream = _Dense(spec.embedding_width, dtype, bias=False, name="embedding_out")(stream, probe)
+        if self.is_initializing() and not spec.tied_head:
+            _Head(spec, dtype, name="head")()
+        return stream
 
 
 class _Block(nn.Module):
-    """One pre-norm block: h += attention(norm(h)); h += mlp(norm(h))."""
+    """Attention and multilayer perceptron, laid out as the spec says.
+
+    Attributes:
+      window: one for all layers, known while tracing, or None where `of_layer` holds one for each or none has any.
+    """
+
+    spec: DecoderSpec
+    param_dtype: Any
+    window: int | None
+
+    @nn.compact
+    def __call__(
+        self, stream: jax.Array, of_layer: Mapping[str, Any], turns: tuple[jax.Array, jax.Array] | None
+    ) -> tuple[jax.Array, None]:
+        layout, probe = self.spec.layout, of_layer["probe"]
+        parts = (
+            ("attention", functools.partial(self._attention, of_layer=of_layer, turns=turns)),
+            ("mlp", functools.partial(self._mlp, probe=probe)),
+        )
+        given = stream
+        for name, part in parts:
+            if layout == "post":
+                stream = self._norm(f"{name}_norm", stream + part(stream), probe)
+                continue
+            output = part(self._norm(f"{name}_norm", given if layout == "parallel" else stream, probe))
+            if layout == "sandwich":
+                output = self._norm(f"{name}_post_norm", output, probe)
+            stream = stream + output
+        return stream, None
+
+    def _norm(self, name: str, inputs: jax.Array, probe: jax.Array | None) -> jax.Array:
+        return _Norm(self.spec.norm, self.param_dtype, name=name)(inputs, probe)
+
+    def _dense(
+        self, name: str, features: int, bias: bool, inputs: jax.Array, probe: jax.Array | None, *, out: bool = False
+    ) -> jax.Array:
+        std = _INIT_STD / math.sqrt(2 * self.spec.num_layers) if out else _INIT_STD
+        return _Dense(features, self.param_dtype, std, bias, name=name)(inputs, probe)
+
+    def _attention(
+        self, inputs: jax.Array, of_layer: Mapping[str, Any], turns: tuple[jax.Array, jax.Array] | None
+    ) -> jax.Array:
+        attention, probe = self.spec.attention, of_layer["probe"]
+        batch, length, _ = inputs.shape
+        widths = attention.qkv_widths
+        fused = self._dense("qkv", sum(widths), attention.qkv_bias, inputs, probe)
+        query, key, value = (
+            part.reshape(batch, length, -1, attention.head_dim)
+            for part in jnp.split(fused, (widths[0], widths[0] + widths[1]), axis=-1)
+        )
+        if attention.qk_norm:
+            query, key = self._norm("query_norm", query, probe), self._norm("key_norm", key, probe)
+        if turns is not None:
+            query, key = rotate(query, *turns), rotate(key, *turns)
+        window = self.window if of_layer["window"] is None else of_layer["window"]
+        mixed = attend(query * of_layer["scale"], key, value, window=window, soft_cap=attention.soft_cap)
+        return self._dense("attention_out", self.spec.width, attention.out_bias, mixed, probe, out=True)
+
+    def _mlp(self, inputs: jax.Array, probe: jax.Array | None) -> jax.Array:
+        mlp = self.spec.mlp
+        activation = _ACTIVATIONS[mlp.activation]
+        inner = self._dense("mlp_in", mlp.width * (2 if mlp.gated else 1), mlp.bias, inputs, probe)
+        if mlp.gated:
+            gate, up = jnp.split(inner, 2, axis=-1)
+            inner = activation(gate) * up
+        else:
+            inner = activation(inner)
+        return self._dense("mlp_out", self.spec.width, mlp.bias, inner, probe, out=True)
+
+
+class _Embedding(nn.Module):
+    """Learned positions, added. The table of tokens belongs here too, but is looked up outside (`embed`)."""
 
     spec: DecoderSpec
     param_dtype: Any
 
     @nn.compact
-    def __call__(self, stream: jax.Array, scale: jax.Array) -> tuple[jax.Array, None]:
-        spec, dtype = self.spec, self.param_dtype
-        heads, head_dim = spec.attention.num_heads, spec.attention.head_dim
-        residual_std = _INIT_STD / math.sqrt(2 * spec.num_layers)
-        batch, length, _ = stream.shape
+    def __call__(self, stream: jax.Array, probe: jax.Array | None) -> jax.Array:
+        spec, normal = self.spec, nn.initializers.normal(_INIT_STD)
+        if self.is_initializing():
+            self.param("tokens", normal, (spec.vocab_size, spec.embedded_width), self.param_dtype)
+        if not isinstance(spec.positions, LearnedPositions):
+            return stream
+        count, first = spec.positions.count, spec.positions.offset
+        table = self.param("positions", normal, (count + first, spec.width), self.param_dtype)
+        rows = table[first : first + stream.shape[1]].astype(jnp.float32)
+        return stream + rows if probe is None else grad_norm.add_rows(stream, rows, probe)
 
-        normed = _Norm(spec, dtype, name="attention_norm")(stream)
-        fused = _Dense(3 * heads * head_dim, dtype, name="qkv")(normed)
-        query, key, value = jnp.moveaxis(fused.reshape(batch, length, 3, heads, head_dim), (2, 3), (0, 2))
-        mixed = _attend(query * scale, key, value)
-        mixed = jnp.moveaxis(mixed, 1, 2).reshape(batch, length, heads * head_dim)
-        stream = stream + _Dense(spec.width, dtype, residual_std, name="attention_out")(mixed)
 
-        normed = _Norm(spec, dtype, name="mlp_norm")(stream)
-        inner = _ACTIVATIONS[spec.mlp.activation](_Dense(spec.mlp.width, dtype, name="mlp_in")(normed))
-        return stream + _Dense(spec.width, dtype, residual_std, name="mlp_out")(inner), None
+class _Head(nn.Module):
+    """A readout of its own, [V, D]; used outside (`readout`)."""
+
+    spec: DecoderSpec
+    param_dtype: Any
+
+    @nn.compact
+    def __call__(self) -> None:
+        shape = (self.spec.vocab_size, self.spec.embedded_width)
+        self.param("kernel", nn.initializers.normal(_INIT_STD), shape, self.param_dtype)
 
 
 class _Norm(nn.Module):
-    """Layer normalisation in float32."""
+    """Layer or root-mean-square normalisation over the last axis, in float32."""
 
-    spec: DecoderSpec
+    norm: LayerNorm | RmsNorm
     param_dtype: Any
 
     @nn.compact
-    def __call__(self, stream: jax.Array) -> jax.Array:
-        width = (self.spec.width,)
-        scale = self.param("scale", nn.initializers.ones, width, self.param_dtype).astype(jnp.float32)
-        bias = self.param("bias", nn.initializers.zeros, width, self.param_dtype).astype(jnp.float32)
-        centred = stream - jnp.mean(stream, axis=-1, keepdims=True)
+    def __call__(self, inputs: jax.Array, probe: jax.Array | None) -> jax.Array:
+        width = inputs.shape[-1:]
+        plus_one = isinstance(self.norm, RmsNorm) and self.norm.plus_one
+        initial = nn.initializers.zeros if plus_one else nn.initializers.ones
+        factor = self.param("scale", initial, width, self.param_dtype).astype(jnp.float32) + float(plus_one)
+        centred = inputs
+        if isinstance(self.norm, LayerNorm):
+            centred = inputs - jnp.mean(inputs, axis=-1, keepdims=True)
         variance = jnp.mean(jnp.square(centred), axis=-1, keepdims=True)
-        return centred * lax.rsqrt(variance + self.spec.norm.eps) * scale + bias
+        normed = centred * lax.rsqrt(variance + self.norm.eps)
+        output = normed * factor if probe is None else grad_norm.scale(normed, factor, probe)
+        return _biased(self, output, probe) if isinstance(self.norm, LayerNorm) else output
 
 
 class _Dense(nn.Module):
@@ -187,44 +317,28 @@ class _Dense(nn.Module):
     features: int
     param_dtype: Any
     std: float = _INIT_STD
+    bias: bool = True
 
     @nn.compact
-    def __call__(self, inputs: jax.Array) -> jax.Array:
+    def __call__(self, inputs: jax.Array, probe: jax.Array | None) -> jax.Array:
         shape = (inputs.shape[-1], self.features)
         kernel = self.param("kernel", nn.initializers.normal(self.std), shape, self.param_dtype)
-        bias = self.param("bias", nn.initializers.zeros, (self.features,), self.param_dtype)
-        return _product(inputs.astype(kernel.dtype), kernel, "btd,df->btf") + bias.astype(jnp.float32)
+        if probe is not None:
+            output = grad_norm.dense(inputs, kernel, probe)
+        else:
+            output = jnp.einsum("btd,df->btf", inputs.astype(kernel.dtype), kernel, preferred_element_type=jnp.float32)
+        return _biased(self, output, probe) if self.bias else output
 
 
-class _Head(nn.Module):
-    """A readout of its own, [V, D]."""
-
-    spec: DecoderSpec
-    param_dtype: Any
-
-    @nn.compact
-    def __call__(self) -> jax.Array:
-        shape = (self.spec.vocab_size, self.spec.width)
-        return self.param("kernel", nn.initializers.normal(_INIT_STD), shape, self.param_dtype)
+def _biased(module: Any, inputs: jax.Array, probe: jax.Array | None) -> jax.Array:
+    """Add the module's bias, over the last axis."""
+    bias = module.param("bias", nn.initializers.zeros, inputs.shape[-1:], module.param_dtype).astype(jnp.float32)
+    return inputs + bias if probe is None else grad_norm.add_bias(inputs, bias, probe)
 
 
-def _attend(query: jax.Array, key: jax.Array, value: jax.Array) -> jax.Array:
-    """softmax(query key^T + causal mask) value, all [B, H, T, head_dim] float32; query is already scaled.
-
-    Blocks of queries meet only the keys up to their own last position, which spares about half of the scores of
-    long sequences, in time and in memory.
-    """
-    length = query.shape[2]
-    mixed = []
-    for start in range(0, length, _QUERY_BLOCK):
-        stop = min(start + _QUERY_BLOCK, length)
-        scores = _product(query[:, :, start:stop], key[:, :, :stop], "bhtk,bhsk->bhts")
-        visible = jnp.arange(start, stop)[:, None] >= jnp.arange(stop)
-        weights = jax.nn.softmax(jnp.where(visible, scores, -jnp.inf), axis=-1)
-        mixed.append(_product(weights, value[:, :, :stop], "bhts,bhsk->bhtk"))
-    return jnp.concatenate(mixed, axis=2)
-
-
-def _product(left: jax.Array, right: jax.Array, subscripts: str) -> jax.Array:
-    """Einsum that accumulates and returns float32."""
-    return jnp.einsum(subscripts, left, right, preferred_element_type=jnp.float32)
+def _windows(spec: DecoderSpec, length: int) -> int | tuple[int, ...] | None:
+    """The window of every layer: None where none cuts a sequence of this length, a number where all are alike."""
+    found = tuple(length if window is None else min(window, length) for window in spec.attention.windows)
+    if set(found) == {length}:
+        return None
+    return found[0] if len(set(found)) == 1 else found

@@ -14,12 +14,14 @@ import numpy as np
 from tdd.validate.errors import InputError
 
 __all__ = [
+    "check_attention",
     "check_callable",
     "check_choice",
     "check_config",
     "check_config_keys",
     "check_divides",
     "check_dtype",
+    "check_even",
     "check_index",
     "check_instance",
     "check_logits_shape",
@@ -98,10 +100,40 @@ def check_dtype(dtype: Any, choices: Sequence[str]) -> np.dtype:
 # Architectures and what is fed to them.
 
 
-def check_spec(*, num_layers: int, scales: Sequence[float]) -> None:
-    """One attention scale a layer."""
-    if len(scales) != num_layers:
-        raise InputError(f"scales must hold one number a layer ({num_layers}), got {len(scales)}")
+def check_spec(
+    *,
+    num_layers: int,
+    scales: Sequence[float],
+    windows: Sequence[int | None],
+    head_dim: int,
+    rotated: int,
+    soft_cap: float | None,
+) -> None:
+    """One attention scale and one window a layer; no more rotated coordinates than a head has."""
+    for name, found in (("scales", scales), ("windows", windows)):
+        if len(found) != num_layers:
+            raise InputError(f"{name} must hold one number a layer ({num_layers}), got {len(found)}")
+    if rotated > head_dim:
+        raise InputError(f"dim={rotated} coordinates cannot turn in a head of width {head_dim}; use at most that")
+    if soft_cap is not None:
+        check_positive(soft_cap=soft_cap)
+
+
+def check_attention(num_heads: int, num_kv_heads: int, windows: Sequence[int | None], soft_cap: float | None) -> None:
+    """Heads in equal groups, windows of at least one position."""
+    check_divides(num_kv_heads=num_kv_heads, num_heads=num_heads)
+    for window in windows:
+        if window is not None:
+            check_positive(window=window)
+    if soft_cap is not None:
+        check_positive(soft_cap=soft_cap)
+
+
+def check_even(**values: int) -> None:
+    """Every named number is even."""
+    for name, value in values.items():
+        if value % 2:
+            raise InputError(f"{name} must be even, got {value!r}")
 
 
 def check_divides(**sizes: int) -> None:

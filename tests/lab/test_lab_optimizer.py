@@ -7,7 +7,7 @@ import pytest
 
 from tdd.lab.optimizer import adamw_direction, decay_mask, learning_rates
 from tdd.models.decoder import init_params
-from tdd.models.spec import Attention, DecoderSpec, LayerNorm, LearnedPositions, PlainMlp
+from tdd.models.spec import Attention, DecoderSpec, LayerNorm, LearnedPositions, Mlp
 
 SPEC = DecoderSpec(
     vocab_size=11,
@@ -16,7 +16,7 @@ SPEC = DecoderSpec(
     norm=LayerNorm(),
     positions=LearnedPositions(6),
     attention=Attention(2, 2, (0.7, 0.7)),
-    mlp=PlainMlp(8, "gelu_tanh"),
+    mlp=Mlp(8, "gelu_tanh"),
 )
 
 

@@ -13,7 +13,7 @@ from tdd.lab.tokenizer import train_tokenizer
 from tdd.lab.train import CHECKPOINT_FOLDER, TrainConfig, evaluation_loss, train
 from tdd.models import checkpoint
 from tdd.models.decoder import init_params, language_model
-from tdd.models.spec import Attention, DecoderSpec, LayerNorm, LearnedPositions, PlainMlp
+from tdd.models.spec import Attention, DecoderSpec, LayerNorm, LearnedPositions, Mlp
 from tdd.records import LanguageModel
 
 CORPUS = generate(60, seed=2).texts
@@ -36,7 +36,7 @@ def lm():
             norm=LayerNorm(),
             positions=LearnedPositions(96),
             attention=Attention(2, 8, (8**-0.5,) * 2),
-            mlp=PlainMlp(32, "gelu_tanh"),
+            mlp=Mlp(32, "gelu_tanh"),
         )
     )
 

@@ -9,9 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tdd.models import decoder
+from tdd.models import attention, decoder
 from tdd.models.checkpoint import load
-from tdd.models.spec import Attention, DecoderSpec, LayerNorm, LearnedPositions, PlainMlp
+from tdd.models.spec import Attention, DecoderSpec, LayerNorm, LearnedPositions, Mlp
 from tdd.validate import InputError
 
 
@@ -23,7 +23,7 @@ def spec_of(num_layers=2, *, width=16, heads=2, positions=12, tied=True, vocab=4
         norm=LayerNorm(),
         positions=LearnedPositions(positions),
         attention=Attention(heads, width // heads, (0.3,) * num_layers),
-        mlp=PlainMlp(3 * width, activation),
+        mlp=Mlp(3 * width, activation),
         tied_head=tied,
     )
 
@@ -111,7 +111,7 @@ def test_long_sequences_in_blocks_of_queries(monkeypatch):
     params = perturbed(spec)
     tokens = np.random.default_rng(2).integers(0, 40, (2, 75)).astype(np.int32)
     whole = np.asarray(decoder.logits(spec, params, tokens))
-    monkeypatch.setattr(decoder, "_QUERY_BLOCK", 32)
+    monkeypatch.setattr(attention, "QUERY_BLOCK", 32)
     blocks = np.asarray(decoder.logits(spec, params, tokens))
     np.testing.assert_allclose(blocks, whole, rtol=0, atol=2e-6)
     changed = tokens.copy()

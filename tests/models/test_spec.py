@@ -4,16 +4,14 @@ import dataclasses
 
 import pytest
 
-from tdd.models.spec import Attention, DecoderSpec, LayerNorm, LearnedPositions, PlainMlp
+from tdd.models.spec import Attention, DecoderSpec, LayerNorm, LearnedPositions, Mlp
 from tdd.validate import InputError
 
-SPEC = DecoderSpec(10, 8, 2, LayerNorm(), LearnedPositions(6), Attention(2, 4, (0.5, 0.5)), PlainMlp(16, "relu"))
+SPEC = DecoderSpec(10, 8, 2, LayerNorm(), LearnedPositions(6), Attention(2, 4, (0.5, 0.5)), Mlp(16, "relu"))
 
 
 def test_equal_specs_are_one_key():
-    same = DecoderSpec(
-        10, 8, 2, LayerNorm(1e-5), LearnedPositions(6), Attention(2, 4, (0.5, 0.5)), PlainMlp(16, "relu")
-    )
+    same = DecoderSpec(10, 8, 2, LayerNorm(1e-5), LearnedPositions(6), Attention(2, 4, (0.5, 0.5)), Mlp(16, "relu"))
     assert same == SPEC
     assert hash(same) == hash(SPEC)
     assert dataclasses.replace(SPEC, tied_head=False) != SPEC
@@ -33,8 +31,8 @@ def test_frozen():
         (lambda: LayerNorm(-1.0), "eps must be a positive number, got -1.0"),
         (lambda: LearnedPositions("6"), "count must be a positive number, got '6'"),
         (lambda: Attention(0, 4, ()), "num_heads must be a positive number, got 0"),
-        (lambda: PlainMlp(16, "gelu_new"), "activation='gelu_new' is not supported; supported: gelu, gelu_tanh"),
-        (lambda: PlainMlp(True, "relu"), "width must be a positive number, got True"),
+        (lambda: Mlp(16, "gelu_new"), "activation='gelu_new' is not supported; supported: gelu, gelu_tanh"),
+        (lambda: Mlp(True, "relu"), "width must be a positive number, got True"),
     ],
 )
 def test_impossible_values(build, message):

@@ -5,7 +5,7 @@ import numpy as np
 from word_tokenizer import word_tokenizer
 
 from tdd.models.decoder import init_params, language_model
-from tdd.models.spec import Attention, DecoderSpec, LayerNorm, LearnedPositions, PlainMlp
+from tdd.models.spec import Attention, DecoderSpec, LayerNorm, LearnedPositions, Mlp
 
 VOCABULARY = 300
 
@@ -18,7 +18,7 @@ def small_model(seed=0, *, vocabulary=VOCABULARY, positions=64, width=16):
         norm=LayerNorm(),
         positions=LearnedPositions(positions),
         attention=Attention(2, width // 2, ((width // 2) ** -0.5,) * 2),
-        mlp=PlainMlp(3 * width, "gelu_tanh"),
+        mlp=Mlp(3 * width, "gelu_tanh"),
     )
     params = init_params(spec, jax.random.key(seed))
     leaves, tree = jax.tree.flatten(params)

@@ -1,0 +1,151 @@
+"""Rotary positions: how fast each pair of coordinates turns, and the variants that stretch the context.
+
+Pair i of the rotated part of a head (of even width d) turns by t * f_i at position t, f_i = theta^(-2i/d), in the
+layout that pairs coordinate i with coordinate i + d/2. Angles are computed in float32 from float64 frequencies.
+
+References: Su et al. (2021), RoFormer, eq. 34; Peng et al. (2023), YaRN, sections 3.2-3.4; the Llama 3.1 release
+for `Llama3Scaling`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tdd.validate.checkpoints import check_even, check_positive
+
+__all__ = ["LinearScaling", "Llama3Scaling", "RotaryPositions", "YarnScaling", "rotate", "rotation"]
+
+
+@dataclasses.dataclass(frozen=True)
+class LinearScaling:
+    """Every frequency divided by `factor` (position interpolation)."""
+
+    factor: float
+
+    def __post_init__(self) -> None:
+        check_positive(factor=self.factor)
+
+    def scaled(self, frequencies: np.ndarray, theta: float) -> np.ndarray:
+        """Frequencies [d/2] after scaling."""
+        return frequencies / self.factor
+
+
+@dataclasses.dataclass(frozen=True)
+class Llama3Scaling:
+    """Slow pairs are slowed by `factor`, fast ones kept, those between interpolated by their wavelength.
+
+    With w = 2 pi / f and context n = `original_length`: kept where w < n / high, divided by the factor where
+    w > n / low, and s f + (1 - s) f / factor between, s = (n / w - low) / (high - low).
+
+    Attributes:
+      factor: how much slower the slow pairs turn.
+      low: wavelengths beyond n / low are slow.
+      high: wavelengths below n / high are fast.
+      original_length: n, the context before stretching.
+    """
+
+    factor: float
+    low: float
+    high: float
+    original_length: int
+
+    def __post_init__(self) -> None:
+        check_positive(factor=self.factor, low=self.low, high=self.high, original_length=self.original_length)
+
+    def scaled(self, frequencies: np.ndarray, theta: float) -> np.ndarray:
+        """Frequencies [d/2] after scaling."""
+        turns = self.original_length * frequencies / (2 * math.pi)
+        share = np.clip((turns - self.low) / (self.high - self.low), 0.0, 1.0)
+        return share * frequencies + (1 - share) * frequencies / self.factor
+
+
+@dataclasses.dataclass(frozen=True)
+class YarnScaling:
+    """YaRN: slow pairs interpolated, fast ones kept, a linear ramp over the pair's index between.
+
+    Attributes:
+      factor: how much longer the context becomes.
+      original_length: the context before stretching.
+      beta_fast: pairs with more turns than this within the original context are kept.
+      beta_slow: pairs with fewer turns than this are divided by `factor`.
+      amplitude: factor on the rotated queries and keys, "attention factor".
+      truncate: whether the ramp's ends are rounded outwards to whole pairs.
+    """
+
+    factor: float
+    original_length: int
+    beta_fast: float = 32.0
+    beta_slow: float = 1.0
+    amplitude: float = 1.0
+    truncate: bool = True
+
+    def __post_init__(self) -> None:
+        check_positive(
+            factor=self.factor,
+            original_length=self.original_length,
+            beta_fast=self.beta_fast,
+            beta_slow=self.beta_slow,
+            amplitude=self.amplitude,
+        )
+
+    def scaled(self, frequencies: np.ndarray, theta: float) -> np.ndarray:
+        """Frequencies [d/2] after scaling."""
+        pairs = len(frequencies)
+
+        def pair_of(turns: float) -> float:
+            return pairs * math.log(self.original_length / (turns * 2 * math.pi)) / math.log(theta)
+
+        first, last = pair_of(self.beta_fast), pair_of(self.beta_slow)
+        if self.truncate:
+            first, last = math.floor(first), math.ceil(last)
+        first, last = max(first, 0), min(last, 2 * pairs - 1)
+        ramp = np.clip((np.arange(pairs) - first) / max(last - first, 1e-3), 0.0, 1.0)
+        return (1 - ramp) * frequencies + ramp * frequencies / self.factor
+
+
+@dataclasses.dataclass(frozen=True)
+class RotaryPositions:
+    """Queries and keys turned by an angle that grows with the position.
+
+    Attributes:
+      max_length: longest sequence that the model accepts.
+      dim: width of the leading part of each head that turns; even.
+      theta: base of the frequencies.
+      scaling: how the frequencies are stretched, or None.
+    """
+
+    max_length: int
+    dim: int
+    theta: float = 10_000.0
+    scaling: LinearScaling | Llama3Scaling | YarnScaling | None = None
+
+    def __post_init__(self) -> None:
+        check_positive(max_length=self.max_length, dim=self.dim, theta=self.theta)
+        check_even(dim=self.dim)
+
+    def frequencies(self) -> np.ndarray:
+        """[dim/2] float64, radians a position."""
+        plain = self.theta ** (-np.arange(0, self.dim, 2, dtype=np.float64) / self.dim)
+        return plain if self.scaling is None else self.scaling.scaled(plain, self.theta)
+
+
+def rotation(positions: RotaryPositions, length: int) -> tuple[jax.Array, jax.Array]:
+    """Cosines and sines [T, dim/2] float32 of the first `length` positions."""
+    frequencies = np.asarray(positions.frequencies(), np.float32)
+    angles = jnp.arange(length, dtype=jnp.float32)[:, None] * frequencies
+    amplitude: Any = getattr(positions.scaling, "amplitude", 1.0)
+    return jnp.cos(angles) * amplitude, jnp.sin(angles) * amplitude
+
+
+def rotate(heads: jax.Array, cosines: jax.Array, sines: jax.Array) -> jax.Array:
+    """Turn the leading dim coordinates of each head: [B, T, H, head_dim] float32."""
+    half = cosines.shape[-1]
+    first, second, rest = jnp.split(heads, (half, 2 * half), axis=-1)
+    cosines, sines = cosines[:, None], sines[:, None]
+    return jnp.concatenate([first * cosines - second * sines, second * cosines + first * sines, rest], axis=-1)
