@@ -41,6 +41,7 @@ if TYPE_CHECKING:
         two_stage_bh,
     )
     from tdd.methods.weighted import effective_sample_size, weighted_conformal_p_values, weighted_conformal_selection
+    from tdd.models.adapters import check_causal, from_equinox, from_function, from_haiku, from_linen, from_nnx
     from tdd.models.checkpoint import load
     from tdd.records import LanguageModel, Scores, Selection, TestResult, Texts
     from tdd.scoring.token_stats import token_stats
@@ -63,6 +64,7 @@ __all__ = [
     "bonferroni",
     "by",
     "calibration_conditional_p_values",
+    "check_causal",
     "cluster_ptdi",
     "combine_p_values",
     "conformal_e_values",
@@ -75,6 +77,11 @@ __all__ = [
     "fdp_bounds",
     "fdp_bounds_of_ranks",
     "fdp_template",
+    "from_equinox",
+    "from_function",
+    "from_haiku",
+    "from_linen",
+    "from_nnx",
     "hierarchical_p_values",
     "hochberg",
     "holm",
@@ -145,6 +152,7 @@ _HOMES = {
         "two_stage_bh",
     ),
     "tdd.methods.weighted": ("effective_sample_size", "weighted_conformal_p_values", "weighted_conformal_selection"),
+    "tdd.models.adapters": ("check_causal", "from_equinox", "from_function", "from_haiku", "from_linen", "from_nnx"),
     "tdd.models.checkpoint": ("load",),
     "tdd.records": ("LanguageModel", "Scores", "Selection", "TestResult", "Texts"),
     "tdd.scoring.token_stats": ("token_stats",),

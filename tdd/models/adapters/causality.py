@@ -1,0 +1,59 @@
+"""A cheap test that an adapted model is what scoring takes it for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tdd.records import LanguageModel
+from tdd.validate import adapters as checks
+from tdd.validate.checkpoints import check_tokens
+
+__all__ = ["check_causal"]
+
+
+def check_causal(lm: LanguageModel, params: Any, tokens: Any, *, tolerance: float = 1e-4) -> None:
+    """Fail unless logits at position t depend on tokens 0..t only, and `hidden` and `readout` reproduce them.
+
+    Tokens from a cut on are replaced by others, for up to four cuts; logits before the cut must stay. The scores of a
+    model that sees later tokens look plausible and mean nothing.
+
+    Args:
+      lm: the model.
+      params: its parameters.
+      tokens: [B, T] token ids, T >= 2; 16 tokens of one text are enough.
+      tolerance: largest change of a logit, relative to the largest logit.
+
+    Raises:
+      InputError: the model is not causal, its logits are not finite, or the fast path differs from them.
+
+    Cost: one forward pass over 5 B rows.
+    """
+    rows = np.asarray(tokens)
+    check_tokens(rows.shape, rows.dtype, lm.max_length)
+    checks.check_two_tokens(rows.shape)
+    batch, length = rows.shape
+    cuts = sorted({1, length // 3, 2 * length // 3, length - 1} - {0})
+    other = (rows + 1 + np.arange(length) % max(1, lm.vocab_size - 1)) % lm.vocab_size
+    changed = [np.where(np.arange(length) < cut, rows, other) for cut in cuts]
+    everything = jnp.asarray(np.concatenate([rows, *changed]), jnp.int32)
+    name = str(getattr(lm.spec, "name", type(lm.spec).__name__))
+    logits = np.asarray(jax.jit(lm.logits)(params, everything)).reshape(len(cuts) + 1, batch, length, -1)
+    checks.check_finite_logits(name, logits)
+    scale = max(1e-30, float(np.abs(logits[np.isfinite(logits)]).max(initial=0)))
+    for cut, altered in zip(cuts, logits[1:], strict=True):
+        change = _difference(altered[:, :cut], logits[0, :, :cut]).max(axis=(0, 2))
+        checks.check_unchanged(name, change / scale, cut, tolerance)
+    if lm.hidden is not None and lm.readout is not None:
+        hidden = jax.jit(lm.hidden)(params, everything[:batch])
+        fast = jnp.einsum("btd,vd->btv", hidden, lm.readout(params), precision="highest").astype(jnp.float32)
+        fast = fast if lm.soft_cap is None else lm.soft_cap * jnp.tanh(fast / lm.soft_cap)
+        checks.check_same_logits(name, float(_difference(np.asarray(fast), logits[0]).max()) / scale, tolerance)
+
+
+def _difference(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """|a - b|, and 0 where both exclude a token (minus infinity)."""
+    return np.abs(np.subtract(a, b, out=np.zeros_like(a), where=a != b))

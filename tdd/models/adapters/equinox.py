@@ -1,0 +1,114 @@
+"""An Equinox module as a `LanguageModel`. Equinox is imported on use only."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Hashable, Mapping
+from typing import Any
+
+import jax
+import numpy as np
+
+from tdd.models.adapters.evaluation import Arguments, Output, arguments_of, evaluation_arguments
+from tdd.models.adapters.function import from_function
+from tdd.records import LanguageModel
+from tdd.validate import adapters as checks
+
+__all__ = ["from_equinox"]
+
+
+def from_equinox(
+    module: Any,
+    *,
+    vocab_size: int,
+    max_length: int | None = None,
+    name: str | None = None,
+    method: str = "__call__",
+    batched: bool = False,
+    arguments: Mapping[str, Any] | None = None,
+    hidden: str | Callable[[Any, jax.Array], Any] | None = None,
+    readout: Callable[[Any], Any] | None = None,
+    soft_cap: float | None = None,
+    output: Output = None,
+) -> tuple[LanguageModel, Any]:
+    """Make a model of an Equinox module `module(tokens [T]) -> [T, V]`, or of one that takes a batch.
+
+    Arrays become the parameters, everything else is static. The module is set to inference
+    (`eqx.nn.inference_mode`: no dropout); the original stays as it is. Equal static parts are the same model. Every
+    floating array counts as trained; one that is not belongs behind `jax.lax.stop_gradient` in the module, as
+    Equinox's own layers do. The logits must be causal, see `check_causal`.
+
+    Args:
+      module: the module.
+      vocab_size: V.
+      max_length: longest sequence it accepts, None where there is no limit.
+      name: shown in reports; by default the module's class.
+      method: the method that returns logits.
+      batched: whether it takes tokens [B, T]; otherwise it takes one sequence [T] and is mapped over the batch.
+      arguments: further keyword arguments of that method, hashable.
+      hidden: a method's name, or a function of (module, tokens), for [T, D] ([B, T, D] where `batched`).
+      readout: `(module) -> [V, D]`.
+      soft_cap: see `from_function`.
+      output: see `from_function`; applied to the result for one sequence unless `batched`.
+
+    Returns:
+      (lm, params): params is the module with everything but its arrays left out.
+
+    Raises:
+      InputError: not an Equinox module, a static field or argument that cannot be hashed, or as in `from_function`.
+    """
+    import equinox as eqx
+
+    checks.check_module("module", module, "Equinox module", isinstance(module, eqx.Module))
+    params, static = eqx.partition(eqx.nn.inference_mode(module), _is_array)
+    leaves, structure = jax.tree.flatten(static)
+    for leaf in (*leaves, structure):
+        checks.check_hashable("module", leaf)
+    kind, given = type(module), arguments_of(arguments)
+
+    def call(method: str | Callable[..., Any], *, only_known: bool = False) -> EquinoxCall:
+        function = getattr(kind, method, None) if isinstance(method, str) else method
+        checks.check_method(method, function, kind.__name__)
+        assert function is not None
+        usable = evaluation_arguments(function, given, only_known=only_known)
+        return EquinoxCall(tuple(leaves), structure, method, usable, batched)
+
+    lm = from_function(
+        call(method),
+        vocab_size=vocab_size,
+        max_length=max_length,
+        name=name or kind.__name__,
+        hidden=None if hidden is None else call(hidden, only_known=True),
+        readout=None if readout is None else EquinoxCall(tuple(leaves), structure, readout, (), True),
+        soft_cap=soft_cap,
+        output=output,
+    )
+    return lm, params
+
+
+@dataclasses.dataclass(frozen=True)
+class EquinoxCall:
+    """`(params, *inputs) -> result` of one method, or of a function of the module."""
+
+    leaves: tuple[Hashable, ...]
+    structure: Any
+    method: str | Callable[..., Any]
+    arguments: Arguments
+    batched: bool
+
+    def __call__(self, params: Any, *inputs: jax.Array) -> Any:
+        import equinox as eqx
+
+        module = eqx.combine(params, jax.tree.unflatten(self.structure, self.leaves))
+        function = getattr(module, self.method) if isinstance(self.method, str) else None
+
+        def one(*inputs: jax.Array) -> Any:
+            if function is not None:
+                return function(*inputs, **dict(self.arguments))
+            return self.method(module, *inputs, **dict(self.arguments))  # type: ignore[operator]
+
+        return one(*inputs) if self.batched else jax.vmap(one)(*inputs)
+
+
+def _is_array(leaf: Any) -> bool:
+    return isinstance(leaf, (jax.Array, np.ndarray, np.generic))

@@ -1,0 +1,140 @@
+"""A flax.linen module as a `LanguageModel`."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+
+from tdd.models.adapters.evaluation import (
+    EVALUATION,
+    Arguments,
+    Output,
+    arguments_of,
+    evaluation_arguments,
+    frozen_state,
+)
+from tdd.models.adapters.function import from_function
+from tdd.records import LanguageModel
+from tdd.validate import adapters as checks
+
+__all__ = ["from_linen"]
+
+
+def from_linen(
+    module: Any,
+    *,
+    vocab_size: int,
+    max_length: int | None = None,
+    name: str | None = None,
+    method: str | None = None,
+    arguments: Mapping[str, Any] | None = None,
+    mutable: Sequence[str] = (),
+    hidden: str | Callable[[Any, jax.Array], Any] | None = None,
+    readout: Callable[[Any], Any] | None = None,
+    soft_cap: float | None = None,
+    output: Output = None,
+) -> LanguageModel:
+    """Make a model of a linen module `module(tokens [B, T]) -> [B, T, V]`.
+
+    Its parameters are the module's *variables*, `{"params": ..., other collections ...}`, as `module.init` returns
+    them. Only "params" is trained: gradients with respect to other collections are 0. Dropout is off: the switches
+    `deterministic`, `train`, `training`, `is_training` and `inference` are set for evaluation, whether they are
+    fields of the module or arguments of the method. Equal modules are the same model. The logits must be causal, see
+    `check_causal`.
+
+    Args:
+      module: the module, unbound.
+      vocab_size: V.
+      max_length: longest sequence it accepts, None where there is no limit.
+      name: shown in reports; by default the module's class.
+      method: the method that returns logits, `__call__` unless given.
+      arguments: further keyword arguments of that method, and of `hidden` where it takes them; hashable.
+      mutable: collections that the method writes; what is written is dropped.
+      hidden: a method's name, or a function of (module, tokens), for [B, T, D]; see `from_function`.
+      readout: `(variables) -> [V, D]`.
+      soft_cap: see `from_function`.
+      output: see `from_function`.
+
+    Raises:
+      InputError: not a linen module, unhashable fields or arguments, or as in `from_function`; when traced, variables
+        that do not fit, a collection that is written but not named in `mutable`, or a module that asks for randomness.
+    """
+    from flax import linen as nn
+
+    checks.check_module("module", module, "flax.linen module", isinstance(module, nn.Module))
+    fields = {field.name for field in dataclasses.fields(module)}
+    module = module.clone(**{switch: value for switch, value in EVALUATION.items() if switch in fields})
+    checks.check_hashable("module", module)
+    given = arguments_of(arguments)
+
+    def call(method: str | Callable[..., Any], *, only_known: bool = False) -> LinenCall:
+        function = getattr(type(module), method, None) if isinstance(method, str) else method
+        checks.check_method(method, function, type(module).__name__)
+        assert function is not None
+        usable = evaluation_arguments(function, given, only_known=only_known)
+        return LinenCall(module, method, usable, tuple(mutable))
+
+    return from_function(
+        call(method or "__call__"),
+        vocab_size=vocab_size,
+        max_length=max_length,
+        name=name or type(module).__name__,
+        hidden=None if hidden is None else call(hidden, only_known=True),
+        readout=None if readout is None else Readout(readout),
+        soft_cap=soft_cap,
+        output=output,
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class LinenCall:
+    """`(variables, tokens) -> result` of one method of a module."""
+
+    module: Any
+    method: str | Callable[..., Any]
+    arguments: Arguments
+    mutable: tuple[str, ...]
+
+    def __call__(self, variables: Any, tokens: jax.Array) -> Any:
+        checks.check_variables(variables, type(self.module).__name__)
+        with _linen_errors(type(self.module).__name__):
+            result = self.module.apply(
+                _trained_only(variables),
+                tokens,
+                method=self.method,
+                mutable=list(self.mutable) or False,
+                **dict(self.arguments),
+            )
+        return result[0] if self.mutable else result
+
+
+@dataclasses.dataclass(frozen=True)
+class Readout:
+    """`(variables) -> [V, D]`, with gradients for "params" only."""
+
+    function: Callable[[Any], Any]
+
+    def __call__(self, variables: Any) -> Any:
+        return self.function(_trained_only(variables))
+
+
+def _trained_only(variables: Any) -> dict[str, Any]:
+    return {name: tree if name == "params" else frozen_state(tree) for name, tree in variables.items()}
+
+
+def _linen_errors(name: str) -> Any:
+    from flax import errors
+
+    return checks.translated(
+        {
+            errors.InvalidRngError: functools.partial(checks.wants_randomness, name),
+            errors.ModifyScopeVariableError: functools.partial(checks.writes_state, name),
+            errors.ScopeCollectionNotFound: functools.partial(checks.wrong_variables, name),
+            errors.ScopeParamNotFoundError: functools.partial(checks.wrong_variables, name),
+            errors.ScopeParamShapeError: functools.partial(checks.wrong_variables, name),
+        }
+    )

@@ -1,0 +1,142 @@
+"""A flax.nnx model as a `LanguageModel`. flax.nnx is imported on use only."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Hashable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from tdd.models.adapters.evaluation import Arguments, Output, arguments_of, evaluation_arguments, frozen_state
+from tdd.models.adapters.function import from_function
+from tdd.records import LanguageModel
+from tdd.validate import adapters as checks
+
+__all__ = ["from_nnx"]
+
+
+def from_nnx(
+    model: Any,
+    *,
+    vocab_size: int,
+    max_length: int | None = None,
+    name: str | None = None,
+    method: str = "__call__",
+    arguments: Mapping[str, Any] | None = None,
+    hidden: str | Callable[[Any, jax.Array], Any] | None = None,
+    readout: Callable[[Any], Any] | None = None,
+    soft_cap: float | None = None,
+    output: Output = None,
+) -> tuple[LanguageModel, dict[str, Any]]:
+    """Make a model of an nnx module `model(tokens [B, T]) -> [B, T, V]`.
+
+    The graph definition is static and the state becomes the parameters. A copy is set to evaluation
+    (`model.eval()`: no dropout, running averages); `model` itself stays as it is, and later training does not reach
+    the copy: adapt again for new weights, which compiles nothing. The logits must be causal, see `check_causal`.
+
+    Args:
+      model: the module.
+      vocab_size: V.
+      max_length: longest sequence it accepts, None where there is no limit.
+      name: shown in reports; by default the module's class.
+      method: the method that returns logits.
+      arguments: further keyword arguments of that method, hashable.
+      hidden: a method's name, or a function of (model, tokens), for [B, T, D]; see `from_function`.
+      readout: `(model) -> [V, D]`.
+      soft_cap: see `from_function`.
+      output: see `from_function`.
+
+    Returns:
+      (lm, params): params is {"params": the `nnx.Param` leaves, "state": all other arrays}, nested dicts. "state"
+      (batch statistics, buffers, caches) gets no gradient; the state of random generators is left out and replaced
+      by a constant, because nothing may draw from it.
+
+    Raises:
+      InputError: not an nnx module, an attribute or argument that cannot be hashed, or as in `from_function`; when
+        traced, parameters of another structure.
+    """
+    from flax import nnx
+
+    checks.check_module("model", model, "flax.nnx module", isinstance(model, nnx.Module))
+    copy = nnx.merge(*nnx.split(model))
+    copy.eval()
+    graph, trained, random, rest = nnx.split(copy, nnx.Param, nnx.RngState, ...)
+    checks.check_hashable("model", graph)
+    layout = Layout(
+        graph,
+        jax.tree.structure(trained),
+        jax.tree.structure(rest),
+        jax.tree.structure(random),
+        tuple(_random_leaf(leaf) for leaf in jax.tree.leaves(random)),
+    )
+    kind, given = type(model), arguments_of(arguments)
+
+    def call(method: str | Callable[..., Any], *, only_known: bool = False) -> NnxCall:
+        function = getattr(kind, method, None) if isinstance(method, str) else method
+        checks.check_method(method, function, kind.__name__)
+        assert function is not None
+        return NnxCall(layout, method, evaluation_arguments(function, given, only_known=only_known))
+
+    lm = from_function(
+        call(method),
+        vocab_size=vocab_size,
+        max_length=max_length,
+        name=name or kind.__name__,
+        hidden=None if hidden is None else call(hidden, only_known=True),
+        readout=None if readout is None else NnxCall(layout, readout, ()),
+        soft_cap=soft_cap,
+        output=output,
+    )
+    return lm, {"params": nnx.to_pure_dict(trained), "state": nnx.to_pure_dict(rest)}
+
+
+@dataclasses.dataclass(frozen=True)
+class Layout:
+    """Everything about a model but its arrays."""
+
+    graph: Hashable
+    trained: Any
+    rest: Any
+    random: Any
+    random_leaves: tuple[tuple[tuple[int, ...], Any, Any], ...]
+
+    def model(self, params: Any) -> Any:
+        """The module with these arrays."""
+        from flax import nnx
+
+        parts = []
+        for key, structure in (("params", self.trained), ("state", self.rest)):
+            leaves = jax.tree.leaves(params[key])
+            checks.check_num_leaves(key, len(leaves), structure.num_leaves)
+            parts.append(jax.tree.unflatten(structure, leaves if key == "params" else frozen_state(leaves)))
+        constants = [_constant(*leaf) for leaf in self.random_leaves]
+        return nnx.merge(self.graph, *parts, jax.tree.unflatten(self.random, constants))  # type: ignore[arg-type]
+
+
+@dataclasses.dataclass(frozen=True)
+class NnxCall:
+    """`(params, *inputs) -> result` of one method, or of a function of the model."""
+
+    layout: Layout
+    method: str | Callable[..., Any]
+    arguments: Arguments
+
+    def __call__(self, params: Any, *inputs: jax.Array) -> Any:
+        model = self.layout.model(params)
+        if isinstance(self.method, str):
+            return getattr(model, self.method)(*inputs, **dict(self.arguments))
+        return self.method(model, *inputs, **dict(self.arguments))
+
+
+def _random_leaf(leaf: Any) -> tuple[tuple[int, ...], Any, Any]:
+    """Shape, dtype and generator (None for plain numbers) of a leaf that belongs to a random generator."""
+    typed = jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+    return tuple(leaf.shape), None if typed else leaf.dtype, jax.random.key_impl(leaf) if typed else None
+
+
+def _constant(shape: tuple[int, ...], dtype: Any, generator: Any) -> jax.Array:
+    if generator is None:
+        return jnp.zeros(shape, dtype)
+    return jnp.broadcast_to(jax.random.key(0, impl=generator), shape)

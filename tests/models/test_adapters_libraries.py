@@ -1,0 +1,153 @@
+"""linen, nnx, Haiku and Equinox models: audited like the plain function that has their weights."""
+
+import functools
+
+import adapted_models as models
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scored_models import random_texts
+from word_tokenizer import word_tokenizer
+
+import tdd
+from tdd.scoring.token_stats import token_stats
+
+TEXTS = random_texts(30, seed=8, shortest=6, longest=20)
+FAST = ("linen", "nnx", "haiku", "equinox")
+SCORES = ("loss", "min_k_plus_plus")
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return word_tokenizer(models.VOCABULARY)
+
+
+@pytest.fixture(scope="module", params=models.LIBRARIES)
+def adapted(request):
+    return models.adapted(request.param)
+
+
+@functools.cache
+def reference_scores():
+    return score(*models.reference(), word_tokenizer(models.VOCABULARY))
+
+
+@functools.cache
+def reference_audit():
+    return audit(*models.reference(), word_tokenizer(models.VOCABULARY))
+
+
+def score(lm, params, tokenizer):
+    return tdd.score((lm, params, tokenizer), TEXTS, SCORES, progress=False)
+
+
+def audit(lm, params, tokenizer):
+    candidates, calibration = TEXTS[:10], TEXTS[10:]
+    return tdd.run_audit((lm, params, tokenizer), candidates, calibration, alpha=0.3, score="loss", seed=0)
+
+
+def batch(rows=3, length=9, seed=0):
+    return np.random.default_rng(seed).integers(0, models.VOCABULARY, (rows, length)).astype(np.int32)
+
+
+def test_scores_and_audit(adapted, tokenizer):
+    lm, params = adapted
+    found = score(lm, params, tokenizer)
+    for name in SCORES:
+        np.testing.assert_allclose(found[name], reference_scores()[name], rtol=1e-5)
+    assert found.provenance["model"] == lm.spec.name
+    ordered = np.sort(reference_scores()["loss"])
+    assert np.diff(ordered).min() > 1e-5 * ordered.max()  # no rank hangs on a rounding
+    run, expected = audit(lm, params, tokenizer), reference_audit()
+    for column in ("p_value", "selected"):
+        np.testing.assert_array_equal(run.items[column], expected.items[column])
+
+
+def test_logits_are_causal(adapted):
+    lm, params = adapted
+    assert lm.logits(params, batch()).dtype == jnp.float32
+    tdd.check_causal(lm, params, batch())
+
+
+def test_weights_are_arguments(adapted):
+    """No array beyond a few positions is a constant of the program; every weight matrix has 256 numbers or more."""
+    lm, params = adapted
+    traced = jax.make_jaxpr(lm.logits)(params, batch())
+    assert sum(np.size(constant) for constant in traced.consts) < 64
+    assert sum(np.size(leaf) for leaf in jax.tree.leaves(params)) > 2000
+
+
+@pytest.mark.parametrize("library", models.LIBRARIES)
+def test_adapting_again_compiles_nothing(library):
+    traces = []
+
+    @functools.partial(jax.jit, static_argnames="lm")
+    def logits(lm, params, tokens):
+        traces.append(1)
+        return lm.logits(params, tokens)
+
+    for _ in range(2):
+        lm, params = models.adapted(library)
+        logits(lm, params, batch())
+    assert len(traces) == 1
+    other = models.adapted(library, soft_cap=3.0, **models.fast_path(library))[0] if library in FAST else None
+    assert other != lm
+
+
+@pytest.mark.parametrize("library", FAST)
+def test_the_fast_path(library):
+    """Hidden states and readout give the statistics of the logits, and [B, T, V] is not built."""
+    lm, params = models.adapted(library, **models.fast_path(library))
+    slow, same = models.adapted(library)
+    tokens, mask = batch(4, 16), np.ones((4, 16), bool)
+    tdd.check_causal(lm, params, tokens)
+    compute = jax.jit(token_stats, static_argnums=0)
+    found, expected = compute(lm, params, tokens, mask), compute(slow, same, tokens, mask)
+    np.testing.assert_allclose(found.log_prob, expected.log_prob, rtol=2e-5, atol=1e-6)
+    np.testing.assert_allclose(found.sigma, expected.sigma, rtol=2e-5, atol=1e-6)
+    program = jax.make_jaxpr(lambda p, t, m: token_stats(lm, p, t, m))(params, tokens, mask)
+    assert "4,16,300" not in str(program)
+    assert "4,16,300" in str(jax.make_jaxpr(lambda p, t, m: token_stats(slow, p, t, m))(same, tokens, mask))
+
+
+def loss_of(lm, tokens):
+    def loss(params):
+        log_p = jax.nn.log_softmax(lm.logits(params, tokens))[:, :-1]
+        return -jnp.take_along_axis(log_p, tokens[:, 1:, None], -1).sum()
+
+    return loss
+
+
+def floating(params):
+    leaves = [leaf for leaf in jax.tree.leaves(params) if jnp.issubdtype(leaf.dtype, jnp.floating)]
+    assert len(leaves) >= 4
+    return leaves
+
+
+def test_gradients_reach_what_is_trained_only(adapted):
+    """The gradient's norm is the reference's: 0 for statistics and counters, none for integers."""
+    lm, params = adapted
+    tokens = jnp.asarray(batch())
+    reference, weights = models.reference()
+    expected = jax.grad(loss_of(reference, tokens))(weights)
+    found = jax.grad(loss_of(lm, tokens), allow_int=True)(params)
+    skipped = 2 if lm.spec.name == "Linen" else 0  # a norm's scale and bias, which the reference has not
+    norms = sorted(float(jnp.linalg.norm(leaf)) for leaf in floating(found) if np.any(leaf))
+    wanted = sorted(float(jnp.linalg.norm(leaf)) for leaf in jax.tree.leaves(expected))
+    assert len(norms) == len(wanted) + skipped
+    for norm in wanted:
+        assert min(abs(norm - other) for other in norms) <= 1e-4 * norm
+
+
+def test_rng_and_training_state():
+    model = models.nnx_model()
+    lm, params = tdd.from_nnx(model, vocab_size=models.VOCABULARY)
+    assert not model.drop.deterministic  # the caller's model is as it was
+    assert not any(jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) for leaf in jax.tree.leaves(params))
+    assert set(params) == {"params", "state"}
+    other, _ = tdd.from_nnx(models.nnx_model(seed=1), vocab_size=models.VOCABULARY)
+    assert other == lm
+    assert hash(other) == hash(lm)
+    with pytest.raises(tdd.InputError, match=r"params\['params'\] has 3 arrays, the model has 4"):
+        lm.logits({**params, "params": params["state"]}, batch())
