@@ -23,7 +23,7 @@ from tdd.atomic import write_atomically
 from tdd.lab.batches import Batches
 from tdd.lab.config import TrainConfig
 from tdd.records import LanguageModel
-from tdd.validate.checkpoints import check_choice, check_opened, check_vocabulary
+from tdd.validate.checkpoints import check_choice, check_vocabulary
 from tdd.validate.lab import (
     check_not_finished,
     check_out,
@@ -31,6 +31,7 @@ from tdd.validate.lab import (
     check_saveable,
     check_state_tensors,
 )
+from tdd.validate.weights import check_opened
 
 __all__ = ["CHECKPOINT_FOLDER", "RunFolder", "RunRecord", "run_fingerprint"]
 

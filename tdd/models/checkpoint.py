@@ -7,6 +7,7 @@ reads back bit for bit, and so does `load`.
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import pathlib
@@ -18,14 +19,21 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
+from jax.tree_util import tree_flatten_with_path
 
 from tdd.models.decoder import language_model
-from tdd.models.families import Family, Slot, family_of_config, family_of_spec
+from tdd.models.families import family_of_config, family_of_spec
+from tdd.models.families.record import Family, Slot
+from tdd.models.families.tensors import slots
+from tdd.models.matching import match
+from tdd.models.placement import Placement
 from tdd.models.source import resolve
 from tdd.models.spec import DecoderSpec
-from tdd.models.weights import StoredTensors, write_tensors
+from tdd.models.weights import DTYPES, StoredTensors, write_tensors
 from tdd.records import LanguageModel
 from tdd.validate import checkpoints as checks
+from tdd.validate.weights import check_finite_tensors, check_tensors, has_infinite
 
 __all__ = ["load", "save"]
 
@@ -33,34 +41,36 @@ _FLOATS = ("float32", "bfloat16", "float16")
 
 
 def load(
-    path: str | os.PathLike[str], *, dtype: Any = None, revision: str | None = None
+    path: str | os.PathLike[str], *, dtype: Any = None, revision: str | None = None, mesh: Mesh | None = None
 ) -> tuple[LanguageModel, dict[str, Any], Any]:
     """Read a checkpoint.
 
     Args:
       path: a folder in Hugging Face's format, or a hub id.
       dtype: "float32", "bfloat16" or "float16" (or the dtype itself) for all parameters; None keeps them
-      as stored. revision: branch, tag or commit of a hub id.
+        as stored, in the wider type where one parameter is stored in several.
+      revision: branch, tag or commit of a hub id.
+      mesh: a mesh of one axis (`AxisType.Auto`) over which every parameter is shared out, so that a model larger
+        than one device's memory loads; None places all on the default device.
 
     Returns:
-      (lm, params, tokenizer): the model, its parameters as a nested dict of arrays on the default device, and
-      transformers' tokenizer.
+      (lm, params, tokenizer): the model, its parameters as a nested dict of arrays, and transformers' tokenizer.
 
     Raises:
       InputError: anything about the checkpoint that would make its numbers wrong or its files unreadable.
 
-    Cost: reads every weight once; on the host, one parameter (all its layers) at a time.
+    Cost: reads every weight once; on the host, one stored tensor at a time, and one layer of the parameter that
+    it is a part of.
     """
     target = None if dtype is None else checks.check_dtype(dtype, _FLOATS)
+    placement = Placement(mesh, target)
     folder = resolve(path, revision=revision).folder
     checks.check_tokenizer_present(folder)
     family, spec = _read_spec(folder)
+    tokenizer = _read_tokenizer(folder, spec.vocab_size)
     with StoredTensors(folder) as stored:
-        stored_names = _match(stored, family, spec, folder)
-        params: dict[str, Any] = {}
-        for slot in family.slots(spec):
-            _insert(params, slot.path, _read_slot(stored, slot, stored_names, target))
-    return language_model(spec), params, _read_tokenizer(folder, spec.vocab_size)
+        params = _read_params(stored, family, spec, placement, str(folder))
+    return language_model(spec), params, tokenizer
 
 
 def save(
@@ -95,7 +105,8 @@ def save(
     checks.check_writable(place)
     spec = checks.check_instance("lm.spec", lm.spec, DecoderSpec)
     family, config = family_of_spec(spec)
-    leaves = _leaves(params, family.slots(spec), spec)
+    parameters = slots(spec, family.names)
+    leaves = _leaves(params, parameters, spec)
     written = target or jnp.result_type(*{leaf.dtype for leaf in leaves.values()})
     config["dtype"] = written.name
     if tokenizer is not None:
@@ -106,7 +117,7 @@ def save(
     place.parent.mkdir(parents=True, exist_ok=True)
     partial = pathlib.Path(tempfile.mkdtemp(prefix=f".{place.name}.", dir=place.parent))
     try:
-        tensors = _named_tensors(leaves, family.slots(spec), written)
+        tensors = _named_tensors(leaves, parameters, spec.num_layers, written)
         write_tensors(partial, tensors, max_shard_bytes=max_shard_bytes)
         (partial / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
         if tokenizer is not None:
@@ -124,7 +135,8 @@ def _read_spec(folder: pathlib.Path) -> tuple[Family, DecoderSpec]:
 
     with checks.reading(folder / "config.json", "a configuration that transformers accepts"):
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
-    return family, family.to_spec(config.to_dict())
+    # keys that transformers drops stay, so that a family can see whether they contradict
+    return family, family.to_spec({**raw, **config.to_dict()})
 
 
 def _read_tokenizer(folder: pathlib.Path, vocab_size: int) -> Any:
@@ -136,33 +148,32 @@ def _read_tokenizer(folder: pathlib.Path, vocab_size: int) -> Any:
     return tokenizer
 
 
-def _match(stored: StoredTensors, family: Family, spec: DecoderSpec, folder: pathlib.Path) -> dict[str, str]:
-    """Name in the family's spelling -> name in the files; all parameters, in their shapes, and no others."""
-    expected = {name: slot.shape for slot in family.slots(spec) for name in slot.names}
-    kept = {name for name in stored.names() if not name.endswith(family.buffers)}
-    prefix = family.base_prefix
-    bare = not any(name.startswith(prefix) for name in kept)
-    spelled = {prefix + name if bare and prefix + name in expected else name: name for name in kept}
-    copy, original = family.tied_names
-    if spec.tied_head and copy in spelled and original in spelled:
-        name = spelled.pop(copy)
-        checks.check_tied(stored.read(name), stored.read(spelled[original]), copy, original, str(folder))
-    checks.check_tensor_names(frozenset(expected), frozenset(spelled), str(folder))
-    for name, shape in expected.items():
-        checks.check_tensor_shape(name, stored.shape(spelled[name]), shape, str(folder))
-        stored.dtype(spelled[name])
-    return spelled
+def _read_params(
+    stored: StoredTensors, family: Family, spec: DecoderSpec, placement: Placement, where: str
+) -> dict[str, Any]:
+    parameters = slots(spec, family.names)
+    held = match(stored, family, spec, parameters, where)
+    types = {name: DTYPES[stored.dtype(in_file)] for name, in_file in held.items()}
+    infinite: list[str] = []
 
+    def read(name: str) -> np.ndarray:
+        tensor = stored.read(held[name])
+        if has_infinite(tensor, placement.dtype or types[name]):
+            infinite.append(name)
+        return tensor
 
-def _read_slot(stored: StoredTensors, slot: Slot, stored_names: dict[str, str], dtype: np.dtype | None) -> jax.Array:
-    names = [stored_names[name] for name in slot.names]
-    kept = jnp.result_type(*{stored.dtype(name) for name in names}) if dtype is None else dtype
-    if not slot.layered:
-        return jnp.asarray(stored.read(names[0]).astype(kept, copy=False))
-    stacked = np.empty((len(names), *slot.shape), kept)
-    for layer, name in enumerate(names):
-        stacked[layer] = stored.read(name)
-    return jnp.asarray(stacked)
+    params: dict[str, Any] = {}
+    for slot in parameters:
+        kept = jnp.result_type(*{types[name] for name, _ in slot.stored(spec.num_layers)})
+        read_layer = functools.partial(slot.read, dtype=kept, read=read)
+        if slot.layered:
+            leaf = placement.stacked(spec.num_layers, slot.shape, kept, read_layer)
+        else:
+            leaf = placement.single(slot.shape, kept, functools.partial(read_layer, 0))
+        _insert(params, slot.path, leaf)
+    stored_as = ", ".join(sorted({kind.name for kind in types.values()}))
+    check_finite_tensors(infinite, len(held), placement.dtype.name if placement.dtype else stored_as, where)
+    return params
 
 
 def _insert(tree: dict[str, Any], path: tuple[str, ...], leaf: jax.Array) -> None:
@@ -172,24 +183,27 @@ def _insert(tree: dict[str, Any], path: tuple[str, ...], leaf: jax.Array) -> Non
     tree[last] = leaf
 
 
-def _leaves(params: Any, slots: tuple[Slot, ...], spec: DecoderSpec) -> dict[tuple[str, ...], Any]:
+def _leaves(params: Any, parameters: tuple[Slot, ...], spec: DecoderSpec) -> dict[tuple[str, ...], Any]:
     """Path -> leaf, after checking that `params` are exactly the parameters of the slots."""
-    found = {
-        tuple(str(entry.key) for entry in path): leaf for path, leaf in jax.tree_util.tree_flatten_with_path(params)[0]
-    }
-    expected = {slot.path: ((spec.num_layers,) if slot.layered else ()) + slot.shape for slot in slots}
-    checks.check_tensor_names(frozenset(map("/".join, expected)), frozenset(map("/".join, found)), "params")
-    for path, shape in expected.items():
-        checks.check_tensor_shape("/".join(path), found[path].shape, shape, "params")
+    found = {tuple(str(entry.key) for entry in path): leaf for path, leaf in tree_flatten_with_path(params)[0]}
+    expected = {slot.path: ((spec.num_layers,) if slot.layered else ()) + slot.shape for slot in parameters}
+    check_tensors(
+        {"/".join(path): shape for path, shape in expected.items()},
+        {"/".join(path): leaf.shape for path, leaf in found.items()},
+        "params",
+    )
     return found
 
 
 def _named_tensors(
-    leaves: dict[tuple[str, ...], Any], slots: tuple[Slot, ...], dtype: np.dtype
+    leaves: dict[tuple[str, ...], Any], parameters: tuple[Slot, ...], num_layers: int, dtype: np.dtype
 ) -> Iterator[tuple[str, np.ndarray]]:
-    for slot in slots:
-        leaf = np.asarray(leaves[slot.path]).astype(dtype, copy=False)
-        yield from zip(slot.names, leaf if slot.layered else [leaf], strict=True)
+    """Stored tensors by name; of a layered parameter, one layer is on the host at a time."""
+    for slot in parameters:
+        leaf = leaves[slot.path]
+        for layer in range(num_layers if slot.layered else 1):
+            parameter = np.asarray(leaf[layer] if slot.layered else leaf)
+            yield from ((name, part.astype(dtype, copy=False)) for name, part in slot.write(layer, parameter))
 
 
 def _publish(partial: pathlib.Path, place: pathlib.Path) -> None:

@@ -298,15 +298,17 @@ class _Norm(nn.Module):
 
     @nn.compact
     def __call__(self, inputs: jax.Array, probe: jax.Array | None) -> jax.Array:
-        width = inputs.shape[-1:]
-        plus_one = isinstance(self.norm, RmsNorm) and self.norm.plus_one
-        initial = nn.initializers.zeros if plus_one else nn.initializers.ones
-        factor = self.param("scale", initial, width, self.param_dtype).astype(jnp.float32) + float(plus_one)
         centred = inputs
         if isinstance(self.norm, LayerNorm):
             centred = inputs - jnp.mean(inputs, axis=-1, keepdims=True)
         variance = jnp.mean(jnp.square(centred), axis=-1, keepdims=True)
         normed = centred * lax.rsqrt(variance + self.norm.eps)
+        if isinstance(self.norm, LayerNorm) and not self.norm.affine:
+            return normed
+        plus_one = isinstance(self.norm, RmsNorm) and self.norm.plus_one
+        initial = nn.initializers.zeros if plus_one else nn.initializers.ones
+        factor = self.param("scale", initial, inputs.shape[-1:], self.param_dtype)
+        factor = factor.astype(jnp.float32) + float(plus_one)
         output = normed * factor if probe is None else grad_norm.scale(normed, factor, probe)
         return _biased(self, output, probe) if isinstance(self.norm, LayerNorm) else output
 

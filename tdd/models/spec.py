@@ -48,9 +48,11 @@ class LayerNorm:
 
     Attributes:
       eps: added to the (biased) variance.
+      affine: whether there are a scale and a bias; without them both are as if 1 and 0.
     """
 
     eps: float = 1e-5
+    affine: bool = True
 
     def __post_init__(self) -> None:
         check_positive(eps=self.eps)

@@ -15,14 +15,17 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from tdd.validate.checkpoints import check_index, check_opened, check_stored_dtype, check_weights_present
+from tdd.validate.weights import check_index, check_opened, check_weights_present
 
-__all__ = ["INDEX", "SINGLE", "StoredTensors", "weight_files", "write_tensors"]
+__all__ = ["DTYPES", "INDEX", "SINGLE", "StoredTensors", "weight_files", "write_tensors"]
 
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 
-_DTYPES = {"F32": np.dtype(np.float32), "F16": np.dtype(np.float16), "BF16": np.dtype(ml_dtypes.bfloat16)}
+DTYPES = {"F32": np.dtype(np.float32), "F16": np.dtype(np.float16), "BF16": np.dtype(ml_dtypes.bfloat16)}
+"""Types that are read, by their names in the files."""
+
+_COMPARED_BYTES = 1 << 24
 
 
 def weight_files(folder: pathlib.Path) -> tuple[pathlib.Path, ...]:
@@ -69,19 +72,25 @@ class StoredTensors:
         """Shape of one tensor, without reading it."""
         return tuple(self._file_of[name].get_slice(name).get_shape())
 
-    def dtype(self, name: str) -> np.dtype:
-        """Dtype of one tensor, without reading it.
-
-        Raises:
-          InputError: it is none of float32, float16 and bfloat16.
-        """
-        stored = self._file_of[name].get_slice(name).get_dtype()
-        check_stored_dtype(name, stored, tuple(_DTYPES))
-        return _DTYPES[stored]
+    def dtype(self, name: str) -> str:
+        """Dtype of one tensor, by its name in the files, without reading it."""
+        return self._file_of[name].get_slice(name).get_dtype()
 
     def read(self, name: str) -> np.ndarray:
         """One tensor."""
         return self._file_of[name].get_tensor(name)
+
+    def equal(self, name: str, other: str) -> bool:
+        """Whether two tensors are equal bit for bit, NaN aside; a block of rows of each is in memory at a time."""
+        shape = self.shape(name)
+        if shape != self.shape(other) or self.dtype(name) != self.dtype(other):
+            return False
+        slices = [self._file_of[tensor].get_slice(tensor) for tensor in (name, other)]
+        rows = max(1, _COMPARED_BYTES // (4 * max(1, int(np.prod(shape[1:])))))
+        return all(
+            np.array_equal(*(tensor[start : min(start + rows, shape[0])] for tensor in slices))
+            for start in range(0, shape[0], rows)
+        )
 
 
 def write_tensors(folder: pathlib.Path, tensors: Iterable[tuple[str, np.ndarray]], *, max_shard_bytes: int) -> None:

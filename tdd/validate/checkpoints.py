@@ -1,4 +1,4 @@
-"""Checks of checkpoint folders, architectures, parameters and token arrays."""
+"""Checks of checkpoint folders, architectures and token arrays."""
 
 from __future__ import annotations
 
@@ -22,23 +22,16 @@ __all__ = [
     "check_divides",
     "check_dtype",
     "check_even",
-    "check_index",
     "check_instance",
     "check_logits_shape",
     "check_mapped",
     "check_model_type",
-    "check_opened",
     "check_positive",
     "check_source",
     "check_spec",
-    "check_stored_dtype",
-    "check_tensor_names",
-    "check_tensor_shape",
-    "check_tied",
     "check_tokenizer_present",
     "check_tokens",
     "check_vocabulary",
-    "check_weights_present",
     "check_writable",
     "hub_failure",
     "reading",
@@ -257,78 +250,7 @@ def check_vocabulary(vocabulary: Mapping[str, int], vocab_size: int, where: str)
         )
 
 
-# Weights.
-
-
-def check_weights_present(folder: pathlib.Path, single: str, index: str) -> None:
-    """There are safetensors files."""
-    if (folder / single).is_file() or (folder / index).is_file():
-        return
-    pickled = sorted(path.name for path in folder.glob("*.bin")) + sorted(p.name for p in folder.glob("*.pt*"))
-    if pickled:
-        raise InputError(
-            f"{folder} has weights only as {_listed(pickled)}, which can run code when read; convert them "
-            "once with torch: AutoModelForCausalLM.from_pretrained(folder).save_pretrained(new_folder)"
-        )
-    raise InputError(f"no weights in {folder}: need {single}, or {index} with its shards")
-
-
-def check_index(path: pathlib.Path) -> dict[str, str]:
-    """The weight map of a sharded checkpoint; every file that it names is there."""
-    weight_map = _json_object(path).get("weight_map")
-    if not isinstance(weight_map, dict) or not weight_map:
-        raise InputError(f"{path} has no weight_map from tensor names to files")
-    for name in sorted(set(map(str, weight_map.values()))):
-        if pathlib.PurePath(name).name != name or not name.endswith(".safetensors"):
-            raise InputError(f"{path} names {name!r}, which is not a safetensors file of the same folder")
-        if not (path.parent / name).is_file():
-            raise InputError(f"{path} names the shard {name!r}, which is missing from the folder")
-    return weight_map
-
-
-def check_opened(path: pathlib.Path) -> Any:
-    """The file, opened as safetensors."""
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        return safe_open(path, "numpy")
-    except (SafetensorError, OSError) as error:
-        raise InputError(
-            f"{path} is truncated or not a safetensors file ({path.stat().st_size} bytes; {error}); "
-            "download or save it again"
-        ) from error
-
-
-def check_stored_dtype(name: str, dtype: str, supported: Sequence[str]) -> None:
-    """A stored tensor is of a floating type that is read."""
-    if dtype not in supported:
-        raise InputError(f"tensor {name} is stored as {dtype}; supported: {', '.join(supported)}")
-
-
-def check_tensor_names(expected: frozenset[str], found: frozenset[str], where: str) -> None:
-    """Exactly the expected tensors are there."""
-    missing, extra = sorted(expected - found), sorted(found - expected)
-    if missing:
-        raise InputError(f"{where} lacks {len(missing)} of {len(expected)} tensors: {_listed(missing)}")
-    if extra:
-        raise InputError(f"{where} has {len(extra)} tensors that the architecture has not: {_listed(extra)}")
-
-
-def check_tensor_shape(name: str, found: Sequence[int], expected: Sequence[int], where: str) -> None:
-    """A tensor has the shape that the configuration implies."""
-    if tuple(found) != tuple(expected):
-        raise InputError(
-            f"tensor {name} of {where} has shape {list(found)}, its configuration implies {list(expected)}"
-        )
-
-
-def check_tied(copy: np.ndarray, original: np.ndarray, copy_name: str, original_name: str, where: str) -> None:
-    """A stored copy of the embedding equals it where the configuration ties the two."""
-    if not np.array_equal(copy, original):
-        raise InputError(
-            f"{where} ties the readout to the embedding (tie_word_embeddings), but {copy_name} differs from "
-            f"{original_name}; set tie_word_embeddings to false, or remove {copy_name}"
-        )
+# The target of a save.
 
 
 def check_writable(folder: pathlib.Path) -> None:

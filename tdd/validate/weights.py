@@ -1,0 +1,146 @@
+"""Checks of stored tensors and of parameters: their files, names, shapes and numbers."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tdd.validate.errors import InputError
+
+__all__ = [
+    "check_finite_tensors",
+    "check_index",
+    "check_opened",
+    "check_tensors",
+    "check_tied",
+    "check_weights_present",
+    "has_infinite",
+]
+
+_SHOWN = 5
+_BLOCK = 1 << 20
+_INFINITE = {"float32": (np.uint32, 0x7FFFFFFF, 0x7F800000), "float16": (np.uint16, 0x7FFF, 0x7C00)}
+_INFINITE["bfloat16"] = (np.uint16, 0x7FFF, 0x7F80)
+
+
+def check_weights_present(folder: pathlib.Path, single: str, index: str) -> None:
+    """There are safetensors files."""
+    if (folder / single).is_file() or (folder / index).is_file():
+        return
+    pickled = sorted(path.name for path in folder.glob("*.bin")) + sorted(p.name for p in folder.glob("*.pt*"))
+    if pickled:
+        raise InputError(
+            f"{folder} has weights only as {_listed(pickled)}, which can run code when read; convert them "
+            "once with torch: AutoModelForCausalLM.from_pretrained(folder).save_pretrained(new_folder)"
+        )
+    raise InputError(f"no weights in {folder}: need {single}, or {index} with its shards")
+
+
+def check_index(path: pathlib.Path) -> dict[str, str]:
+    """The weight map of a sharded checkpoint; every file that it names is there."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise InputError(f"{path} is not valid JSON: {error}") from error
+    weight_map = content.get("weight_map") if isinstance(content, dict) else None
+    if not isinstance(weight_map, dict) or not weight_map:
+        raise InputError(f"{path} has no weight_map from tensor names to files")
+    for name in sorted(set(map(str, weight_map.values()))):
+        if pathlib.PurePath(name).name != name or not name.endswith(".safetensors"):
+            raise InputError(f"{path} names {name!r}, which is not a safetensors file of the same folder")
+        if not (path.parent / name).is_file():
+            raise InputError(f"{path} names the shard {name!r}, which is missing from the folder")
+    return weight_map
+
+
+def check_opened(path: pathlib.Path) -> Any:
+    """The file, opened as safetensors."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        return safe_open(path, "numpy")
+    except (SafetensorError, OSError) as error:
+        raise InputError(
+            f"{path} is truncated or not a safetensors file ({path.stat().st_size} bytes; {error}); "
+            "download or save it again"
+        ) from error
+
+
+def check_tensors(
+    expected: Mapping[str, Sequence[int]],
+    found: Mapping[str, Sequence[int]],
+    where: str,
+    *,
+    dtypes: Mapping[str, str] | None = None,
+    supported: Sequence[str] = (),
+) -> None:
+    """Exactly the expected tensors are there, in their shapes and in a type that is read; all faults in one error.
+
+    Args:
+      expected: name -> shape.
+      found: name -> shape.
+      where: what holds them.
+      dtypes: name -> type as stored, where types are to be checked.
+      supported: the types that are read.
+    """
+    missing, extra = sorted(expected.keys() - found.keys()), sorted(found.keys() - expected.keys())
+    shared = sorted(expected.keys() & found.keys())
+    reshaped = [
+        f"{name} {list(found[name])} instead of {list(expected[name])}"
+        for name in shared
+        if tuple(found[name]) != tuple(expected[name])
+    ]
+    retyped = [f"{name} ({dtypes[name]})" for name in shared if dtypes and dtypes[name] not in supported]
+    faults = []
+    if missing:
+        faults.append(f"lacks {len(missing)} of {len(expected)} tensors: {_listed(missing)}")
+    if extra:
+        faults.append(f"has {len(extra)} tensors that the architecture has not: {_listed(extra)}")
+    if reshaped:
+        faults.append(f"has {len(reshaped)} tensors of another shape: {_listed(reshaped)}")
+    if retyped:
+        faults.append(f"has {len(retyped)} tensors not stored as {', '.join(supported)}: {_listed(retyped)}")
+    if faults:
+        raise InputError(f"{where} {'; '.join(faults)}; weights and configuration do not belong together")
+
+
+def check_tied(equal: bool, copy_name: str, original_name: str, where: str) -> None:
+    """A stored copy of the embedding equals it where the configuration ties the two."""
+    if not equal:
+        raise InputError(
+            f"{where} ties the readout to the embedding (tie_word_embeddings), but {copy_name} differs from "
+            f"{original_name}; set tie_word_embeddings to false, or remove {copy_name}"
+        )
+
+
+def has_infinite(tensor: np.ndarray, dtype: np.dtype) -> bool:
+    """Whether a float32, bfloat16 or float16 tensor holds NaN or infinity once it is of type `dtype`.
+
+    Looks at the bits, a block at a time: no copy of the tensor is made.
+    """
+    unsigned, magnitude, limit = _INFINITE[dtype.name]
+    flat = tensor.reshape(-1)
+    for start in range(0, flat.size, _BLOCK):
+        with np.errstate(over="ignore", invalid="ignore"):
+            block = flat[start : start + _BLOCK].astype(dtype, copy=False)
+        if ((block.view(unsigned) & magnitude) >= limit).any():
+            return True
+    return False
+
+
+def check_finite_tensors(names: Sequence[str], total: int, dtype: str, where: str) -> None:
+    """No tensor was found to hold NaN or infinity."""
+    if names:
+        raise InputError(
+            f"{where} has NaN or infinite numbers in {len(names)} of {total} tensors: {_listed(sorted(names))} (read "
+            f"as {dtype}); the file is damaged, the training went wrong, or a wider dtype is needed"
+        )
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = ", ".join(map(str, names[:_SHOWN]))
+    return shown if len(names) <= _SHOWN else f"{shown} and {len(names) - _SHOWN} more"
