@@ -147,14 +147,20 @@ def _log_other(logits: jax.Array, top: jax.Array, other: jax.Array, needed: jax.
 def _vocabulary_sums(
     terms: Callable[[jax.Array], tuple[jax.Array, ...]], logits: jax.Array, block: int | None
 ) -> tuple[jax.Array, ...]:
-    """Sum over the vocabulary of each of `terms(logits)`, a tuple of [c]."""
-    sums = lambda z: tuple(term.sum(-1) for term in terms(z))  # noqa: E731
-    if block is None or logits.shape[1] <= block:
-        return sums(logits)
-    num_blocks = logits.shape[1] // block
+    """Sum over the vocabulary of each of `terms(logits)`, a tuple of [c].
 
-    def step(i: jax.Array, totals: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+    Blocks are added lane by lane, [c, block] accumulators, and reduced once at the end: on CPU a sum along a row is a
+    chain of scalar additions, slower and less accurate.
+    """
+    num_blocks = 0 if block is None else logits.shape[1] // block
+    if block is None or num_blocks == 0:
+        return tuple(term.sum(-1) for term in terms(logits))
+
+    def step(i: jax.Array, lanes: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
         columns = lax.dynamic_slice_in_dim(logits, i * block, block, axis=1)
-        return tuple(total + part for total, part in zip(totals, sums(columns), strict=True))
+        return tuple(lane + term for lane, term in zip(lanes, terms(columns), strict=True))
 
-    return lax.fori_loop(0, num_blocks, step, sums(logits[:, num_blocks * block :]))
+    shapes = jax.eval_shape(terms, jax.ShapeDtypeStruct((logits.shape[0], block), logits.dtype))
+    lanes = lax.fori_loop(0, num_blocks, step, tuple(jnp.zeros(shape.shape, shape.dtype) for shape in shapes))
+    rest = terms(logits[:, num_blocks * block :])
+    return tuple(lane.sum(-1) + term.sum(-1) for lane, term in zip(lanes, rest, strict=True))

@@ -43,7 +43,7 @@ def logits(rng: np.random.Generator, size: Size) -> dict[str, np.ndarray]:
 
 def tile() -> dict[str, Any]:
     """How the kernels cut their work on this device."""
-    return {"chunk": 128, "block": 2048} if jax.default_backend() == "cpu" else {"chunk": 2048, "block": None}
+    return {"chunk": 256, "block": 1024} if jax.default_backend() == "cpu" else {"chunk": 2048, "block": None}
 
 
 def _stats(hidden: Any, readout: Any, targets: Any) -> dict[str, Any]:

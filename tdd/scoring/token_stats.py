@@ -24,7 +24,7 @@ class Tiling(NamedTuple):
 def tiling(platform: str | None = None) -> Tiling:
     """The sizes that suit a platform ("cpu", "gpu", "tpu"); None asks JAX for its default backend."""
     on_cpu = (platform or jax.default_backend()) == "cpu"
-    return Tiling(128, 2048) if on_cpu else Tiling(1024, None)
+    return Tiling(256, 1024) if on_cpu else Tiling(1024, None)
 
 
 def token_stats(
