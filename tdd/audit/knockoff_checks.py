@@ -1,17 +1,25 @@
-"""Are the knockoffs of known non-members treated like the originals? The assumption of every knockoff rule."""
+"""Are the knockoffs of known non-members treated like the originals? The assumption of every knockoff rule.
+
+What can be seen of it: the symmetry of scores on known non-members, and texts that are no paraphrases at all.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from tdd.audit.evidence import Evidence
+from tdd.audit.run_inputs import Inputs
 from tdd.methods.ktd import knockoff_symmetry
 
-__all__ = ["Symmetry", "symmetry"]
+__all__ = ["KnockoffTexts", "LongTexts", "Symmetry", "copies", "cut_texts", "symmetry"]
 
 _LEVEL = 0.01
+_NAMED = 3
+_MUCH = 0.1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,3 +66,91 @@ def symmetry(evidence: Evidence, rule: str) -> dict[str, Symmetry]:
         if rule != "conformal":
             warning += f': rule="{rule}" is not valid here; rule="conformal" needs no symmetry'
     return {"symmetry": Symmetry(p_value, int(known.sum()), result.method, warning)}
+
+
+@dataclasses.dataclass(frozen=True)
+class KnockoffTexts:
+    """Knockoffs that are no paraphrases, among candidates and calibration items; texts are compared as they are.
+
+    Attributes:
+      num_items: items with knockoffs.
+      num_unchanged: items with a knockoff that is the text itself.
+      num_repeated: items of which two knockoffs are the same.
+      num_foreign: items with a knockoff that is the text of another item: a sign of columns out of step.
+      warning: empty where none of this was found.
+    """
+
+    num_items: int
+    num_unchanged: int
+    num_repeated: int
+    num_foreign: int
+    warning: str
+
+
+def copies(inputs: Inputs) -> dict[str, KnockoffTexts]:
+    """{"knockoff_texts": finding}: knockoffs equal to their text, to one another, or to another item's text."""
+    unchanged, repeated, foreign, total = [], [], [], 0
+    owners = [owner for owner in ("candidate", "calibration") if inputs.knockoffs(owner)]
+    originals = {text for owner in owners for text in inputs.roles[owner].texts}
+    for owner in owners:
+        items = inputs.roles[owner]
+        total += len(items)
+        columns = zip(*(texts.texts for texts in inputs.knockoffs(owner)), strict=True)
+        for name, text, own in zip(items.ids, items.texts, columns, strict=True):
+            if text in own:
+                unchanged.append(name)
+            if len(set(own)) < len(own):
+                repeated.append(name)
+            if any(other in originals and other != text for other in own):
+                foreign.append(name)
+    found = []
+    if unchanged:
+        found.append(
+            f"{_of(unchanged, total)} have a knockoff that is the text itself: both score the same, W = 0, and where "
+            "it is the only knockoff, or with rule=multi, such an item is never selected"
+        )
+    if repeated:
+        found.append(f"{_of(repeated, total)} have two knockoffs that are the same text, which say no more than one")
+    if foreign:
+        found.append(
+            f"{_of(foreign, total)} have a knockoff that is the text of another item: are the columns out of step?"
+        )
+    return {
+        "knockoff_texts": KnockoffTexts(total, len(unchanged), len(repeated), len(foreign), "; ".join(found)),
+    }
+
+
+@dataclasses.dataclass(frozen=True)
+class LongTexts:
+    """Texts that exceed the context of the model.
+
+    Attributes:
+      num_texts: texts scored, knockoffs included.
+      num_cut: of them, cut where the context ends.
+      warning: empty where at most one text in ten was cut.
+    """
+
+    num_texts: int
+    num_cut: int
+    warning: str
+
+
+def cut_texts(details: Sequence[Mapping[str, Any]]) -> dict[str, LongTexts]:
+    """{"long_texts": finding} where a scoring run tells how many texts it cut, else {}."""
+    counts = [(one["num_texts"], one["num_truncated"]) for one in details if one.get("num_truncated") is not None]
+    if not counts:
+        return {}
+    total, cut = max(counts, key=lambda pair: pair[1])
+    warning = ""
+    if cut > _MUCH * total:
+        warning = (
+            f"{cut} of {total} texts are longer than the model's context and were cut there, originals and knockoffs "
+            "alike: what lies beyond was not looked at"
+        )
+    return {"long_texts": LongTexts(total, cut, warning)}
+
+
+def _of(names: Sequence[str], total: int) -> str:
+    """ "2 of 40 items ('a', 'b')"."""
+    more = ", ..." if len(names) > _NAMED else ""
+    return f"{len(names)} of {total} items ({', '.join(map(repr, names[:_NAMED]))}{more})"

@@ -31,6 +31,8 @@ class Procedure:
       run: evidence and options -> selection.
       facts: what the report says of the result beyond the decision, as (what, value).
       warn: what the reader must know about this result.
+      score: the score of texts that decides where none is named.
+      long_texts: what becomes of texts longer than the context where nothing is said; see `tdd.score`.
     """
 
     null: Null
@@ -39,6 +41,8 @@ class Procedure:
     run: Callable[[Evidence, Options], Selection]
     facts: Callable[[Evidence, Selection], list[tuple[str, str]]] = lambda evidence, selection: []
     warn: Callable[[Evidence, Selection], list[str]] = lambda evidence, selection: []
+    score: str = "min_k_plus_plus"
+    long_texts: str = "window"
 
 
 def _ptdi(evidence: Evidence, options: Options) -> Selection:
@@ -144,7 +148,7 @@ def _warn_envelope(evidence: Evidence, selection: Selection) -> list[str]:
 
 PROCEDURES: dict[str, Procedure] = {
     "ptdi": Procedure("nonmember", "one", True, _ptdi, _clusters),
-    "ktd": Procedure("nonmember", "one", False, _ktd, _knockoffs, _warn_identical),
+    "ktd": Procedure("nonmember", "one", False, _ktd, _knockoffs, _warn_identical, "loss", "truncate"),
     "td4eval": Procedure("member", "several", True, _td4eval, _weights, _warn_weights),
     "jmcs": Procedure("member", "several", True, _jmcs),
     "jecs": Procedure("member", "several", True, _jecs, _envelope, _warn_envelope),

@@ -15,15 +15,14 @@ from tdd.audit.certificates import certify
 from tdd.audit.decide import decide
 from tdd.audit.evidence import Evidence, Options
 from tdd.audit.honesty import blind_baseline, duplicates
-from tdd.audit.knockoff_checks import symmetry
+from tdd.audit.knockoff_checks import copies, cut_texts, symmetry
 from tdd.audit.procedures import METHODS, PROCEDURES
 from tdd.audit.run_folder import Audit, fingerprint, open_run_folder
-from tdd.audit.score import score as score_texts
-from tdd.audit.score_store import fingerprint as model_fingerprint
+from tdd.audit.run_inputs import joined, read_inputs, scores_of_knockoffs, split, with_knockoffs
+from tdd.audit.run_models import describe, labels_of, models_of, provenance_of, score_under
+from tdd.audit.statement import groups_warning
 from tdd.methods.ptdi import PROPORTIONS
-from tdd.records import LanguageModel, Texts
 from tdd.scoring.scores import parse_score
-from tdd.texts import hash_texts, load_texts
 from tdd.validate import arrays, runs
 from tdd.validate.errors import InputError
 from tdd.validate.scoring import check_reference
@@ -42,7 +41,7 @@ def run_audit(
     calibration: Any = None,
     *,
     alpha: float,
-    score: str | Sequence[str] = "min_k_plus_plus",
+    score: str | Sequence[str] | None = None,
     also: Sequence[str] = (),
     method: str = "ptdi",
     proportion: str | None = None,
@@ -52,6 +51,13 @@ def run_audit(
     knockoffs: Sequence[Any] = (),
     calibration_knockoffs: Sequence[Any] = (),
     members: Any = None,
+    text_field: str = "text",
+    knockoff_fields: str | Sequence[str] = (),
+    id_field: str | None = None,
+    label_field: str | None = None,
+    group_field: str | None = None,
+    format: str | None = None,
+    unit: str | None = None,
     delta: float = 0.05,
     null: str | None = None,
     out: str | os.PathLike[str] | None = None,
@@ -65,12 +71,14 @@ def run_audit(
 
     Args:
       model: a checkpoint folder, a hub id, or (lm, params, tokenizer); for "jmcs" and "jecs" a list of them.
-      candidates: texts to decide on; see `tdd.load_texts`.
+      candidates: texts to decide on; see `tdd.load_texts`. With `knockoff_fields`, a table that has the paraphrases of
+        each text as columns.
       calibration: texts of the same kind as the candidates for which the null holds: known NOT to be in the training
         data ("ptdi"), known to be in it ("td4eval"), known to be in that of every model ("jmcs", "jecs"). "ktd" needs
         none; known non-members together with `calibration_knockoffs` allow its symmetry test and rule="conformal".
       alpha: level in (0, 1).
-      score: the score that decides, chosen beforehand; for "td4eval" the scores of the K detectors.
+      score: the score that decides, chosen beforehand; for "td4eval" the scores of the K detectors. Unless given
+        "grad_norm" for "ktd" and "min_k_plus_plus" for the others.
       also: further scores to compute and store; they decide nothing.
       method: "ptdi" or "ktd" (find members); "td4eval", "jmcs" or "jecs" (find clean items).
       proportion: "storey" unless given; see `tdd.ptdi`.
@@ -80,11 +88,20 @@ def run_audit(
       knockoffs: k collections of texts, each with one paraphrase of every candidate, in the same order ("ktd").
       calibration_knockoffs: k collections, likewise of the calibration texts.
       members: texts known to be in the training data, for proportion="moment".
+      text_field: field with the text, where a file or table is read.
+      knockoff_fields: fields of `candidates` (and of `calibration`) with the paraphrases, instead of `knockoffs`.
+      id_field: field with the identifiers; see `tdd.load_texts`.
+      label_field: field with the known truth of candidates and calibration texts, 1 member and 0 not.
+      group_field: field with the cluster of each text, as the book of a passage.
+      format: format of the files, where their extension does not tell.
+      unit: "cluster" (unless given), "item" or "drawn", where `group_field` names clusters ("ptdi"); see
+        `tdd.cluster_ptdi`.
       delta: the simultaneous bounds of the report hold with probability at least 1 - delta.
       null: the direction that the caller believes to test; checked where given.
       out: run folder; an interrupted run continues there.
       seed: of the blind baseline, of random choices in the decision and of the simulation behind the bounds.
-      **scoring: passed to `tdd.score` (reference, dtype, token_budget, long_texts, device, progress, ...).
+      **scoring: passed to `tdd.score` (reference, dtype, token_budget, long_texts, device, progress, ...). For "ktd"
+        long_texts="truncate" unless given: originals and knockoffs are cut alike where the context ends.
 
     Returns:
       `Audit`.
@@ -95,8 +112,13 @@ def run_audit(
     runs.check_method(method, METHODS)
     procedure = PROCEDURES[method]
     runs.check_direction(null, procedure.null, method)
-    given = {"knockoffs": (knockoffs or None, "ktd"), "calibration_knockoffs": (calibration_knockoffs or None, "ktd")}
-    owned = {"combine": (combine, "td4eval"), "rule": (rule, "ktd")}
+    fields = (knockoff_fields,) if isinstance(knockoff_fields, str) else tuple(knockoff_fields)
+    given = {
+        "knockoffs": (knockoffs or None, "ktd"),
+        "calibration_knockoffs": (calibration_knockoffs or None, "ktd"),
+        "knockoff_fields": (fields or None, "ktd"),
+    }
+    owned = {"combine": (combine, "td4eval"), "rule": (rule, "ktd"), "unit": (unit, "ptdi")}
     runs.check_used(method, **owned, **given, proportion=(proportion, "ptdi,ktd"), eta=(eta, "ptdi"))
     runs.check_proportion_used(method, rule, proportion)
     arrays.check_level(alpha)
@@ -108,25 +130,43 @@ def run_audit(
         0.05 if eta is None else eta,
         combine or "pooled_rank",
         rule or "multi",
-        "item",
+        unit or "cluster",
         float(delta),
         int(seed),
     )
     arrays.check_choice(options.proportion, PROPORTIONS, "proportion")
     arrays.check_level(options.eta, "eta")
-    runs.check_knockoffs(method, knockoffs)
-    models = _models(model, several=method in ("jmcs", "jecs"))
-    deciding = runs.detectors(score, several=method == "td4eval")
+    runs.check_knockoffs(method, knockoffs or fields)
+    grouped = group_field is not None and method == "ptdi"
+    runs.check_unit(unit, grouped)
+    models = models_of(model, several=method in ("jmcs", "jecs"))
+    deciding = runs.detectors(procedure.score if score is None else score, several=method == "td4eval")
     names = list(dict.fromkeys([*deciding, *also]))
     passes = [name for request in map(parse_score, names) for name in request.score.passes]
     check_reference(passes, scoring.get("reference"))
     if (members is None) == (proportion == "moment"):
         raise InputError('members are needed for proportion="moment", and only for it')
     runs.check_calibration(method, calibration, procedure.calibrates or rule == "conformal")
-    roles = _roles(candidates, calibration, members, knockoffs, calibration_knockoffs)
+    inputs = read_inputs(
+        candidates,
+        calibration,
+        members,
+        knockoffs,
+        calibration_knockoffs,
+        knockoff_fields=fields,
+        label_field=label_field,
+        group_field=group_field,
+        conformal=rule == "conformal",
+        text_field=text_field,
+        id_field=id_field,
+        format=format,
+    )
+    roles = inputs.roles
     known = roles.get("calibration")
     if known is not None:
         runs.check_known_labels(known.labels, known.ids, METHODS[method])
+    if scoring.get("long_texts") is None:
+        scoring["long_texts"] = procedure.long_texts
     run_options = {
         "method": method,
         "proportion": options.proportion if method == "ptdi" or rule == "conformal" else None,
@@ -138,16 +178,19 @@ def run_audit(
         "delta": delta,
         "scores": names,
         **{key: str(value) for key, value in scoring.items() if key in _LAYOUT and value is not None},
+        **({"unit": options.unit} if grouped else {}),
     }
-    inputs = {
+    described = {
         role: {"source": texts.source, "sha256": texts.sha256, "texts": len(texts)} for role, texts in roles.items()
     }
-    provenance = [_model_provenance(one) for one in models]
+    provenance = [provenance_of(one) for one in models]
     if scoring.get("reference") is not None:
-        provenance[0]["reference"] = _model_provenance(scoring["reference"])
+        provenance[0]["reference"] = provenance_of(scoring["reference"])
     folder = None if out is None else pathlib.Path(out)
     if folder is not None:
         hashes = [texts.sha256 for texts in roles.values()]
+        if grouped:
+            hashes.append(fingerprint([inputs.groups, inputs.calibration_groups]))
         identity = fingerprint({"model": provenance, "inputs": hashes, "seed": seed, **run_options})
         what = ", ".join(one["name"] for one in provenance)
         open_run_folder(folder, identity, f"audit of {what}")
@@ -159,38 +202,50 @@ def run_audit(
         checks["duplicates"] = duplicates(known, roles["candidate"])
         _logger.info("running the blind baseline")
         checks["blind_baseline"] = blind_baseline(known, roles["candidate"], seed=seed)
-    values, details = _score(models, provenance, _joined(roles), names, scoring)
-    columns = _split(values, roles)
-    deciding = tuple(f"{label}{name}" for label in _labels(provenance) for name in deciding)
+    if fields or knockoffs:
+        checks |= copies(inputs)
+    values, details = score_under(models, provenance, joined(roles), names, scoring)
+    columns = split(values, roles)
+    deciding = tuple(f"{label}{name}" for label in labels_of(provenance) for name in deciding)
     evidence = Evidence(
         deciding,
         _panel(columns["candidate"], deciding),
         _panel(columns["calibration"], deciding) if known is not None else np.zeros((len(deciding), 0)),
         columns["member"][deciding[0]] if members is not None else np.zeros(0),
-        _knockoff_scores(columns, "knockoff", deciding[0], len(roles["candidate"])),
-        _knockoff_scores(columns, "calibration knockoff", deciding[0], 0 if known is None else len(known)),
+        scores_of_knockoffs(columns, "candidate", deciding[0], len(roles["candidate"])),
+        scores_of_knockoffs(columns, "calibration", deciding[0], 0 if known is None else len(known)),
+        inputs.groups if grouped else (),
+        inputs.calibration_groups if grouped else (),
     )
     decision = decide(evidence, options, labels=roles["candidate"].labels)
-    checks = {**score_checks(decision, evidence, known), **symmetry(evidence, options.rule), **checks}
-    calibration_columns = columns["calibration"] if known is not None else {}
+    checks = {
+        **score_checks(decision, evidence, known),
+        **symmetry(evidence, options.rule),
+        **cut_texts(details),
+        **checks,
+    }
+    warnings = warnings_of(checks, decision)
+    if inputs.groups and not grouped:
+        every = [*inputs.groups, *inputs.calibration_groups]
+        warnings.append(groups_warning(method, len(every), len(set(every))))
     audit = assemble(
         "audit",
         decision,
         certify(evidence, options, decision),
         run_options,
-        inputs,
-        _described(provenance, details),
+        described,
+        describe(provenance, details),
         checks,
-        warnings_of(checks, decision),
+        warnings,
         texts=True,
-        groups_ignored=False,
+        groups_ignored=bool(inputs.groups) and not grouped,
         seed=seed,
         ids=roles["candidate"].ids,
-        scores=_with_knockoffs(columns, "knockoff"),
+        scores=with_knockoffs(columns, "candidate"),
         labels=np.asarray(roles["candidate"].labels),
         calibration={
             "id": np.asarray(known.ids if known is not None else (), dtype=object),
-            **(_with_knockoffs(columns, "calibration knockoff") if known is not None else calibration_columns),
+            **(with_knockoffs(columns, "calibration") if known is not None else {}),
         },
     )
     if folder is not None:
@@ -198,123 +253,5 @@ def run_audit(
     return audit
 
 
-def _models(model: Any, *, several: bool) -> list[Any]:
-    """One model, or the list of models that a joint procedure takes."""
-    if not isinstance(model, list):
-        return [model]
-    if not model:
-        raise InputError("model is an empty list; give at least one checkpoint")
-    if len(model) > 1 and not several:
-        raise InputError(f'{len(model)} models were given; only the methods "jmcs" and "jecs" decide on several')
-    return model
-
-
-def _roles(
-    candidates: Any, calibration: Any, members: Any, knockoffs: Sequence[Any], calibration_knockoffs: Sequence[Any]
-) -> dict[str, Texts]:
-    """All texts by role; knockoffs belong to the items of their role one by one."""
-    roles: dict[str, Texts] = {"candidate": load_texts(candidates)}
-    if calibration is not None:
-        roles["calibration"] = load_texts(calibration)
-    if members is not None:
-        roles["member"] = load_texts(members)
-    for role, owner, collections in (
-        ("knockoff", "candidate", knockoffs),
-        ("calibration knockoff", "calibration", calibration_knockoffs),
-    ):
-        if collections and owner not in roles:
-            raise InputError("calibration_knockoffs were given without calibration, the texts that they paraphrase")
-        for number, collection in enumerate(collections, start=1):
-            texts = load_texts(collection)
-            runs.check_paraphrases(texts, roles[owner], f"{role} {number}")
-            roles[f"{role} {number}"] = texts
-    if knockoffs and calibration_knockoffs and len(knockoffs) != len(calibration_knockoffs):
-        raise InputError(
-            f"candidates have {len(knockoffs)} knockoffs each and calibration items {len(calibration_knockoffs)}; both "
-            "need the same number, made the same way"
-        )
-    return roles
-
-
-def _score(
-    models: Sequence[Any], provenance: Sequence[Mapping[str, Any]], texts: Texts, names: Sequence[str], scoring: Any
-) -> tuple[dict[str, np.ndarray], list[dict[str, Any]]]:
-    """Every score under every model, [texts] each, and the provenance of each table."""
-    values: dict[str, np.ndarray] = {}
-    details = []
-    for number, (label, model) in enumerate(zip(_labels(provenance), models, strict=True)):
-        own = dict(scoring)
-        if len(models) > 1 and own.get("resume_dir") is not None:
-            own["resume_dir"] = pathlib.Path(own["resume_dir"]) / str(number)
-        table = score_texts(model, texts, names, **own)
-        values |= {f"{label}{name}": column for name, column in table.values.items()}
-        details.append(dict(table.provenance))
-    return values, details
-
-
-def _labels(provenance: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What a model's columns begin with: nothing for one model, else its folder's name, numbered where not unique."""
-    if len(provenance) == 1:
-        return [""]
-    short = [pathlib.PurePath(str(one["name"])).name or str(one["name"]) for one in provenance]
-    return [f"{name}{'' if short.count(name) == 1 else f'#{number + 1}'}:" for number, name in enumerate(short)]
-
-
-def _described(provenance: Sequence[dict[str, Any]], details: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """The audited model for run.json; of several, the list of them under one name."""
-    full = [{**one, "scoring": detail} for one, detail in zip(provenance, details, strict=True)]
-    if len(full) == 1:
-        return full[0]
-    return {
-        "name": ", ".join(one["name"] for one in full),
-        "revision": None,
-        "sha256": fingerprint([one["sha256"] for one in full]),
-        "models": full,
-    }
-
-
 def _panel(columns: Mapping[str, np.ndarray], names: Sequence[str]) -> np.ndarray:
     return np.stack([columns[name] for name in names])
-
-
-def _knockoff_scores(columns: Mapping[str, Mapping[str, np.ndarray]], role: str, name: str, count: int) -> np.ndarray:
-    """[items, k] scores of the knockoffs of one role."""
-    parts = [scores[name] for key, scores in columns.items() if key.rpartition(" ")[0] == role]
-    return np.stack(parts, axis=1) if parts else np.zeros((count, 0))
-
-
-def _with_knockoffs(columns: Mapping[str, Mapping[str, np.ndarray]], role: str) -> dict[str, np.ndarray]:
-    """The score columns of the items of a role, their knockoffs' beside them."""
-    own = "candidate" if role == "knockoff" else "calibration"
-    parts = [(key, scores) for key, scores in columns.items() if key.rpartition(" ")[0] == role]
-    return dict(columns[own]) | {
-        f"{name} (knockoff {key.rpartition(' ')[2]})": column
-        for key, scores in parts
-        for name, column in scores.items()
-    }
-
-
-def _model_provenance(model: Any) -> dict[str, Any]:
-    """Name, pinned revision and content hash of a checkpoint; the spec of a model in memory."""
-    if isinstance(model, (str, os.PathLike)):
-        from tdd.models import source
-
-        place = source.resolve(model)
-        return {"name": str(model), "revision": place.revision, "sha256": source.fingerprint(place.folder)}
-    if not (isinstance(model, tuple) and len(model) == 3 and isinstance(model[0], LanguageModel)):
-        raise InputError(f"model must be a path, a hub id or (lm, params, tokenizer), got {type(model).__name__}")
-    return {"name": "model in memory", "revision": None, "sha256": model_fingerprint(model[0].spec, model[1])}
-
-
-def _joined(roles: Mapping[str, Texts]) -> Texts:
-    """All texts in one sequence, so that one layout serves every role."""
-    ids = tuple(f"{role}/{name}" for role, texts in roles.items() for name in texts.ids)
-    strings = tuple(text for texts in roles.values() for text in texts.texts)
-    source = " + ".join(texts.source for texts in roles.values())
-    return Texts(ids=ids, texts=strings, source=source, sha256=hash_texts(ids, strings))
-
-
-def _split(values: Mapping[str, np.ndarray], roles: Mapping[str, Texts]) -> dict[str, dict[str, np.ndarray]]:
-    ends = np.cumsum([len(texts) for texts in roles.values()])[:-1]
-    parts = {name: np.split(column, ends) for name, column in values.items()}
-    return {role: {name: part[i] for name, part in parts.items()} for i, role in enumerate(roles)}

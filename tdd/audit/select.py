@@ -16,6 +16,7 @@ from tdd.audit.evidence import Evidence, Options
 from tdd.audit.knockoff_checks import symmetry
 from tdd.audit.procedures import METHODS, PROCEDURES
 from tdd.audit.run_folder import Audit, fingerprint, open_run_folder
+from tdd.audit.statement import groups_warning
 from tdd.tables import ScoreTable, load_score_table
 from tdd.validate import arrays, runs
 
@@ -130,10 +131,7 @@ def select(
     warnings = warnings_of(checks, decision)
     if table.groups and not grouped:
         number = len({table.groups[i] for i in calibration} | {table.groups[i] for i in candidates})
-        warnings.append(
-            f"the {len(table)} items come from {number} groups; {method} takes items as exchangeable one by one, which "
-            "items of one group are not, so the error can exceed the level"
-        )
+        warnings.append(groups_warning(method, len(table), number))
     run_options = {
         "method": method,
         "proportion": options.proportion if method == "ptdi" or rule == "conformal" else None,

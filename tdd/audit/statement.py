@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from tdd.audit.decide import Decision, level_in_words
 
-__all__ = ["open_points", "outcome"]
+__all__ = ["groups_warning", "open_points", "outcome"]
 
 _FOUND = {
     ("nonmember", "item"): ("candidates", "selected as training data", "non-members among the selected"),
@@ -40,6 +40,14 @@ def outcome(decision: Decision) -> str:
     return (
         f"{found} at level {level}. If the assumptions hold, the expected share of {errors}, "
         f"over repetitions of the whole audit, is at most {bound}{how} ({decision.guarantee.controls})."
+    )
+
+
+def groups_warning(method: str, num_items: int, num_groups: int) -> str:
+    """What a reader must know where items come in groups and the method takes them one by one."""
+    return (
+        f"the {num_items} items come from {num_groups} groups; {method} takes items as exchangeable one by one, which "
+        "items of one group are not, so the error can exceed the level"
     )
 
 

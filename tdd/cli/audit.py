@@ -35,21 +35,31 @@ def _add_audit(commands: Any) -> None:
         "--score",
         action="append",
         metavar="NAME",
-        help="the score that decides (default: min_k_plus_plus); several, repeated or comma-separated, for td4eval",
+        help="the score that decides (default: grad_norm for ktd, min_k_plus_plus for the others); several, repeated "
+        "or comma-separated, for td4eval",
     )
     audit.add_argument("--also", metavar="NAMES", help="further scores to store; they decide nothing")
     audit.add_argument(
+        "--knockoff-fields",
         "--knockoffs",
         action="append",
         metavar="FIELDS",
-        help="fields of FILE with paraphrases of each text, for --method ktd; repeated or comma-separated",
+        help="fields of the candidates' file (and of the calibration file) with the paraphrases of each text, for "
+        "--method ktd; repeated or comma-separated",
     )
     audit.add_argument(
         "--label-field", metavar="FIELD", help="known truth of candidates and calibration, 1 member, 0 not"
     )
+    audit.add_argument("--group-field", metavar="FIELD", help="clusters of texts, as the book of a passage")
+    audit.add_argument(
+        "--unit",
+        choices=["cluster", "item", "drawn"],
+        help="what is decided on where --group-field names clusters, for --method ptdi (default: cluster)",
+    )
     add_decision(audit)
     add_texts(audit)
     add_scoring(audit)
+    audit.set_defaults(long_texts=None)
 
 
 def _add_select(commands: Any) -> None:
@@ -90,44 +100,28 @@ def _add_select(commands: Any) -> None:
 
 def _audit(arguments: argparse.Namespace) -> None:
     from tdd.audit.run import run_audit
-    from tdd.texts import load_texts
 
-    def texts(path: str | None, label_field: str | None = None) -> Any:
-        if path is None:
-            return None
-        return load_texts(
-            path,
-            text_field=arguments.text_field,
-            id_field=arguments.id_field,
-            label_field=label_field,
-            format=arguments.format,
-        )
-
-    def paraphrases(path: str | None) -> list[Any]:
-        if path is None:
-            return []
-        return [
-            load_texts(path, text_field=field, id_field=arguments.id_field, format=arguments.format)
-            for field in split(arguments.knockoffs)
-        ]
-
-    conformal = arguments.rule == "conformal" or arguments.calibration is not None
     audit = run_audit(
         arguments.model[0] if len(arguments.model) == 1 else arguments.model,
-        texts(arguments.candidates, arguments.label_field),
-        texts(arguments.calibration, arguments.label_field),
+        arguments.candidates,
+        arguments.calibration,
+        text_field=arguments.text_field,
+        knockoff_fields=split(arguments.knockoff_fields),
+        id_field=arguments.id_field,
+        label_field=arguments.label_field,
+        group_field=arguments.group_field,
+        format=arguments.format,
+        unit=arguments.unit,
         alpha=arguments.alpha,
-        score=one_or_all(names(",".join(arguments.score or ["min_k_plus_plus"]))),
+        score=one_or_all(names(",".join(arguments.score))) if arguments.score else None,
         combine=arguments.combine,
         rule=arguments.rule,
-        knockoffs=paraphrases(arguments.candidates),
-        calibration_knockoffs=paraphrases(arguments.calibration) if conformal else [],
         delta=arguments.delta,
         also=names(arguments.also) if arguments.also else (),
         method=arguments.method,
         proportion=arguments.proportion,
         eta=arguments.eta,
-        members=texts(arguments.members),
+        members=arguments.members,
         null=arguments.null,
         out=arguments.out,
         seed=arguments.seed,

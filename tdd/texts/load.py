@@ -9,9 +9,10 @@ from typing import Any
 
 from tdd.records import Texts
 from tdd.texts.read import read_rows
+from tdd.texts.rows import Rows
 from tdd.validate import texts as checks
 
-__all__ = ["hash_texts", "load_texts"]
+__all__ = ["hash_texts", "load_texts", "texts_of_rows"]
 
 _logger = logging.getLogger(__name__)
 
@@ -51,7 +52,13 @@ def load_texts(
     """
     if isinstance(source, Texts):
         return source
-    rows = read_rows(source, format=format)
+    return texts_of_rows(
+        read_rows(source, format=format), text_field=text_field, id_field=id_field, label_field=label_field
+    )
+
+
+def texts_of_rows(rows: Rows, *, text_field: str, id_field: str | None, label_field: str | None) -> Texts:
+    """Texts, ids and labels of rows that have been read; see `load_texts`."""
     if rows.fields:
         field = checks.text_field_of(rows.source, text_field, rows.fields)
         if field != text_field:

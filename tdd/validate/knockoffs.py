@@ -1,8 +1,8 @@
-"""Checks of the scores of items and of their knockoffs."""
+"""Checks of knockoffs: the fields that hold them, and the scores of items and of their knockoffs."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,14 +10,19 @@ from jax.core import Tracer
 
 from tdd.validate import arrays
 from tdd.validate.errors import InputError
+from tdd.validate.texts import fields_found, is_absent
 
 __all__ = [
     "as_calibration",
     "as_scores_with_knockoffs",
+    "check_complete_knockoffs",
+    "check_knockoff_fields",
     "check_offset",
     "check_only_conformal",
     "check_some_complete",
 ]
+
+_NAMED = 5
 
 
 def as_scores_with_knockoffs(original: Any, knockoffs: Any, mask: Any, prefix: str = "") -> tuple[Any, Any, Any]:
@@ -92,3 +97,48 @@ def check_only_conformal(rule: str, given: Mapping[str, Any]) -> None:
     for name, value in given.items():
         if value is not None:
             raise InputError(f'{name} is used by rule="conformal" only, not by rule="{rule}"; leave it out')
+
+
+def check_knockoff_fields(source: str, wanted: Sequence[str], text_field: str, fields: Sequence[str]) -> None:
+    """The fields of the paraphrases: there, different, and none of them the text's own."""
+    absent = [field for field in wanted if field not in fields]
+    if absent:
+        raise InputError(
+            f"{source}: there is no knockoff field {', '.join(map(repr, absent))}; {fields_found(fields)}; name the "
+            "fields that hold the paraphrases (knockoff_fields)"
+        )
+    for field in wanted:
+        if field == text_field:
+            raise InputError(f"knockoff_fields names {field!r}, the field of the texts themselves; leave it out")
+        if list(wanted).count(field) > 1:
+            raise InputError(f"knockoff_fields names {field!r} twice; leave one out")
+
+
+def check_complete_knockoffs(
+    source: str, columns: Mapping[str, Sequence[Any]], ids: Sequence[str], place: Callable[[int], str]
+) -> None:
+    """Every row has all its paraphrases.
+
+    Args:
+      source: what messages call the table.
+      columns: values by knockoff field.
+      ids: identifier of each row.
+      place: row index to words such as "line 7".
+
+    Raises:
+      InputError: some rows lack a paraphrase; how many in each field, and the first of them.
+    """
+    found = []
+    for field, values in columns.items():
+        rows = [
+            i for i, value in enumerate(values) if is_absent(value) or (isinstance(value, str) and not value.strip())
+        ]
+        if rows:
+            named = ", ".join(f"{ids[i]!r} ({place(i)})" for i in rows[:_NAMED])
+            more = f" and {len(rows) - _NAMED} more" if len(rows) > _NAMED else ""
+            found.append(f"field {field!r} has none for {len(rows)} of {len(ids)} rows: ids {named}{more}")
+    if found:
+        raise InputError(
+            f"{source}: knockoffs are missing (absent, null or blank): {'; '.join(found)}. Every text needs a "
+            "paraphrase in each knockoff field: fill them in, remove the rows, or leave the field out"
+        )

@@ -19,12 +19,15 @@ __all__ = [
     "check_delta",
     "check_direction",
     "check_items",
+    "check_knockoff_numbers",
     "check_knockoffs",
     "check_knockoffs_apart",
+    "check_knockoffs_once",
     "check_known_labels",
     "check_members",
     "check_method",
     "check_output_file",
+    "check_paraphrased",
     "check_paraphrases",
     "check_proportion_used",
     "check_run",
@@ -103,7 +106,7 @@ def check_knockoffs(method: str, knockoffs: Sequence[str]) -> None:
     if method == "ktd" and not knockoffs:
         raise InputError(
             "knockoffs are missing: method 'ktd' compares each item with its knockoff paraphrases; name the columns or "
-            "fields that hold them"
+            "fields that hold them (knockoff_fields, --knockoff-fields; in a table of scores --knockoffs)"
         )
 
 
@@ -111,6 +114,36 @@ def check_calibration(method: str, calibration: Any, needed: bool) -> None:
     """Calibration texts where the method needs them."""
     if needed and calibration is None:
         raise InputError(f"calibration is missing: {method} compares candidates with texts for which the null holds")
+
+
+def check_knockoffs_once(knockoffs: Sequence[Any], calibration_knockoffs: Sequence[Any], fields: Sequence[str]) -> None:
+    """Knockoffs are columns of the texts' own tables or collections of their own, not both."""
+    if fields and (knockoffs or calibration_knockoffs):
+        given = "knockoffs" if knockoffs else "calibration_knockoffs"
+        raise InputError(
+            f"{given} and knockoff_fields={list(fields)!r} were both given; name the columns of one table, or give "
+            "collections of texts, not both"
+        )
+
+
+def check_paraphrased(calibrated: bool, calibration_knockoffs: Sequence[Any]) -> None:
+    """Calibration texts where there are knockoffs of them."""
+    if calibration_knockoffs and not calibrated:
+        raise InputError("calibration_knockoffs were given without calibration, the texts that they paraphrase")
+
+
+def check_knockoff_numbers(own: int, calibration: int, conformal: bool) -> None:
+    """Calibration items have as many knockoffs each as candidates, or none where the rule needs none."""
+    if conformal and not calibration:
+        raise InputError(
+            "rule 'conformal' needs knockoffs of the calibration texts too, made as those of the candidates; name "
+            "their columns (knockoff_fields, with calibration a table that has them) or give calibration_knockoffs"
+        )
+    if own and calibration and own != calibration:
+        raise InputError(
+            f"candidates have {own} knockoffs each and calibration items {calibration}; both need the same number, "
+            "made the same way"
+        )
 
 
 def check_paraphrases(texts: Any, owners: Any, role: str) -> None:

@@ -24,8 +24,10 @@ __all__ = [
     "bad_parquet",
     "bad_record",
     "bad_source",
+    "check_no_columns",
     "existing_field",
     "existing_path",
+    "fields_found",
     "file_format",
     "identifier_column",
     "is_absent",
@@ -152,10 +154,20 @@ def some_rows(source: str, num_rows: int) -> None:
         raise InputError(f"{source}: empty, there is not a single row in it")
 
 
+def check_no_columns(**fields: Any) -> None:
+    """No column is asked of texts that have been read already."""
+    for name, value in fields.items():
+        if value is not None:
+            raise InputError(
+                f"{name}={value!r} names columns of a table, and what was given are Texts, which have none; give the "
+                "path or the table itself"
+            )
+
+
 def existing_field(source: str, argument: str, field: str, fields: Sequence[str]) -> str:
     """A field that is there."""
     if field not in fields:
-        raise InputError(f"{source}: there is no field {argument}={field!r}; {_found(fields)}")
+        raise InputError(f"{source}: there is no field {argument}={field!r}; {fields_found(fields)}")
     return field
 
 
@@ -167,7 +179,9 @@ def text_field_of(source: str, field: str, fields: Sequence[str]) -> str:
     if len(common) == 1:
         return common[0]
     hint = f"; it could be any of {', '.join(common)}" if common else ""
-    raise InputError(f"{source}: there is no text field {field!r}{hint}; {_found(fields)}; name it with text_field=")
+    raise InputError(
+        f"{source}: there is no text field {field!r}{hint}; {fields_found(fields)}; name it with text_field="
+    )
 
 
 def text_column(source: str, values: Sequence[Any], place: Place) -> tuple[str, ...]:
@@ -238,7 +252,8 @@ def _check_unicode(source: str, what: str, text: str) -> None:
         raise InputError(f"{source}: {what} holds half a surrogate pair, which is no text: {_short(text)}") from error
 
 
-def _found(fields: Sequence[str]) -> str:
+def fields_found(fields: Sequence[str]) -> str:
+    """The fields that there are, for messages."""
     return f"fields found: {', '.join(map(str, fields))}" if fields else "the rows have no named fields"
 
 
