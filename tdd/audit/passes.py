@@ -1,173 +1,109 @@
-"""Batches of token rows through a model: two in flight, results fetched as flat vectors, memory errors halved.
-
-Each batch is two compiled programs: the trunk, compiled once a bucket, gathers the hidden states of the scored
-positions into one buffer of fixed capacity; the head, compiled once for all buckets, makes statistics of it. A model
-that only has `logits` is one program a bucket.
-"""
+"""Batches of token rows through a model: two in flight, one on each device, memory errors halved."""
 
 from __future__ import annotations
 
 import collections
-import dataclasses
-import functools
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
-from tdd.records import LanguageModel
+from tdd.audit.programs import PassProgram, Rows
 from tdd.scoring.buckets import Batch
-from tdd.scoring.token_stats import Tiling, head_log_prob, head_statistics, model_statistics, trunk_rows
-from tdd.scoring.tokenise import Window
+from tdd.validate.scoring import is_memory_error
 
-__all__ = ["BatchRunner", "Rows"]
+__all__ = ["BatchRunner"]
 
 _logger = logging.getLogger("tdd")
 
 IN_FLIGHT = 2
 
-
-@dataclasses.dataclass(frozen=True)
-class Rows:
-    """The rows of one pass: windows over tokenised texts.
-
-    Attributes:
-      tokens: token ids of each text.
-      text: [R] index of the text of each row.
-      windows: [R] window of each row.
-      statistics: fields that the pass must deliver.
-    """
-
-    tokens: tuple[np.ndarray, ...]
-    text: np.ndarray
-    windows: Sequence[Window]
-    statistics: tuple[str, ...]
-
-    @property
-    def lengths(self) -> np.ndarray:
-        """Tokens of each row: [R]."""
-        return np.array([window.stop - window.start for window in self.windows], np.int64)
-
-    def num_targets(self, rows: np.ndarray) -> np.ndarray:
-        """Scored targets of the given rows."""
-        return np.array([self.windows[row].stop - self.windows[row].first_target for row in rows], np.int64)
+_Numbered = tuple[int, Batch]
 
 
 class BatchRunner:
-    """Runs the batches of one model.
+    """Runs the batches of one model and kind of pass.
 
     Args:
-      lm: the model.
-      params: its parameters, on the device that computes.
-      capacity: scored positions that a batch can have.
-      tile: sizes of the head's tiles.
+      program: how they are computed.
+      num_devices: batches that are computed side by side.
     """
 
-    def __init__(self, lm: LanguageModel, params: Any, capacity: int, tile: Tiling) -> None:
-        self.lm, self.params, self.tile = lm, params, tile
-        self.capacity = -(-capacity // tile.chunk) * tile.chunk
+    def __init__(self, program: PassProgram, num_devices: int = 1) -> None:
+        self.program, self.num_devices = program, num_devices
         self.halvings = 0
 
     def run(
-        self, batches: Sequence[tuple[int, Batch]], rows_of: Callable[[str], Rows]
+        self, batches: Sequence[_Numbered], rows_of: Callable[[str], Rows]
     ) -> Iterator[tuple[int, Batch, np.ndarray]]:
-        """Yield (number, batch, [fields, targets] float32) in order; targets row after row, left to right."""
-        waiting = collections.deque(batches)
-        in_flight: collections.deque[tuple[tuple[int, Batch], list[Any] | None]] = collections.deque()
+        """Yield (number, batch, [fields, columns] float32) in order; columns row after row, left to right."""
+        waiting = collections.deque(self._groups(batches))
+        in_flight: collections.deque[tuple[list[_Numbered], list[Any] | None]] = collections.deque()
         while waiting or in_flight:
             while waiting and len(in_flight) < IN_FLIGHT:
-                entry = waiting.popleft()
-                in_flight.append((entry, self._dispatch(entry[1], rows_of(entry[1].kind))))
-            (number, batch), parts = in_flight.popleft()
-            rows = rows_of(batch.kind)
+                group = waiting.popleft()
+                in_flight.append((group, self._dispatch(group, rows_of)))
+            group, started = in_flight.popleft()
+            rows = rows_of(group[0][1].kind)
             while True:
                 try:
-                    if parts is None:
+                    if started is None:
                         raise MemoryError("RESOURCE_EXHAUSTED at dispatch")
-                    values = np.concatenate([self._fetch(part, rows) for part in parts], axis=1)
+                    parts = [self.program.fetch(one, rows) for one in started]
                     break
                 except (jax.errors.JaxRuntimeError, MemoryError) as error:
-                    self._halve(batch, error)
-                    waiting.extendleft(entry for entry, _ in reversed(in_flight))
+                    self._halve(group[0][1], error)
+                    waiting.extendleft(other for other, _ in reversed(in_flight))
                     in_flight.clear()
-                    parts = self._dispatch(batch, rows)
-            yield number, batch, values
+                    started = self._dispatch(group, rows_of)
+            for device, (number, batch) in enumerate(group):
+                yield number, batch, np.concatenate([part[device] for part in parts], axis=1)
 
-    def _dispatch(self, batch: Batch, rows: Rows) -> list[Any] | None:
-        """Start a batch, in pieces after memory errors; None where the device is out of memory at once."""
+    def _groups(self, batches: Sequence[_Numbered]) -> Iterator[list[_Numbered]]:
+        """As many consecutive batches of one shape as there are devices."""
+        group: list[_Numbered] = []
+        for entry in batches:
+            if group and (len(group) == self.num_devices or _shape(entry[1]) != _shape(group[0][1])):
+                yield group
+                group = []
+            group.append(entry)
+        if group:
+            yield group
+
+    def _dispatch(self, group: list[_Numbered], rows_of: Callable[[str], Rows]) -> list[Any] | None:
+        """Start a group, in pieces after memory errors; None where a device is out of memory at once."""
+        batch, rows = group[0][1], rows_of(group[0][1].kind)
         size = max(1, batch.size >> self.halvings)
-        pieces = [batch.rows[i : i + size] for i in range(0, len(batch.rows), size)]
+        most = max(len(entry.rows) for _, entry in group)
         try:
-            return [self._start(piece, size, batch.length, rows) for piece in pieces]
+            return [
+                self.program.start(self._pieces(group, first, size), size, batch.length, rows, self.halvings)
+                for first in range(0, most, size)
+            ]
         except (jax.errors.JaxRuntimeError, MemoryError) as error:
-            if _is_memory(error) and size > 1:
+            if is_memory_error(error) and size > 1:
                 return None
             raise
 
-    def _start(self, piece: np.ndarray, size: int, length: int, rows: Rows) -> tuple[Any, Any]:
-        tokens = np.zeros((size, length), np.int32)
-        positions, targets = [], []
-        for i, row in enumerate(piece):
-            window, text = rows.windows[row], rows.tokens[int(rows.text[row])]
-            tokens[i, : window.stop - window.start] = text[window.start : window.stop]
-            offset = i * length - window.start - 1
-            positions.append(np.arange(offset + window.first_target, offset + window.stop, dtype=np.int32))
-            targets.append(text[window.first_target : window.stop])
-        position, target = np.concatenate(positions), np.concatenate(targets)
-        only_log_prob = set(rows.statistics) <= {"log_prob"}
-        if self.lm.hidden is None or self.lm.readout is None:
-            place, scored = np.zeros((2, size * length), np.int32)
-            place[position], scored[position] = target, 1
-            return _from_logits(self.lm, self.params, tokens, place, scored, self.tile), position
-        pad = (0, self.capacity - len(target))
-        hidden = _trunk(self.lm, self.params, tokens, np.pad(position, pad))
-        head = _head_log_prob if only_log_prob else _head
-        out = head(self.lm, self.params, hidden, np.pad(target, pad), len(target), self.tile)
-        return out, slice(len(target))
-
-    def _fetch(self, part: tuple[Any, Any], rows: Rows) -> np.ndarray:
-        out, where = part
-        fields = [out] if isinstance(out, jax.Array) else [getattr(out, name) for name in rows.statistics]
-        return np.stack([np.asarray(field)[where].astype(np.float32) for field in fields])
+    def _pieces(self, group: list[_Numbered], first: int, size: int) -> list[np.ndarray]:
+        """Rows `first` to `first + size` of each batch; nothing for devices without one."""
+        pieces = [batch.rows[first : first + size] for _, batch in group]
+        return pieces + [np.zeros(0, np.int64)] * (self.num_devices - len(group))
 
     def _halve(self, batch: Batch, error: BaseException) -> None:
-        if not _is_memory(error) or batch.size >> self.halvings <= 1:
+        if not is_memory_error(error) or batch.size >> self.halvings <= 1:
             raise error
         self.halvings += 1
         rows = max(1, batch.size >> self.halvings)
         _logger.warning(
-            "out of memory: going on with batches of %d rows of %d tokens; a smaller token_budget avoids the retry",
+            "out of memory: going on with batches of %d row%s of %d tokens; a smaller token_budget avoids the retry",
             rows,
+            "" if rows == 1 else "s",
             batch.length,
         )
 
 
-def _is_memory(error: BaseException) -> bool:
-    return isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error)
-
-
-@functools.partial(jax.jit, static_argnames="lm")
-def _trunk(lm: LanguageModel, params: Any, tokens: jax.Array, positions: jax.Array) -> jax.Array:
-    return trunk_rows(lm, params, tokens, positions)
-
-
-@functools.partial(jax.jit, static_argnames=("lm", "tile"))
-def _head(lm: LanguageModel, params: Any, hidden: jax.Array, targets: jax.Array, count: jax.Array, tile: Tiling) -> Any:
-    return head_statistics(lm, params, hidden, targets, jnp.arange(targets.size) < count, tile)
-
-
-@functools.partial(jax.jit, static_argnames=("lm", "tile"))
-def _head_log_prob(
-    lm: LanguageModel, params: Any, hidden: jax.Array, targets: jax.Array, count: jax.Array, tile: Tiling
-) -> Any:
-    return head_log_prob(lm, params, hidden, targets, jnp.arange(targets.size) < count, tile)
-
-
-@functools.partial(jax.jit, static_argnames=("lm", "tile"))
-def _from_logits(
-    lm: LanguageModel, params: Any, tokens: jax.Array, targets: jax.Array, scored: jax.Array, tile: Tiling
-) -> Any:
-    return model_statistics(lm, params, tokens, targets, scored > 0, tile)
+def _shape(batch: Batch) -> tuple[str, int, int]:
+    return batch.kind, batch.size, batch.length

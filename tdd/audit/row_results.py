@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tdd.audit.passes import Rows
+from tdd.audit.programs import Rows
 from tdd.records import TokenStats
 from tdd.scoring.scores import ScoreRequest
 

@@ -1,4 +1,4 @@
-"""What `tdd.score` is given → models on a device and token rows of each pass."""
+"""What `tdd.score` is given → models and token rows of each pass."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tdd.audit.passes import Rows
+from tdd.audit.mesh import Devices
+from tdd.audit.programs import Rows
 from tdd.models.checkpoint import load
 from tdd.records import LanguageModel, Texts
 from tdd.scoring.tokenise import Encoded, encode, windows
 from tdd.validate import scoring as checks
 
-__all__ = ["Model", "PassInput", "encode_pass", "find_device", "find_model"]
+__all__ = ["Model", "PassInput", "encode_pass", "find_model"]
 
 _logger = logging.getLogger("tdd")
 
@@ -46,7 +47,7 @@ class PassInput:
     limit: int | None
 
 
-def find_model(name: str, model: Any, params: Any, tokenizer: Any, dtype: Any) -> Model:
+def find_model(name: str, model: Any, params: Any, tokenizer: Any, dtype: Any, where: Devices) -> Model:
     """The model that an argument means.
 
     Args:
@@ -55,9 +56,11 @@ def find_model(name: str, model: Any, params: Any, tokenizer: Any, dtype: Any) -
       params: parameters of a LanguageModel.
       tokenizer: tokenizer of a LanguageModel; with a path, it replaces the checkpoint's own.
       dtype: of the parameters, None as stored.
+      where: devices; a checkpoint whose parameters they share is loaded straight into the shares.
     """
     if isinstance(model, (str, os.PathLike)):
-        lm, loaded, own = load(model, dtype=dtype)
+        with jax.default_device(where.devices[0]):
+            lm, loaded, own = load(model, dtype=dtype, mesh=where.mesh if where.shard_params else None)
         return Model(lm, loaded, own if tokenizer is None else tokenizer, os.fspath(model))
     if isinstance(model, tuple) and not isinstance(model, LanguageModel):
         model, params, tokenizer = checks.check_triple(name, model)
@@ -70,19 +73,6 @@ def find_model(name: str, model: Any, params: Any, tokenizer: Any, dtype: Any) -
     return Model(lm, params, tokenizer, str(getattr(lm.spec, "name", type(lm.spec).__name__)))
 
 
-def find_device(device: Any) -> Any:
-    """A `jax.Device`, "cpu", "gpu:1" and the like; None is JAX's first device."""
-    if device is None:
-        return jax.devices()[0]
-    if isinstance(device, jax.Device):
-        return device
-    platform, _, index = str(device).partition(":")
-    try:
-        return jax.devices(platform)[int(index or 0)]
-    except (RuntimeError, ValueError, IndexError) as error:
-        raise checks.no_device(device, [str(found) for found in jax.devices()]) from error
-
-
 def encode_pass(
     name: str,
     table: Texts,
@@ -90,25 +80,40 @@ def encode_pass(
     statistics: tuple[str, ...],
     *,
     max_length: int | None,
-    truncate: bool,
+    long_texts: str,
+    encoded: Encoded | None = None,
 ) -> PassInput:
     """Tokenise the texts of a pass and cut them into windows.
 
-    A text without a scored token is an error in the pass over the texts themselves; in the others it has no rows.
+    A text without a scored token is an error in the passes over the texts themselves; in the others it has no rows.
+    In the pass for gradients no text is cut into windows: the norms of their gradients would not add up.
+
+    Args:
+      name: the pass.
+      table: the texts.
+      model: the model that they go through.
+      statistics: what the pass must deliver.
+      max_length: longest window that the user allows.
+      long_texts: what happens to longer texts.
+      encoded: the texts as tokens, where another pass has them already.
     """
     texts = [text.lower() for text in table.texts] if name == "lowercase" else table.texts
     limit = checks.check_max_length(max_length, model.lm.max_length)
-    encoded = encode(model.tokenizer, texts, max_tokens=limit if truncate else None)
+    if encoded is None:
+        encoded = encode(model.tokenizer, texts, max_tokens=limit if long_texts == "truncate" else None)
     what = "reference model" if name == "reference" else "model"
     checks.check_token_ids(encoded.tokens, table.ids, model.lm.vocab_size, what)
+    lengths = [len(ids) for ids in encoded.tokens]
+    if long_texts == "error" or name == "gradient":
+        checks.check_text_lengths(table.ids, lengths, limit, what, gradient=name == "gradient")
     text_of_row, all_windows, too_short = [], [], []
-    for index, ids in enumerate(encoded.tokens):
-        if len(ids) < 2:
-            if name == "text":
-                raise checks.text_too_short(table.ids[index], len(ids), what)
+    for index, length in enumerate(lengths):
+        if length < 2:
+            if name in ("text", "gradient"):
+                raise checks.text_too_short(table.ids[index], length, what)
             too_short.append(table.ids[index])
             continue
-        for window in windows(len(ids), limit):
+        for window in windows(length, limit):
             text_of_row.append(index)
             all_windows.append(window)
     if too_short:

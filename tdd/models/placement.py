@@ -21,7 +21,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from tdd.validate.devices import check_mesh, check_tensor_read
 
-__all__ = ["Placement", "partition", "shard"]
+__all__ = ["Placement", "partition", "partitions", "shard"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,20 +118,32 @@ def partition(shape: tuple[int, ...], mesh: Mesh, *, layered: bool) -> Partition
     return PartitionSpec(*(name if axis == chosen else None for axis in range(len(shape))))
 
 
-def shard(params: Any, mesh: Mesh) -> Any:
-    """Parameters in memory, shared out over a mesh; leaves that already lie so are not moved.
+def partitions(params: Any, mesh: Mesh) -> Any:
+    """`partition` of every parameter; everything under the key "layers" has a leading layer axis.
 
     Args:
-      params: a nested dict of arrays; everything under the key "layers" has a leading layer axis.
+      params: a nested dict of arrays, or of anything with a shape.
+      mesh: a mesh of one axis.
+    """
+
+    def cut(path: Any, leaf: Any) -> PartitionSpec:
+        layered = any(getattr(entry, "key", None) == "layers" for entry in path)
+        return partition(np.shape(leaf), mesh, layered=layered)
+
+    return jax.tree_util.tree_map_with_path(cut, params)
+
+
+def shard(params: Any, mesh: Mesh) -> Any:
+    """Parameters in memory, shared out over a mesh as `partitions` says; leaves that already lie so are not moved.
+
+    Args:
+      params: a nested dict of arrays.
       mesh: a mesh of one axis.
     """
     check_mesh(mesh)
-
-    def place(path: Any, leaf: Any) -> jax.Array:
-        layered = any(getattr(entry, "key", None) == "layers" for entry in path)
-        return jax.device_put(leaf, NamedSharding(mesh, partition(np.shape(leaf), mesh, layered=layered)))
-
-    return jax.tree_util.tree_map_with_path(place, params)
+    return jax.tree.map(
+        lambda leaf, cut: jax.device_put(leaf, NamedSharding(mesh, cut)), params, partitions(params, mesh)
+    )
 
 
 def _put(tensor: np.ndarray, sharding: NamedSharding | None) -> jax.Array:

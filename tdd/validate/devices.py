@@ -12,11 +12,15 @@ from tdd.validate.errors import InputError
 
 __all__ = [
     "check_device_count",
+    "check_device_list",
+    "check_devices",
+    "check_divisible",
     "check_mesh",
     "check_one_place",
     "check_shard_params",
     "check_tensor_read",
     "no_device",
+    "parameters_too_large",
 ]
 
 
@@ -25,35 +29,72 @@ def no_device(device: Any, existing: Sequence[str]) -> InputError:
     return InputError(f"device={device!r} is not available; JAX sees {', '.join(existing)}")
 
 
-def check_device_count(devices: Any, existing: Sequence[Any]) -> None:
-    """How many devices, as a number: at least one, and no more than there are."""
+def check_devices(devices: Any) -> int | None:
+    """A number of devices as it was written, None for all of them."""
+    if devices == "all":
+        return None
+    if isinstance(devices, str) and devices.isdecimal():
+        return int(devices)
     if isinstance(devices, bool) or not isinstance(devices, (int, np.integer)):
         raise InputError(
             f"devices={devices!r} cannot be used; give a number, 'all', or a sequence of different jax.Device objects"
         )
-    if not 1 <= devices <= len(existing):
-        hint = ""
-        if existing and existing[0].platform == "cpu":
-            hint = "; XLA_FLAGS=--xla_force_host_platform_device_count=N makes the CPU appear as N devices"
-        raise InputError(
-            f"devices={devices} must be at least 1 and at most {len(existing)}: JAX sees "
-            f"{', '.join(str(found) for found in existing)}{hint}"
-        )
+    return int(devices)
+
+
+def check_device_count(count: int, existing: Sequence[Any]) -> None:
+    """At least one device, and no more than there are."""
+    if 1 <= count <= len(existing):
+        return
+    on_cpu = existing[0].platform == "cpu"
+    hint = "; XLA_FLAGS=--xla_force_host_platform_device_count=N makes a CPU appear as N devices" if on_cpu else ""
+    listing = ", ".join(map(str, existing))
+    raise InputError(f"devices={count} must be at least 1 and at most {len(existing)}; JAX sees {listing}{hint}")
+
+
+def check_device_list(devices: Sequence[Any]) -> tuple[Any, ...]:
+    """Different devices of one kind."""
+    found = tuple(devices)
+    if not found or len(set(found)) < len(found) or len({device.platform for device in found}) > 1:
+        listing = ", ".join(map(str, found)) or "nothing"
+        raise InputError(f"devices must be different devices of one kind, at least one; it has {listing}")
+    return found
 
 
 def check_one_place(device: Any, devices: Any) -> None:
-    """One way to say where the model runs."""
-    if device is not None and devices is not None and not isinstance(device, str):
-        raise InputError(f"device={device} and devices={devices} were both given; give one of them")
+    """One way to say where the model runs: an index, or several devices."""
+    if device is not None and devices is not None and (not isinstance(device, str) or ":" in device):
+        raise InputError(
+            f"device={str(device)!r} is one device and devices={devices!r} asks for several; leave one of them out"
+        )
 
 
 def check_shard_params(num_devices: int) -> None:
     """Sharing parameters out needs somebody to share with."""
     if num_devices < 2:
         raise InputError(
-            "shard_params=True shares the parameters out over several devices, but there is one; pass devices='all' "
-            "or a number of at least 2, or leave shard_params out"
+            "shard_params=True shares the parameters out over several devices, but only one is used; pass "
+            "devices='all' or a number of at least 2, or leave shard_params out"
         )
+
+
+def check_divisible(cuts: Sequence[tuple[Any, ...]], num_devices: int) -> None:
+    """At least one parameter can be cut."""
+    if not any(any(name is not None for name in cut) for cut in cuts):
+        raise InputError(
+            f"shard_params=True: no parameter has an axis that {num_devices} devices divide, so each would hold the "
+            "whole model; use a number of devices that divides the width of the model, or leave shard_params out"
+        )
+
+
+def parameters_too_large(num_bytes: int, devices: Sequence[Any], sharded: bool) -> InputError:
+    """Parameters for which a device has no memory."""
+    share = "a share of them" if sharded else "all of them"
+    hint = "more devices" if sharded else "shard_params=True with several devices"
+    return InputError(
+        f"the parameters, {num_bytes / 2**30:.2f} GiB, do not fit: each of {', '.join(map(str, devices))} must hold "
+        f"{share}; use dtype='bfloat16' where they are stored wider, or {hint}"
+    )
 
 
 def check_mesh(mesh: Any) -> Mesh:

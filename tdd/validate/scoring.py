@@ -20,12 +20,14 @@ __all__ = [
     "check_max_length",
     "check_model_parts",
     "check_order",
+    "check_reduction",
     "check_reference",
     "check_score_names",
+    "check_text_lengths",
     "check_token_batch",
     "check_token_ids",
     "check_triple",
-    "no_device",
+    "is_memory_error",
     "score_syntax",
     "text_too_short",
     "unknown_parameter",
@@ -33,7 +35,10 @@ __all__ = [
     "wrong_store",
 ]
 
-LONG_TEXTS = ("window", "truncate")
+LONG_TEXTS = ("window", "truncate", "error")
+
+_OUT_OF_MEMORY = ("resource_exhausted", "out of memory", "out_of_memory", "failed to allocate")
+"""What JAX's backends write where memory does not suffice, in lower case."""
 
 
 def unknown_score(name: str, existing: Mapping[str, Any]) -> InputError:
@@ -93,8 +98,51 @@ def check_order(value: Any) -> float:
 def check_long_texts(value: Any) -> str:
     """A policy for texts longer than the model's context."""
     if value not in LONG_TEXTS:
-        raise InputError(f"long_texts={value!r} is unknown; use 'window' (score every token) or 'truncate'")
+        raise InputError(
+            f"long_texts={value!r} is unknown; use 'window' (score every token once), 'truncate' or 'error'"
+        )
     return value
+
+
+def check_reduction(value: Any) -> str:
+    """Of which loss a gradient is taken."""
+    if str(value) not in ("sum", "mean"):
+        raise InputError(f"reduction={value!s} is unknown; use sum or mean, over the scored tokens of a text")
+    return str(value)
+
+
+def check_text_lengths(
+    identifiers: Sequence[str], lengths: Sequence[int], limit: int | None, what: str, *, gradient: bool = False
+) -> None:
+    """No text is longer than the model's context.
+
+    Args:
+      identifiers: of the texts.
+      lengths: their tokens.
+      limit: most tokens; None is no limit.
+      what: "model" or "reference model".
+      gradient: whether windows are out of the question, because gradient norms of windows do not add up.
+    """
+    too_long = [] if limit is None else [index for index, length in enumerate(lengths) if length > limit]
+    if not too_long:
+        return
+    first, more = too_long[0], len(too_long) - 1
+    others = "" if not more else f" ({more} further text{' is' if more == 1 else 's are'} too long as well)"
+    advice = "shorten it, or pass long_texts='window' (--long window: every token is scored once) or 'truncate'"
+    if gradient:
+        advice = (
+            "the norm of a gradient is not a sum over windows, so long texts have none for the score grad_norm: pass "
+            "long_texts='truncate' (--long truncate), or shorten the text"
+        )
+    raise InputError(
+        f"text {identifiers[first]!r} has {lengths[first]} tokens under the tokenizer of the {what}, more than the "
+        f"limit of {limit}{others}; {advice}"
+    )
+
+
+def is_memory_error(error: BaseException) -> bool:
+    """Whether a device or the host ran out of memory, by the words of JAX's backends."""
+    return isinstance(error, MemoryError) or any(words in str(error).lower() for words in _OUT_OF_MEMORY)
 
 
 def check_budget(value: Any) -> int:
@@ -179,11 +227,6 @@ def check_triple(name: str, model: tuple[Any, ...]) -> tuple[Any, Any, Any]:
     if len(model) != 3:
         raise InputError(f"{name} is a tuple of {len(model)}; it must be the triple (lm, params, tokenizer)")
     return model
-
-
-def no_device(device: Any, existing: Sequence[str]) -> InputError:
-    """A device that JAX does not see."""
-    return InputError(f"device={device!r} is not available; JAX sees {', '.join(existing)}")
 
 
 def check_model_parts(name: str, params: Any, tokenizer: Any) -> None:

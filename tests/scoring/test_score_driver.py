@@ -19,7 +19,7 @@ import pytest
 from scored_models import VOCABULARY, random_texts, scored_model
 from word_tokenizer import word_tokenizer
 
-from tdd.audit import passes
+from tdd.audit import programs
 from tdd.audit.score import score
 from tdd.audit.score_store import ScoreStore, fingerprint
 from tdd.records import Texts
@@ -148,13 +148,13 @@ def test_compilations_are_bounded_by_buckets(texts):
     lm, params, tokenizer = scored_model(3, width=24)
     traces = []
     spied = dataclasses.replace(lm, spec="counted", hidden=lambda p, t: traces.append(t.shape) or lm.hidden(p, t))
-    heads = [f._cache_size() for f in (passes._head, passes._head_log_prob)]
+    heads = [f._cache_size() for f in (programs._head, programs._head_log_prob)]
     got = run((spied, params, tokenizer), texts, ALL, reference=(spied, params, tokenizer), token_budget=128)
     shapes = got.provenance["batch_shapes"]
     # eval_shape of a trace is no compilation: hidden is traced once a shape
     assert sorted(set(traces)) == sorted(shapes)
     assert len(traces) == len(shapes) <= 8
-    new_heads = sum(f._cache_size() for f in (passes._head, passes._head_log_prob)) - sum(heads)
+    new_heads = sum(f._cache_size() for f in (programs._head, programs._head_log_prob)) - sum(heads)
     assert new_heads == 2
     run((spied, params, tokenizer), texts, ALL, reference=(spied, params, tokenizer), token_budget=128)
     assert len(traces) == len(shapes)
@@ -245,13 +245,13 @@ def stop_after(count):
 
 def count_runs(monkeypatch):
     started = []
-    original = passes.BatchRunner._start
+    original = programs.TokenProgram.start
 
-    def spy(self, piece, *rest):
-        started.append(len(piece))
-        return original(self, piece, *rest)
+    def spy(self, pieces, *rest):
+        started.append(len(pieces[0]))
+        return original(self, pieces, *rest)
 
-    monkeypatch.setattr(passes.BatchRunner, "_start", spy)
+    monkeypatch.setattr(programs.TokenProgram, "start", spy)
     return started
 
 
@@ -360,15 +360,32 @@ def test_a_killed_process_is_continued(tmp_path):
     assert len(list(tmp_path.iterdir())) == 1
 
 
+@functools.cache
+def real_memory_error():
+    """What this machine's JAX says when it is asked for 2^60 bytes."""
+    try:
+        jax.block_until_ready(jax.jit(lambda: jax.numpy.zeros(2**58, np.float32))())
+    except Exception as error:
+        return error
+    raise AssertionError("a machine with an exbibyte of memory")
+
+
+def limit_rows(monkeypatch, name, most):
+    """The program fails as if out of memory where a batch has more rows; returns the rows of every call."""
+    original, rows = getattr(programs, name), []
+
+    def limited(lm, where, params, tokens, *rest, **options):
+        rows.append(tokens.shape[0])
+        if tokens.shape[0] > most:
+            raise real_memory_error()
+        return original(lm, where, params, tokens, *rest, **options)
+
+    monkeypatch.setattr(programs, name, limited)
+    return rows
+
+
 def test_memory_errors_halve_the_batch(plain, model, other_model, texts, monkeypatch, caplog):
-    original = passes._trunk
-
-    def limited(lm, params, tokens, positions):
-        if tokens.shape[0] > 2:
-            raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: out of memory allocating 1 byte")
-        return original(lm, params, tokens, positions)
-
-    monkeypatch.setattr(passes, "_trunk", limited)
+    limit_rows(monkeypatch, "_trunk", 2)
     with caplog.at_level(logging.WARNING, "tdd"):
         got = run(model, texts, ALL, reference=other_model)
     assert_same(got, plain, 1e-5)
@@ -379,7 +396,7 @@ def test_memory_errors_of_a_single_row_are_raised(model, texts, monkeypatch):
     def never(*_):
         raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: no")
 
-    monkeypatch.setattr(passes, "_trunk", never)
+    monkeypatch.setattr(programs, "_trunk", never)
     with pytest.raises(jax.errors.JaxRuntimeError, match="RESOURCE_EXHAUSTED"):
         run(model, texts)
 
@@ -388,7 +405,7 @@ def test_other_errors_are_raised(model, texts, monkeypatch):
     def broken(*_):
         raise jax.errors.JaxRuntimeError("INTERNAL: broken")
 
-    monkeypatch.setattr(passes, "_trunk", broken)
+    monkeypatch.setattr(programs, "_trunk", broken)
     with pytest.raises(jax.errors.JaxRuntimeError, match="INTERNAL"):
         run(model, texts)
 

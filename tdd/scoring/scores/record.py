@@ -11,7 +11,7 @@ from tdd.records import TokenStats
 
 __all__ = ["Evidence", "Pass", "Score", "largest_mean", "masked_mean", "namespace", "smallest_mean"]
 
-Pass = Literal["lowercase", "reference"]
+Pass = Literal["lowercase", "reference", "gradient"]
 """A pass of a model beyond the one over the texts themselves."""
 
 Array = Any
@@ -25,6 +25,7 @@ class Evidence(NamedTuple):
       compressed_bytes: length of zlib.compress(text as UTF-8), header included.
       lowercase_loss: loss of the lowercased text.
       reference_loss: loss of the text under the reference model.
+      grad_norm: norm of the gradient of the text's loss, summed over its scored tokens, over all parameters.
       tokens_per_byte: scored tokens per byte of scored text under the model; 1 where tokenizers agree.
       reference_tokens_per_byte: the same under the reference model's tokenizer; 1 where they agree.
     """
@@ -32,6 +33,7 @@ class Evidence(NamedTuple):
     compressed_bytes: Array = None
     lowercase_loss: Array = None
     reference_loss: Array = None
+    grad_norm: Array = None
     tokens_per_byte: Array = 1.0
     reference_tokens_per_byte: Array = 1.0
 

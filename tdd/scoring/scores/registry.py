@@ -8,6 +8,7 @@ from typing import Any
 
 from tdd.records import TokenStats
 from tdd.scoring.scores import (
+    grad_norm,
     loss,
     lowercase,
     m_entropy,
@@ -24,7 +25,7 @@ __all__ = ["SCORES", "ScoreRequest", "parse_score", "score_rows"]
 
 SCORES: Mapping[str, Score] = {
     module.SCORE.name: module.SCORE
-    for module in (loss, zlib, lowercase, reference, min_k, min_k_plus_plus, m_entropy, max_renyi)
+    for module in (loss, zlib, lowercase, reference, min_k, min_k_plus_plus, m_entropy, max_renyi, grad_norm)
 }
 """Name -> score."""
 
@@ -76,7 +77,7 @@ def score_rows(stats: TokenStats, name: str, evidence: Evidence = Evidence()) ->
     Args:
       stats: statistics [B, T], NumPy or JAX.
       name: a score, with options as in `parse_score`.
-      evidence: what the scores zlib, lowercase and reference need beside the text's own statistics.
+      evidence: what the scores zlib, lowercase, reference and grad_norm need beside the text's own statistics.
 
     Returns:
       [B] in the float type of the statistics; NaN for a row without scored tokens.

@@ -1,0 +1,41 @@
+"""grad_norm: Euclidean norm of the gradient of the text's loss with respect to all parameters of the model.
+
+    g(x) = || grad_theta L(x; theta) ||_2,   L = - sum_t log p(x_t | x_<t) over the n scored tokens,
+
+or, with reduction=mean, of L / n, which is g(x) / n. Small where training has already flattened the loss at x, so
+LOWER = MORE member-like. It grows with the length of a text (sum) or shrinks with it (mean): compare texts of one
+length, or each text with its own paraphrases.
+
+Paper: "KTD", Eq. 6, which differentiates the sum. It is the norm over all parameters together: the mean of the norms of
+single tensors is another number, and so is the mean of the norms of single tokens.
+"""
+
+from __future__ import annotations
+
+from tdd.records import TokenStats
+from tdd.scoring.scores.record import Array, Evidence, Score, namespace
+from tdd.validate.scoring import check_reduction
+
+__all__ = ["SCORE"]
+
+
+def _divisor(stats: TokenStats, reduction: str) -> Array:
+    """What the norm of the summed loss is divided by: [B]."""
+    num_scored = stats.mask.sum(-1)
+    return num_scored if reduction == "mean" else namespace(stats).ones_like(num_scored)
+
+
+def _finish(divisor: Array, evidence: Evidence) -> Array:
+    return evidence.grad_norm / divisor
+
+
+SCORE = Score(
+    "grad_norm",
+    "norm of the gradient of the text's loss over all parameters",
+    (),
+    _divisor,
+    _finish,
+    ("gradient",),
+    checks={"reduction": check_reduction},
+    defaults={"reduction": "sum"},
+)
