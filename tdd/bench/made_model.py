@@ -13,13 +13,16 @@ import numpy as np
 
 from tdd.models import checkpoint
 from tdd.models.decoder import init_params, language_model
-from tdd.models.spec import Attention, DecoderSpec, LayerNorm, LearnedPositions, Mlp
+from tdd.models.spec import DecoderSpec
 
-__all__ = ["forward_flops", "sample_texts", "save_model", "wikimia_lengths", "word"]
+__all__ = ["GPT2_SMALL", "forward_flops", "sample_texts", "save_model", "wikimia_lengths", "word"]
 
 WIKIMIA_TEXTS = {32: 776, 64: 542, 128: 250, 256: 82}
 TOKENS_PER_WORD = {32: (1.38, 0.13), 64: (1.38, 0.10), 128: (1.38, 0.085), 256: (1.38, 0.075)}
 VOCABULARY, WIDTH, LAYERS, HEADS, POSITIONS = 50_257, 768, 12, 12, 1024
+GPT2_SMALL = DecoderSpec.gpt2(
+    vocab_size=VOCABULARY, width=WIDTH, num_layers=LAYERS, num_heads=HEADS, max_length=POSITIONS
+)
 
 
 def forward_flops(texts: list[str]) -> float:
@@ -42,10 +45,10 @@ def wikimia_lengths(count: int, seed: int = 0) -> np.ndarray:
     return np.array([max(2, round(n * rng.normal(*TOKENS_PER_WORD[n]))) for n in words])
 
 
-def sample_texts(count: int, lengths: np.ndarray, seed: int = 1) -> list[str]:
+def sample_texts(count: int, lengths: np.ndarray, seed: int = 1, vocabulary: int = VOCABULARY) -> list[str]:
     """Texts of random words, one token each; every word exists in an upper and a lower case."""
     rng = np.random.default_rng(seed)
-    return [" ".join(word(i) for i in rng.integers(0, VOCABULARY, n)) for n in rng.permutation(lengths[:count])]
+    return [" ".join(word(i) for i in rng.integers(0, vocabulary, n)) for n in rng.permutation(lengths[:count])]
 
 
 def word(index: int) -> str:
@@ -53,23 +56,14 @@ def word(index: int) -> str:
     return f"w{index // 2}" if index % 2 else f"W{index // 2}"
 
 
-def save_model(folder: pathlib.Path, seed: int) -> pathlib.Path:
-    """A GPT-2-small-sized checkpoint of random weights with a word tokenizer."""
+def save_model(folder: pathlib.Path, seed: int, spec: DecoderSpec = GPT2_SMALL) -> pathlib.Path:
+    """A checkpoint of random weights with a word tokenizer; GPT-2-small-sized unless a spec is given."""
     from tokenizers import Tokenizer, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
-    spec = DecoderSpec(
-        vocab_size=VOCABULARY,
-        width=WIDTH,
-        num_layers=LAYERS,
-        norm=LayerNorm(),
-        positions=LearnedPositions(POSITIONS),
-        attention=Attention(HEADS, WIDTH // HEADS, ((WIDTH // HEADS) ** -0.5,) * LAYERS),
-        mlp=Mlp(4 * WIDTH, "gelu_tanh"),
-    )
     # random weights of standard deviation 0.02 give nearly uniform distributions: a few times that is livelier
     params = jax.tree.map(lambda leaf: leaf * 3 if leaf.ndim > 2 else leaf, init_params(spec, jax.random.key(seed)))
-    words = Tokenizer(models.WordLevel({word(i): i for i in range(VOCABULARY)}, unk_token=word(0)))
+    words = Tokenizer(models.WordLevel({word(i): i for i in range(spec.vocab_size)}, unk_token=word(0)))
     words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=words, unk_token=word(0))
     checkpoint.save(folder, language_model(spec), params, tokenizer)

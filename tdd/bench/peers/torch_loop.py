@@ -8,22 +8,26 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["SCORES", "TorchLoop"]
+__all__ = ["ONE_PASS", "SCORES", "TorchLoop"]
 
 SCORES = ("loss", "zlib", "lowercase", "reference", "min_k", "min_k_plus_plus", "m_entropy", "max_renyi")
+ONE_PASS = ("loss", "zlib", "min_k", "min_k_plus_plus", "m_entropy", "max_renyi")
+"""Those that need no second pass."""
+
 K = 0.2
 
 
 class TorchLoop:
     """The reference: transformers' torch model, one text at a time, full log-softmax."""
 
-    def __init__(self, target: pathlib.Path, reference: pathlib.Path) -> None:
+    def __init__(self, target: pathlib.Path, reference: pathlib.Path | None = None) -> None:
         import torch
         from transformers import AutoModelForCausalLM, AutoTokenizer
 
         self.torch = torch
         self.target, self.reference = (
-            AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32).eval() for path in (target, reference)
+            AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32).eval() if path is not None else None
+            for path in (target, reference)
         )
         self.tokenizer = AutoTokenizer.from_pretrained(target)
 
@@ -31,6 +35,11 @@ class TorchLoop:
         """Every score of every text."""
         rows = [self._scores_of(text) for text in texts]
         return {name: np.array([row[name] for row in rows]) for name in SCORES}
+
+    def one_pass(self, texts: list[str]) -> dict[str, np.ndarray]:
+        """The scores of one forward pass of every text."""
+        rows = [self._one_pass_of(text) for text in texts]
+        return {name: np.array([row[name] for row in rows]) for name in ONE_PASS}
 
     def _log_softmax(self, model: Any, text: str) -> tuple[Any, Any]:
         torch = self.torch
@@ -44,6 +53,13 @@ class TorchLoop:
         return -log_probs.gather(-1, targets).mean().item()
 
     def _scores_of(self, text: str) -> dict[str, float]:
+        found = self._one_pass_of(text)
+        return found | {
+            "lowercase": found["loss"] / self._loss(self.target, text.lower()),
+            "reference": found["loss"] - self._loss(self.reference, text),
+        }
+
+    def _one_pass_of(self, text: str) -> dict[str, float]:
         torch = self.torch
         log_probs, targets = self._log_softmax(self.target, text)
         probs = log_probs.exp()
@@ -60,8 +76,6 @@ class TorchLoop:
         return {
             "loss": loss,
             "zlib": loss / len(zlib.compress(text.encode())),
-            "lowercase": loss / self._loss(self.target, text.lower()),
-            "reference": loss - self._loss(self.reference, text),
             "min_k": -taken.sort().values[:count].mean().item(),
             "min_k_plus_plus": -standard.sort().values[:count].mean().item(),
             "m_entropy": modified.mean().item(),
