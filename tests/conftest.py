@@ -2,9 +2,12 @@
 
 import importlib.util
 import itertools
+import os
 import pathlib
 
 import pytest
+
+os.environ.setdefault("TDD_COMPILATION_CACHE", "0")  # tests leave nothing in the user's folders
 
 SHARED_DATA = pathlib.Path(__file__).resolve().parents[2] / "shared" / "data"
 

@@ -26,12 +26,28 @@ def add_scoring(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--token-budget", type=int, metavar="N", help="tokens a batch")
     group.add_argument("--max-length", type=int, metavar="N", help="longest window in tokens (default: the model's)")
     group.add_argument(
+        "--long",
         "--long-texts",
-        choices=["window", "truncate"],
+        dest="long_texts",
+        choices=["window", "truncate", "error"],
         default="window",
-        help="score every token once in windows, or cut (default: %(default)s)",
+        help="texts longer than that: score every token once in windows, cut them, or stop (default: %(default)s); the "
+        "score grad_norm has no windows",
     )
     add_device(group)
+    group.add_argument(
+        "--devices", metavar="N", help='several devices, each with batches of its own: how many, or "all" (default: 1)'
+    )
+    group.add_argument(
+        "--shard-params",
+        action="store_true",
+        help="each device holds a share of the parameters: for models that do not fit on one",
+    )
+    group.add_argument(
+        "--no-compilation-cache",
+        action="store_true",
+        help="keep no compiled programs for the next run (kept in TDD_CACHE_DIR, else in the user's cache folder)",
+    )
 
 
 def add_device(parser: Any) -> None:
@@ -40,13 +56,18 @@ def add_device(parser: Any) -> None:
 
 
 def scoring(arguments: argparse.Namespace) -> dict[str, Any]:
-    """The arguments of `add_scoring` as keywords."""
+    """The arguments of `add_scoring` as keywords. Turns the compilation cache on, unless the user does not want it."""
+    from tdd.cli.compilation_cache import keep_compiled
+
+    keep_compiled(not arguments.no_compilation_cache)
     return {
         "dtype": arguments.dtype,
         "token_budget": arguments.token_budget,
         "max_length": arguments.max_length,
         "long_texts": arguments.long_texts,
         "device": arguments.device,
+        "devices": arguments.devices,
+        "shard_params": arguments.shard_params,
         "progress": not arguments.quiet,
     }
 

@@ -20,8 +20,8 @@ def add(commands: Any) -> None:
         "--scores",
         default="loss,min_k_plus_plus",
         metavar="NAMES",
-        help="comma-separated: loss, zlib, lowercase, reference, min_k, min_k_plus_plus, m_entropy, max_renyi; options "
-        "after a colon, separated by semicolons: min_k:k=0.1 (default: %(default)s)",
+        help="comma-separated: loss, zlib, lowercase, reference, min_k, min_k_plus_plus, m_entropy, max_renyi, "
+        "grad_norm; options after a colon, separated by semicolons: min_k:k=0.1 (default: %(default)s)",
     )
     score.add_argument("--out", required=True, metavar="FILE", help="table to write: .csv, .parquet or .jsonl")
     score.add_argument("--resume-dir", metavar="DIR", help="where finished batches are kept (default: beside FILE)")

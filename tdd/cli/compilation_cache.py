@@ -1,0 +1,66 @@
+"""Compiled programs kept between runs, so that the same model and shapes are compiled once a machine."""
+
+from __future__ import annotations
+
+import logging
+import os
+import pathlib
+import sys
+from typing import Any
+
+__all__ = ["cache_folder", "keep_compiled"]
+
+_SHORTEST = 0.1
+"""Seconds of compilation from which a program is worth keeping; JAX's own default leaves most of a small model out."""
+
+_OFF = ("0", "false", "no", "off")
+
+_logger = logging.getLogger("tdd")
+
+
+def cache_folder() -> pathlib.Path:
+    """Where compiled programs are kept: TDD_CACHE_DIR, else this user's folder for caches on this platform."""
+    if given := os.environ.get("TDD_CACHE_DIR"):
+        return pathlib.Path(given).expanduser() / "xla"
+    if sys.platform == "darwin":
+        base = pathlib.Path.home() / "Library" / "Caches"
+    elif sys.platform == "win32":
+        base = pathlib.Path(os.environ.get("LOCALAPPDATA") or pathlib.Path.home() / "AppData" / "Local")
+    else:
+        base = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache")
+    return base / "tdd" / "xla"
+
+
+def keep_compiled(enabled: bool = True) -> pathlib.Path | None:
+    """Turn JAX's persistent compilation cache on, before anything is compiled.
+
+    JAX's own settings (JAX_COMPILATION_CACHE_DIR, JAX_ENABLE_COMPILATION_CACHE) win, and TDD_COMPILATION_CACHE=0 turns
+    it off. A folder that cannot be written is no error: then everything is compiled again.
+
+    Args:
+      enabled: False leaves JAX as it is.
+
+    Returns:
+      The folder, or None where this function turned nothing on.
+    """
+    if not enabled or os.environ.get("TDD_COMPILATION_CACHE", "").lower() in _OFF:
+        return None
+    import jax
+
+    settings: Any = jax.config
+    if settings.jax_compilation_cache_dir is not None or not settings.jax_enable_compilation_cache:
+        return None
+    try:
+        folder = cache_folder()
+        folder.mkdir(parents=True, exist_ok=True)
+        writable = os.access(folder, os.W_OK | os.X_OK)
+    except (OSError, RuntimeError) as error:  # RuntimeError: no home folder
+        _logger.info("compiled programs are not kept: %s", error)
+        return None
+    if not writable:
+        _logger.info("compiled programs are not kept: %s cannot be written", folder)
+        return None
+    settings.update("jax_compilation_cache_dir", str(folder))
+    if "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS" not in os.environ:
+        settings.update("jax_persistent_cache_min_compile_time_secs", _SHORTEST)
+    return folder
