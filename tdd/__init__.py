@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tdd import study
+    from tdd.audit.logprobs import score_log_probs
     from tdd.audit.run import run_audit
     from tdd.audit.score import score
     from tdd.audit.select import select
@@ -104,6 +105,7 @@ __all__ = [
     "run_audit",
     "saffron",
     "score",
+    "score_log_probs",
     "select",
     "sidak",
     "storey_bh",
@@ -116,6 +118,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "tdd.audit.logprobs": ("score_log_probs",),
     "tdd.audit.run": ("run_audit",),
     "tdd.audit.score": ("score",),
     "tdd.audit.select": ("select",),

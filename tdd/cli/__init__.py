@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from tdd import __version__
 from tdd.bench import command as bench
-from tdd.cli import audit, claims, demo, score, study
+from tdd.cli import audit, claims, demo, logprobs, score, study
 from tdd.cli.common import command, set_logging
 
 __all__ = ["main"]
@@ -18,6 +18,7 @@ _EXAMPLES = """\
 examples:
   tdd demo
   tdd score ./gpt2 texts.jsonl --scores loss,min_k_plus_plus --out scores.csv
+  tdd score-logprobs dump.jsonl --scores loss,min_k --out scores.csv
   tdd audit ./gpt2 --candidates suspects.jsonl --calibration fresh.jsonl --alpha 0.1 --out runs/first
   tdd select scores.csv --role-field role --score min_k --alpha 0.1
   tdd select scores.csv --method td4eval --score loss --score min_k --alpha 0.1
@@ -69,7 +70,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"tdd {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
-    for group in (demo, score, audit, study):
+    for group in (demo, score, logprobs, audit, study):
         group.add(commands)
     bench.add(commands, command)
     claims.add(commands)

@@ -24,7 +24,7 @@ LAYERS = [
     {"cli", "__main__"},
 ]
 APART = LAYERS[2]
-ALIASES = {"tables": "texts"}  # score tables are read by the readers of texts
+ALIASES = {"tables": "texts", "logprobs": "texts"}  # read by the readers of texts
 
 
 def layer_of(name):

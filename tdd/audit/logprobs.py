@@ -1,0 +1,214 @@
+"""`tdd.score_log_probs`: token log-probabilities that somebody else computed → the scores they suffice for."""
+
+from __future__ import annotations
+
+import logging
+import zlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tdd.logprobs import LogProbs, Reading, read_log_probs
+from tdd.records import Scores, TokenStats
+from tdd.scoring.scores import Evidence, ScoreRequest, parse_score
+from tdd.texts import load_texts
+from tdd.validate import sufficiency as checks
+from tdd.validate.scoring import check_score_names
+
+__all__ = ["PER_BYTE", "score_log_probs"]
+
+_logger = logging.getLogger("tdd")
+
+PER_BYTE = "loss_per_byte"
+"""Minus the sum of the log-probabilities over the UTF-8 bytes of the text: the score that sums suffice for."""
+
+_ROWS = 512
+
+
+def score_log_probs(
+    source: Any,
+    scores: str | Sequence[str] = ("loss", "min_k"),
+    *,
+    lowercase: Any = None,
+    reference: Any = None,
+    texts: Any = None,
+    format: str = "auto",
+    base: Any = "e",
+    polarity: str = "log_prob",
+    floor: float | None = -9999.0,
+    field: str | None = None,
+    id_field: str | None = None,
+    text_field: str = "text",
+    generated: int | None = None,
+    first_entry: bool = False,
+) -> Scores:
+    """Score texts from log-probabilities of their tokens, without the model. LOWER = MORE member-like.
+
+    Log-probabilities of the texts' own tokens suffice for "loss" and "min_k"; with the texts for "zlib" and
+    "loss_per_byte"; with a second dump for "lowercase" and "reference". The others need the whole distribution at
+    every position, or gradients, and are refused; the most likely tokens of a position (`top_logprobs`) never
+    suffice for them. The numbers are those of `tdd.score` on the same log-probabilities.
+
+    Layouts ("auto" tells them apart by their fields):
+      "plain": a record a text with a list of numbers, `{"id": "a1", "text": "...", "log_probs": [null, -3.2, ...]}`;
+      "openai": completions with `echo`, one or several choices a record, or a batch file; generated tokens are
+        dropped;
+      "vllm": `prompt_logprobs`, saved `RequestOutput`s or answers of the server; the prompt's own token is found by
+        `prompt_token_ids`, else where ranks leave no doubt, else it is an error;
+      "lm-eval": `samples_*.jsonl` of lm-evaluation-harness (loglikelihood_rolling, loglikelihood). They hold the sum
+        over the tokens and not their number, which suffices for "loss_per_byte" and, per byte, "reference".
+
+    The first token of a text may be null: it has no context and is not scored. Log-probabilities at or below `floor`
+    count as `floor`, are counted in the provenance and warned about.
+
+    Args:
+      source: a file (.jsonl, .json, .parquet, also .gz), or records in memory.
+      scores: names, with options after a colon: "min_k:k=0.1".
+      lowercase: dump of the lowercased texts, for "lowercase"; rows are matched by id.
+      reference: dump of the texts under a reference model, for "reference"; matched by id. Where any text has another
+        number of tokens there, both losses are per byte of text.
+      texts: the texts, matched by id, where the dump does not hold them; see `tdd.texts.load_texts`.
+      format: one of the layouts.
+      base: of the logarithms: "e", 2, 10 or another number above 1.
+      polarity: "log_prob" where numbers are log p, "loss" where they are -log p.
+      floor: see above; None makes minus infinity an error.
+      field: the field with the list ("plain"), where it is not log_probs, logprobs, token_log_probs or
+        token_logprobs.
+      id_field: the field with identifiers; without it "id" ("custom_id", "doc_id"), else row numbers from 1.
+        Identifiers that a server drew at random do not count as such; several choices of a record are "<id>-<index>".
+      text_field: the field with the text.
+      generated: "openai": tokens at the end of every list that were generated; by default what `usage` says.
+      first_entry: "vllm": the file kept vLLM's order, in which the prompt's token comes first.
+
+    Returns:
+      `Scores`, a column for each name as it was written; the provenance has hashes, layout, units and counts.
+
+    Raises:
+      InputError: a score that the numbers do not suffice for (all are named, with the reason); an unreadable or
+        ambiguous file; a positive, missing or NaN log-probability (row and value are named); repeated ids; rows
+        without a scored token; a second dump that lacks rows.
+
+    >>> dump = [{"id": "a", "log_probs": [None, -1.0, -3.0]}, {"id": "b", "log_probs": [None, -0.5]}]
+    >>> score_log_probs(dump, "loss")["loss"].tolist()
+    [2.0, 0.5]
+    """
+    labels = check_score_names(scores)
+    requests = {label: None if label == PER_BYTE else parse_score(label) for label in labels}
+    reading = Reading(format, base, polarity, floor, field, id_field, text_field, generated, first_entry)
+    dump = read_log_probs(source, reading)
+    bytes_of, compressed = _sizes(dump, texts)
+    passes = {name for request in requests.values() if request is not None for name in request.score.passes}
+    checks.check_sufficient(
+        {label: None if request is None else request.score for label, request in requests.items()},
+        format=dump.format,
+        only_sums=not dump.tokens,
+        num_without_text=int(np.isnan(bytes_of).sum()),
+        given={"lowercase": lowercase, "reference": reference},
+    )
+    evidence = Evidence(compressed_bytes=compressed)
+    seconds: dict[str, LogProbs] = {}
+    if "lowercase" in passes:
+        seconds["lowercase"] = _matched("lowercase", lowercase, reading, dump)
+        evidence = evidence._replace(lowercase_loss=_losses(seconds["lowercase"]))
+    unit = "token"
+    if "reference" in passes:
+        other = seconds["reference"] = _matched("reference", reference, reading, dump)
+        same = bool(dump.tokens and other.tokens) and np.array_equal(dump.num_tokens, other.num_tokens)
+        evidence = evidence._replace(reference_loss=_losses(other) if same else -other.sums / bytes_of)
+        if not same:
+            checks.check_texts_for_bytes(int(np.isnan(bytes_of).sum()))
+            unit = "byte"
+            evidence = evidence._replace(tokens_per_byte=(dump.num_tokens if dump.tokens else 1.0) / bytes_of)
+    values = {label: _values(request, dump, bytes_of, evidence) for label, request in requests.items()}
+    return Scores(
+        dump.ids,
+        values,
+        dump.num_tokens,
+        {
+            "scores": list(labels),
+            "log_probs": _summary(dump),
+            **{name: _summary(other) for name, other in seconds.items()},
+            "base": str(base),
+            "polarity": polarity,
+            "floor": floor,
+            "reference_unit": unit if "reference" in passes else None,
+        },
+    )
+
+
+def _values(request: ScoreRequest | None, dump: LogProbs, bytes_of: np.ndarray, evidence: Evidence) -> np.ndarray:
+    """One score of every text: [N] float64."""
+    if request is None:
+        return -dump.sums / bytes_of
+    rows = _rows(request, dump) if dump.tokens else -dump.sums
+    return np.asarray(request.score.finish(rows, evidence), np.float64)
+
+
+def _rows(request: ScoreRequest, dump: LogProbs) -> np.ndarray:
+    """The part of a score that comes from the tokens, texts of similar length together: [N] float64."""
+    counts, values = dump.num_tokens, np.empty(len(dump))
+    order = np.argsort(counts, kind="stable")
+    for group in np.split(order, range(_ROWS, len(order), _ROWS)):
+        padded = np.zeros((len(group), counts[group].max()))
+        for i, text in enumerate(group):
+            padded[i, : counts[text]] = dump.tokens[text]
+        absent = np.zeros_like(padded)
+        fields = dict.fromkeys(TokenStats.__dataclass_fields__, absent)
+        mask = np.arange(padded.shape[1]) < counts[group, None]
+        values[group] = request.rows(TokenStats(**{**fields, "log_prob": padded, "mask": mask}))  # type: ignore[arg-type]
+    return values
+
+
+def _losses(dump: LogProbs) -> np.ndarray:
+    return -dump.sums / dump.num_tokens
+
+
+def _sizes(dump: LogProbs, texts: Any) -> tuple[np.ndarray, np.ndarray]:
+    """UTF-8 bytes and compressed bytes of every text, NaN where there is no text: [N], [N] float64."""
+    found: Mapping[str, str | None] = dict(zip(dump.ids, dump.texts, strict=True))
+    if texts is not None:
+        table = load_texts(texts)
+        found = dict(zip(table.ids, table.texts, strict=True))
+        checks.check_matched("texts", table.source, [name for name in dump.ids if name not in found])
+    known = [found[name] for name in dump.ids]
+    sizes = [
+        (np.nan, np.nan) if not text else (len(text.encode()), len(zlib.compress(text.encode()))) for text in known
+    ]
+    return tuple(np.array(sizes, np.float64).reshape(-1, 2).T)  # type: ignore[return-value]
+
+
+def _matched(name: str, source: Any, reading: Reading, dump: LogProbs) -> LogProbs:
+    """The rows of a second dump in the order of the first."""
+    other = read_log_probs(source, reading)
+    place = {identifier: index for index, identifier in enumerate(other.ids)}
+    checks.check_matched(name, other.source, [identifier for identifier in dump.ids if identifier not in place])
+    if name == "lowercase":
+        checks.check_has_tokens(name, other.source, bool(other.tokens))
+    order = [place[identifier] for identifier in dump.ids]
+    chosen = LogProbs(
+        dump.ids,
+        tuple(other.tokens[i] for i in order) if other.tokens else (),
+        other.sums[order],
+        tuple(other.texts[i] for i in order),
+        other.format,
+        other.num_floored,
+        other.source,
+        other.sha256,
+        other.file_sha256,
+    )
+    wanted = [text and text.lower() if name == "lowercase" else text for text in dump.texts]
+    checks.check_same_texts(name, other.source, dump.ids, wanted, chosen.texts)
+    return chosen
+
+
+def _summary(dump: LogProbs) -> dict[str, Any]:
+    return {
+        "source": dump.source,
+        "format": dump.format,
+        "sha256": dump.sha256,
+        "file_sha256": dump.file_sha256 or None,
+        "num_texts": len(dump),
+        "num_tokens": int(dump.num_tokens.sum()) or None,
+        "num_floored": dump.num_floored,
+    }

@@ -1,0 +1,106 @@
+"""`tdd score-logprobs`."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from tdd.cli.common import command, console, names, print_json
+
+__all__ = ["add"]
+
+_EXAMPLES = """\
+Log-probabilities of the texts' own tokens suffice for loss and min_k; with the texts for zlib and loss_per_byte; with a
+second dump for lowercase and reference. The other scores need the model and are refused.
+
+layouts (told apart by their fields, or --format):
+  plain    {"id": "a1", "text": "...", "log_probs": [null, -3.2, -0.1]}, a line a text; also token_logprobs, Parquet
+  openai   completions with echo=true: choices[].logprobs.token_logprobs; also batch files
+  vllm     prompt_logprobs of vLLM, with prompt_token_ids or prompt_logprobs=0
+  lm-eval  samples_*.jsonl of lm-evaluation-harness: sums, for loss_per_byte and reference
+
+examples:
+  tdd score-logprobs suspects.jsonl --scores loss,min_k:k=0.1 --out suspects.csv
+  tdd score-logprobs fresh.jsonl --scores loss,min_k:k=0.1 --out fresh.csv
+  tdd select suspects.csv --calibration fresh.csv --score min_k:k=0.1 --alpha 0.1
+  tdd score-logprobs vllm.jsonl --scores zlib,reference --texts texts.jsonl --reference small.jsonl --out scores.csv
+  tdd score-logprobs dump.parquet --field nll --polarity loss --base 2 --out scores.csv
+  tdd score-logprobs samples_wikitext.jsonl --scores loss_per_byte --out scores.csv
+"""
+
+
+def add(commands: Any) -> None:
+    """Register the command."""
+    parser = command(commands, "score-logprobs", _run, "score texts from token log-probabilities, without the model")
+    parser.epilog = _EXAMPLES
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument("file", help="dump of log-probabilities: .jsonl, .json or .parquet, also .gz")
+    parser.add_argument(
+        "--scores",
+        default="loss,min_k",
+        metavar="NAMES",
+        help="comma-separated: loss, min_k, zlib, lowercase, reference, loss_per_byte; options after a colon "
+        "(default: %(default)s)",
+    )
+    parser.add_argument("--out", required=True, metavar="FILE", help="table to write: .csv, .parquet or .jsonl")
+    parser.add_argument("--lowercase", metavar="FILE", help="dump of the lowercased texts, matched by id")
+    parser.add_argument("--reference", metavar="FILE", help="dump under a reference model, matched by id")
+    parser.add_argument("--texts", metavar="FILE", help="the texts, matched by id, where the dump has none")
+    group = parser.add_argument_group("how the dump is read")
+    group.add_argument(
+        "--format", choices=["auto", "plain", "openai", "vllm", "lm-eval"], default="auto", help="(default: by fields)"
+    )
+    group.add_argument("--base", default="e", metavar="B", help="of the logarithms: e, 2, 10 (default: %(default)s)")
+    group.add_argument(
+        "--polarity", choices=["log_prob", "loss"], default="log_prob", help="log p or -log p (default: %(default)s)"
+    )
+    group.add_argument(
+        "--floor",
+        type=float,
+        default=-9999.0,
+        metavar="X",
+        help="smaller log-probabilities, and minus infinity, count as X nats (default: %(default)s)",
+    )
+    group.add_argument("--field", metavar="FIELD", help="the field with the list (plain)")
+    group.add_argument("--id-field", metavar="FIELD", help='(default: "id", "custom_id" or "doc_id", else row numbers)')
+    group.add_argument("--text-field", default="text", metavar="FIELD", help="(default: %(default)s)")
+    group.add_argument(
+        "--generated", type=int, metavar="N", help="generated tokens at the end of every list (openai; default: usage)"
+    )
+    group.add_argument(
+        "--first-entry", action="store_true", help="vLLM's order was kept: the prompt's token comes first (vllm)"
+    )
+
+
+def _run(arguments: argparse.Namespace) -> None:
+    import pathlib
+
+    from tdd.audit.logprobs import score_log_probs
+    from tdd.audit.score_table import ENDINGS, write_scores
+    from tdd.validate import runs
+
+    out = pathlib.Path(arguments.out)
+    runs.check_output_file(out, ENDINGS)
+    table = score_log_probs(
+        arguments.file,
+        names(arguments.scores),
+        lowercase=arguments.lowercase,
+        reference=arguments.reference,
+        texts=arguments.texts,
+        format=arguments.format,
+        base=arguments.base,
+        polarity=arguments.polarity,
+        floor=arguments.floor,
+        field=arguments.field,
+        id_field=arguments.id_field,
+        text_field=arguments.text_field,
+        generated=arguments.generated,
+        first_entry=arguments.first_entry,
+    )
+    write_scores(table, out)
+    summary = {"out": str(out), "texts": len(table), "scores": list(table.values), "provenance": dict(table.provenance)}
+    if arguments.json:
+        print_json(summary)
+    else:
+        layout = table.provenance["log_probs"]["format"]
+        console().print(f"{len(table)} texts ({layout}), {', '.join(table.values)} → {out}", markup=False)

@@ -1,0 +1,161 @@
+"""Any source of token log-probabilities → `LogProbs`: layout, units, and what must not be there."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import logging
+import os
+import pathlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tdd.logprobs import lm_eval, openai, plain, vllm
+from tdd.logprobs.record import Entry, LogProbs
+from tdd.texts import Rows, hash_texts, read_rows
+from tdd.validate import logprobs as checks
+from tdd.validate import texts as text_checks
+
+__all__ = ["FORMATS", "Reading", "read_log_probs"]
+
+_logger = logging.getLogger("tdd")
+
+FORMATS = ("auto", "plain", "openai", "vllm", "lm-eval")
+"""Layouts by name; "auto" tells them apart by their fields."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Reading:
+    """How files of log-probabilities are read; see `tdd.score_log_probs` for every option."""
+
+    format: str = "auto"
+    base: Any = "e"
+    polarity: str = "log_prob"
+    floor: float | None = -9999.0
+    field: str | None = None
+    id_field: str | None = None
+    text_field: str = "text"
+    generated: int | None = None
+    first_entry: bool = False
+
+    def check(self) -> float:
+        """Nats in one unit of the file, after checking all options."""
+        checks.check_reading(self.format, FORMATS, self.polarity, self.floor, self.generated)
+        return checks.nats_of(self.base)
+
+
+def read_log_probs(source: Any, reading: Reading = Reading()) -> LogProbs:
+    """Read a dump.
+
+    Args:
+      source: a path (.jsonl, .json, .parquet, also .gz; other endings are read as JSON lines), or the records
+        themselves, as a list of dicts or a table.
+      reading: layout and units.
+
+    Raises:
+      InputError: unreadable source, a layout that cannot be told or does not hold log-probabilities of the texts'
+        own tokens, numbers that are none or not possible; the message names file, row and value.
+
+    Cost: linear in the file, which is held in memory once.
+    """
+    scale = reading.check()
+    rows = _rows(source)
+    name = checks.detected(rows.source, rows.fields, _detect(rows)) if reading.format == "auto" else reading.format
+    entries = list(_entries(rows, name, reading))
+    given = [entry.id for entry in entries]
+    if any(identifier is None for identifier in given):
+        checks.check_all_or_none(rows.source, reading.id_field, given)
+        ids = tuple(str(number) for number in range(1, len(entries) + 1))
+    else:
+        ids = text_checks.identifier_column(rows.source, given, lambda index: entries[index].place)
+    tokens, sums, floored = [], np.empty(len(entries)), 0
+    for index, entry in enumerate(entries):
+        numbers = _numbers(rows.source, entry, reading, scale)
+        if reading.floor is not None:
+            floored += int(np.count_nonzero(numbers <= reading.floor))
+            numbers = np.maximum(numbers, reading.floor)
+        tokens.append(numbers)
+        sums[index] = numbers.sum()
+    only_sums = name == "lm-eval"
+    if floored:
+        _logger.warning(
+            "%s: %d log-probabilities are at or below %g, which servers write for minus infinity; they count as %g",
+            *(rows.source, floored, reading.floor, reading.floor),
+        )
+    found = LogProbs(
+        ids,
+        () if only_sums else tuple(tokens),
+        sums,
+        tuple(entry.text for entry in entries),
+        name,
+        floored,
+        rows.source,
+    )
+    return dataclasses.replace(found, sha256=_hash(ids, tokens), file_sha256=_hash_file(source))
+
+
+def _rows(source: Any) -> Rows:
+    if not isinstance(source, (str, os.PathLike)):
+        return read_rows(source)
+    endings = {suffix.lower().lstrip(".") for suffix in pathlib.Path(source).suffixes[-2:]}
+    known = endings & {*text_checks.FORMATS, "ndjson", "pq"}
+    return read_rows(source, format=None if known else "jsonl")
+
+
+def _detect(rows: Rows) -> str | None:
+    """The layout that the fields name, or None."""
+    fields = set(rows.fields)
+    if "prompt_logprobs" in fields:
+        return "vllm"
+    if "choices" in fields or {"response", "custom_id"} <= fields:
+        return _server_layout(rows.column("choices" if "choices" in fields else "response")[0])
+    if "doc_id" in fields and fields & {"filtered_resps", "resps"}:
+        return "lm-eval"
+    return "plain" if fields & set(plain.FIELDS) else None
+
+
+def _server_layout(answer: Any) -> str:
+    """Which of the two lists the first choice of an answer has; an echo says for itself which tokens are the text's."""
+    body = answer.get("body", {}) if isinstance(answer, Mapping) else {"choices": answer}
+    choice = next(iter(body.get("choices") or ()), None)
+    found = [part.get("prompt_logprobs") for part in (body, choice) if isinstance(part, Mapping)]
+    logprobs = choice.get("logprobs") if isinstance(choice, Mapping) else None
+    echo = logprobs.get("token_logprobs") if isinstance(logprobs, Mapping) else None
+    echoed = isinstance(echo, list) and echo[:1] == [None]
+    return "vllm" if not echoed and any(isinstance(value, list) for value in found) else "openai"
+
+
+def _entries(rows: Rows, name: str, reading: Reading) -> Iterator[Entry]:
+    readers: dict[str, Callable[..., Iterator[Entry]]] = {
+        "plain": functools.partial(plain.entries, field=reading.field),
+        "openai": functools.partial(openai.entries, generated=reading.generated),
+        "vllm": functools.partial(vllm.entries, first_entry=reading.first_entry),
+        "lm-eval": lm_eval.entries,
+    }
+    if reading.id_field is not None:
+        text_checks.existing_field(rows.source, "id_field", reading.id_field, rows.fields)
+    return readers[name](rows, id_field=reading.id_field, text_field=reading.text_field)
+
+
+def _numbers(source: str, entry: Entry, reading: Reading, scale: float) -> np.ndarray:
+    """The scored tokens' log-probabilities in nats: [n] float64, n >= 1."""
+    values: Sequence[Any] = entry.values if isinstance(entry.values, Sequence) else [entry.values]
+    offset = int(len(values) > 0 and values[0] is None)  # the first token has no context
+    raw = checks.check_numbers(source, entry.place, values[offset:], offset)
+    nats = (-raw if reading.polarity == "loss" else raw) * scale
+    checks.check_log_probs(source, entry.place, nats, raw, offset, reading.polarity, reading.floor)
+    return np.minimum(nats, 0.0)
+
+
+def _hash(ids: Sequence[str], tokens: Sequence[np.ndarray]) -> str:
+    return hash_texts(ids, [hashlib.sha256(values.astype("<f8").tobytes()).hexdigest() for values in tokens])
+
+
+def _hash_file(source: Any) -> str:
+    if not isinstance(source, (str, os.PathLike)):
+        return ""
+    with open(source, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

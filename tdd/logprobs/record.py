@@ -1,0 +1,64 @@
+"""What the readers of all layouts return, and what comes of it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+__all__ = ["Entry", "LogProbs"]
+
+
+class Entry(NamedTuple):
+    """One text as a file has it, in the file's own units.
+
+    Attributes:
+      place: words that lead a person to it, such as "line 7, choice 2".
+      values: one number a token, None where there is none; or a single number, the sum over all tokens.
+      id: its identifier, or None where the file names none.
+      text: the text that the numbers belong to, or None.
+    """
+
+    place: str
+    values: Sequence[Any] | float
+    id: Any = None
+    text: str | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class LogProbs:
+    """Log-probabilities of the tokens of N texts, in nats.
+
+    Attributes:
+      ids: N unique identifiers.
+      tokens: one float64 array a text, log p(x_t | x_<t) of every scored token; empty where there are only sums.
+      sums: [N] float64, sum over the scored tokens.
+      texts: N texts, None where the file has none.
+      format: the layout that was read.
+      num_floored: tokens whose log-probability was at or below the floor.
+      source: a path, or "memory".
+      sha256: hash of ids and numbers.
+      file_sha256: hash of the file's bytes, "" for objects in memory.
+    """
+
+    ids: tuple[str, ...]
+    tokens: tuple[np.ndarray, ...]
+    sums: np.ndarray
+    texts: tuple[str | None, ...]
+    format: str
+    num_floored: int = 0
+    source: str = "memory"
+    sha256: str = ""
+    file_sha256: str = ""
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @property
+    def num_tokens(self) -> np.ndarray:
+        """Scored tokens of each text, 0 where there are only sums: [N] int64."""
+        if not self.tokens:
+            return np.zeros(len(self), np.int64)
+        return np.array([len(values) for values in self.tokens], np.int64)
