@@ -22,8 +22,9 @@ import numpy as np
 from jax.sharding import Mesh
 from jax.tree_util import tree_flatten_with_path
 
+from tdd.models.configuration import read_spec, read_tokenizer
 from tdd.models.decoder import language_model
-from tdd.models.families import family_of_config, family_of_spec
+from tdd.models.families import family_of_spec
 from tdd.models.families.record import Family, Slot
 from tdd.models.families.tensors import slots
 from tdd.models.matching import match
@@ -66,8 +67,8 @@ def load(
     placement = Placement(mesh, target)
     folder = resolve(path, revision=revision).folder
     checks.check_tokenizer_present(folder)
-    family, spec = _read_spec(folder)
-    tokenizer = _read_tokenizer(folder, spec.vocab_size)
+    family, spec = read_spec(folder)
+    tokenizer = read_tokenizer(folder, spec.vocab_size)
     with StoredTensors(folder) as stored:
         params = _read_params(stored, family, spec, placement, str(folder))
     return language_model(spec), params, tokenizer
@@ -126,26 +127,6 @@ def save(
     except BaseException:
         shutil.rmtree(partial, ignore_errors=True)
         raise
-
-
-def _read_spec(folder: pathlib.Path) -> tuple[Family, DecoderSpec]:
-    raw = checks.check_config(folder / "config.json")
-    family = family_of_config(raw, str(folder / "config.json"))
-    from transformers import AutoConfig
-
-    with checks.reading(folder / "config.json", "a configuration that transformers accepts"):
-        config = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
-    # keys that transformers drops stay, so that a family can see whether they contradict
-    return family, family.to_spec({**raw, **config.to_dict()})
-
-
-def _read_tokenizer(folder: pathlib.Path, vocab_size: int) -> Any:
-    from transformers import AutoTokenizer
-
-    with checks.reading(folder, "a tokenizer that transformers accepts"):
-        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
-    checks.check_vocabulary(tokenizer.get_vocab(), vocab_size, str(folder))
-    return tokenizer
 
 
 def _read_params(

@@ -99,7 +99,11 @@ OPT = Family(
             "word_embed_proj_dim",
         }
     ),
-    required={"learned_embeddings": (True,), "scale_embeddings": (False,)},  # of the training code, in early files
+    required={  # of the code that trained them; left in some files
+        "learned_embeddings": (True,),
+        "output_projection": (True,),
+        "scale_embeddings": (False,),
+    },
     buffers=("model.decoder.version",),
     bare_prefix="model.",
 )

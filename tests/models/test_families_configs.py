@@ -1,0 +1,179 @@
+"""What a configuration says: every key of the real classes and of published files is read, refused or harmless."""
+
+import functools
+import json
+import operator
+
+import numpy as np
+import pytest
+from family_configs import ALL, CONFIGURATIONS, LENGTH
+from published_configs import PUBLISHED
+
+from tdd.models.configuration import read_spec
+from tdd.models.families import FAMILIES, family_of_spec
+from tdd.models.rotary import RotaryPositions
+from tdd.validate import InputError
+
+OF_FAMILY = {config["model_type"]: config for config in reversed(CONFIGURATIONS.values())}
+
+
+def spec_of(folder, config):
+    (folder / "config.json").write_text(json.dumps(config))
+    return read_spec(folder)[1]
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_published(tmp_path, name):
+    config, expected = PUBLISHED[name]
+    spec = spec_of(tmp_path, config)
+    for path, value in expected.items():
+        assert operator.attrgetter(path)(spec) == value, path
+    assert spec.num_layers == config.get("num_hidden_layers", spec.num_layers)
+    family, written = family_of_spec(spec)
+    assert family.to_spec(written) == spec
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_written_configurations_lead_back(tmp_path, name):
+    """Through the family's own keys and through transformers' reading of them."""
+    spec = spec_of(tmp_path, ALL[name])
+    family, written = family_of_spec(spec)
+    assert family.names == FAMILIES[ALL[name]["model_type"]].names
+    assert spec_of(tmp_path, written) == spec
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_every_key_that_transformers_writes(tmp_path, name):
+    from transformers import AutoConfig
+
+    spec = spec_of(tmp_path, ALL[name])
+    AutoConfig.from_pretrained(tmp_path).to_json_file(tmp_path / "config.json", use_diff=False)
+    assert read_spec(tmp_path)[1] == spec
+
+
+def test_each_key_in_one_list():
+    from tdd.models.config_keys import IGNORED, REQUIRED
+
+    assert not IGNORED & REQUIRED.keys()
+    for family in FAMILIES.values():
+        assert not family.used & (family.ignored | IGNORED | REQUIRED.keys() | family.required.keys())
+        assert not family.ignored & (IGNORED | REQUIRED.keys() | family.required.keys())
+
+
+@functools.cache
+def _defaults(model_type):
+    from transformers import AutoConfig
+
+    return AutoConfig.for_model(model_type).to_dict()
+
+
+@pytest.mark.parametrize("model_type", FAMILIES)
+def test_every_key_that_decides_is_used(model_type):
+    """No key of the class that its modelling code reads hides among those that are ignored."""
+    harmless = {"dropout", "layerdrop", "pdrop", "range", "std", "cache", "id", "tp", "summary", "classes", "label"}
+    harmless |= {"reorder", "output", "dtype", "architectures", "type", "path", "decoder", "dict", "version", "chunk"}
+    for key in _defaults(model_type).keys() - FAMILIES[model_type].used - FAMILIES[model_type].required.keys():
+        assert any(word in key for word in (*harmless, "add_cross_attention")), key
+
+
+@pytest.mark.parametrize("model_type", FAMILIES)
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"alibi": True}, "unknown keys alibi: whether they change the computation cannot be told"),
+        ({"quantization": {"bits": 4}}, "unknown keys quantization"),
+        ({"quantization_config": {"bits": 4}}, "quantization_config=.*which changes the computation"),
+        ({"add_cross_attention": True}, "add_cross_attention=True, which changes"),
+    ],
+)
+def test_unknown_keys(tmp_path, model_type, changes, message):
+    with pytest.raises(InputError, match=message):
+        spec_of(tmp_path, {**OF_FAMILY[model_type], **changes})
+
+
+REFUSED = {
+    "activation": ("llama", {"hidden_act": "mish"}, "hidden_act='mish' is not supported; supported: gelu_new"),
+    "gemma2 activation": ("gemma2", {"hidden_act": "gelu"}, "hidden_act='gelu', which changes the computation"),
+    "gemma2 both ways": ("gemma2", {"use_bidirectional_attention": True}, "use_bidirectional_attention=True, which"),
+    "gemma2 windows": ("gemma2", {"sliding_window_size": 7}, "sliding_window_size=7, but sliding_window=5"),
+    "gemma2 no window": ("gemma2", {"sliding_window": None}, "layers of type sliding_attention, but no window"),
+    "gemma2 scalar": ("gemma2", {"query_pre_attn_scalar": 0}, "query_pre_attn_scalar must be a positive number, got 0"),
+    "layer types": ("qwen2", {"layer_types": ["chunked_attention"] * 3}, r"chunked_attention.* not supported"),
+    "too few layer types": ("qwen3", {"layer_types": ["full_attention"]}, "`layer_types` .1.|one type of attention"),
+    "window without use": (
+        "qwen2",
+        {"layer_types": ["sliding_attention"] * 3, "use_sliding_window": False},
+        "layers of type sliding_attention, but no window for them; set sliding_window",
+    ),
+    "mrope": ("qwen2", {"use_mrope": True}, "use_mrope=True, which changes the computation"),
+    "mistral layer types": ("mistral", {"layer_types": ["full_attention"] * 2}, "unknown keys layer_types"),
+    "heads": ("llama", {"num_key_value_heads": 3}, "num_heads=4 must be a multiple of num_kv_heads=3"),
+    "heads of neox": ("gpt_neox", {"num_attention_heads": 5}, "transformers accepts|multiple of num_attention_heads=5"),
+    "attention types": ("gpt_neo", {"attention_types": [[["global"], 2]]}, "transformers accepts|one type"),
+    "attention type": ("gpt_neo", {"attention_types": [[["global", "far", "local"], 1]]}, "type far is not supported"),
+    "opt scale": ("opt", {"scale_embeddings": True}, "scale_embeddings=True, which changes"),
+    "rope type": ("llama", {"rope_scaling": {"rope_type": "longrope", "factor": 2.0}}, "longrope"),
+    "mrope section": (
+        "qwen2",
+        {"rope_scaling": {"rope_type": "default", "mrope_section": [1, 1, 2]}},
+        "rope_parameters have unknown keys mrope_section for rope_type='default'",
+    ),
+    "rope key": (
+        "llama",
+        {"rope_scaling": {"rope_type": "linear", "factor": 2.0, "beta_fast": 3}},
+        "unknown keys beta_fast for rope_type='linear'",
+    ),
+    "rope type missing key": ("llama", {"rope_scaling": {"rope_type": "linear"}}, "factor"),
+    "rope types disagree": (
+        "llama",
+        {"rope_scaling": {"rope_type": "linear", "type": "dynamic", "factor": 2.0}},
+        "type='dynamic', but rope_type='linear'",
+    ),
+    "rope theta twice": (
+        "llama",
+        {"rope_theta": 5.0, "rope_parameters": {"rope_theta": 7.0, "rope_type": "default"}},
+        r"rope_theta=5.0, but rope_parameters.rope_theta=7.0; remove the wrong one",
+    ),
+    "rotary share twice": ("gpt_neox", {"partial_rotary_factor": 0.5}, "partial_rotary_factor=0.5, but .*0.25"),
+    "partial rotary": ("llama", {"partial_rotary_factor": 0.5}, "partial_rotary_factor=0.5 is not supported in this"),
+    "odd rotary": ("gpt_neox", {"rotary_pct": 0.2}, "dim must be even, got 3"),
+    "rotary by layer type": (
+        "qwen3",
+        {"rope_parameters": {"full_attention": {"rope_theta": 5.0, "rope_type": "default"}}},
+        "rope_parameters must be an object with rope_theta",
+    ),
+    "llama3 factors": (
+        "llama",
+        {
+            "rope_scaling": {
+                **CONFIGURATIONS["llama, llama3 rotary"]["rope_scaling"],
+                "high_freq_factor": 1.0,
+            }
+        },
+        "high_freq_factor=1.0 must exceed low_freq_factor=1.0",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused(tmp_path, name):
+    model_type, changes, message = REFUSED[name]
+    with pytest.raises(InputError, match=message):
+        spec_of(tmp_path, {**OF_FAMILY[model_type], **changes})
+
+
+def test_dynamic_rotary_is_plain_within_the_context(tmp_path):
+    """And the context is the limit of what the model accepts, so it never becomes anything else."""
+    plain = {key: value for key, value in ALL["llama, dynamic rotary"].items() if key != "rope_scaling"}
+    spec = spec_of(tmp_path, ALL["llama, dynamic rotary"])
+    assert spec == spec_of(tmp_path, plain)
+    assert spec.max_length == plain["max_position_embeddings"]
+
+
+@pytest.mark.parametrize("name", [name for name in ALL if ALL[name].get("rope_scaling")])
+def test_stretched_positions_differ_within_the_test_length(tmp_path, name):
+    if name == "llama, dynamic rotary":
+        return
+    positions = spec_of(tmp_path, ALL[name]).positions
+    plain = RotaryPositions(positions.max_length, positions.dim, positions.theta)
+    assert np.abs((positions.frequencies() - plain.frequencies()) * LENGTH).max() > 0.1

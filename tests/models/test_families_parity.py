@@ -1,0 +1,124 @@
+"""The decoder against torch's classes, from saved files in which every parameter was perturbed.
+
+LENGTH exceeds every window, and every parameter that could stand in for another has a shape of its own.
+"""
+
+import functools
+import itertools
+import json
+import shutil
+
+import jax
+import numpy as np
+import pytest
+from family_configs import ALL, CONFIGURATIONS
+from torch_models import saved, tokens, torch_logits
+
+from tdd.models.checkpoint import load, save
+
+pytestmark = pytest.mark.torch
+
+TOLERANCE = 1e-5
+ONE_OF_EACH = [
+    "gpt2", "gpt_neo", "gpt_neox", "opt, as its 350M", "llama", "mistral, window", "qwen2", "qwen3", "gemma2",
+]  # fmt: skip
+
+
+@functools.cache
+def loaded(name):
+    return load(saved(name)[0])
+
+
+def our_logits(lm, params):
+    with jax.default_matmul_precision("highest"):
+        return np.asarray(jax.jit(lm.logits)(params, tokens()))
+
+
+def copied(name, folder):
+    """A copy of a saved checkpoint that may be changed, and its model."""
+    shutil.copytree(saved(name)[0], folder)
+    return folder, saved(name)[1]
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_logits_equal_torch(name, record_property):
+    expected = saved(name)[2]
+    lm, params, _ = loaded(name)
+    difference = float(np.abs(our_logits(lm, params) - expected).max())
+    record_property("max_abs_logit_difference", difference)
+    assert np.abs(expected).max() > 0.25
+    assert difference <= TOLERANCE
+
+
+@pytest.mark.parametrize("model_type", sorted({config["model_type"] for config in ALL.values()}))
+def test_no_two_settings_agree(model_type):
+    """A setting that changed nothing would pass the parity test without being read."""
+    names = [name for name in ALL if ALL[name]["model_type"] == model_type]
+    for name, other in itertools.combinations(names, 2):
+        assert np.abs(saved(name)[2] - saved(other)[2]).max() > 20 * TOLERANCE, (name, other)
+
+
+@pytest.mark.parametrize("name", [*CONFIGURATIONS, *(name for name in ALL if name.startswith("opt,"))])
+def test_saved_files_reach_torch_bit_for_bit(tmp_path, name):
+    import torch
+    import transformers
+
+    lm, params, tokenizer = loaded(name)
+    save(tmp_path / "ours", lm, params, tokenizer, max_shard_bytes=8_000)
+    assert len(list((tmp_path / "ours").glob("*.safetensors"))) > 1
+    again = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "ours", attn_implementation="eager")
+    expected = saved(name)[1].state_dict()
+    assert again.state_dict().keys() == expected.keys()
+    for key, tensor in again.state_dict().items():
+        assert torch.equal(tensor, expected[key]), key
+    # the configuration says the same too; torch itself rounds anew from run to run
+    np.testing.assert_allclose(torch_logits(again.eval(), tokens()), saved(name)[2], rtol=0, atol=2e-6)
+
+
+@pytest.mark.parametrize("name", ONE_OF_EACH)
+def test_bfloat16_shards_of_torch(tmp_path, name):
+    """Computed in float32 from bfloat16 files; and what is saved as bfloat16 are the same files."""
+    import copy
+
+    import torch
+    import transformers
+    from safetensors.torch import load_file
+
+    folder, model = copied(name, tmp_path / "torch")
+    (folder / "model.safetensors").unlink()
+    copy.deepcopy(model).to(torch.bfloat16).save_pretrained(folder, max_shard_size="6KB")
+    (folder / "config.json").write_text(json.dumps(ALL[name]))
+    assert (folder / "model.safetensors.index.json").is_file()
+    lm, params, tokenizer = load(folder)
+    assert {leaf.dtype.name for leaf in jax.tree.leaves(params)} == {"bfloat16"}
+    save(tmp_path / "ours", lm, params, tokenizer)
+    ours, theirs = (
+        {key: tensor for path in place.glob("*.safetensors") for key, tensor in load_file(path).items()}
+        for place in (tmp_path / "ours", folder)
+    )
+    assert ours.keys() == theirs.keys()
+    assert all(torch.equal(ours[key], theirs[key]) for key in ours)
+    wide = jax.tree.map(lambda leaf: leaf.astype(np.float32), params)
+    # read anew, for a model that was converted keeps rounded rotary frequencies
+    again = transformers.AutoModelForCausalLM.from_pretrained(
+        folder, dtype=torch.float32, attn_implementation="eager"
+    ).eval()
+    assert np.abs(our_logits(lm, wide) - torch_logits(again, tokens())).max() <= TOLERANCE
+
+
+@pytest.mark.parametrize("name", ONE_OF_EACH)
+def test_files_of_the_bare_model(tmp_path, name):
+    """Saved without the head, the names lack their first word; only tied models are complete then."""
+    folder, model = copied(name, tmp_path / "bare")
+    if not model.config.tie_word_embeddings:
+        pytest.skip("the head is a tensor of its own")
+    model.base_model.save_pretrained(folder)
+    (folder / "config.json").write_text(json.dumps(ALL[name]))
+    lm, params, _ = load(folder)
+    assert np.abs(our_logits(lm, params) - saved(name)[2]).max() <= TOLERANCE
+
+
+def test_upcasting_changes_nothing(tmp_path):
+    folder, _ = copied("gpt2", tmp_path / "upcast")
+    (folder / "config.json").write_text(json.dumps({**ALL["gpt2"], "reorder_and_upcast_attn": True}))
+    assert load(folder)[0] is loaded("gpt2")[0]

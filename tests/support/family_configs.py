@@ -1,0 +1,148 @@
+"""Small configurations of every family, in the keys of published config.json files; no torch, no transformers.
+
+Every window is shorter than LENGTH, every rotary stretch begins inside it, and no two sizes are equal that could be
+mistaken for each other.
+"""
+
+LENGTH = 24
+VOCABULARY = 48
+
+# fmt: off
+_GPT2 = {
+    "model_type": "gpt2", "vocab_size": VOCABULARY, "n_positions": 32, "n_embd": 16, "n_layer": 3, "n_head": 4,
+    "bos_token_id": None, "eos_token_id": None,
+}
+_GPT_NEO = {
+    "model_type": "gpt_neo", "vocab_size": VOCABULARY, "max_position_embeddings": 32, "hidden_size": 16,
+    "num_layers": 3, "num_heads": 2, "intermediate_size": 40, "window_size": 5,
+    "attention_types": [[["global", "local", "local"], 1]], "bos_token_id": None, "eos_token_id": None,
+}
+_GPT_NEOX = {
+    "model_type": "gpt_neox", "vocab_size": VOCABULARY, "hidden_size": 48, "num_hidden_layers": 2,
+    "num_attention_heads": 3, "intermediate_size": 40, "max_position_embeddings": 32, "rotary_pct": 0.25,
+    "rotary_emb_base": 100, "hidden_act": "gelu", "bos_token_id": None, "eos_token_id": None,
+}
+_OPT = {
+    "model_type": "opt", "vocab_size": VOCABULARY, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2,
+    "ffn_dim": 40, "max_position_embeddings": 32, "word_embed_proj_dim": 16, "pad_token_id": 1,
+    "bos_token_id": None, "eos_token_id": None,
+}
+_LLAMA = {
+    "model_type": "llama", "vocab_size": VOCABULARY, "hidden_size": 16, "num_hidden_layers": 2,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 40, "max_position_embeddings": 32,
+    "rms_norm_eps": 1e-5, "bos_token_id": None, "eos_token_id": None,
+}
+_MISTRAL = {**_LLAMA, "model_type": "mistral", "rope_theta": 1000.0}
+_QWEN2 = {**_LLAMA, "model_type": "qwen2", "num_hidden_layers": 3, "rope_theta": 1000.0}
+_QWEN3 = {**_LLAMA, "model_type": "qwen3", "head_dim": 6, "rope_theta": 1000.0}
+_GEMMA2 = {
+    **_LLAMA, "model_type": "gemma2", "num_hidden_layers": 3, "head_dim": 6, "sliding_window": 5,
+    "query_pre_attn_scalar": 9, "attn_logit_softcapping": 2.0, "final_logit_softcapping": 3.0, "pad_token_id": 0,
+}
+_LLAMA3 = {
+    "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 16,
+}
+_YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16, "beta_fast": 2}
+
+CONFIGURATIONS = {
+    "gpt2": _GPT2,
+    "gpt2, scaled by layer": {**_GPT2, "scale_attn_by_inverse_layer_idx": True},
+    "gpt2, no attention scale": {**_GPT2, "scale_attn_weights": False},
+    "gpt_neo": _GPT_NEO,
+    "gpt_neox": _GPT_NEOX,
+    "gpt_neox, sequential": {**_GPT_NEOX, "use_parallel_residual": False},
+    "gpt_neox, tied": {**_GPT_NEOX, "tie_word_embeddings": True},
+    "opt": _OPT,
+    "opt, as its 350M": {**_OPT, "do_layer_norm_before": False, "word_embed_proj_dim": 8},
+    "llama": {**_LLAMA, "rope_theta": 500000.0},
+    "llama, llama3 rotary": {**_LLAMA, "rope_theta": 100.0, "rope_scaling": _LLAMA3},
+    "llama, tied": {**_LLAMA, "tie_word_embeddings": True},
+    "llama, biases, own head width": {**_LLAMA, "head_dim": 6, "attention_bias": True, "mlp_bias": True},
+    "mistral, window": {**_MISTRAL, "sliding_window": 5},
+    "mistral, no window": {**_MISTRAL, "sliding_window": None},
+    "qwen2": {**_QWEN2, "use_sliding_window": False, "sliding_window": 5},
+    "qwen2, windows from layer 1": {
+        **_QWEN2,
+        "use_sliding_window": True,
+        "sliding_window": 5,
+        "max_window_layers": 1,
+    },
+    "qwen3": _QWEN3,
+    "gemma2": _GEMMA2,
+    "gemma2, biases, no soft caps": {
+        **_GEMMA2,
+        "attention_bias": True,
+        "attn_logit_softcapping": None,
+        "final_logit_softcapping": None,
+    },
+}
+"""The parity table."""
+
+VARIANTS = {
+    "gpt2, untied, exact gelu": {**_GPT2, "tie_word_embeddings": False, "activation_function": "gelu"},
+    "gpt2, inner width, relu": {**_GPT2, "n_inner": 40, "activation_function": "relu"},
+    "gpt2, epsilon": {**_GPT2, "layer_norm_epsilon": 1e-1},
+    "gpt_neo, all global": {**_GPT_NEO, "attention_types": [[["global"], 3]]},
+    "gpt_neo, untied": {**_GPT_NEO, "tie_word_embeddings": False},
+    "gpt_neox, no attention biases": {**_GPT_NEOX, "attention_bias": False},
+    "gpt_neox, half turns": {**_GPT_NEOX, "rotary_pct": 0.5},
+    "gpt_neox, other base": {**_GPT_NEOX, "rotary_emb_base": 10000},
+    "gpt_neox, linear rotary": {**_GPT_NEOX, "rope_scaling": {"type": "linear", "factor": 2.0}},
+    "gpt_neox, fast gelu": {**_GPT_NEOX, "hidden_act": "gelu_fast"},
+    "opt, norms behind": {**_OPT, "do_layer_norm_before": False},
+    "opt, narrow embedding": {**_OPT, "word_embed_proj_dim": 8},
+    "opt, no final norm": {**_OPT, "_remove_final_layer_norm": True},
+    "opt, no biases": {**_OPT, "enable_bias": False},
+    "opt, plain norms": {**_OPT, "layer_norm_elementwise_affine": False},
+    "opt, untied, narrow": {**_OPT, "tie_word_embeddings": False, "word_embed_proj_dim": 8},
+    "opt, gelu": {**_OPT, "activation_function": "gelu"},
+    "llama, linear rotary": {**_LLAMA, "rope_scaling": {"type": "linear", "factor": 4.0}},
+    "llama, dynamic rotary": {**_LLAMA, "rope_scaling": {"type": "dynamic", "factor": 2.0}},
+    "llama, yarn": {**_LLAMA, "rope_theta": 100.0, "rope_scaling": _YARN},
+    "llama, yarn, own amplitude": {
+        **_LLAMA,
+        "rope_theta": 100.0,
+        "rope_scaling": {**_YARN, "attention_factor": 1.7, "truncate": False},
+    },
+    "llama, yarn, mscale": {
+        **_LLAMA,
+        "rope_theta": 100.0,
+        "rope_scaling": {**_YARN, "mscale": 2.0, "mscale_all_dim": 0.5},
+    },
+    "llama, other low factor": {
+        **_LLAMA,
+        "rope_theta": 100.0,
+        "rope_scaling": {**_LLAMA3, "low_freq_factor": 2.0},
+    },
+    "llama, one head of keys": {**_LLAMA, "num_key_value_heads": 1},
+    "llama, epsilon": {**_LLAMA, "rms_norm_eps": 1e-1},
+    "llama, gelu": {**_LLAMA, "hidden_act": "gelu"},
+    "mistral, own head width": {**_MISTRAL, "sliding_window": 5, "head_dim": 6},
+    "qwen2, layer types": {
+        **_QWEN2,
+        "use_sliding_window": True,
+        "sliding_window": 5,
+        "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+    },
+    "qwen2, tied": {**_QWEN2, "tie_word_embeddings": True},
+    "qwen3, biases, windows, tied": {
+        **_QWEN3,
+        "attention_bias": True,
+        "use_sliding_window": True,
+        "sliding_window": 5,
+        "max_window_layers": 1,
+        "tie_word_embeddings": True,
+    },
+    "gemma2, other scale": {**_GEMMA2, "query_pre_attn_scalar": 30},
+    "gemma2, other layers": {
+        **_GEMMA2,
+        "layer_types": ["full_attention", "sliding_attention", "full_attention"],
+    },
+    "gemma2, other window": {**_GEMMA2, "sliding_window": 9},
+    "gemma2, untied": {**_GEMMA2, "tie_word_embeddings": False},
+}
+"""Unusual settings, one at a time."""
+
+ALL = {**CONFIGURATIONS, **VARIANTS}
+# fmt: on

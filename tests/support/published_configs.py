@@ -1,0 +1,178 @@
+"""The config.json files of published models, key by key, with what the architecture must come out as."""
+
+# fmt: off
+_LLAMA = {
+    "architectures": ["LlamaForCausalLM"], "bos_token_id": 1, "eos_token_id": 2, "hidden_act": "silu",
+    "hidden_size": 4096, "initializer_range": 0.02, "intermediate_size": 11008, "max_position_embeddings": 2048,
+    "model_type": "llama", "num_attention_heads": 32, "num_hidden_layers": 32, "rms_norm_eps": 1e-06,
+    "tie_word_embeddings": False, "torch_dtype": "float16", "transformers_version": "4.28.0.dev0", "use_cache": True,
+    "vocab_size": 32000,
+}
+_LLAMA_31 = {
+    **_LLAMA, "attention_bias": False, "attention_dropout": 0.0, "bos_token_id": 128000,
+    "eos_token_id": [128001, 128008, 128009], "intermediate_size": 14336, "max_position_embeddings": 131072,
+    "mlp_bias": False, "num_key_value_heads": 8, "pretraining_tp": 1, "rms_norm_eps": 1e-05,
+    "rope_scaling": {
+        "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192,
+        "rope_type": "llama3",
+    },
+    "rope_theta": 500000.0, "torch_dtype": "bfloat16", "vocab_size": 128256,
+}
+_MISTRAL = {
+    "architectures": ["MistralForCausalLM"], "attention_dropout": 0.0, "bos_token_id": 1, "eos_token_id": 2,
+    "hidden_act": "silu", "hidden_size": 4096, "initializer_range": 0.02, "intermediate_size": 14336,
+    "max_position_embeddings": 32768, "model_type": "mistral", "num_attention_heads": 32, "num_hidden_layers": 32,
+    "num_key_value_heads": 8, "rms_norm_eps": 1e-05, "rope_theta": 10000.0, "sliding_window": 4096,
+    "tie_word_embeddings": False, "torch_dtype": "bfloat16", "transformers_version": "4.34.0.dev0", "use_cache": True,
+    "vocab_size": 32000,
+}
+_QWEN25 = {
+    "architectures": ["Qwen2ForCausalLM"], "attention_dropout": 0.0, "bos_token_id": 151643, "eos_token_id": 151643,
+    "hidden_act": "silu", "hidden_size": 3584, "initializer_range": 0.02, "intermediate_size": 18944,
+    "max_position_embeddings": 131072, "max_window_layers": 28, "model_type": "qwen2", "num_attention_heads": 28,
+    "num_hidden_layers": 28, "num_key_value_heads": 4, "rms_norm_eps": 1e-06, "rope_theta": 1000000.0,
+    "sliding_window": 131072, "tie_word_embeddings": False, "torch_dtype": "bfloat16", "transformers_version": "4.40.1",
+    "use_cache": True, "use_mrope": False, "use_sliding_window": False, "vocab_size": 152064,
+}
+_QWEN3 = {
+    "architectures": ["Qwen3ForCausalLM"], "attention_bias": False, "attention_dropout": 0.0, "bos_token_id": 151643,
+    "eos_token_id": 151645, "head_dim": 128, "hidden_act": "silu", "hidden_size": 1024, "initializer_range": 0.02,
+    "intermediate_size": 3072, "max_position_embeddings": 40960, "max_window_layers": 28, "model_type": "qwen3",
+    "num_attention_heads": 16, "num_hidden_layers": 28, "num_key_value_heads": 8, "rms_norm_eps": 1e-06,
+    "rope_scaling": None, "rope_theta": 1000000, "sliding_window": None, "tie_word_embeddings": True,
+    "torch_dtype": "bfloat16", "transformers_version": "4.51.0", "use_cache": True, "use_sliding_window": False,
+    "vocab_size": 151936,
+}
+_GEMMA2 = {
+    "architectures": ["Gemma2ForCausalLM"], "attention_bias": False, "attention_dropout": 0.0,
+    "attn_logit_softcapping": 50.0, "bos_token_id": 2, "cache_implementation": "hybrid", "eos_token_id": 1,
+    "final_logit_softcapping": 30.0, "head_dim": 256, "hidden_act": "gelu_pytorch_tanh",
+    "hidden_activation": "gelu_pytorch_tanh", "hidden_size": 3584, "initializer_range": 0.02,
+    "intermediate_size": 14336, "max_position_embeddings": 8192, "model_type": "gemma2", "num_attention_heads": 16,
+    "num_hidden_layers": 42, "num_key_value_heads": 8, "pad_token_id": 0, "query_pre_attn_scalar": 256,
+    "rms_norm_eps": 1e-06, "rope_theta": 10000.0, "sliding_window": 4096, "sliding_window_size": 4096,
+    "torch_dtype": "float32", "transformers_version": "4.42.0.dev0", "use_cache": True, "vocab_size": 256000,
+}
+_PYTHIA = {
+    "architectures": ["GPTNeoXForCausalLM"], "bos_token_id": 0, "eos_token_id": 0, "hidden_act": "gelu",
+    "hidden_size": 4096, "initializer_range": 0.02, "intermediate_size": 16384, "layer_norm_eps": 1e-05,
+    "max_position_embeddings": 2048, "model_type": "gpt_neox", "num_attention_heads": 32, "num_hidden_layers": 32,
+    "rotary_emb_base": 10000, "rotary_pct": 0.25, "tie_word_embeddings": False, "torch_dtype": "float16",
+    "transformers_version": "4.24.0", "use_cache": True, "use_parallel_residual": True, "vocab_size": 50432,
+}
+_OPT = {
+    "_name_or_path": "facebook/opt-125m", "activation_dropout": 0.0, "activation_function": "relu",
+    "architectures": ["OPTForCausalLM"], "attention_dropout": 0.0, "bos_token_id": 2, "do_layer_norm_before": True,
+    "dropout": 0.1, "eos_token_id": 2, "ffn_dim": 3072, "hidden_size": 768, "init_std": 0.02, "layerdrop": 0.0,
+    "max_position_embeddings": 2048, "model_type": "opt", "num_attention_heads": 12, "num_hidden_layers": 12,
+    "pad_token_id": 1, "prefix": "</s>", "torch_dtype": "float16", "transformers_version": "4.21.0.dev0",
+    "use_cache": True, "vocab_size": 50272, "word_embed_proj_dim": 768,
+}
+_GPT_NEO = {
+    "activation_function": "gelu_new", "architectures": ["GPTNeoForCausalLM"], "attention_dropout": 0,
+    "attention_layers": ["global", "local"] * 6, "attention_types": [[["global", "local"], 6]], "bos_token_id": 50256,
+    "embed_dropout": 0, "eos_token_id": 50256, "gradient_checkpointing": False, "hidden_size": 768,
+    "initializer_range": 0.02, "intermediate_size": None, "layer_norm_epsilon": 1e-05, "max_position_embeddings": 2048,
+    "model_type": "gpt_neo", "num_heads": 12, "num_layers": 12, "resid_dropout": 0, "summary_activation": None,
+    "summary_first_dropout": 0.1, "summary_proj_to_labels": True, "summary_type": "cls_index",
+    "summary_use_proj": True, "transformers_version": "4.9.0.dev0", "use_cache": True, "vocab_size": 50257,
+    "window_size": 256,
+}
+_GPT2 = {
+    "activation_function": "gelu_new", "architectures": ["GPT2LMHeadModel"], "attn_pdrop": 0.1, "bos_token_id": 50256,
+    "embd_pdrop": 0.1, "eos_token_id": 50256, "initializer_range": 0.02, "layer_norm_epsilon": 1e-05,
+    "model_type": "gpt2", "n_ctx": 1024, "n_embd": 768, "n_head": 12, "n_layer": 12, "n_positions": 1024,
+    "resid_pdrop": 0.1, "summary_activation": None, "summary_first_dropout": 0.1, "summary_proj_to_labels": True,
+    "summary_type": "cls_index", "summary_use_proj": True,
+    "task_specific_params": {"text-generation": {"do_sample": True, "max_length": 50}}, "vocab_size": 50257,
+}
+
+# name -> (config.json, what the spec must say: dotted attribute -> value)
+PUBLISHED = {
+    "gpt2": (_GPT2, {"mlp.width": 3072, "attention.scales": (0.125,) * 12}),
+    "gpt-neo-125m": (_GPT_NEO, {"attention.windows": (None, 256) * 6, "mlp.width": 3072, "attention.qkv_bias": False}),
+    "gpt-neox-20b": (
+        {
+            **_PYTHIA, "attention_probs_dropout_prob": 0, "hidden_act": "gelu_fast", "hidden_dropout_prob": 0,
+            "hidden_size": 6144, "intermediate_size": 24576, "num_attention_heads": 64, "num_hidden_layers": 44,
+            "eos_token_id": 0, "use_parallel_residual": True,
+        },
+        {"positions.dim": 24, "mlp.activation": "gelu_tanh", "layout": "parallel", "tied_head": False},
+    ),
+    "pythia-6.9b": (_PYTHIA, {"positions.dim": 32, "mlp.activation": "gelu", "attention.head_dim": 128}),
+    "pythia-6.9b, saved later": (
+        {
+            **_PYTHIA, "attention_bias": True, "attention_dropout": 0.0, "classifier_dropout": 0.1,
+            "hidden_dropout": 0.0, "partial_rotary_factor": 0.25, "rope_scaling": None, "rope_theta": 10000,
+        },
+        {"positions.dim": 32, "positions.theta": 10000.0},
+    ),
+    "opt-125m": (_OPT, {"layout": "pre", "final_norm": True, "positions.offset": 2, "tied_head": True}),
+    "opt-350m": (
+        {
+            **_OPT, "do_layer_norm_before": False, "ffn_dim": 4096, "hidden_size": 1024, "num_attention_heads": 16,
+            "num_hidden_layers": 24, "word_embed_proj_dim": 512,
+        },
+        {"layout": "post", "final_norm": False, "embedding_width": 512},
+    ),
+    "opt-13b": (
+        {
+            **_OPT, "_remove_final_layer_norm": False, "ffn_dim": 20480, "hidden_size": 5120, "num_attention_heads": 40,
+            "num_hidden_layers": 40, "output_projection": True, "word_embed_proj_dim": 5120,
+        },
+        {"attention.head_dim": 128, "embedding_width": None},
+    ),
+    "llama-7b": ({**_LLAMA, "max_sequence_length": 2048, "pad_token_id": 0}, {"positions.theta": 10000.0}),
+    "llama-2-70b": (
+        {
+            **_LLAMA, "hidden_size": 8192, "intermediate_size": 28672, "max_position_embeddings": 4096,
+            "num_attention_heads": 64, "num_hidden_layers": 80, "num_key_value_heads": 8, "pretraining_tp": 1,
+            "rms_norm_eps": 1e-05, "rope_scaling": None,
+        },
+        {"attention.num_kv_heads": 8, "norm.eps": 1e-05},
+    ),
+    "llama-3.1-8b": (_LLAMA_31, {"positions.scaling.factor": 8.0, "positions.scaling.original_length": 8192}),
+    "llama-3.2-1b": (
+        {
+            **_LLAMA_31, "head_dim": 64, "hidden_size": 2048, "intermediate_size": 8192, "num_hidden_layers": 16,
+            "rope_scaling": {**_LLAMA_31["rope_scaling"], "factor": 32.0}, "tie_word_embeddings": True,
+        },
+        {"positions.scaling.factor": 32.0, "tied_head": True, "attention.head_dim": 64},
+    ),
+    "mistral-7b-v0.1": (_MISTRAL, {"attention.windows": (4096,) * 32}),
+    "mistral-7b-v0.3": (
+        {**_MISTRAL, "rope_theta": 1000000.0, "sliding_window": None, "vocab_size": 32768},
+        {"attention.windows": (None,) * 32, "positions.theta": 1000000.0},
+    ),
+    "mistral-nemo": (
+        {
+            **_MISTRAL, "head_dim": 128, "hidden_size": 5120, "max_position_embeddings": 128000,
+            "num_hidden_layers": 40, "rope_theta": 1000000.0, "sliding_window": None, "vocab_size": 131072,
+        },
+        {"attention.head_dim": 128, "width": 5120},
+    ),
+    "qwen2.5-7b": (_QWEN25, {"attention.windows": (None,) * 28, "attention.qkv_bias": True, "vocab_size": 152064}),
+    "qwen2.5-32b, stretched": (
+        {
+            **_QWEN25, "max_position_embeddings": 32768,
+            "rope_scaling": {"factor": 4.0, "original_max_position_embeddings": 32768, "type": "yarn"},
+        },
+        {"positions.scaling.factor": 4.0, "positions.scaling.beta_fast": 32.0},
+    ),
+    "qwen3-0.6b": (_QWEN3, {"attention.qk_norm": True, "attention.head_dim": 128, "tied_head": True}),
+    "gemma-2-9b": (
+        _GEMMA2,
+        {
+            "attention.windows": (4096, None) * 21, "attention.soft_cap": 50.0, "soft_cap": 30.0, "tied_head": True,
+            "attention.scales": (1 / 16,) * 42, "norm.plus_one": True, "embedding_scale": 3584**0.5,
+        },
+    ),
+    "gemma-2-27b": (
+        {
+            **_GEMMA2, "head_dim": 128, "hidden_size": 4608, "intermediate_size": 36864, "num_attention_heads": 32,
+            "num_hidden_layers": 46, "num_key_value_heads": 16, "query_pre_attn_scalar": 144,
+        },
+        {"attention.scales": (1 / 12,) * 46, "attention.head_dim": 128},
+    ),
+}
+# fmt: on
