@@ -135,12 +135,17 @@ class LongTexts:
     warning: str
 
 
-def cut_texts(details: Sequence[Mapping[str, Any]]) -> dict[str, LongTexts]:
-    """{"long_texts": finding} where a scoring run tells how many texts it cut, else {}."""
-    counts = [(one["num_texts"], one["num_truncated"]) for one in details if one.get("num_truncated") is not None]
+def cut_texts(details: Sequence[Mapping[str, Any]], total: int) -> dict[str, LongTexts]:
+    """{"long_texts": finding} where long texts are cut, else {}.
+
+    Args:
+      details: provenance of the scores under each model.
+      total: texts scored, knockoffs included.
+    """
+    counts = [one["num_truncated"] for one in details if "num_truncated" in one]
     if not counts:
         return {}
-    total, cut = max(counts, key=lambda pair: pair[1])
+    cut = max(counts)
     warning = ""
     if cut > _MUCH * total:
         warning = (

@@ -221,7 +221,7 @@ def run_audit(
     checks = {
         **score_checks(decision, evidence, known),
         **symmetry(evidence, options.rule),
-        **cut_texts(details),
+        **cut_texts(details, sum(map(len, roles.values()))),
         **checks,
     }
     warnings = warnings_of(checks, decision)

@@ -148,11 +148,18 @@ def score(
             "shard_params": where.shard_params,
             "prepends_bos": run.inputs["text"].encoded.prepends_bos,
             "num_windows": len(run.inputs["text"].rows.windows),
+            **({"num_truncated": _num_truncated(run, table)} if long_texts == "truncate" else {}),
             "batch_shapes": sorted({(batch.size, batch.length) for batch in run.batches if batch.kind != "gradient"}),
             "padding_share": 1 - real / max(1, run.num_tokens),
             **(_gradient_provenance(run, budget) if "gradient" in run.inputs else {}),
         },
     )
+
+
+def _num_truncated(run: ScoreRun, table: Texts) -> int:
+    """Texts of which the end was cut off."""
+    kept = run.inputs["text"].encoded.kept
+    return sum(len(left) < len(text) for left, text in zip(kept, table.texts, strict=True))
 
 
 def _gradient_provenance(run: ScoreRun, budget: int) -> dict[str, Any]:

@@ -58,8 +58,7 @@ def _add_audit(commands: Any) -> None:
     )
     add_decision(audit)
     add_texts(audit)
-    add_scoring(audit)
-    audit.set_defaults(long_texts=None)
+    add_scoring(audit, by_method=True)
 
 
 def _add_select(commands: Any) -> None:

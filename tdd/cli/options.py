@@ -16,8 +16,8 @@ def add_texts(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--format", help="format of the files, where their ending does not tell")
 
 
-def add_scoring(parser: argparse.ArgumentParser) -> None:
-    """How a model scores texts."""
+def add_scoring(parser: argparse.ArgumentParser, *, by_method: bool = False) -> None:
+    """How a model scores texts; `by_method`: the method of an audit decides what becomes of long texts."""
     group = parser.add_argument_group("scoring")
     group.add_argument("--reference", metavar="MODEL", help='second model, for the score "reference"')
     group.add_argument(
@@ -30,9 +30,10 @@ def add_scoring(parser: argparse.ArgumentParser) -> None:
         "--long-texts",
         dest="long_texts",
         choices=["window", "truncate", "error"],
-        default="window",
-        help="texts longer than that: score every token once in windows, cut them, or stop (default: %(default)s); the "
-        "score grad_norm has no windows",
+        default=None if by_method else "window",
+        help="texts longer than that: score every token once in windows, cut them, or stop (default: "
+        + ("truncate for ktd, window for the others" if by_method else "window")
+        + "); the score grad_norm has no windows",
     )
     add_device(group)
     group.add_argument(

@@ -155,6 +155,22 @@ def _checks(run: Mapping[str, Any]) -> Table:
             f"p = {found['p_value']:.3g} on {found['num_items']} known non-members",
             _verdict(found),
         )
+    if "knockoff_texts" in checks:
+        found = checks["knockoff_texts"]
+        table.add_row(
+            "knockoffs as texts",
+            f"of {found['num_items']} items {found['num_unchanged']} with the text unchanged, "
+            f"{found['num_repeated']} with equal knockoffs, {found['num_foreign']} with another item's text",
+            _verdict(found),
+        )
+    if "long_texts" in checks:
+        found = checks["long_texts"]
+        table.add_row(
+            "texts cut at the context",
+            f"{found['num_cut']} of {found['num_texts']} texts"
+            + (", knockoffs alike" if "knockoff_texts" in checks else ""),
+            _verdict(found),
+        )
     if "duplicates" in checks:
         copies = checks["duplicates"]
         table.add_row(
