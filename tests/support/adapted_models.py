@@ -63,7 +63,7 @@ def linen_class():
             self.embed = nn.Embed(VOCABULARY, self.width)
             self.mix = nn.Dense(self.width)
             self.drop = nn.Dropout(0.5)
-            self.norm = nn.BatchNorm(momentum=0.9, epsilon=0.0)
+            self.norm = nn.BatchNorm(momentum=0.9, epsilon=0.0, use_scale=False, use_bias=False)
             self.head = nn.Dense(VOCABULARY, use_bias=False)
 
         def encode(self, tokens, deterministic=False):
@@ -84,7 +84,6 @@ def linen_variables():
         "params": {
             "embed": {"embedding": w["embedding"]},
             "mix": {"kernel": w["kernel"], "bias": w["bias"]},
-            "norm": {"scale": ones, "bias": zeros},
             "head": {"kernel": w["head"]},
         },
         "batch_stats": {"norm": {"mean": zeros, "var": ones}},

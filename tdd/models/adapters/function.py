@@ -39,6 +39,15 @@ class FunctionSpec:
     hidden_fn: Callable[[Any, jax.Array], Any] | None = None
     readout_fn: Callable[[Any], Any] | None = None
     output: Output = None
+    _hash: int = dataclasses.field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        fields = (field.name for field in dataclasses.fields(self) if field.compare)
+        object.__setattr__(self, "_hash", hash(tuple(getattr(self, name) for name in fields)))
+
+    def __hash__(self) -> int:
+        """Computed once: every call of a compiled program asks for it, and a module of many layers takes a while."""
+        return self._hash
 
 
 def from_function(
