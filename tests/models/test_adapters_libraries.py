@@ -145,6 +145,41 @@ def test_gradients_reach_what_is_trained_only(adapted):
     np.testing.assert_allclose(norms, wanted, rtol=1e-4)
 
 
+@functools.cache
+def reference_norms():
+    """Norm of each text's gradient, one plain `jax.grad` after another over the reference's weights."""
+    lm, params = models.reference()
+    tokens, mask = gradient_batch()
+    norms = []
+    for row, scored in zip(tokens, mask):
+        length = int(scored.sum()) + 1
+        gradient = jax.grad(loss_of(lm, jnp.asarray(row[None, :length])))(params)
+        norms.append(
+            np.sqrt(sum(float((np.asarray(leaf, np.float64) ** 2).sum()) for leaf in jax.tree.leaves(gradient)))
+        )
+    return np.array(norms)
+
+
+def gradient_batch():
+    return batch(3, 9), (np.arange(9) < np.array([[9], [4], [7]])) & (np.arange(9) > 0)
+
+
+def check_gradient_norms(lm, params):
+    tokens, mask = gradient_batch()
+    found = jax.jit(tdd.grad_norms, static_argnums=0)(lm, params, tokens, mask)
+    np.testing.assert_allclose(found.total, reference_norms(), rtol=2e-5)
+    assert np.isnan(found.input_embedding).all()
+
+
+def test_gradient_norms(adapted):
+    check_gradient_norms(*adapted)
+
+
+@pytest.mark.parametrize("library", FAST)
+def test_gradient_norms_of_the_fast_path(library):
+    check_gradient_norms(*models.adapted(library, **models.fast_path(library)))
+
+
 def test_rng_and_training_state():
     model = models.nnx_model()
     lm, params = tdd.from_nnx(model, vocab_size=models.VOCABULARY)
