@@ -1,0 +1,68 @@
+"""For every kind of decoder: neither batch nor bucket nor padding changes a score; no program holds all logits."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from decoder_specs import POSITIONS, SPECS, VOCABULARY, perturbed_model
+from word_tokenizer import word_tokenizer
+
+from tdd.audit import programs
+from tdd.audit.mesh import find_devices
+from tdd.audit.score import score
+from tdd.models.decoder import init_params, language_model
+from tdd.models.spec import DecoderSpec
+from tdd.scoring.token_stats import Tiling
+
+NAMES = ("loss", "min_k:k=0.3", "min_k_plus_plus", "m_entropy", "max_renyi:gamma=2,k=0.5", "max_renyi:gamma=1,k=0")
+
+
+def random_texts(count, seed=0):
+    rng = np.random.default_rng(seed)
+    lengths = rng.integers(2, POSITIONS + 30, count)  # some are scored in windows
+    return [" ".join(f"{'Ww'[i % 2]}{i // 2}" for i in rng.integers(0, VOCABULARY, n)) for n in lengths]
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_no_score_depends_on_batch_bucket_or_padding(name):
+    """In batches of up to 400 tokens with neighbours of any length; in another order and other batches; alone."""
+    model = (*perturbed_model(name), word_tokenizer(VOCABULARY))
+    texts = random_texts(16)
+    together = score(model, texts, NAMES, token_budget=400, progress=False)
+    order = np.random.default_rng(1).permutation(len(texts))
+    shuffled = score(model, [texts[i] for i in order], NAMES, token_budget=90, progress=False)
+    alone = score(model, texts[5:6], NAMES, token_budget=1, progress=False)
+    assert shuffled.provenance["batch_shapes"] != together.provenance["batch_shapes"]
+    for label in NAMES:
+        assert np.isfinite(together[label]).all()
+        np.testing.assert_allclose(shuffled[label], together[label][order], rtol=1e-5, atol=1e-6, err_msg=label)
+        np.testing.assert_allclose(alone[label], together[label][5:6], rtol=1e-5, atol=1e-6, err_msg=label)
+
+
+@pytest.mark.parametrize("soft_cap", [None, 30.0])
+def test_no_program_holds_the_logits_of_a_batch(soft_cap):
+    """V = 8192, 1024 scored positions, width 16: all logits are 1024 * 8192 * 4 bytes = 32 MiB. A tile of 64 rows is
+    2 MiB, and at most three of its size are alive (logits, exponentials, a copy); readout and hidden states are
+    0.5 MiB and 64 KiB. The trunk has attention scores of 8 * 2 * 128 * 128 * 4 bytes = 1 MiB, twice."""
+    spec = DecoderSpec.gpt2(vocab_size=8192, width=16, num_layers=2, num_heads=2, max_length=128)
+    spec = dataclasses.replace(spec, soft_cap=soft_cap)
+    lm = language_model(spec)
+    where, tile = find_devices(), Tiling(64, 2048)
+    params = jax.eval_shape(lambda: init_params(spec, jax.random.key(0)))
+
+    def of(shape, dtype=jnp.int32):
+        return jax.ShapeDtypeStruct(shape, dtype)
+
+    rows = of((1024,))
+    trunk = programs._trunk.lower(lm, where, params, of((8, 128)), rows)
+    hidden = of((1024, 16), jnp.float32)
+    heads = [
+        head.lower(lm, where, params, hidden, rows, of(()), tile=tile)
+        for head in (programs._head, programs._head_log_prob)
+    ]
+    everything = 1024 * 8192 * 4
+    for lowered, most in ((trunk, everything // 8), (heads[0], everything // 4), (heads[1], everything // 4)):
+        used = lowered.compile().memory_analysis()
+        assert used.temp_size_in_bytes + used.output_size_in_bytes < most
