@@ -36,7 +36,7 @@ class HeadGradients(NamedTuple):
     Attributes:
       hidden: [B, T, D] float32 cotangent of the hidden states.
       sqnorm: [B] squared norm of the gradient of the readout.
-      at_tokens: [B, T, T] float32; entry [b, s, t] is delta_s[v_t], the cotangent of the logit of the text's own token t
+      at_tokens: [B, T, T] float32; entry [b, s, t] is delta_s[v_t], the cotangent of the logit of the text's token t
         at position s (before soft-capping).
     """
 

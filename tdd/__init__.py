@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from tdd.models.adapters import check_causal, from_equinox, from_function, from_haiku, from_linen, from_nnx
     from tdd.models.checkpoint import load
     from tdd.records import LanguageModel, Scores, Selection, TestResult, Texts
+    from tdd.scoring.gradients import grad_norms
     from tdd.scoring.token_stats import token_stats
     from tdd.tables import load_score_table
     from tdd.texts import load_texts
@@ -83,6 +84,7 @@ __all__ = [
     "from_haiku",
     "from_linen",
     "from_nnx",
+    "grad_norms",
     "hierarchical_p_values",
     "hochberg",
     "holm",
@@ -158,6 +160,7 @@ _HOMES = {
     "tdd.models.adapters": ("check_causal", "from_equinox", "from_function", "from_haiku", "from_linen", "from_nnx"),
     "tdd.models.checkpoint": ("load",),
     "tdd.records": ("LanguageModel", "Scores", "Selection", "TestResult", "Texts"),
+    "tdd.scoring.gradients": ("grad_norms",),
     "tdd.scoring.token_stats": ("token_stats",),
     "tdd.tables": ("load_score_table",),
     "tdd.texts": ("load_texts",),

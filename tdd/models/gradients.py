@@ -1,0 +1,89 @@
+"""Per-example gradient norms of a decoder, without a gradient of any weight."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from tdd.kernels.grad_norm_head import embedding_sqnorm, head_gradients, tied_cross
+from tdd.models.decoder import embed, readout, trunk
+from tdd.models.spec import DecoderSpec
+from tdd.records import GradSqNorms
+
+__all__ = ["activation_bytes", "grad_sqnorm"]
+
+_BUDGET = {"cpu": 2**30}
+_BUDGET_ELSEWHERE = 8 * 2**30
+"""Bytes of activations that are kept for the backward pass, by platform; beyond them each block is computed twice."""
+
+_TILE = {"cpu": 2**20}
+_TILE_ELSEWHERE = 2**24
+"""Logits of a block of the head, by platform: on CPU they stay in cache."""
+
+
+def grad_sqnorm(
+    spec: DecoderSpec,
+    params: Any,
+    tokens: jax.Array,
+    mask: jax.Array,
+    *,
+    remat: bool | None = None,
+    chunk: int | None = None,
+) -> GradSqNorms:
+    """Squared norms of the gradient of each text's summed loss, by layer and group of parameters.
+
+    One vector-Jacobian product with respect to the rows of the embedding and a probe (`tdd.kernels.grad_norm`) passes
+    through the trunk; the head has its own pass (`tdd.kernels.grad_norm_head`).
+
+    Args:
+      spec: the architecture (static).
+      params: nested dict of parameters.
+      tokens: [B, T] integer token ids, padded on the right with any valid id.
+      mask: [B, T] bool, True where the token is a scored target; the first column is ignored.
+      remat: True computes every block a second time in the backward pass instead of keeping its activations, False
+        never does, None decides by `activation_bytes`: beyond 1 GiB on CPU, 8 GiB elsewhere. Static.
+      chunk: columns of logits at a time; by default about a million logits on CPU, sixteen elsewhere. Static.
+
+    Returns:
+      `GradSqNorms` with parts "layers" [L, B]; "trunk" (learned positions, final norm, projections); "embedding"
+      (of a tied head: both uses of it and their cross term); "head", where the head has a matrix of its own.
+
+    Raises:
+      InputError: tokens are not a [B, T] integer array, T is 0, or T exceeds the model's positions.
+
+    Cost: the flop of a forward pass twice (three times under `remat`, without the head), and a share of about T over
+    the widths more. Temporary memory: activations, or one layer's and L B T D floats under `remat`; nothing of the
+    size of a gradient.
+    """
+    embedded = embed(spec, params, tokens)
+    batch, length = tokens.shape
+    on = jax.default_backend()
+    if remat is None:
+        remat = activation_bytes(spec, batch, length) > _BUDGET.get(on, _BUDGET_ELSEWHERE)
+    if chunk is None:
+        chunk = max(256, _TILE.get(on, _TILE_ELSEWHERE) // max(1, batch * length) // 256 * 256)
+    # the hidden state at t describes the target at t + 1
+    weights = jnp.roll(jnp.asarray(mask, bool).at[:, 0].set(False), -1, axis=1).astype(jnp.float32)
+    probes = {"layers": jnp.zeros((spec.num_layers, batch), jnp.float32), "trunk": jnp.zeros(batch, jnp.float32)}
+    hidden, pull = jax.vjp(lambda rows, probes: trunk(spec, params, rows, probes, remat=remat), embedded, probes)
+    table = readout(spec, params)
+    hidden = hidden.astype(table.dtype)
+    head = head_gradients(hidden, table, tokens, weights, soft_cap=spec.soft_cap, chunk=chunk)
+    of_embedded, parts = pull(head.hidden)
+    embedding = embedding_sqnorm(of_embedded, tokens)
+    if spec.tied_head:
+        both = embedding + head.sqnorm + tied_cross(head, hidden, of_embedded)
+        parts = {**parts, "embedding": jnp.maximum(both, 0.0)}
+    else:
+        parts = {**parts, "embedding": embedding, "head": head.sqnorm}
+    return GradSqNorms(parts, jnp.square(of_embedded).sum((1, 2)))
+
+
+def activation_bytes(spec: DecoderSpec, batch: int, length: int) -> int:
+    """About what the backward pass of the whole trunk would keep: float32, all layers, [B, T] tokens."""
+    attention, mlp = spec.attention, spec.mlp
+    inner = mlp.width * (5 if mlp.gated else 4)
+    values = 8 * spec.width + 3 * sum(attention.qkv_widths) + inner + 2 * attention.num_heads * length
+    return 4 * spec.num_layers * batch * length * values
