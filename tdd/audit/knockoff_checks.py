@@ -30,12 +30,17 @@ class Symmetry:
       p_value: of the null that original and knockoff scores of a non-member are exchangeable.
       num_items: known non-members with their knockoffs.
       method: name of the test.
+      num_leaning: of them, those that look like members: W > 0 for rule="ktd", for the others those whose own score is
+        the lowest of the k + 1.
+      expected: how many would by chance, num_items / 2 or num_items / (k + 1).
       warning: empty where nothing was found; that it is empty proves nothing for the candidates.
     """
 
     p_value: float
     num_items: int
     method: str
+    num_leaning: int
+    expected: float
     warning: str
 
 
@@ -51,9 +56,11 @@ def symmetry(evidence: Evidence, rule: str) -> dict[str, Symmetry]:
     known &= ~np.isnan(evidence.calibration_knockoffs).any(axis=1)
     if not known.any():
         return {}
-    result = knockoff_symmetry(
-        evidence.calibration[0], evidence.calibration_knockoffs, rule="ktd" if rule == "ktd" else "multi"
-    )
+    own, copies = evidence.calibration[0], evidence.calibration_knockoffs
+    result = knockoff_symmetry(own, copies, rule="ktd" if rule == "ktd" else "multi")
+    rival = copies[known].mean(axis=1) if rule == "ktd" else copies[known].min(axis=1)
+    leaning, items = int((own[known] < rival).sum()), int(known.sum())
+    expected = items / (2 if rule == "ktd" else copies.shape[1] + 1)
     p_value = float(result.p_value)
     warning = ""
     if p_value <= _LEVEL:
@@ -62,10 +69,13 @@ def symmetry(evidence: Evidence, rule: str) -> dict[str, Symmetry]:
             if rule == "ktd"
             else "the scores of known non-members and of their knockoffs differ"
         )
-        warning = f"{found} (symmetry test, p = {p_value:.3g})"
+        warning = (
+            f"{found} (symmetry test, p = {p_value:.3g}): {leaning} of {items} look like members, about "
+            f"{expected:.0f} would by chance"
+        )
         if rule != "conformal":
-            warning += f': rule="{rule}" is not valid here; rule="conformal" needs no symmetry'
-    return {"symmetry": Symmetry(p_value, int(known.sum()), result.method, warning)}
+            warning += f'; rule="{rule}" is not valid here, and rule="conformal" needs no symmetry'
+    return {"symmetry": Symmetry(p_value, items, result.method, leaning, expected, warning)}
 
 
 @dataclasses.dataclass(frozen=True)

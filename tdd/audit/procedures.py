@@ -113,7 +113,21 @@ def _knockoffs(evidence: Evidence, selection: Selection) -> list[tuple[str, str]
     assert isinstance(selection, KnockoffSelection)
     cut = float(selection.cut)
     threshold = f"{cut:.4g}" if np.isfinite(cut) else "none qualifies"
-    return [("knockoffs an item", str(evidence.knockoffs.shape[1])), ("threshold of the statistic", threshold)]
+    meaning = _STATISTICS[selection.method.rpartition("/")[2]]
+    return [
+        ("knockoffs an item", str(evidence.knockoffs.shape[1])),
+        ("statistic of an item", meaning),
+        ("threshold of the statistic", threshold),
+    ]
+
+
+_W = "W = mean score of its knockoffs - its own; large = member"
+_STATISTICS = {
+    "ktd": _W,
+    "conformal": f"{_W}, ranked among the calibration items'",
+    "multi": "how far its score is below its best knockoff's; negative where a knockoff scores lowest",
+    "derandomized": "its e-value, averaged over the knockoffs",
+}
 
 
 def _envelope(evidence: Evidence, selection: Selection) -> list[tuple[str, str]]:
@@ -148,7 +162,7 @@ def _warn_envelope(evidence: Evidence, selection: Selection) -> list[str]:
 
 PROCEDURES: dict[str, Procedure] = {
     "ptdi": Procedure("nonmember", "one", True, _ptdi, _clusters),
-    "ktd": Procedure("nonmember", "one", False, _ktd, _knockoffs, _warn_identical, "loss", "truncate"),
+    "ktd": Procedure("nonmember", "one", False, _ktd, _knockoffs, _warn_identical, "grad_norm", "truncate"),
     "td4eval": Procedure("member", "several", True, _td4eval, _weights, _warn_weights),
     "jmcs": Procedure("member", "several", True, _jmcs),
     "jecs": Procedure("member", "several", True, _jecs, _envelope, _warn_envelope),

@@ -65,11 +65,14 @@ def open_points(decision: Decision, *, texts: bool, groups_ignored: bool, symmet
         )
     else:
         points.append(
-            "That the model treats a non-member and its knockoffs alike is taken from whoever made the knockoffs; "
+            "That the model treats a non-member and its knockoffs alike is taken from whoever made the knockoffs. A "
+            "model can prefer the style of the originals to that of paraphrases without having seen these texts; then "
+            "more of the selected are wrong than the level says. "
             + (
-                "the symmetry test on known non-members can contradict it and cannot prove it."
+                "The symmetry test on known non-members can contradict the assumption and cannot prove it."
                 if symmetry_tested
-                else "known non-members with knockoffs made the same way would allow a test of it."
+                else "Known non-members with knockoffs made the same way would allow a test of it, and "
+                'rule="conformal", which does not need it.'
             )
         )
     points.append(

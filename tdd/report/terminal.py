@@ -97,12 +97,11 @@ def _facts(run: Mapping[str, Any]) -> Table:
         ("level", f"{decision['alpha']:g}"),
         ("guarantee", f"{guarantee['controls']}, {guarantee['kind']} ({guarantee['source']})"),
         ("candidates", _count(decision["num_tests"], decision["num_missing"])),
-        (
-            "calibration clusters" if decision.get("unit", "item") != "item" else "calibration items",
-            _count(decision["num_calibration"], decision["num_missing_calibration"]),
-        ),
-        ("selected", str(decision["num_selected"])),
     ]
+    if decision["num_calibration"] or decision["num_missing_calibration"] or not decision["method"].startswith("ktd/"):
+        what = "calibration clusters" if decision.get("unit", "item") != "item" else "calibration items"
+        rows.append((what, _count(decision["num_calibration"], decision["num_missing_calibration"])))
+    rows.append(("selected", str(decision["num_selected"])))
     if decision["num_selected"] and decision["threshold"]:
         rows.append(("largest selected p-value", f"{decision['threshold']:.4g}"))
     rows += [*_proportion(decision), *decision.get("facts", ())]
@@ -117,11 +116,28 @@ def _facts(run: Mapping[str, Any]) -> Table:
         )
     if run["model"]:
         rows.append(("model", _model(run["model"])))
-    for role, source in run["inputs"].items():
-        rows.append((f"input: {role}", f"{source['source']} (sha256 {source['sha256'][:12]})"))
+    rows += _inputs(run["inputs"])
     for name, value in rows:
         table.add_row(name, plain_text(value))
     return table
+
+
+def _inputs(inputs: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """One line a source; knockoffs that are columns of their texts' table share one."""
+    rows: list[tuple[str, str]] = []
+    columns: dict[str, list[str]] = {}
+    for role, source in inputs.items():
+        hashed, (kind, _, number) = source["sha256"][:12], role.rpartition(" ")
+        owner = "calibration" if kind.startswith("calibration") else "candidate"
+        table = inputs.get(owner, {}).get("source", "")
+        if number.isdigit() and source["source"].startswith(f"{table}, field "):
+            columns.setdefault(kind, []).append(f"{source['source'][len(table) + 2 :]} (sha256 {hashed})")
+        else:
+            rows.append((f"input: {role}", f"{source['source']} (sha256 {hashed})"))
+    return [
+        *rows,
+        *((f"input: {kind}s", f"of the same table, {', '.join(fields)}") for kind, fields in columns.items()),
+    ]
 
 
 def _checks(run: Mapping[str, Any]) -> Table:
@@ -152,7 +168,7 @@ def _checks(run: Mapping[str, Any]) -> Table:
         found = checks["symmetry"]
         table.add_row(
             "knockoff symmetry",
-            f"p = {found['p_value']:.3g} on {found['num_items']} known non-members",
+            f"p = {found['p_value']:.3g} on {found['num_items']} known non-members" + _leaning(found),
             _verdict(found),
         )
     if "knockoff_texts" in checks:
@@ -184,6 +200,13 @@ def _checks(run: Mapping[str, Any]) -> Table:
         found = "not run" if auc is None else f"AUC {auc:.3f} without the model, permutation p = {p_value:.3g}"
         table.add_row("blind baseline", found, _verdict(blind))
     return table
+
+
+def _leaning(symmetry: Mapping[str, Any]) -> str:
+    """How many known non-members look like members; runs of earlier versions do not tell."""
+    if "num_leaning" not in symmetry:
+        return ""
+    return f"; {symmetry['num_leaning']} of them look like members (about {symmetry['expected']:.0f} would by chance)"
 
 
 def _certificate(certificate: Mapping[str, Any], decision: Mapping[str, Any]) -> Table:
@@ -219,6 +242,8 @@ def _selected(items: Mapping[str, Any], columns: Sequence[str], null: str) -> Ta
     title = "Selected items" if len(chosen) <= _SHOWN else f"Selected items, the {_SHOWN} most extreme of {len(chosen)}"
     table = Table(title=title, title_justify="left")
     table.add_column("id", overflow="fold")
+    if last == "statistic":
+        columns = ("statistic", *columns)
     shown = [name for name in ("p_value", "adjusted") if any(_order(items[name][i]) < math.inf for i in chosen)]
     for name in (*columns, *shown):
         table.add_column(plain_text(name.replace("_", "-") if name == "p_value" else name), justify="right")
