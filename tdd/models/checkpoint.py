@@ -172,6 +172,7 @@ def _leaves(params: Any, parameters: tuple[Slot, ...], spec: DecoderSpec) -> dic
         {"/".join(path): shape for path, shape in expected.items()},
         {"/".join(path): leaf.shape for path, leaf in found.items()},
         "params",
+        advice="give the parameters that belong to lm",
     )
     return found
 

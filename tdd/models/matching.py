@@ -45,6 +45,7 @@ def match(
         expected,
         {name: stored.shape(held) for name, held in found.items()},
         where,
+        advice="its weights and its config.json do not belong together",
         dtypes={name: stored.dtype(held) for name, held in found.items()},
         supported=tuple(DTYPES),
     )

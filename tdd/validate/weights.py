@@ -75,6 +75,7 @@ def check_tensors(
     found: Mapping[str, Sequence[int]],
     where: str,
     *,
+    advice: str,
     dtypes: Mapping[str, str] | None = None,
     supported: Sequence[str] = (),
 ) -> None:
@@ -84,6 +85,7 @@ def check_tensors(
       expected: name -> shape.
       found: name -> shape.
       where: what holds them.
+      advice: what a fault means, or how to mend it.
       dtypes: name -> type as stored, where types are to be checked.
       supported: the types that are read.
     """
@@ -105,7 +107,7 @@ def check_tensors(
     if retyped:
         faults.append(f"has {len(retyped)} tensors not stored as {', '.join(supported)}: {_listed(retyped)}")
     if faults:
-        raise InputError(f"{where} {'; '.join(faults)}; weights and configuration do not belong together")
+        raise InputError(f"{where} {'; '.join(faults)}; {advice}")
 
 
 def check_tied(equal: bool, copy_name: str, original_name: str, where: str) -> None:

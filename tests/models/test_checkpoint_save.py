@@ -153,7 +153,10 @@ def test_parameters_that_do_not_fit(tmp_path, loaded):
     with pytest.raises(InputError, match="params has 1 tensors that the architecture has not: head/kernel"):
         save(tmp_path / "copy", lm, more, tokenizer)
     bent = {**params, "embedding": {**params["embedding"], "tokens": params["embedding"]["tokens"][:-1]}}
-    with pytest.raises(InputError, match=r"embedding/tokens of params has shape \[47, 24\].* \[48, 24\]"):
+    with pytest.raises(
+        InputError,
+        match=r"params has 1 tensors of another shape: embedding/tokens \[47, 24\] instead of \[48, 24\]; give the",
+    ):
         save(tmp_path / "copy", lm, bent, tokenizer)
     assert not (tmp_path / "copy").exists()
 
@@ -172,6 +175,6 @@ def test_other_models_and_options(tmp_path, loaded):
     odd = decoder.language_model(
         DecoderSpec(8, 8, 2, LayerNorm(), LearnedPositions(4), Attention(2, 4, (0.1, 0.9)), Mlp(8, "relu"))
     )
-    with pytest.raises(InputError, match=r"no supported family \(gpt2\) can store this architecture"):
+    with pytest.raises(InputError, match=r"no supported family \(gpt2, .*\) can store this architecture"):
         save(tmp_path / "copy", odd, {})
     assert not (tmp_path / "copy").exists()

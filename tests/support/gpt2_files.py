@@ -1,16 +1,9 @@
-"""GPT-2 checkpoints written tensor by tensor under their published names, without torch and without the loader.
+"""GPT-2 checkpoints written tensor by tensor under their published names, without torch and without the loader."""
 
-Parameters come from integer arithmetic alone, so that they are the same on every machine: element i of the k-th
-tensor (names in sorted order) is (u - 1/2) / 2, plus 1 for the weight of a norm, where u has the top 24 bits of
-splitmix64's output for the state k * 2**32 + i.
-"""
+from family_files import tensors as family_tensors
+from family_files import values, word_tokenizer, write_files
 
-import json
-import pathlib
-
-import ml_dtypes  # noqa: F401  (bfloat16 in safetensors)
-import numpy as np
-from safetensors.numpy import save_file
+__all__ = ["CONFIG", "shapes", "tensors", "values", "word_tokenizer", "write"]
 
 CONFIG = {
     "model_type": "gpt2",
@@ -29,18 +22,6 @@ CONFIG = {
     "bos_token_id": None,
     "eos_token_id": None,
 }
-
-
-def values(shape, stream):
-    """Uniform numbers in [-1/4, 1/4), exact in float32."""
-    count = int(np.prod(shape))
-    state = np.arange(count, dtype=np.uint64) + (np.uint64(stream) << np.uint64(32))
-    bits = (state + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
-    bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    bits ^= bits >> np.uint64(31)
-    uniform = (bits >> np.uint64(40)).astype(np.float64) / 2**24
-    return ((uniform - 0.5) / 2).astype(np.float32).reshape(shape)
 
 
 def shapes(config):
@@ -71,40 +52,12 @@ def shapes(config):
 
 def tensors(config):
     """Every tensor of a configuration by its published name."""
-    return {
-        name: values(shape, stream) + ((".ln_" in name) and name.endswith("weight"))
-        for stream, (name, shape) in enumerate(sorted(shapes(config).items()))
-    }
-
-
-def word_tokenizer(size):
-    """A tokenizer whose words are the decimal numbers 0 .. size - 1."""
-    from tokenizers import Tokenizer, models, pre_tokenizers
-    from transformers import PreTrainedTokenizerFast
-
-    words = Tokenizer(models.WordLevel({str(number): number for number in range(size)}, unk_token="0"))
-    words.pre_tokenizer = pre_tokenizers.Whitespace()
-    return PreTrainedTokenizerFast(tokenizer_object=words, unk_token="0")
+    return family_tensors(shapes(config), "gpt2")
 
 
 def write(folder, *, stored=None, dtype="float32", shards=1, tokenizer_size=48, **changes):
     """Write a checkpoint; returns (folder, configuration, tensors in float32 or as given in `stored`)."""
-    folder = pathlib.Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
     config = {**CONFIG, **changes}
     found = tensors(config) if stored is None else stored
-    written = {name: np.ascontiguousarray(tensor.astype(dtype)) for name, tensor in found.items()}
-    (folder / "config.json").write_text(json.dumps(config))
-    if shards == 1:
-        save_file(written, folder / "model.safetensors", metadata={"format": "pt"})
-    else:
-        weight_map = {}
-        for shard in range(shards):
-            file_name = f"model-{shard + 1:05d}-of-{shards:05d}.safetensors"
-            part = dict(list(written.items())[shard::shards])
-            save_file(part, folder / file_name, metadata={"format": "pt"})
-            weight_map.update(dict.fromkeys(part, file_name))
-        (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": weight_map}))
-    if tokenizer_size:
-        word_tokenizer(tokenizer_size).save_pretrained(folder)
-    return folder, config, found
+    place = write_files(folder, config, found, dtype=dtype, shards=shards, tokenizer_size=tokenizer_size)
+    return place, config, found

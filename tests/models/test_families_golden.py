@@ -1,0 +1,64 @@
+"""Every family against committed logits (torch's, in float64 as far as its classes go), without torch."""
+
+import jax
+import numpy as np
+import pytest
+from family_configs import CONFIGURATIONS
+from family_files import GOLDEN, golden, values, write
+
+from tdd.models.checkpoint import load
+
+SHOWN = (slice(None), slice(None, None, 5), slice(None, None, 7))
+
+
+@pytest.fixture
+def tokens():
+    return np.asarray(golden()["tokens"], np.int32)
+
+
+@pytest.mark.parametrize("name", CONFIGURATIONS)
+def test_golden_logits(tmp_path, tokens, name):
+    lm, params, _ = load(write(tmp_path, name)[0])
+    with jax.default_matmul_precision("highest"):
+        logits = np.asarray(jax.jit(lm.logits)(params, tokens))
+    assert logits.shape == (*tokens.shape, lm.vocab_size)
+    expected = np.asarray(golden()["configurations"][name]["logits"])
+    assert np.abs(expected).max() > 0.25
+    np.testing.assert_allclose(logits[SHOWN], expected, rtol=0, atol=2e-6)
+
+
+def test_parameters_are_reproducible():
+    """The formula that the golden numbers rest on."""
+    np.testing.assert_array_equal(values((2, 2), 7), np.asarray(golden()["values_2x2_stream_7"], np.float32))
+
+
+def test_the_file_is_small():
+    assert GOLDEN.stat().st_size < 60_000
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama", "gemma2"])
+def test_bfloat16_files_stay_close(tmp_path, tokens, name):
+    """bfloat16 parameters move the logits by their rounding, not more; nothing is widened."""
+    lm, params, _ = load(write(tmp_path, name, dtype="bfloat16")[0])
+    assert {leaf.dtype.name for leaf in jax.tree.leaves(params)} == {"bfloat16"}
+    logits = jax.jit(lm.logits)(params, tokens)
+    assert logits.dtype == np.float32
+    hidden, readout = (jax.eval_shape(function, *args) for function, *args in (
+        (lm.hidden, params, tokens), (lm.readout, params),
+    ))  # fmt: skip
+    assert hidden.dtype == readout.dtype == "bfloat16"
+    expected = np.asarray(golden()["configurations"][name]["logits"])
+    assert np.abs(np.asarray(logits)[SHOWN] - expected).max() < 0.05
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("name", ["gpt_neo", "gpt_neox", "opt, as its 350M", "qwen3", "gemma2"])
+def test_the_record_is_torch(name):
+    """Written anew by `python -m golden_logits`."""
+    from golden_logits import recorded
+
+    kept, found = golden()["configurations"][name], recorded(name)
+    assert {key: found[key] for key in ("num_layers", "layer", "other")} == {
+        key: kept[key] for key in ("num_layers", "layer", "other")
+    }
+    np.testing.assert_allclose(found["logits"], kept["logits"], rtol=0, atol=1e-6)

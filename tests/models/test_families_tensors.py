@@ -1,0 +1,267 @@
+"""Which stored tensor becomes which part of which parameter, for every family, and every form its files take."""
+
+import json
+import tracemalloc
+
+import jax
+import numpy as np
+import pytest
+from family_configs import CONFIGURATIONS, VOCABULARY
+from family_files import golden, shapes, tensors, write
+from safetensors.numpy import load_file, save_file
+
+from tdd.models import decoder
+from tdd.models.checkpoint import load
+from tdd.models.configuration import read_spec
+from tdd.models.families import FAMILIES
+from tdd.models.families.record import Piece, Slot
+from tdd.models.families.tensors import slots
+from tdd.validate import InputError
+
+ONE_OF_EACH = ["gpt2", "gpt_neo", "gpt_neox", "opt", "llama", "mistral, window", "qwen2", "qwen3", "gemma2"]
+
+
+def spec_of(folder, name):
+    (folder / "config.json").write_text(json.dumps(CONFIGURATIONS[name]))
+    return read_spec(folder)
+
+
+def leaves(params):
+    return {tuple(entry.key for entry in path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(params)}
+
+
+@pytest.mark.parametrize("name", CONFIGURATIONS)
+def test_names_and_shapes_are_those_of_torch(tmp_path, name):
+    family, spec = spec_of(tmp_path, name)
+    found = {key: list(shape) for slot in slots(spec, family.names) for key, shape in slot.stored(spec.num_layers)}
+    assert found == shapes(name)
+
+
+@pytest.mark.parametrize("name", CONFIGURATIONS)
+def test_parameters_are_those_of_the_decoder(tmp_path, name):
+    family, spec = spec_of(tmp_path, name)
+    expected = jax.eval_shape(lambda: decoder.init_params(spec, jax.random.key(0)))
+    found = {slot.path: ((spec.num_layers,) if slot.layered else ()) + slot.shape for slot in slots(spec, family.names)}
+    assert found == {path: leaf.shape for path, leaf in leaves(expected).items()}
+
+
+PIECES = [
+    Piece("a", (6, 4)),
+    Piece("a", (6, 4), transposed=True),
+    Piece("a", (5,)),
+    Piece("a", (18, 4), transposed=True, interleaved=3),
+    Piece("a", (18,), interleaved=3),
+]
+
+
+@pytest.mark.parametrize("piece", PIECES)
+def test_a_piece_and_back(piece):
+    stored = np.arange(np.prod(piece.shape)).reshape(piece.shape)
+    part = piece.to_part(stored)
+    assert part.shape == piece.part_shape
+    np.testing.assert_array_equal(piece.to_stored(part), stored)
+
+
+def test_interleaved_heads():
+    """Row r of the file belongs to head r // (3 d), then to q, k or v, then to a coordinate."""
+    heads, width = 3, 2
+    stored = np.asarray([[head, kind, i] for head in range(heads) for kind in range(3) for i in range(width)])
+    part = Piece("a", stored.shape, transposed=True, interleaved=heads).to_part(stored)
+    expected = [[head, kind, i] for kind in range(3) for head in range(heads) for i in range(width)]
+    np.testing.assert_array_equal(part.T, expected)
+
+
+def test_a_slot_of_unequal_pieces():
+    pieces = tuple(Piece(f"{{layer}}.{name}", (rows, 4), True) for name, rows in (("q", 6), ("k", 2), ("v", 3)))
+    slot = Slot(("layers", "qkv", "kernel"), pieces, layered=True)
+    stored = {name: np.random.default_rng(i).normal(size=shape) for i, (name, shape) in enumerate(slot.stored(2))}
+    assert list(stored) == ["0.q", "0.k", "0.v", "1.q", "1.k", "1.v"]
+    whole = slot.read(1, dtype=np.dtype(np.float64), read=stored.__getitem__)
+    assert whole.shape == slot.shape == (4, 11)
+    np.testing.assert_array_equal(whole, np.concatenate([stored[f"1.{n}"] for n in "qkv"]).T)
+    for name, part in slot.write(1, whole):
+        np.testing.assert_array_equal(part, stored[name])
+
+
+def test_one_stored_tensor_on_the_host(tmp_path):
+    """Reading keeps nothing but the parameter's layer and the tensor at hand."""
+    folder, _ = write(tmp_path, "llama")
+    size = 400_000
+    slot = Slot(("x",), tuple(Piece(f"{i}", (1, size), True) for i in range(4)), layered=False)
+    tracemalloc.start()
+    slot.read(0, dtype=np.dtype(np.float32), read=lambda name: np.ones((1, size), np.float32))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < (4 + 1) * size * 4 + 100_000
+    load(folder)
+
+
+@pytest.mark.parametrize("name", ONE_OF_EACH)
+def test_every_fault_in_one_error(tmp_path, name):
+    """Missing, extra, mis-shaped and unreadable tensors are all named at once."""
+    folder, stored = write(tmp_path, name)
+    family = FAMILIES[CONFIGURATIONS[name]["model_type"]]
+    layer = family.names.base + family.names.layer.format(layer=1)
+    gone = f"{layer}{family.names.attention_out}.weight"
+    turned = f"{layer}{family.names.mlp_out}.weight"
+    typed = f"{layer}{family.names.mlp_norm}.weight"
+    del stored[gone]
+    stored[turned] = np.ascontiguousarray(stored[turned].T)
+    stored[typed] = stored[typed].astype(np.float64)
+    stored["score.weight"] = np.ones((2, 3), np.float32)
+    save_file(stored, folder / "model.safetensors")
+    with pytest.raises(InputError) as caught:
+        load(folder)
+    message = str(caught.value)
+    for part in (
+        f"lacks 1 of {len(shapes(name))} tensors: {gone}",
+        "has 1 tensors that the architecture has not: score.weight",
+        f"has 1 tensors of another shape: {turned} {list(stored[turned].shape)} instead of",
+        f"has 1 tensors not stored as F32, F16, BF16: {typed} (F64)",
+        str(folder),
+    ):
+        assert part in message, message
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_infinite_weights(tmp_path, dtype, bad):
+    folder, stored = write(tmp_path, "llama", dtype=dtype)
+    files = load_file(folder / "model.safetensors")
+    names = sorted(files)[2:9:3]
+    for name in names:
+        files[name].reshape(-1)[-1] = bad
+    save_file(files, folder / "model.safetensors")
+    with pytest.raises(InputError, match=f"NaN or infinite numbers in 3 of {len(stored)} tensors") as caught:
+        load(folder)
+    assert all(name in str(caught.value) for name in names)
+
+
+def test_weights_too_large_for_the_type(tmp_path):
+    folder, stored = write(tmp_path, "llama")
+    stored["model.norm.weight"][3] = 1e5
+    save_file(stored, folder / "model.safetensors")
+    assert load(folder, dtype="bfloat16")[1]["final_norm"]["scale"][3] > 9e4
+    with pytest.raises(InputError, match=r"in 1 of 21 tensors: model.norm.weight \(read as float16\).*wider dtype"):
+        load(folder, dtype="float16")
+
+
+def test_the_largest_numbers_are_finite(tmp_path):
+    folder, stored = write(tmp_path, "llama")
+    stored["model.norm.weight"][:2] = np.finfo(np.float32).max, np.finfo(np.float32).tiny / 4
+    save_file(stored, folder / "model.safetensors")
+    np.testing.assert_array_equal(load(folder)[1]["final_norm"]["scale"], stored["model.norm.weight"])
+
+
+@pytest.mark.parametrize("name", ONE_OF_EACH)
+def test_buffers_are_skipped_by_name(tmp_path, name):
+    """Of every layer, of any type and shape; a tensor of a like name elsewhere is still an error."""
+    folder, stored = write(tmp_path, name)
+    expected = leaves(load(folder)[1])
+    family = FAMILIES[CONFIGURATIONS[name]["model_type"]]
+    layers = golden()["configurations"][name]["num_layers"]
+    for pattern in family.buffers:
+        for layer in range(layers):
+            stored[pattern.format(layer=layer)] = np.ones((1, 1, 3, 3), np.bool_)
+    save_file(stored, folder / "model.safetensors")
+    found = leaves(load(folder)[1])
+    for path, leaf in expected.items():
+        np.testing.assert_array_equal(found[path], leaf)
+    stored[f"{family.names.base}{family.names.layer.format(layer=0)}other.attention.bias"] = np.ones(3, np.float32)
+    stored[f"{family.names.base}{family.names.layer.format(layer=layers)}attn.bias"] = np.ones(3, np.float32)
+    save_file(stored, folder / "model.safetensors")
+    with pytest.raises(InputError, match="has 2 tensors that the architecture has not"):
+        load(folder)
+
+
+@pytest.mark.parametrize("name", ["gpt2", "gpt_neo", "gpt_neox, tied", "opt", "llama, tied", "gemma2"])
+def test_a_tied_head_in_the_file(tmp_path, name):
+    """A copy of the embedding is left aside where it is one, and an error where it is not."""
+    folder, stored = write(tmp_path, name)
+    family = FAMILIES[CONFIGURATIONS[name]["model_type"]]
+    copy, original = f"{family.names.head}.weight", f"{family.names.base}{family.names.tokens}.weight"
+    stored[copy] = stored[original].copy()
+    save_file(stored, folder / "model.safetensors")
+    lm, params, _ = load(folder)
+    assert "head" not in params
+    assert lm.readout(params) is params["embedding"]["tokens"]
+    stored[copy][-1, -1] += 1
+    save_file(stored, folder / "model.safetensors")
+    with pytest.raises(InputError, match=f"ties the readout .*, but {copy} differs from {original}"):
+        load(folder)
+
+
+def test_a_tied_head_is_compared_in_blocks(tmp_path, monkeypatch):
+    from tdd.models import weights
+
+    monkeypatch.setattr(weights, "_COMPARED_BYTES", 7 * 16 * 4)
+    test_a_tied_head_in_the_file(tmp_path, "llama, tied")
+
+
+def test_both_names_of_a_head(tmp_path):
+    """GPT-NeoX's head is `embed_out` in published files, and `lm_head` in some of later tools."""
+    folder, stored = write(tmp_path, "gpt_neox")
+    expected = load(folder)[1]["head"]["kernel"]
+    stored["lm_head.weight"] = stored.pop("embed_out.weight")
+    save_file(stored, folder / "model.safetensors")
+    np.testing.assert_array_equal(load(folder)[1]["head"]["kernel"], expected)
+    stored["embed_out.weight"] = stored["lm_head.weight"].copy()
+    save_file(stored, folder / "model.safetensors")
+    with pytest.raises(InputError, match=r"has 1 tensors that the architecture has not: lm_head\.weight"):
+        load(folder)
+
+
+@pytest.mark.parametrize("name", ["opt, as its 350M", "gpt_neox", "gemma2"])
+def test_shards_and_dtype_on_request(tmp_path, name):
+    one, _ = write(tmp_path / "one", name)
+    many, _ = write(tmp_path / "many", name, shards=3)
+    expected, found = leaves(load(one, dtype="bfloat16")[1]), leaves(load(many, dtype="bfloat16")[1])
+    assert expected.keys() == found.keys()
+    for path, leaf in expected.items():
+        assert leaf.dtype == "bfloat16"
+        np.testing.assert_array_equal(found[path], leaf)
+
+
+def test_mixed_dtypes_within_one_parameter(tmp_path):
+    """Gate and up, or layers, of different types widen to what holds them all."""
+    folder, stored = write(tmp_path, "llama")
+    expected = {name: tensor.copy() for name, tensor in stored.items()}
+    stored["model.layers.1.mlp.up_proj.weight"] = stored["model.layers.1.mlp.up_proj.weight"].astype("bfloat16")
+    stored["model.norm.weight"] = stored["model.norm.weight"].astype("bfloat16")
+    save_file(stored, folder / "model.safetensors")
+    params = load(folder)[1]
+    kernel = np.asarray(params["layers"]["mlp_in"]["kernel"])
+    assert (kernel.dtype, params["final_norm"]["scale"].dtype) == (np.float32, "bfloat16")
+    np.testing.assert_array_equal(kernel[0, :, 40:], expected["model.layers.0.mlp.up_proj.weight"].T)
+    np.testing.assert_array_equal(kernel[1, :, 40:].T, stored["model.layers.1.mlp.up_proj.weight"].astype(np.float32))
+    np.testing.assert_array_equal(kernel[1, :, :40].T, expected["model.layers.1.mlp.gate_proj.weight"])
+
+
+@pytest.mark.parametrize("name", ["gpt_neox", "llama"])
+def test_tokenizer_in_one_file_and_a_padded_vocabulary(tmp_path, name):
+    """tokenizer.json is enough, and rows that no word reaches stay in the model."""
+    folder, _ = write(tmp_path, name)
+    assert not (folder / "vocab.json").exists()
+    for path in folder.glob("*token*"):
+        if path.name not in ("tokenizer.json", "tokenizer_config.json"):
+            path.unlink()
+    lm, params, tokenizer = load(folder)
+    assert len(tokenizer) < lm.vocab_size == VOCABULARY == lm.readout(params).shape[0]
+    assert tokenizer("3 17 39", add_special_tokens=False).input_ids == [3, 17, 39]
+
+
+def test_a_mesh_shares_the_parameters_out(tmp_path):
+    folder, _ = write(tmp_path, "gpt_neox")
+    plain = load(folder)[1]
+    mesh = jax.sharding.Mesh(np.asarray(jax.devices()), ("data",))
+    shared = load(folder, mesh=mesh)[1]
+    for path, leaf in leaves(shared).items():
+        assert leaf.sharding.mesh == mesh
+        np.testing.assert_array_equal(leaf, leaves(plain)[path])
+
+
+def test_values_tell_tensors_apart():
+    """No two tensors of a configuration begin alike, so that none can stand in for another."""
+    for name in ONE_OF_EACH:
+        found = tensors(shapes(name), CONFIGURATIONS[name]["model_type"])
+        assert len({tensor.reshape(-1)[:3].tobytes() for tensor in found.values()}) == len(found)
