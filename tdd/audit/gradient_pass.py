@@ -12,6 +12,7 @@ import numpy as np
 from tdd.audit.mesh import Devices
 from tdd.audit.programs import Rows, lay_out
 from tdd.records import LanguageModel
+from tdd.scoring.gradients import grad_norms
 
 __all__ = ["GradientProgram", "GradientResults", "gradient_budget"]
 
@@ -70,6 +71,4 @@ class GradientResults:
 
 @functools.partial(jax.jit, static_argnames=("lm", "where"))
 def _norms(lm: LanguageModel, where: Devices, params: Any, tokens: jax.Array, mask: jax.Array) -> jax.Array:
-    from tdd.scoring.gradients import grad_norms
-
     return where.each(lambda *arrays: grad_norms(lm, *arrays).total, params, tokens, mask)

@@ -20,7 +20,6 @@ __all__ = [
     "check_max_length",
     "check_model_parts",
     "check_order",
-    "check_reduction",
     "check_reference",
     "check_score_names",
     "check_text_lengths",
@@ -102,13 +101,6 @@ def check_long_texts(value: Any) -> str:
             f"long_texts={value!r} is unknown; use 'window' (score every token once), 'truncate' or 'error'"
         )
     return value
-
-
-def check_reduction(value: Any) -> str:
-    """Of which loss a gradient is taken."""
-    if str(value) not in ("sum", "mean"):
-        raise InputError(f"reduction={value!s} is unknown; use sum or mean, over the scored tokens of a text")
-    return str(value)
 
 
 def check_text_lengths(

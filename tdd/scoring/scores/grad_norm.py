@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from tdd.records import TokenStats
 from tdd.scoring.scores.record import Array, Evidence, Score, namespace
-from tdd.validate.scoring import check_reduction
+from tdd.validate.gradients import check_reduction
 
 __all__ = ["SCORE"]
 
