@@ -90,6 +90,13 @@ _GPT2 = {
 # name -> (config.json, what the spec must say: dotted attribute -> value)
 PUBLISHED = {
     "gpt2": (_GPT2, {"mlp.width": 3072, "attention.scales": (0.125,) * 12}),
+    "gpt2-medium": (
+        {
+            **_GPT2, "n_embd": 1024, "n_head": 16, "n_layer": 24, "n_special": 0, "output_past": True,
+            "predict_special_tokens": True,
+        },
+        {"width": 1024, "attention.scales": (0.125,) * 24},
+    ),
     "gpt-neo-125m": (_GPT_NEO, {"attention.windows": (None, 256) * 6, "mlp.width": 3072, "attention.qkv_bias": False}),
     "gpt-neox-20b": (
         {
@@ -138,6 +145,15 @@ PUBLISHED = {
             "rope_scaling": {**_LLAMA_31["rope_scaling"], "factor": 32.0}, "tie_word_embeddings": True,
         },
         {"positions.scaling.factor": 32.0, "tied_head": True, "attention.head_dim": 64},
+    ),
+    "smollm2-135m": (
+        {
+            **_LLAMA_31, "hidden_size": 576, "intermediate_size": 1536, "is_llama_config": True,
+            "max_position_embeddings": 8192, "num_attention_heads": 9, "num_hidden_layers": 30,
+            "num_key_value_heads": 3, "pad_token_id": None, "rope_interleaved": False, "rope_scaling": None,
+            "rope_theta": 100000, "tie_word_embeddings": True, "vocab_size": 49152,
+        },
+        {"positions.scaling": None, "attention.head_dim": 64, "positions.theta": 100000.0},
     ),
     "mistral-7b-v0.1": (_MISTRAL, {"attention.windows": (4096,) * 32}),
     "mistral-7b-v0.3": (

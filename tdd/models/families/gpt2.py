@@ -104,6 +104,8 @@ GPT2 = Family(
     ignored=frozenset(
         {
             "n_ctx",  # repeats n_positions in old files
+            "n_special",  # of the first files, with the next; nothing reads them
+            "predict_special_tokens",
             "reorder_and_upcast_attn",  # the rounding of half precision only
         }
     ),

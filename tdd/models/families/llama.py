@@ -178,6 +178,7 @@ LLAMA = Family(
             "pretraining_tp",  # the order of a sum
         }
     ),
+    required={"is_llama_config": (True,), "rope_interleaved": (False,)},  # of other training code
     buffers=LLAMA_BUFFERS,
 )
 
