@@ -6,6 +6,7 @@ What can be seen of it: the symmetry of scores on known non-members, and texts t
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -61,7 +62,7 @@ def symmetry(evidence: Evidence, rule: str) -> dict[str, Symmetry]:
     rival = copies[known].mean(axis=1) if rule == "ktd" else copies[known].min(axis=1)
     leaning, items = int((own[known] < rival).sum()), int(known.sum())
     expected = items / (2 if rule == "ktd" else copies.shape[1] + 1)
-    p_value = float(result.p_value)
+    p_value = float(result.p_value) or math.exp(float(result.log_p_value))  # too small for single precision
     warning = ""
     if p_value <= _LEVEL:
         found = (

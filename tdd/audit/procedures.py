@@ -124,7 +124,7 @@ def _knockoffs(evidence: Evidence, selection: Selection) -> list[tuple[str, str]
 _W = "W = mean score of its knockoffs - its own; large = member"
 _STATISTICS = {
     "ktd": _W,
-    "conformal": f"{_W}, ranked among the calibration items'",
+    "conformal": f"{_W}; ranked among those of the calibration items",
     "multi": "how far its score is below its best knockoff's; negative where a knockoff scores lowest",
     "derandomized": "its e-value, averaged over the knockoffs",
 }
