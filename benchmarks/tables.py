@@ -41,6 +41,7 @@ def measured() -> str:
         _scoring(),
         _procedures(),
         _parity(),
+        *_families(),
         _wikimia(),
         _booktection(),
         _combined(),
@@ -102,6 +103,39 @@ def _parity() -> str:
         "perturbed (`benchmarks/parity.py`)."
     )
     return f"{text}\n\n{_table(['configuration', 'max abs. difference'], rows)}"
+
+
+def _families() -> list[str]:
+    """Throughput of every family, where it was measured."""
+    if not (RESULTS / "families.json").exists():
+        return []
+    result = _load("families")
+    machine = result["machine"]
+    shapes = ("8x256", "24x85", "2x1024")
+    rows = [
+        [
+            f"{row['family']} (V = {row['vocabulary']:,})",
+            f"{row['tdd texts/s']:.1f}",
+            f"{row['torch texts/s']:.2f}",
+            f"{row['ratio']:.1f}×",
+            *(f"{row[f'share of matmul, {shape}']:.2f}" for shape in shapes),
+            f"{row['temporaries MiB, 8x256']:,.0f} / {row['[B,T,V] MiB, 8x256']:,.0f}",
+            f"{row['largest error']:.0e}",
+        ]
+        for row in result["rows"]
+    ]
+    header = [
+        "family", "tdd texts/s", "torch texts/s", "ratio", *(f"share, {shape}" for shape in shapes),
+        "temporaries / [B, T, V], MiB", "largest difference",
+    ]  # fmt: skip
+    text = (
+        f"**Families.** Six scores of {result['rows'][0]['texts']} texts of WikiMIA's lengths (12 layers of width 768, "
+        f"random weights, float32, {machine['cores']} cores of {machine['processor']}) against the usual torch loop, "
+        f"interleaved in {result['rounds']} rounds after both agreed; and the share of the machine's own float32 "
+        "matrix-product rate that one batch of about 2,048 tokens reaches with every statistic, beside the memory of "
+        "its program (`benchmarks/families.py`)."
+    )
+    return [f"{text}\n\n{_table(header, rows)}"]
 
 
 def _wikimia() -> str:
