@@ -19,8 +19,10 @@ def tokens():
 @pytest.mark.parametrize("name", CONFIGURATIONS)
 def test_golden_logits(tmp_path, tokens, name):
     lm, params, _ = load(write(tmp_path, name)[0])
+    # compiled in haste: the same configurations meet torch with every optimisation
+    compiled = jax.jit(lm.logits, compiler_options={"xla_backend_optimization_level": 0})
     with jax.default_matmul_precision("highest"):
-        logits = np.asarray(jax.jit(lm.logits)(params, tokens))
+        logits = np.asarray(compiled(params, tokens))
     assert logits.shape == (*tokens.shape, lm.vocab_size)
     expected = np.asarray(golden()["configurations"][name]["logits"])
     assert np.abs(expected).max() > 0.25

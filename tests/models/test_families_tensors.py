@@ -2,6 +2,7 @@
 
 import json
 import tracemalloc
+import weakref
 
 import jax
 import numpy as np
@@ -83,9 +84,26 @@ def test_a_slot_of_unequal_pieces():
         np.testing.assert_array_equal(part, stored[name])
 
 
-def test_one_stored_tensor_on_the_host(tmp_path):
-    """Reading keeps nothing but the parameter's layer and the tensor at hand."""
-    folder, _ = write(tmp_path, "llama")
+@pytest.mark.parametrize("name", ["gpt2", "gpt_neox", "llama", "opt, as its 350M"])
+def test_one_stored_tensor_on_the_host(tmp_path, monkeypatch, name):
+    """Whenever a tensor is read, every tensor read before is gone."""
+    from tdd.models.weights import StoredTensors
+
+    folder, stored = write(tmp_path, name)
+    alive, plain = [], StoredTensors.read
+
+    def read(self, tensor_name):
+        assert [ref() is None for ref in alive] == [True] * len(alive), tensor_name
+        tensor = plain(self, tensor_name)
+        alive.append(weakref.ref(tensor))
+        return tensor
+
+    monkeypatch.setattr(StoredTensors, "read", read)
+    load(folder)
+    assert len(alive) == len(stored)
+
+
+def test_a_slot_of_many_pieces_keeps_one(tmp_path):
     size = 400_000
     slot = Slot(("x",), tuple(Piece(f"{i}", (1, size), True) for i in range(4)), layered=False)
     tracemalloc.start()
@@ -93,7 +111,6 @@ def test_one_stored_tensor_on_the_host(tmp_path):
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < (4 + 1) * size * 4 + 100_000
-    load(folder)
 
 
 @pytest.mark.parametrize("name", ONE_OF_EACH)
