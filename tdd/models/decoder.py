@@ -128,6 +128,8 @@ def init_params(spec: DecoderSpec, key: jax.Array, dtype: Any = jnp.float32) -> 
 @functools.cache
 def language_model(spec: DecoderSpec) -> LanguageModel:
     """The decoder as a `LanguageModel`: the same object for equal specs, so nothing retraces."""
+    from tdd.models.gradients import grad_sqnorm  # which is written in terms of this module
+
     return LanguageModel(
         spec=spec,
         vocab_size=spec.vocab_size,
@@ -136,6 +138,7 @@ def language_model(spec: DecoderSpec) -> LanguageModel:
         hidden=functools.partial(hidden, spec),
         readout=functools.partial(readout, spec),
         soft_cap=spec.soft_cap,
+        grad_sqnorm=functools.partial(grad_sqnorm, spec),
     )
 
 
