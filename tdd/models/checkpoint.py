@@ -97,8 +97,9 @@ def save(
       max_shard_bytes: weights beyond this size are split into several files with an index.
 
     Raises:
-      InputError: the target holds files, the model is not a decoder of this package, the parameters do not
-        fit it, or the tokenizer has more ids than the model's vocabulary.
+      InputError: the target holds files, the model is not a decoder of this package, the parameters do not fit
+        it, they hold NaN or infinity in the type to be written, or the tokenizer has more ids than the model's
+        vocabulary.
     """
     target = None if dtype is None else checks.check_dtype(dtype, _FLOATS)
     place = pathlib.Path(folder).expanduser()
@@ -118,8 +119,10 @@ def save(
     place.parent.mkdir(parents=True, exist_ok=True)
     partial = pathlib.Path(tempfile.mkdtemp(prefix=f".{place.name}.", dir=place.parent))
     try:
-        tensors = _named_tensors(leaves, parameters, spec.num_layers, written)
-        write_tensors(partial, tensors, max_shard_bytes=max_shard_bytes)
+        infinite: list[str] = []
+        tensors = _named_tensors(leaves, parameters, spec.num_layers, written, infinite)
+        total = write_tensors(partial, tensors, max_shard_bytes=max_shard_bytes)
+        check_finite_tensors(infinite, total, f"to be stored as {written.name}", "params")
         (partial / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
         if tokenizer is not None:
             tokenizer.save_pretrained(partial)
@@ -153,7 +156,7 @@ def _read_params(
             leaf = placement.single(slot.shape, kept, functools.partial(read_layer, 0))
         _insert(params, slot.path, leaf)
     stored_as = ", ".join(sorted({kind.name for kind in types.values()}))
-    check_finite_tensors(infinite, len(held), placement.dtype.name if placement.dtype else stored_as, where)
+    check_finite_tensors(infinite, len(held), f"read as {placement.dtype or stored_as}", where)
     return params
 
 
@@ -178,14 +181,23 @@ def _leaves(params: Any, parameters: tuple[Slot, ...], spec: DecoderSpec) -> dic
 
 
 def _named_tensors(
-    leaves: dict[tuple[str, ...], Any], parameters: tuple[Slot, ...], num_layers: int, dtype: np.dtype
+    leaves: dict[tuple[str, ...], Any],
+    parameters: tuple[Slot, ...],
+    num_layers: int,
+    dtype: np.dtype,
+    infinite: list[str],
 ) -> Iterator[tuple[str, np.ndarray]]:
-    """Stored tensors by name; of a layered parameter, one layer is on the host at a time."""
+    """Stored tensors by name, those with NaN or infinity noted; one layer of a parameter is on the host at a time."""
     for slot in parameters:
         leaf = leaves[slot.path]
         for layer in range(num_layers if slot.layered else 1):
             parameter = np.asarray(leaf[layer] if slot.layered else leaf)
-            yield from ((name, part.astype(dtype, copy=False)) for name, part in slot.write(layer, parameter))
+            with np.errstate(over="ignore"):  # numbers too large for the type are noted instead
+                parameter = parameter.astype(dtype, copy=False)
+            for name, tensor in slot.write(layer, parameter):
+                if has_infinite(tensor, dtype):
+                    infinite.append(name)
+                yield name, tensor
 
 
 def _publish(partial: pathlib.Path, place: pathlib.Path) -> None:

@@ -93,11 +93,11 @@ class StoredTensors:
         )
 
 
-def write_tensors(folder: pathlib.Path, tensors: Iterable[tuple[str, np.ndarray]], *, max_shard_bytes: int) -> None:
+def write_tensors(folder: pathlib.Path, tensors: Iterable[tuple[str, np.ndarray]], *, max_shard_bytes: int) -> int:
     """Write named tensors as one file, or as shards with an index where they exceed `max_shard_bytes`.
 
     At most one shard is in host memory at a time. A tensor larger than `max_shard_bytes` gets a shard of
-    its own.
+    its own. Returns how many tensors were written.
     """
     from safetensors.numpy import save_file
 
@@ -108,7 +108,7 @@ def write_tensors(folder: pathlib.Path, tensors: Iterable[tuple[str, np.ndarray]
         written.append({name: tensor.nbytes for name, tensor in shard.items()})
     if len(written) == 1:
         (folder / "shard-0").rename(folder / SINGLE)
-        return
+        return len(written[0])
     weight_map: dict[str, str] = {}
     for number, sizes in enumerate(written):
         file_name = f"model-{number + 1:05d}-of-{len(written):05d}.safetensors"
@@ -119,6 +119,7 @@ def write_tensors(folder: pathlib.Path, tensors: Iterable[tuple[str, np.ndarray]
         "weight_map": dict(sorted(weight_map.items())),
     }
     (folder / INDEX).write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
+    return len(weight_map)
 
 
 def _shards(tensors: Iterable[tuple[str, np.ndarray]], max_shard_bytes: int) -> Iterator[Mapping[str, np.ndarray]]:

@@ -134,12 +134,12 @@ def has_infinite(tensor: np.ndarray, dtype: np.dtype) -> bool:
     return False
 
 
-def check_finite_tensors(names: Sequence[str], total: int, dtype: str, where: str) -> None:
-    """No tensor was found to hold NaN or infinity."""
+def check_finite_tensors(names: Sequence[str], total: int, form: str, where: str) -> None:
+    """No tensor was found to hold NaN or infinity in the form in which it is wanted."""
     if names:
         raise InputError(
-            f"{where} has NaN or infinite numbers in {len(names)} of {total} tensors: {_listed(sorted(names))} (read "
-            f"as {dtype}); the file is damaged, the training went wrong, or a wider dtype is needed"
+            f"{where} has NaN or infinite numbers in {len(names)} of {total} tensors: {_listed(sorted(names))} "
+            f"({form}); the file is damaged, the training went wrong, or a wider dtype is needed"
         )
 
 

@@ -178,3 +178,14 @@ def test_other_models_and_options(tmp_path, loaded):
     with pytest.raises(InputError, match=r"no supported family \(gpt2, .*\) can store this architecture"):
         save(tmp_path / "copy", odd, {})
     assert not (tmp_path / "copy").exists()
+
+
+@pytest.mark.parametrize(("value", "dtype"), [(np.nan, None), (np.inf, "bfloat16"), (1e5, "float16")])
+def test_numbers_that_load_would_refuse(tmp_path, loaded, value, dtype):
+    lm, params, tokenizer = loaded
+    scale = params["layers"]["mlp_norm"]["scale"].at[1, 3].set(value)
+    params = {**params, "layers": {**params["layers"], "mlp_norm": {**params["layers"]["mlp_norm"], "scale": scale}}}
+    with pytest.raises(InputError, match=r"params has NaN or infinite numbers in 1 of 40 tensors: .*h\.1\.ln_2.weight"):
+        save(tmp_path / "copy", lm, params, tokenizer, dtype=dtype)
+    assert "copy" not in os.listdir(tmp_path)
+    assert not [name for name in os.listdir(tmp_path) if name.startswith(".copy")]

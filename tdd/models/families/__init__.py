@@ -16,8 +16,9 @@ from tdd.models.families.gemma2 import GEMMA2
 from tdd.models.families.gpt2 import GPT2
 from tdd.models.families.gpt_neo import GPT_NEO
 from tdd.models.families.gpt_neox import GPT_NEOX
-from tdd.models.families.llama import LLAMA, MISTRAL, QWEN2, QWEN3
+from tdd.models.families.llama import LLAMA, MISTRAL
 from tdd.models.families.opt import OPT
+from tdd.models.families.qwen import QWEN2, QWEN3
 from tdd.models.families.record import Family
 from tdd.models.spec import DecoderSpec
 from tdd.validate.checkpoints import check_config_keys, check_model_type

@@ -13,6 +13,7 @@ from tdd.validate.configs import check_layer_types, check_rope
 
 __all__ = [
     "ROPE_KEYS",
+    "WINDOW_KINDS",
     "activation_name",
     "activation_of",
     "layer_types",
@@ -24,6 +25,9 @@ __all__ = [
 
 ROPE_KEYS = frozenset({"partial_rotary_factor", "rope_parameters", "rope_scaling", "rope_theta"})
 """Configuration keys about rotary positions, old and new."""
+
+WINDOW_KINDS = ("sliding_attention", "full_attention")
+"""Types of layers with and without a window, as most families call them."""
 
 _ACTIVATIONS: dict[str, Activation] = {
     "gelu_new": "gelu_tanh",

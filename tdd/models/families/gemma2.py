@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tdd.models.families.common import (
+    WINDOW_KINDS,
     activation_name,
     activation_of,
     layer_types,
@@ -15,7 +16,7 @@ from tdd.models.families.common import (
     rope_parameters,
     rotary_positions,
 )
-from tdd.models.families.llama import LLAMA_BUFFERS, LLAMA_KEYS, LLAMA_NAMES, WINDOW_KINDS
+from tdd.models.families.llama import LLAMA_BUFFERS, LLAMA_KEYS, LLAMA_NAMES
 from tdd.models.families.record import Family
 from tdd.models.spec import Attention, DecoderSpec, Mlp, RmsNorm, RotaryPositions
 from tdd.validate.checkpoints import check_divides, check_positive

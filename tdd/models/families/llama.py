@@ -1,4 +1,4 @@
-"""LLaMA and the families that differ from it in a few keys: Mistral, Qwen2, Qwen3."""
+"""LLaMA and Mistral, and what Qwen and Gemma share with them."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ from tdd.models.families.common import (
     ROPE_KEYS,
     activation_name,
     activation_of,
-    layer_types,
-    layer_windows,
     one_window,
     rope_parameters,
     rotary_positions,
@@ -19,9 +17,7 @@ from tdd.models.families.record import Family, TensorNames
 from tdd.models.spec import Attention, DecoderSpec, Mlp, RmsNorm, RotaryPositions
 from tdd.validate.checkpoints import check_divides
 
-__all__ = ["LLAMA", "LLAMA_BUFFERS", "LLAMA_KEYS", "LLAMA_NAMES", "MISTRAL", "QWEN2", "QWEN3", "WINDOW_KINDS"]
-
-WINDOW_KINDS = ("sliding_attention", "full_attention")
+__all__ = ["LLAMA", "LLAMA_BUFFERS", "LLAMA_KEYS", "LLAMA_NAMES", "MISTRAL", "config_of", "spec_of"]
 
 LLAMA_NAMES = TensorNames(
     base="model.",
@@ -53,7 +49,7 @@ LLAMA_KEYS = ROPE_KEYS | {
 """Configuration keys that all of these families have."""
 
 
-def _spec(
+def spec_of(
     config: Mapping[str, Any],
     *,
     windows: tuple[int | None, ...] = (),
@@ -62,6 +58,7 @@ def _spec(
     mlp_bias: bool = False,
     qk_norm: bool = False,
 ) -> DecoderSpec:
+    """The spec of a family like LLaMA; what its own keys say comes as arguments."""
     width, num_heads, num_layers = config["hidden_size"], config["num_attention_heads"], config["num_hidden_layers"]
     head_dim = config.get("head_dim")
     if head_dim is None:
@@ -88,7 +85,8 @@ def _spec(
     )
 
 
-def _config(spec: DecoderSpec, model_type: str, architecture: str, **own: Any) -> dict[str, Any] | None:
+def config_of(spec: DecoderSpec, model_type: str, architecture: str, **own: Any) -> dict[str, Any] | None:
+    """The configuration of a family like LLaMA, with `own` keys."""
     if not (isinstance(spec.norm, RmsNorm) and isinstance(spec.positions, RotaryPositions)):
         return None
     return {
@@ -113,58 +111,22 @@ def _config(spec: DecoderSpec, model_type: str, architecture: str, **own: Any) -
 def _llama_spec(config: Mapping[str, Any]) -> DecoderSpec:
     check_divides(num_attention_heads=config["num_attention_heads"], hidden_size=config["hidden_size"])
     bias = config["attention_bias"]
-    return _spec(config, qkv_bias=bias, out_bias=bias, mlp_bias=config["mlp_bias"])
+    return spec_of(config, qkv_bias=bias, out_bias=bias, mlp_bias=config["mlp_bias"])
 
 
 def _llama_config(spec: DecoderSpec) -> dict[str, Any] | None:
     bias = {"attention_bias": spec.attention.qkv_bias, "mlp_bias": spec.mlp.bias}
-    return _config(spec, "llama", "LlamaForCausalLM", **bias)
+    return config_of(spec, "llama", "LlamaForCausalLM", **bias)
 
 
 def _mistral_spec(config: Mapping[str, Any]) -> DecoderSpec:
-    return _spec(config, windows=(config["sliding_window"],) * config["num_hidden_layers"])
+    return spec_of(config, windows=(config["sliding_window"],) * config["num_hidden_layers"])
 
 
 def _mistral_config(spec: DecoderSpec) -> dict[str, Any] | None:
     window = one_window(spec.attention.windows, None)
-    return _config(spec, "mistral", "MistralForCausalLM", sliding_window=window)
+    return config_of(spec, "mistral", "MistralForCausalLM", sliding_window=window)
 
-
-def _sliding(config: Mapping[str, Any]) -> tuple[int | None, ...]:
-    window = config["sliding_window"] if config["use_sliding_window"] else None
-    return layer_windows(config["layer_types"], config["num_hidden_layers"], window, *WINDOW_KINDS)
-
-
-def _sliding_config(spec: DecoderSpec) -> dict[str, Any]:
-    windows = spec.attention.windows
-    window = one_window(windows, None)
-    return {
-        "use_sliding_window": window is not None,
-        "sliding_window": window,
-        "max_window_layers": next((i for i, own in enumerate(windows) if own is not None), spec.num_layers),
-        "layer_types": layer_types(windows, *WINDOW_KINDS),
-    }
-
-
-def _qwen2_spec(config: Mapping[str, Any]) -> DecoderSpec:
-    return _spec(config, windows=_sliding(config), qkv_bias=True)
-
-
-def _qwen2_config(spec: DecoderSpec) -> dict[str, Any] | None:
-    return _config(spec, "qwen2", "Qwen2ForCausalLM", **_sliding_config(spec))
-
-
-def _qwen3_spec(config: Mapping[str, Any]) -> DecoderSpec:
-    bias = config["attention_bias"]
-    return _spec(config, windows=_sliding(config), qkv_bias=bias, out_bias=bias, qk_norm=True)
-
-
-def _qwen3_config(spec: DecoderSpec) -> dict[str, Any] | None:
-    own = {"attention_bias": spec.attention.qkv_bias, **_sliding_config(spec)}
-    return _config(spec, "qwen3", "Qwen3ForCausalLM", **own)
-
-
-_SLIDING_KEYS = {"layer_types", "max_window_layers", "sliding_window", "use_sliding_window"}
 
 LLAMA = Family(
     model_type="llama",
@@ -188,24 +150,5 @@ MISTRAL = Family(
     to_config=_mistral_config,
     names=LLAMA_NAMES,
     used=LLAMA_KEYS | {"hidden_act", "sliding_window"},
-    buffers=LLAMA_BUFFERS,
-)
-
-QWEN2 = Family(
-    model_type="qwen2",
-    to_spec=_qwen2_spec,
-    to_config=_qwen2_config,
-    names=LLAMA_NAMES,
-    used=LLAMA_KEYS | {"hidden_act"} | _SLIDING_KEYS,
-    required={"use_mrope": (False,)},
-    buffers=LLAMA_BUFFERS,
-)
-
-QWEN3 = Family(
-    model_type="qwen3",
-    to_spec=_qwen3_spec,
-    to_config=_qwen3_config,
-    names=LLAMA_NAMES,
-    used=LLAMA_KEYS | {"attention_bias", "hidden_act"} | _SLIDING_KEYS,
     buffers=LLAMA_BUFFERS,
 )
