@@ -81,7 +81,7 @@ class Scale:
     vocabulary: int = 2048
     papers: int = 40
     base_papers: int = 15
-    base_epochs: int = 2
+    base_epochs: int = 3
     epochs: int = 5
     batch_size: int = 4
     learning_rate: float = 3e-3
