@@ -24,7 +24,7 @@ def entries(rows: Rows, *, id_field: str | None, text_field: str) -> Iterator[En
     for index in range(rows.num_rows):
         row = {field: column[index] for field, column in columns.items()}
         place = rows.place(index)
-        total = checks.single_sum(rows.source, place, name, row[name])
+        total = checks.single_sum(rows.source, place, name, row.get(name))
         given = row.get(text_field)
         text = given if isinstance(given, str) else _last_argument(row.get("arguments"))
         yield Entry(place, total, row.get(id_field or "doc_id"), text)
@@ -35,6 +35,6 @@ def _last_argument(arguments: Any) -> str | None:
     requests = list(arguments.values()) if isinstance(arguments, Mapping) else arguments
     if not isinstance(requests, list) or len(requests) != 1:
         return None
-    parts = requests[0]
-    strings = [part for part in (parts.values() if isinstance(parts, Mapping) else parts) if isinstance(part, str)]
+    parts = list(requests[0].values()) if isinstance(requests[0], Mapping) else requests[0]
+    strings = [part for part in parts if isinstance(part, str)] if isinstance(parts, list) else []
     return strings[-1] if strings else None

@@ -28,4 +28,4 @@ def entries(rows: Rows, *, field: str | None, id_field: str | None, text_field: 
         checks.check_list(rows.source, place, name, values)
         if isinstance(tokens, list):
             checks.check_lengths(rows.source, place, (name, len(values)), ("tokens", len(tokens)))
-        yield Entry(place, values, identifier, text)
+        yield Entry(place, values, identifier, text if isinstance(text, str) else None)

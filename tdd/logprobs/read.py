@@ -108,7 +108,7 @@ def _rows(source: Any) -> Rows:
 def _detect(rows: Rows) -> str | None:
     """The layout that the fields name, or None."""
     fields = set(rows.fields)
-    if "prompt_logprobs" in fields:
+    if "prompt_logprobs" in fields and ("choices" not in fields or rows.column("prompt_logprobs")[0] is not None):
         return "vllm"
     if "choices" in fields or {"response", "custom_id"} <= fields:
         return _server_layout(rows.column("choices" if "choices" in fields else "response")[0])
@@ -119,8 +119,10 @@ def _detect(rows: Rows) -> str | None:
 
 def _server_layout(answer: Any) -> str:
     """Which of the two lists the first choice of an answer has; an echo says for itself which tokens are the text's."""
-    body = answer.get("body", {}) if isinstance(answer, Mapping) else {"choices": answer}
-    choice = next(iter(body.get("choices") or ()), None)
+    body = answer.get("body") if isinstance(answer, Mapping) else {"choices": answer}
+    body = body if isinstance(body, Mapping) else {}
+    answers = body.get("choices")
+    choice = answers[0] if isinstance(answers, list) and answers else None
     found = [part.get("prompt_logprobs") for part in (body, choice) if isinstance(part, Mapping)]
     logprobs = choice.get("logprobs") if isinstance(choice, Mapping) else None
     echo = logprobs.get("token_logprobs") if isinstance(logprobs, Mapping) else None

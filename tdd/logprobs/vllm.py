@@ -41,7 +41,10 @@ def entries(rows: Rows, *, first_entry: bool, id_field: str | None, text_field: 
     templated = 0
     for place, record, identifier, found, tokens in _lists(rows, id_field):
         checks.check_list(rows.source, place, "prompt_logprobs", found)
-        templated += any("message" in choice for choice in record.get("choices") or ())
+        answers = record.get("choices")
+        templated += isinstance(answers, list) and any(
+            "message" in answer for answer in answers if isinstance(answer, Mapping)
+        )
         if tokens is not None:
             checks.check_list(rows.source, place, "prompt_token_ids", tokens)
             checks.check_lengths(rows.source, place, ("prompt_logprobs", len(found)), ("prompt_token_ids", len(tokens)))
@@ -56,7 +59,8 @@ def entries(rows: Rows, *, first_entry: bool, id_field: str | None, text_field: 
 
 def _lists(rows: Rows, id_field: str | None) -> Iterator[tuple[str, Mapping[str, Any], Any, Any, Any]]:
     """Place, record, identifier, prompt_logprobs and prompt_token_ids of every text."""
-    if "prompt_logprobs" in rows.fields:
+    outside = "prompt_logprobs" in rows.fields and any(found is not None for found in rows.column("prompt_logprobs"))
+    if outside or "choices" not in rows.fields:
         for place, record, identifier in records(rows, id_field):
             yield place, record, identifier, record.get("prompt_logprobs"), record.get("prompt_token_ids")
         return
@@ -113,7 +117,7 @@ def _candidates(source: str, place: str, position: int, entry: Any) -> list[Cand
         return [Candidate("", entry, None)]
     checks.check_position(source, place, position, entry)
     return [
-        Candidate(str(token), value.get("logprob"), value.get("rank"))
+        Candidate(str(token), value.get("logprob"), checks.check_rank(source, place, position, value.get("rank")))
         if isinstance(value, Mapping)
         else Candidate(str(token), value, None)
         for token, value in entry.items()

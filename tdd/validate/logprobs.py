@@ -27,6 +27,7 @@ __all__ = [
     "check_log_probs",
     "check_numbers",
     "check_position",
+    "check_rank",
     "check_reading",
     "detected",
     "list_field",
@@ -184,6 +185,13 @@ def check_position(source: str, place: str, position: int, entry: Mapping[str, A
     """At least one candidate."""
     if not entry:
         raise InputError(f"{source}: {place}: position {position} of prompt_logprobs is empty")
+
+
+def check_rank(source: str, place: str, position: int, rank: Any) -> int | None:
+    """A rank from 1, or none."""
+    if rank is None or (isinstance(rank, int) and not isinstance(rank, bool) and rank > 0):
+        return rank
+    raise InputError(f"{source}: {place}: position {position} of prompt_logprobs has the rank {_short(rank)}")
 
 
 def own_entry(source: str, place: str, position: int, token: Any, entry: Mapping[str, Any]) -> Any:

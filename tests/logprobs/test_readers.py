@@ -8,9 +8,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tdd import InputError
-from tdd.logprobs import Reading, read_log_probs
+from tdd.logprobs import FORMATS, Reading, read_log_probs
 
 NUMBERS = [-1.5, -0.25, -3.0]
 
@@ -248,6 +250,7 @@ def test_server_answers():
     inside["choices"][0]["prompt_token_ids"] = [1, 11, 6]
     found = read([inside])
     assert (found.format, found.ids, found.texts, found.sums.tolist()) == ("vllm", ("1",), (None,), [-4.7])
+    assert read([{**inside, "prompt_logprobs": None}]).sums.tolist() == [-4.7]
     both = {"choices": [{**choice([None, -1.0, -2.0]), "prompt_logprobs": PROMPT}], "usage": {"completion_tokens": 0}}
     assert read([both]).format == "openai"  # an echo says itself which tokens are the prompt's
 
@@ -292,3 +295,37 @@ def test_continuations():
 )
 def test_samples_without_a_log_likelihood(responses, message):
     refuses([{"doc_id": 0, "arguments": [["x"]], "filtered_resps": responses}], message)
+
+
+# Anything else
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-3, 3) | st.floats() | st.sampled_from(["", "a", "7", "-1"]),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["logprob", "rank", "token_logprobs", "tokens", "5", "body"]), inner, max_size=3
+        )
+        | st.fixed_dictionaries(
+            {}, optional={"choices": inner, "logprobs": inner, "usage": inner, "prompt_logprobs": inner}
+        )
+    ),
+    max_leaves=12,
+)
+NAMES = ["log_probs", "choices", "prompt_logprobs", "prompt_token_ids", "response", "custom_id", "usage", "doc_id"]
+RECORD = st.dictionaries(
+    st.sampled_from([*NAMES, "filtered_resps", "arguments", "id", "text", "tokens"]), JSON, min_size=1
+)
+
+
+@settings(max_examples=200, deadline=None, derandomize=True)
+@given(st.lists(RECORD, min_size=1, max_size=2), st.sampled_from(FORMATS), st.booleans())
+def test_any_file_is_read_or_refused(records, format, first_entry):
+    try:
+        found = read(records, format=format, first_entry=first_entry)
+    except InputError:
+        return
+    assert len(found.ids) == len(set(found.ids)) == len(found.sums) == len(found.texts)
+    assert np.isfinite(found.sums).all()
+    assert (found.sums <= 0).all()
