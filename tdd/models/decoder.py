@@ -171,7 +171,7 @@ class _Decoder(nn.Module):
             block,
             variable_axes={"params": 0},
             split_rngs={"params": True},
-            in_axes=(0, nn.broadcast),
+            in_axes=(0, nn.broadcast),  # pyright: ignore[reportArgumentType]
             length=spec.num_layers,
         )
         windows = _windows(spec, length)
@@ -239,7 +239,7 @@ class _Block(nn.Module):
         widths = attention.qkv_widths
         fused = self._dense("qkv", sum(widths), attention.qkv_bias, inputs, probe)
         query, key, value = (
-            part.reshape(batch, length, -1, attention.head_dim)
+            part.reshape(batch, length, part.shape[-1] // attention.head_dim, attention.head_dim)
             for part in jnp.split(fused, (widths[0], widths[0] + widths[1]), axis=-1)
         )
         if attention.qk_norm:
