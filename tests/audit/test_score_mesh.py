@@ -68,7 +68,7 @@ programs._trunk = limited
 small = run(devices=8)
 programs._trunk = original
 out["halved"] = [bool(np.allclose(small[name], one[name], rtol=1e-5, atol=1e-5)) for name in NAMES]
-out["said"] = sorted({text.split(" of ")[0] for text in said})
+out["said"] = any(text.startswith("out of memory: going on with batches of") for text in said)
 
 # interrupted on one device, continued on eight
 class Stopped(Exception): pass
@@ -122,7 +122,7 @@ def test_the_provenance_names_every_device(eight):
 
 def test_memory_errors_of_a_mesh_halve_the_batches(eight):
     assert all(eight["halved"])
-    assert "out of memory: going on with batches" in eight["said"]
+    assert eight["said"]
 
 
 def test_a_run_may_be_continued_on_other_devices(eight):
@@ -175,4 +175,4 @@ def test_parameters_that_do_not_fit_or_divide_are_said(monkeypatch):
 
     monkeypatch.setattr(jax, "device_put", full)
     with pytest.raises(InputError, match=r"the parameters, 2.00 GiB, do not fit: .* shard_params=True with several"):
-        where.put_params({"kernel": jax.ShapeDtypeStruct((1024, 1024, 512), np.float32)})
+        where.put_params({"kernel": np.broadcast_to(np.float32(0), (1024, 1024, 512))})
