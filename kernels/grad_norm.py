@@ -28,7 +28,6 @@ from jax import lax
 __all__ = ["add_bias", "add_rows", "dense", "scale"]
 
 
-@jax.custom_vjp
 def dense(inputs: jax.Array, kernel: jax.Array, probe: jax.Array) -> jax.Array:
     """inputs kernel, the inputs in the dtype of the kernel, accumulated in float32.
 
@@ -45,6 +44,11 @@ def dense(inputs: jax.Array, kernel: jax.Array, probe: jax.Array) -> jax.Array:
     Cost of the norm: the cheaper of 2 T^2 (I + O) flop an example, with two [T, T] matrices for all examples at once,
     and 2 T I O flop an example, with [I, O] for one example at a time.
     """
+    return _dense(inputs, kernel, probe)
+
+
+@jax.custom_vjp
+def _dense(inputs: jax.Array, kernel: jax.Array, probe: jax.Array) -> jax.Array:
     del probe
     return _product("bti,io->bto", inputs.astype(kernel.dtype), kernel)
 
@@ -53,7 +57,7 @@ def _dense_forward(
     inputs: jax.Array, kernel: jax.Array, probe: jax.Array
 ) -> tuple[jax.Array, tuple[jax.Array, jax.Array, jax.Array]]:
     # an empty array carries the dtype of the inputs to the backward pass
-    return dense(inputs, kernel, probe), (inputs.astype(kernel.dtype), kernel, jnp.zeros((0,), inputs.dtype))
+    return _dense(inputs, kernel, probe), (inputs.astype(kernel.dtype), kernel, jnp.zeros((0,), inputs.dtype))
 
 
 def _dense_backward(
@@ -66,10 +70,9 @@ def _dense_backward(
     return of_inputs, of_kernel, _product_sqnorm(inputs, cotangent)
 
 
-dense.defvjp(_dense_forward, _dense_backward)
+_dense.defvjp(_dense_forward, _dense_backward)
 
 
-@jax.custom_vjp
 def add_bias(inputs: jax.Array, bias: jax.Array, probe: jax.Array) -> jax.Array:
     """inputs + bias over the last axis.
 
@@ -81,12 +84,17 @@ def add_bias(inputs: jax.Array, bias: jax.Array, probe: jax.Array) -> jax.Array:
     Returns:
       [B, ..., O].
     """
+    return _add_bias(inputs, bias, probe)
+
+
+@jax.custom_vjp
+def _add_bias(inputs: jax.Array, bias: jax.Array, probe: jax.Array) -> jax.Array:
     del probe
     return inputs + _along_last(bias, inputs)
 
 
 def _add_bias_forward(inputs: jax.Array, bias: jax.Array, probe: jax.Array) -> tuple[jax.Array, jax.Array]:
-    return add_bias(inputs, bias, probe), jnp.zeros((0,), bias.dtype)
+    return _add_bias(inputs, bias, probe), jnp.zeros((0,), bias.dtype)
 
 
 def _add_bias_backward(like: jax.Array, cotangent: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
@@ -94,10 +102,9 @@ def _add_bias_backward(like: jax.Array, cotangent: jax.Array) -> tuple[jax.Array
     return cotangent, each.sum(0).astype(like.dtype), _sqnorm(each)
 
 
-add_bias.defvjp(_add_bias_forward, _add_bias_backward)
+_add_bias.defvjp(_add_bias_forward, _add_bias_backward)
 
 
-@jax.custom_vjp
 def scale(inputs: jax.Array, factor: jax.Array, probe: jax.Array) -> jax.Array:
     """inputs * factor over the last axis.
 
@@ -109,6 +116,11 @@ def scale(inputs: jax.Array, factor: jax.Array, probe: jax.Array) -> jax.Array:
     Returns:
       [B, ..., D].
     """
+    return _scale(inputs, factor, probe)
+
+
+@jax.custom_vjp
+def _scale(inputs: jax.Array, factor: jax.Array, probe: jax.Array) -> jax.Array:
     del probe
     return inputs * _along_last(factor, inputs)
 
@@ -116,7 +128,7 @@ def scale(inputs: jax.Array, factor: jax.Array, probe: jax.Array) -> jax.Array:
 def _scale_forward(
     inputs: jax.Array, factor: jax.Array, probe: jax.Array
 ) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
-    return scale(inputs, factor, probe), (inputs, factor)
+    return _scale(inputs, factor, probe), (inputs, factor)
 
 
 def _scale_backward(
@@ -128,10 +140,9 @@ def _scale_backward(
     return of_inputs, each.sum(0).astype(factor.dtype), _sqnorm(each)
 
 
-scale.defvjp(_scale_forward, _scale_backward)
+_scale.defvjp(_scale_forward, _scale_backward)
 
 
-@jax.custom_vjp
 def add_rows(inputs: jax.Array, rows: jax.Array, probe: jax.Array) -> jax.Array:
     """inputs + rows, one row a position, the same for every example: learned positions.
 
@@ -143,12 +154,17 @@ def add_rows(inputs: jax.Array, rows: jax.Array, probe: jax.Array) -> jax.Array:
     Returns:
       [B, T, D].
     """
+    return _add_rows(inputs, rows, probe)
+
+
+@jax.custom_vjp
+def _add_rows(inputs: jax.Array, rows: jax.Array, probe: jax.Array) -> jax.Array:
     del probe
     return inputs + rows[None]
 
 
 def _add_rows_forward(inputs: jax.Array, rows: jax.Array, probe: jax.Array) -> tuple[jax.Array, jax.Array]:
-    return add_rows(inputs, rows, probe), jnp.zeros((0,), rows.dtype)
+    return _add_rows(inputs, rows, probe), jnp.zeros((0,), rows.dtype)
 
 
 def _add_rows_backward(like: jax.Array, cotangent: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
@@ -156,7 +172,7 @@ def _add_rows_backward(like: jax.Array, cotangent: jax.Array) -> tuple[jax.Array
     return cotangent, cotangent.astype(jnp.float32).sum(0).astype(like.dtype), norms
 
 
-add_rows.defvjp(_add_rows_forward, _add_rows_backward)
+_add_rows.defvjp(_add_rows_forward, _add_rows_backward)
 
 
 def _product_sqnorm(inputs: jax.Array, cotangent: jax.Array) -> jax.Array:

@@ -92,7 +92,7 @@ def head_gradients(
     def step(i: jax.Array, sums: _Sums) -> _Sums:
         first = jnp.minimum(i * chunk, vocab_size - chunk)
         block = lax.dynamic_slice_in_dim(readout, first, chunk)
-        columns = first + jnp.arange(chunk)
+        columns = (first + jnp.arange(chunk))[None, None, :]
         new = (columns >= i * chunk) & (columns != targets[..., None])  # the last block overlaps the one before
         capped = cap(_logits(hidden, block))
         logits = jnp.where(new, capped, -jnp.inf)

@@ -1,0 +1,119 @@
+"""Per-example squared gradient norms: the probe's cotangents, and the head's."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import references_gradient as ref
+from contract_entry import Entry
+
+from tdd.kernels import grad_norm, grad_norm_head
+
+LENGTH, VOCABULARY, WIDTH = 5, 23, 4
+
+
+def operation(rng, m, width_in, width_out, weight_shape):
+    return {
+        "inputs": rng.normal(size=(m, LENGTH, width_in)).astype(np.float32),
+        "cotangents": rng.normal(size=(m, LENGTH, width_out)).astype(np.float32),
+        "weight": np.random.default_rng(3).normal(size=weight_shape).astype(np.float32),
+    }
+
+
+def probed(fun):
+    """Value, cotangent of the inputs and cotangent of the probe."""
+
+    def call(inputs, cotangents, weight):
+        value, pull = jax.vjp(fun, inputs, weight, jnp.zeros(inputs.shape[0], jnp.float32))
+        of_inputs, _, norms = pull(cotangents)
+        return value, of_inputs, norms
+
+    return call
+
+
+def entry(name, call, make, reference, items, label=""):
+    return Entry(
+        name,
+        call,
+        make,
+        reference,
+        items=items,
+        calibration=(),
+        masks={},
+        float_inputs=(),
+        label=label,
+        tolerance=2e-5,
+        always_single=True,
+    )
+
+
+def operation_entry(name, width_in, width_out, weight_shape, label=""):
+    return entry(
+        f"grad_norm.{name}",
+        probed(getattr(grad_norm, name)),
+        lambda rng, n, m: operation(rng, m, width_in, width_out, weight_shape),
+        ref.OPERATIONS[name],
+        ("inputs", "cotangents"),
+        label,
+    )
+
+
+def head(rng, n, m):
+    tokens = rng.integers(0, 6, (m, LENGTH)).astype(np.int32)
+    tokens[:, 1] = rng.integers(0, VOCABULARY, m)
+    weights = (rng.random((m, LENGTH)) < 0.8).astype(np.float32)
+    weights[:, -1] = 0
+    return {
+        "hidden": rng.normal(size=(m, LENGTH, WIDTH)).astype(np.float32),
+        "readout": np.random.default_rng(5).normal(size=(VOCABULARY, WIDTH)).astype(np.float32),
+        "tokens": tokens,
+        "weights": weights,
+    }
+
+
+def head_with_embedding(rng, n, m):
+    return head(rng, n, m) | {"embedded": rng.normal(size=(m, LENGTH, WIDTH)).astype(np.float32)}
+
+
+def head_call(soft_cap, chunk):
+    return lambda **arrays: grad_norm_head.head_gradients(**arrays, soft_cap=soft_cap, chunk=chunk)._asdict()
+
+
+def cross_call(hidden, readout, tokens, weights, embedded):
+    found = grad_norm_head.head_gradients(hidden, readout, tokens, weights)
+    return grad_norm_head.tied_cross(found, hidden, embedded)
+
+
+ENTRIES = [
+    operation_entry("dense", 4, 3, (4, 3), "outer"),
+    operation_entry("dense", 24, 18, (24, 18), "gram"),
+    operation_entry("add_bias", 3, 3, (3,)),
+    operation_entry("scale", 3, 3, (3,)),
+    operation_entry("add_rows", 3, 3, (LENGTH, 3)),
+    *[
+        entry(
+            "grad_norm_head.head_gradients",
+            head_call(soft_cap, chunk),
+            head,
+            lambda soft_cap=soft_cap, **arrays: ref.head(**arrays, soft_cap=soft_cap),
+            ("hidden", "tokens", "weights"),
+            f"cap={soft_cap},chunk={chunk}",
+        )
+        for soft_cap, chunk in ((None, 64), (None, 7), (4.0, 8))
+    ],
+    entry(
+        "grad_norm_head.tied_cross",
+        cross_call,
+        head_with_embedding,
+        ref.tied_cross,
+        ("hidden", "tokens", "weights", "embedded"),
+    ),
+    entry(
+        "grad_norm_head.embedding_sqnorm",
+        grad_norm_head.embedding_sqnorm,
+        lambda rng, n, m: {name: head_with_embedding(rng, n, m)[name] for name in ("embedded", "tokens")},
+        ref.embedding_sqnorm,
+        ("embedded", "tokens"),
+    ),
+]
+
+ELSEWHERE = {}
