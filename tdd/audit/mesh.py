@@ -69,7 +69,7 @@ class Devices:
             if not is_memory_error(error):
                 raise
             size = sum(leaf.nbytes for leaf in jax.tree.leaves(params))
-            raise checks.parameters_too_large(size, self.devices, self.shard_params) from error
+            raise checks.parameters_too_large(self.devices, sharded=self.shard_params, num_bytes=size) from error
 
     def put(self, arrays: Sequence[Any]) -> Any:
         """One array for each device; several lie side by side along a new first axis."""

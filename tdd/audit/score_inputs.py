@@ -17,6 +17,7 @@ from tdd.models.checkpoint import load
 from tdd.records import LanguageModel, Texts
 from tdd.scoring.tokenise import Encoded, encode, windows
 from tdd.validate import scoring as checks
+from tdd.validate.devices import parameters_too_large
 
 __all__ = ["Model", "PassInput", "encode_pass", "find_model"]
 
@@ -59,8 +60,13 @@ def find_model(name: str, model: Any, params: Any, tokenizer: Any, dtype: Any, w
       where: devices; a checkpoint whose parameters they share is loaded straight into the shares.
     """
     if isinstance(model, (str, os.PathLike)):
-        with jax.default_device(where.devices[0]):
-            lm, loaded, own = load(model, dtype=dtype, mesh=where.mesh if where.shard_params else None)
+        try:
+            with jax.default_device(where.devices[0]):
+                lm, loaded, own = load(model, dtype=dtype, mesh=where.mesh if where.shard_params else None)
+        except (jax.errors.JaxRuntimeError, MemoryError) as error:
+            if not checks.is_memory_error(error):
+                raise
+            raise parameters_too_large(where.devices, sharded=where.shard_params) from error
         return Model(lm, loaded, own if tokenizer is None else tokenizer, os.fspath(model))
     if isinstance(model, tuple) and not isinstance(model, LanguageModel):
         model, params, tokenizer = checks.check_triple(name, model)

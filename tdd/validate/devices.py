@@ -87,12 +87,13 @@ def check_divisible(cuts: Sequence[tuple[Any, ...]], num_devices: int) -> None:
         )
 
 
-def parameters_too_large(num_bytes: int, devices: Sequence[Any], sharded: bool) -> InputError:
+def parameters_too_large(devices: Sequence[Any], *, sharded: bool, num_bytes: int | None = None) -> InputError:
     """Parameters for which a device has no memory."""
     share = "a share of them" if sharded else "all of them"
     hint = "more devices" if sharded else "shard_params=True with several devices"
+    size = "" if num_bytes is None else f", {num_bytes / 2**30:.2f} GiB,"
     return InputError(
-        f"the parameters, {num_bytes / 2**30:.2f} GiB, do not fit: each of {', '.join(map(str, devices))} must hold "
+        f"the parameters{size} do not fit: each of {', '.join(map(str, devices))} must hold "
         f"{share}; use dtype='bfloat16' where they are stored wider, or {hint}"
     )
 

@@ -169,11 +169,11 @@ def test_memory_errors_halve_the_batches(monkeypatch, caplog):
 
 
 def test_tables_of_statistics_and_norms():
-    mask = np.array([[False, True, True, True], [False, True, False, False]])
-    stats = TokenStats(*[np.zeros((2, 4))] * 8, mask=mask)
-    evidence = Evidence(grad_norm=np.array([6.0, 5.0]))
-    np.testing.assert_array_equal(score_rows(stats, "grad_norm", evidence), [6, 5])
-    np.testing.assert_array_equal(score_rows(stats, "grad_norm:reduction=mean", evidence), [2, 5])
+    mask = np.array([[False, True, True, True], [False, True, False, False], [False] * 4])
+    stats = TokenStats(*[np.zeros((3, 4))] * 8, mask=mask)
+    evidence = Evidence(grad_norm=np.array([6.0, 5.0, 0.0]))
+    np.testing.assert_array_equal(score_rows(stats, "grad_norm", evidence), [6, 5, np.nan])
+    np.testing.assert_array_equal(score_rows(stats, "grad_norm:reduction=mean", evidence), [2, 5, np.nan])
     with pytest.raises(InputError, match="reduction='max' is unknown; use 'sum'"):
         parse_score("grad_norm:reduction=max")
     with pytest.raises(InputError, match="'grad_norm' has no parameter 'k'; it has reduction"):

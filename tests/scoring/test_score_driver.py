@@ -203,6 +203,24 @@ def test_truncated_texts_lose_text_and_tokens_alike():
     assert shorter.num_tokens.tolist() == [7]
 
 
+def test_long_texts_may_be_an_error(model):
+    small = scored_model(positions=16)
+    texts = ["w1 w2", *random_texts(3, seed=5, shortest=17, longest=41), "w3 w4"]
+    count = len(texts[1].split())
+    message = (
+        rf"text '2' has {count} tokens under the tokenizer of the model, more than the limit of 16 \(2 further texts "
+        r"are too long as well\); shorten it, or pass long_texts='window'"
+    )
+    with pytest.raises(InputError, match=message):
+        run(small, texts, "loss", long_texts="error")
+    with pytest.raises(InputError, match=r"tokenizer of the reference model, more than the limit of 16 \(2 further"):
+        run(model, texts, "reference", reference=small, long_texts="error")
+    fitting = [text for text in texts if len(text.split()) <= 16]
+    assert_same(run(small, fitting, "loss", long_texts="error"), run(small, fitting, "loss"))
+    with pytest.raises(InputError, match="limit of 8 "):
+        run(model, texts, "loss", long_texts="error", max_length=8)
+
+
 def test_a_reference_with_other_tokens_and_a_shorter_context_is_per_byte(model, texts):
     smaller = scored_model(5, positions=16, bos=True)
     got = run(model, texts, "reference", reference=smaller)
@@ -390,6 +408,30 @@ def test_memory_errors_halve_the_batch(plain, model, other_model, texts, monkeyp
         got = run(model, texts, ALL, reference=other_model)
     assert_same(got, plain, 1e-5)
     assert "out of memory: going on with batches of" in caplog.text
+
+
+def test_memory_errors_of_a_model_of_logits_alone(plain, model, texts, monkeypatch, caplog):
+    lm, params, tokenizer = model
+    bare = dataclasses.replace(lm, spec="bare", hidden=None, readout=None)
+    rows = limit_rows(monkeypatch, "_from_logits", 1)
+    with caplog.at_level(logging.WARNING, "tdd"):
+        got = run((bare, params, tokenizer), texts, ("loss", "min_k"))
+    np.testing.assert_allclose(got["loss"], plain["loss"], rtol=1e-5)
+    np.testing.assert_allclose(got["min_k"], plain["min_k"], rtol=1e-5)
+    assert max(rows) > 1 == rows[-1]
+    assert "out of memory: going on with batches of 1 row of" in caplog.text
+
+
+def test_a_checkpoint_that_does_not_fit(model, texts, tmp_path, monkeypatch):
+    from tdd.models.checkpoint import save
+
+    def full(*_, **__):
+        raise real_memory_error()
+
+    save(tmp_path / "model", *model)
+    monkeypatch.setattr("tdd.audit.score_inputs.load", full)
+    with pytest.raises(InputError, match=r"the parameters do not fit: each of .* must hold all of them; use dtype="):
+        run(tmp_path / "model", texts, "loss")
 
 
 def test_memory_errors_of_a_single_row_are_raised(model, texts, monkeypatch):

@@ -16,7 +16,7 @@ from tdd.scoring.scores import SCORES, Evidence, parse_score, score_rows
 from tdd.validate import InputError
 
 FIELDS = ("log_prob", "mu", "sigma", "renyi_half", "renyi_two", "renyi_inf", "m_entropy", "rank")
-ALL = ("loss", "zlib", "lowercase", "reference", "min_k", "min_k_plus_plus", "m_entropy", "max_renyi")
+ALL = ("loss", "zlib", "lowercase", "reference", "min_k", "min_k_plus_plus", "m_entropy", "max_renyi", "grad_norm")
 
 
 def stats_of(rows, length=None):
@@ -160,7 +160,7 @@ def test_padding_and_order_of_rows_and_tokens_change_nothing(seed, extra, name):
     rng = np.random.default_rng(seed)
     lengths = rng.integers(1, 30, 5)
     rows = [random_row(rng, n) for n in lengths]
-    evidence = Evidence(*(rng.exponential(1, 5) for _ in range(5)))
+    evidence = Evidence(*(rng.exponential(1, 5) for _ in Evidence._fields))
     plain = score_rows(stats_of(rows), name, evidence)
     order = rng.permutation(5)
     shuffled = [

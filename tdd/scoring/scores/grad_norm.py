@@ -20,9 +20,9 @@ __all__ = ["SCORE"]
 
 
 def _divisor(stats: TokenStats, reduction: str) -> Array:
-    """What the norm of the summed loss is divided by: [B]."""
-    num_scored = stats.mask.sum(-1)
-    return num_scored if reduction == "mean" else namespace(stats).ones_like(num_scored)
+    """What the norm of the summed loss is divided by: [B]; NaN for a row without scored tokens."""
+    xp, num_scored = namespace(stats), stats.mask.sum(-1)
+    return xp.where(num_scored > 0, num_scored if reduction == "mean" else 1.0, xp.nan)
 
 
 def _finish(divisor: Array, evidence: Evidence) -> Array:

@@ -25,17 +25,17 @@ class Evidence(NamedTuple):
       compressed_bytes: length of zlib.compress(text as UTF-8), header included.
       lowercase_loss: loss of the lowercased text.
       reference_loss: loss of the text under the reference model.
-      grad_norm: norm of the gradient of the text's loss, summed over its scored tokens, over all parameters.
       tokens_per_byte: scored tokens per byte of scored text under the model; 1 where tokenizers agree.
       reference_tokens_per_byte: the same under the reference model's tokenizer; 1 where they agree.
+      grad_norm: norm of the gradient of the text's loss, summed over its scored tokens, over all parameters.
     """
 
     compressed_bytes: Array = None
     lowercase_loss: Array = None
     reference_loss: Array = None
-    grad_norm: Array = None
     tokens_per_byte: Array = 1.0
     reference_tokens_per_byte: Array = 1.0
+    grad_norm: Array = None
 
 
 def _unchanged(value: Array, evidence: Evidence) -> Array:
