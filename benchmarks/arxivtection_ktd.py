@@ -16,10 +16,10 @@ What the rules need beyond that:
 - "ktd" with several knockoffs needs in addition that the averaged W of non-members is symmetric.
 
 Two designs show both sides. In "verbatim" the text is the passage and its paraphrases are the knockoffs, as an auditor
-would have them. In "drawn" one of the four versions of each passage is drawn at random to be the text (the one that is
-trained on, where it is a member) and the other three are its knockoffs: there a non-member's versions are exchangeable
-by construction, and the guarantees of "multi" and of "ktd" with one knockoff hold. The symmetry test that the audit
-runs on known non-members is reported for both.
+would have them. In "drawn" the four versions of each passage are put into random order: the first is the text (the one
+that is trained on, where it is a member), the other three are its knockoffs. There a non-member's versions are
+exchangeable by construction, and the guarantees of "multi" and of "ktd" with one knockoff hold. The symmetry test that
+the audit runs on known non-members is reported for both.
 
 Every fine-tuned model is audited once with the command line; its run folder holds all scores. From these, FDP and power
 of every rule are averaged over random divisions: half of the non-members calibrate, the others are candidates together
@@ -119,25 +119,26 @@ def main() -> None:
     )
     work = options.work / f"{options.scale}-{options.by}"
     work.mkdir(parents=True, exist_ok=True)
-    seconds: dict[str, float] = {}
+    seconds = {"total": 0.0}
     base_folder, base_history = train_once(work / "base", None, tokenizer, base_texts, scale, seed=1, seconds=seconds)
     models, rows = [], []
     for repetition in range(options.repetitions):
         for design in options.designs:
             name = f"{design}-{repetition}"
-            member, text_of = planted(pool, design, options.by, repetition)
-            training = [row[text_of[i]] for i, row in enumerate(pool.versions) if member[i]]
+            member, order = planted(pool, design, options.by, repetition)
+            training = [row[order[i, 0]] for i, row in enumerate(pool.versions) if member[i]]
             folder = work / name
             model, history = train_once(
                 folder, base_folder, tokenizer, training, scale, seed=repetition, seconds=seconds
             )
             shown = not models
-            timed(seconds, folder, "audit", functools.partial(audit, folder, model, pool, member, text_of, shown))
+            timed(seconds, folder, "audit", functools.partial(audit, folder, model, pool, member, order, shown))
             run = json.loads((folder / "run" / "run.json").read_text())
             models.append({"design": design, "repetition": repetition, "losses": history, **described(run)})
             rows += evaluate(folder / "run", design, repetition, options.divisions)
             print(f"{name}: {json.dumps(models[-1]['audit'])}", flush=True)
     summary = summarise(rows)
+    seconds["total"] += time.perf_counter() - started
     found = {
         "data": {
             "sha256": hashlib.sha256(options.data.read_bytes()).hexdigest(),
@@ -154,7 +155,7 @@ def main() -> None:
         "base_losses": base_history,
         "summary": summary,
         "models": models,
-        "seconds": {"total": round(time.perf_counter() - started, 1), **{k: round(v, 1) for k, v in seconds.items()}},
+        "seconds": {step: round(value, 1) for step, value in seconds.items()},
         "tdd": tdd.__version__,
     }
     print(harness.table([{name: row[name] for name in row if not name.endswith("_by_model")} for row in summary]))
@@ -204,13 +205,16 @@ def read_passages(path: pathlib.Path, scale: Scale) -> tuple[list[str], Pool, in
 
 
 def planted(pool: Pool, design: str, by: str, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Who is a member, [passages] bool, and which version of each passage is its text, [passages]."""
+    """Who is a member, [passages] bool, and the versions of each passage: its text, then its knockoffs, [passages, 4].
+
+    In "drawn" their order is uniformly random, so that the text and its first knockoff alone are exchangeable too.
+    """
     rng = np.random.default_rng([seed, DESIGNS.index(design)])
     unit = np.arange(len(pool.ids)) if by == "passage" else np.unique(pool.papers, return_inverse=True)[1]
     order = rng.permutation(unit.max() + 1)
     member = np.isin(unit, order[: len(order) // 2])
-    text_of = rng.integers(0, len(VERSIONS), len(pool.ids)) if design == "drawn" else np.zeros(len(pool.ids), int)
-    return member, text_of
+    versions = np.tile(np.arange(len(VERSIONS)), (len(pool.ids), 1))
+    return member, rng.permuted(versions, axis=1) if design == "drawn" else versions
 
 
 def train_once(
@@ -254,13 +258,15 @@ def train_once(
 
 
 def timed(seconds: dict[str, float], folder: pathlib.Path, step: str, run: Callable[[], Any]) -> None:
-    """Run a step unless it is finished; its seconds, of whenever it ran, are added up by step."""
+    """Run a step unless it is finished; seconds of finished ones are those of the run that finished them."""
     folder.mkdir(parents=True, exist_ok=True)
     note = folder / f"{step}.seconds"
     if not note.exists():
         started = time.perf_counter()
         run()
         note.write_text(str(time.perf_counter() - started))
+    else:
+        seconds["total"] += float(note.read_text())
     seconds[step] = seconds.get(step, 0.0) + float(note.read_text())
 
 
@@ -276,7 +282,7 @@ def command(model: str, folder: str) -> list[str]:
 
 
 def audit(
-    folder: pathlib.Path, model: pathlib.Path, pool: Pool, member: np.ndarray, text_of: np.ndarray, shown: bool
+    folder: pathlib.Path, model: pathlib.Path, pool: Pool, member: np.ndarray, order: np.ndarray, shown: bool
 ) -> None:
     """Write the two tables and run the command line on them; an interrupted audit goes on."""
     others = np.flatnonzero(~member)
@@ -286,9 +292,7 @@ def audit(
             writer = csv.writer(file)
             writer.writerow(["id", *VERSIONS, "member"])
             for i in np.flatnonzero(chosen):
-                versions = pool.versions[i]
-                texts = [versions[text_of[i]], *(text for j, text in enumerate(versions) if j != text_of[i])]
-                writer.writerow([pool.ids[i], *texts, int(member[i])])
+                writer.writerow([pool.ids[i], *(pool.versions[i][version] for version in order[i]), int(member[i])])
     arguments = command(str(model), str(folder))
     if shown:  # in a process of its own, and its report on the screen
         subprocess.run([sys.executable, "-m", "tdd", *arguments], check=True)
