@@ -87,6 +87,7 @@ def encode_pass(
     *,
     max_length: int | None,
     long_texts: str,
+    windowed: bool = True,
     encoded: Encoded | None = None,
 ) -> PassInput:
     """Tokenise the texts of a pass and cut them into windows.
@@ -101,6 +102,7 @@ def encode_pass(
       statistics: what the pass must deliver.
       max_length: longest window that the user allows.
       long_texts: what happens to longer texts.
+      windowed: whether every score that is asked for may be computed in windows; it decides what a message advises.
       encoded: the texts as tokens, where another pass has them already.
     """
     texts = [text.lower() for text in table.texts] if name == "lowercase" else table.texts
@@ -111,7 +113,7 @@ def encode_pass(
     checks.check_token_ids(encoded.tokens, table.ids, model.lm.vocab_size, what)
     lengths = [len(ids) for ids in encoded.tokens]
     if long_texts == "error" or name == "gradient":
-        checks.check_text_lengths(table.ids, lengths, limit, what, gradient=name == "gradient")
+        checks.check_text_lengths(table.ids, lengths, limit, what, gradient=not windowed)
     text_of_row, all_windows, too_short = [], [], []
     for index, length in enumerate(lengths):
         if length < 2:

@@ -67,6 +67,7 @@ class ScoreRun:
                 {"text": statistics, "gradient": ("grad_norm",)}.get(name, ("log_prob",)),
                 max_length=max_length,
                 long_texts=long_texts,
+                windowed="gradient" not in passes,
                 encoded=inputs["text"].encoded if name == "gradient" else None,
             )
         loss = [parse_score("loss")]

@@ -117,8 +117,9 @@ def test_texts_beyond_the_context():
         InputError, match=r"text '\d' has \d+ tokens .* the limit of 20.*not a sum over windows.*truncate"
     ):
         run(model(), texts, max_length=20)
-    with pytest.raises(InputError, match=r"limit of 48 \(1 further text is too long as well\); the norm"):
-        run(model(), ["w1 " * 60, "w2 " * 50, "w3 w4"])
+    for policy in ("window", "error"):
+        with pytest.raises(InputError, match=r"limit of 48 \(1 further text is too long as well\); the norm"):
+            run(model(), ["w1 " * 60, "w2 " * 50, "w3 w4"], ("loss", *NAMES), long_texts=policy)
     cut = run(model(), texts, max_length=20, long_texts="truncate")
     expected = [by_definition(model(), " ".join(text.split()[:20])) for text in texts]
     np.testing.assert_allclose(cut["grad_norm"], expected, rtol=1e-5)
