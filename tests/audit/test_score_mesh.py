@@ -43,7 +43,7 @@ def equal(found, expected):
 
 one = run()
 out["batches"] = sum(-(-45 // size) for size, _ in one.provenance["batch_shapes"])
-for devices, shared in ((8, False), (8, True), (3, True)):
+for devices, shared in ((8, False), (8, True)):
     out[f"{devices} {shared}"] = equal(run(devices=devices, shard_params=shared), one)
 out["list"] = equal(run(devices=jax.devices()[2:7:2]), one)
 before = [f._cache_size() for f in (programs._trunk, programs._head, programs._head_log_prob)]
@@ -52,6 +52,9 @@ after = [f._cache_size() for f in (programs._trunk, programs._head, programs._he
 out["all"] = equal(found, one)
 out["again"] = before == after
 out["provenance"] = [found.provenance[key] for key in ("num_devices", "shard_params", "device")]
+
+norms = [run(names="grad_norm", **options) for options in ({}, {"devices": 3, "shard_params": True})]
+out["gradient"] = equal(*norms)
 
 # a model that only has logits
 lm, params, tokenizer = model
@@ -104,7 +107,7 @@ def eight(tmp_path_factory):
     return json.loads(done.stdout)
 
 
-@pytest.mark.parametrize("case", ["8 False", "8 True", "3 True", "list", "all", "bare"])
+@pytest.mark.parametrize("case", ["8 False", "8 True", "list", "all", "bare", "gradient"])
 def test_one_device_and_several_to_the_last_bit(eight, case):
     assert all(eight[case])
     assert eight["batches"] % 8 != 0
