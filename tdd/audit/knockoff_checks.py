@@ -136,7 +136,7 @@ class LongTexts:
     """Texts that exceed the context of the model.
 
     Attributes:
-      num_texts: texts scored, knockoffs included.
+      num_texts: distinct texts, knockoffs included.
       num_cut: of them, cut where the context ends.
       warning: empty where at most one text in ten was cut.
     """
@@ -151,7 +151,7 @@ def cut_texts(details: Sequence[Mapping[str, Any]], total: int) -> dict[str, Lon
 
     Args:
       details: provenance of the scores under each model.
-      total: texts scored, knockoffs included.
+      total: distinct texts, knockoffs included.
     """
     counts = [one["num_truncated"] for one in details if "num_truncated" in one]
     if not counts:

@@ -204,8 +204,9 @@ def run_audit(
         checks["blind_baseline"] = blind_baseline(known, roles["candidate"], seed=seed)
     if fields or knockoffs:
         checks |= copies(inputs)
-    values, details = score_under(models, provenance, joined(roles), names, scoring)
-    columns = split(values, roles)
+    distinct, index = joined(roles)
+    values, details = score_under(models, provenance, distinct, names, scoring)
+    columns = split(values, index, roles)
     deciding = tuple(f"{label}{name}" for label in labels_of(provenance) for name in deciding)
     evidence = Evidence(
         deciding,
@@ -221,7 +222,7 @@ def run_audit(
     checks = {
         **score_checks(decision, evidence, known),
         **symmetry(evidence, options.rule),
-        **cut_texts(details, sum(map(len, roles.values()))),
+        **cut_texts(details, len(distinct)),
         **checks,
     }
     warnings = warnings_of(checks, decision)

@@ -88,18 +88,33 @@ def read_inputs(
     return inputs
 
 
-def joined(roles: Mapping[str, Texts]) -> Texts:
-    """All texts in one sequence, so that one layout serves every role."""
-    ids = tuple(f"{role}/{name}" for role, texts in roles.items() for name in texts.ids)
-    strings = tuple(text for texts in roles.values() for text in texts.texts)
+def joined(roles: Mapping[str, Texts]) -> tuple[Texts, np.ndarray]:
+    """All texts in one sequence, so that one layout serves every role, equal ones once: their scores are equal exactly.
+
+    Returns:
+      The distinct texts, called by role and id of their first appearance, and for each text of all roles in turn its
+      place among them.
+    """
+    places: dict[str, int] = {}
+    ids: list[str] = []
+    index = []
+    for role, texts in roles.items():
+        for name, text in zip(texts.ids, texts.texts, strict=True):
+            if text not in places:
+                places[text] = len(ids)
+                ids.append(f"{role}/{name}")
+            index.append(places[text])
     source = " + ".join(dict.fromkeys(texts.source for texts in roles.values()))
-    return Texts(ids=ids, texts=strings, source=source, sha256=hash_texts(ids, strings))
+    distinct = Texts(ids=tuple(ids), texts=tuple(places), source=source, sha256=hash_texts(ids, tuple(places)))
+    return distinct, np.array(index)
 
 
-def split(values: Mapping[str, np.ndarray], roles: Mapping[str, Texts]) -> dict[str, dict[str, np.ndarray]]:
-    """Columns over the joined texts → columns by role."""
+def split(
+    values: Mapping[str, np.ndarray], index: np.ndarray, roles: Mapping[str, Texts]
+) -> dict[str, dict[str, np.ndarray]]:
+    """Columns over the distinct texts, and where each text stands among them → columns by role."""
     ends = np.cumsum([len(texts) for texts in roles.values()])[:-1]
-    parts = {name: np.split(column, ends) for name, column in values.items()}
+    parts = {name: np.split(column[index], ends) for name, column in values.items()}
     return {role: {name: part[i] for name, part in parts.items()} for i, role in enumerate(roles)}
 
 
