@@ -14,6 +14,7 @@ import os
 import pathlib
 import struct
 import zlib
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -27,6 +28,7 @@ __all__ = ["ScoreStore", "fingerprint", "run_key"]
 _logger = logging.getLogger("tdd")
 
 _FORMAT = "tdd score store 1"
+_PIECE = 2**26
 _RECORD = struct.Struct("<QQII")
 """Batch number, payload bytes, checksum of the payload, checksum of the three fields before."""
 
@@ -37,13 +39,30 @@ def run_key(**parts: Any) -> str:
 
 
 def fingerprint(spec: Any, params: Any) -> str:
-    """SHA-256 of a model: its spec, and name, type, shape and bytes of every parameter. Reads all of them once."""
+    """SHA-256 of a model: its spec, and name, type, shape and bytes of every parameter.
+
+    Reads all of them once, in pieces: a model that is shared out over devices need not fit into host memory.
+    """
     digest = hashlib.sha256(repr(spec).encode())
     for path, leaf in jax.tree_util.tree_flatten_with_path(params)[0]:
-        host = np.ascontiguousarray(jax.device_get(leaf))
-        digest.update(f"{jax.tree_util.keystr(path)} {host.dtype} {host.shape}".encode())
-        digest.update(host.reshape(-1).view(np.uint8).data)
+        leaf = leaf if isinstance(leaf, jax.Array) else np.asarray(leaf)
+        digest.update(f"{jax.tree_util.keystr(path)} {leaf.dtype} {leaf.shape}".encode())
+        for piece in _pieces(leaf):
+            digest.update(np.ascontiguousarray(piece).reshape(-1).view(np.uint8).data)
     return digest.hexdigest()
+
+
+def _pieces(leaf: Any) -> Iterator[Any]:
+    """Runs of rows of an array, of about 64 MiB, or one row where that is more."""
+    rows = leaf.shape[0] if leaf.ndim else 1
+    step = max(1, rows * _PIECE // max(1, leaf.nbytes))
+    if step >= rows:
+        yield leaf
+        return
+    for first in range(0, rows, step):
+        size = min(step, rows - first)
+        on_device = isinstance(leaf, jax.Array)
+        yield jax.lax.dynamic_slice_in_dim(leaf, first, size) if on_device else leaf[first : first + size]
 
 
 class ScoreStore:

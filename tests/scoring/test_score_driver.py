@@ -300,6 +300,18 @@ def test_other_options_do_not_share_a_store(model, texts, tmp_path):
     assert fingerprint(lm.spec, params) != fingerprint(lm.spec, moved)
 
 
+def test_a_fingerprint_does_not_depend_on_how_it_is_read(model, monkeypatch):
+    from tdd.audit import score_store
+
+    lm, params, _ = model
+    expected = fingerprint(lm.spec, params)
+    monkeypatch.setattr(score_store, "_PIECE", 100)
+    assert fingerprint(lm.spec, params) == expected
+    assert fingerprint(lm.spec, jax.tree.map(np.asarray, params)) == expected
+    leaf = np.zeros((7, 5), np.float32)
+    assert [piece.shape for piece in score_store._pieces(leaf)] == [(5, 5), (2, 5)]
+
+
 @pytest.mark.parametrize("damage", ["cut", "flip", "append", "empty"])
 def test_a_damaged_tail_is_scored_again(model, texts, tmp_path, damage, caplog):
     expected = run(model, texts, resume_dir=tmp_path)
