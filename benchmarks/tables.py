@@ -172,11 +172,13 @@ def _arxivtection() -> list[str]:
     scores, alphas = (list(dict.fromkeys(key[i] for key in cells)) for i in (3, 4))
     rows = []
     for design, k, rule in dict.fromkeys(key[:3] for key in cells):
+        if (k, rule) == (1, "multi"):  # with one knockoff it is "ktd"
+            continue
         of_rule = [cells[design, k, rule, score, alpha] for score in scores for alpha in alphas]
         promised = [cells[design, k, rule, scores[0], alpha]["promised"] for alpha in alphas]
         bound = "nothing" if promised[0] is None else ", ".join(f"{value:g}" for value in promised)
         shown = [f"{_with_error(cell['fdp'], cell['fdp_se'] or 0)} / {cell['power']:.2f}" for cell in of_rule]
-        rows.append([design, str(k), rule, bound, *shown])
+        rows.append([design, str(k), "ktd = multi" if (k, rule) == (1, "ktd") else rule, bound, *shown])
     leaning = [
         f"{cells[design, max(key[1] for key in cells), 'multi', score, alphas[0]]['leaning_of_nonmembers']:.1f} "
         f"({score}, {design})"
