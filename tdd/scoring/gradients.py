@@ -67,7 +67,7 @@ def grad_norms(
     else:
         one = _one_example(lm, params)
         squares = lax.map(lambda pair: one(*pair), (tokens, mask), batch_size=None if size == 1 else size)
-    total = sum((part.reshape(-1, part.shape[-1]).sum(0) for part in squares.parts.values()), jnp.float32(0))
+    total = sum((part.sum(range(part.ndim - 1)) for part in squares.parts.values()), jnp.float32(0))
     count = mask.sum(1) if reduction == "mean" else 1
     norm = lambda square: jnp.sqrt(square) / count  # noqa: E731
     parts = {name: norm(part) for name, part in squares.parts.items()}

@@ -117,6 +117,15 @@ def test_groups_of_a_models_own_road_come_back_in_order(batch, microbatch):
     np.testing.assert_allclose(found.total, np.sqrt(scored[:, 1:4].sum(1) + 2 * scored.sum(1)), rtol=1e-6)
 
 
+@pytest.mark.parametrize("general", [False, True])
+def test_no_texts_no_norms(general):
+    lm, values = decoder_specs.perturbed_model("llama")
+    lm = dataclasses.replace(lm, grad_sqnorm=None) if general else lm
+    found = jax.eval_shape(lambda p: tdd.grad_norms(lm, p, jnp.zeros((0, T), int), jnp.ones((0, T), bool)), values)
+    assert found.total.shape == found.input_embedding.shape == (0,)
+    assert all(part.shape[-1] == 0 for part in found.parts.values())
+
+
 def test_a_models_own_road_and_the_general_one_agree(batch):
     lm, own = decoder_specs.perturbed_model("gpt2")
     fast = norms(lm, own, *batch)
