@@ -42,6 +42,7 @@ def measured() -> str:
         _procedures(),
         _parity(),
         *_families(),
+        *_gradients(),
         _wikimia(),
         *_arxivtection(),
         _booktection(),
@@ -136,6 +137,36 @@ def _families() -> list[str]:
         "matrix-product rate that one batch of about 2,048 tokens reaches with every statistic, beside the memory of "
         "its program (`benchmarks/families.py`)."
     )
+    return [f"{text}\n\n{_table(header, rows)}"]
+
+
+def _gradients() -> list[str]:
+    """Gradient norms beside their peers, where they were measured."""
+    if not (RESULTS / "gradients.json").exists():
+        return []
+    result = _load("gradients")
+    machine = result["machine"]
+    rows = []
+    for row in result["rows"]:
+        if row.get("absent"):
+            continue
+        peak = "" if row["temporary MiB"] is None else f"{row['temporary MiB']:,.0f}"
+        times = "" if row["memory / tdd"] is None else f"{row['memory / tdd']:.1f}×"
+        rows.append(
+            [
+                row["run"], row["way"], f"{row['texts/s']:.2f}", f"{row['time / tdd']:.2f}×", peak, times,
+                f"{row['difference']:.0e}" if row["difference"] else "",
+            ]
+        )  # fmt: skip
+    text = (
+        "**Gradient norms.** Norm of the gradient of every text's loss with respect to all parameters; GPT-2-small's "
+        f"size, random weights, float32, {machine['cores']} cores of {machine['processor']}, interleaved in "
+        f"{result['rounds']} rounds after all agreed to {result['tolerance']:.0e}. `gpt2` has a tied head, `gpt_neox` "
+        "a head of its own, which Opacus and jax_privacy need; `64 texts` are of WikiMIA's 64-word length, through "
+        "`tdd.score`, beside one backward pass a text in torch. Memory: temporaries of the compiled program "
+        "(`benchmarks/gradients.py`)."
+    )
+    header = ["run", "way", "texts/s", "time / tdd's", "temporaries, MiB", "memory / tdd's", "largest difference"]
     return [f"{text}\n\n{_table(header, rows)}"]
 
 
