@@ -80,7 +80,8 @@ def _run(arguments: argparse.Namespace) -> None:
     from tdd.validate import runs
 
     out = pathlib.Path(arguments.out)
-    runs.check_output_file(out, ENDINGS)
+    read = (arguments.file, arguments.lowercase, arguments.reference, arguments.texts)
+    runs.check_output_file(out, ENDINGS, read)
     table = score_log_probs(
         arguments.file,
         names(arguments.scores),

@@ -38,7 +38,7 @@ def _run(arguments: argparse.Namespace) -> None:
     from tdd.validate import runs
 
     out = pathlib.Path(arguments.out)
-    runs.check_output_file(out, ENDINGS)
+    runs.check_output_file(out, ENDINGS, (arguments.texts,))
     texts = load_texts(
         arguments.texts, text_field=arguments.text_field, id_field=arguments.id_field, format=arguments.format
     )

@@ -258,7 +258,10 @@ def check_numbers(source: str, place: str, values: Sequence[Any], offset: int) -
                 )
             if isinstance(value, bool) or not isinstance(value, numbers.Real):
                 raise InputError(f"{source}: {place}: position {position} holds {_short(value)}, no number")
-    return np.array(values, np.float64)
+    try:
+        return np.array(values, np.float64)
+    except OverflowError as error:
+        raise InputError(f"{source}: {place}: one of the numbers has more digits than any log-probability") from error
 
 
 def check_log_probs(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import pathlib
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -282,9 +283,11 @@ def check_items(header: Sequence[str], rows: Sequence[Sequence[str]], place: pat
         raise InputError(f"{place} is damaged: it {what}; run the audit again")
 
 
-def check_output_file(path: pathlib.Path, endings: Sequence[str]) -> None:
-    """A file name whose ending says a format that can be written."""
+def check_output_file(path: pathlib.Path, endings: Sequence[str], inputs: Iterable[str | None] = ()) -> None:
+    """A file name whose ending says a format that can be written, and none of the files that are read."""
     if path.suffix not in endings:
         raise InputError(f"output {path} must end in {', '.join(endings)}, got {path.suffix or 'no ending'!r}")
     if not path.parent.exists():
         raise InputError(f"output folder {path.parent} does not exist; create it first")
+    if path.exists() and any(os.path.exists(source) and path.samefile(source) for source in inputs if source):
+        raise InputError(f"output {path} is a file that is read, and would be lost; give another name")

@@ -109,6 +109,7 @@ def test_roundings_of_one_are_zero():
         (plain(-1, None), r"position 2 has no log-probability \(null\); only the first.*prefix caching"),
         (plain(-1, "-2"), "position 2 holds '-2', no number"),
         (plain(-1, True), "position 2 holds True, no number"),
+        (plain(-1, -(10**400)), "line 1: one of the numbers has more digits"),
         (plain(), "line 1 has no scored token"),
         ({"log_probs": []}, "line 1 has no scored token"),
         ({"log_probs": -3.0}, "line 1: log_probs must be a list, one element a token, not -3.0"),
