@@ -71,7 +71,11 @@ def grad_sqnorm(
     table = readout(spec, params)
     hidden = hidden.astype(table.dtype)
     head = head_gradients(hidden, table, tokens, weights, soft_cap=spec.soft_cap, chunk=chunk)
-    of_embedded, parts = pull(head.hidden)
+    # float16 would keep nothing of the cotangents of a text known by heart: a power of two of its own, out and in again
+    unit = jnp.ldexp(jnp.float32(1), jnp.frexp(jnp.abs(head.hidden).max((1, 2)))[1])
+    of_embedded, parts = pull(head.hidden / unit[:, None, None])
+    of_embedded = of_embedded * unit[:, None, None]
+    parts = jax.tree.map(lambda part: part * jnp.square(unit), parts)
     embedding = embedding_sqnorm(of_embedded, tokens)
     if spec.tied_head:
         both = embedding + head.sqnorm + tied_cross(head, hidden, of_embedded)
