@@ -15,7 +15,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from tdd.validate.weights import check_index, check_opened, check_weights_present
+from tdd.validate.weights import check_index, check_opened, check_stored_once, check_weights_present
 
 __all__ = ["DTYPES", "INDEX", "SINGLE", "StoredTensors", "weight_files", "write_tensors"]
 
@@ -53,6 +53,7 @@ class StoredTensors:
         try:
             for path in weight_files(folder):
                 opened = self._stack.enter_context(check_opened(path))
+                check_stored_once(self._file_of.keys(), opened.keys(), path)
                 self._file_of.update(dict.fromkeys(opened.keys(), opened))
         except BaseException:
             self._stack.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import pathlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeVar
@@ -45,9 +46,9 @@ _SHOWN = 5
 
 
 def check_positive(**values: float) -> None:
-    """Every named number is above zero."""
+    """Every named number is above zero, and finite."""
     for name, value in values.items():
-        if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
             raise InputError(f"{name} must be a positive number, got {value!r}")
 
 
@@ -262,7 +263,7 @@ def check_writable(folder: pathlib.Path) -> None:
 def _json_object(path: pathlib.Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(f"{path} is not valid JSON: {error}") from error
     if not isinstance(content, dict):
         raise InputError(f"{path} must hold a JSON object, got {type(content).__name__}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ __all__ = [
     "check_finite_tensors",
     "check_index",
     "check_opened",
+    "check_stored_once",
     "check_tensors",
     "check_tied",
     "check_weights_present",
@@ -44,7 +45,7 @@ def check_index(path: pathlib.Path) -> dict[str, str]:
     """The weight map of a sharded checkpoint; every file that it names is there."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(f"{path} is not valid JSON: {error}") from error
     weight_map = content.get("weight_map") if isinstance(content, dict) else None
     if not isinstance(weight_map, dict) or not weight_map:
@@ -68,6 +69,13 @@ def check_opened(path: pathlib.Path) -> Any:
             f"{path} is truncated or not a safetensors file ({path.stat().st_size} bytes; {error}); "
             "download or save it again"
         ) from error
+
+
+def check_stored_once(known: Collection[str], new: Collection[str], path: pathlib.Path) -> None:
+    """No tensor of one shard is in another one too: which of the two counts cannot be told."""
+    twice = sorted(set(known) & set(new))
+    if twice:
+        raise InputError(f"{path} holds {_listed(twice)}, as another shard does; keep each tensor in one file")
 
 
 def check_tensors(

@@ -73,7 +73,11 @@ def test_missing_config(folder):
     refused(folder, "no config.json in")
 
 
-@pytest.mark.parametrize(("text", "message"), [("{", "not valid JSON"), ("[1]", "must hold a JSON object, got list")])
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [("{", "not valid JSON"), ("[" * 100_000, "not valid JSON"), ("[1]", "must hold a JSON object, got list")],
+    ids=["open", "deep", "list"],
+)
 def test_broken_config(folder, text, message):
     (folder / "config.json").write_text(text)
     refused(folder, message)
@@ -101,6 +105,7 @@ def test_config_that_is_not_text(folder):
         ({"n_head": 0}, "n_head must be a positive number, got 0"),
         ({"n_layer": 0}, "num_layers must be a positive number, got 0"),
         ({"layer_norm_epsilon": 0.0}, "eps must be a positive number"),
+        ({"layer_norm_epsilon": float("inf")}, "eps must be a positive number, got inf"),
         ({"n_embd": "wide"}, "does not hold a configuration that transformers accepts"),
     ],
 )
@@ -212,6 +217,13 @@ def test_truncated_shard(sharded):
     path = sharded / "model-00003-of-00003.safetensors"
     path.write_bytes(path.read_bytes()[:-10])
     refused(sharded, "model-00003-of-00003.safetensors is truncated")
+
+
+def test_a_tensor_in_two_shards(sharded):
+    first, last = (load_file(sharded / f"model-0000{number}-of-00003.safetensors") for number in (1, 3))
+    name = min(first)
+    save_file({**last, name: first[name] + 1}, sharded / "model-00003-of-00003.safetensors")
+    refused(sharded, f"model-00003-of-00003.safetensors holds {name}, as another shard does")
 
 
 @pytest.mark.parametrize("name", ["../model.safetensors", "/etc/passwd", "weights.bin"])

@@ -6,12 +6,13 @@ import operator
 
 import numpy as np
 import pytest
-from family_configs import ALL, CONFIGURATIONS, LENGTH
+from family_configs import ALL, CONFIGURATIONS, LENGTH, VOCABULARY
 from published_configs import PUBLISHED
 
 from tdd.models.configuration import read_spec
 from tdd.models.families import FAMILIES, family_of_spec
 from tdd.models.rotary import RotaryPositions
+from tdd.models.spec import Attention, DecoderSpec, LayerNorm, Mlp
 from tdd.validate import InputError
 
 OF_FAMILY = {config["model_type"]: config for config in reversed(CONFIGURATIONS.values())}
@@ -177,3 +178,22 @@ def test_stretched_positions_differ_within_the_test_length(tmp_path, name):
     positions = spec_of(tmp_path, ALL[name]).positions
     plain = RotaryPositions(positions.max_length, positions.dim, positions.theta)
     assert np.abs((positions.frequencies() - plain.frequencies()) * LENGTH).max() > 0.1
+
+
+@pytest.mark.parametrize(("head_dim", "turned"), [(44, 30), (90, 52), (64, 16)])
+def test_the_share_that_turns_survives_rounding(head_dim, turned):
+    """30/44 * 44 is a hair below 30 in float64, of which int() would make 29."""
+    spec = DecoderSpec(
+        vocab_size=VOCABULARY,
+        width=2 * head_dim,
+        num_layers=1,
+        norm=LayerNorm(),
+        positions=RotaryPositions(32, turned),
+        attention=Attention(2, head_dim, (head_dim**-0.5,)),
+        mlp=Mlp(40, "gelu"),
+        tied_head=False,
+        layout="parallel",
+    )
+    family, config = family_of_spec(spec)
+    assert family.model_type == "gpt_neox"
+    assert int(head_dim * config["rope_parameters"]["partial_rotary_factor"]) == turned

@@ -127,7 +127,10 @@ def rope_parameters(positions: RotaryPositions, head_dim: int | None = None) -> 
     """The inverse of `rotary_positions`; with `head_dim`, the share of each head that turns is written too."""
     written: dict[str, Any] = {"rope_theta": positions.theta}
     if head_dim is not None:
-        written["partial_rotary_factor"] = positions.dim / head_dim
+        share = positions.dim / head_dim
+        if int(head_dim * share) < positions.dim:  # the product is rounded down by a hair, and then cut
+            share = math.nextafter(share, 1.0)
+        written["partial_rotary_factor"] = share
     scaling = positions.scaling
     if scaling is None:
         return {**written, "rope_type": "default"}
