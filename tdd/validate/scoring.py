@@ -61,6 +61,8 @@ def score_syntax(text: Any) -> InputError:
 
 def check_score_names(scores: Any) -> tuple[str, ...]:
     """One or more score names, none twice."""
+    if not isinstance(scores, Iterable):
+        raise InputError(f"scores={scores!r} is no name and no sequence of names; give for example scores=('loss',)")
     names = (scores,) if isinstance(scores, str) else tuple(scores)
     if not names:
         raise InputError("scores is empty; name at least one score, for example scores=('loss',)")
