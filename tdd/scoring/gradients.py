@@ -40,7 +40,7 @@ def grad_norms(
       lm: the model. One with `grad_sqnorm` (every model of `tdd.load`) forms no gradient of a weight at all; any other
         is differentiated one example at a time.
       params: its parameters.
-      tokens: [B, T] int32 token ids, padded on the right with any valid id.
+      tokens: [B, T] int32 token ids, padded on the right with any valid id. A text with another id has NaN.
       mask: [B, T] bool, True where the token is a scored target; the first column is ignored.
       reduction: "sum" or "mean". Under "mean" a text without a scored token has NaN.
       microbatch: texts that are differentiated side by side; fewer take less memory. None means all of them where the
@@ -69,7 +69,8 @@ def grad_norms(
         squares = lax.map(lambda pair: one(*pair), (tokens, mask), batch_size=None if size == 1 else size)
     total = sum((part.sum(range(part.ndim - 1)) for part in squares.parts.values()), jnp.float32(0))
     count = mask.sum(1) if reduction == "mean" else 1
-    norm = lambda square: jnp.sqrt(square) / count  # noqa: E731
+    known = jnp.all((tokens >= 0) & (tokens < lm.vocab_size), axis=1)  # an index beyond an array has gradient 0
+    norm = lambda square: jnp.where(known, jnp.sqrt(square) / count, jnp.nan)  # noqa: E731
     parts = {name: norm(part) for name, part in squares.parts.items()}
     return GradNorms(total=norm(total), input_embedding=norm(squares.input_embedding), parts=parts)
 

@@ -154,6 +154,15 @@ def test_it_is_pure_and_compiles_once(params, batch):
     np.testing.assert_allclose(first.total, norms(model(), params, *batch).total, rtol=1e-6)
 
 
+def test_tokens_outside_of_the_vocabulary_are_nan(params, batch):
+    own_road, values = decoder_specs.perturbed_model("llama")
+    for lm, own in ((model(), params), (own_road, values)):
+        tokens = np.array(batch[0])
+        tokens[0, 1], tokens[1, -1] = lm.vocab_size, -1
+        found = norms(lm, own, tokens, batch[1])
+        np.testing.assert_array_equal(np.isnan(found.total), [True, True, *[False] * (B - 2)])
+
+
 def test_parameters_without_names(batch):
     rng = np.random.default_rng(0)
     table = jnp.asarray(rng.normal(size=(V, V)), jnp.float32)
