@@ -61,12 +61,16 @@ def run(
 
 def compare(name: str, num_texts: int, rounds: int) -> dict[str, Any]:
     """One family."""
+    from transformers import PreTrainedTokenizerFast
+
     spec = SPECS[name]
     texts = sample_texts(num_texts, wikimia_lengths(num_texts), vocabulary=spec.vocab_size)
     with tempfile.TemporaryDirectory() as folder:
         path = save_model(pathlib.Path(folder) / name, 0, spec)
-        lm, params, tokenizer = checkpoint.load(path)
+        lm, params, _ = checkpoint.load(path)
         peer = TorchLoop(path)
+        # as it was saved: by the model's family, transformers may split words as that family's tokenizer does
+        tokenizer = peer.tokenizer = PreTrainedTokenizerFast.from_pretrained(path)
     score_texts = functools.partial(score, (lm, params, tokenizer), texts, ONE_PASS, progress=False)
     expected, found = peer.one_pass(texts), score_texts()
     errors = {key: float(np.max(np.abs(found[key] / expected[key] - 1))) for key in ONE_PASS}

@@ -48,7 +48,7 @@ def wikimia_lengths(count: int, seed: int = 0) -> np.ndarray:
 def sample_texts(count: int, lengths: np.ndarray, seed: int = 1, vocabulary: int = VOCABULARY) -> list[str]:
     """Texts of random words, one token each; every word exists in an upper and a lower case."""
     rng = np.random.default_rng(seed)
-    return [" ".join(word(i) for i in rng.integers(0, vocabulary, n)) for n in rng.permutation(lengths[:count])]
+    return [" ".join(word(i) for i in rng.integers(0, vocabulary - 1, n)) for n in rng.permutation(lengths[:count])]
 
 
 def word(index: int) -> str:
@@ -63,7 +63,9 @@ def save_model(folder: pathlib.Path, seed: int, spec: DecoderSpec = GPT2_SMALL) 
 
     # random weights of standard deviation 0.02 give nearly uniform distributions: a few times that is livelier
     params = jax.tree.map(lambda leaf: leaf * 3 if leaf.ndim > 2 else leaf, init_params(spec, jax.random.key(seed)))
-    words = Tokenizer(models.WordLevel({word(i): i for i in range(spec.vocab_size)}, unk_token=word(0)))
+    # some classes of tokenizers add this token where it is missing, beyond the model's vocabulary
+    known = {word(i): i for i in range(spec.vocab_size - 1)} | {"<|endoftext|>": spec.vocab_size - 1}
+    words = Tokenizer(models.WordLevel(known, unk_token=word(0)))
     words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=words, unk_token=word(0))
     checkpoint.save(folder, language_model(spec), params, tokenizer)

@@ -41,7 +41,7 @@ def records(rows: Rows, id_field: str | None) -> Iterator[tuple[str, Mapping[str
         if id_field is None and isinstance(identifier, str) and identifier.startswith(_SERVER_IDS):
             identifier = None
         record = row
-        if "response" in row and "choices" not in row:
+        if "response" in rows.fields and "choices" not in row:
             record = {**row, **checks.batch_body(rows.source, rows.place(index), row)}
         yield rows.place(index), record, identifier
 

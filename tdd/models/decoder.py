@@ -36,7 +36,7 @@ __all__ = ["embed", "hidden", "init_params", "language_model", "logits", "readou
 _INIT_STD = 0.02
 
 _ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
-    "gelu": functools.partial(jax.nn.gelu, approximate=False),
+    "gelu": lambda x: 0.5 * x * (1 + lax.erf(x * math.sqrt(0.5))),
     "gelu_tanh": lambda x: x * jax.nn.sigmoid(2 * math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)),  # 1 + tanh u
     "relu": jax.nn.relu,
     "silu": jax.nn.silu,

@@ -119,7 +119,7 @@ def check_all_or_none(source: str, field: str | None, ids: Sequence[Any]) -> Non
 
 def batch_body(source: str, place: str, row: Mapping[str, Any]) -> Mapping[str, Any]:
     """The answer inside a line of a batch file."""
-    response = row["response"]
+    response = row.get("response")
     body = response.get("body") if isinstance(response, Mapping) else None
     if not isinstance(body, Mapping) or row.get("error"):
         raise InputError(f"{source}: {place}: the request failed: {_short(row.get('error') or response)}; ask it again")
