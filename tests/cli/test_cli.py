@@ -94,9 +94,9 @@ def test_score_writes_a_table_that_select_reads(checkpoint, files, tmp_path, cap
     provenance = json.loads((tmp_path / f"scores.{ending}.provenance.json").read_text())
     assert provenance["versions"]["tdd"]
     assert not (tmp_path / f".scores.{ending}.scoring").exists()
-    candidates = tmp_path / f"candidates.{ending}"
-    run("score", checkpoint, files["candidates"], "--scores", "loss", "--out", candidates, "-q", capsys=capsys)
-    status, said = run("select", candidates, "--calibration", out, "--score", "loss", "--json", capsys=capsys)
+    scored = tmp_path / f"scored-candidates.{ending}"
+    run("score", checkpoint, files["candidates"], "--scores", "loss", "--out", scored, "-q", capsys=capsys)
+    status, said = run("select", scored, "--calibration", out, "--score", "loss", "--json", capsys=capsys)
     assert status == 0, said.err
     assert json.loads(said.out)["decision"]["num_tests"] == 14
 

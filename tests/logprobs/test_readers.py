@@ -190,6 +190,9 @@ def test_batch_file():
     assert (found.format, found.ids, found.sums.tolist()) == ("openai", ("t1",), [-2])
     failed = {"custom_id": "t2", "response": {"status_code": 500, "body": None}, "error": {"code": "x"}}
     refuses([record, failed], "index 1: the request failed: {'code': 'x'}")
+    unanswered = {"custom_id": "t2", "response": None, "error": {"code": "x"}}
+    refuses([record, unanswered], "index 1: the request failed: {'code': 'x'}")
+    refuses([unanswered, record], "index 0: the request failed: {'code': 'x'}")
 
 
 @pytest.mark.parametrize(
