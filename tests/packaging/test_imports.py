@@ -18,7 +18,7 @@ LAYERS = [
     {"kernels"},
     {"records", "validate", "atomic", "cores"},
     {"texts", "models", "scoring", "methods"},
-    {"audit", "study", "probe", "lab", "demo"},
+    {"audit", "study", "exchange", "probe", "lab", "demo"},
     {"report"},
     {"bench"},
     {"cli", "__main__"},
