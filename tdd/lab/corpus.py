@@ -18,7 +18,7 @@ from tdd.records import Texts
 from tdd.texts import hash_texts
 from tdd.validate.lab import check_count
 
-__all__ = ["generate"]
+__all__ = ["expand", "generate"]
 
 _SLOT = re.compile(r"\{([a-z_]+|(\d+)-(\d+))(?::(\w+))?\}")
 _ARTICLE = re.compile(r"\b([Aa]) (?=[aeiou])")
@@ -59,11 +59,25 @@ def generate(num_documents: int, *, seed: int, prefix: str = "doc") -> Texts:
     )
 
 
+def expand(template: str, rng: np.random.Generator) -> str:
+    """A text of `template`: its slots (`tdd.lab.vocabulary`) filled, and the small repairs of written English made.
+
+    Args:
+      template: sentences with slots; `{symbol:key}` keeps its value wherever the same slot recurs.
+      rng: what fills them.
+    """
+    return _repair(_expand(template, rng, {}))
+
+
 def _document(rng: np.random.Generator) -> str:
-    """One document: genre, sentences, slots, and the small repairs of written English."""
+    """One document: genre, sentences, slots, repairs."""
     genre = GENRES[_choose(rng, tuple(GENRES))]
     kept: dict[str, str] = {}
-    text = " ".join(_expand(sentence, rng, kept) for sentence in _sentences(genre, rng))
+    return _repair(" ".join(_expand(sentence, rng, kept) for sentence in _sentences(genre, rng)))
+
+
+def _repair(text: str) -> str:
+    """The article before a vowel, and a capital at the start of each sentence."""
     text = _ARTICLE.sub(r"\1n ", text)
     return _SENTENCE_START.sub(lambda match: match.group().upper(), text)
 

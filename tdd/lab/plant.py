@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import os
+from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
 
-from tdd.atomic import write_atomically
+from tdd.lab.truth import Row, write_rows
 from tdd.records import Texts
 from tdd.texts import hash_texts
-from tdd.validate.lab import check_count, check_split
+from tdd.validate.lab import check_copies, check_count, check_split
 
-__all__ = ["Planted", "Role", "plant", "save_truth"]
+__all__ = ["Planted", "Role", "plant", "save_truth", "take", "truth_rows"]
 
 Role = Literal["candidate", "calibration", "background"]
 """Candidates are audited; calibration texts are known non-members; background texts are trained on, no
@@ -25,19 +24,31 @@ class Planted(NamedTuple):
     """A random assignment of texts.
 
     Attributes:
-      training: what to train on: the candidates of label 1, and the background.
+      training: what to train on: the candidates of label 1, each as often as it is duplicated, and the background,
+        in random order. The second copy of a text has the identifier `ID#2`, the third `ID#3`, ...
       calibration: non-members, for calibration; labels all 0.
       candidates: members (label 1) and non-members (label 0) in random order.
       truth: (id, role, label) of every assigned text, in the order of the input.
+      copies: how often the text of each row of `truth` is in the training data; 0 for non-members.
     """
 
     training: Texts
     calibration: Texts
     candidates: Texts
     truth: tuple[tuple[str, Role, int], ...]
+    copies: tuple[int, ...]
 
 
-def plant(texts: Texts, *, members: int, nonmembers: int, calibration: int, background: int = 0, seed: int) -> Planted:
+def plant(
+    texts: Texts,
+    *,
+    members: int,
+    nonmembers: int,
+    calibration: int,
+    background: int = 0,
+    duplication: int | Sequence[int] = 1,
+    seed: int,
+) -> Planted:
     """Assign texts to their parts by one random permutation.
 
     Every text is equally likely to get any part, so calibration texts and the candidates that are not members
@@ -50,16 +61,20 @@ def plant(texts: Texts, *, members: int, nonmembers: int, calibration: int, back
       nonmembers: candidates that are not.
       calibration: further texts that are not trained on.
       background: further texts that are trained on but not audited.
-      seed: of the permutation.
+      duplication: copies of each member in the training data, or several such numbers, dealt out in turn to the
+        members in random order: (1, 10) gives half of the members one copy and half ten. Background texts have one.
+      seed: of the permutation; the parts do not depend on `duplication`.
 
     Raises:
-      InputError: a part is negative, members, nonmembers or calibration are 0, or the pool is too small.
+      InputError: a part is negative, members, nonmembers or calibration are 0, a number of copies is not a positive
+        whole number, or the pool is too small.
     """
     counts = {"members": members, "nonmembers": nonmembers, "calibration": calibration}
     for name, count in counts.items():
         check_count(name, count, minimum=1)
     check_count("background", background, minimum=0)
     check_count("seed", seed, minimum=0)
+    dealt = check_copies("duplication", duplication, minimum=1)
     counts["background"] = background
     check_split(sum(counts.values()), len(texts), counts)
 
@@ -69,8 +84,11 @@ def plant(texts: Texts, *, members: int, nonmembers: int, calibration: int, back
     part = {name: order[bounds[i] : bounds[i + 1]] for i, name in enumerate(counts)}
     labels = np.zeros(len(texts), int)
     labels[part["members"]] = labels[part["background"]] = 1
+    copies = labels.copy()
+    copies[part["members"]] = np.resize(dealt, members)
     candidates = rng.permutation(np.concatenate([part["members"], part["nonmembers"]]))
-    training = rng.permutation(np.concatenate([part["members"], part["background"]]))
+    trained = np.concatenate([part["members"], part["background"]])
+    training = rng.permutation(np.repeat(trained, copies[trained]))
 
     role: dict[int, Role] = dict.fromkeys(candidates.tolist(), "candidate")
     role |= dict.fromkeys(part["calibration"].tolist(), "calibration")
@@ -79,30 +97,40 @@ def plant(texts: Texts, *, members: int, nonmembers: int, calibration: int, back
         (texts.ids[index], role[index], int(labels[index])) for index in sorted(role)
     )
     return Planted(
-        training=_take(texts, training, labels),
-        calibration=_take(texts, part["calibration"], labels),
-        candidates=_take(texts, candidates, labels),
+        training=take(texts, training, labels),
+        calibration=take(texts, part["calibration"], labels),
+        candidates=take(texts, candidates, labels),
         truth=truth,
+        copies=tuple(int(copies[index]) for index in sorted(role)),
+    )
+
+
+def truth_rows(planted: Planted) -> tuple[Row, ...]:
+    """The ground truth as rows of id, role, label, copies."""
+    return tuple(
+        {"id": name, "role": role, "label": label, "copies": copies}
+        for (name, role, label), copies in zip(planted.truth, planted.copies, strict=True)
     )
 
 
 def save_truth(path: str | os.PathLike[str], planted: Planted) -> None:
-    """Write the ground truth as CSV with the columns id, role, label."""
-    content = io.StringIO(newline="")
-    writer = csv.writer(content, lineterminator="\n")
-    writer.writerow(("id", "role", "label"))
-    writer.writerows(planted.truth)
-    write_atomically(path, content.getvalue().encode())
+    """Write the ground truth as CSV with the columns id, role, label; and copies, where any text has more than one."""
+    names = ("id", "role", "label", "copies") if max(planted.copies) > 1 else ("id", "role", "label")
+    write_rows(path, [{name: row[name] for name in names} for row in truth_rows(planted)])
 
 
-def _take(texts: Texts, indices: np.ndarray, labels: np.ndarray) -> Texts:
-    """The texts at `indices`, in that order, with their labels."""
-    ids = tuple(texts.ids[index] for index in indices)
+def take(texts: Texts, indices: np.ndarray, labels: np.ndarray | None = None) -> Texts:
+    """The texts at `indices`, in that order, with their labels; later copies of a text get an `ID#2`, `ID#3`, ..."""
+    seen: dict[int, int] = {}
+    ids = []
+    for index in indices.tolist():
+        seen[index] = seen.get(index, 0) + 1
+        ids.append(texts.ids[index] if seen[index] == 1 else f"{texts.ids[index]}#{seen[index]}")
     taken = tuple(texts.texts[index] for index in indices)
     return Texts(
-        ids=ids,
+        ids=tuple(ids),
         texts=taken,
-        labels=tuple(int(labels[index]) for index in indices),
+        labels=() if labels is None else tuple(int(labels[index]) for index in indices),
         source=texts.source,
         sha256=hash_texts(ids, taken),
     )
