@@ -17,7 +17,7 @@ from tdd.audit.words import normalise
 from tdd.records import Texts
 from tdd.validate import honesty as checks
 
-__all__ = ["DuplicatePair", "Duplicates", "duplicates"]
+__all__ = ["DuplicatePair", "Duplicates", "duplicates", "near_pairs"]
 
 _LONG = 60
 _MAX_PAIRS = 1_000
@@ -107,15 +107,15 @@ def duplicates(
     same = [(index, position[text]) for index, text in enumerate(unique[0]) if text in position]
     both = np.array(same, dtype=np.int64).reshape(-1, 2)
     exact: _Pairs = (both[:, 0], both[:, 1], np.ones(len(same)))
-    near_pairs, complete = _near_pairs(unique[0], unique[1], near)
+    close, complete = near_pairs(unique[0], unique[1], near)
     times = [np.array([len(rows) for rows in role.values()], dtype=np.int64) for role in copies]
-    num_exact, num_near = (int(np.sum(times[0][a] * times[1][b])) for a, b, _ in (exact, near_pairs))
-    num_calibration = int(times[0][np.union1d(exact[0], near_pairs[0])].sum())
-    num_candidates = int(times[1][np.union1d(exact[1], near_pairs[1])].sum())
+    num_exact, num_near = (int(np.sum(times[0][a] * times[1][b])) for a, b, _ in (exact, close))
+    num_calibration = int(times[0][np.union1d(exact[0], close[0])].sum())
+    num_candidates = int(times[1][np.union1d(exact[1], close[1])].sum())
     pairs = (
         DuplicatePair(names[0][first], names[1][second], similarity)
         for left, right, similarity in zip(
-            *(np.concatenate(part).tolist() for part in zip(exact, near_pairs, strict=True)), strict=True
+            *(np.concatenate(part).tolist() for part in zip(exact, close, strict=True)), strict=True
         )
         for first in copies[0][unique[0][left]]
         for second in copies[1][unique[1][right]]
@@ -143,7 +143,7 @@ def _ids(texts: Texts | Sequence[str]) -> Sequence[str]:
     return texts.ids if isinstance(texts, Texts) else [str(number) for number in range(1, len(texts) + 1)]
 
 
-def _near_pairs(left: list[str], right: list[str], near: float) -> tuple[_Pairs, bool]:
+def near_pairs(left: list[str], right: list[str], near: float) -> tuple[_Pairs, bool]:
     """Pairs of different texts with similarity `near` or more, best first, and whether the search was complete."""
     vocabulary: dict[str, int] = {}
     words = [
