@@ -62,7 +62,7 @@ def test_the_order_itself_counts(false_alarm_level):
     row = random_orders(found, 20, repetitions=20_000)[0]
     p = 2 * np.minimum(*((np.sign(row[:, 1:] - row[:, :1]) * side >= 0).sum(axis=1) for side in (1, -1))) / 19
     with pytest.raises(guarantees.GuaranteeViolated):
-        guarantees.assert_at_most((p <= 0.1).astype(float), 0.1, false_alarm_level)
+        guarantees.assert_at_most((p <= 0.22).astype(float), 0.22, false_alarm_level)
 
 
 @pytest.mark.guarantee(checks=1)
