@@ -1,0 +1,125 @@
+"""What a reader must know before believing the test of one data set."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from tdd.exchange.p_words import is_known, p_words
+
+__all__ = ["NOT_RANDOM", "data_warnings"]
+
+NOT_RANDOM = 0.05
+"""Level of the check for order structure without a model."""
+
+_MANY_COPIES = 0.05
+_FEW_SHARDS = 20
+_NEAR_LEVEL = 5  # a p-value above a fifth of its level is close to it
+
+_SEEN = {
+    "neighbours": "neighbours share more or fewer words (mean similarity {observed:.3f}, {expected:.3f} in shuffles)",
+    "lengths": "lengths follow the position (rank correlation {observed:.2f})",
+    "alphabet": "{observed:.0%} of neighbours are in alphabetical order ({expected:.0%} in shuffles)",
+    "numbers": "the first numbers of {observed:.0%} of neighbours ascend ({expected:.0%} in shuffles)",
+}
+_FIELD = "{observed:.0%} of neighbours have the same value of {name} ({expected:.0%} in shuffles)"
+
+
+def data_warnings(one: Mapping[str, Any], run: Mapping[str, Any]) -> list[str]:
+    """What a reader must know before believing the result of one data set (its entry in the run, and the run)."""
+    found = [*_of_order(one), *_of_copies(one), *_of_test(one, run), *_of_control(one, run)]
+    name = one["name"]
+    return [f"{name}: {text}" for text in found]
+
+
+def _of_order(one: Mapping[str, Any]) -> list[str]:
+    structure, found = one["structure"], []
+    if structure.get("sorted"):
+        found.append(
+            f"the published order is sorted ({structure['sorted']}), so it is not random and the guarantee is void: a "
+            "model may prefer sorted texts without having seen these"
+        )
+    if structure["p_value"] <= NOT_RANDOM:
+        strongest = min(structure["tests"], key=lambda test: test["p_value"])
+        words = _SEEN.get(strongest["name"], _FIELD).format(**strongest)
+        found.append(
+            f"the published order does not look random even without the model (p = {p_words(structure['p_value'])}): "
+            f"{words}. A model that never saw the data set may prefer such an order; a small p-value then proves "
+            "nothing about training"
+        )
+    return found
+
+
+def _of_copies(one: Mapping[str, Any]) -> list[str]:
+    copies, found = one["duplicates"], []
+    if copies["num_within_shards"]:
+        found.append(
+            f"{copies['num_within_shards']} of {copies['num_examples']} examples repeat another of their shard: orders "
+            "that exchange them are the same text, and the test loses power"
+        )
+    if copies["share"] > _MANY_COPIES:
+        least = "" if copies["complete"] else "at least "
+        found.append(
+            f"{least}{copies['share']:.0%} of the examples have an exact or a near duplicate in the data set; copies "
+            "are often published side by side, which is an order that is not random"
+        )
+    return found
+
+
+def _of_test(one: Mapping[str, Any], run: Mapping[str, Any]) -> list[str]:
+    alpha, number = run["selection"]["alpha"], len(run["data"])
+    found = []
+    masked = one.get("num_masked", 0)
+    if masked:
+        found.append(
+            f"{masked} of {one['num_shards']} shards have no log-probability under the model (NaN) and were left out"
+        )
+    if one["test"] == "t":
+        if one["skewed"]:
+            found.append(
+                f"the shard statistics have a long left tail (skewness {one['skewness']:.1f}), where the t-test "
+                'rejects too often; decide by "combined", "rank_sum" or "exact"'
+            )
+        if one["num_shards"] - masked < _FEW_SHARDS:
+            found.append(
+                f"the t-test relies on many shards and there are {one['num_shards'] - masked}; the other tests hold "
+                "their level for any number"
+            )
+    floor = (one.get("tests") or {}).get(one["test"], {}).get("log_smallest_p")
+    if floor is not None and floor > math.log(alpha / number):
+        among = f" among {number} data sets" if number > 1 else ""
+        found.append(
+            f"the test cannot give a p-value below {p_words(math.exp(floor), floor)}, so alone{among} it cannot "
+            "reject; use more shuffles or more shards"
+        )
+    if one["rejected"] and one["test"] != "permutation" and one["adjusted"] > alpha / _NEAR_LEVEL:
+        found.append(
+            f"its p-value is close to the level ({p_words(one['adjusted'])}"
+            f"{' adjusted' if number > 1 else ''} against {alpha:g}): settings that were tried before would undo it"
+        )
+    long = one.get("num_long_examples", 0)
+    if long:
+        found.append(
+            f"{long} of {one['num_examples']} examples are as long as the model's context, which sees nothing of their "
+            "neighbours: they only cost time"
+        )
+    return found
+
+
+def _of_control(one: Mapping[str, Any], run: Mapping[str, Any]) -> list[str]:
+    control, alpha = one["control"], run["selection"]["alpha"]
+    if control is None:
+        return []
+    if not is_known(control["p_value"]):
+        return ["the negative control has no p-value (its log-probabilities are NaN)"]
+    if control["p_value"] > alpha:
+        return []
+    return [
+        f"the negative control depends on the published order too (p = {p_words(**_p_of(control))}): the order is "
+        "likely for other reasons than training, and a small p-value of the model proves nothing"
+    ]
+
+
+def _p_of(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: values[name] for name in ("p_value", "log_p_value")}
