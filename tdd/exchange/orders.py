@@ -1,0 +1,87 @@
+"""Shards of a data set and the orders of each: the canonical one and uniform draws from a group of permutations."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+
+import numpy as np
+
+from tdd.exchange.data import ExampleSet
+from tdd.validate import exchange as checks
+
+__all__ = ["Shards", "shard_bounds"]
+
+
+def shard_bounds(num_examples: int, num_shards: int) -> tuple[tuple[int, int], ...]:
+    """Contiguous shards (first, stop) that cover all examples; the first N mod r have one example more.
+
+    >>> shard_bounds(7, 3)
+    ((0, 3), (3, 5), (5, 7))
+    """
+    size, more = divmod(num_examples, num_shards)
+    edges = np.cumsum([0, *(size + (shard < more) for shard in range(num_shards))])
+    return tuple((int(a), int(b)) for a, b in itertools.pairwise(edges))
+
+
+@dataclasses.dataclass(frozen=True)
+class Shards:
+    """The orders of every shard of a data set.
+
+    Order 0 is the canonical one. Order b >= 1 is an independent uniform draw from the permutations of the last
+    `num_free(shard)` examples of the shard, the identity among them: a group, as the tests require. It depends on
+    the seed, the data set, the shard and b alone, so that more shuffles leave those before them as they are.
+
+    Attributes:
+      data: the data set.
+      bounds: (first, stop) of each shard.
+      suffix: share of each shard that is permuted.
+      seed: of the draws.
+    """
+
+    data: ExampleSet
+    bounds: tuple[tuple[int, int], ...]
+    suffix: float
+    seed: int
+
+    @classmethod
+    def cut(cls, data: ExampleSet, *, num_shards: int, suffix: float, seed: int) -> Shards:
+        """Contiguous shards.
+
+        Raises:
+          InputError: fewer than two examples a shard.
+        """
+        checks.check_num_shards(data.name, num_shards, len(data))
+        return cls(data, shard_bounds(len(data), num_shards), suffix, seed)
+
+    def __len__(self) -> int:
+        return len(self.bounds)
+
+    def size(self, shard: int) -> int:
+        """Examples of a shard."""
+        first, stop = self.bounds[shard]
+        return stop - first
+
+    def num_free(self, shard: int) -> int:
+        """How many examples at the end of a shard are permuted: its share, rounded up, at least two."""
+        return max(2, math.ceil(self.suffix * self.size(shard) - 1e-9))
+
+    def order(self, shard: int, number: int) -> np.ndarray:
+        """Order `number` of a shard, as indices of examples of the data set."""
+        first, stop = self.bounds[shard]
+        indices = np.arange(first, stop)
+        if number > 0:
+            free = self.num_free(shard)
+            words = [self.seed, int(self.data.sha256[:16], 16), shard, number]
+            indices[-free:] = np.random.default_rng(words).permutation(indices[-free:])
+        return indices
+
+    def fixed_text(self, shard: int, separator: str) -> str:
+        """The examples that stay where they are, joined; empty where all are permuted."""
+        first, stop = self.bounds[shard]
+        return separator.join(self.data.examples[first : stop - self.num_free(shard)])
+
+    def text(self, shard: int, number: int, separator: str) -> str:
+        """A shard in one of its orders, as one text."""
+        return separator.join(self.data.examples[index] for index in self.order(shard, number))

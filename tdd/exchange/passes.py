@@ -1,0 +1,162 @@
+"""The orders of all data sets under one model: wave after wave, each data set until it has seen enough."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tdd.audit.mesh import Devices
+from tdd.audit.score_inputs import Model
+from tdd.audit.score_store import ScoreStore, fingerprint, run_key
+from tdd.exchange.orders import Shards
+from tdd.exchange.rows import Context, OrderRows, bos_tokens
+from tdd.exchange.scorer import Calls, Scorer
+from tdd.exchange.sequence import Sequence as Sequential
+from tdd.exchange.sequence import waves
+from tdd.validate import exchange as checks
+from tdd.validate.scoring import check_max_length
+
+__all__ = ["Layout", "SetPass", "context_of", "identity_of", "run_sets"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Layout:
+    """How the orders of shards are laid out for a model.
+
+    Attributes:
+      separator: between two examples.
+      bos: "auto", "always" or "never".
+      max_length: longest window in tokens, or None for the model's own limit.
+      stride: tokens that a further window adds, or None.
+      budget: tokens a batch.
+    """
+
+    separator: str
+    bos: str
+    max_length: int | None
+    stride: int | None
+    budget: int
+
+
+@dataclasses.dataclass
+class SetPass:
+    """One data set under one model.
+
+    Attributes:
+      shards: its orders.
+      rows: makes token rows of them.
+      num_shuffles: most shuffles of a shard.
+      log_probs: [r, shuffles so far + 1], the canonical order first.
+      calls: what it took.
+      sequence: the sequential test, or None where all shuffles are used.
+      max_windows: most windows of a shard.
+    """
+
+    shards: Shards
+    rows: OrderRows
+    num_shuffles: int
+    log_probs: np.ndarray
+    calls: Calls
+    sequence: Sequential | None
+    max_windows: int
+
+    @property
+    def going_on(self) -> bool:
+        """Whether more shuffles are wanted."""
+        done = self.log_probs.shape[1] - 1 >= self.num_shuffles
+        return not done and (self.sequence is None or self.sequence.stopped is None)
+
+
+def context_of(model: Model, layout: Layout) -> Context:
+    """How the model's context is used.
+
+    Raises:
+      InputError: no room, or a stride that leaves tokens out.
+    """
+    bos = bos_tokens(model.tokenizer, layout.bos)
+    limit = check_max_length(layout.max_length, model.lm.max_length)
+    checks.check_window(limit, len(bos))
+    room = None if limit is None else limit - len(bos)
+    return Context(bos, room, checks.check_stride(layout.stride, room))
+
+
+def run_sets(
+    model: Model,
+    where: Devices,
+    sets: Sequence[Shards],
+    num_shuffles: Sequence[int],
+    layout: Layout,
+    *,
+    sequences: Sequence[Sequential | None],
+    store: ScoreStore | None,
+    first_batch: int = 0,
+    advance: Callable[[int], None] = lambda count: None,
+) -> list[SetPass]:
+    """Log-probabilities of the canonical order and the shuffles of every shard.
+
+    Args:
+      model: the model.
+      where: its devices.
+      sets: the orders of each data set.
+      num_shuffles: most shuffles a shard, for each data set.
+      layout: how texts are laid out.
+      sequences: the sequential test of each data set, or None for all its shuffles.
+      store: where finished batches are kept, or None.
+      first_batch: number of the first of them.
+      advance: called with the number of model calls done.
+    """
+    context = context_of(model, layout)
+    passes = []
+    for shards, most, sequence in zip(sets, num_shuffles, sequences, strict=True):
+        rows = OrderRows(shards, model.tokenizer, model.lm.vocab_size, separator=layout.separator, context=context)
+        windows = max(rows.windows_of(shard) for shard in range(len(shards)))
+        passes.append(SetPass(shards, rows, most, np.zeros((len(shards), 0)), Calls(), sequence, windows))
+    scorer = Scorer(
+        model,
+        where,
+        budget=layout.budget,
+        limit=context.limit,
+        num_orders=sum(len(one.shards) * (one.num_shuffles + 1) for one in passes),
+        store=store,
+        first_batch=first_batch,
+        advance=advance,
+    )
+    looks = {look for sequence in sequences if sequence is not None for look in sequence.looks}
+    for first, stop in waves(max(num_shuffles), looks=tuple(sorted(looks))):
+        active = [(i, one) for i, one in enumerate(passes) if one.going_on]
+        if not active:
+            break
+        wave = []
+        for i, one in active:
+            numbers = [*([0] if first == 1 else []), *range(first, min(stop, one.num_shuffles + 1))]
+            wave += [(i, order) for order in one.rows.orders(numbers)]
+        found = scorer.log_probs(wave, [one.calls for one in passes])
+        for i, one in active:
+            mine = found[[place for place, (owner, _) in enumerate(wave) if owner == i]]
+            one.log_probs = np.concatenate([one.log_probs, mine.reshape(-1, len(one.shards)).T], axis=1)
+            if one.sequence is not None:
+                one.sequence.look(one.log_probs[:, 0], one.log_probs[:, 1:], one.calls.sequences)
+    return passes
+
+
+def identity_of(model: Model, sets: Sequence[Shards], options: dict[str, Any]) -> str:
+    """Hash of everything that the batches of a run depend on."""
+    import jax
+
+    import tdd
+
+    examples = hashlib.sha256("".join(one.data.sha256 for one in sets).encode()).hexdigest()
+    tokens = [model.tokenizer([shards.text(0, 0, "\n")])["input_ids"] for shards in sets]
+    return run_key(
+        kind="exchange",
+        model=fingerprint(model.lm.spec, model.params),
+        examples=examples,
+        tokens=repr([[*map(int, ids[0])] for ids in tokens]),
+        options=options,
+        tdd=tdd.__version__,
+        jax=jax.__version__,
+    )

@@ -1,0 +1,188 @@
+"""Orders of shards → rows of tokens: joined texts, windows of the context, beginning-of-sequence tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tdd.exchange.orders import Shards
+from tdd.scoring.tokenise import Window
+from tdd.validate import exchange as checks
+from tdd.validate.scoring import check_encoded, check_token_ids
+
+__all__ = ["Context", "Order", "OrderRows", "Row", "bos_tokens", "context_windows"]
+
+_MIN_SHARED = 16
+"""Fewer shared tokens are not worth a program of their own."""
+
+
+class Context(NamedTuple):
+    """How texts are laid into the model's context.
+
+    Attributes:
+      bos: tokens that every window begins with.
+      room: tokens of text that a window holds beside them, or None where positions are unbounded.
+      stride: tokens that a window adds to the one before it.
+    """
+
+    bos: tuple[int, ...]
+    room: int | None
+    stride: int | None
+
+    @property
+    def limit(self) -> int | None:
+        """Longest row."""
+        return None if self.room is None else self.room + len(self.bos)
+
+
+class Row(NamedTuple):
+    """Tokens that go through the model; those from `first_target` on are scored."""
+
+    tokens: np.ndarray
+    first_target: int
+
+
+class Order(NamedTuple):
+    """One order of one shard.
+
+    Attributes:
+      shard: which.
+      number: 0 for the canonical order.
+      rows: its windows, as far as they hold a scored token.
+      num_shared: leading tokens of the only row that all orders of the shard have in common and none scores, all but
+        the last of which need no computing anew; 0 where there are none or several windows.
+    """
+
+    shard: int
+    number: int
+    rows: tuple[Row, ...]
+    num_shared: int
+
+
+def bos_tokens(tokenizer: Any, policy: str) -> tuple[int, ...]:
+    """The tokens that a window begins with: "auto" as the tokenizer begins a text, "always" its
+    beginning-of-sequence token, "never" none."""
+    if policy == "never":
+        return ()
+    if policy == "always":
+        return (checks.existing_bos(tokenizer),)
+    plain, special = (
+        [*map(int, check_encoded(tokenizer(["a"], add_special_tokens=add), 1)[0])] for add in (False, True)
+    )
+    places = [i for i in range(len(special) - len(plain) + 1) if special[i : i + len(plain)] == plain]
+    return tuple(special[: places[-1]]) if places else ()
+
+
+def context_windows(num_tokens: int, room: int | None, stride: int | None, *, first: int) -> Iterator[Window]:
+    """Windows that score every token from `first` on exactly once.
+
+    The first window is full; each further one adds `stride` tokens, by default all but one, so that it begins with
+    the last token of the window before it, and has as much context to their left as fits.
+
+    Args:
+      num_tokens: tokens of the text.
+      room: tokens that a window holds, at least 2, or None for one window.
+      stride: tokens that a further window adds, at most room - 1.
+      first: first scored token: 0 where something precedes the text in every window, else 1.
+
+    >>> [*context_windows(7, 4, 2, first=1)]
+    [Window(start=0, first_target=1, stop=4), Window(start=2, first_target=4, stop=6), Window(start=3, \
+first_target=6, stop=7)]
+    """
+    room = max(num_tokens, 2) if room is None else room
+    step = room - 1 if stride is None else stride
+    stop, target = 0, first
+    while target < num_tokens:
+        stop = min(target + step if stop else room, num_tokens)
+        yield Window(max(0, stop - room), target, stop)
+        target = stop
+
+
+class OrderRows:
+    """Makes rows of the orders of one data set for one model.
+
+    The text of an order is tokenised as a whole, as a crawler's document is. Where only a suffix of each shard is
+    permuted, the tokens before it are the same in all orders and are not scored: they would add the same number to
+    each, and every test depends on differences alone.
+
+    Args:
+      shards: the orders.
+      tokenizer: of the model.
+      vocab_size: of the model.
+      separator: between two examples.
+      context: of the model.
+
+    Attributes:
+      num_long: examples that are as long as the context.
+      num_tokens: [r] tokens of each shard in canonical order, without beginning-of-sequence tokens.
+    """
+
+    def __init__(self, shards: Shards, tokenizer: Any, vocab_size: int, *, separator: str, context: Context) -> None:
+        self.shards, self.tokenizer, self.vocab_size = shards, tokenizer, vocab_size
+        self.separator, self.context = separator, context
+        name, r = shards.data.name, len(shards)
+        if context.room is not None:
+            lengths = [len(ids) for ids in self._tokens(shards.data.examples)]
+            self.num_long = checks.check_context(name, lengths, context.room)
+        else:
+            self.num_long = 0
+        canonical = self._tokens([shards.text(shard, 0, separator) for shard in range(r)])
+        check_token_ids(canonical, [f"{name}, shard {shard + 1}" for shard in range(r)], vocab_size, "model")
+        fixed = self._tokens([shards.fixed_text(shard, separator) or " " for shard in range(r)])
+        self.num_tokens = np.array([len(ids) for ids in canonical])
+        self._shared = [
+            max(0, _common(a, b) - 1) if shards.fixed_text(shard, separator) else 0
+            for shard, (a, b) in enumerate(zip(canonical, fixed, strict=True))
+        ]
+        self._canonical = canonical
+
+    def windows_of(self, shard: int) -> int:
+        """Rows of the canonical order of a shard."""
+        return len(self._rows(shard, self._canonical[shard]))
+
+    def orders(self, numbers: Sequence[int]) -> list[Order]:
+        """The given orders of every shard, order after order."""
+        wanted = [(shard, number) for number in numbers for shard in range(len(self.shards))]
+        texts = [self.shards.text(shard, number, self.separator) for shard, number in wanted if number]
+        tokens = iter(self._tokens(texts))
+        made = []
+        for shard, number in wanted:
+            ids = next(tokens) if number else self._canonical[shard]
+            shared = self._shared[shard]
+            if not np.array_equal(ids[:shared], self._canonical[shard][:shared]):
+                raise checks.prefix_depends_on_order(self.shards.data.name, shard)
+            rows = self._rows(shard, ids)
+            num_shared = shared + len(self.context.bos) if len(rows) == 1 and shared >= _MIN_SHARED else 0
+            if num_shared and (self.context.limit or len(rows[0].tokens)) < len(ids) + len(self.context.bos):
+                num_shared = 0
+            made.append(Order(shard, number, rows, num_shared))
+        return made
+
+    def _rows(self, shard: int, ids: np.ndarray) -> tuple[Row, ...]:
+        bos, shared = self.context.bos, self._shared[shard]
+        head = np.array(bos, np.int32)
+        rows = []
+        for window in context_windows(len(ids), self.context.room, self.context.stride, first=0 if bos else 1):
+            target = max(window.first_target, shared)
+            if target < window.stop:
+                tokens = np.concatenate([head, ids[window.start : window.stop]])
+                rows.append(Row(tokens, target - window.start + len(bos)))
+        return tuple(rows)
+
+    def _tokens(self, texts: Sequence[str]) -> list[np.ndarray]:
+        if not len(texts):
+            return []
+        options: dict[str, Any] = {"add_special_tokens": False}
+        if getattr(self.tokenizer, "is_fast", False):
+            options.update(return_attention_mask=False, verbose=False)
+        encoded = self.tokenizer(list(texts), **options)
+        return [np.asarray(ids, np.int32) for ids in check_encoded(encoded, len(texts))]
+
+
+def _common(a: np.ndarray, b: np.ndarray) -> int:
+    """Leading tokens that two sequences have in common."""
+    size = min(len(a), len(b))
+    differ = np.flatnonzero(a[:size] != b[:size])
+    return int(differ[0]) if len(differ) else size

@@ -1,0 +1,331 @@
+"""`tdd.run_exchange`: a model and data sets → was the order of each in its training data?"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import datetime
+import logging
+import math
+import os
+import pathlib
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from tdd.audit.mesh import find_devices
+from tdd.audit.progress import progress_bar
+from tdd.audit.run_folder import fingerprint, open_run_folder, plain, versions
+from tdd.audit.run_models import provenance_of
+from tdd.audit.score_inputs import Model, find_model
+from tdd.audit.score_store import ScoreStore
+from tdd.exchange import words
+from tdd.exchange.data import load_sets
+from tdd.exchange.orders import Shards
+from tdd.exchange.passes import Layout, SetPass, identity_of, run_sets
+from tdd.exchange.result import Exchange, shard_table, tests_of
+from tdd.exchange.sequence import Sequence as Sequential
+from tdd.exchange.structure import duplicates, order_structure, sortedness
+from tdd.methods.exchangeability import TESTS
+from tdd.methods.testing import bh
+from tdd.validate import arrays
+from tdd.validate import exchange as checks
+from tdd.validate.scoring import check_budget
+
+__all__ = ["run_exchange"]
+
+SCHEMA = 1
+_BUDGET, _BUDGET_ELSEWHERE = {"cpu": 2048}, 16_384
+_CONTROL_BATCHES = 2**40
+"""Number of the control model's first batch in the store."""
+
+_findings = logging.getLogger("tdd.findings")
+
+
+def run_exchange(
+    model: Any,
+    data: Any,
+    *,
+    num_shards: int = 50,
+    num_shuffles: int = 50,
+    test: str = "combined",
+    alpha: float = 0.05,
+    separator: str = "\n\n",
+    template: str | None = None,
+    text_field: str = "text",
+    format: str | None = None,
+    bos: str = "auto",
+    max_length: int | None = None,
+    stride: int | None = None,
+    suffix: float = 1.0,
+    stop: str = "none",
+    target_p: float | None = None,
+    control: Any = None,
+    allow_sorted: bool = False,
+    seed: int = 0,
+    out: str | os.PathLike[str] | None = None,
+    params: Any = None,
+    tokenizer: Any = None,
+    dtype: Any = None,
+    token_budget: int | None = None,
+    device: Any = None,
+    devices: Any = None,
+    shard_params: bool = False,
+    progress: bool = True,
+    command: str | None = None,
+) -> Exchange:
+    """Test whether a model prefers the published order of data sets to random orders of the same examples.
+
+    Each data set is cut into contiguous shards. A shard is scored in its canonical order and in uniform shuffles, its
+    examples joined by `separator`, and the log-probabilities go into `tdd.exchangeability`, or for a sequential run
+    into `tdd.exchangeability_sequence`. Several data sets are decided on by Benjamini and Hochberg's procedure.
+
+    Guarantee: for each data set P(p <= t) <= t for every t, if its published order is random (its examples are
+    exchangeable) and the model does not depend on that order; finite-sample, but for test="t". The selection among
+    several data sets has FDR <= alpha if their p-values are independent or positively dependent.
+
+    Args:
+      model: a checkpoint folder or hub id; or a `LanguageModel` with `params` and `tokenizer`; or the triple that
+        `tdd.load` returns.
+      data: one data set or several in their published order; see `tdd.exchange.data.load_sets`.
+      num_shards: r, contiguous shards a data set, of two examples at least.
+      num_shuffles: k, shuffles a shard; in a sequential run the most.
+      test: "combined", "rank_sum", "exact", "t" or "permutation", see `tdd.exchangeability`; the one that decides. The
+        others are reported beside it.
+      alpha: level.
+      separator: what stands between two examples; take what the training data is likely to have had.
+      template: how a row becomes an example: "Q: {question} A: {answer}", or "json" for the row as a line of JSON.
+      text_field: field with the text, where there is no template.
+      format: of the files, where their ending does not tell.
+      bos: when a window begins with the token for the beginning of a sequence: "auto" as the tokenizer does it,
+        "always", "never".
+      max_length: longest window in tokens; by default the model's own limit.
+      stride: tokens that each further window of a shard longer than the context adds. By default all but one, so that
+        each token is computed once; less gives each token more context and costs more.
+      suffix: share of each shard, at its end, that is permuted. What stands before is the same in all orders and is
+        computed once; permuting less costs power. The orders remain a group, so the tests remain valid.
+      stop: "none"; or a sequential rule, "e_process", "spending" or "besag_clifford", under which a run stops as soon
+        as it is clear; the p-value stays valid.
+      target_p: p-value at which a sequential run stops for evidence; alpha divided by the number of data sets unless
+        given.
+      control: a second model, known not to have seen the data sets, in any form that `model` takes but a bare
+        LanguageModel. A small p-value under it says that the published order is not random.
+      allow_sorted: test data sets whose order is sorted, which by itself voids the guarantee.
+      seed: of shuffles, of random relabellings and of the checks.
+      out: folder for run.json, shards.csv and log_probs.npz; an interrupted run continues there and ends with the same
+        numbers to the bit.
+      params: parameters, where `model` is a LanguageModel.
+      tokenizer: tokenizer, where `model` is a LanguageModel.
+      dtype: of the parameters; None keeps them as stored.
+      token_budget: tokens a batch and device; 2,048 on CPU and 16,384 elsewhere by default.
+      device: as in `tdd.score`.
+      devices: as in `tdd.score`.
+      shard_params: as in `tdd.score`.
+      progress: show a bar where standard error is a terminal.
+      command: the command line to be written into run.json.
+
+    Returns:
+      `Exchange`.
+
+    Raises:
+      InputError: anything about model, data or options that cannot be used: too few examples, empty or equal ones, a
+        sorted order, a context shorter than the examples, an `out` that holds another run.
+
+    Cost: r (k + 1) forward passes a data set, each over the tokens of a shard; less where orders share tokens or a
+    sequential rule stops.
+
+    References: the sharded exchangeability test, algorithm 1.
+    """
+    start = time.perf_counter()
+    checks.check_seed(seed)
+    num_shards = checks.check_count("num_shards", num_shards)
+    num_shuffles = checks.check_count("num_shuffles", num_shuffles)
+    arrays.check_choice(test, TESTS, "test")
+    arrays.check_level(alpha)
+    checks.check_stop(stop)
+    checks.check_target(target_p)
+    layout_options: dict[str, Any] = {
+        "separator": checks.check_separator(separator),
+        "bos": checks.check_bos(bos),
+        "max_length": max_length,
+        "stride": stride,
+    }
+    suffix = checks.check_suffix(suffix)
+    where = find_devices(device, devices, shard_params=shard_params)
+    budget = _BUDGET.get(where.platform, _BUDGET_ELSEWHERE) if token_budget is None else check_budget(token_budget)
+    layout = Layout(**layout_options, budget=budget)
+
+    loaded = load_sets(data, template=template, text_field=text_field, format=format)
+    sets = [Shards.cut(one, num_shards=num_shards, suffix=suffix, seed=seed) for one in loaded]
+    for one in loaded:
+        checks.check_no_sorted_order(one.name, sortedness(one.examples), allow_sorted)
+    main = find_model("model", model, params, tokenizer, dtype, where)
+    other = None if control is None else find_model("control", control, None, None, dtype, where)
+    options = {
+        **layout_options,
+        "num_shards": num_shards,
+        "num_shuffles": num_shuffles,
+        "test": test,
+        "alpha": alpha,
+        "template": template,
+        "suffix": suffix,
+        "stop": stop,
+        "target_p": target_p,
+        "token_budget": budget,
+        "dtype": None if dtype is None else str(dtype),
+        "platform": where.platform,
+    }
+    described = [None if one is None else _described(one, given) for one, given in ((main, model), (other, control))]
+    identity = fingerprint(
+        {"models": described, "data": [one.sha256 for one in loaded], "seed": seed, "options": options}
+    )
+    folder = None if out is None else pathlib.Path(out)
+    if folder is not None:
+        open_run_folder(folder, identity, f"test of the order of {', '.join(one.name for one in loaded)}")
+
+    looked = [_looked_at(one, shards, seed) for one, shards in zip(loaded, sets, strict=True)]
+    target = alpha / len(sets) if target_p is None else target_p
+    sequences = [_sequence(stop, num_shuffles, target, test, seed, number) for number in range(len(sets))]
+    most = [num_shuffles] * len(sets)
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(jax.default_device(where.devices[0]))
+        store = None
+        if folder is not None:
+            key = identity_of(main, sets, {**options, "seed": seed, "devices": 1 if not shard_params else len(where)})
+            store = stack.enter_context(ScoreStore(folder / "scoring", key))
+        calls = sum(len(one) for one in sets) * (num_shuffles + 1)
+        advance = stack.enter_context(progress_bar("testing orders", calls, enabled=progress, unit="model calls"))
+        passes = run_sets(main, where, sets, most, layout, sequences=sequences, store=store, advance=advance)
+        controls = None
+        if other is not None:
+            used = [one.log_probs.shape[1] - 1 for one in passes]
+            total = sum(len(one) * (k + 1) for one, k in zip(sets, used, strict=True))
+            also = stack.enter_context(progress_bar("control model", total, enabled=progress, unit="model calls"))
+            none = [None] * len(sets)
+            controls = run_sets(
+                other, where, sets, used, layout, sequences=none, store=store, first_batch=_CONTROL_BATCHES,
+                advance=also,
+            )  # fmt: skip
+    findings = [
+        _finding(one, None if controls is None else controls[i], test, num_shuffles, looked[i], seed, i)
+        for i, one in enumerate(passes)
+    ]
+    run: dict[str, Any] = {
+        "schema": SCHEMA,
+        "kind": "exchange",
+        "command": command,
+        "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "versions": versions(),
+        "seed": seed,
+        "model": described[0],
+        "control": described[1],
+        "options": options,
+        "data": findings,
+        "selection": _select(findings, alpha),
+        "seconds": round(time.perf_counter() - start, 3),
+    }
+    for one in findings:
+        one["warnings"] = words.data_warnings(one, run)
+    run |= {"warnings": words.run_warnings(run), "open_points": words.open_points(run)}
+    run["outcome"] = words.outcome(run)
+    for warning in [*run["warnings"], *(text for one in findings for text in one["warnings"])]:
+        _findings.warning("%s", warning)
+    log_probs = {one.shards.data.name: (one.log_probs[:, 0], one.log_probs[:, 1:]) for one in passes}
+    exchange = Exchange(plain(run), shard_table(passes), log_probs)
+    if folder is not None:
+        exchange.save(folder)
+    return exchange
+
+
+def _described(model: Model, given: Any) -> dict[str, Any]:
+    if isinstance(given, (str, os.PathLike)):
+        return provenance_of(given)
+    return provenance_of((model.lm, model.params, model.tokenizer))
+
+
+def _looked_at(data: Any, shards: Shards, seed: int) -> dict[str, Any]:
+    """What the order shows without a model."""
+    structure = order_structure(data.examples, shards.bounds, seed=seed, fields=data.fields)
+    return {
+        "structure": {**plain(structure), "sorted": sortedness(data.examples)},
+        "duplicates": plain(duplicates(data.examples, shards.bounds)),
+    }
+
+
+def _sequence(stop: str, horizon: int, target: float, test: str, seed: int, number: int) -> Sequential | None:
+    if stop == "none":
+        return None
+    from tdd.kernels.sequential import default_looks
+
+    return Sequential(stop, default_looks(horizon), target, test, _key(seed, number))
+
+
+def _key(seed: int, number: int) -> jax.Array:
+    """Of the random relabellings of one data set."""
+    return jax.random.fold_in(jax.random.key(seed), number)
+
+
+def _finding(
+    one: SetPass, control: SetPass | None, test: str, num_shuffles: int, looked: dict[str, Any], seed: int, number: int
+) -> dict[str, Any]:
+    """Everything about one data set but whether it is selected, in plain values."""
+    shards, key = one.shards, _key(seed, number)
+    canonical, shuffled = one.log_probs[:, 0], one.log_probs[:, 1:]
+    tests, results = tests_of(canonical, shuffled, TESTS, key)
+    deciding = results[test]
+    sizes = [shards.size(shard) for shard in range(len(shards))]
+    if one.sequence is not None:
+        last = one.sequence.result
+        p, log_p, guarantee, name = last.p_value[-1], last.log_p_value[-1], last.guarantee, one.sequence.rule
+        tests = {}  # not valid where chance decided when to stop
+    else:
+        p, log_p, guarantee, name = deciding.p_value, deciding.log_p_value, deciding.guarantee, test
+    return {
+        "name": shards.data.name,
+        "source": shards.data.source,
+        "sha256": shards.data.sha256,
+        "num_examples": len(shards.data),
+        "num_shards": len(shards),
+        "num_masked": int(deciding.num_masked),
+        "examples_a_shard": [min(sizes), max(sizes)],
+        "permuted_a_shard": [shards.num_free(len(shards) - 1), shards.num_free(0)],
+        "num_tokens": int(one.rows.num_tokens.sum()),
+        "max_windows": one.max_windows,
+        "num_long_examples": one.rows.num_long,
+        "num_shuffles": num_shuffles,
+        "shuffles_used": shuffled.shape[1],
+        "test": name,
+        "p_value": float(p),
+        "log_p_value": float(log_p),
+        "guarantee": dataclasses.asdict(guarantee),
+        "tests": tests,
+        "skewness": float(deciding.skewness),
+        "skewed": bool(deciding.skewed),
+        "sequential": None
+        if one.sequence is None
+        else {"rule": one.sequence.rule, "looks": one.sequence.history, "stopped": one.sequence.stopped},
+        "calls": {**dataclasses.asdict(one.calls), "shared": one.calls.asked - one.calls.sequences},
+        "control": None if control is None else _control(control, test, key),
+        **looked,
+    }
+
+
+def _control(control: SetPass, test: str, key: Any) -> dict[str, Any]:
+    tests, _ = tests_of(control.log_probs[:, 0], control.log_probs[:, 1:], TESTS, key)
+    return {"test": test, **{name: tests[test][name] for name in ("p_value", "log_p_value")}, "tests": tests}
+
+
+def _select(findings: Sequence[dict[str, Any]], alpha: float) -> dict[str, Any]:
+    """Benjamini and Hochberg's procedure over the data sets; writes each one's adjusted p-value and decision."""
+    p_values = np.array([one["p_value"] for one in findings], float)
+    known = ~np.isnan(p_values)
+    adjusted, reject = np.full(len(findings), math.nan), np.zeros(len(findings), bool)
+    if known.any():
+        decided = bh(p_values[known], alpha)
+        adjusted[known], reject[known] = np.asarray(decided.adjusted), np.asarray(decided.reject)
+    for one, value, chosen in zip(findings, adjusted, reject, strict=True):
+        one["adjusted"], one["rejected"] = float(value), bool(chosen)
+    return {"procedure": "bh", "alpha": alpha, "num_rejected": int(reject.sum())}

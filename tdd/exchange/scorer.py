@@ -1,0 +1,225 @@
+"""Log-probabilities of orders under one model: few shapes, what is shared computed once, finished batches kept."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from tdd.audit.mesh import Devices
+from tdd.audit.passes import BatchRunner
+from tdd.audit.programs import Rows, TokenProgram
+from tdd.audit.score_inputs import Model
+from tdd.audit.score_store import ScoreStore
+from tdd.exchange.prefix import PrefixProgram
+from tdd.exchange.rows import Order, Row
+from tdd.scoring.buckets import Batch, bucket_lengths
+from tdd.scoring.token_stats import tiling
+from tdd.scoring.tokenise import Window
+
+__all__ = ["Calls", "Scorer"]
+
+_MAX_BUCKETS, _PRICE, _STEP = 8, 512, 8
+_KIND = "order"
+
+Key = tuple[bytes, int]
+"""What a row is known by: a digest of its tokens, and its first target."""
+
+
+@dataclasses.dataclass
+class Calls:
+    """What the scoring of a data set took.
+
+    Attributes:
+      asked: orders that were asked for.
+      sequences: orders of which at least one window went through the model.
+      windows: rows that went through the model.
+      tokens: tokens of these rows that were computed (shared prefixes once), without padding.
+      tokens_asked: tokens of all windows of all orders that were asked for.
+    """
+
+    asked: int = 0
+    sequences: int = 0
+    windows: int = 0
+    tokens: int = 0
+    tokens_asked: int = 0
+
+
+class Scorer:
+    """Sums of log-probabilities, wave after wave. The same waves give the same batches, and so the same bits.
+
+    Args:
+      model: the model.
+      where: its devices.
+      budget: tokens a batch.
+      limit: longest row.
+      num_orders: how many orders there will be at most, for the size of the batches.
+      store: where finished batches are kept, or None.
+      first_batch: number of the first batch in the store.
+      advance: called with the number of orders after each batch of them.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        where: Devices,
+        *,
+        budget: int,
+        limit: int | None,
+        num_orders: int,
+        store: ScoreStore | None = None,
+        first_batch: int = 0,
+        advance: Callable[[int], None] = lambda count: None,
+    ) -> None:
+        self.model, self.where, self.budget, self.limit = model, where, budget, limit
+        self.num_orders, self.store, self.advance = num_orders, store, advance
+        self.number = first_batch
+        self._params: Any = None
+        self._edges = np.zeros(0, np.int64)
+        self._runner: BatchRunner | None = None
+        self._prefixes: PrefixProgram | None = None
+        self._known: dict[Key, float] = {}
+
+    def log_probs(self, orders: Sequence[tuple[int, Order]], calls: Sequence[Calls]) -> np.ndarray:
+        """[orders] float64: sums of log p over the scored tokens of each order.
+
+        Args:
+          orders: (data set, order) pairs.
+          calls: of each data set, added to.
+        """
+        shares = self._can_share(orders)
+        groups: dict[tuple[int, int], list[Key]] = {}
+        rows: dict[Key, Row] = {}
+        keys_of: list[list[Key]] = []
+        for place, (data, order) in enumerate(orders):
+            keys = [_key(row) for row in order.rows]
+            keys_of.append(keys)
+            fresh = [i for i, key in enumerate(keys) if key not in self._known and key not in rows]
+            rows |= {keys[i]: order.rows[i] for i in fresh}
+            calls[data].asked += 1
+            calls[data].sequences += bool(fresh)
+            calls[data].windows += len(fresh)
+            calls[data].tokens_asked += sum(len(row.tokens) for row in order.rows)
+            if place in shares and fresh:
+                first = (data, order.shard) not in groups
+                groups.setdefault((data, order.shard), []).append(keys[0])
+                calls[data].tokens += len(order.rows[0].tokens) - (0 if first else order.num_shared - 1)
+            else:
+                calls[data].tokens += sum(len(order.rows[i].tokens) for i in fresh)
+        shared = {key for group in groups.values() for key in group}
+        plain = [key for key in rows if key not in shared]
+        lengths = {place: order.num_shared for place, (_, order) in enumerate(orders) if place in shares}
+        prefix_of = {keys_of[place][0]: shared_tokens for place, shared_tokens in lengths.items()}
+        for keys, sums in self._plain(plain, rows):
+            self._take(keys, sums)
+        for group in groups.values():
+            self._take(group, self._with_prefix([rows[key] for key in group], prefix_of[group[0]]))
+        return np.array([sum(self._known[key] for key in keys) for keys in keys_of])
+
+    def _take(self, keys: Sequence[Key], sums: np.ndarray) -> None:
+        self._known.update(zip(keys, map(float, sums), strict=True))
+        self.advance(len(keys))
+
+    def _can_share(self, orders: Sequence[tuple[int, Order]]) -> set[int]:
+        """Places of the orders whose leading tokens are computed once: two at least of a shard."""
+        if self.model.lm.prefix is None:
+            return set()
+        count: dict[tuple[int, int], int] = {}
+        for data, order in orders:
+            count[data, order.shard] = count.get((data, order.shard), 0) + (order.num_shared > 0)
+        return {i for i, (data, order) in enumerate(orders) if order.num_shared and count[data, order.shard] > 1}
+
+    def _with_prefix(self, rows: Sequence[Row], num_shared: int) -> np.ndarray:
+        """Sums of rows that begin with the same `num_shared` tokens."""
+        return self._kept(lambda: self._prefix_sums(rows, num_shared))
+
+    def _prefix_sums(self, rows: Sequence[Row], num_shared: int) -> np.ndarray:
+        if self._prefixes is None:
+            self._prefixes = PrefixProgram(
+                self.model.lm, self._placed(), self.where, tiling(self.where.platform), token_budget=self.budget
+            )
+        cut = num_shared - 1  # the last shared token is where the first scored one is predicted
+        return self._prefixes.log_prob_sums(rows[0].tokens[:cut], [row.tokens[cut:] for row in rows])
+
+    def _plain(self, keys: Sequence[Key], rows: dict[Key, Row]) -> Iterator[tuple[list[Key], np.ndarray]]:
+        """Sums of rows that share nothing, batch by batch."""
+        if not keys:
+            return
+        chosen = [rows[key] for key in keys]
+        table = Rows(
+            tuple(row.tokens for row in chosen),
+            np.arange(len(chosen)),
+            tuple(Window(0, row.first_target, len(row.tokens)) for row in chosen),
+            ("log_prob",),
+        )
+        numbered = [(self.number + i, batch) for i, batch in enumerate(self._plan(table.lengths))]
+        self.number += len(numbered)
+        todo = [entry for entry in numbered if self.store is None or entry[0] not in self.store]
+        runner = self._token_runner() if todo else None
+        computed = runner.run(todo, lambda kind: table) if runner is not None else iter(())
+        for number, batch in numbered:
+            if self.store is not None and number in self.store:
+                sums = _joined(self.store.read(number))
+            else:
+                _, _, values = next(computed)
+                ends = np.cumsum(table.num_targets(batch.rows))
+                sums = np.array([part.sum(dtype=np.float64) for part in np.split(values[0], ends[:-1])])
+                if self.store is not None:
+                    self.store.append(number, _halves(sums))
+                    sums = _joined(_halves(sums))
+            yield [keys[row] for row in batch.rows], sums
+
+    def _kept(self, compute: Callable[[], np.ndarray]) -> np.ndarray:
+        """One batch, from the store or into it."""
+        number, self.number = self.number, self.number + 1
+        if self.store is None:
+            return _joined(_halves(compute()))
+        if number not in self.store:
+            self.store.append(number, _halves(compute()))
+        return _joined(self.store.read(number))
+
+    def _plan(self, lengths: np.ndarray) -> list[Batch]:
+        """Batches of the run's shapes; longer rows than any before open a shape of their own."""
+        if not len(self._edges):
+            self._edges = bucket_lengths(lengths, _MAX_BUCKETS, price=_PRICE, limit=self.limit)
+        if lengths.max() > self._edges[-1]:
+            longest = -(-int(lengths.max()) // (2 * _STEP)) * 2 * _STEP
+            longest = longest if self.limit is None else min(longest, self.limit)
+            self._edges = np.append(self._edges, longest)
+        bucket = np.searchsorted(self._edges, lengths)
+        batches = []
+        for index in np.unique(bucket)[::-1]:
+            length, rows = int(self._edges[index]), np.flatnonzero(bucket == index)
+            size = max(1, min(self.budget // length, self.num_orders))
+            batches += [Batch(_KIND, rows[i : i + size], size, length) for i in range(0, len(rows), size)]
+        return batches
+
+    def _token_runner(self) -> BatchRunner:
+        if self._runner is None:
+            capacity = max(max(1, self.budget // int(edge)) * int(edge) for edge in self._edges)
+            program = TokenProgram(self.model.lm, self._placed(), self.where, capacity, tiling(self.where.platform))
+            self._runner = BatchRunner(program, len(self.where))
+        return self._runner
+
+    def _placed(self) -> Any:
+        if self._params is None:
+            self._params = self.where.put_params(self.model.params)
+        return self._params
+
+
+def _key(row: Row) -> Key:
+    return hashlib.blake2b(row.tokens.tobytes(), digest_size=16).digest(), row.first_target
+
+
+def _halves(sums: np.ndarray) -> np.ndarray:
+    """float64 [n] as two rows of float32: the rounded value, and what rounding took away."""
+    high = sums.astype(np.float32)
+    rest = np.where(np.isfinite(sums), sums - high.astype(np.float64), 0.0)
+    return np.stack([high, rest.astype(np.float32)])
+
+
+def _joined(halves: np.ndarray) -> np.ndarray:
+    return halves[0].astype(np.float64) + halves[1].astype(np.float64)

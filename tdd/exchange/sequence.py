@@ -1,0 +1,85 @@
+"""When a run has seen enough: the looks of its schedule, and what is decided at each."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+__all__ = ["Sequence", "waves"]
+
+_WAVE = 50
+"""Most shuffles of a shard that are tokenised at a time."""
+
+_ENOUGH = 10
+"""Shuffles of the whole data set that reach the canonical order before a run gives up."""
+
+
+def waves(num_shuffles: int, *, looks: tuple[int, ...] = ()) -> tuple[tuple[int, int], ...]:
+    """Shuffles (first, stop) of each wave, counted from 1; with looks, one wave ends at each of them.
+
+    >>> waves(120)
+    ((1, 51), (51, 101), (101, 121))
+    >>> waves(10, looks=(1, 2, 5, 10))
+    ((1, 2), (2, 3), (3, 6), (6, 11))
+    """
+    ends = sorted({*looks, *range(_WAVE, num_shuffles, _WAVE), num_shuffles})
+    return tuple((first + 1, stop + 1) for first, stop in zip([0, *ends[:-1]], ends, strict=True))
+
+
+@dataclasses.dataclass
+class Sequence:
+    """The sequential test of one data set.
+
+    Attributes:
+      rule: "e_process", "spending" or "besag_clifford".
+      looks: numbers of shuffles at which the rule looks, fixed beforehand; the last is the horizon.
+      target: level at which the run stops for evidence.
+      test: that "spending" looks at.
+      key: PRNG key of its relabellings.
+      history: one dict a look: shuffles, calls, p_value, log_e_value.
+      stopped: None while it runs, then "evidence", "futility" or "complete".
+      result: what the rule said last.
+    """
+
+    rule: str
+    looks: tuple[int, ...]
+    target: float
+    test: str
+    key: Any
+    history: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+    stopped: str | None = None
+    result: Any = None
+
+    def look(self, canonical: np.ndarray, shuffled: np.ndarray, calls: int) -> None:
+        """Decide whether to go on, after a wave: [r] and [r, b] log-probabilities.
+
+        The run stops for evidence once p <= target, for futility once shuffles of the whole data set have reached the
+        canonical order ten times and p > target, and at the horizon. A p-value of "e_process" or "spending" is valid
+        whichever it was, "besag_clifford" is defined by that number of times.
+        """
+        from tdd.methods.sequential import exchangeability_sequence
+
+        b = shuffled.shape[1]
+        if b not in self.looks:
+            return
+        self.result = exchangeability_sequence(
+            canonical,
+            shuffled,
+            rule=self.rule,  # type: ignore[arg-type]
+            looks=self.looks,
+            test=self.test,  # type: ignore[arg-type]
+            num_exceedances=_ENOUGH,
+            key=self.key,
+        )
+        p, log_e = float(self.result.p_value[-1]), float(self.result.log_e_value[-1])
+        self.history.append(
+            {"shuffles": b, "calls": calls, "p_value": p, "log_e_value": None if np.isnan(log_e) else log_e}
+        )
+        if p <= self.target and self.rule != "besag_clifford":
+            self.stopped = "evidence"
+        elif int(self.result.num_exceedances[-1]) >= _ENOUGH:
+            self.stopped = "futility"
+        elif b == self.looks[-1]:
+            self.stopped = "complete"
