@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from tdd.methods.local_fdr import local_fdr
     from tdd.methods.online import e_lond, lond, lord_plus_plus, saffron
     from tdd.methods.ptdi import ptdi
+    from tdd.methods.sequential import exchangeability_sequence
+    from tdd.methods.shuffles import shuffles_needed
     from tdd.methods.td4eval import td4eval
     from tdd.methods.testing import (
         bh,
@@ -76,6 +78,7 @@ __all__ = [
     "e_lond",
     "effective_sample_size",
     "exchangeability",
+    "exchangeability_sequence",
     "fdp_bounds",
     "fdp_bounds_of_ranks",
     "fdp_template",
@@ -109,6 +112,7 @@ __all__ = [
     "score",
     "score_log_probs",
     "select",
+    "shuffles_needed",
     "sidak",
     "storey_bh",
     "study",
@@ -141,6 +145,8 @@ _HOMES = {
     "tdd.methods.local_fdr": ("local_fdr",),
     "tdd.methods.online": ("e_lond", "lond", "lord_plus_plus", "saffron"),
     "tdd.methods.ptdi": ("ptdi",),
+    "tdd.methods.sequential": ("exchangeability_sequence",),
+    "tdd.methods.shuffles": ("shuffles_needed",),
     "tdd.methods.td4eval": ("td4eval",),
     "tdd.methods.testing": (
         "bh",

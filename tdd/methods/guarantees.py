@@ -17,6 +17,7 @@ _MODULES = (
     "combining",
     "jecs",
     "exchangeability",
+    "sequential",
     "evalues",
     "conditional",
     "weighted",

@@ -13,7 +13,19 @@ from contract_entry import NUM_CALIBRATION, NUM_TEST, Entry
 
 __all__ = ["ELSEWHERE", "ENTRIES", "NUM_CALIBRATION", "NUM_TEST", "Entry", "to_device"]
 
-AREAS = ("core", "combine", "knockoff", "envelope", "permutation", "shift", "bounds", "family", "study", "gradient")
+AREAS = (
+    "core",
+    "combine",
+    "knockoff",
+    "envelope",
+    "permutation",
+    "shift",
+    "bounds",
+    "family",
+    "study",
+    "gradient",
+    "sequential",
+)
 
 _modules = [importlib.import_module(f"contracts_{area}") for area in AREAS]
 ENTRIES = [entry for module in _modules for entry in module.ENTRIES]
