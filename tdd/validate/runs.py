@@ -269,10 +269,13 @@ def check_run(run: Any, place: pathlib.Path, schema: int) -> None:
     found = run.get("schema") if isinstance(run, dict) else None
     if found != schema:
         raise InputError(f"{place} has schema {found!r}, this version reads {schema}")
-    needed = ("outcome", "decision", "checks", "inputs", "warnings", "open_points", "model")
+    exchange = run.get("kind") == "exchange"
+    parts = ("data", "selection", "options", "control") if exchange else ("decision", "checks", "inputs")
+    needed = ("outcome", *parts, "warnings", "open_points", "model")
     missing = [name for name in needed if name not in run]
     if missing:
-        raise InputError(f"{place} is damaged: it lacks {', '.join(missing)}; run the audit again")
+        again = "test" if exchange else "audit"
+        raise InputError(f"{place} is damaged: it lacks {', '.join(missing)}; run the {again} again")
 
 
 def check_items(header: Sequence[str], rows: Sequence[Sequence[str]], place: pathlib.Path) -> None:

@@ -1,0 +1,43 @@
+"""The table of shards of a finished test of canonical order."""
+
+from __future__ import annotations
+
+import csv
+import pathlib
+
+import numpy as np
+
+from tdd.exchange.result import SHARD_COLUMNS
+from tdd.validate.errors import InputError
+
+__all__ = ["read_shards"]
+
+_WHOLE = ("shard", "first_example", "num_examples", "num_tokens", "rank", "num_shuffles")
+
+
+def read_shards(folder: pathlib.Path) -> dict[str, np.ndarray] | None:
+    """Columns of shards.csv, one row a shard of each data set; None where there is no such file.
+
+    Raises:
+      InputError: a damaged table.
+    """
+    place = folder / "shards.csv"
+    if not place.exists():
+        return None
+    try:
+        with open(place, encoding="utf-8", newline="") as file:
+            header, *rows = [*csv.reader(file)] or [[]]
+        if tuple(header) != SHARD_COLUMNS or any(len(row) != len(header) for row in rows):
+            raise ValueError(f"its columns are not {', '.join(SHARD_COLUMNS)}")
+        columns = dict(zip(header, zip(*rows, strict=True) if rows else [()] * len(header), strict=True))
+        return {name: _array(name, values) for name, values in columns.items()}
+    except (OSError, ValueError, csv.Error) as error:
+        raise InputError(f"{place} is damaged: {error}; run the test again") from error
+
+
+def _array(name: str, values: tuple[str, ...]) -> np.ndarray:
+    if name == "data":
+        return np.array(values, dtype=object)
+    if name in _WHOLE:
+        return np.array([int(value) for value in values], np.int64)
+    return np.array([float(value or "nan") for value in values])
