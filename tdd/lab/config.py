@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 
+from tdd.validate.checkpoints import check_choice
 from tdd.validate.lab import check_count, check_range
 
-__all__ = ["TrainConfig"]
+__all__ = ["COMPUTE_DTYPES", "TrainConfig"]
+
+COMPUTE_DTYPES = ("float32", "bfloat16")
+"""Types that forward and backward passes can run in. Not float16: its gradients underflow without loss scaling."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -15,7 +19,10 @@ class TrainConfig:
 
     Attributes:
       epochs: passes over the texts.
-      batch_size: texts (or windows of long texts) a step.
+      batch_size: texts (or windows of long texts) that go through the model at once.
+      accumulate: batches whose gradients make one step, each weighted by its number of scored tokens: the gradient is
+        that of `accumulate * batch_size` texts, in the memory of `batch_size`. The last step of an epoch takes what
+        is left.
       learning_rate: highest learning rate.
       warmup: share of the steps on which the rate rises linearly, 0..1.
       final: share of the highest rate that the cosine ends at, 0..1.
@@ -25,8 +32,10 @@ class TrainConfig:
       max_length: most tokens in a sequence; longer texts are cut into windows. The model's own limit where
         that is smaller.
       num_buckets: most different padded lengths, and so compiled shapes.
+      compute_dtype: "float32", or "bfloat16" for mixed precision: products with weights in that type, accumulated in
+        float32; weights, optimizer state, norms, biases, softmax and loss stay float32.
       save_every: steps between two saved states, where there is an output folder.
-      seed: of the order of the texts.
+      seed: of the order of the texts, and of LoRA's factors.
     """
 
     epochs: int = 3
@@ -43,9 +52,11 @@ class TrainConfig:
     num_buckets: int = 4
     save_every: int = 200
     seed: int = 0
+    accumulate: int = 1
+    compute_dtype: str = "float32"
 
     def __post_init__(self) -> None:
-        for name in ("epochs", "batch_size", "num_buckets", "save_every"):
+        for name in ("epochs", "batch_size", "num_buckets", "save_every", "accumulate"):
             check_count(name, getattr(self, name), minimum=1)
         check_count("max_length", self.max_length, minimum=2)
         check_count("seed", self.seed, minimum=0)
@@ -54,3 +65,4 @@ class TrainConfig:
         for name in ("warmup", "final", "beta1", "beta2"):
             check_range(name, getattr(self, name), 0.0, 1.0)
         check_range("clip_norm", self.clip_norm, 1e-12)
+        check_choice("compute_dtype", self.compute_dtype, COMPUTE_DTYPES)

@@ -22,6 +22,7 @@ import numpy as np
 from tdd.atomic import write_atomically
 from tdd.lab.batches import Batches
 from tdd.lab.config import TrainConfig
+from tdd.lab.lora import Lora
 from tdd.records import LanguageModel
 from tdd.validate.checkpoints import check_choice, check_vocabulary
 from tdd.validate.lab import (
@@ -127,7 +128,7 @@ class RunFolder:
         tensors = {name: np.asarray(leaf, order="C") for name, leaf in _named_leaves(state).items()}
         write_atomically(self.path / _STATE_FILE, save(tensors, metadata={_HEADER_KEY: header}))
 
-    def finish(self, params: Any, config: TrainConfig, record: RunRecord) -> None:
+    def finish(self, params: Any, config: TrainConfig, lora: Lora | None, record: RunRecord) -> None:
         """Write checkpoint and record, then remove the state."""
         from tdd.models import checkpoint
 
@@ -138,6 +139,7 @@ class RunFolder:
         summary = {
             "run": self.fingerprint,
             "config": dataclasses.asdict(config),
+            "lora": None if lora is None else dataclasses.asdict(lora),
             "steps": record.step,
             "history": record.history,
         }
@@ -146,10 +148,15 @@ class RunFolder:
 
 
 def run_fingerprint(
-    lm: LanguageModel, params: Any, config: TrainConfig, texts: Batches, held_out: Batches | None
+    lm: LanguageModel,
+    params: Any,
+    config: TrainConfig,
+    texts: Batches,
+    held_out: Batches | None,
+    lora: Lora | None = None,
 ) -> str:
     """SHA-256 of everything that decides a run: architecture, first parameters, configuration, token ids."""
-    digest = hashlib.sha256(repr((lm.spec, config)).encode())
+    digest = hashlib.sha256(repr((lm.spec, config, lora)).encode())
     for name, leaf in _named_leaves(params).items():
         digest.update(f"{name}{leaf.dtype}{leaf.shape}".encode())
         digest.update(np.ascontiguousarray(leaf).tobytes())

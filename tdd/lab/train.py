@@ -1,42 +1,44 @@
 """Training on given texts, so that it is known what a model was trained on.
 
-The loop is plain: AdamW on the mean next-token loss, warm-up, cosine, clipped gradients, float32. Everything
-random comes from the seed and the epoch, so a run that is interrupted and resumed ends with the same bits as
-one that is not (on the same machine and versions).
+The loop is plain: AdamW on the mean next-token loss, warm-up, cosine, clipped gradients. All parameters are trained, or
+LoRA's factors; in float32, or with the products of bfloat16. Everything random comes from the seed and the epoch, so a
+run that is interrupted and resumed ends with the same bits as one that is not (on the same machine and versions).
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
-
 from tdd.lab.batches import Batch, Batches, encode
 from tdd.lab.config import TrainConfig
-from tdd.lab.optimizer import adamw_direction, learning_rates
+from tdd.lab.lora import Lora
+from tdd.lab.optimizer import learning_rates
 from tdd.lab.state import CHECKPOINT_FOLDER, RunFolder, RunRecord, run_fingerprint
-from tdd.lab.step import mean_loss, update
+from tdd.lab.step import mean_loss
+from tdd.lab.stepper import Stepper
 from tdd.records import LanguageModel
 from tdd.validate.lab import check_texts
 
-__all__ = ["CHECKPOINT_FOLDER", "TrainConfig", "TrainResult", "evaluation_loss", "train"]
+__all__ = ["CHECKPOINT_FOLDER", "Lora", "TrainConfig", "TrainResult", "evaluation_loss", "fine_tune", "train"]
 
 
 class TrainResult(NamedTuple):
     """What `train` returns.
 
     Attributes:
-      params: trained parameters, float32.
+      params: trained parameters, float32; with LoRA, the base with the factors merged into it.
       history: one dict an epoch: epoch (from 1), step, loss (mean over the epoch's scored tokens, each at the
-        parameters of its step), eval_loss (None without evaluation texts).
+        parameters of its step), eval_loss (None without evaluation texts; of the float32 parameters).
+      factors: LoRA's factors (`tdd.lab.lora`), or None.
     """
 
     params: Any
     history: tuple[dict[str, Any], ...]
+    factors: Any = None
 
 
 def train(
@@ -46,18 +48,19 @@ def train(
     texts: Sequence[str],
     *,
     config: TrainConfig,
+    lora: Lora | None = None,
     out: str | os.PathLike[str] | None = None,
     eval_texts: Sequence[str] | None = None,
     save_dtype: str = "float32",
     on_step: Callable[[int, Any], None] | None = None,
     progress: bool = False,
 ) -> TrainResult:
-    """Train all parameters of `lm` on `texts`; from `params`, be they random or a checkpoint's.
+    """Train `lm` on `texts`, all of its parameters or LoRA's factors; from `params`, be they random or a checkpoint's.
 
     Every text is a sequence of its own, as it is when it is scored. A run with `out` saves its state there
     every `config.save_every` steps; called again with the same arguments after an interruption it goes on
     from there. At the end the state gives way to `checkpoint/` in Hugging Face's format and `training.json`
-    (configuration, history).
+    (configuration, history). An interruption between two batches of one accumulated step loses that step alone.
 
     Args:
       lm: the model; `tdd.models.decoder.language_model(spec)` or any other. Saving needs the former.
@@ -65,6 +68,8 @@ def train(
       tokenizer: a Hugging Face tokenizer.
       texts: what to train on.
       config: how to train.
+      lora: adapt the model by low-rank factors: `params` are shared and unchanged, only the factors are trained and
+        have optimizer state, and they are merged for evaluation, `on_step` and the checkpoint. None trains all.
       out: folder for state and checkpoint, or None to keep everything in memory.
       eval_texts: held-out texts, whose mean loss is computed after each epoch.
       save_dtype: dtype of the checkpoint's weights: "float32", "bfloat16" or "float16".
@@ -75,43 +80,54 @@ def train(
     Raises:
       InputError: unusable texts or configuration, or an `out` that holds a run of other inputs.
 
-    Cost: 6 P flop a token and epoch for P parameters; memory 4 copies of the parameters and the activations.
+    Cost: 6 P flop a token and epoch for P parameters; memory 4 copies of the parameters (5 where gradients are
+    accumulated) and the activations. LoRA saves the two copies that are optimizer state, not the flop: gradients pass
+    through the merged matrices.
     """
     batches = _batches("texts", texts, lm, tokenizer, config)
-    total_steps = config.epochs * batches.per_epoch
+    steps_per_epoch = -(-batches.per_epoch // config.accumulate)
+    total_steps = config.epochs * steps_per_epoch
     rates = learning_rates(total_steps, peak=config.learning_rate, warmup=config.warmup, final=config.final)
     held_out = None if eval_texts is None else _batches("eval_texts", eval_texts, lm, tokenizer, config)
-    params = jax.tree.map(lambda leaf: jnp.array(leaf, jnp.float32, copy=True), params)
-    optimizer = adamw_direction(
-        beta1=config.beta1,
-        beta2=config.beta2,
-        eps=config.eps,
-        weight_decay=config.weight_decay,
-        clip_norm=config.clip_norm,
-    )
-    moments = optimizer.init(params)
+    stepper = Stepper(lm, config, lora, params)
 
     record, run = RunRecord(), None
     if out is not None:
-        run = RunFolder(out, lm, tokenizer, save_dtype, run_fingerprint(lm, params, config, batches, held_out))
-        (params, moments), record = run.open((params, moments))
+        first = stepper.frozen if lora is not None else stepper.trained
+        fingerprint = run_fingerprint(lm, first, config, batches, held_out, lora)
+        run = RunFolder(out, lm, tokenizer, save_dtype, fingerprint)
+        (stepper.trained, stepper.moments), record = run.open((stepper.trained, stepper.moments))
 
     with _progress_bar(progress, total_steps, record.step) as advance:
-        for batch in _remaining(batches, config.epochs, record.step):
-            rate = rates[record.step]
-            params, moments, loss, count = update(lm, optimizer, params, moments, *batch, rate)
-            record = record.after_step(float(loss), int(count))
+        for group in _remaining(batches, config, record.step):
+            record = record.after_step(*stepper.step(group, rates[record.step]))
             if on_step is not None:
-                on_step(record.step, params)
-            if record.step % batches.per_epoch == 0:
-                record = record.after_epoch(None if held_out is None else mean_loss(lm, params, held_out))
+                on_step(record.step, stepper.params)
+            if record.step % steps_per_epoch == 0:
+                record = record.after_epoch(None if held_out is None else mean_loss(lm, stepper.params, held_out))
             if run is not None and record.step % config.save_every == 0:
-                run.save((params, moments), record)
+                run.save((stepper.trained, stepper.moments), record)
             advance(record)
 
+    params = stepper.params
     if run is not None:
-        run.finish(params, config, record)
-    return TrainResult(params, record.history)
+        run.finish(params, config, lora, record)
+    return TrainResult(params, record.history, None if lora is None else stepper.trained)
+
+
+def fine_tune(model: Any, texts: Sequence[str], *, config: TrainConfig, **options: Any) -> TrainResult:
+    """`train`, from a checkpoint.
+
+    Args:
+      model: a checkpoint's folder or hub id, or (lm, params, tokenizer) as `tdd.load` returns it.
+      texts: what to train on.
+      config: how to train.
+      **options: of `train`: lora, out, eval_texts, save_dtype, on_step, progress.
+    """
+    from tdd.models.checkpoint import load
+
+    lm, params, tokenizer = load(model) if isinstance(model, (str, os.PathLike)) else model
+    return train(lm, params, tokenizer, texts, config=config, **options)
 
 
 def evaluation_loss(
@@ -142,11 +158,13 @@ def _batches(name: str, texts: Sequence[str], lm: LanguageModel, tokenizer: Any,
     )
 
 
-def _remaining(batches: Batches, epochs: int, step: int) -> Iterator[Batch]:
-    """The batches that a run of `step` finished steps has still to see."""
-    first, done = divmod(step, batches.per_epoch)
-    for epoch in range(first, epochs):
-        yield from batches.epoch(epoch, start=done if epoch == first else 0)
+def _remaining(batches: Batches, config: TrainConfig, step: int) -> Iterator[list[Batch]]:
+    """The batches of each step that a run of `step` finished steps has still to do."""
+    first, done = divmod(step, -(-batches.per_epoch // config.accumulate))
+    for epoch in range(first, config.epochs):
+        left = batches.epoch(epoch, start=done * config.accumulate if epoch == first else 0)
+        while group := list(itertools.islice(left, config.accumulate)):
+            yield group
 
 
 @contextlib.contextmanager

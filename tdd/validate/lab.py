@@ -10,10 +10,12 @@ from typing import Any
 from tdd.validate.errors import InputError
 
 __all__ = [
+    "check_adapted",
     "check_blocks",
     "check_canaries",
     "check_copies",
     "check_count",
+    "check_names",
     "check_not_finished",
     "check_out",
     "check_range",
@@ -87,6 +89,33 @@ def check_range(name: str, value: Any, low: float, high: float = math.inf) -> No
         raise InputError(f"{name} must be a number {bound}, got {value!r}")
     if not math.isfinite(value):
         raise InputError(f"{name} must be finite, got {value!r}")
+
+
+def check_names(name: str, value: object) -> tuple[str, ...]:
+    """A non-empty sequence of different names."""
+    if isinstance(value, str) or not isinstance(value, Sequence) or not value:
+        raise InputError(f"{name} must be a non-empty sequence of names, got {value!r}")
+    for entry in value:
+        if not isinstance(entry, str) or not entry:
+            raise InputError(f"{name} must hold names, got {entry!r}")
+        if value.count(entry) > 1:
+            raise InputError(f"{name} holds {entry!r} twice; remove one")
+    return tuple(value)
+
+
+def check_adapted(leaves: Sequence[str], rank: int, found: Mapping[str, tuple[int, ...]], known: Sequence[str]) -> None:
+    """Every name of LoRA's `leaves` is an operation with a matrix that the rank fits; `found` maps path to shape."""
+    for name in leaves:
+        if not any(path.rsplit("/", 1)[-1] == name for path in found):
+            raise InputError(
+                f"leaves names {name!r}, but the model has no such matrix; it has {', '.join(known) or 'none'}"
+            )
+    for path, shape in found.items():
+        if rank > min(shape[-2:]):
+            raise InputError(
+                f"rank={rank} exceeds the smaller side of {path}, {shape[-2]} x {shape[-1]}; "
+                f"choose at most {min(shape[-2:])}"
+            )
 
 
 def check_texts(name: str, texts: Sequence[Any]) -> None:

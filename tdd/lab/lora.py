@@ -1,0 +1,107 @@
+"""Low-rank adaptation: a few factors are trained, the model's own weights stay as they are.
+
+W' = W + (alpha / rank) A B with W [..., in, out], A [..., in, rank] and B [..., rank, out] (Hu et al. 2022, section
+4.1, with weights that act from the right). A is normal with variance 1 / in and B zero, so that training begins at the
+base model exactly. A matrix that this package keeps fused (`qkv`) has one pair of factors for all of its columns.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from tdd.validate.lab import check_adapted, check_count, check_names, check_range
+
+__all__ = ["Lora", "init_factors", "merge"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Lora:
+    """Which weights are adapted, and by how much.
+
+    Attributes:
+      rank: columns of A and rows of B.
+      alpha: the product A B is scaled by alpha / rank.
+      leaves: names of the operations whose `kernel` is adapted: of this package's decoder, attention (`qkv`,
+        `attention_out`) and multilayer perceptron (`mlp_in`, `mlp_out`).
+
+    Raises:
+      InputError: a rank below 1, a negative alpha, no name.
+    """
+
+    rank: int = 8
+    alpha: float = 16.0
+    leaves: tuple[str, ...] = ("qkv", "attention_out", "mlp_in", "mlp_out")
+
+    def __post_init__(self) -> None:
+        check_count("rank", self.rank, minimum=1)
+        check_range("alpha", self.alpha, 0.0)
+        object.__setattr__(self, "leaves", check_names("leaves", self.leaves))
+
+
+def init_factors(lora: Lora, params: Any, *, seed: int) -> dict[str, dict[str, jax.Array]]:
+    """The factors before the first step.
+
+    Args:
+      lora: what is adapted.
+      params: the base model's parameters, a nested dict.
+      seed: of A; each matrix has a stream of its own.
+
+    Returns:
+      path of the adapted operation, as "layers/qkv" -> {"a": A, "b": B}, float32.
+
+    Raises:
+      InputError: a name without a kernel of at least two axes, or a rank beyond its smaller side.
+    """
+    kernels = _kernels(lora, params)
+    shapes = {name: tuple(leaf.shape) for name, leaf in kernels.items()}
+    check_adapted(lora.leaves, lora.rank, shapes, sorted(_operations(params)))
+    factors = {}
+    for index, (name, (*layers, width, out)) in enumerate(shapes.items()):
+        key = jax.random.fold_in(jax.random.key(seed), index)
+        factors[name] = {
+            "a": jax.random.normal(key, (*layers, width, lora.rank)) / math.sqrt(width),
+            "b": jnp.zeros((*layers, lora.rank, out)),
+        }
+    return factors
+
+
+def merge(lora: Lora, params: Any, factors: dict[str, dict[str, jax.Array]]) -> Any:
+    """The base parameters with the product of the factors added to each adapted matrix, float32 throughout; pure.
+
+    Before the first step these are the base model's numbers exactly.
+    """
+
+    def merged(path: tuple[Any, ...], leaf: jax.Array) -> jax.Array:
+        weight, pair = jnp.asarray(leaf, jnp.float32), factors.get(_operation(path))
+        if pair is None or _name(path[-1]) != "kernel":
+            return weight
+        return weight + (lora.alpha / lora.rank) * jnp.matmul(pair["a"], pair["b"])
+
+    return jax.tree_util.tree_map_with_path(merged, params)
+
+
+def _kernels(lora: Lora, params: Any) -> dict[str, Any]:
+    """The matrices to be adapted, by the path of their operation."""
+    return {name: leaf for name, leaf in _operations(params).items() if name.rsplit("/", 1)[-1] in lora.leaves}
+
+
+def _operations(params: Any) -> dict[str, Any]:
+    """Every kernel of at least two axes, by the path of its operation."""
+    return {
+        _operation(path): leaf
+        for path, leaf in jax.tree_util.tree_flatten_with_path(params)[0]
+        if _name(path[-1]) == "kernel" and len(leaf.shape) >= 2
+    }
+
+
+def _operation(path: tuple[Any, ...]) -> str:
+    return "/".join(_name(entry) for entry in path[:-1])
+
+
+def _name(entry: Any) -> str:
+    return str(getattr(entry, "key", getattr(entry, "name", entry)))

@@ -1,0 +1,254 @@
+"""Accumulated gradients, mixed precision and LoRA: the same mathematics, and the same bits after an interruption."""
+
+import dataclasses
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tdd import InputError
+from tdd.lab import step as steps
+from tdd.lab.batches import Batches, encode
+from tdd.lab.corpus import generate
+from tdd.lab.lora import Lora, init_factors, merge
+from tdd.lab.loss import token_losses
+from tdd.lab.tokenizer import train_tokenizer
+from tdd.lab.train import TrainConfig, evaluation_loss, fine_tune, train
+from tdd.lab.weights import Weights
+from tdd.models import checkpoint
+from tdd.models.decoder import init_params, language_model
+from tdd.models.spec import DecoderSpec
+
+CORPUS = generate(30, seed=2).texts
+TEXTS, HELD_OUT = CORPUS[:18], CORPUS[18:24]
+SPEC = DecoderSpec.gpt2(vocab_size=300, width=16, num_layers=2, num_heads=2, max_length=64)
+LM = language_model(SPEC)
+CONFIG = TrainConfig(epochs=2, batch_size=3, learning_rate=1e-2, num_buckets=1, save_every=2, seed=7, max_length=64)
+LORA = Lora(rank=2, alpha=4.0)
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return train_tokenizer(CORPUS, vocab_size=300)
+
+
+@pytest.fixture(scope="module")
+def start():
+    return init_params(SPEC, jax.random.key(0))
+
+
+@pytest.fixture(scope="module")
+def rows(tokenizer):
+    return encode("texts", tokenizer, TEXTS, max_length=64, vocab_size=300)
+
+
+def assert_identical(left, right):
+    jax.tree.map(np.testing.assert_array_equal, left, right)
+
+
+def gradient_sums(weights, frozen, trained, rows, batch_size):
+    """Summed gradient and number of targets by `accumulate`, over all rows."""
+    sums, total, count = jax.tree.map(jnp.zeros_like, trained), 0.0, 0
+    batches = Batches(rows, batch_size=batch_size, num_buckets=1, max_length=64, seed=0)
+    for batch in batches.in_order():
+        sums, loss, scored = steps.accumulate(LM, weights, frozen, trained, sums, *batch)
+        total, count = total + float(loss), count + int(scored)
+    return sums, total, count
+
+
+def test_accumulated_gradient_is_that_of_the_whole_batch(start, rows):
+    length = max(len(row) for row in rows)
+    tokens = np.zeros((len(rows), length), np.int32)
+    mask = np.zeros((len(rows), length), bool)
+    for index, row in enumerate(rows):
+        tokens[index, : len(row)], mask[index, 1 : len(row)] = row, True
+
+    def mean_loss(params):
+        return jnp.sum(token_losses(LM, params, tokens, mask)) / mask.sum()
+
+    loss, whole = jax.jit(jax.value_and_grad(mean_loss))(start)
+    sums, total, count = gradient_sums(Weights(), None, start, rows, 7)
+    assert count == mask.sum()
+    assert total / count == pytest.approx(float(loss), rel=1e-5)
+    scale = max(float(jnp.max(jnp.abs(leaf))) for leaf in jax.tree.leaves(whole))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a / count, b, rtol=1e-4, atol=1e-5 * scale), sums, whole)
+
+
+def test_a_step_of_all_batches_moves_as_one_large_batch(tokenizer, start):
+    """Adam's first direction is the gradient's sign: weights, not only gradients, agree where it is not near 0."""
+    small = dataclasses.replace(CONFIG, epochs=1, accumulate=100)
+    large = dataclasses.replace(CONFIG, epochs=1, batch_size=100)
+    many = train(LM, start, tokenizer, TEXTS, config=small)
+    one = train(LM, start, tokenizer, TEXTS, config=large)
+    assert [line["step"] for line in many.history] == [line["step"] for line in one.history] == [1]
+    assert many.history[0]["loss"] == pytest.approx(one.history[0]["loss"], rel=1e-6)
+    moved = [np.abs(a - b).max() for a, b in zip(*map(jax.tree.leaves, (many.params, one.params)), strict=True)]
+    assert np.median(moved) < 1e-4 * CONFIG.learning_rate
+
+
+def test_steps_of_an_epoch_are_rounded_up_and_never_cross_it(tokenizer, start, rows):
+    per_epoch = Batches(rows, batch_size=3, num_buckets=1, max_length=64, seed=7).per_epoch
+    for accumulate in (2, 3, per_epoch, per_epoch + 5):
+        config = dataclasses.replace(CONFIG, accumulate=accumulate)
+        history = train(LM, start, tokenizer, TEXTS, config=config).history
+        expected = -(-per_epoch // accumulate)
+        assert [line["step"] for line in history] == [expected, 2 * expected]
+
+
+MODES = {
+    "accumulated": ({"accumulate": 3}, None),
+    "all": ({"accumulate": 2, "compute_dtype": "bfloat16"}, LORA),
+}
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_resumed_run_ends_with_the_same_bits(tokenizer, start, tmp_path, monkeypatch, mode):
+    """Interrupted between steps, then between the batches of one step."""
+    change, lora = MODES[mode]
+    config = dataclasses.replace(CONFIG, **change)
+    options = {"config": config, "lora": lora, "eval_texts": HELD_OUT}
+    uninterrupted = train(LM, start, tokenizer, TEXTS, **options)
+    total = uninterrupted.history[-1]["step"]
+    assert uninterrupted.history[-1]["loss"] < uninterrupted.history[0]["loss"]
+    assert all(leaf.dtype == jnp.float32 for leaf in jax.tree.leaves(uninterrupted.params))
+    held_out = evaluation_loss(LM, uninterrupted.params, tokenizer, HELD_OUT, config=config)
+    assert uninterrupted.history[-1]["eval_loss"] == held_out
+
+    def interrupt(step, params):
+        if step == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(LM, start, tokenizer, TEXTS, **options, out=tmp_path, on_step=interrupt)
+    made, finished = Batches._batch, []
+
+    def fails_at_the_fourth(self, indices):
+        finished.append(indices)
+        if len(finished) == 4:
+            raise KeyboardInterrupt
+        return made(self, indices)
+
+    monkeypatch.setattr(Batches, "_batch", fails_at_the_fourth)
+    with pytest.raises(KeyboardInterrupt):
+        train(LM, start, tokenizer, TEXTS, **options, out=tmp_path)
+    monkeypatch.undo()
+    seen = []
+    resumed = train(LM, start, tokenizer, TEXTS, **options, out=tmp_path, on_step=lambda step, _: seen.append(step))
+    assert 1 < seen[0] < total
+    assert_identical(resumed.params, uninterrupted.params)
+    assert resumed.history == uninterrupted.history
+    assert_identical(checkpoint.load(tmp_path / "checkpoint")[1], uninterrupted.params)
+    record = json.loads((tmp_path / "training.json").read_text())
+    assert TrainConfig(**record["config"]) == config
+    assert (record["lora"] and Lora(**record["lora"])) == lora
+
+
+def test_bfloat16_runs_the_products_in_bfloat16_and_stays_near_float32(start, rows):
+    working = Weights(compute_dtype="bfloat16").working(None, start)
+    kinds = {jax.tree_util.keystr(path): leaf.dtype for path, leaf in jax.tree_util.tree_flatten_with_path(working)[0]}
+    assert {name for name, kind in kinds.items() if kind == jnp.bfloat16} == {
+        name for name in kinds if "kernel" in name or "embedding" in name
+    }
+    exact, _, count = gradient_sums(Weights(), None, start, rows, 7)
+    rounded, _, _ = gradient_sums(Weights(compute_dtype="bfloat16"), None, start, rows, 7)
+    for right, left in zip(jax.tree.leaves(exact), jax.tree.leaves(rounded), strict=True):
+        assert left.dtype == jnp.float32
+        assert np.linalg.norm(left - right) < 0.05 * np.linalg.norm(right)
+        assert not np.array_equal(left, right)
+    assert count
+
+
+class TestLora:
+    """Factors alone move; the product is what is added."""
+
+    def test_begins_at_the_base_exactly_and_leaves_it_alone(self, tokenizer, start):
+        factors = init_factors(LORA, start, seed=0)
+        assert_identical(merge(LORA, start, factors), start)
+        kept = jax.tree.map(np.array, start)
+        result = train(LM, start, tokenizer, TEXTS, config=CONFIG, lora=LORA)
+        assert_identical(start, kept)
+        changed = {
+            path[1].key
+            for (path, new), old in zip(
+                jax.tree_util.tree_flatten_with_path(result.params)[0], jax.tree.leaves(start), strict=True
+            )
+            if not np.array_equal(new, old)
+        }
+        assert changed == set(LORA.leaves)
+
+    def test_the_update_has_the_rank_and_is_the_scaled_product(self, tokenizer, start):
+        result = train(LM, start, tokenizer, TEXTS, config=CONFIG, lora=LORA)
+        for name in LORA.leaves:
+            change = result.params["layers"][name]["kernel"] - start["layers"][name]["kernel"]
+            pair = {key: np.asarray(value, np.float64) for key, value in result.factors[f"layers/{name}"].items()}
+            for layer in range(SPEC.num_layers):
+                by_hand = LORA.alpha / LORA.rank * pair["a"][layer] @ pair["b"][layer]
+                np.testing.assert_allclose(change[layer], by_hand, atol=1e-6)
+                singular = np.linalg.svd(by_hand, compute_uv=False)
+                assert singular[1] > 1e-6 > singular[2]
+
+    def test_gradients_are_those_of_the_factors(self, start, rows):
+        """The derivative of the loss along a random direction of A and B, by central differences."""
+        factors = init_factors(LORA, start, seed=0)
+        factors = jax.tree.map(lambda leaf: leaf + 0.05 * jax.random.normal(jax.random.key(1), leaf.shape), factors)
+        direction = jax.tree.map(lambda leaf: jax.random.normal(jax.random.key(2), leaf.shape), factors)
+        sums, _, _ = gradient_sums(Weights(LORA), start, factors, rows, 7)
+        slope = sum(float(jnp.vdot(a, b)) for a, b in zip(*map(jax.tree.leaves, (sums, direction)), strict=True))
+
+        def loss_at(step):
+            moved = jax.tree.map(lambda leaf, along: leaf + step * along, factors, direction)
+            return gradient_sums(Weights(LORA), start, moved, rows, 7)[1]
+
+        assert slope == pytest.approx((loss_at(1e-3) - loss_at(-1e-3)) / 2e-3, rel=2e-2)
+
+    def test_optimizer_state_is_that_of_the_factors(self, tokenizer, start, tmp_path):
+        def interrupt(step, params):
+            if step == 3:
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            train(LM, start, tokenizer, TEXTS, config=CONFIG, lora=LORA, out=tmp_path, on_step=interrupt)
+        size = (tmp_path / "training_state.safetensors").stat().st_size
+        factors = sum(leaf.size for leaf in jax.tree.leaves(init_factors(LORA, start, seed=0)))
+        whole = sum(leaf.size for leaf in jax.tree.leaves(start))
+        assert 3 * 4 * factors < size < 3 * 4 * factors + 8000 < 3 * 4 * whole
+
+    def test_from_a_checkpoint_and_from_what_was_loaded(self, tokenizer, start, tmp_path):
+        checkpoint.save(tmp_path / "base", LM, start, tokenizer)
+        by_path = fine_tune(tmp_path / "base", TEXTS, config=CONFIG, lora=LORA)
+        by_parts = fine_tune((LM, start, tokenizer), TEXTS, config=CONFIG, lora=LORA)
+        assert_identical(by_path.params, by_parts.params)
+
+    @pytest.mark.parametrize(
+        ("make", "named"),
+        [
+            (lambda: Lora(rank=0), "rank"),
+            (lambda: Lora(alpha=-1.0), "alpha"),
+            (lambda: Lora(leaves=()), "leaves"),
+            (lambda: Lora(leaves="qkv"), "leaves"),  # pyright: ignore[reportArgumentType]
+            (lambda: Lora(leaves=("qkv", "qkv")), "'qkv' twice"),
+            (lambda: TrainConfig(compute_dtype="float16"), "float16.*bfloat16"),
+            (lambda: TrainConfig(accumulate=0), "accumulate"),
+        ],
+    )
+    def test_refused_options(self, make, named):
+        with pytest.raises(InputError, match=named):
+            make()
+
+    def test_names_and_ranks_that_the_model_does_not_have(self, start):
+        with pytest.raises(InputError, match=r"'q_proj'.*layers/attention_out.*layers/qkv"):
+            init_factors(Lora(leaves=("q_proj",)), start, seed=0)
+        with pytest.raises(InputError, match=r"rank=17 exceeds.*at most 16"):
+            init_factors(Lora(rank=17), start, seed=0)
+
+    def test_another_rank_does_not_continue_the_run(self, tokenizer, start, tmp_path):
+        def interrupt(step, params):
+            if step == 3:
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            train(LM, start, tokenizer, TEXTS, config=CONFIG, lora=LORA, out=tmp_path, on_step=interrupt)
+        with pytest.raises(InputError, match="another model"):
+            train(LM, start, tokenizer, TEXTS, config=CONFIG, lora=Lora(rank=3), out=tmp_path)
