@@ -186,6 +186,10 @@ class LanguageModel:
       soft_cap: c in logits = c tanh(z / c), or None.
       grad_sqnorm: `(params, tokens [B, T], mask [B, T]) -> GradSqNorms`, of the sum of -log p over the targets that the
         mask marks, faster than one example at a time; or None.
+      prefix: `(params, tokens [1, P], num_real=None) -> cache`, what a prefix leaves behind for the tokens after it;
+        its first `num_real` tokens count, the others are padding. A tree of arrays; or None.
+      hidden_after: `(params, cache, tokens [B, T]) -> [B, T, D]`: `hidden` of tokens that all follow that prefix; or
+        None.
     """
 
     spec: Hashable
@@ -198,6 +202,8 @@ class LanguageModel:
     grad_sqnorm: Callable[[Any, jax.Array, jax.Array], GradSqNorms] | None = dataclasses.field(
         default=None, compare=False
     )
+    prefix: Callable[..., Any] | None = dataclasses.field(default=None, compare=False)
+    hidden_after: Callable[[Any, Any, jax.Array], jax.Array] | None = dataclasses.field(default=None, compare=False)
 
 
 @dataclasses.dataclass(frozen=True)

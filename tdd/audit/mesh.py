@@ -91,7 +91,7 @@ class Devices:
             function = gathering(function, cuts, len(self))
 
         def own(params: Any, *arrays: Any) -> Any:
-            return jax.tree.map(lambda x: x[None], function(params, *(x[0] for x in arrays)))
+            return jax.tree.map(lambda x: x[None], function(params, *jax.tree.map(lambda x: x[0], arrays)))
 
         parts = tuple(PartitionSpec(_AXIS) for _ in arrays)
         return jax.shard_map(

@@ -25,13 +25,13 @@ from flax import linen as nn
 from jax import lax
 
 from tdd.kernels import grad_norm
-from tdd.models.attention import attend
+from tdd.models.attention import PrefixCache, attend, attend_after
 from tdd.models.rotary import RotaryPositions, rotate, rotation
 from tdd.models.spec import DecoderSpec, LayerNorm, LearnedPositions, RmsNorm
 from tdd.records import LanguageModel
 from tdd.validate.checkpoints import check_tokens
 
-__all__ = ["embed", "hidden", "init_params", "language_model", "logits", "readout", "trunk"]
+__all__ = ["embed", "hidden", "init_params", "keys_and_values", "language_model", "logits", "readout", "trunk"]
 
 _INIT_STD = 0.02
 
@@ -75,6 +75,7 @@ def trunk(
     probes: Mapping[str, jax.Array] | None = None,
     *,
     remat: bool = False,
+    past: PrefixCache | None = None,
 ) -> jax.Array:
     """From the rows of the embedding to what the readout multiplies: [B, T, width] float32.
 
@@ -85,8 +86,14 @@ def trunk(
       probes: None, or {"layers": zeros [L, B], "trunk": zeros [B]}, whose cotangents are the squared norms of the
         gradients of each layer's weights, and of the other weights between embedding and readout.
       remat: recompute each block in the backward pass instead of keeping its activations.
+      past: of a prefix that stands before every row, or None.
     """
-    return _Decoder(spec, remat=remat).apply({"params": params}, embedded, probes)  # type: ignore[return-value]
+    return _Decoder(spec, remat=remat).apply({"params": params}, embedded, probes, past)[0]  # type: ignore[return-value]
+
+
+def keys_and_values(spec: DecoderSpec, params: Any, embedded: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """What attention keeps of every layer: two arrays [L, B, T, G, d] float32."""
+    return _Decoder(spec, keep=True).apply({"params": params}, embedded, None)[1]  # type: ignore[return-value]
 
 
 def readout(spec: DecoderSpec, params: Any) -> jax.Array:
@@ -129,6 +136,7 @@ def init_params(spec: DecoderSpec, key: jax.Array, dtype: Any = jnp.float32) -> 
 def language_model(spec: DecoderSpec) -> LanguageModel:
     """The decoder as a `LanguageModel`: the same object for equal specs, so nothing retraces."""
     from tdd.models.gradients import grad_sqnorm  # which is written in terms of this module
+    from tdd.models.prefix import hidden_after, prefix  # likewise
 
     return LanguageModel(
         spec=spec,
@@ -139,6 +147,8 @@ def language_model(spec: DecoderSpec) -> LanguageModel:
         readout=functools.partial(readout, spec),
         soft_cap=spec.soft_cap,
         grad_sqnorm=functools.partial(grad_sqnorm, spec),
+        prefix=functools.partial(prefix, spec),
+        hidden_after=functools.partial(hidden_after, spec),
     )
 
 
@@ -149,21 +159,28 @@ def _init(spec: DecoderSpec, key: jax.Array, dtype: jnp.dtype) -> dict[str, Any]
 
 
 class _Decoder(nn.Module):
-    """Positions, L blocks in a scan, final norm; between the embedding and the readout."""
+    """Positions, L blocks in a scan, final norm; between the embedding and the readout.
+
+    Returns the stream and, under `keep`, the keys and values of every layer.
+    """
 
     spec: DecoderSpec
     param_dtype: Any = jnp.float32
     remat: bool = False
+    keep: bool = False
 
     @nn.compact
-    def __call__(self, embedded: jax.Array, probes: Mapping[str, jax.Array] | None) -> jax.Array:
+    def __call__(
+        self, embedded: jax.Array, probes: Mapping[str, jax.Array] | None, past: PrefixCache | None = None
+    ) -> tuple[jax.Array, tuple[jax.Array, jax.Array] | None]:
         spec, dtype = self.spec, self.param_dtype
         length, probe = embedded.shape[1], None if probes is None else probes["trunk"]
+        first = None if past is None else past.first
         stream = embedded.astype(jnp.float32) * spec.embedding_scale
         if spec.embedding_width is not None:
             stream = _Dense(spec.width, dtype, bias=False, name="embedding_in")(stream, probe)
-        stream = _Embedding(spec, dtype, name="embedding")(stream, probe)
-        turns = rotation(spec.positions, length) if isinstance(spec.positions, RotaryPositions) else None
+        stream = _Embedding(spec, dtype, name="embedding")(stream, probe, first)
+        turns = rotation(spec.positions, length, first) if isinstance(spec.positions, RotaryPositions) else None
 
         # prevent_cse: the scan already keeps the recomputation apart from the first computation
         block = nn.remat(_Block, prevent_cse=False) if self.remat else _Block
@@ -174,21 +191,22 @@ class _Decoder(nn.Module):
             in_axes=(0, nn.broadcast),  # pyright: ignore[reportArgumentType]
             length=spec.num_layers,
         )
-        windows = _windows(spec, length)
+        windows = _windows(spec, length if past is None else past.key.shape[2] + length)
         of_layer = {
             "scale": jnp.asarray(spec.attention.scales, jnp.float32),
             "window": jnp.asarray(windows, jnp.int32) if isinstance(windows, tuple) else None,
             "probe": None if probes is None else probes["layers"],
+            "past": None if past is None else past.by_layer(),
         }
         window = None if isinstance(windows, tuple) else windows
-        stream, _ = blocks(spec, dtype, window, name="layers")(stream, of_layer, turns)
+        stream, kept = blocks(spec, dtype, window, self.keep, name="layers")(stream, of_layer, turns)
         if spec.final_norm:
             stream = _Norm(spec.norm, dtype, name="final_norm")(stream, probe)
         if spec.embedding_width is not None:
             stream = _Dense(spec.embedding_width, dtype, bias=False, name="embedding_out")(stream, probe)
         if self.is_initializing() and not spec.tied_head:
             _Head(spec, dtype, name="head")()
-        return stream
+        return stream, kept
 
 
 class _Block(nn.Module):
@@ -196,19 +214,22 @@ class _Block(nn.Module):
 
     Attributes:
       window: one for all layers, known while tracing, or None where `of_layer` holds one for each or none has any.
+      keep: whether to return keys and values beside the stream.
     """
 
     spec: DecoderSpec
     param_dtype: Any
     window: int | None
+    keep: bool = False
 
     @nn.compact
     def __call__(
         self, stream: jax.Array, of_layer: Mapping[str, Any], turns: tuple[jax.Array, jax.Array] | None
-    ) -> tuple[jax.Array, None]:
+    ) -> tuple[jax.Array, tuple[jax.Array, jax.Array] | None]:
         layout, probe = self.spec.layout, of_layer["probe"]
+        kept: list[jax.Array] = []
         parts = (
-            ("attention", functools.partial(self._attention, of_layer=of_layer, turns=turns)),
+            ("attention", functools.partial(self._attention, of_layer=of_layer, turns=turns, kept=kept)),
             ("mlp", functools.partial(self._mlp, probe=probe)),
         )
         given = stream
@@ -220,7 +241,7 @@ class _Block(nn.Module):
             if layout == "sandwich":
                 output = self._norm(f"{name}_post_norm", output, probe)
             stream = stream + output
-        return stream, None
+        return stream, (kept[0], kept[1]) if self.keep else None
 
     def _norm(self, name: str, inputs: jax.Array, probe: jax.Array | None) -> jax.Array:
         return _Norm(self.spec.norm, self.param_dtype, name=name)(inputs, probe)
@@ -232,9 +253,13 @@ class _Block(nn.Module):
         return _Dense(features, self.param_dtype, std, bias, name=name)(inputs, probe)
 
     def _attention(
-        self, inputs: jax.Array, of_layer: Mapping[str, Any], turns: tuple[jax.Array, jax.Array] | None
+        self,
+        inputs: jax.Array,
+        of_layer: Mapping[str, Any],
+        turns: tuple[jax.Array, jax.Array] | None,
+        kept: list[jax.Array],
     ) -> jax.Array:
-        attention, probe = self.spec.attention, of_layer["probe"]
+        attention, probe, past = self.spec.attention, of_layer["probe"], of_layer["past"]
         batch, length, _ = inputs.shape
         widths = attention.qkv_widths
         fused = self._dense("qkv", sum(widths), attention.qkv_bias, inputs, probe)
@@ -246,8 +271,10 @@ class _Block(nn.Module):
             query, key = self._norm("query_norm", query, probe), self._norm("key_norm", key, probe)
         if turns is not None:
             query, key = rotate(query, *turns), rotate(key, *turns)
+        kept += [key, value]
         window = self.window if of_layer["window"] is None else of_layer["window"]
-        mixed = attend(query * of_layer["scale"], key, value, window=window, soft_cap=attention.soft_cap)
+        mix = attend if past is None else functools.partial(attend_after, past)
+        mixed = mix(query * of_layer["scale"], key, value, window=window, soft_cap=attention.soft_cap)
         return self._dense("attention_out", self.spec.width, attention.out_bias, mixed, probe, out=True)
 
     def _mlp(self, inputs: jax.Array, probe: jax.Array | None) -> jax.Array:
@@ -269,7 +296,7 @@ class _Embedding(nn.Module):
     param_dtype: Any
 
     @nn.compact
-    def __call__(self, stream: jax.Array, probe: jax.Array | None) -> jax.Array:
+    def __call__(self, stream: jax.Array, probe: jax.Array | None, after: int | jax.Array | None = None) -> jax.Array:
         spec, normal = self.spec, nn.initializers.normal(_INIT_STD)
         if self.is_initializing():
             self.param("tokens", normal, (spec.vocab_size, spec.embedded_width), self.param_dtype)
@@ -277,7 +304,11 @@ class _Embedding(nn.Module):
             return stream
         count, first = spec.positions.count, spec.positions.offset
         table = self.param("positions", normal, (count + first, spec.width), self.param_dtype)
-        rows = table[first : first + stream.shape[1]].astype(jnp.float32)
+        if after is None:
+            rows = table[first : first + stream.shape[1]].astype(jnp.float32)
+        else:
+            places = first + after + jnp.arange(stream.shape[1])
+            rows = jnp.take(table, places, axis=0, mode="clip").astype(jnp.float32)
         return stream + rows if probe is None else grad_norm.add_rows(stream, rows, probe)
 
 

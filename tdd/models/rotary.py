@@ -135,10 +135,15 @@ class RotaryPositions:
         return plain if self.scaling is None else self.scaling.scaled(plain, self.theta)
 
 
-def rotation(positions: RotaryPositions, length: int) -> tuple[jax.Array, jax.Array]:
-    """Cosines and sines [T, dim/2] float32 of the first `length` positions."""
+def rotation(
+    positions: RotaryPositions, length: int, first: int | jax.Array | None = None
+) -> tuple[jax.Array, jax.Array]:
+    """Cosines and sines [T, dim/2] float32 of `length` positions: from `first` on, None for the very first."""
     frequencies = np.asarray(positions.frequencies(), np.float32)
-    angles = jnp.arange(length, dtype=jnp.float32)[:, None] * frequencies
+    steps = jnp.arange(length, dtype=jnp.float32)
+    if first is not None:
+        steps = (first + jnp.arange(length)).astype(jnp.float32)
+    angles = steps[:, None] * frequencies
     amplitude: Any = getattr(positions.scaling, "amplitude", 1.0)
     return jnp.cos(angles) * amplitude, jnp.sin(angles) * amplitude
 

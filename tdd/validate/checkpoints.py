@@ -149,6 +149,31 @@ def check_tokens(shape: Sequence[int], dtype: Any, max_length: int | None) -> No
         )
 
 
+def check_one_row(shape: Sequence[int]) -> None:
+    """A prefix is one row of token ids, [1, P]."""
+    if shape[0] != 1:
+        raise InputError(
+            f"tokens of a prefix must be one row [1, P], got {tuple(shape)}; rows that differ share nothing"
+        )
+
+
+def check_num_real(num_real: Any, length: int) -> None:
+    """How many tokens of a padded prefix are real."""
+    if np.shape(num_real) != () or not np.issubdtype(np.asarray(num_real).dtype, np.integer):
+        raise InputError(f"num_real must be one integer, got {num_real!r}")
+    if not 1 <= int(num_real) <= length:
+        raise InputError(f"num_real must be in 1..{length}, the tokens given, got {int(num_real)}")
+
+
+def check_after_prefix(num_before: int, length: int, max_length: int) -> None:
+    """Prefix and tokens together fit the model's positions."""
+    if num_before + length > max_length:
+        raise InputError(
+            f"a prefix of {num_before} tokens and {length} tokens after it make {num_before + length}, but the model "
+            f"accepts at most {max_length}; share a shorter prefix or score in windows"
+        )
+
+
 def check_logits_shape(name: str, shape: Sequence[int], expected: Sequence[int]) -> None:
     """An adapted function returned [B, T, V]."""
     if tuple(shape) != tuple(expected):
