@@ -1,0 +1,257 @@
+"""`tdd.run_exchange` against log-probabilities by hand, its resumption, its decisions, its errors."""
+
+import dataclasses
+import functools
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scored_models import VOCABULARY, random_texts, scored_model
+
+from tdd.exchange import scorer
+from tdd.exchange.data import load_examples
+from tdd.exchange.orders import Shards
+from tdd.exchange.rows import context_windows
+from tdd.exchange.run import run_exchange
+from tdd.methods.exchangeability import TESTS, exchangeability
+from tdd.records import LanguageModel
+from tdd.validate.errors import InputError
+
+TEXTS = random_texts(60, 1, 3, 9)
+OPTIONS = {"num_shards": 5, "num_shuffles": 4, "separator": " ", "progress": False, "token_budget": 512}
+
+
+@pytest.fixture(scope="module")
+def model():
+    return scored_model(0, positions=128)
+
+
+@pytest.fixture(scope="module")
+def plain(model):
+    return run_exchange(model, TEXTS, **OPTIONS)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def logits_of(lm, params, tokens):
+    return lm.logits(params, tokens)
+
+
+def by_hand(model, order_text, *, room=None, bos=()):
+    """Sum of log p over every token but the first, in float64, window by window."""
+    lm, params, tokenizer = model
+    ids = np.array(tokenizer([order_text], add_special_tokens=False)["input_ids"][0])
+    total = 0.0
+    for window in context_windows(len(ids), room, None, first=0 if bos else 1):
+        tokens = np.concatenate([np.array(bos, int), ids[window.start : window.stop]])
+        padded = np.pad(tokens, (0, 128 - len(tokens)))[None]
+        table = np.asarray(jax.nn.log_softmax(logits_of(lm, params, padded)[0]), np.float64)
+        places = np.arange(window.first_target - window.start, window.stop - window.start) + len(bos)
+        total += table[places - 1, tokens[places]].sum()
+    return total
+
+
+def check(exchange, model, **options):
+    shards = Shards.cut(load_examples(TEXTS), num_shards=5, suffix=1.0, seed=0)
+    canonical, shuffled = exchange.log_probs["data 1"]
+    for shard in (0, 4):
+        for number in range(3):
+            found = canonical[shard] if number == 0 else shuffled[shard, number - 1]
+            assert found == pytest.approx(by_hand(model, shards.text(shard, number, " "), **options), rel=2e-6)
+
+
+def test_log_probabilities(plain, model):
+    check(plain, model)
+
+
+def test_long_shards_go_through_in_windows(model):
+    found = run_exchange(model, TEXTS, **OPTIONS, max_length=32)
+    check(found, model, room=32)
+    assert found.run["data"][0]["max_windows"] > 1
+
+
+def test_beginning_of_sequence_token_in_every_window():
+    with_bos = scored_model(0, positions=128, bos=True)
+    check(run_exchange(with_bos, TEXTS, **OPTIONS, max_length=32), with_bos, room=31, bos=(VOCABULARY - 1,))
+    without = run_exchange(with_bos, TEXTS, **OPTIONS, bos="never")
+    assert without.log_probs["data 1"][0][0] != pytest.approx(
+        run_exchange(with_bos, TEXTS, **OPTIONS).log_probs["data 1"][0][0], rel=1e-4
+    )
+
+
+def test_the_tests_are_those_of_the_log_probabilities(plain):
+    (one,) = plain.run["data"]
+    canonical, shuffled = plain.log_probs["data 1"]
+    key = jax.random.fold_in(jax.random.key(0), 0)
+    for name in TESTS:
+        wanted = exchangeability(canonical, shuffled, test=name, key=key)
+        assert one["tests"][name]["p_value"] == float(wanted.p_value)
+    assert one["p_value"] == one["adjusted"] == one["tests"]["combined"]["p_value"] == plain.p_values["data 1"]
+    assert one["rejected"] == (one["p_value"] <= 0.05)
+    assert one["calls"]["asked"] == 25 >= one["calls"]["sequences"]
+
+
+def test_a_table_row_for_every_shard(plain):
+    canonical, shuffled = plain.log_probs["data 1"]
+    assert plain.shards["num_examples"].tolist() == [12] * 5
+    assert plain.shards["first_example"].tolist() == [0, 12, 24, 36, 48]
+    np.testing.assert_allclose(plain.shards["statistic"], canonical - shuffled.mean(1))
+    np.testing.assert_array_equal(plain.shards["rank"], (canonical[:, None] > shuffled).sum(1))
+
+
+def test_shared_beginnings_change_cost_and_not_differences(model):
+    alone = (dataclasses.replace(model[0], prefix=None, hidden_after=None), *model[1:])
+    with_prefix, without = (run_exchange(one, TEXTS, **OPTIONS, suffix=0.5) for one in (model, alone))
+    a, b = (np.column_stack([c, s]) for c, s in (one.log_probs["data 1"] for one in (with_prefix, without)))
+    np.testing.assert_allclose(a, b, rtol=2e-6)
+    whole = Shards.cut(load_examples(TEXTS), num_shards=5, suffix=0.5, seed=0)
+    gap = by_hand(model, whole.text(2, 0, " ")) - by_hand(model, whole.text(2, 1, " "))
+    assert a[2, 0] - a[2, 1] == pytest.approx(gap, abs=2e-4)
+    calls = with_prefix.run["data"][0]["calls"]
+    assert calls["tokens"] < 0.75 * without.run["data"][0]["calls"]["tokens"] == 0.75 * calls["tokens_asked"]
+
+
+def test_equal_sequences_are_computed_once(model):
+    """Shards of two examples have two orders: four shuffles repeat them, and equal log-probabilities are equal."""
+    found = run_exchange(model, TEXTS[:10], **OPTIONS)
+    canonical, shuffled = found.log_probs["data 1"]
+    shards = Shards.cut(load_examples(TEXTS[:10]), num_shards=5, suffix=1.0, seed=0)
+    distinct = {(shard, *shards.order(shard, number)) for shard in range(5) for number in range(5)}
+    assert found.run["data"][0]["calls"]["sequences"] == len(distinct) <= 10
+    for shard in range(5):
+        for number in range(1, 5):
+            same = (shards.order(shard, number) == shards.order(shard, 0)).all()
+            assert (shuffled[shard, number - 1] == canonical[shard]) == same
+
+
+def test_more_shuffles_leave_those_before_them(plain, model):
+    more = run_exchange(model, TEXTS, **OPTIONS | {"num_shuffles": 7})
+    np.testing.assert_allclose(more.log_probs["data 1"][1][:, :4], plain.log_probs["data 1"][1], rtol=1e-6)
+
+
+class Interrupted(Exception):
+    pass
+
+
+@pytest.mark.parametrize("suffix", [1.0, 0.5])
+def test_an_interrupted_run_ends_with_the_same_bits(model, tmp_path, monkeypatch, suffix):
+    options = {**OPTIONS, "suffix": suffix, "stop": "spending", "control": scored_model(1, positions=128)}
+    whole = run_exchange(model, TEXTS, **options, out=tmp_path / "whole")
+    append = scorer.ScoreStore.append
+    for stop_at in (2, 5):
+        count = 0
+
+        def dying(self, number, values, limit=stop_at):
+            nonlocal count
+            append(self, number, values)
+            count += 1
+            if count == limit:
+                raise Interrupted
+
+        monkeypatch.setattr(scorer.ScoreStore, "append", dying)
+        with pytest.raises(Interrupted):
+            run_exchange(model, TEXTS, **options, out=tmp_path / "cut")
+        monkeypatch.setattr(scorer.ScoreStore, "append", append)
+    assert not (tmp_path / "cut" / "run.json").exists()
+    resumed = run_exchange(model, TEXTS, **options, out=tmp_path / "cut")
+    for name in ("shards.csv", "log_probs.npz"):
+        assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+    for run in (whole.run, resumed.run):
+        assert run["data"] == json.loads((tmp_path / "cut" / "run.json").read_text())["data"]
+    saved = np.load(tmp_path / "cut" / "log_probs.npz")
+    assert saved["names"].tolist() == ["data 1"]
+    np.testing.assert_array_equal(saved["shuffled_0"], whole.log_probs["data 1"][1])
+    with pytest.raises(InputError, match="holds a run of other inputs or options"):
+        run_exchange(model, TEXTS, **options | {"seed": 1}, out=tmp_path / "cut")
+
+
+def remembering(model, texts, gain=3.0):
+    """A model that finds each token after its predecessor in the given text more likely."""
+    lm, params, tokenizer = model
+    ids = np.array(tokenizer([" ".join(texts)])["input_ids"][0])
+    table = np.zeros((VOCABULARY, VOCABULARY), np.float32)
+    table[ids[:-1], ids[1:]] = gain
+
+    def logits(params, tokens):
+        return lm.logits(params["own"], tokens) + params["table"][tokens]
+
+    remembers = LanguageModel(spec=("remembering", lm.spec), vocab_size=VOCABULARY, max_length=128, logits=logits)
+    return remembers, {"own": params, "table": jnp.asarray(table)}, tokenizer
+
+
+def test_clear_cases_stop_early_and_are_found_among_several(model):
+    knows = remembering(model, TEXTS)
+    found = run_exchange(
+        knows,
+        {"seen": TEXTS, "unseen": random_texts(60, 9, 3, 9)},
+        **OPTIONS | {"num_shuffles": 40, "num_shards": 10},
+        stop="e_process",
+        control=model,
+    )
+    seen, unseen = found.run["data"]
+    assert seen["rejected"]
+    assert not unseen["rejected"]
+    assert found.run["selection"]["num_rejected"] == 1
+    assert seen["sequential"]["stopped"] == "evidence"
+    assert seen["shuffles_used"] < 10
+    assert seen["p_value"] <= 0.025
+    assert seen["calls"]["asked"] == 10 * (seen["shuffles_used"] + 1)
+    assert unseen["sequential"]["stopped"] == "futility"
+    assert seen["tests"] == {}, "tests for a fixed number of shuffles are not valid here"
+    assert seen["control"]["p_value"] > 0.01
+    assert [look["shuffles"] for look in seen["sequential"]["looks"]][-1] == seen["shuffles_used"]
+    fixed = run_exchange(knows, {"seen": TEXTS}, **OPTIONS | {"num_shuffles": 9, "num_shards": 10})
+    assert fixed.run["data"][0]["tests"]["rank_sum"]["p_value"] < 1e-6
+
+
+def test_a_shard_whose_log_probability_is_missing_is_left_out_and_counted(model):
+    lm, params, tokenizer = model
+    victim = 2 * int(TEXTS[0].split()[0][1:]) + (TEXTS[0][0] == "w")
+
+    def logits(params, tokens):
+        out = lm.logits(params, tokens)
+        return jnp.where((tokens == victim).any(axis=1)[:, None, None], jnp.nan, out)
+
+    broken = LanguageModel(spec=("broken", lm.spec), vocab_size=VOCABULARY, max_length=128, logits=logits)
+    found = run_exchange((broken, params, tokenizer), TEXTS, **OPTIONS)
+    (one,) = found.run["data"]
+    assert 1 <= one["num_masked"] < 5
+    assert found.shards["rank"][0] == -1
+    assert np.isfinite(one["p_value"])
+
+
+@pytest.mark.parametrize(
+    ("data", "options", "words"),
+    [
+        (TEXTS[:9], {}, "9 examples for num_shards=5: shards of a single example"),
+        (TEXTS[:3], {}, "fewer examples than shards"),
+        ([*TEXTS[:20], " "], {}, "empty|blank"),
+        (["w1 w2"] * 20, {}, "all 20 examples are equal"),
+        (sorted(TEXTS), {}, r"is sorted \(by text, ascending\).*allow_sorted"),
+        (TEXTS, {"max_length": 3}, "as long as the context of 3 tokens"),
+        (TEXTS, {"max_length": 1}, "max_length=1"),
+        (TEXTS, {"max_length": 500}, "exceeds the 128 positions"),
+        (TEXTS, {"max_length": 32, "stride": 32}, "stride=32 leaves tokens without a window"),
+        (TEXTS, {"num_shards": 0}, "num_shards=0 must be a whole number"),
+        (TEXTS, {"num_shuffles": True}, "num_shuffles=True"),
+        (TEXTS, {"suffix": 0}, "suffix=0 must be a share"),
+        (TEXTS, {"suffix": 1.5}, "suffix=1.5"),
+        (TEXTS, {"stop": "soon"}, "stop must be one of none, e_process"),
+        (TEXTS, {"test": "u"}, "test"),
+        (TEXTS, {"alpha": 2}, "alpha"),
+        (TEXTS, {"target_p": 0}, "target_p=0"),
+        (TEXTS, {"bos": "yes"}, 'bos must be "auto"'),
+        (TEXTS, {"bos": "always"}, "beginning-of-sequence token, and this one has none"),
+        (TEXTS, {"separator": None}, "separator must be a string"),
+        (TEXTS, {"seed": -1}, "seed=-1"),
+    ],
+)
+def test_errors(model, data, options, words):
+    with pytest.raises(InputError, match=words):
+        run_exchange(model, data, **OPTIONS | options)
+
+
+def test_a_sorted_order_can_be_insisted_on(model):
+    found = run_exchange(model, sorted(TEXTS), **OPTIONS, allow_sorted=True)
+    assert any("sorted" in text for text in found.run["data"][0]["warnings"])
