@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from tdd.audit.run import run_audit
     from tdd.audit.score import score
     from tdd.audit.select import select
+    from tdd.exchange.run import run_exchange
     from tdd.methods.bounds import dkw_fdp_bounds, fdp_bounds, fdp_bounds_of_ranks, fdp_template, knockoff_fdp_bounds
     from tdd.methods.clusters import cluster_ptdi, hierarchical_p_values, mondrian_p_values
     from tdd.methods.combining import combine_p_values
@@ -108,6 +109,7 @@ __all__ = [
     "ptdi",
     "rejections",
     "run_audit",
+    "run_exchange",
     "saffron",
     "score",
     "score_log_probs",
@@ -128,6 +130,7 @@ _HOMES = {
     "tdd.audit.run": ("run_audit",),
     "tdd.audit.score": ("score",),
     "tdd.audit.select": ("select",),
+    "tdd.exchange.run": ("run_exchange",),
     "tdd.methods.bounds": (
         "dkw_fdp_bounds",
         "fdp_bounds",
