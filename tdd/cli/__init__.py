@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from tdd import __version__
 from tdd.bench import command as bench
-from tdd.cli import audit, claims, demo, logprobs, score, study
+from tdd.cli import audit, claims, demo, exchange, logprobs, score, study
 from tdd.cli.common import command, set_logging
 
 __all__ = ["main"]
@@ -23,6 +23,7 @@ examples:
   tdd select scores.csv --role-field role --score min_k --alpha 0.1
   tdd select scores.csv --method td4eval --score loss --score min_k --alpha 0.1
   tdd select gradients.csv --method ktd --score original --knockoffs b,c,d --alpha 0.1
+  tdd exchange ./gpt2 boolq.jsonl --template '{question} {answer}' --out runs/boolq
   tdd report runs/first
   tdd guarantees
   tdd study ptdi-alpha --repetitions 1000000 --out studies/ptdi-alpha
@@ -70,7 +71,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"tdd {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
-    for group in (demo, score, logprobs, audit, study):
+    for group in (demo, score, logprobs, audit, exchange, study):
         group.add(commands)
     bench.add(commands, command)
     claims.add(commands)

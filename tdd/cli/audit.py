@@ -17,6 +17,7 @@ def add(commands: Any) -> None:
     _add_select(commands)
     report = command(commands, "report", _report, "print the report of a finished run again")
     report.add_argument("folder", help="run folder")
+    report.add_argument("--shard-table", action="store_true", help="with every shard, for a run of tdd exchange")
 
 
 def _add_audit(commands: Any) -> None:
@@ -182,8 +183,13 @@ def _report(arguments: argparse.Namespace) -> None:
     run = read_run(folder)
     if arguments.json:
         print_json(run)
-        return
-    terminal.print_report(run, read_items(folder), console=console())
+    elif run.get("kind") == "exchange":
+        from tdd.exchange.read import read_shards
+        from tdd.report import exchange
+
+        exchange.print_report(run, read_shards(folder) if arguments.shard_table else None, console=console())
+    else:
+        terminal.print_report(run, read_items(folder), console=console())
 
 
 def _print_audit(arguments: argparse.Namespace, audit: Any) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-__all__ = ["add_decision", "add_device", "add_scoring", "add_texts", "scoring"]
+__all__ = ["add_decision", "add_device", "add_devices", "add_scoring", "add_texts", "devices", "scoring"]
 
 
 def add_texts(parser: argparse.ArgumentParser) -> None:
@@ -35,6 +35,11 @@ def add_scoring(parser: argparse.ArgumentParser, *, by_method: bool = False) -> 
         + ("truncate for ktd, window for the others" if by_method else "window")
         + "); the score grad_norm has no windows",
     )
+    add_devices(group)
+
+
+def add_devices(group: Any) -> None:
+    """On which devices the model runs, and what is kept of its programs."""
     add_device(group)
     group.add_argument(
         "--devices", metavar="N", help='several devices, each with batches of its own: how many, or "all" (default: 1)'
@@ -58,14 +63,21 @@ def add_device(parser: Any) -> None:
 
 def scoring(arguments: argparse.Namespace) -> dict[str, Any]:
     """The arguments of `add_scoring` as keywords. Turns the compilation cache on, unless the user does not want it."""
-    from tdd.cli.compilation_cache import keep_compiled
-
-    keep_compiled(not arguments.no_compilation_cache)
     return {
         "dtype": arguments.dtype,
         "token_budget": arguments.token_budget,
         "max_length": arguments.max_length,
         "long_texts": arguments.long_texts,
+        **devices(arguments),
+    }
+
+
+def devices(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The arguments of `add_devices` as keywords; turns the compilation cache on as `scoring` does."""
+    from tdd.cli.compilation_cache import keep_compiled
+
+    keep_compiled(not arguments.no_compilation_cache)
+    return {
         "device": arguments.device,
         "devices": arguments.devices,
         "shard_params": arguments.shard_params,

@@ -1,0 +1,298 @@
+"""`tdd exchange`: was a data set in the training data, in the order in which it was published?"""
+
+from __future__ import annotations
+
+import argparse
+import re
+from typing import Any
+
+from tdd.cli.common import command, console, print_json
+from tdd.cli.options import add_devices, devices
+
+__all__ = ["add"]
+
+_SHUFFLES = 50
+
+_EPILOG = """\
+what it does:
+  A data set that was trained on as a file was seen in the order of that file. The examples are cut into contiguous
+  shards; each shard is written out in its published order and in random orders of the same examples, and the model
+  says how likely each of these texts is. A model that never saw the file has no reason to prefer the published order.
+
+what it assumes:
+  The published order is random: the examples could as well stand in any other order. Sorted files, files grouped by
+  topic or numbered examples break this. Visible structure is looked for without the model and warned of; exactly
+  sorted files are refused. A negative control (--control) is a second check. Separator, template, shards and test are
+  to be chosen before any result is seen.
+
+what it does not say:
+  A large p-value does not show that the data set was absent. A small one does not say how the order came into the
+  model.
+
+examples:
+  tdd exchange ./gpt2 boolq.jsonl --template '{question} {answer}' --out runs/boolq
+  tdd exchange ./gpt2 canary.jsonl --template json --separator '\\n' --shards 25
+  tdd exchange ./gpt2 mmlu/*.csv --template '{question} {answer}' --control ./bio --out runs/mmlu
+  tdd exchange ./gpt2 boolq.jsonl --target-p 0.001 --shuffles 200
+"""
+
+
+def add(commands: Any) -> None:
+    """Register the command."""
+    exchange = command(commands, "exchange", _run, "was a data set in the training data? A test of its published order")
+    exchange.formatter_class = argparse.RawDescriptionHelpFormatter
+    exchange.epilog = _EPILOG
+    exchange.add_argument("model", help="checkpoint folder or hub id")
+    exchange.add_argument(
+        "dataset",
+        nargs="+",
+        help="examples in their published order: .jsonl, .json, .csv, .parquet, .txt; several are decided on together "
+        "(Benjamini and Hochberg)",
+    )
+    _add_examples(exchange.add_argument_group("data"))
+    _add_orders(exchange.add_argument_group("orders"))
+    _add_decision(exchange.add_argument_group("decision"))
+    _add_model(exchange.add_argument_group("model"))
+    _add_output(exchange.add_argument_group("output"))
+
+
+def _add_examples(group: Any) -> None:
+    group.add_argument(
+        "--template",
+        metavar="TEXT",
+        help="how a row becomes an example: '{question} {answer}' names fields; json writes the row as it stands in a "
+        ".jsonl file (default: the field with the text)",
+    )
+    group.add_argument("--text-field", default="text", metavar="FIELD", help="(default: %(default)s)")
+    group.add_argument("--format", help="format of the files, where their ending does not tell")
+    group.add_argument(
+        "--separator",
+        default=r"\n\n",
+        metavar="TEXT",
+        help=r"what stands between two examples, as the training data is likely to have it; \n, \t, \r and \\ are "
+        r"understood (default: '%(default)s')",
+    )
+    group.add_argument(
+        "--allow-sorted",
+        action="store_true",
+        help="test a sorted data set all the same; its p-value proves nothing, see what a control says",
+    )
+
+
+def _add_orders(group: Any) -> None:
+    group.add_argument(
+        "--shards",
+        type=int,
+        default=50,
+        metavar="R",
+        help="contiguous parts of the data set, each shuffled by itself; more make more comparisons, of fewer examples "
+        "each (default: %(default)s)",
+    )
+    group.add_argument(
+        "--shuffles",
+        type=int,
+        metavar="K",
+        help=f"random orders of each shard; the cost is R (K + 1) model calls (default: {_SHUFFLES}); with --stop and "
+        "--target-p the most that are tried",
+    )
+    group.add_argument(
+        "--suffix",
+        type=float,
+        default=1.0,
+        metavar="SHARE",
+        help="shuffle only this share of each shard, its end; the beginning is computed once for all orders, which "
+        "saves time and costs power (default: %(default)s)",
+    )
+    group.add_argument("--seed", type=int, default=0, help="of everything random (default: %(default)s)")
+
+
+def _add_decision(group: Any) -> None:
+    group.add_argument(
+        "--test",
+        choices=["combined", "rank_sum", "exact", "t", "permutation"],
+        default="combined",
+        help="combined: rank_sum (strong where all shards are a little more likely) and exact (where a few are much "
+        "more), corrected for taking both; t: the paper's, asymptotic, wrong for skewed shards; permutation: one "
+        "comparison of the whole data set (default: %(default)s)",
+    )
+    group.add_argument(
+        "--alpha",
+        type=float,
+        default=0.05,
+        help="level; of several data sets the false discovery rate (default: %(default)s)",
+    )
+    group.add_argument(
+        "--stop",
+        choices=["none", "e_process", "spending", "besag_clifford"],
+        help="stop before all shuffles are scored, as soon as the case is clear, with a p-value that stays valid: "
+        "e_process and spending stop for evidence, besag_clifford where there is none (default: none, with --target-p "
+        "e_process)",
+    )
+    group.add_argument(
+        "--target-p",
+        type=float,
+        metavar="P",
+        help="stop as soon as the p-value is this small; without --shuffles, as many are allowed as it can take",
+    )
+    group.add_argument(
+        "--control",
+        metavar="MODEL",
+        help="a second model that cannot have seen the data sets; if it prefers the published order too, that order is "
+        "not random",
+    )
+
+
+def _add_model(group: Any) -> None:
+    group.add_argument(
+        "--bos",
+        choices=["auto", "always", "never"],
+        default="auto",
+        help="begin each text with the beginning-of-sequence token (default: auto, as the tokenizer does)",
+    )
+    group.add_argument("--max-length", type=int, metavar="N", help="longest window in tokens (default: the model's)")
+    group.add_argument(
+        "--stride",
+        type=int,
+        metavar="N",
+        help="tokens that each further window adds where a shard is longer than that; fewer give more context and cost "
+        "more (default: all but one)",
+    )
+    group.add_argument(
+        "--dtype", choices=["float32", "bfloat16", "float16"], help="of the parameters (default: as stored)"
+    )
+    group.add_argument("--token-budget", type=int, metavar="N", help="tokens a batch")
+    add_devices(group)
+
+
+def _add_output(group: Any) -> None:
+    group.add_argument(
+        "--out",
+        metavar="DIR",
+        help="write run.json, shards.csv, log_probs.npz and figure.png there; an interrupted run continues there",
+    )
+    group.add_argument("--plot", metavar="FILE", help="write the figure here: .png or .svg")
+    group.add_argument("--shard-table", action="store_true", help="print what every shard contributes")
+
+
+def _run(arguments: argparse.Namespace) -> None:
+    import pathlib
+    import shlex
+
+    from tdd.exchange.run import run_exchange
+    from tdd.validate import runs
+
+    if arguments.plot:
+        runs.check_output_file(pathlib.Path(arguments.plot), (".png", ".svg"), arguments.dataset)
+    stop, shuffles = _plan(arguments)
+    exchange = run_exchange(
+        arguments.model,
+        _sources(arguments.dataset),
+        num_shards=arguments.shards,
+        num_shuffles=shuffles,
+        test=arguments.test,
+        alpha=arguments.alpha,
+        separator=_unescaped(arguments.separator),
+        template=None if arguments.template is None else _unescaped(arguments.template),
+        text_field=arguments.text_field,
+        format=arguments.format,
+        bos=arguments.bos,
+        max_length=arguments.max_length,
+        stride=arguments.stride,
+        suffix=arguments.suffix,
+        stop=stop,
+        target_p=arguments.target_p,
+        control=arguments.control,
+        allow_sorted=arguments.allow_sorted,
+        seed=arguments.seed,
+        out=arguments.out,
+        dtype=arguments.dtype,
+        token_budget=arguments.token_budget,
+        command=shlex.join(["tdd", *arguments.typed]),
+        **devices(arguments),
+    )
+    files = _draw(arguments, exchange)
+    if arguments.json:
+        print_json({**exchange.run, "files": [str(path) for path in files]})
+        return
+    from tdd.report import exchange as report
+
+    screen = console()
+    report.print_report(exchange.run, exchange.shards if arguments.shard_table else None, console=screen)
+    if files:
+        screen.print(f"\nWritten: {', '.join(map(str, files))}", markup=False)
+
+
+def _plan(arguments: argparse.Namespace) -> tuple[str, int]:
+    """The rule of stopping, and the most shuffles: with a wanted p-value at least as many as it needs."""
+    from tdd.validate.errors import InputError
+    from tdd.validate.exchange import check_count, check_target
+
+    check_target(arguments.target_p)
+    if arguments.target_p is None:
+        return arguments.stop or "none", _SHUFFLES if arguments.shuffles is None else arguments.shuffles
+    stop = arguments.stop or "e_process"
+    if stop in ("none", "besag_clifford"):
+        raise InputError(
+            f"--target-p {arguments.target_p:g} asks to stop for evidence, which --stop {stop} never does; use --stop "
+            "e_process or --stop spending, or leave one of the two out"
+        )
+    from tdd.methods.shuffles import shuffles_needed
+
+    check_count("num_shards", arguments.shards)
+    needed = shuffles_needed(arguments.shards, arguments.target_p, stop if stop == "e_process" else arguments.test)
+    if arguments.shuffles is None:
+        return stop, max(_SHUFFLES, 4 * needed)
+    if arguments.shuffles < needed:
+        raise InputError(
+            f"--shuffles {arguments.shuffles} cannot reach --target-p {arguments.target_p:g} with {arguments.shards} "
+            f"shards: at least {needed} are needed, and more for most data sets"
+        )
+    return stop, arguments.shuffles
+
+
+def _sources(paths: list[str]) -> Any:
+    """Each file under a name of its own: that of the file, or the path where two files have one name."""
+    import pathlib
+
+    from tdd.validate.errors import InputError
+
+    twice = [path for path in paths if paths.count(path) > 1]
+    if twice:
+        raise InputError(f"{twice[0]} is given twice; give each data set once")
+    if len(paths) == 1:
+        return paths[0]
+    names = [pathlib.Path(path).name.removesuffix(".gz").rsplit(".", 1)[0] for path in paths]
+    return {path if names.count(name) > 1 else name: path for path, name in zip(paths, names, strict=True)}
+
+
+def _unescaped(text: str) -> str:
+    r"""\n, \t, \r and \\ as the characters that they stand for; shells make these hard to type.
+
+    >>> _unescaped(r"a\nb\\n")
+    'a\nb\\n'
+    """
+    known = {"n": "\n", "t": "\t", "r": "\r", "\\": "\\"}
+    return re.sub(r"\\([ntr\\])", lambda match: known[match[1]], text)
+
+
+def _draw(arguments: argparse.Namespace, exchange: Any) -> list[Any]:
+    """Figures into the folder and where --plot says; every file written."""
+    import pathlib
+
+    from tdd.exchange.result import FILES
+
+    folder = None if arguments.out is None else pathlib.Path(arguments.out)
+    files = [] if folder is None else [folder / name for name in FILES]
+    if folder is None and not arguments.plot:
+        return files
+    from tdd.report import exchange_plots
+    from tdd.report.plots import sheet
+
+    several = len(exchange.run["data"]) > 1
+    figures = [pathlib.Path(arguments.plot)] if arguments.plot else [folder / "figure.png"] if folder else []
+    for path in figures:
+        sheet.save(exchange_plots.draw(exchange.run, exchange.shards), path)
+    if several and folder is not None:
+        figures.append(folder / "shards.png")
+        sheet.save(exchange_plots.draw_shards(exchange.run, exchange.shards), figures[-1])
+    return [*files, *figures]
