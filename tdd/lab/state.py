@@ -34,13 +34,15 @@ from tdd.validate.lab import (
 )
 from tdd.validate.weights import check_opened
 
-__all__ = ["CHECKPOINT_FOLDER", "RunFolder", "RunRecord", "run_fingerprint"]
+__all__ = ["CHECKPOINT_FOLDER", "RECORD_FILE", "RunFolder", "RunRecord", "run_fingerprint"]
 
 CHECKPOINT_FOLDER = "checkpoint"
 """Where a finished run lies in its output folder, in Hugging Face's format."""
 
+RECORD_FILE = "training.json"
+"""The record of a finished run: configuration and history."""
+
 _STATE_FILE = "training_state.safetensors"
-_RECORD_FILE = "training.json"
 _HEADER_KEY = "tdd_training"
 
 
@@ -101,7 +103,7 @@ class RunFolder:
         check_vocabulary(tokenizer.get_vocab(), lm.vocab_size, "tokenizer")
         check_out(self.path, self.path.exists() and not self.path.is_dir())
         self.path.mkdir(parents=True, exist_ok=True)
-        check_not_finished(self.path, (self.path / _RECORD_FILE).exists())
+        check_not_finished(self.path, (self.path / RECORD_FILE).exists())
 
     def open(self, state: Any) -> tuple[Any, RunRecord]:
         """Where the run stands: what was saved, in the structure of `state`, or `state` itself at step 0."""
@@ -143,7 +145,7 @@ class RunFolder:
             "steps": record.step,
             "history": record.history,
         }
-        write_atomically(self.path / _RECORD_FILE, (json.dumps(summary, indent=2) + "\n").encode())
+        write_atomically(self.path / RECORD_FILE, (json.dumps(summary, indent=2) + "\n").encode())
         (self.path / _STATE_FILE).unlink(missing_ok=True)
 
 

@@ -15,12 +15,15 @@ __all__ = [
     "check_canaries",
     "check_copies",
     "check_count",
+    "check_heads",
+    "check_lab_run",
     "check_names",
     "check_not_finished",
     "check_out",
     "check_range",
     "check_same_run",
     "check_saveable",
+    "check_set_names",
     "check_shares",
     "check_split",
     "check_state_tensors",
@@ -70,6 +73,15 @@ def check_blocks(available: int, sizes: Sequence[int], calibration: float, remai
         raise InputError(
             f"calibration={calibration:g} and remainder={remainder:g} leave no clean text of {available}; lower one"
         )
+
+
+def check_set_names(sets: Mapping[str, Any], taken: Mapping[str, int]) -> None:
+    """Names of sets can be names of files and are given once."""
+    for name in sets:
+        if not name or not all(letter.isalnum() or letter in "-_." for letter in name) or name.startswith("."):
+            raise InputError(f"sets names {name!r}; use letters, digits, '-', '_' and '.', for it names a file")
+        if name in taken:
+            raise InputError(f"sets names {name!r}, which is the name of a generated set; choose another")
 
 
 def check_shares(name: str, value: object, count: int) -> tuple[float, ...]:
@@ -167,6 +179,21 @@ def check_out(out: Any, is_file: bool) -> None:
     """`out` can be a folder."""
     if is_file:
         raise InputError(f"out={str(out)!r} is a file; name a folder")
+
+
+def check_heads(width: int, heads: int) -> None:
+    """Heads divide the width."""
+    if width % heads:
+        raise InputError(f"width={width} is no multiple of heads={heads}; choose heads that divide it")
+
+
+def check_lab_run(out: Any, finished: bool) -> None:
+    """A folder holds a finished run of a recipe."""
+    if not finished:
+        raise InputError(
+            f"{str(out)!r} holds no finished laboratory run (no lab.json); `tdd lab train RECIPE.toml --out DIR` "
+            "makes one, or finishes it"
+        )
 
 
 def check_not_finished(out: Any, finished: bool) -> None:
