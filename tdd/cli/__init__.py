@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from tdd import __version__
 from tdd.bench import command as bench
-from tdd.cli import audit, claims, demo, exchange, logprobs, score, study
+from tdd.cli import audit, claims, demo, exchange, lab, logprobs, power, score, study
 from tdd.cli.common import command, set_logging
 
 __all__ = ["main"]
@@ -26,6 +26,7 @@ examples:
   tdd exchange ./gpt2 boolq.jsonl --template '{question} {answer}' --out runs/boolq
   tdd report runs/first
   tdd guarantees
+  tdd power scores.csv --truth truth.csv --score loss --n 500 --m 1000
   tdd study ptdi-alpha --repetitions 1000000 --out studies/ptdi-alpha
 
 Scores are loss-like: LOWER = MORE member-like. To find members (ptdi), calibration items are known NOT to be in the
@@ -71,7 +72,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"tdd {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
-    for group in (demo, score, logprobs, audit, exchange, study):
+    for group in (demo, score, logprobs, audit, exchange, study, power, lab):
         group.add(commands)
     bench.add(commands, command)
     claims.add(commands)

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from tdd.validate.errors import InputError
 
 __all__ = [
+    "check_design",
     "check_enough",
     "check_existing",
     "check_key",
@@ -69,6 +70,15 @@ def check_key(file: str, where: str, given: Mapping[str, Any], key: str, choices
             f"{file}: {_at(where, key)} = {given[key]!r} is unknown; {hint}choose one of {', '.join(choices)}"
         )
     return str(given[key])
+
+
+def check_design(name: str, choices: Sequence[str]) -> str:
+    """A design of which there is an example."""
+    if name not in choices:
+        near = difflib.get_close_matches(name, choices, n=1, cutoff=0.5)
+        hint = f"did you mean {near[0]!r}? " if near else ""
+        raise InputError(f"there is no design {name!r}; {hint}choose one of {', '.join(choices)}")
+    return name
 
 
 def check_typed(file: str, path: str, value: Any, hint: Any) -> Any:

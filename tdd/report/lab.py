@@ -1,0 +1,104 @@
+"""What the laboratory prints: losses by part, the command to go on with, tables of reproductions."""
+
+from __future__ import annotations
+
+import pathlib
+import shlex
+from typing import Any
+
+from rich.table import Table
+
+from tdd.audit.run_folder import plain
+from tdd.lab.recipe import AssignmentsDesign, CanariesDesign
+from tdd.lab.recipe_run import LabRun
+from tdd.lab.reproduce import REPRODUCTIONS
+from tdd.lab.reproduce.record import Outcome
+from tdd.report.terminal import plain_text
+
+__all__ = ["files_line", "list_table", "next_command", "outcome_line", "outcome_tables", "parts_table"]
+
+
+def parts_table(run: LabRun) -> Table:
+    """Mean loss of each model on each part after training."""
+    table = Table(title="Mean loss after training, nats a token", title_justify="left", header_style="bold")
+    many = len(run.checkpoints) > 1
+    for name in (*(("model",) if many else ()), "part"):
+        table.add_column(name)
+    for name in ("copies", "texts", "loss"):
+        table.add_column(name, justify="right")
+    for index, row in enumerate(run.parts):
+        if index and row["model"] != run.parts[index - 1]["model"]:
+            table.add_section()
+        model = (str(row["model"]),) if many else ()
+        table.add_row(*model, row["part"], str(row["copies"]), f"{row['num_texts']:,}", f"{row['loss']:.3f}")
+    return table
+
+
+def files_line(run: LabRun) -> str:
+    """What lies in the folder."""
+    models = run.summary["models"]
+    names = ["truth.csv", *run.summary["audited"], *(model["checkpoint"] for model in models), "lab.json"]
+    return f"Written to {run.folder}: {', '.join(names)}"
+
+
+def next_command(run: LabRun) -> str:
+    """The command that audits the run, ready for a shell."""
+    design, folder = run.recipe.plant, run.folder
+    models = " ".join(shlex.quote(str(place)) for place in run.checkpoints)
+    if isinstance(design, CanariesDesign):
+        sets = " ".join(shlex.quote(str(place)) for place in run.audited.values())
+        fewest = min(row["num_examples"] for row in run.truth)
+        shards = f" --shards {max(2, fewest // 4)}" if fewest < 200 else ""
+        separator = shlex.quote(design.separator.encode("unicode_escape").decode())
+        return f"tdd exchange {models} {sets} --separator {separator}{shards}"
+    candidates = shlex.quote(str(folder / "candidates.jsonl"))
+    calibration = "calibration.jsonl"
+    options = "--label-field label"
+    if isinstance(design, AssignmentsDesign):
+        models, options = shlex.quote(str(run.checkpoints[0])), "--label-field model-1"
+        if not design.calibration:
+            calibration, options = "known_members.jsonl", f"{options} --method td4eval --score loss,min_k"
+    elif design.design == "blocks":
+        options += " --method jecs"
+    return (
+        f"tdd audit {models} --candidates {candidates} --calibration {shlex.quote(str(folder / calibration))} {options}"
+    )
+
+
+def list_table() -> Table:
+    """All reproductions."""
+    table = Table(title="Reproductions: tdd lab reproduce NAME --out DIR", title_justify="left", header_style="bold")
+    for name in ("name", "shows", "whose question"):
+        table.add_column(name)
+    for name, title in REPRODUCTIONS.items():
+        table.add_row(name, plain_text(title.shows), plain_text(title.paper))
+    return table
+
+
+def outcome_tables(outcome: Outcome) -> list[Table]:
+    """The tables of a finished reproduction."""
+    tables = []
+    for title, rows in outcome.tables.items():
+        table = Table(title=plain_text(title), title_justify="left", header_style="bold")
+        for column in rows[0] if rows else ():
+            number = all(isinstance(row[column], (int, float)) for row in rows)
+            table.add_column(plain_text(column), justify="right" if number else "left")
+        for row in rows:
+            table.add_row(*(_words(value) for value in row.values()))
+        tables.append(table)
+    return tables
+
+
+def outcome_line(outcome: Outcome, folder: pathlib.Path) -> str:
+    """Where the results are, and what they took."""
+    files = "results.csv, tables.md, figure.png, results.json"
+    return f"{outcome.title}. {outcome.seconds:.0f} s. Written to {folder}: {files}"
+
+
+def _words(value: Any) -> str:
+    value = plain(value)
+    if value is None:
+        return "-"
+    return (
+        f"{value:.4g}" if isinstance(value, float) else f"{value:,}" if type(value) is int else plain_text(str(value))
+    )
