@@ -1,4 +1,4 @@
-"""Paraphrases of synthetic documents, made without any model: other words of the same lists, sentences in another order.
+"""Paraphrases of synthetic documents, made without any model: other words of the same lists, sentences in new order.
 
 Names and numbers stay, as a paraphraser's facts should. How a document differs from its paraphrases is known: a
 document keeps its opening in front and its closing behind, and a paraphrase with `order="all"` does not. Such a

@@ -1,0 +1,113 @@
+"""A synthetic multiple-choice benchmark: which sentence goes on with a document, among ones with misplaced words.
+
+A question is the beginning of a synthetic document. The right answer is the document's next sentence; the wrong ones
+are that sentence with some words put where words of another kind belong ("Boil the lanterns in a saucepan"). So an item
+asks for skill in the documents' language, which a model has more of the longer it was trained, and not for facts.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+
+from tdd.lab.corpus import generate
+from tdd.lab.paraphrase import split_sentences
+from tdd.lab.phrases import Phrase, find_phrases, lists, mend_articles
+from tdd.validate.lab import check_count
+
+__all__ = ["Benchmark", "benchmark"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Benchmark:
+    """Items of one benchmark.
+
+    Attributes:
+      prompts: the questions.
+      options: for each its answers, in random order; each begins with a space.
+      right: [N] position of the right answer.
+    """
+
+    prompts: tuple[str, ...]
+    options: tuple[tuple[str, ...], ...]
+    right: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.prompts)
+
+    def texts(self) -> tuple[str, ...]:
+        """Each question with its right answer: what a contaminated model was trained on, and what detectors score."""
+        chosen = zip(self.prompts, self.options, self.right, strict=True)
+        return tuple(prompt + options[right] for prompt, options, right in chosen)
+
+
+def benchmark(num_items: int, *, seed: int, num_options: int = 4, swaps: int = 1) -> Benchmark:
+    """Draw `num_items` independent items.
+
+    Args:
+      num_items: N.
+      seed: non-negative; the documents are those of `generate(..., seed=seed)`.
+      num_options: answers an item, at least 2.
+      swaps: words that are misplaced in a wrong answer, at most; the answer has at least one that can be.
+
+    Raises:
+      InputError: counts that are not positive whole numbers.
+
+    >>> items = benchmark(2, seed=0)
+    >>> len(items), [len(options) for options in items.options]
+    (2, [4, 4])
+    """
+    check_count("num_items", num_items, minimum=1)
+    check_count("num_options", num_options, minimum=2)
+    check_count("swaps", swaps, minimum=1)
+    prompts, options, right = [], [], []
+    drawn, documents = 0, iter(())
+    while len(prompts) < num_items:
+        text = next(documents, None)
+        if text is None:  # a longer corpus begins with the shorter one
+            documents, drawn = iter(generate(2 * drawn + num_items, seed=seed).texts[drawn:]), 2 * drawn + num_items
+            continue
+        rng = np.random.default_rng([seed, len(prompts), 1])
+        item = _item(text, rng, num_options, swaps)
+        if item is not None:
+            prompts.append(item[0])
+            order = rng.permutation(num_options)
+            options.append(tuple(item[1][i] for i in order))
+            right.append(int(np.argmin(order)))
+    return Benchmark(tuple(prompts), tuple(options), np.array(right))
+
+
+def _item(text: str, rng: np.random.Generator, num_options: int, swaps: int) -> tuple[str, list[str]] | None:
+    """First sentence and answers, the right one first; None where the document offers none."""
+    sentences = split_sentences(text)
+    if len(sentences) < 2:
+        return None
+    answer = sentences[1]
+    phrases = find_phrases(answer)
+    if not phrases:
+        return None
+    found = [answer]
+    for _ in range(20 * num_options):
+        wrong = _misplaced(answer, phrases, rng, swaps)
+        if wrong not in found:
+            found.append(wrong)
+        if len(found) == num_options:
+            return sentences[0], [f" {option}" for option in found]
+    return None
+
+
+def _misplaced(answer: str, phrases: Sequence[Phrase], rng: np.random.Generator, swaps: int) -> str:
+    """`answer` with some phrases replaced by ones of other lists."""
+    chosen = set(rng.permutation(len(phrases))[:swaps].tolist())
+    parts, last = [], 0
+    for i, phrase in enumerate(phrases):
+        if i in chosen:
+            symbols = [symbol for symbol in lists() if symbol != phrase.symbol]
+            words = lists()[symbols[int(rng.integers(len(symbols)))]]
+            new = words[int(rng.integers(len(words)))]
+            capital = answer[phrase.start].isupper()
+            parts += [answer[last : phrase.start], new[:1].upper() + new[1:] if capital else new]
+            last = phrase.stop
+    return mend_articles("".join(parts) + answer[last:])
