@@ -50,6 +50,8 @@ if TYPE_CHECKING:
     from tdd.records import LanguageModel, Scores, Selection, TestResult, Texts
     from tdd.scoring.gradients import grad_norms
     from tdd.scoring.token_stats import token_stats
+    from tdd.study.power.exchange import expected_exchange_power
+    from tdd.study.power.expected import expected_power
     from tdd.tables import load_score_table
     from tdd.texts import load_texts
     from tdd.validate import InputError
@@ -80,6 +82,8 @@ __all__ = [
     "effective_sample_size",
     "exchangeability",
     "exchangeability_sequence",
+    "expected_exchange_power",
+    "expected_power",
     "fdp_bounds",
     "fdp_bounds_of_ranks",
     "fdp_template",
@@ -171,6 +175,8 @@ _HOMES = {
     "tdd.records": ("LanguageModel", "Scores", "Selection", "TestResult", "Texts"),
     "tdd.scoring.gradients": ("grad_norms",),
     "tdd.scoring.token_stats": ("token_stats",),
+    "tdd.study.power.exchange": ("expected_exchange_power",),
+    "tdd.study.power.expected": ("expected_power",),
     "tdd.tables": ("load_score_table",),
     "tdd.texts": ("load_texts",),
     "tdd.validate": ("InputError",),

@@ -16,7 +16,7 @@ from tdd.study.methods import StudyMethod
 from tdd.study.sample import Sample
 from tdd.validate import studies as checks
 
-__all__ = ["STEP", "engine", "exact_levels", "prepared", "shape"]
+__all__ = ["STEP", "engine", "exact_levels", "prepared", "repetition", "shape"]
 
 STEP = 1024
 """Repetitions are run, saved and judged in multiples of this; the lanes of a block divide it."""
@@ -31,7 +31,7 @@ def engine(
 
     def one_block(operands: Any, index: jax.Array, real: jax.Array, totals: tally.Tally) -> tally.Tally:
         design, exact, key = operands
-        counts = jax.vmap(lambda i: _repetition(design, rules, levels, exact, jax.random.fold_in(key, i)))(index)
+        counts = jax.vmap(lambda i: repetition(design, rules, levels, exact, jax.random.fold_in(key, i)))(index)
         false, selected = jnp.moveaxis(counts.false, 0, -1), jnp.moveaxis(counts.selected, 0, -1)
         whole = [jnp.broadcast_to(count, false.shape) for count in (counts.targets, counts.items, counts.places)]
         # Hidden, or the compiler multiplies by the rounded reciprocal of what methods or repetitions share.
@@ -58,7 +58,7 @@ class _Counts(NamedTuple):
     places: jax.Array
 
 
-def _repetition(
+def repetition(
     design: Any, rules: tuple[StudyMethod, ...], levels: tuple[float, ...], exact: lattice.Level, key: jax.Array
 ) -> _Counts:
     """One data set, every method, every level."""
