@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tdd.audit.decide import level_in_words
-from tdd.exchange.cautions import NOT_RANDOM, data_warnings
+from tdd.exchange.cautions import NOT_RANDOM, data_warnings, in_doubt
 from tdd.exchange.p_words import is_known, p_words
 
 __all__ = ["NOT_RANDOM", "data_warnings", "is_known", "open_points", "outcome", "p_words", "run_warnings"]
@@ -19,7 +19,7 @@ def outcome(run: Mapping[str, Any]) -> str:
     data, alpha = run["data"], run["selection"]["alpha"]
     level = level_in_words(alpha)
     if len(data) == 1:
-        return _outcome_of_one(data[0], level)
+        return _outcome_of_one(data[0], alpha, level)
     found = [one["name"] for one in data if one["rejected"]]
     if not found:
         return (
@@ -27,10 +27,16 @@ def outcome(run: Mapping[str, Any]) -> str:
             f"{level} (Benjamini and Hochberg). That does not show that they were absent from the training data."
         )
     listed = ", ".join(found[:_MANY_NAMES]) + (f" and {len(found) - _MANY_NAMES} more" if found[_MANY_NAMES:] else "")
+    doubtful = [one["name"] for one in data if one["rejected"] and in_doubt(one, alpha)]
     return (
         f"The model depends on the published order of {len(found)} of {len(data)} data sets, at level {level} "
         f"(Benjamini and Hochberg): {listed}. If the assumptions hold, the expected share of data sets that it does "
         f"not depend on among those listed is at most {level}."
+        + (
+            f" The published order of {len(doubtful)} of them does not look random: see the warnings."
+            if doubtful
+            else ""
+        )
     )
 
 
@@ -41,6 +47,13 @@ def run_warnings(run: Mapping[str, Any]) -> list[str]:
     if control is not None and control["sha256"] == run["model"]["sha256"]:
         found.append(
             "the control is the model itself, so it controls nothing: give a model that cannot have seen the data"
+        )
+    doubtful = [one["name"] for one in data if in_doubt(one, run["selection"]["alpha"])]
+    if doubtful:
+        which = doubtful[0] if len(doubtful) == 1 else f"{len(doubtful)} of the data sets"
+        found.append(
+            f"the published order of {which} does not look random (below): a model that never saw these examples may "
+            "prefer such an order, and a small p-value then proves nothing about training"
         )
     hashes = [one["sha256"] for one in data]
     if len(set(hashes)) < len(hashes):
@@ -85,7 +98,7 @@ def open_points(run: Mapping[str, Any]) -> list[str]:
     return points
 
 
-def _outcome_of_one(one: Mapping[str, Any], level: str) -> str:
+def _outcome_of_one(one: Mapping[str, Any], alpha: float, level: str) -> str:
     p = p_words(one["p_value"], one["log_p_value"])
     if not is_known(one["p_value"]):
         return f"Whether the model depends on the published order of {one['name']} cannot be said: no p-value."
@@ -98,4 +111,5 @@ def _outcome_of_one(one: Mapping[str, Any], level: str) -> str:
     return (
         f"The model depends on the published order of {one['name']} (p = {p}, level {level}). If that order is random, "
         f"a model that knows nothing of it gives such a result with a probability of at most {level}{how}."
+        + (" But it does not look random: see the warnings." if in_doubt(one, alpha) else "")
     )

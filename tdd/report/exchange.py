@@ -135,7 +135,9 @@ def _calls(one: Mapping[str, Any]) -> str:
     calls, whole = one["calls"], one["num_shards"] * (one["num_shuffles"] + 1)
     words = f"{calls['sequences']:,} sequences"
     if calls["sequences"] < whole:
-        words += f" of {whole:,} ({whole / max(1, calls['sequences']):.1f} times fewer)"
+        words += f" of {whole:,}"
+        if whole > 1.1 * calls["sequences"]:
+            words += f" ({whole / max(1, calls['sequences']):.1f} times fewer)"
     words += f", {calls['tokens']:,} tokens"
     if calls["tokens"] < calls["tokens_asked"]:
         words += f" of {calls['tokens_asked']:,} (the rest is shared)"

@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FuncFormatter, MaxNLocator
+from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 
 from tdd.exchange.words import is_known, p_words
+from tdd.report.exchange_overview import dot, overview, powers, rank_key, short
 from tdd.report.plots import sheet
 
 __all__ = ["draw", "draw_shards"]
 
-_NAMED = 40
-"""More data sets than this are drawn by rank, without their names."""
-
 _PANELS = 12
-_LONGEST_NAME = 34
 _ALL, _SOME = sheet.stroke(1), sheet.stroke(0)
-_MODEL, _CONTROL = sheet.stroke(0), sheet.stroke(1)
 
 
 def draw(run: Mapping[str, Any], shards: Mapping[str, np.ndarray]) -> sheet.Sheet:
@@ -33,16 +29,19 @@ def draw(run: Mapping[str, Any], shards: Mapping[str, np.ndarray]) -> sheet.Shee
     """
     data = run["data"]
     if len(data) > 1:
-        return _overview(run)
+        return overview(run)
     one = data[0]
     looks = one["sequential"]["looks"] if one["sequential"] else []
+    looks = looks if len(looks) > 1 else []
+    each = "1 shuffle" if one["shuffles_used"] == 1 else f"{one['shuffles_used']} shuffles"
+    title = f"{short(one['name'], 40)} under {short(run['model']['name'], 40)}"
     with sheet.style():
         drawn = sheet.sheet(
-            f"Test of canonical order: {one['name']} under {run['model']['name']}, p = {_p(one)} ({one['test']})",
-            f"{_rows_of(shards, one).size} shards in the order of the file, {one['shuffles_used']} shuffles each. "
+            f"Test of canonical order: {title}, p = {_p(one)} ({one['test']})",
+            f"{_rows_of(shards, one).size} shards in the order of the file, {each} each. "
             "Difference: log-probability of the published order minus the mean of the shuffles, in standard "
             "deviations of the shuffles of that shard (in nats where these do not vary). "
-            + ("p-values are valid at every look." if looks and one["test"] != "besag_clifford" else ""),
+            + ("The p-values hold at every look." if looks and one["test"] != "besag_clifford" else ""),
             rows=3 if looks else 2,
             columns=1,
             legend=_shard_legend(),
@@ -62,12 +61,12 @@ def draw(run: Mapping[str, Any], shards: Mapping[str, np.ndarray]) -> sheet.Shee
 
 def draw_shards(run: Mapping[str, Any], shards: Mapping[str, np.ndarray]) -> sheet.Sheet:
     """The shards of several data sets, a panel each; of more than twelve, those of the smallest p-values."""
-    data = sorted(run["data"], key=_rank_key)[:_PANELS]
+    data = sorted(run["data"], key=rank_key)[:_PANELS]
     columns = min(2, len(data))
     more = len(run["data"]) - len(data)
     with sheet.style():
         drawn = sheet.sheet(
-            f"Shards of {len(data)} data sets under {run['model']['name']}",
+            f"Shards of {len(data)} data sets under {short(run['model']['name'], 40)}",
             "Log-probability of the published order minus the mean of the shuffles, in standard deviations of the "
             "shuffles of that shard; shards in the order of the file."
             + (f" {more} data sets with larger p-values are left out." if more else ""),
@@ -82,7 +81,7 @@ def draw_shards(run: Mapping[str, Any], shards: Mapping[str, np.ndarray]) -> she
         for axes, one in zip(panels, data, strict=False):
             _differences(axes, shards, one, label=axes in [line[0] for line in drawn.panels])
             axes.set_title(
-                f"{_short(one['name'], 30 if columns == 2 else 60)}, p = {_p(one)}", loc="left", color=sheet.INK
+                f"{short(one['name'], 30 if columns == 2 else 60)}, p = {_p(one)}", loc="left", color=sheet.INK
             )
         for axes in panels[len(data) :]:
             axes.set_visible(False)
@@ -91,8 +90,8 @@ def draw_shards(run: Mapping[str, Any], shards: Mapping[str, np.ndarray]) -> she
 
 def _shard_legend() -> dict[str, Any]:
     return {
-        "beats all of its shuffles": _dot(_ALL.colour, "s"),
-        "does not": _dot(_SOME.colour, "o", hollow=True),
+        "beats all of its shuffles": dot(_ALL.colour, "s"),
+        "does not": dot(_SOME.colour, "o", hollow=True),
         "expected of a model that does not know the order": Line2D([], [], **sheet.LEVEL),
         "mean over shards": Line2D([], [], color=sheet.INK, linewidth=1),
     }
@@ -150,7 +149,7 @@ def _looks(axes: Any, one: Mapping[str, Any], run: Mapping[str, Any]) -> None:
     looks = one["sequential"]["looks"]
     number = [look["shuffles"] for look in looks]
     p = [math.log10(max(look["p_value"], 1e-300)) if is_known(look["p_value"]) else math.nan for look in looks]
-    look = _MODEL
+    look = sheet.stroke(0)
     axes.plot(number, p, color=look.colour, marker=look.marker, linestyle=look.dashes, zorder=3)
     axes.axhline(math.log10(_target(run)), **sheet.LEVEL)
     axes.text(
@@ -160,95 +159,16 @@ def _looks(axes: Any, one: Mapping[str, Any], run: Mapping[str, Any]) -> None:
     axes.set_xscale("log")
     axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
     axes.set_xticks(number, minor=False)
-    axes.xaxis.set_minor_locator(MaxNLocator(1))
+    axes.xaxis.set_minor_locator(NullLocator())
     axes.set_xlabel("shuffles a shard")
     axes.set_title("What the sequential test says", loc="left", color=sheet.INK)
     axes.set_ylabel("p-value")
     axes.set_ylim(min(*p, math.log10(_target(run))) - 0.4, 0.15)
-    _powers(axes.yaxis)
-
-
-def _overview(run: Mapping[str, Any]) -> sheet.Sheet:
-    """p-values of many data sets, those of the control beside them."""
-    data, alpha = sorted(run["data"], key=_rank_key), run["selection"]["alpha"]
-    control = any(one["control"] is not None for one in data)
-    legend: dict[str, Any] = {
-        "rejected": _dot(_MODEL.colour, "o"),
-        "not rejected": _dot(_MODEL.colour, "o", hollow=True),
-    }
-    if control:
-        legend["negative control"] = _dot(_CONTROL.colour, "x")
-    named = len(data) <= _NAMED
-    legend[f"level {alpha:g}" if named else "Benjamini and Hochberg's line"] = sheet.level_line()
-    with sheet.style():
-        drawn = sheet.sheet(
-            f"Test of canonical order: {len(data)} data sets under {run['model']['name']}",
-            f"{run['selection']['num_rejected']} rejected by Benjamini and Hochberg's procedure at level {alpha:g}. "
-            + (f"Negative control: {run['control']['name']}." if control else "No negative control."),
-            rows=1,
-            columns=1,
-            legend=legend,
-            height=max(1.2, 0.17 * len(data) + 0.1) if named else 3.2,
-        )
-        axes = drawn.panels[0][0]
-        places = np.arange(len(data))
-        values = np.array([_log10(one) for one in data])
-        rejected = np.array([one["rejected"] for one in data])
-        across = (lambda p, at: (p, at)) if named else (lambda p, at: (at + 1, p))
-        if control:
-            also = np.array([math.nan if one["control"] is None else _log10(one["control"]) for one in data])
-            axes.plot(*across(also, places), linestyle="none", marker="x", color=_CONTROL.colour, zorder=2)
-        for chosen, face in ((rejected, _MODEL.colour), (~rejected, "white")):
-            axes.plot(
-                *across(values[chosen], places[chosen]), linestyle="none", marker="o", color=_MODEL.colour,
-                markerfacecolor=face, zorder=3,
-            )  # fmt: skip
-        if named:
-            axes.axvline(math.log10(alpha), **sheet.LEVEL)
-            _names(drawn, axes, [one["name"] for one in data])
-            axes.set_xlabel("p-value")
-            _powers(axes.xaxis)
-        else:
-            axes.plot(places + 1, np.log10(alpha * (places + 1) / len(data)), **sheet.LEVEL)
-            axes.set_xlabel("data sets, smallest p-value first")
-            axes.set_ylabel("p-value")
-            _powers(axes.yaxis)
-    return drawn
-
-
-def _names(drawn: sheet.Sheet, axes: Any, names: Sequence[str]) -> None:
-    """Names down the side, with room for them; the first on top."""
-    axes.set_yticks(range(len(names)), [_short(name, _LONGEST_NAME) for name in names])
-    axes.set_ylim(len(names) - 0.4, -0.6)
-    box = axes.get_position()
-    longest = max(min(len(name), _LONGEST_NAME) for name in names)
-    left = min(0.42, max(box.x0, (0.075 * longest + 0.15) / drawn.figure.get_figwidth()))
-    axes.set_position((left, box.y0, box.x1 - left, box.height))
-
-
-def _powers(axis: Any) -> None:
-    axis.set_major_locator(MaxNLocator(integer=True, nbins=8))
-    axis.set_major_formatter(FuncFormatter(lambda x, _: "1" if x == 0 else f"$10^{{{x:.0f}}}$"))
-
-
-def _dot(colour: str, marker: str, *, hollow: bool = False) -> Line2D:
-    face = "white" if hollow else colour
-    return Line2D([], [], color=colour, marker=marker, markerfacecolor=face, linestyle="none")
+    powers(axes.yaxis)
 
 
 def _rows_of(shards: Mapping[str, np.ndarray], one: Mapping[str, Any]) -> np.ndarray:
     return np.flatnonzero(shards["data"] == one["name"])
-
-
-def _log10(one: Mapping[str, Any]) -> float:
-    log = one["log_p_value"]
-    return log / math.log(10) if is_known(log) else math.nan
-
-
-def _rank_key(one: Mapping[str, Any]) -> float:
-    """Smallest p-value first, unknown ones last."""
-    value = _log10(one)
-    return math.inf if math.isnan(value) else value
 
 
 def _p(one: Mapping[str, Any]) -> str:
@@ -257,10 +177,3 @@ def _p(one: Mapping[str, Any]) -> str:
 
 def _target(run: Mapping[str, Any]) -> float:
     return run["options"].get("target_p") or run["selection"]["alpha"] / len(run["data"])
-
-
-def _short(name: str, longest: int) -> str:
-    if len(name) <= longest:
-        return name
-    half = (longest - 1) // 2
-    return f"{name[: longest - 1 - half]}…{name[-half:]}"
