@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 from matplotlib.lines import Line2D
-from matplotlib.ticker import LogLocator, NullFormatter, NullLocator
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
 
 from tdd.lab.reproduce.exchangeability import LEVELS
 from tdd.lab.reproduce.order_tests import ORDER_TESTS
@@ -32,7 +32,7 @@ def draw(outcome: Outcome) -> sheet.Sheet:
     legend["α = .05, .01"] = sheet.level_line()
     with sheet.style():
         drawn = sheet.sheet(
-            f"{outcome.title}: p-values by test and number of copies",
+            outcome.title,
             _caption(outcome, design, training),
             rows=2,
             columns=1,
@@ -109,6 +109,7 @@ def _sizes(axes: Any, rows: Sequence[Row], tests: Sequence[str]) -> None:
         axis.set_major_locator(LogLocator(10))
         axis.set_minor_locator(NullLocator())
         axis.set_minor_formatter(NullFormatter())
+        axis.set_major_formatter(FuncFormatter(lambda value, place: f"{value:g}"))
     axes.set_xlabel("level")
     axes.set_ylabel("share of p-values at most that")
     axes.set_title(
