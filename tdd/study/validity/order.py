@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tdd.kernels import permutation, randomization, rank_sum, student
+from tdd.kernels import betting, permutation, randomization, rank_sum, sequential, student
 from tdd.study.validity.claim import Claim
 
 __all__ = ["CLAIMS"]
@@ -57,6 +57,16 @@ def _integers(key: jax.Array) -> tuple[jax.Array, jax.Array]:
     """One shard whose log-probability takes ten values."""
     values = jax.random.randint(key, (1, 20), 0, 10).astype(jnp.float32)
     return values[:, 0], values[:, 1:]
+
+
+def _tied(r: int, k: int) -> Draw:
+    """Log-probabilities that take three values."""
+
+    def draw(key: jax.Array) -> tuple[jax.Array, jax.Array]:
+        values = jax.random.randint(key, (r, k + 1), -3, 0).astype(jnp.float32)
+        return values[:, 0], values[:, 1:]
+
+    return draw
 
 
 def _four_examples(*, adjacent: bool) -> Draw:
@@ -113,6 +123,41 @@ def _permutation(level: float, *, strict: bool = False) -> Decide:
     return decide
 
 
+def _at_looks(level: float, *, spent: bool) -> Decide:
+    """The rank sum at several looks, each at its share of the level or at the whole."""
+
+    def decide(canonical: jax.Array, shuffled: jax.Array, key: jax.Array) -> jax.Array:
+        del key
+        looks = sequential.default_looks(shuffled.shape[1])
+        log_p = jnp.stack([rank_sum.rank_sum(canonical, shuffled[:, :look]).log_p_value for look in looks])
+        p = sequential.spend(log_p, sequential.look_weights(looks))[0] if spent else jnp.exp(log_p)
+        return jnp.min(p) <= level
+
+    return decide
+
+
+def _bets(level: float, *, tolerance: float | None = None) -> Decide:
+    """Betting, looked at after every shuffle; a negative tolerance takes ties for the canonical order."""
+
+    def decide(canonical: jax.Array, shuffled: jax.Array, key: jax.Array) -> jax.Array:
+        del key
+        return betting.e_process(sequential.exceedances(canonical, shuffled, tolerance=tolerance)).p_value[-1] <= level
+
+    return decide
+
+
+def _best_shard(level: float) -> Decide:
+    """The bet of the shard that wins most, as if it had been the only one."""
+
+    def decide(canonical: jax.Array, shuffled: jax.Array, key: jax.Array) -> jax.Array:
+        del key
+        counts = sequential.exceedances(canonical, shuffled)
+        log_e = betting.log_urn_bet(counts.shards, counts.shard_draws, 0.05, 8.0, horizon=shuffled.shape[1])
+        return -jnp.max(log_e) <= jnp.log(level)
+
+    return decide
+
+
 def _size(draw: Draw, decide: Decide) -> Callable[[jax.Array], jax.Array]:
     def one(key: jax.Array) -> jax.Array:
         data, own = jax.random.split(key)
@@ -130,6 +175,8 @@ _WIDE, _NARROW = _SKEWED.format(50, 25), _SKEWED.format(10, 25)
 _TWO = "shards of two examples, r = 50, 20 shuffles"
 _TIED = "one shard, log-probabilities in {0, ..., 9}, 19 shuffles"
 _SWAPS = "four examples, 19 shuffles"
+_WATCHED = "log-probabilities {}, r = 10 shards, 20 shuffles; stops when it rejects"
+_NORMAL, _TIES = _WATCHED.format("N(0, 1)"), _WATCHED.format("in {-3, -2, -1}")
 
 CLAIMS: tuple[Claim, ...] = (
     _claim("t-skewed-50", "sharded t-test", _WIDE, 0.01, False, _left_skewed(50, 25), _t(0.01)),
@@ -169,4 +216,20 @@ CLAIMS: tuple[Claim, ...] = (
         "whole-group", "permutation test on random orders", _SWAPS, 0.05, True, _four_examples(adjacent=False),
         _permutation(0.05),
     ),
+    _claim(
+        "looks-unspent", "rank_sum read after 1, 2, 5, 10, 20 shuffles", _NORMAL, 0.05, False, _normal(10, 20),
+        _at_looks(0.05, spent=False),
+    ),
+    _claim(
+        "looks-spent", "spending on rank_sum", _NORMAL, 0.05, True, _normal(10, 20), _at_looks(0.05, spent=True),
+    ),
+    _claim("bets", "e_process", _NORMAL, 0.05, True, _normal(10, 20), _bets(0.05)),
+    _claim(
+        "bets-best-shard", "e_process of the best shard alone", _NORMAL, 0.1, False, _normal(10, 20), _best_shard(0.1),
+    ),
+    _claim(
+        "bets-strict", "e_process that counts only l_b > l", _TIES, 0.05, False, _tied(10, 20),
+        _bets(0.05, tolerance=-1e-6),
+    ),
+    _claim("bets-ties-counted", "e_process that counts l_b >= l", _TIES, 0.05, True, _tied(10, 20), _bets(0.05)),
 )  # fmt: skip
