@@ -28,7 +28,7 @@ _FIELD = "{observed:.0%} of neighbours have the same value of {name} ({expected:
 
 def data_warnings(one: Mapping[str, Any], run: Mapping[str, Any]) -> list[str]:
     """What a reader must know before believing the result of one data set (its entry in the run, and the run)."""
-    found = [*_of_order(one), *_of_copies(one), *_of_test(one, run), *_of_control(one, run)]
+    found = [*_of_order(one), *_of_copies(one), *_of_tokens(one), *_of_test(one, run), *_of_control(one, run)]
     name = one["name"]
     return [f"{name}: {text}" for text in found]
 
@@ -106,10 +106,23 @@ def _of_test(one: Mapping[str, Any], run: Mapping[str, Any]) -> list[str]:
     long = one.get("num_long_examples", 0)
     if long:
         found.append(
-            f"{long} of {one['num_examples']} examples are as long as the model's context, which sees nothing of their "
-            "neighbours: they only cost time"
+            f"examples as long as the model's context, which sees nothing of their neighbours: {long} of "
+            f"{one['num_examples']}; they only cost time"
         )
     return found
+
+
+def _of_tokens(one: Mapping[str, Any]) -> list[str]:
+    """Fewer different texts than so many random orders have: examples that the model cannot tell apart."""
+    number = math.factorial(min(12, one["permuted_a_shard"][0]))  # of 12 examples already, orders hardly repeat
+    seen = number * -math.expm1((one["shuffles_used"] + 1) * math.log1p(-1 / number))
+    orders, different = one["num_shards"] * (one["shuffles_used"] + 1), one["calls"]["sequences"]
+    if different >= seen * one["num_shards"] / 2:
+        return []
+    return [
+        f"to the model, {orders:,} orders are only {different:,} different texts: it cannot tell many examples apart, "
+        "perhaps because its tokenizer does not know their words; the test loses power"
+    ]
 
 
 def _of_control(one: Mapping[str, Any], run: Mapping[str, Any]) -> list[str]:
