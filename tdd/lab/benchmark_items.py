@@ -8,6 +8,7 @@ asks for skill in the documents' language, which a model has more of the longer 
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 
 import numpy as np
@@ -18,6 +19,8 @@ from tdd.lab.phrases import Phrase, find_phrases, lists, mend_articles
 from tdd.validate.lab import check_count
 
 __all__ = ["Benchmark", "benchmark"]
+
+_LONGER, _LONGEST = 2, 170  # characters
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,10 +85,10 @@ def benchmark(num_items: int, *, seed: int, num_options: int = 4, swaps: int = 1
 def _item(text: str, rng: np.random.Generator, num_options: int, swaps: int) -> tuple[str, list[str]] | None:
     """First sentence and answers, the right one first; None where the document offers none."""
     sentences = split_sentences(text)
-    if len(sentences) < 2:
+    if len(sentences) < 2 or len(sentences[0]) + len(sentences[1]) > _LONGEST:
         return None
     answer = sentences[1]
-    phrases = find_phrases(answer)
+    phrases = [phrase for phrase in find_phrases(answer) if _others(phrase.symbol, len(phrase.words))]
     if not phrases:
         return None
     found = [answer]
@@ -98,14 +101,20 @@ def _item(text: str, rng: np.random.Generator, num_options: int, swaps: int) -> 
     return None
 
 
+@functools.cache
+def _others(symbol: str, length: int) -> tuple[str, ...]:
+    """Phrases of other lists that are about as long: a wrong answer shall not be told by its length."""
+    found = (word for other, words in lists().items() if other != symbol for word in words)
+    return tuple(word for word in found if abs(len(word) - length) <= _LONGER)
+
+
 def _misplaced(answer: str, phrases: Sequence[Phrase], rng: np.random.Generator, swaps: int) -> str:
     """`answer` with some phrases replaced by ones of other lists."""
     chosen = set(rng.permutation(len(phrases))[:swaps].tolist())
     parts, last = [], 0
     for i, phrase in enumerate(phrases):
         if i in chosen:
-            symbols = [symbol for symbol in lists() if symbol != phrase.symbol]
-            words = lists()[symbols[int(rng.integers(len(symbols)))]]
+            words = _others(phrase.symbol, len(phrase.words))
             new = words[int(rng.integers(len(words)))]
             capital = answer[phrase.start].isupper()
             parts += [answer[last : phrase.start], new[:1].upper() + new[1:] if capital else new]

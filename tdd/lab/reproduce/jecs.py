@@ -12,23 +12,24 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from tdd.lab.assign import ThreeBlocks, three_blocks
 from tdd.lab.corpus import generate
 from tdd.lab.reproduce.models import Base, base_model, fine_tune, score_table
 from tdd.lab.reproduce.record import Options, Outcome, Reproduction, Row, cell, provenance
-from tdd.lab.reproduce.summary import seconds_of
-from tdd.records import Null, pytree
+from tdd.lab.reproduce.summary import mean_and_error, seconds_of
+from tdd.records import Null, Texts, pytree
 from tdd.study import method
 from tdd.study import run as study
 from tdd.study.sample import Sample
 
-__all__ = ["METHODS", "MIXES", "REPRODUCTION", "Blocks", "Sizes", "Subsets", "run", "three_blocks"]
+__all__ = ["METHODS", "MIXES", "PROMISES", "REPRODUCTION", "Sizes", "Subsets", "run"]
 
 NAME = "jecs"
 TITLE = "One clean set for several models: contamination rate and power"
@@ -44,6 +45,15 @@ METHODS = {
 }
 """Name in the tables -> method of `tdd.study`."""
 
+PROMISES = {
+    "JECS": "in the limit of many items",
+    "JMCS": "yes",
+    "JMCS, Storey": "yes",
+    "intersection (invalid)": "no",
+    "union (invalid)": "no",
+}
+"""Whether GCR <= level is promised, given that the scores of an item under different models are independent."""
+
 _POOL, _BLOCKS = 900_000, 910_000
 _SHARE = 0.8
 
@@ -54,7 +64,8 @@ class Sizes:
 
     Attributes:
       models: K.
-      documents: N, in all three blocks.
+      replicates: independent documents, blocks and K models each.
+      documents: N of a replicate, in all three blocks.
       calibration: share of them that every model is trained on.
       remainder: share of them that some models are trained on.
       trained: share of the remainder that a model is trained on.
@@ -65,7 +76,8 @@ class Sizes:
     """
 
     models: int = 4
-    documents: int = 1200
+    replicates: int = 3
+    documents: int = 700
     calibration: float = 0.3
     remainder: float = 0.1
     trained: float = 0.5
@@ -80,38 +92,12 @@ class Sizes:
         small = scale < 0.1
         return cls(
             models=2 if small else 4,
-            documents=max(120, round(1200 * scale)),
+            replicates=1 if small else max(2, round(3 * scale**0.5)),
+            documents=max(120, round(700 * scale)),
             max_length=48 if small else 96,
             epochs=2 if small else 4,
             repetitions=128 if small else 2000,
         )
-
-
-class Blocks:
-    """Who was trained on what: the first items calibrate, the next are the remainder, the others are clean.
-
-    Attributes:
-      member: [K, N] bool.
-      num_calibration: items of the first block.
-      num_remainder: items of the second.
-    """
-
-    def __init__(self, member: np.ndarray, num_calibration: int, num_remainder: int) -> None:
-        self.member, self.num_calibration, self.num_remainder = member, num_calibration, num_remainder
-
-
-def three_blocks(sizes: Sizes, seed: int) -> Blocks:
-    """The blocks of floor(.3 N), floor(.1 N) and all other documents, which are drawn independently of one another.
-
-    Each model's half of the remainder is drawn by itself.
-    """
-    first, second = (int(share * sizes.documents + 1e-9) for share in (sizes.calibration, sizes.remainder))
-    rng = np.random.default_rng(_BLOCKS + seed)
-    member = np.zeros((sizes.models, sizes.documents), bool)
-    member[:, :first] = True
-    for row in member:
-        row[first + rng.permutation(second)[: round(sizes.trained * second)]] = True
-    return Blocks(member, first, second)
 
 
 @pytree("num_calibration", "num_contaminated", "num_clean", "even")
@@ -163,107 +149,125 @@ def run(options: Options, sizes: Sizes | None = None) -> Outcome:
       sizes: other numbers than those of the scale.
     """
     sizes = Sizes.at(options.scale) if sizes is None else sizes
-    settings = {"scale": options.scale, "seed": options.seed, **dataclasses.asdict(sizes)}
-    texts = generate(sizes.documents, seed=_POOL + options.seed).texts
-    blocks = three_blocks(sizes, options.seed)
+    settings = {"scale": float(options.scale), "seed": options.seed, **dataclasses.asdict(sizes)}
     base = functools.cache(lambda: base_model(options.folder, scale=options.scale, seed=options.seed))
-    found = [
-        cell(
-            options.folder,
-            f"model-{k}",
-            functools.partial(_scored, k, texts, blocks.member[k], options.seed, sizes, base),
-            settings,
-        )
-        for k in range(sizes.models)
-    ]
-    scores = {name: np.array([model[name] for model in found]) for name in SCORES}
     rows: list[Row] = []
-    for name in SCORES:
-        for mix in MIXES:
-            compute = functools.partial(_selected, scores[name], blocks, mix, options.seed, sizes)
-            kept = cell(options.folder, f"selections-{name}-{mix}", compute, settings)
-            rows += [{"score": name, "mix": mix, **row} for row in kept]
+    models: list[Row] = []
+    for index in range(sizes.replicates):
+        seed = options.seed * 1_000 + index
+        texts = generate(sizes.documents, seed=_POOL + seed)
+        blocks = three_blocks(
+            texts,
+            num_models=sizes.models,
+            calibration=sizes.calibration,
+            remainder=sizes.remainder,
+            share=sizes.trained,
+            seed=_BLOCKS + seed,
+        )
+        found = [
+            cell(
+                options.folder,
+                f"model-{index}-{k}",
+                functools.partial(_scored, k, texts, blocks, seed, sizes, base),
+                settings,
+            )
+            for k in range(sizes.models)
+        ]
+        shared = np.array([row["block"] == "calibration" for row in blocks.truth])
+        for name in SCORES:
+            scores = np.array([model[name] for model in found])
+            models += _separation(index, name, scores, blocks.member, shared)
+            for mix in MIXES:
+                compute = functools.partial(_selected, scores, blocks.member, shared, mix, seed, sizes)
+                kept = cell(options.folder, f"selections-{index}-{name}-{mix}", compute, settings)
+                rows += [{"replicate": index, "score": name, "mix": mix, **row} for row in kept]
     return Outcome(
         name=NAME,
         title=TITLE,
         rows=tuple(rows),
-        tables={"Models": _models(scores, blocks), **_tables(rows)},
+        tables={"Models": tuple(models), **_tables(rows)},
         seconds=seconds_of(options.folder),
         provenance=provenance(options, settings),
     )
 
 
-def _scored(k: int, texts: Sequence[str], member: np.ndarray, seed: int, sizes: Sizes, base: Any) -> dict[str, Any]:
+def _scored(k: int, texts: Texts, blocks: ThreeBlocks, seed: int, sizes: Sizes, base: Callable[[], Base]) -> Any:
     """Scores of all documents under model k."""
-    model: Base = fine_tune(
+    model = fine_tune(
         base(),
-        [text for text, own in zip(texts, member, strict=True) if own],
+        blocks.training[k].texts,
         epochs=sizes.epochs,
         learning_rate=sizes.learning_rate,
-        seed=seed * 1_000 + k,
+        seed=seed * 100 + k,
         max_length=sizes.max_length,
     )
-    return score_table(model, texts, SCORES, max_length=sizes.max_length)
+    return score_table(model, texts.texts, SCORES, max_length=sizes.max_length)
 
 
-def _selected(scores: np.ndarray, blocks: Blocks, mix: str, seed: int, sizes: Sizes) -> list[Row]:
-    """Contamination rate and power of every rule over random subsets."""
-    candidates = np.arange(scores.shape[1]) >= blocks.num_calibration
-    contaminated = blocks.member.any(axis=0) & candidates
-    bad, good = scores[:, contaminated], scores[:, candidates & ~contaminated]
-    counts = [int(_SHARE * part) for part in (blocks.num_calibration, bad.shape[1], good.shape[1])]
+def _selected(
+    scores: np.ndarray, member: np.ndarray, shared: np.ndarray, mix: str, seed: int, sizes: Sizes
+) -> list[Row]:
+    """Contamination rate and power of every rule over random subsets of scores [K, N]."""
+    own, bad, good = (scores[:, items] for items in (shared, member.any(axis=0) & ~shared, ~member.any(axis=0)))
+    counts = [max(1, int(_SHARE * part.shape[1])) for part in (own, bad, good)]
     if mix == "even":
         counts[2] = counts[1]
-    design = Subsets(scores[:, : blocks.num_calibration], bad, good, *counts, mix == "even")
     found = study(
-        design,
+        Subsets(own, bad, good, *counts, mix == "even"),
         [method(rule, label=label) for label, rule in METHODS.items()],
         alphas=ALPHAS,
         repetitions=sizes.repetitions,
         seed=seed,
     )
-    share = counts[1] / (counts[1] + counts[2])
     return [
         {
             "rule": row["method"],
             "alpha": row["alpha"],
-            "contaminated": share,
+            "contaminated": bad.shape[1] / (bad.shape[1] + good.shape[1]) if mix == "blocks" else 0.5,
             "gcr": row["fdr"],
-            "gcr_se": row["fdr_se"],
+            "gcr_se_subsets": row["fdr_se"],
             "power": row["power"],
-            "power_se": row["power_se"],
+            "power_se_subsets": row["power_se"],
             "selected": row["num_selected"],
         }
         for row in found.rows()
     ]
 
 
-def _models(scores: dict[str, np.ndarray], blocks: Blocks) -> tuple[Row, ...]:
-    """How well each model's scores tell its members from the others among the candidates."""
+def _separation(index: int, name: str, scores: np.ndarray, member: np.ndarray, shared: np.ndarray) -> list[Row]:
+    """How well each model's score tells its members from the others among the candidates."""
     lines = []
-    for k, member in enumerate(blocks.member):
-        own = np.arange(len(member)) >= blocks.num_calibration
-        line: Row = {"model": k + 1, "trained on": int(member.sum()), "of them candidates": int(member[own].sum())}
-        for name, table in scores.items():
-            inside, outside = table[k, own & member], table[k, own & ~member]
-            line[f"AUC, {name}"] = float(np.mean(inside[:, None] < outside[None]))
-        lines.append(line)
-    return tuple(lines)
+    for k, row in enumerate(member):
+        inside, outside = scores[k, row & ~shared], scores[k, ~row & ~shared]
+        lines.append(
+            {
+                "replicate": index + 1,
+                "model": k + 1,
+                "trained on": int(row.sum()),
+                "of them candidates": len(inside),
+                "score": name,
+                "AUC": float(np.mean(inside[:, None] < outside[None])),
+            }
+        )
+    return lines
 
 
 def _tables(rows: Sequence[Row]) -> dict[str, tuple[Row, ...]]:
+    """Means over replicates, with standard errors over them; those of the subsets are smaller by far."""
     tables = {}
     for mix in MIXES:
         lines = []
         for name in SCORES:
             for rule in METHODS:
-                mine = [row for row in rows if (row["score"], row["mix"], row["rule"]) == (name, mix, rule)]
                 line: Row = {"score": name, "rule": rule}
-                for row in mine:
-                    line[f"GCR at {row['alpha']:g}"] = f"{row['gcr']:.3f} ± {row['gcr_se']:.3f}"
-                    line[f"power at {row['alpha']:g}"] = f"{row['power']:.3f} ± {row['power_se']:.3f}"
+                for alpha in ALPHAS:
+                    wanted = (name, mix, rule, alpha)
+                    mine = [row for row in rows if (row["score"], row["mix"], row["rule"], row["alpha"]) == wanted]
+                    line[f"GCR at {alpha:g}"] = mean_and_error([row["gcr"] for row in mine])
+                    line[f"power at {alpha:g}"] = mean_and_error([row["power"] for row in mine])
+                line["GCR <= level promised"] = PROMISES[rule]
                 lines.append(line)
-        share = next(row["contaminated"] for row in rows if row["mix"] == mix)
+        share = np.mean([row["contaminated"] for row in rows if row["mix"] == mix])
         tables[f"{_MIX_WORDS[mix]}: {share:.1%} of the candidates contaminated"] = tuple(lines)
     return tables
 

@@ -131,7 +131,7 @@ def run(options: Options, sizes: Sizes | None = None) -> Outcome:
       sizes: other numbers than those of the scale.
     """
     sizes = Sizes.at(options.scale) if sizes is None else sizes
-    settings = {"scale": options.scale, "seed": options.seed, **dataclasses.asdict(sizes)}
+    settings = {"scale": float(options.scale), "seed": options.seed, **dataclasses.asdict(sizes)}
     base = functools.cache(lambda: base_model(options.folder, scale=options.scale, seed=options.seed))
     rows: list[Row] = []
     for design in DESIGNS:

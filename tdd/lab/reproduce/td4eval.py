@@ -40,13 +40,14 @@ _VALIDATION = 0.3
 
 _ITEMS, _CHOICE, _SPLIT = 800_000, 810_000, 820_000
 
-RULES: dict[str, str | None] = {
+RULES: dict[str, dict[str, Any] | None] = {
     "nothing removed": None,
     **{f"{name} alone": None for name in DETECTORS},
-    "TD4Eval, Cauchy (the paper)": "cauchy",
-    "TD4Eval, pooled ranks (exact)": "pooled_rank",
+    "TD4Eval, Cauchy (the paper)": {"combine": "cauchy"},
+    "TD4Eval, pooled ranks, sum": {"combine": "pooled_rank", "rule": "sum"},
+    "TD4Eval, pooled ranks, Cauchy": {"combine": "pooled_rank", "rule": "cauchy"},
 }
-"""Name in the tables -> combination of `tdd.td4eval`; a detector alone is BH on its conformal p-values."""
+"""Name in the tables -> options of `tdd.td4eval`; a detector alone is BH on its conformal p-values."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,10 +73,10 @@ class Sizes:
     contaminated: int = 1
     width: int = 64
     sets: int = 3
-    epochs: int = 6
-    learning_rate: float = 2e-3
+    epochs: int = 12
+    learning_rate: float = 6e-3
     splits: int = 200
-    max_length: int = 80
+    max_length: int = 64
 
     @classmethod
     def at(cls, scale: float) -> Sizes:
@@ -87,7 +88,7 @@ class Sizes:
             stages=(1, 1, 1) if small else cls.stages,
             width=16 if small else max(32, round(64 * scale**0.5 / 32) * 32),
             sets=max(1, round(3 * scale**0.5)),
-            epochs=2 if small else 6,
+            epochs=2 if small else 12,
             splits=20 if small else 200,
         )
 
@@ -100,7 +101,7 @@ def run(options: Options, sizes: Sizes | None = None) -> Outcome:
       sizes: other numbers than those of the scale.
     """
     sizes = Sizes.at(options.scale) if sizes is None else sizes
-    settings = {"scale": options.scale, "seed": options.seed, **dataclasses.asdict(sizes)}
+    settings = {"scale": float(options.scale), "seed": options.seed, **dataclasses.asdict(sizes)}
     items = benchmark(sizes.items, seed=_ITEMS + options.seed, swaps=3)
     models = functools.cache(
         lambda: trained_stages(
@@ -194,8 +195,8 @@ def _cleaned(
     calibration, candidates = np.moveaxis(scores[:, own], 1, 0), np.moveaxis(scores[:, tested], 1, 0)
     truth = ~member[tested]
     rows: list[Row] = []
-    for name, combine in RULES.items():
-        selected = _selected(name, combine, calibration, candidates)
+    for name, how in RULES.items():
+        selected = _selected(name, how, calibration, candidates)
         false, kept = (selected & ~truth).sum(axis=1), selected.sum(axis=1)
         for metric, value in values.items():
             here, true = (_means(value, tested, chosen) for chosen in (selected, truth))
@@ -219,19 +220,19 @@ def _cleaned(
     return rows
 
 
-def _selected(name: str, combine: str | None, calibration: np.ndarray, candidates: np.ndarray) -> np.ndarray:
+def _selected(name: str, how: dict[str, Any] | None, calibration: np.ndarray, candidates: np.ndarray) -> np.ndarray:
     """[splits, m] bool."""
-    if combine is not None:
-        return np.asarray(_combined(calibration, candidates, combine=combine))
+    if how is not None:
+        return np.asarray(_combined(calibration, candidates, how=tuple(how.items())))
     if name == "nothing removed":
         return np.ones(candidates.shape[::2], bool)
     row = DETECTORS.index(name.removesuffix(" alone"))
     return np.asarray(_alone(calibration[:, row], candidates[:, row]))
 
 
-@functools.partial(jax.jit, static_argnames="combine")
-def _combined(calibration: Any, candidates: Any, *, combine: Any) -> jax.Array:
-    return jax.vmap(lambda c, s: td4eval(c, s, alpha=ALPHA, combine=combine).selected)(calibration, candidates)
+@functools.partial(jax.jit, static_argnames="how")
+def _combined(calibration: Any, candidates: Any, *, how: tuple[tuple[str, Any], ...]) -> jax.Array:
+    return jax.vmap(lambda c, s: td4eval(c, s, alpha=ALPHA, **dict(how)).selected)(calibration, candidates)
 
 
 @jax.jit
