@@ -7,6 +7,7 @@ canonical order).
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import pathlib
 from collections.abc import Sequence
 from typing import Any
@@ -71,12 +72,12 @@ class Design:
         """Scale 1 takes minutes on two cores. Models, groups and sets grow above; grid and groups shrink below .1."""
         if scale < 0.1:
             return cls(
-                shapes=(Shape(16, 1, 128), Shape(32, 1, 128)), epochs=(1, 2), copies=(1, 4), items=12, nonmembers=60,
-                sets=1, num_shards=4, num_shuffles=9, background=8, repetitions=200, vocab_size=400,
+                shapes=(Shape(32, 1, 128),), epochs=(1, 2), copies=(1, 8), items=12, nonmembers=60,
+                sets=1, num_shards=6, num_shuffles=19, background=8, repetitions=200, vocab_size=400, batch_size=4,
             )  # fmt: skip
         return cls(
             shapes=tuple(Shape.at(scale, width=width) for width in (32, 64, 96)),
-            epochs=(1, 4, 16),
+            epochs=(1, 3, 9),
             copies=(1, 4, 16),
             items=max(20, round(60 * scale)),
             nonmembers=max(100, round(300 * scale)),
@@ -102,21 +103,17 @@ def run(options: Options) -> Outcome:
     design = Design.at(options.scale)
     settings = {"seed": options.seed, "scale": options.scale, "design": dataclasses.asdict(design)}
     planted = _plant(design, options.seed)
-    tokenizer: Any = None
+    tokenizer: list[Any] = []
     rows: list[Row] = []
-    for shape in design.shapes:
-        lm: Any = None
-        for epochs in design.epochs:
-            key = f"width-{shape.width}-epochs-{epochs}"
+    for shape, epochs in itertools.product(design.shapes, design.epochs):
+        key = f"width-{shape.width}-epochs-{epochs}"
 
-            def compute(shape: Shape = shape, epochs: int = epochs, key: str = key) -> list[Row]:
-                nonlocal tokenizer, lm
-                tokenizer = canary_tokenizer(design.vocab_size) if tokenizer is None else tokenizer
-                lm = shape.language_model(len(tokenizer)) if lm is None else lm
-                folder = None if options.folder is None else options.folder / "models" / key
-                return _measure(options, design, planted, lm, tokenizer, epochs, folder)
+        def compute(shape: Shape = shape, epochs: int = epochs, key: str = key) -> list[Row]:
+            tokenizer.extend([] if tokenizer else [canary_tokenizer(design.vocab_size)])
+            folder = None if options.folder is None else options.folder / "models" / key
+            return _measure(options, design, planted, shape, tokenizer[0], epochs, folder)
 
-            rows += cell(options.folder, key, compute, settings)
+        rows += cell(options.folder, key, compute, settings)
     found = tuple(rows)
     return Outcome(
         name=REPRODUCTION.name,
@@ -162,7 +159,7 @@ def _measure(
     options: Options,
     design: Design,
     planted: _Planted,
-    lm: Any,
+    shape: Shape,
     tokenizer: Any,
     epochs: int,
     folder: pathlib.Path | None,
@@ -174,13 +171,16 @@ def _measure(
         epochs=epochs,
         batch_size=design.batch_size,
         learning_rate=design.learning_rate,
-        max_length=lm.max_length,
+        max_length=shape.context,
         num_buckets=2,
         seed=seed_of(options.seed, _BACKGROUND),
     )
-    model, history = scratch_model(folder, lm, tokenizer, planted.documents, config=config, progress=options.progress)
+    model, history = scratch_model(
+        folder, shape.language_model(len(tokenizer)), tokenizer, planted.documents, config=config,
+        progress=options.progress,
+    )  # fmt: skip
     texts = [*planted.nonmembers, *(text for count in design.copies for text in planted.members[count])]
-    losses = score_table(model, texts, ["loss"], max_length=lm.max_length)["loss"]
+    losses = score_table(model, texts, ["loss"], max_length=shape.context)["loss"]
     unseen, by_group = losses[: design.nonmembers], np.split(losses[design.nonmembers :], len(design.copies))
     tested = order_tests(
         model,
@@ -190,7 +190,7 @@ def _measure(
         seed=seed_of(options.seed, _SPLITS),
         separator=_SEPARATOR,
     )
-    common = {"width": lm.spec.width, "parameters": _size(model.params), "epochs": epochs}
+    common = {"width": shape.width, "parameters": _size(model.params), "epochs": epochs}
     common |= {"training_loss": history[-1]["loss"]}
     rows = [
         {**common, "question": "items", "copies": count, "set": "", **_power(unseen, scores, design, options.seed)}

@@ -16,7 +16,7 @@ from tdd.records import Texts
 if TYPE_CHECKING:
     from tdd.lab.reproduce.models import Base
 
-__all__ = ["Shape", "canary_tokenizer", "scratch_model", "seed_of"]
+__all__ = ["Shape", "canary_tokenizer", "joined", "scratch_model", "seed_of"]
 
 _HEAD_WIDTH = 64
 _TOKENIZER_SEED = 72_001
@@ -39,12 +39,13 @@ class Shape:
 
     @classmethod
     def at(cls, scale: float, *, width: int, num_layers: int = 2, context: int = 128) -> Shape:
-        """`width` and `num_layers` at scale 1; the width grows with the root of the scale, the depth with it above."""
+        """`width` and `num_layers` at scale 1; the width grows with the root of the scale, the depth with its logarithm
+        above 1. Below .1 one layer."""
         wide = max(32, round(width * math.sqrt(scale) / 32) * 32)
-        return cls(wide, num_layers + max(0, round(math.log2(max(scale, 1)))), context)
+        return cls(wide, 1 if scale < 0.1 else num_layers + max(0, round(math.log2(max(scale, 1)))), context)
 
     def language_model(self, vocab_size: int) -> Any:
-        """The model, without parameters."""
+        """The model, without parameters; the same object for equal sizes, so that compiled steps are shared."""
         from tdd.models.decoder import language_model
         from tdd.models.spec import DecoderSpec
 
@@ -68,7 +69,8 @@ def canary_tokenizer(vocab_size: int) -> Any:
     """A tokenizer that learned from documents and canary examples which no run plants."""
     from tdd.lab.tokenizer import train_tokenizer
 
-    texts = (*generate(1500, seed=_TOKENIZER_SEED).texts, *canary_set(3000, seed=_TOKENIZER_SEED).texts)
+    number = min(3_000, 3 * vocab_size)
+    texts = (*generate(number // 2, seed=_TOKENIZER_SEED).texts, *canary_set(number, seed=_TOKENIZER_SEED).texts)
     return train_tokenizer(texts, vocab_size=vocab_size)
 
 
@@ -86,7 +88,7 @@ def scratch_model(
     Args:
       folder: where its state is kept while it is trained and its checkpoint afterwards; a finished one is read. None
         keeps nothing.
-      lm: the model; the same object for models of one shape, so that they share their compiled steps.
+      lm: the model, as of `Shape.language_model`.
       tokenizer: as of `canary_tokenizer`.
       documents: what to train on.
       config: how; its seed is that of the parameters too.
