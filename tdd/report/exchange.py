@@ -88,7 +88,12 @@ def _facts(one: Mapping[str, Any], run: Mapping[str, Any]) -> Table:
 
 
 def _settings(run: Mapping[str, Any]) -> RenderableType:
-    return Padding(pairs("Settings", _setting_rows(run)), (1, 0, 0, 0))
+    rows, used = _setting_rows(run), {_shuffles(one) for one in run["data"]}
+    if len(used) == 1:
+        rows.insert(2, ("shuffles a shard", used.pop()))
+    calls = sum(one["calls"]["sequences"] for one in run["data"])
+    rows += [("model calls", f"{calls:,} sequences"), ("time", f"{run['seconds']:,.1f} s")]
+    return Padding(pairs("Settings", rows), (1, 0, 0, 0))
 
 
 def _setting_rows(run: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -12,6 +12,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from tdd.exchange.words import is_known
 from tdd.report.plots import sheet
+from tdd.report.terminal import plain_text
 
 __all__ = ["dot", "log10_of", "overview", "powers", "rank_key", "short"]
 
@@ -95,7 +96,8 @@ def rank_key(one: Mapping[str, Any]) -> float:
 
 
 def short(name: str, longest: int) -> str:
-    """A name without its middle, where it is long; a dollar sign begins no formula."""
+    """A name without its middle, where it is long, as it can be drawn: control characters spelled out, no formulas."""
+    name = plain_text(name).plain
     if len(name) > longest:
         half = (longest - 1) // 2
         name = f"{name[: longest - 1 - half]}…{name[-half:]}"

@@ -22,20 +22,20 @@ def overview(data: Sequence[Mapping[str, Any]], alpha: float) -> RenderableType:
     """Many data sets, one a row, the smallest p-value first."""
     table = Table(title=f"Data sets (Benjamini and Hochberg at {alpha:g})", title_justify="left")
     table.add_column("data set", overflow="fold")
-    with_control = any(one["control"] is not None for one in data)
-    names = ("examples", "shuffles", "calls", "p-value", "adjusted", *(["control"] if with_control else []), "order")
-    for column in (*names, "rejected"):
-        table.add_column(column, justify="right", no_wrap=True)
+    control = any(one["control"] is not None for one in data)
+    apart = len({(one["shuffles_used"], one["num_shuffles"]) for one in data}) > 1  # else among the settings
+    names = ["examples", *(["shuffles", "calls"] if apart else []), "p-value", "adjusted"]
+    for column in (*names, *(["control"] if control else []), "order", "rejected"):
+        table.add_column(column, justify="right", overflow="fold")
     for one in sorted(data, key=lambda one: one["log_p_value"] if is_known(one["log_p_value"]) else math.inf):
         order = one["structure"]["p_value"]
         table.add_row(
             plain_text(one["name"]),
             f"{one['num_examples']:,}",
-            str(one["shuffles_used"]),
-            f"{one['calls']['sequences']:,}",
+            *([str(one["shuffles_used"]), f"{one['calls']['sequences']:,}"] if apart else []),
             p_words(one["p_value"], one["log_p_value"]),
             p_words(one["adjusted"]),
-            *([control_words(one)] if with_control else []),
+            *([control_words(one)] if control else []),
             Text(p_words(order), style="yellow" if order <= NOT_RANDOM else ""),
             Text("yes", style="bold") if one["rejected"] else "",
         )
@@ -76,7 +76,7 @@ def look_table(one: Mapping[str, Any]) -> list[RenderableType]:
 def shard_table(shards: Mapping[str, np.ndarray], name: str) -> RenderableType:
     """What each shard of one data set contributes."""
     table = Table(title=plain_text(f"Shards of {name}", "italic"), title_justify="left")
-    for column in ("shard", "examples", "tokens", "canonical", "mean of shuffles", "difference", "in sd", "beats"):
+    for column in ("shard", "examples", "tokens", "canonical", "shuffles", "gain", "in sd", "beats"):
         table.add_column(column, justify="right")
     for i in np.flatnonzero(shards["data"] == name):
         first, count = int(shards["first_example"][i]), int(shards["num_examples"][i])
@@ -90,9 +90,13 @@ def shard_table(shards: Mapping[str, np.ndarray], name: str) -> RenderableType:
             f"{shards['mean_shuffled'][i]:.2f}",
             f"{difference:+.3f}",
             f"{difference / spread:+.2f}" if spread > 0 else "-",
-            "left out" if rank < 0 else f"{rank} of {int(shards['num_shuffles'][i])}",
+            "left out" if rank < 0 else f"{rank}/{int(shards['num_shuffles'][i])}",
         )
-    return _noted(table, "Log-probabilities in nats. Where the order is known by heart it beats all shuffles.")
+    return _noted(
+        table,
+        "Log-probabilities in nats: of the canonical order, the mean of the shuffles, and what it gains over them, also "
+        "in their standard deviations; how many of them it beats.",
+    )
 
 
 def control_words(one: Mapping[str, Any]) -> str:
