@@ -94,7 +94,7 @@ def shard_table(shards: Mapping[str, np.ndarray], name: str) -> RenderableType:
         )
     return _noted(
         table,
-        "Log-probabilities in nats: of the canonical order, the mean of the shuffles, and what it gains over them, also "
+        "Log-probabilities in nats: of the canonical order, the mean of the shuffles, what it gains over them, also "
         "in their standard deviations; how many of them it beats.",
     )
 
