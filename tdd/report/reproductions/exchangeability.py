@@ -10,7 +10,7 @@ import numpy as np
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
 
-from tdd.lab.reproduce.exchangeability import LEVELS
+from tdd.lab.reproduce.exchangeability import LEVELS, ROUNDING
 from tdd.lab.reproduce.order_tests import ORDER_TESTS
 from tdd.lab.reproduce.record import Outcome, Row
 from tdd.report.plots import sheet
@@ -93,7 +93,7 @@ def _sizes(axes: Any, rows: Sequence[Row], tests: Sequence[str]) -> None:
             color=look.colour, linestyle=look.dashes, linewidth=1.1, zorder=3,
         )  # fmt: skip
         for level in LEVELS:
-            share = float(np.mean(found <= level))
+            share = float(np.mean(found <= level * ROUNDING))
             if share:
                 axes.plot(level, share, marker=look.marker, color=look.colour, markersize=4.2, zorder=4)
     low = 10.0 ** math.floor(math.log10(min(low, 1 / number)))
