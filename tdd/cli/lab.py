@@ -73,9 +73,12 @@ def _example(arguments: argparse.Namespace) -> None:
 
 def _train(arguments: argparse.Namespace) -> None:
     from tdd.cli.compilation_cache import keep_compiled
+    from tdd.lab.memory import keep_memory
+
+    keep_memory()
     from tdd.lab.recipe_file import load_recipe
 
-    recipe = load_recipe(arguments.recipe)  # before anything heavy: mistakes are told at once
+    recipe = load_recipe(arguments.recipe)
     keep_compiled(not arguments.no_compilation_cache)
     from tdd.lab.recipe_run import run_recipe
     from tdd.report import lab as words
@@ -97,14 +100,16 @@ def _reproduce(arguments: argparse.Namespace) -> None:
     import pathlib
 
     from tdd.cli.compilation_cache import keep_compiled
-    from tdd.lab.reproduce import load
-    from tdd.lab.reproduce.record import Options
+    from tdd.lab.memory import keep_memory
     from tdd.validate.errors import InputError
+    from tdd.validate.recipes import check_reproduction
 
-    load(arguments.name)
+    check_reproduction(arguments.name, tuple(REPRODUCTIONS))
     if arguments.out is None:
         raise InputError("--out is needed: the folder for results and figure, where an interrupted run goes on")
+    keep_memory()
     keep_compiled(not arguments.no_compilation_cache)
+    from tdd.lab.reproduce.record import Options
     from tdd.report import lab as words
     from tdd.report.reproductions import carry_out
 

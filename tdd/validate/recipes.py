@@ -19,6 +19,7 @@ __all__ = [
     "check_known_keys",
     "check_one_of_two",
     "check_present",
+    "check_reproduction",
     "check_same_file",
     "check_same_recipe",
     "check_section",
@@ -74,11 +75,12 @@ def check_key(file: str, where: str, given: Mapping[str, Any], key: str, choices
 
 def check_design(name: str, choices: Sequence[str]) -> str:
     """A design of which there is an example."""
-    if name not in choices:
-        near = difflib.get_close_matches(name, choices, n=1, cutoff=0.5)
-        hint = f"did you mean {near[0]!r}? " if near else ""
-        raise InputError(f"there is no design {name!r}; {hint}choose one of {', '.join(choices)}")
-    return name
+    return _check_named("design", name, choices)
+
+
+def check_reproduction(name: str, choices: Sequence[str]) -> str:
+    """A reproduction that there is."""
+    return _check_named("reproduction", name, choices)
 
 
 def check_typed(file: str, path: str, value: Any, hint: Any) -> Any:
@@ -136,6 +138,14 @@ def named(file: str, where: str, make: Callable[[], _T]) -> _T:
         return make()
     except InputError as error:
         raise InputError(f"{file}: [{where}] {error}" if where else f"{file}: {error}") from error
+
+
+def _check_named(kind: str, name: str, choices: Sequence[str]) -> str:
+    if name not in choices:
+        near = difflib.get_close_matches(name, choices, n=1, cutoff=0.5)
+        hint = f"did you mean {near[0]!r}? " if near else ""
+        raise InputError(f"there is no {kind} {name!r}; {hint}choose one of {', '.join(choices)}")
+    return name
 
 
 def _at(where: str, key: str) -> str:

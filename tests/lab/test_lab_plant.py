@@ -1,15 +1,20 @@
 """Planting: a partition by one random permutation, written down."""
 
 import csv
+import itertools
 
 import numpy as np
 import pytest
 
 from tdd import InputError
-from tdd.lab.plant import plant, save_truth
+from tdd.lab.canaries import canary_set
+from tdd.lab.plant import plant, save_truth, truth_rows
+from tdd.lab.plant_canaries import plant_canaries
 from tdd.records import Texts
 
 POOL = Texts(ids=tuple(f"t{i}" for i in range(40)), texts=tuple(f"text {i}" for i in range(40)))
+SETS = {"a": canary_set(7, seed=1), "b": canary_set(5, seed=2)}
+BACKGROUND = tuple(f"background {index}" for index in range(20))
 PARTS = {"members": 8, "nonmembers": 9, "calibration": 10, "background": 6}
 
 
@@ -61,8 +66,87 @@ def test_candidates_are_mixed():
         ({"calibration": -1}, "calibration"),
         ({"background": 20}, "asks for 47 texts, but texts holds 40"),
         ({"seed": 1.5}, "seed"),
+        ({"duplication": 0}, "duplication"),
+        ({"duplication": ()}, "duplication is empty"),
+        ({"duplication": (1, 2.5)}, r"duplication\[1\]"),
     ],
 )
 def test_bad_arguments_are_named(change, named):
     with pytest.raises(InputError, match=named):
         plant(POOL, **({**PARTS, "seed": 0} | change))
+
+
+class TestDuplication:
+    """Copies are dealt out in turn, counted in the truth, and leave the parts as they are."""
+
+    def test_parts_do_not_depend_on_it_and_counts_are_dealt_out_in_turn(self):
+        once, often = plant(POOL, **PARTS, seed=2), plant(POOL, **PARTS, duplication=(1, 3, 100), seed=2)
+        assert (once.calibration, once.candidates, once.truth) == (often.calibration, often.candidates, often.truth)
+        members = [row["copies"] for row in truth_rows(often) if row["role"] == "candidate" and row["label"]]
+        assert sorted(members) == [1, 1, 1, 3, 3, 3, 100, 100]
+
+    def test_training_holds_each_text_as_often_as_the_truth_says(self):
+        planted = plant(POOL, **PARTS, duplication=(2, 5), seed=2)
+        text_of = dict(zip(POOL.ids, POOL.texts, strict=True))
+        for row in truth_rows(planted):
+            assert planted.training.texts.count(text_of[row["id"]]) == row["copies"]
+            assert (row["copies"] > 1) <= (row["role"] == "candidate")
+        assert len(set(planted.training.ids)) == len(planted.training) == sum(planted.copies) == 4 * 2 + 4 * 5 + 6
+        positions = [i for i, text in enumerate(planted.training.texts) if planted.training.texts.count(text) > 1]
+        assert positions != list(range(len(positions)))
+
+    def test_the_table_has_a_column_of_copies_where_there_are_any(self, tmp_path):
+        save_truth(tmp_path / "once.csv", plant(POOL, **PARTS, seed=2))
+        save_truth(tmp_path / "often.csv", plant(POOL, **PARTS, duplication=2, seed=2))
+        assert (tmp_path / "once.csv").read_text().splitlines()[0] == "id,role,label"
+        assert (tmp_path / "often.csv").read_text().splitlines()[0] == "id,role,label,copies"
+
+
+class TestPlantedSets:
+    """Whole sets in canonical order among other documents."""
+
+    def test_a_set_is_one_document_in_its_order_as_often_as_asked(self):
+        planted = plant_canaries(SETS, {"a": 3, "b": 0}, BACKGROUND, separator="\n", seed=0)
+        whole = "\n".join(SETS["a"].texts)
+        assert sorted(planted.documents) == sorted([*BACKGROUND, whole, whole, whole])
+        assert planted.truth == (
+            {"set": "a", "num_examples": 7, "copies": 3},
+            {"set": "b", "num_examples": 5, "copies": 0},
+        )
+        assert planted == plant_canaries(SETS, {"a": 3, "b": 0}, BACKGROUND, separator="\n", seed=0)
+
+    def test_copies_are_mixed_among_the_background(self):
+        places = np.array(
+            [
+                [document.startswith("background") for document in planted.documents].index(False)
+                for planted in (plant_canaries(SETS, {"a": 1, "b": 0}, BACKGROUND, seed=s) for s in range(400))
+            ]
+        )
+        assert set(places) == set(range(21))
+        assert abs(places.mean() - 10) < 4 * np.sqrt((21**2 - 1) / 12 / 400)
+
+    def test_smaller_documents_keep_every_example_once(self):
+        planted = plant_canaries(SETS, {"a": 2, "b": 1}, [], examples_per_document=3, seed=0)
+        parts = [document.split("\n\n") for document in planted.documents]
+        assert sorted(map(len, parts)) == [1, 1, 2, 3, 3, 3, 3, 3]
+        assert sorted(itertools.chain(*parts)) == sorted(SETS["a"].texts * 2 + SETS["b"].texts)
+        order = {text: index for index, text in enumerate(SETS["a"].texts + SETS["b"].texts)}
+        assert all([order[text] for text in part] == sorted(order[text] for text in part) for part in parts)
+
+    @pytest.mark.parametrize(
+        ("change", "named"),
+        [
+            ({"sets": {}}, "sets is empty"),
+            ({"duplication": {"a": 1}}, "sets names 'b', but duplication does not"),
+            ({"duplication": {"a": 1, "b": 1, "c": 1}}, "duplication names 'c', but sets does not"),
+            ({"duplication": {"a": 1, "b": -1}}, r"duplication\['b'\]"),
+            ({"separator": ""}, "separator"),
+            ({"examples_per_document": 0}, "examples_per_document"),
+            ({"duplication": {"a": 0, "b": 0}, "background": []}, "number of training documents"),
+            ({"sets": {"a": Texts(("1",), ("",)), "b": Texts(("1",), ("x",))}}, r"sets\['a'\]\[0\]"),
+        ],
+    )
+    def test_bad_arguments_are_named(self, change, named):
+        given = {"sets": SETS, "duplication": {"a": 1, "b": 1}, "background": BACKGROUND, "seed": 0} | change
+        with pytest.raises(InputError, match=named):
+            plant_canaries(**given)

@@ -1,0 +1,153 @@
+"""Recipes: read with every mistake named, written in full, read back equal."""
+
+import tomllib
+
+import pytest
+
+from tdd import InputError
+from tdd.lab.config import TrainConfig
+from tdd.lab.examples import EXAMPLES
+from tdd.lab.lora import Lora
+from tdd.lab.recipe import DESIGNS, BlocksDesign, CanariesDesign, MembersDesign, Recipe, derive_seed
+from tdd.lab.recipe_file import load_recipe, parse_recipe, recipe_dict, recipe_toml
+
+BLOCKS = {"design": "blocks", "models": 3, "items": 30}
+MEMBERS = {"design": "members", "members": 3, "nonmembers": 2, "calibration": 2}
+
+
+@pytest.mark.parametrize("design", EXAMPLES)
+def test_examples_are_read_and_name_only_known_keys(tmp_path, design):
+    (tmp_path / "recipe.toml").write_text(EXAMPLES[design])
+    recipe = load_recipe(tmp_path / "recipe.toml")
+    assert recipe.plant.design == design
+    assert recipe.source == EXAMPLES[design].encode()
+    assert set(EXAMPLES) == set(DESIGNS)
+
+
+@pytest.mark.parametrize("design", EXAMPLES)
+def test_keys_that_an_example_comments_out_are_known_too(tmp_path, design):
+    (tmp_path / "mine.jsonl").write_text('{"text": "a"}\n')
+    text = EXAMPLES[design].replace("# [", "[")
+    for line in (
+        "rank = 8",
+        "alpha = 16.0",
+        "leaves = ",
+        "examples_per_document",
+        'file = "mine.jsonl"',
+        "copies = 10",
+    ):
+        text = text.replace(f"# {line}", line)
+    (tmp_path / "recipe.toml").write_text(text)
+    assert load_recipe(tmp_path / "recipe.toml").training.lora == Lora(rank=8, alpha=16.0)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"seed": 3, "plant": {"design": "canaries", "copies": [0, 1, 1, 10], "separator": '\t"\\\x7f\n∎𝄞'}},
+        {"plant": MEMBERS | {"duplication": [1, 5]}, "corpus": {"generator": "examples"}},
+        {"plant": BLOCKS | {"share": [0.5, 0, 1]}, "training": {"lora": {"rank": 2}, "learning_rate": 1, "eps": 1e-12}},
+        {"plant": {"design": "assignments", "models": 2, "items": 9}, "model": {"checkpoint": "base"}},
+        {"plant": {"design": "canaries", "sets": {"a-b.c": {"file": "base", "copies": 2}}}, "corpus": {"file": "base"}},
+    ],
+)
+def test_the_full_form_is_read_back_equal(tmp_path, given):
+    (tmp_path / "base").mkdir()
+    recipe = parse_recipe(given, folder=tmp_path)
+    text = recipe_toml(recipe)
+    assert parse_recipe(tomllib.loads(text), folder=tmp_path) == recipe
+    assert parse_recipe(recipe_dict(recipe), must_exist=False) == recipe
+    assert recipe_toml(parse_recipe(tomllib.loads(text), folder=tmp_path)) == text
+
+
+def test_values_arrive_where_they_belong():
+    recipe = parse_recipe(
+        {"seed": 4, "plant": BLOCKS | {"share": 1}, "training": {"epochs": 7, "evaluate": False, "lora": {"rank": 3}}}
+    )
+    assert recipe.plant == BlocksDesign(models=3, items=30, share=1.0)
+    assert recipe.training.config == TrainConfig(epochs=7)
+    assert (recipe.training.evaluate, recipe.training.lora) == (False, Lora(rank=3))
+    assert parse_recipe({"plant": MEMBERS}) == Recipe(MembersDesign(members=3, nonmembers=2, calibration=2))
+
+
+def test_generated_sets_are_named_by_their_copies():
+    design = CanariesDesign(copies=(0, 0, 1, 10, 10, 10))
+    assert design.generated == {"x0-a": 0, "x0-b": 0, "x1": 1, "x10-a": 10, "x10-b": 10, "x10-c": 10}
+    assert list(CanariesDesign(copies=(2,) * 28).generated)[25:] == ["x2-z", "x2-aa", "x2-ab"]
+
+
+def test_seeds_of_parts_differ_and_are_those_of_the_definition():
+    names = [
+        "corpus",
+        "plant",
+        "tokenizer",
+        *(f"model-{k}/{part}" for k in range(1, 6) for part in ("params", "training")),
+    ]
+    seeds = {derive_seed(seed, name) for seed in range(50) for name in names}
+    assert len(seeds) == 50 * len(names)
+    assert derive_seed(0, "corpus") == 0x097A54AF  # printf 0/corpus | sha256sum: af547a09...
+    assert Recipe(CanariesDesign(copies=(1,)), seed=5).seed_of("plant") == derive_seed(5, "plant")
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        ({}, "recipe: plant is missing"),
+        ({"plant": {}}, r"plant\.design is missing"),
+        ({"plant": {"design": "canary"}}, r"plant\.design = 'canary' is unknown; did you mean 'canaries'"),
+        ({"plant": {"design": 3}}, r"plant\.design = 3 is unknown; choose one of canaries, members"),
+        ({"plant": {"design": "members", "members": 3}}, r"plant\.nonmembers, plant\.calibration are missing"),
+        ({"plant": MEMBERS | {"calibration": 2.0}}, r"plant\.calibration must be a whole number, got 2\.0"),
+        ({"plant": MEMBERS | {"calibration": 0}}, r"\[plant\] calibration must be .* at least 1, got 0"),
+        ({"plant": MEMBERS | {"items": 3}}, r"plant\.items = 3 is unknown; .*known: members"),
+        ({"sed": 3}, "sed = 3 is unknown; did you mean seed"),
+        ({"plant": BLOCKS, "training": {"epohcs": 3}}, r"training\.epohcs = 3 is unknown; did you mean epochs"),
+        ({"plant": BLOCKS, "training": {"seed": 3}}, r"training\.seed = 3 is unknown"),
+        ({"plant": BLOCKS, "training": {"epochs": "3"}}, r"training\.epochs must be a whole number, got '3'"),
+        ({"plant": BLOCKS, "training": {"epochs": True}}, r"training\.epochs must be a whole number, got True"),
+        ({"plant": BLOCKS, "training": {"epochs": 0}}, r"\[training\] epochs must be"),
+        ({"plant": BLOCKS, "training": {"compute_dtype": "fp8"}}, r"\[training\] compute_dtype='fp8'"),
+        ({"plant": BLOCKS, "training": {"lora": 3}}, r"training\.lora = 3 must be a section"),
+        ({"plant": BLOCKS, "training": {"lora": {"rnk": 2}}}, r"training\.lora\.rnk = 2 is unknown; did you mean rank"),
+        ({"plant": BLOCKS, "training": {"lora": {"leaves": [1]}}}, r"training\.lora\.leaves must be a list"),
+        ({"plant": BLOCKS, "seed": -1}, "seed must be .* at least 0, got -1"),
+        ({"plant": BLOCKS, "seed": True}, "seed must be a whole number, got True"),
+        ({"plant": BLOCKS, "corpus": "x"}, "corpus = 'x' must be a section"),
+        ({"plant": BLOCKS, "corpus": {"file": "x.jsonl"}}, r"corpus\.file = 'x\.jsonl': there is no"),
+        ({"plant": BLOCKS, "corpus": {"file": "x", "generator": "documents"}}, r"corpus\.file and corpus\.generator"),
+        ({"plant": BLOCKS, "corpus": {"generator": "novels"}}, r"\[corpus\] generator='novels'"),
+        ({"plant": BLOCKS, "model": {"width": 30}}, r"\[model\] width=30 is no multiple of heads=4"),
+        ({"plant": BLOCKS, "model": {"checkpoint": "x", "width": 8}}, r"model\.checkpoint and model\.width exclude"),
+        (
+            {"plant": BLOCKS, "model": {"checkpoint": "x"}, "tokenizer": {"texts": 2}},
+            r"remove the section \[tokenizer\]",
+        ),
+        ({"plant": {"design": "canaries"}}, r"\[plant\] copies is empty"),
+        ({"plant": {"design": "canaries", "copies": [1, -1]}}, r"copies\[1\] must be"),
+        ({"plant": {"design": "canaries", "sets": {"a": {"file": "x"}}}}, r"plant\.sets\.a\.copies is missing"),
+        ({"plant": {"design": "canaries", "sets": {"a": 3}}}, r"plant\.sets\.a = 3 must be a section"),
+        ({"plant": {"design": "canaries", "sets": {"../a": {"file": "x", "copies": 1}}}}, r"sets names '\.\./a'"),
+        (
+            {"plant": {"design": "canaries", "copies": [1], "sets": {"x1": {"file": "x", "copies": 1}}}},
+            "'x1', which is the name of a generated set",
+        ),
+        ({"plant": BLOCKS | {"share": [0.5]}}, r"\[plant\] share holds 1 numbers for 3 models"),
+    ],
+)
+def test_mistakes_are_named(given, named):
+    with pytest.raises(InputError, match=named):
+        parse_recipe(given)
+
+
+def test_files_that_are_no_recipes(tmp_path):
+    with pytest.raises(InputError, match=r"there is no recipe .*nothing\.toml.*tdd lab example"):
+        load_recipe(tmp_path / "nothing.toml")
+    (tmp_path / "recipe.toml").write_text("seed = \n")
+    with pytest.raises(InputError, match=r"recipe\.toml is not valid TOML: .*line 1"):
+        load_recipe(tmp_path / "recipe.toml")
+    (tmp_path / "recipe.toml").write_bytes(b"\xff\xfe")
+    with pytest.raises(InputError, match="not valid TOML"):
+        load_recipe(tmp_path / "recipe.toml")
+    (tmp_path / "recipe.toml").write_text('[plant]\ndesign = "members"\nmembrs = 3\n')
+    with pytest.raises(InputError, match=r"recipe\.toml: plant\.membrs = 3 is unknown; did you mean members"):
+        load_recipe(tmp_path / "recipe.toml")
