@@ -38,6 +38,7 @@ STUDIES: dict[str, Title] = {
     "jecs-k": Title("error and power over the number of models", "JECS figure 6"),
     "jecs-tau": Title("error and power over the threshold of the right tail", "JECS figure 5"),
     "exchange-shards": Title("size and power over the numbers of shards and shuffles", "exchangeability figure 3"),
+    "exchange-tests": Title("size and power of the five tests on skewed shards", "exchangeability theorem 2, at work"),
 }
 
 
