@@ -133,7 +133,7 @@ def exchange_sheet(plan: Any) -> sheet.Sheet:
     with sheet.style():
         drawn = sheet.sheet(
             "What a test of canonical order may expect, by its cost",
-            f"Shards: {about['source']}. Along a line the number of shuffles grows. Error bars: ± 2 s.e.{more}",
+            f"Shards: {about['source']}. Along a line the number k of shuffles grows. Error bars: ± 2 s.e.{more}",
             rows=min(len(kinds), _MOST),
             columns=2 if searched else 1,
             legend=legend,
@@ -152,9 +152,22 @@ def exchange_sheet(plan: Any) -> sheet.Sheet:
             if searched:
                 panels[1].set_title(f"smallest effect with power {about['wanted']:g}, sd", loc="left", color=sheet.INK)
                 panels[1].set_ylim(bottom=0)
+            for axes in panels:
+                _calls_axis(axes, [float(row["calls"]) for row in plan.rows])
         for axes in drawn.panels[-1]:
             axes.set_xlabel("model calls")
     return drawn
+
+
+def _calls_axis(axes: Any, calls: Sequence[float]) -> None:
+    """Logarithmic, with whole numbers."""
+    axes.set_xscale("log")
+    low, high = min(calls) / 1.25, max(calls) * 1.4
+    axes.set_xlim(low, high)
+    steps = (1, 2, 5) if high / low < 200 else (1,)
+    ticks = [step * 10**power for power in range(9) for step in steps if low <= step * 10**power <= high]
+    axes.minorticks_off()
+    axes.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
 
 
 def _against_calls(panels: Sequence[Any], rows: Sequence[Mapping[str, Any]], look: sheet.Stroke) -> None:
@@ -162,7 +175,16 @@ def _against_calls(panels: Sequence[Any], rows: Sequence[Mapping[str, Any]], loo
     calls, power, errors = (np.array([row[key] for row in rows], float) for key in ("calls", "power", "power_se"))
     style = {"color": look.colour, "marker": look.marker, "linestyle": look.dashes, "elinewidth": 0.8, "capsize": 2}
     panels[0].errorbar(calls, power, 2 * errors, **style)
-    panels[0].set_xscale("log")
+    for row in rows:
+        panels[0].annotate(
+            f"k = {row['num_shuffles']}",
+            (row["calls"], row["power"]),
+            (4, -7),
+            textcoords="offset points",
+            fontsize=6.5,
+            color=sheet.INK,
+            va="top",
+        )
     if len(panels) < 2:
         return
     found = [row for row in rows if row["smallest_effect"] is not None]
@@ -173,4 +195,3 @@ def _against_calls(panels: Sequence[Any], rows: Sequence[Mapping[str, Any]], loo
     ]
     spread = np.maximum([middle - ends[0], ends[1] - middle], 0) if found else None
     panels[1].errorbar([row["calls"] for row in found], middle, spread, **style)
-    panels[1].set_xscale("log")

@@ -55,7 +55,7 @@ class PooledAudit:
 
     Not smoothed: drawn without replacement, so that the expected power over draws is an unbiased estimate of that in
     the population of the pool. Smoothed: drawn with replacement, plus a normal perturbation: a kernel estimate of the
-    two laws, shrunk to their means so that the variances are those of the pool.
+    two laws (`tdd.study.power.smoothing`).
 
     Attributes:
       most_calibration: places for calibration items, at least n.

@@ -62,7 +62,8 @@ def expected_exchange_power(
     numbers; for shards of a finished test the shuffles then keep their own law.
 
     **Draws** of a finished test: shards with replacement, of each its shuffles without replacement where it has
-    enough, else with replacement (`extrapolated`). The power is that of a new data set of the same kind.
+    enough (one more for the smallest effect), else with replacement (`extrapolated`). The power is that of a new data
+    set of the same kind.
 
     Args:
       canonical: [r0] log-probabilities of the shards of a finished test in canonical order.
@@ -215,14 +216,14 @@ def _curves(
             if shards is None:
                 design: Any = SkewedShards(most, k, np.float32(size), np.float32(part), law)  # type: ignore[arg-type]
             else:
-                design = ResampledShards(most, k, False, *shards, np.float32(size), np.float32(part))
+                design = ResampledShards(most, k, np.bool_(False), *shards, np.float32(size), np.float32(part))
             return run(design, r)[:2]
 
         return at
 
     def measured(r: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         if shards is not None:
-            return run(ResampledShards(most, k, True, *shards, np.float32(0), np.float32(1)), r)
+            return run(ResampledShards(most, k, np.bool_(True), *shards, np.float32(0), np.float32(1)), r)
         part = round(share * r) / most
         return run(SkewedShards(most, k, np.float32(effect), np.float32(part), law), r)  # type: ignore[arg-type]
 

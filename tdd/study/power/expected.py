@@ -57,9 +57,10 @@ def expected_power(
 
     **Draws.** Without replacement where the pool suffices: the mean over draws is then an unbiased estimate of the
     expected power in the population that the pool was sampled from. Where n or m exceed the pool, items are drawn
-    with replacement from a kernel estimate of the two laws that keeps their variances, and the answer is marked
-    `extrapolated`: the tail of the null beyond the pool's most extreme scores is a guess. Standard errors are those of
-    the simulation; the pool's own sampling error is not in them.
+    with replacement from a kernel estimate of the two laws in the scale of normal scores (for ktd: from the items as
+    they are), and the answer is marked `extrapolated`: the tail of the null beyond the pool's most extreme scores is
+    a guess, often too hopeful. Standard errors are those of the simulation; the pool's own sampling error is not in
+    them.
 
     **Smallest detectable share.** The smallest number of targets among the m candidates, in steps of one item or 1 %,
     at which (criterion "power") the expected share of the targets that is selected is at least `power`, or

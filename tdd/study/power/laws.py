@@ -12,7 +12,7 @@ import numpy as np
 from tdd.kernels import resample_pool
 from tdd.records import Null
 from tdd.study.power.designs import BinormalAudit, PooledAudit
-from tdd.study.power.smoothing import smoothed
+from tdd.study.power.smoothing import normal_scores, smoothed
 from tdd.validate import power as checks
 
 __all__ = ["Binormal", "ScorePool", "pool_auc"]
@@ -86,19 +86,18 @@ class ScorePool:
 
     def design(self, most: tuple[int, int], null: Null, *, smooth: bool) -> PooledAudit:
         """A design with these many places; its sizes are still to be set."""
-        nulls, targets, kernels = self.nulls, self.targets, [np.zeros((len(self.nulls), len(self.nulls)))] * 2
-        if smooth:
-            every = np.concatenate([nulls, targets], axis=1)
-            axis = None if self.kind == "knockoffs" else 1  # differences between copies keep their meaning
-            centre, scale = every.mean(axis=axis, keepdims=True), every.std(axis=axis, keepdims=True)
-            (nulls, kernels[0]), (targets, kernels[1]) = (
-                smoothed((part - centre) / np.where(scale > 0, scale, 1)) for part in (nulls, targets)
-            )
-        elif self.kind != "knockoffs":
-            nulls, targets = _dense_ranks(nulls, targets)
+        size = self.nulls.shape[1]
+        every = np.concatenate([self.nulls, self.targets], axis=1)
+        kernels = [np.zeros((len(every), len(every)))] * 2
+        if self.kind == "knockoffs":  # decided by differences between the scores of one item: as they are
+            every = (every - every.mean()) / (every.std() or 1)
+            nulls, targets = every[:, :size], every[:, size:]
+        elif smooth:
+            every = normal_scores(every)
+            (nulls, kernels[0]), (targets, kernels[1]) = smoothed(every[:, :size]), smoothed(every[:, size:])
         else:
-            centre, scale = nulls.mean(), max(float(nulls.std()), np.finfo(np.float64).tiny)
-            nulls, targets = (nulls - centre) / scale, (targets - centre) / scale
+            every = np.stack([np.unique(row, return_inverse=True)[1] for row in every])
+            nulls, targets = every[:, :size], every[:, size:]
         arrays = [np.asarray(part, np.float32) for part in (nulls, targets, *kernels)]
         return PooledAudit(*most, 0, 0, 0, *arrays, null=null, kind=self.kind, smoothed=smooth)
 
@@ -109,7 +108,9 @@ class ScorePool:
 
     def drawn(self, exact: bool) -> str:
         """How items are drawn, in words."""
-        return "without replacement" if exact else "smoothed pool"
+        if exact:
+            return "without replacement"
+        return "with replacement" if self.kind == "knockoffs" else "smoothed pool"
 
     def aucs(self) -> list[float]:
         """P(a member scores lower than a non-member) of each of the K scores."""
@@ -129,10 +130,3 @@ def pool_auc(nonmembers: np.ndarray, members: np.ndarray) -> float:
     low = np.sort(members)
     counts = np.searchsorted(low, nonmembers, "left") + np.searchsorted(low, nonmembers, "right")
     return float(counts.sum()) / (2 * low.size * nonmembers.size)
-
-
-def _dense_ranks(nulls: np.ndarray, targets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Whole numbers row by row, in the same order with the same ties: single precision holds them."""
-    every = np.concatenate([nulls, targets], axis=1)
-    ranks = np.stack([np.unique(row, return_inverse=True)[1] for row in every])
-    return ranks[:, : nulls.shape[1]], ranks[:, nulls.shape[1] :]

@@ -12,6 +12,7 @@ from typing import Any
 
 from tdd.atomic import disk_errors, write_atomically
 from tdd.audit.run_folder import to_json
+from tdd.validate.errors import InputError
 
 __all__ = ["ExchangePlan", "PowerPlan"]
 
@@ -95,6 +96,8 @@ class ExchangePlan:
 
 def _save(whole: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], folder: str | os.PathLike[str]) -> list[Any]:
     place = pathlib.Path(folder)
+    if place.exists() and not place.is_dir():
+        raise InputError(f"cannot write {place}: it is a file; name a folder")
     with disk_errors(place):
         place.mkdir(parents=True, exist_ok=True)
     text = io.StringIO()

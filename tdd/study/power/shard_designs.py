@@ -13,11 +13,12 @@ from tdd.study.sample import Sample
 __all__ = ["ResampledShards"]
 
 
-@pytree("num_shards", "num_shuffles", "observed")
+@pytree("num_shards", "num_shuffles")
 class ResampledShards:
     """Shards drawn with replacement from those of a finished test, and of each some of its shuffles.
 
-    Shuffles are drawn without replacement where there are enough of them, with replacement otherwise.
+    Shuffles are drawn without replacement where there are enough of them (of the second kind below k + 1), with
+    replacement otherwise.
 
     Attributes:
       num_shards: r.
@@ -34,7 +35,7 @@ class ResampledShards:
 
     num_shards: int
     num_shuffles: int
-    observed: bool
+    observed: Any
     canonical: Any
     shuffled: Any
     signal: Any = 0.0
@@ -47,17 +48,17 @@ class ResampledShards:
         rows = jax.random.randint(one, (self.num_shards,), 0, canonical.shape[0])
         there = shuffled.shape[1]
         order = jnp.argsort(jax.random.bits(two, (self.num_shards, there)), axis=1)  # columns in random order
-        left = order if self.observed else order[:, 1:]
-        if self.num_shuffles > left.shape[1]:
-            again = jax.random.randint(three, (self.num_shards, self.num_shuffles), 0, left.shape[1])
-            left = jnp.take_along_axis(left, again, axis=1)
-        found = shuffled[rows[:, None], left[:, : self.num_shuffles]]
-        if self.observed:
-            own = canonical[rows]
-        else:
-            share = jnp.asarray(self.shifted_share, found.dtype)
-            shown = jnp.arange(self.num_shards) < jnp.rint(share * self.num_shards)
-            own = shuffled[rows, order[:, 0]] + self.signal * jnp.std(shuffled, axis=1, ddof=1)[rows] * shown
+        others = order[:, 1 : 1 + self.num_shuffles]  # none of them the one that may stand for the canonical order
+        if self.num_shuffles >= there:
+            again = jax.random.randint(three, (self.num_shards, self.num_shuffles), 1, there)
+            others = jnp.take_along_axis(order, again, axis=1)
+            if self.num_shuffles == there:
+                others = jnp.where(self.observed, order, others)
+        found = shuffled[rows[:, None], others]
+        share = jnp.asarray(self.shifted_share, found.dtype)
+        shown = jnp.arange(self.num_shards) < jnp.rint(share * self.num_shards)
+        raised = shuffled[rows, order[:, 0]] + self.signal * jnp.std(shuffled, axis=1, ddof=1)[rows] * shown
+        own = jnp.where(self.observed, canonical[rows], raised)
         orders = jnp.concatenate([own[:, None], found], axis=1)
         sums = -jnp.sum(orders, axis=0)
         extra = {"canonical": orders[:, 0], "shuffled": orders[:, 1:]}
