@@ -29,7 +29,7 @@ max_length = 256
 [plant]
 design = "canaries"
 examples = 200                      # of each generated set
-copies = [0, 0, 1, 4, 16]           # one set for each number; 0 is planted nowhere and shows the size of the test
+copies = [0, 0, 1, 10, 50]          # one set for each number; 0 is planted nowhere and shows the size of the test
 background = 300                    # documents of the corpus
 separator = "\\n\\n"                  # between two examples; give the same one to tdd exchange
 # examples_per_document = 20        # without it a set is one document
@@ -133,7 +133,7 @@ background = 200                    # further texts that all models are trained 
 _TRAINING = """
 [training]
 epochs = {epochs}
-batch_size = 16                     # texts (or windows of long texts) that go through the model at once
+batch_size = {batch}                      # texts (or windows of long texts) that go through the model at once
 learning_rate = 2e-3
 warmup = 0.05                       # share of the steps on which the rate rises
 final = 0.1                         # share of the rate that the cosine ends at
@@ -153,9 +153,9 @@ save_dtype = "float32"              # of the checkpoint
 """
 
 EXAMPLES: dict[str, str] = {
-    "canaries": _CANARIES + _TRAINING.format(epochs=1, length=256, buckets=4),
-    "members": _MEMBERS + _TRAINING.format(epochs=8, length=256, buckets=4),
-    "assignments": _ASSIGNMENTS + _TRAINING.format(epochs=8, length=128, buckets=2),
-    "blocks": _BLOCKS + _TRAINING.format(epochs=8, length=128, buckets=2),
+    "canaries": _CANARIES + _TRAINING.format(epochs=1, batch=4, length=256, buckets=4),
+    "members": _MEMBERS + _TRAINING.format(epochs=8, batch=8, length=256, buckets=4),
+    "assignments": _ASSIGNMENTS + _TRAINING.format(epochs=8, batch=8, length=128, buckets=2),
+    "blocks": _BLOCKS + _TRAINING.format(epochs=8, batch=8, length=128, buckets=2),
 }
 """Design -> a commented recipe of it, minutes on two cores."""

@@ -7,6 +7,7 @@ import shlex
 from typing import Any
 
 from rich.table import Table
+from rich.text import Text
 
 from tdd.audit.run_folder import plain
 from tdd.lab.recipe import AssignmentsDesign, CanariesDesign
@@ -95,7 +96,7 @@ def outcome_line(outcome: Outcome, folder: pathlib.Path) -> str:
     return f"{outcome.title}. {outcome.seconds:.0f} s. Written to {folder}: {files}"
 
 
-def _words(value: Any) -> str:
+def _words(value: Any) -> str | Text:
     value = plain(value)
     if value is None:
         return "-"

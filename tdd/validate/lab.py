@@ -46,7 +46,7 @@ def check_copies(name: str, value: object, *, minimum: int) -> tuple[int, ...]:
         raise InputError(f"{name} is empty; give at least one number of copies")
     for index, count in enumerate(counts):
         check_count(name if len(counts) == 1 else f"{name}[{index}]", count, minimum=minimum)
-    return tuple(int(count) for count in counts)
+    return tuple(int(count) for count in counts)  # type: ignore[arg-type]
 
 
 def check_canaries(sets: Mapping[str, Any], duplication: Mapping[str, int], separator: str) -> None:
