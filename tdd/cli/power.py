@@ -90,6 +90,9 @@ def _add_table(group: Any) -> None:
         "--higher-is-member", action="store_true", help="higher values are more member-like, as log-probabilities are"
     )
     group.add_argument("--id-field", metavar="COLUMN", help='identifiers (default: "id", else row numbers)')
+    group.add_argument(
+        "--model", type=int, metavar="NUMBER", help="which model of a laboratory run with several, counted from 1"
+    )
     add_device(group)
 
 
@@ -177,12 +180,15 @@ def _labelled(arguments: argparse.Namespace, source: Any) -> Any:
         return sources.read_lab_run(
             source,
             scores=names(",".join(arguments.score)) if arguments.score else ["min_k_plus_plus"],
+            model=arguments.model,
             truth=arguments.truth,
             label_field=arguments.label_field,
             out=None if arguments.out is None else pathlib.Path(arguments.out),
             device=arguments.device,
             progress=not arguments.quiet,
         )
+    if arguments.model is not None:
+        raise InputError("--model is of a laboratory run with several models; a table has scores of one")
     columns = [*split(arguments.score), *knockoffs]
     if arguments.higher_is_member and not columns:
         raise InputError("--higher-is-member needs --score, the columns whose sign it turns")

@@ -113,6 +113,26 @@ def test_a_laboratory_run(lab_run, tmp_path, capsys):
     assert json.loads(again.out)["rows"] == told["rows"]
 
 
+def test_one_of_several_models(folder, tmp_path, capsys):
+    """Each with scores and a column of the truth of its own."""
+    for name in ("model-1", "model-2"):
+        (tmp_path / name / "checkpoint").mkdir(parents=True)
+    shutil.copy(folder / "scores.csv", tmp_path / "model-2")
+    rows = [["id", "role", "model-1", "model-2"], *([f"t{i}", "candidate", 1, int(i < 60)] for i in range(120))]
+    with open(tmp_path / "truth.csv", "w", newline="") as file:
+        csv.writer(file).writerows(rows)
+    asked = ("--score", "loss", "--n", 10, "--m", 10, "--share", 0.5, "--json", *FAST)
+    status, said = run(capsys, tmp_path, "--model", 2, *asked)
+    assert status == 0, said.err
+    assert "60 members, 60 non-members" in json.loads(said.out)["source"]
+    assert "2 models, model-1, model-2: say which" in fails(capsys, tmp_path, *asked)
+    assert "no model 3" in fails(capsys, tmp_path, "--model", 3, *asked)
+    assert "--model is of a laboratory run" in fails(capsys, folder / "scores.csv", "--model", 1, *asked)
+    assert "leave the number 1 out" in fails(capsys, folder, "--model", 1, *asked)
+    (tmp_path / "other" / "canaries").mkdir(parents=True)
+    assert "a run of planted sets" in fails(capsys, tmp_path / "other")
+
+
 def test_no_scores_at_all(capsys):
     status, said = run(capsys, "--auc", 0.9, "--n", 20, "--m", 10, "--method", "bh", "--share", "0.5", *FAST)
     assert status == 0, said.err
@@ -170,7 +190,9 @@ def test_messages(folder, tmp_path, capsys):
     assert "strictly between 0.5" in fails(capsys, "--auc", 0.4)
     assert "method must be one of" in fails(capsys, table, "--score", "loss", "--method", "magic")
     (tmp_path / "truth.csv").write_text("id,label\nother,1\n")
-    assert "no label of any of the 120 items" in fails(capsys, table, "--score", "loss", "--truth", tmp_path / "truth.csv")
+    assert "no label of any of the 120 items" in fails(
+        capsys, table, "--score", "loss", "--truth", tmp_path / "truth.csv"
+    )
     (tmp_path / "one.csv").write_text("id,loss,label\na,1,0\nb,2,0\n")
     assert "no member among the 2 labelled items" in fails(capsys, tmp_path / "one.csv", "--score", "loss")
     full = ("--score", "loss", "--n", 500, "--m", 10, "--share", 0.5, "--draw", "without", *FAST)

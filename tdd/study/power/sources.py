@@ -17,7 +17,7 @@ from tdd.validate.errors import InputError
 
 __all__ = ["Labelled", "Shards", "is_exchange_run", "read_exchange_run", "read_lab_run", "read_labelled"]
 
-_TEXTS = ("candidates.jsonl", "calibration.jsonl")
+_TEXTS = ("candidates.jsonl", "calibration.jsonl", "known_members.jsonl")
 
 
 class Labelled(NamedTuple):
@@ -103,48 +103,71 @@ def read_lab_run(
     folder: pathlib.Path,
     *,
     scores: Sequence[str],
+    model: int | None = None,
     truth: Any = None,
     label_field: str | None = None,
     out: pathlib.Path | None = None,
     **scoring: Any,
 ) -> Labelled:
-    """Scores and labels of the texts of a laboratory run with one model.
+    """Scores and labels of the texts of a laboratory run, under one of its models.
 
-    `scores.csv` in the folder is read where it is there; otherwise its texts (candidates.jsonl, calibration.jsonl) are
-    scored with its checkpoint now.
+    `scores.csv` beside the checkpoint is read where it is there; otherwise the texts of the run (candidates.jsonl,
+    calibration.jsonl, known_members.jsonl) are scored with the checkpoint now.
 
     Args:
-      folder: with checkpoint/ and texts with labels, as `tdd lab train` writes it.
+      folder: of the run, as `tdd lab train` leaves it.
       scores: names; the columns of scores.csv, or what is computed.
+      model: which one, counted from 1, where the run has several.
       truth: a table with the labels; default truth.csv in the folder.
-      label_field: its column of labels.
+      label_field: its column of labels; default that of the model ("model-1"), else "label".
       out: where freshly computed scores are kept, as scores.csv.
       **scoring: of `tdd.score`.
 
     Raises:
-      InputError: a folder without these files.
+      InputError: a folder without these files, several models and no number, a run of planted sets.
     """
-    truth = folder / "truth.csv" if truth is None and (folder / "truth.csv").is_file() else truth
-    table = folder / "scores.csv"
+    place = _model_folder(folder, model)
+    if truth is None and (folder / "truth.csv").is_file():
+        truth = folder / "truth.csv"
+        label_field = label_field or (None if place == folder else place.name)
+    table: Any = place / "scores.csv"
     if not table.is_file():
-        table = _score(folder, scores, out, scoring)
+        table = _score(folder, place / "checkpoint", scores, out, scoring)
     found = read_labelled(table, scores=list(scores), truth=truth, label_field=label_field)
     return found._replace(name=f"{folder.name}/{found.name}")
 
 
-def _score(folder: pathlib.Path, scores: Sequence[str], out: pathlib.Path | None, scoring: dict[str, Any]) -> Any:
+def _model_folder(folder: pathlib.Path, model: int | None) -> pathlib.Path:
+    """Where the checkpoint of a run lies: in the run's folder, or in that of the model."""
+    several = sorted(path.name for path in folder.glob("model-*") if (path / "checkpoint").is_dir())
+    if not several:
+        if model is not None:
+            raise InputError(f"{folder} has one model, or none: leave the number {model} out")
+        return folder
+    if model is None:
+        raise InputError(f"{folder} has {len(several)} models, {', '.join(several)}: say which, as model 1")
+    if f"model-{model}" not in several:
+        raise InputError(f"{folder} has no model {model}; it has {', '.join(several)}")
+    return folder / f"model-{model}"
+
+
+def _score(
+    folder: pathlib.Path, checkpoint: pathlib.Path, scores: Sequence[str], out: pathlib.Path | None, scoring: Any
+) -> Any:
+    texts = [folder / name for name in _TEXTS if (folder / name).is_file()]
+    if not texts and (folder / "canaries").is_dir():
+        raise InputError(
+            f"{folder} is a run of planted sets: test their order first (tdd exchange), and plan from that"
+        )
+    if not texts or not checkpoint.is_dir():
+        raise InputError(
+            f"{folder} holds neither a finished test of canonical order (run.json, log_probs.npz) nor a laboratory run "
+            f"(checkpoint/ and {' or '.join(_TEXTS[:2])}, or scores.csv); give a table of scores with labels instead"
+        )
     from tdd.atomic import disk_errors
     from tdd.audit.score import score
     from tdd.audit.score_table import write_scores
     from tdd.records import Texts
-
-    texts = [folder / name for name in _TEXTS if (folder / name).is_file()]
-    checkpoint = folder / "checkpoint"
-    if not texts or not checkpoint.is_dir():
-        raise InputError(
-            f"{folder} holds neither a finished test of canonical order (run.json, log_probs.npz) nor a laboratory run "
-            f"(checkpoint/ and {' or '.join(_TEXTS)}, or scores.csv); give a table of scores with labels instead"
-        )
     from tdd.texts import load_texts
 
     parts = [load_texts(path) for path in texts]
@@ -153,12 +176,12 @@ def _score(folder: pathlib.Path, scores: Sequence[str], out: pathlib.Path | None
         texts=tuple(text for part in parts for text in part.texts),
     )
     found = score(checkpoint, every, list(scores), **scoring)
-    if out is not None:
-        with disk_errors(out):
-            out.mkdir(parents=True, exist_ok=True)
-        write_scores(found, out / "scores.csv")
-        return out / "scores.csv"
-    return {"id": list(found.ids), **{name: np.asarray(column).tolist() for name, column in found.values.items()}}
+    if out is None:
+        return {"id": list(found.ids), **{name: np.asarray(column).tolist() for name, column in found.values.items()}}
+    with disk_errors(out):
+        out.mkdir(parents=True, exist_ok=True)
+    write_scores(found, out / "scores.csv")
+    return out / "scores.csv"
 
 
 def is_exchange_run(folder: pathlib.Path) -> bool:
