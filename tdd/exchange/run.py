@@ -274,7 +274,7 @@ def _finding(
     """Everything about one data set but whether it is selected, in plain values."""
     shards, key = one.shards, _key(seed, number)
     canonical, shuffled = one.log_probs[:, 0], one.log_probs[:, 1:]
-    tests, results = tests_of(canonical, shuffled, TESTS, key)
+    tests, results = tests_of(canonical, shuffled, TESTS if one.sequence is None else (test,), key)
     deciding = results[test]
     sizes = [shards.size(shard) for shard in range(len(shards))]
     if one.sequence is not None:
