@@ -14,7 +14,7 @@ from tdd.lab.vocabulary import WORDS
 
 __all__ = ["Phrase", "find_phrases", "lists", "mend_articles"]
 
-_ARTICLE = re.compile(r"\b([Aa])n? (?=([A-Za-z]))")
+_ARTICLE = re.compile(r"\b([Aa])n? (?=([a-z]))")
 _FEWEST = 4
 
 
@@ -64,7 +64,7 @@ def mend_articles(text: str) -> str:
     >>> mend_articles("a owl, An fox")
     'an owl, A fox'
     """
-    return _ARTICLE.sub(lambda match: match.group(1) + ("n " if match.group(2).lower() in "aeiou" else " "), text)
+    return _ARTICLE.sub(lambda match: match.group(1) + ("n " if match.group(2) in "aeiou" else " "), text)
 
 
 @functools.cache

@@ -108,7 +108,7 @@ def fine_tune(
     kept = encode(base.tokenizer, texts, max_tokens=max_length).kept
     config = TrainConfig(
         epochs=epochs,
-        batch_size=min(batch_size, len(kept)),
+        batch_size=batch_size,
         learning_rate=learning_rate,
         max_length=max_length,
         num_buckets=1,

@@ -15,7 +15,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -171,32 +171,53 @@ def _contaminated(
     return _cleaned(scores, member, values, splits, sizes.contaminated)
 
 
-def _splits(member: np.ndarray, count: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Calibration items [splits, n], contaminated ones of the validation set, and test items [splits, m].
+class Splits(NamedTuple):
+    """Random divisions of the items, padded to sizes that do not depend on the share of contamination.
 
-    30 % of the contaminated items and 30 % of the clean ones validate; the latter of them are not used.
+    Attributes:
+      calibration: [splits, n] items, contaminated ones of the validation set.
+      real: [n] bool, False where `calibration` is padding.
+      tested: [splits, m] items of the test set.
+      mask: [m] bool, False where `tested` is padding.
     """
+
+    calibration: np.ndarray
+    real: np.ndarray
+    tested: np.ndarray
+    mask: np.ndarray
+
+
+def _splits(member: np.ndarray, count: int, rng: np.random.Generator) -> Splits:
+    """30 % of the contaminated items and 30 % of the clean ones validate; the latter of them are not used."""
     planted, others = np.flatnonzero(member), np.flatnonzero(~member)
     n, aside = max(1, round(_VALIDATION * len(planted))), round(_VALIDATION * len(others))
     first = np.stack([rng.permutation(planted) for _ in range(count)])
     second = np.stack([rng.permutation(others) for _ in range(count)])
-    return first[:, :n], np.concatenate([first[:, n:], second[:, aside:]], axis=1)
+    tested = np.concatenate([first[:, n:], second[:, aside:]], axis=1)
+    total = len(member)
+    most = (round(_VALIDATION * max(SHARES) * total) + 1, total - round(_VALIDATION * total) + 2)
+    padded = [
+        np.pad(table, ((0, 0), (0, max(0, size - table.shape[1]))))
+        for table, size in zip((first[:, :n], tested), most, strict=True)
+    ]
+    return Splits(
+        padded[0], np.arange(padded[0].shape[1]) < n, padded[1], np.arange(padded[1].shape[1]) < tested.shape[1]
+    )
 
 
 def _cleaned(
     scores: np.ndarray,
     member: np.ndarray,
     values: dict[str, np.ndarray],
-    splits: tuple[np.ndarray, np.ndarray],
+    splits: Splits,
     contaminated: int,
 ) -> list[Row]:
     """Means over splits, a row for each rule and metric."""
-    own, tested = splits
-    calibration, candidates = np.moveaxis(scores[:, own], 1, 0), np.moveaxis(scores[:, tested], 1, 0)
-    truth = ~member[tested]
+    tested = splits.tested
+    truth = ~member[tested] & splits.mask
     rows: list[Row] = []
     for name, how in RULES.items():
-        selected = _selected(name, how, calibration, candidates)
+        selected = _selected(name, how, scores, splits)
         false, kept = (selected & ~truth).sum(axis=1), selected.sum(axis=1)
         for metric, value in values.items():
             here, true = (_means(value, tested, chosen) for chosen in (selected, truth))
@@ -220,24 +241,31 @@ def _cleaned(
     return rows
 
 
-def _selected(name: str, how: dict[str, Any] | None, calibration: np.ndarray, candidates: np.ndarray) -> np.ndarray:
+def _selected(name: str, how: dict[str, Any] | None, scores: np.ndarray, splits: Splits) -> np.ndarray:
     """[splits, m] bool."""
-    if how is not None:
-        return np.asarray(_combined(calibration, candidates, how=tuple(how.items())))
     if name == "nothing removed":
-        return np.ones(candidates.shape[::2], bool)
-    row = DETECTORS.index(name.removesuffix(" alone"))
-    return np.asarray(_alone(calibration[:, row], candidates[:, row]))
+        return np.broadcast_to(splits.mask, splits.tested.shape)
+    if how is not None:
+        return np.asarray(_combined(scores, *splits, how=tuple(how.items())))
+    return np.asarray(_alone(scores[DETECTORS.index(name.removesuffix(" alone"))], *splits))
 
 
 @functools.partial(jax.jit, static_argnames="how")
-def _combined(calibration: Any, candidates: Any, *, how: tuple[tuple[str, Any], ...]) -> jax.Array:
-    return jax.vmap(lambda c, s: td4eval(c, s, alpha=ALPHA, **dict(how)).selected)(calibration, candidates)
+def _combined(scores: Any, own: Any, real: Any, tested: Any, mask: Any, *, how: tuple[tuple[str, Any], ...]) -> Any:
+    def one(own: jax.Array, tested: jax.Array) -> jax.Array:
+        masks = {"calibration_mask": real, "mask": mask}
+        return td4eval(scores[:, own], scores[:, tested], alpha=ALPHA, **masks, **dict(how)).selected
+
+    return jax.vmap(one)(own, tested)
 
 
 @jax.jit
-def _alone(calibration: Any, candidates: Any) -> jax.Array:
-    return jax.vmap(lambda c, s: bh(conformal_p_values(c, s, null="member"), ALPHA).reject)(calibration, candidates)
+def _alone(scores: Any, own: Any, real: Any, tested: Any, mask: Any) -> jax.Array:
+    def one(own: jax.Array, tested: jax.Array) -> jax.Array:
+        p = conformal_p_values(scores[own], scores[tested], null="member", calibration_mask=real, mask=mask)
+        return bh(p, ALPHA, mask=mask).reject
+
+    return jax.vmap(one)(own, tested)
 
 
 def _means(value: np.ndarray, tested: np.ndarray, chosen: np.ndarray) -> np.ndarray:
