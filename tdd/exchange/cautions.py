@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tdd.exchange.p_words import is_known, p_words
+from tdd.validate.errors import InputError
 
 __all__ = ["NOT_RANDOM", "data_warnings", "in_doubt"]
 
@@ -91,13 +92,7 @@ def _of_test(one: Mapping[str, Any], run: Mapping[str, Any]) -> list[str]:
                 f"the t-test relies on many shards and there are {one['num_shards'] - masked}; the other tests hold "
                 "their level for any number"
             )
-    floor = (one.get("tests") or {}).get(one["test"], {}).get("log_smallest_p")
-    if floor is not None and floor > math.log(alpha / number):
-        among = f" among {number} data sets" if number > 1 else ""
-        found.append(
-            f"the test cannot give a p-value below {p_words(math.exp(floor), floor)}, so alone{among} it cannot "
-            "reject; use more shuffles or more shards"
-        )
+    found += _of_reach(one, run, one["num_shards"] - masked, alpha / number)
     if one["rejected"] and one["test"] != "permutation" and one["adjusted"] > alpha / _NEAR_LEVEL:
         found.append(
             f"its p-value is close to the level ({p_words(one['adjusted'])}"
@@ -110,6 +105,35 @@ def _of_test(one: Mapping[str, Any], run: Mapping[str, Any]) -> list[str]:
             f"{one['num_examples']}; they only cost time"
         )
     return found
+
+
+def _of_reach(one: Mapping[str, Any], run: Mapping[str, Any], num_shards: int, level: float) -> list[str]:
+    """A test that cannot reject whatever the data set: too few shuffles for its shards."""
+    alone = "alone among several data sets it" if len(run["data"]) > 1 else "it"
+    floor = (one.get("tests") or {}).get(one["test"], {}).get("log_smallest_p")
+    if floor is not None and floor > math.log(level) + 1e-9:
+        return [
+            f"the test cannot give a p-value below {p_words(math.exp(floor), floor)}, so {alone} cannot reject; use "
+            "more shuffles or more shards"
+        ]
+    if not one["sequential"]:
+        return []
+    from tdd.methods.shuffles import shuffles_needed
+
+    rule = one["sequential"]["rule"]
+    test = run["options"]["test"] if rule == "spending" else "permutation" if rule == "besag_clifford" else rule
+    try:
+        needed = shuffles_needed(num_shards, level, test)
+    except InputError:  # no number of shuffles suffices
+        needed = math.inf
+    if needed <= one["num_shuffles"]:
+        return []
+    if needed == math.inf:
+        return [f"{alone} cannot reject with any number of shuffles; use more shards"]
+    return [
+        f"with at most {one['num_shuffles']} shuffles {alone} cannot reject: {rule} needs {needed} at least; use more "
+        "shuffles or more shards"
+    ]
 
 
 def _of_tokens(one: Mapping[str, Any]) -> list[str]:

@@ -151,10 +151,12 @@ def _looks(axes: Any, one: Mapping[str, Any], run: Mapping[str, Any]) -> None:
     p = [math.log10(max(look["p_value"], 1e-300)) if is_known(look["p_value"]) else math.nan for look in looks]
     look = sheet.stroke(0)
     axes.plot(number, p, color=look.colour, marker=look.marker, linestyle=look.dashes, zorder=3)
-    axes.axhline(math.log10(_target(run)), **sheet.LEVEL)
+    stops = one["sequential"]["rule"] != "besag_clifford"
+    target = _target(run) if stops else run["selection"]["alpha"] / len(run["data"])
+    axes.axhline(math.log10(target), **sheet.LEVEL)
     axes.text(
-        0.995, math.log10(_target(run)), f"stops at p = {_target(run):g} ", transform=axes.get_yaxis_transform(),
-        ha="right", va="bottom", fontsize=7.5, color=sheet.INK,
+        0.995, math.log10(target), f"{'stops at p =' if stops else 'level'} {target:g} ", ha="right", va="bottom",
+        transform=axes.get_yaxis_transform(), fontsize=7.5, color=sheet.INK,
     )  # fmt: skip
     axes.set_xscale("log")
     axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
@@ -163,7 +165,7 @@ def _looks(axes: Any, one: Mapping[str, Any], run: Mapping[str, Any]) -> None:
     axes.set_xlabel("shuffles a shard")
     axes.set_title("What the sequential test says", loc="left", color=sheet.INK)
     axes.set_ylabel("p-value")
-    axes.set_ylim(min(*p, math.log10(_target(run))) - 0.4, 0.15)
+    axes.set_ylim(min(*p, math.log10(target)) - 0.4, 0.15)
     powers(axes.yaxis)
 
 

@@ -130,10 +130,26 @@ def test_t_on_skewed_and_on_few_shards():
 
 def test_p_values_that_cannot_be_small(found):
     one = exchange_runs.entry(shift=2.0, test="permutation", k=9)
-    assert "cannot give a p-value below 0.1, so alone it cannot reject" in warned(one)
+    assert "cannot give a p-value below 0.1, so it cannot reject" in warned(one)
     run = said(exchange_runs.entry(shift=2.0, test="permutation", k=39), found | {"name": "b", "sha256": "b"})
-    assert "alone among 2 data sets" not in " ".join(run["data"][0]["warnings"])  # 1/40 = 0.05/2: it can
+    assert "alone among several data sets" not in " ".join(run["data"][0]["warnings"])  # 1/40 = 0.05/2: it can
     assert "cannot give" not in warned(found)
+
+
+@pytest.mark.parametrize(("rule", "needed"), [("besag_clifford", 19), ("e_process", 4)])
+def test_sequential_rules_that_cannot_reject(rule, needed):
+    short, enough = (exchange_runs.entry(k=1, r=3, rule=rule) | {"num_shuffles": k} for k in (needed - 1, needed))
+    if rule == "e_process":
+        from tdd.methods.shuffles import shuffles_needed
+
+        assert shuffles_needed(3, 0.05, "e_process") == needed
+    assert f"with at most {needed - 1} shuffles it cannot reject: {rule} needs {needed} at least" in warned(short)
+    assert "cannot reject" not in warned(enough)
+
+
+def test_a_rule_that_cannot_reject_with_any_number_of_shuffles():
+    one = exchange_runs.entry(k=1, r=2, rule="spending") | {"num_shards": 1}
+    assert "cannot reject with any number of shuffles" in warned(one, test="t")
 
 
 def test_a_p_value_close_to_its_level(found):
