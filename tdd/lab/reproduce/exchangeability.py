@@ -224,7 +224,7 @@ def size_table(rows: Sequence[Row]) -> tuple[Row, ...]:
             share = float(np.mean(p_values <= level * ROUNDING))
             error = math.sqrt(level * (1 - level) / len(p_values))
             line[f"p <= {level:g}"] = f"{share:.3f} ± {error:.3f}"
-            line[f"within {level:g}"] = share - 3 * error <= level
+            line[f"within {level:g}"] = "yes" if share - 3 * error <= level else "ABOVE"
         table.append(line)
     return tuple(table)
 
