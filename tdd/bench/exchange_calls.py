@@ -59,14 +59,14 @@ class Design:
       repetitions: small designs drawn.
     """
 
-    shape: Shape = dataclasses.field(default_factory=lambda: Shape(width=96, num_layers=2, context=384))
+    shape: Shape = dataclasses.field(default_factory=lambda: Shape(width=128, num_layers=2, context=512))
     num_examples: int = 1000
     num_shards: int = 50
     num_shuffles: int = 50
     copies: int = 50
-    faint_sets: int = 3
-    faint_copies: int = 4
-    faint_shuffles: int = 25
+    faint_sets: int = 2
+    faint_copies: int = 10
+    faint_shuffles: int = 20
     background: int = 300
     vocab_size: int = 1024
     small: tuple[int, ...] = (10, 30)
