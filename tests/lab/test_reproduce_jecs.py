@@ -1,0 +1,88 @@
+"""JECS on fine-tuned models: subsets of the blocks, and a tiny run from beginning to end."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import numpy as np
+import pytest
+
+from tdd.lab.reproduce import jecs
+from tdd.lab.reproduce.record import Options
+from tdd.report.reproductions.jecs import draw
+
+SIZES = dataclasses.replace(jecs.Sizes.at(0.01), documents=120, max_length=32, repetitions=64)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("jecs")
+
+
+@pytest.fixture(scope="module")
+def outcome(folder):
+    return jecs.run(Options(folder, scale=0.01), SIZES)
+
+
+def test_subsets_keep_items_whole_and_know_which_are_clean():
+    own, bad, good = (np.arange(n) + np.array([[0], [1000]]) + 10 * i for i, n in enumerate((10, 6, 30)))
+    own, bad, good = own.astype(float), bad + 100.0, good + 200.0
+    for even, sizes in ((False, (8, 4, 24)), (True, (8, 4, 4))):
+        design, counts = jecs.Subsets(own, bad, good, *sizes, even), []
+        for seed in range(40):
+            sample = design.draw(jax.random.key(seed))
+            assert sample.calibration.shape == (2, 8)
+            assert sample.scores.shape == (2, sizes[1] + sizes[2])
+            for table in (sample.calibration, sample.scores):  # both models' scores of the same item
+                np.testing.assert_array_equal(table[1] - table[0], 1000)
+                assert len(set(table[0].tolist())) == table.shape[1]
+            assert np.isin(sample.calibration[0], own[0]).all()
+            np.testing.assert_array_equal(sample.target, np.isin(sample.scores[0], good[0]))
+            counts.append(int((~sample.target).sum()))
+        assert (set(counts) == {4}) == even
+        assert abs(np.mean(counts) - (4 if even else 28 / 6)) < 1
+
+
+def test_rows_of_a_tiny_run(outcome):
+    assert len(outcome.rows) == len(jecs.SCORES) * len(jecs.MIXES) * len(jecs.METHODS) * len(jecs.ALPHAS)
+    assert all(0 <= row[name] <= 1 for row in outcome.rows for name in ("gcr", "power"))
+    models = outcome.tables["Models"]
+    assert {row["trained on"] for row in models} == {36 + 6}  # 30 % and half of 10 % of 120
+    assert {row["of them candidates"] for row in models} == {6}
+    shares = {row["mix"]: row["contaminated"] for row in outcome.rows}
+    assert shares["even"] == 0.5
+    assert 6 / 84 <= shares["blocks"] <= 12 / 84
+
+
+def test_what_the_table_promises(outcome):
+    (table,) = (rows for title, rows in outcome.tables.items() if "As many" in title)
+    promised = {row["rule"]: row["GCR <= level promised"] for row in table}
+    assert promised["JMCS"] == promised["JMCS, Storey"] == "yes"
+    assert promised["JECS"] == "in the limit of many items"
+    assert promised["union (invalid)"] == promised["intersection (invalid)"] == "no"
+
+
+def test_a_union_breaks_the_level_where_joint_selections_keep_it():
+    rng = np.random.default_rng(1)
+    member = np.zeros((4, 900), bool)
+    member[:, :300] = True
+    member[:, 300:600] = rng.random((4, 300)) < 0.5
+    scores = rng.normal(size=member.shape) - 4 * member
+    shared = np.arange(900) < 300
+    found = jecs._selected(scores, member, shared, "even", 0, dataclasses.replace(SIZES, repetitions=256))
+    at = {row["rule"]: row for row in found if row["alpha"] == 0.1}
+    assert at["union (invalid)"]["gcr"] > 0.3
+    assert at["JMCS"]["gcr"] < 0.1
+    assert at["JMCS, Storey"]["gcr"] < 0.1
+    assert at["JECS"]["power"] > at["JMCS"]["power"]
+
+
+def test_an_interrupted_run_goes_on_to_the_same_rows(folder, outcome):
+    (folder / "cells" / "model-0-1.json").unlink()
+    (folder / "cells" / "selections-0-loss-even.json").unlink()
+    assert jecs.run(Options(folder, scale=0.01), SIZES).rows == outcome.rows
+
+
+def test_the_figure(outcome):
+    assert [len(row) for row in draw(outcome).panels] == [2] * 4
