@@ -7,11 +7,12 @@ import dataclasses
 import numpy as np
 import pytest
 
+import tdd
 from tdd.lab.reproduce import td4eval
 from tdd.lab.reproduce.record import Options
 from tdd.report.reproductions.td4eval import draw
 
-SIZES = dataclasses.replace(td4eval.Sizes.at(0.01), items=60, epochs=1, splits=10)
+SIZES = dataclasses.replace(td4eval.Sizes.at(0.01), items=200, epochs=1, splits=20)
 
 
 @pytest.fixture(scope="module")
@@ -26,14 +27,35 @@ def outcome(folder):
 
 def test_contaminated_items_of_the_validation_set_calibrate_and_are_not_tested():
     member = np.arange(100) % 4 == 0
-    own, tested = td4eval._splits(member, 30, np.random.default_rng(0))
+    splits = td4eval._splits(member, 30, np.random.default_rng(0))
+    own, tested = splits.calibration[:, splits.real], splits.tested[:, splits.mask]
     assert own.shape == (30, 8)
-    assert tested.shape == (30, 17 + 53)
+    assert tested.shape == (30, 17 + 53)  # of 25 contaminated items round(.3 * 25) validate; of 75 clean ones 22
     assert member[own].all()
     assert (member[tested].sum(axis=1) == 17).all()
     for one, two in zip(own, tested, strict=True):
         assert len({*one, *two}) == len(one) + len(two)
     assert len({tuple(sorted(row)) for row in own}) > 20
+
+
+def test_padding_changes_no_selection():
+    rng = np.random.default_rng(2)
+    member = np.arange(200) % 10 == 0
+    scores = rng.normal(size=(5, 200)) - 3 * member
+    splits = td4eval._splits(member, SIZES.splits, rng)
+    assert not splits.real.all()
+    for how in ({"combine": "cauchy"}, {"combine": "pooled_rank", "rule": "sum"}):
+        found = td4eval._selected("any", how, scores, splits)
+        assert not found[:, ~splits.mask].any()
+        for row, own, tested in zip(found, splits.calibration, splits.tested, strict=True):
+            own, tested = own[splits.real], tested[splits.mask]
+            wanted = tdd.td4eval(scores[:, own], scores[:, tested], alpha=td4eval.ALPHA, **how).selected
+            np.testing.assert_array_equal(row[splits.mask], wanted)
+    alone = td4eval._selected("zlib alone", None, scores, splits)
+    p = tdd.conformal_p_values(
+        scores[1, splits.calibration[0][splits.real]], scores[1, splits.tested[0][splits.mask]], null="member"
+    )
+    np.testing.assert_array_equal(alone[0][splits.mask], tdd.bh(p, td4eval.ALPHA).reject)
 
 
 def test_the_rank_of_a_model():
@@ -43,12 +65,12 @@ def test_the_rank_of_a_model():
 
 def test_cleaning_restores_the_ranking_where_detection_is_easy():
     rng = np.random.default_rng(0)
-    member = np.arange(400) < 200
+    member = np.arange(200) < 100
     skill = np.array([0.3, 0.4, 0.5, 0.6, 0.7])
-    right = (rng.random((5, 400)) < skill[:, None]).astype(float)
+    right = (rng.random((5, 200)) < skill[:, None]).astype(float)
     right[0, member] = 1.0  # the weakest model knows the contaminated items by heart
-    scores = rng.normal(size=(5, 400)) - 6 * member
-    splits = td4eval._splits(member, 20, rng)
+    scores = rng.normal(size=(5, 200)) - 6 * member
+    splits = td4eval._splits(member, SIZES.splits, rng)
     rows = {row["rule"]: row for row in td4eval._cleaned(scores, member, {"accuracy": right}, splits, 0)}
     before, after = rows["nothing removed"], rows["TD4Eval, pooled ranks, sum"]
     assert before["fdp"] == 0.5
@@ -65,7 +87,7 @@ def test_detection_that_is_impossible_selects_little_and_says_so():
     rng = np.random.default_rng(1)
     member = np.arange(200) < 100
     right, scores = rng.integers(0, 2, (3, 200)).astype(float), rng.normal(size=(5, 200))
-    splits = td4eval._splits(member, 20, rng)
+    splits = td4eval._splits(member, SIZES.splits, rng)
     rows = td4eval._cleaned(scores, member, {"accuracy": right}, splits, 0)
     pooled = next(row for row in rows if row["rule"] == "TD4Eval, pooled ranks, sum")
     assert pooled["power"] < 0.2

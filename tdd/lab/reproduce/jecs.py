@@ -33,7 +33,6 @@ __all__ = ["METHODS", "MIXES", "PROMISES", "REPRODUCTION", "Sizes", "Subsets", "
 
 NAME = "jecs"
 TITLE = "One clean set for several models: contamination rate and power"
-ALPHAS = (0.1, 0.2, 0.3)
 SCORES = ("loss", "min_k_plus_plus")
 MIXES = ("blocks", "even")
 METHODS = {
@@ -72,6 +71,7 @@ class Sizes:
       max_length: tokens of a text.
       epochs: of fine-tuning.
       learning_rate: of fine-tuning.
+      alphas: levels.
       repetitions: random subsets.
     """
 
@@ -84,6 +84,7 @@ class Sizes:
     max_length: int = 96
     epochs: int = 4
     learning_rate: float = 1e-3
+    alphas: tuple[float, ...] = (0.1, 0.2, 0.3)
     repetitions: int = 2000
 
     @classmethod
@@ -215,7 +216,7 @@ def _selected(
     found = study(
         Subsets(own, bad, good, *counts, mix == "even"),
         [method(rule, label=label) for label, rule in METHODS.items()],
-        alphas=ALPHAS,
+        alphas=sizes.alphas,
         repetitions=sizes.repetitions,
         seed=seed,
     )
@@ -254,13 +255,14 @@ def _separation(index: int, name: str, scores: np.ndarray, member: np.ndarray, s
 
 def _tables(rows: Sequence[Row]) -> dict[str, tuple[Row, ...]]:
     """Means over replicates, with standard errors over them; those of the subsets are smaller by far."""
+    alphas = sorted({row["alpha"] for row in rows})
     tables = {}
     for mix in MIXES:
         lines = []
         for name in SCORES:
             for rule in METHODS:
                 line: Row = {"score": name, "rule": rule}
-                for alpha in ALPHAS:
+                for alpha in alphas:
                     wanted = (name, mix, rule, alpha)
                     mine = [row for row in rows if (row["score"], row["mix"], row["rule"], row["alpha"]) == wanted]
                     line[f"GCR at {alpha:g}"] = mean_and_error([row["gcr"] for row in mine])

@@ -82,7 +82,12 @@ def base_model(folder: pathlib.Path | None, *, scale: float, seed: int, progress
     )
     lm = language_model(spec)
     config = TrainConfig(
-        epochs=12 if scale > 0.1 else 2, batch_size=16, learning_rate=2e-3, max_length=256, num_buckets=2, seed=seed
+        epochs=12 if scale > 0.1 else 2,
+        batch_size=16,
+        learning_rate=2e-3,
+        max_length=256,
+        num_buckets=2 if scale > 0.1 else 1,
+        seed=seed,
     )
     params = init_params(spec, jax.random.key(_PARAMETER_SEED + seed))
     texts = generate(documents, seed=_BACKGROUND_SEED + seed).texts

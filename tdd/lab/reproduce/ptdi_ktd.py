@@ -39,7 +39,6 @@ NAME = "ptdi-ktd"
 TITLE = "PTDI and KTD on the same fine-tuned models: who keeps the level, and at what power"
 DESIGNS = ("original", "drawn")
 SCORES = ("loss", "grad_norm")
-ALPHAS = (0.1, 0.2)
 
 METHODS: dict[str, str] = {
     "PTDI, Storey": "ptdi/storey",
@@ -68,6 +67,7 @@ class Sizes:
       max_length: tokens of a text.
       epochs: of fine-tuning.
       learning_rate: of fine-tuning.
+      alphas: levels.
       repetitions: random divisions a model.
     """
 
@@ -79,6 +79,7 @@ class Sizes:
     max_length: int = 96
     epochs: int = 4
     learning_rate: float = 1e-3
+    alphas: tuple[float, ...] = (0.1, 0.2)
     repetitions: int = 1000
 
     @classmethod
@@ -183,12 +184,12 @@ def _rules(name: str, copies: np.ndarray, seed: int, sizes: Sizes) -> list[Row]:
         found = study(
             Divisions(members[:, : k + 1], others[:, : k + 1], len(others) // 2),
             [method(METHODS[rule], label=rule) for rule in names],
-            alphas=ALPHAS,
+            alphas=sizes.alphas,
             repetitions=sizes.repetitions,
             seed=seed,
         )
         for i, rule in enumerate(names):
-            for j, alpha in enumerate(ALPHAS):
+            for j, alpha in enumerate(sizes.alphas):
                 rows.append(
                     {
                         "score": name,
@@ -230,13 +231,14 @@ def promised(design: str, rule: str, knockoffs: int) -> str:
 
 def _tables(rows: Sequence[Row]) -> dict[str, tuple[Row, ...]]:
     """Means over models with the standard errors of models and divisions together, a table a design."""
+    alphas = sorted({row["alpha"] for row in rows})
     tables = {}
     for design in DESIGNS:
         mine = [row for row in rows if row["design"] == design]
         lines = []
         for score, rule, knockoffs in dict.fromkeys((row["score"], row["rule"], row["knockoffs"]) for row in mine):
             line: Row = {"score": score, "rule": rule, "k": knockoffs or None}
-            for alpha in ALPHAS:
+            for alpha in alphas:
                 at = [
                     row
                     for row in mine

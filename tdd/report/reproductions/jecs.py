@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tdd.lab.reproduce.jecs import ALPHAS, METHODS, MIXES, SCORES
+from tdd.lab.reproduce.jecs import METHODS, MIXES, SCORES
 from tdd.lab.reproduce.record import Outcome, Row
 from tdd.report.plots import sheet
 from tdd.report.reproductions.dodged import dodged, handles, levels_at
@@ -15,6 +15,7 @@ _MIXES = {"blocks": "the paper's blocks", "even": "half contaminated"}
 def draw(outcome: Outcome) -> sheet.Sheet:
     """A row a mix of candidates and score; on the left the contamination rate, on the right the power."""
     panels = [(mix, score) for mix in MIXES for score in SCORES]
+    alphas = sorted({row["alpha"] for row in outcome.rows})
     with sheet.style():
         drawn = sheet.sheet(
             outcome.title,
@@ -29,9 +30,9 @@ def draw(outcome: Outcome) -> sheet.Sheet:
         for (mix, score), (left, right) in zip(panels, drawn.panels, strict=True):
             mine = [row for row in outcome.rows if row["mix"] == mix and row["score"] == score]
             for axes, column in ((left, "gcr"), (right, "power")):
-                dodged(axes, [f"α = {alpha:g}" for alpha in ALPHAS], _series(mine, column))
+                dodged(axes, [f"α = {alpha:g}" for alpha in alphas], _series(mine, alphas, column))
                 axes.set_title(f"{_MIXES[mix]}, {score}", loc="left", color=sheet.INK)
-            levels_at(left, ALPHAS)
+            levels_at(left, alphas)
             left.set_ylim(bottom=0)
             right.set_ylim(-0.03, 1.03)
             left.set_ylabel("GCR, ± 2 s.e.")
@@ -39,9 +40,9 @@ def draw(outcome: Outcome) -> sheet.Sheet:
     return drawn
 
 
-def _series(rows: list[Row], column: str) -> dict[str, list[list[float]]]:
+def _series(rows: list[Row], alphas: list[float], column: str) -> dict[str, list[list[float]]]:
     return {
-        rule: [[row[column] for row in rows if row["rule"] == rule and row["alpha"] == alpha] for alpha in ALPHAS]
+        rule: [[row[column] for row in rows if row["rule"] == rule and row["alpha"] == alpha] for alpha in alphas]
         for rule in METHODS
     }
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tdd.lab.reproduce.ptdi_ktd import ALPHAS, DESIGNS, METHODS, SCORES
+from tdd.lab.reproduce.ptdi_ktd import DESIGNS, METHODS, SCORES
 from tdd.lab.reproduce.record import Outcome, Row
 from tdd.report.plots import sheet
 from tdd.report.reproductions.dodged import dodged, handles, levels_at
@@ -17,6 +17,7 @@ def draw(outcome: Outcome) -> sheet.Sheet:
     k = outcome.provenance["settings"]["knockoffs"]
     names = ["KTD (the paper), k = 1", *(_label(rule, k, k) for rule in METHODS)]
     panels = [(design, score) for design in DESIGNS for score in SCORES]
+    alphas = sorted({row["alpha"] for row in outcome.rows})
     with sheet.style():
         drawn = sheet.sheet(
             outcome.title,
@@ -31,9 +32,9 @@ def draw(outcome: Outcome) -> sheet.Sheet:
         for (design, score), (left, right) in zip(panels, drawn.panels, strict=True):
             mine = [row for row in outcome.rows if row["design"] == design and row["score"] == score]
             for axes, column in ((left, "fdp"), (right, "power")):
-                dodged(axes, [f"α = {alpha:g}" for alpha in ALPHAS], _series(mine, names, k, column))
+                dodged(axes, [f"α = {alpha:g}" for alpha in alphas], _series(mine, alphas, names, k, column))
                 axes.set_title(f"{_DESIGNS[design]}, {score}", loc="left", color=sheet.INK)
-            levels_at(left, ALPHAS)
+            levels_at(left, alphas)
             left.set_ylim(bottom=0)
             right.set_ylim(-0.03, 1.03)
             left.set_ylabel("FDP, ± 2 s.e.")
@@ -41,11 +42,13 @@ def draw(outcome: Outcome) -> sheet.Sheet:
     return drawn
 
 
-def _series(rows: list[Row], names: list[str], k: int, column: str) -> dict[str, list[list[float]]]:
+def _series(
+    rows: list[Row], alphas: list[float], names: list[str], k: int, column: str
+) -> dict[str, list[list[float]]]:
     return {
         name: [
             [row[column] for row in rows if row["alpha"] == alpha and _label(row["rule"], row["knockoffs"], k) == name]
-            for alpha in ALPHAS
+            for alpha in alphas
         ]
         for name in names
     }
