@@ -24,6 +24,7 @@ from tdd.validate.recipes import check_same_file, check_same_recipe
 __all__ = ["LabRun", "load_lab_run", "run_recipe"]
 
 _RECIPE, _FULL, _TRUTH, _SUMMARY = "recipe.toml", "recipe.full.toml", "truth.csv", "lab.json"
+_COUNTS = ("label", "copies", "num_examples")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,7 +34,7 @@ class LabRun:
     Attributes:
       folder: where it lies.
       recipe: what was carried out.
-      truth: rows of the ground truth, `truth.csv`; whole numbers as numbers.
+      truth: rows of the ground truth, `truth.csv`; counts and labels as numbers.
       checkpoints: one folder a model, in Hugging Face's format.
       audited: name -> file of texts to be audited: candidates, calibration, known_members, or a set's name.
       parts: rows of model, part, copies, num_texts, loss: mean loss in nats a token after training.
@@ -104,7 +105,7 @@ def load_lab_run(folder: str | os.PathLike[str]) -> LabRun:
     with disk_errors(place):
         summary = json.loads((place / _SUMMARY).read_text("utf-8"))
         with open(place / _TRUTH, newline="", encoding="utf-8") as file:
-            rows = tuple({key: _number(value) for key, value in row.items()} for row in csv.DictReader(file))
+            rows = tuple({key: _typed(key, value) for key, value in row.items()} for row in csv.DictReader(file))
     return LabRun(
         folder=place,
         recipe=parse_recipe(summary["recipe"], file=str(place / _SUMMARY), must_exist=False),
@@ -163,6 +164,6 @@ def _summary(recipe: Recipe, plan: Plan, files: Mapping[str, bytes], models: lis
     }
 
 
-def _number(value: str) -> Any:
-    """Whole numbers of a table as numbers, but no identifier that begins with 0."""
-    return int(value) if value.isdecimal() and (value == "0" or not value.startswith("0")) else value
+def _typed(column: str, value: str) -> Any:
+    """Counts and labels as numbers; identifiers and names stay texts."""
+    return int(value) if column in _COUNTS or column.startswith("model-") else value

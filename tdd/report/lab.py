@@ -18,6 +18,10 @@ from tdd.report.terminal import plain_text
 
 __all__ = ["files_line", "list_table", "next_command", "outcome_line", "outcome_tables", "parts_table"]
 
+_EXAMPLES_A_SHARD = 10
+"""Suggested for the exchangeability test: a set of 200 examples that the example recipe plants 50 times has p = .012 in
+50 shards of 4, and .0005 in 20 shards of 10 at fewer model calls."""
+
 
 def parts_table(run: LabRun) -> Table:
     """Mean loss of each model on each part after training."""
@@ -49,7 +53,7 @@ def next_command(run: LabRun) -> str:
     if isinstance(design, CanariesDesign):
         sets = " ".join(shlex.quote(str(place)) for place in run.audited.values())
         fewest = min(row["num_examples"] for row in run.truth)
-        shards = f" --shards {max(2, fewest // 4)}" if fewest < 200 else ""
+        shards = f" --shards {max(2, fewest // _EXAMPLES_A_SHARD)}" if fewest < 50 * _EXAMPLES_A_SHARD else ""
         separator = shlex.quote(design.separator.encode("unicode_escape").decode())
         return f"tdd exchange {models} {sets} --separator {separator}{shards}"
     candidates = shlex.quote(str(folder / "candidates.jsonl"))

@@ -20,6 +20,7 @@ from tdd.lab.weights import Weights
 from tdd.models import checkpoint
 from tdd.models.decoder import init_params, language_model
 from tdd.models.spec import DecoderSpec
+from tdd.records import LanguageModel
 
 CORPUS = generate(30, seed=2).texts
 TEXTS, HELD_OUT = CORPUS[:18], CORPUS[18:24]
@@ -27,6 +28,18 @@ SPEC = DecoderSpec.gpt2(vocab_size=300, width=16, num_layers=2, num_heads=2, max
 LM = language_model(SPEC)
 CONFIG = TrainConfig(epochs=2, batch_size=3, learning_rate=1e-2, num_buckets=1, save_every=2, seed=7, max_length=64)
 LORA = Lora(rank=2, alpha=4.0)
+
+
+def _toy_logits(params, tokens):
+    hidden = params["embedding"]["tokens"][tokens]
+    for layer in range(2):
+        kernel = params["layers"]["qkv"]["kernel"][layer]
+        hidden = jnp.tanh(hidden.astype(kernel.dtype) @ kernel + params["layers"]["qkv"]["bias"][layer])
+    return (hidden @ params["head"]["kernel"].T).astype(jnp.float32)
+
+
+TOY = LanguageModel("toy", 300, None, _toy_logits)
+"""Seconds faster to compile than a decoder, for what does not depend on the model."""
 
 
 @pytest.fixture(scope="module")
@@ -44,6 +57,21 @@ def rows(tokenizer):
     return encode("texts", tokenizer, TEXTS, max_length=64, vocab_size=300)
 
 
+@pytest.fixture(scope="module")
+def toy():
+    normal = np.random.default_rng(0).normal
+    return {
+        "embedding": {"tokens": jnp.asarray(normal(size=(300, 12)), jnp.float32)},
+        "layers": {
+            "qkv": {
+                "kernel": jnp.asarray(normal(size=(2, 12, 12)) / 3, jnp.float32),
+                "bias": jnp.asarray(normal(size=(2, 12)) / 5, jnp.float32),
+            }
+        },
+        "head": {"kernel": jnp.asarray(normal(size=(300, 12)) / 3, jnp.float32)},
+    }
+
+
 def assert_identical(left, right):
     jax.tree.map(np.testing.assert_array_equal, left, right)
 
@@ -53,12 +81,12 @@ def gradient_sums(weights, frozen, trained, rows, batch_size):
     sums, total, count = jax.tree.map(jnp.zeros_like, trained), 0.0, 0
     batches = Batches(rows, batch_size=batch_size, num_buckets=1, max_length=64, seed=0)
     for batch in batches.in_order():
-        sums, loss, scored = steps.accumulate(LM, weights, frozen, trained, sums, *batch)
+        sums, loss, scored = steps.accumulate(TOY, weights, frozen, trained, sums, *batch)
         total, count = total + float(loss), count + int(scored)
     return sums, total, count
 
 
-def test_accumulated_gradient_is_that_of_the_whole_batch(start, rows):
+def test_accumulated_gradient_is_that_of_the_whole_batch(toy, rows):
     length = max(len(row) for row in rows)
     tokens = np.zeros((len(rows), length), np.int32)
     mask = np.zeros((len(rows), length), bool)
@@ -66,33 +94,33 @@ def test_accumulated_gradient_is_that_of_the_whole_batch(start, rows):
         tokens[index, : len(row)], mask[index, 1 : len(row)] = row, True
 
     def mean_loss(params):
-        return jnp.sum(token_losses(LM, params, tokens, mask)) / mask.sum()
+        return jnp.sum(token_losses(TOY, params, tokens, mask)) / mask.sum()
 
-    loss, whole = jax.jit(jax.value_and_grad(mean_loss))(start)
-    sums, total, count = gradient_sums(Weights(), None, start, rows, 7)
+    loss, whole = jax.jit(jax.value_and_grad(mean_loss))(toy)
+    sums, total, count = gradient_sums(Weights(), None, toy, rows, 7)
     assert count == mask.sum()
     assert total / count == pytest.approx(float(loss), rel=1e-5)
     scale = max(float(jnp.max(jnp.abs(leaf))) for leaf in jax.tree.leaves(whole))
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a / count, b, rtol=1e-4, atol=1e-5 * scale), sums, whole)
 
 
-def test_a_step_of_all_batches_moves_as_one_large_batch(tokenizer, start):
+def test_a_step_of_all_batches_moves_as_one_large_batch(tokenizer, toy):
     """Adam's first direction is the gradient's sign: weights, not only gradients, agree where it is not near 0."""
     small = dataclasses.replace(CONFIG, epochs=1, accumulate=100)
     large = dataclasses.replace(CONFIG, epochs=1, batch_size=100)
-    many = train(LM, start, tokenizer, TEXTS, config=small)
-    one = train(LM, start, tokenizer, TEXTS, config=large)
+    many = train(TOY, toy, tokenizer, TEXTS, config=small)
+    one = train(TOY, toy, tokenizer, TEXTS, config=large)
     assert [line["step"] for line in many.history] == [line["step"] for line in one.history] == [1]
     assert many.history[0]["loss"] == pytest.approx(one.history[0]["loss"], rel=1e-6)
     moved = [np.abs(a - b).max() for a, b in zip(*map(jax.tree.leaves, (many.params, one.params)), strict=True)]
     assert np.median(moved) < 1e-4 * CONFIG.learning_rate
 
 
-def test_steps_of_an_epoch_are_rounded_up_and_never_cross_it(tokenizer, start, rows):
+def test_steps_of_an_epoch_are_rounded_up_and_never_cross_it(tokenizer, toy, rows):
     per_epoch = Batches(rows, batch_size=3, num_buckets=1, max_length=64, seed=7).per_epoch
     for accumulate in (2, 3, per_epoch, per_epoch + 5):
         config = dataclasses.replace(CONFIG, accumulate=accumulate)
-        history = train(LM, start, tokenizer, TEXTS, config=config).history
+        history = train(TOY, toy, tokenizer, TEXTS, config=config).history
         expected = -(-per_epoch // accumulate)
         assert [line["step"] for line in history] == [expected, 2 * expected]
 
@@ -145,14 +173,14 @@ def test_a_resumed_run_ends_with_the_same_bits(tokenizer, start, tmp_path, monke
     assert (record["lora"] and Lora(**record["lora"])) == lora
 
 
-def test_bfloat16_runs_the_products_in_bfloat16_and_stays_near_float32(start, rows):
+def test_bfloat16_runs_the_products_in_bfloat16_and_stays_near_float32(start, toy, rows):
     working = Weights(compute_dtype="bfloat16").working(None, start)
     kinds = {jax.tree_util.keystr(path): leaf.dtype for path, leaf in jax.tree_util.tree_flatten_with_path(working)[0]}
     assert {name for name, kind in kinds.items() if kind == jnp.bfloat16} == {
         name for name in kinds if "kernel" in name or "embedding" in name
     }
-    exact, _, count = gradient_sums(Weights(), None, start, rows, 7)
-    rounded, _, _ = gradient_sums(Weights(compute_dtype="bfloat16"), None, start, rows, 7)
+    exact, _, count = gradient_sums(Weights(), None, toy, rows, 7)
+    rounded, _, _ = gradient_sums(Weights(compute_dtype="bfloat16"), None, toy, rows, 7)
     for right, left in zip(jax.tree.leaves(exact), jax.tree.leaves(rounded), strict=True):
         assert left.dtype == jnp.float32
         assert np.linalg.norm(left - right) < 0.05 * np.linalg.norm(right)
@@ -162,6 +190,8 @@ def test_bfloat16_runs_the_products_in_bfloat16_and_stays_near_float32(start, ro
 
 class TestLora:
     """Factors alone move; the product is what is added."""
+
+    OF_TOY = Lora(rank=2, alpha=4.0, leaves=("qkv",))
 
     def test_begins_at_the_base_exactly_and_leaves_it_alone(self, tokenizer, start):
         factors = init_factors(LORA, start, seed=0)
@@ -189,17 +219,17 @@ class TestLora:
                 singular = np.linalg.svd(by_hand, compute_uv=False)
                 assert singular[1] > 1e-6 > singular[2]
 
-    def test_gradients_are_those_of_the_factors(self, start, rows):
+    def test_gradients_are_those_of_the_factors(self, toy, rows):
         """The derivative of the loss along a random direction of A and B, by central differences."""
-        factors = init_factors(LORA, start, seed=0)
+        factors = init_factors(self.OF_TOY, toy, seed=0)
         factors = jax.tree.map(lambda leaf: leaf + 0.05 * jax.random.normal(jax.random.key(1), leaf.shape), factors)
         direction = jax.tree.map(lambda leaf: jax.random.normal(jax.random.key(2), leaf.shape), factors)
-        sums, _, _ = gradient_sums(Weights(LORA), start, factors, rows, 7)
+        sums, _, _ = gradient_sums(Weights(self.OF_TOY), toy, factors, rows, 7)
         slope = sum(float(jnp.vdot(a, b)) for a, b in zip(*map(jax.tree.leaves, (sums, direction)), strict=True))
 
         def loss_at(step):
             moved = jax.tree.map(lambda leaf, along: leaf + step * along, factors, direction)
-            return gradient_sums(Weights(LORA), start, moved, rows, 7)[1]
+            return gradient_sums(Weights(self.OF_TOY), toy, moved, rows, 7)[1]
 
         assert slope == pytest.approx((loss_at(1e-3) - loss_at(-1e-3)) / 2e-3, rel=2e-2)
 

@@ -156,7 +156,8 @@ class TestGoingOn:
         lines = [json.dumps({"text": f"text number {index} of the pool"}) + "\n" for index in range(14)]
         pool.write_text("".join(lines))
         recipe = recipe_of("members", corpus={"file": str(pool)})
-        run_recipe(recipe, tmp_path / "out")
+        run = run_recipe(recipe, tmp_path / "out")
+        assert [row["id"] for row in run.truth] == [str(number) for number in range(1, 15)]
         pool.write_text("".join([*lines[1:], lines[0]]))
         with pytest.raises(InputError, match=r"differs from what this recipe makes now"):
             run_recipe(recipe, tmp_path / "out")
