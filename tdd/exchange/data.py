@@ -11,8 +11,8 @@ from typing import Any
 
 from tdd.records import Texts
 from tdd.texts import Rows, hash_texts, read_rows
-from tdd.texts.load import texts_of_rows
 from tdd.validate import exchange as checks
+from tdd.validate import texts as text_checks
 from tdd.validate.errors import InputError
 
 __all__ = ["ExampleSet", "load_examples", "load_sets"]
@@ -113,7 +113,8 @@ def load_examples(
 
 def _examples(rows: Rows, template: str | None, text_field: str) -> tuple[str, ...]:
     if template is None:
-        return texts_of_rows(rows, text_field=text_field, id_field=None, label_field=None).texts
+        field = text_checks.text_field_of(rows.source, text_field, rows.fields) if rows.fields else ""
+        return text_checks.text_column(rows.source, rows.column(field), rows.place)
     fields = rows.fields if template == WHOLE_ROW else checks.template_fields(template, rows.fields, rows.source)
     if not fields:
         raise InputError(f'template="{WHOLE_ROW}" is for rows with fields, and those of {rows.source} are bare texts')

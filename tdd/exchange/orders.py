@@ -67,6 +67,11 @@ class Shards:
         """How many examples at the end of a shard are permuted: its share, rounded up, at least two."""
         return max(2, math.ceil(self.suffix * self.size(shard) - 1e-9))
 
+    @property
+    def permuted(self) -> tuple[tuple[int, int], ...]:
+        """(first, stop) of the part of each shard that is permuted."""
+        return tuple((stop - self.num_free(shard), stop) for shard, (_, stop) in enumerate(self.bounds))
+
     def order(self, shard: int, number: int) -> np.ndarray:
         """Order `number` of a shard, as indices of examples of the data set."""
         first, stop = self.bounds[shard]

@@ -135,8 +135,9 @@ def run_sets(
             numbers = [*([0] if first == 1 else []), *range(first, min(stop, one.num_shuffles + 1))]
             wave += [(i, order) for order in one.rows.orders(numbers)]
         found = scorer.log_probs(wave, [one.calls for one in passes])
+        finite = np.where(np.isfinite(found), found, np.nan)  # a shard with a probability of 0 cannot be compared
         for i, one in active:
-            mine = found[[place for place, (owner, _) in enumerate(wave) if owner == i]]
+            mine = finite[[place for place, (owner, _) in enumerate(wave) if owner == i]]
             one.log_probs = np.concatenate([one.log_probs, mine.reshape(-1, len(one.shards)).T], axis=1)
             if one.sequence is not None:
                 one.sequence.look(one.log_probs[:, 0], one.log_probs[:, 1:], one.calls.sequences)

@@ -25,6 +25,7 @@ SHARD_COLUMNS = (
     "statistic", "rank", "num_shuffles",
 )  # fmt: skip
 
+_FIELDS = ("p_value", "log_p_value", "statistic", "log_smallest_p")
 _NUM_DRAWS = 99_999
 
 
@@ -66,22 +67,17 @@ class Exchange:
 def tests_of(
     canonical: np.ndarray, shuffled: np.ndarray, names: Sequence[str], key: Any
 ) -> tuple[dict[str, dict[str, float]], dict[str, Any]]:
-    """Each test on the log-probabilities of one data set, and the results themselves by name."""
+    """Each test on the log-probabilities of one data set, and the results themselves by name; NaN and no results where
+    every shard lacks a log-probability."""
     from tdd.methods.exchangeability import exchangeability
 
+    if not (np.isfinite(canonical) & np.isfinite(shuffled).all(axis=1)).any():
+        return {name: dict.fromkeys(_FIELDS, math.nan) for name in names}, {}
     results = {
         name: exchangeability(canonical, shuffled, test=name, key=key, num_draws=_NUM_DRAWS)  # type: ignore[arg-type]
         for name in names
     }
-    plain = {
-        name: {
-            "p_value": float(found.p_value),
-            "log_p_value": float(found.log_p_value),
-            "statistic": float(found.statistic),
-            "log_smallest_p": float(found.log_smallest_p),
-        }
-        for name, found in results.items()
-    }
+    plain = {name: {field: float(getattr(found, field)) for field in _FIELDS} for name, found in results.items()}
     return plain, results
 
 

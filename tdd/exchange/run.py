@@ -29,7 +29,8 @@ from tdd.exchange.passes import Layout, SetPass, identity_of, run_sets
 from tdd.exchange.result import Exchange, shard_table, tests_of
 from tdd.exchange.sequence import Sequence as Sequential
 from tdd.exchange.structure import duplicates, order_structure, sortedness
-from tdd.methods.exchangeability import TESTS
+from tdd.methods.exchangeability import GUARANTEES, TESTS
+from tdd.methods.sequential import GUARANTEES as SEQUENTIAL_GUARANTEES
 from tdd.methods.testing import bh
 from tdd.validate import arrays
 from tdd.validate import exchange as checks
@@ -112,7 +113,8 @@ def run_exchange(
       target_p: p-value at which a sequential run stops for evidence; alpha divided by the number of data sets unless
         given.
       control: a second model, known not to have seen the data sets, in any form that `model` takes but a bare
-        LanguageModel. A small p-value under it says that the published order is not random.
+        LanguageModel. A small p-value under it says that the published order is not random. It gets as many
+        shuffles as the model got: where a sequential rule decided on their number, its p-value is approximate.
       allow_sorted: test data sets whose order is sorted, which by itself voids the guarantee.
       seed: of shuffles, of random relabellings and of the checks.
       out: folder for run.json, shards.csv and log_probs.npz; an interrupted run continues there and ends with the same
@@ -248,7 +250,7 @@ def _described(model: Model, given: Any) -> dict[str, Any]:
 
 def _looked_at(data: Any, shards: Shards, seed: int) -> dict[str, Any]:
     """What the order shows without a model."""
-    structure = order_structure(data.examples, shards.bounds, seed=seed, fields=data.fields)
+    structure = order_structure(data.examples, shards.permuted, seed=seed, fields=data.fields)
     return {
         "structure": {**plain(structure), "sorted": sortedness(data.examples)},
         "duplicates": plain(duplicates(data.examples, shards.bounds)),
@@ -275,21 +277,22 @@ def _finding(
     shards, key = one.shards, _key(seed, number)
     canonical, shuffled = one.log_probs[:, 0], one.log_probs[:, 1:]
     tests, results = tests_of(canonical, shuffled, TESTS if one.sequence is None else (test,), key)
-    deciding = results[test]
+    deciding = results.get(test)  # None where no shard could be compared
     sizes = [shards.size(shard) for shard in range(len(shards))]
+    name, guarantee = test, GUARANTEES[test]
+    p, log_p = (tests[test][field] for field in ("p_value", "log_p_value"))
     if one.sequence is not None:
-        last = one.sequence.result
-        p, log_p, guarantee, name = last.p_value[-1], last.log_p_value[-1], last.guarantee, one.sequence.rule
-        tests = {}  # not valid where chance decided when to stop
-    else:
-        p, log_p, guarantee, name = deciding.p_value, deciding.log_p_value, deciding.guarantee, test
+        tests, name, guarantee = {}, one.sequence.rule, SEQUENTIAL_GUARANTEES[one.sequence.rule]
+        last = one.sequence.result  # the tests for a fixed number are not valid where chance decided when to stop
+        if last is not None:
+            p, log_p, guarantee = last.p_value[-1], last.log_p_value[-1], last.guarantee
     return {
         "name": shards.data.name,
         "source": shards.data.source,
         "sha256": shards.data.sha256,
         "num_examples": len(shards.data),
         "num_shards": len(shards),
-        "num_masked": int(deciding.num_masked),
+        "num_masked": len(shards) if deciding is None else int(deciding.num_masked),
         "examples_a_shard": [min(sizes), max(sizes)],
         "permuted_a_shard": [shards.num_free(len(shards) - 1), shards.num_free(0)],
         "num_tokens": int(one.rows.num_tokens.sum()),
@@ -302,8 +305,8 @@ def _finding(
         "log_p_value": float(log_p),
         "guarantee": dataclasses.asdict(guarantee),
         "tests": tests,
-        "skewness": float(deciding.skewness),
-        "skewed": bool(deciding.skewed),
+        "skewness": math.nan if deciding is None else float(deciding.skewness),
+        "skewed": deciding is not None and bool(deciding.skewed),
         "sequential": None
         if one.sequence is None
         else {"rule": one.sequence.rule, "looks": one.sequence.history, "stopped": one.sequence.stopped},

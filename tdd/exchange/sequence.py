@@ -64,6 +64,9 @@ class Sequence:
         b = shuffled.shape[1]
         if b not in self.looks:
             return
+        if not (np.isfinite(canonical) & np.isfinite(shuffled).all(axis=1)).any():
+            self.stopped = "complete"  # no shard is left to compare
+            return
         self.result = exchangeability_sequence(
             canonical,
             shuffled,

@@ -40,6 +40,10 @@ def test_fields_with_few_values_are_kept_for_the_checks():
     assert load_examples(rows).fields == {"label": (0, 1) * 4}
 
 
+def test_ids_are_not_needed_and_may_repeat():
+    assert load_examples([{"id": 1, "text": "a"}, {"id": 1, "text": "b"}]).examples == ("a", "b")
+
+
 def test_several_data_sets(tmp_path):
     path = tmp_path / "one.txt"
     path.write_text("a\nb\n")

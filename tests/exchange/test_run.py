@@ -221,6 +221,30 @@ def test_a_shard_whose_log_probability_is_missing_is_left_out_and_counted(model)
     assert np.isfinite(one["p_value"])
 
 
+@pytest.mark.parametrize("stop", ["none", "spending"])
+def test_a_data_set_without_any_log_probability_spares_the_others(model, stop):
+    lm, params, tokenizer = model
+    victims = {2 * int(text.split()[0][1:]) + (text[0] == "w") for text in TEXTS[:12:6]}
+    known = np.isin(np.arange(VOCABULARY), [*victims])
+
+    def logits(params, tokens):
+        return jnp.where(jnp.asarray(known)[tokens].any(axis=1)[:, None, None], -jnp.inf, lm.logits(params, tokens))
+
+    broken = LanguageModel(spec=("broken", stop), vocab_size=VOCABULARY, max_length=128, logits=logits)
+    data = {"lost": TEXTS[:12], "kept": [text for text in TEXTS if not set(ids_of(model, text)) & victims]}
+    found = run_exchange((broken, params, tokenizer), data, **OPTIONS | {"num_shards": 2}, stop=stop)
+    lost, kept = found.run["data"]
+    assert lost["p_value"] is None
+    assert lost["num_masked"] == 2
+    assert not lost["rejected"]
+    assert 0 < kept["p_value"] <= 1
+    assert any("lost" in text for text in lost["warnings"])
+
+
+def ids_of(model, text):
+    return model[2]([text])["input_ids"][0]
+
+
 @pytest.mark.parametrize(
     ("data", "options", "words"),
     [
