@@ -7,7 +7,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -16,22 +16,15 @@ from tdd.lab.canaries import canary_set
 from tdd.lab.config import TrainConfig
 from tdd.lab.corpus import generate
 from tdd.lab.plant_canaries import plant_canaries
+from tdd.lab.reproduce.canary_tables import PLANTED, SIZES_AT_ZERO, planted_table, size_table
 from tdd.lab.reproduce.order_tests import ORDER_TESTS, order_tests
 from tdd.lab.reproduce.record import Options, Outcome, Reproduction, Row, cell, cell_seconds, provenance
 from tdd.lab.reproduce.scratch import Shape, canary_tokenizer, scratch_model, seed_of
 from tdd.records import Texts
 
-__all__ = ["LEVELS", "REPRODUCTION", "ROUNDING", "Design"]
+__all__ = ["REPRODUCTION", "Design"]
 
-LEVELS = (0.01, 0.05)
-PLANTED = "Sets by number of copies: median p-value of each test"
-SIZES_AT_ZERO = (
-    "Size: share of unplanted sets with a p-value at most the level, ± the standard error at that level. "
-    "All are tested under the one model, which saw none of them: independent draws of the null hypothesis"
-)
 _SEPARATOR = "\n\n"
-ROUNDING = 1 + 1e-6
-"""p-values are single precision: 1/20 is a little more than the double .05."""
 _BACKGROUND, _ORDER, _PLANTED, _UNPLANTED = 1, 2, 1_000, 500_000
 
 
@@ -65,16 +58,17 @@ class Design:
 
     @classmethod
     def at(cls, scale: float) -> Design:
-        """Scale 1 takes minutes on two cores. Wider models and larger sets above; fewer and smaller sets below."""
-        few = min(scale, 1.0)
-        num_shards = max(6, round(24 * scale))
+        """Scale 1 takes minutes on two cores. Below it sets are fewer and smaller in proportion. Above it the
+        background grows with the scale; the model's width, the sets and the number of unplanted ones with its root."""
+        few, some = min(scale, 1.0), min(scale, math.sqrt(scale))
+        num_shards = max(6, round(24 * some))
         return cls(
             shape=Shape.at(scale, width=128),
             num_examples=5 * num_shards,
             num_shards=num_shards,
             num_shuffles=19,
             copies={n: max(1, math.ceil(few * sets)) for n, sets in COPIES.items() if n <= 100 * max(few, 0.1)},
-            unplanted=max(4, round(200 * scale)),
+            unplanted=max(4, round(200 * some)),
             background=max(20, round(500 * scale)),
             vocab_size=1024 if scale > 0.1 else 400,
         )
@@ -189,44 +183,6 @@ def _row(name: str, copies: int, found: Mapping[str, Any], test: str) -> Row:
         "effect": found["effect"],
         "loss": found["loss"],
     }
-
-
-def planted_table(rows: Sequence[Row]) -> tuple[Row, ...]:
-    """A row a number of copies: how well the sets are known, and the median p-value of each test."""
-    table = []
-    for count in sorted({row["copies"] for row in rows}):
-        mine = [row for row in rows if row["copies"] == count]
-        by_test = {test: [row["p_value"] for row in mine if row["test"] == test] for test in ORDER_TESTS}
-        seen = [p <= 0.05 * ROUNDING for p in by_test["combined"]]
-        table.append(
-            {
-                "copies": count,
-                "sets": len(seen),
-                "loss, nats a token": round(float(np.mean([row["loss"] for row in mine])), 3),
-                "effect, sd": round(float(np.mean([row["effect"] for row in mine])), 3),
-                **{f"median p, {test}": float(f"{np.median(by_test[test]):.2g}") for test in ORDER_TESTS},
-                "combined p <= .05": f"{sum(seen)} of {len(seen)}",
-            }
-        )
-    return tuple(table)
-
-
-def size_table(rows: Sequence[Row]) -> tuple[Row, ...]:
-    """A row a test: the share of sets of 0 copies with p at most .01 and .05, and its standard error there.
-
-    All are tested under one model, which saw none of them: they are independent draws of the null hypothesis.
-    """
-    table = []
-    for test in ORDER_TESTS:
-        p_values = np.array([row["p_value"] for row in rows if row["copies"] == 0 and row["test"] == test])
-        line: Row = {"test": test, "sets": len(p_values)}
-        for level in LEVELS:
-            share = float(np.mean(p_values <= level * ROUNDING))
-            error = math.sqrt(level * (1 - level) / len(p_values))
-            line[f"p <= {level:g}"] = f"{share:.3f} ± {error:.3f}"
-            line[f"within {level:g}"] = "yes" if share - 3 * error <= level else "ABOVE"
-        table.append(line)
-    return tuple(table)
 
 
 REPRODUCTION = Reproduction(

@@ -9,100 +9,29 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import pathlib
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from tdd.lab.canaries import canary_set
 from tdd.lab.config import TrainConfig
-from tdd.lab.corpus import generate
-from tdd.lab.plant_canaries import plant_canaries
+from tdd.lab.reproduce.grid_design import BACKGROUND_SEED, SEPARATOR, Design, Planted, plant
+from tdd.lab.reproduce.grid_tables import items_table, sets_table
 from tdd.lab.reproduce.order_tests import order_tests
 from tdd.lab.reproduce.record import Options, Outcome, Reproduction, Row, cell, cell_seconds, provenance
-from tdd.lab.reproduce.scratch import Shape, canary_tokenizer, joined, scratch_model, seed_of
-from tdd.records import Texts
+from tdd.lab.reproduce.scratch import Shape, canary_tokenizer, scratch_model, seed_of
 
-__all__ = ["REPRODUCTION", "Design"]
+__all__ = ["ALPHA", "REPRODUCTION"]
 
 ALPHA = 0.1
-ITEMS, SETS = "Items: power of PTDI at level .1", "Data sets: p-value of the test of canonical order"
-_SEPARATOR = "\n\n"
-_BACKGROUND, _SPLITS, _NONMEMBERS, _MEMBERS, _SETS = 3, 4, 10_000, 20_000, 700_000
-
-
-@dataclasses.dataclass(frozen=True)
-class Design:
-    """Sizes of the experiment.
-
-    Attributes:
-      shapes: of the models.
-      epochs: passes over the training data; every model of every number is trained anew.
-      copies: how often a group of items, and a group of data sets, is in the training data.
-      items: members of a group.
-      nonmembers: items that no model saw.
-      sentences: canary sentences an item.
-      sets: data sets of a group.
-      num_shards: r.
-      num_shuffles: k.
-      background: other documents, one copy each.
-      repetitions: random divisions of a group's members and the non-members.
-      vocab_size: of the tokenizer.
-      batch_size: sequences a step.
-      learning_rate: highest.
-    """
-
-    shapes: tuple[Shape, ...]
-    epochs: tuple[int, ...]
-    copies: tuple[int, ...]
-    items: int
-    nonmembers: int
-    sets: int
-    num_shards: int
-    num_shuffles: int
-    background: int
-    sentences: int = 3
-    repetitions: int = 2_000
-    vocab_size: int = 1024
-    batch_size: int = 8
-    learning_rate: float = 3e-3
-
-    @classmethod
-    def at(cls, scale: float) -> Design:
-        """Scale 1 takes minutes on two cores. Models, groups and sets grow above; grid and groups shrink below .1."""
-        if scale < 0.1:
-            return cls(
-                shapes=(Shape(32, 1, 128),), epochs=(1, 2), copies=(1, 8), items=12, nonmembers=60,
-                sets=1, num_shards=6, num_shuffles=19, background=8, repetitions=200, vocab_size=400, batch_size=4,
-            )  # fmt: skip
-        return cls(
-            shapes=tuple(Shape.at(scale, width=width) for width in (32, 64, 96)),
-            epochs=(1, 3, 9),
-            copies=(1, 4, 16),
-            items=max(20, round(60 * scale)),
-            nonmembers=max(100, round(300 * scale)),
-            sets=max(1, round(3 * min(scale, 4))),
-            num_shards=max(4, round(12 * scale)),
-            num_shuffles=19,
-            background=max(20, round(150 * scale)),
-        )
-
-
-@dataclasses.dataclass(frozen=True)
-class _Planted:
-    """What the models are trained on, and what is asked about them."""
-
-    documents: tuple[str, ...]
-    members: dict[int, tuple[str, ...]]
-    nonmembers: tuple[str, ...]
-    sets: dict[str, tuple[int, Texts]]
+ITEMS, SETS = "Items: power of PTDI at level .1", "Data sets: median p-value of the combined test of canonical order"
+_SPLITS = 4
 
 
 def run(options: Options) -> Outcome:
     """Train a model a shape and number of epochs; ask each about every group of items and sets."""
     design = Design.at(options.scale)
     settings = {"seed": options.seed, "scale": options.scale, "design": dataclasses.asdict(design)}
-    planted = _plant(design, options.seed)
+    planted = plant(design, options.seed)
     tokenizer: list[Any] = []
     rows: list[Row] = []
     for shape, epochs in itertools.product(design.shapes, design.epochs):
@@ -125,40 +54,10 @@ def run(options: Options) -> Outcome:
     )
 
 
-def _plant(design: Design, seed: int) -> _Planted:
-    """Groups of items and of sets, each a number of copies in the training documents; sets of 0 copies besides."""
-    members = {count: tuple(_items(design, design.items, seed_of(seed, _MEMBERS + count))) for count in design.copies}
-    sets = {
-        f"{count} copies, set {i + 1}": (
-            count,
-            canary_set(5 * design.num_shards, seed=seed_of(seed, _SETS + 1_000 * count + i)),
-        )
-        for count in (0, *design.copies)
-        for i in range(design.sets)
-    }
-    background = [
-        *generate(design.background, seed=seed_of(seed, _BACKGROUND)).texts,
-        *(text for count, texts in members.items() for text in texts * count),
-    ]
-    found = plant_canaries(
-        {name: texts for name, (_, texts) in sets.items()},
-        {name: count for name, (count, _) in sets.items()},
-        background,
-        separator=_SEPARATOR,
-        seed=seed_of(seed, _BACKGROUND),
-    )
-    nonmembers = tuple(_items(design, design.nonmembers, seed_of(seed, _NONMEMBERS)))
-    return _Planted(found.documents, members, nonmembers, sets)
-
-
-def _items(design: Design, count: int, seed: int) -> list[str]:
-    return joined(canary_set(count * design.sentences, seed=seed), design.sentences)
-
-
 def _measure(
     options: Options,
     design: Design,
-    planted: _Planted,
+    planted: Planted,
     shape: Shape,
     tokenizer: Any,
     epochs: int,
@@ -173,7 +72,7 @@ def _measure(
         learning_rate=design.learning_rate,
         max_length=shape.context,
         num_buckets=2,
-        seed=seed_of(options.seed, _BACKGROUND),
+        seed=seed_of(options.seed, BACKGROUND_SEED),
     )
     model, history = scratch_model(
         folder, shape.language_model(len(tokenizer)), tokenizer, planted.documents, config=config,
@@ -188,7 +87,7 @@ def _measure(
         num_shards=design.num_shards,
         num_shuffles=design.num_shuffles,
         seed=seed_of(options.seed, _SPLITS),
-        separator=_SEPARATOR,
+        separator=SEPARATOR,
     )
     common = {"width": shape.width, "parameters": _size(model.params), "epochs": epochs}
     common |= {"training_loss": history[-1]["loss"]}
@@ -245,57 +144,6 @@ def _size(params: Any) -> int:
     import jax
 
     return int(sum(np.size(leaf) for leaf in jax.tree_util.tree_leaves(params)))
-
-
-def items_table(rows: Sequence[Row]) -> tuple[Row, ...]:
-    """A row a model and number of epochs, a column a number of copies: power, and FDP beside it."""
-    return tuple(
-        {
-            **_named(mine),
-            **{
-                heading: words
-                for row in mine
-                if row["question"] == "items"
-                for heading, words in (
-                    (f"power, {_copies(row['copies'])}", f"{row['power']:.3f} ± {row['power_se']:.3f}"),
-                    (f"FDP, {_copies(row['copies'])}", f"{row['fdp']:.3f} ± {row['fdp_se']:.3f}"),
-                )
-            },
-        }
-        for mine in _by_model(rows)
-    )
-
-
-def sets_table(rows: Sequence[Row]) -> tuple[Row, ...]:
-    """A row a model and number of epochs, a column a number of copies: median p-value, and how many are at most .05."""
-    table = []
-    for mine in _by_model(rows):
-        line = _named(mine)
-        for count in sorted({row["copies"] for row in mine if row["question"] == "data set"}):
-            found = [row["p_value"] for row in mine if row["question"] == "data set" and row["copies"] == count]
-            seen = sum(p <= 0.05 for p in found)
-            line[f"p, {_copies(count)}"] = f"{np.median(found):.2g} ({seen} of {len(found)})"
-        table.append(line)
-    return tuple(table)
-
-
-def _by_model(rows: Sequence[Row]) -> list[list[Row]]:
-    keys = dict.fromkeys((row["width"], row["epochs"]) for row in rows)
-    return [[row for row in rows if (row["width"], row["epochs"]) == key] for key in keys]
-
-
-def _named(mine: Sequence[Row]) -> Row:
-    first = mine[0]
-    return {
-        "width": first["width"],
-        "parameters": first["parameters"],
-        "epochs": first["epochs"],
-        "training loss": round(first["training_loss"], 3),
-    }
-
-
-def _copies(count: int) -> str:
-    return "1 copy" if count == 1 else f"{count} copies"
 
 
 REPRODUCTION = Reproduction(

@@ -10,7 +10,7 @@ import numpy as np
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
 
-from tdd.lab.reproduce.exchangeability import LEVELS, ROUNDING
+from tdd.lab.reproduce.canary_tables import LEVELS, ROUNDING
 from tdd.lab.reproduce.order_tests import ORDER_TESTS
 from tdd.lab.reproduce.record import Outcome, Row
 from tdd.report.plots import sheet
