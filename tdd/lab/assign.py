@@ -11,7 +11,8 @@ import numpy as np
 from tdd.lab.plant import take
 from tdd.lab.truth import Row
 from tdd.records import Texts
-from tdd.validate.lab import check_blocks, check_count, check_range, check_shares, check_texts
+from tdd.validate.lab import check_count, check_range, check_texts
+from tdd.validate.planting import check_blocks, check_shares
 
 __all__ = ["ThreeBlocks", "assign_models", "three_blocks", "training_lists"]
 

@@ -11,7 +11,8 @@ import numpy as np
 from tdd.lab.truth import Row, write_rows
 from tdd.records import Texts
 from tdd.texts import hash_texts
-from tdd.validate.lab import check_copies, check_count, check_split
+from tdd.validate.lab import check_count, check_split
+from tdd.validate.planting import check_copies
 
 __all__ = ["Planted", "Role", "plant", "save_truth", "take", "truth_rows"]
 

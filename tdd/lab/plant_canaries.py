@@ -9,7 +9,8 @@ import numpy as np
 
 from tdd.lab.truth import Row
 from tdd.records import Texts
-from tdd.validate.lab import check_canaries, check_count
+from tdd.validate.lab import check_count
+from tdd.validate.planting import check_canaries
 
 __all__ = ["PlantedCanaries", "plant_canaries"]
 

@@ -13,8 +13,9 @@ from typing import Any, TypeVar
 
 from tdd.atomic import disk_errors
 from tdd.lab.config import TrainConfig
+from tdd.lab.designs import DESIGNS, CanariesDesign, Design, FileSet
 from tdd.lab.lora import Lora
-from tdd.lab.recipe import DESIGNS, Corpus, Design, FileSet, Model, Recipe, Tokenizer, Training
+from tdd.lab.recipe import Corpus, Model, Recipe, Tokenizer, Training
 from tdd.validate import recipes as checks
 from tdd.validate.errors import InputError
 
@@ -164,8 +165,8 @@ def _training(file: str, given: Mapping[str, Any]) -> Training:
 def _places(recipe: Recipe) -> list[tuple[str, str]]:
     """Every path that a recipe names, by its key."""
     found = [("corpus.file", recipe.corpus.file), ("model.checkpoint", recipe.model.checkpoint)]
-    if recipe.plant.design == "canaries":
-        found += [(f"plant.sets.{name}.file", each.file) for name, each in recipe.plant.sets.items()]  # pyright: ignore
+    if isinstance(recipe.plant, CanariesDesign):
+        found += [(f"plant.sets.{name}.file", each.file) for name, each in recipe.plant.sets.items()]
     return [(path, value) for path, value in found if value is not None]
 
 

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tdd.audit.run_folder import plain
-from tdd.lab.recipe import AssignmentsDesign, CanariesDesign
+from tdd.lab.designs import AssignmentsDesign, CanariesDesign
 from tdd.lab.recipe_run import LabRun
 from tdd.lab.reproduce import REPRODUCTIONS
 from tdd.lab.reproduce.record import Outcome

@@ -6,9 +6,10 @@ import pytest
 
 from tdd import InputError
 from tdd.lab.config import TrainConfig
+from tdd.lab.designs import DESIGNS, BlocksDesign, CanariesDesign, MembersDesign
 from tdd.lab.examples import EXAMPLES
 from tdd.lab.lora import Lora
-from tdd.lab.recipe import DESIGNS, BlocksDesign, CanariesDesign, MembersDesign, Recipe, derive_seed
+from tdd.lab.recipe import Recipe, derive_seed
 from tdd.lab.recipe_file import load_recipe, parse_recipe, recipe_dict, recipe_toml
 
 BLOCKS = {"design": "blocks", "models": 3, "items": 30}
