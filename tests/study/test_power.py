@@ -17,7 +17,7 @@ from tdd.study.power.smoothing import normal_scores, smoothed
 RNG = np.random.default_rng(0)
 MEMBER = np.arange(240) < 120
 SCORES = RNG.normal(size=240) - 2.0 * MEMBER
-PAIRS = np.stack([SCORES, 0.5 * SCORES + RNG.normal(size=240)]) - 2 * MEMBER
+PAIRS = np.stack([SCORES, 0.5 * SCORES + RNG.normal(size=240)])
 SIZES = {"num_calibration": 39, "num_tests": 40}
 
 
@@ -257,7 +257,7 @@ def test_smoothed_draws_err_less_than_plain_ones(law, monkeypatch):
     true = plan(auc=NormalDist().cdf(2.5 / math.sqrt(2)), **(sizes | {"repetitions": 4_096})).rows[0]
     is_member = np.arange(120) < 60
     rng = np.random.default_rng(3)
-    pools = [law(rng.normal(size=120) - 2.5 * is_member) for _ in range(10)]
+    pools = [law(rng.normal(size=120) - 2.5 * is_member) for _ in range(16)]
     smooth = np.array([pooled(pool, is_member, **sizes).rows[0]["power"] for pool in pools])
     monkeypatch.setattr("tdd.study.power.laws.smoothed", lambda values: (values, np.zeros((len(values),) * 2)))
     plain = [pooled(pool, is_member, **sizes).rows[0] for pool in pools]

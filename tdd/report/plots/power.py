@@ -133,7 +133,7 @@ def exchange_sheet(plan: Any) -> sheet.Sheet:
     with sheet.style():
         drawn = sheet.sheet(
             "What a test of canonical order may expect, by its cost",
-            f"Shards: {about['source']}. Along a line the number k of shuffles grows. Error bars: ± 2 s.e.{more}",
+            f"Shards: {about['source']}. Along a line k, the number of shuffles, grows. Bars: ± 2 s.e.{more}",
             rows=min(len(kinds), _MOST),
             columns=2 if searched else 1,
             legend=legend,
@@ -162,7 +162,7 @@ def exchange_sheet(plan: Any) -> sheet.Sheet:
 def _calls_axis(axes: Any, calls: Sequence[float]) -> None:
     """Logarithmic, with whole numbers."""
     axes.set_xscale("log")
-    low, high = min(calls) / 1.25, max(calls) * 1.4
+    low, high = min(calls) / 1.25, max(calls) * 1.9
     axes.set_xlim(low, high)
     steps = (1, 2, 5) if high / low < 200 else (1,)
     ticks = [step * 10**power for power in range(9) for step in steps if low <= step * 10**power <= high]

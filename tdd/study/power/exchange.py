@@ -93,7 +93,8 @@ def expected_exchange_power(
       InputError: neither or both sources, shards that do not fit, missing or infinite log-probabilities, options out
         of range.
 
-    Cost: one compilation for each number of shuffles; that of the tests, with 2,000 relabellings or more.
+    Cost: one compilation for each number of shuffles; that of the tests, "exact" with 50/alpha relabellings or
+    1,000.
 
     >>> plan = expected_exchange_power(effect=1.0, num_shards=20, num_shuffles=5, test="rank_sum", search=False)
     >>> plan.rows[0]["calls"], plan.rows[0]["power"] > 0.9

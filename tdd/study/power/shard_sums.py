@@ -17,7 +17,7 @@ from tdd.study import blocks
 __all__ = ["TESTS", "Rejections", "log10_floor", "num_draws", "shard_sums", "survival_table"]
 
 TESTS = ("combined", "rank_sum", "exact", "t", "permutation", "e_process")
-_FEWEST_DRAWS = 1_999
+_FEWEST_DRAWS = 999
 _NUMBERS = 2**18  # log-probabilities of one block, about
 _STEP = 256
 
@@ -37,8 +37,8 @@ class Rejections(NamedTuple):
 
 
 def num_draws(alphas: Sequence[float]) -> int:
-    """Random relabellings of "exact": p-values fine enough for the smallest level, or for half of it."""
-    return max(_FEWEST_DRAWS, math.ceil(20 / min(alphas)) - 1)
+    """Random relabellings of "exact": fifty times as many as the smallest level asks for; more would find little."""
+    return max(_FEWEST_DRAWS, math.ceil(50 / min(alphas)) - 1)
 
 
 def survival_table(num_shards: int, num_shuffles: int, most: int) -> np.ndarray:
