@@ -34,7 +34,9 @@ REPRODUCTIONS: dict[str, Title] = {
     "ptdi-ktd": Title("PTDI and KTD on the same fine-tuned models: error and power", "PTDI; KTD"),
     "td4eval": Title("a contaminated benchmark, cleaned: rankings of models before and after", "TD4Eval"),
     "jecs": Title("which texts were all of K models trained on, which any of them", "JECS"),
-    "power-grid": Title("power over model size, duplication count and epochs", "all five"),
+    "power-grid": Title(
+        "power over model size, duplication count and epochs", "PTDI; the sharded exchangeability test"
+    ),
 }
 
 

@@ -149,7 +149,7 @@ def _size(params: Any) -> int:
 REPRODUCTION = Reproduction(
     name="power-grid",
     title="What an audit sees, over model size, copies and epochs",
-    paper="all five",
+    paper="PTDI; the sharded exchangeability test",
     run=run,
     minutes=5,
 )
