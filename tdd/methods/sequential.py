@@ -82,7 +82,8 @@ class SequentialResult:
       looks: numbers of shuffles, those of the schedule that have been reached.
       p_value: [L] valid as `guarantee` says; it never rises from look to look ("besag_clifford": it may).
       log_p_value: [L] its logarithm.
-      log_e_value: [L] logarithm of the e-value, NaN unless the rule is "e_process". It may fall again.
+      log_e_value: [L] logarithm of the e-value, NaN unless the rule is "e_process". It may fall again, and has mean at
+        most 1 at a look fixed beforehand only: where one stopped on evidence, use the p-value.
       num_exceedances: [L] int32, how many shuffles of the whole reach the sum over shards of the canonical orders.
       num_shards: [] int32, shards that were used.
       num_masked: [] int32, shards that were masked out or whose canonical order is NaN.
@@ -127,6 +128,12 @@ def exchangeability_sequence(
       "besag_clifford": P(p <= alpha) <= alpha at one look fixed beforehand, whatever the sum over shards did on the
         way: h/l if the h-th exceedance of the sum came at draw l, (1 + x)/(1 + b) before. It stops early where there
         is nothing to find (h exceedances), never because p is small. Finite-sample.
+
+    Which rule: 50 normal shards, 50 shuffles at most, level .001 (2,000 repetitions, standard errors up to .011). All
+    shards shifted by 2 sd: one shuffle is enough for "e_process" and "spending". By 0.4 sd: all shuffles without
+    stopping find .33, "spending" .29, "e_process" .10; three of 50 by 6 sd: .16, .11, .01. With a long left tail
+    (lognormal) and 0.4 sd: .98, .97 after 7 shuffles on average, 1.00 after 3. Where nothing is planted, giving up at
+    10 exceedances of the sum saves a third of the shuffles; it keeps every guarantee and cost no power above.
 
     Args:
       canonical: [r] log-probabilities (sums over tokens, nats), higher = more likely.
