@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from tdd.validate.lab import check_count, check_range
-from tdd.validate.planting import check_copies, check_set_names, check_shares
+from tdd.validate.planting import check_all_trained, check_copies, check_set_names, check_shares
 
 __all__ = ["DESIGNS", "AssignmentsDesign", "BlocksDesign", "CanariesDesign", "Design", "FileSet", "MembersDesign"]
 
@@ -115,9 +115,10 @@ class AssignmentsDesign:
     def __post_init__(self) -> None:
         check_count("models", self.models, minimum=1)
         check_count("items", self.items, minimum=1)
-        check_shares("share", self.share, self.models)
+        shares = check_shares("share", self.share, self.models)
         for name in ("calibration", "known_members", "background"):
             check_count(name, getattr(self, name), minimum=0)
+        check_all_trained(shares, self.items, self.known_members + self.background)
 
 
 @dataclasses.dataclass(frozen=True)

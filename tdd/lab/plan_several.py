@@ -11,6 +11,7 @@ from tdd.lab.designs import AssignmentsDesign, BlocksDesign
 from tdd.lab.plan import Part, Plan, pool_of, rows_of, tokenizer_texts_of
 from tdd.lab.plant import take
 from tdd.lab.recipe import Recipe
+from tdd.lab.truth import Row
 from tdd.records import Texts
 
 __all__ = ["plan_assignments", "plan_blocks"]
@@ -33,7 +34,7 @@ def plan_assignments(recipe: Recipe, design: AssignmentsDesign) -> Plan:
     for role, texts in roles:
         for index, name in enumerate(texts.ids):
             seen = member[:, index] if role == "candidate" else np.full(design.models, role != "calibration")
-            truth.append({"id": name, "role": role} | dict(zip(columns, map(int, seen), strict=True)))
+            truth.append(_labelled({"id": name, "role": role} | dict(zip(columns, map(int, seen), strict=True))))
     audited = {"candidates.jsonl": rows_of(items, truth)}
     if design.calibration:
         audited["calibration.jsonl"] = rows_of(calibration, truth)
@@ -65,10 +66,8 @@ def plan_blocks(recipe: Recipe, design: BlocksDesign) -> Plan:
         seed=recipe.seed_of("blocks"),
     )
     columns = [f"model-{model + 1}" for model in range(design.models)]
-    truth = (
-        *blocks.truth,
-        *({"id": name, "block": "background"} | dict.fromkeys(columns, 1) for name in background.ids),
-    )
+    shared = ({"id": name, "block": "background"} | dict.fromkeys(columns, 1) for name in background.ids)
+    truth = tuple(_labelled(row) for row in (*blocks.truth, *shared))
     candidates = np.random.default_rng(recipe.seed_of("candidates")).permutation(
         [index for index, row in enumerate(blocks.truth) if row["block"] != "calibration"]
     )
@@ -84,6 +83,12 @@ def plan_blocks(recipe: Recipe, design: BlocksDesign) -> Plan:
         tokenizer_texts=tokenizer_texts_of(recipe, pool.texts),
         hashes={"corpus": pool.sha256},
     )
+
+
+def _labelled(row: Row) -> Row:
+    """A row of the truth with a label: 1 where any model was trained on the text."""
+    seen = {key: value for key, value in row.items() if key.startswith("model-")}
+    return {key: row[key] for key in row if key not in seen} | {"label": max(seen.values())} | seen
 
 
 def _parts_by_model(truth: Any, pool: Texts, column: str) -> tuple[tuple[Part, ...], ...]:

@@ -8,7 +8,17 @@ from typing import Any
 from tdd.validate.errors import InputError
 from tdd.validate.lab import check_count, check_range, check_texts
 
-__all__ = ["check_blocks", "check_canaries", "check_copies", "check_set_names", "check_shares"]
+__all__ = ["check_all_trained", "check_blocks", "check_canaries", "check_copies", "check_set_names", "check_shares"]
+
+
+def check_all_trained(shares: Sequence[float], items: int, shared: int) -> None:
+    """Every model is trained on some text; a share of less than half an item is none."""
+    for model, share in enumerate(shares, start=1):
+        if not shared and int(share * items + 0.5) == 0:
+            raise InputError(
+                f"model {model} is trained on nothing: its share of the {items} items is {share:g}, and there are "
+                "neither known_members nor background; give it some"
+            )
 
 
 def check_copies(name: str, value: object, *, minimum: int) -> tuple[int, ...]:

@@ -94,7 +94,7 @@ def test_accumulated_gradient_is_that_of_the_whole_batch(toy, rows):
         tokens[index, : len(row)], mask[index, 1 : len(row)] = row, True
 
     def mean_loss(params):
-        return jnp.sum(token_losses(TOY, params, tokens, mask)) / mask.sum()
+        return jnp.sum(token_losses(TOY, params, jnp.asarray(tokens), jnp.asarray(mask))) / mask.sum()
 
     loss, whole = jax.jit(jax.value_and_grad(mean_loss))(toy)
     sums, total, count = gradient_sums(Weights(), None, toy, rows, 7)

@@ -132,6 +132,10 @@ def test_seeds_of_parts_differ_and_are_those_of_the_definition():
             {"plant": {"design": "canaries", "copies": [1], "sets": {"x1": {"file": "x", "copies": 1}}}},
             "'x1', which is the name of a generated set",
         ),
+        (
+            {"plant": {"design": "assignments", "models": 2, "items": 9, "share": [0.5, 0]}},
+            r"\[plant\] model 2 is trained on nothing",
+        ),
         ({"plant": BLOCKS | {"share": [0.5]}}, r"\[plant\] share holds 1 numbers for 3 models"),
     ],
 )

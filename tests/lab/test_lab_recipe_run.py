@@ -85,6 +85,7 @@ class TestFiles:
         run = runs["blocks"]
         blocks = {row["id"]: row["block"] for row in run.truth}
         assert sorted(blocks.values()).count("calibration") == 6
+        assert all(row["label"] == max(row["model-1"], row["model-2"]) for row in run.truth)
         assert {blocks[row["id"]] for row in read(run.audited["candidates"])} == {"remainder", "clean"}
         assert {blocks[row["id"]] for row in read(run.audited["calibration"])} == {"calibration"}
         assert [model["num_documents"] for model in run.summary["models"]] == [6 + 1 + 2] * 2
