@@ -12,6 +12,8 @@ from tdd.cli.options import add_devices, devices
 __all__ = ["add"]
 
 _SHUFFLES = 50
+_LAST_LOOK = 1 / 3
+"""Share of the level that the last look of "spending" has at least."""
 
 _EPILOG = """\
 what it does:
@@ -126,7 +128,7 @@ def _add_decision(group: Any) -> None:
         choices=["none", "e_process", "spending", "besag_clifford"],
         help="stop before all shuffles are scored, as soon as the case is clear, with a p-value that stays valid: "
         "e_process and spending stop for evidence, besag_clifford where there is none (default: none, with --target-p "
-        "e_process)",
+        "spending)",
     )
     group.add_argument(
         "--target-p",
@@ -230,7 +232,7 @@ def _plan(arguments: argparse.Namespace) -> tuple[str, int]:
     check_target(arguments.target_p)
     if arguments.target_p is None:
         return arguments.stop or "none", _SHUFFLES if arguments.shuffles is None else arguments.shuffles
-    stop = arguments.stop or "e_process"
+    stop = arguments.stop or "spending"
     if stop in ("none", "besag_clifford"):
         raise InputError(
             f"--target-p {arguments.target_p:g} asks to stop for evidence, which --stop {stop} never does; use --stop "
@@ -239,7 +241,9 @@ def _plan(arguments: argparse.Namespace) -> tuple[str, int]:
     from tdd.methods.shuffles import shuffles_needed
 
     check_count("num_shards", arguments.shards)
-    needed = shuffles_needed(arguments.shards, arguments.target_p, stop if stop == "e_process" else arguments.test)
+    by_bets = stop == "e_process"
+    level = arguments.target_p * (1 if by_bets else _LAST_LOOK)
+    needed = shuffles_needed(arguments.shards, level, stop if by_bets else arguments.test)
     if arguments.shuffles is None:
         return stop, max(_SHUFFLES, 4 * needed)
     if arguments.shuffles < needed:

@@ -117,9 +117,9 @@ def test_names_of_files():
     [
         ((), ("none", 50)),
         (("--shuffles", 7, "--stop", "spending"), ("spending", 7)),
-        (("--target-p", 0.001), ("e_process", 50)),
-        (("--target-p", 0.001, "--shuffles", 20), ("e_process", 20)),
-        (("--target-p", 0.001, "--shards", 1, "--stop", "spending"), ("spending", 4 * 1999)),
+        (("--target-p", 0.001), ("spending", 50)),
+        (("--target-p", 0.001, "--shuffles", 20), ("spending", 20)),
+        (("--target-p", 0.001, "--shards", 1, "--stop", "spending"), ("spending", 4 * 6000)),
     ],
 )
 def test_a_wanted_p_value_chooses_rule_and_shuffles(options, plan):
@@ -140,7 +140,7 @@ def test_a_sequential_run(checkpoint, quiz, capsys):
     [
         (("--target-p", 0.01, "--stop", "none"), "which --stop none never does; use --stop e_process"),
         (("--target-p", 0.01, "--stop", "besag_clifford"), "leave one of the two out"),
-        (("--target-p", 0.0001, "--shards", 4, "--shuffles", 2), "at least 16 are needed"),
+        (("--target-p", 0.0001, "--shards", 4, "--shuffles", 2), "at least 15 are needed"),
         (("--target-p", 1.5), "target_p=1.5 must be a number between 0 and 1"),
         (("--target-p", 0.1, "--shards", 0), "num_shards=0 must be a whole number"),
         (("--shards", 13), "24 examples for num_shards=13"),
