@@ -179,7 +179,7 @@ def _rules(name: str, copies: np.ndarray, seed: int, sizes: Sizes) -> list[Row]:
     """Means over divisions of one table of scores [items, k + 1]."""
     members, others = copies[: sizes.members], copies[sizes.members :]
     rows: list[Row] = []
-    for k in sorted({1, sizes.knockoffs}):
+    for k in sorted({1, sizes.knockoffs}, reverse=True):
         names = list(METHODS) if k == sizes.knockoffs else ["KTD (the paper)"]
         found = study(
             Divisions(members[:, : k + 1], others[:, : k + 1], len(others) // 2),

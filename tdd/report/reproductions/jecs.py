@@ -33,7 +33,7 @@ def draw(outcome: Outcome) -> sheet.Sheet:
                 dodged(axes, [f"α = {alpha:g}" for alpha in alphas], _series(mine, alphas, column))
                 axes.set_title(f"{_MIXES[mix]}, {score}", loc="left", color=sheet.INK)
             levels_at(left, alphas)
-            left.set_ylim(bottom=0)
+            left.set_ylim(bottom=-0.012)
             right.set_ylim(-0.03, 1.03)
             left.set_ylabel("GCR, ± 2 s.e.")
             right.set_ylabel("power")
@@ -51,9 +51,9 @@ def _caption(outcome: Outcome) -> str:
     sizes = outcome.provenance["settings"]
     return (
         f"{sizes['replicates']} replicates of {sizes['models']} fine-tuned models and {sizes['documents']} documents: "
-        f"{sizes['calibration']:.0%} calibrate and are in all training data, {sizes['remainder']:.0%} are in those of "
-        f"each model with chance {sizes['trained']:g}. {sizes['repetitions']} random subsets of 80 % a replicate; "
-        f"standard errors over replicates. Seed {outcome.provenance['seed']}. JECS keeps the level in the limit of "
-        "many items, JMCS in finite samples, given independence between models; unions and intersections of "
-        "selections do not."
+        f"{sizes['calibration']:.0%} calibrate and are in all training data, of {sizes['remainder']:.0%} each "
+        f"model was trained on a random {sizes['trained']:.0%}. {sizes['repetitions']} random subsets of 80 % a replicate; "
+        f"standard errors over replicates. Seed {outcome.provenance['seed']}. For independent models JECS keeps the "
+        "level in the limit of many items, JMCS in finite samples; models fine-tuned from one base are not quite "
+        "independent. Unions and intersections of selections keep no level."
     )

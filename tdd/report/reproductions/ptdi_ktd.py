@@ -15,7 +15,8 @@ _DESIGNS = {"original": "text = the original", "drawn": "text = a version at ran
 def draw(outcome: Outcome) -> sheet.Sheet:
     """A row a design and score; on the left the share of false discoveries, on the right the power."""
     k = outcome.provenance["settings"]["knockoffs"]
-    names = ["KTD (the paper), k = 1", *(_label(rule, k, k) for rule in METHODS)]
+    names = [_label(rule, k) for rule in METHODS]
+    names.insert(2, _label("KTD (the paper)", 1))
     panels = [(design, score) for design in DESIGNS for score in SCORES]
     alphas = sorted({row["alpha"] for row in outcome.rows})
     with sheet.style():
@@ -32,30 +33,28 @@ def draw(outcome: Outcome) -> sheet.Sheet:
         for (design, score), (left, right) in zip(panels, drawn.panels, strict=True):
             mine = [row for row in outcome.rows if row["design"] == design and row["score"] == score]
             for axes, column in ((left, "fdp"), (right, "power")):
-                dodged(axes, [f"α = {alpha:g}" for alpha in alphas], _series(mine, alphas, names, k, column))
+                dodged(axes, [f"α = {alpha:g}" for alpha in alphas], _series(mine, alphas, names, column))
                 axes.set_title(f"{_DESIGNS[design]}, {score}", loc="left", color=sheet.INK)
             levels_at(left, alphas)
-            left.set_ylim(bottom=0)
+            left.set_ylim(bottom=-0.008)
             right.set_ylim(-0.03, 1.03)
             left.set_ylabel("FDP, ± 2 s.e.")
             right.set_ylabel("power")
     return drawn
 
 
-def _series(
-    rows: list[Row], alphas: list[float], names: list[str], k: int, column: str
-) -> dict[str, list[list[float]]]:
+def _series(rows: list[Row], alphas: list[float], names: list[str], column: str) -> dict[str, list[list[float]]]:
     return {
         name: [
-            [row[column] for row in rows if row["alpha"] == alpha and _label(row["rule"], row["knockoffs"], k) == name]
+            [row[column] for row in rows if row["alpha"] == alpha and _label(row["rule"], row["knockoffs"]) == name]
             for alpha in alphas
         ]
         for name in names
     }
 
 
-def _label(rule: str, knockoffs: int, k: int) -> str:
-    return f"KTD (the paper), k = {knockoffs}" if rule == "KTD (the paper)" and knockoffs else rule
+def _label(rule: str, knockoffs: int) -> str:
+    return f"{rule}, k = {knockoffs}" if rule == "KTD (the paper)" else rule
 
 
 def _caption(outcome: Outcome) -> str:
