@@ -36,9 +36,6 @@ def unlike(key, shape):
     return scale * jnp.where(jnp.arange(shape[0])[:, None] == 0, jnp.round(values), values) - 50 * scale
 
 
-laws = pytest.mark.parametrize("law", [normal, left_skewed, integers, unlike])
-
-
 def p_values(decide, law, r, draws=12, seed=0):
     """The smallest p-value that one meets on the way: what counts for whoever stops as soon as p <= alpha."""
 
@@ -153,8 +150,8 @@ def whole_level_to_every_look(canonical, shuffled, key):
     return (1 + counts.total) / (1 + counts.total_draws)
 
 
-@pytest.mark.guarantee(checks=4 * 3 + 4)
-@laws
+@pytest.mark.guarantee(checks=3 * 3 + 3)
+@pytest.mark.parametrize("law", [normal, integers, unlike])
 def test_besag_clifford_at_a_horizon_fixed_beforehand(law, false_alarm_level):
     rule = by_call("besag_clifford", looks=(19,), num_exceedances=4)
     super_uniform(p_values(rule, law, 3, draws=19), false_alarm_level)
@@ -170,12 +167,12 @@ def test_besag_clifford_is_exact_without_ties(false_alarm_level):
 
 
 def test_stopping_costs_no_power_on_clear_cases():
-    """Every rule but Besag and Clifford's finds shards planted two standard deviations high within five shuffles."""
+    """Every rule but Besag and Clifford's finds shards planted two standard deviations high with one shuffle."""
 
     def one(key, rule):
-        values = jax.random.normal(key, (50, 6))
+        values = jax.random.normal(key, (50, 2))
         return jnp.min(rule(values[:, 0] + 2, values[:, 1:], key))
 
-    for rule in (by_call("e_process", looks=(1, 2, 5), horizon=50), by_call("spending", test="rank_sum", horizon=50)):
+    for rule in (by_call("e_process", horizon=50), by_call("spending", test="rank_sum", horizon=50)):
         p = guarantees.simulate(lambda key, rule=rule: one(key, rule), seed=0, repetitions=500, batch=500)
         assert np.mean(p <= 1e-3) == 1
