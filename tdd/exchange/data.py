@@ -6,6 +6,7 @@ import dataclasses
 import json
 import os
 import pathlib
+import string
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -140,8 +141,15 @@ def _written(template: str, columns: Mapping[str, Sequence[Any]], index: int, pl
     for field, value in row.items():
         if value is None:
             raise InputError(f"{place(index)} has no field {field!r}, which template {template!r} asks for")
-    plain = (value if isinstance(value, str) else json.dumps(value, ensure_ascii=False) for value in row.values())
-    return template.format(**dict(zip(row, plain, strict=True)))
+    # not str.format, which reads {a.b} and {0} as more than names of fields
+    return "".join(
+        literal + ("" if field is None else _cell(row[field]))
+        for literal, field, _, _ in string.Formatter().parse(template)
+    )
+
+
+def _cell(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def _name_of(source: Any, number: int) -> str:

@@ -19,6 +19,16 @@ def test_rows_through_a_template():
     assert len(found) == 3
 
 
+def test_fields_are_names_and_nothing_else():
+    """`str.format` would look for attributes, items and positions."""
+    rows = [
+        {"q": "one", "q.id": 7, "0": "zero", "q[0]": [1], "a b": "{q}"},
+        {"q": "x"} | dict.fromkeys(["q.id", "0", "q[0]", "a b"], 1),
+    ]
+    found = load_examples(rows, template="{q} {q.id} {0} {q[0]} {a b} {q}")
+    assert found.examples == ("one 7 zero [1] {q} one", "x 1 1 1 1 x")
+
+
 def test_the_whole_row_as_it_stands_in_the_file(tmp_path):
     lines = [json.dumps(row, ensure_ascii=False) for row in ROWS]
     path = tmp_path / "questions.jsonl"
