@@ -8,6 +8,7 @@ Only a whole run that is not quick writes results/exchange.json.
 from __future__ import annotations
 
 import argparse
+import logging
 import time
 from typing import Any
 
@@ -29,6 +30,7 @@ def main() -> None:
     parser.add_argument("--part", default="all", choices=("all", "throughput", "calls"))
     parser.add_argument("--quick", action="store_true", help="tiny models and samples: does it work at all?")
     options = parser.parse_args()
+    logging.getLogger("tdd.findings").setLevel(logging.ERROR)  # what a single run says of its data is beside the point
     result: dict[str, Any] = {"note": NOTE, "rounds": options.rounds}
     began = time.perf_counter()
 
@@ -51,7 +53,9 @@ def main() -> None:
         result["calls"] = exchange_calls.calls_to_reject(model, design, show)
         keep()
         result["power"] = exchange_calls.power_by_share(model, design, show)
+        result["conclusions"] = exchange_calls.conclusions(result["calls"], result["power"])
         keep()
+        print("\n".join(result["conclusions"]))
     print(f"{result['seconds']:.0f} s")
 
 

@@ -28,7 +28,7 @@ from tdd.lab.train import train
 from tdd.methods.exchangeability import exchangeability
 from tdd.models.decoder import init_params
 
-__all__ = ["Design", "calls_to_reject", "planted_model", "power", "power_by_share"]
+__all__ = ["Design", "calls_to_reject", "conclusions", "planted_model", "power", "power_by_share"]
 
 SHARES = (1.0, 0.5, 0.25)
 RULES = ("e_process", "spending")
@@ -215,6 +215,31 @@ def power_by_share(
             rows.append(row)
             say(row)
     return rows
+
+
+def conclusions(calls: Sequence[dict[str, Any]], powers: Sequence[dict[str, Any]]) -> list[str]:
+    """What the two tables say, in sentences."""
+    fixed = next(row for row in calls if row["way"] == "fixed")
+    said = [
+        f"All {fixed['calls']} calls of the fixed design: p = {fixed['p_value']:.2g}, t {fixed['p_value of t']:.2g}."
+    ]
+    for row in calls:
+        if row["way"] in RULES:
+            result = f"p = {row['p_value']:.2g} after {row['calls']} calls and {row['tokens']:.0f} tokens"
+            times = f"{1 / row['calls / fixed']:.3g} and {1 / row['tokens / fixed']:.3g} times fewer"
+            end = f"{times}." if row["reached"] else f"p < {TARGET:g} not reached."
+            said.append(f"{row['way']}, {row['share permuted']:g} of each shard permuted: {result}: {end}")
+    for row in powers:
+        if row["share permuted"] < 1:
+            alike = [one for one in powers if one["share permuted"] == 1 and one["shards"] == row["shards"]]
+            same_shuffles = next(one for one in alike if one["shuffles"] == row["shuffles"])
+            same_tokens = min(alike, key=lambda one: abs(one["tokens of a shard"] - row["tokens of a shard"]))
+            said.append(
+                f"{row['shards']} shards, {row['share permuted']:g} permuted, {row['shuffles']} shuffles: power "
+                f"{row['power, combined']:.2f}; whole shards permuted: {same_shuffles['power, combined']:.2f} with as "
+                f"many shuffles, {same_tokens['power, combined']:.2f} with {same_tokens['shuffles']}, for as many tokens."
+            )
+    return said
 
 
 def effect(log_probs: np.ndarray) -> float:
