@@ -15,6 +15,7 @@ import numpy as np
 from tdd.atomic import write_atomically
 from tdd.audit.run_folder import to_json
 from tdd.exchange.passes import SetPass
+from tdd.exchange.sequence import as_double
 
 __all__ = ["FILES", "SHARD_COLUMNS", "Exchange", "shard_table", "tests_of"]
 
@@ -77,7 +78,7 @@ def tests_of(
         name: exchangeability(canonical, shuffled, test=name, key=key, num_draws=_NUM_DRAWS)  # type: ignore[arg-type]
         for name in names
     }
-    plain = {name: {field: float(getattr(found, field)) for field in _FIELDS} for name, found in results.items()}
+    plain = {name: {field: as_double(getattr(found, field)) for field in _FIELDS} for name, found in results.items()}
     return plain, results
 
 

@@ -25,15 +25,17 @@ from tdd.audit.score_store import ScoreStore
 from tdd.exchange import words
 from tdd.exchange.data import load_sets
 from tdd.exchange.orders import Shards
-from tdd.exchange.passes import Layout, SetPass, identity_of, run_sets
+from tdd.exchange.passes import Layout, SetPass, identity_of, rows_of, run_sets
 from tdd.exchange.result import Exchange, shard_table, tests_of
 from tdd.exchange.sequence import Sequence as Sequential
+from tdd.exchange.sequence import as_double
 from tdd.exchange.structure import duplicates, order_structure, sortedness
 from tdd.methods.exchangeability import GUARANTEES, TESTS
 from tdd.methods.sequential import GUARANTEES as SEQUENTIAL_GUARANTEES
 from tdd.methods.testing import bh
 from tdd.validate import arrays
 from tdd.validate import exchange as checks
+from tdd.validate.errors import InputError
 from tdd.validate.scoring import check_budget
 
 __all__ = ["run_exchange"]
@@ -166,6 +168,8 @@ def run_exchange(
         checks.check_no_sorted_order(one.name, sortedness(one.examples), allow_sorted)
     main = find_model("model", model, params, tokenizer, dtype, where)
     other = None if control is None else find_model("control", control, None, None, dtype, where)
+    if other is not None:
+        _check_control(other, sets, layout)
     options = {
         **layout_options,
         "num_shards": num_shards,
@@ -196,7 +200,8 @@ def run_exchange(
         stack.enter_context(jax.default_device(where.devices[0]))
         store = None
         if folder is not None:
-            key = identity_of(main, sets, {**options, "seed": seed, "devices": 1 if not shard_params else len(where)})
+            depends = {**options, "seed": seed, "devices": 1 if not shard_params else len(where)}
+            key = identity_of(main, sets, depends, other)
             store = stack.enter_context(ScoreStore(folder / "scoring", key))
         calls = sum(len(one) for one in sets) * (num_shuffles + 1)
         advance = stack.enter_context(progress_bar("testing orders", calls, enabled=progress, unit="model calls"))
@@ -240,6 +245,14 @@ def run_exchange(
     if folder is not None:
         exchange.save(folder)
     return exchange
+
+
+def _check_control(control: Model, sets: Sequence[Shards], layout: Layout) -> None:
+    """What the control cannot take is said before the model is run."""
+    try:
+        rows_of(control, sets, layout)
+    except InputError as error:
+        raise InputError(f"control: {error}") from error
 
 
 def _described(model: Model, given: Any) -> dict[str, Any]:
@@ -301,8 +314,8 @@ def _finding(
         "num_shuffles": num_shuffles,
         "shuffles_used": shuffled.shape[1],
         "test": name,
-        "p_value": float(p),
-        "log_p_value": float(log_p),
+        "p_value": as_double(p),
+        "log_p_value": as_double(log_p),
         "guarantee": dataclasses.asdict(guarantee),
         "tests": tests,
         "skewness": math.nan if deciding is None else float(deciding.skewness),

@@ -7,13 +7,20 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Sequence", "waves"]
+__all__ = ["Sequence", "as_double", "waves"]
 
 _WAVE = 50
 """Most shuffles of a shard that are tokenised at a time."""
 
 _ENOUGH = 10
 """Shuffles of the whole data set that reach the canonical order before a run gives up."""
+
+
+def as_double(value: Any) -> float:
+    """A number in double precision: of a float32 the shortest decimal that it stands for, so that 1/20 is .05 and not
+    a little more, and p <= alpha is decided as it is on paper."""
+    array = np.asarray(value)
+    return float(str(array[()])) if array.dtype == np.float32 else float(array)
 
 
 def waves(num_shuffles: int, *, looks: tuple[int, ...] = ()) -> tuple[tuple[int, int], ...]:
@@ -76,7 +83,7 @@ class Sequence:
             num_exceedances=_ENOUGH,
             key=self.key,
         )
-        p, log_e = float(self.result.p_value[-1]), float(self.result.log_e_value[-1])
+        p, log_e = as_double(self.result.p_value[-1]), float(self.result.log_e_value[-1])
         self.history.append(
             {"shuffles": b, "calls": calls, "p_value": p, "log_e_value": None if np.isnan(log_e) else log_e}
         )

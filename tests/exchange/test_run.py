@@ -10,11 +10,14 @@ import numpy as np
 import pytest
 from scored_models import VOCABULARY, random_texts, scored_model
 
+from tdd.audit.score_inputs import Model
 from tdd.exchange import scorer
 from tdd.exchange.data import load_examples
 from tdd.exchange.orders import Shards
+from tdd.exchange.passes import identity_of
 from tdd.exchange.rows import context_windows
 from tdd.exchange.run import run_exchange
+from tdd.exchange.sequence import as_double
 from tdd.methods.exchangeability import TESTS, exchangeability
 from tdd.records import LanguageModel
 from tdd.validate.errors import InputError
@@ -86,10 +89,17 @@ def test_the_tests_are_those_of_the_log_probabilities(plain):
     key = jax.random.fold_in(jax.random.key(0), 0)
     for name in TESTS:
         wanted = exchangeability(canonical, shuffled, test=name, key=key)
-        assert one["tests"][name]["p_value"] == float(wanted.p_value)
+        assert np.float32(one["tests"][name]["p_value"]) == wanted.p_value
     assert one["p_value"] == one["adjusted"] == one["tests"]["combined"]["p_value"] == plain.p_values["data 1"]
     assert one["rejected"] == (one["p_value"] <= 0.05)
     assert one["calls"]["asked"] == 25 >= one["calls"]["sequences"]
+
+
+def test_a_p_value_that_equals_its_level_rejects():
+    assert as_double(np.float32(1) / np.float32(20)) == 0.05
+    assert as_double(np.float64(0.1) + 0.2) == 0.1 + 0.2
+    assert as_double(jnp.float32(1e-30)) == 1e-30
+    assert np.isnan(as_double(jnp.float32(jnp.nan)))
 
 
 def test_a_table_row_for_every_shard(plain):
@@ -164,6 +174,31 @@ def test_an_interrupted_run_ends_with_the_same_bits(model, tmp_path, monkeypatch
     np.testing.assert_array_equal(saved["shuffled_0"], whole.log_probs["data 1"][1])
     with pytest.raises(InputError, match="holds a run of other inputs or options"):
         run_exchange(model, TEXTS, **options | {"seed": 1}, out=tmp_path / "cut")
+
+
+def test_a_folder_changes_no_bit(plain, model, tmp_path):
+    kept = run_exchange(model, TEXTS, **OPTIONS, out=tmp_path / "run")
+    for a, b in zip(kept.log_probs["data 1"], plain.log_probs["data 1"], strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_the_store_belongs_to_both_models_and_their_tokenizers(model):
+    shards = [Shards.cut(load_examples(TEXTS), num_shards=5, suffix=1.0, seed=0)]
+    first, second, bos = (
+        Model(*scored_model(seed, positions=128, **options), "m")
+        for seed, options in ((0, {}), (1, {}), (0, {"bos": True}))
+    )
+    keys = {identity_of(first, shards, {}, other) for other in (None, first, second, bos)}
+    keys |= {identity_of(bos, shards, {}, None), identity_of(first, shards, {"seed": 1}, None)}
+    assert len(keys) == 6
+    assert identity_of(first, shards, {}, second) in keys
+
+
+def test_a_control_that_cannot_take_the_data_is_refused_before_the_model_runs(model, monkeypatch):
+    monkeypatch.setattr(scorer.Scorer, "log_probs", lambda *_: pytest.fail("the model was run"))
+    short = scored_model(1, positions=32)
+    with pytest.raises(InputError, match="control: max_length=64 exceeds the 32 positions"):
+        run_exchange(model, TEXTS, **OPTIONS, max_length=64, control=short)
 
 
 def remembering(model, texts, gain=3.0):
