@@ -20,7 +20,7 @@ from tdd.exchange.sequence import waves
 from tdd.validate import exchange as checks
 from tdd.validate.scoring import check_max_length
 
-__all__ = ["Layout", "SetPass", "context_of", "identity_of", "run_sets"]
+__all__ = ["Layout", "SetPass", "context_of", "identity_of", "rows_of", "run_sets"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,6 +84,19 @@ def context_of(model: Model, layout: Layout) -> Context:
     return Context(bos, room, checks.check_stride(layout.stride, room))
 
 
+def rows_of(model: Model, sets: Sequence[Shards], layout: Layout) -> list[OrderRows]:
+    """What makes the token rows of each data set.
+
+    Raises:
+      InputError: the model cannot take them: no room, unknown tokens, examples as long as its context.
+    """
+    context = context_of(model, layout)
+    return [
+        OrderRows(shards, model.tokenizer, model.lm.vocab_size, separator=layout.separator, context=context)
+        for shards in sets
+    ]
+
+
 def run_sets(
     model: Model,
     where: Devices,
@@ -109,17 +122,16 @@ def run_sets(
       first_batch: number of the first of them.
       advance: called with the number of model calls done.
     """
-    context = context_of(model, layout)
     passes = []
-    for shards, most, sequence in zip(sets, num_shuffles, sequences, strict=True):
-        rows = OrderRows(shards, model.tokenizer, model.lm.vocab_size, separator=layout.separator, context=context)
+    made = rows_of(model, sets, layout)
+    for shards, rows, most, sequence in zip(sets, made, num_shuffles, sequences, strict=True):
         windows = max(rows.windows_of(shard) for shard in range(len(shards)))
         passes.append(SetPass(shards, rows, most, np.zeros((len(shards), 0)), Calls(), sequence, windows))
     scorer = Scorer(
         model,
         where,
         budget=layout.budget,
-        limit=context.limit,
+        limit=made[0].context.limit,
         num_orders=sum(len(one.shards) * (one.num_shuffles + 1) for one in passes),
         store=store,
         first_batch=first_batch,
@@ -144,20 +156,27 @@ def run_sets(
     return passes
 
 
-def identity_of(model: Model, sets: Sequence[Shards], options: dict[str, Any]) -> str:
+def identity_of(model: Model, sets: Sequence[Shards], options: dict[str, Any], control: Model | None = None) -> str:
     """Hash of everything that the batches of a run depend on."""
     import jax
 
     import tdd
 
     examples = hashlib.sha256("".join(one.data.sha256 for one in sets).encode()).hexdigest()
-    tokens = [model.tokenizer([shards.text(0, 0, "\n")])["input_ids"] for shards in sets]
     return run_key(
         kind="exchange",
-        model=fingerprint(model.lm.spec, model.params),
+        models=[
+            (fingerprint(one.lm.spec, one.params), *_tokenizer_parts(one, sets)) for one in (model, control) if one
+        ],
         examples=examples,
-        tokens=repr([[*map(int, ids[0])] for ids in tokens]),
         options=options,
         tdd=tdd.__version__,
         jax=jax.__version__,
     )
+
+
+def _tokenizer_parts(model: Model, sets: Sequence[Shards]) -> tuple[Any, ...]:
+    """What tells tokenizers apart: tokens of the first shards, and all of a fast one's state."""
+    tokens = [[*map(int, model.tokenizer([shards.text(0, 0, "\n")])["input_ids"][0])] for shards in sets]
+    state = getattr(getattr(model.tokenizer, "backend_tokenizer", None), "to_str", str)()  # calls may change it once
+    return tokens, hashlib.sha256(state.encode()).hexdigest(), getattr(model.tokenizer, "bos_token_id", None)

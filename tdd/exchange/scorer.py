@@ -169,7 +169,7 @@ class Scorer:
                 sums = np.array([part.sum(dtype=np.float64) for part in np.split(values[0], ends[:-1])])
                 if self.store is not None:
                     self.store.append(number, _halves(sums))
-                    sums = _joined(_halves(sums))
+                sums = _joined(_halves(sums))  # the same bits with and without a store
             yield [keys[row] for row in batch.rows], sums
 
     def _kept(self, compute: Callable[[], np.ndarray]) -> np.ndarray:
