@@ -14,6 +14,9 @@ from tdd.validate.scoring import check_encoded, check_token_ids
 
 __all__ = ["Context", "Order", "OrderRows", "Row", "bos_tokens", "context_windows"]
 
+_PIECE = 4_000_000
+"""Characters that are tokenised at a time: a tokenizer takes some hundred bytes for each token, an array four."""
+
 _MIN_SHARED = 16
 """Fewer shared tokens are not worth a program of their own."""
 
@@ -71,6 +74,8 @@ def bos_tokens(tokenizer: Any, policy: str) -> tuple[int, ...]:
     plain, special = (
         [*map(int, check_encoded(tokenizer(["a"], add_special_tokens=add), 1)[0])] for add in (False, True)
     )
+    if not plain:  # the probe is unknown to the tokenizer, which leaves it out
+        return tuple(special[:1]) if special[:1] == [getattr(tokenizer, "bos_token_id", None)] else ()
     places = [i for i in range(len(special) - len(plain) + 1) if special[i : i + len(plain)] == plain]
     return tuple(special[: places[-1]]) if places else ()
 
@@ -172,13 +177,27 @@ class OrderRows:
         return tuple(rows)
 
     def _tokens(self, texts: Sequence[str]) -> list[np.ndarray]:
-        if not len(texts):
-            return []
         options: dict[str, Any] = {"add_special_tokens": False}
         if getattr(self.tokenizer, "is_fast", False):
             options.update(return_attention_mask=False, verbose=False)
-        encoded = self.tokenizer(list(texts), **options)
-        return [np.asarray(ids, np.int32) for ids in check_encoded(encoded, len(texts))]
+        found: list[np.ndarray] = []
+        for piece in _pieces(texts):
+            encoded = check_encoded(self.tokenizer(piece, **options), len(piece))
+            found += [np.asarray(ids, np.int32) for ids in encoded]
+        return found
+
+
+def _pieces(texts: Sequence[str]) -> Iterator[list[str]]:
+    """The texts, at most `_PIECE` characters at a time or a single one."""
+    piece, size = [], 0
+    for text in texts:
+        if piece and size + len(text) > _PIECE:
+            yield piece
+            piece, size = [], 0
+        piece.append(text)
+        size += len(text)
+    if piece:
+        yield piece
 
 
 def _common(a: np.ndarray, b: np.ndarray) -> int:

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from word_tokenizer import word_tokenizer
 
+from tdd.exchange import rows as rows_module
 from tdd.exchange.data import load_examples
 from tdd.exchange.orders import Shards
 from tdd.exchange.rows import Context, OrderRows, bos_tokens, context_windows
@@ -39,6 +40,34 @@ def test_beginning_of_sequence():
     assert bos_tokens(bos, "never") == ()
     with pytest.raises(InputError, match="this one has none"):
         bos_tokens(plain, "always")
+
+
+def test_a_tokenizer_that_does_not_know_the_probe():
+    """What stands around nothing is beginning and end; only the beginning belongs before a window."""
+
+    class Silent:
+        bos_token_id = 7
+
+        def __call__(self, texts, add_special_tokens=True):
+            return {"input_ids": [[7, 8] if add_special_tokens else [] for _ in texts]}
+
+    assert bos_tokens(Silent(), "auto") == (7,)
+    Silent.bos_token_id = None
+    assert bos_tokens(Silent(), "auto") == ()
+
+
+def test_many_texts_are_tokenised_in_pieces(monkeypatch):
+    whole = rows_of(40)
+    monkeypatch.setattr(rows_module, "_PIECE", 150)
+    sizes, own = [], whole.tokenizer
+    pieces = rows_of(40)
+    monkeypatch.setattr(
+        pieces, "tokenizer", lambda texts, **options: (sizes.append(len(texts)), own(texts, **options))[1]
+    )
+    for a, b in zip(whole.orders([0, 1, 2, 3]), pieces.orders([0, 1, 2, 3]), strict=True):
+        assert all((one.tokens == other.tokens).all() for one, other in zip(a.rows, b.rows, strict=True))
+    assert sum(sizes) == 6
+    assert max(sizes) == 1, "each shard has more than 150 characters"
 
 
 def rows_of(count=12, *, num_shards=2, suffix=1.0, bos=(), room=None, stride=None, words=3):
