@@ -12,6 +12,8 @@ import pathlib
 from collections.abc import Callable
 from typing import Any
 
+import order_tables
+
 from tdd.bench import report
 from tdd.methods.guarantees import all_guarantees
 from tdd.report import tables
@@ -43,6 +45,7 @@ def measured() -> str:
         _parity(),
         *_families(),
         *_gradients(),
+        *order_tables.parts(RESULTS),
         _wikimia(),
         *_arxivtection(),
         _booktection(),

