@@ -80,7 +80,7 @@ def test_cleaning_restores_the_ranking_where_detection_is_easy():
     assert after["fdp"] < 0.15
     assert after["srcc"] > 0.95 > before["srcc"]
     assert after["rank"] == pytest.approx(after["true_rank"], abs=0.2)
-    assert after["true_rank"] == 5
+    assert after["true_rank"] > 4.5
 
 
 def test_detection_that_is_impossible_selects_little_and_says_so():
