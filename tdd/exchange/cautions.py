@@ -116,24 +116,40 @@ def _of_reach(one: Mapping[str, Any], run: Mapping[str, Any], num_shards: int, l
             f"the test cannot give a p-value below {p_words(math.exp(floor), floor)}, so {alone} cannot reject; use "
             "more shuffles or more shards"
         ]
-    if not one["sequential"]:
+    if not one["sequential"] or num_shards == 0:
         return []
-    from tdd.methods.shuffles import shuffles_needed
-
-    rule = one["sequential"]["rule"]
+    rule, most = one["sequential"]["rule"], one["num_shuffles"]
     test = run["options"]["test"] if rule == "spending" else "permutation" if rule == "besag_clifford" else rule
-    try:
-        needed = shuffles_needed(num_shards, level, test)
-    except InputError:  # no number of shuffles suffices
-        needed = math.inf
-    if needed <= one["num_shuffles"]:
+    needed = _needed(num_shards, level, test)
+    if rule == "spending" and needed <= most:
+        from tdd.kernels.sequential import default_looks, look_weights
+
+        looks = default_looks(most)
+        shares = zip(looks, look_weights(looks), strict=True)
+        if any(_needed(num_shards, level * float(share), test) <= look for look, share in shares):
+            return []
+        return [
+            f"with at most {most} shuffles {alone} cannot reject: the looks of spending share the level, and each has "
+            "too little of it; use more shuffles or more shards"
+        ]
+    if needed <= most:
         return []
     if needed == math.inf:
         return [f"{alone} cannot reject with any number of shuffles; use more shards"]
     return [
-        f"with at most {one['num_shuffles']} shuffles {alone} cannot reject: {rule} needs {needed} at least; use more "
+        f"with at most {most} shuffles {alone} cannot reject: {rule} needs {needed} at least; use more "
         "shuffles or more shards"
     ]
+
+
+def _needed(num_shards: int, level: float, test: str) -> float:
+    """Fewest shuffles with which a test can reach the level; infinite where no number suffices."""
+    from tdd.methods.shuffles import shuffles_needed
+
+    try:
+        return shuffles_needed(num_shards, level, test)
+    except InputError:
+        return math.inf
 
 
 def _of_tokens(one: Mapping[str, Any]) -> list[str]:

@@ -147,6 +147,16 @@ def test_sequential_rules_that_cannot_reject(rule, needed):
     assert "cannot reject" not in warned(enough)
 
 
+def test_looks_share_the_level():
+    """19 shuffles reach .05 at a look that has the whole level; the last of five looks needs more."""
+    one = exchange_runs.entry(k=3, r=3, rule="spending")
+    short, enough = (one | {"num_shuffles": k} for k in (19, 40))
+    assert "with at most 19 shuffles it cannot reject: the looks of spending" in warned(short, test="permutation")
+    assert "cannot reject" not in warned(enough, test="permutation")
+    lost = one | {"num_masked": 3, "p_value": math.nan, "log_p_value": math.nan}
+    assert "cannot reject" not in warned(lost)
+
+
 def test_a_rule_that_cannot_reject_with_any_number_of_shuffles():
     one = exchange_runs.entry(k=1, r=2, rule="spending") | {"num_shards": 1}
     assert "cannot reject with any number of shuffles" in warned(one, test="t")
