@@ -138,7 +138,8 @@ def run_sets(
         advance=advance,
     )
     looks = {look for sequence in sequences if sequence is not None for look in sequence.looks}
-    for first, stop in waves(max(num_shuffles), looks=tuple(sorted(looks))):
+    num_tokens = sum(int(one.rows.num_tokens.sum()) for one in passes)
+    for first, stop in waves(max(num_shuffles), looks=tuple(sorted(looks)), num_tokens=num_tokens):
         active = [(i, one) for i, one in enumerate(passes) if one.going_on]
         if not active:
             break

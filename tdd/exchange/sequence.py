@@ -12,6 +12,9 @@ __all__ = ["Sequence", "as_double", "waves"]
 _WAVE = 50
 """Most shuffles of a shard that are tokenised at a time."""
 
+_LEAST, _WAVE_TOKENS = 8, 2**25
+"""Fewest, and tokens of a wave beyond which it has fewer: they are held in memory."""
+
 _ENOUGH = 10
 """Shuffles of the whole data set that reach the canonical order before a run gives up."""
 
@@ -23,15 +26,21 @@ def as_double(value: Any) -> float:
     return float(str(array[()])) if array.dtype == np.float32 else float(array)
 
 
-def waves(num_shuffles: int, *, looks: tuple[int, ...] = ()) -> tuple[tuple[int, int], ...]:
+def waves(num_shuffles: int, *, looks: tuple[int, ...] = (), num_tokens: int = 0) -> tuple[tuple[int, int], ...]:
     """Shuffles (first, stop) of each wave, counted from 1; with looks, one wave ends at each of them.
+
+    Args:
+      num_shuffles: of a shard.
+      looks: numbers of shuffles.
+      num_tokens: of one order of everything; large data sets get smaller waves.
 
     >>> waves(120)
     ((1, 51), (51, 101), (101, 121))
     >>> waves(10, looks=(1, 2, 5, 10))
     ((1, 2), (2, 3), (3, 6), (6, 11))
     """
-    ends = sorted({*looks, *range(_WAVE, num_shuffles, _WAVE), num_shuffles})
+    step = min(_WAVE, max(_LEAST, _WAVE_TOKENS // max(1, num_tokens)))
+    ends = sorted({*looks, *range(step, num_shuffles, step), num_shuffles})
     return tuple((first + 1, stop + 1) for first, stop in zip([0, *ends[:-1]], ends, strict=True))
 
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from tdd.exchange.data import ExampleSet
 from tdd.exchange.orders import Shards, shard_bounds
+from tdd.exchange.sequence import waves
 from tdd.validate.errors import InputError
 
 
@@ -67,3 +68,12 @@ def test_too_few_examples():
         Shards.cut(examples(3), num_shards=4, suffix=1.0, seed=0)
     with pytest.raises(InputError, match="needs two examples at least"):
         Shards.cut(examples(1), num_shards=1, suffix=1.0, seed=0)
+
+
+def test_large_data_sets_are_shuffled_in_smaller_waves():
+    assert waves(50) == waves(50, num_tokens=600_000) == ((1, 51),)
+    for num_tokens, most in ((2**21, 16), (2**30, 8)):
+        found = waves(50, looks=(1, 20), num_tokens=num_tokens)
+        assert [shuffle for first, stop in found for shuffle in range(first, stop)] == [*range(1, 51)]
+        assert max(stop - first for first, stop in found) <= most
+        assert {2, 21} <= {stop for _, stop in found}
