@@ -150,7 +150,7 @@ def run_exchange(
     arrays.check_choice(test, TESTS, "test")
     arrays.check_level(alpha)
     checks.check_stop(stop)
-    checks.check_target(target_p)
+    checks.check_target(target_p, stop)
     layout_options: dict[str, Any] = {
         "separator": checks.check_separator(separator),
         "bos": checks.check_bos(bos),

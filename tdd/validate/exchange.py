@@ -121,8 +121,9 @@ def check_no_sorted_order(name: str, how: str | None, allowed: bool) -> None:
     if how is not None and not allowed:
         raise InputError(
             f"data set {name!r} is sorted ({how}): its order is no random one, and a model that never saw it may "
-            "prefer sorted texts, so the test would prove nothing. Test a data set that was published in random order; or set "
-            "allow_sorted=True (--allow-sorted) together with a negative control and read the result with that caveat"
+            "prefer sorted texts, so the test would prove nothing. Test a data set that was published in random order; "
+            "or set allow_sorted=True (--allow-sorted) together with a negative control and read the result with that "
+            "caveat"
         )
 
 
@@ -148,10 +149,15 @@ def check_suffix(value: Any) -> float:
     return float(value)
 
 
-def check_target(value: Any) -> None:
-    """A level at which a sequential run stops."""
+def check_target(value: Any, stop: str | None = None) -> None:
+    """A level at which a sequential run stops; with `stop`, by a rule that stops for evidence."""
     if value is not None and not (isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < 1):
         raise InputError(f"target_p={value!r} must be a number between 0 and 1")
+    if value is not None and stop in ("none", "besag_clifford"):
+        raise InputError(
+            f'target_p={value!r} asks to stop for evidence, which stop="{stop}" never does; use stop="spending" or '
+            'stop="e_process", or leave target_p out'
+        )
 
 
 def check_stride(stride: Any, window: int | None) -> int | None:
@@ -183,8 +189,8 @@ def check_context(name: str, lengths: Sequence[int], window: int) -> int:
         raise InputError(
             f"data set {name!r}: {len(long)} of {len(lengths)} examples are as long as the context of {window} tokens "
             f"(example {worst + 1}: {lengths[worst]} tokens), so the model never sees them together with a neighbour "
-            "and their order cannot show. Use a larger max_length if the model allows it, a shorter template, or a data "
-            "set of shorter examples"
+            "and their order cannot show. Use a larger max_length if the model allows it, a shorter template, or a "
+            "data set of shorter examples"
         )
     return len(long)
 

@@ -300,6 +300,8 @@ def ids_of(model, text):
         (TEXTS, {"test": "u"}, "test"),
         (TEXTS, {"alpha": 2}, "alpha"),
         (TEXTS, {"target_p": 0}, "target_p=0"),
+        (TEXTS, {"target_p": 0.01}, 'stop for evidence, which stop="none" never does'),
+        (TEXTS, {"target_p": 0.01, "stop": "besag_clifford"}, 'which stop="besag_clifford" never does'),
         (TEXTS, {"bos": "yes"}, 'bos must be "auto"'),
         (TEXTS, {"bos": "always"}, "beginning-of-sequence token, and this one has none"),
         (TEXTS, {"separator": None}, "separator must be a string"),
