@@ -223,6 +223,8 @@ def _cleaned(
             here, true = (_means(value, tested, chosen) for chosen in (selected, truth))
             rank, true_rank = (_rank(means, contaminated) for means in (here, true))
             known = kept > 0
+            agreement = spearman(here, true)[known]
+            agreement = agreement[~np.isnan(agreement)]  # no ranking where all models are equal
             rows.append(
                 {
                     "rule": name,
@@ -230,7 +232,7 @@ def _cleaned(
                     "fdp": float(np.mean(false / np.maximum(1, kept))),
                     "power": float(np.mean((selected & truth).sum(axis=1) / truth.sum(axis=1))),
                     "kept": float(kept.mean()),
-                    "srcc": float(np.nanmean(spearman(here, true)[known])) if known.any() else None,
+                    "srcc": float(agreement.mean()) if agreement.size else None,
                     "rank": float(rank[known].mean()) if known.any() else None,
                     "true_rank": float(true_rank.mean()),
                     "value": float(here[known, contaminated].mean()) if known.any() else None,
