@@ -234,10 +234,11 @@ def conclusions(calls: Sequence[dict[str, Any]], powers: Sequence[dict[str, Any]
             alike = [one for one in powers if one["share permuted"] == 1 and one["shards"] == row["shards"]]
             same_shuffles = next(one for one in alike if one["shuffles"] == row["shuffles"])
             same_tokens = min(alike, key=lambda one: abs(one["tokens of a shard"] - row["tokens of a shard"]))
+            mine, many, few = (one["power, combined"] for one in (row, same_shuffles, same_tokens))
             said.append(
-                f"{row['shards']} shards, {row['share permuted']:g} permuted, {row['shuffles']} shuffles: power "
-                f"{row['power, combined']:.2f}; whole shards permuted: {same_shuffles['power, combined']:.2f} with as "
-                f"many shuffles, {same_tokens['power, combined']:.2f} with {same_tokens['shuffles']}, for as many tokens."
+                f"{row['shards']} shards, {row['share permuted']:g} permuted, {row['shuffles']} shuffles: power {mine:.2f}; "
+                f"whole shards permuted: {many:.2f} with as many shuffles, {few:.2f} with {same_tokens['shuffles']} for "
+                "as many tokens."
             )
     return said
 

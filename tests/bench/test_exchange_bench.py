@@ -134,7 +134,7 @@ def test_power_by_share_and_what_is_concluded(known, monkeypatch):
     said = exchange_calls.conclusions(calls, rows)
     assert said[0] == "All 30 calls of the fixed design: p = 0.0001, t 0.01."
     assert said[1].startswith("e_process, 1 of each shard permuted: p = 0.0001 after 9 calls and 300 tokens: 3.33 and")
-    assert said[-1].endswith("with 2, for as many tokens.")
+    assert said[-1].endswith("with 2 for as many tokens.")
     assert len(said) == 1 + 6 + 2
     calls[1]["reached"] = False
     assert exchange_calls.conclusions(calls, rows)[1].endswith("p < 0.001 not reached.")
