@@ -234,12 +234,10 @@ def conclusions(calls: Sequence[dict[str, Any]], powers: Sequence[dict[str, Any]
             alike = [one for one in powers if one["share permuted"] == 1 and one["shards"] == row["shards"]]
             same_shuffles = next(one for one in alike if one["shuffles"] == row["shuffles"])
             same_tokens = min(alike, key=lambda one: abs(one["tokens of a shard"] - row["tokens of a shard"]))
-            mine, many, few = (one["power, combined"] for one in (row, same_shuffles, same_tokens))
-            said.append(
-                f"{row['shards']} shards, {row['share permuted']:g} permuted, {row['shuffles']} shuffles: power {mine:.2f}; "
-                f"whole shards permuted: {many:.2f} with as many shuffles, {few:.2f} with {same_tokens['shuffles']} for "
-                "as many tokens."
-            )
+            mine, many, few = (f"{one['power, combined']:.2f}" for one in (row, same_shuffles, same_tokens))
+            design = f"{row['shards']} shards, {row['share permuted']:g} permuted, {row['shuffles']} shuffles"
+            whole = f"{many} with as many shuffles, {few} with {same_tokens['shuffles']} for as many tokens"
+            said.append(f"{design}: power {mine}; whole shards permuted: {whole}.")
     return said
 
 
