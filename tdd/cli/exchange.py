@@ -62,8 +62,8 @@ def _add_examples(group: Any) -> None:
     group.add_argument(
         "--template",
         metavar="TEXT",
-        help="how a row becomes an example: '{question} {answer}' names fields; json writes the row as it stands in a "
-        ".jsonl file (default: the field with the text)",
+        help="how a row becomes an example: '{question} {answer}' names fields; json writes the row as a line of JSON, "
+        "as .jsonl files mostly have it (default: the field with the text)",
     )
     group.add_argument("--text-field", default="text", metavar="FIELD", help="(default: %(default)s)")
     group.add_argument("--format", help="format of the files, where their ending does not tell")

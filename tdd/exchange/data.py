@@ -19,7 +19,7 @@ from tdd.validate.errors import InputError
 __all__ = ["ExampleSet", "load_examples", "load_sets"]
 
 WHOLE_ROW = "json"
-"""The template that writes each row as one line of JSON, as it stands in a .jsonl file."""
+"""The template that writes each row as one line of JSON, with ", " and ": " and without absent or null fields."""
 
 _MOST_LABELS = 50
 
@@ -87,8 +87,8 @@ def load_examples(
       source: a path or a Python object, as in `tdd.load_texts`; its order is the canonical one.
       name: what reports call it; by default the file's name without its ending.
       template: "Q: {question} A: {answer}" writes an example from the fields of a row (plain names in braces, doubled
-        braces for braces; what is no string is written as JSON); "json" writes the whole row as one line of JSON, as
-        it stands in a .jsonl file; None takes `text_field`.
+        braces for braces; what is no string is written as JSON); "json" writes the whole row as one line of JSON,
+        separated by ", " and ": " and without null fields, as most .jsonl files are; None takes `text_field`.
       text_field: field with the text.
       format: of a file, where its ending does not tell.
 

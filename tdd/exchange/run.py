@@ -45,6 +45,9 @@ _BUDGET, _BUDGET_ELSEWHERE = {"cpu": 2048}, 16_384
 _CONTROL_BATCHES = 2**40
 """Number of the control model's first batch in the store."""
 
+_CONTROL_SHUFFLES = 20
+"""Shuffles under the control model, however early the run stops: few cannot show that an order is not random."""
+
 _findings = logging.getLogger("tdd.findings")
 
 
@@ -116,7 +119,8 @@ def run_exchange(
         given.
       control: a second model, known not to have seen the data sets, in any form that `model` takes but a bare
         LanguageModel. A small p-value under it says that the published order is not random. It gets as many
-        shuffles as the model got: where a sequential rule decided on their number, its p-value is approximate.
+        shuffles as the model got, and 20 at least: where a sequential rule decided on their number, its p-value is
+        approximate.
       allow_sorted: test data sets whose order is sorted, which by itself voids the guarantee.
       seed: of shuffles, of random relabellings and of the checks.
       out: folder for run.json, shards.csv and log_probs.npz; an interrupted run continues there and ends with the same
@@ -183,6 +187,7 @@ def run_exchange(
         "token_budget": budget,
         "dtype": None if dtype is None else str(dtype),
         "platform": where.platform,
+        "device_kind": where.devices[0].device_kind,
     }
     described = [None if one is None else _described(one, given) for one, given in ((main, model), (other, control))]
     identity = fingerprint(
@@ -208,7 +213,7 @@ def run_exchange(
         passes = run_sets(main, where, sets, most, layout, sequences=sequences, store=store, advance=advance)
         controls = None
         if other is not None:
-            used = [one.log_probs.shape[1] - 1 for one in passes]
+            used = [max(one.log_probs.shape[1] - 1, min(num_shuffles, _CONTROL_SHUFFLES)) for one in passes]
             total = sum(len(one) * (k + 1) for one, k in zip(sets, used, strict=True))
             also = stack.enter_context(progress_bar("control model", total, enabled=progress, unit="model calls"))
             none = [None] * len(sets)

@@ -124,13 +124,11 @@ class Scorer:
         self.advance(len(keys))
 
     def _can_share(self, orders: Sequence[tuple[int, Order]]) -> set[int]:
-        """Places of the orders whose leading tokens are computed once: two at least of a shard."""
+        """Places of the orders that go through the programs for shared beginnings: all of a shard or none, so that no
+        rounding tells the canonical order from its shuffles."""
         if self.model.lm.prefix is None:
             return set()
-        count: dict[tuple[int, int], int] = {}
-        for data, order in orders:
-            count[data, order.shard] = count.get((data, order.shard), 0) + (order.num_shared > 0)
-        return {i for i, (data, order) in enumerate(orders) if order.num_shared and count[data, order.shard] > 1}
+        return {i for i, (_, order) in enumerate(orders) if order.num_shared}
 
     def _with_prefix(self, rows: Sequence[Row], num_shared: int) -> np.ndarray:
         """Sums of rows that begin with the same `num_shared` tokens."""

@@ -68,6 +68,7 @@ def order_tests(
         store = None
         if folder is not None:
             options = {"num_shards": num_shards, "num_shuffles": num_shuffles, "separator": separator, "seed": seed}
+            options |= {"budget": layout.budget, "device": where.devices[0].device_kind}
             store = stack.enter_context(ScoreStore(folder, identity_of(tested, shards, options)))
         advance = stack.enter_context(progress_bar("orders", calls, enabled=progress, unit="orders"))
         passes = run_sets(
