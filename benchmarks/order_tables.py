@@ -58,9 +58,9 @@ def _tests(result: dict[str, Any]) -> list[str]:
         for name, found in wanted.items()
     ]
     text = (
-        f"**Stopping early.** Share of data sets rejected / mean number of shuffles a shard, {sequential['num_shards']} "
-        f"shards and {sequential['horizon']} shuffles at most; a rule stops when it rejects, or once "
-        f"{sequential['num_exceedances']} shuffles of the whole reach the canonical order; "
+        f"**Stopping early.** Share of data sets rejected / mean number of shuffles a shard, "
+        f"{sequential['num_shards']} shards and {sequential['horizon']} shuffles at most; a rule stops if it rejects, "
+        f"or once {sequential['num_exceedances']} shuffles of the whole reach the canonical order; "
         f"{sequential['rows'][0]['repetitions']:,} repetitions. Besag and Clifford's rule stops for the latter alone."
     )
     parts.append(f"{text}\n\n{_table(['planted', 'rule', *(f'α = {level}' for level in levels)], rows)}")
@@ -69,7 +69,55 @@ def _tests(result: dict[str, Any]) -> list[str]:
 
 def _speed(result: dict[str, Any]) -> list[str]:
     """Sequences a second beside the reference way, and model calls until a case is clear."""
-    return []
+    machine, rows = result["machine"], result["throughput"]["rows"]
+    cells = [
+        [
+            row["run"], f"{row['tdd sequences/s']:.2f}", f"{row['torch sequences/s']:.2f}", f"{row['ratio']:.2f}×",
+            f"{row['tdd tokens a sequence']:,.0f} / {row['torch tokens a sequence']:,.0f}",
+            f"{row['largest error']:.0e}",
+        ]
+        for row in rows
+    ]  # fmt: skip
+    text = (
+        f"**Orders through a model.** Shards of {rows[0]['tokens of the shard']} tokens (in the last row "
+        f"{rows[-1]['tokens of the shard']:,}) under a model of GPT-2-small's size (random weights, float32, "
+        f"{machine['cores']} cores of {machine['processor']}), beside the reference way: torch, one sequence at a "
+        f"time, windows of the context with half of it as stride; interleaved in {result['rounds']} rounds after the "
+        "sums agreed. *permuted*: share of each shard that is shuffled, the rest of it computed once "
+        "(`benchmarks/exchange.py`)."
+    )
+    header = ["orders", "tdd sequences/s", "torch sequences/s", "ratio", "tokens a sequence", "largest difference"]
+    parts = [f"{text}\n\n{_table(header, cells)}"]
+    calls = [
+        [
+            f"{row['share permuted']:g}", f"{row['way']}, {row['shuffles']} shuffles", f"{row['calls']:,}",
+            f"{row['calls / fixed']:.3f}", f"{row['tokens / fixed']:.3f}", f"{row['p_value']:.1e}",
+            "yes" if row["reached"] else "no",
+        ]
+        for row in result["calls"]
+    ]  # fmt: skip
+    training = result["training"]
+    text = (
+        f"**Model calls until p < .001.** A set of 1,000 examples planted 50 times in a model of "
+        f"{training['parameters']:,} parameters; 50 shards; calls and tokens as shares of the fixed design's 2,550. "
+        "*fixed*: the combined test on shuffles whose number was chosen beforehand."
+    )
+    header = ["share permuted", "way", "calls", "of the fixed design's", "tokens", "p-value", "p < .001"]
+    parts.append(f"{text}\n\n{_table(header, calls)}")
+    power = [
+        [
+            str(row["shards"]), f"{row['share permuted']:g}", str(row["shuffles"]), f"{row['tokens of a shard']:g}",
+            f"{row['effect, sd']:.2f}", f"{row['power, combined']:.3f}", f"{row['power, t']:.3f}",
+        ]
+        for row in result["power"]
+    ]  # fmt: skip
+    text = (
+        "**What permuting a part costs in power.** Small designs drawn from the shards of sets planted 10 times; "
+        "tokens in units of a shard's; α = .01. " + " ".join(result["conclusions"])
+    )
+    header = ["shards", "share permuted", "shuffles", "tokens", "effect, sd", "power, combined", "power, t"]
+    parts.append(f"{text}\n\n{_table(header, power)}")
+    return ["\n\n".join(parts)]
 
 
 def _reproduction(result: dict[str, Any], folder: str) -> list[str]:
