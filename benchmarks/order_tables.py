@@ -90,7 +90,7 @@ def _speed(result: dict[str, Any]) -> list[str]:
     parts = [f"{text}\n\n{_table(header, cells)}"]
     calls = [
         [
-            f"{row['share permuted']:g}", f"{row['way']}, {row['shuffles']} shuffles", f"{row['calls']:,}",
+            f"{row['share permuted']:g}", f"{row['way']}: k = {row['shuffles']}", f"{row['calls']:,}",
             f"{row['calls / fixed']:.3f}", f"{row['tokens / fixed']:.3f}", f"{row['p_value']:.1e}",
             "yes" if row["reached"] else "no",
         ]
