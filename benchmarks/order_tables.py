@@ -100,7 +100,7 @@ def _speed(result: dict[str, Any]) -> list[str]:
     text = (
         f"**Model calls until p < .001.** A set of 1,000 examples planted 50 times in a model of "
         f"{training['parameters']:,} parameters; 50 shards; calls and tokens as shares of the fixed design's 2,550. "
-        f"*fixed*: the combined test on shuffles whose number was chosen beforehand; the paper's t on all calls has p = "
+        f"*fixed*: the combined test on shuffles whose number was chosen beforehand; the paper's t on all calls: p = "
         f"{result['calls'][0]['p_value of t']:.4f}."
     )
     header = ["share permuted", "way", "calls", "of the fixed design's", "tokens", "p-value", "p < .001"]
