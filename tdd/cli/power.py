@@ -159,7 +159,9 @@ def _of_audit(arguments: argparse.Namespace, source: Any) -> Any:
     options |= {"detection": arguments.detection, "draw": arguments.draw, "seed": arguments.seed}
     options |= {"search": not arguments.no_search, "progress": not arguments.quiet}
     if arguments.auc is not None:
-        return expected_power(auc=arguments.auc, sd_ratio=arguments.sd_ratio or 1.0, **options)
+        return expected_power(
+            auc=arguments.auc, sd_ratio=1.0 if arguments.sd_ratio is None else arguments.sd_ratio, **options
+        )
     if arguments.sd_ratio is not None:
         raise InputError("--sd-ratio is of --auc; a table has its own scores")
     labelled = _labelled(arguments, source)

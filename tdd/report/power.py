@@ -91,7 +91,7 @@ def smallest_table(plan: Any) -> Table:
             continue
         high = row["target_share_high"]
         interval = f"{_percent(row['target_share_low'])} to {'-' if high is None else _percent(high)}"
-        note = ", extrapolated" if row["extrapolated"] else ""
+        note = (", extrapolated" if row["extrapolated"] else "") + (f", {row['reason']}" if row["reason"] else "")
         table.add_row(
             *sizes, wanted, _percent(row["target_share"]), interval, f"{row['num_targets']:,}", f"{reached}{note}"
         )

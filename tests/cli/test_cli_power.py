@@ -190,6 +190,7 @@ def test_messages(folder, tmp_path, capsys):
     assert "--higher-is-member needs --score" in fails(capsys, table, "--higher-is-member")
     assert "read by --method ktd" in fails(capsys, table, "--score", "loss", "--knockoffs", "zlib")
     assert "strictly between 0.5" in fails(capsys, "--auc", 0.4)
+    assert "sd_ratio must be a positive number" in fails(capsys, "--auc", 0.8, "--sd-ratio", 0)
     assert "method must be one of" in fails(capsys, table, "--score", "loss", "--method", "magic")
     (tmp_path / "truth.csv").write_text("id,label\nother,1\n")
     assert "no label of any of the 120 items" in fails(

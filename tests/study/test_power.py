@@ -205,6 +205,18 @@ def test_the_smallest_share_lies_on_the_curve():
         assert row["reason"] == ""
 
 
+def test_the_search_asks_of_a_pool_only_what_it_gives():
+    """50 to calibrate leave 50 non-members of 100: at least 50 of 100 candidates are members."""
+    apart = np.concatenate([np.linspace(-9, -8, 100), np.linspace(0, 1, 100)])
+    own = {"scores": apart, "is_member": np.arange(200) < 100, "num_calibration": 50, "num_tests": 100}
+    found = pooled(**own, member_share=[0.6], draw="without", search=True, repetitions=256)
+    assert {row["num_targets"] for row in found.smallest} == {50}
+    assert found.smallest[0]["reason"] == (
+        "pool: without replacement it gives no fewer than 50 members among 100 candidates; fewer may do"
+    )
+    assert not any(row["extrapolated"] for row in found.curve)
+
+
 def test_what_is_never_detected_and_why():
     few = plan(num_calibration=[5, 39], num_tests=[10, 40], member_share=[1.0], search=True, repetitions=256)
     assert {row["num_targets"] for row in few.smallest if row["num_calibration"] == 5 and row["alpha"] == 0.1} == {None}

@@ -56,17 +56,17 @@ def detectable(
       n: calibration items.
       m: candidates.
       wanted: criterion ("power", "any_true") -> what it is to reach.
-      known: numbers of targets to begin with; the search goes up to the largest that can be drawn, m at most.
+      known: numbers of targets to begin with; the search keeps to those that can be drawn, m at most.
     """
-    most = m
+    fewest, most = 1, m
     if evaluate.draw == "without":
         assert isinstance(evaluate.law, ScorePool)
         possible = [k for k in range(1, m + 1) if evaluate.law.suffices(n, m, k)]
         if not possible:
             return []
-        most = possible[-1]
+        fewest, most = possible[0], possible[-1]
         known = [k for k in known if k in {*possible}]
-    start = sorted({*known})
+    start, rule = sorted({*known}), evaluate.rule
     rows = []
     for criterion, height in wanted.items():
         for i, alpha in enumerate(evaluate.levels):
@@ -75,11 +75,11 @@ def detectable(
                 found = evaluate(n, m, count).outcome
                 return float(getattr(found, criterion)[i]), float(getattr(found, f"{criterion}_se")[i])
 
-            crossing = smallest(curve, start, most, height)
+            crossing = smallest(curve, start, most, height, fewest=fewest)
             count = crossing.count
             shares = [None if each is None else each / m for each in (count, crossing.low, crossing.high)]
             member_share = shares[0]
-            if member_share is not None and evaluate.rule.null == "member":
+            if member_share is not None and rule.null == "member":
                 member_share = 1 - member_share
             rows.append(
                 {
@@ -96,10 +96,17 @@ def detectable(
                     "value": crossing.value,
                     "value_se": crossing.error,
                     "extrapolated": evaluate(n, m, count or most).extrapolated,
-                    "reason": "" if count else _reason(evaluate, n, m, most, alpha),
+                    "reason": _bound(count, fewest, m, rule.targets) if count else _reason(evaluate, n, m, most, alpha),
                 }
             )
     return rows
+
+
+def _bound(count: int, fewest: int, m: int, targets: str) -> str:
+    """That fewer targets than were found may do as well, where the pool gives no fewer."""
+    if count > fewest or fewest == 1:
+        return ""
+    return f"pool: without replacement it gives no fewer than {fewest} {targets} among {m} candidates; fewer may do"
 
 
 def _reason(evaluate: Evaluator, n: int, m: int, most: int, alpha: float) -> str:

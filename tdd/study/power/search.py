@@ -32,8 +32,10 @@ class Crossing:
     error: float
 
 
-def smallest(curve: Callable[[int], tuple[float, float]], known: Sequence[int], most: int, wanted: float) -> Crossing:
-    """Search 1..most for the smallest count at which the curve is at least `wanted`.
+def smallest(
+    curve: Callable[[int], tuple[float, float]], known: Sequence[int], most: int, wanted: float, *, fewest: int = 1
+) -> Crossing:
+    """Search fewest..most for the smallest count at which the curve is at least `wanted`.
 
     The curve is evaluated at the end, then between the known places that enclose the crossing, in halves (of the
     logarithm while the ends are far apart), until the bracket is one item or 1 % wide. With common random numbers in
@@ -45,13 +47,14 @@ def smallest(curve: Callable[[int], tuple[float, float]], known: Sequence[int], 
       known: counts that were evaluated before.
       most: number of candidates.
       wanted: the height.
+      fewest: the smallest count that can be evaluated.
     """
     end, error = curve(most)
     if end < wanted:
         return Crossing(None, None, None, end, error)
-    seen = {count: curve(count) for count in sorted({*known, most}) if 1 <= count <= most}
+    seen = {count: curve(count) for count in sorted({*known, most}) if fewest <= count <= most}
     high = min(count for count, (value, _) in seen.items() if value >= wanted)
-    low = max((count for count in seen if count < high), default=0)
+    low = max((count for count in seen if count < high), default=fewest - 1)
     while high - low > max(1, _FINE * high):
         middle = math.isqrt(low * high) if high > 2 * low > 0 else (low + high) // 2
         middle = min(max(middle, low + 1), high - 1)
