@@ -111,6 +111,8 @@ def train(
 
     params = stepper.params
     if run is not None:
+        if record.step % config.save_every:  # a run that is killed while its checkpoint is written goes on from here
+            run.save((stepper.trained, stepper.moments), record)
         run.finish(params, config, lora, record)
     return TrainResult(params, record.history, None if lora is None else stepper.trained)
 

@@ -1,5 +1,6 @@
 """The training loop: it learns, repeats, resumes bit for bit, and leaves a checkpoint that loads."""
 
+import dataclasses
 import errno
 import json
 
@@ -112,6 +113,28 @@ def test_a_resumed_run_ends_with_the_same_bits(lm, start, tokenizer, uninterrupt
     assert steps[0] == (stops[-1] - 1) // CONFIG.save_every * CONFIG.save_every + 1
     assert_identical(resumed.params, uninterrupted.params)
     assert resumed.history == uninterrupted.history
+
+
+@pytest.mark.parametrize("save_every", [1000, CONFIG.epochs])
+def test_a_run_killed_while_its_checkpoint_is_written_goes_on(lm, start, tokenizer, tmp_path, monkeypatch, save_every):
+    config = dataclasses.replace(CONFIG, save_every=save_every)
+
+    def killed(folder, *_, **__):
+        folder.mkdir()
+        (folder / "config.json").write_text("{")
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint, "save", killed)
+        with pytest.raises(KeyboardInterrupt):
+            train(lm, start, tokenizer, TEXTS, config=config, out=tmp_path)
+    steps = []
+    resumed = train(
+        lm, start, tokenizer, TEXTS, config=config, out=tmp_path, on_step=lambda step, _: steps.append(step)
+    )
+    assert steps == []
+    assert_identical(checkpoint.load(tmp_path / CHECKPOINT_FOLDER)[1], resumed.params)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [CHECKPOINT_FOLDER, "training.json"]
 
 
 def test_checkpoint_reloads_bit_for_bit(lm, start, tokenizer, uninterrupted, tmp_path):
