@@ -8,7 +8,7 @@ import sys
 
 __all__ = ["keep_memory"]
 
-_TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8  # malloc.h of glibc
+_TRIM_THRESHOLD, _MMAP_THRESHOLD, _MMAP_MAX, _ARENA_MAX = -1, -3, -4, -8  # malloc.h of glibc
 _LARGEST = 2**31 - 1
 _VARIABLES = ("MALLOC_ARENA_MAX", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "GLIBC_TUNABLES")
 
@@ -34,6 +34,8 @@ def keep_memory() -> bool:
         mallopt = ctypes.CDLL(None).mallopt
     except (AttributeError, OSError):  # no glibc
         return False
-    settings = ((_ARENA_MAX, 1), (_MMAP_THRESHOLD, _LARGEST), (_TRIM_THRESHOLD, _LARGEST))
-    accepted = [mallopt(parameter, value) == 1 for parameter, value in settings]
+    # glibc before 2.35 refuses thresholds above 32 MiB, but not that no piece at all is mapped by itself
+    if mallopt(_MMAP_THRESHOLD, _LARGEST) != 1 and mallopt(_MMAP_MAX, 0) != 1:
+        return False
+    accepted = [mallopt(parameter, value) == 1 for parameter, value in ((_ARENA_MAX, 1), (_TRIM_THRESHOLD, _LARGEST))]
     return all(accepted)

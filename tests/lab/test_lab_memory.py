@@ -5,6 +5,8 @@ import sys
 
 import pytest
 
+from tdd.lab import memory
+
 CODE = """
 import resource, sys, threading
 from tdd.lab.memory import keep_memory
@@ -42,3 +44,35 @@ def test_pages_are_not_handed_out_again():
 
 def test_the_users_own_settings_win():
     assert faults("keep", MALLOC_ARENA_MAX="2")[0] is False
+
+
+@pytest.mark.parametrize(
+    ("refused", "asked"), [((), [-3, -8, -1]), ((-3,), [-3, -4, -8, -1]), ((-3, -4), [-3, -4]), ((-8,), [-3, -8, -1])]
+)
+def test_an_allocator_that_refuses(refused, asked, monkeypatch):
+    """glibc before 2.35 takes no threshold above 32 MiB; another setting alone would make pages come and go more."""
+    called = []
+
+    class Library:
+        @staticmethod
+        def mallopt(parameter, value):
+            called.append(parameter)
+            return int(parameter not in refused)
+
+    for name in memory._VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(memory.sys, "platform", "linux")
+    monkeypatch.setattr(memory.ctypes, "CDLL", lambda name: Library)
+    assert memory.keep_memory() is ({*refused} <= {-3})
+    assert called == asked
+
+
+def test_other_libraries_and_systems_are_left_alone(monkeypatch):
+    for name in memory._VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(memory.sys, "platform", "linux")
+    monkeypatch.setattr(memory.ctypes, "CDLL", lambda name: object())  # musl has no mallopt
+    assert memory.keep_memory() is False
+    monkeypatch.setattr(memory.sys, "platform", "darwin")
+    monkeypatch.setattr(memory.ctypes, "CDLL", None)
+    assert memory.keep_memory() is False
