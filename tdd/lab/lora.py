@@ -30,7 +30,7 @@ class Lora:
         `attention_out`) and multilayer perceptron (`mlp_in`, `mlp_out`).
 
     Raises:
-      InputError: a rank below 1, a negative alpha, no name.
+      InputError: a rank below 1, an alpha that is not positive (nothing would be trained), no name.
     """
 
     rank: int = 8
@@ -39,7 +39,7 @@ class Lora:
 
     def __post_init__(self) -> None:
         check_count("rank", self.rank, minimum=1)
-        check_range("alpha", self.alpha, 0.0)
+        check_range("alpha", self.alpha, 1e-12)
         object.__setattr__(self, "leaves", check_names("leaves", self.leaves))
 
 

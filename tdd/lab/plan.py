@@ -10,12 +10,13 @@ import numpy as np
 
 from tdd.lab.canaries import canary_set
 from tdd.lab.corpus import generate
+from tdd.lab.designs import CanariesDesign
 from tdd.lab.plant import take
 from tdd.lab.recipe import Recipe
 from tdd.lab.truth import Row
 from tdd.records import Texts
 from tdd.texts import load_texts
-from tdd.validate.recipes import check_enough
+from tdd.validate.recipes import check_different, check_enough
 
 __all__ = ["Part", "Plan", "pool_of", "rows_of", "tokenizer_texts_of"]
 
@@ -59,12 +60,15 @@ class Plan:
 
 
 def pool_of(recipe: Recipe, count: int) -> Texts:
-    """The first texts of the corpus, as many as the design needs."""
+    """The first texts of the corpus, as many as the design needs; of a file that members are drawn from, none twice."""
     corpus = recipe.corpus
     if corpus.file is not None:
         texts = load_texts(recipe.place(corpus.file), text_field=corpus.text_field, id_field=corpus.id_field)
         check_enough(corpus.file, len(texts), count, "texts")
-        return take(texts, np.arange(count))
+        chosen = take(texts, np.arange(count))
+        if not isinstance(recipe.plant, CanariesDesign):  # there the corpus is background alone
+            check_different(corpus.file, chosen.ids, chosen.texts)
+        return chosen
     make = generate if corpus.generator == "documents" else canary_set
     return make(count, seed=recipe.seed_of("corpus"))
 

@@ -59,11 +59,15 @@ def check_blocks(available: int, sizes: Sequence[int], calibration: float, remai
 
 def check_set_names(sets: Mapping[str, Any], taken: Mapping[str, int]) -> None:
     """Names of sets can be names of files and are given once."""
+    seen = {name.casefold(): name for name in taken}
     for name in sets:
         if not name or not all(letter.isalnum() or letter in "-_." for letter in name) or name.startswith("."):
             raise InputError(f"sets names {name!r}; use letters, digits, '-', '_' and '.', for it names a file")
         if name in taken:
             raise InputError(f"sets names {name!r}, which is the name of a generated set; choose another")
+        other = seen.setdefault(name.casefold(), name)
+        if other != name:
+            raise InputError(f"sets names {name!r}, which is one file with {other!r} on some systems; choose another")
 
 
 def check_shares(name: str, value: object, count: int) -> tuple[float, ...]:

@@ -13,6 +13,7 @@ from tdd.validate.errors import InputError
 
 __all__ = [
     "check_design",
+    "check_different",
     "check_enough",
     "check_existing",
     "check_key",
@@ -112,6 +113,18 @@ def check_enough(file: str, available: int, needed: int, what: str) -> None:
     """A file of texts holds as many as the design needs."""
     if available < needed:
         raise InputError(f"{file}: [plant] needs {needed} {what}, but corpus.file holds {available}")
+
+
+def check_different(file: str, ids: Sequence[str], texts: Sequence[str]) -> None:
+    """No text is there twice: one copy could be trained on and the other be a non-member."""
+    first: dict[str, str] = {}
+    for name, text in zip(ids, texts, strict=True):
+        if text in first:
+            raise InputError(
+                f"{file}: {first[text]!r} and {name!r} are the same text, of which one could be planted and the other "
+                "not; remove the duplicates"
+            )
+        first[text] = name
 
 
 def check_same_recipe(out: Any, same: bool) -> None:

@@ -256,6 +256,7 @@ class TestLora:
         [
             (lambda: Lora(rank=0), "rank"),
             (lambda: Lora(alpha=-1.0), "alpha"),
+            (lambda: Lora(alpha=0.0), "alpha"),  # would train nothing
             (lambda: Lora(leaves=()), "leaves"),
             (lambda: Lora(leaves="qkv"), "leaves"),  # pyright: ignore[reportArgumentType]
             (lambda: Lora(leaves=("qkv", "qkv")), "'qkv' twice"),

@@ -133,6 +133,14 @@ def test_seeds_of_parts_differ_and_are_those_of_the_definition():
             "'x1', which is the name of a generated set",
         ),
         (
+            {"plant": {"design": "canaries", "copies": [1], "sets": {"X1": {"file": "x", "copies": 1}}}},
+            "'X1', which is one file with 'x1' on some systems",
+        ),
+        (
+            {"plant": {"design": "canaries", "sets": {name: {"file": "x", "copies": 1} for name in ("ab", "aB")}}},
+            "'aB', which is one file with 'ab'",
+        ),
+        (
             {"plant": {"design": "assignments", "models": 2, "items": 9, "share": [0.5, 0]}},
             r"\[plant\] model 2 is trained on nothing",
         ),

@@ -166,6 +166,16 @@ class TestGoingOn:
         with pytest.raises(InputError, match=r"needs 14 texts, but corpus\.file holds 13"):
             run_recipe(recipe, tmp_path / "other")
 
+    @pytest.mark.parametrize("design", ["members", "assignments", "blocks"])
+    def test_a_text_that_is_there_twice_has_no_truth(self, design, tmp_path):
+        texts = [f"text number {i}" for i in range(200)]
+        texts[5] = texts[2]
+        pool = tmp_path / "pool.jsonl"
+        pool.write_text("".join(json.dumps({"id": f"t{i}", "text": text}) + "\n" for i, text in enumerate(texts)))
+        recipe = recipe_of(design, corpus={"file": str(pool)})
+        with pytest.raises(InputError, match=r"'t2' and 't5' are the same text"):
+            run_recipe(recipe, tmp_path / "out")
+
     def test_folders_without_a_run(self, tmp_path):
         with pytest.raises(InputError, match="no finished laboratory run"):
             load_lab_run(tmp_path)
