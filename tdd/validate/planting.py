@@ -11,6 +11,9 @@ from tdd.validate.lab import check_count, check_range, check_texts
 __all__ = ["check_all_trained", "check_blocks", "check_canaries", "check_copies", "check_set_names", "check_shares"]
 
 
+_LONGEST_NAME = 200
+
+
 def check_all_trained(shares: Sequence[float], items: int, shared: int) -> None:
     """Every model is trained on some text; a share of less than half an item is none."""
     for model, share in enumerate(shares, start=1):
@@ -63,6 +66,8 @@ def check_set_names(sets: Mapping[str, Any], taken: Mapping[str, int]) -> None:
     for name in sets:
         if not name or not all(letter.isalnum() or letter in "-_." for letter in name) or name.startswith("."):
             raise InputError(f"sets names {name!r}; use letters, digits, '-', '_' and '.', for it names a file")
+        if len(name.encode()) > _LONGEST_NAME:
+            raise InputError(f"sets names {name!r}, longer than {_LONGEST_NAME} bytes, and it names a file; shorten it")
         if name in taken:
             raise InputError(f"sets names {name!r}, which is the name of a generated set; choose another")
         other = seen.setdefault(name.casefold(), name)

@@ -133,6 +133,11 @@ def test_seeds_of_parts_differ_and_are_those_of_the_definition():
             "'x1', which is the name of a generated set",
         ),
         (
+            {"plant": {"design": "canaries", "sets": {"é" * 101: {"file": "x", "copies": 1}}}},
+            "longer than 200 bytes",
+        ),
+        ({"plant": BLOCKS, "corpus": {"file": "~nobody-at-all/x"}}, r"corpus\.file = '~nobody-at-all/x': there is no"),
+        (
             {"plant": {"design": "canaries", "copies": [1], "sets": {"X1": {"file": "x", "copies": 1}}}},
             "'X1', which is one file with 'x1' on some systems",
         ),

@@ -175,6 +175,7 @@ class TestGoingOn:
         recipe = recipe_of(design, corpus={"file": str(pool)})
         with pytest.raises(InputError, match=r"'t2' and 't5' are the same text"):
             run_recipe(recipe, tmp_path / "out")
+        assert not (tmp_path / "out").exists()  # free for the corrected recipe
 
     def test_folders_without_a_run(self, tmp_path):
         with pytest.raises(InputError, match="no finished laboratory run"):

@@ -136,6 +136,9 @@ def test_a_folder_belongs_to_one_run(tmp_path, toy):
     with pytest.raises(InputError, match="holds another run"):
         reproductions.carry_out("toy", Options(tmp_path))
     (tmp_path / "run.json").unlink()
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="is a file; name a folder"):
+        reproductions.carry_out("toy", Options(tmp_path / "file"))
     with pytest.raises(InputError, match="is not empty and holds no reproduction"):
         reproductions.carry_out("toy", Options(tmp_path))
     with pytest.raises(InputError, match="folder is None"):

@@ -20,6 +20,7 @@ from tdd.lab.reproduce import load
 from tdd.lab.reproduce.record import Options, Outcome
 from tdd.report.tables import markdown
 from tdd.validate.errors import InputError
+from tdd.validate.lab import check_out
 
 __all__ = ["carry_out", "tables_as_markdown"]
 
@@ -66,6 +67,7 @@ def tables_as_markdown(tables: Mapping[str, Sequence[Mapping[str, Any]]]) -> str
 def _open(folder: pathlib.Path, identity: Mapping[str, Any]) -> None:
     """Make the folder this run's own, or find that it is."""
     place = folder / "run.json"
+    check_out(folder, folder.exists() and not folder.is_dir())
     with disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
     if not place.exists():

@@ -33,7 +33,6 @@ class PowerPlan:
       smallest: one dict for every n, m, level and criterion ("power", "any_true"): wanted; num_targets, target_share
         and member_share (None where all candidates together do not reach it); target_share_low and target_share_high
         (where the curve plus and minus two standard errors does); value and value_se of the curve there; extrapolated;
-
         reason (of a None, or of a share that the pool keeps from being smaller).
       about: source, method, null, options, warnings, seconds.
     """
