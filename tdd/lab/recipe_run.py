@@ -81,7 +81,7 @@ def run_recipe(
     folder = pathlib.Path(out).expanduser()
     check_out(folder, folder.exists() and not folder.is_dir())
     plan = make_plan(recipe)
-    _keep_recipe(folder, recipe)  # not before the plan: a recipe that makes none leaves the folder free for a better one
+    _keep_recipe(folder, recipe)  # after the plan: a recipe that makes none leaves the folder free for a better one
     files = _files(plan)
     for name, content in files.items():
         _keep(folder / name, content)

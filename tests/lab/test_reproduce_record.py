@@ -44,6 +44,20 @@ def test_a_cell_of_other_settings_is_refused(tmp_path):
         cell(tmp_path, "one", lambda: 2, {"seed": 1, "scale": 1.0})
 
 
+def test_cells_of_other_versions_are_named(tmp_path):
+    """A run that goes on after an upgrade does not pass for one of the new versions alone."""
+    for key in ("one", "two", "old"):
+        cell(tmp_path, key, lambda: 1)
+    assert "cells_of_other_versions" not in record.provenance(Options(tmp_path), {})
+    place = tmp_path / "cells" / "two.json"
+    kept = json.loads(place.read_text())
+    place.write_text(json.dumps({**kept, "versions": kept["versions"] | {"jax": "0.1"}}))
+    place = tmp_path / "cells" / "old.json"
+    kept = json.loads(place.read_text())
+    place.write_text(json.dumps({name: value for name, value in kept.items() if name != "versions"}))
+    assert record.provenance(Options(tmp_path), {})["cells_of_other_versions"] == ["two"]
+
+
 @pytest.mark.parametrize("content", ["", "[]", '{"key": "one"}', "{"])
 def test_a_damaged_cell_is_named(tmp_path, content):
     cell(tmp_path, "one", lambda: 1)

@@ -122,21 +122,21 @@ def cell(
     seconds = time.perf_counter() - began
     with disk_errors(place.parent):
         place.parent.mkdir(parents=True, exist_ok=True)
-    kept = {"key": key, "identity": identity, "settings": plain(settings or {}), "seconds": seconds, "value": value}
+    kept = {"key": key, "identity": identity, "settings": plain(settings or {}), "seconds": seconds}
+    kept |= {"versions": versions(), "value": value}
     write_atomically(place, (json.dumps(kept, ensure_ascii=False, allow_nan=False) + "\n").encode())
     return value
 
 
 def cell_seconds(folder: pathlib.Path | None) -> dict[str, float]:
     """Key -> seconds that it took, of every finished cell of a folder, in the order of the keys."""
-    if folder is None or not (folder / _CELLS).is_dir():
-        return {}
-    found = (_load(place) for place in sorted((folder / _CELLS).glob("*.json")))
-    return dict(sorted((each["key"], round(float(each["seconds"]), 3)) for each in found))
+    return dict(sorted((each["key"], round(float(each["seconds"]), 3)) for each in _cells(folder)))
 
 
 def provenance(options: Options, settings: Mapping[str, Any]) -> dict[str, Any]:
     """Seed, scale, settings, versions and the seconds of each cell, for `Outcome.provenance`.
+
+    Cells that an earlier run computed with other versions are named.
 
     Args:
       options: of the run.
@@ -144,11 +144,14 @@ def provenance(options: Options, settings: Mapping[str, Any]) -> dict[str, Any]:
     """
     import jax
 
+    now = versions()
+    others = sorted(each["key"] for each in _cells(options.folder) if each["versions"] not in (now, None))
     return {
         "seed": options.seed,
         "scale": options.scale,
         "settings": plain(settings),
-        "versions": versions(),
+        "versions": now,
+        **({"cells_of_other_versions": others} if others else {}),
         "device": jax.devices()[0].device_kind,
         "cells": cell_seconds(options.folder),
     }
@@ -176,9 +179,17 @@ def _read(place: pathlib.Path, identity: str, settings: Mapping[str, Any]) -> di
     return found
 
 
+def _cells(folder: pathlib.Path | None) -> list[dict[str, Any]]:
+    """Every finished cell of a folder."""
+    if folder is None or not (folder / _CELLS).is_dir():
+        return []
+    return [_load(place) for place in sorted((folder / _CELLS).glob("*.json"))]
+
+
 def _load(place: pathlib.Path) -> dict[str, Any]:
     try:
         found = json.loads(place.read_text("utf-8"))
-        return {name: found[name] for name in ("key", "identity", "settings", "seconds", "value")}
+        kept = {name: found[name] for name in ("key", "identity", "settings", "seconds", "value")}
+        return {**kept, "versions": found.get("versions")}
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(f"{place} is damaged ({error}); delete it to repeat this cell") from error
