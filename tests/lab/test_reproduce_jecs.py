@@ -80,6 +80,15 @@ def test_a_union_breaks_the_level_where_joint_selections_keep_it(outcome):
     assert min(np.mean(values) for values in power.values()) > 0.5
 
 
+def test_a_date_is_a_seed():
+    """Seeds of parts exceed the 32 bits of a study's: 20261121 * 1,000 did, after all models were trained."""
+    blocks = three_blocks(generate(SIZES.documents, seed=0), num_models=SIZES.models, seed=jecs._BLOCKS)
+    shared = np.array([row["block"] == "calibration" for row in blocks.truth])
+    scores = np.random.default_rng(1).normal(size=blocks.member.shape)
+    one, two = (jecs._selected(scores, blocks.member, shared, "even", s, SIZES) for s in (20261121_000, 20261121_001))
+    assert one != two
+
+
 def test_an_interrupted_run_goes_on_to_the_same_rows(folder, outcome):
     (folder / "cells" / "model-0-1.json").unlink()
     (folder / "cells" / "selections-0-loss-even.json").unlink()

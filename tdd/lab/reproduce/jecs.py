@@ -217,7 +217,7 @@ def _selected(
         [method(rule, label=label) for label, rule in METHODS.items()],
         alphas=sizes.alphas,
         repetitions=sizes.repetitions,
-        seed=seed,
+        seed=seed % 2**32,
     )
     return [
         {

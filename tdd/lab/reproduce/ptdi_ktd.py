@@ -186,7 +186,7 @@ def _rules(name: str, copies: np.ndarray, seed: int, sizes: Sizes) -> list[Row]:
             [method(METHODS[rule], label=rule) for rule in names],
             alphas=sizes.alphas,
             repetitions=sizes.repetitions,
-            seed=seed,
+            seed=seed % 2**32,
         )
         for i, rule in enumerate(names):
             for j, alpha in enumerate(sizes.alphas):

@@ -39,7 +39,7 @@ class Options:
       progress: whether to show bars on standard error.
 
     Raises:
-      InputError: a negative seed, or a scale outside 0.001..1000.
+      InputError: a seed that is negative or 2^32 and more, or a scale outside 0.001..1000.
     """
 
     folder: pathlib.Path | None
@@ -49,6 +49,8 @@ class Options:
 
     def __post_init__(self) -> None:
         check_count("seed", self.seed, minimum=0)
+        if self.seed >= 2**32:
+            raise InputError(f"seed must be below 2^32, got {self.seed}")
         check_range("scale", self.scale, 1e-3, 1e3)
         if self.folder is not None:
             object.__setattr__(self, "folder", pathlib.Path(self.folder).expanduser())
