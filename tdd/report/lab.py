@@ -61,6 +61,8 @@ def next_command(run: LabRun) -> str:
     options = "--label-field label"
     if isinstance(design, AssignmentsDesign):
         models, options = shlex.quote(str(run.checkpoints[0])), "--label-field model-1"
+        if not design.calibration and not design.known_members:  # nothing to calibrate with
+            return f"tdd score {models} {candidates} --out {shlex.quote(str(run.checkpoints[0].parent / 'scores.csv'))}"
         if not design.calibration:
             calibration, options = "known_members.jsonl", f"{options} --method td4eval --score loss,min_k"
     elif design.design == "blocks":

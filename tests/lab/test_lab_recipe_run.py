@@ -1,6 +1,7 @@
 """A recipe carried out: files, truth, resumption to the same bytes, refusals."""
 
 import csv
+import dataclasses
 import json
 
 import pytest
@@ -116,6 +117,12 @@ class TestFiles:
         assert words["blocks"].endswith("--label-field label --method jecs")
         assert words["blocks"].count("/checkpoint") == 2
         assert words["assignments"].endswith("--label-field model-1")
+        run = runs["assignments"]
+        for known, end in ((2, "--method td4eval --score loss,min_k"), (0, "/model-1/scores.csv")):
+            plant = dataclasses.replace(run.recipe.plant, calibration=0, known_members=known)
+            bare = dataclasses.replace(run, recipe=dataclasses.replace(run.recipe, plant=plant))
+            assert next_command(bare).endswith(end)
+        assert next_command(bare).startswith(f"tdd score {run.folder}/model-1/checkpoint {run.folder}/candidates.jsonl")
 
 
 class TestGoingOn:
