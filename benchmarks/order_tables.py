@@ -126,10 +126,14 @@ def _reproduction(result: dict[str, Any], folder: str) -> list[str]:
     """One experiment of the laboratory: its tables and its figure."""
     seed, scale = (result["provenance"][field] for field in ("seed", "scale"))
     command = f"tdd lab reproduce {result['name']} --seed {seed} --scale {scale:g}"
-    lines = [f"**{result['title']}.** `{command}`, {result['seconds']:,.0f} s of computation on two cores."]
-    for title, rows in result["tables"].items():
+    lines = [
+        f"**{result['title']}.** `{command}`, {result['seconds']:,.0f} s on two shared cores; "
+        f"[all tables](benchmarks/results/reproductions/{folder}/tables.md)."
+    ]
+    told = {title: rows for title, rows in result["tables"].items() if "models" not in title.lower()}
+    for title, rows in [*told.items()][-2:]:
         header = list(dict.fromkeys(name for row in rows for name in row))
-        cells = [[str(row.get(name, "")).replace("|", "\\|") for name in header] for row in rows]
+        cells = [[str(row.get(name, "")) for name in header] for row in rows]
         lines.append(f"{title}:\n\n{_table(header, cells)}")
     lines.append(f"![{result['title']}](benchmarks/results/reproductions/{folder}/figure.png)")
     return ["\n\n".join(lines)]
