@@ -23,7 +23,8 @@ from tdd.lab.reproduce.scratch import Shape, canary_tokenizer, scratch_model, se
 __all__ = ["ALPHA", "REPRODUCTION"]
 
 ALPHA = 0.1
-ITEMS, SETS = "Items: power of PTDI at level .1", "Data sets: median p-value of the combined test of canonical order"
+ITEMS = "Items: power of PTDI at level .1 (± over random divisions of one model's scores)"
+SETS = "Data sets: median p-value of the combined test of canonical order"
 _SPLITS = 4
 
 

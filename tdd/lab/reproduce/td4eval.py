@@ -234,7 +234,7 @@ def _cleaned(
                     "kept": float(kept.mean()),
                     "srcc": float(agreement.mean()) if agreement.size else None,
                     "rank": float(rank[known].mean()) if known.any() else None,
-                    "true_rank": float(true_rank.mean()),
+                    "true_rank": float(true_rank[known].mean()) if known.any() else None,
                     "value": float(here[known, contaminated].mean()) if known.any() else None,
                     "true_value": float(true[:, contaminated].mean()),
                     "empty": float(1 - known.mean()),

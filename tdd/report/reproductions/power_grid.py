@@ -94,7 +94,7 @@ def _caption(outcome: Outcome) -> str:
     return (
         f"Each model is a GPT-2 trained from random parameters. Above: PTDI with Storey's estimate on the mean loss, "
         f"{design['items']} members of each number of copies against {design['nonmembers']} non-members, means over "
-        f"{design['repetitions']:,} random divisions into halves, the same for all. "
+        f"{design['repetitions']:,} random divisions of one model's scores into halves. "
         f"Below: the combined test of canonical order, {design['sets']} sets of each number of copies, "
         f"{5 * design['num_shards']} examples in {design['num_shards']} shards, {design['num_shuffles']} shuffles; "
         f"a mark a set, a line through the medians. "
