@@ -21,7 +21,7 @@ from tdd.records import LanguageModel
 from tdd.scoring.token_stats import Tiling, head_log_prob, head_statistics, model_statistics, trunk_rows
 from tdd.scoring.tokenise import Window
 
-__all__ = ["PassProgram", "Rows", "TokenProgram", "lay_out"]
+__all__ = ["PassProgram", "Rows", "TokenProgram", "head_log_probs", "lay_out", "padded"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -110,11 +110,11 @@ class TokenProgram:
             return out, positions
         capacity = max(self.capacity >> halvings, size * length)
         capacity = -(-capacity // tile.chunk) * tile.chunk
-        hidden = _trunk(self.lm, self.where, self.params, put(tokens), put([_padded(p, capacity) for p in positions]))
-        head = _head_log_prob if set(rows.statistics) <= {"log_prob"} else _head
+        hidden = _trunk(self.lm, self.where, self.params, put(tokens), put([padded(p, capacity) for p in positions]))
+        head = head_log_probs if set(rows.statistics) <= {"log_prob"} else _head
         counts = put([np.int32(len(target)) for target in targets])
-        padded = put([_padded(target, capacity) for target in targets])
-        out = head(self.lm, self.where, self.params, hidden, padded, counts, tile=tile)
+        given = put([padded(target, capacity) for target in targets])
+        out = head(self.lm, self.where, self.params, hidden, given, counts, tile=tile)
         return out, [slice(len(target)) for target in targets]
 
     def fetch(self, started: Any, rows: Rows) -> list[np.ndarray]:
@@ -128,7 +128,8 @@ class TokenProgram:
         ]
 
 
-def _padded(values: np.ndarray, size: int) -> np.ndarray:
+def padded(values: np.ndarray, size: int) -> np.ndarray:
+    """Zeros behind the values, up to `size`."""
     return np.pad(values, (0, size - len(values)))
 
 
@@ -155,7 +156,7 @@ def _head(
 
 
 @functools.partial(jax.jit, static_argnames=("lm", "where", "tile"))
-def _head_log_prob(
+def head_log_probs(
     lm: LanguageModel,
     where: Devices,
     params: Any,
@@ -165,6 +166,8 @@ def _head_log_prob(
     *,
     tile: Any,
 ) -> Any:
+    """Log-probabilities of targets [capacity] after hidden states, on every device; the first `counts` are real."""
+
     def own(params: Any, hidden: jax.Array, targets: jax.Array, count: jax.Array) -> Any:
         return head_log_prob(lm, params, hidden, targets, jnp.arange(targets.size) < count, tile)
 

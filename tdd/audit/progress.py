@@ -12,7 +12,7 @@ __all__ = ["progress_bar"]
 @contextlib.contextmanager
 def progress_bar(
     description: str, total: int, *, enabled: bool, unit: str = "tokens"
-) -> Iterator[Callable[[int], None]]:
+) -> Iterator[Callable[[float], None]]:
     """Yield `advance(count)`. The bar shows units a second and the time left, if stderr is a terminal."""
     if not (enabled and sys.stderr.isatty()):
         yield lambda count: None

@@ -25,6 +25,7 @@ from tdd.audit.score_inputs import find_model
 from tdd.audit.score_run import ScoreRun
 from tdd.audit.score_store import ScoreStore, fingerprint, run_key
 from tdd.records import Scores, Texts
+from tdd.scoring.buckets import default_budget
 from tdd.scoring.scores import parse_score
 from tdd.texts import load_texts
 from tdd.validate import scoring as checks
@@ -32,9 +33,6 @@ from tdd.validate import scoring as checks
 __all__ = ["score"]
 
 _logger = logging.getLogger("tdd")
-
-_BUDGET = {"cpu": 2048}
-_BUDGET_ELSEWHERE = 16_384
 
 
 def score(
@@ -101,7 +99,7 @@ def score(
     checks.check_reference(passes, reference)
     checks.check_long_texts(long_texts)
     where = find_devices(device, devices, shard_params=shard_params)
-    budget = _BUDGET.get(where.platform, _BUDGET_ELSEWHERE) if token_budget is None else token_budget
+    budget = default_budget(where.platform) if token_budget is None else token_budget
     checks.check_budget(budget)
     table = load_texts(texts)
     models = {"text": find_model("model", model, params, tokenizer, dtype, where)}

@@ -107,7 +107,7 @@ def run_sets(
     sequences: Sequence[Sequential | None],
     store: ScoreStore | None,
     first_batch: int = 0,
-    advance: Callable[[int], None] = lambda count: None,
+    advance: Callable[[float], None] = lambda count: None,
 ) -> list[SetPass]:
     """Log-probabilities of the canonical order and the shuffles of every shard.
 
@@ -120,7 +120,7 @@ def run_sets(
       sequences: the sequential test of each data set, or None for all its shuffles.
       store: where finished batches are kept, or None.
       first_batch: number of the first of them.
-      advance: called with the number of model calls done.
+      advance: called with the number of orders that a batch is worth.
     """
     passes = []
     made = rows_of(model, sets, layout)

@@ -18,8 +18,9 @@ import numpy as np
 
 from tdd.audit.mesh import Devices
 from tdd.audit.passes import IN_FLIGHT
+from tdd.audit.programs import head_log_probs, padded
 from tdd.records import LanguageModel
-from tdd.scoring.token_stats import Tiling, head_log_prob
+from tdd.scoring.token_stats import Tiling
 from tdd.validate.exchange_prefix import check_shares, check_suffixes
 from tdd.validate.scoring import check_budget, is_memory_error
 
@@ -118,7 +119,7 @@ class PrefixProgram:
             self._known = None  # two would be held at once
             length = padded_length(len(prefix), self.lm.max_length, steps=2, least=32)
             lanes = len(self.where)
-            tokens = self.where.put([_padded(prefix, length)[None]] * lanes)
+            tokens = self.where.put([padded(prefix, length)[None]] * lanes)
             counts = self.where.put([np.int32(len(prefix))] * lanes)
             self._known = prefix.tobytes(), _prefix(self.lm, self.where, self.params, tokens, counts)
         return self._known[1]
@@ -137,11 +138,11 @@ class PrefixProgram:
             self.params,
             cache,
             put([piece.tokens for piece in pieces]),
-            put([_padded(piece.positions, capacity) for piece in pieces]),
+            put([padded(piece.positions, capacity) for piece in pieces]),
         )
-        targets = put([_padded(piece.targets, capacity) for piece in pieces])
+        targets = put([padded(piece.targets, capacity) for piece in pieces])
         counts = put([np.int32(len(piece.targets)) for piece in pieces])
-        return _head(self.lm, self.where, self.params, hidden, targets, counts, tile=self.tile)
+        return head_log_probs(self.lm, self.where, self.params, hidden, targets, counts, tile=self.tile)
 
 
 def padded_length(length: int, limit: int | None, *, steps: int = 8, least: int = 8) -> int:
@@ -183,10 +184,6 @@ def _lay_out(suffixes: Sequence[np.ndarray], size: int, length: int, first: int)
     )
 
 
-def _padded(values: np.ndarray, size: int) -> np.ndarray:
-    return np.pad(values, (0, size - len(values)))
-
-
 @functools.partial(jax.jit, static_argnames=("lm", "where"))
 def _prefix(lm: LanguageModel, where: Devices, params: Any, tokens: jax.Array, num_real: jax.Array) -> Any:
     assert lm.prefix is not None
@@ -206,20 +203,3 @@ def _trunk(
         return jnp.take(hidden.reshape(-1, hidden.shape[-1]), positions, axis=0, mode="clip")
 
     return where.each(own, params, cache, tokens, positions)
-
-
-@functools.partial(jax.jit, static_argnames=("lm", "where", "tile"))
-def _head(
-    lm: LanguageModel,
-    where: Devices,
-    params: Any,
-    hidden: jax.Array,
-    targets: jax.Array,
-    counts: jax.Array,
-    *,
-    tile: Tiling,
-) -> jax.Array:
-    def own(params: Any, hidden: jax.Array, targets: jax.Array, count: jax.Array) -> jax.Array:
-        return head_log_prob(lm, params, hidden, targets, jnp.arange(targets.size) < count, tile)
-
-    return where.each(own, params, hidden, targets, counts)

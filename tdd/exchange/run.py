@@ -33,6 +33,7 @@ from tdd.exchange.structure import duplicates, order_structure, sortedness
 from tdd.methods.exchangeability import GUARANTEES, TESTS
 from tdd.methods.sequential import GUARANTEES as SEQUENTIAL_GUARANTEES
 from tdd.methods.testing import bh
+from tdd.scoring.buckets import default_budget
 from tdd.validate import arrays
 from tdd.validate import exchange as checks
 from tdd.validate.errors import InputError
@@ -41,7 +42,6 @@ from tdd.validate.scoring import check_budget
 __all__ = ["run_exchange"]
 
 SCHEMA = 1
-_BUDGET, _BUDGET_ELSEWHERE = {"cpu": 2048}, 16_384
 _CONTROL_BATCHES = 2**40
 """Number of the control model's first batch in the store."""
 
@@ -163,7 +163,7 @@ def run_exchange(
     }
     suffix = checks.check_suffix(suffix)
     where = find_devices(device, devices, shard_params=shard_params)
-    budget = _BUDGET.get(where.platform, _BUDGET_ELSEWHERE) if token_budget is None else check_budget(token_budget)
+    budget = default_budget(where.platform) if token_budget is None else check_budget(token_budget)
     layout = Layout(**layout_options, budget=budget)
 
     loaded = load_sets(data, template=template, text_field=text_field, format=format)

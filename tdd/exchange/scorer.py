@@ -59,7 +59,8 @@ class Scorer:
       num_orders: how many orders there will be at most, for the size of the batches.
       store: where finished batches are kept, or None.
       first_batch: number of the first batch in the store.
-      advance: called with the number of orders after each batch of them.
+      advance: called after each batch with the orders that it is worth: each row of a wave is worth the same share of
+        the wave's orders, whatever the number of its windows and of what is known already.
     """
 
     def __init__(
@@ -72,7 +73,7 @@ class Scorer:
         num_orders: int,
         store: ScoreStore | None = None,
         first_batch: int = 0,
-        advance: Callable[[int], None] = lambda count: None,
+        advance: Callable[[float], None] = lambda count: None,
     ) -> None:
         self.model, self.where, self.budget, self.limit = model, where, budget, limit
         self.num_orders, self.store, self.advance = num_orders, store, advance
@@ -113,15 +114,18 @@ class Scorer:
         plain = [key for key in rows if key not in shared]
         lengths = {place: order.num_shared for place, (_, order) in enumerate(orders) if place in shares}
         prefix_of = {keys_of[place][0]: shared_tokens for place, shared_tokens in lengths.items()}
+        worth = len(orders) / max(1, len(rows))
         for keys, sums in self._plain(plain, rows):
-            self._take(keys, sums)
+            self._take(keys, sums, worth)
         for group in groups.values():
-            self._take(group, self._with_prefix([rows[key] for key in group], prefix_of[group[0]]))
+            self._take(group, self._with_prefix([rows[key] for key in group], prefix_of[group[0]]), worth)
+        if not rows:
+            self.advance(len(orders))
         return np.array([sum(self._known[key] for key in keys) for keys in keys_of])
 
-    def _take(self, keys: Sequence[Key], sums: np.ndarray) -> None:
+    def _take(self, keys: Sequence[Key], sums: np.ndarray, worth: float) -> None:
         self._known.update(zip(keys, map(float, sums), strict=True))
-        self.advance(len(keys))
+        self.advance(len(keys) * worth)
 
     def _can_share(self, orders: Sequence[tuple[int, Order]]) -> set[int]:
         """Places of the orders that go through the programs for shared beginnings: all of a shard or none, so that no

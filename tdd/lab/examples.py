@@ -68,10 +68,7 @@ background = 100                    # trained on, audited by nobody
 duplication = [1, 4]                # copies of a member: one number, or several, dealt out in turn
 """
 
-_ASSIGNMENTS = """\
-# Several models, each trained on a random share of the items: a benchmark that contaminated some models and not others.
-# Run it with
-#   tdd lab train recipe.toml --out runs/assignments
+_SEVERAL = """\
 seed = 0                            # everything random follows from it
 
 [corpus]
@@ -89,6 +86,16 @@ heads = 4
 max_length = 128
 # checkpoint = "path/to/folder"     # start all models from one checkpoint instead, with its tokenizer
 
+"""
+
+_ASSIGNMENTS = (
+    """\
+# Several models, each trained on a random share of the items: a benchmark that contaminated some models and not others.
+# Run it with
+#   tdd lab train recipe.toml --out runs/assignments
+"""
+    + _SEVERAL
+    + """\
 [plant]
 design = "assignments"
 models = 3
@@ -98,28 +105,16 @@ calibration = 150                   # further texts that no model is trained on
 known_members = 50                  # further texts that all models are trained on, known to the auditor
 background = 300                    # further texts that all models are trained on
 """
+)
 
-_BLOCKS = """\
+_BLOCKS = (
+    """\
 # Several models and three blocks: texts that all models know, texts of which each knows its own half, texts that none
 # knows. The ground truth for finding items that are clean for all models. Run it with
 #   tdd lab train recipe.toml --out runs/blocks
-seed = 0                            # everything random follows from it
-
-[corpus]
-generator = "examples"              # "documents": 30 to 90 words; "examples": one line
-# file = "benchmark.jsonl"          # texts of your own instead of a generator; paths are relative to this file
-
-[tokenizer]                         # trained on generated texts that are in no other part
-vocab_size = 1024
-texts = 4000
-
-[model]                             # GPT-2's architecture from random weights, other weights for each model
-width = 128
-layers = 2
-heads = 4
-max_length = 128
-# checkpoint = "path/to/folder"     # start all models from one checkpoint instead, with its tokenizer
-
+"""
+    + _SEVERAL
+    + """\
 [plant]
 design = "blocks"
 models = 3
@@ -129,6 +124,7 @@ remainder = 0.1                     # share of the items of which each model is 
 share = 0.5                         # ... this share; the rest of the items is clean
 background = 200                    # further texts that all models are trained on
 """
+)
 
 _TRAINING = """
 [training]

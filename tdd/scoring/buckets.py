@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-__all__ = ["Batch", "bucket_lengths", "plan"]
+__all__ = ["Batch", "bucket_lengths", "default_budget", "plan"]
 
 _STEP = 8
 """Bucket lengths are multiples of this."""
@@ -40,6 +40,11 @@ class Batch:
     rows: np.ndarray
     size: int
     length: int
+
+
+def default_budget(platform: str) -> int:
+    """Tokens a batch, unless the user says otherwise: 2,048 on CPU, 16,384 elsewhere."""
+    return 2048 if platform == "cpu" else 16_384
 
 
 def plan(

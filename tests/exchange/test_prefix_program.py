@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scored_models import VOCABULARY, small_model
 
+from tdd.audit import programs
 from tdd.audit.mesh import find_devices
 from tdd.exchange import prefix as module
 from tdd.exchange.prefix import PrefixProgram, padded_length, padded_size
@@ -104,7 +105,7 @@ def test_a_prefix_is_computed_once(program, monkeypatch):
 
 def test_shards_of_all_lengths_share_programs(model):
     program = made(model, budget=96)
-    compiled = (module._prefix, module._trunk, module._head)
+    compiled = (module._prefix, module._trunk, programs.head_log_probs)
     for function in compiled:
         function.clear_cache()  # of what other tests compiled
     for seed, (length, own) in enumerate([(33, 17), (38, 18), (40, 24), (35, 22)]):

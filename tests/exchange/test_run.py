@@ -1,5 +1,6 @@
 """`tdd.run_exchange` against log-probabilities by hand, its resumption, its decisions, its errors."""
 
+import contextlib
 import dataclasses
 import functools
 import json
@@ -11,6 +12,7 @@ import pytest
 from scored_models import VOCABULARY, random_texts, scored_model
 
 from tdd.audit.score_inputs import Model
+from tdd.exchange import run as run_module
 from tdd.exchange import scorer
 from tdd.exchange.data import load_examples
 from tdd.exchange.orders import Shards
@@ -138,6 +140,22 @@ def test_equal_sequences_are_computed_once(model):
 def test_more_shuffles_leave_those_before_them(plain, model):
     more = run_exchange(model, TEXTS, **OPTIONS | {"num_shuffles": 7})
     np.testing.assert_allclose(more.log_probs["data 1"][1][:, :4], plain.log_probs["data 1"][1], rtol=1e-6)
+
+
+@pytest.mark.parametrize("options", [{"max_length": 32}, {"suffix": 0.5}, {"num_shards": 30}])
+def test_progress_ends_at_the_number_of_orders(model, monkeypatch, options):
+    """Shards of several windows, of shared beginnings, and of two examples, whose orders repeat."""
+    totals, done = [], []
+
+    @contextlib.contextmanager
+    def bar(description, total, **rest):
+        totals.append(total)
+        yield done.append
+
+    monkeypatch.setattr(run_module, "progress_bar", bar)
+    run_exchange(model, TEXTS, **OPTIONS | options)
+    assert sum(done) == pytest.approx(totals[0])
+    assert totals[0] == 5 * options.get("num_shards", 5)
 
 
 class Interrupted(Exception):
