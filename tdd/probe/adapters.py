@@ -1,0 +1,213 @@
+"""A probe in loops and beside metric writers of other libraries. None of them is imported.
+
+A writer is anything with one of these methods, tried in this order, or a function of (step, scalars):
+
+    write_scalars(step, scalars)         clu.metric_writers
+    add_scalar(name, value, step)        tensorboardX, torch.utils.tensorboard
+    scalar(name, value, step)            flax.metrics.tensorboard
+    log(scalars, step=step)              wandb, Levanter's trackers
+    log_metrics(scalars, step=step)      mlflow, comet
+
+In a run of several processes every process calls the probe, as it calls the training step; give writers to one of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from tdd.validate.metrics import check_writer
+
+__all__ = ["TunixHooks", "levanter_hook", "logged", "periodic_action", "tunix_hooks", "write_scalars"]
+
+
+class _Probe(Protocol):
+    """What of `tdd.Probe` is used here."""
+
+    every: int
+
+    def __call__(self, step: int, params: Any) -> Any: ...
+
+
+def logged(probe: _Probe, *writers: Any) -> Callable[[int, Any], Any]:
+    """The probe, its numbers handed on: call it after every training step as `(step, params)`.
+
+        watch = logged(probe, metric_writers.create_default_writer(workdir))
+        for step, batch in enumerate(batches):
+            state = train_step(state, batch)
+            watch(step, state.params)
+
+    Args:
+      probe: a `tdd.Probe`.
+      *writers: each gets `record.scalars()` of every look; see the top of this module.
+
+    Returns:
+      A function that returns what the probe returns: a record, or None where the step is not one to look at.
+
+    Raises:
+      InputError: something that is no writer.
+    """
+    for writer in writers:
+        check_writer(writer)
+
+    def watch(step: int, params: Any) -> Any:
+        record = probe(step, params)
+        if record is not None:
+            for writer in writers:
+                write_scalars(writer, record.step, record.scalars())
+        return record
+
+    return watch
+
+
+def periodic_action(probe: _Probe, params: Callable[[], Any], *writers: Any) -> Callable[..., bool]:
+    """A hook of CLU's loops, called as `hook(step)` or `hook(step, t)` beside `clu.periodic_actions`.
+
+        hooks = [
+            periodic_actions.ReportProgress(num_train_steps=num_steps, writer=writer),
+            periodic_action(probe, lambda: state.params, writer),  # where the loop assigns `state`
+        ]
+        ...
+        for hook in hooks:
+            hook(step)
+
+    Args:
+      probe: a `tdd.Probe`.
+      params: returns the parameters as they are now; called only at steps that are looked at.
+      *writers: see the top of this module.
+
+    Returns:
+      A hook that returns whether it looked.
+
+    Raises:
+      InputError: something that is no writer.
+    """
+    watch = _when_due(probe, lambda _: params(), writers)
+
+    def hook(step: int, t: float | None = None) -> bool:
+        del t
+        return watch(step, None) is not None
+
+    return hook
+
+
+def levanter_hook(probe: _Probe, params: Callable[[Any], Any], *writers: Any) -> Callable[[Any], None]:
+    """A hook of Levanter's trainer, called with its `StepInfo`.
+
+        hook = levanter_hook(probe, lambda info: arrays_of(info.model), levanter.tracker)
+        trainer.add_hook(hook, every=probe.every)
+
+    Steps are counted as Levanter counts them: from 0, `info.step` is the one that was just completed. The last call of
+    a run, which Levanter forces at any step, is a look only where its step is one.
+
+    Args:
+      probe: a `tdd.Probe`.
+      params: (StepInfo) -> the parameters that the probe's model takes: for an Equinox model
+        `equinox.filter(info.model, equinox.is_array)` where the logits put the rest back.
+      *writers: see the top of this module; `levanter.tracker` itself is one.
+
+    Returns:
+      The hook.
+
+    Raises:
+      InputError: something that is no writer.
+    """
+    watch = _when_due(probe, params, writers)
+
+    def hook(info: Any) -> None:
+        watch(int(info.step), info)
+
+    return hook
+
+
+def tunix_hooks(probe: _Probe, params: Callable[[Any], Any], *writers: Any) -> TunixHooks:
+    """Training hooks of tunix's `PeftTrainer`.
+
+        lm, _ = tdd.from_nnx(model, vocab_size=V)
+        probe = tdd.Probe(lm, suspect=..., reference=..., tokenizer=tokenizer)
+        trainer = PeftTrainer(model, optimizer, config)
+        trainer.with_training_hooks(tunix_hooks(probe, lambda trainer: tdd.from_nnx(trainer.model, vocab_size=V)[1]))
+
+    The step is `trainer.train_steps`, the number of updates that the parameters have had: the step that tunix passes
+    to the hook is that of metrics it has buffered, one behind. A trainer has one set of hooks; one who has hooks
+    already calls `logged(probe, ...)(trainer.train_steps, params)` in their `on_train_step_end`.
+
+    Args:
+      probe: a `tdd.Probe`.
+      params: (trainer) -> the parameters that the probe's model takes; called only at steps that are looked at.
+      *writers: see the top of this module; without any, the numbers go to the trainer's own metrics logger, under
+        "tdd".
+
+    Returns:
+      An object with the methods of `tunix.sft.hooks.TrainingHooks`.
+
+    Raises:
+      InputError: something that is no writer.
+    """
+    return TunixHooks(probe, params, writers)
+
+
+class TunixHooks:
+    """The methods of `tunix.sft.hooks.TrainingHooks`; see `tunix_hooks`."""
+
+    def __init__(self, probe: _Probe, params: Callable[[Any], Any], writers: tuple[Any, ...]) -> None:
+        self._own_logger = not writers
+        self._watch = _when_due(probe, params, writers)
+
+    def on_train_start(self, train_ctx: Any) -> None:
+        """Looks at step 0, the parameters that training begins with; a run that goes on looks where its step is one."""
+        self._look(train_ctx)
+
+    def on_train_step_start(self, train_ctx: Any) -> None:
+        """Nothing."""
+
+    def on_train_step_end(self, train_ctx: Any, train_step: int, train_loss: float) -> None:
+        """Looks where the number of updates so far is a step to look at."""
+        self._look(train_ctx)
+
+    def on_eval_step_start(self, train_ctx: Any) -> None:
+        """Nothing."""
+
+    def on_eval_step_end(self, train_ctx: Any, eval_loss: float) -> None:
+        """Nothing."""
+
+    def on_train_end(self, train_ctx: Any) -> None:
+        """Looks at the last step, where it is one to look at and was not looked at."""
+        self._look(train_ctx)
+
+    def _look(self, trainer: Any) -> None:
+        record = self._watch(trainer.train_steps, trainer)
+        if record is not None and self._own_logger:
+            for name, value in record.scalars(prefix="").items():
+                trainer.metrics_logger.log("tdd", name, value, "train", record.step)
+
+
+def write_scalars(writer: Any, step: int, scalars: Mapping[str, float]) -> None:
+    """Hand named numbers to a writer.
+
+    Args:
+      writer: see the top of this module.
+      step: when they were measured.
+      scalars: name -> number.
+
+    Raises:
+      InputError: something that is no writer.
+    """
+    check_writer(writer)
+    one_by_one = getattr(writer, "add_scalar", None) or getattr(writer, "scalar", None)
+    all_at_once = getattr(writer, "log", None) or getattr(writer, "log_metrics", None)
+    if hasattr(writer, "write_scalars"):
+        writer.write_scalars(step, scalars)
+    elif one_by_one is not None:
+        for name, value in scalars.items():
+            one_by_one(name, value, step)
+    elif all_at_once is not None:
+        all_at_once(dict(scalars), step=step)
+    else:
+        writer(step, scalars)
+
+
+def _when_due(probe: _Probe, params: Callable[[Any], Any], writers: tuple[Any, ...]) -> Callable[[int, Any], Any]:
+    """(step, context) -> record or None; `params` of the context is asked for only where the probe would look."""
+    watch = logged(probe, *writers)
+    return lambda step, context: None if step % probe.every else watch(step, params(context))

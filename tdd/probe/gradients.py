@@ -1,0 +1,171 @@
+"""Per-example gradient norms of anybody's loss, and a transformation that keeps their quantiles.
+
+The gradient of a mean says nothing about the gradients of its examples, so that no optax transformation can find their
+norms among its updates: they must be taken where the examples are still apart. There are two such places. Outside the
+training step, `example_grad_norms` differentiates a loss one microbatch after the other. Inside, `gradient_norm` is a
+`metrics_fn` of `optax.microbatching.micro_grad`, and the norms come out of the step that is computed anyway:
+
+    gradients_of = optax.microbatching.micro_grad(loss, microbatch_size=4, metrics_fn=gradient_norm)
+
+    def step(params, opt_state, tokens):
+        gradients, out = gradients_of(params, tokens)
+        updates, opt_state = tx.update(gradients, opt_state, params, grad_norms=out.metrics)
+        return optax.apply_updates(params, updates), opt_state
+
+with `tx = optax.chain(record_grad_norms(), optax.adamw(1e-3))`; the state of the optimizer, which the loop carries and
+saves already, then holds the quantiles: `optax.tree.get(opt_state, "grad_norm_quantiles")`. (The gradients are sums
+over the examples; a rate or `optax.scale` divides them.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax import lax
+
+from tdd.validate.gradients import (
+    check_example_loss,
+    check_examples,
+    check_given_norms,
+    check_gradient_loss,
+    check_microbatch,
+    check_quantile_levels,
+)
+
+__all__ = ["LEVELS", "GradNormState", "example_grad_norms", "gradient_norm", "quantiles", "record_grad_norms"]
+
+LEVELS = (0.0, 0.25, 0.5, 0.75, 1.0)
+"""Quantiles that are recorded: least, quartiles, largest."""
+
+
+class GradNormState(NamedTuple):
+    """What `record_grad_norms` keeps.
+
+    Attributes:
+      grad_norm_quantiles: [len(levels)] float32 of the last step, NaN before the first.
+    """
+
+    grad_norm_quantiles: jax.Array
+
+
+def example_grad_norms(
+    loss: Callable[..., Any], params: Any, *examples: Any, microbatch: int = 1, keep_batch_dim: bool = False
+) -> jax.Array:
+    """|| grad_params loss(params, example_b) ||_2 for every example b, with the memory of `microbatch` gradients. Pure.
+
+    A loss that `optax.microbatching.micro_grad` takes is taken here, in the same two forms. The last microbatch may be
+    incomplete, and no sum of gradients is kept. For a `LanguageModel` `tdd.grad_norms` is faster: it forms no gradient.
+
+    Args:
+      loss: (params, *example) -> [] real. One that returns more is wrapped: `lambda *given: loss(*given)[0]`.
+      params: any tree with a floating-point leaf; integer and boolean leaves have no gradient.
+      *examples: trees of arrays whose leading axis B counts the examples.
+      microbatch: examples that are differentiated side by side (static). Examples b, b + G, b + 2 G, ... of G
+        microbatches go together, so that a batch that is sharded over devices stays so.
+      keep_batch_dim: whether `loss` takes a batch, and is called with batches of one: leaves [1, ...] (static). It is
+        True by default in `micro_grad`.
+
+    Returns:
+      [B] float32.
+
+    Raises:
+      InputError: a loss that is not one real number, examples of different numbers, a microbatch that is no positive
+        number, params without a floating-point leaf (at trace time).
+
+    Cost: a forward and a backward pass an example; temporaries of `microbatch` gradients and activations.
+
+    >>> example_grad_norms(lambda w, x: (w * x).sum(), jnp.zeros(2), jnp.array([[3.0, 4.0], [0.0, 1.0]])).tolist()
+    [5.0, 1.0]
+    """
+    count = check_examples([jnp.shape(leaf) for leaf in jax.tree.leaves(examples)])
+    size = min(check_microbatch(microbatch) or 1, max(count, 1))
+    leaves, structure = jax.tree.flatten(params)
+    trained = [i for i, leaf in enumerate(leaves) if jnp.issubdtype(jnp.result_type(leaf), jnp.inexact)]
+    check_gradient_loss("the loss", len(trained))
+
+    def value(moved: list[jax.Array], example: tuple[Any, ...]) -> jax.Array:
+        found = [*leaves]
+        for i, leaf in zip(trained, moved, strict=True):
+            found[i] = leaf
+        given = jax.tree.map(lambda x: x[None], example) if keep_batch_dim else example
+        out = loss(jax.tree.unflatten(structure, found), *given)
+        check_example_loss(out)
+        return out
+
+    def norm(example: tuple[Any, ...]) -> jax.Array:
+        return gradient_norm(jax.grad(value)([leaves[i] for i in trained], example))
+
+    groups = -(-count // size)
+    # [B, ...] -> [groups, size, ...], column by column: the axis that a data-parallel sharding divides is the second
+    batched = jax.tree.map(lambda x: _divided(jnp.asarray(x), groups, size), examples)
+    norms = lax.map(jax.vmap(norm) if size > 1 else lambda one: norm(jax.tree.map(lambda x: x[0], one))[None], batched)
+    return norms.swapaxes(0, 1).reshape(-1)[:count]
+
+
+def gradient_norm(gradient: Any) -> jax.Array:
+    """Euclidean norm of a tree of arrays, accumulated in float32: [] float32.
+
+    A `metrics_fn` of `optax.microbatching.micro_grad`, which then returns the norm of every example in `.metrics`.
+
+    Args:
+      gradient: a tree of real or complex arrays; leaves without a gradient (float0) count nothing.
+    """
+    leaves = [leaf for leaf in jax.tree.leaves(gradient) if jnp.issubdtype(jnp.result_type(leaf), jnp.inexact)]
+    return jnp.sqrt(sum((jnp.square(jnp.abs(leaf).astype(jnp.float32)).sum() for leaf in leaves), jnp.float32(0)))
+
+
+def quantiles(norms: jax.Array, levels: tuple[float, ...] = LEVELS) -> jax.Array:
+    """Quantiles of norms, those that are not finite left out: [len(levels)] float32, NaN where none is left.
+
+    Args:
+      norms: [B], for example of `example_grad_norms`.
+      levels: in [0, 1] (static).
+    """
+    levels = check_quantile_levels(levels)
+    norms = jnp.asarray(norms, jnp.float32)
+    if not norms.size:
+        return jnp.full(len(levels), jnp.nan, jnp.float32)
+    return jnp.nanquantile(jnp.where(jnp.isfinite(norms), norms, jnp.nan), jnp.array(levels, jnp.float32))
+
+
+def record_grad_norms(levels: tuple[float, ...] = LEVELS) -> optax.GradientTransformationExtraArgs:
+    """An optax transformation that changes no update and keeps quantiles of the examples' gradient norms.
+
+    `update` takes the norms as the keyword `grad_norms` [B], which `optax.chain` passes on; where they come from is
+    said at the top of this module. A step without them leaves the quantiles as they were.
+
+    Args:
+      levels: which quantiles, in [0, 1].
+
+    Returns:
+      A transformation with state `GradNormState`; `optax.tree.get(opt_state, "grad_norm_quantiles")` finds it.
+
+    Raises:
+      InputError: levels outside [0, 1]; norms that are not one number an example (at trace time).
+    """
+    levels = check_quantile_levels(levels)
+
+    def init(params: Any) -> GradNormState:
+        del params
+        return GradNormState(jnp.full(len(levels), jnp.nan, jnp.float32))
+
+    def update(
+        updates: Any, state: GradNormState, params: Any = None, *, grad_norms: jax.Array | None = None, **extra: Any
+    ) -> tuple[Any, GradNormState]:
+        del params, extra
+        if grad_norms is None:
+            return updates, state
+        check_given_norms(jnp.shape(grad_norms))
+        return updates, GradNormState(quantiles(grad_norms, levels))
+
+    return optax.GradientTransformationExtraArgs(init, update)
+
+
+def _divided(x: jax.Array, groups: int, size: int) -> jax.Array:
+    """[B, ...] as [groups, size, ...]; the first examples fill up the last places."""
+    filled = jnp.concatenate([x, x[: groups * size - x.shape[0]]]) if groups * size > x.shape[0] else x
+    return filled.reshape(size, groups, *x.shape[1:]).swapaxes(0, 1)
