@@ -76,6 +76,11 @@ ENTRIES = [
 
 ELSEWHERE = {
     "betting.largest_log_e": "one number on the host; tests/kernels/test_sequential.py",
+    **dict.fromkeys(
+        (f"shingle.{name}" for name in ("find", "forget_all", "remember", "row_fingerprints", "shingle_table")),
+        "tokens of texts, not items; tests/probe/test_stream.py",
+    ),
+    "shingle.window_hashes": "hashes of integers, not items; tests/probe/test_stream.py",
     "sequential.default_looks": "whole numbers on the host; tests/kernels/test_sequential.py",
     "sequential.look_weights": "constants on the host; tests/kernels/test_sequential.py",
     "sequential.spend": "its result depends on the order of its items; tests/kernels/test_sequential.py",
