@@ -25,6 +25,7 @@ AREAS = (
     "study",
     "gradient",
     "sequential",
+    "trajectories",
 )
 
 _modules = [importlib.import_module(f"contracts_{area}") for area in AREAS]

@@ -1,0 +1,207 @@
+"""Evidence over many looks at the same items, valid at all of them at once.
+
+K trajectories of a statistic are exchangeable under the null hypothesis: row 0 belongs to the true labelling of the
+items, the others to random labellings. At a look at most floor(a·spent·K) of the K trajectories may have crossed
+level a since the start, for every a of a nested grid, and which of them do is decided by the statistics alone, alike
+for every row. Row 0 is among them with probability at most a·spent. Unlike a union bound over the looks this loses
+nothing where the looks depend on each other: a trajectory that stays extreme takes one slot, not one a look.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tdd.kernels import lattice
+
+__all__ = ["Evidence", "Levels", "State", "advance", "spending", "start"]
+
+_DIGITS = (1_000, 800, 600, 500, 400, 300, 250, 200, 150, 125)  # levels of a decade, in thousandths
+_SHARE = 2**24  # a share of the level is taken down to a multiple of 1 / 2^24
+_PATIENCE = 20  # looks after which half of the level has been spent, where no horizon is known
+
+
+class Levels(NamedTuple):
+    """The grid of levels, from 1 downward.
+
+    Attributes:
+      numerator: [J] int32.
+      denominator: [J] int32.
+      value: [J] numerator / denominator, rounded down: `p <= alpha` holds at equality in every precision.
+    """
+
+    numerator: jax.Array
+    denominator: jax.Array
+    value: jax.Array
+
+
+class State(NamedTuple):
+    """What the looks so far have left.
+
+    Attributes:
+      place: [K] int32, place in the grid of the lowest level that each trajectory has crossed; 0 = none.
+      spent: [] the largest share of the level so far.
+      e_value: [] sum of w_t e_t.
+      levels: the grid.
+    """
+
+    place: jax.Array
+    spent: jax.Array
+    e_value: jax.Array
+    levels: Levels
+
+
+class Evidence(NamedTuple):
+    """What a look says about row 0.
+
+    Attributes:
+      p_value: [] of this look alone, (1 + #{b >= 1: s_b >= s_0}) / K.
+      anytime_p_value: [] the lowest level crossed so far, 1 where none is; it never rises.
+      log_e_value: [] logarithm of the e-value so far; it never falls.
+    """
+
+    p_value: jax.Array
+    anytime_p_value: jax.Array
+    log_e_value: jax.Array
+
+
+def start(num_draws: int, *, alpha: Any = None) -> State:
+    """The state before the first look.
+
+    Args:
+      num_draws: B = K - 1 random labellings.
+      alpha: a level that must be in the grid, a number. Those of the grid are 1, .8, .6, .5, .4, .3, .25, .2, .15,
+        .125, .1 and so on by decades, down to 1/K.
+
+    Raises:
+      ValueError: num_draws below 0, alpha outside (0, 1).
+    """
+    if num_draws < 0:
+        raise ValueError(f"num_draws must not be negative, got {num_draws!r}")
+    num_rows = num_draws + 1
+    levels = {Fraction(1)}
+    for decade in range(len(str(num_rows))):
+        levels |= {Fraction(digits, 1_000 * 10**decade) for digits in _DIGITS}
+    if alpha is not None:
+        exact = lattice.as_level(alpha)
+        levels.add(Fraction(int(exact.numerator), int(exact.denominator)))
+    grid = sorted((level for level in levels if level * num_rows >= 1), reverse=True)
+    dtype = np.dtype(jnp.result_type(float))
+    return State(
+        place=jnp.zeros(num_rows, jnp.int32),
+        spent=jnp.zeros((), dtype),
+        e_value=jnp.zeros((), dtype),
+        levels=Levels(
+            jnp.asarray([level.numerator for level in grid], jnp.int32),
+            jnp.asarray([level.denominator for level in grid], jnp.int32),
+            jnp.asarray([_rounded_down(level, dtype) for level in grid]),
+        ),
+    )
+
+
+def advance(state: State, statistics: jax.Array, spent: Any) -> tuple[State, Evidence]:
+    """Take in the statistics of one look.
+
+    Level by level from 1 downward, the free slots of a level, floor(a·spent·K) less those taken, go to the most
+    extreme trajectories that have crossed the level above and not this one; trajectories that tie cross together or
+    not at all.
+
+    **Guarantee**, finite-sample, where the K paths of statistics are exchangeable: P(anytime_p_value <= a at this look
+    or before) <= a·spent for every a, whatever the dependence between looks. The places are a function of the paths
+    that treats rows alike, and at most a·spent·K rows lie at a or below. The e-value has mean at most 1 at every time,
+    however chosen: w_t = spent_t - spent_(t-1) sums to at most 1, e_t has mean 1, and the sum never falls. Both
+    assume that the shares were fixed beforehand, and that nothing of the training reacts to the evidence except by
+    stopping.
+
+    Args:
+      state: of `start` or of the look before.
+      statistics: [K] larger = more member-like, row 0 that of the true labelling. A NaN is least extreme.
+      spent: [] share in [0, 1] of the level that may have been spent by this look, with earlier looks; taken down to
+        a multiple of 2^-24, and never below that of an earlier look.
+
+    Returns:
+      (state, `Evidence`).
+
+    Cost: O(K log K + J K) for J levels.
+    """
+    num_rows = state.place.shape[0]
+    if jnp.issubdtype(statistics.dtype, jnp.floating):
+        statistics = jnp.where(jnp.isnan(statistics), -jnp.inf, statistics)
+    dtype = state.spent.dtype
+    share = jnp.asarray(spent, dtype)
+    share = jnp.maximum(state.spent, jnp.where(jnp.isnan(share), 0, jnp.clip(share, 0, 1)))
+    place = _cross(state.place, statistics, _capacity(state.levels, share, num_rows))
+    reached = jnp.sum(statistics >= statistics[0], dtype=jnp.int32)
+    e_value = state.e_value + (share - state.spent) * _e_value(statistics, dtype)
+    evidence = Evidence(reached.astype(dtype) / num_rows, state.levels.value[place[0]], jnp.log(e_value))
+    return State(place, share, e_value, state.levels), evidence
+
+
+def spending(look: Any, horizon: Any = None) -> jax.Array:
+    """Share of the level that may have been spent by a look: look/horizon, or look/(look + 20) without a horizon.
+
+    Args:
+      look: [] number of the look, from 1.
+      horizon: largest number of looks, fixed beforehand; looks beyond it spend nothing more.
+
+    Returns:
+      [] in [0, 1].
+    """
+    dtype = jnp.result_type(float)
+    look = jnp.maximum(jnp.asarray(look).astype(dtype), 0)
+    if horizon is None:
+        return look / (look + _PATIENCE)
+    horizon = jnp.asarray(horizon).astype(dtype)
+    return jnp.minimum(look, horizon) / horizon
+
+
+def _rounded_down(level: Fraction, dtype: np.dtype) -> Any:
+    value = dtype.type(float(level))
+    return np.nextafter(value, dtype.type(0)) if Fraction(float(value)) > level else value
+
+
+def _capacity(levels: Levels, share: jax.Array, num_rows: int) -> jax.Array:
+    """[J] int32: floor(a·share·K), exactly."""
+    units = jnp.floor(share * _SHARE).astype(jnp.int32)
+
+    def one(numerator: jax.Array, denominator: jax.Array) -> jax.Array:
+        return lattice.floor_ratio((numerator, units, num_rows), (denominator, _SHARE), num_rows)
+
+    return jax.vmap(one)(levels.numerator, levels.denominator)
+
+
+def _cross(place: jax.Array, statistics: jax.Array, capacity: jax.Array) -> jax.Array:
+    """[K] places after the look."""
+    num_rows = place.shape[0]
+    index = jnp.arange(num_rows, dtype=jnp.int32)
+    ordered, order = (x[::-1] for x in jax.lax.sort((statistics, index), num_keys=1, is_stable=False))
+    closes = jnp.append(ordered[1:] != ordered[:-1], True)  # the last of those that tie
+
+    def level(place: jax.Array, step: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, None]:
+        number, slots = step
+        free = slots - jnp.sum(place >= number, dtype=jnp.int32)
+        waiting = place == number - 1
+        fits = closes & (jax.lax.associative_scan(jnp.add, waiting.astype(jnp.int32)) <= free)
+        last = jnp.max(jnp.where(fits, index, -1))
+        return jnp.where(waiting & (index <= last), number, place), None
+
+    numbers = jnp.arange(1, capacity.shape[0], dtype=jnp.int32)
+    crossed, _ = jax.lax.scan(level, place[order], (numbers, capacity[1:]))
+    return jnp.zeros_like(place).at[order].set(crossed, unique_indices=True)
+
+
+def _e_value(statistics: jax.Array, dtype: Any) -> jax.Array:
+    """K f(s_0) / sum_b f(s_b)."""
+    value = statistics.astype(dtype)
+    finite = jnp.isfinite(value)
+    count = jnp.maximum(jnp.sum(finite), 1).astype(dtype)
+    centre = jnp.sum(jnp.where(finite, value, 0)) / count
+    deviation = jnp.where(finite, value - centre, 0)
+    scale = jnp.sqrt(jnp.sum(deviation**2) / count)
+    z = jnp.where(finite, deviation / jnp.where(scale > 0, scale, 1), -jnp.inf)
+    rates = jnp.asarray([1.0, 2.0, 4.0], dtype)[:, None]
+    return jnp.mean(jax.nn.softmax(rates * z, axis=1)[:, 0]) * statistics.shape[0]
