@@ -10,7 +10,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tdd import study
+    from tdd import probe, study
     from tdd.audit.logprobs import score_log_probs
     from tdd.audit.run import run_audit
     from tdd.audit.score import score
@@ -25,7 +25,9 @@ if TYPE_CHECKING:
     from tdd.methods.jecs import jecs, jmcs
     from tdd.methods.ktd import knockoff_symmetry, ktd
     from tdd.methods.local_fdr import local_fdr
+    from tdd.methods.martingale import conformal_martingale, online_conformal_p_values, shiryaev_roberts
     from tdd.methods.online import e_lond, lond, lord_plus_plus, saffron
+    from tdd.methods.online_streams import online_test
     from tdd.methods.ptdi import ptdi
     from tdd.methods.sequential import exchangeability_sequence
     from tdd.methods.shuffles import shuffles_needed
@@ -47,6 +49,7 @@ if TYPE_CHECKING:
     from tdd.methods.weighted import effective_sample_size, weighted_conformal_p_values, weighted_conformal_selection
     from tdd.models.adapters import check_causal, from_equinox, from_function, from_haiku, from_linen, from_nnx
     from tdd.models.checkpoint import load
+    from tdd.probe.probe import Probe
     from tdd.records import LanguageModel, Scores, Selection, TestResult, Texts
     from tdd.scoring.gradients import grad_norms
     from tdd.scoring.token_stats import token_stats
@@ -61,6 +64,7 @@ __version__ = "0.1.0"
 __all__ = [
     "InputError",
     "LanguageModel",
+    "Probe",
     "Scores",
     "Selection",
     "TestResult",
@@ -75,6 +79,7 @@ __all__ = [
     "cluster_ptdi",
     "combine_p_values",
     "conformal_e_values",
+    "conformal_martingale",
     "conformal_p_values",
     "dkw_fdp_bounds",
     "e_bh",
@@ -110,6 +115,9 @@ __all__ = [
     "lond",
     "lord_plus_plus",
     "mondrian_p_values",
+    "probe",
+    "online_conformal_p_values",
+    "online_test",
     "ptdi",
     "rejections",
     "run_audit",
@@ -118,6 +126,7 @@ __all__ = [
     "score",
     "score_log_probs",
     "select",
+    "shiryaev_roberts",
     "shuffles_needed",
     "sidak",
     "storey_bh",
@@ -150,7 +159,9 @@ _HOMES = {
     "tdd.methods.jecs": ("jecs", "jmcs"),
     "tdd.methods.ktd": ("knockoff_symmetry", "ktd"),
     "tdd.methods.local_fdr": ("local_fdr",),
+    "tdd.methods.martingale": ("conformal_martingale", "online_conformal_p_values", "shiryaev_roberts"),
     "tdd.methods.online": ("e_lond", "lond", "lord_plus_plus", "saffron"),
+    "tdd.methods.online_streams": ("online_test",),
     "tdd.methods.ptdi": ("ptdi",),
     "tdd.methods.sequential": ("exchangeability_sequence",),
     "tdd.methods.shuffles": ("shuffles_needed",),
@@ -172,6 +183,7 @@ _HOMES = {
     "tdd.methods.weighted": ("effective_sample_size", "weighted_conformal_p_values", "weighted_conformal_selection"),
     "tdd.models.adapters": ("check_causal", "from_equinox", "from_function", "from_haiku", "from_linen", "from_nnx"),
     "tdd.models.checkpoint": ("load",),
+    "tdd.probe.probe": ("Probe",),
     "tdd.records": ("LanguageModel", "Scores", "Selection", "TestResult", "Texts"),
     "tdd.scoring.gradients": ("grad_norms",),
     "tdd.scoring.token_stats": ("token_stats",),
@@ -182,7 +194,7 @@ _HOMES = {
     "tdd.validate": ("InputError",),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
-_PACKAGES = ("study",)
+_PACKAGES = ("probe", "study")
 
 
 def __getattr__(name: str) -> Any:

@@ -32,6 +32,7 @@ __all__ = [
     "plain",
     "read_items",
     "read_run",
+    "to_csv",
     "to_json",
     "versions",
 ]
@@ -61,8 +62,8 @@ class Audit:
 
     def save(self, folder: pathlib.Path) -> None:
         """Write calibration.csv, items.csv, then run.json, each whole or not at all."""
-        write_atomically(folder / "calibration.csv", _csv(self.calibration))
-        write_atomically(folder / "items.csv", _csv(self.items))
+        write_atomically(folder / "calibration.csv", to_csv(self.calibration))
+        write_atomically(folder / "items.csv", to_csv(self.items))
         write_atomically(folder / "run.json", to_json(self.run).encode())
 
 
@@ -156,7 +157,7 @@ def plain(value: Any) -> Any:
     return str(value)
 
 
-def _csv(columns: Mapping[str, np.ndarray]) -> bytes:
+def to_csv(columns: Mapping[str, np.ndarray]) -> bytes:
     """The per-item table; floats in full precision, missing numbers empty."""
     text = io.StringIO(newline="")
     writer = csv.writer(text)

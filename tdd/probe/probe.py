@@ -1,0 +1,270 @@
+"""`tdd.Probe`: suspects against references at many steps of somebody else's training run."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import jax
+import numpy as np
+
+from tdd.kernels.set_statistics import STATISTICS, Statistic, labellings
+from tdd.methods.ptdi import PROPORTIONS, ProportionName
+from tdd.probe import folder as folders
+from tdd.probe.evidence import Evidence, ProbeState, SetEvidence
+from tdd.probe.program import COMPUTED_SCORES, Program, as_language_model
+from tdd.probe.record import ProbeRecord, history_of_arrays, history_to_arrays
+from tdd.probe.result import ProbeResult
+from tdd.probe.texts import lay_out, num_texts, read_roles
+from tdd.scoring.buckets import default_budget
+from tdd.scoring.scores import parse_score
+from tdd.validate import arrays
+from tdd.validate import probe as checks
+from tdd.validate.scoring import check_budget, check_max_length
+
+__all__ = ["Probe"]
+
+_logger = logging.getLogger("tdd")
+
+
+class Probe:
+    """Watch whether a training run learns texts that it should not, or learns the ones that it should.
+
+        probe = tdd.Probe(lm, suspect=benchmark, reference=fresh, tokenizer=tokenizer, every=500, num_steps=20_000)
+        for step, batch in enumerate(batches):
+            params, opt_state = train_step(params, opt_state, batch)
+            probe(step, params)
+
+    Suspects are compared with references: texts of the same kind that are certainly not in the training data. All
+    texts lie in the same micro-batches in an order that knows nothing of their roles.
+
+    Guarantees, provided that non-member suspects and references are exchangeable:
+      the set: P(`alarm` at any look of the whole run) <= alpha if no suspect is in the training data, however often
+        one looks; exactly valid in finite samples, up to and beyond `num_steps`.
+      the items: FDR <= alpha among the suspects that one evaluation flags. This holds for each look by itself: a
+        suspect that is picked because it was flagged at some look has no guarantee.
+      canaries: P(p <= t) <= t for each canary that was not trained on, at each look by itself.
+
+    Args:
+      lm: a `LanguageModel`, or any function `logits(params, tokens [B, T] int32) -> [B, T, V]`. What has `hidden` and
+        `readout` never forms [B, T, V]; of the others one micro-batch of logits is in memory at a time.
+      suspect: texts to watch: strings, `Texts`, anything that `tdd.load_texts` reads, or rows of token ids.
+      reference: texts of the same kind that are not in the training data, likewise.
+      tokenizer: for strings; a transformers tokenizer or a callable, see `tdd.scoring.tokenise.encode`.
+      score: "loss", "min_k", "min_k_plus_plus", "max_renyi" or "m_entropy", with options as in `tdd.score`.
+      alpha: level in (0, 1) of the alarm, and of the items at each look.
+      every: steps between looks; step 0 counts.
+      num_steps: steps of the whole run, which spreads the level evenly over its looks; None where it is not known:
+        then early looks may use more of it.
+      canaries: sequences that were planted in the training data.
+      canary_reference: sequences made in the same way and not planted: as many as exposure is to resolve.
+      grad_norms: whether quantiles of the suspects' gradient norms are computed: three to four times a forward pass.
+      proportion: how PTDI estimates the share of members: "storey", "none" or "subtraction".
+      baseline: "first": what the scores of the first look explain is taken out at later ones, which removes most of
+        what texts differ in by themselves; "none".
+      statistic: of the set; see `tdd.kernels.set_statistics.set_statistics`.
+      num_draws: relabellings of the set's test. Memory (num_draws + 1) (m + n) bytes.
+      max_length: most tokens of a text; by default the model's own limit.
+      long_texts: "error", or "truncate": the first tokens of a longer text are scored.
+      token_budget: tokens a micro-batch, 2,048 on CPU and 16,384 elsewhere by default.
+      seed: of the relabellings and of the order of the texts.
+      name: shown in reports.
+
+    Attributes:
+      history: `ProbeRecord` of each look.
+      state: what evidence has been gathered, a pytree.
+      num_looks: looks over which the level is spent, num_steps // every + 1; None where num_steps is.
+      fingerprint: SHA-256 of texts and options.
+
+    Raises:
+      InputError: texts that are empty, too long or in two roles, token ids that the model does not have, too few
+        references or draws for alpha, an unknown option; at the first look, a model that returns other shapes or
+        types, or nothing finite.
+
+    Cost: an evaluation is one forward pass over all texts, compiled once for at most four shapes.
+
+    References: conformal p-values and flagged items as `tdd.ptdi`; canaries: Carlini et al. (2019), "The secret
+    sharer", section 4.
+    """
+
+    def __init__(
+        self,
+        lm: Any,
+        suspect: Any,
+        reference: Any,
+        *,
+        tokenizer: Any = None,
+        score: str = "loss",
+        alpha: float = 0.05,
+        every: int = 500,
+        num_steps: int | None = None,
+        canaries: Any = None,
+        canary_reference: Any = None,
+        grad_norms: bool = False,
+        proportion: ProportionName = "storey",
+        baseline: Literal["first", "none"] = "first",
+        statistic: Statistic = "combined",
+        num_draws: int = 9_999,
+        max_length: int | None = None,
+        long_texts: Literal["error", "truncate"] = "error",
+        token_budget: int | None = None,
+        seed: int = 0,
+        name: str = "probe",
+    ) -> None:
+        model = as_language_model(lm, max_length)
+        request = parse_score(score)
+        checks.check_probe_score(score, request.score.name, COMPUTED_SCORES)
+        arrays.check_level(alpha)
+        arrays.check_choice(proportion, tuple(kind for kind in PROPORTIONS if kind != "moment"), "proportion")
+        arrays.check_choice(baseline, ("first", "none"), "baseline")
+        arrays.check_choice(statistic, STATISTICS, "statistic")
+        arrays.check_choice(long_texts, ("error", "truncate"), "long_texts")
+        self.every, self.name, self.alpha = checks.check_every(every), name, float(alpha)
+        steps = checks.check_num_steps(num_steps)
+        limit = check_max_length(max_length, model.max_length)
+        budget = default_budget(jax.default_backend()) if token_budget is None else check_budget(token_budget)
+        sources = (suspect, reference, canaries, canary_reference)
+        self.roles = read_roles(sources, tokenizer, limit, long_texts == "truncate", model.vocab_size)
+        self.sizes = m, n, _, _ = num_texts(self.roles)
+        checks.check_reachable(m, n, num_draws, self.alpha)
+        self.options = {
+            "score": score,
+            "alpha": self.alpha,
+            "every": self.every,
+            "num_steps": steps,
+            "grad_norms": bool(grad_norms),
+            "proportion": proportion,
+            "baseline": baseline,
+            "statistic": statistic,
+            "num_draws": int(num_draws),
+            "max_length": limit,
+            "long_texts": long_texts,
+            "token_budget": budget,
+            "seed": int(seed),
+        }
+        self.fingerprint = folders.fingerprint(self.options, self.roles)
+        rows = [row for role in self.roles.values() for row in role.tokens]
+        self._layout = lay_out(rows, budget=budget, limit=limit, seed=seed)
+        self._gradients = lay_out(rows[:m], budget=-(-budget // 2), limit=limit, seed=seed) if grad_norms else None
+        program = Program(model, request, self.sizes, self.alpha, proportion, max(int(row.max()) for row in rows))
+        self.num_looks = None if steps is None else steps // self.every + 1
+        self._rule = SetEvidence(m + n, int(num_draws), self.alpha, self.num_looks, baseline == "first", statistic)
+        self._labels = np.asarray(labellings(m, n, int(num_draws), int(seed)))
+        self._evaluate = jax.jit(lambda params, layout, gradients: program(params, layout, gradients))
+        self._observe = jax.jit(lambda labels, state, result: self._rule.observe(labels, state, result))
+        self.history: list[ProbeRecord] = []
+        self.state: ProbeState = jax.device_get(self.init())
+
+    def evaluate(self, params: Any) -> ProbeResult:
+        """Scores and decisions at these parameters. Pure: works inside `jax.jit`, `jax.lax.cond` and `jax.lax.scan`.
+
+        Inside a compiled function the texts' tokens are constants of the program, four bytes a padded token.
+
+        Raises:
+          InputError: at trace time, logits of another shape or type than [B, T, V] floating.
+        """
+        return self._evaluate(params, self._layout, self._gradients)
+
+    def init(self) -> ProbeState:
+        """The state before the first look, for `observe`."""
+        return self._rule.init()
+
+    def observe(self, state: ProbeState, result: ProbeResult) -> tuple[ProbeState, Evidence]:
+        """Take in one look, in the order of training. Pure, as `evaluate`; the relabellings are constants."""
+        return self._observe(self._labels, state, result)
+
+    def due(self, step: Any) -> bool:
+        """Whether `probe(step, params)` would look."""
+        number = checks.check_step(step)
+        return number % self.every == 0 and not (self.history and self.history[-1].step == number)
+
+    def __call__(self, step: Any, params: Any) -> ProbeRecord | None:
+        """Look, if `step` is a multiple of `every` at which there was no look yet; else return None at once.
+
+        The compiled programs are dispatched before the numbers are waited for: `params` may be donated afterwards.
+        `step` is a Python or NumPy integer; a device's integer is waited for at every step.
+
+        Raises:
+          InputError: no step, or one before the last look; at the first look, no finite score.
+        """
+        if not self.due(step):
+            return None
+        number, start = checks.check_step(step), time.perf_counter()
+        if self.history:
+            checks.check_forward(number, self.history[-1].step)
+        found = self.evaluate(params)
+        state, gathered = self.observe(self.state, found)
+        result, evidence = jax.device_get((found, gathered))
+        if not self.history:
+            checks.check_first_look(int(result.num_not_finite), sum(self.sizes))
+        alarm = self.alarm or float(evidence.anytime_p_value) <= self.alpha
+        look = len(self.history) + 1
+        warnings = self._warnings(look, result)
+        self.state = state
+        record = ProbeRecord(number, look, result, evidence, alarm, warnings, time.perf_counter() - start)
+        self.history.append(record)
+        for words in warnings:
+            _logger.warning("%s, step %d: %s", self.name, number, words)
+        return record
+
+    @property
+    def alarm(self) -> bool:
+        """Whether the anytime p-value has been alpha or less at a look so far."""
+        return bool(self.history) and self.history[-1].alarm
+
+    @property
+    def first_alarm(self) -> int | None:
+        """The step of the look at which that first happened."""
+        return next((record.step for record in self.history if record.alarm), None)
+
+    def save(self, folder: Any) -> None:
+        """Write a run folder: run.json, history.csv, items.csv, and state.npz to go on from; see `restore`.
+
+        Raises:
+          InputError: the folder holds something else, or cannot be written.
+        """
+        folders.save(self, folder)
+
+    def restore(self, folder: Any) -> None:
+        """Go on where the probe stood that was saved there; its looks become the history.
+
+        Raises:
+          InputError: no saved probe, a damaged one, or one of other texts or options.
+        """
+        self.load_state_dict(folders.read_state(folder))
+
+    def state_dict(self) -> dict[str, np.ndarray]:
+        """Fingerprint, evidence and history as plain arrays, for a checkpoint of the training run."""
+        leaves = jax.device_get(jax.tree.leaves(self.state))
+        found = {"fingerprint": np.frombuffer(self.fingerprint.encode(), np.uint8)}
+        found |= {f"state/{i}": np.asarray(leaf) for i, leaf in enumerate(leaves)}
+        return found | {f"history/{name}": values for name, values in history_to_arrays(self.history).items()}
+
+    def load_state_dict(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """Take over what `state_dict` returned, of a probe of the same texts and options.
+
+        Raises:
+          InputError: it is of another probe, or incomplete.
+        """
+        checks.check_same_probe("the state", np.asarray(arrays["fingerprint"]).tobytes().decode(), self.fingerprint)
+        structure = jax.tree.structure(self.state)
+        leaves = [np.asarray(arrays[f"state/{i}"]) for i in range(structure.num_leaves)]
+        kept = {name.removeprefix("history/"): np.asarray(values) for name, values in arrays.items()}
+        self.history = history_of_arrays(kept)
+        self.state = jax.tree.unflatten(structure, leaves)
+
+    def _warnings(self, look: int, result: ProbeResult) -> tuple[str, ...]:
+        found = []
+        if result.num_not_finite:
+            found.append(
+                f"{result.num_not_finite} of {sum(self.sizes)} scores are not finite; these texts are left out of this "
+                "look's comparisons"
+            )
+        if self.num_looks is not None and look == self.num_looks + 1:
+            found.append(
+                f"num_steps={self.options['num_steps']} promised {self.num_looks} looks: later ones report, but no "
+                "error is left for a further alarm"
+            )
+        return tuple(found)

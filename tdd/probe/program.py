@@ -1,0 +1,171 @@
+"""Parameters → scores of all rows → `ProbeResult`; pure, one program, no copy of the parameters.
+
+The rows lie in micro-batches of few shapes. `lax.map` goes through those of one shape one after another, so that
+memory holds the activations of a single micro-batch, and of the logits a single tile where the model has `hidden` and
+`readout`, or one micro-batch [B, T, V] where it only has `logits`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from tdd.kernels.logit_tile import tile_log_prob
+from tdd.methods.ptdi import ProportionName, ptdi
+from tdd.probe.result import GRAD_NORM_QUANTILES, ProbeResult
+from tdd.probe.texts import Bucket, Layout
+from tdd.records import LanguageModel, TokenStats
+from tdd.scoring.gradients import grad_norms
+from tdd.scoring.scores import ScoreRequest
+from tdd.scoring.token_stats import head_log_prob, tiling, token_stats
+from tdd.validate import probe as checks
+
+__all__ = ["COMPUTED_SCORES", "Program", "as_language_model"]
+
+COMPUTED_SCORES = ("loss", "min_k", "min_k_plus_plus", "max_renyi", "m_entropy")
+"""Scores that come from the statistics of a text's own tokens."""
+
+_ABSENT = tuple(field.name for field in dataclasses.fields(TokenStats) if field.name not in ("log_prob", "mask"))
+
+
+@dataclasses.dataclass(frozen=True)
+class Program:
+    """Everything that is static about an evaluation.
+
+    Attributes:
+      lm: the model; `vocab_size` 0 where only its logits can tell.
+      request: the score.
+      sizes: rows of each role in order: suspects, references, canaries, canary references.
+      alpha: level of the items.
+      proportion: how PTDI estimates the share of members.
+      largest_id: the largest token id of any row.
+    """
+
+    lm: LanguageModel
+    request: ScoreRequest
+    sizes: tuple[int, int, int, int]
+    alpha: float
+    proportion: ProportionName
+    largest_id: int
+
+    def __call__(self, params: Any, layout: Layout, gradients: Layout | None) -> ProbeResult:
+        """See `Probe.evaluate`; `gradients` holds the suspects, or is None where their norms are not asked for."""
+        scores = _in_place(layout, functools.partial(self._scores, params))
+        ends = np.cumsum(self.sizes)[:-1]
+        suspect, reference, canary, canary_reference = jnp.split(scores, ends)
+        selection = ptdi(
+            reference,
+            suspect,
+            alpha=self.alpha,
+            proportion=self.proportion,
+            calibration_mask=jnp.isfinite(reference),
+            mask=jnp.isfinite(suspect),
+        )
+        selected = selection.selected & jnp.isfinite(reference).any()
+        rank = _canary_rank(canary, canary_reference)
+        return ProbeResult(
+            suspect_scores=suspect,
+            reference_scores=reference,
+            p_values=selection.p_values,
+            adjusted=selection.adjusted,
+            selected=selected,
+            num_flagged=selected.sum(dtype=jnp.int32),
+            proportion=selection.proportion,
+            canary_scores=canary,
+            canary_rank=rank,
+            canary_exposure=jnp.log2(jnp.float32(self.sizes[3] + 1)) - jnp.log2(rank.astype(jnp.float32)),
+            canary_p_values=rank.astype(jnp.float32) / (self.sizes[3] + 1),
+            grad_norm_quantiles=self._grad_norm_quantiles(params, gradients),
+            num_not_finite=(~jnp.isfinite(scores)).sum(dtype=jnp.int32),
+        )
+
+    def _scores(self, params: Any, tokens: jax.Array, lengths: jax.Array) -> jax.Array:
+        """Scores [B] of one micro-batch [B, T]."""
+        lm, mask = self._checked(params, tokens), _scored(tokens, lengths)
+        if set(self.request.score.statistics) <= {"log_prob"}:
+            log_prob = _log_probs(lm, params, tokens, mask)
+            stats = TokenStats(log_prob=log_prob, mask=mask, **dict.fromkeys(_ABSENT, log_prob))
+        else:
+            stats = token_stats(lm, params, tokens, mask)
+        return self.request.rows(stats).astype(jnp.float32)
+
+    def _grad_norm_quantiles(self, params: Any, layout: Layout | None) -> jax.Array:
+        if layout is None:
+            return jnp.zeros(0, jnp.float32)
+
+        def norms(tokens: jax.Array, lengths: jax.Array) -> jax.Array:
+            return grad_norms(self._checked(params, tokens), params, tokens, _scored(tokens, lengths)).total
+
+        found = _in_place(layout, norms)
+        return jnp.nanquantile(jnp.where(jnp.isfinite(found), found, jnp.nan), jnp.asarray(GRAD_NORM_QUANTILES))
+
+    def _checked(self, params: Any, tokens: jax.Array) -> LanguageModel:
+        """The model, once its results are known to be of the right shape and type; costs nothing at run time."""
+        lm = self.lm
+        if lm.hidden is None or lm.readout is None:
+            name = str(getattr(lm.spec, "name", type(lm.spec).__name__))
+            found = jax.eval_shape(lm.logits, params, tokens)
+            vocab_size = checks.check_logits(name, found, tokens.shape, lm.vocab_size or None)
+            checks.check_largest_id(self.largest_id, vocab_size)
+            lm = dataclasses.replace(lm, vocab_size=vocab_size)
+        return lm
+
+
+def as_language_model(model: Any, max_length: int | None) -> LanguageModel:
+    """A `LanguageModel` as it is; a function `logits(params, tokens)` as one whose vocabulary its logits will tell."""
+    checks.check_model(model)
+    if isinstance(model, LanguageModel):
+        return model
+    return LanguageModel(spec=_Function(model), vocab_size=0, max_length=max_length, logits=model)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Function:
+    """A function that somebody passed for a model."""
+
+    function: Callable[..., Any]
+
+    @property
+    def name(self) -> str:
+        return f"the function {getattr(self.function, '__name__', type(self.function).__name__)!r}"
+
+
+def _in_place(layout: Layout, of_batch: Callable[[jax.Array, jax.Array], jax.Array]) -> jax.Array:
+    """One number of every row, in the order of the rows: [N]."""
+
+    def of_bucket(bucket: Bucket) -> jax.Array:
+        return lax.map(lambda batch: of_batch(*batch), tuple(jnp.asarray(part) for part in bucket)).reshape(-1)
+
+    return jnp.take(jnp.concatenate([of_bucket(bucket) for bucket in layout.buckets]), layout.place)
+
+
+def _scored(tokens: jax.Array, lengths: jax.Array) -> jax.Array:
+    """Which tokens are scored: all of a text but the first."""
+    position = jnp.arange(tokens.shape[1])
+    return (position >= 1) & (position < lengths[:, None])
+
+
+def _log_probs(lm: LanguageModel, params: Any, tokens: jax.Array, mask: jax.Array) -> jax.Array:
+    """log p of every scored token, [B, T]; the other statistics are not computed."""
+    tile = tiling()
+    targets, scored = (jnp.roll(x, -1, axis=1).reshape(-1) for x in (tokens, mask))
+    if lm.hidden is None or lm.readout is None:
+        logits = lm.logits(params, tokens)
+        found = tile_log_prob(logits.reshape(-1, logits.shape[-1]), targets, tile.block)
+    else:
+        hidden = lm.hidden(params, tokens)
+        found = head_log_prob(lm, params, hidden.reshape(-1, hidden.shape[-1]), targets, scored, tile)
+    return jnp.roll(found.reshape(mask.shape), 1, axis=1)
+
+
+def _canary_rank(scores: jax.Array, references: jax.Array) -> jax.Array:
+    """1 + how many references score as low or lower; ties and scores that are not finite count against the canary."""
+    below = ~(references[None, :] > scores[:, None]) | ~jnp.isfinite(references)[None, :]
+    return 1 + jnp.where(jnp.isfinite(scores)[:, None], below, True).sum(1, dtype=jnp.int32)
