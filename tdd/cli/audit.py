@@ -18,6 +18,7 @@ def add(commands: Any) -> None:
     report = command(commands, "report", _report, "print the report of a finished run again")
     report.add_argument("folder", help="run folder")
     report.add_argument("--shard-table", action="store_true", help="with every shard, for a run of tdd exchange")
+    report.add_argument("--plot", metavar="FILE", help="of a probe's folder: write the figure here, .png or .svg")
 
 
 def _add_audit(commands: Any) -> None:
@@ -178,18 +179,33 @@ def _report(arguments: argparse.Namespace) -> None:
 
     from tdd.audit.run_folder import read_items, read_run
     from tdd.report import terminal
+    from tdd.validate import runs
 
     folder = pathlib.Path(arguments.folder)
     run = read_run(folder)
+    if arguments.plot:
+        runs.check_output_file(pathlib.Path(arguments.plot), (".png", ".svg"))
+        runs.check_drawable(run, folder)
     if arguments.json:
         print_json(run)
-    elif run.get("kind") == "exchange":
+    elif run["kind"] == "exchange":
         from tdd.exchange.read import read_shards
         from tdd.report import exchange
 
         exchange.print_report(run, read_shards(folder) if arguments.shard_table else None, console=console())
+    elif run["kind"] == "probe":
+        from tdd.report import probe
+        from tdd.report.probe_read import read_history, read_probe_items
+
+        probe.print_report(run, read_history(folder, run), read_probe_items(folder, run), console=console())
     else:
         terminal.print_report(run, read_items(folder), console=console())
+    if arguments.plot:
+        from tdd.report import probe_plots
+        from tdd.report.plots import sheet
+        from tdd.report.probe_read import read_history
+
+        sheet.save(probe_plots.draw(run, read_history(folder, run)), pathlib.Path(arguments.plot))
 
 
 def _print_audit(arguments: argparse.Namespace, audit: Any) -> None:

@@ -26,6 +26,8 @@ class _Probe(Protocol):
 
     every: int
 
+    def due(self, step: Any) -> bool: ...
+
     def __call__(self, step: int, params: Any) -> Any: ...
 
 
@@ -210,4 +212,4 @@ def write_scalars(writer: Any, step: int, scalars: Mapping[str, float]) -> None:
 def _when_due(probe: _Probe, params: Callable[[Any], Any], writers: tuple[Any, ...]) -> Callable[[int, Any], Any]:
     """(step, context) -> record or None; `params` of the context is asked for only where the probe would look."""
     watch = logged(probe, *writers)
-    return lambda step, context: None if step % probe.every else watch(step, params(context))
+    return lambda step, context: watch(step, params(context)) if probe.due(step) else None

@@ -27,6 +27,7 @@ import jax.numpy as jnp
 import optax
 from jax import lax
 
+from tdd.probe.result import GRAD_NORM_QUANTILES
 from tdd.validate.gradients import (
     check_example_loss,
     check_examples,
@@ -36,10 +37,7 @@ from tdd.validate.gradients import (
     check_quantile_levels,
 )
 
-__all__ = ["LEVELS", "GradNormState", "example_grad_norms", "gradient_norm", "quantiles", "record_grad_norms"]
-
-LEVELS = (0.0, 0.25, 0.5, 0.75, 1.0)
-"""Quantiles that are recorded: least, quartiles, largest."""
+__all__ = ["GradNormState", "example_grad_norms", "gradient_norm", "quantiles", "record_grad_norms"]
 
 
 class GradNormState(NamedTuple):
@@ -118,12 +116,12 @@ def gradient_norm(gradient: Any) -> jax.Array:
     return jnp.sqrt(sum((jnp.square(jnp.abs(leaf).astype(jnp.float32)).sum() for leaf in leaves), jnp.float32(0)))
 
 
-def quantiles(norms: jax.Array, levels: tuple[float, ...] = LEVELS) -> jax.Array:
+def quantiles(norms: jax.Array, levels: tuple[float, ...] = GRAD_NORM_QUANTILES) -> jax.Array:
     """Quantiles of norms, those that are not finite left out: [len(levels)] float32, NaN where none is left.
 
     Args:
       norms: [B], for example of `example_grad_norms`.
-      levels: in [0, 1] (static).
+      levels: in [0, 1] (static); by default minimum, quartiles and maximum.
     """
     levels = check_quantile_levels(levels)
     norms = jnp.asarray(norms, jnp.float32)
@@ -132,7 +130,7 @@ def quantiles(norms: jax.Array, levels: tuple[float, ...] = LEVELS) -> jax.Array
     return jnp.nanquantile(jnp.where(jnp.isfinite(norms), norms, jnp.nan), jnp.array(levels, jnp.float32))
 
 
-def record_grad_norms(levels: tuple[float, ...] = LEVELS) -> optax.GradientTransformationExtraArgs:
+def record_grad_norms(levels: tuple[float, ...] = GRAD_NORM_QUANTILES) -> optax.GradientTransformationExtraArgs:
     """An optax transformation that changes no update and keeps quantiles of the examples' gradient norms.
 
     `update` takes the norms as the keyword `grad_norms` [B], which `optax.chain` passes on; where they come from is
@@ -154,7 +152,7 @@ def record_grad_norms(levels: tuple[float, ...] = LEVELS) -> optax.GradientTrans
         return GradNormState(jnp.full(len(levels), jnp.nan, jnp.float32))
 
     def update(
-        updates: Any, state: GradNormState, params: Any = None, *, grad_norms: jax.Array | None = None, **extra: Any
+        updates: Any, state: Any, params: Any = None, *, grad_norms: jax.Array | None = None, **extra: Any
     ) -> tuple[Any, GradNormState]:
         del params, extra
         if grad_norms is None:

@@ -19,6 +19,7 @@ __all__ = [
     "check_columns_exist",
     "check_delta",
     "check_direction",
+    "check_drawable",
     "check_items",
     "check_knockoff_numbers",
     "check_knockoffs",
@@ -38,6 +39,16 @@ __all__ = [
     "deciding_columns",
     "detectors",
 ]
+
+
+_DECISION = ("run the audit again", ("decision", "checks", "inputs", "model"))
+_PARTS = {
+    "audit": _DECISION,
+    "select": _DECISION,
+    "exchange": ("run the test again", ("data", "selection", "options", "control", "model")),
+    "probe": ("save the probe again", ("name", "options", "inputs", "alarm", "first_alarm", "guarantees", "looks")),
+}
+"""Of each kind of run: how to get another, and what its run.json holds beside sentences."""
 
 
 def check_method(method: str, methods: Iterable[str]) -> None:
@@ -269,13 +280,22 @@ def check_run(run: Any, place: pathlib.Path, schema: int) -> None:
     found = run.get("schema") if isinstance(run, dict) else None
     if found != schema:
         raise InputError(f"{place} has schema {found!r}, this version reads {schema}")
-    exchange = run.get("kind") == "exchange"
-    parts = ("data", "selection", "options", "control") if exchange else ("decision", "checks", "inputs")
-    needed = ("outcome", *parts, "warnings", "open_points", "model")
-    missing = [name for name in needed if name not in run]
+    kind = run.get("kind")
+    if kind not in _PARTS:
+        raise InputError(f"{place} is a run of kind {kind!r}; this version reads {', '.join(_PARTS)}")
+    again, parts = _PARTS[kind]
+    missing = [name for name in ("outcome", *parts, "warnings", "open_points") if name not in run]
     if missing:
-        again = "test" if exchange else "audit"
-        raise InputError(f"{place} is damaged: it lacks {', '.join(missing)}; run the {again} again")
+        raise InputError(f"{place} is damaged: it lacks {', '.join(missing)}; {again}")
+
+
+def check_drawable(run: Any, folder: pathlib.Path) -> None:
+    """A run whose figure the report draws."""
+    if run["kind"] != "probe":
+        there = "its figure is figure.png there" if run["kind"] == "exchange" else "it has no figure"
+        raise InputError(f"--plot draws probes; {folder} holds a run of kind {run['kind']!r}: {there}")
+    if not run["looks"]:
+        raise InputError(f"{folder} holds a probe that has not looked yet: there is nothing to draw")
 
 
 def check_items(header: Sequence[str], rows: Sequence[Sequence[str]], place: pathlib.Path) -> None:

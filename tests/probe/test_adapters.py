@@ -24,11 +24,13 @@ class Probe:
     every = 5
 
     def __init__(self):
-        self.looks, self.calls = [], 0
+        self.looks = []
+
+    def due(self, step):
+        return step % self.every == 0 and all(record.step != step for record in self.looks)
 
     def __call__(self, step, params):
-        self.calls += 1
-        if step % self.every or any(record.step == step for record in self.looks):
+        if not self.due(step):
             return None
         self.looks.append(Record(step, params))
         return self.looks[-1]
