@@ -1,0 +1,134 @@
+"""Which process this is, and of how many."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import os
+import socket
+import time
+
+from tdd.validate import processes as checks
+
+__all__ = ["Processes", "current", "initialize"]
+
+_CONNECT = 300
+"""Seconds that processes wait for one another at the start."""
+
+_logger = logging.getLogger("tdd")
+
+
+@dataclasses.dataclass(frozen=True)
+class Processes:
+    """This process among those of a run.
+
+    Attributes:
+      index: of this process, from 0.
+      count: of all processes.
+      connected: whether `jax.distributed` connects them.
+    """
+
+    index: int = 0
+    count: int = 1
+    connected: bool = False
+
+    @property
+    def lead(self) -> bool:
+        """Whether this is the process that writes results and shows progress: process 0."""
+        return self.index == 0
+
+    def owns(self, number: int) -> bool:
+        """Whether this process computes the piece with that number: round robin, so that the load is even."""
+        return number % self.count == self.index
+
+    def owner(self, number: int) -> int:
+        """The process that computes the piece with that number."""
+        return number % self.count
+
+
+_given: Processes | None = None
+
+
+def current() -> Processes:
+    """What `initialize` or `jax.distributed.initialize` has made of this process; else the only one of its run."""
+    if _given is not None:
+        return _given
+    import jax
+
+    if not jax.distributed.is_initialized():
+        return Processes()
+    return Processes(jax.process_index(), jax.process_count(), connected=True)
+
+
+def initialize(
+    coordinator: str | None = None,
+    num_processes: int | None = None,
+    process_id: int | None = None,
+    *,
+    connect: bool = True,
+    survive: bool = True,
+) -> Processes:
+    """Make this process one of several. Call it before JAX computes anything.
+
+    Args:
+      coordinator: HOST:PORT at which process 0 listens for the others; else the variable JAX_COORDINATOR_ADDRESS.
+      num_processes: how many there are; else the variable JAX_NUM_PROCESSES.
+      process_id: which one this is, from 0; else the variable JAX_PROCESS_ID. What is given nowhere comes from JAX's
+        own detection (SLURM, Open MPI, Kubernetes, Cloud TPU).
+      connect: connect through `jax.distributed`. Without, `num_processes` and `process_id` are all there is: the
+        processes meet in their shared folder alone and none depends on another, process 0 included; parameters
+        cannot be shared out over hosts then.
+      survive: processes live on when another one dies, and a dead one may join again; for work that needs no
+        communication. Without, JAX ends all of them when one dies, instead of letting them wait for it for ever.
+        Process 0 carries the connection: where it dies, JAX ends the others in either case.
+
+    Returns:
+      This process.
+
+    Raises:
+      InputError: numbers that do not fit, a coordinator that does not answer, a second call, a call after JAX has
+        computed something, or nothing to detect.
+    """
+    global _given
+    coordinator = coordinator or os.environ.get("JAX_COORDINATOR_ADDRESS") or None
+    count = checks.check_number("num_processes", num_processes, "JAX_NUM_PROCESSES")
+    index = checks.check_number("process_id", process_id, "JAX_PROCESS_ID")
+    checks.check_processes(coordinator, count, index, connect=connect)
+    checks.check_first(_given)
+    if not connect:
+        _given = Processes(index or 0, count or 1)
+        return _given
+    import jax
+
+    if jax.distributed.is_initialized():
+        raise checks.initialized_twice()
+    if coordinator is not None and index:
+        _wait_for(coordinator, index)
+    jax.config.update("jax_enable_recoverability", survive)
+    jax.config.update("jax_enable_preemption_service", False)  # it would keep a process alive that is told to end
+    try:
+        jax.distributed.initialize(coordinator, count, index, initialization_timeout=_CONNECT)
+    except (ValueError, RuntimeError) as error:
+        raise checks.not_initialized(error) from error
+    _given = Processes(jax.process_index(), jax.process_count(), connected=True)
+    return _given
+
+
+def _wait_for(coordinator: str, index: int) -> None:
+    """Until somebody listens at the address: JAX itself would end the process without a word about it."""
+    host, _, port = coordinator.rpartition(":")
+    start = told = time.monotonic()
+    while True:
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), timeout=5).close()
+            return
+        except OSError as error:
+            now = time.monotonic()
+            if now - start > _CONNECT:
+                raise checks.no_coordinator(coordinator, now - start, error) from error
+            if now - told > 15:
+                told = now
+                _logger.warning(
+                    "process %d: nobody listens at %s yet (process 0 does, once it runs)", index, coordinator
+                )
+            time.sleep(0.2)

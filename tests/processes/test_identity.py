@@ -1,0 +1,144 @@
+"""Who a process is: arguments, environment, `jax.distributed`, and what cannot be used."""
+
+import pytest
+from process_launcher import free_port
+
+from tdd.processes import Processes, current, identity, initialize
+from tdd.validate.errors import InputError
+from tdd.validate.processes import check_shared_folder
+
+
+@pytest.fixture(autouse=True)
+def _nobody(monkeypatch):
+    monkeypatch.setattr(identity, "_given", None)
+    for name in ("JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def test_alone():
+    assert current() == Processes(0, 1, connected=False)
+    assert current().lead
+    assert all(current().owns(number) for number in range(5))
+
+
+def test_pieces_are_dealt_round_robin():
+    everybody = [Processes(index, 3) for index in range(3)]
+    for number in range(20):
+        assert [one.index for one in everybody if one.owns(number)] == [everybody[0].owner(number)]
+    counts = [sum(one.owns(number) for number in range(20)) for one in everybody]
+    assert max(counts) - min(counts) <= 1
+    assert [one.lead for one in everybody] == [True, False, False]
+
+
+def test_by_number_alone():
+    assert initialize(num_processes=4, process_id=2, connect=False) == Processes(2, 4, connected=False)
+    assert current() == Processes(2, 4)
+    with pytest.raises(InputError, match="one of several already"):
+        initialize(num_processes=4, process_id=2, connect=False)
+
+
+def test_from_the_environment(monkeypatch):
+    monkeypatch.setenv("JAX_NUM_PROCESSES", "3")
+    monkeypatch.setenv("JAX_PROCESS_ID", "1")
+    assert initialize(connect=False) == Processes(1, 3)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"num_processes": 2}, "num_processes is given and process_id is not"),
+        ({"process_id": 0}, "process_id is given and num_processes is not"),
+        ({"num_processes": 0, "process_id": 0}, "num_processes=0 must be at least 1"),
+        ({"num_processes": 2, "process_id": 2}, "process_id=2 must be at least 0 and less than num_processes=2"),
+        ({"num_processes": 2, "process_id": -1}, "process_id=-1 must be at least 0"),
+        ({"num_processes": 2.0, "process_id": 1}, "num_processes is 2.0; it must be a whole number"),
+        ({"num_processes": "two", "process_id": 1}, "num_processes is 'two'; it must be a whole number"),
+        ({"num_processes": 2, "process_id": 1}, "without a coordinator to connect to"),
+        ({"coordinator": "here:1"}, "needs num_processes and process_id"),
+        ({"coordinator": "here", "num_processes": 2, "process_id": 1}, "coordinator='here' must be HOST:PORT"),
+        ({"coordinator": "h:99999", "num_processes": 2, "process_id": 1}, "must be HOST:PORT"),
+        ({"connect": False}, "num_processes and process_id are needed"),
+    ],
+)
+def test_what_cannot_be_used(arguments, message):
+    with pytest.raises(InputError, match=message):
+        initialize(**arguments)
+    assert identity._given is None
+
+
+def test_a_variable_that_is_no_number(monkeypatch):
+    monkeypatch.setenv("JAX_NUM_PROCESSES", "many")
+    with pytest.raises(InputError, match="the variable JAX_NUM_PROCESSES is 'many'; it must be a whole number"):
+        initialize(process_id=0, connect=False)
+
+
+def test_several_need_a_folder(tmp_path):
+    assert check_shared_folder(str(tmp_path), 2, "out") == tmp_path
+    with pytest.raises(InputError, match="2 processes share this run out and need resume_dir, a folder that all"):
+        check_shared_folder(None, 2, "resume_dir")
+
+
+def test_jax_distributed_of_the_caller(launcher):
+    """What a program has initialised itself is what counts; a second time is an error."""
+    code = """
+import sys, jax
+jax.distributed.initialize(sys.argv[1], 2, int(sys.argv[2]))
+from tdd.processes import current, initialize
+from tdd.validate.errors import InputError
+print(current())
+try:
+    initialize(sys.argv[1], 2, int(sys.argv[2]))
+except InputError as error:
+    print(error)
+"""
+    address = f"127.0.0.1:{free_port()}"
+    ends = launcher.all([launcher.python(code, address, index) for index in range(2)])
+    for index, end in enumerate(ends):
+        assert end.code == 0, end.err
+        assert f"Processes(index={index}, count=2, connected=True)" in end.out
+        assert "call initialize once, and not beside jax.distributed's" in end.out
+
+
+def test_nobody_at_the_coordinator(launcher):
+    code = """
+import sys
+from tdd.processes import identity
+identity._CONNECT = 0.5
+from tdd.validate.errors import InputError
+try:
+    identity.initialize(sys.argv[1], 2, 1)
+except InputError as error:
+    print(error)
+"""
+    address = f"127.0.0.1:{free_port()}"
+    (end,) = launcher.all([launcher.python(code, address)])
+    assert f"nobody listens at coordinator={address} after" in end.out
+    assert "process 0 must run on that host" in end.out
+
+
+def test_after_jax_has_computed(launcher):
+    code = """
+import jax, sys
+jax.numpy.ones(3).sum()
+from tdd.processes import initialize
+from tdd.validate.errors import InputError
+try:
+    initialize(sys.argv[1], 1, 0)
+except InputError as error:
+    print(error)
+"""
+    (end,) = launcher.all([launcher.python(code, f"127.0.0.1:{free_port()}")])
+    assert "initialize the processes before anything else" in end.out, end.err
+
+
+def test_nothing_to_detect(launcher):
+    code = """
+from tdd.processes import initialize
+from tdd.validate.errors import InputError
+try:
+    initialize()
+except InputError as error:
+    print(error)
+"""
+    (end,) = launcher.all([launcher.python(code)])
+    assert "give coordinator, num_processes and process_id" in end.out, end.err
