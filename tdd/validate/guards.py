@@ -118,9 +118,9 @@ def as_step(step: Any, last: int | None) -> int:
 
 
 def as_values(values: Any) -> np.ndarray:
-    """One finite number an example, in order of arrival: [B] float32."""
+    """One number an example, in order of arrival: [B] float32, B >= 1; NaN is left out later."""
     array = np.asarray(values)
-    if array.ndim != 1 or array.dtype.kind not in "fiub":
+    if array.ndim != 1 or not array.size or array.dtype.kind not in "fiub":
         raise InputError(
             f"values must be one number an example [B] in order of arrival, got {array.dtype} of shape {array.shape}"
         )

@@ -1,0 +1,233 @@
+"""A guard on the order of the training data: has the stream been shuffled?"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tdd.kernels import martingale, online_conformal
+from tdd.validate import arrays
+from tdd.validate import guards as checks
+from tdd.validate.sequential import as_count
+
+__all__ = ["OrderEvidence", "OrderGuard", "OrderRecord", "OrderState"]
+
+
+class OrderState(NamedTuple):
+    """What is kept of the stream; a pytree of fixed shape.
+
+    Attributes:
+      held: numbers of earlier examples that the next one is compared with.
+      wealth: of the bets so far.
+      num_examples: [] int32, examples so far.
+      crossed_at: [] int32, the example at which the alarm went off, from 0; -1 not yet.
+      key: of the draws.
+    """
+
+    held: online_conformal.State
+    wealth: martingale.State
+    num_examples: jax.Array
+    crossed_at: jax.Array
+    key: jax.Array
+
+
+class OrderEvidence(NamedTuple):
+    """Evidence after each example of a batch.
+
+    Attributes:
+      p_value: [B] rank of the example among those before it, uniform where the stream is exchangeable; NaN = masked.
+      log_martingale: [B] logarithm of the wealth.
+      anytime_p_value: [B] 1 / the largest wealth so far.
+    """
+
+    p_value: jax.Array
+    log_martingale: jax.Array
+    anytime_p_value: jax.Array
+
+
+@dataclasses.dataclass(frozen=True)
+class OrderRecord:
+    """The stream up to and with one batch.
+
+    Attributes:
+      step: of the batch.
+      num_examples: so far.
+      log_martingale: logarithm of the wealth now.
+      anytime_p_value: 1 / the largest wealth so far.
+      alarm: whether that has been alpha or less, now or before.
+      crossed_at: the example at which the alarm went off, from 0; -1 not yet.
+    """
+
+    step: int
+    num_examples: int
+    log_martingale: float
+    anytime_p_value: float
+    alarm: bool
+    crossed_at: int
+
+    def scalars(self, prefix: str = "tdd/order/") -> dict[str, float]:
+        """Numbers for a metric writer."""
+        names = ("log_martingale", "anytime_p_value", "alarm")
+        return {prefix + name: float(getattr(self, name)) for name in names}
+
+
+class OrderGuard:
+    """Watch one number an example, in order of arrival, for anything but a random order.
+
+    Each example is ranked among those before it (ties at random). In an exchangeable stream these ranks are
+    independent and uniform; the guard bets against that, on ranks that stay low or stay high, and its wealth is a
+    martingale.
+
+    **Guarantee**: P(the alarm ever goes off) <= alpha if the stream of numbers is exchangeable, however long it is and
+    however often one looks; finite-sample.
+
+    What to watch: what an example is, not what the model makes of it: its length, the number of its source, a feature
+    of its content. **Losses fall while the model trains, so those of a shuffled stream are not exchangeable**; with
+    against="batch" an example is compared with the earlier ones of its own batch alone, all under the same parameters,
+    which sees an order within batches and none from batch to batch. Batches that were sorted by length to save padding
+    are not in random order of their lengths: watch another number. What it cannot see: an order in which ranks are
+    balanced at every time, as sources that take turns.
+
+    Args:
+      alpha: level in (0, 1).
+      against: "stream": all earlier examples; "batch": the earlier ones of the same batch.
+      memory: w, how many earlier numbers are held; beyond w examples, a random one leaves for each that comes.
+      seed: of ties and of what leaves.
+
+    Attributes:
+      history: an `OrderRecord` of each call.
+
+    Raises:
+      InputError: alpha outside (0, 1), an unknown `against`, `memory` below 1.
+
+    Cost: O(w) an example; 512 examples take about a millisecond on one CPU core.
+
+    References: Vovk, Petej, Nouretdinov, Ahlberg, Carlsson & Gammerman (2021), algorithm 1, the simple jumper; Vovk,
+    Gammerman & Shafer (2005), theorem 8.1, for the ranks.
+
+    >>> guard = OrderGuard(alpha=0.01)
+    >>> [guard(step, range(10 * step, 10 * step + 10)).alarm for step in range(3)]  # sorted
+    [False, True, True]
+    """
+
+    def __init__(
+        self,
+        *,
+        alpha: float = 0.05,
+        against: Literal["stream", "batch"] = "stream",
+        memory: int = 1_024,
+        seed: int = 0,
+    ) -> None:
+        arrays.check_level(alpha)
+        arrays.check_choice(against, ("stream", "batch"), "against")
+        self.alpha, self.against, self.memory = float(alpha), against, as_count(memory, "memory")
+        self.seed = seed
+        self.history: list[OrderRecord] = []
+        self._state = self.init()
+        self._observe = jax.jit(self._take_in)
+
+    def init(self, key: jax.Array | None = None) -> OrderState:
+        """No example yet; `key` in place of the seed's."""
+        return OrderState(
+            online_conformal.start(self.memory, null="nonmember", dtype=jnp.float32),
+            martingale.start("simple_jumper"),
+            jnp.int32(0),
+            jnp.int32(-1),
+            jax.random.key(self.seed) if key is None else key,
+        )
+
+    def observe(
+        self, state: OrderState, values: jax.Array, mask: jax.Array | None = None
+    ) -> tuple[OrderState, OrderEvidence]:
+        """Take in the numbers of a batch; pure.
+
+        Args:
+          state: of `init` or of the batch before.
+          values: [B] in order of arrival, at least one; NaN is left out.
+          mask: [B] bool, True = real example.
+        """
+        return self._observe(state, values, mask)
+
+    def __call__(self, step: int, values: Any) -> OrderRecord:
+        """Take in the batch of a training step.
+
+        Args:
+          step: of training; several batches may have the same one, none an earlier one.
+          values: [B] one number an example in order of arrival; NaN is left out.
+
+        Raises:
+          InputError: another shape or type, or a step before the last one.
+        """
+        step = checks.as_step(step, self.history[-1].step if self.history else None)
+        batch = checks.as_values(values)
+        self._state, evidence = self.observe(self._state, jnp.asarray(batch))
+        num_examples, crossed_at, wealth, p_value = jax.device_get(
+            (
+                self._state.num_examples,
+                self._state.crossed_at,
+                evidence.log_martingale[-1],
+                evidence.anytime_p_value[-1],
+            )
+        )
+        record = OrderRecord(
+            step, int(num_examples), float(wealth), float(p_value), bool(crossed_at >= 0), int(crossed_at)
+        )
+        self.history.append(record)
+        return record
+
+    @property
+    def alarm(self) -> bool:
+        """Whether the anytime p-value has been alpha or less so far."""
+        return bool(self.history) and self.history[-1].alarm
+
+    @property
+    def first_alarm(self) -> int | None:
+        """The step of the batch in which that first happened."""
+        return next((record.step for record in self.history if record.alarm), None)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Arrays and plain values to save with a checkpoint of the run."""
+        state = self._state._replace(key=jax.random.key_data(self._state.key))
+        return {
+            "options": {"alpha": self.alpha, "against": self.against, "memory": self.memory},
+            "history": [dataclasses.asdict(record) for record in self.history],
+            "state": [np.asarray(leaf) for leaf in jax.tree.leaves(state)],
+        }
+
+    def load_state_dict(self, saved: Mapping[str, Any]) -> None:
+        """Go on from a saved state.
+
+        Raises:
+          InputError: it is of a guard with other options.
+        """
+        for name, value in saved["options"].items():
+            if value != getattr(self, name):
+                raise checks.wrong_state(name, getattr(self, name), value)
+        leaves = [jnp.asarray(leaf) for leaf in saved["state"]]
+        leaves[-1] = jax.random.wrap_key_data(leaves[-1])
+        self._state = jax.tree.unflatten(jax.tree.structure(self._state), leaves)
+        self.history = [OrderRecord(**record) for record in saved["history"]]
+
+    def _take_in(
+        self, state: OrderState, values: jax.Array, mask: jax.Array | None
+    ) -> tuple[OrderState, OrderEvidence]:
+        values = jnp.asarray(values, jnp.float32)
+        real = ~jnp.isnan(values) if mask is None else mask & ~jnp.isnan(values)
+        held = self.init(state.key).held if self.against == "batch" else state.held
+
+        def one(carry: Any, item: Any) -> Any:
+            held, wealth, count, crossed = carry
+            value, keep = item
+            uniform, leaves = online_conformal.draw(jax.random.fold_in(state.key, count), self.memory)
+            held, p = online_conformal.advance(held, value, uniform, leaves, keep)
+            wealth, now = martingale.advance(wealth, jnp.log(p), keep)
+            crossed = jnp.where((crossed < 0) & (now.anytime_p_value <= self.alpha), count, crossed)
+            return (held, wealth, count + keep, crossed), OrderEvidence(p, now.log_martingale, now.anytime_p_value)
+
+        carry, evidence = jax.lax.scan(one, (held, state.wealth, state.num_examples, state.crossed_at), (values, real))
+        return OrderState(*carry, state.key), evidence
