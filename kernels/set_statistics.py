@@ -22,9 +22,9 @@ _QUANTILE = (np.arange(_CELLS) + 0.5) / _CELLS
 _SCALE = _CELLS / np.sqrt(12)  # standard deviation of both scores over the cells
 _SCORES = {
     "rank_sum": np.floor(_CELLS * (0.5 - _QUANTILE)).astype(np.int32),
-    "tail": np.rint(_SCALE * (-np.log(_QUANTILE) - 1)).astype(np.int32),
+    "tail": np.rint(_SCALE * (np.log(_QUANTILE) ** 2 - 2) / np.sqrt(20)).astype(np.int32),
 }
-_CHUNK = 1_024  # items of one product: sums of so many scores stay below 2^24, where float32 is exact
+_CHUNK = 512  # items of one product: sums of so many scores stay below 2^24, where float32 is exact
 _SNAP = 16  # epsilons of the magnitudes, below which a residual is rounding
 
 
@@ -62,7 +62,7 @@ def set_statistics(
     With q_i in (0, 1) the quantile of item i's mid-rank among all items in 4,096 steps (0 the lowest score), the sum
     over the suspects of a(q_i) less its mean over all items:
       "rank_sum": a(q) proportional to 1/2 - q. For a shift of the whole set.
-      "tail": a(q) proportional to -log q - 1 (Savage's scores). For a part of the set that moved far.
+      "tail": a(q) proportional to (log q)^2 - 2. For a small part of the set that moved far.
       "combined": the larger of both, which have one variance over labellings where scores do not tie.
     With a baseline, ranks are those of the residuals of the least-squares line of the scores on the baseline, fitted
     to all items. Whatever the labels, items are ranked, masked and fitted alike: rows of exchangeable labellings give

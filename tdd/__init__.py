@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from tdd.audit.score import score
     from tdd.audit.select import select
     from tdd.exchange.run import run_exchange
+    from tdd.methods.anytime import trajectory_test
     from tdd.methods.bounds import dkw_fdp_bounds, fdp_bounds, fdp_bounds_of_ranks, fdp_template, knockoff_fdp_bounds
     from tdd.methods.clusters import cluster_ptdi, hierarchical_p_values, mondrian_p_values
     from tdd.methods.combining import combine_p_values
@@ -115,9 +116,9 @@ __all__ = [
     "lond",
     "lord_plus_plus",
     "mondrian_p_values",
-    "probe",
     "online_conformal_p_values",
     "online_test",
+    "probe",
     "ptdi",
     "rejections",
     "run_audit",
@@ -133,6 +134,7 @@ __all__ = [
     "study",
     "td4eval",
     "token_stats",
+    "trajectory_test",
     "two_stage_bh",
     "weighted_conformal_p_values",
     "weighted_conformal_selection",
@@ -144,6 +146,7 @@ _HOMES = {
     "tdd.audit.score": ("score",),
     "tdd.audit.select": ("select",),
     "tdd.exchange.run": ("run_exchange",),
+    "tdd.methods.anytime": ("trajectory_test",),
     "tdd.methods.bounds": (
         "dkw_fdp_bounds",
         "fdp_bounds",

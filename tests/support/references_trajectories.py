@@ -25,7 +25,7 @@ def item_score(name, cell):
     q = (cell + 0.5) / CELLS
     if name == "rank_sum":
         return math.floor(CELLS * (0.5 - q))
-    return round(CELLS / math.sqrt(12) * (-math.log(q) - 1))
+    return round(CELLS / math.sqrt(12) * (math.log(q) ** 2 - 2) / math.sqrt(20))
 
 
 def set_statistics(scores, labels, baseline=None, mask=None, statistic="combined"):
