@@ -1,7 +1,8 @@
 """On which devices a model runs, and one program for all of them: every device has its own batch.
 
 A device's part of the program has the shapes that a single device's program has, whatever the number of devices; so
-the numbers do not depend on it.
+the numbers do not depend on it. The devices may be those of several processes that `jax.distributed` connects: then
+all of them run the same programs with the same batches at the same time, and each gets all results.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from tdd.audit.gathering import gathering
-from tdd.models.placement import partitions, shard
+from tdd.models.placement import everywhere, partitions, put_shares, shard
 from tdd.validate import devices as checks
 from tdd.validate.scoring import is_memory_error
 
@@ -44,6 +45,16 @@ class Devices:
     def platform(self) -> str:
         """ "cpu", "gpu" or "tpu"."""
         return self.devices[0].platform
+
+    @property
+    def home(self) -> Any:
+        """The first device of this process."""
+        return next(one for one in self.devices if one.process_index == jax.process_index())
+
+    @property
+    def spans(self) -> bool:
+        """Whether some of them belong to other processes."""
+        return any(one.process_index != jax.process_index() for one in self.devices)
 
     @functools.cached_property
     def mesh(self) -> Mesh:
@@ -75,11 +86,13 @@ class Devices:
         """One array for each device; several lie side by side along a new first axis."""
         if len(self) == 1:
             return jax.device_put(arrays[0], self.devices[0])
-        return jax.device_put(np.stack(arrays), NamedSharding(self.mesh, PartitionSpec(_AXIS)))
+        return put_shares(np.stack(arrays), NamedSharding(self.mesh, PartitionSpec(_AXIS)))
 
     def fetch(self, array: jax.Array) -> list[np.ndarray]:
         """What each device made."""
-        return [np.asarray(array)] if len(self) == 1 else list(np.asarray(array))
+        if len(self) == 1:
+            return [np.asarray(array)]
+        return list(np.asarray(everywhere(array).addressable_data(0) if self.spans else array))
 
     def each(self, function: Callable[..., Any], params: Any, *arrays: Any) -> Any:
         """`function(params, *arrays)` on every device, of its own arrays; for use under jit."""
@@ -115,20 +128,26 @@ def find_device(device: Any) -> Any:
 def find_devices(device: Any = None, devices: Any = None, *, shard_params: bool = False) -> Devices:
     """What the arguments `device`, `devices` and `shard_params` of `tdd.score` mean.
 
+    Parameters are shared out over the devices of all processes that `jax.distributed` connects, an equal number of
+    each; everything else runs on those of this process.
+
     Raises:
       InputError: devices that are not there, twice the same, of several kinds; one device to share parameters with.
     """
     checks.check_one_place(device, devices)
-    if devices is None:
+    if devices is None and not (shard_params and jax.process_count() > 1):
         found = (find_device(device),)
     elif isinstance(devices, (list, tuple, np.ndarray)) and all(isinstance(one, jax.Device) for one in devices):
         found = checks.check_device_list([*devices])
     else:
-        count = checks.check_devices(devices)
-        existing = jax.local_devices(backend=find_device(device).platform)
+        count = checks.check_devices("all" if devices is None else devices)
+        local = jax.local_devices(backend=find_device(device).platform)
+        existing = jax.devices(local[0].platform) if shard_params and jax.process_count() > 1 else local
         if count is not None:
             checks.check_device_count(count, existing)
         found = tuple(existing[:count])
+        if existing is not local:
+            checks.check_equal_shares([one.process_index for one in found], jax.process_count())
     if shard_params:
         checks.check_shard_params(len(found))
     return Devices(found, bool(shard_params))

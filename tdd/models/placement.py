@@ -3,7 +3,8 @@
 A parameter is allocated where it will stay and filled there: a layered one is a stack [L, ...] into which each layer
 is written in place, so that neither a host nor a device ever holds the stack twice. Over a mesh of n devices, each
 device holds a share of 1/n of every parameter with an axis that n divides; the layer axis is never cut, so that a
-scan over layers can gather one layer at a time.
+scan over layers can gather one layer at a time. Where the mesh spans several processes, each of them runs the same
+calls with the same tensors and keeps the shares of its own devices.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from tdd.validate.devices import check_mesh, check_tensor_read
 
-__all__ = ["Placement", "partition", "partitions", "shard"]
+__all__ = ["Placement", "everywhere", "partition", "partitions", "put_shares", "shard"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -141,14 +142,27 @@ def shard(params: Any, mesh: Mesh) -> Any:
       mesh: a mesh of one axis.
     """
     check_mesh(mesh)
-    return jax.tree.map(
-        lambda leaf, cut: jax.device_put(leaf, NamedSharding(mesh, cut)), params, partitions(params, mesh)
-    )
+    return jax.tree.map(lambda leaf, cut: put_shares(leaf, NamedSharding(mesh, cut)), params, partitions(params, mesh))
+
+
+def put_shares(array: Any, sharding: NamedSharding) -> jax.Array:
+    """An array that every process has whole, or that lies over the devices already, placed as `sharding` says."""
+    whole = not isinstance(array, jax.Array) or array.is_fully_addressable
+    if whole and not sharding.is_fully_addressable:
+        given = np.asarray(array)
+        return jax.make_array_from_callback(given.shape, sharding, lambda index: given[index])
+    return jax.device_put(array, sharding)
+
+
+def everywhere(array: jax.Array) -> jax.Array:
+    """The whole array on every device of its mesh, so that each process can read it. All must call it together."""
+    assert isinstance(array.sharding, NamedSharding)
+    return _cast(array, array.dtype, NamedSharding(array.sharding.mesh, PartitionSpec()))
 
 
 def _put(tensor: np.ndarray, sharding: NamedSharding | None) -> jax.Array:
     """The tensor on its devices, when this returns."""
-    return jax.block_until_ready(jax.device_put(tensor, sharding))
+    return jax.block_until_ready(jax.device_put(tensor) if sharding is None else put_shares(tensor, sharding))
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2))

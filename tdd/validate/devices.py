@@ -15,6 +15,7 @@ __all__ = [
     "check_device_list",
     "check_devices",
     "check_divisible",
+    "check_equal_shares",
     "check_mesh",
     "check_one_place",
     "check_shard_params",
@@ -75,6 +76,17 @@ def check_shard_params(num_devices: int) -> None:
         raise InputError(
             "shard_params=True shares the parameters out over several devices, but only one is used; pass "
             "devices='all' or a number of at least 2, or leave shard_params out"
+        )
+
+
+def check_equal_shares(owners: Sequence[int], num_processes: int) -> None:
+    """As many devices of each process."""
+    counts = [owners.count(process) for process in range(num_processes)]
+    if len(set(counts)) > 1:
+        raise InputError(
+            f"shard_params=True shares the parameters out over an equal number of devices of each process, but "
+            f"{num_processes} processes have {', '.join(map(str, counts))} of the {len(owners)} devices; leave "
+            "devices out to take all"
         )
 
 
