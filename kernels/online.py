@@ -1,24 +1,20 @@
 """Online control of the false discovery rate: each hypothesis is decided when it arrives, on what came before it.
 
 A level alpha_t is set from the decisions before t and hypothesis t is rejected iff p_t <= alpha_t (or e_t >=
-1/alpha_t). Masked and NaN hypotheses take no place in the stream.
+1/alpha_t). Masked and NaN hypotheses take no place in the stream. Each rule is a scan over the steps of
+`tdd.kernels.online_state`; gamma_t is its series "log" ("power" for SAFFRON).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
-from tdd.kernels import lattice
+from tdd.kernels import online_state
 
-__all__ = ["Online", "e_lond", "gamma", "lond", "lord_plus_plus", "saffron"]
-
-_SERIES = {"log": 0.07720838, "power": 0.4374901658}
-_FDR_SHARE = {"lord": 0.1, "saffron": 0.5}
+__all__ = ["Online", "e_lond", "lond", "lord_plus_plus", "saffron"]
 
 
 class Online(NamedTuple):
@@ -35,26 +31,6 @@ class Online(NamedTuple):
     levels: jax.Array
     num_rejected: jax.Array
     num_tests: jax.Array
-
-
-def gamma(length: int, kind: Literal["log", "power"] = "log") -> np.ndarray:
-    """[length] float64 weights gamma_1, gamma_2, ... that sum to at most 1 over all of time.
-
-    Args:
-      length: how many.
-      kind: "log", 0.07720838 log(max(t, 2)) / (t exp(sqrt(log t))); or "power", 0.4374901658 t^-1.6.
-
-    Raises:
-      ValueError: unknown `kind`.
-
-    References: Javanmard & Montanari (2018) for "log"; Ramdas et al. (2018) for "power".
-    """
-    if kind not in _SERIES:
-        raise ValueError(f"kind must be one of {tuple(_SERIES)}, got {kind!r}")
-    t = np.arange(1, length + 1, dtype=np.float64)
-    if kind == "power":
-        return _SERIES[kind] * t**-1.6
-    return _SERIES[kind] * np.log(np.maximum(t, 2)) / (t * np.exp(np.sqrt(np.log(t))))
 
 
 def lond(
@@ -88,10 +64,7 @@ def lond(
     """
     if dependence not in ("positive", "any"):
         raise ValueError(f'dependence must be "positive" or "any", got {dependence!r}')
-    weights = gamma(p_values.shape[0])
-    if dependence == "any":
-        weights = weights / np.cumsum(1 / np.arange(1, len(weights) + 1))
-    return _lond(*_stream(p_values, mask), alpha, weights)
+    return _decided("lond" if dependence == "positive" else "lond/any", p_values, alpha, mask)
 
 
 def e_lond(e_values: jax.Array, alpha: Any, *, mask: jax.Array | None = None) -> Online:
@@ -109,8 +82,7 @@ def e_lond(e_values: jax.Array, alpha: Any, *, mask: jax.Array | None = None) ->
 
     References: Xu & Ramdas (2024).
     """
-    values, valid = _stream(e_values, mask)
-    return _lond(jnp.where(values > 0, 1 / values, jnp.inf), valid, alpha, gamma(values.shape[0]))
+    return _decided("e_lond", e_values, alpha, mask)
 
 
 def lord_plus_plus(
@@ -135,13 +107,11 @@ def lord_plus_plus(
     Raises:
       ValueError: static alpha or `initial_wealth` out of range.
 
-    Cost: a scan of T steps with a sum of T products each.
+    Cost: a scan of T steps of O(T) each.
 
     References: Ramdas, Yang, Wainwright & Jordan (2017).
     """
-    values, valid = _stream(p_values, mask)
-    share = _share(initial_wealth, _FDR_SHARE["lord"])
-    return _wealth(values, valid, alpha, share, gamma(values.shape[0]), jnp.ones_like, 1.0)
+    return _decided("lord_plus_plus", p_values, alpha, mask, initial_wealth=initial_wealth)
 
 
 def saffron(
@@ -174,88 +144,15 @@ def saffron(
 
     References: Ramdas, Zrnic, Wainwright & Jordan (2018).
     """
-    if not 0 < lambda_ < 1:
-        raise ValueError(f"lambda_ must lie in (0, 1), got {lambda_!r}")
-    values, valid = _stream(p_values, mask)
-    share = _share(initial_wealth, _FDR_SHARE["saffron"])
-    weights = (1 - lambda_) * gamma(values.shape[0], "power")
-    return _wealth(values, valid, alpha, share, weights, lambda p: p > lambda_, lambda_)
+    return _decided("saffron", p_values, alpha, mask, initial_wealth=initial_wealth, lambda_=lambda_)
 
 
-def _lond(values: jax.Array, valid: jax.Array, alpha: Any, weights: np.ndarray) -> Online:
-    level = _level(alpha, values.dtype)
-    steps = level * jnp.asarray(weights, values.dtype)
-    if not values.shape[0]:
-        return _online(valid, values, valid)
-
-    def decide(state, item):
-        value, real = item
-        time, found = state
-        now = steps[time] * (found + 1).astype(values.dtype)
-        reject = real & (value <= now)
-        return (time + real, found + reject), (reject, jnp.where(real, now, jnp.nan))
-
-    _, (reject, levels) = jax.lax.scan(decide, (jnp.int32(0), jnp.int32(0)), (values, valid))
-    return _online(reject, levels, valid)
-
-
-def _wealth(
-    values: jax.Array,
-    valid: jax.Array,
-    alpha: Any,
-    share: Any,
-    weights: np.ndarray,
-    ticks: Callable[[jax.Array], jax.Array],
-    ceiling: float,
+def _decided(
+    method: online_state.Method, values: jax.Array, alpha: Any, mask: jax.Array | None, **options: Any
 ) -> Online:
-    """Levels from the wealth regained by every discovery, on a clock that advances where `ticks(p)`."""
-    size, dtype = values.shape[0], values.dtype
-    level = _level(alpha, dtype)
-    if not size:
-        return _online(valid, values, valid)
-    wealth = level * jnp.asarray(share, dtype)
-    series = jnp.asarray(weights, dtype)
-    backwards = jnp.concatenate([jnp.flip(series), jnp.zeros(size, dtype)])
-
-    def decide(state, item):
-        value, real = item
-        clock, found, gains = state
-        # gains[c] is what the discoveries at clock c earn; one at clock c has weight gamma_(clock - c + 1).
-        past = jax.lax.dynamic_slice(backwards, (size - 1 - clock,), (size,))
-        now = jnp.minimum(wealth * series[clock] + jnp.sum(past * gains), ceiling)
-        reject = real & (value <= now)
-        ahead = clock + (real & ticks(value).astype(bool)).astype(jnp.int32)
-        gain = jnp.where(reject, jnp.where(found > 0, level, level - wealth), 0)
-        # A discovery counts from the next hypothesis on, whose distance from it is 1.
-        gains = gains.at[jnp.minimum(ahead, size - 1)].add(gain)
-        return (jnp.minimum(ahead, size - 1), found + reject, gains), (reject, jnp.where(real, now, jnp.nan))
-
-    start = jnp.int32(0), jnp.int32(0), jnp.zeros(size, dtype)
-    _, (reject, levels) = jax.lax.scan(decide, start, (values, valid))
-    return _online(reject, levels, valid)
-
-
-def _online(reject: jax.Array, levels: jax.Array, valid: jax.Array) -> Online:
-    return Online(reject, levels, jnp.sum(reject, dtype=jnp.int32), jnp.sum(valid, dtype=jnp.int32))
-
-
-def _stream(values: jax.Array, mask: jax.Array | None) -> tuple[jax.Array, jax.Array]:
-    """Values in at least single precision, and which of them are real."""
+    """Decide one after the other, in at least single precision."""
     values = values.astype(jnp.promote_types(values.dtype, jnp.float32))
-    return values, ~jnp.isnan(values) if mask is None else mask & ~jnp.isnan(values)
-
-
-def _level(alpha: Any, dtype: Any) -> jax.Array:
-    """alpha; NaN for a traced one out of range."""
-    value = jnp.asarray(lattice.as_level(alpha).value, dtype)
-    return jnp.where((value > 0) & (value < 1), value, jnp.nan)
-
-
-def _share(initial_wealth: Any, default: float) -> Any:
-    """w0/alpha; a traced one out of range gives NaN."""
-    share = default if initial_wealth is None else initial_wealth
-    if isinstance(share, jax.Array):
-        return jnp.where((share > 0) & (share < 1), share, jnp.nan)
-    if not 0 < share < 1:
-        raise ValueError(f"initial_wealth must lie in (0, 1), a share of alpha, got {share!r}")
-    return share
+    valid = ~jnp.isnan(values) if mask is None else mask & ~jnp.isnan(values)
+    state = online_state.start(method, alpha, horizon=max(values.shape[0], 1), dtype=values.dtype, **options)
+    _, (reject, levels) = jax.lax.scan(lambda s, item: online_state.decide(s, *item), state, (values, valid))
+    return Online(reject, levels, jnp.sum(reject, dtype=jnp.int32), jnp.sum(valid, dtype=jnp.int32))

@@ -18,6 +18,7 @@ _MODULES = (
     "jecs",
     "exchangeability",
     "sequential",
+    "anytime",
     "evalues",
     "conditional",
     "weighted",
@@ -25,6 +26,8 @@ _MODULES = (
     "bounds",
     "local_fdr",
     "online",
+    "online_streams",
+    "martingale",
 )
 
 

@@ -1,0 +1,138 @@
+"""Online conformal p-values: the rank of every score among those before it.
+
+    p_t = (#{s < t: T_s more extreme than T_t} + U_t (1 + #{s < t: T_s = T_t})) / t
+
+are independent and uniform if T_1, T_2, ... are exchangeable. With a window of w scores, p_t is the rank among the w
+that are held. A score that arrives joins them and one of the w + 1, each with the same chance, leaves. Which of them
+is the last arrival then tells nothing about those that stay, so p_t stays independent of all that follows; the last w
+scores in a row, or a uniform sample of all so far, would not do.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+
+__all__ = ["State", "advance", "draw", "p_values", "start"]
+
+NULLS = ("nonmember", "member")
+
+
+@functools.partial(jax.tree_util.register_dataclass, data_fields=("scores", "num_held"), meta_fields=("null",))
+@dataclasses.dataclass(frozen=True)
+class State:
+    """The scores that the next one is compared with.
+
+    Attributes:
+      scores: [w]; the first `num_held` are real.
+      num_held: [] int32.
+      null: static.
+    """
+
+    scores: jax.Array
+    num_held: jax.Array
+    null: Literal["nonmember", "member"]
+
+
+def start(window: int, *, null: Literal["nonmember", "member"], dtype: Any = None) -> State:
+    """No score yet.
+
+    Args:
+      window: w, how many scores are held; static. Up to w + 1 scores the p-values are those of the whole past.
+      null: "nonmember" (small scores are extreme) or "member" (large scores are).
+      dtype: of the scores; JAX's default float by default.
+
+    Raises:
+      ValueError: unknown `null`, `window` below 1.
+    """
+    if null not in NULLS:
+        raise ValueError(f'null must be "nonmember" or "member", got {null!r}')
+    if window < 1:
+        raise ValueError(f"window must be at least 1, got {window!r}")
+    return State(jnp.zeros(window, dtype or jnp.result_type(float)), jnp.int32(0), null)
+
+
+def draw(key: jax.Array, window: int) -> tuple[jax.Array, jax.Array]:
+    """What chance decides at one step: U in (0, 1], and the place in 0..w of the score that leaves (w: the new one)."""
+    tie, place = jax.random.split(key)
+    return 1 - jax.random.uniform(tie, (), jnp.result_type(float)), jax.random.randint(place, (), 0, window + 1)
+
+
+def advance(
+    state: State, score: Any, uniform: jax.Array, leaves: jax.Array, mask: Any = True
+) -> tuple[State, jax.Array]:
+    """The p-value of the next score, which then joins those that are held.
+
+    Args:
+      state: of `start` or of the step before.
+      score: [] score. NaN takes no place.
+      uniform: [] U of `draw`.
+      leaves: [] int32 place of `draw`; it counts once w scores are held.
+      mask: [] bool, False for a score that takes no place.
+
+    Returns:
+      The new state, of the same shapes, and p [] in (0, 1]; NaN where masked. Cost: O(w).
+    """
+    held, window = state.scores, state.scores.shape[0]
+    score = jnp.asarray(score, held.dtype)
+    real = mask & (score == score)
+    known = jnp.arange(window) < state.num_held
+    beyond = held < score if state.null == "nonmember" else held > score
+    strict, equal = (jnp.sum(known & which, dtype=jnp.int32) for which in (beyond, held == score))
+    p = (strict + uniform * (1 + equal)) / (state.num_held + 1).astype(uniform.dtype)
+    place = jnp.where(state.num_held < window, state.num_held, leaves)
+    joined = jnp.where((jnp.arange(window) == place) & real, score, held)
+    after = dataclasses.replace(
+        state, scores=joined, num_held=jnp.minimum(state.num_held + real.astype(jnp.int32), window)
+    )
+    return after, jnp.where(real, jnp.minimum(p, 1), jnp.nan)
+
+
+def p_values(
+    scores: jax.Array,
+    *,
+    null: Literal["nonmember", "member"],
+    key: jax.Array | None = None,
+    uniforms: jax.Array | None = None,
+    window: int | None = None,
+    mask: jax.Array | None = None,
+) -> jax.Array:
+    """Of a whole stream; a scan over `advance` with `draw(fold_in(key, t))`, t = 0, 1, ...
+
+    **Guarantee**: independent and uniform for exchangeable scores, ties or not; finite-sample.
+
+    Args:
+      scores: [T] in order of arrival; NaN is masked out.
+      null: "nonmember" or "member".
+      key: PRNG key; what stands at t depends on it and on the first t scores alone.
+      uniforms: [T] in (0, 1], U_t in place of those of the key.
+      window: w, static; None for the whole past. The memory is O(w).
+      mask: [T] bool, True = real.
+
+    Returns:
+      [T] in (0, 1]; NaN for masked scores.
+
+    Raises:
+      ValueError: unknown `null`, `window` below 1, no `key` where one is needed.
+
+    Cost: O(T w), O(T^2) for the whole past.
+
+    References: Vovk, Gammerman & Shafer (2005), theorem 8.1, for the whole past.
+    """
+    length = scores.shape[0]
+    size = max(length, 1) if window is None else window
+    if key is None and (uniforms is None or length > size + 1):
+        raise ValueError("key is needed: it breaks ties and picks the score that leaves a full window")
+    real = jnp.ones(length, bool) if mask is None else mask
+    state = start(size, null=null, dtype=scores.dtype)
+
+    def step(state: State, item: Any) -> tuple[State, jax.Array]:
+        time, score, keep, given = item
+        uniform, leaves = (given, jnp.int32(size)) if key is None else draw(jax.random.fold_in(key, time), size)
+        return advance(state, score, uniform if given is None else given, leaves, keep)
+
+    return jax.lax.scan(step, state, (jnp.arange(length, dtype=jnp.int32), scores, real, uniforms))[1]

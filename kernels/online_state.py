@@ -1,0 +1,193 @@
+"""Online control of the false discovery rate, one hypothesis at a time: the rules of `tdd.kernels.online` as steps.
+
+A state of fixed shape carries all that a level depends on, so that a stream may be decided inside a compiled training
+loop, saved as plain arrays, and gone on with. `tdd.kernels.online` scans over the same steps.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tdd.kernels import lattice
+
+__all__ = ["Decision", "Method", "State", "decide", "gamma", "start"]
+
+Method = Literal["lond", "lond/any", "e_lond", "lord_plus_plus", "saffron"]
+METHODS = ("lond", "lond/any", "e_lond", "lord_plus_plus", "saffron")
+FDR_SHARE = {"lord_plus_plus": 0.1, "saffron": 0.5}
+_SERIES = {"log": 0.07720838, "power": 0.4374901658}
+
+
+class Decision(NamedTuple):
+    """What was decided about one hypothesis.
+
+    Attributes:
+      reject: [] bool.
+      level: [] alpha_t; 0 beyond the horizon, NaN for masked hypotheses and where alpha was traced and out of range.
+    """
+
+    reject: jax.Array
+    level: jax.Array
+
+
+@functools.partial(
+    jax.tree_util.register_dataclass,
+    data_fields=("num_tests", "num_rejected", "levels", "earned"),
+    meta_fields=("method", "lambda_"),
+)
+@dataclasses.dataclass(frozen=True)
+class State:
+    """A stream up to now. Its leaves are plain arrays, of H entries each for a horizon of H hypotheses.
+
+    Attributes:
+      num_tests: [] int32, hypotheses so far that were neither masked nor NaN.
+      num_rejected: [] int32.
+      levels: [H] LOND and e-LOND: alpha gamma_1, alpha gamma_2, ... LORD++ and SAFFRON: the levels that wait at the
+        next ticks of the clock if nothing more is discovered.
+      earned: [2, H] what the first and every later discovery adds to the levels that wait; [0, H] for the others.
+      method: static.
+      lambda_: static; of "saffron".
+    """
+
+    num_tests: jax.Array
+    num_rejected: jax.Array
+    levels: jax.Array
+    earned: jax.Array
+    method: Method
+    lambda_: float
+
+
+def start(
+    method: Method,
+    alpha: Any,
+    *,
+    horizon: int,
+    initial_wealth: Any = None,
+    lambda_: float = 0.5,
+    dtype: Any = None,
+) -> State:
+    """The state before the first hypothesis.
+
+    Args:
+      method: "lond" (independent or PRDS p-values), "lond/any" (any dependence), "e_lond" (e-values, any dependence),
+        "lord_plus_plus" or "saffron" (independent p-values); defined in `tdd.kernels.online`.
+      alpha: level in (0, 1); a Python number is a static level, a JAX array may be traced.
+      horizon: H, how many hypotheses may be tested; static. Those after have level 0 and are never rejected. No
+        decision before depends on it.
+      initial_wealth: w0 as a share of alpha, in (0, 1), of the last two methods; None for 1/10 and 1/2.
+      lambda_: of "saffron"; static, in (0, 1).
+      dtype: of the levels; JAX's default float by default.
+
+    Raises:
+      ValueError: unknown `method`, `horizon` below 1, static numbers out of range. A traced alpha or initial wealth
+        out of range gives NaN levels.
+    """
+    if method not in METHODS:
+        raise ValueError(f"method must be one of {METHODS}, got {method!r}")
+    if horizon < 1:
+        raise ValueError(f"horizon must be at least 1, got {horizon!r}")
+    if not 0 < lambda_ < 1:
+        raise ValueError(f"lambda_ must lie in (0, 1), got {lambda_!r}")
+    dtype = dtype or jnp.result_type(float)
+    level = jnp.asarray(lattice.as_level(alpha).value, dtype)
+    level = jnp.where((level > 0) & (level < 1), level, jnp.nan)
+    weights = gamma(horizon, "power" if method == "saffron" else "log")
+    if method == "lond/any":
+        weights = weights / np.cumsum(1 / np.arange(1, horizon + 1))
+    if method == "saffron":
+        weights = (1 - lambda_) * weights
+    series = jnp.asarray(weights, dtype)
+    if method in FDR_SHARE:
+        wealth = level * jnp.asarray(_share(initial_wealth, FDR_SHARE[method]), dtype)
+        levels, earned = wealth * series, jnp.stack([(level - wealth) * series, level * series])
+    else:
+        levels, earned = level * series, jnp.zeros((0, horizon), dtype)
+    return State(jnp.int32(0), jnp.int32(0), levels, earned, method, lambda_)
+
+
+def decide(state: State, value: Any, mask: Any = True) -> tuple[State, Decision]:
+    """Decide the next hypothesis of the stream.
+
+    Args:
+      state: of `start` or of the decision before.
+      value: [] p-value, or e-value for "e_lond". NaN takes no place in the stream.
+      mask: [] bool, False for a hypothesis that takes no place.
+
+    Returns:
+      The new state, of the same shapes, and `Decision`. Cost: O(1), for "lord_plus_plus" and "saffron" O(H).
+    """
+    value = jnp.asarray(value)
+    value = value.astype(jnp.promote_types(value.dtype, state.levels.dtype))
+    real = mask & ~jnp.isnan(value)
+    if state.method == "e_lond":
+        value = jnp.where(value > 0, 1 / value, jnp.inf)
+    horizon = state.levels.shape[0]
+    if state.method in FDR_SHARE:
+        level = jnp.minimum(state.levels[0], _ceiling(state))
+    else:
+        growth = (state.num_rejected + 1).astype(state.levels.dtype)
+        level = state.levels[jnp.minimum(state.num_tests, horizon - 1)] * growth
+    left = state.num_tests < horizon
+    level = jnp.where(left, level, 0)
+    reject = real & left & (value <= level.astype(value.dtype))
+    after = dataclasses.replace(
+        state,
+        num_tests=state.num_tests + (real & left),
+        num_rejected=state.num_rejected + reject,
+        levels=_levels_after(state, value, real, reject),
+    )
+    return after, Decision(reject, jnp.where(real, level, jnp.nan))
+
+
+def gamma(length: int, kind: Literal["log", "power"] = "log") -> np.ndarray:
+    """[length] float64 weights gamma_1, gamma_2, ... that sum to at most 1 over all of time.
+
+    Args:
+      length: how many.
+      kind: "log", 0.07720838 log(max(t, 2)) / (t exp(sqrt(log t))); or "power", 0.4374901658 t^-1.6.
+
+    Raises:
+      ValueError: unknown `kind`.
+
+    References: Javanmard & Montanari (2018) for "log"; Ramdas et al. (2018) for "power".
+    """
+    if kind not in _SERIES:
+        raise ValueError(f"kind must be one of {tuple(_SERIES)}, got {kind!r}")
+    t = np.arange(1, length + 1, dtype=np.float64)
+    if kind == "power":
+        return _SERIES[kind] * t**-1.6
+    return _SERIES[kind] * np.log(np.maximum(t, 2)) / (t * np.exp(np.sqrt(np.log(t))))
+
+
+def _levels_after(state: State, value: jax.Array, real: jax.Array, reject: jax.Array) -> jax.Array:
+    """A tick of the clock moves the levels that wait forward by one; a discovery adds to all of them.
+
+    Sums of stored products, term by term in the order of discovery: the horizon cannot change their rounding.
+    """
+    if state.method not in FDR_SHARE:
+        return state.levels
+    tick = real & (value > state.lambda_) if state.method == "saffron" else real
+    forward = jnp.concatenate([state.levels[1:], jnp.zeros(1, state.levels.dtype)])
+    levels = jnp.where(tick, forward, state.levels)
+    gain = jnp.where(state.num_rejected > 0, state.earned[1], state.earned[0])
+    return jnp.where(reject, levels + gain, levels)
+
+
+def _ceiling(state: State) -> float:
+    return state.lambda_ if state.method == "saffron" else 1.0
+
+
+def _share(initial_wealth: Any, default: float) -> Any:
+    """w0/alpha; a traced one out of range gives NaN."""
+    share = default if initial_wealth is None else initial_wealth
+    if isinstance(share, jax.Array):
+        return jnp.where((share > 0) & (share < 1), share, jnp.nan)
+    if not 0 < share < 1:
+        raise ValueError(f"initial_wealth must lie in (0, 1), a share of alpha, got {share!r}")
+    return share

@@ -1,0 +1,153 @@
+"""Conformal test martingales: definitions, the law of a martingale by integration, long streams, steps beside scans."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import references_martingale as ref
+
+from tdd.kernels import martingale, martingale_bets
+
+compiled = jax.jit(martingale.conformal_martingale, static_argnames="bet")
+step = jax.jit(martingale.advance)
+every_bet = pytest.mark.parametrize("bet", martingale_bets.BETS)
+
+
+def p_values(seed=0, size=40, power=1.5):
+    return np.random.default_rng(seed).random(size) ** power
+
+
+REFERENCES = {
+    "mixture": lambda p: ref.log_mixture(np.log(p)),
+    "any_start": ref.any_start,
+    "simple_jumper": ref.simple_jumper,
+}
+
+
+@every_bet
+@pytest.mark.parametrize("power", [0.7, 1.0, 3.0])
+def test_definition(bet, power):
+    p = p_values(power=power, size=25)
+    found = compiled(jnp.log(jnp.asarray(p, jnp.float32)), bet=bet)
+    expected = REFERENCES[bet](p)
+    np.testing.assert_allclose(found.log_martingale, expected, rtol=1e-5, atol=1e-5)
+    largest = np.maximum.accumulate(np.maximum(expected, 0))
+    np.testing.assert_allclose(found.log_running_max, largest, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(found.anytime_p_value, np.exp(-largest), rtol=1e-4)
+    assert found.num_tests.tolist() == list(range(1, 26))
+
+
+@every_bet
+@pytest.mark.parametrize("length", [0, 1, 6])
+def test_the_mean_over_a_uniform_p_is_the_wealth_before(bet, length):
+    """Integrated over x = -log p, whose law has density exp(-x)."""
+    with jax.enable_x64(True):
+        state = martingale.start(bet)
+        for p in p_values(seed=4, size=length):
+            state, _ = step(state, np.log(p))
+        x = np.concatenate([[0], np.geomspace(1e-8, 2e5, 60_001)])
+        wealth = jax.jit(jax.vmap(lambda y: martingale.advance(state, -y)[1].log_martingale))(jnp.asarray(x))
+        mean = np.trapezoid(np.exp(np.asarray(wealth) - x), x)
+    np.testing.assert_allclose(mean, np.exp(float(state.log_martingale)), rtol=1e-5)
+
+
+@pytest.mark.parametrize("bet", ["mixture", "any_start"])
+def test_larger_p_values_give_less(bet):
+    p = p_values(seed=5)
+    less = compiled(np.log(np.minimum(p * 1.3, 1)).astype(np.float32), bet=bet).log_martingale
+    assert (np.asarray(less) <= np.asarray(compiled(np.log(p).astype(np.float32), bet=bet).log_martingale) + 1e-5).all()
+
+
+@every_bet
+def test_the_step_gives_the_scan(bet):
+    """And the state has the same shapes for ever; masked and NaN steps leave it as it is."""
+    log_p, mask = np.log(p_values(1)).astype(np.float32), np.random.default_rng(1).random(40) < 0.8
+    log_p[[0, 9]] = np.nan
+    expected = compiled(log_p, bet=bet, mask=mask)
+    state = martingale.start(bet)
+    shapes = [leaf.shape for leaf in jax.tree.leaves(state)]
+    for t in range(40):
+        state, now = step(state, log_p[t], mask[t])
+        for got, whole in zip(now, expected):
+            np.testing.assert_allclose(got, whole[t], rtol=1e-6, atol=1e-7)
+    assert [leaf.shape for leaf in jax.tree.leaves(state)] == shapes
+    kept = np.flatnonzero(mask & ~np.isnan(log_p))
+    alone = compiled(log_p[kept], bet=bet)
+    np.testing.assert_allclose(expected.log_martingale[kept], alone.log_martingale, rtol=1e-6)
+    assert expected.num_tests[-1] == len(kept)
+    assert compiled(np.full(3, np.nan, np.float32), bet=bet).anytime_p_value.tolist() == [1, 1, 1]
+
+
+@every_bet
+@pytest.mark.parametrize("power", [0.8, 1.0, 2.0])
+def test_long_streams_keep_their_digits(bet, power):
+    """10^5 steps in single precision beside double precision."""
+    log_p = power * np.log(np.random.default_rng(0).random(100_000))
+    single = np.asarray(compiled(log_p.astype(np.float32), bet=bet).log_martingale, float)
+    with jax.enable_x64(True):
+        double = np.asarray(compiled(jnp.asarray(log_p), bet=bet).log_martingale)
+    assert (abs(single - double) <= 2e-3 + 3e-5 * np.maximum.accumulate(abs(double))).all()
+
+
+def test_the_mixture_is_the_integral():
+    log_p = np.log(p_values(2, 4_000, power=1.05)).astype(np.float32)
+    expected = ref.log_mixture(log_p.astype(float))
+    np.testing.assert_allclose(compiled(log_p, bet="mixture").log_martingale, expected, atol=1e-3)
+
+
+@pytest.mark.parametrize("bet", ["mixture", "any_start"])
+def test_tiny_p_values(bet):
+    """p = 1e-300 thrice, below every float32: log M by the integral, and by any_start within its log weights."""
+    log_p = np.full(3, -300 * np.log(10))
+    found = compiled(log_p.astype(np.float32), bet=bet)
+    assert float(found.log_martingale[-1]) == pytest.approx(3 * 300 * np.log(10), rel=0.03)
+    if bet == "mixture":
+        np.testing.assert_allclose(found.log_martingale, ref.log_mixture(log_p), rtol=1e-5)
+    assert float(found.anytime_p_value[-1]) == pytest.approx(np.finfo(np.float32).tiny)
+    assert float(found.log_running_max[-1]) == float(found.log_martingale[-1])
+
+
+@every_bet
+def test_a_p_value_of_zero_and_of_one(bet):
+    found = compiled(jnp.array([0.0, -jnp.inf, -1.0, -jnp.inf, 0.0]), bet=bet).log_martingale
+    assert not np.isnan(found).any()
+    if bet != "simple_jumper":  # its bets are bounded
+        assert np.isposinf(found[1:]).all()
+    assert compiled(jnp.zeros(0), bet=bet).log_martingale.shape == (0,)
+
+
+@every_bet
+def test_batches(bet):
+    many = np.log(p_values(7, 120)).reshape(4, 30).astype(np.float32)
+    batched = jax.jit(jax.vmap(lambda p: martingale.conformal_martingale(p, bet=bet)))(many)
+    for i, row in enumerate(many):
+        np.testing.assert_allclose(
+            batched.log_martingale[i], compiled(row, bet=bet).log_martingale, rtol=1e-5, atol=1e-6
+        )
+
+
+def test_weights_of_the_bets():
+    for size in (8, 96):
+        e, weights = martingale_bets.power_bets(size)
+        assert (weights > 0).all()
+        assert weights.sum() == pytest.approx(1, abs=1e-14)
+        assert (e > 0).all()
+        assert (e < 1).all()
+
+
+def test_canaries_of_one_key():
+    """Leading axes, a draw of their own each, and p never 0."""
+    score, controls = jnp.zeros((3, 500)), jnp.zeros((3, 500, 9))
+    p = np.asarray(martingale.control_p_value(score, controls, key=jax.random.key(0)))
+    assert p.min() > 0
+    assert p.max() <= 1
+    assert len(np.unique(p)) > 1_400
+    assert martingale.control_p_value(0.0, jnp.ones(19)) == pytest.approx(1 / 20)
+    assert martingale.control_p_value(0.0, jnp.zeros(0)) == 1
+
+
+def test_wrong_calls():
+    with pytest.raises(ValueError, match="bet must be one of"):
+        martingale.start("kelly")
+    with pytest.raises(ValueError, match="not both"):
+        martingale.control_p_value(0.0, jnp.ones(2), key=jax.random.key(0), uniform=1.0)

@@ -1,0 +1,121 @@
+"""Online conformal p-values: the definition, the step beside the scan, exact laws by listing every order."""
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import references_martingale as ref
+
+from tdd.kernels import online_conformal
+
+KEY = jax.random.key(3)
+compiled = jax.jit(online_conformal.p_values, static_argnames=("null", "window"))
+step = jax.jit(online_conformal.advance)
+
+
+def scores(seed=0, size=40):
+    x = np.random.default_rng(seed).integers(0, 12, size).astype(np.float32)
+    x[[3, 17]] = np.nan
+    return x
+
+
+def drawn(window, size=40):
+    every = [online_conformal.draw(jax.random.fold_in(KEY, t), window) for t in range(size)]
+    return [np.array(part) for part in zip(*every)]
+
+
+@pytest.mark.parametrize("null", online_conformal.NULLS)
+@pytest.mark.parametrize("window", [None, 1, 5, 100])
+def test_definition(null, window):
+    x = scores()
+    uniforms, leaves = drawn(40 if window is None else window)
+    expected = ref.online_p_values(x, uniforms, null, window, leaves)
+    np.testing.assert_allclose(compiled(x, null=null, key=KEY, window=window), expected, rtol=3e-7)
+    np.testing.assert_allclose(expected[0], uniforms[0])
+
+
+def test_the_step_gives_the_scan_to_the_bit():
+    x, mask = scores(1), np.random.default_rng(2).random(40) < 0.8
+    expected = compiled(x, null="member", key=KEY, window=6, mask=mask)
+    state = online_conformal.start(6, null="member")
+    for t, (value, real) in enumerate(zip(x, mask)):
+        state, p = step(state, value, *online_conformal.draw(jax.random.fold_in(KEY, t), 6), real)
+        np.testing.assert_array_equal(p, expected[t])
+    assert int(state.num_held) == 6
+
+
+def test_what_stands_at_t_depends_on_the_past_alone():
+    x = scores(1)
+    whole = compiled(x, null="nonmember", key=KEY, window=6)
+    np.testing.assert_array_equal(compiled(x[:21], null="nonmember", key=KEY, window=6), whole[:21])
+
+
+def test_masked_scores_take_no_place():
+    x, u = scores(2), 1 - np.random.default_rng(0).random(40, np.float32)
+    mask = np.random.default_rng(2).random(40) < 0.7
+    kept = np.flatnonzero(mask & ~np.isnan(x))
+    found = compiled(x, null="nonmember", uniforms=u, mask=mask)
+    np.testing.assert_array_equal(found[kept], compiled(x[kept], null="nonmember", uniforms=u[kept]))
+    assert np.isnan(np.delete(found, kept)).all()
+
+
+def test_integers_and_no_score():
+    assert compiled(jnp.array([2, 1]), null="nonmember", uniforms=jnp.ones(2)).tolist() == [1, 0.5]
+    assert compiled(jnp.zeros(0), null="nonmember", key=KEY).shape == (0,)
+
+
+def law_of_ranks(rule, size, window, chances):
+    """Joint law of the ranks over all orders of distinct scores; `chances[t]` places are drawn from at t."""
+    orders, law = list(itertools.permutations(range(size))), {}
+    choices = list(itertools.product(*map(range, chances)))
+    for order, leaves in itertools.product(orders, choices):
+        p = rule(np.array(order, float), leaves, window)
+        ranks = tuple(np.rint(p * (np.minimum(np.arange(size), window) + 1)).astype(int))
+        law[ranks] = law.get(ranks, 0) + 1 / len(orders) / len(choices)
+    return law
+
+
+def each_with_the_same_chance(x, leaves, window):
+    return ref.online_p_values(x, np.ones(len(x)), "nonmember", window, leaves)
+
+
+def the_last_in_a_row(x, leaves, window):
+    return np.array(
+        [ref.online_p_values(x[max(0, t - window) : t + 1], np.ones(9), "nonmember")[-1] for t in range(len(x))]
+    )
+
+
+@pytest.mark.parametrize(("size", "window"), [(4, 1), (4, 2), (5, 3)])
+def test_with_a_window_ranks_are_independent_and_uniform(size, window):
+    """Every combination of ranks has the same probability, exactly."""
+    law = law_of_ranks(each_with_the_same_chance, size, window, [1] * window + [window + 1] * (size - window))
+    combinations = np.prod(np.minimum(np.arange(size), window) + 1)
+    assert len(law) == combinations
+    np.testing.assert_allclose(list(law.values()), 1 / combinations, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("rule", "chances"),
+    [(the_last_in_a_row, [1, 1, 1, 1]), (each_with_the_same_chance, [1, 2, 3, 1])],
+    ids=["the last in a row", "a uniform sample of all so far"],
+)
+def test_other_windows_are_not(rule, chances):
+    """Of one score. The sample: arrival t stays with chance 1/t, where it must be 1/2."""
+    law = law_of_ranks(rule, 4, 1, chances)
+    assert max(abs(value - 1 / 8) for value in law.values()) > 0.01
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"null": "both", "key": KEY}, "null must be"),
+        ({"null": "member", "key": KEY, "window": 0}, "window must be at least 1, got 0"),
+        ({"null": "member"}, "key is needed"),
+        ({"null": "member", "uniforms": jnp.ones(9), "window": 4}, "key is needed"),
+    ],
+)
+def test_wrong_calls(options, words):
+    with pytest.raises(ValueError, match=words):
+        online_conformal.p_values(jnp.zeros(9), **options)
