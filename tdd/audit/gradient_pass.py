@@ -64,9 +64,9 @@ class GradientResults:
         self.values = np.full(len(rows.tokens), np.nan)
         self._text = rows.text
 
-    def add(self, row_indices: np.ndarray, values: np.ndarray) -> None:
-        """Take in the norms [1, rows] of some texts."""
-        self.values[self._text[row_indices]] = values[0]
+    def add(self, row_indices: np.ndarray, parts: Sequence[np.ndarray]) -> None:
+        """Take in the norms of some texts, [1, 1] each."""
+        self.values[self._text[row_indices]] = np.concatenate(parts, axis=1)[0]
 
 
 @functools.partial(jax.jit, static_argnames=("lm", "where"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import collections
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import jax
@@ -36,15 +36,23 @@ class BatchRunner:
         self.halvings = 0
 
     def run(
-        self, batches: Sequence[_Numbered], rows_of: Callable[[str], Rows]
+        self, batches: Iterable[_Numbered], rows_of: Callable[[str], Rows]
     ) -> Iterator[tuple[int, Batch, np.ndarray]]:
-        """Yield (number, batch, [fields, columns] float32) in order; columns row after row, left to right."""
-        waiting = collections.deque(self._groups(batches))
+        """Yield (number, batch, [fields, columns] float32) in order; columns row after row, left to right.
+
+        A batch is taken from `batches` when its turn comes to start, or one before it.
+        """
+        groups = self._groups(batches)
+        again: collections.deque[list[_Numbered]] = collections.deque()
         in_flight: collections.deque[tuple[list[_Numbered], list[Any] | None]] = collections.deque()
-        while waiting or in_flight:
-            while waiting and len(in_flight) < IN_FLIGHT:
-                group = waiting.popleft()
+        while True:
+            while len(in_flight) < IN_FLIGHT:
+                group = again.popleft() if again else next(groups, None)
+                if group is None:
+                    break
                 in_flight.append((group, self._dispatch(group, rows_of)))
+            if not in_flight:
+                return
             group, started = in_flight.popleft()
             rows = rows_of(group[0][1].kind)
             while True:
@@ -55,13 +63,13 @@ class BatchRunner:
                     break
                 except (jax.errors.JaxRuntimeError, MemoryError) as error:
                     self._halve(group[0][1], error)
-                    waiting.extendleft(other for other, _ in reversed(in_flight))
+                    again.extendleft(other for other, _ in reversed(in_flight))
                     in_flight.clear()
                     started = self._dispatch(group, rows_of)
             for device, (number, batch) in enumerate(group):
                 yield number, batch, np.concatenate([part[device] for part in parts], axis=1)
 
-    def _groups(self, batches: Sequence[_Numbered]) -> Iterator[list[_Numbered]]:
+    def _groups(self, batches: Iterable[_Numbered]) -> Iterator[list[_Numbered]]:
         """As many consecutive batches of one shape as there are devices."""
         group: list[_Numbered] = []
         for entry in batches:

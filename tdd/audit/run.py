@@ -194,7 +194,8 @@ def run_audit(
         identity = fingerprint({"model": provenance, "inputs": hashes, "seed": seed, **run_options})
         what = ", ".join(one["name"] for one in provenance)
         open_run_folder(folder, identity, f"audit of {what}")
-        scoring = {"resume_dir": folder / "scoring", **scoring}
+        if scoring.get("store") is None and scoring.get("resume_dir") is None:
+            scoring["store"] = folder / "scoring"
 
     checks: dict[str, Any] = {}
     if known is not None:

@@ -11,7 +11,7 @@ import numpy as np
 
 from tdd.audit.run_folder import fingerprint
 from tdd.audit.score import score as score_texts
-from tdd.audit.score_store import fingerprint as model_fingerprint
+from tdd.audit.store.address import fingerprint as model_fingerprint
 from tdd.records import LanguageModel, Texts
 from tdd.validate.errors import InputError
 
@@ -35,11 +35,8 @@ def score_under(
     """Every score under every model, [texts] each, and the provenance of each table."""
     values: dict[str, np.ndarray] = {}
     details = []
-    for number, (label, model) in enumerate(zip(labels_of(provenance), models, strict=True)):
-        own = dict(scoring)
-        if len(models) > 1 and own.get("resume_dir") is not None:
-            own["resume_dir"] = pathlib.Path(own["resume_dir"]) / str(number)
-        table = score_texts(model, texts, names, **own)
+    for label, model in zip(labels_of(provenance), models, strict=True):
+        table = score_texts(model, texts, names, **scoring)
         values |= {f"{label}{name}": column for name, column in table.values.items()}
         details.append(dict(table.provenance))
     return values, details

@@ -10,25 +10,25 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import numpy as np
 
-import tdd
 from tdd.audit.gradient_pass import gradient_budget
 from tdd.audit.mesh import find_devices
 from tdd.audit.progress import progress_bar
 from tdd.audit.score_inputs import find_model
+from tdd.audit.score_plan import ScorePlan, plan_scores
 from tdd.audit.score_run import ScoreRun
-from tdd.audit.score_store import ScoreStore, fingerprint, run_key
+from tdd.audit.store.store import ScoreStore
 from tdd.records import Scores, Texts
 from tdd.scoring.buckets import default_budget
 from tdd.scoring.scores import parse_score
 from tdd.texts import load_texts
 from tdd.validate import scoring as checks
+from tdd.validate.store import check_one_store
 
 __all__ = ["score"]
 
@@ -48,6 +48,7 @@ def score(
     max_length: int | None = None,
     long_texts: str = "window",
     progress: bool = True,
+    store: str | os.PathLike[str] | None = None,
     resume_dir: str | os.PathLike[str] | None = None,
     device: Any = None,
     devices: Any = None,
@@ -73,8 +74,12 @@ def score(
         "truncate": tokens beyond the limit are dropped, and the text with them; "error": no text may be longer. The
         score "grad_norm" has no windows, because norms of gradients do not add up: there, "window" means "error".
       progress: show a bar where standard error is a terminal.
-      resume_dir: folder for completed batches: the same call after an interruption continues there and ends with
-        the same numbers to the bit.
+      store: folder in which the statistics of every row of tokens are kept, `tdd.audit.store.store.ScoreStore`. The
+        same call after an interruption continues there and ends with the same numbers to the bit; another call, of
+        other texts or scores, takes from there what has been computed with the same model and versions. A number
+        that another call computed, in a batch of another shape, may differ in its last bits: by at most 1e-5
+        relative. Several processes may use one store at once.
+      resume_dir: the older name of `store`.
       device: "cpu", "gpu", "tpu", with an index as in "gpu:1", or a `jax.Device`; by default JAX's first.
       devices: several devices, each with its own batches: "all" of this process, how many, or a sequence of
         `jax.Device`. The numbers do not depend on it: each device does what a single one would do.
@@ -105,7 +110,8 @@ def score(
     models = {"text": find_model("model", model, params, tokenizer, dtype, where)}
     if reference is not None:
         models["reference"] = find_model("reference", reference, None, None, dtype, where)
-    run = ScoreRun.prepare(requests, table, models, budget=budget, max_length=max_length, long_texts=long_texts)
+    folder = check_one_store(store, resume_dir)
+    run = ScoreRun.prepare(requests, table, models, max_length=max_length, long_texts=long_texts)
     options = {
         "scores": [request.label for request in requests],
         "dtype": None if dtype is None else str(dtype),
@@ -115,23 +121,19 @@ def score(
     }
     with contextlib.ExitStack() as stack:
         stack.enter_context(jax.default_device(where.devices[0]))
-        store = None
-        if resume_dir is not None:
-            key = _key(table, run, {**options, "platform": where.platform})
-            store = stack.enter_context(ScoreStore(resume_dir, key))
-        advance = stack.enter_context(progress_bar("scoring", run.num_tokens, enabled=progress))
-        for done, batch in enumerate(run.run(where, store), start=1):
+        kept = None if folder is None else stack.enter_context(ScoreStore(folder))
+        plan = plan_scores(run.inputs, run.distinct, models, where, budget, kept)
+        advance = stack.enter_context(progress_bar("scoring", plan.num_tokens, enabled=progress))
+        for done, batch in enumerate(run.run(plan, where), start=1):
             advance(batch.size * batch.length)
             if on_batch is not None:
-                on_batch(done, len(run.batches))
+                on_batch(done, len(plan.batches) + len(plan.stored))
 
     evidence, found = run.evidence(), run.tokens_of("text")
     values = {request.label: request.score.finish(found.values[request.label], evidence) for request in requests}
     for label, column in values.items():
         if missing := int(np.isnan(column).sum()):
             _logger.warning("score %s does not exist for %d of %d texts", label, missing, len(table))
-    computed = {batch.kind for batch in run.batches}
-    real = sum(int(given.rows.lengths.sum()) for name, given in run.inputs.items() if name in computed)
     return Scores(
         ids=table.ids,
         values=values,
@@ -147,9 +149,10 @@ def score(
             "prepends_bos": run.inputs["text"].encoded.prepends_bos,
             "num_windows": len(run.inputs["text"].rows.windows),
             **({"num_truncated": _num_truncated(run, table)} if long_texts == "truncate" else {}),
-            "batch_shapes": sorted({(batch.size, batch.length) for batch in run.batches if batch.kind != "gradient"}),
-            "padding_share": 1 - real / max(1, run.num_tokens),
-            **(_gradient_provenance(run, budget) if "gradient" in run.inputs else {}),
+            "batch_shapes": sorted({(batch.size, batch.length) for batch in plan.batches if batch.kind != "gradient"}),
+            "padding_share": _padding(run, plan),
+            **({"num_stored_before": sum(len(one.rows) for one in plan.stored)} if folder is not None else {}),
+            **(_gradient_provenance(run, plan, budget) if "gradient" in run.inputs else {}),
         },
     )
 
@@ -160,7 +163,15 @@ def _num_truncated(run: ScoreRun, table: Texts) -> int:
     return sum(len(left) < len(text) for left, text in zip(kept, table.texts, strict=True))
 
 
-def _gradient_provenance(run: ScoreRun, budget: int) -> dict[str, Any]:
+def _padding(run: ScoreRun, plan: ScorePlan) -> float:
+    """Share of the tokens of all batches that are padding."""
+    lengths = {name: given.rows.lengths for name, given in run.inputs.items()}
+    real = sum(int(lengths[batch.kind][batch.rows].sum()) for batch in plan.batches)
+    computed = sum(batch.size * batch.length for batch in plan.batches)
+    return 1 - real / computed if computed else 0.0
+
+
+def _gradient_provenance(run: ScoreRun, plan: ScorePlan, budget: int) -> dict[str, Any]:
     """What the column grad_norm is, and how it was computed."""
     fast = run.models["text"].lm.grad_sqnorm is not None
     return {
@@ -168,19 +179,6 @@ def _gradient_provenance(run: ScoreRun, budget: int) -> dict[str, Any]:
             "definition": "Euclidean norm of the gradient of the summed loss over all parameters, tied ones once",
             "computed_by": "norm probe, a batch at a time" if fast else "automatic differentiation, text by text",
             "token_budget": gradient_budget(budget),
-            "batch_shapes": sorted({(batch.size, batch.length) for batch in run.batches if batch.kind == "gradient"}),
+            "batch_shapes": sorted({(batch.size, batch.length) for batch in plan.batches if batch.kind == "gradient"}),
         }
     }
-
-
-def _key(table: Texts, run: ScoreRun, options: Mapping[str, Any]) -> str:
-    tokens = {name: [zlib.crc32(ids.tobytes()) for ids in given.encoded.tokens] for name, given in run.inputs.items()}
-    prints = {name: fingerprint(model.lm.spec, model.params) for name, model in run.models.items()}
-    return run_key(
-        texts=table.sha256,
-        tokens=tokens,
-        models=prints,
-        options=options,
-        tdd=tdd.__version__,
-        jax=jax.__version__,
-    )

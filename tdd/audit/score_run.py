@@ -1,22 +1,25 @@
-"""The passes that a set of scores needs, their batches, and the way through them."""
+"""The passes that a set of scores needs, and the way of their rows through the store and the model."""
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from tdd.audit.gradient_pass import GradientProgram, GradientResults, gradient_budget
+from tdd.audit.distinct_rows import DistinctRows, distinct_rows
+from tdd.audit.gradient_pass import GradientProgram, GradientResults
 from tdd.audit.mesh import Devices
 from tdd.audit.passes import BatchRunner
 from tdd.audit.programs import TokenProgram
 from tdd.audit.row_results import RowResults
 from tdd.audit.score_inputs import Model, PassInput, encode_pass
-from tdd.audit.score_store import ScoreStore
+from tdd.audit.score_plan import ScorePlan
+from tdd.audit.store.through import through
 from tdd.records import Texts
-from tdd.scoring.buckets import Batch, plan
+from tdd.scoring.buckets import Batch
 from tdd.scoring.scores import Evidence, ScoreRequest, parse_score
 from tdd.scoring.token_stats import tiling
 
@@ -31,14 +34,14 @@ class ScoreRun:
       requests: the scores.
       models: "text", and "reference" where a score needs it.
       inputs: pass -> its rows.
-      batches: of all passes, one after another.
+      distinct: which of them are computed.
       results: pass -> what came back.
     """
 
     requests: Sequence[ScoreRequest]
     models: Mapping[str, Model]
     inputs: Mapping[str, PassInput]
-    batches: Sequence[Batch]
+    distinct: DistinctRows
     results: Mapping[str, RowResults | GradientResults]
 
     @classmethod
@@ -48,13 +51,12 @@ class ScoreRun:
         table: Texts,
         models: Mapping[str, Model],
         *,
-        budget: int,
         max_length: int | None,
         long_texts: str,
     ) -> ScoreRun:
-        """Tokenise the texts of every pass and plan the batches; computes nothing of the models.
+        """Tokenise the texts of every pass; computes nothing of the models.
 
-        The pass over the texts themselves has no batches where no score needs their token statistics.
+        The pass over the texts themselves has no statistics where no score needs them, and is not computed.
         """
         passes = ["text", *dict.fromkeys(name for request in requests for name in request.score.passes)]
         statistics = tuple(dict.fromkeys(field for request in requests for field in request.score.statistics))
@@ -77,21 +79,18 @@ class ScoreRun:
             else RowResults(given.rows, requests if name == "text" else loss)
             for name, given in inputs.items()
         }
-        return cls(requests, models, inputs, _plan(inputs, budget), results)
+        distinct = distinct_rows({name: given.rows for name, given in inputs.items()})
+        return cls(requests, models, inputs, distinct, results)
 
-    @property
-    def num_tokens(self) -> int:
-        """Tokens of all batches, padding included."""
-        return sum(batch.size * batch.length for batch in self.batches)
-
-    def run(self, where: Devices, store: ScoreStore | None) -> Iterator[Batch]:
+    def run(self, plan: ScorePlan, where: Devices) -> Iterator[Batch]:
         """Compute what is not in the store, take everything in, and yield each batch when that has happened."""
         if not self.inputs["text"].rows.statistics:
             self._count_tokens()
         for group in (("text", "lowercase"), ("gradient",), ("reference",)):
-            mine = [(number, batch) for number, batch in enumerate(self.batches) if batch.kind in group]
-            if mine:
-                yield from self._run(mine, self.models["reference" if "reference" in group else "text"], where, store)
+            batches = [(number, batch) for number, batch in plan.numbered() if batch.kind in group]
+            if batches:
+                model = self.models["reference" if "reference" in group else "text"]
+                yield from self._run(plan, batches, model, where)
 
     def evidence(self) -> Evidence:
         """What the scores need beside the statistics of the texts."""
@@ -120,45 +119,54 @@ class ScoreRun:
         return found
 
     def _run(
-        self, mine: Sequence[tuple[int, Batch]], model: Model, where: Devices, store: ScoreStore | None
+        self, plan: ScorePlan, batches: Sequence[tuple[int, Batch]], model: Model, where: Devices
     ) -> Iterator[Batch]:
-        todo = [entry for entry in mine if store is None or entry[0] not in store]
-        params = where.put_params(model.params) if todo else None
-        if mine[0][1].kind == "gradient":
-            program = GradientProgram(model.lm, params, where)
-        else:
-            capacity = max(batch.size * batch.length for batch in self.batches if batch.kind != "gradient")
-            program = TokenProgram(model.lm, params, where, capacity, tiling(where.platform))
-        computed = BatchRunner(program, len(where)).run(todo, lambda kind: self.inputs[kind].rows)
-        for number, batch in mine:
-            if store is not None and number in store:
-                values = store.read(number)
+        kind = batches[0][1].kind
+        capacity = max((one.size * one.length for one in plan.batches if one.kind != "gradient"), default=0)
+
+        def compute(todo: Iterator[tuple[int, Batch]]) -> Iterator[tuple[int, Batch, list[np.ndarray]]]:
+            first = next(todo, None)
+            if first is None:
+                return  # and the parameters need not be placed
+            params = where.put_params(model.params)
+            if kind == "gradient":
+                program = GradientProgram(model.lm, params, where)
             else:
-                _, _, values = next(computed)
-                if store is not None:
-                    store.append(number, values)
-            self.results[batch.kind].add(batch.rows, values)
+                program = TokenProgram(model.lm, params, where, capacity, tiling(where.platform))
+            computed = BatchRunner(program, len(where)).run(
+                itertools.chain([first], todo), lambda kind: self.inputs[kind].rows
+            )
+            for number, batch, values in computed:
+                yield number, batch, self._parts(batch, values)
+
+        for batch, parts in through(
+            plan.spaces.get(kind),
+            batches,
+            compute,
+            lambda batch: [self.distinct.keys[batch.kind][row] for row in batch.rows],
+            lambda batch: self.inputs[batch.kind].rows.statistics,
+        ):
+            self._take(batch, parts)
             yield batch
+
+    def _parts(self, batch: Batch, values: np.ndarray) -> list[np.ndarray]:
+        """Values [fields, columns] of a batch, cut into those of its rows."""
+        columns = np.ones(len(batch.rows)) if batch.kind == "gradient" else None
+        if columns is None:
+            columns = self.inputs[batch.kind].rows.num_targets(batch.rows)
+        return np.split(values, np.cumsum(columns)[:-1].astype(np.int64), axis=1)
+
+    def _take(self, batch: Batch, parts: Sequence[np.ndarray]) -> None:
+        """Hand the numbers of a batch to the results, and to those of the rows that are the same."""
+        self.results[batch.kind].add(batch.rows, parts)
+        fields = self.inputs[batch.kind].rows.statistics
+        for row, part in zip(batch.rows, parts, strict=True):
+            for kind, copy in self.distinct.copies.get((batch.kind, int(row)), ()):
+                needed = [fields.index(field) for field in self.inputs[kind].rows.statistics]
+                self.results[kind].add(np.array([copy]), [part[needed]])
 
     def _count_tokens(self) -> None:
         """The pass over the texts, without a model: how many tokens each has."""
         rows = self.inputs["text"].rows
-        for row in range(len(rows.windows)):
-            one = np.array([row])
-            self.results["text"].add(one, np.zeros((0, rows.num_targets(one).sum()), np.float32))
-
-
-def _plan(inputs: Mapping[str, PassInput], budget: int) -> list[Batch]:
-    """Batches of all passes; those whose models accept the same length share their shapes, and so programs."""
-    batches: list[Batch] = []
-    tokens = {name: given for name, given in inputs.items() if name != "gradient"}
-    if not inputs["text"].rows.statistics:
-        del tokens["text"]
-    for limit in dict.fromkeys(given.limit for given in tokens.values()):
-        lengths = {name: given.rows.lengths for name, given in tokens.items() if given.limit == limit}
-        batches += plan(lengths, token_budget=budget, limit=limit)
-    if "gradient" in inputs:
-        given = inputs["gradient"]
-        batches += plan({"gradient": given.rows.lengths}, token_budget=gradient_budget(budget), limit=given.limit)
-    order = list(inputs)
-    return sorted(batches, key=lambda batch: order.index(batch.kind))
+        every = np.arange(len(rows.windows))
+        self.results["text"].add(every, [np.zeros((0, count), np.float32) for count in rows.num_targets(every)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import json
 import math
@@ -15,9 +16,14 @@ from tdd.audit.run_folder import to_json, versions
 from tdd.records import Scores
 from tdd.validate import runs
 
-__all__ = ["ENDINGS", "write_scores"]
+__all__ = ["ENDINGS", "store_beside", "write_scores"]
 
 ENDINGS = (".csv", ".parquet", ".jsonl")
+
+
+def store_beside(path: pathlib.Path) -> pathlib.Path:
+    """The score store that a run keeps beside its table until that is written."""
+    return path.with_name(f".{path.name}.scoring")
 
 
 def write_scores(table: Scores, path: pathlib.Path, *, keep_store: bool = True) -> None:
@@ -26,7 +32,7 @@ def write_scores(table: Scores, path: pathlib.Path, *, keep_store: bool = True) 
     Args:
       table: the scores.
       path: a file name ending in .csv, .parquet or .jsonl.
-      keep_store: False removes the store of finished batches that a run keeps beside `path` until it is done.
+      keep_store: False removes the store beside `path`.
 
     Raises:
       InputError: another ending, or a folder that cannot be written.
@@ -39,7 +45,16 @@ def write_scores(table: Scores, path: pathlib.Path, *, keep_store: bool = True) 
     provenance = {"versions": versions(), **table.provenance}
     write_atomically(path.with_name(f"{path.name}.provenance.json"), to_json(provenance).encode())
     if not keep_store:
-        shutil.rmtree(path.with_name(f".{path.name}.scoring"), ignore_errors=True)
+        _remove(store_beside(path))
+
+
+def _remove(store: pathlib.Path) -> None:
+    """Remove a store at once: what a kill leaves of it has another name, and is removed the next time."""
+    gone = store.with_name(f"{store.name}.removed")
+    shutil.rmtree(gone, ignore_errors=True)
+    with contextlib.suppress(OSError):
+        store.rename(gone)
+    shutil.rmtree(gone, ignore_errors=True)
 
 
 def _write_csv(columns: dict[str, list], path: pathlib.Path) -> None:

@@ -53,7 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"tdd {arguments.command}: error: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        kept = getattr(arguments, "out", None) or getattr(arguments, "resume_dir", None)
+        kept = getattr(arguments, "out", None) or getattr(arguments, "store", None)
         hint = "; run the same command again to continue" if kept else ""
         print(f"tdd {arguments.command}: interrupted{hint}", file=sys.stderr)
         return 130

@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 from tdd.cli.common import command, console, print_json
-from tdd.cli.options import add_devices, devices
+from tdd.cli.options import add_devices, add_store, devices
 
 __all__ = ["add"]
 
@@ -163,6 +163,7 @@ def _add_model(group: Any) -> None:
         "--dtype", choices=["float32", "bfloat16", "float16"], help="of the parameters (default: as stored)"
     )
     group.add_argument("--token-budget", type=int, metavar="N", help="tokens a batch")
+    add_store(group, "scoring in --out")
     add_devices(group)
 
 
@@ -207,6 +208,7 @@ def _run(arguments: argparse.Namespace) -> None:
         allow_sorted=arguments.allow_sorted,
         seed=arguments.seed,
         out=arguments.out,
+        store=arguments.store,
         dtype=arguments.dtype,
         token_budget=arguments.token_budget,
         command=shlex.join(["tdd", *arguments.typed]),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-__all__ = ["add_decision", "add_device", "add_devices", "add_scoring", "add_texts", "devices", "scoring"]
+__all__ = ["add_decision", "add_device", "add_devices", "add_scoring", "add_store", "add_texts", "devices", "scoring"]
 
 
 def add_texts(parser: argparse.ArgumentParser) -> None:
@@ -35,7 +35,17 @@ def add_scoring(parser: argparse.ArgumentParser, *, by_method: bool = False) -> 
         + ("truncate for ktd, window for the others" if by_method else "window")
         + "); the score grad_norm has no windows",
     )
+    add_store(group, "beside the output, and removed when it is written" if not by_method else "scoring in --out")
     add_devices(group)
+
+
+def add_store(group: Any, default: str) -> None:
+    """Where what a model said of a text is kept."""
+    group.add_argument(
+        "--store",
+        metavar="DIR",
+        help=f"score store: texts in it are not scored again, by any command (default: {default})",
+    )
 
 
 def add_devices(group: Any) -> None:
@@ -68,6 +78,7 @@ def scoring(arguments: argparse.Namespace) -> dict[str, Any]:
         "token_budget": arguments.token_budget,
         "max_length": arguments.max_length,
         "long_texts": arguments.long_texts,
+        "store": arguments.store,
         **devices(arguments),
     }
 

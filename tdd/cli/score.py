@@ -24,16 +24,16 @@ def add(commands: Any) -> None:
         "grad_norm; options after a colon, separated by semicolons: min_k:k=0.1 (default: %(default)s)",
     )
     score.add_argument("--out", required=True, metavar="FILE", help="table to write: .csv, .parquet or .jsonl")
-    score.add_argument("--resume-dir", metavar="DIR", help="where finished batches are kept (default: beside FILE)")
     add_texts(score)
     add_scoring(score)
+    score.add_argument("--resume-dir", dest="store", help=argparse.SUPPRESS)  # the older name
 
 
 def _run(arguments: argparse.Namespace) -> None:
     import pathlib
 
     from tdd.audit.score import score
-    from tdd.audit.score_table import ENDINGS, write_scores
+    from tdd.audit.score_table import ENDINGS, store_beside, write_scores
     from tdd.texts import load_texts
     from tdd.validate import runs
 
@@ -47,10 +47,9 @@ def _run(arguments: argparse.Namespace) -> None:
         texts,
         names(arguments.scores),
         reference=arguments.reference,
-        resume_dir=arguments.resume_dir or out.with_name(f".{out.name}.scoring"),
-        **scoring(arguments),
+        **{**scoring(arguments), "store": arguments.store or store_beside(out)},
     )
-    write_scores(table, out, keep_store=arguments.resume_dir is not None)
+    write_scores(table, out, keep_store=arguments.store is not None)
     summary = {"out": str(out), "texts": len(table), "scores": list(table.values), "provenance": dict(table.provenance)}
     if arguments.json:
         print_json(summary)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,7 +10,8 @@ import numpy as np
 
 from tdd.audit.mesh import Devices
 from tdd.audit.score_inputs import Model
-from tdd.audit.score_store import ScoreStore, fingerprint, run_key
+from tdd.audit.store.address import address, fingerprint
+from tdd.audit.store.store import ScoreStore
 from tdd.exchange.orders import Shards
 from tdd.exchange.rows import Context, OrderRows, bos_tokens
 from tdd.exchange.scorer import Calls, Scorer
@@ -20,7 +20,7 @@ from tdd.exchange.sequence import waves
 from tdd.validate import exchange as checks
 from tdd.validate.scoring import check_max_length
 
-__all__ = ["Layout", "SetPass", "context_of", "identity_of", "rows_of", "run_sets"]
+__all__ = ["Layout", "SetPass", "context_of", "rows_of", "run_sets"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,7 +106,6 @@ def run_sets(
     *,
     sequences: Sequence[Sequential | None],
     store: ScoreStore | None,
-    first_batch: int = 0,
     advance: Callable[[float], None] = lambda count: None,
 ) -> list[SetPass]:
     """Log-probabilities of the canonical order and the shuffles of every shard.
@@ -119,7 +118,6 @@ def run_sets(
       layout: how texts are laid out.
       sequences: the sequential test of each data set, or None for all its shuffles.
       store: where finished batches are kept, or None.
-      first_batch: number of the first of them.
       advance: called with the number of orders that a batch is worth.
     """
     passes = []
@@ -133,8 +131,7 @@ def run_sets(
         budget=layout.budget,
         limit=made[0].context.limit,
         num_orders=sum(len(one.shards) * (one.num_shuffles + 1) for one in passes),
-        store=store,
-        first_batch=first_batch,
+        space=None if store is None else store.space(_about(model, where, layout)),
         advance=advance,
     )
     looks = {look for sequence in sequences if sequence is not None for look in sequence.looks}
@@ -157,27 +154,9 @@ def run_sets(
     return passes
 
 
-def identity_of(model: Model, sets: Sequence[Shards], options: dict[str, Any], control: Model | None = None) -> str:
-    """Hash of everything that the batches of a run depend on."""
-    import jax
-
-    import tdd
-
-    examples = hashlib.sha256("".join(one.data.sha256 for one in sets).encode()).hexdigest()
-    return run_key(
-        kind="exchange",
-        models=[
-            (fingerprint(one.lm.spec, one.params), *_tokenizer_parts(one, sets)) for one in (model, control) if one
-        ],
-        examples=examples,
-        options=options,
-        tdd=tdd.__version__,
-        jax=jax.__version__,
+def _about(model: Model, where: Devices, layout: Layout) -> dict[str, Any]:
+    """What the sums of a batch depend on, beside what is in it."""
+    parts = len(where) if where.shard_params else 1
+    return address(
+        "sums of orders", fingerprint(model.lm.spec, model.params), where, token_budget=layout.budget, shares=parts
     )
-
-
-def _tokenizer_parts(model: Model, sets: Sequence[Shards]) -> tuple[Any, ...]:
-    """What tells tokenizers apart: tokens of the first shards, and all of a fast one's state."""
-    tokens = [[*map(int, model.tokenizer([shards.text(0, 0, "\n")])["input_ids"][0])] for shards in sets]
-    state = getattr(getattr(model.tokenizer, "backend_tokenizer", None), "to_str", str)()  # calls may change it once
-    return tokens, hashlib.sha256(state.encode()).hexdigest(), getattr(model.tokenizer, "bos_token_id", None)

@@ -21,11 +21,11 @@ from tdd.audit.progress import progress_bar
 from tdd.audit.run_folder import fingerprint, open_run_folder, plain, versions
 from tdd.audit.run_models import provenance_of
 from tdd.audit.score_inputs import Model, find_model
-from tdd.audit.score_store import ScoreStore
+from tdd.audit.store.store import ScoreStore
 from tdd.exchange import words
 from tdd.exchange.data import load_sets
 from tdd.exchange.orders import Shards
-from tdd.exchange.passes import Layout, SetPass, identity_of, rows_of, run_sets
+from tdd.exchange.passes import Layout, SetPass, rows_of, run_sets
 from tdd.exchange.result import Exchange, shard_table, tests_of
 from tdd.exchange.sequence import Sequence as Sequential
 from tdd.exchange.sequence import as_double
@@ -42,9 +42,6 @@ from tdd.validate.scoring import check_budget
 __all__ = ["run_exchange"]
 
 SCHEMA = 1
-_CONTROL_BATCHES = 2**40
-"""Number of the control model's first batch in the store."""
-
 _CONTROL_SHUFFLES = 20
 """Shuffles under the control model, however early the run stops: few cannot show that an order is not random."""
 
@@ -73,6 +70,7 @@ def run_exchange(
     allow_sorted: bool = False,
     seed: int = 0,
     out: str | os.PathLike[str] | None = None,
+    store: str | os.PathLike[str] | None = None,
     params: Any = None,
     tokenizer: Any = None,
     dtype: Any = None,
@@ -125,6 +123,9 @@ def run_exchange(
       seed: of shuffles, of random relabellings and of the checks.
       out: folder for run.json, shards.csv and log_probs.npz; an interrupted run continues there and ends with the same
         numbers to the bit.
+      store: folder of the score store, as in `tdd.score`; the folder `scoring` in `out` unless given. A run with the
+        same orders takes from there what another has computed, and only if it computed the very same batches: the
+        bits of a run do not depend on what is stored.
       params: parameters, where `model` is a LanguageModel.
       tokenizer: tokenizer, where `model` is a LanguageModel.
       dtype: of the parameters; None keeps them as stored.
@@ -203,24 +204,18 @@ def run_exchange(
     most = [num_shuffles] * len(sets)
     with contextlib.ExitStack() as stack:
         stack.enter_context(jax.default_device(where.devices[0]))
-        store = None
-        if folder is not None:
-            depends = {**options, "seed": seed, "devices": 1 if not shard_params else len(where)}
-            key = identity_of(main, sets, depends, other)
-            store = stack.enter_context(ScoreStore(folder / "scoring", key))
+        place = folder / "scoring" if store is None and folder is not None else store
+        kept = None if place is None else stack.enter_context(ScoreStore(place))
         calls = sum(len(one) for one in sets) * (num_shuffles + 1)
         advance = stack.enter_context(progress_bar("testing orders", calls, enabled=progress, unit="model calls"))
-        passes = run_sets(main, where, sets, most, layout, sequences=sequences, store=store, advance=advance)
+        passes = run_sets(main, where, sets, most, layout, sequences=sequences, store=kept, advance=advance)
         controls = None
         if other is not None:
             used = [max(one.log_probs.shape[1] - 1, min(num_shuffles, _CONTROL_SHUFFLES)) for one in passes]
             total = sum(len(one) * (k + 1) for one, k in zip(sets, used, strict=True))
             also = stack.enter_context(progress_bar("control model", total, enabled=progress, unit="model calls"))
             none = [None] * len(sets)
-            controls = run_sets(
-                other, where, sets, used, layout, sequences=none, store=store, first_batch=_CONTROL_BATCHES,
-                advance=also,
-            )  # fmt: skip
+            controls = run_sets(other, where, sets, used, layout, sequences=none, store=kept, advance=also)
     findings = [
         _finding(one, None if controls is None else controls[i], test, num_shuffles, looked[i], seed, i)
         for i, one in enumerate(passes)

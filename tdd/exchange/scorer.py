@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -13,7 +14,9 @@ from tdd.audit.mesh import Devices
 from tdd.audit.passes import BatchRunner
 from tdd.audit.programs import Rows, TokenProgram
 from tdd.audit.score_inputs import Model
-from tdd.audit.score_store import ScoreStore
+from tdd.audit.store.address import row_key
+from tdd.audit.store.space import Space
+from tdd.audit.store.through import through
 from tdd.exchange.prefix import PrefixProgram
 from tdd.exchange.rows import Order, Row
 from tdd.scoring.buckets import Batch, bucket_lengths
@@ -23,10 +26,10 @@ from tdd.scoring.tokenise import Window
 __all__ = ["Calls", "Scorer"]
 
 _MAX_BUCKETS, _PRICE, _STEP = 8, 512, 8
-_KIND = "order"
+_KIND, _HALVES = "order", ("high", "low")
 
-Key = tuple[bytes, int]
-"""What a row is known by: a digest of its tokens, and its first target."""
+Key = bytes
+"""What a row is known by: a digest of its tokens and its first target."""
 
 
 @dataclasses.dataclass
@@ -57,8 +60,7 @@ class Scorer:
       budget: tokens a batch.
       limit: longest row.
       num_orders: how many orders there will be at most, for the size of the batches.
-      store: where finished batches are kept, or None.
-      first_batch: number of the first batch in the store.
+      space: where the sums of finished batches are kept, or None.
       advance: called after each batch with the orders that it is worth: each row of a wave is worth the same share of
         the wave's orders, whatever the number of its windows and of what is known already.
     """
@@ -71,13 +73,12 @@ class Scorer:
         budget: int,
         limit: int | None,
         num_orders: int,
-        store: ScoreStore | None = None,
-        first_batch: int = 0,
+        space: Space | None = None,
         advance: Callable[[float], None] = lambda count: None,
     ) -> None:
         self.model, self.where, self.budget, self.limit = model, where, budget, limit
-        self.num_orders, self.store, self.advance = num_orders, store, advance
-        self.number = first_batch
+        self.num_orders, self.space, self.advance = num_orders, space, advance
+        self.number = 0
         self._params: Any = None
         self._edges = np.zeros(0, np.int64)
         self._runner: BatchRunner | None = None
@@ -96,7 +97,7 @@ class Scorer:
         rows: dict[Key, Row] = {}
         keys_of: list[list[Key]] = []
         for place, (data, order) in enumerate(orders):
-            keys = [_key(row) for row in order.rows]
+            keys = [row_key(row.tokens, row.first_target) for row in order.rows]
             keys_of.append(keys)
             fresh = [i for i, key in enumerate(keys) if key not in self._known and key not in rows]
             rows |= {keys[i]: order.rows[i] for i in fresh}
@@ -115,10 +116,10 @@ class Scorer:
         lengths = {place: order.num_shared for place, (_, order) in enumerate(orders) if place in shares}
         prefix_of = {keys_of[place][0]: shared_tokens for place, shared_tokens in lengths.items()}
         worth = len(orders) / max(1, len(rows))
-        for keys, sums in self._plain(plain, rows):
+        for keys, sums in itertools.chain(
+            self._plain(plain, rows), self._with_prefixes([*groups.values()], rows, prefix_of)
+        ):
             self._take(keys, sums, worth)
-        for group in groups.values():
-            self._take(group, self._with_prefix([rows[key] for key in group], prefix_of[group[0]]), worth)
         if not rows:
             self.advance(len(orders))
         return np.array([sum(self._known[key] for key in keys) for keys in keys_of])
@@ -134,9 +135,17 @@ class Scorer:
             return set()
         return {i for i, (_, order) in enumerate(orders) if order.num_shared}
 
-    def _with_prefix(self, rows: Sequence[Row], num_shared: int) -> np.ndarray:
-        """Sums of rows that begin with the same `num_shared` tokens."""
-        return self._kept(lambda: self._prefix_sums(rows, num_shared))
+    def _with_prefixes(
+        self, groups: Sequence[list[Key]], rows: dict[Key, Row], num_shared: dict[Key, int]
+    ) -> Iterator[tuple[list[Key], np.ndarray]]:
+        """Sums of rows that begin alike, group by group."""
+
+        def compute(todo: Iterator[tuple[int, list[Key]]]) -> Iterator[tuple[int, list[Key], list[np.ndarray]]]:
+            for number, group in todo:
+                sums = self._prefix_sums([rows[key] for key in group], num_shared[group[0]])
+                yield number, group, [_halves(sums)]
+
+        yield from self._through(groups, compute, lambda group: ("prefix", num_shared[group[0]], group))
 
     def _prefix_sums(self, rows: Sequence[Row], num_shared: int) -> np.ndarray:
         if self._prefixes is None:
@@ -157,31 +166,37 @@ class Scorer:
             tuple(Window(0, row.first_target, len(row.tokens)) for row in chosen),
             ("log_prob",),
         )
-        numbered = [(self.number + i, batch) for i, batch in enumerate(self._plan(table.lengths))]
-        self.number += len(numbered)
-        todo = [entry for entry in numbered if self.store is None or entry[0] not in self.store]
-        runner = self._token_runner() if todo else None
-        computed = runner.run(todo, lambda kind: table) if runner is not None else iter(())
-        for number, batch in numbered:
-            if self.store is not None and number in self.store:
-                sums = _joined(self.store.read(number))
-            else:
-                _, _, values = next(computed)
+
+        def compute(todo: Iterator[tuple[int, Batch]]) -> Iterator[tuple[int, Batch, list[np.ndarray]]]:
+            first = next(todo, None)
+            if first is None:
+                return
+            computed = self._token_runner().run(itertools.chain([first], todo), lambda kind: table)
+            for number, batch, values in computed:
                 ends = np.cumsum(table.num_targets(batch.rows))
                 sums = np.array([part.sum(dtype=np.float64) for part in np.split(values[0], ends[:-1])])
-                if self.store is not None:
-                    self.store.append(number, _halves(sums))
-                sums = _joined(_halves(sums))  # the same bits with and without a store
+                yield number, batch, [_halves(sums)]
+
+        def content(batch: Batch) -> tuple[Any, ...]:
+            return "rows", batch.size, batch.length, [keys[row] for row in batch.rows]
+
+        for batch, sums in self._through(self._plan(table.lengths), compute, content):
             yield [keys[row] for row in batch.rows], sums
 
-    def _kept(self, compute: Callable[[], np.ndarray]) -> np.ndarray:
-        """One batch, from the store or into it."""
-        number, self.number = self.number, self.number + 1
-        if self.store is None:
-            return _joined(_halves(compute()))
-        if number not in self.store:
-            self.store.append(number, _halves(compute()))
-        return _joined(self.store.read(number))
+    def _through(
+        self, batches: Sequence[Any], compute: Callable[[Any], Any], content: Callable[[Any], tuple[Any, ...]]
+    ) -> Iterator[tuple[Any, np.ndarray]]:
+        """Batches with the sums of their rows, from the store or into it; the same bits with and without one.
+
+        What is stored is a whole batch, known by its shape and everything in it. A row alone would do for a score; but
+        here the canonical order is compared with shuffles, and rounding could tell one that another run computed, in
+        a batch of another shape, from those that this run computes.
+        """
+        numbered = [*enumerate(batches, self.number)]
+        self.number += len(numbered)
+        found = through(self.space, numbered, compute, lambda one: [_digest(content(one))], lambda one: _HALVES)
+        for batch, (halves,) in found:
+            yield batch, _joined(halves)
 
     def _plan(self, lengths: np.ndarray) -> list[Batch]:
         """Batches of the run's shapes; longer rows than any before open a shape of their own."""
@@ -212,8 +227,9 @@ class Scorer:
         return self._params
 
 
-def _key(row: Row) -> Key:
-    return hashlib.blake2b(row.tokens.tobytes(), digest_size=16).digest(), row.first_target
+def _digest(content: tuple[Any, ...]) -> bytes:
+    """16 bytes that tell a batch from any other; what is in it is plain."""
+    return hashlib.blake2b(repr(content).encode(), digest_size=16).digest()
 
 
 def _halves(sums: np.ndarray) -> np.ndarray:

@@ -77,11 +77,11 @@ out["said"] = any(text.startswith("out of memory: going on with batches of") for
 class Stopped(Exception): pass
 def stop(done, total):
     if done == 5: raise Stopped
-try: run(resume_dir=sys.argv[2], on_batch=stop)
+try: run(store=sys.argv[2], on_batch=stop)
 except Stopped: pass
 done = []
-out["continued"] = equal(run(resume_dir=sys.argv[2], devices=8, on_batch=lambda *counts: done.append(counts)), one)
-out["stores"] = len(list(pathlib.Path(sys.argv[2]).iterdir()))
+out["continued"] = equal(run(store=sys.argv[2], devices=8, on_batch=lambda *counts: done.append(counts)), one)
+out["plans"] = len(list(pathlib.Path(sys.argv[2], "runs").iterdir()))
 
 # a checkpoint is loaded into its shares
 folder = sys.argv[2] + "-model"
@@ -130,7 +130,7 @@ def test_memory_errors_of_a_mesh_halve_the_batches(eight):
 
 def test_a_run_may_be_continued_on_other_devices(eight):
     assert all(eight["continued"])
-    assert eight["stores"] == 1
+    assert eight["plans"] == 1
 
 
 def test_a_checkpoint_is_loaded_into_shares(eight):

@@ -236,9 +236,9 @@ def test_a_hub_id_without_a_network_is_one_line(files, tmp_path):
     assert "Traceback" not in done.stderr
 
 
-def test_a_resume_folder_that_cannot_be_made(checkpoint, files, tmp_path, capsys):
+def test_a_store_that_cannot_be_made(checkpoint, files, tmp_path, capsys):
     status, out = run(
-        "score", checkpoint, files["candidates"], "--scores", "loss", "--out", tmp_path / "s.csv", "--resume-dir",
+        "score", checkpoint, files["candidates"], "--scores", "loss", "--out", tmp_path / "s.csv", "--store",
         "/proc/nothing", "-q", capsys=capsys,
     )  # fmt: skip
     assert status == 2

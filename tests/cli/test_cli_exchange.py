@@ -8,9 +8,9 @@ import gpt2_files
 import numpy as np
 import pytest
 
+from tdd.audit.store.space import Space
 from tdd.cli import exchange, main
 from tdd.cli.exchange import _plan, _sources, _unescaped
-from tdd.exchange import scorer
 from tdd.validate import InputError
 
 SMALL = ("--shards", 4, "--shuffles", 4, "-q")
@@ -239,16 +239,17 @@ def test_missing_log_probabilities(broken, tmp_path, capsys):
 def test_an_interrupted_run_continues(checkpoint, quiz, tmp_path, capsys, monkeypatch):
     options = (checkpoint, quiz, *SMALL, "--token-budget", 64)
     assert run(*options, "--out", tmp_path / "whole", capsys=capsys)[0] == 0
-    append, count = scorer.ScoreStore.append, 0
+    append, count = Space.append, 0
 
-    def dying(self, number, values):
+    def dying(self, *arguments):
         nonlocal count
-        append(self, number, values)
+        kept = append(self, *arguments)
         count += 1
         if count == 3:
             raise KeyboardInterrupt
+        return kept
 
-    monkeypatch.setattr(scorer.ScoreStore, "append", dying)
+    monkeypatch.setattr(Space, "append", dying)
     status, said = run(*options, "--out", tmp_path / "cut", capsys=capsys)
     assert status == 130
     assert "run the same command again to continue" in said.err
@@ -256,7 +257,7 @@ def test_an_interrupted_run_continues(checkpoint, quiz, tmp_path, capsys, monkey
     assert "an unfinished run; run the same command again" in capsys.readouterr().err
     status, said = run(*options, "--out", tmp_path / "cut", "--seed", 1, capsys=capsys)
     assert status == 2
-    monkeypatch.setattr(scorer.ScoreStore, "append", append)
+    monkeypatch.setattr(Space, "append", append)
     for again in range(2):  # the second time everything is there
         assert run(*options, "--out", tmp_path / "cut", capsys=capsys)[0] == 0, again
         for name in ("shards.csv", "log_probs.npz", "figure.png"):

@@ -11,12 +11,11 @@ import numpy as np
 import pytest
 from scored_models import VOCABULARY, random_texts, scored_model
 
-from tdd.audit.score_inputs import Model
+from tdd.audit.store.space import Space
 from tdd.exchange import run as run_module
 from tdd.exchange import scorer
 from tdd.exchange.data import load_examples
 from tdd.exchange.orders import Shards
-from tdd.exchange.passes import identity_of
 from tdd.exchange.rows import context_windows
 from tdd.exchange.run import run_exchange
 from tdd.exchange.sequence import as_double
@@ -166,21 +165,22 @@ class Interrupted(Exception):
 def test_an_interrupted_run_ends_with_the_same_bits(model, tmp_path, monkeypatch, suffix):
     options = {**OPTIONS, "suffix": suffix, "stop": "spending", "control": scored_model(1, positions=128)}
     whole = run_exchange(model, TEXTS, **options, out=tmp_path / "whole")
-    append = scorer.ScoreStore.append
+    append = Space.append
     for stop_at in (2, 5):
         count = 0
 
-        def dying(self, number, values, limit=stop_at):
+        def dying(self, *arguments, limit=stop_at):
             nonlocal count
-            append(self, number, values)
+            kept = append(self, *arguments)
             count += 1
             if count == limit:
                 raise Interrupted
+            return kept
 
-        monkeypatch.setattr(scorer.ScoreStore, "append", dying)
+        monkeypatch.setattr(Space, "append", dying)
         with pytest.raises(Interrupted):
             run_exchange(model, TEXTS, **options, out=tmp_path / "cut")
-        monkeypatch.setattr(scorer.ScoreStore, "append", append)
+        monkeypatch.setattr(Space, "append", append)
     assert not (tmp_path / "cut" / "run.json").exists()
     resumed = run_exchange(model, TEXTS, **options, out=tmp_path / "cut")
     for name in ("shards.csv", "log_probs.npz"):
@@ -200,16 +200,21 @@ def test_a_folder_changes_no_bit(plain, model, tmp_path):
         np.testing.assert_array_equal(a, b)
 
 
-def test_the_store_belongs_to_both_models_and_their_tokenizers(model):
-    shards = [Shards.cut(load_examples(TEXTS), num_shards=5, suffix=1.0, seed=0)]
-    first, second, bos = (
-        Model(*scored_model(seed, positions=128, **options), "m")
-        for seed, options in ((0, {}), (1, {}), (0, {"bos": True}))
-    )
-    keys = {identity_of(first, shards, {}, other) for other in (None, first, second, bos)}
-    keys |= {identity_of(bos, shards, {}, None), identity_of(first, shards, {"seed": 1}, None)}
-    assert len(keys) == 6
-    assert identity_of(first, shards, {}, second) in keys
+def test_one_store_serves_all_runs_and_changes_no_bit_of_them(plain, model, tmp_path, monkeypatch):
+    """Another test and another level need the same batches; other models, tokenizers and seeds have their own."""
+    store = tmp_path / "store"
+    run_exchange(model, TEXTS, **OPTIONS, store=store)
+    for other in (scored_model(1, positions=128), scored_model(0, positions=128, bos=True)):
+        expected = run_exchange(other, TEXTS, **OPTIONS)
+        found = run_exchange(other, TEXTS, **OPTIONS, store=store)
+        np.testing.assert_array_equal(found.log_probs["data 1"][1], expected.log_probs["data 1"][1])
+    reseeded = run_exchange(model, TEXTS, **OPTIONS | {"seed": 1}, store=store)
+    expected = run_exchange(model, TEXTS, **OPTIONS | {"seed": 1})
+    np.testing.assert_array_equal(reseeded.log_probs["data 1"][1], expected.log_probs["data 1"][1])
+    monkeypatch.setattr(scorer, "TokenProgram", None)  # no model is run
+    again = run_exchange(model, TEXTS, **OPTIONS | {"test": "rank_sum", "alpha": 0.2}, store=store)
+    for a, b in zip(again.log_probs["data 1"], plain.log_probs["data 1"], strict=True):
+        np.testing.assert_array_equal(a, b)
 
 
 def test_a_control_that_cannot_take_the_data_is_refused_before_the_model_runs(model, monkeypatch):

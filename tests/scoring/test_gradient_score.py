@@ -136,7 +136,7 @@ def test_an_interrupted_run_continues_with_the_same_bits(tmp_path, monkeypatch):
 
     texts, started = random_texts(10), []
     with pytest.raises(Stopped):
-        run(model(), texts, ("loss", *NAMES), on_batch=stop, resume_dir=tmp_path)
+        run(model(), texts, ("loss", *NAMES), on_batch=stop, store=tmp_path)
     original = gradient_pass.GradientProgram.start
 
     def spy(self, *arguments):
@@ -144,7 +144,7 @@ def test_an_interrupted_run_continues_with_the_same_bits(tmp_path, monkeypatch):
         return original(self, *arguments)
 
     monkeypatch.setattr(gradient_pass.GradientProgram, "start", spy)
-    found = run(model(), texts, ("loss", *NAMES), resume_dir=tmp_path)
+    found = run(model(), texts, ("loss", *NAMES), store=tmp_path)
     assert len(started) == 2
     np.testing.assert_array_equal(found["grad_norm"], whole()["grad_norm"])
 

@@ -4,13 +4,7 @@ import dataclasses
 import functools
 import logging
 import math
-import os
 import pathlib
-import signal
-import subprocess
-import sys
-import textwrap
-import time
 import zlib
 
 import jax
@@ -21,7 +15,7 @@ from word_tokenizer import word_tokenizer
 
 from tdd.audit import programs
 from tdd.audit.score import score
-from tdd.audit.score_store import ScoreStore, fingerprint
+from tdd.audit.store.address import fingerprint
 from tdd.records import Texts
 from tdd.validate import InputError
 
@@ -274,7 +268,7 @@ def count_runs(monkeypatch):
 
 
 def test_an_interrupted_run_continues_with_the_same_bits(plain, model, other_model, texts, tmp_path, monkeypatch):
-    options = {"reference": other_model, "resume_dir": tmp_path}
+    options = {"reference": other_model, "store": tmp_path}
     started = count_runs(monkeypatch)
     with pytest.raises(Stopped):
         run(model, texts, ALL, on_batch=stop_after(5), **options)
@@ -288,106 +282,16 @@ def test_an_interrupted_run_continues_with_the_same_bits(plain, model, other_mod
     assert not started
 
 
-def test_other_options_do_not_share_a_store(model, texts, tmp_path):
-    for index, options in enumerate(({}, {"token_budget": 128}, {"scores": "min_k"}, {"max_length": 20})):
-        run(model, texts, **{"resume_dir": tmp_path, **options})
-        assert len(list(tmp_path.iterdir())) == index + 1
-    lm, params, tokenizer = model
-    moved = jax.tree.map(lambda leaf: leaf + 1e-3, params)
-    run((lm, moved, tokenizer), texts, resume_dir=tmp_path)
-    run(model, texts[::-1], resume_dir=tmp_path)
-    assert len(list(tmp_path.iterdir())) == 6
-    assert fingerprint(lm.spec, params) != fingerprint(lm.spec, moved)
-
-
 def test_a_fingerprint_does_not_depend_on_how_it_is_read(model, monkeypatch):
-    from tdd.audit import score_store
+    from tdd.audit.store import address
 
     lm, params, _ = model
     expected = fingerprint(lm.spec, params)
-    monkeypatch.setattr(score_store, "_PIECE", 100)
+    monkeypatch.setattr(address, "_PIECE", 100)
     assert fingerprint(lm.spec, params) == expected
     assert fingerprint(lm.spec, jax.tree.map(np.asarray, params)) == expected
     leaf = np.zeros((7, 5), np.float32)
-    assert [piece.shape for piece in score_store._pieces(leaf)] == [(5, 5), (2, 5)]
-
-
-@pytest.mark.parametrize("damage", ["cut", "flip", "append", "empty"])
-def test_a_damaged_tail_is_scored_again(model, texts, tmp_path, damage, caplog):
-    expected = run(model, texts, resume_dir=tmp_path)
-    (path,) = tmp_path.iterdir()
-    data = bytearray(path.read_bytes())
-    if damage == "cut":
-        del data[-7:]
-    elif damage == "flip":
-        data[-3] ^= 1
-    elif damage == "append":
-        data += b"half a record"
-    else:
-        data = bytearray()
-    path.write_bytes(data)
-    with caplog.at_level(logging.WARNING, "tdd"):
-        assert_same(run(model, texts, resume_dir=tmp_path), expected)
-    assert ("damaged bytes" in caplog.text) == (damage != "empty")
-    assert_same(run(model, texts, resume_dir=tmp_path), expected)
-
-
-def test_a_foreign_file_in_place_of_the_store_is_left_alone(model, texts, tmp_path):
-    run(model, texts, resume_dir=tmp_path)
-    (path,) = tmp_path.iterdir()
-    path.write_text("something else\n" * 20)
-    with pytest.raises(InputError, match="is not a score store of this run"):
-        run(model, texts, resume_dir=tmp_path)
-    assert path.read_text().startswith("something else")
-
-
-def test_the_store_keeps_what_it_was_given(tmp_path):
-    rows = np.random.default_rng(0).normal(size=(3, 5)).astype(np.float32)
-    with ScoreStore(tmp_path, "k" * 64) as store:
-        store.append(4, rows)
-        store.append(2, np.zeros((3, 0), np.float32))
-    with ScoreStore(tmp_path, "k" * 64) as store:
-        assert len(store) == 2
-        assert 4 in store
-        assert 3 not in store
-        np.testing.assert_array_equal(store.read(4), rows)
-        assert store.read(2).shape == (3, 0)
-
-
-def test_a_killed_process_is_continued(tmp_path):
-    """SIGKILL after two batches; the next process finishes, with the bits of a run that nobody disturbed."""
-    program = textwrap.dedent(
-        """
-        import sys, time
-        sys.path.insert(0, sys.argv[1])
-        from scored_models import random_texts, scored_model
-        from tdd.audit.score import score
-
-        def on_batch(done, total):
-            if done == 2:
-                print("two", flush=True)
-                time.sleep(600)
-
-        score(scored_model(), random_texts(24), resume_dir=sys.argv[2], token_budget=256, on_batch=on_batch)
-        """
-    )
-    process = subprocess.Popen(
-        [sys.executable, "-c", program, str(SUPPORT), str(tmp_path)],
-        stdout=subprocess.PIPE,
-        env={**os.environ, "JAX_PLATFORMS": "cpu"},
-    )
-    try:
-        assert process.stdout.readline() == b"two\n"
-        process.send_signal(signal.SIGKILL)
-    finally:
-        process.kill()
-        process.wait()
-        process.stdout.close()
-    done = []
-    texts = random_texts(24)
-    got = run(scored_model(), texts, resume_dir=tmp_path, on_batch=lambda *counts: done.append(time.monotonic()))
-    assert_same(got, run(scored_model(), texts))
-    assert len(list(tmp_path.iterdir())) == 1
+    assert [piece.shape for piece in address._pieces(leaf)] == [(5, 5), (2, 5)]
 
 
 @functools.cache

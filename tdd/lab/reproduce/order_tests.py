@@ -53,10 +53,10 @@ def order_tests(
     from tdd.audit.mesh import find_devices
     from tdd.audit.progress import progress_bar
     from tdd.audit.score_inputs import Model
-    from tdd.audit.score_store import ScoreStore
+    from tdd.audit.store.store import ScoreStore
     from tdd.exchange.data import load_sets
     from tdd.exchange.orders import Shards
-    from tdd.exchange.passes import Layout, identity_of, run_sets
+    from tdd.exchange.passes import Layout, run_sets
     from tdd.exchange.result import tests_of
 
     shards = [Shards.cut(one, num_shards=num_shards, suffix=1.0, seed=seed) for one in load_sets(dict(sets))]
@@ -65,11 +65,7 @@ def order_tests(
     layout = Layout(separator, "auto", None, None, 4096 if where.platform == "cpu" else 65_536)
     calls = len(shards) * num_shards * (num_shuffles + 1)
     with contextlib.ExitStack() as stack:
-        store = None
-        if folder is not None:
-            options = {"num_shards": num_shards, "num_shuffles": num_shuffles, "separator": separator, "seed": seed}
-            options |= {"budget": layout.budget, "device": where.devices[0].device_kind}
-            store = stack.enter_context(ScoreStore(folder, identity_of(tested, shards, options)))
+        store = None if folder is None else stack.enter_context(ScoreStore(folder))
         advance = stack.enter_context(progress_bar("orders", calls, enabled=progress, unit="orders"))
         passes = run_sets(
             tested, where, shards, [num_shuffles] * len(shards), layout,

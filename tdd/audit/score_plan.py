@@ -1,0 +1,126 @@
+"""Which rows of a run come from the store, and the batches of the others."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+
+from tdd.audit.distinct_rows import DistinctRows
+from tdd.audit.gradient_pass import gradient_budget
+from tdd.audit.mesh import Devices
+from tdd.audit.score_inputs import Model, PassInput
+from tdd.audit.store.address import address, fingerprint
+from tdd.audit.store.space import Space
+from tdd.audit.store.store import ScoreStore
+from tdd.scoring.buckets import Batch, plan
+
+__all__ = ["ScorePlan", "plan_scores"]
+
+_READ = 4096
+"""Stored rows that are taken in together."""
+
+
+@dataclasses.dataclass(frozen=True)
+class ScorePlan:
+    """What a run does, in order.
+
+    Attributes:
+      stored: groups of rows that were stored before the run began.
+      batches: of the rows that were not.
+      spaces: pass -> where its rows are kept; empty without a store.
+    """
+
+    stored: Sequence[Batch]
+    batches: Sequence[Batch]
+    spaces: Mapping[str, Space]
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens of everything, padding included."""
+        return sum(batch.size * batch.length for batch in (*self.stored, *self.batches))
+
+    def numbered(self) -> Iterator[tuple[int, Batch]]:
+        """Everything with its number; those of the batches are the same in all processes of a run."""
+        return enumerate((*self.batches, *self.stored))
+
+
+def plan_scores(
+    inputs: Mapping[str, PassInput],
+    distinct: DistinctRows,
+    models: Mapping[str, Model],
+    where: Devices,
+    budget: int,
+    store: ScoreStore | None,
+) -> ScorePlan:
+    """Look up every distinct row, and plan the batches of those that are not stored.
+
+    The batches are made of the rows that were missing when a run with the same rows first began, which is written
+    down: a run that is continued makes the same ones.
+    """
+    if store is None:
+        return ScorePlan((), _batches(inputs, distinct.first, budget), {})
+    prints = {name: fingerprint(model.lm.spec, model.params) for name, model in models.items()}
+    about = {
+        name: address(
+            "gradient norms" if name == "gradient" else "token statistics",
+            prints["reference" if name == "reference" else "text"],
+            where,
+        )
+        for name in distinct.keys
+    }
+    spaces = {name: store.space(one) for name, one in about.items()}
+    missing = {
+        name: first & [not spaces[name].has(key, inputs[name].rows.statistics) for key in distinct.keys[name]]
+        for name, first in distinct.first.items()
+    }
+    ends = np.cumsum([len(one) for one in missing.values()])[:-1]
+    run = _run_key(inputs, distinct, about, budget)
+    plans = [
+        dict(zip(missing, np.split(one, ends), strict=True))
+        for one in store.plans(run, np.concatenate([np.zeros(0, bool), *missing.values()]))
+    ]
+    stored = []
+    for name, first in distinct.first.items():
+        rows = np.flatnonzero(first & ~np.logical_or.reduce([np.zeros_like(first), *(one[name] for one in plans)]))
+        rows = rows[np.argsort([spaces[name].place(distinct.keys[name][row]) for row in rows], kind="stable")]
+        lengths = inputs[name].rows.lengths
+        for i in range(0, len(rows), _READ):
+            group = rows[i : i + _READ]
+            stored.append(Batch(name, group, len(group), int(lengths[group].max())))
+    return ScorePlan(stored, [batch for one in plans for batch in _batches(inputs, one, budget)], spaces)
+
+
+def _batches(inputs: Mapping[str, PassInput], chosen: Mapping[str, np.ndarray], budget: int) -> list[Batch]:
+    """Batches of the chosen rows of all passes; passes whose models accept the same length share their shapes, and so
+    programs."""
+    rows = {name: np.flatnonzero(mask) for name, mask in chosen.items() if mask.any()}
+    lengths = {name: inputs[name].rows.lengths[mine] for name, mine in rows.items()}
+    together: dict[tuple[bool, int | None], list[str]] = {}
+    for name in rows:
+        together.setdefault((name == "gradient", inputs[name].limit), []).append(name)
+    batches = [
+        dataclasses.replace(batch, rows=rows[batch.kind][batch.rows])
+        for (gradient, limit), names in together.items()
+        for batch in plan(
+            {name: lengths[name] for name in names},
+            token_budget=gradient_budget(budget) if gradient else budget,
+            limit=limit,
+        )
+    ]
+    order = [*rows]
+    return sorted(batches, key=lambda batch: order.index(batch.kind))
+
+
+def _run_key(
+    inputs: Mapping[str, PassInput], distinct: DistinctRows, about: Mapping[str, Mapping[str, object]], budget: int
+) -> str:
+    """SHA-256 of the rows of a run and of everything that its batches depend on."""
+    options = {name: [about[name], inputs[name].limit, inputs[name].rows.statistics] for name in distinct.keys}
+    digest = hashlib.sha256(json.dumps([options, budget]).encode())
+    for keys in distinct.keys.values():
+        digest.update(len(keys).to_bytes(8, "little") + b"".join(keys))
+    return digest.hexdigest()
