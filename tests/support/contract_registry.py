@@ -26,6 +26,7 @@ AREAS = (
     "gradient",
     "sequential",
     "trajectories",
+    "martingale",
 )
 
 _modules = [importlib.import_module(f"contracts_{area}") for area in AREAS]
