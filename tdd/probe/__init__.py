@@ -14,16 +14,57 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tdd.probe.adapters import levanter_hook, logged, periodic_action, tunix_hooks, write_scalars
+    from tdd.probe.benchmark import contamination
+    from tdd.probe.evidence import Evidence, ProbeState
+    from tdd.probe.gradients import example_grad_norms, gradient_norm, quantiles, record_grad_norms
+    from tdd.probe.leak import Leak
+    from tdd.probe.order import OrderGuard
+    from tdd.probe.benchmark import contamination
+    from tdd.probe.leak import Leak
+    from tdd.probe.order import OrderGuard
     from tdd.probe.probe import Probe
     from tdd.probe.record import ProbeRecord
     from tdd.probe.result import ProbeResult
+    from tdd.probe.stream import StreamGuard
+    from tdd.probe.stream import StreamGuard
 
-__all__ = ["Probe", "ProbeRecord", "ProbeResult"]
+__all__ = [
+    "Evidence",
+    "Leak",
+    "OrderGuard",
+    "Probe",
+    "ProbeRecord",
+    "ProbeResult",
+    "ProbeState",
+    "StreamGuard",
+    "contamination",
+    "example_grad_norms",
+    "gradient_norm",
+    "levanter_hook",
+    "logged",
+    "periodic_action",
+    "quantiles",
+    "record_grad_norms",
+    "tunix_hooks",
+    "write_scalars",
+]
 
 _HOMES = {
+    "benchmark": ("contamination",),
+    "leak": ("Leak",),
+    "order": ("OrderGuard",),
+    "adapters": ("levanter_hook", "logged", "periodic_action", "tunix_hooks", "write_scalars"),
+    "benchmark": ("contamination",),
+    "evidence": ("Evidence", "ProbeState"),
+    "gradients": ("example_grad_norms", "gradient_norm", "quantiles", "record_grad_norms"),
+    "leak": ("Leak",),
+    "order": ("OrderGuard",),
     "probe": ("Probe",),
     "record": ("ProbeRecord",),
     "result": ("ProbeResult",),
+    "stream": ("StreamGuard",),
+    "stream": ("StreamGuard",),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 

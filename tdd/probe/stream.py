@@ -17,7 +17,7 @@ from tdd.validate import guards as checks
 from tdd.validate.scoring import check_encoded
 from tdd.validate.sequential import as_count
 
-__all__ = ["StreamGuard", "StreamMatches", "StreamRecord", "StreamState", "WatchedText"]
+__all__ = ["StreamGuard", "StreamMatches", "StreamRecord", "StreamState", "WatchedText", "token_rows"]
 
 _NEVER = 2**31 - 1
 
@@ -140,8 +140,8 @@ class StreamGuard:
     ) -> None:
         self.ngram = as_count(ngram, "ngram")
         self.capacity = as_count(capacity, "capacity")
-        rows = _token_rows("watched", watched, tokenizer, may_be_empty=False)
-        common = _token_rows("reference", reference, tokenizer, may_be_empty=True)
+        rows = token_rows("watched", watched, tokenizer, may_be_empty=False)
+        common = token_rows("reference", reference, tokenizer, may_be_empty=True)
         self.ids = watched.ids if isinstance(watched, Texts) else tuple(str(i + 1) for i in range(len(rows)))
         checks.check_watched_lengths(self.ids, [len(row) for row in rows], self.ngram)
         first: dict[bytes, int] = {}
@@ -283,7 +283,7 @@ def _processor() -> Any:
         return jax.local_devices()[0]
 
 
-def _token_rows(name: str, texts: Texts | Sequence[Any], tokenizer: Any, *, may_be_empty: bool) -> list[np.ndarray]:
+def token_rows(name: str, texts: Texts | Sequence[Any], tokenizer: Any, *, may_be_empty: bool) -> list[np.ndarray]:
     """Token ids of each text, without special tokens."""
     found = checks.some_texts(name, texts.texts if isinstance(texts, Texts) else texts, may_be_empty=may_be_empty)
     if found and isinstance(found[0], str):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import collections
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,10 +16,15 @@ __all__ = [
     "as_mask",
     "as_step",
     "as_values",
+    "check_no_options",
+    "check_num_items",
+    "check_num_orders",
+    "check_orders",
     "check_watched_lengths",
     "no_tokenizer",
     "nothing_to_watch",
     "rows_of_ids",
+    "shards_too_long",
     "some_texts",
     "wrong_state",
 ]
@@ -125,6 +132,60 @@ def as_values(values: Any) -> np.ndarray:
             f"values must be one number an example [B] in order of arrival, got {array.dtype} of shape {array.shape}"
         )
     return array.astype(np.float32)
+
+
+def check_no_options(**options: Any) -> None:
+    """Nothing is said of the order of a benchmark that is compared with a reference."""
+    for name, value in options.items():
+        if value is not None:
+            raise InputError(
+                f"{name}={value!r} is for a benchmark whose order is its own reference: leave it out, or leave out "
+                "reference"
+            )
+
+
+def check_num_items(count: int, num_shards: Any) -> None:
+    """Items that can be cut into so many shards of two or more."""
+    if num_shards is not None:
+        whole = isinstance(num_shards, (int, np.integer)) and not isinstance(num_shards, bool)
+        if not whole or num_shards < 1 or 2 * num_shards > count:
+            raise InputError(
+                f"num_shards={num_shards!r} must be a whole number from 1 to {count // 2}: a shard has two items or "
+                f"more, and the benchmark has {count}"
+            )
+    if count < 2:
+        raise InputError(f"benchmark has {count} item; the order of two or more can be tested, or give a reference")
+
+
+def shards_too_long(longest: int, limit: Any, num_shards: int | None) -> InputError:
+    """Shards that do not fit the context."""
+    advice = "use more shards" if num_shards else "shorten the items, or give a reference"
+    return InputError(
+        f"num_shards={num_shards}: a shard of the benchmark has {longest} tokens, more than the limit of {limit}; "
+        f"{advice}"
+    )
+
+
+def check_num_orders(first: int, items: Sequence[bytes], num_shuffles: int) -> None:
+    """A shard has so many orders that read otherwise."""
+    orders = math.factorial(len(items))
+    for repeats in collections.Counter(items).values():
+        orders //= math.factorial(repeats)
+    if orders - 1 < num_shuffles:
+        raise InputError(
+            f"the shard that begins at item {first + 1} of the benchmark has {len(items)} items and {orders - 1} other "
+            f"orders that read differently, fewer than num_shuffles={num_shuffles}; use fewer shards or shuffles, or "
+            "remove repeated items"
+        )
+
+
+def check_orders(num_shards: int, num_shuffles: int, alpha: float) -> None:
+    """An alarm is possible at all."""
+    if (num_shuffles + 1) ** num_shards * float(alpha) < 1:
+        raise InputError(
+            f"{num_shards} shards in {num_shuffles + 1} orders each can be relabelled in only "
+            f"{(num_shuffles + 1) ** num_shards} ways, too few for a p-value of alpha={alpha:g}; raise num_shuffles"
+        )
 
 
 def wrong_state(what: str, expected: Any, found: Any) -> InputError:

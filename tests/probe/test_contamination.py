@@ -1,0 +1,315 @@
+"""A watched benchmark: the alarm, the estimate of when the leak began, the bounds; with references and by its order.
+
+The model is a table of bigram logits, so that what it has "learnt" is written into it by hand.
+"""
+
+import dataclasses
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tdd import InputError
+from tdd.kernels.trajectories import spending
+from tdd.probe.benchmark import contamination
+from tdd.probe.leak import rises, shard_rises, start_of_rise
+
+V, LENGTH = 60, 12
+LOOKS = 10
+
+
+def bigrams(params, tokens):
+    """A language model whose parameters are its logits."""
+    return params[tokens]
+
+
+def items(count, seed):
+    return np.random.default_rng(seed).integers(0, V, (count, LENGTH))
+
+
+def drift(look, rng):
+    """What training on other data does: the table wanders."""
+    return jnp.asarray(rng.normal(0, 0.3, (V, V)), jnp.float32)
+
+
+def learn(params, rows, amount):
+    for row in rows:
+        params = params.at[row[:-1], row[1:]].add(amount)
+    return params
+
+
+def run(watch, leaked=(), begin=LOOKS, amount=0.4, seed=0, looks=LOOKS):
+    """A run of `looks` looks in which `leaked` rows are learnt after look `begin` (from 0)."""
+    rng, params = np.random.default_rng(seed), jnp.zeros((V, V), jnp.float32)
+    for look in range(looks):
+        params = params + drift(look, rng)
+        if look > begin:
+            params = learn(params, leaked, amount)
+        watch(10 * look, params)
+    return watch
+
+
+def watch_of(benchmark, reference=None, **options):
+    defaults = {"every": 10, "num_steps": 10 * (LOOKS - 1), "num_draws": 999, "token_budget": 512}
+    return contamination(bigrams, benchmark, reference, **{**defaults, **options})
+
+
+BENCHMARK, REFERENCE = items(40, 1), items(60, 2)
+
+
+def anew(watch):
+    """The same watch, and its compiled programs, before the first look."""
+    watch.load_state_dict(watch.fresh)
+    return watch
+
+
+@pytest.fixture(scope="module")
+def by_reference():
+    watch = watch_of(BENCHMARK, REFERENCE)
+    watch.fresh = watch.state_dict()
+    return watch
+
+
+@pytest.fixture(scope="module")
+def by_order():
+    watch = watch_of(BENCHMARK, num_shards=10, num_shuffles=5)
+    watch.fresh = watch.state_dict()
+    return watch
+
+
+@pytest.fixture
+def leaked(by_reference):
+    """Half of the items leak between the looks at steps 30 and 40."""
+    return run(anew(by_reference), BENCHMARK[:20], begin=3)
+
+
+def test_a_leak_is_reported_with_its_time_its_share_and_its_items(leaked):
+    leak = leaked.leak()
+    assert leaked.alarm
+    assert 40 <= leak.alarm <= 60
+    assert leak.alarm == leaked.first_alarm
+    assert leak.began == (30, 40)
+    assert leak.step == 10 * (LOOKS - 1)
+    assert 12 <= leak.num_leaked <= 20
+    assert leak.share == leak.num_leaked / 40
+    assert leak.confidence == 0.95
+    assert len(set(leak.items) & {str(i) for i in range(1, 21)}) >= 18
+    wrong = len(set(leak.items) - {str(i) for i in range(1, 21)})
+    assert wrong <= leak.num_false < len(leak.items) / 2
+    assert "before step" in str(leak)
+    assert "between steps 30 and 40" in str(leak)
+    assert f"{len(leak.items)} items are named" in str(leak)
+
+
+def test_a_clean_run_is_silent(by_reference):
+    watch = run(anew(by_reference), items(20, 3), begin=3)
+    assert not watch.alarm
+    assert watch.leak() is None
+    assert len(watch.history) == LOOKS
+
+
+def test_a_model_that_knew_the_benchmark_before_the_first_look(by_reference):
+    watch = run(anew(by_reference), BENCHMARK, begin=-1, amount=3.0, looks=3)
+    assert watch.leak().began == (None, 0)
+    assert "before the first look" in str(watch.leak())
+
+
+def test_the_bounds_share_one_level_over_all_looks():
+    for horizon in (7, None):
+        shares = [float(spending(t, horizon) - spending(t - 1, horizon)) for t in range(1, 200)]
+        assert min(shares) >= 0
+        assert sum(shares) <= 1 + 1e-6
+
+
+def test_a_restored_watch_goes_on_and_looks_beyond_the_last_one_change_no_bound(leaked, tmp_path):
+    leaked.save(tmp_path / "watch")
+    before = leaked.leak()
+    again = watch_of(BENCHMARK, REFERENCE)
+    again.restore(tmp_path / "watch")
+    assert again.leak() == before
+    assert again(10 * (LOOKS - 1), None) is None
+    again(10 * LOOKS, learn(jnp.zeros((V, V)), BENCHMARK, 5.0))
+    assert len(again.history) == LOOKS + 1
+    assert again.leak() == before
+
+
+def test_scores_that_are_not_finite_leave_the_rest_as_it_is(by_reference):
+    """One token's logits are NaN from look 6 on: items with it drop out, the alarm stands."""
+    watch, rng, params = anew(by_reference), np.random.default_rng(0), jnp.zeros((V, V), jnp.float32)
+    for look in range(LOOKS):
+        params = params + drift(look, rng)
+        params = learn(params, BENCHMARK, 0.4) if look > 3 else params
+        watch(10 * look, params if look < 6 else params.at[7].set(jnp.nan))
+    leak = watch.leak()
+    assert leak.began[1] <= leak.alarm
+    assert 10 < leak.num_leaked <= 40
+    lost = {str(i + 1) for i, row in enumerate(BENCHMARK) if 7 in row[:-1]}
+    assert lost
+    assert not lost & set(leak.items)
+
+
+# When it began.
+
+
+@pytest.mark.parametrize("with_before", [False, True])
+def test_rises_are_standardised_over_all_labellings(with_before):
+    rng = np.random.default_rng(0)
+    scores = rng.exponential(size=(2, 7)) if with_before else rng.exponential(size=(1, 7))
+    found = []
+    for suspects in itertools.combinations(range(7), 3):
+        order = [*suspects, *(i for i in range(7) if i not in suspects)]
+        found.append(rises(scores[:, order], 3)[-1])
+    assert np.mean(found) == pytest.approx(0, abs=1e-12)
+    assert np.var(found) == pytest.approx(1)
+
+
+def test_shard_rises_are_standardised_over_all_relabellings():
+    scores = np.random.default_rng(0).exponential(size=(2, 3, 3))
+    found = []
+    for chosen in itertools.product(range(3), repeat=3):
+        moved = scores.copy()
+        for shard, b in enumerate(chosen):
+            moved[:, shard, [0, b]] = moved[:, shard, [b, 0]]
+        found.append(shard_rises(moved))
+    assert np.mean(found, axis=0) == pytest.approx(0, abs=1e-12)
+    assert np.var(found, axis=0) == pytest.approx(1)
+
+
+def test_rises_of_what_only_drifts_are_uncorrelated_and_those_of_a_leak_are_not():
+    rng = np.random.default_rng(1)
+    level = rng.normal(size=(4_000, 1, 30))
+    paths = 3 + level + np.cumsum(rng.normal(0, 0.2, (4_000, 6, 30)), axis=1)
+    z = np.array([rises(path, 12) for path in paths])
+    correlations = np.corrcoef(z.T) - np.eye(6)
+    assert np.abs(correlations).max() < 0.08
+    assert np.abs(z.mean(axis=0)).max() < 5 / np.sqrt(4_000)
+    leaked = paths.copy()
+    leaked[:, 3:, :12] -= 0.2
+    assert np.array([rises(path, 12) for path in leaked])[:, 3].mean() > 2
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_start_is_the_most_likely_one(seed):
+    z = np.random.default_rng(seed).normal(size=9) + np.r_[np.zeros(5), np.full(4, 1.5)]
+    likelihoods = []
+    for s in range(9):
+        mean = max(0, z[s:].mean())
+        likelihoods.append(-0.5 * np.sum(z[:s] ** 2) - 0.5 * np.sum((z[s:] - mean) ** 2))
+    assert start_of_rise(z) == np.argmax(likelihoods)
+
+
+def test_degenerate_looks_rise_by_nothing():
+    flat = np.ones((2, 5))
+    np.testing.assert_array_equal(rises(flat, 2), 0)
+    np.testing.assert_array_equal(rises(np.full((1, 5), np.nan), 2), 0)
+    np.testing.assert_array_equal(rises(np.array([[np.nan, np.nan, 1, 2, 3]]), 2), 0)
+    np.testing.assert_array_equal(shard_rises(np.full((2, 2, 3), np.nan)), 0)
+    np.testing.assert_array_equal(shard_rises(np.ones((2, 2, 3))), 0)
+    assert start_of_rise(np.zeros(4)) == 0
+
+
+# The order of the benchmark.
+
+
+def test_the_published_order_is_found_and_no_item_is_named(by_order):
+    text = BENCHMARK.reshape(10, -1)  # as a file that is read in pieces
+    watch = run(anew(by_order), text, begin=4, amount=0.8)
+    leak = watch.leak()
+    assert leak.began == (40, 50)
+    assert 50 <= leak.alarm <= 70
+    assert leak.items == ()
+    assert (leak.num_leaked, leak.share, leak.num_false) == (0, 0, 0)
+    result = watch.history[-1].result
+    assert np.isnan(result.p_values).all()
+    assert not result.selected.any()
+    assert watch.sizes[:2] == (10, 50)
+
+
+def test_the_same_items_in_another_order_are_no_leak(by_order):
+    """Learnt item by item: the order tells nothing, whatever is known of the items."""
+    watch = run(anew(by_order), BENCHMARK, begin=2, amount=1.0)
+    assert not watch.alarm
+
+
+def test_the_relabellings_are_those_of_orders_within_shards():
+    watch = watch_of(items(9, 4), num_shards=3, num_shuffles=4, num_draws=200, alpha=0.1)
+    labels = watch._labels
+    assert labels.shape == (201, 3 + 12)
+    np.testing.assert_array_equal(labels[0], np.arange(15) < 3)
+    for shard in range(3):
+        own = np.r_[shard, 3 + 4 * shard : 7 + 4 * shard]
+        np.testing.assert_array_equal(labels[:, own].sum(axis=1), 1)
+        share = labels[1:, own].mean(axis=0)
+        assert np.abs(share - 0.2).max() < 4.5 * np.sqrt(0.2 * 0.8 / 200)
+
+
+def test_orders_are_different_readings_of_the_same_items():
+    rows = items(8, 5)
+    rows[1] = rows[0]
+    watch = watch_of(rows, num_shards=2, num_shuffles=11, alpha=0.1)  # 4! / 2! - 1 = 11: all that there are
+    canonical, shuffled = watch.roles["suspect"].tokens, watch.roles["reference"].tokens
+    np.testing.assert_array_equal(canonical[0], rows[:4].reshape(-1))
+    first = {row.tobytes() for row in (canonical[0], *shuffled[:11])}
+    assert len(first) == 12
+    for row in shuffled[:11]:
+        np.testing.assert_array_equal(np.sort(row), np.sort(canonical[0]))
+
+
+def test_a_shard_with_one_score_that_is_not_finite_is_left_out_whole(by_order):
+    """What its other orders score has no influence, under any labelling."""
+    watch, rng = by_order, np.random.default_rng(0)
+    result = watch.evaluate(jnp.asarray(rng.normal(size=(V, V)), jnp.float32))
+    spoilt = result.reference_scores.at[6].set(jnp.nan)  # an order of shard 1
+    one = dataclasses.replace(result, reference_scores=spoilt)
+    other = dataclasses.replace(one, suspect_scores=one.suspect_scores.at[1].set(-99.0))
+    evidence = [watch.observe(watch.init(), what)[1] for what in (one, other)]
+    jax.tree.map(np.testing.assert_array_equal, *evidence)
+    whole = dataclasses.replace(result, suspect_scores=other.suspect_scores)
+    assert watch.observe(watch.init(), whole)[1].p_value != evidence[0].p_value
+
+
+class Words:
+    """A tokenizer that gives every word a number, and puts token 0 in front."""
+
+    def __init__(self):
+        self.ids = {}
+
+    def __call__(self, texts, add_special_tokens=True):
+        rows = [
+            [self.ids.setdefault(word, len(self.ids) + 1) for word in text.replace("\n\n", " | ").split()]
+            for text in texts
+        ]
+        return {"input_ids": [[0, *row] if add_special_tokens else row for row in rows]}
+
+
+def test_texts_are_joined_by_the_separator_after_the_first_special_token():
+    words = Words()
+    texts = [f"item {i} says {i * i}" for i in range(10)]
+    watch = watch_of(texts, tokenizer=words, num_shuffles=5, max_length=20, alpha=0.1)
+    whole = words(["\n\n".join(texts[:4])])["input_ids"][0]
+    np.testing.assert_array_equal(watch.roles["suspect"].tokens[0], whole)
+    assert watch.sizes[:2] == (3, 15)  # shards of five items would have 25 tokens
+
+
+@pytest.mark.parametrize(
+    ("benchmark", "reference", "options", "message"),
+    [
+        (BENCHMARK, REFERENCE, {"num_shards": 3}, "num_shards=3 is for a benchmark whose order"),
+        (BENCHMARK, REFERENCE, {"separator": " "}, "separator=' ' is for a benchmark"),
+        (BENCHMARK, BENCHMARK[:3], {}, "the same tokens stand in two roles"),
+        (BENCHMARK[:1], None, {}, "benchmark has 1 item"),
+        (BENCHMARK, None, {"num_shards": 21}, "num_shards=21 must be a whole number from 1 to 20"),
+        (BENCHMARK, None, {"num_shards": 20}, "2 items and 1 other orders that read differently, fewer than num_shuf"),
+        (BENCHMARK, None, {"num_shuffles": 0}, "num_shuffles must be"),
+        (BENCHMARK, None, {"max_length": 20}, "has 24 tokens, more than the limit of 20; shorten the items"),
+        (BENCHMARK, None, {"max_length": 20, "num_shards": 9}, "has 60 tokens.*use more shards"),
+        (BENCHMARK[:4], None, {"num_shards": 1, "num_shuffles": 3}, "relabelled in only 4 ways"),
+        (["a b", "c d"], None, {}, "pass tokenizer="),
+        (BENCHMARK, None, {"every": 0}, "every=0"),
+    ],
+)
+def test_what_cannot_be_watched(benchmark, reference, options, message):
+    with pytest.raises(InputError, match=message):
+        watch_of(benchmark, reference, **options)
