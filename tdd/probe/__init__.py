@@ -20,13 +20,9 @@ if TYPE_CHECKING:
     from tdd.probe.gradients import example_grad_norms, gradient_norm, quantiles, record_grad_norms
     from tdd.probe.leak import Leak
     from tdd.probe.order import OrderGuard
-    from tdd.probe.benchmark import contamination
-    from tdd.probe.leak import Leak
-    from tdd.probe.order import OrderGuard
     from tdd.probe.probe import Probe
     from tdd.probe.record import ProbeRecord
     from tdd.probe.result import ProbeResult
-    from tdd.probe.stream import StreamGuard
     from tdd.probe.stream import StreamGuard
 
 __all__ = [
@@ -51,9 +47,6 @@ __all__ = [
 ]
 
 _HOMES = {
-    "benchmark": ("contamination",),
-    "leak": ("Leak",),
-    "order": ("OrderGuard",),
     "adapters": ("levanter_hook", "logged", "periodic_action", "tunix_hooks", "write_scalars"),
     "benchmark": ("contamination",),
     "evidence": ("Evidence", "ProbeState"),
@@ -63,7 +56,6 @@ _HOMES = {
     "probe": ("Probe",),
     "record": ("ProbeRecord",),
     "result": ("ProbeResult",),
-    "stream": ("StreamGuard",),
     "stream": ("StreamGuard",),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
