@@ -63,7 +63,7 @@ def set_statistics(
     over the suspects of a(q_i) less its mean over all items:
       "rank_sum": a(q) proportional to 1/2 - q. For a shift of the whole set.
       "tail": a(q) proportional to (log q)^2 - 2. For a small part of the set that moved far.
-      "combined": the larger of both, which have one variance over labellings where scores do not tie.
+      "combined": the larger of both, which have about one variance over labellings where few scores tie.
     With a baseline, ranks are those of the residuals of the least-squares line of the scores on the baseline, fitted
     to all items. Whatever the labels, items are ranked, masked and fitted alike: rows of exchangeable labellings give
     exchangeable statistics.

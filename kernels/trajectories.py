@@ -21,7 +21,7 @@ from tdd.kernels import lattice
 __all__ = ["Evidence", "Levels", "State", "advance", "spending", "start"]
 
 _DIGITS = (1_000, 800, 600, 500, 400, 300, 250, 200, 150, 125)  # levels of a decade, in thousandths
-_SHARE = 2**24  # a share of the level is taken down to a multiple of 1 / 2^24
+_SHARE = 2**24  # shares of the level are counted in this many parts: exact in float32
 _PATIENCE = 20  # looks after which half of the level has been spent, where no horizon is known
 _TILT = 3.0  # of the e-value: of those tried, found most often at 20 and above; see `advance`
 
@@ -114,7 +114,7 @@ def advance(state: State, statistics: jax.Array, spent: Any) -> tuple[State, Evi
     not at all, so a look where all tie uses no slot.
 
     **Guarantee**, finite-sample, where the K paths of statistics are exchangeable: P(anytime_p_value <= a at this look
-    or before) <= a·spent for every a, whatever the dependence between looks. Proof: which rows have crossed a is a
+    or before) <= a·spent for every a < 1, whatever the dependence between looks. Proof: which rows have crossed a is a
     function of all paths that permutes with the rows, so every row has crossed with the same probability, and the K
     probabilities sum to the mean number of rows that have, at most a·spent·K.
     The e-value is N_t = sum over looks of w_t e_t, w_t = spent_t - spent_(t-1), e_t = K f(s_0) / sum_b f(s_b) with
@@ -155,14 +155,12 @@ def spending(look: Any, horizon: Any = None) -> jax.Array:
       horizon: largest number of looks, fixed beforehand; looks beyond it spend nothing more.
 
     Returns:
-      [] in [0, 1].
+      [] in [0, 1], taken up to a multiple of 2^-24: the same number in every precision, so the same slots.
     """
-    dtype = jnp.result_type(float)
-    look = jnp.maximum(jnp.asarray(look).astype(dtype), 0)
-    if horizon is None:
-        return look / (look + _PATIENCE)
-    horizon = jnp.asarray(horizon).astype(dtype)
-    return jnp.minimum(look, horizon) / horizon
+    look = jnp.maximum(jnp.asarray(look, jnp.int32), 0)
+    whole = look + _PATIENCE if horizon is None else jnp.asarray(horizon, jnp.int32)
+    units = lattice.ceil_ratio((jnp.minimum(look, whole), _SHARE), (whole,), _SHARE)
+    return jnp.minimum(units, _SHARE).astype(jnp.result_type(float)) / _SHARE
 
 
 def _rounded_down(level: Fraction, dtype: np.dtype) -> Any:
