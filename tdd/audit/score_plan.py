@@ -32,11 +32,13 @@ class ScorePlan:
       stored: groups of rows that were stored before the run began.
       batches: of the rows that were not.
       spaces: pass -> where its rows are kept; empty without a store.
+      facts: what all processes of the run must have alike: models to the bit, rows, batches.
     """
 
     stored: Sequence[Batch]
     batches: Sequence[Batch]
     spaces: Mapping[str, Space]
+    facts: Mapping[str, str]
 
     @property
     def num_tokens(self) -> int:
@@ -62,7 +64,8 @@ def plan_scores(
     down: a run that is continued makes the same ones.
     """
     if store is None:
-        return ScorePlan((), _batches(inputs, distinct.first, budget), {})
+        batches = _batches(inputs, distinct.first, budget)
+        return ScorePlan((), batches, {}, {"batches": _digest(batches)})
     prints = {name: fingerprint(model.lm.spec, model.params) for name, model in models.items()}
     about = {
         name: address(
@@ -86,12 +89,14 @@ def plan_scores(
     stored = []
     for name, first in distinct.first.items():
         rows = np.flatnonzero(first & ~np.logical_or.reduce([np.zeros_like(first), *(one[name] for one in plans)]))
-        rows = rows[np.argsort([spaces[name].place(distinct.keys[name][row]) for row in rows], kind="stable")]
+        rows = rows[np.argsort([spaces[name].place(distinct.keys[name][row]) for row in rows.tolist()], kind="stable")]
         lengths = inputs[name].rows.lengths
         for i in range(0, len(rows), _READ):
             group = rows[i : i + _READ]
             stored.append(Batch(name, group, len(group), int(lengths[group].max())))
-    return ScorePlan(stored, [batch for one in plans for batch in _batches(inputs, one, budget)], spaces)
+    batches = [batch for one in plans for batch in _batches(inputs, one, budget)]
+    named = {"model" if name == "text" else name: value for name, value in prints.items()}
+    return ScorePlan(stored, batches, spaces, {**named, "rows and options": run, "batches": _digest(batches)})
 
 
 def _batches(inputs: Mapping[str, PassInput], chosen: Mapping[str, np.ndarray], budget: int) -> list[Batch]:
@@ -113,6 +118,14 @@ def _batches(inputs: Mapping[str, PassInput], chosen: Mapping[str, np.ndarray], 
     ]
     order = [*rows]
     return sorted(batches, key=lambda batch: order.index(batch.kind))
+
+
+def _digest(batches: Sequence[Batch]) -> str:
+    """SHA-256 of the batches of a run."""
+    digest = hashlib.sha256()
+    for batch in batches:
+        digest.update(f"{batch.kind} {batch.size} {batch.length} {batch.rows.tolist()}".encode())
+    return digest.hexdigest()
 
 
 def _run_key(

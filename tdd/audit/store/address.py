@@ -11,6 +11,7 @@ import numpy as np
 
 import tdd
 from tdd.audit.mesh import Devices
+from tdd.models.placement import everywhere
 
 __all__ = ["address", "fingerprint", "row_key"]
 
@@ -29,6 +30,7 @@ def address(kind: str, model: str, where: Devices, **more: Any) -> dict[str, Any
       where: the devices.
       more: what else these numbers depend on.
     """
+    config: Any = jax.config
     return {
         "kind": kind,
         "model": model,
@@ -37,15 +39,15 @@ def address(kind: str, model: str, where: Devices, **more: Any) -> dict[str, Any
         "jax": jax.__version__,
         "platform": where.platform,
         "device": where.devices[0].device_kind,
-        "matmul_precision": str(jax.config.jax_default_matmul_precision),
-        "x64": bool(jax.config.jax_enable_x64),
+        "matmul_precision": str(config.jax_default_matmul_precision),
+        "x64": bool(config.jax_enable_x64),
         **more,
     }
 
 
 def row_key(tokens: np.ndarray, first_target: int) -> bytes:
     """16 bytes that tell a row from any other: its tokens, and from which one on they are scored."""
-    digest = hashlib.blake2b(np.ascontiguousarray(tokens, "<i4"), digest_size=16)
+    digest = hashlib.blake2b(np.ascontiguousarray(tokens, "<i4").data, digest_size=16)
     digest.update(first_target.to_bytes(8, "little"))
     return digest.digest()
 
@@ -65,7 +67,15 @@ def fingerprint(spec: Any, params: Any) -> str:
 
 
 def _pieces(leaf: Any) -> Iterator[Any]:
-    """Runs of rows of an array, of about 64 MiB, or one row where that is more."""
+    """Runs of rows of an array, of about 64 MiB, or one row where that is more. What lies over the devices of several
+    processes is put together in each."""
+    if isinstance(leaf, jax.Array) and not leaf.is_fully_addressable:
+        yield from (everywhere(piece).addressable_data(0) for piece in _runs(leaf))
+    else:
+        yield from _runs(leaf)
+
+
+def _runs(leaf: Any) -> Iterator[Any]:
     rows = leaf.shape[0] if leaf.ndim else 1
     step = max(1, rows * _PIECE // max(1, leaf.nbytes))
     if step >= rows:

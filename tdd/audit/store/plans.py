@@ -25,7 +25,7 @@ def read_plan(place: pathlib.Path, run: str, num_rows: int) -> np.ndarray | None
     try:
         content = json.loads(place.read_bytes())
         bits = np.frombuffer(zlib.decompress(base64.b64decode(content["planned"])), np.uint8)
-        if content["run"] == run and content["rows"] == num_rows and content["check"] == zlib.crc32(bits):
+        if content["run"] == run and content["rows"] == num_rows and content["check"] == zlib.crc32(bits.data):
             return np.unpackbits(bits, count=num_rows).astype(bool)
     except FileNotFoundError:
         return None
@@ -43,7 +43,7 @@ def record_plan(place: pathlib.Path, run: str, planned: np.ndarray) -> np.ndarra
         "run": run,
         "rows": len(planned),
         "planned": base64.b64encode(zlib.compress(bits.tobytes())).decode(),
-        "check": zlib.crc32(bits),
+        "check": zlib.crc32(bits.data),
     }
     temporary = place.with_name(f".{place.name}.{secrets.token_hex(6)}.part")
     try:

@@ -54,7 +54,7 @@ class Space:
     Raises:
       InputError: the folder cannot be written.
 
-    Cost: opening reads all of the space once, a shard at a time; about 150 bytes of memory a row stay.
+    Cost: opening reads all of the space once, a shard at a time; about 250 bytes of memory a row stay.
     """
 
     def __init__(self, folder: pathlib.Path) -> None:
@@ -144,8 +144,8 @@ class Space:
         path = self.folder / f"{self._writer}-{len(self._names):06d}-{digest}.parquet"
         write_durably(path, data)
         self._manifest.add({"shard": path.name, "bytes": len(data), "rows": len(keys), "fields": [*self._fields]})
-        self._enter(path, keys, self._fields)
         self._waiting, self._bytes = {}, 0
+        self._enter(path, keys, self._fields)
 
     def refresh(self) -> int:
         """Take in the shards that other writers have finished since; returns how many rows are new.
