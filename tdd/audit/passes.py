@@ -12,6 +12,7 @@ import numpy as np
 
 from tdd.audit.programs import PassProgram, Rows
 from tdd.scoring.buckets import Batch
+from tdd.validate.processes import out_of_memory_in_step
 from tdd.validate.scoring import is_memory_error
 
 __all__ = ["BatchRunner"]
@@ -29,10 +30,11 @@ class BatchRunner:
     Args:
       program: how they are computed.
       num_devices: batches that are computed side by side.
+      halve: go on with smaller batches where memory does not suffice; not where other processes compute in step.
     """
 
-    def __init__(self, program: PassProgram, num_devices: int = 1) -> None:
-        self.program, self.num_devices = program, num_devices
+    def __init__(self, program: PassProgram, num_devices: int = 1, *, halve: bool = True) -> None:
+        self.program, self.num_devices, self.halve = program, num_devices, halve
         self.halvings = 0
 
     def run(
@@ -103,6 +105,8 @@ class BatchRunner:
     def _halve(self, batch: Batch, error: BaseException) -> None:
         if not is_memory_error(error) or batch.size >> self.halvings <= 1:
             raise error
+        if not self.halve:
+            raise out_of_memory_in_step(batch.size, batch.length) from error
         self.halvings += 1
         rows = max(1, batch.size >> self.halvings)
         _logger.warning(

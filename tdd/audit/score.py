@@ -19,10 +19,12 @@ import numpy as np
 from tdd.audit.gradient_pass import gradient_budget
 from tdd.audit.mesh import find_devices
 from tdd.audit.progress import progress_bar
+from tdd.audit.run_folder import versions
 from tdd.audit.score_inputs import find_model
 from tdd.audit.score_plan import ScorePlan, plan_scores
 from tdd.audit.score_run import ScoreRun
 from tdd.audit.store.store import ScoreStore
+from tdd.audit.together import sharing
 from tdd.records import Scores, Texts
 from tdd.scoring.buckets import default_budget
 from tdd.scoring.scores import parse_score
@@ -107,11 +109,8 @@ def score(
     budget = default_budget(where.platform) if token_budget is None else token_budget
     checks.check_budget(budget)
     table = load_texts(texts)
-    models = {"text": find_model("model", model, params, tokenizer, dtype, where)}
-    if reference is not None:
-        models["reference"] = find_model("reference", reference, None, None, dtype, where)
     folder = check_one_store(store, resume_dir)
-    run = ScoreRun.prepare(requests, table, models, max_length=max_length, long_texts=long_texts)
+    shared = sharing(where, folder, "score", "store")
     options = {
         "scores": [request.label for request in requests],
         "dtype": None if dtype is None else str(dtype),
@@ -119,12 +118,20 @@ def score(
         "max_length": max_length,
         "long_texts": long_texts,
     }
+    facts = {**options, "texts": table.sha256, **versions()}
+    shared.given({**facts, "model": str(model), "reference": str(reference)} if _named(model, reference) else facts)
+    models = {"text": find_model("model", model, params, tokenizer, dtype, where)}
+    if reference is not None:
+        models["reference"] = find_model("reference", reference, None, None, dtype, where)
+    run = ScoreRun.prepare(requests, table, models, max_length=max_length, long_texts=long_texts)
     with contextlib.ExitStack() as stack:
-        stack.enter_context(jax.default_device(where.devices[0]))
+        stack.enter_context(jax.default_device(where.home))
         kept = None if folder is None else stack.enter_context(ScoreStore(folder))
         plan = plan_scores(run.inputs, run.distinct, models, where, budget, kept)
-        advance = stack.enter_context(progress_bar("scoring", plan.num_tokens, enabled=progress))
-        for done, batch in enumerate(run.run(plan, where), start=1):
+        shared.planned({**facts, **plan.facts})
+        lead = shared.processes.lead
+        advance = stack.enter_context(progress_bar("scoring", plan.num_tokens, enabled=progress and lead))
+        for done, batch in enumerate(run.run(plan, where, shared), start=1):
             advance(batch.size * batch.length)
             if on_batch is not None:
                 on_batch(done, len(plan.batches) + len(plan.stored))
@@ -146,6 +153,7 @@ def score(
             "device": ", ".join(map(str, where.devices)),
             "num_devices": len(where),
             "shard_params": where.shard_params,
+            **({"num_processes": shared.processes.count} if shared.processes.count > 1 else {}),
             "prepends_bos": run.inputs["text"].encoded.prepends_bos,
             "num_windows": len(run.inputs["text"].rows.windows),
             **({"num_truncated": _num_truncated(run, table)} if long_texts == "truncate" else {}),
@@ -155,6 +163,11 @@ def score(
             **(_gradient_provenance(run, plan, budget) if "gradient" in run.inputs else {}),
         },
     )
+
+
+def _named(*models: Any) -> bool:
+    """Whether models are given by their names."""
+    return all(model is None or isinstance(model, (str, os.PathLike)) for model in models)
 
 
 def _num_truncated(run: ScoreRun, table: Texts) -> int:

@@ -61,7 +61,7 @@ def find_model(name: str, model: Any, params: Any, tokenizer: Any, dtype: Any, w
     """
     if isinstance(model, (str, os.PathLike)):
         try:
-            with jax.default_device(where.devices[0]):
+            with jax.default_device(where.home):
                 lm, loaded, own = load(model, dtype=dtype, mesh=where.mesh if where.shard_params else None)
         except (jax.errors.JaxRuntimeError, MemoryError) as error:
             if not checks.is_memory_error(error):

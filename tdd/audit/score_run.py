@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,7 +18,7 @@ from tdd.audit.programs import TokenProgram
 from tdd.audit.row_results import RowResults
 from tdd.audit.score_inputs import Model, PassInput, encode_pass
 from tdd.audit.score_plan import ScorePlan
-from tdd.audit.store.through import through
+from tdd.audit.together import Sharing
 from tdd.records import Texts
 from tdd.scoring.buckets import Batch
 from tdd.scoring.scores import Evidence, ScoreRequest, parse_score
@@ -82,7 +83,7 @@ class ScoreRun:
         distinct = distinct_rows({name: given.rows for name, given in inputs.items()})
         return cls(requests, models, inputs, distinct, results)
 
-    def run(self, plan: ScorePlan, where: Devices) -> Iterator[Batch]:
+    def run(self, plan: ScorePlan, where: Devices, sharing: Sharing) -> Iterator[Batch]:
         """Compute what is not in the store, take everything in, and yield each batch when that has happened."""
         if not self.inputs["text"].rows.statistics:
             self._count_tokens()
@@ -90,7 +91,7 @@ class ScoreRun:
             batches = [(number, batch) for number, batch in plan.numbered() if batch.kind in group]
             if batches:
                 model = self.models["reference" if "reference" in group else "text"]
-                yield from self._run(plan, batches, model, where)
+                yield from self._run(plan, batches, model, where, sharing)
 
     def evidence(self) -> Evidence:
         """What the scores need beside the statistics of the texts."""
@@ -119,27 +120,29 @@ class ScoreRun:
         return found
 
     def _run(
-        self, plan: ScorePlan, batches: Sequence[tuple[int, Batch]], model: Model, where: Devices
+        self, plan: ScorePlan, batches: Sequence[tuple[int, Batch]], model: Model, where: Devices, sharing: Sharing
     ) -> Iterator[Batch]:
         kind = batches[0][1].kind
         capacity = max((one.size * one.length for one in plan.batches if one.kind != "gradient"), default=0)
 
-        def compute(todo: Iterator[tuple[int, Batch]]) -> Iterator[tuple[int, Batch, list[np.ndarray]]]:
-            first = next(todo, None)
-            if first is None:
-                return  # and the parameters need not be placed
+        @functools.cache
+        def runner() -> BatchRunner:
             params = where.put_params(model.params)
             if kind == "gradient":
                 program = GradientProgram(model.lm, params, where)
             else:
                 program = TokenProgram(model.lm, params, where, capacity, tiling(where.platform))
-            computed = BatchRunner(program, len(where)).run(
-                itertools.chain([first], todo), lambda kind: self.inputs[kind].rows
-            )
+            return BatchRunner(program, len(where), halve=not where.spans)
+
+        def compute(todo: Iterator[tuple[int, Batch]]) -> Iterator[tuple[int, Batch, list[np.ndarray]]]:
+            first = next(todo, None)
+            if first is None:
+                return  # and the parameters need not be placed
+            computed = runner().run(itertools.chain([first], todo), lambda kind: self.inputs[kind].rows)
             for number, batch, values in computed:
                 yield number, batch, self._parts(batch, values)
 
-        for batch, parts in through(
+        for batch, parts in sharing.through(
             plan.spaces.get(kind),
             batches,
             compute,

@@ -52,7 +52,8 @@ def load(
         as stored, in the wider type where one parameter is stored in several.
       revision: branch, tag or commit of a hub id.
       mesh: a mesh of one axis (`AxisType.Auto`) over which every parameter is shared out, so that a model larger
-        than one device's memory loads; None places all on the default device.
+        than one device's memory loads; None places all on the default device. It may span the processes that
+        `jax.distributed` connects: each then reads little more of the files than its devices hold.
 
     Returns:
       (lm, params, tokenizer): the model, its parameters as a nested dict of arrays, and transformers' tokenizer.
@@ -140,8 +141,8 @@ def _read_params(
     types = {name: DTYPES[stored.dtype(in_file)] for name, in_file in held.items()}
     infinite: list[str] = []
 
-    def read(name: str) -> np.ndarray:
-        tensor = stored.read(held[name])
+    def read(name: str, index: tuple[slice, ...] | None = None) -> np.ndarray:
+        tensor = stored.read(held[name]) if index is None else stored.cut(held[name], index)
         if has_infinite(tensor, placement.dtype or types[name]):
             infinite.append(name)
         return tensor
@@ -149,14 +150,14 @@ def _read_params(
     params: dict[str, Any] = {}
     for slot in parameters:
         kept = jnp.result_type(*{types[name] for name, _ in slot.stored(spec.num_layers)})
-        read_layer = functools.partial(slot.read, dtype=kept, read=read)
+        read_layer = functools.partial(slot.sliced if placement.spans else slot.read, dtype=kept, read=read)
         if slot.layered:
             leaf = placement.stacked(spec.num_layers, slot.shape, kept, read_layer)
         else:
             leaf = placement.single(slot.shape, kept, functools.partial(read_layer, 0))
         _insert(params, slot.path, leaf)
     stored_as = ", ".join(sorted({kind.name for kind in types.values()}))
-    check_finite_tensors(infinite, len(held), f"read as {placement.dtype or stored_as}", where)
+    check_finite_tensors([*dict.fromkeys(infinite)], len(held), f"read as {placement.dtype or stored_as}", where)
     return params
 
 

@@ -20,6 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from tdd.models.families.record import Sliced
 from tdd.validate.devices import check_mesh, check_tensor_read
 
 __all__ = ["Placement", "everywhere", "partition", "partitions", "put_shares", "shard"]
@@ -45,7 +46,12 @@ class Placement:
         if self.mesh is not None:
             check_mesh(self.mesh)
 
-    def single(self, shape: tuple[int, ...], dtype: Any, read: Callable[[], np.ndarray]) -> jax.Array:
+    @property
+    def spans(self) -> bool:
+        """Whether the mesh has devices of other processes; what is read may be `Sliced` then."""
+        return self.mesh is not None and any(one.process_index != jax.process_index() for one in self.mesh.devices.flat)
+
+    def single(self, shape: tuple[int, ...], dtype: Any, read: Callable[[], Any]) -> jax.Array:
         """A parameter that is one stored tensor.
 
         Args:
@@ -64,9 +70,7 @@ class Placement:
         target = np.dtype(dtype if self.dtype is None else self.dtype)
         return put if put.dtype == target else jax.block_until_ready(_cast(put, target, sharding))
 
-    def stacked(
-        self, num_layers: int, shape: tuple[int, ...], dtype: Any, read: Callable[[int], np.ndarray]
-    ) -> jax.Array:
+    def stacked(self, num_layers: int, shape: tuple[int, ...], dtype: Any, read: Callable[[int], Any]) -> jax.Array:
         """A parameter that is one stored tensor a layer.
 
         Args:
@@ -81,7 +85,8 @@ class Placement:
         Raises:
           InputError: `read` returns another shape.
 
-        Cost: on each device, its share of the stack and of one layer; on the host, one layer.
+        Cost: on each device, its share of the stack and of one layer; on the host, one layer, or the shares of its
+        devices where the mesh spans several processes.
         """
         target = np.dtype(dtype if self.dtype is None else self.dtype)
         whole = self._sharding((num_layers, *shape), layered=True)
@@ -160,8 +165,13 @@ def everywhere(array: jax.Array) -> jax.Array:
     return _cast(array, array.dtype, NamedSharding(array.sharding.mesh, PartitionSpec()))
 
 
-def _put(tensor: np.ndarray, sharding: NamedSharding | None) -> jax.Array:
+def _put(tensor: Any, sharding: NamedSharding | None) -> jax.Array:
     """The tensor on its devices, when this returns."""
+    if isinstance(tensor, Sliced):
+        assert sharding is not None
+        return jax.block_until_ready(
+            jax.make_array_from_callback(tensor.shape, sharding, lambda i: tensor.cut(i or ()))
+        )
     return jax.block_until_ready(jax.device_put(tensor) if sharding is None else put_shares(tensor, sharding))
 
 

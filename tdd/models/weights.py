@@ -81,6 +81,10 @@ class StoredTensors:
         """One tensor."""
         return self._file_of[name].get_tensor(name)
 
+    def cut(self, name: str, index: tuple[slice, ...]) -> np.ndarray:
+        """A slice of one tensor; no more than that is read."""
+        return self._file_of[name].get_slice(name)[index]
+
     def equal(self, name: str, other: str) -> bool:
         """Whether two tensors are equal bit for bit, NaN aside; a block of rows of each is in memory at a time."""
         shape = self.shape(name)

@@ -28,10 +28,10 @@ of others' files for so long."""
 
 
 class Meeting:
-    """Where the processes of one call meet, `<folder>/processes/<name>`; a context manager.
+    """Where the processes of one call meet, `<folder>/.processes/<name>`.
 
-    A process that enters gives signs of life until it ends. Where `jax.distributed` connects the processes, all of
-    them run: entering waits until each is seen in the folder, which tells that they share it.
+    A process that comes gives signs of life until it ends. Where `jax.distributed` connects the processes, all of
+    them run: coming waits until each is seen in the folder, which tells that they share it.
 
     Args:
       folder: shared by all processes.
@@ -44,18 +44,18 @@ class Meeting:
 
     def __init__(self, folder: str | os.PathLike[str], name: str, processes: Processes | None = None) -> None:
         self.processes = current() if processes is None else processes
-        self.folder = pathlib.Path(folder).expanduser() / "processes"
+        self.folder = pathlib.Path(folder).expanduser() / ".processes"
         self.place = self.folder / name
         self.start = time.monotonic()
         self._heard: dict[int, tuple[str, float]] = {}
-
-    def __enter__(self) -> Meeting:
         with disk_errors(self.place):
             self.place.mkdir(parents=True, exist_ok=True)
         _live(self.folder, self.processes)
         if self.processes.connected:
             self._see_everybody()
         self.start = time.monotonic()
+
+    def __enter__(self) -> Meeting:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -124,7 +124,7 @@ def check_mesh(mesh: Any) -> Mesh:
     return mesh
 
 
-def check_tensor_read(found: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+def check_tensor_read(found: Any, shape: tuple[int, ...]) -> Any:
     """What was read has the shape that was announced."""
     if found.shape != tuple(shape):
         raise InputError(

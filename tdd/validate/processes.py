@@ -15,10 +15,12 @@ __all__ = [
     "check_processes",
     "check_shared_folder",
     "initialized_twice",
+    "inputs_differ",
     "no_coordinator",
     "not_initialized",
     "not_shared",
     "other_inputs",
+    "out_of_memory_in_step",
     "twice_there",
 ]
 
@@ -111,6 +113,22 @@ def twice_there(index: int, count: int, owner: str, folder: Any) -> InputError:
     """A number that is taken."""
     return InputError(
         f"process {index} of {count} runs already in {folder} ({owner}); give each process its own process_id"
+    )
+
+
+def out_of_memory_in_step(rows: int, length: int) -> InputError:
+    """Processes that compute in step cannot each go on with smaller batches."""
+    return InputError(
+        f"out of memory in a batch of {rows} rows of {length} tokens; give all processes a smaller token_budget"
+    )
+
+
+def inputs_differ(index: int, differing: Mapping[int, Sequence[str]]) -> InputError:
+    """Processes that compute in step, and were not given the same."""
+    listing = "; ".join(f"process {one}: {', '.join(names)}" for one, names in differing.items())
+    return InputError(
+        f"process {index}: other processes were not given the same inputs as process 0: {listing}. All processes of a "
+        "run take the same command and the same files, and share their output folder"
     )
 
 

@@ -33,7 +33,8 @@ def check_store_folder(folder: pathlib.Path) -> None:
             f"{folder} holds {old[0]}, the score store of an older version of tdd, which this version does not read; "
             f"remove {folder / _OLD} (what was finished is scored again) or choose another folder"
         )
-    if others := sorted(path.name for path in folder.iterdir() if not path.name.startswith(".")):
+    others = sorted(path.name for path in folder.iterdir() if not path.name.startswith("."))
+    if others and not (folder / "store.json").exists():  # unless another process has just made it a store
         more = f" and {len(others) - 1} more" if len(others) > 1 else ""
         raise InputError(
             f"{folder} is no score store: it holds {others[0]}{more}, but no store.json; choose an empty or new folder"

@@ -282,3 +282,28 @@ def test_values_tell_tensors_apart():
     for name in ONE_OF_EACH:
         found = tensors(shapes(name), CONFIGURATIONS[name]["model_type"])
         assert len({tensor.reshape(-1)[:3].tobytes() for tensor in found.values()}) == len(found)
+
+
+@pytest.mark.parametrize("interleaved", [0, 3])
+def test_slices_of_a_parameter_without_the_rest(interleaved):
+    pieces = [Piece("{layer}.a", (18, 4), True, interleaved)]
+    if not interleaved:
+        pieces += [Piece("{layer}.b", (6, 4), True), Piece("{layer}.c", (4, 3))]
+    slot = Slot(("layers", "x", "kernel"), tuple(pieces), layered=True)
+    rng = np.random.default_rng(0)
+    stored = {name: rng.normal(size=shape).astype(np.float32) for name, shape in slot.stored(2)}
+    sizes = []
+
+    def cut(name, index):
+        sizes.append(stored[name][index].size)
+        return stored[name][index]
+
+    whole = slot.read(1, dtype=np.dtype(np.float32), read=stored.__getitem__)
+    sliced = slot.sliced(1, dtype=np.dtype(np.float32), read=cut)
+    assert sliced.shape == whole.shape
+    assert sizes == []
+    for rows in (slice(None), slice(1, 3), slice(2, 4)):
+        for columns in (slice(None), slice(0, 5), slice(5, 18), slice(16, 20), slice(11, whole.shape[1])):
+            sizes.clear()
+            np.testing.assert_array_equal(sliced.cut((rows, columns)), whole[rows, columns])
+            assert interleaved or sum(sizes) == whole[rows, columns].size, "no more is read than is asked for"

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from tdd.models.spec import DecoderSpec
 
-__all__ = ["Family", "Piece", "Slot", "TensorNames"]
+__all__ = ["Family", "Piece", "Sliced", "Slot", "TensorNames"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,6 +42,12 @@ class Piece:
             by_head = stored.reshape(self.interleaved, 3, -1, *self.shape[1:])
             stored = by_head.swapaxes(0, 1).reshape(self.shape)
         return stored.T if self.transposed else stored
+
+    def cut(self, index: tuple[slice, ...], read: Callable[[tuple[slice, ...]], np.ndarray]) -> np.ndarray:
+        """A cut of the part of the parameter; `read` takes a cut of the stored tensor."""
+        if self.interleaved:
+            return self.to_part(read((slice(None),) * len(self.shape)))[index]
+        return read(index[::-1]).T if self.transposed else read(index)
 
     def to_stored(self, part: np.ndarray) -> np.ndarray:
         """The inverse of `to_part`."""
@@ -93,6 +100,11 @@ class Slot:
             part[...] = piece.to_part(read(piece.name.format(layer=layer)))
         return whole
 
+    def sliced(self, layer: int, *, dtype: np.dtype, read: Callable[[str, tuple[slice, ...]], np.ndarray]) -> Sliced:
+        """As `read`, but nothing is read before a slice is asked for, and then little more than that."""
+        readers = (functools.partial(read, piece.name.format(layer=layer)) for piece in self.pieces)
+        return Sliced(self.shape, dtype, tuple(zip(self.pieces, readers, strict=True)))
+
     def write(self, layer: int, parameter: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
         """The inverse of `read`: stored tensors by name."""
         for piece, part in zip(self.pieces, self._parts(parameter), strict=True):
@@ -101,6 +113,33 @@ class Slot:
     def _parts(self, whole: np.ndarray) -> list[np.ndarray]:
         ends = np.cumsum([piece.part_shape[-1] for piece in self.pieces])
         return np.split(whole, ends[:-1], axis=-1)
+
+
+class Sliced(NamedTuple):
+    """A parameter, of one layer where it is layered, of which only slices are ever read.
+
+    Attributes:
+      shape: of all of it.
+      dtype: of slices to which several stored tensors contribute; one alone keeps its own.
+      pieces: the stored tensors, side by side along the last axis, with what reads cuts of them.
+    """
+
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    pieces: tuple[tuple[Piece, Callable[[tuple[slice, ...]], np.ndarray]], ...]
+
+    def cut(self, index: tuple[slice, ...]) -> np.ndarray:
+        """The parameter at a slice without a step for each axis."""
+        *before, last = index
+        start, stop, _ = last.indices(self.shape[-1])
+        parts, offset = [], 0
+        for piece, read in self.pieces:
+            size = piece.part_shape[-1]
+            mine = slice(max(start - offset, 0), min(stop - offset, size))
+            if mine.start < mine.stop:
+                parts.append(piece.cut((*before, mine), read))
+            offset += size
+        return parts[0] if len(self.pieces) == 1 else np.concatenate([part.astype(self.dtype) for part in parts], -1)
 
 
 @dataclasses.dataclass(frozen=True)
