@@ -45,6 +45,7 @@ def measured() -> str:
         _parity(),
         *_families(),
         *_gradients(),
+        *_probe(),
         *order_tables.parts(RESULTS),
         _wikimia(),
         *_arxivtection(),
@@ -171,6 +172,39 @@ def _gradients() -> list[str]:
     )
     header = ["run", "way", "texts/s", "time / tdd's", "temporaries, MiB", "memory / tdd's", "largest difference"]
     return [f"{text}\n\n{_table(header, rows)}"]
+
+
+def _probe() -> list[str]:
+    """What a probe costs, where it was measured."""
+    if not (RESULTS / "probe.json").exists():
+        return []
+    result = _load("probe")
+    counted, machine = result["counted"], result["machine"]
+    shares = [name for name in result["rows"][0] if name.startswith("share")]
+    rows = [
+        [row["probe"], f"{row['look, in steps']:.2f}", *(f"{100 * row[name]:.2f} %" for name in shares)]
+        for row in result["rows"]
+    ]
+    text = (
+        f"**A probe in a training loop.** The demonstration's loop ({result['batch']} texts a step) with a probe that "
+        f"watches {result['suspects']} suspects and {result['references']} references, {machine['cores']} cores of "
+        f"{machine['processor']}, interleaved in {result['rounds']} rounds (`{result['command']}`). A look in training "
+        "steps of the same round, and the share of the training time that it takes at each cadence. With a look every "
+        f"{result['segment']} steps the loop took {result['with / without']:.3f} times as long as without a probe. An "
+        f"evaluation takes {result['evaluate / score']:.2f} times as long as `tdd.score` of the same texts, a call at "
+        f"a step that is not looked at {100 * result['not due, share of a step']:.3f} % of a step. Over "
+        f"{counted['steps']:,} steps with {counted['looks']} looks after the first {_times(counted['compilations'])} "
+        f"compiled. Temporaries of the program: {result['temporaries'] / 2**20:.1f} MiB, beside "
+        f"{result['parameters'] / 2**20:.1f} MiB of parameters, which are not copied."
+    )
+    header = ["computed", "a look, in steps", *(name.removeprefix("share, ") + " steps" for name in shares)]
+    return [f"{text}\n\n{_table(header, rows)}"]
+
+
+def _times(count: int) -> str:
+    return (
+        "nothing was" if not count else f"{count} program{'' if count == 1 else 's'} {'was' if count == 1 else 'were'}"
+    )
 
 
 def _wikimia() -> str:

@@ -53,7 +53,8 @@ def render(run: Mapping[str, Any], history: Mapping[str, np.ndarray], items: Map
     parts.append(points("Assumptions of the guarantees", [*assumed], "·"))
     if run["warnings"]:
         parts.append(points("Warnings", run["warnings"], "!", "yellow"))
-    parts.append(points("What this run does not establish", run["open_points"], "·"))
+    if run["open_points"]:
+        parts.append(points("What this run does not establish", run["open_points"], "·"))
     return Group(*parts)
 
 
@@ -105,8 +106,9 @@ def _last(run: Mapping[str, Any], history: Mapping[str, np.ndarray], items: Mapp
     rows = [
         ("anytime p-value", p_words(now["anytime_p_value"])),
         ("log10 e-value", f"{now['log_e_value'] / math.log(10):.2f}"),
-        ("flagged at the last look", f"{now['num_flagged']:.0f} of {suspects} suspects"),
     ]
+    if "items" in run["guarantees"]:
+        rows.append(("flagged at the last look", f"{now['num_flagged']:.0f} of {suspects} suspects"))
     if run["options"].get("proportion") not in (None, "none"):
         rows.append(("estimated share of members", f"{max(0.0, now['proportion']):.3f}"))
     if "canary_exposure_max" in now:
