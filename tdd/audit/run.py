@@ -22,6 +22,7 @@ from tdd.audit.run_inputs import joined, read_inputs, scores_of_knockoffs, split
 from tdd.audit.run_models import describe, labels_of, models_of, provenance_of, score_under
 from tdd.audit.statement import groups_warning
 from tdd.methods.ptdi import PROPORTIONS
+from tdd.processes import current
 from tdd.scoring.scores import parse_score
 from tdd.validate import arrays, runs
 from tdd.validate.errors import InputError
@@ -250,7 +251,7 @@ def run_audit(
             **(with_knockoffs(columns, "calibration") if known is not None else {}),
         },
     )
-    if folder is not None:
+    if folder is not None and current().lead:
         audit.save(folder)
     return audit
 

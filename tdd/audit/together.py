@@ -6,6 +6,7 @@ import collections
 import hashlib
 import json
 import os
+import pathlib
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
@@ -78,19 +79,22 @@ class Together:
     Nobody depends on another: what a process does not deliver, the others compute, to the same bits.
 
     Args:
-      meeting: of the processes.
+      processes: this process and how many there are.
+      folder: of the store.
+      name: of the call: where the processes meet in the folder.
     """
 
-    def __init__(self, meeting: Meeting) -> None:
-        self.meeting, self.processes = meeting, meeting.processes
-        self._watch = Watch(meeting)
+    def __init__(self, processes: Processes, folder: pathlib.Path, name: str) -> None:
+        self.processes, self._folder, self._name = processes, folder, name
 
     def given(self, facts: Mapping[str, Any]) -> None:
         """Later is soon enough: see `planned`."""
 
     def planned(self, facts: Mapping[str, Any]) -> None:
         """A process that comes with other facts than those before it is refused."""
-        self.meeting.agree(facts)
+        meeting = Meeting(self._folder, self._name, self.processes)
+        meeting.agree(facts)
+        self._watch = Watch(meeting)
 
     def through(
         self,
@@ -202,7 +206,7 @@ def sharing(where: Devices, folder: str | os.PathLike[str] | None, kind: str, na
       name: of the argument that gives the folder, for messages.
 
     Raises:
-      InputError: there are several processes and no folder, or they do not share it.
+      InputError: there are several processes and no folder.
     """
     processes = current()
     if processes.count == 1:
@@ -212,4 +216,4 @@ def sharing(where: Devices, folder: str | os.PathLike[str] | None, kind: str, na
     place = checks.check_shared_folder(folder, processes.count, name)
     key = f"{place.resolve()} {kind}"
     _calls[key] += 1
-    return Together(Meeting(place, f"{kind}-{_calls[key]}"))
+    return Together(processes, place, f"{kind}-{_calls[key]}")

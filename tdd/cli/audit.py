@@ -7,6 +7,7 @@ from typing import Any
 
 from tdd.cli.common import command, console, names, one_or_all, print_json, split
 from tdd.cli.options import add_decision, add_scoring, add_texts, scoring
+from tdd.cli.processes import add_processes, join, leads
 
 __all__ = ["add"]
 
@@ -61,6 +62,7 @@ def _add_audit(commands: Any) -> None:
     add_decision(audit)
     add_texts(audit)
     add_scoring(audit, by_method=True)
+    add_processes(audit)
 
 
 def _add_select(commands: Any) -> None:
@@ -102,6 +104,7 @@ def _add_select(commands: Any) -> None:
 def _audit(arguments: argparse.Namespace) -> None:
     from tdd.audit.run import run_audit
 
+    processes = join(arguments)
     audit = run_audit(
         arguments.model[0] if len(arguments.model) == 1 else arguments.model,
         arguments.candidates,
@@ -129,7 +132,8 @@ def _audit(arguments: argparse.Namespace) -> None:
         reference=arguments.reference,
         **scoring(arguments),
     )
-    _print_audit(arguments, audit)
+    if leads(arguments, processes):
+        _print_audit(arguments, audit)
 
 
 def _select(arguments: argparse.Namespace) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from tdd.cli.common import command, console, print_json
 from tdd.cli.options import add_devices, add_store, devices
+from tdd.cli.processes import add_processes, join, leads
 
 __all__ = ["add"]
 
@@ -56,6 +57,7 @@ def add(commands: Any) -> None:
     _add_decision(exchange.add_argument_group("decision"))
     _add_model(exchange.add_argument_group("model"))
     _add_output(exchange.add_argument_group("output"))
+    add_processes(exchange)
 
 
 def _add_examples(group: Any) -> None:
@@ -184,6 +186,7 @@ def _run(arguments: argparse.Namespace) -> None:
     from tdd.exchange.run import run_exchange
     from tdd.validate import runs
 
+    processes = join(arguments)
     if arguments.plot:
         runs.check_output_file(pathlib.Path(arguments.plot), (".png", ".svg"), arguments.dataset)
     stop, shuffles = _plan(arguments)
@@ -214,6 +217,8 @@ def _run(arguments: argparse.Namespace) -> None:
         command=shlex.join(["tdd", *arguments.typed]),
         **devices(arguments),
     )
+    if not leads(arguments, processes):
+        return
     files = _draw(arguments, exchange)
     if arguments.json:
         print_json({**exchange.run, "files": [str(path) for path in files]})

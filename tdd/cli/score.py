@@ -7,6 +7,7 @@ from typing import Any
 
 from tdd.cli.common import command, console, names, print_json
 from tdd.cli.options import add_scoring, add_texts, scoring
+from tdd.cli.processes import add_processes, join, leads
 
 __all__ = ["add"]
 
@@ -26,6 +27,7 @@ def add(commands: Any) -> None:
     score.add_argument("--out", required=True, metavar="FILE", help="table to write: .csv, .parquet or .jsonl")
     add_texts(score)
     add_scoring(score)
+    add_processes(score)
     score.add_argument("--resume-dir", dest="store", help=argparse.SUPPRESS)  # the older name
 
 
@@ -37,6 +39,7 @@ def _run(arguments: argparse.Namespace) -> None:
     from tdd.texts import load_texts
     from tdd.validate import runs
 
+    processes = join(arguments)
     out = pathlib.Path(arguments.out)
     runs.check_output_file(out, ENDINGS, (arguments.texts,))
     texts = load_texts(
@@ -49,7 +52,10 @@ def _run(arguments: argparse.Namespace) -> None:
         reference=arguments.reference,
         **{**scoring(arguments), "store": arguments.store or store_beside(out)},
     )
-    write_scores(table, out, keep_store=arguments.store is not None)
+    if not leads(arguments, processes):
+        return
+    # what several processes share stays: one that is started again must find it
+    write_scores(table, out, keep_store=arguments.store is not None or processes.count > 1)
     summary = {"out": str(out), "texts": len(table), "scores": list(table.values), "provenance": dict(table.provenance)}
     if arguments.json:
         print_json(summary)

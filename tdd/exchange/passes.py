@@ -12,6 +12,7 @@ from tdd.audit.mesh import Devices
 from tdd.audit.score_inputs import Model
 from tdd.audit.store.address import address, fingerprint
 from tdd.audit.store.store import ScoreStore
+from tdd.audit.together import Sharing
 from tdd.exchange.orders import Shards
 from tdd.exchange.rows import Context, OrderRows, bos_tokens
 from tdd.exchange.scorer import Calls, Scorer
@@ -106,6 +107,7 @@ def run_sets(
     *,
     sequences: Sequence[Sequential | None],
     store: ScoreStore | None,
+    sharing: Sharing | None = None,
     advance: Callable[[float], None] = lambda count: None,
 ) -> list[SetPass]:
     """Log-probabilities of the canonical order and the shuffles of every shard.
@@ -118,6 +120,7 @@ def run_sets(
       layout: how texts are laid out.
       sequences: the sequential test of each data set, or None for all its shuffles.
       store: where finished batches are kept, or None.
+      sharing: how several processes share out the batches; None where there is but one.
       advance: called with the number of orders that a batch is worth.
     """
     passes = []
@@ -132,6 +135,7 @@ def run_sets(
         limit=made[0].context.limit,
         num_orders=sum(len(one.shards) * (one.num_shuffles + 1) for one in passes),
         space=None if store is None else store.space(_about(model, where, layout)),
+        sharing=sharing,
         advance=advance,
     )
     looks = {look for sequence in sequences if sequence is not None for look in sequence.looks}

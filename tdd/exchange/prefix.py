@@ -22,6 +22,7 @@ from tdd.audit.programs import head_log_probs, padded
 from tdd.records import LanguageModel
 from tdd.scoring.token_stats import Tiling
 from tdd.validate.exchange_prefix import check_shares, check_suffixes
+from tdd.validate.processes import out_of_memory_in_step
 from tdd.validate.scoring import check_budget, is_memory_error
 
 __all__ = ["PrefixProgram", "padded_length", "padded_size"]
@@ -90,6 +91,8 @@ class PrefixProgram:
             except (jax.errors.JaxRuntimeError, MemoryError) as error:
                 if not is_memory_error(error) or self.budget <= max(map(len, suffixes)):
                     raise
+                if self.where.spans:
+                    raise out_of_memory_in_step(len(suffixes), len(prefix) + max(map(len, suffixes))) from error
                 self.budget //= 2
 
     def _sums(self, prefix: np.ndarray, suffixes: Sequence[np.ndarray], first: int) -> Iterator[np.ndarray]:

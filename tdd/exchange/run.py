@@ -22,6 +22,7 @@ from tdd.audit.run_folder import fingerprint, open_run_folder, plain, versions
 from tdd.audit.run_models import provenance_of
 from tdd.audit.score_inputs import Model, find_model
 from tdd.audit.store.store import ScoreStore
+from tdd.audit.together import sharing
 from tdd.exchange import words
 from tdd.exchange.data import load_sets
 from tdd.exchange.orders import Shards
@@ -171,6 +172,9 @@ def run_exchange(
     sets = [Shards.cut(one, num_shards=num_shards, suffix=suffix, seed=seed) for one in loaded]
     for one in loaded:
         checks.check_no_sorted_order(one.name, sortedness(one.examples), allow_sorted)
+    place = pathlib.Path(out) / "scoring" if store is None and out is not None else store
+    shared = sharing(where, place, "exchange", "out")
+    shared.given({"data": [one.sha256 for one in loaded], "seed": seed, "num_shards": num_shards, **versions()})
     main = find_model("model", model, params, tokenizer, dtype, where)
     other = None if control is None else find_model("control", control, None, None, dtype, where)
     if other is not None:
@@ -203,19 +207,25 @@ def run_exchange(
     sequences = [_sequence(stop, num_shuffles, target, test, seed, number) for number in range(len(sets))]
     most = [num_shuffles] * len(sets)
     with contextlib.ExitStack() as stack:
-        stack.enter_context(jax.default_device(where.devices[0]))
-        place = folder / "scoring" if store is None and folder is not None else store
+        stack.enter_context(jax.default_device(where.home))
         kept = None if place is None else stack.enter_context(ScoreStore(place))
+        models = {name: one["sha256"] for name, one in zip(("model", "control"), described, strict=True) if one}
+        shared.planned({**options, **models, "data": [one.sha256 for one in loaded], "seed": seed, **versions()})
+        progress = progress and shared.processes.lead
         calls = sum(len(one) for one in sets) * (num_shuffles + 1)
         advance = stack.enter_context(progress_bar("testing orders", calls, enabled=progress, unit="model calls"))
-        passes = run_sets(main, where, sets, most, layout, sequences=sequences, store=kept, advance=advance)
+        passes = run_sets(
+            main, where, sets, most, layout, sequences=sequences, store=kept, sharing=shared, advance=advance
+        )
         controls = None
         if other is not None:
             used = [max(one.log_probs.shape[1] - 1, min(num_shuffles, _CONTROL_SHUFFLES)) for one in passes]
             total = sum(len(one) * (k + 1) for one, k in zip(sets, used, strict=True))
             also = stack.enter_context(progress_bar("control model", total, enabled=progress, unit="model calls"))
             none = [None] * len(sets)
-            controls = run_sets(other, where, sets, used, layout, sequences=none, store=kept, advance=also)
+            controls = run_sets(
+                other, where, sets, used, layout, sequences=none, store=kept, sharing=shared, advance=also
+            )
     findings = [
         _finding(one, None if controls is None else controls[i], test, num_shuffles, looked[i], seed, i)
         for i, one in enumerate(passes)
@@ -242,7 +252,7 @@ def run_exchange(
         _findings.warning("%s", warning)
     log_probs = {one.shards.data.name: (one.log_probs[:, 0], one.log_probs[:, 1:]) for one in passes}
     exchange = Exchange(plain(run), shard_table(passes), log_probs)
-    if folder is not None:
+    if folder is not None and shared.processes.lead:
         exchange.save(folder)
     return exchange
 

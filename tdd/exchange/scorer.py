@@ -16,7 +16,7 @@ from tdd.audit.programs import Rows, TokenProgram
 from tdd.audit.score_inputs import Model
 from tdd.audit.store.address import row_key
 from tdd.audit.store.space import Space
-from tdd.audit.store.through import through
+from tdd.audit.together import Alone, Sharing
 from tdd.exchange.prefix import PrefixProgram
 from tdd.exchange.rows import Order, Row
 from tdd.scoring.buckets import Batch, bucket_lengths
@@ -61,6 +61,7 @@ class Scorer:
       limit: longest row.
       num_orders: how many orders there will be at most, for the size of the batches.
       space: where the sums of finished batches are kept, or None.
+      sharing: how several processes share out the batches; None where there is but one.
       advance: called after each batch with the orders that it is worth: each row of a wave is worth the same share of
         the wave's orders, whatever the number of its windows and of what is known already.
     """
@@ -74,10 +75,12 @@ class Scorer:
         limit: int | None,
         num_orders: int,
         space: Space | None = None,
+        sharing: Sharing | None = None,
         advance: Callable[[float], None] = lambda count: None,
     ) -> None:
         self.model, self.where, self.budget, self.limit = model, where, budget, limit
         self.num_orders, self.space, self.advance = num_orders, space, advance
+        self.sharing: Sharing = Alone() if sharing is None else sharing
         self.number = 0
         self._params: Any = None
         self._edges = np.zeros(0, np.int64)
@@ -194,7 +197,9 @@ class Scorer:
         """
         numbered = [*enumerate(batches, self.number)]
         self.number += len(numbered)
-        found = through(self.space, numbered, compute, lambda one: [_digest(content(one))], lambda one: _HALVES)
+        found = self.sharing.through(
+            self.space, numbered, compute, lambda one: [_digest(content(one))], lambda one: _HALVES
+        )
         for batch, (halves,) in found:
             yield batch, _joined(halves)
 
@@ -218,7 +223,7 @@ class Scorer:
         if self._runner is None:
             capacity = max(max(1, self.budget // int(edge)) * int(edge) for edge in self._edges)
             program = TokenProgram(self.model.lm, self._placed(), self.where, capacity, tiling(self.where.platform))
-            self._runner = BatchRunner(program, len(self.where))
+            self._runner = BatchRunner(program, len(self.where), halve=not self.where.spans)
         return self._runner
 
     def _placed(self) -> Any:

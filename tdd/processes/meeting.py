@@ -28,10 +28,10 @@ of others' files for so long."""
 
 
 class Meeting:
-    """Where the processes of one call meet, `<folder>/.processes/<name>`.
+    """Where the processes of one call meet, `<folder>/processes/<name>`.
 
     A process that comes gives signs of life until it ends. Where `jax.distributed` connects the processes, all of
-    them run: coming waits until each is seen in the folder, which tells that they share it.
+    them run: one that comes waits until each has been seen in the folder, which tells that they share it.
 
     Args:
       folder: shared by all processes.
@@ -44,7 +44,7 @@ class Meeting:
 
     def __init__(self, folder: str | os.PathLike[str], name: str, processes: Processes | None = None) -> None:
         self.processes = current() if processes is None else processes
-        self.folder = pathlib.Path(folder).expanduser() / ".processes"
+        self.folder = pathlib.Path(folder).expanduser() / "processes"
         self.place = self.folder / name
         self.start = time.monotonic()
         self._heard: dict[int, tuple[str, float]] = {}
@@ -120,8 +120,10 @@ class Meeting:
     def _see_everybody(self) -> None:
         while absent := [one for one in self.others if not self.seen(one)]:
             waited = time.monotonic() - self.start
-            if waited > SILENCE:
+            if waited > 5 * SILENCE and absent == self.others:
                 raise checks.not_shared(self.folder.parent, absent, waited)
+            if waited > 5 * SILENCE:
+                return  # somebody died on the way here: see `Watch`
             time.sleep(0.1)
 
     def _moves(self, process: int) -> bool:

@@ -1,0 +1,145 @@
+"""`tdd score` in several real processes: the bytes of one, whoever dies."""
+
+import json
+
+import gpt2_files
+import pytest
+from process_launcher import free_port, until
+from scored_models import random_texts
+
+from tdd.cli import main
+
+SCORES = "loss,min_k,lowercase"
+
+WORKER = """
+import hashlib, sys, time
+from tdd.processes import initialize, meeting
+meeting.BEAT, meeting.SILENCE = 0.1, 2.0
+folder, count, index, number, pause = sys.argv[1:]
+initialize(num_processes=int(count), process_id=int(index), connect=False)
+import tdd
+from tdd.audit.passes import BatchRunner
+from tdd.audit.store import space
+from scored_models import random_texts, scored_model
+space._SECONDS = 0.0  # a shard a batch
+plain, computed = BatchRunner.run, 0
+def counted(self, *arguments):
+    global computed
+    for found in plain(self, *arguments):
+        computed += 1
+        print("computed", *found[1].rows, flush=True)
+        time.sleep(float(pause))
+        yield found
+BatchRunner.run = counted
+scores = tdd.score(
+    scored_model(seed=int(number)), random_texts(60), ("loss", "min_k"), store=folder, token_budget=256, progress=False
+)
+print("bits", hashlib.sha256(b"".join(column.tobytes() for column in scores.values.values())).hexdigest())
+"""
+
+
+def bits(end):
+    assert end.code == 0, end.err
+    return end.out.splitlines()[-1].split()[1]
+
+
+def batches(*ends):
+    """The rows of the batches that went through the model."""
+    return [tuple(line.split()[1:]) for end in ends for line in end.out.splitlines() if line.startswith("computed")]
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory):
+    """What one process finds, and the batches that it computes."""
+    from process_launcher import Launcher
+
+    folder = tmp_path_factory.mktemp("alone")
+    launcher = Launcher(folder)
+    (end,) = launcher.all([launcher.python(WORKER, folder / "store", 1, 0, 0, 0)])
+    return bits(end), batches(end)
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("files")
+    texts = folder / "texts.jsonl"
+    texts.write_text("".join(json.dumps({"text": text.lower()}) + "\n" for text in random_texts(60, longest=30)))
+    return gpt2_files.write(folder / "gpt2")[0], texts
+
+
+def command(files, out, *more):
+    model, texts = files
+    return ["score", model, texts, "--out", out, "--scores", SCORES, "--token-budget", 128, *more]
+
+
+def test_four_processes_write_the_bytes_of_one(launcher, tmp_path, files):
+    assert main([*map(str, command(files, tmp_path / "one.csv", "--quiet"))]) == 0
+    address = f"127.0.0.1:{free_port()}"
+    more = ["--coordinator", address, "--num-processes", 4, "--process-id"]
+    ends = launcher.all([launcher.tdd(*command(files, tmp_path / "four.csv", *more, i)) for i in range(4)])
+    assert [end.code for end in ends] == [0] * 4, ends[0].err
+    assert (tmp_path / "four.csv").read_bytes() == (tmp_path / "one.csv").read_bytes()
+    one, four = (json.loads((tmp_path / f"{name}.csv.provenance.json").read_text()) for name in ("one", "four"))
+    assert {name for name in {*one, *four} if one.get(name) != four.get(name)} == {"num_processes"}
+    for index, end in enumerate(ends):
+        if index:
+            assert f"process {index} of 4 is done; process 0 writes the results" in end.err
+            assert end.out == ""
+        assert "taken over" not in end.err
+    shards = [*(tmp_path / ".four.csv.scoring").rglob("*.parquet")]
+    assert len({path.name.split("-")[0] for path in shards}) == 4, "each has written shards"
+
+
+def test_no_batch_is_computed_twice(launcher, tmp_path, alone):
+    ends = launcher.all([launcher.python(WORKER, tmp_path / "store", 2, index, 0, 0.02) for index in range(2)])
+    assert {bits(end) for end in ends} == {alone[0]}
+    assert sorted(batches(*ends)) == sorted(alone[1])
+    assert min(len(batches(end)) for end in ends) >= len(alone[1]) // 2
+
+
+def test_a_killed_process_loses_nothing_that_was_finished(launcher, tmp_path, alone):
+    started = [launcher.python(WORKER, tmp_path / "store", 3, index, 0, 0.5) for index in range(3)]
+    until(lambda: started[1].text(0).count("computed") >= 2, what="a finished batch of process 1")
+    for one in started:
+        one.kill()
+    finished = {path.name for path in (tmp_path / "store").rglob("*.parquet")}
+    before = [line for one in started for line in one.text(0).splitlines()]
+    again = [launcher.python(WORKER, tmp_path / "store", 3, index, 0, 0) for index in range(3)]
+    ends = launcher.all(again)
+    assert {bits(end) for end in ends} == {alone[0]}
+    assert finished <= {path.name for path in (tmp_path / "store").rglob("*.parquet")}
+    assert len(before) >= len(finished) >= 2
+    assert len(batches(*ends)) == len(alone[1]) - len(finished), "a shard is a batch, and none is scored again"
+
+
+def test_survivors_finish_without_the_dead_one(launcher, tmp_path, alone):
+    started = [launcher.python(WORKER, tmp_path / "store", 2, index, 0, 0.3) for index in range(2)]
+    until(lambda: started[1].text(0).count("computed") >= 1, what="a batch of process 1")
+    started[1].kill()
+    (end,) = launcher.all(started[:1])
+    assert bits(end) == alone[0]
+    assert "process 1 has given no sign of life" in end.err
+    assert "missing batches are taken over" in end.err
+
+
+def test_another_model_is_refused_by_name(launcher, tmp_path, alone):
+    first = launcher.python(WORKER, tmp_path / "store", 2, 0, 0, 0.5)
+    until(lambda: "computed" in first.text(0), what="a batch of process 0")
+    other, first = launcher.all([launcher.python(WORKER, tmp_path / "store", 2, 1, 1, 0), first])
+    assert other.code == 1
+    assert "InputError: process 1 was given other inputs than process 0 (process id" in other.err
+    assert "model: " in other.err.split("other inputs than")[1]
+    assert "texts" not in other.err.split("other inputs than")[1]
+    assert bits(first) == alone[0]
+
+
+def test_several_processes_need_a_store(launcher):
+    code = """
+from tdd.processes import initialize
+initialize(num_processes=2, process_id=0, connect=False)
+import tdd
+from scored_models import random_texts, scored_model
+tdd.score(scored_model(), random_texts(3))
+"""
+    (end,) = launcher.all([launcher.python(code)])
+    assert "2 processes share this run out and need store, a folder that all of them can read and write" in end.err
