@@ -28,11 +28,11 @@ def machine() -> dict[str, Any]:
             versions[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
             continue
-    device = jax.devices()[0]
+    device = jax.local_devices()[0]
     return {
         "device": str(device),
         "device_kind": device.device_kind,
-        "num_devices": jax.device_count(),
+        "num_devices": jax.local_device_count(),
         "processor": _processor(),
         "cores": available_cores(),
         "python": platform.python_version(),

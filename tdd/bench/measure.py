@@ -87,7 +87,7 @@ def measure(case: Case, size: Size, options: Options) -> dict[str, Any]:
         "per_s": sets * size.items / steady,
         **program,
         "resident_peak_bytes": peak,
-        "device_peak_bytes": (jax.devices()[0].memory_stats() or {}).get("peak_bytes_in_use"),
+        "device_peak_bytes": (jax.local_devices()[0].memory_stats() or {}).get("peak_bytes_in_use"),
         "traffic_bytes": traffic,
         "bandwidth_share": traffic / steady / options.bandwidth if options.bandwidth else None,
         "matmul_share": flops / steady / options.flops if options.flops and flops else None,

@@ -202,7 +202,7 @@ def _interleaved(
         "ratios": ratios,
         "first_ratio": first / first_s / statistics.median(rates["peer"]),
         "resident_peak_bytes": peak_during(lambda: ours(repetitions, 1) and None),
-        "num_devices": jax.device_count(),
-        "device": str(jax.devices()[0]),
+        "num_devices": jax.local_device_count(),
+        "device": str(jax.local_devices()[0]),
         "rates": rates,
     }

@@ -6,6 +6,7 @@ import argparse
 from typing import Any
 
 from tdd.cli.common import command, console, print_json, split
+from tdd.cli.processes import add_processes, join, leads
 
 __all__ = ["add", "add_validity"]
 
@@ -24,7 +25,8 @@ def add_validity(studies: Any) -> None:
     )
     validity.add_argument("--only", action="append", metavar="NAMES", help="claims whose names begin so")
     validity.add_argument("--seed", type=int, default=0, help="(default: %(default)s)")
-    validity.add_argument("--out", metavar="FILE", help="write the measurements as JSON")
+    validity.add_argument("--out", metavar="FILE", help="write the measurements as JSON; several processes need it")
+    add_processes(validity)
 
 
 def _guarantees(arguments: argparse.Namespace) -> None:
@@ -46,6 +48,9 @@ def _study_validity(arguments: argparse.Namespace) -> None:
     from tdd.audit.progress import progress_bar
     from tdd.audit.run_folder import to_json, versions
     from tdd.report import tables
+
+    processes = join(arguments)
+
     from tdd.study.validity import all_claims
     from tdd.study.validity.measure import choose, measure
     from tdd.validate import runs
@@ -54,13 +59,17 @@ def _study_validity(arguments: argparse.Namespace) -> None:
     if out is not None:
         runs.check_output_file(out, (".json",))
     claims = choose(all_claims(), split(arguments.only))
+    shared = None if out is None else out.with_suffix(".rows")
     with progress_bar("claims", len(claims), enabled=not arguments.quiet, unit="claims") as advance:
         measured = measure(
             claims,
             repetitions=arguments.repetitions,
             seed=arguments.seed,
+            folder=shared,
             on_done=lambda row: advance(1),
         )
+    if not leads(arguments, processes):
+        return
     rows = [row._asdict() for row in measured]
     result = {
         "command": f"tdd study validity --repetitions {arguments.repetitions} --seed {arguments.seed}",

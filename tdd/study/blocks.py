@@ -40,14 +40,14 @@ def sum_over_blocks(
         this block, real [L] bool, which of them are asked for, and totals the sums so far, to which the block adds.
       zero: `() -> totals`, integers.
       lanes: L, repetitions a block; part of the program, not of the results.
-      devices: to share the blocks out over (default: all of the default backend).
+      devices: to share the blocks out over (default: all of this process and of the default backend).
       compiler_options: of XLA, for this function alone.
 
     Returns:
       `(operands, first, last) -> totals` for the repetitions first..last-1. Every leaf has a leading axis over the
       devices, or over the threads that share one host: sum over it. Every range runs in the same compiled program.
     """
-    devices = list(jax.devices() if devices is None else devices)
+    devices = list(jax.local_devices() if devices is None else devices)
     count = len(devices)
 
     def own_blocks(operands: Any, bounds: jax.Array, own: jax.Array) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -31,6 +32,7 @@ def fresh_joint(
     repetitions: int,
     seed: int = 0,
     devices: Sequence[Any] | None = None,
+    folder: str | os.PathLike[str] | None = None,
 ) -> StudyResult:
     """Measure the contamination rate and the power of joint selections on JECS's synthetic set-up.
 
@@ -46,15 +48,16 @@ def fresh_joint(
       eta: of "jmcs/storey", as in `tdd.jmcs`.
       grid: candidates for tau of "jecs", as in `tdd.jecs`.
       repetitions: how many.
-      seed: of the run; the numbers do not depend on the devices.
-      devices: to share the repetitions out over (default: all).
+      seed: of the run; the numbers depend neither on the devices nor on the processes.
+      devices: of this process, to share the repetitions out over (default: all of them).
+      folder: as in `resample_joint`.
 
     Returns:
       `StudyResult` with axes [method, alpha]: `fdr` is the global contamination rate, `power` the share of the jointly
       pure candidates that is selected.
 
     Raises:
-      InputError: options out of range.
+      InputError: options out of range; a folder of another study; several processes without a folder.
 
     Cost: K (n + 1) + m random numbers a repetition, a normal quantile for each calibration score, a look-up by halving
     for each candidate.
@@ -80,6 +83,7 @@ def fresh_joint(
         repetitions=repetitions,
         seed=seed,
         devices=devices,
+        folder=folder,
         about={"engine": "tdd.study.fresh_joint", "design": described(design)},
         lanes=_LANES,
         numbers=(design.num_calibration + 1) * (2 * design.num_models + 12) + design.num_tests,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import functools
+import os
 import time
 from collections.abc import Callable, Sequence
 from fractions import Fraction
@@ -17,6 +18,8 @@ from tdd.kernels import joint_cuts, joint_resample, lattice, proportion, tally
 from tdd.methods import jecs as joint
 from tdd.study import blocks
 from tdd.study.results import StudyResult, Totals
+from tdd.study.store import TotalsStore
+from tdd.study.together import Plan, accumulate
 from tdd.validate import arrays, joint_pools
 from tdd.validate import studies as checks
 
@@ -24,6 +27,7 @@ __all__ = ["METHODS", "measure", "resample_joint"]
 
 METHODS = ("jecs", "jmcs/bh", "jmcs/storey", "jmcs/by")
 _LARGEST = 2**18  # repetitions a call, far from where the sums of a tally would wrap
+_STEP, _SMALLEST = 2**12, 2**9  # repetitions of the first call; of a piece that one of several processes runs
 _LANES = (256, 2**14)  # repetitions side by side, on a CPU and elsewhere; no number depends on it
 _ROOM = (2**27, 2**32)  # numbers that the repetitions side by side may hold: 512 MB a core, 16 GB elsewhere
 
@@ -44,6 +48,7 @@ def resample_joint(
     repetitions: int,
     seed: int = 0,
     devices: Sequence[Any] | None = None,
+    folder: str | os.PathLike[str] | None = None,
 ) -> StudyResult:
     """Measure the contamination rate and the power of joint selections over subsets of a pool.
 
@@ -66,15 +71,17 @@ def resample_joint(
       eta: of "jmcs/storey", as in `tdd.jmcs`.
       grid: candidates for tau of "jecs", as in `tdd.jecs`.
       repetitions: how many.
-      seed: of the run; the numbers do not depend on the devices.
-      devices: to share the repetitions out over (default: all).
+      seed: of the run; the numbers depend neither on the devices nor on the processes.
+      devices: of this process, to share the repetitions out over (default: all of them).
+      folder: keeps the totals, so that an interrupted run continues there, and the result. A folder of another study
+        is refused. Needed where several processes run one study: it is what they share.
 
     Returns:
       `StudyResult` with axes [method, alpha].
 
     Raises:
       InputError: shapes, labels, sizes or options out of range; missing or infinite scores; more than 32,767 items of
-        one kind.
+        one kind; a folder of another study; several processes without a folder.
 
     Cost: no sort and no search after the pool has been ordered once; N + M random numbers and K (N + M) additions a
     repetition.
@@ -105,6 +112,7 @@ def resample_joint(
         repetitions=repetitions,
         seed=seed,
         devices=devices,
+        folder=folder,
         about={"engine": "tdd.study.resample_joint", "design": design | {"num_calibration": n, "num_tests": m}},
         lanes=_LANES,
         numbers=own.shape[1] * (len(own) // 2 + 8),
@@ -124,6 +132,7 @@ def measure(
     repetitions: int,
     seed: int,
     devices: Sequence[Any] | None,
+    folder: str | os.PathLike[str] | None,
     about: dict[str, Any],
     lanes: tuple[int, int],
     numbers: int,
@@ -142,6 +151,7 @@ def measure(
       repetitions: likewise.
       seed: likewise.
       devices: likewise.
+      folder: likewise.
       about: begins the provenance.
       lanes: repetitions side by side on a CPU, and elsewhere; at most.
       numbers: how many 32-bit numbers one repetition holds, about.
@@ -159,27 +169,34 @@ def measure(
     operands = (source, exact, (tail, top, bottom), key)
     width = _width(lanes, numbers, devices[0].platform)
     sums = _engine(_Counting(counter), names, points, num_calibration, num_tests, len(levels), width, devices)
-    totals, done = Totals.zero((len(names), len(levels))), 0
-    while done < repetitions:
-        last = min(done + _LARGEST, repetitions)
-        totals, done = totals.add(sums(operands, done, last)), last
-    return Totals.result(
+    setting = {
+        **about,
+        "seed": int(seed),
+        "eta": float(eta),
+        "grid": [str(tau) for tau in points],
+        "versions": versions(),
+        "platform": devices[0].platform,
+    }
+    told = {"source": source, "methods": names, "alphas": levels, "repetitions": int(repetitions)}
+    store = TotalsStore(folder, {**setting, **told})
+    plan = Plan(int(repetitions), _LARGEST if folder is None else _STEP, _LARGEST, max(_SMALLEST, width))
+    totals = accumulate(plan, sums, operands, store, 0, Totals.zero((len(names), len(levels))))
+    result = Totals.result(
         [totals],
         methods=names,
         alphas=levels,
         num_items=num_tests,
         seconds=time.perf_counter() - started,
         provenance={
-            **about,
-            "seed": int(seed),
-            "eta": float(eta),
-            "grid": [str(tau) for tau in points],
-            "versions": versions(),
-            "platform": devices[0].platform,
+            **setting,
+            "processes": store.processes.count,
             "devices": [str(device) for device in devices],
             "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         },
     )
+    if folder is not None and store.processes.lead:
+        result.save(folder)
+    return result
 
 
 def _width(lanes: tuple[int, int], numbers: int, platform: str) -> int:

@@ -21,6 +21,7 @@ from tdd.study import blocks
 from tdd.study.designs import Pool
 from tdd.study.results import StudyResult, Totals
 from tdd.study.store import TotalsStore, described
+from tdd.study.together import Plan, accumulate
 from tdd.validate import arrays
 from tdd.validate import pools as pool_checks
 from tdd.validate import studies as checks
@@ -29,7 +30,7 @@ __all__ = ["resample"]
 
 _STEP = 2**13  # repetitions of the first call
 _LARGEST_STEP = 2**18  # a tally holds 2^19
-_PATIENCE = 0.5  # seconds a call should take at least
+_SMALLEST = 2**10  # repetitions of a piece that one of several processes runs
 _HOST_LANES, _DEVICE_LANES = 1024, 2**17
 _HOST_BYTES, _DEVICE_BYTES = 10 * 2**20, 2**31
 _FEWEST = 128
@@ -58,7 +59,8 @@ def resample(
     others are tested; or, with `test_members` or `calibration_ratio`, it draws sets of fixed sizes. Every method
     decides at every level on the same splits. Decisions are exact and equal those of `tdd.ptdi` on the split, ties
     included (for "moment" up to the rounding of its estimate). A repetition's split depends on `key` and on its number
-    alone, and the sums are integers: the numbers are the same on any number of devices and for any interruption.
+    alone, and the sums are integers: the numbers are the same on any number of devices and processes and for any
+    interruption.
 
     The rates are those over random splits of this pool: its items are exchangeable by design, so that every guarantee
     of `tdd.ptdi` applies to them. They say nothing on items that were not sampled like the pool.
@@ -78,9 +80,9 @@ def resample(
       calibration_ratio: n/m, calibration over test items (default: half splits; 1 where only the share is given).
       target_se: stop once the standard errors of FDR and power of all methods and levels are at most this. That is
         looked at whenever the number of repetitions is 8,192 times a power of two, whatever the devices.
-      devices: to share the repetitions out over (default: all).
+      devices: of this process, to share the repetitions out over (default: all of them).
       folder: keeps the totals, so that an interrupted run continues there, and the result. A folder of another study
-        is refused.
+        is refused. Needed where several processes run one study: it is what they share.
       progress: shows a bar on standard error, if that is a terminal.
 
     Returns:
@@ -88,7 +90,7 @@ def resample(
 
     Raises:
       InputError: scores or labels that do not fit, options out of range, sizes that the pool cannot give, a folder of
-        another study.
+        another study; several processes without a folder, or with different studies.
 
     Cost: O(N) a repetition, about 1 ns an item and core; memory does not grow with `repetitions`.
 
@@ -131,23 +133,18 @@ def resample(
     exact = jax.tree.map(lambda *fields: np.stack(fields), *map(lattice.as_level, levels))
     tails = resample_pool.tails(len(values) - int(labels.sum()), eta)
     operands = jax.device_put((resample_pool.prepare(values, labels), split, exact, tails, words))
-    totals = store.read(0) or Totals.zero((len(names), len(levels)))
-    with progress_bar("resample", repetitions, enabled=progress, unit="repetitions") as advance:
-        done = totals.repetitions
-        advance(done)
-        step = max(_STEP, lanes)
-        while done < repetitions and not (target_se is not None and _may_stop(done) and _worst(totals) <= target_se):
-            last = min(done + step, repetitions)
-            if target_se is not None:
-                last = min(last, _next_stop(done))
-            began = time.perf_counter()
-            totals = totals.add(sums(operands, done, last))
-            advance(last - done)
-            done = last
-            store.write(0, totals)
-            if time.perf_counter() - began < _PATIENCE:
-                step = min(2 * step, _LARGEST_STEP)
-        advance(repetitions - done)
+    plan = Plan(
+        int(repetitions),
+        max(_STEP, lanes),
+        _LARGEST_STEP,
+        max(_SMALLEST, lanes),
+        None if target_se is None else _next_stop,
+        lambda totals: _worst(totals) <= (target_se or 0),
+    )
+    with progress_bar(
+        "resample", repetitions, enabled=progress and store.processes.lead, unit="repetitions"
+    ) as advance:
+        totals = accumulate(plan, sums, operands, store, 0, Totals.zero((len(names), len(levels))), advance)
     stopping = None
     if target_se is not None:
         worst = _worst(totals)
@@ -169,11 +166,12 @@ def resample(
             "num_items": len(values),
             "num_members": int(labels.sum()),
             "stopping": stopping,
+            "processes": store.processes.count,
             "devices": [str(device) for device in devices],
             "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         },
     )
-    if folder is not None:
+    if folder is not None and store.processes.lead:
         result.save(folder)
     return result
 
@@ -211,10 +209,6 @@ def _next_stop(done: int) -> int:
     while at <= done:
         at *= 2
     return at
-
-
-def _may_stop(done: int) -> bool:
-    return done > 0 and _next_stop(done - 1) == done
 
 
 def _worst(totals: Totals) -> float:

@@ -176,6 +176,10 @@ class Totals:
         count = int(np.asarray(tally.repetitions).astype(np.int64).sum())
         return Totals(self.repetitions + count, self.sums + whole, self.histogram + histogram)
 
+    def plus(self, other: Totals) -> Totals:
+        """Over the repetitions of both."""
+        return Totals(self.repetitions + other.repetitions, self.sums + other.sums, self.histogram + other.histogram)
+
     def to_arrays(self) -> dict[str, np.ndarray]:
         """Arrays for `numpy.savez`."""
         return {"repetitions": np.asarray(self.repetitions), "sums": self.sums, "histogram": self.histogram}

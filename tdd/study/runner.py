@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import datetime
-import functools
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -14,17 +13,17 @@ import numpy as np
 
 from tdd.audit.progress import progress_bar
 from tdd.audit.run_folder import versions
-from tdd.study import blocks
 from tdd.study.engine import STEP, engine, exact_levels, prepared, shape
 from tdd.study.methods import as_methods
 from tdd.study.results import StudyResult, Totals
 from tdd.study.store import TotalsStore, described
+from tdd.study.together import Plan, accumulate
 from tdd.validate import studies as checks
 
 __all__ = ["run"]
 
 _LARGEST = 64 * STEP  # repetitions a call: far from where the sums of a tally would wrap
-_PATIENCE = 1.0  # seconds after which totals are saved
+_SMALLEST = STEP // 8  # repetitions of a piece that one of several processes runs
 
 
 def run(
@@ -45,7 +44,9 @@ def run(
     Repetition i draws one data set with a key that depends on `seed` and i alone, and gives it to every method at every
     level; every grid point uses the same keys (common random numbers), so that differences between methods, levels and
     grid points are better known than each number by itself. Sums are integers: the numbers do not depend on the
-    devices, nor on how the run is cut into calls or interrupted.
+    devices, nor on how the run is cut into calls or interrupted, nor on the number of processes: under
+    `jax.distributed` each process runs its share of the repetitions on its own devices, all of them with the same
+    `folder`, and each returns the whole result.
 
     Args:
       design: an object of `tdd.study.designs`, or anything with `draw(key) -> tdd.study.Sample` in JAX.
@@ -61,8 +62,9 @@ def run(
         1,024), whatever the devices, with standard errors as if two repetitions more had had 0 and 1. Standard errors
         of a run that stops where they happen to be small are slightly too small.
       folder: keeps the totals of the run, so that it can be interrupted and continued by the same call, and the result
-        when it is done. A finished run is read from there. A folder of another study is refused.
-      devices: to share the repetitions out over (default: all).
+        when it is done. A finished run is read from there. A folder of another study is refused. Needed where
+        several processes run one study: it is what they share.
+      devices: of this process, to share the repetitions out over (default: all of them).
       progress: shows a bar on standard error, if that is a terminal.
 
     Returns:
@@ -70,7 +72,8 @@ def run(
 
     Raises:
       InputError: options out of range, an unknown field or method, a method that does not fit what the design draws or
-        does not return one bool an item, a folder of another study.
+        does not return one bool an item, a folder of another study; several processes without a folder,
+        or with different studies.
 
     Cost: that of the methods. Memory does not grow with `repetitions`.
 
@@ -108,16 +111,22 @@ def run(
     operands_of = [(cell, exact_levels(levels), key) for cell in cells]
     found = []
     name = type(design).__name__
-    with progress_bar(name, repetitions * len(cells), enabled=progress, unit="repetitions") as advance:
+    with progress_bar(
+        name, repetitions * len(cells), enabled=progress and store.processes.lead, unit="repetitions"
+    ) as advance:
         for i, operands in enumerate(operands_of):
             num_tests, lanes = shape(operands[0], key)
             sums = engine(rules, levels, lanes, devices)
-            totals = store.read(i) or Totals.zero((len(rules), len(levels)))
-            advance(totals.repetitions)
-            totals = _one_cell(
-                sums, operands, totals, repetitions, target_se, functools.partial(store.write, i), advance
+            plan = Plan(
+                int(repetitions),
+                STEP,
+                _LARGEST,
+                max(_SMALLEST, lanes),
+                None if target_se is None else _next_checkpoint,
+                lambda totals: _worst(totals) <= (target_se or 0),
             )
-            advance(repetitions - totals.repetitions)
+            zero = Totals.zero((len(rules), len(levels)))
+            totals = accumulate(plan, sums, operands, store, i, zero, advance)
             found.append((totals, num_tests))
     stopping = None
     if target_se is not None:
@@ -139,38 +148,14 @@ def run(
             "engine": "tdd.study.run",
             **setting,
             "stopping": stopping,
+            "processes": store.processes.count,
             "devices": [str(device) for device in devices],
             "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         },
     )
-    if folder is not None:
+    if folder is not None and store.processes.lead:
         result.save(folder)
     return result
-
-
-def _one_cell(
-    sums: blocks.BlockSums,
-    operands: Any,
-    totals: Totals,
-    repetitions: int,
-    target_se: float | None,
-    save: Callable[[Totals], None],
-    advance: Callable[[int], None],
-) -> Totals:
-    """Repetitions of one grid point until there are enough, saved now and then."""
-    step, done = STEP, totals.repetitions
-    while done < repetitions and not (target_se is not None and _is_checkpoint(done) and _worst(totals) <= target_se):
-        last = min(done + step, repetitions)
-        if target_se is not None:
-            last = min(last, _next_checkpoint(done))
-        began = time.perf_counter()
-        totals = totals.add(sums(operands, done, last))
-        advance(last - done)
-        done = last
-        save(totals)
-        if time.perf_counter() - began < _PATIENCE / 2:
-            step = min(2 * step, _LARGEST)
-    return totals
 
 
 def _next_checkpoint(done: int) -> int:
@@ -179,10 +164,6 @@ def _next_checkpoint(done: int) -> int:
     while at <= done:
         at += max(STEP, at // 4 // STEP * STEP)
     return at
-
-
-def _is_checkpoint(done: int) -> bool:
-    return done > 0 and _next_checkpoint(done - 1) == done
 
 
 def _worst(totals: Totals) -> float:

@@ -247,7 +247,8 @@ def check_run_folder(folder: pathlib.Path, fingerprint: str) -> None:
     if not folder.is_dir():
         raise InputError(f"output {folder} is a file; give a folder")
     marker = folder / "inputs.json"
-    holds = [path for path in folder.iterdir() if not path.name.endswith(".part") and path != marker]
+    no_result = (marker, folder / "processes")
+    holds = [path for path in folder.iterdir() if not path.name.startswith(".") and path not in no_result]
     if not marker.exists():
         if holds:
             raise InputError(f"output folder {folder} is not empty and holds no run; give a new or an empty folder")

@@ -37,6 +37,8 @@ __all__ = [
     "check_sample",
     "check_selected",
     "check_signal",
+    "counted_twice",
+    "folder_gone",
     "is_known",
 ]
 
@@ -234,12 +236,19 @@ def check_run(repetitions: Any, seed: Any, target_se: Any) -> None:
 
 
 def as_devices(devices: Any) -> tuple[Any, ...]:
-    """Devices to run on; None is all of them."""
+    """Devices to run on; None is all of this process."""
     if devices is None:
-        return tuple(jax.devices())
+        return tuple(jax.local_devices())
     found = tuple(devices) if isinstance(devices, Iterable) else ()
     if not found or not all(isinstance(device, jax.Device) for device in found):
         raise InputError(f"devices must be some of jax.devices(), for example jax.devices()[:1]; got {devices!r}")
+    own = jax.process_index(found[0].platform)
+    distant = [str(device) for device in found if device.process_index != own]
+    if distant:
+        raise InputError(
+            f"devices must be of this process, number {own}: some of jax.local_devices(); got "
+            f"{', '.join(distant[:3])}. Every process runs its share of the repetitions on its own devices"
+        )
     return found
 
 
@@ -327,6 +336,20 @@ def check_fingerprint(folder: pathlib.Path, own: Mapping[str, Any], there: Mappi
         f"{folder} holds another study ({shown}). A run continues where its own left off; choose another folder, or "
         "delete this one to start anew"
     )
+
+
+def counted_twice(one: str, other: str, shared: tuple[int, int]) -> InputError:
+    """Two files of totals with the same repetitions: no union is possible."""
+    return InputError(
+        f"{one} and {other} both hold the repetitions {shared[0]:,} to {shared[1] - 1:,}: two runs with different "
+        "numbers of processes have written there at the same time. End one of them, delete its file and run the same "
+        "command again"
+    )
+
+
+def folder_gone(folder: pathlib.Path) -> InputError:
+    """The folder of a running study was removed."""
+    return InputError(f"{folder} was removed while the study ran; run the same command again")
 
 
 def _short(value: Any) -> str:

@@ -26,6 +26,10 @@ def lowest(key, scores, calibration):
     return scores < calibration.min()
 
 
+def is_checkpoint(done):
+    return done > 0 and runner._next_checkpoint(done - 1) == done
+
+
 def assert_same(a, b):
     for name in ARRAYS:
         np.testing.assert_array_equal(getattr(a, name), getattr(b, name), err_msg=name)
@@ -203,9 +207,9 @@ def test_it_stops_when_the_error_is_small(monkeypatch, tmp_path):
     by_hand = run(DESIGN, "ptdi/none", alphas=[0.2], grid={"signal": [8.0]}, repetitions=int(easy))
     np.testing.assert_array_equal(by_hand.fdr[0], found.fdr[1])
     before = runner.STEP
-    assert runner._is_checkpoint(int(easy))
+    assert is_checkpoint(int(easy))
     if easy > before:
-        last = max(n for n in range(before, int(easy), before) if runner._is_checkpoint(n))
+        last = max(n for n in range(before, int(easy), before) if is_checkpoint(n))
         shorter = run(DESIGN, "ptdi/none", alphas=[0.2], grid={"signal": [8.0]}, repetitions=last, target_se=0.005)
         assert not shorter.provenance["stopping"]["met"][0]
     monkeypatch.setattr(runner, "_LARGEST", 1_024)
@@ -216,7 +220,7 @@ def test_it_stops_when_the_error_is_small(monkeypatch, tmp_path):
 
 
 def test_checkpoints_are_fixed():
-    found = [n for n in range(0, 40 * 1_024, 512) if runner._is_checkpoint(n)]
+    found = [n for n in range(0, 40 * 1_024, 512) if is_checkpoint(n)]
     assert found[:7] == [1024 * i for i in (1, 2, 3, 4, 5, 6, 7)]
     assert all(n % 1_024 == 0 for n in found)
     steps = np.diff(found[8:]) / found[8:-1]

@@ -149,10 +149,10 @@ def run_options(options: Options) -> dict[str, Any]:
 
 
 def devices(options: Options) -> list[Any]:
-    """The first devices, or all."""
+    """The first devices of this process, or all."""
     import jax
 
-    found = jax.devices()
+    found = jax.local_devices()
     if options.devices is not None and not 1 <= options.devices <= len(found):
         raise InputError(f"devices must be 1 to {len(found)}, the devices that JAX has here; got {options.devices}")
     return found[: options.devices]

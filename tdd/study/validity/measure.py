@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import pathlib
 import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from tdd.audit.run_folder import versions
+from tdd.processes import Meeting, Processes, Watch, current
 from tdd.study.monte_carlo import mean_radius, simulate
+from tdd.study.tables import write_json
 from tdd.study.validity.claim import Claim
+from tdd.validate import studies as checks
 from tdd.validate.errors import InputError
+from tdd.validate.processes import check_shared_folder
 
 __all__ = ["Measured", "choose", "measure"]
 
@@ -56,42 +63,82 @@ def measure(
     *,
     repetitions: int = 100_000,
     seed: int = 0,
+    folder: pathlib.Path | None = None,
     on_done: Callable[[Measured], Any] = lambda row: None,
 ) -> list[Measured]:
-    """Measure each claim.
+    """Measure each claim. Several processes of `jax.distributed` share the claims out and all return every row.
 
     Args:
       claims: what to measure.
       repetitions: for each of them.
       seed: the same for each, so that procedures in the same setting see the same data.
+      folder: where several processes leave their rows for each other, and find those of an earlier run of the same
+        options; one process needs none.
       on_done: called after each.
 
     Raises:
-      InputError: fewer than 100 repetitions.
+      InputError: fewer than 100 repetitions; several processes without a folder, or with other options; a folder with
+        rows of other options.
     """
     if repetitions < 100:
         raise InputError(f"repetitions must be at least 100, got {repetitions}; 100000 give three digits")
-    rows = []
+    processes, claims, rows = current(), list(claims), []
+    if processes.count > 1:
+        return _together(claims, processes, folder, on_done, repetitions=repetitions, seed=seed)
     for claim in claims:
-        start = time.perf_counter()
-        errors = simulate(claim.one, seed=seed, repetitions=repetitions, batch=claim.batch)
-        mean = float(errors.mean())
-        rows.append(
-            Measured(
-                claim.name,
-                claim.procedure,
-                claim.setting,
-                claim.error,
-                claim.level,
-                claim.holds,
-                mean,
-                float(errors.std(ddof=1) / np.sqrt(repetitions)),
-                repetitions,
-                mean - mean_radius(errors, _LEVEL) > claim.level,
-                time.perf_counter() - start,
-            )
-        )
-        _logger.info("%s: %.4f, claimed %.3g (%.0f s)", claim.name, mean, claim.level, rows[-1].seconds)
+        rows.append(_one(claim, repetitions=repetitions, seed=seed))
+        on_done(rows[-1])
+    return rows
+
+
+def _one(claim: Claim, *, repetitions: int, seed: int) -> Measured:
+    start = time.perf_counter()
+    errors = simulate(claim.one, seed=seed, repetitions=repetitions, batch=claim.batch)
+    mean = float(errors.mean())
+    row = Measured(
+        claim.name,
+        claim.procedure,
+        claim.setting,
+        claim.error,
+        claim.level,
+        claim.holds,
+        mean,
+        float(errors.std(ddof=1) / np.sqrt(repetitions)),
+        repetitions,
+        mean - mean_radius(errors, _LEVEL) > claim.level,
+        time.perf_counter() - start,
+    )
+    _logger.info("%s: %.4f, claimed %.3g (%.0f s)", claim.name, mean, claim.level, row.seconds)
+    return row
+
+
+def _together(
+    claims: Sequence[Claim],
+    processes: Processes,
+    folder: pathlib.Path | None,
+    on_done: Callable[[Measured], Any],
+    **options: int,
+) -> list[Measured]:
+    """The claims that this process owns and nobody has measured, then the rows of all."""
+    folder = check_shared_folder(folder, processes.count, "folder= (--out)")
+    places = [folder / f"{claim.name.replace('/', '--')}.json" for claim in claims]
+    own = {**options, "versions": versions()}
+
+    def measured(numbers: Iterable[int]) -> None:
+        for number in numbers:
+            write_json({"options": own, "row": _one(claims[number], **options)._asdict()}, places[number])
+
+    with Meeting(folder, "claims", processes) as meeting:
+        meeting.agree({**own, "claims": [claim.name for claim in claims]})
+        measured(i for i, place in enumerate(places) if processes.owns(i) and not place.exists())
+        watch = Watch(meeting, "claims")
+        while lacking := [i for i, place in enumerate(places) if not place.exists()]:
+            measured(watch.wait(lacking))
+    rows: list[Measured] = []
+    for place in places:
+        there = json.loads(place.read_text("utf-8"))
+        checks.check_fingerprint(folder, own, there["options"])
+        rows.append(Measured(**there["row"]))
         on_done(rows[-1])
     return rows
 
