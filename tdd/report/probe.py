@@ -168,17 +168,16 @@ def _flagged(
     if not chosen:
         return []
     chosen.sort(key=lambda i: (items["adjusted"][i], items["p_value"][i], items["score"][i]))
-    title = f"Flagged at step {int(history['step'][-1]):,}"
-    title += f", the {_ITEMS} most extreme of {len(chosen)}" if len(chosen) > _ITEMS else ""
-    table = Table(title=title, title_justify="left")
+    table = Table(title=f"Flagged at step {int(history['step'][-1]):,}", title_justify="left")
     table.add_column("id", overflow="fold")
     for name in ("score", "p-value", "adjusted"):
         table.add_column(name, justify="right")
     for i in chosen[:_ITEMS]:
         values = (items[name][i] for name in ("score", "p_value", "adjusted"))
         table.add_row(plain_text(str(items["id"][i])), *(f"{value:.4g}" for value in values))
+    some = f"The {_ITEMS} most extreme of {len(chosen)}. " if len(chosen) > _ITEMS else ""
     note = (
-        f"The false discovery rate of {run['options']['alpha']:g} holds for the items flagged at one look that was "
+        f"{some}The false discovery rate of {run['options']['alpha']:g} holds for the items flagged at one look that was "
         "chosen beforehand, not for all that any look ever flagged."
     )
     return [Padding(Group(table, Text(note, style="italic")), (1, 0, 0, 0))]
