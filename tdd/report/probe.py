@@ -177,8 +177,8 @@ def _flagged(
         table.add_row(plain_text(str(items["id"][i])), *(f"{value:.4g}" for value in values))
     some = f"The {_ITEMS} most extreme of {len(chosen)}. " if len(chosen) > _ITEMS else ""
     note = (
-        f"{some}The false discovery rate of {run['options']['alpha']:g} holds for the items flagged at one look that was "
-        "chosen beforehand, not for all that any look ever flagged."
+        f"{some}The false discovery rate of {run['options']['alpha']:g} holds for the items flagged at one look that "
+        "was chosen beforehand, not for all that any look ever flagged."
     )
     return [Padding(Group(table, Text(note, style="italic")), (1, 0, 0, 0))]
 
