@@ -83,7 +83,8 @@ def _named(guarantees: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]
 
 
 def _guarantee(one: Mapping[str, Any]) -> str:
-    return f"{one['controls']}, {one['kind']} ({one['source']})"
+    kind = "" if one["kind"] == "none" else f", {one['kind']}"
+    return f"{one['controls']}{kind} ({one['source']})"
 
 
 def _schedule(run: Mapping[str, Any], history: Mapping[str, np.ndarray]) -> str:
@@ -107,7 +108,7 @@ def _last(run: Mapping[str, Any], history: Mapping[str, np.ndarray], items: Mapp
         ("anytime p-value", p_words(now["anytime_p_value"])),
         ("log10 e-value", f"{now['log_e_value'] / math.log(10):.2f}"),
     ]
-    if "items" in run["guarantees"]:
+    if any(is_known(value) for value in items["p_value"]):  # of a benchmark's order, no item is decided on
         rows.append(("flagged at the last look", f"{now['num_flagged']:.0f} of {suspects} suspects"))
     if run["options"].get("proportion") not in (None, "none"):
         rows.append(("estimated share of members", f"{max(0.0, now['proportion']):.3f}"))

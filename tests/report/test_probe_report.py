@@ -166,6 +166,17 @@ def test_a_clean_run(clean):
     assert "history.csv" not in text
 
 
+def test_a_probe_that_decides_on_no_item(tmp_path):
+    """As of the order of a benchmark: p-values are missing, and there is no guarantee of items."""
+    nothing = {"controls": "nothing: none is flagged", "assumes": [], "kind": "none", "source": "no law"}
+    folder = save(tmp_path / "order", history_of(3), flagged=0, guarantees={**GUARANTEES, "items": nothing})
+    items = read_probe_items(folder, read_run(folder))
+    table(folder / "items.csv", {name: ["nan" if name == "p_value" else v for v in items[name]] for name in items})
+    text = flat(printed(folder))
+    assert "guarantee of flagged items nothing: none is flagged (no law)" in text
+    assert "flagged at the last look" not in text
+
+
 def test_before_the_first_look(tmp_path):
     folder = save(tmp_path / "new", history_of(0), outcome="No look has been taken.")
     for name in ("history.csv", "items.csv"):
