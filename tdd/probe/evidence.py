@@ -65,7 +65,7 @@ class SetEvidence:
         """Take in one look.
 
         Items without a finite score, now or at the first look, are left out under every labelling alike. Looks beyond
-        the horizon may cross no further level, so what was found stays valid and nothing is added.
+        the horizon spend no more of the level: what was found stays valid, and hardly anything is added.
         """
         scores = jnp.concatenate([result.suspect_scores, result.reference_scores])
 

@@ -15,8 +15,7 @@ import numpy as np
 from tdd.atomic import disk_errors, write_atomically
 from tdd.audit.run_folder import fingerprint as fingerprint_of
 from tdd.audit.run_folder import open_run_folder, to_csv, to_json, versions
-from tdd.methods.ptdi import GUARANTEES
-from tdd.probe.outcome import SET_GUARANTEE, open_points, outcome
+from tdd.probe.outcome import open_points, outcome
 from tdd.probe.texts import Role
 from tdd.validate import probe as checks
 
@@ -97,7 +96,7 @@ def _run(probe: Probe) -> dict[str, Any]:
         "outcome": outcome(probe),
         "alarm": probe.alarm,
         "first_alarm": probe.first_alarm,
-        "guarantees": {"set": SET_GUARANTEE, "items": GUARANTEES[probe.options["proportion"]]},
+        "guarantees": probe.guarantees,
         "looks": len(probe.history),
         "warnings": [f"step {record.step}: {words}" for record in probe.history for words in record.warnings],
         "open_points": open_points(probe),

@@ -4,22 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tdd.records import Guarantee
-
 if TYPE_CHECKING:
     from tdd.probe.probe import Probe
 
-__all__ = ["SET_GUARANTEE", "open_points", "outcome"]
+__all__ = ["open_points", "outcome"]
 
-SET_GUARANTEE = Guarantee(
-    "P(an alarm at any look of the run) <= alpha",
-    (
-        "no suspect is in the training data",
-        "given everything that the training did, which of the texts are suspects and which are references is a "
-        "uniformly random labelling: the same kind of text, chosen and prepared in the same way",
-    ),
-    "finite-sample",
-    "relabelling trajectories over all looks with the level spent along them, see tdd.kernels.trajectories",
+_ALWAYS = (
+    "An alarm says that the training did other things to the suspects than to the references. That they were trained "
+    "on follows only where both are of one kind, chosen and prepared alike: no computation on scores can show that.",
+    "Without an alarm nothing is shown: texts that were trained on once, long ago or in another form may leave no "
+    "trace that so few of them can show.",
 )
 
 
@@ -50,4 +44,4 @@ def open_points(probe: Probe) -> list[str]:
     for name, role in probe.roles.items():
         if role.num_cut:
             found.append(f"{role.num_cut} of {len(role)} texts of {name} are longer than the limit and were cut.")
-    return found
+    return [*found, *_ALWAYS]

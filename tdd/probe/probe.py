@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import time
 from collections.abc import Mapping
@@ -11,13 +12,15 @@ import jax
 import numpy as np
 
 from tdd.kernels.set_statistics import STATISTICS, Statistic, labellings
-from tdd.methods.ptdi import PROPORTIONS, ProportionName
+from tdd.methods import anytime
+from tdd.methods.ptdi import GUARANTEES, PROPORTIONS, ProportionName
 from tdd.probe import folder as folders
 from tdd.probe.evidence import Evidence, ProbeState, SetEvidence
 from tdd.probe.program import COMPUTED_SCORES, Program, as_language_model
 from tdd.probe.record import ProbeRecord, history_of_arrays, history_to_arrays
 from tdd.probe.result import ProbeResult
-from tdd.probe.texts import lay_out, num_texts, read_roles
+from tdd.probe.texts import Layout, lay_out, num_texts, read_roles
+from tdd.records import Guarantee
 from tdd.scoring.buckets import default_budget
 from tdd.scoring.scores import parse_score
 from tdd.validate import arrays
@@ -114,8 +117,7 @@ class Probe:
         name: str = "probe",
     ) -> None:
         model = as_language_model(lm, max_length)
-        request = parse_score(score)
-        checks.check_probe_score(score, request.score.name, COMPUTED_SCORES)
+        checks.check_probe_score(score, parse_score(score).score.name, COMPUTED_SCORES)
         arrays.check_level(alpha)
         arrays.check_choice(proportion, tuple(kind for kind in PROPORTIONS if kind != "moment"), "proportion")
         arrays.check_choice(baseline, ("first", "none"), "baseline")
@@ -148,12 +150,10 @@ class Probe:
         rows = [row for role in self.roles.values() for row in role.tokens]
         self._layout = lay_out(rows, budget=budget, limit=limit, seed=seed)
         self._gradients = lay_out(rows[:m], budget=-(-budget // 2), limit=limit, seed=seed) if grad_norms else None
-        program = Program(model, request, self.sizes, self.alpha, proportion, max(int(row.max()) for row in rows))
+        self._program = Program(model, score, self.sizes, self.alpha, proportion, max(int(row.max()) for row in rows))
         self.num_looks = None if steps is None else steps // self.every + 1
         self._rule = SetEvidence(m + n, int(num_draws), self.alpha, self.num_looks, baseline == "first", statistic)
         self._labels = np.asarray(labellings(m, n, int(num_draws), int(seed)))
-        self._evaluate = jax.jit(lambda params, layout, gradients: program(params, layout, gradients))
-        self._observe = jax.jit(lambda labels, state, result: self._rule.observe(labels, state, result))
         self.history: list[ProbeRecord] = []
         self.state: ProbeState = jax.device_get(self.init())
 
@@ -165,7 +165,7 @@ class Probe:
         Raises:
           InputError: at trace time, logits of another shape or type than [B, T, V] floating.
         """
-        return self._evaluate(params, self._layout, self._gradients)
+        return _evaluate(self._program, params, self._layout, self._gradients)
 
     def init(self) -> ProbeState:
         """The state before the first look, for `observe`."""
@@ -173,7 +173,7 @@ class Probe:
 
     def observe(self, state: ProbeState, result: ProbeResult) -> tuple[ProbeState, Evidence]:
         """Take in one look, in the order of training. Pure, as `evaluate`; the relabellings are constants."""
-        return self._observe(self._labels, state, result)
+        return _observe(self._rule, self._labels, state, result)
 
     def due(self, step: Any) -> bool:
         """Whether `probe(step, params)` would look."""
@@ -219,6 +219,11 @@ class Probe:
         """The step of the look at which that first happened."""
         return next((record.step for record in self.history if record.alarm), None)
 
+    @property
+    def guarantees(self) -> dict[str, Guarantee]:
+        """What holds of the "set", over the whole run, and of the "items", at each look by itself."""
+        return {"set": anytime.GUARANTEE, "items": GUARANTEES[self.options["proportion"]]}
+
     def save(self, folder: Any) -> None:
         """Write a run folder: run.json, history.csv, items.csv, and state.npz to go on from; see `restore`.
 
@@ -242,18 +247,19 @@ class Probe:
         found |= {f"state/{i}": np.asarray(leaf) for i, leaf in enumerate(leaves)}
         return found | {f"history/{name}": values for name, values in history_to_arrays(self.history).items()}
 
-    def load_state_dict(self, arrays: Mapping[str, np.ndarray]) -> None:
+    def load_state_dict(self, arrays: Mapping[str, Any]) -> None:
         """Take over what `state_dict` returned, of a probe of the same texts and options.
 
         Raises:
           InputError: it is of another probe, or incomplete.
         """
-        checks.check_same_probe("the state", np.asarray(arrays["fingerprint"]).tobytes().decode(), self.fingerprint)
+        held = {name: np.asarray(values) for name, values in arrays.items()}
         structure = jax.tree.structure(self.state)
-        leaves = [np.asarray(arrays[f"state/{i}"]) for i in range(structure.num_leaves)]
-        kept = {name.removeprefix("history/"): np.asarray(values) for name, values in arrays.items()}
-        self.history = history_of_arrays(kept)
-        self.state = jax.tree.unflatten(structure, leaves)
+        names = [f"state/{i}" for i in range(structure.num_leaves)]
+        checks.check_arrays(held, ["fingerprint", *names])
+        checks.check_same_probe("the state", held["fingerprint"].tobytes().decode(), self.fingerprint)
+        self.history = history_of_arrays({name.removeprefix("history/"): values for name, values in held.items()})
+        self.state = jax.tree.unflatten(structure, [held[name] for name in names])
 
     def _warnings(self, look: int, result: ProbeResult) -> tuple[str, ...]:
         found = []
@@ -264,7 +270,19 @@ class Probe:
             )
         if self.num_looks is not None and look == self.num_looks + 1:
             found.append(
-                f"num_steps={self.options['num_steps']} promised {self.num_looks} looks: later ones report, but no "
-                "error is left for a further alarm"
+                f"num_steps={self.options['num_steps']} promised {self.num_looks} looks: later ones report and stay "
+                "valid, but the level is spent, so that a new leak will hardly raise an alarm"
             )
         return tuple(found)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _evaluate(program: Program, params: Any, layout: Layout, gradients: Layout | None) -> ProbeResult:
+    return program(params, layout, gradients)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _observe(
+    rule: SetEvidence, labels: jax.Array, state: ProbeState, result: ProbeResult
+) -> tuple[ProbeState, Evidence]:
+    return rule.observe(labels, state, result)

@@ -19,11 +19,12 @@ from jax import lax
 
 from tdd.kernels.logit_tile import tile_log_prob
 from tdd.methods.ptdi import ProportionName, ptdi
-from tdd.probe.result import GRAD_NORM_QUANTILES, ProbeResult
+from tdd.probe.gradients import quantiles
+from tdd.probe.result import ProbeResult
 from tdd.probe.texts import Bucket, Layout
 from tdd.records import LanguageModel, TokenStats
 from tdd.scoring.gradients import grad_norms
-from tdd.scoring.scores import ScoreRequest
+from tdd.scoring.scores import parse_score
 from tdd.scoring.token_stats import head_log_prob, tiling, token_stats
 from tdd.validate import probe as checks
 
@@ -37,11 +38,11 @@ _ABSENT = tuple(field.name for field in dataclasses.fields(TokenStats) if field.
 
 @dataclasses.dataclass(frozen=True)
 class Program:
-    """Everything that is static about an evaluation.
+    """Everything that is static about an evaluation; hashable, so that probes that are alike share compiled programs.
 
     Attributes:
       lm: the model; `vocab_size` 0 where only its logits can tell.
-      request: the score.
+      score: as the user wrote it.
       sizes: rows of each role in order: suspects, references, canaries, canary references.
       alpha: level of the items.
       proportion: how PTDI estimates the share of members.
@@ -49,7 +50,7 @@ class Program:
     """
 
     lm: LanguageModel
-    request: ScoreRequest
+    score: str
     sizes: tuple[int, int, int, int]
     alpha: float
     proportion: ProportionName
@@ -80,7 +81,7 @@ class Program:
             proportion=selection.proportion,
             canary_scores=canary,
             canary_rank=rank,
-            canary_exposure=jnp.log2(jnp.float32(self.sizes[3] + 1)) - jnp.log2(rank.astype(jnp.float32)),
+            canary_exposure=jnp.asarray(_exposures(self.sizes[3]))[rank - 1],
             canary_p_values=rank.astype(jnp.float32) / (self.sizes[3] + 1),
             grad_norm_quantiles=self._grad_norm_quantiles(params, gradients),
             num_not_finite=(~jnp.isfinite(scores)).sum(dtype=jnp.int32),
@@ -88,13 +89,13 @@ class Program:
 
     def _scores(self, params: Any, tokens: jax.Array, lengths: jax.Array) -> jax.Array:
         """Scores [B] of one micro-batch [B, T]."""
-        lm, mask = self._checked(params, tokens), _scored(tokens, lengths)
-        if set(self.request.score.statistics) <= {"log_prob"}:
+        lm, mask, request = self._checked(params, tokens), _scored(tokens, lengths), parse_score(self.score)
+        if set(request.score.statistics) <= {"log_prob"}:
             log_prob = _log_probs(lm, params, tokens, mask)
             stats = TokenStats(log_prob=log_prob, mask=mask, **dict.fromkeys(_ABSENT, log_prob))
         else:
             stats = token_stats(lm, params, tokens, mask)
-        return self.request.rows(stats).astype(jnp.float32)
+        return request.rows(stats).astype(jnp.float32)
 
     def _grad_norm_quantiles(self, params: Any, layout: Layout | None) -> jax.Array:
         if layout is None:
@@ -103,8 +104,7 @@ class Program:
         def norms(tokens: jax.Array, lengths: jax.Array) -> jax.Array:
             return grad_norms(self._checked(params, tokens), params, tokens, _scored(tokens, lengths)).total
 
-        found = _in_place(layout, norms)
-        return jnp.nanquantile(jnp.where(jnp.isfinite(found), found, jnp.nan), jnp.asarray(GRAD_NORM_QUANTILES))
+        return quantiles(_in_place(layout, norms))
 
     def _checked(self, params: Any, tokens: jax.Array) -> LanguageModel:
         """The model, once its results are known to be of the right shape and type; costs nothing at run time."""
@@ -163,6 +163,11 @@ def _log_probs(lm: LanguageModel, params: Any, tokens: jax.Array, mask: jax.Arra
         hidden = lm.hidden(params, tokens)
         found = head_log_prob(lm, params, hidden.reshape(-1, hidden.shape[-1]), targets, scored, tile)
     return jnp.roll(found.reshape(mask.shape), 1, axis=1)
+
+
+def _exposures(num_references: int) -> np.ndarray:
+    """log2(k + 1) - log2(rank) of ranks 1 .. k + 1."""
+    return (np.log2(num_references + 1) - np.log2(np.arange(1, num_references + 2))).astype(np.float32)
 
 
 def _canary_rank(scores: jax.Array, references: jax.Array) -> jax.Array:

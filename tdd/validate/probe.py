@@ -15,6 +15,7 @@ from tdd.validate.errors import InputError
 
 __all__ = [
     "check_apart",
+    "check_arrays",
     "check_canaries",
     "check_every",
     "check_first_look",
@@ -229,7 +230,10 @@ def check_step(step: Any) -> int:
     except TypeError:
         number = -1
     if isinstance(step, (bool, np.bool_)) or number < 0:
-        raise InputError(f"step={step!r} must be the number of the training step: a whole number, at least 0")
+        raise InputError(
+            f"step={step!r} must be the number of the training step: a whole number, at least 0; "
+            "inside a compiled function use probe.evaluate and probe.observe"
+        )
     return number
 
 
@@ -258,6 +262,15 @@ def check_first_look(num_not_finite: int, num_texts: int) -> None:
 def no_saved_probe(folder: pathlib.Path, detail: str) -> InputError:
     """A folder from which nothing can be restored."""
     return InputError(f"{folder} holds no saved probe that can be read: {detail}")
+
+
+def check_arrays(held: Mapping[str, Any], names: Sequence[str]) -> None:
+    """What `Probe.state_dict` returns, whole."""
+    missing = [name for name in names if name not in held]
+    if missing:
+        raise InputError(
+            f"the state holds no array {missing[0]!r}: give back what Probe.state_dict returned, unchanged"
+        )
 
 
 def check_same_probe(place: str, found: Any, expected: str) -> None:
