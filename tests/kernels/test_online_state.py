@@ -1,5 +1,7 @@
 """Online procedures one step at a time: the array calls to the bit, fixed shapes, the end of the horizon."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -80,6 +82,28 @@ def test_beyond_the_horizon_there_is_no_level(method):
     assert level[6:8].tolist() == [0, 0]
     assert np.isnan(level[[2, 3, 8]]).all()
     assert (int(state.num_tests), int(state.num_rejected)) == (4, 4)
+
+
+def overspent(state, p, lambda_=None):
+    """Largest of sum of alpha_i over alpha max(R, 1) on the way; of SAFFRON over the p > lambda, over 1 - lambda."""
+    reject, level = jax.vmap(lambda row: jax.lax.scan(online_state.decide, state, row)[1])(jnp.asarray(p))
+    spent = level if lambda_ is None else jnp.where(p > lambda_, level / (1 - lambda_), 0)
+    return float((jnp.cumsum(spent, axis=1) / jnp.maximum(jnp.cumsum(reject, axis=1), 1)).max())
+
+
+@pytest.mark.parametrize(("method", "lambda_"), [("lord_plus_plus", None), ("saffron", 0.5), ("saffron", 0.2)])
+def test_never_more_is_spent_than_was_earned(method, lambda_):
+    """The estimate of the false discovery proportion stays at alpha or below whatever the p-values: the whole proof."""
+    rng, size = np.random.default_rng(0), 40
+    p = rng.random((2_000, size)) ** np.exp(rng.normal(0, 2, (2_000, 1)))
+    p[:500] = np.where(rng.random((500, size)) < rng.random((500, 1)), 0, 1)
+    state = online_state.start(method, 0.1, horizon=size, initial_wealth=0.9, lambda_=lambda_ or 0.5)
+    share = online_state.gamma(size, "power" if lambda_ else "log").sum()
+    state = dataclasses.replace(state, levels=state.levels / share, earned=state.earned / share)
+    found = overspent(state, p.astype(np.float32), lambda_)
+    assert 0.095 < found <= 0.1 * (1 + 1e-5)
+    generous = dataclasses.replace(state, earned=state.earned.at[0].set(state.earned[1]))
+    assert overspent(generous, p.astype(np.float32), lambda_) > 0.12  # the first discovery earns all of alpha
 
 
 def test_one_program_for_a_stream():
