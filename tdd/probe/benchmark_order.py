@@ -18,7 +18,7 @@ from tdd.probe.leak import shard_rises
 from tdd.probe.program import as_language_model
 from tdd.probe.result import ProbeResult
 from tdd.probe.stream import token_rows
-from tdd.records import Texts
+from tdd.records import Guarantee, Texts
 from tdd.scoring.tokenise import prepends_bos
 from tdd.texts import load_texts
 from tdd.validate import guards as checks
@@ -28,6 +28,23 @@ from tdd.validate.sequential import as_count
 __all__ = ["OrderContamination", "ShardEvidence"]
 
 _SHARD_SIZE = 8
+
+GUARANTEES = {
+    "set": Guarantee(
+        "P(an alarm at any look of the run) <= alpha",
+        (
+            "the order in which the benchmark was published is random",
+            "given everything that the training did, which of the orders of a shard is the published one is uniformly "
+            "random, in every shard independently: nothing of the training depends on the published order",
+            "shards, orders, looks and horizon were fixed beforehand",
+            "training reacts to the evidence by stopping at most",
+        ),
+        "finite-sample",
+        "slots over relabelled trajectories (tdd.kernels.trajectories); the relabellings: the sharded exchangeability "
+        "test, section 3.2",
+    ),
+    "items": Guarantee("nothing: no shard is flagged", (), "none", "shards of one benchmark are no draws of one law"),
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,6 +115,11 @@ class OrderContamination(Contamination):
         fields = {field.name: getattr(self._rule, field.name) for field in dataclasses.fields(self._rule)}
         self._rule = ShardEvidence(**fields, num_shards=r)
         self._labels = _labels(r, k, num_draws, seed)
+
+    @property
+    def guarantees(self) -> dict[str, Guarantee]:
+        """What holds of the "set", over the whole run; of single shards nothing is said."""
+        return GUARANTEES
 
     def evaluate(self, params: Any) -> ProbeResult:
         """Scores of all orders; pure, as `Probe.evaluate`."""

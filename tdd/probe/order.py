@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tdd.kernels import martingale, online_conformal
+from tdd.records import Guarantee
 from tdd.validate import arrays
 from tdd.validate import guards as checks
 from tdd.validate.sequential import as_count
@@ -101,6 +102,7 @@ class OrderGuard:
 
     Attributes:
       history: an `OrderRecord` of each call.
+      guarantee: what holds, under which assumptions.
 
     Raises:
       InputError: alpha outside (0, 1), an unknown `against`, `memory` below 1.
@@ -114,6 +116,13 @@ class OrderGuard:
     >>> [guard(step, range(10 * step, 10 * step + 10)).alarm for step in range(3)]  # sorted
     [False, True, True]
     """
+
+    guarantee = Guarantee(
+        "P(the alarm ever goes off) <= alpha",
+        ('the numbers are exchangeable in their order of arrival; against="batch": in their order within each batch',),
+        "finite-sample",
+        "Ville (1939); Vovk et al. (2021), algorithm 1; Vovk, Gammerman & Shafer (2005), theorem 8.1",
+    )
 
     def __init__(
         self,

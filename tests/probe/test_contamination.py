@@ -5,6 +5,7 @@ The model is a table of bigram logits, so that what it has "learnt" is written i
 
 import dataclasses
 import itertools
+import json
 
 import jax
 import jax.numpy as jnp
@@ -213,7 +214,7 @@ def test_degenerate_looks_rise_by_nothing():
 # The order of the benchmark.
 
 
-def test_the_published_order_is_found_and_no_item_is_named(by_order):
+def test_the_published_order_is_found_and_no_item_is_named(by_order, tmp_path):
     text = BENCHMARK.reshape(10, -1)  # as a file that is read in pieces
     watch = run(anew(by_order), text, begin=4, amount=0.8)
     leak = watch.leak()
@@ -225,6 +226,10 @@ def test_the_published_order_is_found_and_no_item_is_named(by_order):
     assert np.isnan(result.p_values).all()
     assert not result.selected.any()
     assert watch.sizes[:2] == (10, 50)
+    watch.save(tmp_path / "watch")
+    saved = json.loads((tmp_path / "watch" / "run.json").read_text("utf-8"))
+    assert "order" in saved["guarantees"]["set"]["assumes"][0]
+    assert saved["guarantees"]["items"]["kind"] == "none"
 
 
 def test_the_same_items_in_another_order_are_no_leak(by_order):

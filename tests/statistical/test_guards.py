@@ -5,7 +5,11 @@ import jax
 import jax.numpy as jnp
 import pytest
 
+from tdd.kernels.trajectories import spending
+from tdd.methods.bounds import fdp_bounds, fdp_template
+from tdd.probe.benchmark_order import ShardEvidence, _labels
 from tdd.probe.order import OrderGuard
+from tdd.probe.result import ProbeResult
 
 LENGTH, BATCH, ALPHA = 48, 12, 0.2
 
@@ -56,3 +60,88 @@ def test_losses_are_compared_within_batches(false_alarm_level):
     guarantees.assert_at_most(ever_alarms(falling_losses, against="batch"), ALPHA, false_alarm_level)
     with pytest.raises(guarantees.GuaranteeViolated):
         guarantees.assert_at_most(ever_alarms(falling_losses), ALPHA, false_alarm_level)
+
+
+SHARDS, ORDERS, LOOKS, DRAWS = 3, 3, 4, 39
+
+
+def orders_of_shards(key):
+    """[L, r, k + 1] scores: shards of unlike level, spread and drift, dependent looks; orders exchangeable."""
+    scale, level, common, own = jax.random.split(key, 4)
+    spread = jnp.exp(jax.random.normal(scale, (SHARDS, 1)))
+    drift = jnp.cumsum(jax.random.normal(common, (LOOKS, SHARDS, 1)), axis=0)
+    paths = jnp.cumsum(jax.random.normal(own, (LOOKS, SHARDS, ORDERS)), axis=0)
+    return 5 * jax.random.normal(level, (SHARDS, 1)) + spread * (drift + jnp.round(2 * paths) / 2)
+
+
+def of_shards(scores):
+    """What a look at these scores [r, k + 1] returns."""
+    empty = jnp.zeros(0)
+    fields = dict.fromkeys(ProbeResult.__dataclass_fields__, empty)
+    return ProbeResult(**{**fields, "suspect_scores": scores[:, 0], "reference_scores": scores[:, 1:].reshape(-1)})
+
+
+@pytest.mark.guarantee(checks=2 * 2 + 1)
+@pytest.mark.parametrize("from_first", [True, False])
+def test_the_order_of_a_benchmark_raises_no_alarm_by_itself(from_first, false_alarm_level):
+    """Relabelled orders within shards; broken: the best of all looks, each at the whole level."""
+    rule = ShardEvidence(SHARDS * ORDERS, DRAWS, ALPHA, LOOKS, from_first, "combined", num_shards=SHARDS)
+
+    def one(key):
+        data, draw = jax.random.split(key)
+        chosen = jax.random.randint(draw, (DRAWS, SHARDS), 0, ORDERS)  # the relabellings are part of the law
+        chosen = jnp.concatenate([jnp.zeros((1, SHARDS), jnp.int32), chosen])
+        places = jnp.arange(SHARDS * ORDERS)
+        shard = jnp.where(places < SHARDS, places, (places - SHARDS) // (ORDERS - 1))
+        number = jnp.where(places < SHARDS, 0, 1 + (places - SHARDS) % (ORDERS - 1))
+        labels = chosen[:, shard] == number
+        _, evidence = jax.lax.scan(
+            lambda state, scores: rule.observe(labels, state, of_shards(scores)), rule.init(), orders_of_shards(data)
+        )
+        return {"rule": jnp.min(evidence.anytime_p_value), "every look": jnp.min(evidence.p_value)}
+
+    found = guarantees.simulate(one, seed=0)
+    for level in (ALPHA, 0.5):
+        guarantees.assert_at_most((found["rule"] <= level * (1 + 1e-6)).astype(float), level, false_alarm_level)
+    if from_first:
+        with pytest.raises(guarantees.GuaranteeViolated):
+            guarantees.assert_at_most((found["every look"] <= ALPHA).astype(float), ALPHA, false_alarm_level)
+
+
+def test_the_relabellings_of_a_watch_are_those_of_the_simulation():
+    labels = _labels(SHARDS, ORDERS - 1, 2_000, seed=0)
+    places = jnp.arange(SHARDS * ORDERS)
+    shard = jnp.where(places < SHARDS, places, (places - SHARDS) // (ORDERS - 1))
+    for one in range(SHARDS):
+        assert (labels[:, shard == one].sum(axis=1) == 1).all()
+
+
+@pytest.mark.guarantee(checks=1)
+def test_the_bounds_of_a_leak_hold_at_all_looks_together(false_alarm_level):
+    """No item leaked: "at least one is" must be said at no look; broken: the whole level at each."""
+    items, references = 6, 9
+    shares = [float(spending(t, LOOKS) - spending(t - 1, LOOKS)) for t in range(1, LOOKS + 1)]
+    key = jax.random.key(0)
+    templates = [
+        [fdp_template(references, items, key=key, delta=ALPHA * share, num_draws=999) for share in weights]
+        for weights in (shares, [1.0] * LOOKS)
+    ]
+
+    def one(key):
+        scores = jax.random.normal(key, (LOOKS, items + references))
+        wrong = [
+            [
+                fdp_bounds(row[items:], row[:items], null="nonmember", template=template).min_true > 0
+                for row, template in zip(scores, kind)
+            ]
+            for kind in templates
+        ]
+        return {
+            "shared": jnp.any(jnp.stack(wrong[0])).astype(jnp.float32),
+            "whole": jnp.any(jnp.stack(wrong[1])).astype(jnp.float32),
+        }
+
+    found = guarantees.simulate(one, seed=0)
+    guarantees.assert_at_most(found["shared"], ALPHA, false_alarm_level)
+    with pytest.raises(guarantees.GuaranteeViolated):
+        guarantees.assert_at_most(found["whole"], ALPHA, false_alarm_level)
