@@ -68,6 +68,10 @@ def set_statistics(
     to all items. Whatever the labels, items are ranked, masked and fitted alike: rows of exchangeable labellings give
     exchangeable statistics.
 
+    Which one: 200 suspects among 400 normal scores, level .05 (3,000 repetitions, standard errors up to .01). All
+    shifted by .3 sd: "rank_sum" finds .90, "tail" .67, "combined" .88. A tenth of them by 2.5 sd: .47, .96, .93. A
+    twentieth by 3 sd: .22, .76, .64.
+
     Args:
       scores: [N] loss-like scores.
       labels: [K, N] bool, True = suspect.
@@ -84,7 +88,7 @@ def set_statistics(
 
     Cost: a product of [K, N] with [N, 2], and O(N log N): 1.5 ms for K = 10,000 and N = 400 on one core.
 
-    References: Hajek, Sidak & Sen (1999), chapter 4, for both scores.
+    References: Hajek, Sidak & Sen (1999), section 3.3, for linear rank statistics and their permutation moments.
     """
     if scores.shape[0] >= 2**30 // _CELLS:
         raise ValueError(f"{scores.shape[0]} items are too many for exact ranks: fewer than {2**30 // _CELLS}")
