@@ -1,0 +1,85 @@
+"""Parameters on eight devices: the numbers of one device, no copy gathered beforehand, no retrace, donation."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+SUPPORT = pathlib.Path(__file__).resolve().parents[1] / "support"
+
+CODE = """
+import json, sys
+sys.path.insert(0, sys.argv[1])
+import jax, jax.numpy as jnp, numpy as np
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
+from probed import small_probe
+from scored_models import small_model
+from tdd.models.placement import partition
+
+out, times = {}, []
+lm, params = small_model()
+logits = lm.logits
+
+def counted(params, tokens):
+    times.append(1)
+    return logits(params, tokens)
+
+mesh = jax.make_mesh((8,), ("data",), axis_types=(AxisType.Auto,))
+shares = jax.tree_util.tree_map_with_path(
+    lambda path, leaf: NamedSharding(mesh, partition(leaf.shape, mesh, layered="layers" in str(path))), params
+)
+shared = jax.device_put(params, shares)
+everywhere = jax.device_put(params, NamedSharding(mesh, PartitionSpec()))
+out["cut"] = sum(not leaf.sharding.is_fully_replicated for leaf in jax.tree.leaves(shared))
+out["leaves"] = len(jax.tree.leaves(shared))
+
+def numbers(result):
+    return np.concatenate([result.suspect_scores, result.reference_scores]).tolist()
+
+probe, one = small_probe(counted, every=1), small_probe(lm)
+out["one"] = numbers(one.evaluate(params))
+out["everywhere"] = numbers(small_probe(lm).evaluate(everywhere))
+step = jax.jit(lambda tree: jax.tree.map(lambda leaf: leaf * 1.01, tree), donate_argnums=0)
+records = []
+for number in range(4):
+    before = jax.tree.leaves(shared)
+    records.append(probe(number, shared))
+    if number == 0:
+        out["traces"] = len(times)
+    shared = step(shared)
+out["deleted"] = all(leaf.is_deleted() for leaf in before)
+out["traces again"] = len(times)
+out["shared"] = numbers(records[0].result)
+out["moved"] = numbers(records[3].result)
+grown = jax.tree.map(lambda leaf: leaf * 1.01**3, params)
+out["expected moved"] = numbers(one.evaluate(grown))
+out["selected"] = np.array_equal(records[0].result.selected, one.evaluate(params).selected)
+print(json.dumps(out))
+"""
+
+
+@pytest.fixture(scope="module")
+def found():
+    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=8"
+    environment = {**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
+    command = [sys.executable, "-c", CODE, str(SUPPORT)]
+    result = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert result.returncode == 0, result.stderr[-3000:]
+    return json.loads(result.stdout.splitlines()[-1])
+
+
+def test_shares_give_the_numbers_of_one_device(found):
+    assert found["cut"] > found["leaves"] // 2
+    assert found["shared"] == pytest.approx(found["one"], rel=1e-5)
+    assert found["everywhere"] == pytest.approx(found["one"], rel=1e-5)
+    assert found["selected"]
+
+
+def test_shares_may_be_donated_after_each_look_and_nothing_is_traced_again(found):
+    assert found["deleted"]
+    assert found["traces again"] == found["traces"] > 0
+    assert found["moved"] == pytest.approx(found["expected moved"], rel=1e-4)
+    assert found["moved"] != pytest.approx(found["one"], rel=1e-4)
