@@ -45,19 +45,18 @@ SHARES, COPIES, ALPHAS = (0.1, 0.3, 1.0), (1, 4, 16), (0.05, 0.2)
 CLEAN_RUNS, PLANTED_RUNS = 200, 40
 
 
-def model(length: int, width: int) -> LanguageModel:
+def model(length: int, width: int) -> tuple[DecoderSpec, LanguageModel]:
     """A decoder of two layers."""
-    return language_model(
-        DecoderSpec(
-            vocab_size=VOCABULARY,
-            width=width,
-            num_layers=2,
-            norm=LayerNorm(),
-            positions=LearnedPositions(length),
-            attention=Attention(2, width // 2, ((width // 2) ** -0.5,) * 2),
-            mlp=Mlp(2 * width, "gelu_tanh"),
-        )
+    spec = DecoderSpec(
+        vocab_size=VOCABULARY,
+        width=width,
+        num_layers=2,
+        norm=LayerNorm(),
+        positions=LearnedPositions(length),
+        attention=Attention(2, width // 2, ((width // 2) ** -0.5,) * 2),
+        mlp=Mlp(2 * width, "gelu_tanh"),
     )
+    return spec, language_model(spec)
 
 
 @functools.cache
@@ -80,7 +79,7 @@ class Runs:
 
     def __init__(self) -> None:
         self.tokens = rows(LENGTH, 2_000)
-        self.lm = model(LENGTH, 24)
+        self.spec, self.lm = model(LENGTH, 24)
         items = self.tokens[: 2 * ITEMS]
         self.watch = probe.contamination(
             self.lm, items[:ITEMS], items[ITEMS:], every=EVERY, num_steps=STEPS, num_draws=DRAWS, token_budget=1_600
@@ -90,7 +89,7 @@ class Runs:
     def _loop(self, key: jax.Array, order: jax.Array, division: jax.Array) -> Any:
         """Evidence and scores [L, ...] of a run; items are relabelled by `division`, so each run has its own."""
         optimizer, tokens = optax.adam(RATE), jnp.asarray(self.tokens)
-        params = init_params(self.lm.spec, key)
+        params = init_params(self.spec, key)
         mask = jnp.broadcast_to(jnp.arange(LENGTH) > 0, (BATCH, LENGTH))
 
         def step(carry: Any, chosen: jax.Array) -> Any:
@@ -137,7 +136,8 @@ def measure(folder: pathlib.Path, runs: int, share: float, copies: int) -> list[
         kept = folder / f"{share:g}-{copies}-{seed}.npz"
         if not kept.exists():
             partial = kept.with_suffix(".part.npz")
-            np.savez(partial, **shared_runs()(seed, share, copies))
+            left = shared_runs()(seed, share, copies)
+            np.savez(partial, **left)  # pyright: ignore[reportArgumentType]
             partial.rename(kept)
         with np.load(kept) as held:
             found.append(dict(held))
@@ -196,9 +196,9 @@ def shown(steps: int = 600, every: int = 25, leak: int = 300, length: int = 48) 
     """One run, look by look: 60 of 100 items, 20 copies each, in random places from step `leak` on."""
     tokens, rng = rows(length, 1_400), np.random.default_rng(0)
     tokens = tokens[rng.permutation(len(tokens))]
-    lm = model(length, 32)
+    spec, lm = model(length, 32)
     config = TrainConfig(learning_rate=RATE, batch_size=BATCH, seed=0)
-    stepper = Stepper(lm, config, None, jax.jit(init_params, static_argnums=0)(lm.spec, jax.random.key(0)))
+    stepper = Stepper(lm, config, None, jax.jit(init_params, static_argnums=0)(spec, jax.random.key(0)))
     benchmark, reference = tokens[:100], tokens[100:200]
     watch = probe.contamination(lm, benchmark, reference, every=every, num_steps=steps)
     guard = probe.StreamGuard(list(benchmark), reference=list(tokens[200:]))

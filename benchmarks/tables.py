@@ -12,6 +12,7 @@ import pathlib
 from collections.abc import Callable
 from typing import Any
 
+import leak_tables
 import order_tables
 
 from tdd.bench import report
@@ -47,6 +48,7 @@ def measured() -> str:
         *_gradients(),
         *_probe(),
         *order_tables.parts(RESULTS),
+        *leak_tables.parts(RESULTS),
         _wikimia(),
         *_arxivtection(),
         _booktection(),
