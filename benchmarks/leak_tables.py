@@ -23,7 +23,7 @@ def parts(results: pathlib.Path) -> list[str]:
 
 
 def _shown(shown: dict[str, Any]) -> str:
-    leak, stream = shown["leak"], shown["stream"]
+    leak, stream, milliseconds = shown["leak"], shown["stream"], shown["milliseconds"]
     first = shown["first_step"]
     kept = [row for row in shown["looks"] if leak["began"][0] - 50 <= row["step"] <= leak["alarm"] + 50]
     rows = [
@@ -40,9 +40,9 @@ def _shown(shown: dict[str, Any]) -> str:
         f"**A planted leak** (`benchmarks/leak.py`). {shown['planted']} of 100 watched items come into the training "
         f"stream in random places from step {first} on; `tdd.probe.contamination` sees the parameters every "
         f"{shown['looks'][1]['step']} steps. What it says: “{leak['words']}” Named wrongly, in truth: "
-        f"{shown['wrongly_named']}. `StreamGuard` on the same batches: {stream['seen']} items seen, {stream['wrong']} of "
-        f"them wrongly, the first at step {stream['first_step']}; {shown['milliseconds']['guard']:.2f} ms a batch beside "
-        f"{shown['milliseconds']['step']:.1f} ms for the training step of this tiny model. \\* = alarm."
+        f"{shown['wrongly_named']}. `StreamGuard` on the same batches: {stream['seen']} items seen "
+        f"({stream['wrong']} wrongly), the first at step {stream['first_step']}; {milliseconds['guard']:.2f} ms a batch, "
+        f"beside {milliseconds['step']:.1f} ms for a training step of this tiny model. \\* = alarm."
     )
     return (
         f"{text}\n\n{markdown(['step', 'exposures so far', 'p-value of the look', 'anytime p-value', 'flagged'], rows)}"
