@@ -41,8 +41,8 @@ def _shown(shown: dict[str, Any]) -> str:
         f"stream in random places from step {first} on; `tdd.probe.contamination` sees the parameters every "
         f"{shown['looks'][1]['step']} steps. What it says: “{leak['words']}” Named wrongly, in truth: "
         f"{shown['wrongly_named']}. `StreamGuard` on the same batches: {stream['seen']} items seen "
-        f"({stream['wrong']} wrongly), the first at step {stream['first_step']}; {milliseconds['guard']:.2f} ms a batch, "
-        f"beside {milliseconds['step']:.1f} ms for a training step of this tiny model. \\* = alarm."
+        f"({stream['wrong']} wrongly), the first at step {stream['first_step']}; {milliseconds['guard']:.2f} ms a "
+        f"batch, beside {milliseconds['step']:.1f} ms for a training step of this tiny model. \\* = alarm."
     )
     return (
         f"{text}\n\n{markdown(['step', 'exposures so far', 'p-value of the look', 'anytime p-value', 'flagged'], rows)}"
