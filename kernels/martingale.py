@@ -76,7 +76,8 @@ def advance(state: State, log_p_value: Any, mask: Any = True) -> tuple[State, Ma
 
     Args:
       state: of `start` or of the step before.
-      log_p_value: [] natural logarithm of p in [0, 1]; -inf makes the wealth infinite for good. NaN takes no place.
+      log_p_value: [] natural logarithm of p in [0, 1]; -inf makes the wealth infinite for good, but of
+        "simple_jumper", which at most multiplies it by 3/2. NaN takes no place.
       mask: [] bool, False for a step that takes no place.
 
     Returns:

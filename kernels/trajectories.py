@@ -111,7 +111,8 @@ def advance(state: State, statistics: jax.Array, spent: Any) -> tuple[State, Evi
 
     Level by level from 1 downward, the free slots of a level, floor(a·spent·K) less those taken, go to the most
     extreme trajectories that have crossed the level above and not this one. Trajectories that tie cross together or
-    not at all, so a look where all tie uses no slot.
+    not at all. A look where all tie tells nothing new, yet those that crossed a level before may cross the next one
+    there, once more of it has been spent and all of them fit.
 
     **Guarantee**, finite-sample, where the K paths of statistics are exchangeable: P(anytime_p_value <= a at this look
     or before) <= a·spent for every a < 1, whatever the dependence between looks. Proof: which rows have crossed a is a

@@ -259,7 +259,9 @@ class Probe:
         checks.check_arrays(held, ["fingerprint", *names])
         checks.check_same_probe("the state", held["fingerprint"].tobytes().decode(), self.fingerprint)
         self.history = history_of_arrays({name.removeprefix("history/"): values for name, values in held.items()})
-        self.state = jax.tree.unflatten(structure, [held[name] for name in names])
+        state: ProbeState = jax.tree.unflatten(structure, [held[name] for name in names])
+        levels = self.state.rule.levels  # in this session's precision: cast, they might round above alpha
+        self.state = state._replace(rule=state.rule._replace(levels=levels))
 
     def _warnings(self, look: int, result: ProbeResult) -> tuple[str, ...]:
         found = []

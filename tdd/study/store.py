@@ -81,7 +81,10 @@ class TotalsStore:
             self.folder.mkdir(parents=True, exist_ok=True)
         if not self._fingerprint.exists():
             write_json(own, self._fingerprint)
-        there = json.loads(self._fingerprint.read_text("utf-8"))
+        try:
+            there = json.loads(self._fingerprint.read_text("utf-8"))
+        except FileNotFoundError as error:
+            raise checks.folder_gone(self.folder) from error
         checks.check_fingerprint(self.folder.parent, own, there)
 
     def read(self, cell: int) -> Part | None:

@@ -139,3 +139,16 @@ def test_the_fingerprint_is_of_texts_and_options():
         tdd.Probe(lambda p, t: p, rows[:20], rows[20:], num_draws=199, every=10, num_steps=100).fingerprint
         not in prints
     )
+
+
+def test_a_state_of_double_precision_keeps_its_level(whole):
+    """A level that is rounded anew on the way must not rise above alpha: an alarm at exactly alpha would be lost."""
+    wide = whole.state_dict()
+    names = [name for name, values in wide.items() if values.dtype == np.float32 and name.startswith("state/")]
+    levels = next(name for name in names if wide[name].shape == whole.state.rule.levels.value.shape)
+    wide |= {name: wide[name].astype(np.float64) for name in names}
+    wide[levels] = np.nextafter(wide[levels], 1)
+    again = small_probe(**OPTIONS)
+    again.load_state_dict(wide)
+    np.testing.assert_array_equal(again.state.rule.levels.value, whole.state.rule.levels.value)
+    assert whole.alpha >= np.max(again.state.rule.levels.value[again.state.rule.levels.value < 1.01 * whole.alpha])
