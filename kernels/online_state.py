@@ -38,25 +38,28 @@ class Decision(NamedTuple):
 
 @functools.partial(
     jax.tree_util.register_dataclass,
-    data_fields=("num_tests", "num_rejected", "levels", "earned"),
+    data_fields=("num_tests", "num_rejected", "clock", "levels", "earned"),
     meta_fields=("method", "lambda_"),
 )
 @dataclasses.dataclass(frozen=True)
 class State:
-    """A stream up to now. Its leaves are plain arrays, of H entries each for a horizon of H hypotheses.
+    """A stream up to now. Its leaves are plain arrays whose shapes depend on the horizon H alone.
 
     Attributes:
       num_tests: [] int32, hypotheses so far that were neither masked nor NaN.
       num_rejected: [] int32.
-      levels: [H] LOND and e-LOND: alpha gamma_1, alpha gamma_2, ... LORD++ and SAFFRON: the levels that wait at the
-        next ticks of the clock if nothing more is discovered.
-      earned: [2, H] what the first and every later discovery adds to the levels that wait; [0, H] for the others.
+      clock: [] int32, ticks so far: hypotheses, for SAFFRON those that were no candidates.
+      levels: [H] LOND and e-LOND: alpha gamma_1, alpha gamma_2, ... LORD++ and SAFFRON: the level at every tick of the
+        clock if nothing more is discovered.
+      earned: [2, 2 H] H zeros and what the first, and every later, discovery adds to the next H levels; [0, 2 H] for
+        LOND and e-LOND.
       method: static.
       lambda_: static; of "saffron".
     """
 
     num_tests: jax.Array
     num_rejected: jax.Array
+    clock: jax.Array
     levels: jax.Array
     earned: jax.Array
     method: Method
@@ -108,7 +111,8 @@ def start(
         levels, earned = wealth * series, jnp.stack([(level - wealth) * series, level * series])
     else:
         levels, earned = level * series, jnp.zeros((0, horizon), dtype)
-    return State(jnp.int32(0), jnp.int32(0), levels, earned, method, lambda_)
+    earned = jnp.pad(earned, ((0, 0), (horizon, 0)))
+    return State(jnp.int32(0), jnp.int32(0), jnp.int32(0), levels, earned, method, lambda_)
 
 
 def decide(state: State, value: Any, mask: Any = True) -> tuple[State, Decision]:
@@ -128,20 +132,18 @@ def decide(state: State, value: Any, mask: Any = True) -> tuple[State, Decision]
     if state.method == "e_lond":
         value = jnp.where(value > 0, 1 / value, jnp.inf)
     horizon = state.levels.shape[0]
-    if state.method in FDR_SHARE:
-        level = jnp.minimum(state.levels[0], _ceiling(state))
-    else:
-        growth = (state.num_rejected + 1).astype(state.levels.dtype)
-        level = state.levels[jnp.minimum(state.num_tests, horizon - 1)] * growth
     left = state.num_tests < horizon
-    level = jnp.where(left, level, 0)
+    level = jnp.where(left, _level(state), 0)
     reject = real & left & (value <= level.astype(value.dtype))
+    tick = real & (value > state.lambda_) if state.method == "saffron" else real
     after = dataclasses.replace(
         state,
         num_tests=state.num_tests + (real & left),
         num_rejected=state.num_rejected + reject,
-        levels=_levels_after(state, value, real, reject),
+        clock=jnp.minimum(state.clock + tick, horizon - 1),
     )
+    if state.method in FDR_SHARE:
+        after = dataclasses.replace(after, levels=jax.lax.cond(reject, _earn, lambda _: state.levels, after))
     return after, Decision(reject, jnp.where(real, level, jnp.nan))
 
 
@@ -165,22 +167,22 @@ def gamma(length: int, kind: Literal["log", "power"] = "log") -> np.ndarray:
     return _SERIES[kind] * np.log(np.maximum(t, 2)) / (t * np.exp(np.sqrt(np.log(t))))
 
 
-def _levels_after(state: State, value: jax.Array, real: jax.Array, reject: jax.Array) -> jax.Array:
-    """A tick of the clock moves the levels that wait forward by one; a discovery adds to all of them.
+def _level(state: State) -> jax.Array:
+    level = state.levels[state.clock]
+    if state.method in FDR_SHARE:
+        return jnp.minimum(level, state.lambda_ if state.method == "saffron" else 1.0)
+    return level * (state.num_rejected + 1).astype(level.dtype)
+
+
+def _earn(after: State) -> jax.Array:
+    """The levels after a discovery, which adds gamma_1 at the next tick, gamma_2 at the one after, and so on.
 
     Sums of stored products, term by term in the order of discovery: the horizon cannot change their rounding.
     """
-    if state.method not in FDR_SHARE:
-        return state.levels
-    tick = real & (value > state.lambda_) if state.method == "saffron" else real
-    forward = jnp.concatenate([state.levels[1:], jnp.zeros(1, state.levels.dtype)])
-    levels = jnp.where(tick, forward, state.levels)
-    gain = jnp.where(state.num_rejected > 0, state.earned[1], state.earned[0])
-    return jnp.where(reject, levels + gain, levels)
-
-
-def _ceiling(state: State) -> float:
-    return state.lambda_ if state.method == "saffron" else 1.0
+    horizon = after.levels.shape[0]
+    row = (after.num_rejected > 1).astype(jnp.int32)
+    gain = jax.lax.dynamic_slice(after.earned, (row, horizon - after.clock), (1, horizon))
+    return after.levels + gain[0]
 
 
 def _share(initial_wealth: Any, default: float) -> Any:

@@ -47,7 +47,7 @@ class OnlineTest:
     guarantee: Guarantee
 
     def init(self) -> State:
-        """The state before the first hypothesis: a pytree of four arrays, whose shapes never change."""
+        """The state before the first hypothesis: a pytree of five arrays, whose shapes never change."""
         return online_state.start(
             self.method,
             self.alpha,
