@@ -27,6 +27,7 @@ def run(paths, shares, alpha=None):
 
 
 run_compiled = jax.jit(run, static_argnames="alpha")
+compiled_statistics = jax.jit(set_statistics, static_argnames="statistic")
 
 
 def every_labelling(num_items, num_suspect):
@@ -58,63 +59,62 @@ def test_every_labelling_is_drawn_equally_often():
 def test_what_a_statistic_is_large_for(statistic):
     labels = every_labelling(8, 3)
     scores = np.arange(8, dtype=np.float32)
-    found = np.asarray(set_statistics(scores, labels, statistic=statistic))
+    found = np.asarray(compiled_statistics(scores, labels, statistic=statistic))
     assert found.argmax() == np.flatnonzero((labels == (np.arange(8) < 3)).all(axis=1))[0]
-    np.testing.assert_array_equal(found, set_statistics(np.exp(scores), labels, statistic=statistic))
+    np.testing.assert_array_equal(found, compiled_statistics(np.exp(scores), labels, statistic=statistic))
 
 
 def test_both_scores_have_mean_zero_and_about_one_variance_over_labellings():
     labels = every_labelling(14, 7)
     scores = np.random.default_rng(0).normal(size=14).astype(np.float32)
-    both = [np.asarray(set_statistics(scores, labels, statistic=name), float) for name in ("rank_sum", "tail")]
+    both = [np.asarray(compiled_statistics(scores, labels, statistic=name), float) for name in ("rank_sum", "tail")]
     for found in both:
         assert 0 <= found.mean() <= 7  # the mean of the scores is taken down to a whole number
-    np.testing.assert_array_equal(np.max(both, axis=0), set_statistics(scores, labels))
+    np.testing.assert_array_equal(np.max(both, axis=0), compiled_statistics(scores, labels))
     large = labellings(200, 200, 4_000, 0)
     scores = np.random.default_rng(1).normal(size=400).astype(np.float32)
-    first, second = (np.std(set_statistics(scores, large, statistic=name)) for name in ("rank_sum", "tail"))
+    first, second = (np.std(compiled_statistics(scores, large, statistic=name)) for name in ("rank_sum", "tail"))
     assert 0.9 < first / second < 1.1
 
 
 def test_sums_are_exact_beyond_one_product():
     rng = np.random.default_rng(0)
     scores, labels = rng.normal(size=1_300).astype(np.float32), rng.random((6, 1_300)) < 0.5
-    np.testing.assert_array_equal(set_statistics(scores, labels), ref.set_statistics(scores, labels))
+    np.testing.assert_array_equal(compiled_statistics(scores, labels), ref.set_statistics(scores, labels))
 
 
 def test_a_baseline_that_explains_everything_leaves_no_order():
     rng = np.random.default_rng(0)
     labels = labellings(20, 30, 9, 0)
     baseline = (3 + rng.normal(size=50)).astype(np.float32)
-    step = jax.jit(set_statistics)
     for scores in (baseline, 2 * baseline - 1, -0.3 * baseline + 100, np.full(50, 2.5, np.float32)):
-        assert np.unique(step(scores.astype(np.float32), labels, baseline=baseline)).tolist() == [0]
+        assert np.unique(compiled_statistics(scores.astype(np.float32), labels, baseline=baseline)).tolist() == [0]
     assert np.unique(set_statistics(baseline, labels, baseline=baseline)).tolist() == [0]
     moved = baseline.copy()
     moved[:4] -= 1e-3
-    assert np.asarray(step(moved, labels, baseline=baseline)).argmax() == 0
+    assert np.asarray(compiled_statistics(moved, labels, baseline=baseline)).argmax() == 0
 
 
 def test_a_constant_baseline_changes_nothing():
     rng = np.random.default_rng(0)
     scores, labels = rng.normal(size=30).astype(np.float32), labellings(10, 20, 20, 0)
     np.testing.assert_array_equal(
-        set_statistics(scores, labels, baseline=jnp.full(30, 3.0)), set_statistics(scores, labels)
+        compiled_statistics(scores, labels, baseline=jnp.full(30, 3.0)), compiled_statistics(scores, labels)
     )
 
 
 def test_too_many_items():
     with pytest.raises(ValueError, match="262144 items are too many"):
-        set_statistics(jnp.zeros(2**18), jnp.zeros((1, 2**18), bool))
+        compiled_statistics(jnp.zeros(2**18), jnp.zeros((1, 2**18), bool))
 
 
 @pytest.mark.parametrize("seed", range(12))
 def test_reference(seed):
     """Random paths with and without ties, NaN, schedules that stand still and jump."""
     rng = np.random.default_rng(seed)
-    num_rows, num_looks = int(rng.integers(2, 90)), 7
+    num_rows, num_looks = (2, 37, 90)[seed % 3], 7
     paths = rng.normal(size=(num_looks, num_rows)).cumsum(axis=0)
-    if seed % 2:
+    if seed % 4 < 2:
         paths = np.round(2 * paths)
     paths = paths.astype(np.float32)
     shares = np.sort(rng.choice([0, 0.1, 0.25, 0.3, 0.7, 0.9, 1], size=num_looks)).astype(np.float32)
@@ -174,7 +174,7 @@ def test_every_choice_of_labellings(statistic, scores, draws):
     scores = np.array(scores, np.float32)
     num_looks, num_items = scores.shape
     labels = every_labelling(num_items, 2)
-    each = np.stack([np.asarray(set_statistics(row, labels, statistic=statistic)) for row in scores])
+    each = np.stack([np.asarray(compiled_statistics(row, labels, statistic=statistic)) for row in scores])
     chosen = np.array(list(itertools.product(range(len(labels)), repeat=draws + 1)))
     shares = np.linspace(0, 1, num_looks + 1, dtype=np.float32)[1:]
     batched = jax.jit(jax.vmap(run, in_axes=(0, None)))
@@ -261,7 +261,7 @@ def test_compiled_batched_and_double_precision_decide_alike():
     scores = rng.normal(size=(3, 6, 60)).astype(np.float32)
 
     def paths(scores):
-        found = jax.vmap(lambda row: set_statistics(row, labels, baseline=scores[0]))(scores)
+        found = jax.vmap(lambda row: compiled_statistics(row, labels, baseline=scores[0]))(scores)
         return run(found, jax.vmap(trajectories.spending, in_axes=(0, None))(jnp.arange(1, 7), 6))
 
     compiled, batched = jax.jit(paths), jax.jit(jax.vmap(paths))(scores)
