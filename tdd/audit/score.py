@@ -94,6 +94,10 @@ def score(
       `Scores`, a column for each name as it was written. NaN where a score does not exist (a text whose lowercased
       or reference form has fewer than two tokens; counted in the log).
 
+    Several processes (`tdd.processes`) that make the same call share out its batches and all get the same table, the
+    one of a single process to the last bit; `store` is a folder that they share. With shard_params=True, processes that
+    `jax.distributed` connects share out the parameters over the devices of all of them, and compute in step.
+
     Raises:
       InputError: anything about model, texts or options that cannot be used; the message says what would work.
 

@@ -48,6 +48,8 @@ class Meeting:
         self.place = self.folder / name
         self.start = time.monotonic()
         self._heard: dict[int, tuple[str, float]] = {}
+        self._facts: dict[str, Any] = {}
+        self._came = (0, 0)  # before everybody, as long as there is nothing to agree on
         with disk_errors(self.place):
             self.place.mkdir(parents=True, exist_ok=True)
         _live(self.folder, self.processes)
@@ -78,21 +80,29 @@ class Meeting:
         Raises:
           InputError: names the other process and each fact that differs.
         """
-        mine = json.loads(json.dumps({**facts, "num_processes": self.processes.count}, sort_keys=True))
+        self._facts = json.loads(json.dumps({**facts, "num_processes": self.processes.count}, sort_keys=True))
         place = self.place / f"{self.processes.index}.json"
-        write_atomically(place, json.dumps({"facts": mine, "owner": _owner()}).encode())
-        rank = (place.stat().st_mtime_ns, self.processes.index)
+        write_atomically(place, json.dumps({"facts": self._facts, "owner": _owner()}).encode())
+        self._came = place.stat().st_mtime_ns, self.processes.index
+        self.check()
+
+    def check(self) -> None:
+        """Look again whether a process that came earlier has other facts: one that was too busy for signs of life may
+        have been taken for one that had ended.
+
+        Raises:
+          InputError: as `agree`.
+        """
         for path in sorted(self.place.glob("*.json")):
-            if path == place or not path.stem.isdecimal():
+            if not path.stem.isdecimal() or (other := int(path.stem)) == self.processes.index:
                 continue
-            other = int(path.stem)
             try:
                 found, came = json.loads(path.read_text("utf-8")), (path.stat().st_mtime_ns, other)
                 facts, owner = found["facts"], found["owner"]
             except (OSError, ValueError, KeyError, TypeError):  # removed meanwhile, or damaged
                 continue
-            if facts != mine and came < rank and self._moves(other):
-                raise checks.other_inputs(self.processes.index, other, owner, mine, facts)
+            if facts != self._facts and came < self._came and _moves(self.folder, other, 10):
+                raise checks.other_inputs(self.processes.index, other, owner, self._facts, facts)
 
     def silent(self, process: int) -> float:
         """Seconds since this process saw the last sign of life of another one; infinite where that one has ended."""
@@ -126,9 +136,6 @@ class Meeting:
                 return  # somebody died on the way here: see `Watch`
             time.sleep(0.1)
 
-    def _moves(self, process: int) -> bool:
-        return _moves(self.folder, process)
-
 
 _lives: dict[pathlib.Path, Processes] = {}
 
@@ -138,7 +145,7 @@ def _live(folder: pathlib.Path, processes: Processes) -> None:
     folder = folder.resolve()
     if folder in _lives:
         return
-    if _moves(folder, processes.index):
+    if _moves(folder, processes.index, 4):
         owner = (folder / f"{processes.index}.seen").read_text("utf-8")
         raise checks.twice_there(processes.index, processes.count, owner, folder.parent)
     write_atomically(folder / f"{processes.index}.seen", _owner().encode())
@@ -200,13 +207,29 @@ def _beat(folder: pathlib.Path, process: int) -> str | None:
         return None
 
 
-def _moves(folder: pathlib.Path, process: int) -> bool:
-    """Whether a process gives signs of life; takes some seconds where there is an old one."""
-    first, limit = _beat(folder, process), time.monotonic() + 3 * BEAT
-    while first is not None and time.monotonic() < limit:
+def _moves(folder: pathlib.Path, process: int, beats: int) -> bool:
+    """Whether a process gives signs of life; takes the time of so many where there is an old one."""
+    first, limit = _beat(folder, process), time.monotonic() + beats * BEAT
+    if first is None or _ended_here(first):
+        return False
+    while time.monotonic() < limit:
         time.sleep(BEAT / 10)
         if (found := _beat(folder, process)) != first:
             return found is not None
+    return False
+
+
+def _ended_here(beat: str) -> bool:
+    """Whether a sign of life is of a process of this machine that runs no more."""
+    words = beat.split()
+    if words[-2:-1] != [socket.gethostname()] or not words[2].isdecimal():
+        return False
+    try:
+        os.kill(int(words[2]), 0)
+    except ProcessLookupError:
+        return True
+    except OSError:
+        return False
     return False
 
 

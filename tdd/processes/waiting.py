@@ -65,6 +65,7 @@ class Watch:
                 taken += (last if late else last[place :: len(alive)])[:_TAKEN]
             elif now - max(since, self._told.get(owner, since)) > presence.SILENCE:
                 self._told[owner] = now
+                self.meeting.check()
                 _logger.warning(
                     "process %d: waiting for %d %s of process %d, which is alive and finished its last %.0f s ago",
                     processes.index, len(numbers), self.what, owner, now - since,

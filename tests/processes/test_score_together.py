@@ -2,14 +2,17 @@
 
 import hashlib
 import json
+import os
 
 import gpt2_files
 import pytest
-from process_launcher import free_port, until
+from process_launcher import until
 from scored_models import random_texts, scored_model
 
 import tdd
 from tdd.cli import main
+
+SLURM_JOB = os.getpid()
 
 SCORES = "loss,min_k,lowercase"
 
@@ -73,11 +76,17 @@ def command(files, out, *more):
     return ["score", model, texts, "--out", out, "--scores", SCORES, "--token-budget", 128, *more]
 
 
+def as_slurm(count, index):
+    """The environment of a task; JAX takes the port from the job's number."""
+    task = {"JOB_ID": SLURM_JOB, "NTASKS": count, "PROCID": index, "LOCALID": index, "STEP_NUM_NODES": 1}
+    return {"SLURM_STEP_NODELIST": "localhost", **{f"SLURM_{name}": str(value) for name, value in task.items()}}
+
+
 def test_four_processes_write_the_bytes_of_one(launcher, tmp_path, files):
     assert main([*map(str, command(files, tmp_path / "one.csv", "--quiet"))]) == 0
-    address = f"127.0.0.1:{free_port()}"
-    more = ["--coordinator", address, "--num-processes", 4, "--process-id"]
-    ends = launcher.all([launcher.tdd(*command(files, tmp_path / "four.csv", *more, i)) for i in range(4)])
+    ends = launcher.all(
+        [launcher.tdd(*command(files, tmp_path / "four.csv", "--distributed"), **as_slurm(4, i)) for i in range(4)]
+    )
     assert [end.code for end in ends] == [0] * 4, ends[0].err
     assert (tmp_path / "four.csv").read_bytes() == (tmp_path / "one.csv").read_bytes()
     one, four = (json.loads((tmp_path / f"{name}.csv.provenance.json").read_text()) for name in ("one", "four"))

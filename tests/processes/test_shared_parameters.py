@@ -55,6 +55,10 @@ scores = tdd.score(
 )
 bits = hashlib.sha256(b"".join(column.tobytes() for column in scores.values.values())).hexdigest()
 print(scores.provenance["num_devices"], bits)
+try:
+    tdd.score(scored_model(width=32), random_texts(2, seed=int(sys.argv[2])), shard_params=True)
+except ValueError as error:
+    print(error)
 """
 
 
@@ -83,4 +87,6 @@ def test_the_numbers_are_those_of_one_process(launcher):
     alone = tdd.score(scored_model(width=32), random_texts(30), ("loss", "min_k", "grad_norm"), token_budget=256)
     for end in ends:
         assert end.code == 0, end.err
-        assert end.out.splitlines()[-1].split() == ["4", bits(alone.values.values())]
+        *_, numbers, refusal = end.out.splitlines()
+        assert numbers.split() == ["4", bits(alone.values.values())]
+        assert "other processes were not given the same inputs as process 0: process 1: texts. " in refusal

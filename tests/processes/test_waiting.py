@@ -36,6 +36,7 @@ def meeting(index, count, silent):
         silent=lambda one: silent[one],
         alive=lambda: [one for one in range(count) if one == index or silent[one] < SILENCE],
         seen=lambda one: True,
+        check=lambda: None,
         there=lambda one: silent[one] != float("inf"),
     )
 
