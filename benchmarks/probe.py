@@ -1,6 +1,6 @@
 """What a probe costs in the demonstration's training loop, and beside scoring its texts once.
 
-python benchmarks/probe.py [--rounds 4] [--segment 50] [--quick]
+python benchmarks/probe.py [--rounds 5] [--segment 25] [--quick]
 
 Rounds interleave, in one process, a segment of training with a probe that looks once in it, one without, a look with
 gradient norms, an evaluation, and `tdd.score` of the same texts. Then compilations are counted over 1,000 steps.
@@ -70,8 +70,8 @@ class Loop:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=4)
-    parser.add_argument("--segment", type=int, default=50)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--segment", type=int, default=25)
     parser.add_argument("--quick", action="store_true", help="one short round: does it work at all?")
     options = parser.parse_args()
     rounds, segment = (1, 5) if options.quick else (options.rounds, options.segment)
