@@ -31,7 +31,6 @@ __all__ = [
     "text_too_short",
     "unknown_parameter",
     "unknown_score",
-    "wrong_store",
 ]
 
 LONG_TEXTS = ("window", "truncate", "error")
@@ -231,8 +230,3 @@ def check_model_parts(name: str, params: Any, tokenizer: Any) -> None:
                 f"{name} is a LanguageModel without {part}; pass {part}=..., or the triple (lm, params, tokenizer), "
                 "or the path of a checkpoint"
             )
-
-
-def wrong_store(path: str) -> InputError:
-    """A file in the resume folder that this project did not write for this run."""
-    return InputError(f"{path} is not a score store of this run; choose another resume_dir or remove the file")

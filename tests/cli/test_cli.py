@@ -243,3 +243,29 @@ def test_a_store_that_cannot_be_made(checkpoint, files, tmp_path, capsys):
     )  # fmt: skip
     assert status == 2
     assert "/proc/nothing" in out.err
+
+
+def test_one_store_serves_several_commands(checkpoint, files, tmp_path, capsys, monkeypatch):
+    """What one command has computed, no other computes again; the folder is kept, and nothing is left beside."""
+    store = tmp_path / "store"
+    options = ("--store", store, "-q")
+    for name in ("candidates", "calibration"):
+        assert run("score", checkpoint, files[name], "--out", tmp_path / f"{name}.csv", *options, capsys=capsys)[0] == 0
+    monkeypatch.setattr("tdd.audit.score_run.TokenProgram", None)
+    status, said = run(
+        "audit", checkpoint, "--candidates", files["candidates"], "--calibration", files["calibration"], "--score",
+        "loss", "--out", tmp_path / "run", *options, capsys=capsys,
+    )  # fmt: skip
+    assert status == 0, said.err
+    status, _ = run(
+        "score", checkpoint, files["candidates"], "--scores", "zlib", "--out", tmp_path / "zlib.csv", "--resume-dir",
+        store, "-q", capsys=capsys,
+    )  # fmt: skip
+    assert status == 0
+    assert (store / "store.json").exists()
+    assert not list(tmp_path.glob(".*.scoring*"))
+    (store / "store.json").write_text('{"format": 2, "tdd": "9"}')
+    status, said = run("score", checkpoint, files["candidates"], "--out", tmp_path / "s.csv", *options, capsys=capsys)
+    assert status == 2
+    assert "a score store of format 2, written by tdd 9" in said.err
+    assert not (tmp_path / "s.csv").exists()
