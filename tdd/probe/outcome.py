@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import bisect
 from typing import TYPE_CHECKING
+
+from tdd.kernels.trajectories import spending
 
 if TYPE_CHECKING:
     from tdd.probe.probe import Probe
@@ -38,6 +41,11 @@ def open_points(probe: Probe) -> list[str]:
         found.append("num_steps was not given: early looks may use more of the level than an even share.")
     elif len(probe.history) < horizon:
         found.append(f"{len(probe.history)} of {horizon} looks have been taken; the rest of the level is not used yet.")
+    first = _first_possible(probe)
+    if first > 1:
+        found.append(
+            f"With {probe.options['num_draws']} relabellings no look before number {first} can raise an alarm."
+        )
     fewest = -(-m // max(1, int(probe.alpha * (n + 1) + 1e-9)))
     if fewest > 1 and probe.options["proportion"] == "none":
         found.append(f"With {n} references, a look flags either no suspect or at least {fewest}.")
@@ -45,3 +53,10 @@ def open_points(probe: Probe) -> list[str]:
         if role.num_cut:
             found.append(f"{role.num_cut} of {len(role)} texts of {name} are longer than the limit and were cut.")
     return [*found, *_ALWAYS]
+
+
+def _first_possible(probe: Probe) -> int:
+    """The first look at which the share of the level that may be spent is worth a slot."""
+    count = probe.alpha * (probe.options["num_draws"] + 1) + 1e-6
+    looks = range(1, 1 + (probe.num_looks or 1_000))
+    return 1 + bisect.bisect_left(looks, 1, key=lambda look: count * float(spending(look, probe.num_looks)))

@@ -130,7 +130,7 @@ class Probe:
         sources = (suspect, reference, canaries, canary_reference)
         self.roles = read_roles(sources, tokenizer, limit, long_texts == "truncate", model.vocab_size)
         self.sizes = m, n, _, _ = num_texts(self.roles)
-        checks.check_reachable(m, n, num_draws, self.alpha)
+        checks.check_reachable(m, n, num_draws, self.alpha, known_end=steps is not None)
         self.options = {
             "score": score,
             "alpha": self.alpha,

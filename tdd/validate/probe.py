@@ -166,8 +166,8 @@ def check_canaries(canaries: Any, references: Any) -> None:
         )
 
 
-def check_reachable(num_suspect: int, num_reference: int, num_draws: int, alpha: float) -> None:
-    """An alarm and a flagged item are possible at all."""
+def check_reachable(num_suspect: int, num_reference: int, num_draws: int, alpha: float, *, known_end: bool) -> None:
+    """An alarm and a flagged item are possible at all; where the end is not known, the level is never spent whole."""
     level = Fraction(str(float(alpha)))
     if num_suspect + num_reference >= MOST_ITEMS:
         raise InputError(
@@ -176,10 +176,11 @@ def check_reachable(num_suspect: int, num_reference: int, num_draws: int, alpha:
         )
     if isinstance(num_draws, bool) or not isinstance(num_draws, (int, np.integer)) or num_draws < 1:
         raise InputError(f"num_draws={num_draws!r} must be a whole number of relabellings, at least 1")
-    if (num_draws + 1) * level < 1:
+    fewest = math.ceil(1 / level) - 1 if known_end else math.floor(1 / level)
+    if num_draws < fewest:
         raise InputError(
             f"num_draws={num_draws} relabellings cannot give a p-value of alpha={alpha:g} or less; use at least "
-            f"{math.ceil(1 / level) - 1}"
+            f"{fewest}, and better {math.ceil(20 / level) - 1}, so that early looks can raise an alarm"
         )
     if (num_reference + 1) * level < 1:
         raise InputError(

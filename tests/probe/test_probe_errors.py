@@ -42,7 +42,11 @@ def build(suspect=ROWS[:20], reference=ROWS[20:], lm=SMALL, **options):
         ({"token_budget": 0}, "token_budget=0"),
         ({"max_length": 1}, "max_length=1"),
         ({"num_draws": 0}, "num_draws=0 must be a whole number of relabellings"),
-        ({"num_draws": 18}, "num_draws=18 relabellings cannot give a p-value of alpha=0.05 or less; use at least 19"),
+        (
+            {"num_draws": 18, "num_steps": 9},
+            "num_draws=18 relabellings cannot give .* alpha=0.05 or less; use at least 19",
+        ),
+        ({"num_draws": 19}, "num_draws=19 relabellings cannot give .*; use at least 20, and better 399"),
         ({"alpha": 0.03, "num_draws": 99}, "reference has 24 texts, .* 0.03 or less; give at least 33 references"),
         ({"suspect": ROWS[:1], "alpha": 0.045, "reference": ROWS[23:]}, "reference has 21 texts"),
         ({"suspect": []}, "suspect is empty"),
@@ -73,7 +77,7 @@ def test_refused_before_anything_is_computed(options, message):
 
 def test_too_many_items():
     with pytest.raises(InputError, match="5 suspects and 262144 references are too many to rank exactly"):
-        check_reachable(5, 2**18, 199, 0.05)
+        check_reachable(5, 2**18, 199, 0.05, known_end=True)
 
 
 def test_texts_longer_than_the_context():

@@ -152,3 +152,20 @@ def test_a_state_of_double_precision_keeps_its_level(whole):
     again.load_state_dict(wide)
     np.testing.assert_array_equal(again.state.rule.levels.value, whole.state.rule.levels.value)
     assert whole.alpha >= np.max(again.state.rule.levels.value[again.state.rule.levels.value < 1.01 * whole.alpha])
+
+
+def test_open_points(tmp_path):
+    """199 relabellings at alpha = 0.05 give 10 slots at the end: of 101 looks the eleventh has the first."""
+
+    def points(**options):
+        probe = small_probe(**options)
+        probe.save(tmp_path / str(len(options)))
+        return " ".join(json.loads((tmp_path / str(len(options)) / "run.json").read_text())["open_points"])
+
+    assert "no look before number 11 can raise an alarm" in points(num_steps=1000)
+    assert "0 of 101 looks" in points(num_steps=1000)
+    unknown = points(num_steps=None, num_draws=399, proportion="none", max_length=20, long_texts="truncate")
+    assert "num_steps was not given" in unknown
+    assert "no look before number 2 can raise" in unknown  # 20 slots: 20/21 of one at the first look
+    assert "With 24 references, a look flags either no suspect or at least 20" in unknown
+    assert "20 of 20 texts of suspect are longer" in unknown
