@@ -42,7 +42,7 @@ from tdd.records import LanguageModel
 STEPS, EVERY, BATCH, LENGTH, VOCABULARY = 400, 20, 8, 32, 320
 ITEMS, LEAK, RATE, DRAWS = 100, 200, 3e-3, 1_999
 SHARES, COPIES, ALPHAS = (0.1, 0.3, 1.0), (1, 4, 16), (0.05, 0.2)
-CLEAN_RUNS, PLANTED_RUNS = 200, 40
+CLEAN_RUNS, PLANTED_RUNS = 200, 24
 
 
 def model(length: int, width: int) -> tuple[DecoderSpec, LanguageModel]:
@@ -192,7 +192,7 @@ def power(runs: list[dict[str, np.ndarray]], share: float, copies: int) -> dict[
     return row
 
 
-def shown(steps: int = 600, every: int = 25, leak: int = 300, length: int = 48) -> dict[str, Any]:
+def shown(folder: pathlib.Path, steps: int = 600, every: int = 25, leak: int = 300, length: int = 48) -> dict[str, Any]:
     """One run, look by look: 60 of 100 items, 20 copies each, in random places from step `leak` on."""
     tokens, rng = rows(length, 1_400), np.random.default_rng(0)
     tokens = tokens[rng.permutation(len(tokens))]
@@ -229,6 +229,7 @@ def shown(steps: int = 600, every: int = 25, leak: int = 300, length: int = 48) 
     if known is None:
         raise SystemExit("the planted leak was not reported")
     print(known)
+    watch.save(folder)  # tdd report FOLDER --plot benchmarks/results/figures/leak.png
     leaked = {str(i + 1) for i in planted.tolist()}
     seen = guard.seen()
     print(f"stream: {len(seen)} items seen, first at step {min(text.first_step for text in seen)}")
@@ -264,7 +265,7 @@ def main() -> None:
             for share in SHARES
             for copies in COPIES
         ],
-        "shown": shown(),
+        "shown": shown(arguments.folder / "shown"),
     }  # fmt: skip
     for row in result["clean"] + result["power"]:
         print(row)

@@ -50,7 +50,7 @@ class Contamination(Probe):
             num_false=int(selected.sum()) if cut is None else int(cut.false_bound),
             num_leaked=num_leaked,
             share=num_leaked / self.sizes[0],
-            share_estimate=float(record.result.proportion),
+            share_estimate=max(num_leaked / self.sizes[0], _estimate(np.asarray(record.result.p_values))),
             confidence=1 - self.alpha,
         )
 
@@ -78,3 +78,9 @@ class Contamination(Probe):
             num_draws=max(999, math.ceil(4 / delta)),
             key=jax.random.key(self.options["seed"]),
         )
+
+
+def _estimate(p_values: np.ndarray) -> float:
+    """Share of members by the p-values above one half, which hardly any member has; 0 where there are none."""
+    real = p_values[~np.isnan(p_values)]
+    return max(0.0, 1 - (1 + np.sum(real >= 0.5)) / (real.size / 2)) if real.size else 0.0

@@ -24,7 +24,8 @@ class Leak:
       num_false: at most so many of `items` are not leaked, whatever made one choose this look.
       num_leaked: at least so many items are.
       share: num_leaked as a share of all.
-      share_estimate: estimated share; may be negative.
+      share_estimate: estimated share, 1 - 2 (1 + #{p >= 1/2}) / m from the conformal p-values of that look, `share` at
+        least (Storey's estimate at one half).
       confidence: 1 - alpha.
     """
 

@@ -95,6 +95,9 @@ def test_a_leak_is_reported_with_its_time_its_share_and_its_items(leaked):
     assert leak.step == 10 * (LOOKS - 1)
     assert 12 <= leak.num_leaked <= 20
     assert leak.share == leak.num_leaked / 40
+    p_values = leaked.history[-1].result.p_values
+    assert leak.share_estimate == pytest.approx(max(leak.share, 1 - (1 + (p_values >= 0.5).sum()) / 20))
+    assert 0.3 <= leak.share_estimate <= 0.7
     assert leak.confidence == 0.95
     assert len(set(leak.items) & {str(i) for i in range(1, 21)}) >= 18
     wrong = len(set(leak.items) - {str(i) for i in range(1, 21)})
@@ -221,7 +224,7 @@ def test_the_published_order_is_found_and_no_item_is_named(by_order, tmp_path):
     assert leak.began == (40, 50)
     assert 50 <= leak.alarm <= 70
     assert leak.items == ()
-    assert (leak.num_leaked, leak.share, leak.num_false) == (0, 0, 0)
+    assert (leak.num_leaked, leak.share, leak.share_estimate, leak.num_false) == (0, 0, 0, 0)
     result = watch.history[-1].result
     assert np.isnan(result.p_values).all()
     assert not result.selected.any()
