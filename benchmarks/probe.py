@@ -27,7 +27,13 @@ from tdd.lab.stepper import Stepper
 from tdd.models.decoder import init_params
 
 CADENCES = (50, 500)
-SUSPECTS, REFERENCES = 350, 500
+WATCHED = {
+    "100 + 200 texts": (100, 200, False),
+    "100 + 200 texts, with gradient norms": (100, 200, True),
+    "350 + 500 texts": (350, 500, False),
+}
+"""Suspects, references, gradient norms of the suspects. The last watches every candidate of the demonstration."""
+
 COUNTED, COUNTED_ROWS = 1_000, 2
 """Steps over which compilations are counted, and their batch: small, so that they take a minute."""
 
@@ -79,13 +85,17 @@ def main() -> None:
     lm, _, tokenizer = tdd.load(str(demo_files().checkpoint))
     planted = retrain.planted_corpus()
     loop = Loop(lm, tokenizer, planted, retrain.CONFIG.batch_size)
-    texts = list(planted.candidates.texts[:SUSPECTS]), list(planted.calibration.texts[:REFERENCES])
-    plain, norms = (tdd.Probe(lm, *texts, tokenizer=tokenizer, every=segment, grad_norms=on) for on in (False, True))
-    probes = {"loss": plain, "loss and gradient norms": norms}
+    suspects, references = list(planted.candidates.texts), list(planted.calibration.texts)
+    probes = {
+        name: tdd.Probe(lm, suspects[:m], references[:n], tokenizer=tokenizer, every=segment, grad_norms=norms)
+        for name, (m, n, norms) in WATCHED.items()
+    }
+    largest = [*WATCHED][-1]
+    plain = probes[largest]
 
     def score() -> Any:
         given = {"params": loop.params, "tokenizer": tokenizer, "progress": False}
-        return tdd.score(lm, [*texts[0], *texts[1]], "loss", **given)
+        return tdd.score(lm, [*suspects, *references], "loss", **given)
 
     score()
     for probe in probes.values():
@@ -94,8 +104,9 @@ def main() -> None:
     for number in range(1, rounds + 1):
         for kind in ("with", "without") if number % 2 else ("without", "with"):
             times[kind].append(seconds(lambda kind=kind: loop.train(segment, plain if kind == "with" else None)))
-        times["loss"].append(plain.history[-1].seconds)
-        times["loss and gradient norms"].append(seconds(lambda at=number * segment: norms(at, loop.params)))
+        times[largest].append(plain.history[-1].seconds)
+        for name in [*probes][:-1]:
+            times[name].append(seconds(lambda at=number * segment, one=probes[name]: one(at, loop.params)))
         times["evaluate"].append(seconds(lambda: plain.evaluate(loop.params)))
         times["score"].append(seconds(score))
         print({name: f"{values[-1]:.3g} s" for name, values in times.items()}, flush=True)
@@ -106,8 +117,6 @@ def main() -> None:
         "rounds": rounds,
         "segment": segment,
         "batch": retrain.CONFIG.batch_size,
-        "suspects": SUSPECTS,
-        "references": REFERENCES,
         "with / without": harness.ratio(times["with"], times["without"]),
         "evaluate / score": harness.ratio(times["evaluate"], times["score"]),
         "not due, share of a step": not_due(plain, loop.params) * segment / statistics.median(times["without"]),

@@ -188,18 +188,18 @@ def _probe() -> list[str]:
         for row in result["rows"]
     ]
     text = (
-        f"**A probe in a training loop.** The demonstration's loop ({result['batch']} texts a step) with a probe that "
-        f"watches {result['suspects']} suspects and {result['references']} references, {machine['cores']} cores of "
-        f"{machine['processor']}, interleaved in {result['rounds']} rounds (`{result['command']}`). A look in training "
-        "steps of the same round, and the share of the training time that it takes at each cadence. With a look every "
-        f"{result['segment']} steps the loop took {result['with / without']:.3f} times as long as without a probe. An "
+        f"**A probe in a training loop.** The demonstration's loop ({result['batch']} texts a step) on "
+        f"{machine['cores']} cores of {machine['processor']}, interleaved in {result['rounds']} rounds "
+        f"(`{result['command']}`). A look in training steps of the same round, by how many suspects and references are "
+        "watched, and its share of the training time at each cadence. With the last probe and a look every "
+        f"{result['segment']} steps the loop took {result['with / without']:.3f} times as long as without. Its "
         f"evaluation takes {result['evaluate / score']:.2f} times as long as `tdd.score` of the same texts, a call at "
-        f"a step that is not looked at {100 * result['not due, share of a step']:.3f} % of a step. Over "
+        f"a step that is not looked at {100 * result['not due, share of a step']:.4f} % of a step. Over "
         f"{counted['steps']:,} steps with {counted['looks']} looks after the first {_times(counted['compilations'])} "
         f"compiled. Temporaries of the program: {result['temporaries'] / 2**20:.1f} MiB, beside "
         f"{result['parameters'] / 2**20:.1f} MiB of parameters, which are not copied."
     )
-    header = ["computed", "a look, in steps", *(name.removeprefix("share, ") + " steps" for name in shares)]
+    header = ["watched", "a look, in steps", *(name.removeprefix("share, ") + " steps" for name in shares)]
     return [f"{text}\n\n{_table(header, rows)}"]
 
 
