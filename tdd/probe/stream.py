@@ -121,7 +121,7 @@ class StreamGuard:
     Raises:
       InputError: no watched text, texts without a tokenizer, a text shorter than `ngram`, or none that could be told.
 
-    Cost: a batch of 32 x 1,024 tokens against 88,000 n-grams takes about two milliseconds on one CPU core; memory is that
+    Cost: a batch of 32 x 1,024 tokens against 88,000 n-grams takes about 2 ms on one CPU core; memory is that
     of the watched tokens, 20 bytes an n-gram, and 16 bytes a remembered row.
 
     >>> guard = StreamGuard([[1, 2, 3, 4], [5, 6, 7, 8]], ngram=3)
