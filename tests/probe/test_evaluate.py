@@ -6,9 +6,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from adapted_models import VOCABULARY, reference_logits, weights
+from adapted_models import VOCABULARY, reference_hidden, reference_logits, weights
 from probed import SMALL, small_probe, token_rows
-from scored_models import random_texts, scored_model
+from scored_models import random_texts, small_model
+from word_tokenizer import word_tokenizer
 
 import tdd
 from tdd.probe.program import COMPUTED_SCORES
@@ -17,20 +18,17 @@ from tdd.probe.texts import lay_out
 RESULT_FIELDS = [field.name for field in dataclasses.fields(tdd.probe.ProbeResult)]
 
 
-@pytest.fixture(scope="module")
-def scored():
-    """(model, texts of 2 to 40 tokens, what `tdd.score` makes of them)."""
-    model, texts = scored_model(bos=True), random_texts(45, longest=40)
-    return model, texts, tdd.score(model, texts, COMPUTED_SCORES, progress=False)
-
-
-@pytest.mark.parametrize("score", COMPUTED_SCORES)
-def test_scores_are_those_of_tdd_score(scored, score):
-    model, texts, expected = scored
-    probe = tdd.Probe(model[0], texts[:20], texts[20:], tokenizer=model[2], score=score, num_draws=29)
-    found = probe.evaluate(model[1])
-    np.testing.assert_allclose(found.suspect_scores, expected[score][:20], rtol=1e-5)
-    np.testing.assert_allclose(found.reference_scores, expected[score][20:], rtol=1e-5)
+@pytest.mark.parametrize(("kind", "scores"), [("small", COMPUTED_SCORES), ("decoder", ("loss",))])
+def test_scores_are_those_of_tdd_score(kind, scores):
+    """Of texts of 2 to 40 tokens."""
+    tokenizer, texts = word_tokenizer(VOCABULARY, bos=True), random_texts(45, longest=40)
+    model = (SMALL, weights(), tokenizer) if kind == "small" else (*small_model(), tokenizer)
+    expected = tdd.score(model, texts, scores, progress=False)
+    for score in scores:
+        probe = tdd.Probe(model[0], texts[:20], texts[20:], tokenizer=tokenizer, score=score, num_draws=29)
+        found = probe.evaluate(model[1])
+        np.testing.assert_allclose(found.suspect_scores, expected[score][:20], rtol=1e-5)
+        np.testing.assert_allclose(found.reference_scores, expected[score][20:], rtol=1e-5)
 
 
 @pytest.fixture(scope="module")
@@ -119,10 +117,11 @@ def test_parameters_in_bfloat16():
 
 
 def losses(params, rows=None):
-    """Mean of -log p over all tokens but the first of rows of one length."""
+    """Mean of -log p over all tokens but the first of rows of one length, in float64."""
     tokens = np.stack(token_rows(44) if rows is None else rows)
-    stats = tdd.token_stats(SMALL, params, tokens, np.ones(tokens.shape, bool))
-    return -np.asarray(stats.log_prob)[:, 1:].mean(1)
+    logits = np.asarray(reference_hidden(params, tokens), np.float64)[:, :-1] @ np.asarray(params["head"], np.float64)
+    target = np.take_along_axis(logits, tokens[:, 1:, None], -1)[..., 0]
+    return (np.logaddexp.reduce(logits, -1) - target).mean(1)
 
 
 def test_canaries(everything):
