@@ -20,7 +20,7 @@ import tdd
 from tdd.audit import programs
 from tdd.audit.score import score
 from tdd.audit.score_table import store_beside, write_scores
-from tdd.audit.store import address, space
+from tdd.audit.store import address, finished, space
 from tdd.validate import InputError
 
 SUPPORT = pathlib.Path(__file__).resolve().parents[1] / "support"
@@ -318,13 +318,13 @@ def test_a_million_tokens_come_back_in_pieces(tmp_path, monkeypatch):
     monkeypatch.setattr(space, "_MOST_SECONDS", 0.0)
     model = scored_model()
     expected = run(model, TEXTS, "loss", store=tmp_path)
-    loads, original = [], space.Space._load
+    loads, original = [], finished.Finished._load
 
     def spy(self, number):
         loads.append(number)
         return original(self, number)
 
-    monkeypatch.setattr(space.Space, "_load", spy)
+    monkeypatch.setattr(finished.Finished, "_load", spy)
     sizes = []
     found = run(model, TEXTS[::-1], "loss", store=tmp_path, on_batch=lambda done, total: sizes.append(total))
     np.testing.assert_array_equal(found["loss"], expected["loss"][::-1])

@@ -1,25 +1,21 @@
-"""The rows of one address: shards that only ever come to be, and an index of them in memory."""
+"""The rows of one address: those that are finished, and those that are to be a shard."""
 
 from __future__ import annotations
 
-import collections
 import contextlib
-import errno
 import hashlib
 import logging
-import os
 import pathlib
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from tdd.atomic import disk_errors
 from tdd.audit.store.files import write_durably
+from tdd.audit.store.finished import Finished
 from tdd.audit.store.manifest import Manifest
-from tdd.audit.store.shards import Shard, decode, decode_keys, encode
-from tdd.validate.store import damaged_during_run
+from tdd.audit.store.shards import encode
 
 __all__ = ["VALUE", "Space"]
 
@@ -32,9 +28,6 @@ _SECONDS, _SHARE, _MOST_SECONDS = 2.0, 0.01, 30.0
 _MOST_BYTES = 2**26
 """When rows become a shard: after so many seconds, or a share of the time that the space has been open where that is
 more, so that long runs do not make thousands of shards; or as soon as they are so many bytes."""
-
-_HELD = 4
-"""Shards whose numbers are held in memory."""
 
 _STALE = 3600.0
 """Age in seconds of a temporary file that no living process is still writing."""
@@ -59,25 +52,21 @@ class Space:
 
     def __init__(self, folder: pathlib.Path) -> None:
         self.folder = folder
-        self._writer = secrets.token_hex(6)
+        there = [*(folder / "manifest").glob("*.jsonl"), *folder.glob("*.parquet")]
+        self._writer = f"{_generation(path.name for path in there):06d}-{secrets.token_hex(6)}"
         self._manifest = Manifest(folder / "manifest", self._writer)
-        self._names: set[str] = set()
-        self._shards: list[tuple[pathlib.Path, tuple[str, ...]]] = []
-        self._index: dict[bytes, tuple[int, ...]] = {}
-        self._held: collections.OrderedDict[int, Shard] = collections.OrderedDict()
+        self._finished = Finished(self._manifest)
         self._waiting: dict[bytes, np.ndarray] = {}
         self._fields: tuple[str, ...] = ()
         self._bytes, self._since, self._opened = 0, 0.0, time.monotonic()
-        self.refresh()
-        for path in sorted(folder.glob("*.parquet")):
-            self._take_in(path)  # finished, but for its line
+        self._take_in({path.name for path in folder.glob("*.parquet")})  # some may lack their line
         for path in folder.glob(".*.part"):
             with contextlib.suppress(OSError):
                 if time.time() - path.stat().st_mtime > _STALE:
                     path.unlink()
 
     def __len__(self) -> int:
-        return len(self._index.keys() | self._waiting.keys())
+        return len(self._finished.places.keys() | self._waiting.keys())
 
     def __contains__(self, key: bytes) -> bool:
         return self.has(key)
@@ -100,7 +89,7 @@ class Space:
             self._since = time.monotonic()
         kept = []
         for key, row in zip(keys, rows, strict=True):
-            known = key in self._index or key in self._waiting
+            known = key in self._finished.places or key in self._waiting
             if not known or not self.has(key, fields):
                 self._waiting[key] = np.asarray(row, np.float32)
                 self._bytes += row.nbytes
@@ -128,7 +117,7 @@ class Space:
 
     def place(self, key: bytes) -> int:
         """Where a row is: rows that are read in ascending order of it open each shard once."""
-        return min(self._index.get(key, (0,)))
+        return min(self._finished.places.get(key, (0,)))
 
     def flush(self) -> None:
         """Make a shard of the rows in memory; on return they are on the disk.
@@ -141,92 +130,49 @@ class Space:
         keys = [*self._waiting]
         data = encode(keys, [*self._waiting.values()], self._fields)
         digest = hashlib.sha256(data).hexdigest()
-        path = self.folder / f"{self._writer}-{len(self._names):06d}-{digest}.parquet"
+        path = self.folder / f"{self._writer}-{len(self._finished):06d}-{digest}.parquet"
         write_durably(path, data)
         self._manifest.add({"shard": path.name, "bytes": len(data), "rows": len(keys), "fields": [*self._fields]})
         self._waiting, self._bytes = {}, 0
-        self._enter(path, keys, self._fields)
+        self._finished.enter(path, keys, self._fields)
 
     def refresh(self) -> int:
         """Take in the shards that other writers have finished since; returns how many rows are new.
 
         Cost: one look at each writer's manifest, and reading what is new.
         """
-        before = len(self._index)
-        finished, lost = [], set()
+        before = len(self._finished.places)
+        self._take_in(set())
+        return len(self._finished.places) - before
+
+    def _take_in(self, found: set[str]) -> None:
+        """Enter the shards that were found, and those of which manifests have news; the oldest first."""
+        lost = set()
         for entry in self._manifest.news():
-            (finished.append if "rows" in entry else lost.add)(entry["shard"])
-        for name in finished:
+            (found if "rows" in entry else lost).add(entry["shard"])
+        for name in sorted(found):
             path = self.folder / name
             if path.exists():
-                self._take_in(path)
-            elif name not in lost and name not in self._names:
+                self._finished.take_in(path)
+            elif name not in lost and path not in self._finished:
                 _logger.warning("%s is missing; its rows are scored again", path)
-                self._lose(path)
-        return len(self._index) - before
+                self._finished.lose(path)
 
     def _place(self, key: bytes, field: str) -> int | None:
-        """Shard and row of a field; -1 is memory."""
-        for place in self._index.get(key, ()):
-            if field in self._shards[place >> 32][1]:
-                return place
-        return -1 if field in self._fields and key in self._waiting else None
+        """Where a field of a row is; -1 is memory."""
+        place = self._finished.place(key, field)
+        if place is None and field in self._fields and key in self._waiting:
+            return -1
+        return place
 
     def _row(self, key: bytes, place: int | None, fields: Sequence[str]) -> np.ndarray:
         assert place is not None
         if place < 0:
             return self._waiting[key][[self._fields.index(field) for field in fields]]
-        return self._load(place >> 32).row(place & 0xFFFFFFFF, fields)
-
-    def _load(self, number: int) -> Shard:
-        """The numbers of a shard, from memory or, checked again, from the disk."""
-        if number not in self._held:
-            path = self._shards[number][0]
-            data = _checked(path)
-            if data is None:
-                self._lose(path)
-                raise damaged_during_run(path)
-            self._held[number] = decode(data)
-            if len(self._held) > _HELD:
-                self._held.popitem(last=False)
-        self._held.move_to_end(number)
-        return self._held[number]
-
-    def _take_in(self, path: pathlib.Path) -> None:
-        """Enter a shard that somebody else wrote, or set it aside."""
-        if path.name in self._names:
-            return
-        data = _checked(path)
-        if data is None:
-            _logger.warning("%s is damaged; it is set aside, and its rows are scored again", path)
-            self._lose(path)
-            return
-        keys, fields = decode_keys(data)
-        self._enter(path, keys, fields)
-
-    def _enter(self, path: pathlib.Path, keys: Sequence[bytes], fields: tuple[str, ...]) -> None:
-        self._names.add(path.name)
-        number = len(self._shards)
-        self._shards.append((path, fields))
-        for row, key in enumerate(keys):
-            known = self._index.get(key, ())
-            if not known or any(self._place(key, field) is None for field in fields):
-                self._index[key] = (*known, number << 32 | row)
-
-    def _lose(self, path: pathlib.Path) -> None:
-        """Set a shard aside, and write down that it is gone."""
-        self._names.add(path.name)
-        with disk_errors(path), contextlib.suppress(FileNotFoundError):
-            os.replace(path, path.with_name(path.name + ".damaged"))
-        self._manifest.add({"shard": path.name, "lost": True})
+        return self._finished.row(place, fields)
 
 
-def _checked(path: pathlib.Path) -> bytes | None:
-    """The bytes of a shard, if they are those that its name tells."""
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        if error.errno not in (errno.ENOENT, errno.EIO):
-            raise
-        return None
-    return data if hashlib.sha256(data).hexdigest() == path.stem.rpartition("-")[2] else None
+def _generation(names: Iterable[str]) -> int:
+    """One more than any writer's that has left a file: names in ascending order are from old to new."""
+    numbers = [name.partition("-")[0] for name in names]
+    return 1 + max((int(number) for number in numbers if number.isdecimal()), default=0)
