@@ -2,11 +2,11 @@
 
     python benchmarks/kill_score.py
 
-Chains of processes run one command on one output file. Each process but a chain's last is killed with SIGKILL at a
-moment drawn uniformly from the length of an undisturbed run: while it starts, while it scores, while it writes shards
-or the table. After each kill the store is read: every shard that was finished before must be there, byte for byte. The
-processes note which rows they send through the model: none of them may be of a finished shard. When a chain gets to
-its end, its table and the provenance beside it must be those of the undisturbed run, byte for byte.
+Chains of processes run one command on one output file. Each process is killed with SIGKILL at a moment drawn uniformly
+from the length of the last process that came to its end: while it starts, while it scores, while it writes shards or
+the table. After each kill the store is read: every shard that was finished before must be there, byte for byte. The
+processes note which rows they send through the model: none of them may be of a finished shard. A chain is at its end
+when its table is written; that and the provenance beside it must be those of the undisturbed run, byte for byte.
 
 Shards are made every fifth of a second instead of every two seconds, so that there are many.
 
@@ -33,6 +33,7 @@ from tdd.demo.data import demo_files, load_calibration, load_candidates
 
 RESULT = pathlib.Path(__file__).with_name("results") / "kill_score.json"
 SCORES = "loss,lowercase,min_k_plus_plus"
+FILES = ("s.csv", "s.csv.provenance.json")
 
 NOTING = """
 import os, sys
@@ -86,7 +87,7 @@ def main() -> None:
         "while_scoring": sum(kill["shards"] > 0 and not kill["table"] for kill in kills),
         "after_the_table": sum(kill["table"] for kill in kills),
         "finished_shards_lost": sum(kill["lost"] for kill in kills),
-        "rows_of_finished_shards_scored_again": sum(one["again"] for one in (*kills, *state["chains"])),
+        "rows_of_finished_shards_scored_again": sum(one["again"] for one in (kills + state["chains"])),
         "tables": len(state["chains"]),
         "tables_that_differ": sum(not chain["same"] for chain in state["chains"]),
         "kills": kills,
@@ -130,7 +131,15 @@ def undisturbed(folder: pathlib.Path, texts: pathlib.Path) -> dict[str, Any]:
         assert process.returncode == 0
     seconds = time.perf_counter() - begun
     rows = len(computed(out))
-    return {"seconds": seconds, "shards": shards, "rows": rows, "kills": [], "chains": [], "open": False}
+    return {
+        "seconds": seconds,
+        "last": seconds,
+        "shards": shards,
+        "rows": rows,
+        "kills": [],
+        "chains": [],
+        "open": False,
+    }
 
 
 def one_process(folder: pathlib.Path, texts: pathlib.Path, state: dict[str, Any], *, more: bool) -> None:
@@ -139,27 +148,33 @@ def one_process(folder: pathlib.Path, texts: pathlib.Path, state: dict[str, Any]
     out = folder / f"chain-{chain}" / "s.csv"
     out.parent.mkdir(exist_ok=True)
     before, known, done = finished(out), keys_of(finished(out)), len(computed(out))
-    moment = random.Random(f"{chain} {len(state['kills'])} {done}").uniform(0, state["seconds"])
-    process = start(folder, texts, out)
+    moment = random.Random(f"{chain} {len(state['kills'])} {done}").uniform(0, state["last"])
+    process, begun = start(folder, texts, out), time.perf_counter()
     state["open"] = True
     try:
         process.wait(timeout=moment if more else None)
+        assert process.returncode == 0
+        state["last"] = time.perf_counter() - begun
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
         after = finished(out)
-        lost = 0 if out.exists() else sum(after.get(name) != digest for name, digest in before.items())
-        state["kills"].append({"moment": moment, "shards": len(after), "table": out.exists(), "lost": lost})
-    else:
-        assert process.returncode == 0
-        same = all(
-            (out.parent / name).read_bytes() == (folder / "expected" / name).read_bytes()
-            for name in ("s.csv", "s.csv.provenance.json")
+        removed = not out.with_name(f".{out.name}.scoring").exists()
+        lost = 0 if removed and written(out) else sum(after.get(name) != digest for name, digest in before.items())
+        again = sum(key in known for key in computed(out)[done:])
+        state["kills"].append(
+            {"moment": moment, "shards": len(after), "table": written(out), "lost": lost, "again": again}
         )
-        state["chains"].append({"same": same})
+    if written(out):
+        expected = folder / "expected"
+        same = all((out.parent / name).read_bytes() == (expected / name).read_bytes() for name in FILES)
+        state["chains"].append({"same": same, "again": sum(key in known for key in computed(out)[done:])})
         state["open"] = False
-    again = sum(key in known for key in computed(out)[done:])
-    (state["kills"] if state["open"] else state["chains"])[-1]["again"] = again
+
+
+def written(out: pathlib.Path) -> bool:
+    """Whether the table is there, and its provenance."""
+    return all((out.parent / name).exists() for name in FILES)
 
 
 def finished(out: pathlib.Path) -> dict[pathlib.Path, str]:
