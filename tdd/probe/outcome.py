@@ -29,7 +29,7 @@ def outcome(probe: Probe) -> str:
     items = f"At the last look, step {last.step}, {flagged} of {m} suspects are flagged (FDR <= {alpha})."
     anytime = f"anytime p-value {float(last.evidence.anytime_p_value):.3g}"
     if probe.alarm:
-        return f"The suspects are in the training data: alarm at step {probe.first_alarm}, {anytime}. {items}"
+        return f"Evidence that the suspects are in the training data: alarm at step {probe.first_alarm}, {anytime}. {items}"
     return f"No evidence that the suspects are in the training data, up to step {last.step}: {anytime}. {items}"
 
 

@@ -14,6 +14,7 @@ import pytest
 
 from tdd import InputError
 from tdd.kernels.trajectories import spending
+from tdd.probe import benchmark_watch
 from tdd.probe.benchmark import contamination
 from tdd.probe.leak import rises, shard_rises, start_of_rise
 
@@ -105,6 +106,15 @@ def test_a_leak_is_reported_with_its_time_its_share_and_its_items(leaked):
     assert "before step" in str(leak)
     assert "between steps 30 and 40" in str(leak)
     assert f"{len(leak.items)} items are named" in str(leak)
+
+
+def test_bounds_in_closed_form_where_a_share_would_take_too_many_draws(leaked, monkeypatch):
+    drawn = leaked.leak()
+    monkeypatch.setattr(benchmark_watch, "_MOST_DRAWN", 0)
+    closed = leaked.leak()
+    assert 0 < closed.num_leaked <= drawn.num_leaked <= 20
+    assert drawn.num_false <= closed.num_false <= len(closed.items)
+    assert closed.items == drawn.items
 
 
 def test_a_clean_run_is_silent(by_reference):
