@@ -28,9 +28,10 @@ def outcome(probe: Probe) -> str:
     flagged = int(last.result.num_flagged)
     items = f"At the last look, step {last.step}, {flagged} of {m} suspects are flagged (FDR <= {alpha})."
     anytime = f"anytime p-value {float(last.evidence.anytime_p_value):.3g}"
+    subject = "that the suspects are in the training data"
     if probe.alarm:
-        return f"Evidence that the suspects are in the training data: alarm at step {probe.first_alarm}, {anytime}. {items}"
-    return f"No evidence that the suspects are in the training data, up to step {last.step}: {anytime}. {items}"
+        return f"Evidence {subject}: alarm at step {probe.first_alarm}, {anytime}. {items}"
+    return f"No evidence {subject}, up to step {last.step}: {anytime}. {items}"
 
 
 def open_points(probe: Probe) -> list[str]:
