@@ -44,18 +44,19 @@ def test_every_set_has_a_row_for_each_test(planted):
 
 
 def test_an_interrupted_run_of_planted_sets_ends_the_same(planted, tmp_path):
-    """Killed twice: after the training and before it was noted, and in the middle of the scoring."""
+    """Killed after the training and before it was noted; and a shard of the scores is damaged."""
     folder, outcome = planted
     there = tmp_path / "cut"
     shutil.copytree(folder, there)
     for name in ("cells/training.json", "cells/orders.json", "results.json", "results.csv", "tables.md", "figure.png"):
         (there / name).unlink()
-    (store,) = (there / "scoring").glob("*.bin")
-    whole = store.read_bytes()
-    store.write_bytes(whole[: len(whole) // 2])
+    shards = sorted((there / "scoring").rglob("*.parquet"))
+    whole = shards[0].read_bytes()
+    shards[0].write_bytes(whole[: len(whole) // 2])
     again = reproductions.carry_out("exchangeability", Options(there, seed=3, scale=0.01))
     assert again.rows == outcome.rows
-    assert store.read_bytes() == whole
+    assert not shards[0].exists()
+    assert shards[0].with_name(shards[0].name + ".damaged").exists()
     for name in ("results.csv", "tables.md"):
         assert (there / name).read_bytes() == (folder / name).read_bytes()
 
