@@ -166,7 +166,11 @@ def _item_rows(benchmark: Any, tokenizer: Any, separator: Any) -> tuple[list[int
     held = benchmark if isinstance(benchmark, (Texts, list, tuple)) else load_texts(benchmark)
     items = token_rows("benchmark", held, tokenizer, may_be_empty=False)
     if not isinstance(separator, str):
-        return [], items, list(separator)
+        return (
+            [],
+            items,
+            [int(i) for row in checks.rows_of_ids("separator", [separator] if np.size(separator) else []) for i in row],
+        )
     if tokenizer is None:
         return [], items, []
     between = token_rows("separator", [separator], tokenizer, may_be_empty=False)[0].tolist() if separator else []

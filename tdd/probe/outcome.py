@@ -26,12 +26,14 @@ def outcome(probe: Probe) -> str:
         return "No look has been taken."
     last, m, alpha = probe.history[-1], probe.sizes[0], f"{probe.alpha:g}"
     flagged = int(last.result.num_flagged)
-    items = f"At the last look, step {last.step}, {flagged} of {m} suspects are flagged (FDR <= {alpha})."
+    items = f" At the last look, step {last.step}, {flagged} of {m} suspects are flagged (FDR <= {alpha})."
     anytime = f"anytime p-value {float(last.evidence.anytime_p_value):.3g}"
     subject = "that the suspects are in the training data"
+    if not _decides_items(probe):
+        subject, items = "that the benchmark is in the training data, in its published order", ""
     if probe.alarm:
-        return f"Evidence {subject}: alarm at step {probe.first_alarm}, {anytime}. {items}"
-    return f"No evidence {subject}, up to step {last.step}: {anytime}. {items}"
+        return f"Evidence {subject}: alarm at step {probe.first_alarm}, {anytime}.{items}"
+    return f"No evidence {subject}, up to step {last.step}: {anytime}.{items}"
 
 
 def open_points(probe: Probe) -> list[str]:
@@ -48,12 +50,17 @@ def open_points(probe: Probe) -> list[str]:
             f"With {probe.options['num_draws']} relabellings no look before number {first} can raise an alarm."
         )
     fewest = -(-m // max(1, int(probe.alpha * (n + 1) + 1e-9)))
-    if fewest > 1 and probe.options["proportion"] == "none":
+    if fewest > 1 and probe.options["proportion"] == "none" and _decides_items(probe):
         found.append(f"With {n} references, a look flags either no suspect or at least {fewest}.")
     for name, role in probe.roles.items():
         if role.num_cut:
             found.append(f"{role.num_cut} of {len(role)} texts of {name} are longer than the limit and were cut.")
     return [*found, *_ALWAYS]
+
+
+def _decides_items(probe: Probe) -> bool:
+    """Whether single suspects are decided on; not those that are orders of a benchmark."""
+    return probe.guarantees["items"].kind != "none"
 
 
 def _first_possible(probe: Probe) -> int:

@@ -25,6 +25,7 @@ from tdd.scoring.buckets import default_budget
 from tdd.scoring.scores import parse_score
 from tdd.validate import arrays
 from tdd.validate import probe as checks
+from tdd.validate.anytime import as_seed
 from tdd.validate.scoring import check_budget, check_max_length
 
 __all__ = ["Probe"]
@@ -82,8 +83,8 @@ class Probe:
       fingerprint: SHA-256 of texts and options.
 
     Raises:
-      InputError: texts that are empty, too long or in two roles, token ids that the model does not have, too few
-        references or draws for alpha, an unknown option; at the first look, a model that returns other shapes or
+      InputError: texts that are empty, too long, in two roles or twice in one, token ids that the model does not have, too
+        few references or draws for alpha, an unknown option; at the first look, a model that returns other shapes or
         types, or nothing finite.
 
     Cost: an evaluation is one forward pass over all texts, compiled once for at most four shapes.
@@ -123,7 +124,7 @@ class Probe:
         arrays.check_choice(baseline, ("first", "none"), "baseline")
         arrays.check_choice(statistic, STATISTICS, "statistic")
         arrays.check_choice(long_texts, ("error", "truncate"), "long_texts")
-        self.every, self.name, self.alpha = checks.check_every(every), name, float(alpha)
+        self.every, self.name, self.alpha, seed = checks.check_every(every), str(name), float(alpha), as_seed(seed)
         steps = checks.check_num_steps(num_steps)
         limit = check_max_length(max_length, model.max_length)
         budget = default_budget(jax.default_backend()) if token_budget is None else check_budget(token_budget)
@@ -144,7 +145,7 @@ class Probe:
             "max_length": limit,
             "long_texts": long_texts,
             "token_budget": budget,
-            "seed": int(seed),
+            "seed": seed,
         }
         self.fingerprint = folders.fingerprint(self.options, self.roles)
         rows = [row for role in self.roles.values() for row in role.tokens]
@@ -153,7 +154,7 @@ class Probe:
         self._program = Program(model, score, self.sizes, self.alpha, proportion, max(int(row.max()) for row in rows))
         self.num_looks = None if steps is None else steps // self.every + 1
         self._rule = SetEvidence(m + n, int(num_draws), self.alpha, self.num_looks, baseline == "first", statistic)
-        self._labels = np.asarray(labellings(m, n, int(num_draws), int(seed)))
+        self._labels = np.asarray(labellings(m, n, int(num_draws), seed))
         self.history: list[ProbeRecord] = []
         self.state: ProbeState = jax.device_get(self.init())
 

@@ -155,9 +155,8 @@ class StreamGuard:
         )
         self.sha256 = hashlib.sha256(b"".join(part.tobytes() for part in table)).hexdigest()
         self._table = table
-        self._device = _processor()
-        self._table_there = jax.device_put(table, self._device)
-        self._state, self._last_step = jax.device_put(self.init(), self._device), None
+        self._table_there = jax.device_put(table, _processor())
+        self._state, self._last_step = jax.device_put(self.init(), _processor()), None
         self._advance = jax.jit(self._evaluate_and_observe, donate_argnums=1)
         self.history: list[StreamRecord] = []
 
@@ -246,7 +245,7 @@ class StreamGuard:
         state = StreamState(counts, first_step, shingle.RowMemory(*rows))
         if len(state.rows.times) != self.capacity:
             raise checks.wrong_state("capacity", self.capacity, len(state.rows.times))
-        self._state = jax.device_put(state, self._device)
+        self._state = jax.device_put(state, _processor())
         self._last_step = saved["last_step"]
 
     def _matches(self, table: shingle.ShingleTable, tokens: jax.Array, mask: jax.Array | None) -> StreamMatches:

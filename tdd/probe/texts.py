@@ -157,9 +157,9 @@ def _read_role(name: str, source: Any, tokenizer: Any, limit: int | None, trunca
 
 def _token_rows(source: Any) -> Sequence[Any] | None:
     """Rows of token ids, or None where the source holds texts."""
-    if isinstance(source, (np.ndarray, jax.Array)) and np.issubdtype(source.dtype, np.integer):
+    if isinstance(source, (np.ndarray, jax.Array)) and source.dtype.kind in "iuf":
         return list(np.asarray(source))
     if not isinstance(source, (list, tuple)):
         return None
     first = source[0] if source else None
-    return source if isinstance(first, (list, tuple, np.ndarray)) or not source else None
+    return source if isinstance(first, (list, tuple, np.ndarray, jax.Array)) or not source else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import math
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -96,6 +97,11 @@ def as_batch(tokens: Any, ngram: int) -> np.ndarray:
             f"tokens has rows of {array.shape[1]} tokens, shorter than ngram={ngram}: no n-gram fits; make the guard "
             "with a smaller ngram"
         )
+    if array.dtype.itemsize > 4 and array.size and not -(2**31) <= array.min() <= array.max() < 2**31:
+        raise InputError(
+            f"tokens holds {array.max() if array.max() >= 2**31 else array.min()}, beyond 32 bits; token ids are rows "
+            "of a vocabulary"
+        )
     return array.astype(np.int32)
 
 
@@ -113,15 +119,18 @@ def as_mask(mask: Any, shape: tuple[int, ...]) -> np.ndarray:
 
 def as_step(step: Any, last: int | None) -> int:
     """A step from 0 that does not go back."""
-    whole = isinstance(step, (int, np.integer)) and not isinstance(step, bool)
-    if not whole or not 0 <= step < 2**31:
+    try:
+        number = operator.index(step)
+    except TypeError:
+        number = -1
+    if isinstance(step, (bool, np.bool_)) or not 0 <= number < 2**31:
         raise InputError(f"step must be a whole number from 0 to 2^31 - 1, got {step!r}")
-    if last is not None and step < last:
+    if last is not None and number < last:
         raise InputError(
-            f"step={step} comes after step {last}: what it holds would be counted twice; after a restart give the "
+            f"step={number} comes after step {last}: what it holds would be counted twice; after a restart give the "
             "guard the state that was saved with the checkpoint (load_state_dict)"
         )
-    return int(step)
+    return number
 
 
 def as_values(values: Any) -> np.ndarray:

@@ -40,11 +40,20 @@ MOST_ITEMS = 2**18
 """Suspects and references together stay below this, so that sums of their ranks are exact."""
 
 
+MOST_LABELS = 2**32
+"""Bytes of the table of relabellings."""
+
+
 # Options.
 
 
 def check_model(lm: Any) -> None:
     """A `LanguageModel`, or a function of parameters and tokens."""
+    if any(kind.__name__ == "Module" and kind.__module__.startswith("flax.") for kind in type(lm).__mro__):
+        raise InputError(
+            f"lm is the flax module {type(lm).__name__} itself; pass tdd.from_linen(module, vocab_size=V), or the "
+            "first of what tdd.from_nnx(module, vocab_size=V) returns"
+        )
     if not callable(getattr(lm, "logits", None)) and not callable(lm):
         raise InputError(
             f"lm is {type(lm).__name__}; pass a LanguageModel (tdd.load, tdd.from_linen, tdd.from_nnx, ...) or a "
@@ -105,6 +114,11 @@ def check_token_rows(role: str, rows: Sequence[Any]) -> tuple[np.ndarray, ...]:
             )
         if ids.size and not -(2**31) <= ids.min() <= ids.max() < 2**31:
             raise InputError(f"{role}: row {index} holds a token id beyond 32 bits; token ids are rows of a vocabulary")
+        if ids.size and ids.min() < 0:
+            raise InputError(
+                f"{role}: row {index} holds the token id {ids.min()}; token ids are not negative: give each row "
+                "without its padding"
+            )
         found.append(ids.astype(np.int32))
     if not found:
         raise InputError(f"{role} is empty; it needs at least one text")
@@ -140,20 +154,28 @@ def check_vocabulary(role: str, ids: Sequence[str], rows: Sequence[np.ndarray], 
 
 
 def check_apart(roles: Mapping[str, tuple[Sequence[str], Sequence[np.ndarray]]]) -> None:
-    """No two roles share a text: with the same tokens it would stand on both sides of a comparison."""
+    """No two texts have the same tokens.
+
+    In two roles it would stand on both sides of a comparison. Twice in one role it moves the whole set as if two texts
+    had moved, and the random labellings, which part the two, do not: the alarm would have no level.
+    """
     seen: dict[bytes, tuple[str, str]] = {}
     shared: list[str] = []
+    again: list[str] = []
     for role, (ids, rows) in roles.items():
         for name, row in zip(ids, rows, strict=True):
             other = seen.setdefault(row.tobytes(), (role, name))
             if other[0] != role:
                 shared.append(f"{name!r} of {role} is {other[1]!r} of {other[0]}")
-    if shared:
-        more = f" and {len(shared) - _NAMED} more" if len(shared) > _NAMED else ""
-        raise InputError(
-            f"the same tokens stand in two roles: {'; '.join(shared[:_NAMED])}{more}; every text may have one role, so "
-            "remove it from one of them"
-        )
+            elif other[1] != name:
+                again.append(f"{name!r} of {role} is {other[1]!r} again")
+    for found, where, fix in (
+        (shared, "stand in two roles", "every text may have one role, so remove it from one of them"),
+        (again, "stand in one role twice", "copies score alike, which would void the level: keep one of each"),
+    ):
+        if found:
+            more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
+            raise InputError(f"the same tokens {where}: {'; '.join(found[:_NAMED])}{more}; {fix}")
 
 
 def check_canaries(canaries: Any, references: Any) -> None:
@@ -176,6 +198,12 @@ def check_reachable(num_suspect: int, num_reference: int, num_draws: int, alpha:
         )
     if isinstance(num_draws, bool) or not isinstance(num_draws, (int, np.integer)) or num_draws < 1:
         raise InputError(f"num_draws={num_draws!r} must be a whole number of relabellings, at least 1")
+    if (num_draws + 1) * (num_suspect + num_reference) > MOST_LABELS:
+        raise InputError(
+            f"num_draws={num_draws} relabellings of {num_suspect + num_reference} texts take "
+            f"{(num_draws + 1) * (num_suspect + num_reference) / 2**30:.1f} GiB; at most "
+            f"{MOST_LABELS // (num_suspect + num_reference) - 1} fit in {MOST_LABELS // 2**30} GiB"
+        )
     fewest = math.ceil(1 / level) - 1 if known_end else math.floor(1 / level)
     if num_draws < fewest:
         raise InputError(

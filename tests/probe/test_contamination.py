@@ -243,6 +243,9 @@ def test_the_published_order_is_found_and_no_item_is_named(by_order, tmp_path):
     saved = json.loads((tmp_path / "watch" / "run.json").read_text("utf-8"))
     assert "order" in saved["guarantees"]["set"]["assumes"][0]
     assert saved["guarantees"]["items"]["kind"] == "none"
+    assert saved["outcome"].startswith("Evidence that the benchmark is in the training data, in its published order:")
+    assert "suspects" not in saved["outcome"]
+    assert not any("flags" in point for point in saved["open_points"])
 
 
 def test_the_same_items_in_another_order_are_no_leak(by_order):
@@ -326,6 +329,8 @@ def test_texts_are_joined_by_the_separator_after_the_first_special_token():
         (BENCHMARK[:4], None, {"num_shards": 1, "num_shuffles": 3}, "relabelled in only 4 ways"),
         (["a b", "c d"], None, {}, "pass tokenizer="),
         (BENCHMARK, None, {"every": 0}, "every=0"),
+        (BENCHMARK, None, {"separator": [1.5]}, r"separator\[0\] must be a row of one or more token ids"),
+        (BENCHMARK, None, {"separator": 1}, r"separator\[0\] must be a row"),
     ],
 )
 def test_what_cannot_be_watched(benchmark, reference, options, message):

@@ -1,9 +1,11 @@
 """Input that a probe refuses: each message names the argument, the value, and what to do."""
 
+import flax.linen as nn
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from adapted_models import reference_logits, weights
+from flax import nnx
 from probed import SMALL, small_probe, token_rows
 from scored_models import random_texts, small_model
 from word_tokenizer import word_tokenizer
@@ -57,8 +59,20 @@ def build(suspect=ROWS[:20], reference=ROWS[20:], lm=SMALL, **options):
         ({"suspect": [[1, 2], [[3], [4]]]}, "suspect: row 1 is no row of token ids"),
         ({"suspect": [[1, 2**40]]}, "suspect: row 0 holds a token id beyond 32 bits"),
         ({"suspect": np.arange(9)}, "suspect: row 0 is no row of token ids"),
+        ({"suspect": [[1, 2], [5, -100]], "lm": reference_logits}, "suspect: row 1 holds the token id -100; token ids"),
+        ({"suspect": np.ones((2, 3))}, "suspect: row 0 is no row of token ids .*float64"),
+        ({"seed": -1}, "seed must be a whole number from 0 on, got -1"),
+        ({"seed": 1.5}, "seed must be a whole number from 0 on, got 1.5"),
+        (
+            {"num_draws": 10**9},
+            "relabellings of 44 texts take 41.0 GiB; at most 97612892 fit in 4",
+        ),
+        ({"suspect": [*ROWS[:3], ROWS[1]]}, "stand in one role twice: '4' of suspect is '2' again; copies score alike"),
+        ({"reference": [*ROWS[20:], ROWS[43]]}, "'25' of reference is '24' again"),
+        ({"lm": nn.Dense(3)}, "lm is the flax module Dense itself; pass tdd.from_linen"),
+        ({"lm": nnx.Linear(2, 3, rngs=nnx.Rngs(0))}, "lm is the flax module Linear itself"),
         ({"suspect": [[1, 300]]}, "suspect: text '1' has token id 300, but the model has a vocabulary of 300"),
-        ({"suspect": [[1, -1]]}, "suspect: text '1' has token id -1"),
+        ({"suspect": [[1, -1]]}, "suspect: row 0 holds the token id -1"),
         ({"suspect": WORDS}, "suspect holds strings but no tokenizer is given"),
         ({"suspect": "nowhere.jsonl"}, "no such file"),
         ({"suspect": [ROWS[3], ROWS[25]]}, "the same tokens stand in two roles: '6' of reference is '2' of suspect"),

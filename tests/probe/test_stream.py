@@ -1,6 +1,7 @@
 """The guard on the training stream: against a search that looks at every window, in plain Python."""
 
 import collections
+import copy
 
 import jax
 import jax.numpy as jnp
@@ -261,7 +262,7 @@ def test_a_restarted_run_goes_on():
     again.load_state_dict(first.state_dict())
     for step, batch in list(enumerate(batches))[2:]:
         again(step, *batch)
-    assert again.seen() == whole.seen()
+    assert again.seen() == whole.seen() == copy.deepcopy(whole).seen()
     jax.tree.map(np.testing.assert_array_equal, again.state_dict()["state"], whole.state_dict()["state"])
     with pytest.raises(InputError, match="hash of the watched n-grams"):
         StreamGuard(texts[1:], ngram=N, capacity=99).load_state_dict(first.state_dict())
@@ -319,6 +320,10 @@ def test_what_cannot_be_watched(arguments, options, message):
     [
         ((-1, [[1, 2, 3]]), "step must be"),
         ((4, [[1, 2, 3]]), "step=4 comes after step 5"),
+        ((jnp.int32(4), [[1, 2, 3]]), "step=4 comes after step 5"),
+        ((jnp.float32(5), [[1, 2, 3]]), "step must be"),
+        ((np.True_, [[1, 2, 3]]), "step must be"),
+        ((5, [[1, 2, 2**32 + 3]]), "tokens holds 4294967299, beyond 32 bits"),
         ((5, [1, 2, 3]), r"shape \(3,\)"),
         ((5, [[1.0, 2, 3]]), "float64"),
         ((5, [[1, 2]]), "shorter than ngram=3"),

@@ -175,6 +175,7 @@ def test_a_probe_that_decides_on_no_item(tmp_path):
     text = flat(printed(folder))
     assert "guarantee of flagged items nothing: none is flagged (no law)" in text
     assert "flagged at the last look" not in text
+    assert "null hypothesis of the set which order of a shard is the published one is random" in text
 
 
 def test_before_the_first_look(tmp_path):
