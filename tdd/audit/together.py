@@ -92,7 +92,7 @@ class Together:
 
     def planned(self, facts: Mapping[str, Any]) -> None:
         """A process that comes with other facts than those before it is refused."""
-        meeting = Meeting(self._folder, self._name, self.processes)
+        meeting = Meeting(self._folder, self._name, self.processes, job=self.processes.job)
         meeting.agree(facts)
         self._watch = Watch(meeting)
 

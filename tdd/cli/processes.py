@@ -36,6 +36,8 @@ def add_processes(parser: Any) -> None:
 
 def join(arguments: argparse.Namespace) -> Processes:
     """Make this process one of several where the options of `add_processes` say so. Call it before JAX is used."""
+    import os
+
     from tdd.processes import Processes, current, initialize
 
     connect = arguments.distributed or arguments.coordinator is not None
@@ -49,6 +51,7 @@ def join(arguments: argparse.Namespace) -> Processes:
         arguments.process_id,
         connect=connect,
         survive=not getattr(arguments, "shard_params", False),
+        job=os.path.abspath(arguments.out) if arguments.out else "",
     )
 
 

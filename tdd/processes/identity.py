@@ -6,6 +6,7 @@ import dataclasses
 import logging
 import os
 import socket
+import threading
 import time
 
 from tdd.validate import processes as checks
@@ -14,6 +15,11 @@ __all__ = ["Processes", "current", "initialize"]
 
 _CONNECT = 300
 """Seconds that processes wait for one another at the start."""
+
+_QUIET = 15.0
+"""Seconds between two words about it."""
+
+_ALONE = "process %d: waiting for the other processes to connect; JAX ends this one if they have not come after %d s"
 
 _logger = logging.getLogger("tdd")
 
@@ -26,11 +32,13 @@ class Processes:
       index: of this process, from 0.
       count: of all processes.
       connected: whether `jax.distributed` connects them.
+      job: name that tells these processes from those of other jobs that use the same store.
     """
 
     index: int = 0
     count: int = 1
     connected: bool = False
+    job: str = ""
 
     @property
     def lead(self) -> bool:
@@ -67,6 +75,7 @@ def initialize(
     *,
     connect: bool = True,
     survive: bool = True,
+    job: str = "",
 ) -> Processes:
     """Make this process one of several. Call it before JAX computes anything.
 
@@ -81,6 +90,7 @@ def initialize(
       survive: processes live on when another one dies, and a dead one may join again; for work that needs no
         communication. Without, JAX ends all of them when one dies, instead of letting them wait for it for ever.
         Process 0 carries the connection: where it dies, JAX ends the others in either case.
+      job: any name, the same in all of these processes, for several jobs that use one store at once.
 
     Returns:
       This process.
@@ -96,7 +106,7 @@ def initialize(
     checks.check_processes(coordinator, count, index, connect=connect)
     checks.check_first(_given)
     if not connect:
-        _given = Processes(index or 0, count or 1)
+        _given = Processes(index or 0, count or 1, job=job)
         return _given
     import jax
 
@@ -106,11 +116,16 @@ def initialize(
         _wait_for(coordinator, index)
     jax.config.update("jax_enable_recoverability", survive)
     jax.config.update("jax_enable_preemption_service", False)  # it would keep a process alive that is told to end
+    alone = threading.Timer(_QUIET, _logger.warning, (_ALONE, index or 0, _CONNECT))
+    alone.daemon = True
+    alone.start()
     try:
         jax.distributed.initialize(coordinator, count, index, initialization_timeout=_CONNECT)
     except (ValueError, RuntimeError) as error:
-        raise checks.not_initialized(error) from error
-    _given = Processes(jax.process_index(), jax.process_count(), connected=True)
+        raise checks.not_initialized(error, coordinator) from error
+    finally:
+        alone.cancel()
+    _given = Processes(jax.process_index(), jax.process_count(), connected=True, job=job)
     return _given
 
 
@@ -126,7 +141,7 @@ def _wait_for(coordinator: str, index: int) -> None:
             now = time.monotonic()
             if now - start > _CONNECT:
                 raise checks.no_coordinator(coordinator, now - start, error) from error
-            if now - told > 15:
+            if now - told > _QUIET:
                 told = now
                 _logger.warning(
                     "process %d: nobody listens at %s yet (process 0 does, once it runs)", index, coordinator

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import hashlib
 import json
 import os
 import pathlib
+import secrets
 import socket
 import threading
 import time
@@ -26,9 +28,12 @@ SILENCE = 60.0
 """Seconds without a sign of life after which a process counts as gone: network file systems may keep what they read
 of others' files for so long."""
 
+_LIFE = secrets.token_hex(8)
+"""Tells this process from an earlier one with the same number, id and host, as restarted containers have."""
+
 
 class Meeting:
-    """Where the processes of one call meet, `<folder>/processes/<name>`.
+    """Where the processes of one call meet, `<folder>/processes[/<digest of job>]/<name>`.
 
     A process that comes gives signs of life until it ends. Where `jax.distributed` connects the processes, all of
     them run: one that comes waits until each has been seen in the folder, which tells that they share it.
@@ -37,14 +42,18 @@ class Meeting:
       folder: shared by all processes.
       name: of the call: the same in all processes, another for each call in the same folder.
       processes: this process and how many there are.
+      job: tells processes that meet here from those of other jobs in the same folder at the same time.
 
     Raises:
       InputError: the folder cannot be written, is not shared, or another process has the same number.
     """
 
-    def __init__(self, folder: str | os.PathLike[str], name: str, processes: Processes | None = None) -> None:
+    def __init__(
+        self, folder: str | os.PathLike[str], name: str, processes: Processes | None = None, *, job: str = ""
+    ) -> None:
         self.processes = current() if processes is None else processes
-        self.folder = pathlib.Path(folder).expanduser() / "processes"
+        self.shared = pathlib.Path(folder).expanduser()
+        self.folder = self.shared / "processes" / (hashlib.sha256(job.encode()).hexdigest()[:12] if job else "")
         self.place = self.folder / name
         self.start = time.monotonic()
         self._heard: dict[int, tuple[str, float]] = {}
@@ -52,7 +61,7 @@ class Meeting:
         self._came = (0, 0)  # before everybody, as long as there is nothing to agree on
         with disk_errors(self.place):
             self.place.mkdir(parents=True, exist_ok=True)
-        _live(self.folder, self.processes)
+        _live(self.folder, self.processes, self.shared)
         if self.processes.connected:
             self._see_everybody()
         self.start = time.monotonic()
@@ -82,7 +91,7 @@ class Meeting:
         """
         self._facts = json.loads(json.dumps({**facts, "num_processes": self.processes.count}, sort_keys=True))
         place = self.place / f"{self.processes.index}.json"
-        write_atomically(place, json.dumps({"facts": self._facts, "owner": _owner()}).encode())
+        write_atomically(place, json.dumps({"facts": self._facts, "owner": _owner(), "life": _LIFE}).encode())
         self._came = place.stat().st_mtime_ns, self.processes.index
         self.check()
 
@@ -98,14 +107,20 @@ class Meeting:
                 continue
             try:
                 found, came = json.loads(path.read_text("utf-8")), (path.stat().st_mtime_ns, other)
-                facts, owner = found["facts"], found["owner"]
+                facts, owner, life = found["facts"], found["owner"], found["life"]
             except (OSError, ValueError, KeyError, TypeError):  # removed meanwhile, or damaged
                 continue
-            if facts != self._facts and came < self._came and _moves(self.folder, other, 10):
+            if facts != self._facts and came < self._came and _moves(self.folder, other, 10, life):
                 raise checks.other_inputs(self.processes.index, other, owner, self._facts, facts)
 
     def silent(self, process: int) -> float:
-        """Seconds since this process saw the last sign of life of another one; infinite where that one has ended."""
+        """Seconds since this process saw the last sign of life of another one; infinite where that one has ended.
+
+        Raises:
+          InputError: another process has the number of this one, which two that start together find out late.
+        """
+        if (twin := _twins.get(self.folder.resolve())) is not None:
+            raise checks.twice_there(self.processes.index, self.processes.count, _named(twin), self.shared)
         now, beat = time.monotonic(), _beat(self.folder, process)
         if beat is None and process in self._heard:
             return float("inf")
@@ -131,7 +146,7 @@ class Meeting:
         while absent := [one for one in self.others if not self.seen(one)]:
             waited = time.monotonic() - self.start
             if waited > 5 * SILENCE and absent == self.others:
-                raise checks.not_shared(self.folder.parent, absent, waited)
+                raise checks.not_shared(self.shared, absent, waited)
             if waited > 5 * SILENCE:
                 return  # somebody died on the way here: see `Watch`
             time.sleep(0.1)
@@ -139,28 +154,34 @@ class Meeting:
 
 _lives: dict[pathlib.Path, Processes] = {}
 
+_twins: dict[pathlib.Path, str] = {}
+"""Signs of life of others with the number of this process, of which this one is to end."""
 
-def _live(folder: pathlib.Path, processes: Processes) -> None:
+
+def _live(folder: pathlib.Path, processes: Processes, shared: pathlib.Path) -> None:
     """Give signs of life in a folder from now on until the process ends; once a folder."""
     folder = folder.resolve()
     if folder in _lives:
         return
     if _moves(folder, processes.index, 4):
         owner = (folder / f"{processes.index}.seen").read_text("utf-8")
-        raise checks.twice_there(processes.index, processes.count, owner, folder.parent)
+        raise checks.twice_there(processes.index, processes.count, owner, shared)
     write_atomically(folder / f"{processes.index}.seen", _owner().encode())
     _lives[folder] = processes
     ended = threading.Event()
     own = folder / f"{processes.index}.alive"
 
+    def sign(number: int) -> None:
+        with contextlib.suppress(Exception):  # a full disk is the run's business
+            write_atomically(own, f"{_owner()} {_LIFE} {number}".encode())
+
     def beat() -> None:
-        number = 0
-        while True:
-            with contextlib.suppress(Exception):  # a full disk is the run's business
-                write_atomically(own, f"{_owner()} {number}".encode())
+        number = 1
+        while not ended.wait(BEAT):
+            if (found := _beat(folder, processes.index)) is not None and _life(found) < _LIFE:
+                _twins[folder] = found
+            sign(number)
             number += 1
-            if ended.wait(BEAT):
-                return
 
     def end() -> None:
         ended.set()
@@ -170,6 +191,7 @@ def _live(folder: pathlib.Path, processes: Processes) -> None:
         with contextlib.suppress(OSError):
             own.unlink(missing_ok=True)
 
+    sign(0)
     thread = threading.Thread(target=beat, name="signs of life", daemon=True)
     thread.start()
     atexit.register(end)
@@ -207,22 +229,33 @@ def _beat(folder: pathlib.Path, process: int) -> str | None:
         return None
 
 
-def _moves(folder: pathlib.Path, process: int, beats: int) -> bool:
-    """Whether a process gives signs of life; takes the time of so many where there is an old one."""
+def _moves(folder: pathlib.Path, process: int, beats: int, life: str | None = None) -> bool:
+    """Whether a process, that of the life where one is given, gives signs of life; takes the time of so many where
+    there is an old one."""
     first, limit = _beat(folder, process), time.monotonic() + beats * BEAT
-    if first is None or _ended_here(first):
+    if first is None or _ended_here(first) or life not in (None, _life(first)):
         return False
     while time.monotonic() < limit:
         time.sleep(BEAT / 10)
         if (found := _beat(folder, process)) != first:
-            return found is not None
+            return found is not None and life in (None, _life(found))
     return False
+
+
+def _life(beat: str) -> str:
+    """Of which life a sign is; empty in what is none."""
+    return (["", "", *beat.split()])[-2]
+
+
+def _named(beat: str) -> str:
+    """Who gave a sign of life, for messages."""
+    return beat.rsplit(maxsplit=2)[0]
 
 
 def _ended_here(beat: str) -> bool:
     """Whether a sign of life is of a process of this machine that runs no more."""
     words = beat.split()
-    if words[-2:-1] != [socket.gethostname()] or not words[2].isdecimal():
+    if words[-3:-2] != [socket.gethostname()] or not words[2].isdecimal():
         return False
     try:
         os.kill(int(words[2]), 0)

@@ -81,7 +81,7 @@ class Watch:
             return
         self._taken[owner] = now
         if not self.meeting.seen(owner):
-            why = f"was not seen in {self.meeting.folder.parent} so far: not started, or the folder is not shared"
+            why = f"was not seen in {self.meeting.shared} so far: not started, or the folder is not shared"
         elif not self.meeting.there(owner):
             why = "has ended"
         elif silent >= presence.SILENCE:

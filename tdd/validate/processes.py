@@ -73,12 +73,18 @@ def initialized_twice() -> InputError:
     return InputError("this process is one of several already; call initialize once, and not beside jax.distributed's")
 
 
-def not_initialized(error: BaseException) -> InputError:
+def not_initialized(error: BaseException, coordinator: str | None = None) -> InputError:
     """What JAX says, and what helps."""
     if "before any JAX" in str(error):
         return InputError("JAX has computed something already; initialize the processes before anything else")
+    if "RPC server" in str(error) and coordinator is not None:
+        port = coordinator.rpartition(":")[2]
+        return InputError(
+            f"process 0 cannot listen at coordinator={coordinator}: another program has port {port}, an earlier run "
+            "for instance; end that, or give all processes another port"
+        )
     return InputError(
-        f"jax.distributed cannot start: {error} Outside SLURM, Open MPI, Kubernetes (with jax[k8s]) and Cloud TPU, "
+        f"jax.distributed cannot start: {str(error).rstrip('.')}. Outside SLURM, Open MPI, Kubernetes (with jax[k8s]) and Cloud TPU, "
         "give coordinator, num_processes and process_id"
     )
 
@@ -112,7 +118,8 @@ def not_shared(folder: Any, absent: Sequence[int], seconds: float) -> InputError
 def twice_there(index: int, count: int, owner: str, folder: Any) -> InputError:
     """A number that is taken."""
     return InputError(
-        f"process {index} of {count} runs already in {folder} ({owner}); give each process its own process_id"
+        f"process {index} of {count} runs already in {folder} ({owner}); give each process its own process_id, and "
+        "another job on the same store an output or a job= of its own"
     )
 
 

@@ -1,8 +1,11 @@
 """Who a process is: arguments, environment, `jax.distributed`, and what cannot be used."""
 
-import pytest
-from process_launcher import free_port
+import argparse
 
+import pytest
+from process_launcher import free_port, until
+
+from tdd.audit.mesh import find_devices
 from tdd.processes import Processes, current, identity, initialize
 from tdd.validate.errors import InputError
 from tdd.validate.processes import check_shared_folder
@@ -95,50 +98,72 @@ except InputError as error:
     ends = launcher.all([launcher.python(code, address, index) for index in range(2)])
     for index, end in enumerate(ends):
         assert end.code == 0, end.err
-        assert f"Processes(index={index}, count=2, connected=True)" in end.out
+        assert f"Processes(index={index}, count=2, connected=True, job='')" in end.out
         assert "call initialize once, and not beside jax.distributed's" in end.out
 
 
-def test_nobody_at_the_coordinator(launcher):
+def test_what_goes_wrong_at_the_start(launcher):
+    """Nothing to detect, nobody at the coordinator, its port taken, JAX in use: each is told from the others."""
     code = """
-import sys
+import socket, sys
 from tdd.processes import identity
-identity._CONNECT = 0.5
+identity._CONNECT = 1
 from tdd.validate.errors import InputError
-try:
-    identity.initialize(sys.argv[1], 2, 1)
-except InputError as error:
-    print(error)
+def refused(*arguments):
+    try:
+        identity.initialize(*arguments)
+    except InputError as error:
+        print(error)
+refused()
+refused(sys.argv[1], 2, 1)
+taken = socket.socket()
+taken.bind(("0.0.0.0", int(sys.argv[1].rpartition(":")[2])))
+taken.listen()
+refused(sys.argv[1], 1, 0)
+import jax
+jax.numpy.ones(3).sum()
+refused(sys.argv[1], 1, 0)
 """
     address = f"127.0.0.1:{free_port()}"
     (end,) = launcher.all([launcher.python(code, address)])
-    assert f"nobody listens at coordinator={address} after" in end.out
-    assert "process 0 must run on that host" in end.out
+    nothing, nobody, taken, late = end.out.splitlines()
+    assert "give coordinator, num_processes and process_id" in nothing
+    assert f"nobody listens at coordinator={address} after" in nobody
+    assert "process 0 must run on that host" in nobody
+    assert f"process 0 cannot listen at coordinator={address}: another program has port" in taken
+    assert "initialize the processes before anything else" in late
 
 
-def test_after_jax_has_computed(launcher):
+def test_process_0_says_that_it_waits(launcher):
     code = """
-import jax, sys
-jax.numpy.ones(3).sum()
-from tdd.processes import initialize
-from tdd.validate.errors import InputError
-try:
-    initialize(sys.argv[1], 1, 0)
-except InputError as error:
-    print(error)
+import sys
+from tdd.processes import identity
+identity._QUIET = 0.5
+identity.initialize(sys.argv[1], 2, 0)
 """
-    (end,) = launcher.all([launcher.python(code, f"127.0.0.1:{free_port()}")])
-    assert "initialize the processes before anything else" in end.out, end.err
+    started = launcher.python(code, f"127.0.0.1:{free_port()}")
+    told = "process 0: waiting for the other processes to connect; JAX ends this one if they have not come after 300 s"
+    until(lambda: told in started.text(), what=told)
+    started.kill()
 
 
-def test_nothing_to_detect(launcher):
-    code = """
-from tdd.processes import initialize
-from tdd.validate.errors import InputError
-try:
-    initialize()
-except InputError as error:
-    print(error)
-"""
-    (end,) = launcher.all([launcher.python(code)])
-    assert "give coordinator, num_processes and process_id" in end.out, end.err
+def test_a_job_is_told_by_its_output(tmp_path, monkeypatch):
+    """Two jobs may use one store at once: their processes meet in folders of their own."""
+    from tdd.audit import together
+    from tdd.cli.processes import join
+
+    found = []
+    for out in ("one.csv", "two.csv"):
+        monkeypatch.setattr(identity, "_given", None)
+        given = {"distributed": False, "coordinator": None, "num_processes": 2, "process_id": 0}
+        join(argparse.Namespace(out=str(tmp_path / out), **given))
+        met = []
+        monkeypatch.setattr(together, "Meeting", lambda *where, met=met, **job: met.append(job) or _Meeting())
+        together.sharing(find_devices(), tmp_path / "store", "score", "store").planned({})
+        found += met
+    assert found == [{"job": str(tmp_path / out)} for out in ("one.csv", "two.csv")]
+
+
+class _Meeting:
+    def agree(self, facts):
+        pass

@@ -1,11 +1,14 @@
 """Processes that share out pieces of work through a folder: real ones, some of which die."""
 
 import json
+import os
+import threading
 import time
 
 import pytest
 from process_launcher import free_port, until
 
+from tdd.atomic import write_atomically
 from tdd.processes import Meeting, Processes
 from tdd.processes import meeting as meeting_module
 from tdd.validate.errors import InputError
@@ -150,7 +153,7 @@ def test_what_an_earlier_run_left_is_no_obstacle(tmp_path, monkeypatch):
     monkeypatch.setattr(meeting_module, "_live", lambda *_: None)
     place = tmp_path / "processes" / "run"
     place.mkdir(parents=True)
-    old = {"facts": {"text": "other", "num_processes": 2}, "owner": "process id 1 on nowhere"}
+    old = {"facts": {"text": "other", "num_processes": 2}, "owner": "process id 1 on nowhere", "life": "of old"}
     (place / "1.json").write_text(json.dumps(old))
     (place / "2.json").write_text("[")
     (place / "notes.json").write_text("{}")
@@ -160,6 +163,63 @@ def test_what_an_earlier_run_left_is_no_obstacle(tmp_path, monkeypatch):
         assert time.monotonic() - start < 1
         (tmp_path / "processes" / "1.alive").write_text("of a process that was killed")
         meeting.agree({"text": "new"})
+
+
+def test_inputs_of_an_earlier_run_are_not_those_of_the_one_that_lives(tmp_path, monkeypatch):
+    """A job that was killed, and is started again with other options: process 1 lives, but has not said its yet."""
+    monkeypatch.setattr(meeting_module, "BEAT", 0.05)
+    monkeypatch.setattr(meeting_module, "_live", lambda *_: None)
+    place, ended = tmp_path / "processes" / "run", threading.Event()
+    place.mkdir(parents=True)
+
+    def live(number=0):
+        while not ended.wait(0.02):
+            write_atomically(
+                place.parent / "1.alive", f"process id 7 on pod-1 of-today {(number := number + 1)}".encode()
+            )
+
+    thread = threading.Thread(target=live)
+    thread.start()
+    try:
+        until(lambda: (place.parent / "1.alive").exists())
+        meeting = Meeting(tmp_path, "run", Processes(0, 2))
+        for life in ("of-before", "of-today"):
+            facts = {"text": "other", "num_processes": 2}
+            (place / "1.json").write_text(json.dumps({"facts": facts, "owner": "process id 7 on pod-1", "life": life}))
+            os.utime(place / "1.json", (1.0, 1.0))
+            if life == "of-before":
+                meeting.agree({"text": "new"})
+            else:
+                with pytest.raises(InputError, match="other inputs than process 1"):
+                    meeting.agree({"text": "new"})
+    finally:
+        ended.set()
+        thread.join()
+
+
+def test_jobs_meet_apart(tmp_path, monkeypatch):
+    monkeypatch.setattr(meeting_module, "_live", lambda *_: None)
+    places = [Meeting(tmp_path, "run", Processes(0, 2), job=job).folder for job in ("", "one", "two")]
+    assert len({*places}) == 3
+    assert places[0] == tmp_path / "processes"
+
+
+def test_two_with_one_number_that_come_together_find_out(tmp_path, monkeypatch):
+    """As where a shell has put the same number into all commands: the one with the greater sign leaves."""
+    ends = []
+    monkeypatch.setattr(meeting_module, "BEAT", 0.05)
+    monkeypatch.setattr(meeting_module.atexit, "register", ends.append)
+    meeting, own = Meeting(tmp_path, "run", Processes(0, 2)), tmp_path / "processes" / "0.alive"
+    try:
+        write_atomically(own, b"process id 7 on pod-1 g 3")
+        time.sleep(0.2)
+        assert meeting.silent(1) < 10, "the other one leaves"
+        write_atomically(own, b"process id 7 on pod-1 ! 3")
+        until(lambda: own.read_bytes().split()[-2] != b"!")
+        with pytest.raises(InputError, match=r"process 0 of 2 runs already in .* \(process id 7 on pod-1\)"):
+            meeting.silent(1)
+    finally:
+        ends[0]()
 
 
 def test_a_folder_that_cannot_be_written(tmp_path):

@@ -1,5 +1,6 @@
 """The rule of waiting and taking over, with a clock and signs of life of its own."""
 
+import logging
 import pathlib
 import types
 
@@ -21,6 +22,11 @@ class Clock:
         self.now += seconds
 
 
+@pytest.fixture(autouse=True)
+def _words(caplog):
+    caplog.set_level(logging.WARNING, "tdd")  # whatever a quiet command left behind
+
+
 @pytest.fixture
 def clock(monkeypatch):
     clock = Clock()
@@ -32,7 +38,7 @@ def meeting(index, count, silent):
     """Signs of life: process -> seconds of silence, changed by the tests."""
     return types.SimpleNamespace(
         processes=Processes(index, count),
-        folder=pathlib.Path("folder/processes"),
+        shared=pathlib.Path("folder"),
         silent=lambda one: silent[one],
         alive=lambda: [one for one in range(count) if one == index or silent[one] < SILENCE],
         seen=lambda one: True,
