@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
+import signal
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from tdd import __version__
 from tdd.bench import command as bench
@@ -35,7 +39,7 @@ training data; to find clean items (td4eval, jmcs, jecs) they are known to be in
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; returns the exit status (0 done, 2 bad input, 130 interrupted)."""
+    """Run one command; returns the exit status (0 done, 2 bad input, 130 interrupted, 143 ended by SIGTERM)."""
     parser = _parser()
     typed = sys.argv[1:] if argv is None else [*argv]
     arguments = parser.parse_args(typed)
@@ -48,19 +52,37 @@ def main(argv: Sequence[str] | None = None) -> int:
     os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")  # that torch is absent is no news here
     set_logging(arguments)
     try:
-        arguments.run(arguments)
+        with _ends_in_order():
+            arguments.run(arguments)
     except InputError as error:
         print(f"tdd {arguments.command}: error: {error}", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as end:
         kept = getattr(arguments, "out", None) or getattr(arguments, "store", None)
         hint = "; run the same command again to continue" if kept else ""
         print(f"tdd {arguments.command}: interrupted{hint}", file=sys.stderr)
-        return 130
+        return 143 if "SIGTERM" in end.args else 130
     except BrokenPipeError:
         sys.stderr.close()
         return 0
     return 0
+
+
+@contextlib.contextmanager
+def _ends_in_order() -> Iterator[None]:
+    """SIGTERM, with which schedulers end jobs, is as Ctrl-C: what is finished is written down before the end."""
+
+    def end(number: int, frame: Any) -> None:
+        raise KeyboardInterrupt("SIGTERM")
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before or signal.SIG_DFL)
 
 
 def _parser() -> argparse.ArgumentParser:

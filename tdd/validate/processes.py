@@ -84,8 +84,8 @@ def not_initialized(error: BaseException, coordinator: str | None = None) -> Inp
             "for instance; end that, or give all processes another port"
         )
     return InputError(
-        f"jax.distributed cannot start: {str(error).rstrip('.')}. Outside SLURM, Open MPI, Kubernetes (with jax[k8s]) and Cloud TPU, "
-        "give coordinator, num_processes and process_id"
+        f"jax.distributed cannot start: {str(error).rstrip('.')}. Outside SLURM, Open MPI, Kubernetes (with "
+        "jax[k8s]) and Cloud TPU, give coordinator, num_processes and process_id"
     )
 
 

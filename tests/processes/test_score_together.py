@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import signal
 
 import gpt2_files
 import pytest
@@ -10,6 +11,8 @@ from process_launcher import until
 from scored_models import random_texts, scored_model
 
 import tdd
+from tdd.audit.passes import BatchRunner
+from tdd.audit.store import space
 from tdd.cli import main
 
 SLURM_JOB = os.getpid()
@@ -98,6 +101,25 @@ def test_four_processes_write_the_bytes_of_one(launcher, tmp_path, files):
         assert "taken over" not in end.err
     shards = [*(tmp_path / ".four.csv.scoring").rglob("*.parquet")]
     assert len({path.name.rpartition("-")[0].rpartition("-")[0] for path in shards}) == 4, "each has written shards"
+
+
+def test_a_scheduler_ends_a_run_in_order(tmp_path, files, monkeypatch, capsys):
+    """SIGTERM while rows are in memory: they are on the disk afterwards."""
+    out, store, plain = tmp_path / "one.csv", tmp_path / "store", BatchRunner.run
+
+    def ended(self, *arguments):
+        for number, found in enumerate(plain(self, *arguments)):
+            yield found
+            if number == 1:
+                os.kill(os.getpid(), signal.SIGTERM)
+
+    before = signal.getsignal(signal.SIGTERM)
+    monkeypatch.setattr(space, "_SECONDS", 1000.0)
+    monkeypatch.setattr(BatchRunner, "run", ended)
+    assert main([*map(str, command(files, out, "--store", store))]) == 143
+    assert "interrupted; run the same command again to continue" in capsys.readouterr().err
+    assert len([*store.rglob("*.parquet")]) == 1
+    assert signal.getsignal(signal.SIGTERM) is before
 
 
 def test_a_killed_process_loses_nothing_that_was_finished(launcher, tmp_path, alone):
