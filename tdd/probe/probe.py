@@ -14,6 +14,7 @@ import numpy as np
 from tdd.kernels.set_statistics import STATISTICS, Statistic, labellings
 from tdd.methods import anytime
 from tdd.methods.ptdi import GUARANTEES, PROPORTIONS, ProportionName
+from tdd.models.placement import everywhere
 from tdd.probe import folder as folders
 from tdd.probe.evidence import Evidence, ProbeState, SetEvidence
 from tdd.probe.program import COMPUTED_SCORES, Program, as_language_model
@@ -83,9 +84,9 @@ class Probe:
       fingerprint: SHA-256 of texts and options.
 
     Raises:
-      InputError: texts that are empty, too long, in two roles or twice in one, token ids that the model does not have, too
-        few references or draws for alpha, an unknown option; at the first look, a model that returns other shapes or
-        types, or nothing finite.
+      InputError: texts that are empty, too long, in two roles or twice in one, token ids that the model does not have,
+        too few references or draws for alpha, an unknown option; at the first look, a model that returns other shapes
+        or types, or nothing finite.
 
     Cost: an evaluation is one forward pass over all texts, compiled once for at most four shapes.
 
@@ -185,7 +186,9 @@ class Probe:
         """Look, if `step` is a multiple of `every` at which there was no look yet; else return None at once.
 
         The compiled programs are dispatched before the numbers are waited for: `params` may be donated afterwards.
-        `step` is a Python or NumPy integer; a device's integer is waited for at every step.
+        `step` is a Python or NumPy integer; a device's integer is waited for at every step. Where the parameters lie
+        over the devices of several processes, each of them calls the probe, as it calls the training step, and each
+        gets the record.
 
         Raises:
           InputError: no step, or one before the last look; at the first look, no finite score.
@@ -197,7 +200,7 @@ class Probe:
             checks.check_forward(number, self.history[-1].step)
         found = self.evaluate(params)
         state, gathered = self.observe(self.state, found)
-        result, evidence = jax.device_get((found, gathered))
+        result, evidence, state = _on_host((found, gathered, state))
         if not self.history:
             checks.check_first_look(int(result.num_not_finite), sum(self.sizes))
         alarm = self.alarm or float(evidence.anytime_p_value) <= self.alpha
@@ -277,6 +280,12 @@ class Probe:
                 "valid, but the level is spent, so that a new leak will hardly raise an alarm"
             )
         return tuple(found)
+
+
+def _on_host(tree: Any) -> Any:
+    """The arrays as NumPy's, also those of which other processes hold a part."""
+    whole = jax.tree.map(lambda x: x if x.is_fully_addressable or x.is_fully_replicated else everywhere(x), tree)
+    return jax.device_get(whole)
 
 
 @functools.partial(jax.jit, static_argnums=0)

@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.sharding import AxisType, NamedSharding, PartitionSpec, reshard
 
 from tdd.kernels.logit_tile import tile_log_prob
 from tdd.methods.ptdi import ProportionName, ptdi
@@ -114,8 +115,8 @@ class Program:
             found = jax.eval_shape(lm.logits, params, tokens)
             vocab_size = checks.check_logits(name, found, tokens.shape, lm.vocab_size or None)
             checks.check_largest_id(self.largest_id, vocab_size)
-            lm = dataclasses.replace(lm, vocab_size=vocab_size)
-        return lm
+            return dataclasses.replace(lm, vocab_size=vocab_size, logits=_gathered(lm.logits))
+        return dataclasses.replace(lm, hidden=_gathered(lm.hidden), readout=_gathered(lm.readout))
 
 
 def as_language_model(model: Any, max_length: int | None) -> LanguageModel:
@@ -135,6 +136,18 @@ class _Function:
     @property
     def name(self) -> str:
         return f"the function {getattr(self.function, '__name__', type(self.function).__name__)!r}"
+
+
+def _gathered(function: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
+    """The function, its result whole on every device of a mesh with explicit axes, where JAX would otherwise ask at
+    each gather how its result is to lie; elsewhere the compiler decides."""
+
+    def gathered(*arguments: Any) -> jax.Array:
+        found = function(*arguments)
+        mesh = jax.typeof(found).sharding.mesh
+        return reshard(found, NamedSharding(mesh, PartitionSpec())) if AxisType.Explicit in mesh.axis_types else found
+
+    return gathered
 
 
 def _in_place(layout: Layout, of_batch: Callable[[jax.Array, jax.Array], jax.Array]) -> jax.Array:

@@ -13,7 +13,7 @@ SUPPORT = pathlib.Path(__file__).resolve().parents[1] / "support"
 CODE = """
 import json, sys
 sys.path.insert(0, sys.argv[1])
-import jax, jax.numpy as jnp, numpy as np
+import jax, jax.numpy as jnp, numpy as np, tdd
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from probed import small_probe
 from scored_models import small_model
@@ -57,6 +57,25 @@ out["moved"] = numbers(records[3].result)
 grown = jax.tree.map(lambda leaf: leaf * 1.01**3, params)
 out["expected moved"] = numbers(one.evaluate(grown))
 out["selected"] = np.array_equal(records[0].result.selected, one.evaluate(params).selected)
+explicit = jax.make_mesh((8,), ("data",), axis_types=(AxisType.Explicit,))
+cuts = {"embedding": ("data",), "head": (None, "data")}
+cut = lambda name: NamedSharding(explicit, PartitionSpec(*cuts[name]))
+table = {"embedding": np.ones((304, 8)), "head": np.ones((8, 304))}
+table = {name: np.random.default_rng(0).normal(size=leaf.shape).astype("f4") for name, leaf in table.items()}
+lies = {name: jax.device_put(leaf, cut(name)) for name, leaf in table.items()}
+here = NamedSharding(explicit, PartitionSpec())
+hidden = lambda params, tokens: params["embedding"].at[tokens].get(out_sharding=here)
+readout = lambda params: params["head"].T
+explicit_lm = tdd.from_function(
+    lambda params, tokens: hidden(params, tokens) @ params["head"],
+    vocab_size=304, hidden=hidden, readout=readout, name="explicit",
+)
+plain = lambda params, tokens: params["embedding"][tokens] @ params["head"]
+plain = small_probe(plain, grad_norms=True).evaluate(table)
+for name, model in {"explicit logits": explicit_lm.logits, "explicit readout": explicit_lm}.items():
+    found = small_probe(model, grad_norms=True)(0, lies).result
+    out[name] = [numbers(found), found.grad_norm_quantiles.tolist()]
+out["plain"] = [numbers(plain), plain.grad_norm_quantiles.tolist()]
 print(json.dumps(out))
 """
 
@@ -83,3 +102,10 @@ def test_shares_may_be_donated_after_each_look_and_nothing_is_traced_again(found
     assert found["traces again"] == found["traces"] > 0
     assert found["moved"] == pytest.approx(found["expected moved"], rel=1e-4)
     assert found["moved"] != pytest.approx(found["one"], rel=1e-4)
+
+
+def test_a_mesh_with_explicit_axes(found):
+    """What `jax.make_mesh` makes unless it is told otherwise."""
+    for name in ("explicit logits", "explicit readout"):
+        for got, expected in zip(found[name], found["plain"], strict=True):
+            assert got == pytest.approx(expected, rel=1e-4), name
