@@ -57,7 +57,8 @@ class Probe:
         `readout` never forms [B, T, V]; of the others one micro-batch of logits is in memory at a time.
       suspect: texts to watch: strings, `Texts`, anything that `tdd.load_texts` reads, or rows of token ids.
       reference: texts of the same kind that are not in the training data, likewise.
-      tokenizer: for strings; a transformers tokenizer or a callable, see `tdd.scoring.tokenise.encode`.
+      tokenizer: for strings; a transformers tokenizer, or any callable `(texts, add_special_tokens=True)` that returns
+        {"input_ids": [...]}.
       score: "loss", "min_k", "min_k_plus_plus", "max_renyi" or "m_entropy", with options as in `tdd.score`.
       alpha: level in (0, 1) of the alarm, and of the items at each look.
       every: steps between looks; step 0 counts.

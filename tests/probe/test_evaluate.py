@@ -194,6 +194,15 @@ def test_what_a_text_scores_does_not_depend_on_the_others():
     np.testing.assert_allclose(other.reference_scores[-1], one.suspect_scores[24], rtol=1e-5)
 
 
+def test_a_function_is_tokenizer_enough():
+    def tokenizer(texts, **_):
+        return {"input_ids": [[ord(sign) % VOCABULARY for sign in text] for text in texts]}
+
+    texts = [f"item {number}" for number in range(40)]
+    probe = tdd.Probe(SMALL, texts[:20], texts[20:], tokenizer=tokenizer, num_draws=29)
+    assert bytes(probe.roles["reference"].tokens[3].tolist()) == b"item 23"
+
+
 def test_long_texts_are_cut_where_that_is_asked_for():
     rows = token_rows(44, longest=90, shortest=30)
     cut = tdd.Probe(SMALL, rows[:20], rows[20:], num_draws=29, max_length=20, long_texts="truncate")
