@@ -1,4 +1,4 @@
-"""What the simultaneous bounds, Hommel's and the online procedures promise, beside broken twins."""
+"""What the simultaneous bounds and Hommel's procedure promise, beside broken twins."""
 
 import functools
 import math
@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tdd.kernels import conformal, fdp_bounds, hommel, lattice, online
+from tdd.kernels import conformal, fdp_bounds, hommel, lattice
 
 DELTA = 0.1
 POOL = 64
@@ -212,59 +212,6 @@ def test_hommel_controls_the_family_wise_error(draw, nulls, alternatives, false_
 def test_broken_hommel_is_caught(false_alarm_level):
     with pytest.raises(guarantees.GuaranteeViolated):
         guarantees.assert_at_most(family_wise(one_null_too_few, independent_p, 4, 0), 0.1, false_alarm_level)
-
-
-# --- Online -----------------------------------------------------------------------------------------------------------
-
-
-def online_fdr(decide, draw, size=24):
-    """Nulls and others in random order, half of each."""
-
-    def one(key):
-        data, order = jax.random.split(key)
-        place = jax.random.permutation(order, size)
-        p = draw(data, size // 2, size - size // 2)[place]
-        return guarantees.false_discovery_proportion(decide(p), place < size // 2)
-
-    return guarantees.simulate(one, seed=17)
-
-
-def inverse_e(p):
-    """e = p^(-1/2)/2, of mean 1 under a uniform p."""
-    return 0.5 / jnp.sqrt(p)
-
-
-def without_decay(p):
-    """LOND's growth with the discoveries, but the whole of alpha for every hypothesis."""
-
-    def decide(found, value):
-        reject = value <= 0.2 * (found + 1)
-        return found + reject, reject
-
-    return jax.lax.scan(decide, jnp.int32(0), p)[1]
-
-
-@pytest.mark.guarantee(checks=6)
-@pytest.mark.parametrize(
-    ("decide", "draw"),
-    [
-        (lambda p: online.lond(p, 0.2).reject, independent_p),
-        (lambda p: online.lond(p, 0.2).reject, conformal_p),
-        (lambda p: online.lond(p, 0.2, dependence="any").reject, comonotone_p),
-        (lambda p: online.e_lond(inverse_e(p), 0.2).reject, comonotone_p),
-        (lambda p: online.lord_plus_plus(p, 0.2, initial_wealth=0.5).reject, independent_p),
-        (lambda p: online.saffron(p, 0.2).reject, independent_p),
-    ],
-    ids=["lond", "lond conformal", "lond any", "e-lond", "lord++", "saffron"],
-)
-def test_online_fdr(decide, draw, false_alarm_level):
-    guarantees.assert_at_most(online_fdr(decide, draw), 0.2, false_alarm_level)
-
-
-@pytest.mark.guarantee(checks=0)
-def test_online_without_decay_is_caught(false_alarm_level):
-    with pytest.raises(guarantees.GuaranteeViolated):
-        guarantees.assert_at_most(online_fdr(without_decay, independent_p), 0.2, false_alarm_level)
 
 
 def test_the_pool_is_no_copy_of_one_template():
