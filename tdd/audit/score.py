@@ -134,7 +134,11 @@ def score(
         plan = plan_scores(run.inputs, run.distinct, models, where, budget, kept)
         shared.planned({**facts, **plan.facts})
         lead = shared.processes.lead
-        advance = stack.enter_context(progress_bar("scoring", plan.num_tokens, enabled=progress and lead))
+        there, rows = plan.found
+        if there:
+            _logger.info("%d of %d rows are in the store", there, rows)
+        title = f"scoring ({there:,} of {rows:,} rows stored)" if there else "scoring"
+        advance = stack.enter_context(progress_bar(title, plan.num_tokens, enabled=progress and lead))
         for done, batch in enumerate(run.run(plan, where, shared), start=1):
             advance(batch.size * batch.length)
             if on_batch is not None:

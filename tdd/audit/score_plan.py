@@ -33,12 +33,14 @@ class ScorePlan:
       batches: of the rows that were not.
       spaces: pass -> where its rows are kept; empty without a store.
       facts: what all processes of the run must have alike: models to the bit, rows, batches.
+      found: how many of how many rows are in the store by now.
     """
 
     stored: Sequence[Batch]
     batches: Sequence[Batch]
     spaces: Mapping[str, Space]
     facts: Mapping[str, str]
+    found: tuple[int, int] = (0, 0)
 
     @property
     def num_tokens(self) -> int:
@@ -96,7 +98,9 @@ def plan_scores(
             stored.append(Batch(name, group, len(group), int(lengths[group].max())))
     batches = [batch for one in plans for batch in _batches(inputs, one, budget)]
     named = {"model" if name == "text" else name: value for name, value in prints.items()}
-    return ScorePlan(stored, batches, spaces, {**named, "rows and options": run, "batches": _digest(batches)})
+    facts = {**named, "rows and options": run, "batches": _digest(batches)}
+    rows, lacking = (sum(int(one.sum()) for one in masks.values()) for masks in (distinct.first, missing))
+    return ScorePlan(stored, batches, spaces, facts, (rows - lacking, rows))
 
 
 def _batches(inputs: Mapping[str, PassInput], chosen: Mapping[str, np.ndarray], budget: int) -> list[Batch]:

@@ -227,6 +227,18 @@ def test_every_single_bit_counts(tmp_path):
     assert finished._checked(path) == data
 
 
+def test_a_shard_of_another_model_is_not_taken_in(tmp_path, caplog):
+    """As where somebody copies the shards of one store into another."""
+    for number in (1, 2):
+        with ScoreStore(tmp_path) as store:
+            fill(store.space({"model": number}), range(4 * number))
+    one, two = sorted(shards(tmp_path), key=lambda path: path.stat().st_size)
+    shutil.copy(two, one.parent)
+    with caplog.at_level(logging.WARNING, "tdd"):
+        assert len(ScoreStore(tmp_path).space({"model": 1})) == 4
+    assert f"{one.parent / two.name} is damaged, or of another space; it is set aside" in caplog.text
+
+
 def test_damage_during_a_run_is_never_read(tmp_path):
     rows = opened(tmp_path)
     fill(rows, range(6))

@@ -18,7 +18,7 @@ from tdd.audit.store.manifest import Manifest
 from tdd.audit.store.shards import Shard, decode, decode_keys
 from tdd.validate.store import damaged_during_run
 
-__all__ = ["Finished"]
+__all__ = ["Finished", "digest"]
 
 _logger = logging.getLogger("tdd")
 
@@ -69,7 +69,7 @@ class Finished:
         if path in self:
             return
         if (data := _checked(path)) is None:
-            _logger.warning("%s is damaged; it is set aside, and its rows are scored again", path)
+            _logger.warning("%s is damaged, or of another space; it is set aside, and its rows are scored again", path)
             self.lose(path)
         else:
             self.enter(path, *decode_keys(data))
@@ -114,4 +114,9 @@ def _checked(path: pathlib.Path) -> bytes | None:
         if error.errno not in (errno.ENOENT, errno.EIO):
             raise
         return None
-    return data if hashlib.sha256(data).hexdigest() == path.stem.rpartition("-")[2] else None
+    return data if digest(path.parent, data) == path.stem.rpartition("-")[2] else None
+
+
+def digest(folder: pathlib.Path, data: bytes) -> str:
+    """SHA-256 of a shard and the name of its space, so that a shard that was copied from another one never counts."""
+    return hashlib.sha256(folder.name.encode() + data).hexdigest()

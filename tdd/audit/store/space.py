@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import logging
 import pathlib
 import secrets
@@ -13,7 +12,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from tdd.audit.store.files import write_durably
-from tdd.audit.store.finished import Finished
+from tdd.audit.store.finished import Finished, digest
 from tdd.audit.store.manifest import Manifest
 from tdd.audit.store.shards import encode
 
@@ -37,7 +36,7 @@ class Space:
     """Rows of numbers under keys: what is the same for all of them is the address, what tells them apart the key.
 
     Rows are kept in memory until they become a shard; what a kill can lose is these, seconds of work. A shard is
-    finished once it is on the disk under its name, which holds its SHA-256; a line of the manifest then says so. A
+    finished once it is on the disk under its name, which holds a SHA-256; a line of the manifest then says so. A
     shard whose line a kill prevented is taken in all the same. Reading checks the SHA-256 of every shard: one that
     does not fit is renamed to end in ".damaged", and its rows are as if they had never been scored.
 
@@ -129,8 +128,8 @@ class Space:
             return
         keys = [*self._waiting]
         data = encode(keys, [*self._waiting.values()], self._fields)
-        digest = hashlib.sha256(data).hexdigest()
-        path = self.folder / f"{self._writer}-{len(self._finished):06d}-{digest}.parquet"
+        name = f"{self._writer}-{len(self._finished):06d}-{digest(self.folder, data)}.parquet"
+        path = self.folder / name
         write_durably(path, data)
         self._manifest.add({"shard": path.name, "bytes": len(data), "rows": len(keys), "fields": [*self._fields]})
         self._waiting, self._bytes = {}, 0
