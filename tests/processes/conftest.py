@@ -2,6 +2,7 @@
 
 import pytest
 from process_launcher import Launcher
+from process_runs import exchanges
 
 
 @pytest.fixture
@@ -11,3 +12,9 @@ def launcher(tmp_path):
     launcher = Launcher(folder)
     yield launcher
     launcher.stop()
+
+
+@pytest.fixture(scope="session")
+def exchanges_alone(tmp_path_factory):
+    """What one process finds."""
+    return exchanges(tmp_path_factory.mktemp("alone"))

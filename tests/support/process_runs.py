@@ -8,7 +8,7 @@ from scored_models import random_texts, scored_model
 import tdd
 
 
-def exchanges(folder, **options):
+def exchanges(folder, only=("control", "sequential"), **options):
     """A run with shared beginnings and a control model, and a sequential one: name -> hash of all log-probabilities."""
     found = {}
     texts = random_texts(48, seed=3, shortest=3, longest=9)
@@ -17,7 +17,7 @@ def exchanges(folder, **options):
         "control": {"num_shuffles": 6, "suffix": 0.5, "control": scored_model(seed=5)},
         "sequential": {"num_shuffles": 40, "stop": "besag_clifford"},
     }
-    for name, more in runs.items():
+    for name, more in ((name, runs[name]) for name in only):
         out = pathlib.Path(folder) / name
         exchange = tdd.run_exchange(scored_model(seed=2), texts, out=out, **shared, **more)
         arrays = [array for pair in exchange.log_probs.values() for array in pair]
