@@ -45,7 +45,8 @@ class Probe:
     Suspects are compared with references: texts of the same kind that are certainly not in the training data. All
     texts lie in the same micro-batches in an order that knows nothing of their roles.
 
-    Guarantees, provided that non-member suspects and references are exchangeable:
+    Guarantees, provided that non-member suspects and references are exchangeable (copies within a role are not, since
+    they move together: equal texts are refused, near copies must be removed before):
       the set: P(`alarm` at any look of the whole run) <= alpha if no suspect is in the training data, however often
         one looks; exactly valid in finite samples, up to and beyond `num_steps`.
       the items: FDR <= alpha among the suspects that one evaluation flags. This holds for each look by itself: a

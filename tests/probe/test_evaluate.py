@@ -185,7 +185,7 @@ def test_roles_are_mixed_in_one_layout():
 
 
 def test_what_a_text_scores_does_not_depend_on_the_others():
-    rows, params = token_rows(50, shortest=5, longest=60), weights()
+    rows, params = token_rows(50, shortest=5, longest=24), weights()
     one = tdd.Probe(SMALL, rows[:25], rows[25:], num_draws=29, token_budget=128, seed=0).evaluate(params)
     other = tdd.Probe(SMALL, rows[:24], rows[25:] + rows[24:25], num_draws=29, token_budget=512, seed=5).evaluate(
         params
