@@ -102,7 +102,8 @@ def check_shared_folder(folder: Any, count: int, name: str) -> pathlib.Path:
     if folder is None:
         raise InputError(
             f"{count} processes share this run out and need {name}, a folder that all of them can read and write: "
-            "finished work passes from one to another through it"
+            "finished work passes from one to another through it. Where each is to work alone, call "
+            "tdd.processes.initialize(num_processes=1, process_id=0, connect=False) first"
         )
     return pathlib.Path(folder).expanduser()
 

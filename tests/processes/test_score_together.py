@@ -159,5 +159,10 @@ def test_another_model_is_refused_by_name(launcher, tmp_path, alone):
 def test_several_processes_need_a_store(monkeypatch):
     monkeypatch.setattr(identity, "_given", Processes(0, 2))
     needed = "2 processes share this run out and need store, a folder that all of them can read and write"
-    with pytest.raises(InputError, match=needed):
+    with pytest.raises(InputError, match=needed) as error:
         tdd.score(scored_model(), random_texts(3))
+    advice = "initialize(num_processes=1, process_id=0, connect=False)"
+    assert advice in str(error.value)
+    monkeypatch.setattr(identity, "_given", None)
+    exec(advice, {"initialize": identity.initialize})
+    assert len(tdd.score(scored_model(), random_texts(3), progress=False)) == 3
