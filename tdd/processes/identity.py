@@ -114,6 +114,8 @@ def initialize(
         raise checks.initialized_twice()
     if coordinator is not None and index:
         _wait_for(coordinator, index)
+    if coordinator is not None and index == 0:
+        _check_free(coordinator)
     jax.config.update("jax_enable_recoverability", survive)
     jax.config.update("jax_enable_preemption_service", False)  # it would keep a process alive that is told to end
     alone = threading.Timer(_QUIET, _logger.warning, (_ALONE, index or 0, _CONNECT))
@@ -129,13 +131,25 @@ def initialize(
     return _given
 
 
+def _check_free(coordinator: str) -> None:
+    """That nobody listens at the port already: where JAX finds that out itself, it may crash."""
+    with socket.socket() as own:
+        own.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            own.bind(("", int(coordinator.rpartition(":")[2])))
+        except OSError as error:
+            raise checks.port_taken(coordinator) from error
+
+
 def _wait_for(coordinator: str, index: int) -> None:
     """Until somebody listens at the address: JAX itself would end the process without a word about it."""
     host, _, port = coordinator.rpartition(":")
     start = told = time.monotonic()
     while True:
         try:
-            socket.create_connection((host.strip("[]"), int(port)), timeout=5).close()
+            with socket.create_connection((host.strip("[]"), int(port)), timeout=5) as found:
+                if found.getsockname() == found.getpeername():  # TCP: a free port of this host may reach itself
+                    raise ConnectionRefusedError("the connection led back to this process")
             return
         except OSError as error:
             now = time.monotonic()

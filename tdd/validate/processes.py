@@ -21,6 +21,7 @@ __all__ = [
     "not_shared",
     "other_inputs",
     "out_of_memory_in_step",
+    "port_taken",
     "twice_there",
 ]
 
@@ -78,14 +79,18 @@ def not_initialized(error: BaseException, coordinator: str | None = None) -> Inp
     if "before any JAX" in str(error):
         return InputError("JAX has computed something already; initialize the processes before anything else")
     if "RPC server" in str(error) and coordinator is not None:
-        port = coordinator.rpartition(":")[2]
-        return InputError(
-            f"process 0 cannot listen at coordinator={coordinator}: another program has port {port}, an earlier run "
-            "for instance; end that, or give all processes another port"
-        )
+        return port_taken(coordinator)
     return InputError(
         f"jax.distributed cannot start: {str(error).rstrip('.')}. Outside SLURM, Open MPI, Kubernetes (with "
         "jax[k8s]) and Cloud TPU, give coordinator, num_processes and process_id"
+    )
+
+
+def port_taken(coordinator: str) -> InputError:
+    """Another program listens there."""
+    return InputError(
+        f"process 0 cannot listen at coordinator={coordinator}: another program has port "
+        f"{coordinator.rpartition(':')[2]}, an earlier run for instance; end that, or give all processes another port"
     )
 
 

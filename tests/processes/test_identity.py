@@ -117,20 +117,23 @@ def refused(*arguments):
 refused()
 refused(sys.argv[1], 2, 1)
 taken = socket.socket()
-taken.bind(("0.0.0.0", int(sys.argv[1].rpartition(":")[2])))
+taken.bind(("0.0.0.0", 0))
 taken.listen()
-refused(sys.argv[1], 1, 0)
+port = taken.getsockname()[1]
+refused(f"127.0.0.1:{port}", 1, 0)
 import jax
 jax.numpy.ones(3).sum()
 refused(sys.argv[1], 1, 0)
+print(port)
 """
     address = f"127.0.0.1:{free_port()}"
     (end,) = launcher.all([launcher.python(code, address)])
-    nothing, nobody, taken, late = end.out.splitlines()
+    assert end.code == 0, end
+    nothing, nobody, taken, late, port = end.out.splitlines()
     assert "give coordinator, num_processes and process_id" in nothing
     assert f"nobody listens at coordinator={address} after" in nobody
     assert "process 0 must run on that host" in nobody
-    assert f"process 0 cannot listen at coordinator={address}: another program has port" in taken
+    assert f"process 0 cannot listen at coordinator=127.0.0.1:{port}: another program has port {port}" in taken
     assert "initialize the processes before anything else" in late
 
 
