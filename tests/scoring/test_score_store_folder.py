@@ -1,0 +1,128 @@
+"""The folder of the score store: foreign, moved, full, read-only."""
+
+import errno
+import json
+import os
+import pathlib
+
+import numpy as np
+import pytest
+from score_stores import fill, key, opened, row, shards
+
+import tdd
+from tdd.audit.store import files
+from tdd.audit.store.store import ScoreStore
+from tdd.validate import InputError
+
+
+def test_folders_that_are_no_store_of_this_version(tmp_path):
+    header = tmp_path / "new" / "store.json"
+    header.parent.mkdir()
+    header.write_text(json.dumps({"format": 9, "tdd": "7.1"}))
+    with pytest.raises(InputError, match=rf"format 9, written by tdd 7.1; tdd {tdd.__version__} reads format 1: use"):
+        ScoreStore(header.parent)
+    for text in ("", "[]", "{}", "{"):
+        header.write_text(text)
+        with pytest.raises(InputError, match=r"store.json is damaged .* choose another folder, or remove"):
+            ScoreStore(header.parent)
+    old = tmp_path / "old"
+    old.mkdir()
+    (old / "scores-0123456789abcdef.bin").write_bytes(b"x")
+    with pytest.raises(InputError, match=r"holds scores-0123456789abcdef.bin, the score store of an older version"):
+        ScoreStore(old)
+    other = tmp_path / "other"
+    other.mkdir()
+    for name in ("b.txt", "a.txt", ".hidden"):
+        (other / name).write_text("x")
+    with pytest.raises(InputError, match=r"is no score store: it holds a.txt and 1 more, but no store.json"):
+        ScoreStore(other)
+    assert sorted(path.name for path in other.iterdir()) == [".hidden", "a.txt", "b.txt"]
+    with pytest.raises(InputError, match=r"store='.*a.txt' is a file; a score store is a folder"):
+        ScoreStore(other / "a.txt")
+    with pytest.raises(InputError, match=r"cannot write .*; choose a folder"):
+        ScoreStore(other / "a.txt" / "below")
+
+
+def test_folders_that_were_moved_or_lost_their_description(tmp_path):
+    rows = opened(tmp_path)
+    fill(rows, range(3))
+    rows.flush()
+    (description,) = tmp_path.rglob("space.json")
+    content = description.read_text()
+    for damaged in ("", "[]", "{}"):
+        description.write_text(damaged)
+        assert len(opened(tmp_path)) == 3
+        assert json.loads(description.read_text()) == json.loads(content)
+    description.write_text(json.dumps({"address": "f" * 64}))
+    with pytest.raises(InputError, match="describes other scores than its folder's name"):
+        opened(tmp_path)
+
+
+@pytest.mark.parametrize("call", ["write", "fsync"])
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EROFS])
+def test_a_full_or_read_only_disk(tmp_path, monkeypatch, call, code):
+    rows = opened(tmp_path)
+    fill(rows, range(3))
+    rows.flush()
+    files_before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    original, count = getattr(os, call), 0
+
+    def failing(*arguments):
+        nonlocal count
+        count += 1
+        if call == "write":
+            original(arguments[0], arguments[1][:5])
+        raise OSError(code, os.strerror(code))
+
+    fill(rows, range(3, 6))
+    with monkeypatch.context() as patch:
+        patch.setattr(os, call, failing)
+        with pytest.raises(InputError, match="disk is full" if code == errno.ENOSPC else "Read-only file system"):
+            rows.flush()
+    assert count
+    after = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    assert {path: data for path, data in after.items() if path.suffix != ".parquet"} == {
+        path: data for path, data in files_before.items() if path.suffix != ".parquet"
+    }
+    rows.flush()  # the rows are still in memory
+    assert len(opened(tmp_path)) == 6
+
+
+def test_a_line_that_the_system_cuts_is_taken_back(tmp_path, monkeypatch):
+    place = tmp_path / "lines"
+    files.append_line(place, b"first\n")
+    original = os.write
+    monkeypatch.setattr(os, "write", lambda file, data: original(file, data[:3]))
+    with pytest.raises(InputError, match="disk is full"):
+        files.append_line(place, b"second\n")
+    assert place.read_bytes() == b"first\n"
+
+
+def test_old_temporary_files_are_removed(tmp_path):
+    rows = opened(tmp_path)
+    fill(rows, range(3))
+    rows.flush()
+    folder = shards(tmp_path)[0].parent
+    old, young = folder / ".a.part", folder / ".b.part"
+    for path in (old, young):
+        path.write_bytes(b"half a shard")
+    os.utime(old, (0, 0))
+    assert len(opened(tmp_path)) == 3
+    assert not old.exists()
+    assert young.exists()
+
+
+def test_only_few_shards_are_held_in_memory(tmp_path):
+    rows = opened(tmp_path)
+    for number in range(9):
+        fill(rows, [number])
+        rows.flush()
+    for number in [*range(9), *range(9)]:
+        np.testing.assert_array_equal(rows.read(key(number)), row(number))
+        assert len(rows._finished._held) <= 4
+    assert sorted(range(9), key=lambda i: rows.place(key(i))) == [*range(9)]
+
+
+def test_hidden_files_do_not_make_a_folder_foreign(tmp_path):
+    (tmp_path / ".gitkeep").touch()
+    assert len(opened(pathlib.Path(str(tmp_path)))) == 0
