@@ -1,8 +1,8 @@
 """The score store: rows come back as they were given, whoever wrote them, and plans are made once."""
 
 import errno
-import os
 import logging
+import os
 
 import numpy as np
 import pytest
