@@ -14,7 +14,7 @@ from typing import Any
 from tdd import __version__
 from tdd.bench import command as bench
 from tdd.cli import audit, claims, demo, exchange, lab, logprobs, power, score, study
-from tdd.cli.common import command, set_logging
+from tdd.cli.common import command, logging_on_stderr
 
 __all__ = ["main"]
 
@@ -50,9 +50,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     from tdd.validate.errors import InputError
 
     os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")  # that torch is absent is no news here
-    set_logging(arguments)
     try:
-        with _ends_in_order():
+        with logging_on_stderr(arguments), _ends_in_order():
             arguments.run(arguments)
     except InputError as error:
         print(f"tdd {arguments.command}: error: {error}", file=sys.stderr)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import sys
+from collections.abc import Iterator
 from typing import Any
 
-__all__ = ["command", "console", "names", "one_or_all", "print_json", "set_logging", "split"]
+__all__ = ["command", "console", "logging_on_stderr", "names", "one_or_all", "print_json", "split"]
 
 
 def command(commands: Any, name: str, run: Any, summary: str) -> argparse.ArgumentParser:
@@ -34,14 +36,32 @@ def one_or_all(names: list[str]) -> Any:
     return names[0] if len(names) == 1 else names
 
 
-def set_logging(arguments: argparse.Namespace) -> None:
-    """What -q and -v ask for, on the error stream."""
+@contextlib.contextmanager
+def logging_on_stderr(arguments: argparse.Namespace) -> Iterator[None]:
+    """Log to the error stream as -q and -v ask for; afterwards all loggers are as they were.
+
+    The program that calls `main` may log elsewhere: then its handlers are used, and none is added.
+    """
     import logging
 
     level = logging.ERROR if arguments.quiet else logging.INFO if arguments.verbose else logging.WARNING
-    logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s", stream=sys.stderr)
-    logging.getLogger("tdd").setLevel(level)
-    logging.getLogger("tdd.findings").setLevel(logging.CRITICAL)  # the report says them
+    root, package = logging.getLogger(), logging.getLogger("tdd")
+    findings = logging.getLogger("tdd.findings")
+    handler = None if root.handlers else logging.StreamHandler(sys.stderr)
+    before = {logger: logger.level for logger in (root, package, findings)}
+    if handler is not None:
+        handler.setFormatter(logging.Formatter("%(levelname)s: %(message)s"))
+        root.addHandler(handler)
+        root.setLevel(logging.WARNING)
+    package.setLevel(level)
+    findings.setLevel(logging.CRITICAL)  # the report says them
+    try:
+        yield
+    finally:
+        for logger, earlier in before.items():
+            logger.setLevel(earlier)
+        if handler is not None:
+            root.removeHandler(handler)
 
 
 def console(wide: bool = False) -> Any:

@@ -1,7 +1,9 @@
 """The commands as a user meets them."""
 
+import argparse
 import csv
 import json
+import logging
 import os
 import subprocess
 import sys
@@ -11,6 +13,7 @@ import numpy as np
 import pytest
 
 from tdd.cli import main
+from tdd.cli.common import logging_on_stderr
 
 
 @pytest.fixture(scope="module")
@@ -50,6 +53,36 @@ def run(*arguments, capsys=None):
     status = main([str(argument) for argument in arguments])
     captured = capsys.readouterr() if capsys else None
     return status, captured
+
+
+def logging_state():
+    loggers = [logging.getLogger(name) for name in ("", "tdd", "tdd.findings", "tdd.audit", "tdd.logprobs")]
+    return [(logger.level, list(logger.handlers), logger.propagate, logger.disabled) for logger in loggers]
+
+
+@pytest.mark.parametrize("options", [["-q"], ["-v"], []])
+@pytest.mark.parametrize("refused", [False, True])
+def test_a_command_leaves_logging_as_it_was(options, refused, table, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])  # as in a program that set nothing up
+    before = logging_state()
+    score = "absent" if refused else "loss"
+    assert run("select", table, "--score", score, "--alpha", 0.2, *options)[0] == (2 if refused else 0)
+    assert logging_state() == before
+
+
+def test_a_command_uses_the_handlers_of_its_program(capsys):
+    """A handler of the caller gets the messages, and none is added beside it."""
+    records = []
+    handler = logging.Handler()
+    handler.emit = records.append
+    logging.getLogger().addHandler(handler)
+    try:
+        with logging_on_stderr(argparse.Namespace(quiet=False, verbose=True)):
+            logging.getLogger("tdd").info("as asked")
+    finally:
+        logging.getLogger().removeHandler(handler)
+    assert [record.getMessage() for record in records] == ["as asked"]
+    assert capsys.readouterr().err == ""
 
 
 def test_select_prints_a_report(table, tmp_path, capsys):

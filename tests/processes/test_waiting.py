@@ -1,6 +1,5 @@
 """The rule of waiting and taking over, with a clock and signs of life of its own."""
 
-import logging
 import pathlib
 import types
 
@@ -20,11 +19,6 @@ class Clock:
     def sleep(self, seconds):
         self.slept.append(seconds)
         self.now += seconds
-
-
-@pytest.fixture(autouse=True)
-def _words(caplog):
-    caplog.set_level(logging.WARNING, "tdd")  # whatever a quiet command left behind
 
 
 @pytest.fixture
