@@ -1,7 +1,6 @@
-"""Shared fixtures: optional resources and the marks that need them."""
+"""Tiers, a compilation cache for the session, shared fixtures, and the marks that need what a machine may lack."""
 
 import importlib.util
-import itertools
 import os
 import pathlib
 
@@ -11,6 +10,32 @@ os.environ.setdefault("TDD_COMPILATION_CACHE", "0")  # tests leave nothing in th
 
 SHARED_DATA = pathlib.Path(__file__).resolve().parents[2] / "shared" / "data"
 
+QUICK_COMPILATION = (
+    "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
+)
+"""XLA's settings in the default tier, which compiles thousands of small programs and runs each a few times."""
+
+
+def slow_is_chosen(config):
+    """Whether the mark expression lets slow tests through: then they decide how programs are compiled."""
+    return "slow" in config.option.markexpr.replace("not slow", "")
+
+
+def pytest_configure(config):
+    """Before JAX is imported: one folder of compiled programs for all workers and the processes that tests start.
+
+    The slow tier compiles as users do; the default tier saves the compiler's passes.
+    """
+    if hasattr(config, "workerinput"):
+        return  # the environment is that of the controller
+    if hasattr(config, "cache"):
+        folder = config.cache.mkdir("quick" if not slow_is_chosen(config) else "optimised")
+        os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(folder))
+        os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+        os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
+    if not slow_is_chosen(config):
+        os.environ.setdefault("XLA_FLAGS", QUICK_COMPILATION)
+
 
 @pytest.fixture(scope="session")
 def shared_data():
@@ -19,7 +44,7 @@ def shared_data():
 
 
 def pytest_collection_modifyitems(config, items):
-    """Skip what this machine cannot run, and say why."""
+    """Skip what this machine cannot run, and say why; tests of a file go to one worker, with its fixtures."""
     import jax
 
     absent = {
@@ -31,17 +56,22 @@ def pytest_collection_modifyitems(config, items):
         for mark, reason in absent.items():
             if reason and item.get_closest_marker(mark):
                 item.add_marker(pytest.mark.skip(reason=reason))
+        if not item.get_closest_marker("xdist_group"):
+            item.add_marker(pytest.mark.xdist_group(item.nodeid.split("::")[0]))
 
 
-_finished = itertools.count(1)
+_since = 0
 
 
-def pytest_runtest_teardown(item):
-    """Compiled programs of thousands of tests would fill the memory: forget them now and then."""
+def pytest_runtest_teardown(item, nextitem):
+    """Compiled programs of thousands of tests would fill the memory: forget them now and then, between files."""
     import jax
 
-    if next(_finished) % 200 == 0:
+    global _since
+    _since += 1
+    if _since >= 200 and (nextitem is None or nextitem.path != item.path):
         jax.clear_caches()
+        _since = 0
 
 
 @pytest.fixture(scope="session")
@@ -52,3 +82,11 @@ def false_alarm_level(request):
     marks = [item.get_closest_marker("guarantee") for item in request.session.items]
     checks = sum(mark.kwargs.get("checks", 1) for mark in marks if mark)
     return guarantees.SUITE_FALSE_ALARM / max(checks, 1)
+
+
+@pytest.fixture(params=["short", pytest.param("long", marks=pytest.mark.slow("repetitions"))])
+def budget(request, false_alarm_level):
+    """What one guarantee check may use: its level, and 2,000 repetitions or 10^5."""
+    import guarantees
+
+    return guarantees.Budget(false_alarm_level, guarantees.SHORT if request.param == "short" else guarantees.LONG)

@@ -9,6 +9,7 @@ import pytest
 from tdd.kernels import betting, sequential
 from tdd.methods.exchangeability import exchangeability
 from tdd.methods.sequential import exchangeability_sequence
+from tdd.study import monte_carlo
 
 LEVELS = (0.05, 0.2, 0.5)
 EVERY_DRAW = tuple(range(1, 13))
@@ -47,16 +48,6 @@ def p_values(decide, law, r, draws=12, seed=0):
     return guarantees.simulate(one, seed=seed)
 
 
-def super_uniform(p, level, thresholds=LEVELS):
-    for t in thresholds:
-        guarantees.assert_at_most((p <= t * (1 + 1e-6)).astype(float), t, level)
-
-
-def caught(p, level, thresholds=LEVELS):
-    with pytest.raises(guarantees.GuaranteeViolated):
-        super_uniform(p, level, thresholds)
-
-
 def by_call(rule, **options):
     return lambda c, s, key: exchangeability_sequence(c, s, rule=rule, key=key, **options).p_value
 
@@ -90,17 +81,19 @@ def fair_coins(canonical, shuffled, key):
 @pytest.mark.parametrize(
     ("law", "r"), [(normal, 1), (integers, 1), (normal, 6), (left_skewed, 6), (integers, 6), (unlike, 6)]
 )
-def test_bets_may_be_stopped_at_any_draw(law, r, false_alarm_level):
-    super_uniform(p_values(bets_at_every_draw, law, r), false_alarm_level)
+def test_bets_may_be_stopped_at_any_draw(law, r, budget):
+    guarantees.assert_super_uniform(p_values(bets_at_every_draw, law, r), LEVELS, budget)
     if law is integers and r == 6:
-        caught(p_values(strict_ties, law, r), false_alarm_level)
+        guarantees.assert_not_super_uniform(p_values(strict_ties, law, r), LEVELS, budget)
     elif r == 6 and law is not unlike:
-        caught(p_values(best_shard if law is normal else fair_coins, law, r), false_alarm_level)
+        guarantees.assert_not_super_uniform(
+            p_values(best_shard if law is normal else fair_coins, law, r), LEVELS, budget
+        )
 
 
 @pytest.mark.guarantee(checks=2 * 2)
 @pytest.mark.parametrize("law", [normal, integers])
-def test_the_e_value_has_mean_at_most_one_at_a_draw_fixed_beforehand(law, false_alarm_level):
+def test_the_e_value_has_mean_at_most_one_at_a_draw_fixed_beforehand(law, budget):
     """Its logarithm is cut at log 50 to bound the mean; without ties and cut it would be 1 for one shard."""
 
     def one(key, *, tolerance=None):
@@ -108,7 +101,7 @@ def test_the_e_value_has_mean_at_most_one_at_a_draw_fixed_beforehand(law, false_
         log_e = betting.e_process(sequential.exceedances(values[:, 0], values[:, 1:], tolerance=tolerance)).log_e[-1]
         return jnp.exp(jnp.minimum(log_e, jnp.log(50.0))) / 50
 
-    guarantees.assert_at_most(guarantees.simulate(one, seed=0), 1 / 50, false_alarm_level)
+    guarantees.assert_at_most(guarantees.simulate(one, seed=0), 1 / 50, budget)
 
     def broken(key):
         values = law(key, (4, 9))
@@ -116,8 +109,7 @@ def test_the_e_value_has_mean_at_most_one_at_a_draw_fixed_beforehand(law, false_
         log_e = betting.log_urn_bet(counts.shards[:, -1], counts.shard_draws[:, -1], 0.3, 4.0, horizon=8)
         return jnp.exp(jnp.minimum(jnp.max(log_e), jnp.log(50.0))) / 50
 
-    with pytest.raises(guarantees.GuaranteeViolated):
-        guarantees.assert_at_most(guarantees.simulate(broken, seed=0), 1 / 50, false_alarm_level)
+    guarantees.assert_exceeds(guarantees.simulate(broken, seed=0), 1 / 50, budget)
 
 
 def at_every_look(canonical, shuffled, key):
@@ -137,11 +129,11 @@ def at_every_look(canonical, shuffled, key):
         (unlike, "combined"),
     ],
 )
-def test_spending_may_be_stopped_at_any_look(law, test, false_alarm_level):
+def test_spending_may_be_stopped_at_any_look(law, test, budget):
     rule = by_call("spending", test=test, looks=LOOKS, num_draws=59)
-    super_uniform(p_values(rule, law, 6), false_alarm_level)
+    guarantees.assert_super_uniform(p_values(rule, law, 6), LEVELS, budget)
     if law is normal:
-        caught(p_values(at_every_look, law, 6), false_alarm_level)
+        guarantees.assert_not_super_uniform(p_values(at_every_look, law, 6), LEVELS, budget)
 
 
 def whole_level_to_every_look(canonical, shuffled, key):
@@ -152,18 +144,18 @@ def whole_level_to_every_look(canonical, shuffled, key):
 
 @pytest.mark.guarantee(checks=3 * 3 + 3)
 @pytest.mark.parametrize("law", [normal, integers, unlike])
-def test_besag_clifford_at_a_horizon_fixed_beforehand(law, false_alarm_level):
+def test_besag_clifford_at_a_horizon_fixed_beforehand(law, budget):
     rule = by_call("besag_clifford", looks=(19,), num_exceedances=4)
-    super_uniform(p_values(rule, law, 3, draws=19), false_alarm_level)
-    caught(p_values(whole_level_to_every_look, law, 3, draws=19), false_alarm_level)
+    guarantees.assert_super_uniform(p_values(rule, law, 3, draws=19), LEVELS, budget)
+    guarantees.assert_not_super_uniform(p_values(whole_level_to_every_look, law, 3, draws=19), LEVELS, budget)
 
 
 @pytest.mark.guarantee(checks=2 * 3)
-def test_besag_clifford_is_exact_without_ties(false_alarm_level):
+def test_besag_clifford_is_exact_without_ties(budget):
     """P(p <= h/l) = h/l where it stops at h exceedances, and (1 + x)/(1 + b) at the horizon."""
     p = p_values(by_call("besag_clifford", looks=(19,), num_exceedances=4), normal, 2, draws=19)
     for t in (1 / 20, 4 / 16, 4 / 5):
-        guarantees.assert_equals((p <= t * (1 + 1e-6)).astype(float), t, false_alarm_level)
+        guarantees.assert_equals((p <= t * (1 + 1e-6)), t, budget)
 
 
 def test_stopping_costs_no_power_on_clear_cases():
@@ -174,5 +166,5 @@ def test_stopping_costs_no_power_on_clear_cases():
         return jnp.min(rule(values[:, 0] + 2, values[:, 1:], key))
 
     for rule in (by_call("e_process", horizon=50), by_call("spending", test="rank_sum", horizon=50)):
-        p = guarantees.simulate(lambda key, rule=rule: one(key, rule), seed=0, repetitions=500, batch=500)
+        p = monte_carlo.simulate(lambda key, rule=rule: one(key, rule), seed=0, repetitions=500, batch=500)
         assert np.mean(p <= 1e-3) == 1

@@ -1,0 +1,34 @@
+"""The claims of `tdd study validity`: true ones hold, false ones are convicted, and both agree with the table shown."""
+
+import json
+import pathlib
+
+import guarantees
+import numpy as np
+import pytest
+
+from tdd.study.validity import all_claims
+
+SHOWN = pathlib.Path(__file__).parents[2] / "benchmarks" / "results" / "validity.json"
+
+
+@pytest.fixture(scope="module")
+def shown():
+    return {row["name"]: row for row in json.loads(SHOWN.read_text("utf-8"))["claims"]}
+
+
+@pytest.mark.parametrize(
+    "claim",
+    [
+        pytest.param(claim, id=claim.name, marks=pytest.mark.guarantee(checks=int(claim.holds)))
+        for claim in all_claims()
+    ],
+)
+def test_claim(claim, shown, budget):
+    """Other repetitions than those of the table have its mean, within five standard errors of the difference."""
+    errors = guarantees.simulate(claim.one, seed=1, batch=claim.batch)
+    verdict = guarantees.assert_at_most if claim.holds else guarantees.assert_exceeds
+    verdict(errors, claim.level, budget)
+    row, again = shown[claim.name], errors.first(2 * guarantees.SHORT)
+    spread = np.sqrt(row["se"] ** 2 * (1 + row["repetitions"] / len(again)))
+    assert abs(again.mean() - row["mean"]) <= 5 * spread + 5e-4  # nearly constant errors have no spread to speak of
