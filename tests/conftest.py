@@ -43,6 +43,7 @@ def shared_data():
     return SHARED_DATA
 
 
+@pytest.hookimpl(tryfirst=True)  # before the scheduler reads the groups
 def pytest_collection_modifyitems(config, items):
     """Skip what this machine cannot run, and say why; tests of a file go to one worker, with its fixtures."""
     import jax

@@ -1,18 +1,12 @@
 """Functions of shares equal functions of whole parameters, and hold one layer at a time."""
 
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
+from child_process import run_python
 
-SUPPORT = Path(__file__).resolve().parents[1] / "support"
+pytestmark = pytest.mark.slow("processes")
 
 CODE = """
 import json, re, sys
-sys.path.insert(0, sys.argv[1])
 import jax, jax.numpy as jnp, numpy as np
 from jax import lax
 from tdd.audit import gradient_pass, programs
@@ -130,10 +124,7 @@ FUNCTIONS = [
 
 @pytest.fixture(scope="module")
 def four():
-    environment = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=4", "JAX_PLATFORMS": "cpu"}
-    done = subprocess.run([sys.executable, "-c", CODE, str(SUPPORT)], env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    return run_python(CODE, devices=4)
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)

@@ -1,25 +1,17 @@
 """Scoring on several devices: the numbers of one device to the last bit, shares of parameters, bad combinations."""
 
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import jax
 import numpy as np
 import pytest
+from child_process import run_python
 from scored_models import random_texts, scored_model
 
 from tdd.audit.mesh import find_devices
 from tdd.audit.score import score
 from tdd.validate import InputError
 
-SUPPORT = Path(__file__).resolve().parents[1] / "support"
-
 CODE = """
 import dataclasses, json, logging, pathlib, sys
-sys.path.insert(0, sys.argv[1])
 import jax, numpy as np
 from scored_models import random_texts, scored_model
 from tdd.audit import programs
@@ -77,14 +69,14 @@ out["said"] = any(text.startswith("out of memory: going on with batches of") for
 class Stopped(Exception): pass
 def stop(done, total):
     if done == 5: raise Stopped
-try: run(store=sys.argv[2], on_batch=stop)
+try: run(store=sys.argv[1], on_batch=stop)
 except Stopped: pass
 done = []
-out["continued"] = equal(run(store=sys.argv[2], devices=8, on_batch=lambda *counts: done.append(counts)), one)
-out["plans"] = len(list(pathlib.Path(sys.argv[2], "runs").iterdir()))
+out["continued"] = equal(run(store=sys.argv[1], devices=8, on_batch=lambda *counts: done.append(counts)), one)
+out["plans"] = len(list(pathlib.Path(sys.argv[1], "runs").iterdir()))
 
 # a checkpoint is loaded into its shares
-folder = sys.argv[2] + "-model"
+folder = sys.argv[1] + "-model"
 save(folder, *model)
 where = find_devices(devices=8, shard_params=True)
 loaded = load(folder, mesh=where.mesh)[1]
@@ -100,11 +92,7 @@ print(json.dumps(out))
 
 @pytest.fixture(scope="module")
 def eight(tmp_path_factory):
-    environment = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=8", "JAX_PLATFORMS": "cpu"}
-    command = [sys.executable, "-c", CODE, str(SUPPORT), str(tmp_path_factory.mktemp("eight") / "store")]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    return run_python(CODE, tmp_path_factory.mktemp("eight") / "store", devices=8)
 
 
 @pytest.mark.parametrize("case", ["8 False", "8 True", "list", "all", "bare", "gradient"])

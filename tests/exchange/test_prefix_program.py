@@ -1,15 +1,11 @@
 """Sums of log-probabilities behind a shared prefix: against whole sequences, whatever the batches and devices."""
 
-import json
 import math
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import jax
 import numpy as np
 import pytest
+from child_process import run_python
 from hypothesis import given
 from hypothesis import strategies as st
 from scored_models import VOCABULARY, small_model
@@ -22,13 +18,13 @@ from tdd.records import LanguageModel
 from tdd.scoring.token_stats import Tiling
 from tdd.validate import InputError
 
-SUPPORT = Path(__file__).resolve().parents[1] / "support"
-LIMIT = 64
-
 
 def draw(*lengths, seed=0):
     rng = np.random.default_rng(seed)
     return [rng.integers(0, VOCABULARY, length).astype(np.int32) for length in lengths]
+
+
+LIMIT = 64
 
 
 @pytest.fixture(scope="module")
@@ -135,7 +131,6 @@ def test_memory_errors_halve_the_batches(model, monkeypatch):
 
 CODE = """
 import json, sys
-sys.path.insert(0, sys.argv[1])
 import numpy as np
 from scored_models import VOCABULARY, small_model
 from tdd.audit.mesh import find_devices
@@ -154,11 +149,9 @@ print(json.dumps(found))
 """
 
 
+@pytest.mark.slow("processes")
 def test_one_device_and_several_to_the_last_bit():
-    environment = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=4", "JAX_PLATFORMS": "cpu"}
-    done = subprocess.run([sys.executable, "-c", CODE, str(SUPPORT)], env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
+    found = run_python(CODE, devices=4)
     assert found["1"][1] != found["1"][0]
     assert found["4"] == found["1"]
     assert found["shared"] == found["1"]

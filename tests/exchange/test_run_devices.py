@@ -1,16 +1,10 @@
 """The test of canonical order on several devices: the numbers of one device to the last bit."""
 
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
-
-SUPPORT = Path(__file__).resolve().parents[1] / "support"
+import pytest
+from child_process import run_python
 
 CODE = """
 import json, sys
-sys.path.insert(0, sys.argv[1])
 import numpy as np
 from scored_models import random_texts, scored_model
 from tdd.exchange.run import run_exchange
@@ -31,10 +25,7 @@ print(json.dumps(out))
 """
 
 
+@pytest.mark.slow("processes")
 def test_the_numbers_do_not_depend_on_the_devices():
-    environment = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=4", "JAX_PLATFORMS": "cpu"}
-    command = [sys.executable, "-c", CODE, str(SUPPORT)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
     cases = [f"{suffix} {sharded}" for suffix in (1.0, 0.5) for sharded in (False, True)]
-    assert json.loads(done.stdout) == {case: [True, True] for case in cases}
+    assert run_python(CODE, devices=4) == {case: [True, True] for case in cases}

@@ -1,10 +1,5 @@
 """Parameters straight into their places: values, shares, memory, and a mesh that cannot be used."""
 
-import json
-import os
-import subprocess
-import sys
-import textwrap
 import tracemalloc
 
 import jax
@@ -12,6 +7,7 @@ import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 import pytest
+from child_process import run_python
 from jax.sharding import AxisType, Mesh, PartitionSpec
 
 from tdd.models.placement import Placement, partition
@@ -155,13 +151,11 @@ print(json.dumps([shapes, same, kept, bool((np.asarray(params["layers"]["kernel"
 """
 
 
+@pytest.mark.slow("processes")
 def test_each_of_eight_devices_holds_its_share():
     """Resident memory: 16 layers of 8 MiB are 128 MiB of devices. Two layers of them (16 MiB), one on the host and one
     on the devices (another 16) were there before; 24 MiB of slack are less than the 128 of a second stack."""
-    environment = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=8", "JAX_PLATFORMS": "cpu"}
-    code = [sys.executable, "-c", textwrap.dedent(EIGHT)]
-    done = subprocess.run(code, env=environment, capture_output=True, text=True, check=True)
-    shapes, same, kept, values, grown = json.loads(done.stdout)
+    shapes, same, kept, values, grown = run_python(EIGHT, devices=8)
     assert shapes["embedding"]["tokens"] == [[50, 2]] * 8
     assert shapes["layers"]["kernel"] == [[3, 16, 3]] * 8
     assert shapes["odd"] == [[7]] * 8

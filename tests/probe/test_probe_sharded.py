@@ -1,18 +1,12 @@
 """Parameters on eight devices: the numbers of one device, no copy gathered beforehand, no retrace, donation."""
 
-import json
-import os
-import pathlib
-import subprocess
-import sys
-
 import pytest
+from child_process import run_python
 
-SUPPORT = pathlib.Path(__file__).resolve().parents[1] / "support"
+pytestmark = pytest.mark.slow("processes")
 
 CODE = """
 import json, sys
-sys.path.insert(0, sys.argv[1])
 import jax, jax.numpy as jnp, numpy as np, tdd
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from probed import small_probe
@@ -82,12 +76,7 @@ print(json.dumps(out))
 
 @pytest.fixture(scope="module")
 def found():
-    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=8"
-    environment = {**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
-    command = [sys.executable, "-c", CODE, str(SUPPORT)]
-    result = subprocess.run(command, capture_output=True, text=True, env=environment)
-    assert result.returncode == 0, result.stderr[-3000:]
-    return json.loads(result.stdout.splitlines()[-1])
+    return run_python(CODE, devices=8)
 
 
 def test_shares_give_the_numbers_of_one_device(found):

@@ -1,14 +1,13 @@
 """The fixed-pool engine of the joint procedures against a loop over the same subsets."""
 
 import itertools
-import subprocess
-import sys
 from fractions import Fraction
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from child_process import run_python
 
 from tdd.bench import joint_peer
 from tdd.kernels import joint_resample, tally
@@ -102,8 +101,6 @@ def test_methods_agree_with_the_library_on_drawn_items():
 
 
 _DEVICES = """
-import os, sys
-os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
 import jax, numpy as np
 from tdd.study.joint_pool import resample_joint
 draws = np.random.default_rng(0)
@@ -115,11 +112,13 @@ one, all_of_them = call(jax.devices()[:1]), call(jax.devices())
 assert len(jax.devices()) == 8 and one.num_selected[0, 0] > 0
 for name in ("fdr", "fdr_se", "power", "num_selected", "fdp_quantiles"):
     assert (getattr(one, name) == getattr(all_of_them, name)).all(), name
+print("true")
 """
 
 
+@pytest.mark.slow("processes")
 def test_the_same_numbers_on_eight_devices():
-    subprocess.run([sys.executable, "-c", _DEVICES], check=True, timeout=300)
+    assert run_python(_DEVICES, devices=8)
 
 
 def test_what_one_pass_cannot_do_is_refused():

@@ -1,14 +1,10 @@
 """`tdd.study.resample`: the numbers of a slow loop, of any devices and of any interruption; messages."""
 
-import json
-import os
-import subprocess
-import sys
-
 import jax
 import numpy as np
 import pytest
 import references
+from child_process import run_python
 
 import tdd
 from tdd.bench import harness
@@ -108,10 +104,9 @@ print(json.dumps(out))
 """
 
 
+@pytest.mark.slow("processes")
 def test_one_device_and_eight_to_the_last_bit():
-    environment = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=8", "JAX_PLATFORMS": "cpu"}
-    done = subprocess.run([sys.executable, "-c", CODE], env=environment, capture_output=True, text=True, check=True)
-    one, three, eight = json.loads(done.stdout)
+    one, three, eight = run_python(CODE, devices=8)
     assert one == three == eight
     here = study(repetitions=20_000)
     assert one == [here.fdr.tolist(), here.fdr_se.tolist(), here.power_quantiles.tolist()]

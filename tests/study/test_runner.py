@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import os
 import pathlib
 import subprocess
 import sys
@@ -11,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from child_process import run_python
 
 import tdd
 from tdd.study import JointLabels, NormalShift, Pool, Sample, StudyResult, engine, method, run, runner, store
@@ -124,15 +124,9 @@ print(json.dumps(out))
 """
 
 
+@pytest.mark.slow("processes")
 def test_eight_devices_give_the_numbers_of_one():
-    import os
-
-    environment = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=8", "JAX_PLATFORMS": "cpu"}
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT], env=environment, cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr[-2_000:]
-    rows = json.loads(done.stdout)
+    rows = run_python(SCRIPT, devices=8)
     assert rows[0] == rows[1] == rows[2]
     assert rows[0]["repetitions"] % 1024 == 0, "stopped early, at the same checkpoint on 1, 3 and 8 devices"
 
@@ -366,6 +360,7 @@ def test_importing_studies_is_light():
         _ = tdd.study.nothing
 
 
+@pytest.mark.slow("processes")
 def test_double_precision_and_the_device_that_is_asked_for():
     """On one device the threads run what the caller's settings compiled, on the second of two devices here."""
     code = (
@@ -382,8 +377,6 @@ def test_double_precision_and_the_device_that_is_asked_for():
         "assert wide.repetitions == 2048 and abs(wide.power - both.power) < 5 * both.power_se\n"
         "count = lambda operands, index, real, sums: sums + jnp.sum(real, dtype=jnp.int32)\n"
         "sums = blocks.sum_over_blocks(count, lambda: jnp.int32(0), lanes=8, devices=last)\n"
-        "print(len(jax.devices()), sums(jnp.float32(0), 0, 5).devices() == set(last))\n"
+        "import json; print(json.dumps([len(jax.devices()), sums(jnp.float32(0), 0, 5).devices() == set(last)]))\n"
     )
-    env = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=2", "JAX_PLATFORMS": "cpu"}
-    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
-    assert done.stdout.split() == ["2", "True"], done.stderr[-2000:]
+    assert run_python(code, devices=2) == [2, True]

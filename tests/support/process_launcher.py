@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+import child_process
 
 
 @dataclasses.dataclass
@@ -32,7 +32,12 @@ class Started:
     def __init__(self, arguments, folder, name, env):
         self.files = [open(pathlib.Path(folder) / f"{name}.{end}", "w+") for end in ("out", "err")]  # noqa: SIM115
         self.process = subprocess.Popen(
-            arguments, cwd=ROOT, env=env, stdout=self.files[0], stderr=self.files[1], start_new_session=True
+            arguments,
+            cwd=child_process.ROOT,
+            env=env,
+            stdout=self.files[0],
+            stderr=self.files[1],
+            start_new_session=True,
         )
 
     def text(self, which=1):
@@ -82,15 +87,8 @@ class Launcher:
                 one.kill()
 
     def _start(self, command, devices, variables):
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(("JAX_", "XLA_", "SLURM_"))}
-        env = {
-            **kept,
-            "JAX_PLATFORMS": "cpu",
-            "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}",
-            "TDD_COMPILATION_CACHE": "0",
-            "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests" / "support")]),
-            **variables,
-        }
+        env = child_process.environment(devices, **variables)
+        env = {name: value for name, value in env.items() if not name.startswith("SLURM_") or name in variables}
         one = Started(command, self.folder, f"process-{len(self.started)}", env)
         self.started.append(one)
         return one

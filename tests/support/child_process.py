@@ -1,0 +1,30 @@
+"""Python in another process: with a number of devices, and with the compiled programs of this session."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+def environment(devices=1, **variables):
+    """This process's, on a host that shows `devices` devices, with `tdd` and the support of the tests to import."""
+    return {
+        **os.environ,
+        "JAX_PLATFORMS": "cpu",
+        "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={devices}",
+        "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests" / "support")]),
+        **variables,
+    }
+
+
+def run_python(code, *arguments, devices=1, **variables):
+    """Run code to its end; returns what its last line of output says in JSON."""
+    done = subprocess.run(
+        [sys.executable, "-c", code, *map(str, arguments)],
+        env=environment(devices, **variables), cwd=ROOT, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout.splitlines()[-1])
