@@ -4,16 +4,18 @@ import importlib.util
 import os
 import pathlib
 
+import child_process
 import pytest
 
 os.environ.setdefault("TDD_COMPILATION_CACHE", "0")  # tests leave nothing in the user's folders
 
-SHARED_DATA = pathlib.Path(__file__).resolve().parents[2] / "shared" / "data"
+SLOW = ("repetitions", "processes", "training", "packaging", "parity", "data", "eager", "bits")
+"""Reasons for the slow tier; tests/README.md has the rule."""
 
-QUICK_COMPILATION = (
-    "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
-)
-"""XLA's settings in the default tier, which compiles thousands of small programs and runs each a few times."""
+SLOW_MARKS = {"torch": "parity", "shared_data": "data"}
+SLOW_FIXTURES = {"launcher": "processes"}
+
+SHARED_DATA = pathlib.Path(__file__).resolve().parents[2] / "shared" / "data"
 
 
 def slow_is_chosen(config):
@@ -24,17 +26,17 @@ def slow_is_chosen(config):
 def pytest_configure(config):
     """Before JAX is imported: one folder of compiled programs for all workers and the processes that tests start.
 
-    The slow tier compiles as users do; the default tier saves the compiler's passes.
+    The slow tier compiles as users do; the default tier, and processes that tests start, compile quickly.
     """
     if hasattr(config, "workerinput"):
         return  # the environment is that of the controller
     if hasattr(config, "cache"):
-        folder = config.cache.mkdir("quick" if not slow_is_chosen(config) else "optimised")
+        folder = config.cache.mkdir("xla")
         os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(folder))
         os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
         os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
     if not slow_is_chosen(config):
-        os.environ.setdefault("XLA_FLAGS", QUICK_COMPILATION)
+        os.environ.setdefault("XLA_FLAGS", child_process.QUICK_COMPILATION)
 
 
 @pytest.fixture(scope="session")
@@ -54,6 +56,13 @@ def pytest_collection_modifyitems(config, items):
         "gpu": None if jax.default_backend() != "cpu" else "no accelerator",
     }
     for item in items:
+        implied = [why for mark, why in SLOW_MARKS.items() if item.get_closest_marker(mark)]
+        implied += [why for name, why in SLOW_FIXTURES.items() if name in getattr(item, "fixturenames", ())]
+        for why in implied:
+            item.add_marker(pytest.mark.slow(why))
+        for mark in item.iter_markers("slow"):
+            if mark.args not in {(why,) for why in SLOW}:
+                raise pytest.UsageError(f"{item.nodeid}: slow{mark.args}; the reasons are {', '.join(SLOW)}")
         for mark, reason in absent.items():
             if reason and item.get_closest_marker(mark):
                 item.add_marker(pytest.mark.skip(reason=reason))

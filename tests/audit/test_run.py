@@ -42,6 +42,7 @@ def small_audit(checkpoint, out=None, **options):
     return tdd.run_audit(checkpoint, some_texts(1, 24), some_texts(2, 40), out=out, **arguments)
 
 
+@pytest.mark.slow("training")
 def test_the_demonstration_finds_members(tmp_path):
     files = demo_files()
     audit = tdd.run_audit(
@@ -103,6 +104,7 @@ def test_a_folder_with_anything_else_is_refused(checkpoint, tmp_path):
         small_audit(checkpoint, tmp_path / "thesis.txt")
 
 
+@pytest.mark.slow("processes")
 def test_a_killed_run_continues_and_ends_the_same(checkpoint, tmp_path):
     """The process is killed after some batches; the same call finishes from the store."""
     code = textwrap.dedent(

@@ -96,31 +96,37 @@ def eight(tmp_path_factory):
 
 
 @pytest.mark.parametrize("case", ["8 False", "8 True", "list", "all", "bare", "gradient"])
+@pytest.mark.slow("processes")
 def test_one_device_and_several_to_the_last_bit(eight, case):
     assert all(eight[case])
     assert eight["batches"] % 8 != 0
 
 
+@pytest.mark.slow("processes")
 def test_programs_are_compiled_once_for_all_devices(eight):
     assert eight["again"]
 
 
+@pytest.mark.slow("processes")
 def test_the_provenance_names_every_device(eight):
     count, shared, names = eight["provenance"]
     assert (count, shared) == (8, True)
     assert len(set(names.split(", "))) == 8
 
 
+@pytest.mark.slow("processes")
 def test_memory_errors_of_a_mesh_halve_the_batches(eight):
     assert all(eight["halved"])
     assert eight["said"]
 
 
+@pytest.mark.slow("processes")
 def test_a_run_may_be_continued_on_other_devices(eight):
     assert all(eight["continued"])
     assert eight["plans"] == 1
 
 
+@pytest.mark.slow("processes")
 def test_a_checkpoint_is_loaded_into_shares(eight):
     """Of 16 columns and 300 rows, 8 devices divide the columns: every parameter but no vector is cut into eighths."""
     assert all(eight["not moved"])

@@ -209,6 +209,7 @@ def test_levels(table, alpha, capsys):
     assert run("select", table, "--score", "loss", "--alpha", alpha, capsys=capsys)[0] == 2
 
 
+@pytest.mark.slow("training")
 def test_demo_reports_against_the_truth(capsys):
     status, out = run("demo", "--json", "-q", capsys=capsys)
     assert status == 0

@@ -47,6 +47,7 @@ def process(arguments, out, *more, **environment):
     return json.loads(done.stdout.splitlines()[-1]), done.stderr
 
 
+@pytest.mark.slow("processes")
 def test_a_second_process_compiles_nothing_again(arguments, tmp_path):
     place = {"TDD_CACHE_DIR": str(tmp_path / "cache")}
     (status, folder, hits, misses), _ = process(arguments, tmp_path / "first.csv", **place)

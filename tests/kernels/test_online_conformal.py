@@ -52,6 +52,7 @@ def test_what_stands_at_t_depends_on_the_past_alone():
     np.testing.assert_array_equal(compiled(x[:21], null="nonmember", key=KEY, window=6), whole[:21])
 
 
+@pytest.mark.slow("bits")
 def test_masked_scores_take_no_place():
     x, u = scores(2), 1 - np.random.default_rng(0).random(40, np.float32)
     mask = np.random.default_rng(2).random(40) < 0.7

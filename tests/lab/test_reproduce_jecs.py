@@ -46,6 +46,7 @@ def test_subsets_keep_items_whole_and_know_which_are_clean():
         assert abs(np.mean(counts) - (4 if even else 28 / 6)) < 1
 
 
+@pytest.mark.slow("training")
 def test_rows_of_a_tiny_run(outcome):
     assert len(outcome.rows) == len(jecs.SCORES) * len(jecs.MIXES) * len(jecs.METHODS)
     assert all(0 <= row[name] <= 1 for row in outcome.rows for name in ("gcr", "power"))
@@ -57,6 +58,7 @@ def test_rows_of_a_tiny_run(outcome):
     assert 6 / 84 <= shares["blocks"] <= 12 / 84
 
 
+@pytest.mark.slow("training")
 def test_what_the_table_promises(outcome):
     (table,) = (rows for title, rows in outcome.tables.items() if "As many" in title)
     promised = {row["rule"]: row["GCR <= level promised"] for row in table}
@@ -65,6 +67,7 @@ def test_what_the_table_promises(outcome):
     assert promised["union (invalid)"] == promised["intersection (invalid)"] == "no"
 
 
+@pytest.mark.slow("training")
 def test_a_union_breaks_the_level_where_joint_selections_keep_it(outcome):
     blocks = three_blocks(generate(SIZES.documents, seed=0), num_models=SIZES.models, seed=jecs._BLOCKS)
     shared = np.array([row["block"] == "calibration" for row in blocks.truth])  # the shapes of the run: compiled once
@@ -89,11 +92,13 @@ def test_a_date_is_a_seed():
     assert one != two
 
 
+@pytest.mark.slow("training")
 def test_an_interrupted_run_goes_on_to_the_same_rows(folder, outcome):
     (folder / "cells" / "model-0-1.json").unlink()
     (folder / "cells" / "selections-0-loss-even.json").unlink()
     assert jecs.run(Options(folder, scale=0.01), SIZES).rows == outcome.rows
 
 
+@pytest.mark.slow("training")
 def test_the_figure(outcome):
     assert [len(row) for row in draw(outcome).panels] == [2] * 4

@@ -26,6 +26,7 @@ def base(folder):
     return models.base_model(folder, scale=0.01, seed=0)
 
 
+@pytest.mark.slow("training")
 def test_scores_are_those_of_tdd_score(base):
     names = ("loss", "zlib", "min_k_plus_plus", "max_renyi")
     found = models.score_table(base, TEXTS, names, max_length=LONGEST, batch_size=8)
@@ -34,6 +35,7 @@ def test_scores_are_those_of_tdd_score(base):
         np.testing.assert_allclose(found[name], wanted.values[name], rtol=2e-5)
 
 
+@pytest.mark.slow("training")
 def test_texts_are_cut_alike_for_training_and_scoring(base):
     short = models.score_table(base, TEXTS, ["loss"], max_length=16, batch_size=8)["loss"]
     heads = [base.tokenizer.decode(base.tokenizer(text)["input_ids"][:16]) for text in TEXTS]
@@ -42,6 +44,7 @@ def test_texts_are_cut_alike_for_training_and_scoring(base):
     )
 
 
+@pytest.mark.slow("training")
 def test_log_probability_of_an_answer(base):
     prompts, answers = ["The baker left.", "It rained at"], [[" He came back.", " No."], [" noon.", " the mill today."]]
     found = models.answer_log_probs(base, prompts, answers, max_length=48, batch_size=3)
@@ -54,6 +57,7 @@ def test_log_probability_of_an_answer(base):
             np.testing.assert_allclose(found[i, j], float(log_p[len(head) - 1 :].sum()), rtol=1e-4)
 
 
+@pytest.mark.slow("training")
 def test_fine_tuning_lowers_the_loss_of_members_and_repeats_itself(base):
     how = {"epochs": 20, "learning_rate": 1e-2, "seed": 1, "max_length": 32}
     tuned = models.fine_tune(base, TEXTS[:10], **how)
@@ -63,6 +67,7 @@ def test_fine_tuning_lowers_the_loss_of_members_and_repeats_itself(base):
     assert loss[:10].mean() < loss[10:].mean() - 0.1
 
 
+@pytest.mark.slow("training")
 def test_the_base_is_read_again(folder, base):
     stamp = (folder / "base" / "training.json").stat().st_mtime_ns
     again = models.base_model(folder, scale=0.01, seed=0)

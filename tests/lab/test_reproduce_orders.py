@@ -28,6 +28,7 @@ def grid(tmp_path_factory):
     return folder, reproductions.carry_out("power-grid", Options(folder, seed=3, scale=0.01))
 
 
+@pytest.mark.slow("training")
 def test_every_set_has_a_row_for_each_test(planted):
     _, outcome = planted
     design = exchangeability.Design.at(0.01)
@@ -43,6 +44,7 @@ def test_every_set_has_a_row_for_each_test(planted):
     assert by_copies[max(by_copies)] < by_copies[0]
 
 
+@pytest.mark.slow("training")
 def test_an_interrupted_run_of_planted_sets_ends_the_same(planted, tmp_path):
     """Killed after the training and before it was noted; and a shard of the scores is damaged."""
     folder, outcome = planted
@@ -61,6 +63,7 @@ def test_an_interrupted_run_of_planted_sets_ends_the_same(planted, tmp_path):
         assert (there / name).read_bytes() == (folder / name).read_bytes()
 
 
+@pytest.mark.slow("training")
 def test_the_tests_are_those_of_the_command(planted):
     """The same sets, model and seed through `tdd.run_exchange`."""
     folder, outcome = planted
@@ -105,6 +108,7 @@ def test_the_tables_count_what_the_rows_say():
     assert (eight["copies"], eight["combined p <= .05"], eight["median p, t"]) == (8, "2 of 3", 1e-4)
 
 
+@pytest.mark.slow("training")
 def test_the_grid_is_complete(grid):
     _, outcome = grid
     design = grid_design.Design.at(0.01)
@@ -125,6 +129,7 @@ def test_the_grid_is_complete(grid):
     assert losses[2] < losses[1]
 
 
+@pytest.mark.slow("training")
 def test_an_interrupted_grid_ends_the_same(grid, tmp_path):
     folder, outcome = grid
     there = tmp_path / "cut"
@@ -151,6 +156,7 @@ def test_power_of_items_that_are_known_by_heart():
     assert strange["power"] < 0.2
 
 
+@pytest.mark.slow("training")
 def test_figures_are_drawn_and_pictures(planted, grid):
     for folder, _ in (planted, grid):
         assert (folder / "figure.png").read_bytes().startswith(b"\x89PNG")

@@ -56,6 +56,7 @@ def test_a_division_audits_all_members_and_the_non_members_that_do_not_calibrate
     assert len(seen) > 10
 
 
+@pytest.mark.slow("training")
 def test_rows_of_a_tiny_run(outcome):
     rules = len(ptdi_ktd.METHODS) + 1  # KTD with one knockoff too
     assert len(outcome.rows) == 2 * SIZES.models * len(ptdi_ktd.SCORES) * rules
@@ -70,11 +71,13 @@ def test_rows_of_a_tiny_run(outcome):
         assert not covered["KTD (the paper)", 3]
 
 
+@pytest.mark.slow("training")
 def test_an_interrupted_run_goes_on_to_the_same_rows(folder, outcome):
     (folder / "cells" / "drawn-1.json").unlink()
     assert ptdi_ktd.run(Options(folder, scale=0.01), SIZES).rows == outcome.rows
 
 
+@pytest.mark.slow("training")
 def test_the_figure(outcome):
     drawn = draw(outcome)
     assert [len(row) for row in drawn.panels] == [2] * 4

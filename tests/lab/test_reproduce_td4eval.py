@@ -94,6 +94,7 @@ def test_detection_that_is_impossible_selects_little_and_says_so():
     assert pooled["empty"] > 0.3
 
 
+@pytest.mark.slow("training")
 def test_rows_of_a_tiny_run(outcome):
     assert len(outcome.rows) == len(td4eval.SHARES) * SIZES.sets * len(td4eval.RULES) * len(td4eval.METRICS)
     for row in outcome.rows:
@@ -105,10 +106,12 @@ def test_rows_of_a_tiny_run(outcome):
     assert [row["trained on items later"] for row in models] == [False, True, False]
 
 
+@pytest.mark.slow("training")
 def test_an_interrupted_run_goes_on_to_the_same_rows(folder, outcome):
     (folder / "cells" / "contaminated-0.25-0.json").unlink()
     assert td4eval.run(Options(folder, scale=0.01), SIZES).rows == outcome.rows
 
 
+@pytest.mark.slow("training")
 def test_the_figure(outcome):
     assert [len(row) for row in draw(outcome).panels] == [2, 2]

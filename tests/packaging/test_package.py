@@ -51,6 +51,7 @@ def distributions(tmp_path_factory):
     return next(out.glob("*.tar.gz")), next(out.glob("*.whl"))
 
 
+@pytest.mark.slow("packaging")
 def test_wheel_holds_the_kernels_once_and_the_demonstration(distributions):
     names = zipfile.ZipFile(distributions[1]).namelist()
     for kernel in (ROOT / "kernels").glob("*.py"):
@@ -64,6 +65,7 @@ def test_wheel_holds_the_kernels_once_and_the_demonstration(distributions):
     assert any(name.endswith("LICENSE") for name in names)
 
 
+@pytest.mark.slow("packaging")
 def test_installed_wheel_runs(distributions, tmp_path):
     """From the wheel alone, in another working directory."""
     with zipfile.ZipFile(distributions[1]) as wheel:
@@ -78,6 +80,7 @@ def test_installed_wheel_runs(distributions, tmp_path):
     subprocess.run([sys.executable, "-c", code, site], check=True, cwd=tmp_path, env=os.environ | {"PYTHONPATH": site})
 
 
+@pytest.mark.slow("packaging")
 def test_sdist_holds_the_sources(distributions):
     with tarfile.open(distributions[0]) as sdist:
         names = {name.split("/", 1)[1] for name in sdist.getnames() if "/" in name}

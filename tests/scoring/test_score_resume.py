@@ -246,6 +246,7 @@ def start(store, texts="0-24", together=1, pause=0.0):
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, "JAX_PLATFORMS": "cpu"})
 
 
+@pytest.mark.slow("processes")
 def test_killed_processes_are_continued_without_losing_a_shard(model, plain, tmp_path, rows):
     """SIGKILL, twice; what was finished is neither lost nor scored again, and the table is that of a quiet run."""
     store, finished = tmp_path / "store", 0
