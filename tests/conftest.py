@@ -3,17 +3,20 @@
 import importlib.util
 import os
 import pathlib
+import types
 
 import child_process
 import pytest
 
 os.environ.setdefault("TDD_COMPILATION_CACHE", "0")  # tests leave nothing in the user's folders
 
-SLOW = ("repetitions", "processes", "training", "packaging", "parity", "data", "eager", "bits")
+SLOW = ("repetitions", "processes", "training", "packaging", "parity", "data", "eager", "bits", "grid")
 """Reasons for the slow tier; tests/README.md has the rule."""
 
 SLOW_MARKS = {"torch": "parity", "shared_data": "data"}
 SLOW_FIXTURES = {"launcher": "processes"}
+
+NO_PARAMETERS = types.SimpleNamespace(params={})
 
 SHARED_DATA = pathlib.Path(__file__).resolve().parents[2] / "shared" / "data"
 
@@ -45,6 +48,17 @@ def shared_data():
     return SHARED_DATA
 
 
+def beyond_the_first(items):
+    """Items that repeat their test with parameters each of whose values another item of the test has shown already."""
+    shown = {}
+    for item in sorted(items, key=lambda item: item.nodeid):
+        values = {(name, repr(value)) for name, value in getattr(item, "callspec", NO_PARAMETERS).params.items()}
+        seen = shown.setdefault(item.nodeid.partition("[")[0], set())
+        if values and values <= seen:
+            yield item
+        seen |= values
+
+
 @pytest.hookimpl(tryfirst=True)  # before the scheduler reads the groups
 def pytest_collection_modifyitems(config, items):
     """Skip what this machine cannot run, and say why; tests of a file go to one worker, with its fixtures."""
@@ -55,6 +69,8 @@ def pytest_collection_modifyitems(config, items):
         "torch": None if importlib.util.find_spec("torch") else "torch is not installed",
         "gpu": None if jax.default_backend() != "cpu" else "no accelerator",
     }
+    for item in beyond_the_first(items):
+        item.add_marker(pytest.mark.slow("grid"))
     for item in items:
         implied = [why for mark, why in SLOW_MARKS.items() if item.get_closest_marker(mark)]
         implied += [why for name, why in SLOW_FIXTURES.items() if name in getattr(item, "fixturenames", ())]
