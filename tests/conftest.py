@@ -51,7 +51,7 @@ def shared_data():
 def beyond_the_first(items):
     """Items that repeat their test with parameters each of whose values another item of the test has shown already."""
     shown = {}
-    for item in sorted(items, key=lambda item: item.nodeid):
+    for item in sorted((item for item in items if not item.get_closest_marker("slow")), key=lambda item: item.nodeid):
         values = {(name, repr(value)) for name, value in getattr(item, "callspec", NO_PARAMETERS).params.items()}
         seen = shown.setdefault(item.nodeid.partition("[")[0], set())
         if values and values <= seen:
@@ -69,13 +69,14 @@ def pytest_collection_modifyitems(config, items):
         "torch": None if importlib.util.find_spec("torch") else "torch is not installed",
         "gpu": None if jax.default_backend() != "cpu" else "no accelerator",
     }
-    for item in beyond_the_first(items):
-        item.add_marker(pytest.mark.slow("grid"))
     for item in items:
         implied = [why for mark, why in SLOW_MARKS.items() if item.get_closest_marker(mark)]
         implied += [why for name, why in SLOW_FIXTURES.items() if name in getattr(item, "fixturenames", ())]
         for why in implied:
             item.add_marker(pytest.mark.slow(why))
+    for item in beyond_the_first(items):
+        item.add_marker(pytest.mark.slow("grid"))
+    for item in items:
         for mark in item.iter_markers("slow"):
             if mark.args not in {(why,) for why in SLOW}:
                 raise pytest.UsageError(f"{item.nodeid}: slow{mark.args}; the reasons are {', '.join(SLOW)}")

@@ -38,23 +38,38 @@ class Budget:
 
 
 class Source:
-    """Repetitions of `one(key) -> pytree of scalars`, drawn in chunks of one compiled program as far as needed.
+    """Repetitions of `one(key) -> pytree of scalars`, in chunks of a compiled program, drawn as far as needed.
 
+    The first chunk gives all scalars; where a check wants more of one of them, that one is computed by itself.
     Repetition i has the same key however many are drawn, and whatever `batch` is.
     """
 
     def __init__(self, one, seed, batch, most):
+        self.one, self.batch, self.most = one, min(batch, SHORT, most), most
         self.keys = jax.random.split(jax.random.key(seed), most)
-        self.program = jax.jit(functools.partial(jax.lax.map, one, batch_size=min(batch, SHORT, most)))
-        self.leaves, self.count = None, 0
+        self.whole, self.single, self.values = None, {}, None
+
+    def program(self, one):
+        return jax.jit(functools.partial(jax.lax.map, one, batch_size=self.batch))
+
+    def chunk(self, leaf, start):
+        keys = self.keys[start : start + SHORT]
+        if self.whole is None:
+            self.whole = self.program(lambda key: jax.tree.leaves(self.one(key)))
+            self.values = [np.asarray(x, np.float64) for x in self.whole(keys)]
+            return self.values[leaf]
+        if len(self.values) == 1:
+            return np.asarray(self.whole(keys)[0], np.float64)
+        if leaf not in self.single:
+            self.single[leaf] = self.program(lambda key: jax.tree.leaves(self.one(key))[leaf])
+        return np.asarray(self.single[leaf](keys), np.float64)
 
     def first(self, leaf, count):
-        while self.count < count:
-            new = self.program(self.keys[self.count : self.count + SHORT])
-            new = [np.asarray(x, np.float64) for x in jax.tree.leaves(new)]
-            self.leaves = new if self.leaves is None else [np.concatenate(x) for x in zip(self.leaves, new)]
-            self.count = len(self.leaves[0])
-        return self.leaves[leaf][:count]
+        if self.values is None:
+            self.chunk(leaf, 0)
+        while len(self.values[leaf]) < count:
+            self.values[leaf] = np.concatenate([self.values[leaf], self.chunk(leaf, len(self.values[leaf]))])
+        return self.values[leaf][:count]
 
 
 class Draws(np.lib.mixins.NDArrayOperatorsMixin):
