@@ -1,5 +1,6 @@
 """Boundary tables at their ends, at large n, and the laws of the Monte Carlo table."""
 
+import functools
 import itertools
 import math
 
@@ -19,12 +20,15 @@ TABLES = {
     ),
     "hybrid": lambda n, delta, max_rank: conditional.hybrid_bounds(n, delta, 0.02, max_rank=max_rank),
 }
+COMPILED = {name: jax.jit(table, static_argnames="max_rank") for name, table in TABLES.items()}
+FIXED = {name: jax.jit(table, static_argnames=("delta", "max_rank")) for name, table in TABLES.items()}
+monte_carlo = jax.jit(conditional.monte_carlo_bounds, static_argnames=("delta", "max_rank", "num_draws"))
 
 
 @pytest.mark.parametrize("name", TABLES)
 @pytest.mark.parametrize("n", [0, 1, 2, 3, 16, 17, 40, 199])
 def test_a_table_rises_from_0_to_1(name, n):
-    table = np.asarray(TABLES[name](n, 0.1, max_rank=220))
+    table = np.asarray(FIXED[name](n, 0.1, max_rank=220))
     assert table[0] == 0
     assert (table[n + 1 :] == 1).all()
     assert (table[1:] > 0).all()
@@ -33,7 +37,8 @@ def test_a_table_rises_from_0_to_1(name, n):
 
 @pytest.mark.parametrize("name", TABLES)
 def test_a_smaller_delta_widens(name):
-    tables = [np.asarray(TABLES[name](99, delta, max_rank=100)) for delta in (0.5, 0.2, 0.1, 0.05)]
+    levels = [jax.tree.map(jnp.asarray, lattice.as_level(delta)) for delta in (0.5, 0.2, 0.1, 0.05)]
+    tables = [np.asarray(COMPILED[name](99, delta, max_rank=100)) for delta in levels]
     for loose, strict in itertools.pairwise(tables):
         assert (strict >= loose).all()
         assert (strict > loose).any()
@@ -41,10 +46,10 @@ def test_a_smaller_delta_widens(name):
 
 @pytest.mark.parametrize("name", TABLES)
 def test_traced_levels(name):
-    call = jax.jit(lambda delta: TABLES[name](30, delta, max_rank=31))
-    np.testing.assert_allclose(call(jnp.float32(0.1)), TABLES[name](30, 0.1, max_rank=31), rtol=1e-5)
+    call = functools.partial(COMPILED[name], 30, max_rank=31)
+    np.testing.assert_allclose(call(delta=jnp.float32(0.1)), FIXED[name](30, 0.1, max_rank=31), rtol=1e-5)
     for delta in (0.0, 1.0, -0.5, 2.0, np.nan):
-        assert np.isnan(call(jnp.float32(delta))).all()
+        assert np.isnan(call(delta=jnp.float32(delta))).all()
 
 
 @pytest.mark.parametrize("name", ["simes", "dkwm"])
@@ -71,46 +76,47 @@ def test_simes_in_single_precision_at_a_hundred_thousand():
     i = n + 1 - rank
     log = gammaln(i + 1) - gammaln(i - k + 1) - gammaln(n + 1) + gammaln(n - k + 1)
     expected = -np.expm1((math.log(delta) + log) / k)
-    got = np.asarray(conditional.simes_bounds(n, delta, max_rank=n + 1))
+    got = np.asarray(FIXED["simes"](n, delta, max_rank=n + 1))
     assert got.dtype == np.float32
     np.testing.assert_allclose(got[rank], expected, rtol=2e-6)
     assert (got[50_002:] == 1).all()
 
 
 def test_more_shared_than_items_is_useless_and_valid():
-    table = np.asarray(conditional.simes_bounds(5, 0.1, max_rank=6, k=jnp.int32(9)))
+    table = FIXED["simes"](5, 0.1, max_rank=6, k=jnp.int32(9))
     assert table.tolist() == [0, 1, 1, 1, 1, 1, 1]
 
 
 def test_monte_carlo_needs_enough_draws():
     """floor(delta (B + 1)) = 0 leaves nothing to bound by; at one draw more the table says something."""
-    table = lambda draws: conditional.monte_carlo_bounds(  # noqa: E731
-        50, 0.1, max_rank=51, key=jax.random.key(1), num_draws=draws
-    )
+    table = lambda draws: monte_carlo(50, 0.1, max_rank=51, key=jax.random.key(1), num_draws=draws)  # noqa: E731
     assert (np.asarray(table(8))[1:] == 1).all()
     assert np.asarray(table(9))[1] < 1
 
 
 def test_monte_carlo_is_tighter_than_the_distribution_free_tables():
     n = 400
-    tables = {name: np.asarray(TABLES[name](n, 0.1, max_rank=n + 1)) for name in ("simes", "dkwm")}
-    drawn = conditional.monte_carlo_bounds(n, 0.1, max_rank=n + 1, key=jax.random.key(2), num_draws=1_999)
+    tables = {name: np.asarray(FIXED[name](n, 0.1, max_rank=n + 1)) for name in ("simes", "dkwm")}
+    drawn = np.asarray(monte_carlo(n, 0.1, max_rank=n + 1, key=jax.random.key(2), num_draws=1_999))
     assert drawn[1] < tables["simes"][1] < tables["dkwm"][1]
     assert drawn[n // 4] < tables["simes"][n // 4]
 
 
 def test_monte_carlo_does_not_depend_on_its_chunks(monkeypatch):
-    table = lambda: conditional.monte_carlo_bounds(  # noqa: E731
-        60, 0.1, max_rank=61, key=jax.random.key(3), num_draws=50
-    )
-    whole = np.asarray(table())
+    def traced_anew(key):
+        table = jax.jit(lambda key: conditional.monte_carlo_bounds(60, 0.1, max_rank=61, key=key, num_draws=50))
+        return np.asarray(table(key))
+
+    key = jax.random.key(3)
+    whole = traced_anew(key)
     monkeypatch.setattr(conditional, "_CHUNK_ELEMENTS", 62 * 7)
-    np.testing.assert_array_equal(table(), whole)
+    np.testing.assert_array_equal(traced_anew(key), whole)
 
 
 def test_the_share_of_draws_is_exact():
     """0.29 · 100 is 28.999... in floating point."""
+    share = jax.jit(conditional._share, static_argnames="count")
     level = jax.tree.map(jnp.asarray, lattice.as_level(0.29))
-    assert conditional._share(level, 100) == 29
-    assert conditional._share(0.29, 100) == 29
-    assert conditional._share(jnp.float32(0.25), 100) == 25
+    assert int(share(level, 100)) == 29
+    assert int(jax.jit(lambda: conditional._share(0.29, 100))()) == 29
+    assert int(share(jnp.float32(0.25), 100)) == 25

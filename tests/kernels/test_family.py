@@ -14,6 +14,8 @@ RULES = {
     "bky": two_stage.two_stage_bh,
     "bh": lambda p, alpha, **options: two_stage.two_stage_bh(p, alpha, variant="bh", **options),
 }
+COMPILED = {name: jax.jit(rule) for name, rule in RULES.items()}
+FIXED = {name: jax.jit(rule, static_argnames="alpha") for name, rule in RULES.items()}
 NAMES = {"sidak": "sidak", "holm_sidak": "holm-sidak", "bky": "fdr_tsbky", "bh": "fdr_tsbh"}
 
 
@@ -28,7 +30,7 @@ def test_another_implementation(rule, alpha):
     for seed in range(6):
         p = drawn(seed, 40)
         reject, adjusted, *_ = multipletests(p.astype(np.float64), alpha, method=NAMES[rule])
-        step = jax.jit(RULES[rule])(p, alpha)
+        step = COMPILED[rule](p, alpha)
         np.testing.assert_array_equal(step.reject, reject)
         np.testing.assert_allclose(step.adjusted, adjusted, rtol=6e-7)
 
@@ -38,9 +40,9 @@ def test_tiny_values_keep_their_digits(rule):
     """1 - (1 - p)^m by powers is 0 in single precision."""
     p = np.array([1e-30, 1e-12, 1e-8, 3e-5], np.float32)
     left = 4 if rule == "sidak" else np.arange(4, 0, -1)
-    adjusted = RULES[rule](p, 0.05).adjusted
+    adjusted = FIXED[rule](p, 0.05).adjusted
     np.testing.assert_allclose(adjusted, -np.expm1(left * np.log1p(-p.astype(np.float64))), rtol=4e-7)
-    assert RULES[rule](np.ones(3, np.float32), 0.05).adjusted.tolist() == [1, 1, 1]
+    assert FIXED[rule](np.ones(3, np.float32), 0.05).adjusted.tolist() == [1, 1, 1]
 
 
 @pytest.mark.parametrize("wide", [False, True])
@@ -48,35 +50,38 @@ def test_equality_is_rejected(wide):
     """alpha = 1 - (1 - p)^m exactly, for p in per cent."""
     with jax.enable_x64(wide):
         dtype = np.float64 if wide else np.float32
-        decide = jax.jit(sidak.sidak)
+        decide = COMPILED["sidak"]
         for m in (1, 2, 3):
             for percent in range(1, 61):
                 alpha = 1 - (100 - percent) ** m / 100**m
                 p = np.array([percent / 100] + [1.0] * (m - 1), dtype)
-                assert decide(p, jnp.asarray(alpha, dtype)).num_rejected == 1
-                assert decide(p * (1 + 2e-5), jnp.asarray(alpha, dtype)).num_rejected == 0
+                assert int(decide(p, dtype(alpha)).num_rejected) == 1
+                assert int(decide(p * (1 + 2e-5), dtype(alpha)).num_rejected) == 0
+
+
+@jax.jit
+def rejections(p):
+    rules = (sidak.sidak, sidak.holm_sidak, stepup.holm, stepup.bonferroni, two_stage.two_stage_bh)
+    return *(rule(p, 0.1).reject for rule in rules), stepup.bh(p, 0.1 / 1.1).reject
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_what_contains_what(seed):
-    p = drawn(seed, 30)
-    one, down, holm, few = (
-        np.asarray(rule(p, 0.1).reject) for rule in (sidak.sidak, sidak.holm_sidak, stepup.holm, stepup.bonferroni)
-    )
+    one, down, holm, few, staged, bh = map(np.asarray, rejections(drawn(seed, 30)))
     assert (one <= down).all()
     assert (holm <= down).all()
     assert (few <= one).all()
-    assert (np.asarray(stepup.bh(p, 0.1 / 1.1).reject) <= np.asarray(two_stage.two_stage_bh(p, 0.1).reject)).all()
+    assert (bh <= staged).all()
 
 
 def test_stages():
     """No second stage where the first rejects nothing or everything; the estimate of the share of nulls otherwise."""
-    step = two_stage.two_stage_bh(jnp.array([0.01, 0.02, 0.03, 0.04]), 0.05)  # all at 0.05/1.05: 0.04 <= 0.0476
+    step = FIXED["bky"](np.float32([0.01, 0.02, 0.03, 0.04]), 0.05)  # all at 0.05/1.05: 0.04 <= 0.0476
     assert (int(step.num_rejected), float(step.null_proportion)) == (4, 1.0)
     np.testing.assert_allclose(step.adjusted, [0.042] * 4, rtol=1e-6)
-    step = two_stage.two_stage_bh(jnp.array([0.3, 0.02, 0.03, 0.04]), 0.05)
+    step = FIXED["bky"](np.float32([0.3, 0.02, 0.03, 0.04]), 0.05)
     assert (int(step.num_rejected), float(step.null_proportion)) == (0, 1.0)
-    step = two_stage.two_stage_bh(jnp.array([0.001, 0.011, 0.07, 0.9]), 0.05)
+    step = FIXED["bky"](np.float32([0.001, 0.011, 0.07, 0.9]), 0.05)
     assert (step.reject.tolist(), float(step.null_proportion)) == ([True, True, True, False], 0.5)
 
 
@@ -84,17 +89,17 @@ def test_stages():
 def test_levels(rule):
     p = drawn(9, 25)
     p[3] = np.nan
-    decide = jax.jit(RULES[rule])
+    decide = COMPILED[rule]
     for alpha in (0.01, 0.05, 0.3, 0.7):
-        for level in (alpha, jnp.float32(alpha)):
-            step = RULES[rule](p, level)
+        fixed = FIXED[rule](p, alpha)
+        for step in (fixed, decide(p, jnp.float32(alpha))):
             np.testing.assert_array_equal(step.reject, np.asarray(step.adjusted) <= np.float32(alpha))
             assert np.isnan(step.adjusted).tolist() == np.isnan(p).tolist()
-            np.testing.assert_array_equal(step.reject, RULES[rule](p, alpha).reject)
+            np.testing.assert_array_equal(step.reject, fixed.reject)
     for alpha in (0.0, 1.0, -0.5, 2.0, np.nan):
         step = decide(p, jnp.float32(alpha))
-        assert step.num_rejected == 0
-        assert jnp.isnan(step.adjusted).all()
+        assert int(step.num_rejected) == 0
+        assert np.isnan(step.adjusted).all()
         if alpha == alpha:
             with pytest.raises(ValueError, match="alpha must lie"):
                 RULES[rule](p, alpha)
@@ -102,18 +107,19 @@ def test_levels(rule):
 
 @pytest.mark.parametrize("rule", RULES)
 def test_edges(rule):
-    assert RULES[rule](jnp.zeros(0), 0.1).num_rejected == 0
-    assert RULES[rule](jnp.array([0.05]), 0.05).reject.tolist() == [rule != "bky"]
-    assert RULES[rule](jnp.zeros(3), 0.05).reject.all()
-    nothing = RULES[rule](jnp.full(3, jnp.nan), 0.05)
+    assert int(FIXED[rule](np.zeros(0, np.float32), 0.1).num_rejected) == 0
+    assert FIXED[rule](np.float32([0.05]), 0.05).reject.tolist() == [rule != "bky"]
+    assert np.asarray(FIXED[rule](np.zeros(3, np.float32), 0.05).reject).all()
+    nothing = FIXED[rule](np.full(3, np.nan, np.float32), 0.05)
     assert (int(nothing.num_rejected), int(nothing.num_tests)) == (0, 0)
 
 
 def test_the_direct_answer_of_the_step_down_rule(monkeypatch):
     p = drawn(4, 60) / 3
-    expected = np.asarray(sidak.holm_sidak(p, 0.3).reject)
+    expected = np.asarray(FIXED["holm_sidak"](p, 0.3).reject)
     monkeypatch.setattr(stepup_parts, "_MAX_PASSES", 0)
-    np.testing.assert_array_equal(sidak.holm_sidak(p, 0.3).reject, expected)
+    direct = jax.jit(lambda p: sidak.holm_sidak(p, 0.3).reject)  # traced anew
+    np.testing.assert_array_equal(direct(p), expected)
     assert 0 < expected.sum() < p.size
 
 
@@ -132,7 +138,7 @@ def test_unknown_variant():
 def test_a_decision_sorts_in_no_call_but_the_slow_one(rule, batch):
     """XLA must leave the sort inside the loop that runs where 32 passes were not enough."""
     decide = lambda p: rule(p, 0.1).reject  # noqa: E731
-    p = jnp.asarray(drawn(0, 64))
+    p = drawn(0, 64)
     text = jax.jit(jax.vmap(decide) if batch else decide).lower(p[None] if batch else p).compile().as_text()
     assert " sort(" in text
     assert " sort(" not in text[text.index("ENTRY ") :]

@@ -10,6 +10,13 @@ from scipy import stats
 from tdd.kernels import fdp_bounds, lattice
 
 COMPILED = jax.jit(fdp_bounds.calibrate, static_argnames=("max_calibration", "max_tests", "num_draws"))
+BOUNDS = jax.jit(fdp_bounds.bounds, static_argnames="max_rank")
+TAILS = jax.jit(fdp_bounds._tails, static_argnames="width")
+DKW = jax.jit(fdp_bounds.dkw)
+
+
+def bounds(*arguments, **options):
+    return jax.tree.map(np.asarray, BOUNDS(*arguments, **options))
 
 
 def calibrated(n, m, delta=0.1, seed=0, draws=999, **bounds):
@@ -32,8 +39,8 @@ def exact_tails(n, k, ranks):
 @pytest.mark.parametrize(("n", "k"), [(1, 1), (20, 7), (50, 50), (300, 700)])
 def test_tails(n, k):
     ranks = np.arange(1, n + 1, max(1, n // 20))
-    start, tails = fdp_bounds._tails(jnp.int32(k), jnp.asarray(ranks), jnp.int32(n), k)
-    assert not start.any()
+    start, tails = TAILS(jnp.int32(k), ranks, jnp.int32(n), k)
+    assert not np.asarray(start).any()
     exact = exact_tails(n, k, ranks)
     seen = exact > 1e-30
     np.testing.assert_allclose(np.asarray(tails)[seen], exact[seen], rtol=1e-3)
@@ -42,7 +49,7 @@ def test_tails(n, k):
 def test_tails_in_a_window():
     n, k, width = 2000, 3000, 1024
     ranks = np.array([1, 40, 700, 1999])
-    start, tails = fdp_bounds._tails(jnp.int32(k), jnp.asarray(ranks), jnp.int32(n), width)
+    start, tails = TAILS(jnp.int32(k), ranks, jnp.int32(n), width)
     exact = exact_tails(n, k, ranks)
     for row, first, whole in zip(np.asarray(tails), np.asarray(start), exact):
         assert 0 <= first <= k - width
@@ -100,7 +107,7 @@ def test_too_few_draws_bound_nothing():
 def test_a_traced_level_out_of_range_bounds_nothing():
     for delta in (0.0, 1.0, jnp.nan):
         template = calibrated(20, 5, jnp.float32(delta))
-        assert jnp.isnan(template.delta)
+        assert np.isnan(template.delta)
         assert (np.asarray(template.bound) == np.arange(1, 6)[:, None]).all()
 
 
@@ -119,9 +126,9 @@ def test_padding_of_the_calibration_sample():
 @pytest.mark.parametrize(("n", "m"), [(31, 8), (30, 41)])
 def test_a_template_for_another_size_bounds_nothing(n, m):
     template = calibrated(30, 40)
-    rank = jnp.ones(m, jnp.int32)
-    known = fdp_bounds.bounds(template, rank, 30, max_rank=32)
-    other = fdp_bounds.bounds(template, rank, n, max_rank=32)
+    rank = np.ones(m, np.int32)
+    known = bounds(template, rank, 30, max_rank=32)
+    other = bounds(template, rank, n, max_rank=32)
     assert (other.false_bound == other.num_selected).all()
     assert other.max_nulls == m
     if m <= 40:
@@ -134,7 +141,7 @@ def test_thinned_bounds_equal_the_reference():
     template = calibrated(n, m)
     rng = np.random.default_rng(3)
     rank = np.where(rng.random(m) < 0.4, rng.integers(1, 12, m), rng.integers(1, n + 2, m)).astype(np.int32)
-    got = fdp_bounds.bounds(template, jnp.asarray(rank), n, max_rank=n + 1)
+    got = bounds(template, rank, n, max_rank=n + 1)
     want = ref.fdp_bounds(*(np.asarray(x) for x in template[:3]), rank, n + 1)
     for name, value in want.items():
         np.testing.assert_array_equal(getattr(got, name), value, err_msg=name)
@@ -143,11 +150,11 @@ def test_thinned_bounds_equal_the_reference():
 def test_extreme_data():
     n, m = 40, 30
     template = calibrated(n, m)
-    best = fdp_bounds.bounds(template, jnp.ones(m, jnp.int32), n, max_rank=n + 1)
+    best = bounds(template, np.ones(m, np.int32), n, max_rank=n + 1)
     assert best.false_bound[0] == best.max_nulls < m
-    worst = fdp_bounds.bounds(template, jnp.full(m, n + 1, jnp.int32), n, max_rank=n + 1)
+    worst = bounds(template, np.full(m, n + 1, np.int32), n, max_rank=n + 1)
     assert worst.max_nulls == m
-    nothing = fdp_bounds.bounds(template, jnp.ones(m, jnp.int32), n, max_rank=n + 1, mask=jnp.zeros(m, bool))
+    nothing = bounds(template, np.ones(m, np.int32), n, max_rank=n + 1, mask=np.zeros(m, bool))
     assert not nothing.num_selected.any()
     assert nothing.max_nulls == nothing.num_tests == 0
 
@@ -161,5 +168,5 @@ def test_bad_static_options():
 
 @pytest.mark.parametrize("delta", [0.0, 1.0, jnp.nan])
 def test_the_closed_form_with_a_traced_level_out_of_range(delta):
-    p = jnp.array([0.1, 0.2, 0.5])
-    assert jnp.isnan(fdp_bounds.dkw(p, p, 20, jnp.float32(delta)).offset)
+    p = np.array([0.1, 0.2, 0.5], np.float32)
+    assert np.isnan(DKW(p, p, 20, jnp.float32(delta)).offset)

@@ -14,12 +14,16 @@ from tdd.study import joint_labels
 
 LANES, MODELS, CALIBRATION, TESTS, SIGNAL, SHARE = 20_000, 3, 19, 12, 1.5, 0.25
 
+sizes = ("num_models", "num_calibration", "num_tests")
+count_ranks = jax.jit(joint_fresh.count_ranks, static_argnames=sizes)
+cell_probabilities = jax.jit(joint_fresh.cell_probabilities, static_argnames=sizes[:2])
+
 
 @functools.cache
 def drawn(num_models=MODELS, n=CALIBRATION, m=TESTS, signal=SIGNAL, share=SHARE, lanes=LANES):
     words = jax.random.bits(jax.random.key(7), (2, lanes), jnp.uint32)
     sizes = {"num_models": num_models, "num_calibration": n, "num_tests": m}
-    return jax.tree.map(np.asarray, joint_fresh.count_ranks(words, signal, share, **sizes))
+    return jax.tree.map(np.asarray, count_ranks(words, signal, share, **sizes))
 
 
 @functools.cache
@@ -100,7 +104,7 @@ def test_members_alone_are_exchangeable_with_the_calibration(n, m):
 @pytest.mark.parametrize(("signal", "share"), [(0.0, 0.5), (6.0, 0.25), (-1.0, 0.9), (3.0, 0.0), (3.0, 1.0)])
 def test_probabilities_rise_to_one(signal, share):
     words = jax.random.bits(jax.random.key(0), (2, 50), jnp.uint32)
-    ends = np.asarray(joint_fresh.cell_probabilities(words, signal, share, num_models=5, num_calibration=300))
+    ends = np.asarray(cell_probabilities(words, signal, share, num_models=5, num_calibration=300))
     assert ends.shape == (602, 50)
     assert (ends >= 0).all()
     assert (np.diff(ends, axis=0) >= 0).all()

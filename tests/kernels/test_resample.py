@@ -37,10 +37,13 @@ def drawn_splits(pool, split, keys):
     return resample.draw(pool, split, keys)
 
 
+decide = jax.jit(resample.decide, static_argnames="proportions")
+share = jax.jit(resample._share, static_argnames="bound")
+
+
 def run(pool, drawn, proportions, alphas=ALPHAS, eta=0.05):
     tails = resample_pool.tails(len(pool.nonmembers), eta)
-    call = jax.jit(lambda *args: resample.decide(*args[:3], proportions=proportions, tails=args[3]))
-    return jax.tree.map(np.asarray, call(pool, drawn, levels(alphas), tails))
+    return jax.tree.map(np.asarray, decide(pool, drawn, levels(alphas), proportions=proportions, tails=tails))
 
 
 def taken(drawn, lane):
@@ -66,7 +69,7 @@ SPLITS = {
 def test_decisions_against_rational_arithmetic(kind, step, eta):
     scores, labels = make_pool(1, 41, 30, step)
     pool, split = resample_pool.prepare(scores, labels), SPLITS[kind](41, 30)
-    drawn = drawn_splits(pool, split, words(2, LANES))
+    drawn = jax.tree.map(np.asarray, drawn_splits(pool, split, words(2, LANES)))
     found = run(pool, drawn, EXACT, eta=eta)
     low, high = np.sort(scores[~labels]), np.sort(scores[labels])
     some = 0
@@ -147,9 +150,9 @@ def test_small_pools(sizes):
 def test_tails(eta):
     expected = [references.tail(n, eta) for n in range(301)]
     assert resample_pool.tails(300, eta).tolist() == expected
-    assert [int(proportion.tail_size(n, eta, 300)) for n in (0, 1, 20, 100, 300)] == [
-        expected[n] for n in (0, 1, 20, 100, 300)
-    ]
+    sizes = np.array([0, 1, 20, 100, 300], np.int32)
+    found = jax.jit(jax.vmap(lambda n: proportion.tail_size(n, eta, 300)))(sizes)
+    assert found.tolist() == [expected[n] for n in sizes]
 
 
 @pytest.mark.parametrize("bound", [2**16 - 1, 2**24 - 1])
@@ -157,7 +160,7 @@ def test_share_of_what_is_left(bound):
     rng = np.random.default_rng(0)
     word = np.concatenate([rng.integers(0, 2**32, 1000), [0, 2**32 - 1, 2**31, 2**16]]).astype(np.uint64)
     for left in [1, 2, 255, bound // 3, bound]:
-        found = resample._share(jnp.asarray(word, jnp.uint32), jnp.int32(left), bound)
+        found = share(word.astype(np.uint32), np.int32(left), bound)
         np.testing.assert_array_equal(np.asarray(found), (word * np.uint64(left)) >> np.uint64(32))
 
 

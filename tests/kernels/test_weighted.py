@@ -1,5 +1,6 @@
 """Weighted p-values and selection: unit weights, units, random pruning, the searches, bad weights."""
 
+import functools
 from fractions import Fraction
 
 import jax
@@ -11,28 +12,46 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tdd.kernels import conformal, weighted
+from tdd.methods.calls import level_operand
+
+selection = jax.jit(weighted.selection, static_argnames=("null", "prune"))
+fixed_selection = jax.jit(weighted.selection, static_argnames=("alpha", "null", "prune"))
+p_values = jax.jit(weighted.p_values, static_argnames="null")
+last_at_most = jax.jit(weighted._last_at_most)
+effective_sample_size = jax.jit(weighted.effective_sample_size)
+
+
+@functools.partial(jax.jit, static_argnames="null")
+def plain_p_values(calibration, scores, null):
+    return conformal.p_values(conformal.rank(calibration, scores, null=null))
 
 
 def samples(seed, n=40, m=30, integers=False):
     rng = np.random.default_rng(seed)
     draw = (lambda k: rng.integers(0, 9, k).astype(np.float32)) if integers else (lambda k: rng.normal(size=k))
     weights = lambda k: (rng.integers(1, 17, k) / 4).astype(np.float32)  # noqa: E731
-    return tuple(jnp.asarray(x, jnp.float32) for x in (draw(n), draw(m) - 1.5, weights(n), weights(m)))
+    return tuple(np.asarray(x, np.float32) for x in (draw(n), draw(m) - 1.5, weights(n), weights(m)))
 
 
 def select(data, alpha=0.2, null="nonmember", prune="deterministic", **options):
-    return weighted.selection(*data, alpha, null=null, prune=prune, **options)
+    step = selection(*data, level_operand(alpha), null=null, prune=prune, **options)
+    return jax.tree.map(np.asarray, step)
+
+
+def with_fourth(weights, value):
+    weights = weights.copy()
+    weights[3] = value
+    return weights
 
 
 @pytest.mark.parametrize("null", conformal.NULLS)
 @pytest.mark.parametrize("integers", [False, True])
 def test_unit_weights_give_plain_p_values(null, integers):
     calibration, scores, *_ = samples(0, integers=integers)
-    plain = conformal.p_values(conformal.rank(calibration, scores, null=null))
+    plain = plain_p_values(calibration, scores, null)
     for unit in (1.0, 0.25, 4096.0):
-        got = weighted.p_values(
-            calibration, scores, jnp.full(calibration.shape, unit), jnp.full(scores.shape, unit), null=null
-        )
+        own, other = (np.full(x.shape, unit, np.float32) for x in (calibration, scores))
+        got = p_values(calibration, scores, own, other, null=null)
         np.testing.assert_allclose(got, plain, rtol=1.2e-7)  # one rounding of the division
 
 
@@ -40,10 +59,10 @@ def test_integer_scores_of_any_type_and_sign():
     """The smallest and largest integers keep their order when the null is turned round."""
     for dtype in (np.int32, np.uint8, np.int8):
         info = np.iinfo(dtype)
-        calibration = jnp.asarray([info.min, 3, info.max], dtype)
-        scores = jnp.asarray([info.min, info.max], dtype)
+        calibration = np.array([info.min, 3, info.max], dtype)
+        scores = np.array([info.min, info.max], dtype)
         for null, expected in (("nonmember", [0.5, 1.0]), ("member", [1.0, 0.5])):
-            p = weighted.p_values(calibration, scores, jnp.ones(3), jnp.ones(2), null=null)
+            p = p_values(calibration, scores, np.ones(3, np.float32), np.ones(2, np.float32), null=null)
             assert p.tolist() == expected
 
 
@@ -63,7 +82,7 @@ def test_the_unit_of_the_weights_does_not_matter():
 )
 def test_any_small_integers(calibration, candidates, alpha, null):
     (cal, w_cal), (scores, weights) = (np.array(x, np.float32).T for x in (calibration, candidates))
-    got = select(tuple(map(jnp.asarray, (cal, scores, w_cal, weights))), alpha, null)
+    got = select((cal, scores, w_cal, weights), alpha, null)
     selected, p, sizes, fewest = ref.weighted_selection(cal, scores, w_cal, weights, alpha, null)
     np.testing.assert_array_equal(got.bh_sizes, sizes)
     np.testing.assert_array_equal(got.selected, selected)
@@ -80,7 +99,7 @@ def test_random_pruning_is_the_definition_with_these_uniforms(prune, seed):
     got = select(data, 0.4, prune=prune, key=key)
     expected = ref.weighted_selection(data[0], data[1], data[2], data[3], 0.4, "nonmember", factor=factor)[0]
     np.testing.assert_array_equal(got.selected, expected)
-    np.testing.assert_array_equal(np.asarray(got.adjusted) <= np.float32(0.4), got.selected)
+    np.testing.assert_array_equal(got.adjusted <= np.float32(0.4), got.selected)
 
 
 def test_random_pruning_selects_more_than_none():
@@ -99,9 +118,10 @@ def test_large_samples_agree_with_the_definition():
     cal, scores = rng.normal(size=n), rng.normal(size=m) - 3 * (rng.random(m) < 0.3)
     w_cal, weights = np.exp(rng.normal(size=n)), np.exp(rng.normal(size=m))
     with jax.enable_x64(True):
-        data = tuple(map(jnp.asarray, (cal, scores, w_cal, weights)))
-        got = jax.tree.map(np.asarray, select(data, 0.1))
-        drawn = int(select(data, 0.1, prune="homogeneous", key=jax.random.key(0)).num_selected)
+        data, null = (cal, scores, w_cal, weights), "nonmember"
+        got = jax.tree.map(np.asarray, fixed_selection(*data, 0.1, null=null, prune="deterministic"))
+        key = jax.random.key(0)
+        drawn = int(fixed_selection(*data, 0.1, null=null, prune="homogeneous", key=key).num_selected)
     below = np.where(cal[:, None] < scores, w_cal[:, None], 0).sum(0)
     top = below[None] + weights[:, None] * (scores[:, None] < scores[None])
     np.fill_diagonal(top, 0)
@@ -120,7 +140,7 @@ def test_last_at_most(m):
         values = rng.integers(0, 10, m).astype(np.float32)
         bounds = rng.integers(-1, 10, 50).astype(np.float32)
         ends = rng.integers(0, m + 1, 50).astype(np.int32)
-        got = weighted._last_at_most(jnp.asarray(values), jnp.asarray(bounds), jnp.asarray(ends))
+        got = last_at_most(values, bounds, ends)
         expected = [max((i for i in range(e) if values[i] <= b), default=-1) for b, e in zip(bounds, ends)]
         assert got.tolist() == expected
 
@@ -129,10 +149,10 @@ def test_bad_traced_weights():
     """A bad calibration weight spoils every p-value, a bad weight of a candidate its own; no selection survives."""
     data = samples(2)
     for bad in (-1.0, np.nan, np.inf):
-        own = (*data[:2], data[2].at[3].set(bad), data[3])
-        other = (*data[:3], data[3].at[3].set(bad))
-        assert np.isnan(weighted.p_values(*own, null="nonmember")).all()
-        p = np.asarray(weighted.p_values(*other, null="nonmember"))
+        own = (*data[:2], with_fourth(data[2], bad), data[3])
+        other = (*data[:3], with_fourth(data[3], bad))
+        assert np.isnan(p_values(*own, null="nonmember")).all()
+        p = np.asarray(p_values(*other, null="nonmember"))
         assert np.isnan(p[3])
         assert not np.isnan(np.delete(p, 3)).any()
         for spoiled in (own, other):
@@ -140,38 +160,40 @@ def test_bad_traced_weights():
             assert not step.selected.any()
             assert np.isnan(step.adjusted).all()
     assert select(data, 0.5).selected.any()
-    masked = (*data[:2], data[2].at[3].set(np.nan), data[3])
-    assert select(masked, 0.5, calibration_mask=jnp.arange(40) != 3).selected.any()
+    masked = (*data[:2], with_fourth(data[2], np.nan), data[3])
+    assert select(masked, 0.5, calibration_mask=np.arange(40) != 3).selected.any()
 
 
 def test_no_weight_at_all_is_no_evidence():
-    p = weighted.p_values(jnp.arange(3.0), jnp.array([-1.0]), jnp.zeros(3), jnp.zeros(1), null="nonmember")
+    calibration, scores, zeros = np.arange(3, dtype=np.float32), np.array([-1], np.float32), np.zeros(3, np.float32)
+    p = p_values(calibration, scores, zeros, zeros[:1], null="nonmember")
     assert p.tolist() == [1.0]
 
 
 def test_traced_level_out_of_range():
-    call = jax.jit(lambda alpha: select(samples(3), alpha))
-    assert call(jnp.float32(0.5)).selected.any()
+    data = samples(3)
+    assert select(data, jnp.float32(0.5)).selected.any()
     for alpha in (0.0, 1.0, -1.0, np.nan):
-        step = call(jnp.float32(alpha))
+        step = selection(*data, jnp.float32(alpha), null="nonmember", prune="deterministic")
+        step = jax.tree.map(np.asarray, step)
         assert not step.selected.any()
         assert np.isnan(step.adjusted).all()
 
 
 def test_effective_sample_size_does_not_overflow():
-    weights = jnp.asarray([1e30, 1e30, 0.0, 1e30], jnp.float32)
-    assert float(weighted.effective_sample_size(weights)) == pytest.approx(3)
-    assert weighted.effective_sample_size(jnp.zeros(4)) == 0
-    assert float(weighted.effective_sample_size(weights, mask=jnp.arange(4) < 2)) == pytest.approx(2)
+    weights = np.array([1e30, 1e30, 0.0, 1e30], np.float32)
+    assert float(effective_sample_size(weights)) == pytest.approx(3)
+    assert float(effective_sample_size(np.zeros(4, np.float32))) == 0
+    assert float(effective_sample_size(weights, mask=np.arange(4) < 2)) == pytest.approx(2)
 
 
 def test_unknown_options():
     data = samples(4)
     with pytest.raises(ValueError, match="null"):
-        weighted.p_values(*data, null="both")
+        p_values(*data, null="both")
     with pytest.raises(ValueError, match="prune"):
         select(data, prune="none")
     with pytest.raises(ValueError, match="key"):
         select(data, prune="homogeneous")
     with pytest.raises(ValueError, match="alpha"):
-        select(data, alpha=1.5)
+        fixed_selection(*data, 1.5, null="nonmember", prune="deterministic")

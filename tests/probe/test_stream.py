@@ -260,6 +260,8 @@ def test_a_restarted_run_goes_on():
             first(step, *batch)
     again = StreamGuard(texts, reference=common, ngram=N, capacity=99)
     again.load_state_dict(first.state_dict())
+    with pytest.raises(InputError, match="step"):
+        again(0, *batches[0])
     for step, batch in list(enumerate(batches))[2:]:
         again(step, *batch)
     assert again.seen() == whole.seen() == copy.deepcopy(whole).seen()

@@ -20,6 +20,13 @@ def test_special_tokens_are_kept_and_a_bos_is_noticed():
     assert with_bos.prepends_bos
 
 
+def test_a_token_at_the_end_is_no_beginning():
+    def closing(texts, add_special_tokens=True):
+        return {"input_ids": [[5, 6, *[1] * add_special_tokens] for _ in texts]}
+
+    assert not prepends_bos(closing)
+
+
 def test_scored_bytes_leave_out_the_token_without_context():
     assert encode(word_tokenizer(20), ["w1 W2 w3"]).scored_bytes.tolist() == [len(" W2 w3")]
     assert encode(word_tokenizer(20, bos=True), ["w1 W2 w3"]).scored_bytes.tolist() == [len("w1 W2 w3")]

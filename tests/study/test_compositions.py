@@ -18,6 +18,11 @@ def test_each_model_selects_alone():
     assert selected.any()
 
 
+def test_calibration_and_candidates_are_drawn_apart():
+    sample = joint_labels.draw(jax.random.key(1), num_calibration=400, num_tests=400, member_share=0.0, signal=0.0)
+    assert abs(np.corrcoef(np.ravel(sample.calibration), np.ravel(sample.scores))[0, 1]) < 0.1
+
+
 def test_union_and_intersection():
     selected = jnp.array([[True, True, False], [True, False, False]])
     assert compositions.composed(selected, "union").tolist() == [True, True, False]
