@@ -4,6 +4,7 @@ import functools
 import json
 import pathlib
 
+import jax
 import numpy as np
 import pytest
 
@@ -29,15 +30,23 @@ def p_of(case):
     return np.array([np.nan if p is None else p for p in case["inputs"]["p"]])
 
 
+def filled(values, size=30):
+    """With NaN, which counts for nothing, up to the size of the longest case: one compilation for all.
+
+    Cases of one item, and of that size, stay as they are.
+    """
+    return values if len(values) == 1 else np.append(values, np.full(size - len(values), np.nan))
+
+
 @pytest.mark.parametrize("case", [c for c in CASES if "p" in c["inputs"]], ids=lambda c: c["name"])
 def test_adjusted_values(case):
-    p, alpha = p_of(case), case["params"].get("alpha", 0.05)
+    p, alpha = filled(p_of(case)), case["params"].get("alpha", 0.05)
     compared = 0
     for name, procedure in ADJUSTED.items():
         expected = case["expected"].get(f"adjusted_{name}", case["expected"].get(f"adjusted_{name}_R_omit"))
         if expected is None:
             continue
-        expected = np.array([np.nan if x is None else x for x in expected])
+        expected = filled(np.array([np.nan if x is None else x for x in expected]))
         step = procedure(p, alpha)
         np.testing.assert_allclose(step.adjusted, expected, rtol=2e-7, atol=1e-12)
         np.testing.assert_array_equal(step.reject, np.nan_to_num(expected, nan=1) <= alpha + 1e-15)
@@ -51,10 +60,11 @@ def test_adjusted_values(case):
 def test_number_of_rejections(name):
     case = BY_NAME[name]
     alpha, expected = case["params"]["alpha"], case["expected"]
-    assert tdd.bh(p_of(case), alpha).num_rejected == expected.get("n_reject", expected.get("n_reject_bh"))
+    p = filled(p_of(case))
+    assert tdd.bh(p, alpha).num_rejected == expected.get("n_reject", expected.get("n_reject_bh"))
     if "n_reject_by" in expected:
-        assert tdd.by(p_of(case), alpha).num_rejected == expected["n_reject_by"]
-        assert tdd.bonferroni(p_of(case), alpha).num_rejected == expected["n_reject_bonferroni"]
+        assert tdd.by(p, alpha).num_rejected == expected["n_reject_by"]
+        assert tdd.bonferroni(p, alpha).num_rejected == expected["n_reject_bonferroni"]
 
 
 def test_storey():
@@ -66,10 +76,13 @@ def test_storey():
 
 
 def test_storey_proportion_is_positive_and_uncapped():
-    assert tdd.storey_bh(p_of(BY_NAME["storey_empty_region"]), 0.05).null_proportion == pytest.approx(0.5)
-    p = p_of(BY_NAME["storey_uncapped_can_exceed_one"])
+    assert tdd.storey_bh(filled(p_of(BY_NAME["storey_empty_region"]), 15), 0.05).null_proportion == pytest.approx(0.5)
+    p = filled(p_of(BY_NAME["storey_uncapped_can_exceed_one"]), 15)
     assert tdd.storey_bh(p, 0.05).null_proportion == pytest.approx(2.0)
     assert tdd.storey_bh(p, 0.05, cap=True).null_proportion == pytest.approx(1.0)
+
+
+bh_ranks = jax.jit(stepup.bh_ranks, static_argnames=("alpha", "max_rank"))
 
 
 @pytest.mark.parametrize("case", BY_NAME["lattice_equality_conformal_bh"]["inputs"]["cases"], ids=str)
@@ -79,19 +92,21 @@ def test_equality_on_the_lattice(case):
     for count, expected in ((k, k), (k - 1, 0)):
         rank = np.full(m, n + 1, np.int32)
         rank[:count] = r
-        assert stepup.bh_ranks(rank, n, alpha, max_rank=n + 1).num_rejected == expected
-        assert tdd.bh(rank / (n + 1), alpha).num_rejected == expected
-        assert tdd.bh((rank / (n + 1)).astype(np.float32), alpha).num_rejected == expected
+        padded = np.append(rank, np.full(200 - m, 1001, np.int32))  # beyond the largest rank: no item
+        assert bh_ranks(padded, n, alpha, max_rank=1000).num_rejected == expected
+        p = filled(rank / (n + 1), 200)
+        assert tdd.bh(p, alpha).num_rejected == expected
+        assert tdd.bh(p.astype(np.float32), alpha).num_rejected == expected
 
 
 def test_conformal_ties():
     """The case counts large scores as evidence, which is the null of a member under loss-like scores."""
     case = BY_NAME["conformal_ties"]
     calibration, scores = (np.array(case["inputs"][k]) for k in ("cal", "test"))
-    ranked = conformal.rank(calibration, scores, null="member")
+    ranked = jax.jit(conformal.rank, static_argnames="null")(calibration, scores, null="member")
     assert ranked.rank.tolist() == case["expected"]["rank_num"]
     np.testing.assert_allclose(conformal.p_values(ranked), case["expected"]["pvalue_conservative"], rtol=1e-7)
-    count = ranks.counts(calibration, scores)
+    count = jax.jit(ranks.counts)(calibration, scores)
     assert count.equal.tolist() == case["expected"]["n_equal"]
     assert (count.num_calibration - count.less - count.equal).tolist() == case["expected"]["n_greater"]
     np.testing.assert_allclose(

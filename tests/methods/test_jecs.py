@@ -42,7 +42,9 @@ def panels(seed, n, m, models, values=12):
     return calibration, scores.astype(float)
 
 
-SIZES = [(1, 1, 1), (9, 12, 2), (39, 40, 3), (60, 33, 1)]
+SMALL, USUAL, ALONE = (14, 26, 2), (39, 40, 2), (60, 33, 1)
+SIZES = [(1, 1, 3), SMALL, USUAL, ALONE]
+"""Every test takes one of these, so that each procedure is compiled once for each."""
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -93,7 +95,7 @@ def test_any_small_integers(calibration, scores, alpha):
 
 def test_one_model_is_ptdi_with_the_null_reversed():
     """K = 1: JMCS is BH on conformal p-values of the null "member"."""
-    calibration, scores = panels(3, 60, 40, 1)
+    calibration, scores = panels(3, *ALONE)
     for rule, proportion in (("bh", "none"), ("storey", "storey")):
         joint = jmcs(calibration, scores, alpha=0.3, rule=rule, eta=0.25)
         single = tdd.ptdi(-calibration[0], -scores[0], alpha=0.3, proportion=proportion, eta=0.25)
@@ -113,35 +115,41 @@ def test_by_is_by_on_the_largest_p_values():
         assert exact <= got <= exact + Fraction(1, 2**25)
         fits += got == exact
     assert fits >= 20
-    calibration, scores = panels(5, 999, 300, 2, values=2000)
-    got = jmcs(calibration, scores + 500, alpha=0.2, rule="by")
-    step = tdd.by(np.asarray(got.p_values), 0.2)
+    calibration, scores = panels(5, *USUAL, values=2000)
+    got = jmcs(calibration, scores + 500, alpha=0.5, rule="by")
+    step = tdd.by(np.asarray(got.p_values), 0.5)
     np.testing.assert_array_equal(got.selected, step.reject)
     assert got.num_selected > 0
 
 
+def left_out():
+    """Items of the usual sizes without which the small sizes remain."""
+    rng = np.random.default_rng(0)
+    return rng.permutation(39) >= 14, rng.permutation(40) >= 26
+
+
 @pytest.mark.parametrize("call", [jmcs, jecs])
 def test_nan_in_one_model_leaves_the_item_out(call):
-    calibration, scores = panels(2, 40, 36, 2)
+    calibration, scores = panels(2, *USUAL)
+    out_c, out_s = left_out()
     holed, missing = scores.copy(), calibration.copy()
-    holed[1, 7] = np.nan
-    missing[0, 3] = np.nan
+    holed[np.arange(14) % 2, np.flatnonzero(out_s)] = np.nan
+    missing[np.arange(25) % 2, np.flatnonzero(out_c)] = np.nan
     got = call(missing, holed, alpha=0.4)
-    cut = call(np.delete(calibration, 3, 1), np.delete(scores, 7, 1), alpha=0.4)
-    assert got.num_tests == 35
-    assert got.num_calibration == 39
-    np.testing.assert_array_equal(np.delete(np.asarray(got.selected), 7), cut.selected)
-    assert np.isnan(got.adjusted[7])
-    assert np.isnan(got.p_values[7])
-    assert np.isnan(got.envelope.value[7])
-    assert not got.selected[7]
+    cut = call(calibration[:, ~out_c], scores[:, ~out_s], alpha=0.4)
+    assert got.num_tests == 26
+    assert got.num_calibration == 14
+    np.testing.assert_array_equal(np.asarray(got.selected)[~out_s], cut.selected)
+    assert np.isnan(np.asarray(got.adjusted)[out_s]).all()
+    assert np.isnan(np.asarray(got.p_values)[out_s]).all()
+    assert np.isnan(np.asarray(got.envelope.value)[out_s]).all()
+    assert not np.asarray(got.selected)[out_s].any()
 
 
 @pytest.mark.parametrize("call", [jmcs, jecs])
 def test_masks_are_absence(call):
-    calibration, scores = panels(4, 50, 45, 3)
-    rng = np.random.default_rng(0)
-    keep_c, keep_s = rng.random(50) < 0.7, rng.random(45) < 0.7
+    calibration, scores = panels(4, *USUAL)
+    keep_c, keep_s = (~out for out in left_out())
     masked = call(calibration, scores, alpha=0.5, calibration_mask=keep_c, mask=keep_s)
     cut = call(calibration[:, keep_c], scores[:, keep_s], alpha=0.5)
     np.testing.assert_array_equal(np.asarray(masked.selected)[keep_s], cut.selected)
@@ -159,7 +167,7 @@ def test_empty_test_set(call):
 
 def test_scale_and_order_of_float64_survive():
     """Models live on scales of their own, and differences below float32's resolution count."""
-    calibration, scores = panels(6, 60, 50, 2)
+    calibration, scores = panels(6, *USUAL)
     unit = np.array([[1e-9], [1e8]])
     shifted = jecs(1 + calibration * unit, 1 + scores * unit, alpha=0.4)
     plain = jecs(calibration, scores, alpha=0.4)
@@ -169,23 +177,24 @@ def test_scale_and_order_of_float64_survive():
 
 @pytest.mark.parametrize("call", [jmcs, jecs])
 def test_traced_level_and_vmap(call):
-    calibration, scores = panels(7, 60, 50, 2)
+    calibration, scores = panels(7, *USUAL)
     levels = [0.05, 0.1, 0.2, 0.5]
     many = jax.jit(jax.vmap(lambda alpha: call(jnp.asarray(calibration), jnp.asarray(scores), alpha=alpha).selected))(
-        jnp.array(levels)
+        np.array(levels)
     )
-    for alpha, row in zip(levels, many, strict=True):
+    for alpha, row in zip(levels, np.asarray(many), strict=True):
         np.testing.assert_array_equal(row, call(calibration, scores, alpha=alpha).selected)
     batch = jax.vmap(lambda c, s: call(c, s, alpha=0.2).selected)(
-        jnp.stack([calibration, calibration[::-1]]), jnp.stack([scores, scores[::-1]])
+        np.stack([calibration, calibration[::-1]]), np.stack([scores, scores[::-1]])
     )
+    batch = np.asarray(batch)
     np.testing.assert_array_equal(batch[0], batch[1])
     assert batch.any()
 
 
 @pytest.mark.parametrize("call", [jmcs, jecs])
 def test_result_is_a_pytree_with_static_words(call):
-    got = jax.jit(lambda c, s: call(c, s, alpha=0.1))(jnp.ones((2, 5)), jnp.ones((2, 4)))
+    got = jax.jit(lambda c, s: call(c, s, alpha=0.1))(np.ones((2, 5), np.float32), np.ones((2, 4), np.float32))
     assert got.method.startswith(call.__name__)
     assert got.null == "member"
     assert "GCR" in got.guarantee.controls
@@ -194,12 +203,12 @@ def test_result_is_a_pytree_with_static_words(call):
 
 
 def test_one_compilation_for_all_levels():
-    module._jecs.clear_cache()
-    module._jmcs.clear_cache()
-    for alpha in (0.05, 0.1, 0.2, 0.31):
-        jecs(np.ones((2, 9)), np.ones((2, 7)), alpha=alpha)
-        jmcs(np.ones((2, 9)), np.ones((2, 7)), alpha=alpha)
-    assert module._jecs._cache_size() == module._jmcs._cache_size() == 1
+    before = module._jecs._cache_size(), module._jmcs._cache_size()
+    for alpha in (0.06, 0.11, 0.21, 0.31):
+        jecs(*panels(0, *SMALL), alpha=alpha)
+        jmcs(*panels(0, *SMALL), alpha=alpha)
+    assert module._jecs._cache_size() - before[0] <= 1
+    assert module._jmcs._cache_size() - before[1] <= 1
 
 
 @pytest.mark.filterwarnings("error")
@@ -209,7 +218,7 @@ def test_few_calibration_items_are_warned_of():
     with pytest.warns(UserWarning, match="1000 calibration items for 3000"):
         module._warn_if_few(1000, 3000)
     module._warn_if_few(1000, 100)
-    jax.eval_shape(lambda c, s: jecs(c, s, alpha=0.1).selected, jnp.ones((1, 7)), jnp.ones((1, 3)))
+    jax.eval_shape(lambda c, s: jecs(c, s, alpha=0.1).selected, np.ones((1, 7)), np.ones((1, 3)))
 
 
 @pytest.mark.parametrize("call", [jmcs, jecs])
@@ -257,7 +266,7 @@ def test_bad_options(call, options, words):
 
 
 def test_the_law_for_every_type_of_level():
-    calibration, scores = panels(8, 39, 40, 2)
+    calibration, scores = panels(8, *USUAL)
     for wide in (False, True):
         with jax.enable_x64(wide):
             for alpha in (0.7, np.float32(0.7), jnp.float32(0.1)):

@@ -12,6 +12,9 @@ from tdd.methods import batches
 from tdd.methods.step_up_calls import PROCEDURES
 from tdd.validate import InputError
 
+M = 30
+"""Items of a family: the same everywhere, so that one family after another is compiled once."""
+
 
 def drawn(*shape, seed=0):
     p = np.random.default_rng(seed).random(shape)
@@ -29,9 +32,9 @@ def looped(p, alpha, procedure="bh", mask=None, **options):
 
 @pytest.mark.parametrize("procedure", PROCEDURES)
 def test_equal_one_family_after_another(procedure):
-    p = drawn(3, 2, 30).astype(np.float32)
+    p = drawn(3, 2, M).astype(np.float32)
     p[1, 0, 5] = np.nan
-    mask = np.arange(30) % 5 > 0
+    mask = np.arange(M) % 5 > 0
     expected = looped(p, 0.2, procedure, mask)
     for given in (mask, np.broadcast_to(mask, p.shape), jnp.asarray(mask)):
         np.testing.assert_array_equal(tdd.rejections(p, 0.2, procedure=procedure, mask=given), expected)
@@ -47,7 +50,7 @@ def test_other_implementations():
 
 
 def test_every_way_of_calling():
-    p = drawn(9, 40).astype(np.float32)
+    p = drawn(9, M).astype(np.float32)
     expected = looped(p, 0.1)
     calls = {
         "numpy": lambda p: tdd.rejections(p, 0.1),
@@ -65,21 +68,21 @@ def test_every_way_of_calling():
 
 
 def test_results_keep_the_leading_axes():
-    p = drawn(2, 3, 20)
+    p = drawn(2, 3, M)
     step = tdd.storey_bh(p, 0.1)
-    assert (step.adjusted.shape, step.null_proportion.shape, step.num_rejected.shape) == ((2, 3, 20), (2, 3), (2, 3))
+    assert (step.adjusted.shape, step.null_proportion.shape, step.num_rejected.shape) == ((2, 3, M), (2, 3), (2, 3))
     np.testing.assert_array_equal(step.reject, np.asarray(step.adjusted) <= np.float32(0.1))
     for i in range(2):
         for j in range(3):
             one = tdd.storey_bh(p[i, j], 0.1)
-            np.testing.assert_allclose(step.adjusted[i, j], one.adjusted, rtol=3e-7)
-            assert step.num_rejected[i, j] == one.num_rejected
+            np.testing.assert_allclose(np.asarray(step.adjusted)[i, j], one.adjusted, rtol=3e-7)
+            assert np.asarray(step.num_rejected)[i, j] == one.num_rejected
 
 
 @pytest.mark.parametrize(("rows", "step"), [(7, 3), (6, 3), (3, 3), (2, 3), (1, 1), (5, 1), (4, 3)])
 def test_pieces(rows, step, monkeypatch):
-    monkeypatch.setattr(batches, "PIECE_ITEMS", step * 16)
-    p, mask = drawn(rows, 16), drawn(rows, 16, seed=1) < 0.9
+    monkeypatch.setattr(batches, "PIECE_ITEMS", step * M)
+    p, mask = drawn(rows, M), drawn(rows, M, seed=1) < 0.9
     np.testing.assert_array_equal(tdd.rejections(p, 0.3, mask=mask), looped(p, 0.3, mask=mask))
     assert len(jax.tree.leaves(batches.in_pieces(lambda p, mask: (p, p[:, 0]), p, None))) == 2
     np.testing.assert_array_equal(batches.in_pieces(lambda p, mask: p, p, None), p)
@@ -101,7 +104,7 @@ def test_sizes():
 
 
 def test_options():
-    p = drawn(4, 50)
+    p = drawn(4, M)
     options = {"lambda_": 0.3, "cap": True}
     found = tdd.rejections(p, 0.2, procedure="storey_bh", **options)
     np.testing.assert_array_equal(found, looped(p, 0.2, "storey_bh", **options))
@@ -136,7 +139,7 @@ def test_messages(call, words):
 def test_masked_values_are_checked_and_the_same_program_serves_every_level():
     with pytest.raises(InputError, match="is 3"):
         tdd.rejections([[0.1, 3.0]], 0.1, mask=[[True, False]])
-    p = drawn(3, 10).astype(np.float32)
+    p = drawn(9, M).astype(np.float32)
     tdd.rejections(p, 0.1)
     with jax.check_tracer_leaks():
         assert tdd.rejections(p, 0.999).all()

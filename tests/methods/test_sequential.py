@@ -93,11 +93,11 @@ def test_unit_level_and_order_of_the_shards_do_not_matter(rule):
 
 def test_equal_log_probabilities_are_ties_up_to_rounding():
     """0.1 + 0.2 is no win over 0.3, nor a loss to it: it counts as an exceedance both ways."""
-    rows = np.full((20, 5), 0.3 - 1e-17)
-    for canonical in (np.full(20, 0.1 + 0.2), np.full(20, 0.3)):
+    rows = np.full((8, 10), 0.3 - 1e-17)
+    for canonical in (np.full(8, 0.1 + 0.2), np.full(8, 0.3)):
         found = tdd.exchangeability_sequence(canonical, rows)
-        assert found.num_exceedances.tolist() == [1, 2, 5]
-        assert np.asarray(found.p_value).tolist() == [1, 1, 1]
+        assert found.num_exceedances.tolist() == [1, 2, 5, 10]
+        assert np.asarray(found.p_value).tolist() == [1, 1, 1, 1]
 
 
 @every_rule
@@ -117,7 +117,7 @@ def test_inside_traces(rule):
     jitted = jax.jit(lambda c, s: sequence(c, s, rule))(canonical, shuffled)
     batched = jax.vmap(lambda c, s: sequence(c, s, rule))(canonical[None], shuffled[None])
     np.testing.assert_allclose(jitted.log_p_value, expected.log_p_value, rtol=1e-5)
-    np.testing.assert_allclose(batched.log_p_value[0], expected.log_p_value, rtol=1e-5)
+    np.testing.assert_allclose(np.asarray(batched.log_p_value)[0], expected.log_p_value, rtol=1e-5)
     assert jitted.looks == expected.looks
     np.testing.assert_array_equal(jitted.num_exceedances, expected.num_exceedances)
 
@@ -126,8 +126,8 @@ def test_known_values_with_a_traced_mask_keep_their_digits():
     """-1e5 in float32 has steps of 1/128."""
     canonical, shuffled = shards()
     call = lambda c, s: jax.jit(lambda mask: tdd.exchangeability_sequence(c, s, mask=mask).log_e_value)  # noqa: E731
-    expected = call(canonical, shuffled)(jnp.ones(8, bool))
-    np.testing.assert_array_equal(call(canonical * 1e-3 - 1e5, shuffled * 1e-3 - 1e5)(jnp.ones(8, bool)), expected)
+    expected = call(canonical, shuffled)(np.ones(8, bool))
+    np.testing.assert_array_equal(call(canonical * 1e-3 - 1e5, shuffled * 1e-3 - 1e5)(np.ones(8, bool)), expected)
 
 
 def test_parts_of_a_schedule_share_one_program():

@@ -1,5 +1,6 @@
 """td4eval against its definition in rational arithmetic, its options, and its behaviour as a public call."""
 
+import functools
 import math
 
 import jax
@@ -22,7 +23,8 @@ def options(combine):
     return {"key": KEY} if combine in ("random", "split_weights") else {}
 
 
-def panels(seed=0, n=40, m=30, k=3, shift=2.0, values=None):
+def panels(seed=0, n=400, m=30, k=3, shift=2.0, values=None):
+    """Of one size wherever the size does not matter: each combination is compiled once for each size."""
     rng = np.random.default_rng(seed)
     calibration, scores = rng.normal(size=(k, n)), rng.normal(size=(k, m))
     scores[:, m // 2 :] += shift
@@ -61,14 +63,14 @@ def test_pooled_rank_is_bh_on_the_exact_ranks(rule, alpha, values):
 
 @pytest.mark.parametrize("alpha", [0.1, 0.2])
 def test_the_paper(alpha):
-    calibration, scores = panels(1, n=60, shift=3.0)
+    calibration, scores = panels(1, shift=3.0)
     got = td4eval(calibration, scores, alpha=alpha, combine="cauchy")
     rejected = rejected_alone(calibration, scores, alpha)
     assert sum(rejected) > 0
     weights = np.array(rejected) / sum(rejected)
     np.testing.assert_allclose(got.weights, weights, rtol=1e-6)
-    p = ranks_alone(calibration, scores) / 61
-    p[p == 1] = 1 - 1 / 122
+    p = ranks_alone(calibration, scores) / 401
+    p[p == 1] = 1 - 1 / 802
     combined = np.array([ref.cauchy(column, weights) for column in p.T])
     np.testing.assert_allclose(got.p_values, combined, rtol=1e-5)
     order = np.sort(combined)
@@ -92,7 +94,7 @@ def test_max_is_the_detector_with_most_rejections():
     got = td4eval(calibration, scores, alpha=0.1, combine="max")
     best = int(np.argmax(rejected_alone(calibration, scores, 0.1)))
     assert got.weights.tolist() == [float(k == best) for k in range(3)]
-    np.testing.assert_allclose(got.p_values, ranks_alone(calibration, scores)[best] / 41, rtol=1e-6)
+    np.testing.assert_allclose(got.p_values, ranks_alone(calibration, scores)[best] / 401, rtol=1e-6)
     assert int(got.num_selected) == max(got.num_rejected_alone.tolist()) > 0
 
 
@@ -109,33 +111,33 @@ def test_random_weights_follow_the_key():
 
 @pytest.mark.parametrize("combine", ["bonferroni", "hommel", "twice_mean", "geometric", "harmonic"])
 def test_merges_are_by_on_the_merged_p_values(combine):
-    calibration, scores = panels(5, n=400, m=24, shift=3.5)
+    calibration, scores = panels(5, shift=3.5)
     got = td4eval(calibration, scores, alpha=0.2, combine=combine)
     p = ranks_alone(calibration, scores) / 401
     merged = np.array([ref.merged(combine)(column) for column in p.T])
     np.testing.assert_allclose(got.p_values, merged, rtol=1e-5)
-    harmonic = sum(1 / k for k in range(1, 25))
+    harmonic = sum(1 / k for k in range(1, 31))
     order = np.sort(merged)
-    count = max((k for k in range(1, 25) if order[k - 1] * 24 * harmonic <= 0.2 * k), default=0)
+    count = max((k for k in range(1, 31) if order[k - 1] * 30 * harmonic <= 0.2 * k), default=0)
     assert int(got.num_selected) == count > 0
     # the least p-value decides how few can be selected: k >= least·m·H_m/alpha
     least = ref.merged(combine)(np.full(3, 1 / 401))
-    assert int(got.min_selections) == math.ceil(least * 24 * harmonic / 0.2)
+    assert int(got.min_selections) == math.ceil(least * 30 * harmonic / 0.2)
 
 
 def test_e_values_are_averaged():
-    calibration, scores = panels(6, n=200, m=30, shift=3.0)
+    calibration, scores = panels(6, shift=3.0)
     got = td4eval(calibration, scores, alpha=0.2, combine="e_values")
     e = np.zeros(30)
     for c, s, ranks in zip(calibration, scores, ranks_alone(calibration, scores)):
-        reject, _ = exact.bh([exact.Fraction(int(r), 201) for r in ranks], 0.1)
+        reject, _ = exact.bh([exact.Fraction(int(r), 401) for r in ranks], 0.1)
         chosen = np.array(reject)
         if chosen.any():
             # s* lies below the least extreme selected score, as far as the calibration scores allow the same count
             counts = [
-                (c >= cut).sum() for cut in np.r_[c, s] if 10 * 30 * (1 + (c >= cut).sum()) <= 201 * (s >= cut).sum()
+                (c >= cut).sum() for cut in np.r_[c, s] if 10 * 30 * (1 + (c >= cut).sum()) <= 401 * (s >= cut).sum()
             ]
-            e += chosen * 201 / (1 + max(counts)) / 3
+            e += chosen * 401 / (1 + max(counts)) / 3
     np.testing.assert_allclose(got.p_values, np.minimum(1, 1 / np.maximum(e, 1e-30)), rtol=1e-5)
     order = np.sort(e)[::-1]
     count = max((k for k in range(1, 31) if order[k - 1] * 0.2 * k >= 30 * (1 - 1e-6)), default=0)
@@ -143,9 +145,9 @@ def test_e_values_are_averaged():
 
 
 def test_split_weights_with_a_given_split():
-    calibration, scores = panels(7, n=120)
+    calibration, scores = panels(7)
     calibration[1], scores[1] = calibration[1][::-1], np.random.default_rng(0).normal(size=30)
-    split = np.arange(120) % 2 == 0
+    split = np.arange(400) % 2 == 0
     got = td4eval(calibration, scores, alpha=0.2, combine="split_weights", split=split)
     second = calibration[:, ~split]
     weights = np.array(rejected_alone(calibration[:, split], np.concatenate([second, scores], axis=1), 0.2))
@@ -154,12 +156,12 @@ def test_split_weights_with_a_given_split():
     direct = td4eval(second, scores, alpha=0.2, weights=weights)
     np.testing.assert_array_equal(got.p_values, direct.p_values)
     np.testing.assert_array_equal(got.selected, direct.selected)
-    assert got.num_calibration == 60
+    assert got.num_calibration == 200
 
 
 def test_split_by_key_halves_the_real_items():
-    calibration, scores = panels(8, n=31)
-    mask = np.arange(31) < 21
+    calibration, scores = panels(8)
+    mask = np.arange(400) < 21
     got = td4eval(calibration, scores, alpha=0.2, combine="split_weights", key=KEY, calibration_mask=mask)
     assert got.num_calibration == 11
 
@@ -168,7 +170,7 @@ def test_split_by_key_halves_the_real_items():
 def test_the_decision_is_the_adjusted_value(combine):
     some = 0
     for seed, alpha in ((0, 0.05), (1, 0.1), (2, 0.25), (3, 0.5)):
-        got = td4eval(*panels(seed, n=300, shift=3.0), alpha=alpha, combine=combine, **options(combine))
+        got = td4eval(*panels(seed, shift=3.0), alpha=alpha, combine=combine, **options(combine))
         np.testing.assert_array_equal(np.asarray(got.adjusted) <= np.float32(alpha), got.selected)
         assert int(got.num_selected) == int(got.selected.sum())
         assert int(got.num_selected) == 0 or got.num_selected >= got.min_selections
@@ -202,10 +204,10 @@ def test_one_detector_is_bh(combine):
 
 @every
 def test_masks_and_nan_are_absence(combine):
-    calibration, scores = panels(10, n=200, m=30, shift=3.0)
-    keep_c, keep_s = np.arange(200) % 7 > 0, np.arange(30) % 5 > 0
+    calibration, scores = panels(10, shift=3.0)
+    keep_c, keep_s = np.arange(400) % 7 > 0, np.arange(30) % 5 > 0
     if combine == "split_weights":
-        split = np.arange(200) % 2 == 0
+        split = np.arange(400) % 2 == 0
         more, cut_more = {"split": split}, {"split": split[keep_c]}
     else:
         more = cut_more = options(combine)
@@ -225,27 +227,35 @@ def test_masks_and_nan_are_absence(combine):
         assert got.min_selections == cut.min_selections
 
 
+@functools.partial(jax.jit, static_argnums=3)
+def over_panels(calibration, scores, alpha, combine):
+    def call(calibration, scores):
+        return td4eval(calibration, scores, alpha=alpha, combine=combine, **options(combine))
+
+    return jax.vmap(call)(calibration, scores)
+
+
+def several_panels():
+    many = [panels(seed) for seed in range(3)]
+    return [np.stack(parts).astype(np.float32) for parts in zip(*many, strict=True)]
+
+
 @every
 def test_vmap_equals_loop(combine):
-    many = [panels(seed, n=60, m=12) for seed in range(3)]
-    c, s = (jnp.asarray(np.stack(parts), jnp.float32) for parts in zip(*many, strict=True))
-    batched = jax.jit(
-        jax.vmap(lambda c, s, alpha: td4eval(c, s, alpha=alpha, combine=combine, **options(combine)), (0, 0, None))
-    )(c, s, jnp.float32(0.2))
+    c, s = several_panels()
+    batched = jax.tree.map(np.asarray, over_panels(c, s, np.float32(0.2), combine))
     for i in range(3):
-        alone = td4eval(c[i], s[i], alpha=0.2, combine=combine, **options(combine))
+        alone = td4eval(c[i].astype(float), s[i].astype(float), alpha=0.2, combine=combine, **options(combine))
         np.testing.assert_array_equal(batched.selected[i], alone.selected)
         np.testing.assert_allclose(batched.p_values[i], alone.p_values, rtol=1e-6)
 
 
 @pytest.mark.parametrize("combine", ["pooled_rank", "cauchy", "hommel", "e_values"])
 def test_traced_level_out_of_range_selects_nothing_and_says_nan(combine):
-    calibration, scores = (jnp.asarray(panel, jnp.float32) for panel in panels(0))
-    call = jax.jit(lambda alpha: td4eval(calibration, scores, alpha=alpha, combine=combine))
     for alpha in (0.0, 1.0, -0.5, np.nan):
-        out = call(alpha)
-        assert not out.selected.any()
-        assert np.isnan(out.adjusted).all()
+        out = over_panels(*several_panels(), np.float32(alpha), combine)
+        assert not np.asarray(out.selected).any()
+        assert np.isnan(np.asarray(out.adjusted)).all()
 
 
 def test_float64_order_survives_32_bit_jax():
@@ -256,11 +266,11 @@ def test_float64_order_survives_32_bit_jax():
 
 
 def test_one_compilation_for_all_levels():
-    module._td4eval.clear_cache()
+    before = module._td4eval._cache_size()
     calibration, scores = panels(11)
-    for alpha in (0.05, 0.1, 0.31):
+    for alpha in (0.06, 0.11, 0.31):
         td4eval(calibration, scores, alpha=alpha)
-    assert module._td4eval._cache_size() == 1
+    assert module._td4eval._cache_size() - before <= 1
 
 
 @pytest.mark.parametrize(
@@ -277,10 +287,10 @@ def test_one_compilation_for_all_levels():
         ({"key": KEY, "combine": "hommel"}, ("key", "hommel")),
         ({"combine": "random"}, ("key", "random")),
         ({"combine": "split_weights"}, ("key", "split_weights")),
-        ({"split": np.ones(40, bool)}, ("split", "split_weights")),
-        ({"combine": "split_weights", "split": np.ones(40, bool)}, ("split", "final ranks")),
-        ({"combine": "split_weights", "split": np.zeros(40, bool)}, ("split", "weights")),
-        ({"combine": "split_weights", "split": np.ones(39, bool)}, ("split", "39")),
+        ({"split": np.ones(400, bool)}, ("split", "split_weights")),
+        ({"combine": "split_weights", "split": np.ones(400, bool)}, ("split", "final ranks")),
+        ({"combine": "split_weights", "split": np.zeros(400, bool)}, ("split", "weights")),
+        ({"combine": "split_weights", "split": np.ones(399, bool)}, ("split", "399")),
         ({"alpha": 1.5}, ("alpha", "1.5")),
         ({"calibration": np.zeros((2, 40))}, ("2 detectors", "3")),
         ({"calibration": np.zeros((3, 0))}, ("calibration", "empty")),

@@ -1,5 +1,6 @@
 """The fixed-pool engine of the joint procedures against a loop over the same subsets."""
 
+import functools
 import itertools
 from fractions import Fraction
 
@@ -24,23 +25,28 @@ def table(models=3, size=60, tests=150, seed=0, signal=2.5):
     return own.round(1), (draws.normal(size=(models, tests)) - signal * member).round(1), member
 
 
-def subsets_of(seed, repetitions, size, n, tests, m):
-    """The subsets that the engine draws in its first repetitions."""
-    key = jax.random.key(seed)
+@functools.partial(jax.jit, static_argnums=(1, 2, 3, 4, 5))
+def drawn(key, repetitions, size, n, tests, m):
     index = jnp.arange(repetitions, dtype=jnp.uint32)
     words = jax.vmap(lambda i: jax.random.bits(jax.random.fold_in(key, i), (2,), jnp.uint32), out_axes=1)(index)
-    first = np.asarray(joint_resample.drawn(words, size, n, 0))
-    second = np.asarray(joint_resample.drawn(words, tests, m, size))
+    return joint_resample.drawn(words, size, n, 0), joint_resample.drawn(words, tests, m, size)
+
+
+def subsets_of(seed, repetitions, size, n, tests, m):
+    """The subsets that the engine draws in its first repetitions."""
+    first, second = map(np.asarray, drawn(jax.random.key(seed), repetitions, size, n, tests, m))
     return [(np.flatnonzero(first[:, i]), np.flatnonzero(second[:, i])) for i in range(repetitions)]
+
+
+@jax.jit
+def counted(false, selected, pure, num_items):
+    return tally.update(tally.zero(false.shape[:2]), false, selected, pure, num_items)
 
 
 def totals_of(found, m):
     false, selected = (np.stack([getattr(one, name) for one in found], -1)[None] for name in ("false", "selected"))
     pure = np.array([one.pure for one in found], np.int32)
-    counted = tally.update(
-        tally.zero(false.shape[:2]), jnp.asarray(false), jnp.asarray(selected), jnp.asarray(pure), jnp.int32(m)
-    )
-    return Totals.zero(false.shape[:2]).add(counted)
+    return Totals.zero(false.shape[:2]).add(counted(false, selected, pure, np.int32(m)))
 
 
 @pytest.mark.parametrize("counting", [False, True])

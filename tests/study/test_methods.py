@@ -1,7 +1,5 @@
 """Every named method runs on a fitting design and decides as `tdd.<name>` does; the others are refused in words."""
 
-import functools
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -29,6 +27,9 @@ def design_for(name):
     return {"ktd": PAIRS, "exchangeability": SHARDS}.get(family, SINGLE)
 
 
+selected_by_each = jax.jit(compositions.selected_by_each, static_argnames="alpha")
+
+
 def directly(name, key, sample, alpha, null):
     """The same decision through the public calls, one data set and one level at a time."""
     family, _, choice = name.partition("/")
@@ -50,7 +51,7 @@ def directly(name, key, sample, alpha, null):
     if family == "jecs":
         return tdd.jecs(calibration, scores, alpha=alpha).selected
     if family in ("union", "intersection"):
-        each = jax.jit(functools.partial(compositions.selected_by_each, alpha=alpha))(calibration, scores)
+        each = selected_by_each(calibration, scores, alpha=alpha)
         return compositions.composed(each, family)
     if family == "exchangeability":
         options = {"num_draws": 999} if choice in ("combined", "exact") else {}
@@ -95,9 +96,9 @@ def test_named_methods_decide_as_the_public_calls(name):
         decide = jax.vmap(lambda level: rule.select(key, sample, level, **options))
         return sample, decide(stacked(ALPHAS))
 
-    samples, decided = jax.jit(jax.vmap(one))(keys)
+    samples, decided = jax.tree.map(np.asarray, jax.jit(jax.vmap(one))(keys))
     for i in range(4):
-        sample = jax.tree.map(lambda leaf, i=i: leaf[i], samples)
+        sample = jax.tree.map(lambda leaf, i=i: jnp.asarray(leaf[i]), samples)
         for j, alpha in enumerate(ALPHAS):
             expected = directly(name, keys[i], sample, alpha, design.null)
             np.testing.assert_array_equal(decided[i, j], expected, err_msg=f"{name} at {alpha}, data set {i}")

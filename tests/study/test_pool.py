@@ -25,6 +25,11 @@ def study(**options):
     return tdd.study.resample(SCORES, MEMBER, **options)
 
 
+def keys_of(places):
+    """Words of the keys of these repetitions."""
+    return jax.vmap(lambda i: jax.random.key_data(jax.random.fold_in(jax.random.key(3), i)))(places)
+
+
 def numbers(result):
     return np.concatenate([np.ravel(getattr(result, name)) for name in ("fdr", "fdr_se", "power", "hamming")])
 
@@ -36,9 +41,8 @@ def test_the_numbers_of_a_plain_loop(options):
     found = study(methods=("none", "storey", "subtraction"), repetitions=repetitions, **options)
     pool = resample_pool.prepare(SCORES, MEMBER)
     split, num_tests = pool_module._split(SCORES, MEMBER, options.get("test_members"), options.get("calibration_ratio"))
-    root = jax.random.key(3)
-    keys = jax.vmap(lambda i: jax.random.key_data(jax.random.fold_in(root, i)))(np.arange(repetitions, dtype=np.uint32))
-    drawn = jax.tree.map(np.asarray, engine.draw(pool, split, keys.T))
+    drawing = jax.jit(lambda places: engine.draw(pool, split, keys_of(places).T))
+    drawn = jax.tree.map(np.asarray, drawing(np.arange(repetitions, dtype=np.uint32)))
     low, high = np.sort(SCORES[~MEMBER]), np.sort(SCORES[MEMBER])
     fdp, power, hamming = np.zeros((3, 3, len(ALPHAS), repetitions))
     for r in range(repetitions):
