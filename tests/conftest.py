@@ -1,14 +1,19 @@
 """Tiers, a compilation cache for the session, shared fixtures, and the marks that need what a machine may lack."""
 
+import gc
 import importlib.util
 import os
 import pathlib
 import types
 
 import child_process
+import hypothesis
 import pytest
 
 os.environ.setdefault("TDD_COMPILATION_CACHE", "0")  # tests leave nothing in the user's folders
+
+hypothesis.settings.register_profile("fixed", derandomize=True, deadline=None)  # seeds are fixed: no flake by chance
+hypothesis.settings.load_profile("fixed")
 
 SLOW = ("repetitions", "processes", "training", "packaging", "parity", "data", "eager", "bits", "grid")
 """Reasons for the slow tier; tests/README.md has the rule."""
@@ -85,6 +90,11 @@ def pytest_collection_modifyitems(config, items):
                 item.add_marker(pytest.mark.skip(reason=reason))
         if not item.get_closest_marker("xdist_group"):
             item.add_marker(pytest.mark.xdist_group(item.nodeid.split("::")[0]))
+
+
+def pytest_collection_finish(session):
+    """What thousands of collected tests are made of need not be looked at again by the garbage collector."""
+    gc.freeze()
 
 
 _since = 0

@@ -19,13 +19,22 @@ KERNELS = pathlib.Path(__file__).resolve().parents[2] / "kernels"
 SMALLEST = [(1, 0), (1, 1), (2, 1), (0, 2), (5, 2)]
 
 
-def entries(chosen=lambda entry: True):
-    """One parameter an entry that has the law; those of an entry form a group of the scheduler."""
-    return pytest.mark.parametrize(
-        "entry",
-        [pytest.param(entry, marks=pytest.mark.xdist_group(entry.id)) for entry in registry.ENTRIES if chosen(entry)],
-        ids=lambda entry: entry.id,
-    )
+FIRST = {entry.kernel: entry.id for entry in reversed(registry.ENTRIES)}
+
+
+def entries(chosen=lambda entry: True, *, further="grid"):
+    """One parameter an entry that has the law; those of an entry form a group of the scheduler.
+
+    Further entries of a kernel, other static options, are slow for the reason given; None: for none.
+    """
+
+    def marks(entry):
+        yield pytest.mark.xdist_group(entry.id)
+        if further and entry.id != FIRST[entry.kernel]:
+            yield pytest.mark.slow(further)
+
+    chosen = [pytest.param(entry, marks=[*marks(entry)]) for entry in registry.ENTRIES if chosen(entry)]
+    return pytest.mark.parametrize("entry", chosen, ids=lambda entry: entry.id)
 
 
 every_entry = entries()
@@ -81,7 +90,7 @@ def test_every_public_kernel_is_registered():
     assert public == registered
 
 
-@every_entry
+@entries(further=None)
 def test_reference(entry):
     """Over six seeds, with one trace."""
     before = program(entry.id).traces

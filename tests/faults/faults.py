@@ -66,13 +66,6 @@ CONFORMAL = (
         _law("proportion.subtraction"),
     ),
     Fault(
-        "proportion: eta * n in floating point",
-        "kernels/proportion.py",
-        "lattice.floor_ratio((level.numerator, n), (level.denominator,), bound)",
-        "jnp.minimum(jnp.floor(level.value * n).astype(jnp.int32), bound)",
-        _law("proportion.tail_size"),
-    ),
-    Fault(
         "pooled_ranks: a tie counts whole instead of half",
         "kernels/pooled_ranks.py",
         "2 * extreme + up_to - less + 1",

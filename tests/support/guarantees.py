@@ -45,30 +45,34 @@ class Source:
     """
 
     def __init__(self, one, seed, batch, most):
-        self.one, self.batch, self.most = one, min(batch, SHORT, most), most
+        self.one, self.batch = one, min(batch, SHORT, most)
         self.keys = jax.random.split(jax.random.key(seed), most)
-        self.whole, self.single, self.values = None, {}, None
+        self.traced = self.program(one).trace(self.keys[:SHORT])
+        self.structure = jax.tree.structure(self.traced.out_info)
+        self.programs, self.values = {}, None
 
     def program(self, one):
         return jax.jit(functools.partial(jax.lax.map, one, batch_size=self.batch))
 
-    def chunk(self, leaf, start):
+    def start(self):
+        self.programs["all"] = self.traced.lower().compile()
+        self.values = [np.asarray(x, np.float64) for x in jax.tree.leaves(self.programs["all"](self.keys[:SHORT]))]
+
+    def more(self, leaf):
+        """The next values of one scalar."""
+        start = len(self.values[leaf])
         keys = self.keys[start : start + SHORT]
-        if self.whole is None:
-            self.whole = self.program(lambda key: jax.tree.leaves(self.one(key)))
-            self.values = [np.asarray(x, np.float64) for x in self.whole(keys)]
-            return self.values[leaf]
-        if len(self.values) == 1:
-            return np.asarray(self.whole(keys)[0], np.float64)
-        if leaf not in self.single:
-            self.single[leaf] = self.program(lambda key: jax.tree.leaves(self.one(key))[leaf])
-        return np.asarray(self.single[leaf](keys), np.float64)
+        if self.structure.num_leaves == 1 and len(keys) == SHORT:
+            return jax.tree.leaves(self.programs["all"](keys))[0]
+        if leaf not in self.programs:
+            self.programs[leaf] = self.program(lambda key: jax.tree.leaves(self.one(key))[leaf])
+        return self.programs[leaf](keys)
 
     def first(self, leaf, count):
         if self.values is None:
-            self.chunk(leaf, 0)
+            self.start()
         while len(self.values[leaf]) < count:
-            self.values[leaf] = np.concatenate([self.values[leaf], self.chunk(leaf, len(self.values[leaf]))])
+            self.values[leaf] = np.concatenate([self.values[leaf], np.asarray(self.more(leaf), np.float64)])
         return self.values[leaf][:count]
 
 
@@ -99,8 +103,8 @@ def given(values):
 def simulate(one, *, seed, batch=2_000, most=LONG):
     """The pytree of `one(key)` with `Draws` for its scalars; nothing is computed yet."""
     source = Source(one, seed, batch, most)
-    leaves, structure = jax.tree.flatten(jax.eval_shape(one, jax.random.key(seed)))
-    return structure.unflatten(Draws(functools.partial(source.first, leaf), most) for leaf in range(len(leaves)))
+    leaves = range(source.structure.num_leaves)
+    return source.structure.unflatten(Draws(functools.partial(source.first, leaf), most) for leaf in leaves)
 
 
 def looks(repetitions):
