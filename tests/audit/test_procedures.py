@@ -260,3 +260,13 @@ def test_guarantees_are_printed_from_the_records(capsys):
         assert row["guarantee"]["source"]
     assert main(["guarantees"]) == 0
     assert "finite-sample" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("method", "least_extreme"), [("ptdi", max), ("td4eval", min)])
+def test_the_cut_is_the_least_extreme_score_selected(columns, method, least_extreme):
+    audit = tdd.select(
+        table(columns, "nonmembers" if method == "ptdi" else "members"), method=method, score="d0", alpha=0.3
+    )
+    selected = chosen(audit)
+    assert 1 < selected.sum() < M
+    assert audit.run["decision"]["score_cut"] == least_extreme(columns["scores"][0][selected])

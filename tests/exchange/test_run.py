@@ -11,14 +11,17 @@ import numpy as np
 import pytest
 from scored_models import VOCABULARY, random_texts, scored_model
 
+from tdd.audit.mesh import find_devices
+from tdd.audit.score_inputs import Model
 from tdd.audit.store.space import Space
 from tdd.exchange import run as run_module
 from tdd.exchange import scorer
 from tdd.exchange.data import load_examples
 from tdd.exchange.orders import Shards
+from tdd.exchange.passes import Layout, _about
 from tdd.exchange.rows import context_windows
 from tdd.exchange.run import run_exchange
-from tdd.exchange.sequence import as_double
+from tdd.exchange.sequence import Sequence, as_double
 from tdd.methods.exchangeability import TESTS, exchangeability
 from tdd.records import LanguageModel
 from tdd.validate.errors import InputError
@@ -339,3 +342,32 @@ def test_errors(model, data, options, words):
 def test_a_sorted_order_can_be_insisted_on(model):
     found = run_exchange(model, sorted(TEXTS), **OPTIONS, allow_sorted=True)
     assert any("sorted" in text for text in found.run["data"][0]["warnings"])
+
+
+def test_several_sets_share_the_level_of_stopping(model, monkeypatch):
+    targets, sequence = [], run_module._sequence
+
+    def recorded(stop, num_shuffles, target, *rest):
+        targets.append(target)
+        return sequence(stop, num_shuffles, target, *rest)
+
+    monkeypatch.setattr(run_module, "_sequence", recorded)
+    run_exchange(model, {"a": TEXTS, "b": TEXTS[::-1]}, **OPTIONS, stop="e_process", alpha=0.04)
+    assert targets == [0.02, 0.02]
+
+
+def test_the_number_of_exceedances_alone_stops_besag_and_clifford():
+    """A small p-value on the way is none of its evidence."""
+    by_rule = {rule: Sequence(rule, (5, 10), 0.5, "rank_sum", None) for rule in ("besag_clifford", "spending")}
+    for sequence in by_rule.values():
+        sequence.look(np.full(4, 1.0), np.zeros((4, 5)), calls=24)
+    assert by_rule["spending"].stopped == "evidence"
+    assert by_rule["besag_clifford"].stopped is None
+
+
+def test_sums_of_batches_of_another_size_are_other_rows(model):
+    """Rounding depends on what is computed together."""
+    layout = Layout(" ", "auto", None, None, 512)
+    given = Model(*model, "tiny"), find_devices()
+    assert _about(*given, layout) == _about(*given, dataclasses.replace(layout, separator="|"))
+    assert _about(*given, layout) != _about(*given, dataclasses.replace(layout, budget=256))

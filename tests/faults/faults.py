@@ -56,7 +56,7 @@ CONFORMAL = (
         "kernels/proportion.py",
         "valid & (rank >= n - tail + 1)",
         "valid & (rank > n - tail + 1)",
-        _law("proportion.storey"),
+        ("tests/methods/test_ptdi.py", *_law("proportion.storey")),
     ),
     Fault(
         "proportion: ties at tau are in the region",
@@ -118,7 +118,7 @@ STEP_UP = (
         "kernels/stepup_parts.py",
         "left = jnp.maximum(num_tests - rejected, 1).astype(values.dtype)",
         "left = jnp.maximum(num_tests - rejected + 1, 1).astype(values.dtype)",
-        _law("stepup.holm/alpha=0.5"),
+        ("tests/methods/test_golden_stepup.py", *_law("stepup.holm/alpha=0.5")),
     ),
     Fault(
         "lattice: equality is no longer at most",
@@ -254,7 +254,7 @@ KNOCKOFFS_AND_MERGES = (
         "kernels/fdp_bounds.py",
         "jnp.sort(least)[jnp.maximum(place - 1, 0)]",
         "jnp.sort(least)[jnp.minimum(place, num_draws - 1)]",
-        ("tests/kernels/test_fdp_bounds.py",),
+        ("tests/kernels/test_fdp_bounds.py", "tests/statistical/test_bounds.py"),
     ),
     Fault(
         "fdp_bounds: p-values at the cut are not selected",

@@ -482,3 +482,21 @@ def test_every_option_has_a_guarantee():
     for row in rows:
         assert row.guarantee.controls
         assert row.guarantee.assumes
+
+
+def test_items_without_a_score_have_no_effective_size():
+    holed = CALIBRATION.copy()
+    holed[:9] = np.nan
+    got = weighted_conformal_selection(holed, SCORES, OWN, OTHER, alpha=0.3, null="nonmember", key=KEY)
+    assert float(got.effective_sample_size) == pytest.approx(float(effective_sample_size(OWN[9:])), rel=1e-5)
+
+
+def test_the_simes_bound_shares_k_order_statistics():
+    few, half = (
+        calibration_conditional_p_values(CALIBRATION, SCORES, delta=0.1, null="nonmember", method="simes", k=k)
+        for k in (5, None)
+    )
+    table = np.asarray(conditional.simes_bounds(60, 0.1, max_rank=61, k=5))
+    rank = 1 + (CALIBRATION[:, None] <= SCORES).sum(axis=0)
+    np.testing.assert_allclose(few, table[rank], rtol=1e-6)
+    assert not np.allclose(few, half)

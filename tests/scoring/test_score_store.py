@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from score_stores import ABOUT, fill, key, opened, row, shards
 
 from tdd.audit.store import space
+from tdd.audit.store.address import row_key
 from tdd.audit.store.shards import decode, decode_keys, encode
 from tdd.audit.store.store import ScoreStore
 
@@ -181,3 +182,9 @@ def test_a_plan_where_files_cannot_be_linked(tmp_path, monkeypatch):
     (found,) = ScoreStore(tmp_path).plans("ab" * 32, np.ones(3, bool))
     assert found.all()
     assert [path.name[0] for path in (tmp_path / "runs").iterdir()] == ["a"]
+
+
+def test_a_row_is_its_tokens_and_what_of_them_is_scored():
+    tokens = np.arange(9, dtype=np.int32)
+    assert row_key(tokens, 1) == row_key(tokens.astype(np.int64), 1)
+    assert len({row_key(tokens, 1), row_key(tokens, 2), row_key(tokens[::-1], 1), row_key(tokens[:-1], 1)}) == 4

@@ -11,7 +11,7 @@ import pytest
 from failing_disk import FailingDisk, Killed
 from score_stores import ABOUT, fill, key, opened, row, shards
 
-from tdd.audit.store import finished, space
+from tdd.audit.store import files, finished, space
 from tdd.audit.store.store import ScoreStore
 from tdd.validate import InputError
 
@@ -208,3 +208,15 @@ def test_without_fsync_the_power_takes_what_was_finished(tmp_path, monkeypatch):
         _, promised, there, _ = crash(tmp_path / "store", at, "after", True)
         lost.append(there[:promised] != [*range(promised)])
     assert any(lost)
+
+
+def test_a_line_is_on_the_disk_before_it_counts(tmp_path, monkeypatch):
+    synced, fsync = [], os.fsync
+    monkeypatch.setattr(
+        files.os, "fsync", lambda descriptor: (synced.append(os.fstat(descriptor).st_size), fsync(descriptor))
+    )
+    files.append_line(tmp_path / "lines", b"one\n")
+    assert synced[0] == 4
+    synced.clear()
+    files.append_line(tmp_path / "lines", b"two\n")
+    assert synced == [8]
