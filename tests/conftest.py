@@ -15,7 +15,7 @@ os.environ.setdefault("TDD_COMPILATION_CACHE", "0")  # tests leave nothing in th
 hypothesis.settings.register_profile("fixed", derandomize=True, deadline=None)  # seeds are fixed: no flake by chance
 hypothesis.settings.load_profile("fixed")
 
-SLOW = ("repetitions", "processes", "training", "packaging", "parity", "data", "eager", "bits", "grid")
+SLOW = ("repetitions", "processes", "training", "packaging", "parity", "data", "eager", "bits", "grid", "long")
 """Reasons for the slow tier; tests/README.md has the rule."""
 
 SLOW_MARKS = {"torch": "parity", "shared_data": "data"}
@@ -26,25 +26,18 @@ NO_PARAMETERS = types.SimpleNamespace(params={})
 SHARED_DATA = pathlib.Path(__file__).resolve().parents[2] / "shared" / "data"
 
 
-def slow_is_chosen(config):
-    """Whether the mark expression lets slow tests through: then they decide how programs are compiled."""
-    return "slow" in config.option.markexpr.replace("not slow", "")
-
-
 def pytest_configure(config):
-    """Before JAX is imported: one folder of compiled programs for all workers and the processes that tests start.
+    """Before JAX is imported: quick compilation, and one folder of compiled programs for workers and child processes.
 
-    The slow tier compiles as users do; the default tier, and processes that tests start, compile quickly.
+    With XLA_FLAGS set, even to nothing, programs are compiled as it says.
     """
     if hasattr(config, "workerinput"):
         return  # the environment is that of the controller
+    os.environ.setdefault("XLA_FLAGS", child_process.QUICK_COMPILATION)
     if hasattr(config, "cache"):
-        folder = config.cache.mkdir("xla")
-        os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(folder))
+        os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(config.cache.mkdir("xla")))
         os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
         os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
-    if not slow_is_chosen(config):
-        os.environ.setdefault("XLA_FLAGS", child_process.QUICK_COMPILATION)
 
 
 @pytest.fixture(scope="session")
@@ -69,6 +62,7 @@ def pytest_collection_modifyitems(config, items):
     """Skip what this machine cannot run, and say why; tests of a file go to one worker, with its fixtures."""
     import jax
 
+    quick = child_process.QUICK_COMPILATION in os.environ["XLA_FLAGS"]
     absent = {
         "shared_data": None if SHARED_DATA.is_dir() else "no ../shared/data beside the project",
         "torch": None if importlib.util.find_spec("torch") else "torch is not installed",
@@ -85,6 +79,8 @@ def pytest_collection_modifyitems(config, items):
         for mark in item.iter_markers("slow"):
             if mark.args not in {(why,) for why in SLOW}:
                 raise pytest.UsageError(f"{item.nodeid}: slow{mark.args}; the reasons are {', '.join(SLOW)}")
+            if quick and mark.args == ("bits",):
+                item.add_marker(pytest.mark.skip(reason="needs XLA's own settings, XLA_FLAGS="))
         for mark, reason in absent.items():
             if reason and item.get_closest_marker(mark):
                 item.add_marker(pytest.mark.skip(reason=reason))

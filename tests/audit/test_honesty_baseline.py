@@ -83,6 +83,7 @@ def test_shifts_of_form_are_caught(change):
     assert found.auc > 0.9
 
 
+@pytest.mark.slow("long")
 def test_false_alarms_are_rare():
     """At level 1 %, more than 7 alarms in 120 comparisons of equal sources have a chance below 1e-4."""
     generator = np.random.default_rng(4)
@@ -97,6 +98,7 @@ def test_false_alarms_are_rare():
     assert alarms <= 7
 
 
+@pytest.mark.slow("long")
 def test_groups_are_the_units_of_the_test():
     """Passages of one source share a vocabulary: apart from the source there is nothing to find."""
     alarms = {True: 0, False: 0}

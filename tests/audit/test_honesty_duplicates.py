@@ -92,6 +92,7 @@ def test_similarity_is_the_definition_at_its_boundary():
 
 @settings(deadline=None, max_examples=60)
 @given(st.integers(0, 2**32), st.sampled_from([0.3, 0.5, 0.8, 1.0]))
+@pytest.mark.slow("long")
 def test_agrees_with_the_definition(seed, near):
     generator = random.Random(seed)
     bases = [words(generator.choice([3, 20, 58, 62, 90, 125, 150]), generator.random(), 50) for _ in range(4)]
@@ -162,6 +163,7 @@ def test_near_is_checked(near):
         duplicates(["a"], ["b"], near=near)
 
 
+@pytest.mark.slow("long")
 def test_work_and_memory_grow_with_the_texts_not_with_the_pairs():
     texts = [" ".join(words(30, seed=i)) for i in range(8_000)]
     candidates = [*texts[4_000:], *(text.replace("w", "W", 1) + " x" for text in texts[:20])]

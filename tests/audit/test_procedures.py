@@ -73,6 +73,7 @@ def test_td4eval(columns, combine):
 
 
 @pytest.mark.parametrize("method", ["jmcs", "jecs"])
+@pytest.mark.slow("long")
 def test_joint(columns, method):
     audit = tdd.select(table(columns, "members"), alpha=0.2, score=DETECTORS, method=method, label_field="label")
     direct = getattr(tdd, method)(columns["members"], columns["scores"], alpha=0.2)
@@ -112,6 +113,7 @@ def test_knockoffs_need_no_calibration(columns, tmp_path, capsys):
     assert "knockoffs an item" in capsys.readouterr().out
 
 
+@pytest.mark.slow("long")
 def test_missing_knockoffs_are_counted(columns):
     rows = table(columns)
     rows[3]["k1"] = rows[N + 5]["k1"] = None
@@ -154,6 +156,7 @@ def test_a_run_of_an_earlier_version_is_reported(columns, tmp_path, capsys):
     assert f"{len(audit.selected_ids)} of {M} candidates" in capsys.readouterr().out
 
 
+@pytest.mark.slow("long")
 def test_the_most_extreme_clean_items_have_the_largest_scores(capsys, tmp_path):
     rows = [{"id": f"c{i}", "role": "calibration", "d": i / 40} for i in range(40)]
     rows += [{"id": f"t{i}", "role": "candidate", "d": 5 + i} for i in range(30)]
@@ -188,6 +191,7 @@ def test_groups_are_decided_by_cluster(columns):
     assert decision["truth"]["fdp"] == pytest.approx(false / selected[:, 0].sum())
 
 
+@pytest.mark.slow("long")
 def test_drawn_items_are_not_called_missing(columns):
     audit = tdd.select(table(columns, groups=4), alpha=0.3, score="d0", group_field="book", unit="drawn")
     assert audit.run["decision"]["num_missing"] == 0
@@ -230,6 +234,7 @@ def test_bad_options(columns, options, message):
         tdd.select(table(columns), alpha=0.2, **options)
 
 
+@pytest.mark.slow("long")
 def test_reports_on_the_command_line(columns, tmp_path, capsys):
     path = tmp_path / "table.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in table(columns, "members")))

@@ -62,6 +62,7 @@ def test_the_demonstration_finds_members(tmp_path):
     np.testing.assert_array_equal(direct.selected, audit.items["selected"])
 
 
+@pytest.mark.slow("long")
 def test_run_folder_holds_the_whole_story(checkpoint, tmp_path):
     audit = small_audit(checkpoint, tmp_path / "run")
     run = read_run(tmp_path / "run")
@@ -177,6 +178,7 @@ def test_bad_options_write_nothing(checkpoint, tmp_path, options, words):
     assert not (tmp_path / "run" / "items.csv").exists()
 
 
+@pytest.mark.slow("long")
 def test_duplicates_and_low_resolution_are_said(checkpoint):
     calibration = some_texts(2, 12)
     candidates = Texts(("x", "y"), (calibration.texts[0], words(9, 1)[0]), sha256="9")
@@ -209,6 +211,7 @@ def table_rows(n=60, m=40):
     ]
 
 
+@pytest.mark.slow("long")
 def test_select_is_ptdi_on_the_columns(tmp_path):
     rows = table_rows()
     audit = tdd.select(rows, alpha=0.2, label_field="label", out=tmp_path / "run")
@@ -280,6 +283,7 @@ def test_scores_may_not_be_called_like_a_column_of_the_result(name):
         tdd.select(rows, alpha=0.1, score=name, id_field="key")
 
 
+@pytest.mark.slow("long")
 def test_ties_at_the_edge_void_the_bound_of_subtraction():
     rows = table_rows()
     assert not any(
@@ -297,6 +301,7 @@ def test_ties_at_the_edge_void_the_bound_of_subtraction():
     assert f"at most {100 * audit.run['decision']['bound']:.3g} %" in audit.run["outcome"]
 
 
+@pytest.mark.slow("long")
 def test_resolution_is_said_once(tmp_path):
     """The check and its warning count from the same exact estimate."""
     for seed in range(12):

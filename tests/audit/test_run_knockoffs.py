@@ -50,6 +50,7 @@ def printed(run):
     return screen.file.getvalue()
 
 
+@pytest.mark.slow("long")
 def test_columns_and_collections_are_the_same_audit(checkpoint):
     columns = audit(checkpoint, calibration=CALIBRATION, rule="conformal", label_field="label")
     texts, knockoffs, _ = load_text_columns(CANDIDATES, knockoff_fields=FIELDS, label_field="label")
@@ -171,6 +172,7 @@ def test_equal_texts_have_equal_scores_wherever_they_stand(checkpoint):
     np.testing.assert_array_equal(copies, found.items["grad_norm"][np.arange(24) % 20])
 
 
+@pytest.mark.slow("long")
 def test_texts_are_cut_alike_where_the_context_ends(checkpoint):
     """Beyond the fifth token nothing counts, neither of a text nor of its knockoffs."""
     rows = [{**row, "b": row["text"] + " 1 2", "c": row["text"] + " 3"} for row in CANDIDATES]
@@ -188,6 +190,7 @@ def test_texts_are_cut_alike_where_the_context_ends(checkpoint):
         audit(checkpoint, rows, max_length=5, long_texts="error")
 
 
+@pytest.mark.slow("long")
 def test_groups_are_clusters_for_ptdi_and_a_warning_for_ktd(checkpoint):
     run = audit(checkpoint, group_field="book").run
     assert any("20 items come from 5 groups" in warning for warning in run["warnings"])
@@ -239,6 +242,7 @@ def paths(tmp_path):
     return found
 
 
+@pytest.mark.slow("long")
 def test_command_line(checkpoint, paths, tmp_path, capsys):
     options = [
         "audit",

@@ -42,6 +42,7 @@ def paraphrases(texts, seed):
 CANDIDATES, CALIBRATION = some(1, 16), some(2, 30)
 
 
+@pytest.mark.slow("long")
 def test_td4eval_combines_several_scores(checkpoints, tmp_path):
     scores = ("loss", "min_k", "zlib")
     audit = tdd.run_audit(
@@ -61,6 +62,7 @@ def test_td4eval_combines_several_scores(checkpoints, tmp_path):
     assert audit.run["checks"]["duplicates"]["num_exact_pairs"] == 0
 
 
+@pytest.mark.slow("long")
 def test_joint_procedures_score_every_model(checkpoints, tmp_path):
     audit = tdd.run_audit(
         checkpoints,
@@ -94,6 +96,7 @@ def test_ktd_scores_originals_and_paraphrases(checkpoints, tmp_path):
     assert "blind_baseline" not in audit.run["checks"]
 
 
+@pytest.mark.slow("long")
 def test_ktd_with_known_nonmembers(checkpoints):
     audit = tdd.run_audit(
         checkpoints[0],

@@ -82,6 +82,7 @@ def run(script, tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow("long")
 def test_figures_are_those_of_a_plain_loop(script, run, monkeypatch):
     """FDP and power of `tdd.ktd`, one division after the other."""
     monkeypatch.setattr(script, "KNOCKOFFS", (3,))

@@ -60,6 +60,7 @@ def test_nothing_is_timed_that_disagrees(peers, monkeypatch):
         exchange.compare(model, peer, SAMPLE, rounds=1)
 
 
+@pytest.mark.slow("long")
 def test_power_of_designs_that_are_drawn_from_known_shards():
     rng = np.random.default_rng(0)
     noise = rng.normal(size=(60, 21))
@@ -77,6 +78,7 @@ DESIGN = dataclasses.replace(
 )
 
 
+@pytest.mark.slow("long")
 def test_the_planted_model_is_tested(monkeypatch):
     monkeypatch.setattr(exchange_calls, "canary_tokenizer", lambda size: word_tokenizer(size))
     monkeypatch.setattr(tdd.exchange.run, "TESTS", ("combined", "t"))  # the others only cost time here
@@ -122,6 +124,7 @@ def test_calls_beside_the_fixed_design(known, monkeypatch):
     np.testing.assert_allclose(half["tokens / fixed"], 0.55)
 
 
+@pytest.mark.slow("long")
 def test_power_by_share_and_what_is_concluded(known, monkeypatch):
     monkeypatch.setattr(exchange_calls, "_FEWER", ())
     monkeypatch.setattr(exchange_calls, "TESTS", ("combined",))

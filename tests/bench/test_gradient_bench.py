@@ -16,6 +16,7 @@ def path(tmp_path_factory):
     return save_model(tmp_path_factory.mktemp("gradients") / "model", 0, spec)
 
 
+@pytest.mark.slow("long")
 def test_every_way_has_a_row(path):
     rows = gradients.batch_run("small", path, ("vmap(grad)", "jax_privacy"), rounds=2, batch=2, length=8)
     ours, plain, other = rows

@@ -32,6 +32,7 @@ def run(*argv):
     parsed.run(parsed)
 
 
+@pytest.mark.slow("long")
 def test_results_are_written_and_shown(tmp_path, capsys):
     out = tmp_path / "bench.json"
     run(
@@ -70,6 +71,7 @@ def test_results_are_written_and_shown(tmp_path, capsys):
     assert list(tmp_path.iterdir()) == [out]
 
 
+@pytest.mark.slow("long")
 def test_a_case_that_disagrees_is_not_timed_and_fails_the_command(monkeypatch, capsys):
     def disagree(case, size, options):
         raise Disagreement(f"{case.name}: made to differ")

@@ -85,6 +85,7 @@ def test_a_command_uses_the_handlers_of_its_program(capsys):
     assert capsys.readouterr().err == ""
 
 
+@pytest.mark.slow("long")
 def test_select_prints_a_report(table, tmp_path, capsys):
     status, out = run("select", table, "--score", "loss", "--alpha", 0.2, "--out", tmp_path / "run", capsys=capsys)
     assert status == 0
@@ -117,6 +118,7 @@ def test_higher_is_member_turns_the_sign(table, tmp_path, capsys):
 
 
 @pytest.mark.parametrize("ending", ["csv", "parquet", "jsonl"])
+@pytest.mark.slow("long")
 def test_score_writes_a_table_that_select_reads(checkpoint, files, tmp_path, capsys, ending):
     out = tmp_path / f"scores.{ending}"
     status, said = run(
@@ -223,6 +225,7 @@ def test_demo_reports_against_the_truth(capsys):
     assert rows["loss", 0.1]["num_selected"] == demo["run"]["decision"]["num_selected"]
 
 
+@pytest.mark.slow("long")
 def test_report_prints_hostile_names_as_they_are(tmp_path, capsys):
     rows = [{"id": f"c{i}", "role": "calibration", "loss": float(i)} for i in range(40)]
     names = ["[bold]x[/bold]", ":warning: :cat:", "back\\slash\\", "red\x1b[31m\x1b]0;title\x07", "=1+1", "a,b\nc"]
@@ -258,6 +261,7 @@ def test_report_on_damaged_items(table, tmp_path, capsys, content):
     assert "items.csv" in out.err
 
 
+@pytest.mark.slow("long")
 def test_a_hub_id_without_a_network_is_one_line(files, tmp_path):
     """In a fresh process: nothing else has imported the hub's client."""
     done = subprocess.run(
@@ -279,6 +283,7 @@ def test_a_store_that_cannot_be_made(checkpoint, files, tmp_path, capsys):
     assert "/proc/nothing" in out.err
 
 
+@pytest.mark.slow("long")
 def test_one_store_serves_several_commands(checkpoint, files, tmp_path, capsys, monkeypatch):
     """What one command has computed, no other computes again; the folder is kept, and nothing is left beside."""
     store = tmp_path / "store"

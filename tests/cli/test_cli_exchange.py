@@ -72,6 +72,7 @@ def test_prints_a_report_and_writes_a_folder(checkpoint, quiz, tmp_path, capsys)
     assert json.loads(capsys.readouterr().out) == stored
 
 
+@pytest.mark.slow("long")
 def test_several_data_sets_with_a_control(checkpoint, quiz, tmp_path, capsys):
     other = tmp_path / "other"
     other.mkdir()
@@ -199,6 +200,7 @@ def test_a_row_without_a_field_of_the_template(checkpoint, tmp_path, capsys):
     assert "line 6 has no field 'a'" in said.err
 
 
+@pytest.mark.slow("long")
 def test_a_sorted_data_set_can_be_insisted_on_and_is_warned_of(checkpoint, tmp_path, capsys):
     path = write(tmp_path / "sorted.jsonl", sorted(texts()))
     status, said = run(checkpoint, path, *SMALL, "--allow-sorted", "--json", capsys=capsys)
@@ -208,6 +210,7 @@ def test_a_sorted_data_set_can_be_insisted_on_and_is_warned_of(checkpoint, tmp_p
     assert "does not look random" in " ".join(found["warnings"])
 
 
+@pytest.mark.slow("long")
 def test_a_long_example_among_short_ones_is_warned_of(checkpoint, tmp_path, capsys):
     status, said = run(checkpoint, write(tmp_path / "d.jsonl", [*texts(12), LONG[0]]), *SMALL, capsys=capsys)
     assert status == 0
@@ -221,6 +224,7 @@ def test_words_that_the_tokenizer_does_not_know(checkpoint, tmp_path, capsys):
     assert "its tokenizer does not know their words" in " ".join(said.out.split())
 
 
+@pytest.mark.slow("long")
 def test_missing_log_probabilities(broken, tmp_path, capsys):
     """A shard with a NaN is left out and counted; a data set of nothing else has no p-value, and says so."""
     rows = texts(24)
@@ -236,6 +240,7 @@ def test_missing_log_probabilities(broken, tmp_path, capsys):
     assert "cannot be said: no p-value" in said.out
 
 
+@pytest.mark.slow("long")
 def test_an_interrupted_run_continues(checkpoint, quiz, tmp_path, capsys, monkeypatch):
     options = (checkpoint, quiz, *SMALL, "--token-budget", 64)
     assert run(*options, "--out", tmp_path / "whole", capsys=capsys)[0] == 0

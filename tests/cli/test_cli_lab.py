@@ -63,6 +63,7 @@ def test_default_example_json_and_a_misspelled_one(capsys):
     assert "did you mean 'members'?" in capsys.readouterr().err
 
 
+@pytest.mark.slow("long")
 def test_train_prints_parts_and_the_command_to_go_on_with(capsys, recipe, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert main(["lab", "train", str(recipe), "--out", "run", "-q"]) == 0

@@ -56,6 +56,7 @@ def lab_run(tmp_path_factory):
     return place
 
 
+@pytest.mark.slow("long")
 def test_a_table(folder, tmp_path, capsys):
     asked = ("--score", "loss", "--n", "20,30", "--m", 20, "--share", 0.25, "--repetitions", 500, "--alpha", "0.1,0.3")
     out = tmp_path / "plan"
@@ -97,6 +98,7 @@ def test_the_sign_of_the_scores_and_labels_of_another_table(folder, capsys):
     assert "80 of 120 rows" in json.loads(joined.out)["source"]
 
 
+@pytest.mark.slow("long")
 def test_a_laboratory_run(lab_run, tmp_path, capsys):
     """Its texts are scored where nobody did, the scores kept in the folder of the plan and read from there on."""
     before = {path.name for path in lab_run.iterdir()}
@@ -143,6 +145,7 @@ def test_no_scores_at_all(capsys):
     assert "Smallest" not in said.out
 
 
+@pytest.mark.slow("long")
 def test_canonical_order(tmp_path, capsys):
     place, out = tmp_path / "exchange", tmp_path / "plan"
     place.mkdir()

@@ -48,6 +48,7 @@ def test_study_alone_lists_the_studies(capsys):
     assert [row["study"] for row in rows] == [*STUDIES, "validity"]
 
 
+@pytest.mark.slow("long")
 def test_a_study_writes_its_folder_and_prints_its_table(table, tmp_path, capsys):
     folder = tmp_path / "out"
     asked = ("study", "ktd-draws", *columns(table), "--repetitions", 64, "--alpha", "0.2,0.4", "--out", folder)

@@ -16,7 +16,8 @@ import numpy as np
 import pytest
 
 KERNELS = pathlib.Path(__file__).resolve().parents[2] / "kernels"
-SMALLEST = [(1, 0), (1, 1), (2, 1), (0, 2), (5, 2)]
+SMALLEST = [(1, 1), (0, 2)]
+SMALL = [(1, 0), (2, 1), (5, 2)]
 
 
 FIRST = {entry.kernel: entry.id for entry in reversed(registry.ENTRIES)}
@@ -101,8 +102,9 @@ def test_reference(entry):
 
 
 @every_entry
-def test_smallest_sizes(entry):
-    for n, m in SMALLEST:
+@pytest.mark.parametrize("sizes", [SMALLEST, pytest.param(SMALL, marks=pytest.mark.slow("grid"))], ids=["least", "few"])
+def test_smallest_sizes(entry, sizes):
+    for n, m in sizes:
         if n >= entry.min_calibration:
             arrays = arrays_of(entry, 3, n, m)
             assert_same(run(entry, arrays), entry.reference(**arrays), entry.tolerance)

@@ -59,6 +59,7 @@ def test_words_alone_do_not_tell_members_from_others(against):
     assert abs(roc_auc_score(labels, blind) - 0.5) < 0.1
 
 
+@pytest.mark.slow("long")
 def test_checkpoint_knows_its_members_and_no_others(loaded):
     lm, params, tokenizer = loaded
     assert lm.vocab_size == len(tokenizer) == VOCABULARY

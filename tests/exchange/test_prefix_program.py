@@ -99,6 +99,7 @@ def test_a_prefix_is_computed_once(program, monkeypatch):
     assert len(counted) == 3
 
 
+@pytest.mark.slow("long")
 def test_shards_of_all_lengths_share_programs(model):
     program = made(model, budget=96)
     compiled = (module._prefix, module._trunk, programs.head_log_probs)

@@ -72,12 +72,14 @@ def test_log_probabilities(plain, model):
     check(plain, model)
 
 
+@pytest.mark.slow("long")
 def test_long_shards_go_through_in_windows(model):
     found = run_exchange(model, TEXTS, **OPTIONS, max_length=32)
     check(found, model, room=32)
     assert found.run["data"][0]["max_windows"] > 1
 
 
+@pytest.mark.slow("long")
 def test_beginning_of_sequence_token_in_every_window():
     with_bos = scored_model(0, positions=128, bos=True)
     check(run_exchange(with_bos, TEXTS, **OPTIONS, max_length=32), with_bos, room=31, bos=(VOCABULARY - 1,))
@@ -165,6 +167,7 @@ class Interrupted(Exception):
 
 
 @pytest.mark.parametrize("suffix", [1.0, 0.5])
+@pytest.mark.slow("long")
 def test_an_interrupted_run_ends_with_the_same_bits(model, tmp_path, monkeypatch, suffix):
     options = {**OPTIONS, "suffix": suffix, "stop": "spending", "control": scored_model(1, positions=128)}
     whole = run_exchange(model, TEXTS, **options, out=tmp_path / "whole")
@@ -241,6 +244,7 @@ def remembering(model, texts, gain=3.0):
     return remembers, {"own": params, "table": jnp.asarray(table)}, tokenizer
 
 
+@pytest.mark.slow("long")
 def test_clear_cases_stop_early_and_are_found_among_several(model):
     knows = remembering(model, TEXTS)
     found = run_exchange(
@@ -266,6 +270,7 @@ def test_clear_cases_stop_early_and_are_found_among_several(model):
     assert fixed.run["data"][0]["tests"]["rank_sum"]["p_value"] < 1e-6
 
 
+@pytest.mark.slow("long")
 def test_a_shard_whose_log_probability_is_missing_is_left_out_and_counted(model):
     lm, params, tokenizer = model
     victim = 2 * int(TEXTS[0].split()[0][1:]) + (TEXTS[0][0] == "w")
@@ -283,6 +288,7 @@ def test_a_shard_whose_log_probability_is_missing_is_left_out_and_counted(model)
 
 
 @pytest.mark.parametrize("stop", ["none", "spending"])
+@pytest.mark.slow("long")
 def test_a_data_set_without_any_log_probability_spares_the_others(model, stop):
     lm, params, tokenizer = model
     victims = {2 * int(text.split()[0][1:]) + (text[0] == "w") for text in TEXTS[:12:6]}

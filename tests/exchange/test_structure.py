@@ -75,6 +75,7 @@ def test_no_bonferroni_is_caught(sums, false_alarm_level):
 
 
 @pytest.mark.guarantee(checks=1)
+@pytest.mark.slow("long")
 def test_the_whole_call_holds_its_level(false_alarm_level):
     p = np.array(
         [order_structure(mixed(i)[:24], [(0, 12), (12, 24)], seed=i, num_draws=39).p_value for i in range(600)]

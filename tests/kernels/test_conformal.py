@@ -29,6 +29,7 @@ def test_randomised_lies_between_strict_and_conservative(null):
 
 
 @pytest.mark.parametrize("null", conformal.NULLS)
+@pytest.mark.slow("long")
 def test_shared_order_refines_the_scores(null):
     conservative = conformal.rank(CALIBRATION, SCORES, null=null).rank
     seen = set()

@@ -35,6 +35,7 @@ def decide(rank, level):
     st.lists(st.integers(1, POINTS), min_size=12, max_size=12),
     st.sampled_from([0.05, 0.1, 0.2, 0.5, 0.9]),
 )
+@pytest.mark.slow("long")
 def test_any_ranks(pure, contaminated, alpha):
     """Lattice ties everywhere: the decision is that of the rational definition, traced level or not."""
     rank = np.array(pure + contaminated, np.int32)
@@ -80,6 +81,7 @@ def test_ten_p_values_above_a_point_make_it_a_candidate(above, fitted):
             np.testing.assert_allclose(got, want, rtol=1e-6)
 
 
+@pytest.mark.slow("long")
 def test_the_first_of_equal_slopes_is_chosen():
     """A tail on one value gives every point below it the same slope, 1/.9, though not the same floats."""
     rank = np.array([1] * 10 + [90] * 20, np.int32)
@@ -102,6 +104,7 @@ def test_the_envelope_is_a_distribution_function():
         assert value[-1] == pytest.approx(1)
 
 
+@pytest.mark.slow("long")
 def test_the_adaptive_part_of_the_tail_is_exact_beyond_32_bits():
     """Products reach 1e15: a tail whose first items pass, against the same decision in rational arithmetic."""
     n, on_line, in_tail = 99_999, 60_000, 40_000

@@ -29,6 +29,7 @@ def bh(calibration, scores, alpha):
 @settings(max_examples=150, deadline=None)
 @given(st.lists(st.integers(-4, 9), min_size=20, max_size=20), st.lists(st.integers(-6, 5), min_size=11, max_size=11),
        st.integers(1, 99), st.sampled_from(NULLS))  # fmt: skip
+@pytest.mark.slow("long")
 def test_conformal_e_values_by_definition(calibration, scores, percent, null):
     alpha, sign = percent / 100, 1 if null == "nonmember" else -1
     own, test = (sign * np.array(x, np.float32) for x in (calibration, scores))
@@ -65,6 +66,7 @@ def test_no_rejection_is_forced():
     assert float(step.threshold) == math.inf
 
 
+@pytest.mark.slow("long")
 def test_equality_survives_an_average():
     """Averages on the very edge of e-BH: the compensated sum loses less than the tolerance of the decision."""
     for k in (3, 7, 40, 300):

@@ -115,6 +115,7 @@ def test_a_traced_level_agrees_with_the_static_one():
     np.testing.assert_array_equal(calibrated(20, 5, jnp.float32(0.05)).bound, calibrated(20, 5, 0.05).bound)
 
 
+@pytest.mark.slow("long")
 def test_padding_of_the_calibration_sample():
     """The ranks beyond n say nothing, those up to n have the law of n."""
     template = calibrated(10, 8, max_calibration=25)
@@ -135,6 +136,7 @@ def test_a_template_for_another_size_bounds_nothing(n, m):
         assert known.max_nulls < m
 
 
+@pytest.mark.slow("long")
 def test_thinned_bounds_equal_the_reference():
     """Between tabulated ranks and numbers of nulls."""
     n, m = 300, 330

@@ -69,6 +69,7 @@ def exact_layers(stream, weights):
     return sum(jnp.square(x).reshape(*x.shape[:2], -1).sum(-1) for x in found).T
 
 
+@pytest.mark.slow("long")
 def test_one_probe_sums_over_operations_and_steps_and_one_a_step_keeps_them_apart():
     stream, weights = normal(0, B, T, 4), (normal(1, 3, 4, 4), normal(2, 3, 4))
     expected = exact_layers(stream, weights)

@@ -42,6 +42,7 @@ def cuts(at_most):
     st.lists(st.integers(1, 4), min_size=12, max_size=12),
     st.lists(st.integers(1, POINTS), min_size=12, max_size=12),
 )
+@pytest.mark.slow("long")
 def test_any_ranks(pure, contaminated):
     """Lattice ties everywhere: the definitions in rational arithmetic, item by item."""
     rank = np.array(pure + contaminated, np.int32)
@@ -53,6 +54,7 @@ def test_any_ranks(pure, contaminated):
         assert (rank <= found["storey"][i]).tolist() == ref.jmcs(p, alpha, POINTS - 1, "storey")[0]
 
 
+@pytest.mark.slow("long")
 def test_the_cuts_of_a_study_are_those_of_the_kernels_and_of_the_loop():
     """Paper sizes, many pure items: 120 samples against the kernels on items and the NumPy loop."""
     draws, n, m, levels = np.random.default_rng(0), 600, 1400, (0.1, 0.2, 0.3)
@@ -86,6 +88,7 @@ def test_the_cuts_of_a_study_are_those_of_the_kernels_and_of_the_loop():
     assert in_tail > 0.02, "no decision reaches into the tail: the samples do not test it"
 
 
+@pytest.mark.slow("long")
 def test_a_level_near_one_takes_the_long_search():
     """1 - alpha = 1e-6: single precision cannot bracket the tail, the bisection must."""
     draws = np.random.default_rng(1)

@@ -86,6 +86,7 @@ def test_the_check_sees_candidates_that_do_not_share_their_calibration():
     assert same_law(cells(*drawn()), cells(*counted(rank, contaminated))) < 1e-8
 
 
+@pytest.mark.slow("long")
 def test_the_check_sees_a_wrong_signal():
     assert same_law(cells(*drawn(signal=SIGNAL + 0.1)), cells(*counted(*plain_ranks()))) < 1e-6
 

@@ -5,6 +5,7 @@ import itertools
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from scipy import stats
 
 from tdd.kernels import joint_resample
@@ -53,6 +54,7 @@ def test_inclusion_of_items_and_of_neighbours_in_a_large_pool():
         assert abs(found.std() - 1) < 0.07
 
 
+@pytest.mark.slow("long")
 def test_counts_are_those_of_sorting_each_subset():
     """Ties within and between the two parts, one to four models, subsets from one item to all of them."""
     draws = np.random.default_rng(0)

@@ -39,6 +39,7 @@ def padded(values):
     st.sampled_from([0, 1]),
     st.sampled_from([1, 4]),
 )
+@pytest.mark.slow("long")
 def test_every_percent_is_decided_exactly(w, percent, offset, losses):
     alpha = percent / 100
     found = select(padded(w), level_operand(alpha), offset=offset, num_knockoffs=losses)

@@ -84,6 +84,7 @@ def test_the_ends_of_the_number_line():
     assert found.calibration.tolist() == [2, 4, 6, 9, 9, 12, 14, 16]
 
 
+@pytest.mark.slow("long")
 def test_a_key_breaks_ties_both_ways_and_nothing_else():
     calibration, scores = np.zeros((2, 9), np.float32), np.zeros((2, 1), np.float32)
     draw = jax.jit(jax.vmap(lambda key: rank(calibration, scores, null="member", rule="sum", key=key).combined.rank[0]))

@@ -244,6 +244,7 @@ def test_the_check_of_uniformity_can_fail(monkeypatch):
         assert min(chi_square(inclusion("weak", 0))) < 1e-6
 
 
+@pytest.mark.slow("long")
 def test_error_rates_agree_with_threefry():
     scores, labels = make_pool(8, 60, 60, 0)
     pool, split = resample_pool.prepare(scores, labels), resample_pool.half_split(60, 60)

@@ -87,6 +87,7 @@ def test_no_test_without_spread(values):
     assert np.isnan(found.statistic)
 
 
+@pytest.mark.slow("long")
 def test_spread_of_rounding_alone_is_none():
     values = np.array([0.1 + 0.2, 0.3, 0.6 / 2, 0.3])
     with jax.enable_x64(True):

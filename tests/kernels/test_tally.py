@@ -69,6 +69,7 @@ def test_zero_and_one_are_themselves():
 
 
 @pytest.mark.parametrize("size", [1, 7, 250])
+@pytest.mark.slow("long")
 def test_any_cut_into_calls_gives_the_same_integers(outcomes, size):
     whole = tally.update(tally.zero(CELLS), *outcomes)
     parts = tally.zero(CELLS)
@@ -82,6 +83,7 @@ def test_any_cut_into_calls_gives_the_same_integers(outcomes, size):
         np.testing.assert_array_equal(a, b)
 
 
+@pytest.mark.slow("long")
 def test_repetitions_that_do_not_count(outcomes):
     false, selected, targets, items = outcomes
     real = jnp.arange(REPETITIONS) % 3 > 0

@@ -213,6 +213,7 @@ def test_few_scored_rows(mask):
     assert_close(got, expected, atol=2e-6)
 
 
+@pytest.mark.slow("long")
 def test_vmap_and_scan():
     hidden, readout, targets, mask = head(7, rows=12)
     stacked = [x.reshape(3, 4, *x.shape[1:]) for x in (hidden, targets, mask)]
@@ -246,6 +247,7 @@ def test_memory_never_holds_all_logits(call):
     assert compiled.memory_analysis().temp_size_in_bytes < 8 * 2**20
 
 
+@pytest.mark.slow("long")
 def test_statistics_of_a_tile_run_eagerly():
     logits, targets = random_logits(8, 5, 77)
     assert_close(tile_statistics(jnp.asarray(logits), jnp.asarray(targets), 256), reference(logits, targets))

@@ -85,6 +85,7 @@ def test_sums_are_exact_beyond_one_product():
     np.testing.assert_array_equal(compiled_statistics(scores, labels), ref.set_statistics(scores, labels))
 
 
+@pytest.mark.slow("long")
 def test_a_baseline_that_explains_everything_leaves_no_order():
     rng = np.random.default_rng(0)
     labels = labellings(20, 30, 9, 0)
@@ -257,6 +258,7 @@ def test_one_row_is_no_evidence():
     assert [float(x[1]) for x in evidence] == [1, 1, 0]
 
 
+@pytest.mark.slow("long")
 def test_compiled_batched_and_double_precision_decide_alike():
     rng = np.random.default_rng(3)
     labels = labellings(25, 35, 299, 0)

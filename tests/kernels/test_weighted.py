@@ -80,6 +80,7 @@ def test_the_unit_of_the_weights_does_not_matter():
     st.sampled_from([0.05, 0.1, 0.25, 0.5, 0.8]),
     st.sampled_from(conformal.NULLS),
 )
+@pytest.mark.slow("long")
 def test_any_small_integers(calibration, candidates, alpha, null):
     (cal, w_cal), (scores, weights) = (np.array(x, np.float32).T for x in (calibration, candidates))
     got = select((cal, scores, w_cal, weights), alpha, null)
@@ -102,6 +103,7 @@ def test_random_pruning_is_the_definition_with_these_uniforms(prune, seed):
     np.testing.assert_array_equal(got.adjusted <= np.float32(0.4), got.selected)
 
 
+@pytest.mark.slow("long")
 def test_random_pruning_selects_more_than_none():
     counts = dict.fromkeys(weighted.PRUNES, 0)
     for seed in range(20):
@@ -111,6 +113,7 @@ def test_random_pruning_selects_more_than_none():
     assert 0 < counts["deterministic"] <= min(counts["heterogeneous"], counts["homogeneous"])
 
 
+@pytest.mark.slow("long")
 def test_large_samples_agree_with_the_definition():
     """m = 1,000 against the m² auxiliary p-values, in double precision."""
     rng = np.random.default_rng(5)

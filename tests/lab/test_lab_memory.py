@@ -34,6 +34,7 @@ def faults(*arguments, **environment):
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="an allocator of Linux")
+@pytest.mark.slow("long")
 def test_pages_are_not_handed_out_again():
     kept, without = faults("keep")
     if not kept:

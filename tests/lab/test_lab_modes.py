@@ -132,6 +132,7 @@ MODES = {
 
 
 @pytest.mark.parametrize("mode", MODES)
+@pytest.mark.slow("long")
 def test_a_resumed_run_ends_with_the_same_bits(tokenizer, start, tmp_path, monkeypatch, mode):
     """Interrupted between steps, then between the batches of one step."""
     change, lora = MODES[mode]

@@ -149,6 +149,7 @@ def test_checkpoint_reloads_bit_for_bit(lm, start, tokenizer, uninterrupted, tmp
     assert record["steps"] == record["history"][-1]["step"]
 
 
+@pytest.mark.slow("long")
 def test_smaller_dtype_on_disk(lm, start, tokenizer, uninterrupted, tmp_path):
     train(lm, start, tokenizer, TEXTS, config=CONFIG, out=tmp_path, save_dtype="bfloat16")
     _, params, _ = checkpoint.load(tmp_path / CHECKPOINT_FOLDER)

@@ -27,6 +27,7 @@ def outcome(folder):
     return jecs.run(Options(folder, scale=0.01), SIZES)
 
 
+@pytest.mark.slow("long")
 def test_subsets_keep_items_whole_and_know_which_are_clean():
     own, bad, good = (np.arange(n) + np.array([[0], [1000]]) + 10 * i for i, n in enumerate((10, 6, 30)))
     own, bad, good = own.astype(float), bad + 100.0, good + 200.0
@@ -83,6 +84,7 @@ def test_a_union_breaks_the_level_where_joint_selections_keep_it(outcome):
     assert min(np.mean(values) for values in power.values()) > 0.5
 
 
+@pytest.mark.slow("long")
 def test_a_date_is_a_seed():
     """Seeds of parts exceed the 32 bits of a study's: 20261121 * 1,000 did, after all models were trained."""
     blocks = three_blocks(generate(SIZES.documents, seed=0), num_models=SIZES.models, seed=jecs._BLOCKS)

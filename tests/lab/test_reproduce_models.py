@@ -80,6 +80,7 @@ def test_widths():
     assert [models.width_at(scale) for scale in (0.001, 0.25, 1, 4, 10)] == [16, 64, 128, 256, 400]
 
 
+@pytest.mark.slow("long")
 def test_stages_go_on_from_one_another(tmp_path):
     how = {"documents": 48, "width": 16, "seed": 0}
     one, two = stages.trained_stages(tmp_path, stages=(1, 1), **how)

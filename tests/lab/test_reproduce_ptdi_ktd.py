@@ -29,6 +29,7 @@ def outcome(folder):
     return ptdi_ktd.run(Options(folder, scale=0.01), SIZES)
 
 
+@pytest.mark.slow("long")
 def test_the_originals_are_the_documents_and_drawn_texts_are_any_version():
     sizes = dataclasses.replace(SIZES, members=100, nonmembers=100)
     documents = np.array(generate(200, seed=ptdi_ktd._POOL + 5).texts, object)
@@ -83,6 +84,7 @@ def test_the_figure(outcome):
     assert [len(row) for row in drawn.panels] == [2] * 4
 
 
+@pytest.mark.slow("long")
 def test_versions_that_are_not_exchangeable_break_what_trusts_them_and_nothing_else():
     rng = np.random.default_rng(0)
     copies = rng.normal(size=(SIZES.members + SIZES.nonmembers, 4))

@@ -38,6 +38,7 @@ def test_contaminated_items_of_the_validation_set_calibrate_and_are_not_tested()
     assert len({tuple(sorted(row)) for row in own}) > 20
 
 
+@pytest.mark.slow("long")
 def test_padding_changes_no_selection():
     rng = np.random.default_rng(2)
     member = np.arange(200) % 10 == 0
@@ -63,6 +64,7 @@ def test_the_rank_of_a_model():
     assert [td4eval._rank(means, model)[0] for model in range(4)] == [1, 3.5, 2, 3.5]
 
 
+@pytest.mark.slow("long")
 def test_cleaning_restores_the_ranking_where_detection_is_easy():
     rng = np.random.default_rng(0)
     member = np.arange(200) < 100
@@ -83,6 +85,7 @@ def test_cleaning_restores_the_ranking_where_detection_is_easy():
     assert after["true_rank"] > 4.5
 
 
+@pytest.mark.slow("long")
 def test_detection_that_is_impossible_selects_little_and_says_so():
     rng = np.random.default_rng(1)
     member = np.arange(200) < 100

@@ -325,6 +325,7 @@ RECORD = st.dictionaries(
 
 @settings(max_examples=200, deadline=None, derandomize=True)
 @given(st.lists(RECORD, min_size=1, max_size=2), st.sampled_from(FORMATS), st.booleans())
+@pytest.mark.slow("long")
 def test_any_file_is_read_or_refused(records, format, first_entry):
     try:
         found = read(records, format=format, first_entry=first_entry)

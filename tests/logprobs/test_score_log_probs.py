@@ -125,6 +125,7 @@ def test_dumps_that_do_not_fit():
         score_log_probs(dump(), "reference", reference=[{**r, "text": "x"} for r in dump()])
 
 
+@pytest.mark.slow("long")
 def test_the_same_numbers_as_the_model():
     """Dumping the log-probabilities of a model and scoring the dump gives `tdd.score`'s own table."""
     from adapted_models import VOCABULARY, reference
@@ -156,6 +157,7 @@ def write(path, records):
     return str(path)
 
 
+@pytest.mark.slow("long")
 def test_command_and_selection(tmp_path, capsys):
     out = {}
     for role, seed in (("suspects", 0), ("fresh", 1)):

@@ -71,6 +71,7 @@ def test_a_set_that_is_not_learned_raises_none():
     assert found.guarantee.kind == "finite-sample"
 
 
+@pytest.mark.slow("long")
 def test_a_level_is_reached_exactly_wherever_it_lies():
     """One look at the whole level: an alarm at alpha = p = r/K, and none just below."""
     scores = paths(looks=1, seed=3)

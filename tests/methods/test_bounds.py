@@ -104,6 +104,7 @@ def test_float64_scores_keep_their_order(template):
     np.testing.assert_array_equal(a.rank, b.rank)
 
 
+@pytest.mark.slow("long")
 def test_jit_and_vmap(template):
     many = [samples(seed) for seed in range(5)]
     calibration, scores = (np.stack(part).astype(np.float32) for part in zip(*many, strict=True))
@@ -235,6 +236,7 @@ def test_knockoffs_under_transformations():
     assert many.tolist() == [int(knockoff_fdp_bounds(w, delta=0.5).min_true), 0]
 
 
+@pytest.mark.slow("long")
 def test_decisions_take_every_kind_of_number():
     p = [0.001, 0.02, 0.5]
     for values in (p, np.array(p), np.array(p, np.float32), jnp.array(p)):

@@ -45,6 +45,7 @@ def test_e_bh_inside_jit_and_vmap():
 
 
 @pytest.mark.parametrize("null", ["nonmember", "member"])
+@pytest.mark.slow("long")
 def test_a_row_is_a_split_or_a_detector(null):
     calibration, scores = data()
     sign = 1 if null == "nonmember" else -1
@@ -76,6 +77,7 @@ def test_an_item_needs_a_score_in_every_row():
     assert np.flatnonzero(np.isnan(found)).tolist() == [3, 5]
 
 
+@pytest.mark.slow("long")
 def test_conformal_e_values_inside_jit_and_vmap():
     calibration, scores = (jnp.asarray(x) for x in data(3))
     alone = conformal_e_values(calibration, scores, alpha=0.2, null="nonmember")

@@ -68,6 +68,7 @@ def test_multi_statistics():
     np.testing.assert_array_equal(found.statistic > 0, np.array(expected["kappa_is_original_strict"]) & untied)
 
 
+@pytest.mark.slow("long")
 def test_derandomized():
     case = BY_NAME["derandomised_knockoffs"]
     w = jnp.array(case["inputs"]["W"])
@@ -89,6 +90,7 @@ def test_e_bh(case):
     assert math.isinf(float(e_bh(np.ones(100), alpha).threshold))
 
 
+@pytest.mark.slow("long")
 def test_conformal_e_values_repeat_bh():
     """There a large score is evidence: the null of a member under loss-like scores."""
     case = BY_NAME["conformal_evalues_match_bh"]

@@ -62,6 +62,7 @@ def test_ties_of_correlations_within_rounding(wide):
         assert float(found.p_value) == pytest.approx(case["expected"]["pvalue"])
 
 
+@pytest.mark.slow("long")
 def test_plus_one():
     case = BY_NAME["perm_plus_one"]
     observed, draws = case["inputs"]["t_obs"], case["inputs"]["t_perm"]

@@ -56,6 +56,7 @@ def test_asymptotic():
     assert table[-1] == 1
 
 
+@pytest.mark.slow("long")
 def test_hybrid():
     case = BY_NAME["ccv_hybrid_fixed_gamma_n100"]
     n, delta, gamma = case["inputs"]["n_cal"], case["params"]["delta"], case["params"]["gamma"]

@@ -48,6 +48,7 @@ SIZES = [(1, 1, 1), SMALL, (39, 40, 3), ALONE]
 
 
 @pytest.mark.parametrize("rule", RULES)
+@pytest.mark.slow("long")
 def test_jmcs_random_cases(rule):
     selected = 0
     for seed in range(24):
@@ -61,6 +62,7 @@ def test_jmcs_random_cases(rule):
     assert selected > 0
 
 
+@pytest.mark.slow("long")
 def test_jecs_random_cases():
     kinds = {"line": 0, "tail": 0, "not fitted": 0}
     for seed in range(32):
@@ -93,6 +95,7 @@ def test_any_small_integers(calibration, scores, alpha):
     check(jmcs(calibration, scores, alpha=alpha), p, *ref.jmcs(p, alpha, n), alpha)
 
 
+@pytest.mark.slow("long")
 def test_one_model_is_ptdi_with_the_null_reversed():
     """K = 1: JMCS is BH on conformal p-values of the null "member"."""
     calibration, scores = panels(3, *ALONE)
@@ -129,6 +132,7 @@ def left_out():
 
 
 @pytest.mark.parametrize("call", [jmcs, jecs])
+@pytest.mark.slow("long")
 def test_nan_in_one_model_leaves_the_item_out(call):
     calibration, scores = panels(2, *USUAL)
     out_c, out_s = left_out()
@@ -176,6 +180,7 @@ def test_scale_and_order_of_float64_survive():
 
 
 @pytest.mark.parametrize("call", [jmcs, jecs])
+@pytest.mark.slow("long")
 def test_traced_level_and_vmap(call):
     calibration, scores = panels(7, *USUAL)
     levels = [0.05, 0.1, 0.2, 0.5]
@@ -193,6 +198,7 @@ def test_traced_level_and_vmap(call):
 
 
 @pytest.mark.parametrize("call", [jmcs, jecs])
+@pytest.mark.slow("long")
 def test_result_is_a_pytree_with_static_words(call):
     got = jax.jit(lambda c, s: call(c, s, alpha=0.1))(np.ones((2, 5), np.float32), np.ones((2, 4), np.float32))
     assert got.method.startswith(call.__name__)
@@ -212,6 +218,7 @@ def test_one_compilation_for_all_levels():
 
 
 @pytest.mark.filterwarnings("error")
+@pytest.mark.slow("long")
 def test_few_calibration_items_are_warned_of():
     with pytest.warns(UserWarning, match="2 calibration items for 3 candidates"):
         jecs([[1.0, 2.0, np.nan]], np.ones((1, 3)), alpha=0.1)
@@ -265,6 +272,7 @@ def test_bad_options(call, options, words):
         assert word in str(error.value)
 
 
+@pytest.mark.slow("long")
 def test_the_law_for_every_type_of_level():
     calibration, scores = panels(8, *USUAL)
     for wide in (False, True):
@@ -275,6 +283,7 @@ def test_the_law_for_every_type_of_level():
                     assert (np.asarray(got.selected) == (np.asarray(got.adjusted) <= np.asarray(alpha))).all()
 
 
+@pytest.mark.slow("long")
 def test_few_calibration_items_leave_nothing_to_select():
     """Three calibration items, tau = .1: no rank lies on the line, and the resolution says so."""
     scores = np.full((1, 40), 9.0)

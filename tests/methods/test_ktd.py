@@ -81,6 +81,7 @@ def test_the_derandomized_rule_by_definition():
     np.testing.assert_array_equal(selection.selected, expected["reject"])
 
 
+@pytest.mark.slow("long")
 def test_the_conformal_rule_is_ptdi_on_the_statistic():
     original, knockoffs = data(6)
     own = known()
@@ -317,6 +318,7 @@ def test_wins_among_several_copies_by_scipy():
     )
 
 
+@pytest.mark.slow("long")
 def test_averages_of_skewed_scores_are_found_out():
     """Exchangeable copies with a long tail: the rule of the paper is refuted, the rule of several knockoffs is not."""
     draw = -np.random.default_rng(15).exponential(size=(400, 21))

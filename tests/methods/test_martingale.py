@@ -31,6 +31,7 @@ def test_scores_keep_their_order_in_double_precision():
     assert (np.unique(found * np.arange(1, 31)).size) > 15
 
 
+@pytest.mark.slow("long")
 def test_every_kind_of_scores_and_traces():
     x = np.array([3.0, 1.0, np.nan, 1.0, 2.0])
     call = lambda x: tdd.online_conformal_p_values(x, null="member", key=KEY, window=2)  # noqa: E731

@@ -30,6 +30,7 @@ def check_against_reference(calibration, scores, alpha, proportion, eta=0.05):
 
 @pytest.mark.parametrize("proportion", ["none", "storey", "subtraction"])
 @pytest.mark.parametrize("alpha", [0.05, 0.1, 0.2, 0.33])
+@pytest.mark.slow("long")
 def test_random_cases(proportion, alpha):
     selected = 0
     for seed, (n, m) in enumerate(SIZES * 6):
@@ -88,6 +89,7 @@ def test_nan_scores_are_left_out_and_counted():
     assert not np.asarray(got.selected)[missing].any()
 
 
+@pytest.mark.slow("long")
 def test_traced_level_and_vmap_over_levels():
     calibration, scores = np.arange(39.0), np.linspace(-5, 24, 40)
     levels = [0.05, 0.1, 0.2, 0.5]
@@ -266,6 +268,7 @@ def test_law_for_every_type_of_level(alpha, wide):
             assert (np.asarray(selection.selected) == (np.asarray(selection.adjusted) <= np.asarray(alpha))).all()
 
 
+@pytest.mark.slow("long")
 def test_integers_of_different_types_do_not_wrap_around():
     calibration, scores = np.arange(99, dtype=np.int32), np.full(5, 3_000_000_000, np.uint32)
     assert tdd.ptdi(calibration, scores, alpha=0.1).num_selected == 0
@@ -286,6 +289,7 @@ def test_moment_does_not_depend_on_origin_and_unit():
     assert 0.3 < found[0] < 0.7
 
 
+@pytest.mark.slow("long")
 def test_data_that_move_the_count_one_by_one_do_not_take_a_pass_each():
     """p_(k) just above k·alpha/m for the first 60,000, then below: plain iteration would need as many passes."""
     m = 60_000

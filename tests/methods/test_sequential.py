@@ -111,6 +111,7 @@ def test_masked_and_nan_shards(rule):
 
 
 @every_rule
+@pytest.mark.slow("long")
 def test_inside_traces(rule):
     canonical, shuffled = (jnp.asarray(x, jnp.float32) for x in shards())
     expected = sequence(canonical, shuffled, rule)
@@ -130,6 +131,7 @@ def test_known_values_with_a_traced_mask_keep_their_digits():
     np.testing.assert_array_equal(call(canonical * 1e-3 - 1e5, shuffled * 1e-3 - 1e5)(np.ones(8, bool)), expected)
 
 
+@pytest.mark.slow("long")
 def test_parts_of_a_schedule_share_one_program():
     from tdd.methods.sequential import _counted
 

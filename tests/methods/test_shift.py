@@ -130,6 +130,7 @@ def test_selections_with_masks(name):
 
 
 @pytest.mark.parametrize("name", SELECTIONS)
+@pytest.mark.slow("long")
 def test_traced_levels(name):
     data = jnp.asarray(CALIBRATION, jnp.float32), jnp.asarray(SCORES, jnp.float32)
     levels = np.array([0.1, 0.3, 0.6, 0.0, 1.5, np.nan], np.float32)
@@ -141,6 +142,7 @@ def test_traced_levels(name):
 
 
 @pytest.mark.parametrize("name", SELECTIONS)
+@pytest.mark.slow("long")
 def test_smallest_selections(name):
     for n, m in ((1, 1), (5, 1), (60, 0)):
         got = SELECTIONS[name](CALIBRATION[:n], SCORES[:m], alpha=0.6)
@@ -312,6 +314,7 @@ def test_cluster_unit_is_ptdi_on_one_score_a_cluster(aggregate, proportion):
     assert "clusters" in got.guarantee.controls
 
 
+@pytest.mark.slow("long")
 def test_fewest_selections_are_counted_in_items():
     """Two clusters at least, of which the smallest two have 1 + 2 items."""
     labels = ["a"] * 5 + ["b"] * 2 + ["c"]

@@ -48,6 +48,7 @@ def rejected_alone(calibration, scores, alpha):
 @pytest.mark.parametrize("rule", ["sum", "cauchy"])
 @pytest.mark.parametrize("alpha", [0.05, 0.1, 0.25])
 @pytest.mark.parametrize("values", [None, 1.5])
+@pytest.mark.slow("long")
 def test_pooled_rank_is_bh_on_the_exact_ranks(rule, alpha, values):
     for seed in range(4):
         calibration, scores = panels(seed, values=values)
@@ -98,6 +99,7 @@ def test_max_is_the_detector_with_most_rejections():
     assert int(got.num_selected) == max(got.num_rejected_alone.tolist()) > 0
 
 
+@pytest.mark.slow("long")
 def test_random_weights_follow_the_key():
     calibration, scores = panels(4)
     first, again, other = (
@@ -144,6 +146,7 @@ def test_e_values_are_averaged():
     assert int(got.num_selected) == count > 0
 
 
+@pytest.mark.slow("long")
 def test_split_weights_with_a_given_split():
     calibration, scores = panels(7)
     calibration[1], scores[1] = calibration[1][::-1], np.random.default_rng(0).normal(size=30)
@@ -194,6 +197,7 @@ def test_smallest_sizes(combine, k, n, m):
 
 
 @pytest.mark.parametrize("combine", ["pooled_rank", "cauchy", "average", "max", "random"])
+@pytest.mark.slow("long")
 def test_one_detector_is_bh(combine):
     for seed in range(3):
         calibration, scores = panels(seed, n=39, k=1)
@@ -203,6 +207,7 @@ def test_one_detector_is_bh(combine):
 
 
 @every
+@pytest.mark.slow("long")
 def test_masks_and_nan_are_absence(combine):
     calibration, scores = panels(10, shift=3.0)
     keep_c, keep_s = np.arange(400) % 7 > 0, np.arange(30) % 5 > 0
@@ -241,6 +246,7 @@ def several_panels():
 
 
 @every
+@pytest.mark.slow("long")
 def test_vmap_equals_loop(combine):
     c, s = several_panels()
     batched = jax.tree.map(np.asarray, over_panels(c, s, np.float32(0.2), combine))
@@ -258,6 +264,7 @@ def test_traced_level_out_of_range_selects_nothing_and_says_nan(combine):
         assert np.isnan(np.asarray(out.adjusted)).all()
 
 
+@pytest.mark.slow("long")
 def test_float64_order_survives_32_bit_jax():
     calibration = 1 + np.arange(20).reshape(1, 20) * 1e-12
     scores = np.array([[1 + 30e-12, 1 - 1e-12]])

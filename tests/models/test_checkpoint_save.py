@@ -79,6 +79,7 @@ def test_dtype_on_request(tmp_path, loaded):
     assert_same(load(tmp_path / "copy")[1], jax.tree.map(lambda leaf: leaf.astype(jnp.bfloat16), params))
 
 
+@pytest.mark.slow("long")
 def test_random_model(tmp_path):
     spec = DecoderSpec(48, 24, 2, LayerNorm(), LearnedPositions(16), Attention(3, 8, (8**-0.5,) * 2), Mlp(50, "gelu"))
     lm = decoder.language_model(spec)

@@ -105,6 +105,7 @@ def test_causal(model, tokens, length):
     assert (np.abs(logits[:, length:] - other[:, length:]).max(axis=(0, 2)) > 1e-4).all()
 
 
+@pytest.mark.slow("long")
 def test_long_sequences_in_blocks_of_queries(monkeypatch):
     """Blocks of queries, the last of them shorter, give what one block gives; causality holds across their edges."""
     spec = spec_of(positions=80)
@@ -173,6 +174,7 @@ def test_program_does_not_grow_with_depth(tokens):
 
 
 @pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.slow("long")
 def test_gradients_reach_every_parameter(tokens, tied):
     """Directional derivatives by finite differences, and no parameter without a gradient."""
     spec = spec_of(tied=tied)
@@ -195,6 +197,7 @@ def test_gradients_reach_every_parameter(tokens, tied):
     np.testing.assert_allclose((ahead - behind) / (2 * step), slope, rtol=2e-3)
 
 
+@pytest.mark.slow("long")
 def test_initialisation_follows_gpt2():
     spec = spec_of(8, width=64, heads=4, vocab=500)
     params = decoder.init_params(spec, jax.random.key(0))

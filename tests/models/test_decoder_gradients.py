@@ -85,6 +85,7 @@ def total(parts):
 
 
 @pytest.mark.parametrize("name", decoder_specs.SPECS)
+@pytest.mark.slow("long")
 def test_every_part_is_that_of_one_gradient_an_example(name):
     spec = decoder_specs.SPECS[name]
     params = params_of(name)
@@ -100,6 +101,7 @@ def test_every_part_is_that_of_one_gradient_an_example(name):
     assert (total(found.parts)[:3] > 0).all()
 
 
+@pytest.mark.slow("long")
 def test_recomputed_blocks_change_nothing():
     spec, params = decoder_specs.SPECS["gemma2"], params_of("gemma2")
     kept, recomputed = (ours(spec, params, *batch(), **options) for options in ({}, {"remat": True}))
@@ -108,6 +110,7 @@ def test_recomputed_blocks_change_nothing():
 
 
 @pytest.mark.parametrize("name", ["opt", "gemma2"])
+@pytest.mark.slow("long")
 def test_the_cross_term_of_a_tied_head_counts(name, monkeypatch):
     spec = decoder_specs.SPECS[name]
     params = params_of(name)
@@ -119,6 +122,7 @@ def test_the_cross_term_of_a_tied_head_counts(name, monkeypatch):
     assert np.abs(np.sqrt(without / expected) - 1).max() > 1e-3
 
 
+@pytest.mark.slow("long")
 def test_the_mask_marks_targets_not_positions():
     spec = decoder_specs.SPECS["gpt2"]
     params = params_of("gpt2")
@@ -128,6 +132,7 @@ def test_the_mask_marks_targets_not_positions():
     assert (np.abs(np.sqrt(moved / expected) - 1) > 1e-3).all()
 
 
+@pytest.mark.slow("long")
 def test_padding_and_company_change_nothing():
     spec = decoder_specs.SPECS["gpt_neo"]
     params = params_of("gpt_neo")
@@ -160,6 +165,7 @@ def test_bfloat16_parameters():
     np.testing.assert_allclose(found, np.sqrt(total(reference(spec, high, tokens, mask)[0]))[:3], rtol=2e-2)
 
 
+@pytest.mark.slow("long")
 def test_a_text_that_is_known_by_heart_in_float16():
     """A readout that gives each target 24 more than any other token: losses of 3e-9 and cotangents of the order of
     1e-7, of which float16, whose smallest number is 6e-8, would keep nothing.
@@ -192,6 +198,7 @@ def test_a_language_model_of_a_spec_takes_this_road():
     np.testing.assert_allclose(found.total, np.sqrt(total(reference(lm.spec, params, tokens, mask)[0])), rtol=1e-5)
 
 
+@pytest.mark.slow("long")
 def test_activations_beyond_the_budget_are_computed_again(monkeypatch):
     spec = decoder_specs.SPECS["gpt2"]
     params = params_of("gpt2")
@@ -207,6 +214,7 @@ def test_activations_beyond_the_budget_are_computed_again(monkeypatch):
     assert "remat" not in jaxpr(needed)
 
 
+@pytest.mark.slow("long")
 def test_no_logits_of_the_batch_and_no_gradients_in_memory():
     """Width 64, one layer, V = 30,000, T = 64, float32. From 2 texts to 18 the temporary memory grows by what 16 texts
     need. The logits of a text would be 64 * 30,000 * 4 = 7.7 MB and its gradient, of 2.0 M parameters (1.92 M of them

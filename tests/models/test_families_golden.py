@@ -39,6 +39,7 @@ def test_the_file_is_small():
 
 
 @pytest.mark.parametrize("name", ["gpt2", "llama", "gemma2"])
+@pytest.mark.slow("long")
 def test_bfloat16_files_stay_close(tmp_path, tokens, name):
     """bfloat16 parameters move the logits by their rounding, not more; nothing is widened."""
     lm, params, _ = load(write(tmp_path, name, dtype="bfloat16")[0])

@@ -45,6 +45,7 @@ def close(found, expected):
 
 @pytest.mark.parametrize(("before", "after"), [(11, 1), (POSITIONS - 7, 7)])
 @pytest.mark.parametrize("name", SPECS)
+@pytest.mark.slow("long")
 def test_hidden_after_is_hidden_of_the_whole(name, before, after):
     check(*perturbed_model(name), before, after)
 
@@ -67,6 +68,7 @@ def check(lm, params, before, after):
 
 
 @pytest.mark.parametrize("name", ["opt", "gpt_neo", "qwen3", "gemma2"])  # positions and windows of every kind
+@pytest.mark.slow("long")
 def test_padding_of_the_prefix_changes_nothing(name):
     """One program for prefixes of many lengths: what stands in the padding is irrelevant, to the last bit."""
     params, hidden, prefix, hidden_after = model(name)[1:]
@@ -92,6 +94,7 @@ def test_every_family(tmp_path, name):
 
 
 @pytest.mark.parametrize("name", ["qwen3", "gemma2"])
+@pytest.mark.slow("long")
 def test_long_suffixes_go_in_blocks_of_queries(name):
     """Beyond 128 queries there are several blocks; a window then leaves out blocks of the sequence's own keys."""
     spec = dataclasses.replace(SPECS[name], positions=dataclasses.replace(SPECS[name].positions, max_length=380))
@@ -110,6 +113,7 @@ def test_bfloat16_parameters():
     assert np.abs(np.asarray(found, np.float32) - expected).max() < 0.05 * np.abs(expected).max()
 
 
+@pytest.mark.slow("long")
 def test_the_cache_has_one_row_and_grouped_heads():
     lm, params, *_ = model("llama")
     cache = jax.eval_shape(lm.prefix, params, draw(1, 8))
@@ -129,6 +133,7 @@ def test_the_prefix_is_not_copied_for_each_row():
 
 
 @pytest.mark.parametrize("name", ["gpt2", "llama"])
+@pytest.mark.slow("long")
 def test_beyond_the_last_position(name):
     lm, params, hidden, prefix, hidden_after = model(name)
     shared, own = draw(1, POSITIONS - 4), draw(2, 5, seed=1)

@@ -51,6 +51,7 @@ def sources():
         yield path, relative.parts[0] if relative.parts[0] == "kernels" else relative.parts[1].removesuffix(".py")
 
 
+@pytest.mark.slow("long")
 def test_layers():
     checked = 0
     for path, own in sources():
@@ -81,6 +82,7 @@ def test_kernels_import_jax_and_numpy_only():
             assert module.split(".")[0] in allowed, f"{path}: {module}"
 
 
+@pytest.mark.slow("long")
 def test_nobody_imports_a_top_level_kernels_or_nnx():
     for path in [*ROOT.glob("kernels/*.py"), *ROOT.glob("tdd/**/*.py"), *ROOT.glob("tests/**/*.py")]:
         for module in imports_of(path):

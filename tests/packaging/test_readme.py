@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+import pytest
 from word_tokenizer import word_tokenizer
 
 import tdd
@@ -37,6 +38,7 @@ def test_names_exist():
         assert getattr(tdd, name)
 
 
+@pytest.mark.slow("long")
 def test_the_code_of_the_studies_runs(tmp_path, monkeypatch):
     """Word for word, with fewer repetitions."""
     section = (ROOT / "README.md").read_text("utf-8").split("## Studies")[1]
@@ -53,6 +55,7 @@ def test_the_code_of_the_studies_runs(tmp_path, monkeypatch):
     assert (tmp_path / "studies" / "shift" / "results.csv").is_file()
 
 
+@pytest.mark.slow("long")
 def test_the_code_of_the_training_loop_runs(tmp_path, monkeypatch, capsys):
     """Word for word, with fewer steps, in a loop that trains on the benchmark from step 10 on."""
     section = (ROOT / "README.md").read_text("utf-8").split("## In a training loop")[1]

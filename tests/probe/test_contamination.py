@@ -108,6 +108,7 @@ def test_a_leak_is_reported_with_its_time_its_share_and_its_items(leaked):
     assert f"{len(leak.items)} items are named" in str(leak)
 
 
+@pytest.mark.slow("long")
 def test_bounds_in_closed_form_where_a_share_would_take_too_many_draws(leaked, monkeypatch):
     drawn = leaked.leak()
     monkeypatch.setattr(benchmark_watch, "_MOST_DRAWN", 0)
@@ -130,6 +131,7 @@ def test_a_model_that_knew_the_benchmark_before_the_first_look(by_reference):
     assert "before the first look" in str(watch.leak())
 
 
+@pytest.mark.slow("long")
 def test_the_bounds_share_one_level_over_all_looks():
     for horizon in (7, None):
         shares = [float(spending(t, horizon) - spending(t - 1, horizon)) for t in range(1, 200)]
@@ -191,6 +193,7 @@ def test_shard_rises_are_standardised_over_all_relabellings():
     assert np.var(found, axis=0) == pytest.approx(1)
 
 
+@pytest.mark.slow("long")
 def test_rises_of_what_only_drifts_are_uncorrelated_and_those_of_a_leak_are_not():
     rng = np.random.default_rng(1)
     level = rng.normal(size=(4_000, 1, 30))
@@ -248,6 +251,7 @@ def test_the_published_order_is_found_and_no_item_is_named(by_order, tmp_path):
     assert not any("flags" in point for point in saved["open_points"])
 
 
+@pytest.mark.slow("long")
 def test_the_same_items_in_another_order_are_no_leak(by_order):
     """Learnt item by item: the order tells nothing, whatever is known of the items."""
     watch = run(anew(by_order), BENCHMARK, begin=2, amount=1.0)

@@ -19,6 +19,7 @@ RESULT_FIELDS = [field.name for field in dataclasses.fields(tdd.probe.ProbeResul
 
 
 @pytest.mark.parametrize(("kind", "scores"), [("small", COMPUTED_SCORES), ("decoder", ("loss",))])
+@pytest.mark.slow("long")
 def test_scores_are_those_of_tdd_score(kind, scores):
     """Of texts of 2 to 40 tokens."""
     tokenizer, texts = word_tokenizer(VOCABULARY, bos=True), random_texts(45, longest=40)
@@ -77,6 +78,7 @@ def test_logits_alone_give_what_hidden_states_and_readout_give():
         )
 
 
+@pytest.mark.slow("long")
 def test_linen_and_nnx():
     from flax import linen, nnx
 
@@ -184,6 +186,7 @@ def test_roles_are_mixed_in_one_layout():
     # 2^-8 is the chance that ten rows of a micro-batch are all of one role; fewer than one in ten are
 
 
+@pytest.mark.slow("long")
 def test_what_a_text_scores_does_not_depend_on_the_others():
     rows, params = token_rows(50, shortest=5, longest=24), weights()
     one = tdd.Probe(SMALL, rows[:25], rows[25:], num_draws=29, token_budget=128, seed=0).evaluate(params)
@@ -203,6 +206,7 @@ def test_a_function_is_tokenizer_enough():
     assert bytes(probe.roles["reference"].tokens[3].tolist()) == b"item 23"
 
 
+@pytest.mark.slow("long")
 def test_long_texts_are_cut_where_that_is_asked_for():
     rows = token_rows(44, longest=90, shortest=30)
     cut = tdd.Probe(SMALL, rows[:20], rows[20:], num_draws=29, max_length=20, long_texts="truncate")
@@ -211,6 +215,7 @@ def test_long_texts_are_cut_where_that_is_asked_for():
     assert cut.roles["suspect"].num_cut == 20
 
 
+@pytest.mark.slow("long")
 def test_memory_holds_one_micro_batch_and_no_copy_of_the_parameters():
     """Width D = 128, L = 6, V = 600, micro-batches of 128 tokens, float32. A layer has 12 D^2 + 13 D numbers, 0.75
     MiB; all parameters, 4.9 MiB, are an argument. Temporary: the slice of one layer (0.75 MiB); 128 tokens of the

@@ -47,6 +47,7 @@ def test_of_a_regression_by_hand():
 
 
 @pytest.mark.parametrize("microbatch", [1, 3, 100])
+@pytest.mark.slow("long")
 def test_of_a_language_model_as_tdd_grad_norms(params, microbatch):
     found = example_grad_norms(text_loss, params, TOKENS, MASK, microbatch=microbatch)
     expected = tdd.grad_norms(LM, params, TOKENS, MASK).total

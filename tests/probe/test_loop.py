@@ -24,6 +24,7 @@ class Model(nn.Module):
         return nn.Dense(VOCABULARY)(nn.Embed(VOCABULARY, 16)(tokens))
 
 
+@pytest.mark.slow("long")
 def test_three_lines_in_a_flax_and_optax_loop():
     """Half of every batch are suspects. The training step donates the parameters that the probe has just been given."""
     model, optimizer, suspects = Model(), optax.adam(0.03), np.stack(token_rows(44)[:20])
@@ -85,6 +86,7 @@ def test_nothing_is_traced_again_in_a_thousand_steps():
     assert len(times) == first
 
 
+@pytest.mark.slow("long")
 def test_evaluate_and_observe_inside_a_compiled_donated_step():
     """Under `lax.cond`, 30 steps through one compiled function; evidence equals the host's to the bit."""
     times, params = [], {name: jnp.asarray(leaf) for name, leaf in weights().items()}
@@ -116,6 +118,7 @@ def test_evaluate_and_observe_inside_a_compiled_donated_step():
 
 
 @pytest.mark.parametrize("baseline", ["first", "none"])
+@pytest.mark.slow("long")
 def test_evidence_is_that_of_the_trajectory_test(baseline):
     probe = small_probe(num_steps=90, baseline=baseline, seed=3, num_draws=399)
     for step in range(0, 100, 10):
@@ -194,6 +197,7 @@ def test_the_same_step_is_one_look_and_other_steps_cost_nothing():
     assert probe(jnp.int32(30), weights()).look == 2  # looks that were left out are no looks
 
 
+@pytest.mark.slow("long")
 def test_scalars():
     rows = token_rows(9, 5)
     probe = small_probe(canaries=rows[:3], canary_reference=rows[3:], grad_norms=True)

@@ -181,6 +181,7 @@ def test_shards_of_many_data_sets(many):
     assert all(sum(map(len, markers(axes).values())) == 8 for axes in visible)
 
 
+@pytest.mark.slow("long")
 def test_files_are_the_same_every_time(one, tmp_path):
     for ending in ("png", "svg"):
         paths = [tmp_path / f"{i}.{ending}" for i in range(2)]

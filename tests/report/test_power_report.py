@@ -109,6 +109,7 @@ def test_the_report_of_canonical_order(order):
     assert max(map(len, text.splitlines())) <= 160
 
 
+@pytest.mark.slow("long")
 def test_the_figure_of_a_plan(plan, tmp_path):
     drawn = plots.power_sheet(plan)
     assert len(drawn.panels) == 2

@@ -238,6 +238,7 @@ def test_the_figure_of_a_clean_run_has_no_alarm(clean):
     assert "canaries, largest" not in labels
 
 
+@pytest.mark.slow("long")
 def test_report_command(leak, tmp_path, capsys):
     places = [tmp_path / f"{i}.png" for i in range(2)]
     for place in places:

@@ -70,6 +70,7 @@ def test_the_norm_by_definition():
 
 
 @pytest.mark.parametrize("name", ["gpt2", "gpt_neox", "opt", "gemma2"])
+@pytest.mark.slow("long")
 def test_no_norm_depends_on_batch_bucket_or_padding(name):
     """Tied and untied, projected embeddings, every layout, windows, shared heads, soft caps."""
     texts = (
@@ -83,6 +84,7 @@ def test_no_norm_depends_on_batch_bucket_or_padding(name):
         np.testing.assert_allclose(other[label], found[label][order], rtol=1e-5)
 
 
+@pytest.mark.slow("long")
 def test_beside_other_scores_nothing_changes():
     texts = random_texts(10)
     both = run(model(), texts, ("loss", *NAMES))
@@ -91,6 +93,7 @@ def test_beside_other_scores_nothing_changes():
     np.testing.assert_array_equal(both.num_tokens, whole().num_tokens)
 
 
+@pytest.mark.slow("long")
 def test_a_model_of_logits_alone():
     lm, params, tokenizer = model()
     bare = dataclasses.replace(lm, spec="bare", hidden=None, readout=None, grad_sqnorm=None)
@@ -110,6 +113,7 @@ def test_the_provenance_says_what_was_computed():
     assert "gradient" not in run(model(), random_texts(2), "loss").provenance
 
 
+@pytest.mark.slow("long")
 def test_texts_beyond_the_context():
     """Norms of windows do not add up: an error that names the text, unless the texts may be cut."""
     texts = random_texts(3, longest=20) + random_texts(2, seed=3, longest=POSITIONS)
@@ -149,6 +153,7 @@ def test_an_interrupted_run_continues_with_the_same_bits(tmp_path, monkeypatch):
     np.testing.assert_array_equal(found["grad_norm"], whole()["grad_norm"])
 
 
+@pytest.mark.slow("long")
 def test_memory_errors_halve_the_batches(monkeypatch, caplog):
     original, rows = gradient_pass._norms, []
 

@@ -83,6 +83,7 @@ def expected(params, tokens, mask, soft_cap=None):
 
 @pytest.mark.parametrize("soft_cap", [None, 2.0])
 @pytest.mark.parametrize("fast", [True, False])
+@pytest.mark.slow("long")
 def test_any_model_one_example_at_a_time(params, batch, fast, soft_cap):
     squares = expected(params, *batch, soft_cap)
     found = norms(model(soft_cap, fast=fast), params, *batch)
@@ -126,6 +127,7 @@ def test_no_texts_no_norms(general):
     assert all(part.shape[-1] == 0 for part in found.parts.values())
 
 
+@pytest.mark.slow("long")
 def test_a_models_own_road_and_the_general_one_agree(batch):
     lm, own = decoder_specs.perturbed_model("gpt2")
     fast = norms(lm, own, *batch)
@@ -154,6 +156,7 @@ def test_it_is_pure_and_compiles_once(params, batch):
     np.testing.assert_allclose(first.total, norms(model(), params, *batch).total, rtol=1e-6)
 
 
+@pytest.mark.slow("long")
 def test_tokens_outside_of_the_vocabulary_are_nan(params, batch):
     own_road, values = decoder_specs.perturbed_model("llama")
     for lm, own in ((model(), params), (own_road, values)):

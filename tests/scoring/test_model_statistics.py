@@ -60,6 +60,7 @@ def test_padding_is_the_mask_and_no_token_id():
     np.testing.assert_array_equal(got.log_prob, expected.log_prob)
 
 
+@pytest.mark.slow("long")
 def test_a_model_of_logits_alone_gives_the_same():
     lm, params = small_model()
     bare = dataclasses.replace(lm, spec=("bare", lm.spec), hidden=None, readout=None)

@@ -137,6 +137,7 @@ def test_a_checkpoint_folder(plain, model, texts, tmp_path):
     assert got.provenance["model"] == str(tmp_path / "model")
 
 
+@pytest.mark.slow("long")
 def test_compilations_are_bounded_by_buckets(texts):
     """One trunk a bucket and one head for each kind of pass, partial last batches included."""
     lm, params, tokenizer = scored_model(3, width=24)
@@ -154,6 +155,7 @@ def test_compilations_are_bounded_by_buckets(texts):
     assert len(traces) == len(shapes)
 
 
+@pytest.mark.slow("long")
 def test_a_model_of_logits_alone(plain, model, texts):
     lm, params, tokenizer = model
     bare = dataclasses.replace(lm, spec="bare", hidden=None, readout=None)

@@ -102,6 +102,7 @@ def test_nothing_is_scored_twice(model, plain, tmp_path, rows):
     assert not rows
 
 
+@pytest.mark.slow("long")
 def test_other_models_and_versions_have_spaces_of_their_own(model, tmp_path, rows, monkeypatch):
     expected = run(model, TEXTS, "loss", store=tmp_path)
     for change in ("model", "tdd", "jax", "precision"):
@@ -188,6 +189,7 @@ def files_of(folder):
 
 
 @pytest.mark.parametrize("when", ["before", "half", "after"])
+@pytest.mark.slow("long")
 def test_a_kill_at_a_call_to_the_disk_changes_no_byte_of_the_table(model, tmp_path, monkeypatch, when):
     """In steps of seven; `test_score_store` takes every call."""
     monkeypatch.setattr(space, "_MOST_SECONDS", 0.0)
@@ -271,6 +273,7 @@ def test_killed_processes_are_continued_without_losing_a_shard(model, plain, tmp
     assert set(shards) <= set(store.rglob("*.parquet"))
 
 
+@pytest.mark.slow("long")
 def test_two_processes_at_once_on_texts_that_overlap(model, tmp_path):
     store = tmp_path / "store"
     processes = [start(store, texts, together=2, pause=0.02) for texts in ("0-16", "8-24")]
@@ -284,6 +287,7 @@ def test_two_processes_at_once_on_texts_that_overlap(model, tmp_path):
     assert_same(run(model, TEXTS, store=store), run(model, TEXTS), 1e-5)
 
 
+@pytest.mark.slow("long")
 def test_an_audit_takes_what_a_score_has_computed(model, tmp_path, rows):
     words = [" ".join(text.split()[:30]) for text in random_texts(40, 5, 12, 30)]
     expected = run(model, words, "loss", store=tmp_path / "store")

@@ -81,6 +81,7 @@ def pointwise_bound(n, m):
         (normal_scores, 30, 1, 0, "nonmember"),
     ],
 )
+@pytest.mark.slow("long")
 def test_bounds_hold_for_all_cuts_together(scores, n, nulls, alternatives, null, budget):
     guarantees.assert_at_most(failure_rate(scores, n, nulls, alternatives, null), DELTA, budget)
 
@@ -109,6 +110,7 @@ def fresh_draws(draws, place=None):
 
 
 @pytest.mark.guarantee(checks=1)
+@pytest.mark.slow("long")
 def test_few_draws_are_enough(budget):
     """floor(delta (B + 1)) is valid for any B; the empirical quantile, ceil(delta B), is not."""
     guarantees.assert_at_most(fresh_draws(9), DELTA, budget)
@@ -136,6 +138,7 @@ def sets_chosen_after_looking(trust_fdp):
 
 
 @pytest.mark.guarantee(checks=1)
+@pytest.mark.slow("long")
 def test_bounds_of_a_set_chosen_after_looking(budget):
     guarantees.assert_at_most(sets_chosen_after_looking(False), DELTA, budget)
     guarantees.assert_exceeds(sets_chosen_after_looking(True), DELTA, budget)

@@ -83,6 +83,7 @@ def must_be_caught(fdp, bound, level):
 
 
 @pytest.mark.guarantee(checks=2)
+@pytest.mark.slow("long")
 def test_pooled_ranks_are_exact_on_the_lattice(budget):
     """alpha (n+1)/m is an integer and a key leaves no ties: FDR = alpha·m0/m, two-sided."""
     exact = [by("pooled_rank", keyed=True, rule=rule) for rule in pooled_ranks.RULES]
@@ -102,6 +103,7 @@ def test_pooled_ranks_are_exact_on_the_lattice(budget):
         ((1, 29, 6, 4), ties_in_favour),
     ],
 )
+@pytest.mark.slow("long")
 def test_pooled_ranks_with_ties(sizes, twin, budget):
     bound = ALPHA * sizes[2] / (sizes[2] + sizes[3])
     weighted = by("pooled_rank", rule="cauchy", weights=[1, 0.3, 2, 0.01][: sizes[0]])
@@ -120,6 +122,7 @@ def test_pooled_ranks_with_ties(sizes, twin, budget):
         (normal_panels, (3, 1, 1, 0), (without_the_one,)),
     ],
 )
+@pytest.mark.slow("long")
 def test_weights_learned_on_a_split(panels, sizes, twins, budget):
     """The twins of the first case learn their weights, or choose their detector, without a split."""
     bound = ALPHA * sizes[2] / (sizes[2] + sizes[3])
@@ -133,6 +136,7 @@ def test_weights_learned_on_a_split(panels, sizes, twins, budget):
 
 
 @pytest.mark.guarantee(checks=6)
+@pytest.mark.slow("long")
 def test_merges_and_e_values(budget):
     names = ("bonferroni", "hommel", "twice_mean", "geometric", "harmonic")
     valid = [by(name) for name in (*names, "e_values")]
@@ -213,6 +217,7 @@ def test_merges_hold_under_any_dependence(draw, budget):
 
 
 @pytest.mark.guarantee(checks=10)
+@pytest.mark.slow("long")
 def test_combinations_of_independent_p_values_are_exact(budget):
     kernels = {
         "fisher": lambda p: independent.fisher(p).p_value,
@@ -237,6 +242,7 @@ def test_combinations_of_independent_p_values_are_exact(budget):
 
 
 @pytest.mark.guarantee(checks=0)
+@pytest.mark.slow("long")
 def test_the_cauchy_combination_of_correlated_p_values_is_caught(budget):
     def one(key):
         found = td4eval(*normal_panels(key, 10, 99, 1, 0), alpha=ALPHA, combine="average")

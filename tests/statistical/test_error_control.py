@@ -121,6 +121,7 @@ def test_a_shared_random_order_is_exact_on_the_lattice(null, budget):
 
 @pytest.mark.guarantee(checks=3)
 @pytest.mark.parametrize(("n", "nulls", "alternatives"), [(199, 20, 0), (199, 12, 8), (99, 1, 9)])
+@pytest.mark.slow("long")
 def test_bh_fdr_is_exactly_alpha_m0_over_m_on_the_lattice(n, nulls, alternatives, budget):
     """alpha (n+1)/m is an integer and scores are continuous, so FDR = alpha·m0/m, two-sided."""
     target = 0.1 * nulls / (nulls + alternatives)
@@ -131,6 +132,7 @@ def test_bh_fdr_is_exactly_alpha_m0_over_m_on_the_lattice(n, nulls, alternatives
 
 
 @pytest.mark.guarantee(checks=2)
+@pytest.mark.slow("long")
 def test_bh_between_lattice_points(budget):
     """alpha (n+1)/m = 2.5: FDR lies in [m0·floor(2.5)/(n+1), alpha·m0/m]."""
     fdp = fdp_of(bh, normal_scores, 49, 2, 0)
@@ -140,6 +142,7 @@ def test_bh_between_lattice_points(budget):
 
 
 @pytest.mark.guarantee(checks=1)
+@pytest.mark.slow("long")
 def test_bh_with_ties(budget):
     guarantees.assert_at_most(fdp_of(bh, integer_scores, 39, 12, 8), 0.06, budget)
     guarantees.assert_exceeds(fdp_of(bh_wrong_side, integer_scores, 39, 12, 8), 0.06, budget)
@@ -160,6 +163,7 @@ def test_bh_with_ties(budget):
         (normal_scores, 19, 1, 0),
     ],
 )
+@pytest.mark.slow("long")
 def test_ptdi_storey(scores, n, nulls, alternatives, budget):
     guarantees.assert_at_most(fdp_of(selected("storey"), scores, n, nulls, alternatives), 0.1, budget)
 
@@ -187,6 +191,7 @@ def test_the_frame_of_the_broken_estimates_is_sound():
 
 @pytest.mark.guarantee(checks=2)
 @pytest.mark.parametrize(("nulls", "alternatives"), [(20, 0), (12, 8)])
+@pytest.mark.slow("long")
 def test_ptdi_none_is_exact(nulls, alternatives, budget):
     target = 0.1 * nulls / (nulls + alternatives)
     fdp = fdp_of(selected("none"), normal_scores, 199, nulls, alternatives)
@@ -197,6 +202,7 @@ def test_ptdi_none_is_exact(nulls, alternatives, budget):
 
 @pytest.mark.guarantee(checks=3)
 @pytest.mark.parametrize(("n", "nulls", "alternatives"), [(39, 200, 200), (199, 100, 100), (19, 6, 2)])
+@pytest.mark.slow("long")
 def test_ptdi_subtraction(n, nulls, alternatives, budget):
     m = nulls + alternatives
     bound = 0.1 * (1 + 1 / m) * (1 + 1 / n)

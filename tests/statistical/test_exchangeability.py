@@ -131,6 +131,7 @@ def test_exact_by_listing(r, k, budget):
 
 @pytest.mark.guarantee(checks=2 * 4)
 @pytest.mark.parametrize("law", [left_skewed, integers])
+@pytest.mark.slow("long")
 def test_combined(law, budget):
     guarantees.assert_super_uniform(p_values(by_call("combined", num_draws=79), law, 10, 3), LEVELS, budget)
 

@@ -48,6 +48,7 @@ def ever_alarms(law, **options):
 
 @pytest.mark.guarantee(checks=2 + 1)
 @pytest.mark.parametrize("law", [normal, integers])
+@pytest.mark.slow("long")
 def test_the_order_guard_stays_silent_on_shuffled_streams(law, budget):
     guarantees.assert_at_most(ever_alarms(law), ALPHA, budget)
     if law is normal:
@@ -55,6 +56,7 @@ def test_the_order_guard_stays_silent_on_shuffled_streams(law, budget):
 
 
 @pytest.mark.guarantee(checks=2)
+@pytest.mark.slow("long")
 def test_losses_are_compared_within_batches(budget):
     guarantees.assert_at_most(ever_alarms(falling_losses, against="batch"), ALPHA, budget)
     guarantees.assert_exceeds(ever_alarms(falling_losses), ALPHA, budget)
@@ -81,6 +83,7 @@ def of_shards(scores):
 
 @pytest.mark.guarantee(checks=2 * 2 + 1)
 @pytest.mark.parametrize("from_first", [True, False])
+@pytest.mark.slow("long")
 def test_the_order_of_a_benchmark_raises_no_alarm_by_itself(from_first, budget):
     """Relabelled orders within shards; broken: the best of all looks, each at the whole level."""
     rule = ShardEvidence(SHARDS * ORDERS, DRAWS, ALPHA, LOOKS, from_first, "combined", num_shards=SHARDS)
@@ -114,6 +117,7 @@ def test_the_relabellings_of_a_watch_are_those_of_the_simulation():
 
 
 @pytest.mark.guarantee(checks=1)
+@pytest.mark.slow("long")
 def test_the_bounds_of_a_leak_hold_at_all_looks_together(budget):
     """No item leaked: "at least one is" must be said at no look; broken: the whole level at each."""
     items, references = 6, 9

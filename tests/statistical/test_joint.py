@@ -101,6 +101,7 @@ def storey_twin(alpha, plus_one=1, strict=False, cap=False, eta=0.5):
 
 
 @pytest.mark.guarantee(checks=1)
+@pytest.mark.slow("long")
 def test_one_model_is_bh_and_exact(budget):
     """K = 1, alpha (n+1)/m an integer, no ties: GCR = alpha·m0/m, two-sided."""
     draw = partial(one_model_each, num_calibration=99, contaminated=6, pure=4, num_models=1)
@@ -114,6 +115,7 @@ def test_one_model_is_bh_and_exact(budget):
     ("n", "contaminated", "pure", "models"),
     [(39, 12, 8, 2), (19, 20, 0, 2), (39, 9, 6, 3), (19, 1, 0, 2), (1, 2, 0, 2)],
 )
+@pytest.mark.slow("long")
 def test_jmcs_with_independent_models(n, contaminated, pure, models, budget):
     """Every contaminated item is a member of one model only; sizes from many items down to m = 1 and n = 1."""
     draw = partial(one_model_each, num_calibration=n, contaminated=contaminated, pure=pure, num_models=models)
@@ -123,6 +125,7 @@ def test_jmcs_with_independent_models(n, contaminated, pure, models, budget):
 
 
 @pytest.mark.guarantee(checks=3)
+@pytest.mark.slow("long")
 def test_jmcs_with_ties(budget):
     draw = partial(integer_scores, num_calibration=19, contaminated=9, pure=6)
     *held, broken = gcp_of(draw, *(by_rule(rule, 0.2) for rule in RULES), ties_in_favour(0.2))
@@ -143,6 +146,7 @@ def test_jmcs_with_ties(budget):
         (1, 2, 1, 2, 0.5),
     ],
 )
+@pytest.mark.slow("long")
 def test_storey_on_the_largest_p_values(n, contaminated, pure, models, eta, budget):
     draw = partial(one_model_each, num_calibration=n, contaminated=contaminated, pure=pure, num_models=models)
     alpha = 0.5 if n == 1 else 0.2
@@ -156,12 +160,14 @@ def test_storey_on_the_largest_p_values(n, contaminated, pure, models, eta, budg
     [({"plus_one": 0}, 39, 2, 2), ({"strict": True, "eta": 0.06}, 19, 80, 80), ({"cap": True}, 199, 5, 0)],
     ids=["no plus one", "strict", "capped"],
 )
+@pytest.mark.slow("long")
 def test_broken_storey_on_the_largest_p_values_is_caught(flaw, n, contaminated, pure, budget):
     draw = partial(one_model_each, num_calibration=n, contaminated=contaminated, pure=pure)
     (gcp,) = gcp_of(draw, storey_twin(0.2, **flaw), batch=1_000)
     guarantees.assert_exceeds(gcp, 0.2, budget)
 
 
+@pytest.mark.slow("long")
 def test_the_frame_of_the_broken_twins_is_sound():
     """Without a flaw it selects what JMCS selects."""
     draw = partial(one_model_each, num_calibration=39, contaminated=20, pure=20)
@@ -177,6 +183,7 @@ def test_the_frame_of_the_broken_twins_is_sound():
 
 
 @pytest.mark.guarantee(checks=1)
+@pytest.mark.slow("long")
 def test_bh_keeps_the_harmonic_bound_under_dependence(budget):
     """alpha (1 + 1/2) for two items, as they may depend as they like."""
     draw, alpha = partial(antithetic_pair, num_calibration=2, tests=2), Fraction(1, 3)
@@ -199,6 +206,7 @@ def members_of_all(key, *, num_calibration, contaminated, pure):
 
 
 @pytest.mark.guarantee(checks=1)
+@pytest.mark.slow("long")
 def test_jecs_where_the_null_is_strictly_convex(budget):
     """The line lies well above the null distribution there, and the error below alpha at moderate sizes."""
     draw = partial(members_of_all, num_calibration=59, contaminated=30, pure=30)
@@ -208,6 +216,7 @@ def test_jecs_where_the_null_is_strictly_convex(budget):
     guarantees.assert_exceeds(broken, 0.1, budget)
 
 
+@pytest.mark.slow("long")
 def test_the_excess_of_jecs_shrinks_with_the_sizes():
     """At the edge of the assumptions (a uniform null) the error comes down to alpha slowly."""
     mean, error = [], []

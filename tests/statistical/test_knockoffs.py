@@ -149,6 +149,7 @@ def conformal_rule(draw, n, proportion, k=3):
     ("draw", "n", "members", "size"),
     [(bad_copies, 30, 15, 19), (integer_copies, 12, 0, 19), (skewed_copies, 3, 0, 1), (bad_copies, 1, 0, 19)],
 )
+@pytest.mark.slow("long")
 def test_known_non_members_mend_bad_knockoffs(draw, n, members, size, budget):
     right = conformal_rule(draw, size, "storey")
     guarantees.assert_at_most(fdp_of(right, draw, n, members, 3), 0.2, budget)
@@ -158,6 +159,7 @@ def test_known_non_members_mend_bad_knockoffs(draw, n, members, size, budget):
 
 
 @pytest.mark.guarantee(checks=1)
+@pytest.mark.slow("long")
 def test_the_conformal_rule_without_an_estimate_is_exact(budget):
     """alpha (N + 1)/n = 1 is an integer and W has no ties: FDR = alpha."""
     fdp = fdp_of(conformal_rule(bad_copies, 49, "none"), bad_copies, 10, 0, 3)
@@ -306,6 +308,7 @@ def cut_among_test_scores(calibration, scores, alpha):
         (normal_scores, 19, 1, 0, 0.1),
     ],
 )
+@pytest.mark.slow("long")
 def test_the_mean_of_conformal_e_values(scores, n, nulls, others, alpha, budget):
     """At most 1; divided by n + 1, which no e-value exceeds."""
     mean = mean_of_null_e_values(n, nulls, others, alpha, kernel_e_values, scores)
@@ -316,6 +319,7 @@ def test_the_mean_of_conformal_e_values(scores, n, nulls, others, alpha, budget)
 
 
 @pytest.mark.guarantee(checks=1)
+@pytest.mark.slow("long")
 def test_the_mean_of_conformal_e_values_is_one_on_the_lattice(budget):
     """alpha (n + 1)/m = 2 is an integer: nothing is lost."""
     mean = mean_of_null_e_values(39, 4, 0, 0.2, kernel_e_values, normal_scores)
@@ -325,6 +329,7 @@ def test_the_mean_of_conformal_e_values_is_one_on_the_lattice(budget):
 
 
 @pytest.mark.guarantee(checks=1)
+@pytest.mark.slow("long")
 def test_averaged_conformal_e_values(budget):
     """Detectors that share most of their noise; e-BH on the average."""
     nulls, others, n, rows = 9, 3, 19, 3

@@ -90,6 +90,7 @@ def test_ville(name, budget):
 
 
 @pytest.mark.guarantee(checks=len(LEVELS) * len(TWO))
+@pytest.mark.slow("long")
 def test_ville_over_a_long_stream(budget):
     for p in smallest(functools.partial(uniform, length=LONG), TWO, most=4_000):
         guarantees.assert_super_uniform(p, LEVELS, budget)

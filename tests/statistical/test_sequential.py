@@ -129,6 +129,7 @@ def at_every_look(canonical, shuffled, key):
         (unlike, "combined"),
     ],
 )
+@pytest.mark.slow("long")
 def test_spending_may_be_stopped_at_any_look(law, test, budget):
     rule = by_call("spending", test=test, looks=LOOKS, num_draws=59)
     guarantees.assert_super_uniform(p_values(rule, law, 6), LEVELS, budget)

@@ -154,6 +154,7 @@ def weighted_sizes(draw, n, *changes):
     ("draw", "n", "broken"),
     [(shifted_scores, 20, (weightless, ignoring)), (tied_scores, 20, (favoured,)), (tied_scores, 1, (favoured,))],
 )
+@pytest.mark.slow("long")
 def test_weighted_p_values(draw, n, broken, budget):
     right, *wrong = weighted_sizes(draw, n, as_it_is, *broken)
     for size, level in zip(right, LEVELS, strict=True):
@@ -183,6 +184,7 @@ def weighted_fdp(draw, n, nulls, alternatives, alpha, *variants):
     ("draw", "nulls", "alternatives", "broken"),
     [(shifted_scores, 12, 8, ignoring), (tied_scores, 12, 8, favoured), (shifted_scores, 10, 0, weightless)],
 )
+@pytest.mark.slow("long")
 def test_weighted_selection(draw, nulls, alternatives, broken, budget):
     alpha = 0.2
     variants = [("homogeneous", as_it_is), ("heterogeneous", as_it_is), ("homogeneous", broken)]
@@ -196,6 +198,7 @@ def test_weighted_selection(draw, nulls, alternatives, broken, budget):
 @pytest.mark.parametrize(
     ("prune", "n", "nulls"), [("deterministic", 40, 6), ("homogeneous", 1, 3), ("deterministic", 9, 1)]
 )
+@pytest.mark.slow("long")
 def test_weighted_selection_at_the_edges(prune, n, nulls, budget):
     right, wrong = weighted_fdp(tied_scores, n, nulls, 0, 0.3, (prune, as_it_is), (prune, favoured))
     guarantees.assert_at_most(right, 0.3, budget)
@@ -233,6 +236,7 @@ def books(*rules, integers=False):
 
 
 @pytest.mark.guarantee(checks=3)
+@pytest.mark.slow("long")
 def test_cluster_decisions_are_exact(budget):
     """alpha (C + 1)/m = 1 and scores are continuous: the FDR over clusters, all of them null, is alpha."""
     *right, wrong = books({}, {"aggregate": "median"}, {"unit": "drawn"}, "ignored")
@@ -242,6 +246,7 @@ def test_cluster_decisions_are_exact(budget):
 
 
 @pytest.mark.guarantee(checks=4)
+@pytest.mark.slow("long")
 def test_cluster_decisions_with_ties(budget):
     rules = {"aggregate": "min"}, {"unit": "drawn"}, {"unit": "item"}, {"proportion": "storey"}
     *right, wrong = books(*rules, "favoured", integers=True)
@@ -279,6 +284,7 @@ def without_the_one(calibration, scores, labels, real, num_clusters):
 
 @pytest.mark.guarantee(checks=6)
 @pytest.mark.parametrize(("num_clusters", "broken"), [(1, (without_the_one,)), (9, (without_the_one, pooled))])
+@pytest.mark.slow("long")
 def test_hierarchical_p_values(num_clusters, broken, budget):
     levels = (0.1, 0.3, 0.5)
     right, *wrong = item_sizes(num_clusters, levels, hierarchical, *broken)
@@ -331,6 +337,7 @@ def over_groups(calibration, scores, groups):
 
 
 @pytest.mark.guarantee(checks=4)
+@pytest.mark.slow("long")
 def test_group_p_values(budget):
     levels = (0.1, 0.25)
     for size, level in zip(group_sizes(within_group, levels), levels, strict=True):

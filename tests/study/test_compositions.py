@@ -9,6 +9,7 @@ import references as ref
 from tdd.study import compositions, joint_labels
 
 
+@pytest.mark.slow("long")
 def test_each_model_selects_alone():
     sample = joint_labels.draw(jax.random.key(0), num_models=3, num_calibration=39, num_tests=30, signal=3.0)
     selected = compositions.selected_by_each(sample.calibration, sample.scores, alpha=0.3)
@@ -46,6 +47,7 @@ def test_joint_metrics(selected, contaminated, gcp, power):
     assert float(found.power) == pytest.approx(power)
 
 
+@pytest.mark.slow("long")
 def test_the_set_up():
     """Shapes and means of the defaults, members lower; calibration items are members of every model."""
     sample = joint_labels.draw(jax.random.key(1), signal=2.0)

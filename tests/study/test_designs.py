@@ -126,6 +126,7 @@ def test_correlated_detectors_depend_as_told():
     assert np.moveaxis(lower.scores, 1, 0)[2, lower.target].mean() == pytest.approx(-2, abs=0.08)
 
 
+@pytest.mark.slow("long")
 def test_student_copula():
     """Student's margins, the same rank correlation, and extremes that come together more often."""
     kwargs = {"num_detectors": 2, "num_calibration": 100, "num_tests": 2, "correlation": 0.5}

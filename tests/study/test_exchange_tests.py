@@ -40,6 +40,7 @@ def test_every_test_is_the_public_one(test):
 
 
 @pytest.mark.usefixtures("small")
+@pytest.mark.slow("long")
 def test_sizes_stand_beside_powers_and_a_null_is_run_once():
     told = Options(repetitions=2_048, alphas=(0.05,))
     result = STUDY.run(told)
@@ -57,6 +58,7 @@ def test_sizes_stand_beside_powers_and_a_null_is_run_once():
     study_plots.draw(result, STUDY.figure, title=STUDY.title, caption=STUDY.design(told))
 
 
+@pytest.mark.slow("long")
 def test_a_given_table_is_tested_with_all_its_shards(monkeypatch):
     monkeypatch.setattr(exchange_tests, "TESTS", ("rank_sum", "t"))
     rng = np.random.default_rng(0)
@@ -72,6 +74,7 @@ def test_a_given_table_is_tested_with_all_its_shards(monkeypatch):
     assert "a table: all its shards" in STUDY.design(told)
 
 
+@pytest.mark.slow("long")
 def test_shards_of_a_pool_that_are_masked_out_are_left_out():
     rng = np.random.default_rng(1)
     pool = ShardPool(rng.normal(size=6), rng.normal(size=(6, 3)), 3, 4)

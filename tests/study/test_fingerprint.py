@@ -142,6 +142,7 @@ print(json.dumps(described(SET)))
 """
 
 
+@pytest.mark.slow("long")
 def test_the_same_in_every_process():
     found = set()
     for seed in ("1", "2"):

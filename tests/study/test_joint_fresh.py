@@ -14,6 +14,7 @@ from tdd.validate.errors import InputError
 SIZES = {"num_models": 3, "num_calibration": 150, "num_tests": 300}
 
 
+@pytest.mark.slow("long")
 def test_rates_are_those_of_drawn_scores():
     """FDR, power and number selected at two levels: 6,400 repetitions here, 1,500 of the loop."""
     study = fresh_joint(JointLabels(**SIZES, signal=3.0), alphas=[0.2, 0.4], methods="jecs", repetitions=6_400, seed=2)
@@ -32,6 +33,7 @@ def test_rates_are_those_of_drawn_scores():
     assert study.power[0, 1] > 0.1
 
 
+@pytest.mark.slow("long")
 def test_one_compilation_serves_every_signal():
     options = {"alphas": 0.2, "methods": "jmcs/bh", "repetitions": 640}
     weak = fresh_joint(JointLabels(**SIZES, signal=1.0), **options)

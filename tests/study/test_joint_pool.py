@@ -50,6 +50,7 @@ def totals_of(found, m):
 
 
 @pytest.mark.parametrize("counting", [False, True])
+@pytest.mark.slow("long")
 def test_decisions_are_those_of_the_loop(counting):
     """1,000 repetitions, three levels, ties: every sum that the study reports, to the last digit."""
     own, tested, member = table()
@@ -79,6 +80,7 @@ def test_decisions_are_those_of_the_loop(counting):
         np.testing.assert_array_equal(getattr(study, name), getattr(expected, name))
 
 
+@pytest.mark.slow("long")
 def test_methods_agree_with_the_library_on_drawn_items():
     """Each method at one level on 40 repetitions, by `tdd.jecs` and `tdd.jmcs` on the drawn items."""
     import warnings

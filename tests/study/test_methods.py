@@ -85,6 +85,7 @@ COMPARED = (
 
 @pytest.mark.filterwarnings("ignore:jecs controls")
 @pytest.mark.parametrize("name", COMPARED)
+@pytest.mark.slow("long")
 def test_named_methods_decide_as_the_public_calls(name):
     """Levels and repetitions batched in one program against one call a data set and level: the same decisions."""
     design, rule = design_for(name), method(name)

@@ -185,6 +185,7 @@ def test_a_joint_pool_calibrates_on_half_of_the_shared_members():
         assert shared[row]
 
 
+@pytest.mark.slow("long")
 def test_models_beyond_k_change_nothing():
     eight = jecs_k.SomeModels(8).draw(KEY)
     three = jecs_k.SomeModels(3).draw(KEY)
@@ -258,6 +259,7 @@ def few_methods(monkeypatch):
 
 @pytest.mark.usefixtures("few_methods")
 @pytest.mark.parametrize("name", ["td4eval-alpha", "ktd-draws", "jecs-compositions", "exchange-shards"])
+@pytest.mark.slow("long")
 def test_studies_of_a_given_table(name):
     study, told = small(name)
     result = study.run(told)
@@ -278,6 +280,7 @@ def test_studies_of_the_pool(name):
     assert max(row["power"] for row in rows) > 0.3
 
 
+@pytest.mark.slow("long")
 def test_the_pool_study_agrees_with_the_general_engine():
     told = options(4_000, (0.1, 0.3))
     fast = load("ptdi-alpha").run(told)

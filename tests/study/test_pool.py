@@ -67,6 +67,7 @@ def test_the_numbers_of_a_plain_loop(options):
     assert found.power.max() > 0.1
 
 
+@pytest.mark.slow("long")
 def test_the_general_engine_finds_the_same_law():
     design = tdd.study.Pool(SCORES, MEMBER)
     slow = tdd.study.run(design, ["ptdi/none", "ptdi/moment"], alphas=ALPHAS, repetitions=4_000)

@@ -101,6 +101,7 @@ def test_the_exact_false_discovery_rate(false_alarm_level):
         assert row["power"] > 0.2
 
 
+@pytest.mark.slow("long")
 def test_the_fixed_pool_engine_and_the_general_one():
     """The same draws are made by two engines: PTDI's own and `tdd.study.run` on a `Pool`."""
     design = tdd.study.Pool(SCORES, MEMBER, test_members=0.25, calibration_ratio=1.0)
@@ -115,6 +116,7 @@ def test_the_fixed_pool_engine_and_the_general_one():
             assert abs(row[name] - mean[0, i]) < 4.5 * error
 
 
+@pytest.mark.slow("long")
 def test_several_detectors_against_the_general_engine():
     ranks = np.stack([np.unique(row, return_inverse=True)[1] for row in PAIRS])
     design = tdd.study.Pool(ranks, MEMBER, test_members=0.5, calibration_ratio=1.0, null="member")
@@ -128,6 +130,7 @@ def test_several_detectors_against_the_general_engine():
     assert 0.1 < row["power"] < 0.95
 
 
+@pytest.mark.slow("long")
 def test_knockoffs_against_a_loop():
     """Every audit of the loop is `tdd.ktd` on items of its own choice."""
     copies = np.concatenate([SCORES[None], RNG.normal(size=(2, 240)) - 0.5], axis=0)
@@ -217,6 +220,7 @@ def test_the_search_asks_of_a_pool_only_what_it_gives():
     assert not any(row["extrapolated"] for row in found.curve)
 
 
+@pytest.mark.slow("long")
 def test_what_is_never_detected_and_why():
     few = plan(num_calibration=[5, 39], num_tests=[10, 40], member_share=[1.0], search=True, repetitions=256)
     assert {row["num_targets"] for row in few.smallest if row["num_calibration"] == 5 and row["alpha"] == 0.1} == {None}
@@ -234,6 +238,7 @@ def test_what_is_never_detected_and_why():
 # --- beyond the pool --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow("long")
 def test_a_pool_that_is_too_small_is_smoothed_and_says_so():
     found = pooled(num_calibration=100, num_tests=[20, 200], member_share=0.5, repetitions=512)
     assert [row["extrapolated"] for row in found.rows] == [False, False, True, True]
@@ -263,6 +268,7 @@ def test_smoothing_keeps_means_and_covariances(rows):
 
 
 @pytest.mark.parametrize("law", [lambda x: x, lambda x: np.exp(0.5 * x)], ids=["normal", "lognormal"])
+@pytest.mark.slow("long")
 def test_smoothed_draws_err_less_than_plain_ones(law, monkeypatch):
     """Small pools of a known law: beyond them, plain draws with replacement promise too much."""
     sizes = {"num_calibration": 400, "num_tests": 400, "member_share": 0.05, "alpha": 0.1, "repetitions": 256}
@@ -288,6 +294,7 @@ def test_normal_scores():
     np.testing.assert_allclose(normal_scores(values), expected, atol=1e-5)
 
 
+@pytest.mark.slow("long")
 def test_a_pool_of_ties_is_decided_as_its_ranks_are():
     """Without replacement nothing but the order matters, in every engine."""
     tied = np.round(SCORES, 1)

@@ -36,6 +36,7 @@ def every():
     return plan(test=TESTS, alpha=[0.05, 0.2], search=True)
 
 
+@pytest.mark.slow("long")
 def test_each_test_rejects_where_its_own_call_does(every):
     """The same draws, shard by shard, given to the public tests; places beyond the number of shards do not count."""
     key, repetitions = jax.random.key(0, impl="threefry2x32"), 300
@@ -62,6 +63,7 @@ def test_each_test_rejects_where_its_own_call_does(every):
     assert row["calls"] == pytest.approx(5 * (1 + stopped.mean()))
 
 
+@pytest.mark.slow("long")
 def test_the_general_engine_finds_the_same_power():
     """`tdd.study.run` draws its own relabellings; so does "exact" here, more of them."""
     slow = tdd.study.run(
@@ -165,6 +167,7 @@ def test_resampled_shards_keep_to_their_rows():
     assert not same.any()  # a canonical order is none of its own shuffles, though these repeat
 
 
+@pytest.mark.slow("long")
 def test_shards_of_a_finished_test():
     options = {"effect": None, "num_shards": 24, "num_shuffles": [10, 15], "test": "rank_sum"}
     found = plan(canonical=GAIN, shuffled=ORDERS[:, 1:], search=True, **options)

@@ -176,6 +176,7 @@ def test_the_work_is_shared_evenly(tmp_path):
 
 @settings(max_examples=12, deadline=None)
 @given(data=st.data())
+@pytest.mark.slow("long")
 def test_whoever_dies_and_however_many_come_back(tmp_path_factory, data):
     """Runs that die, each with another number of processes, then one that ends; nothing that was saved is run again."""
     folder = tmp_path_factory.mktemp("deaths")

@@ -54,6 +54,7 @@ def fixed_point_totals(counts):
 
 
 @pytest.mark.parametrize("pool", [False, True])
+@pytest.mark.slow("long")
 def test_a_plain_loop_gives_the_same_numbers_to_the_bit(pool):
     """Half splits with random n, and fresh scores; PTDI and BH at three levels; a function of one's own."""
     rng = np.random.default_rng(0)
@@ -92,6 +93,7 @@ def test_a_plain_loop_gives_the_same_numbers_to_the_bit(pool):
     assert found.num_selected[0, 0] < found.num_selected[0, 2]
 
 
+@pytest.mark.slow("long")
 def test_the_numbers_are_right():
     """On this lattice BH has FDR alpha·m0/m exactly: 1/4."""
     design = NormalShift(num_calibration=19, num_tests=10, target_share=0.5, signal=1.0)
@@ -100,6 +102,7 @@ def test_the_numbers_are_right():
     assert abs(found.fdr[0, 0] - 0.25) < 4 * found.fdr_se[0, 0] < 0.01
 
 
+@pytest.mark.slow("long")
 def test_lanes_and_cuts_change_nothing(monkeypatch):
     whole = run(DESIGN, ["ptdi/storey", lowest], alphas=[0.2], repetitions=2_500)
     monkeypatch.setattr(engine, "_LANE_NUMBERS", 2_000)
@@ -131,6 +134,7 @@ def test_eight_devices_give_the_numbers_of_one():
     assert rows[0]["repetitions"] % 1024 == 0, "stopped early, at the same checkpoint on 1, 3 and 8 devices"
 
 
+@pytest.mark.slow("long")
 def test_an_interrupted_run_ends_as_an_uninterrupted_one(tmp_path, monkeypatch):
     options = {"alphas": [0.2], "repetitions": 5_000, "grid": {"signal": [1.0, 2.0]}, "seed": 3}
     whole = run(DESIGN, "ptdi/storey", **options)
@@ -187,6 +191,7 @@ def test_a_folder_of_another_study_is_refused(tmp_path):
         run(DESIGN, {"m": mine}, **options)
 
 
+@pytest.mark.slow("long")
 def test_it_stops_when_the_error_is_small(monkeypatch, tmp_path):
     """A grid point that is easy stops early, at a checkpoint, and exactly where it would stop by hand."""
     options = {"alphas": [0.2], "grid": {"signal": [1.0, 8.0]}, "target_se": 0.005}
@@ -229,6 +234,7 @@ def test_nothing_happened_yet_is_no_reason_to_stop():
     assert 1_024 < found.repetitions <= 3_000
 
 
+@pytest.mark.slow("long")
 def test_a_grid_compiles_once_and_uses_the_same_keys():
     traced = []
 
@@ -252,6 +258,7 @@ def test_a_grid_compiles_once_and_uses_the_same_keys():
     assert sizes.num_selected_quantiles.shape == (2, 1, 1, 5)
 
 
+@pytest.mark.slow("long")
 def test_levels_of_ones_own_function_are_plain_numbers():
     def by_level(key, scores, calibration, *, alpha):
         assert isinstance(alpha, float)
@@ -341,6 +348,7 @@ def test_designs_that_draw_nonsense_are_refused(sample, message):
         run(Nonsense(), lowest, **SIZES)
 
 
+@pytest.mark.slow("long")
 def test_the_provenance_says_how(tmp_path):
     found = run(DESIGN, method("ptdi/storey", eta=0.1), alphas=[0.1], repetitions=10, seed=5, folder=tmp_path)
     kept = json.loads((tmp_path / "study.json").read_text())["provenance"]
