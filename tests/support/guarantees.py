@@ -17,7 +17,7 @@ import numpy as np
 from tdd.study.monte_carlo import mean_radius
 
 SUITE_FALSE_ALARM = 1e-3
-SHORT, LONG = 2_000, 100_000
+SHORT, MANY, LONG = 2_000, 8_000, 100_000
 CONVICTION = 1e-5
 """Largest level at which a twin is convicted."""
 
@@ -51,22 +51,23 @@ class Source:
         self.structure = jax.tree.structure(self.traced.out_info)
         self.programs, self.values = {}, None
 
-    def program(self, one):
-        return jax.jit(functools.partial(jax.lax.map, one, batch_size=self.batch))
+    def program(self, one, **options):
+        return jax.jit(functools.partial(jax.lax.map, one, batch_size=self.batch), **options)
 
     def start(self):
         self.programs["all"] = self.traced.lower().compile()
         self.values = [np.asarray(x, np.float64) for x in jax.tree.leaves(self.programs["all"](self.keys[:SHORT]))]
 
     def more(self, leaf):
-        """The next values of one scalar."""
+        """The next values of one scalar; where there are to be many, by a program that was compiled with more care."""
         start = len(self.values[leaf])
-        keys = self.keys[start : start + SHORT]
-        if self.structure.num_leaves == 1 and len(keys) == SHORT:
+        keys, many = self.keys[start : start + SHORT], start >= MANY
+        if self.structure.num_leaves == 1 and not many and len(keys) == SHORT:
             return jax.tree.leaves(self.programs["all"](keys))[0]
-        if leaf not in self.programs:
-            self.programs[leaf] = self.program(lambda key: jax.tree.leaves(self.one(key))[leaf])
-        return self.programs[leaf](keys)
+        if (leaf, many) not in self.programs:
+            options = {"compiler_options": {"xla_backend_optimization_level": 1}} if many else {}
+            self.programs[leaf, many] = self.program(lambda key: jax.tree.leaves(self.one(key))[leaf], **options)
+        return self.programs[leaf, many](keys)
 
     def first(self, leaf, count):
         if self.values is None:
