@@ -125,6 +125,8 @@ def harmonic(p_values: jax.Array, *, axis: int = -1) -> jax.Array:
     References: Vovk & Wang (2020), proposition 6; Wilson (2019) for the uncorrected mean.
     """
     p = _probabilities(p_values, axis)
+    if p.shape[0] == 1:
+        return _cut(p[0])  # a compiler may make p·p/p of p/(p/p), and p·p underflows
     least = jnp.min(p, axis=0, keepdims=True)
     mean = p.shape[0] * least[0] / jnp.sum(least / p, axis=0)  # scaled by the least: no overflow of 1/p
     return _cut(harmonic_constant(p.shape[0]) * jnp.where(least[0] == 0, 0, mean))
