@@ -57,9 +57,9 @@ def beyond_the_first(items):
         seen |= values
 
 
-@pytest.hookimpl(tryfirst=True)  # before the scheduler reads the groups
+@pytest.hookimpl(tryfirst=True)  # before tests are left out by their marks
 def pytest_collection_modifyitems(config, items):
-    """Skip what this machine cannot run, and say why; tests of a file go to one worker, with its fixtures."""
+    """Mark what is slow by the rule, and skip what this machine cannot run."""
     import jax
 
     quick = child_process.QUICK_COMPILATION in os.environ["XLA_FLAGS"]
@@ -84,8 +84,6 @@ def pytest_collection_modifyitems(config, items):
         for mark, reason in absent.items():
             if reason and item.get_closest_marker(mark):
                 item.add_marker(pytest.mark.skip(reason=reason))
-        if not item.get_closest_marker("xdist_group"):
-            item.add_marker(pytest.mark.xdist_group(item.nodeid.split("::")[0]))
 
 
 def pytest_collection_finish(session):

@@ -1,7 +1,6 @@
 """The laws that every kernel obeys: one test a (kernel, law), with its seeds and sizes inside.
 
-An entry's program is compiled once for all laws at the usual sizes: the tests of an entry run on one worker, one after
-another.
+An entry's program is compiled once for all laws at the usual sizes.
 """
 
 import functools
@@ -24,17 +23,15 @@ FIRST = {entry.kernel: entry.id for entry in reversed(registry.ENTRIES)}
 
 
 def entries(chosen=lambda entry: True, *, further="grid"):
-    """One parameter an entry that has the law; those of an entry form a group of the scheduler.
+    """One parameter an entry that has the law.
 
     Further entries of a kernel, other static options, are slow for the reason given; None: for none.
     """
 
     def marks(entry):
-        yield pytest.mark.xdist_group(entry.id)
-        if further and entry.id != FIRST[entry.kernel]:
-            yield pytest.mark.slow(further)
+        return [pytest.mark.slow(further)] if further and entry.id != FIRST[entry.kernel] else []
 
-    chosen = [pytest.param(entry, marks=[*marks(entry)]) for entry in registry.ENTRIES if chosen(entry)]
+    chosen = [pytest.param(entry, marks=marks(entry)) for entry in registry.ENTRIES if chosen(entry)]
     return pytest.mark.parametrize("entry", chosen, ids=lambda entry: entry.id)
 
 
@@ -58,7 +55,7 @@ class Program:
         return self.kernel(**arrays)
 
 
-@functools.lru_cache(maxsize=8)
+@functools.cache
 def program(entry_id):
     return Program(next(entry for entry in registry.ENTRIES if entry.id == entry_id))
 

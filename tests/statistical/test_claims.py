@@ -17,12 +17,13 @@ def shown():
     return {row["name"]: row for row in json.loads(SHOWN.read_text("utf-8"))["claims"]}
 
 
-def marks(claim):
-    """A true claim is a check; the claims of an area go to one worker."""
-    return pytest.mark.guarantee(checks=int(claim.holds)), pytest.mark.xdist_group(claim.name.partition("/")[0])
-
-
-@pytest.mark.parametrize("claim", [pytest.param(claim, id=claim.name, marks=marks(claim)) for claim in all_claims()])
+@pytest.mark.parametrize(
+    "claim",
+    [
+        pytest.param(claim, id=claim.name, marks=pytest.mark.guarantee(checks=int(claim.holds)))
+        for claim in all_claims()
+    ],
+)
 def test_claim(claim, shown, budget):
     """Other repetitions than those of the table have its mean, within five standard errors of the difference."""
     errors = guarantees.simulate(claim.one, seed=1, batch=claim.batch)
