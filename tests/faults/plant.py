@@ -5,7 +5,7 @@
 The checkout is copied once for each job (`git ls-files`, without what git ignores) into a temporary folder; there a
 fault of `faults.py` is planted, its own tests are run, and if they pass the whole tier; then the file is restored. The
 checkout itself is never written to. With --out the results are kept as they come, and a run that was interrupted
-continues with the faults that are left; a fault is tried again once its record or its file has changed.
+continues with the faults that are left: those that nothing has caught, and those whose record or file has changed.
 
 With --tier both the slow tier is asked about what the default tier let through. With --control the tests are first run
 without a fault: those that fail then would fail for every fault. A run that takes longer than --timeout counts as
@@ -176,14 +176,13 @@ class Results:
         self._path, self._lock = path, threading.Lock()
         self._found: dict[str, Any] = json.loads(path.read_text("utf-8")) if path and path.exists() else {}
 
-    def known(self, fault: Fault, tier: str, *, targeted: bool) -> Outcome | None:
+    def known(self, fault: Fault, tier: str) -> Outcome | None:
         """The outcome of an earlier run if it still says what this run would find."""
         record = self._found.get(fault.name, {})
         if record.get("key") != key_of(fault) or tier not in record["tiers"]:
             return None
         outcome = Outcome(**record["tiers"][tier])
-        settled = outcome.caught or (outcome.verdict == "not caught" and (targeted or outcome.whole))
-        return outcome if settled else None
+        return outcome if outcome.caught else None  # the tests may have changed since
 
     def keep(self, fault: Fault, tier: str, outcome: Outcome) -> None:
         """Enter an outcome, and write the file."""
@@ -255,7 +254,7 @@ def tried(
     def one(fault: Fault) -> dict[str, Outcome]:
         found: dict[str, Outcome] = {}
         for tier in tiers:
-            outcome = results.known(fault, tier, targeted=arguments.targeted)
+            outcome = results.known(fault, tier)
             if outcome is None:
                 place = places.get()
                 try:
