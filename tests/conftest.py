@@ -115,7 +115,15 @@ def false_alarm_level(request):
     return guarantees.SUITE_FALSE_ALARM / max(checks, 1)
 
 
-@pytest.fixture(params=["short", pytest.param("long", marks=pytest.mark.slow("repetitions"))])
+def pytest_generate_tests(metafunc):
+    """A guarantee has a run of 2,000 repetitions and one of 10^5; where the first is slow too, the second contains it."""
+    if "budget" in metafunc.fixturenames:
+        short = () if metafunc.definition.get_closest_marker("slow") else ("short",)
+        long = pytest.param("long", marks=pytest.mark.slow("repetitions"))
+        metafunc.parametrize("budget", [*short, long], indirect=True)
+
+
+@pytest.fixture
 def budget(request, false_alarm_level):
     """What one guarantee check may use: its level, and 2,000 repetitions or 10^5."""
     import guarantees
