@@ -116,7 +116,7 @@ def false_alarm_level(request):
 
 
 def pytest_generate_tests(metafunc):
-    """A guarantee has a run of 2,000 repetitions and one of 10^5; where the first is slow too, the second contains it."""
+    """A guarantee has 2,000 repetitions and, in a test of its own, 10^5; where both are slow, the second is enough."""
     if "budget" in metafunc.fixturenames:
         short = () if metafunc.definition.get_closest_marker("slow") else ("short",)
         long = pytest.param("long", marks=pytest.mark.slow("repetitions"))
