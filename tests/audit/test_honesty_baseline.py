@@ -83,6 +83,19 @@ def test_shifts_of_form_are_caught(change):
     assert found.auc > 0.9
 
 
+@pytest.mark.parametrize("above", [2, 3])
+def test_the_warning_counts_the_labelling_that_was_observed(monkeypatch, above):
+    """299 shuffles and the observed roles are 300 labellings: at 1 %, three of them may reach the observed AUC."""
+    null = np.linspace(0.2, 0.5, 299)
+    null[:above] = 0.8
+    wins = np.concatenate([[0.7], null])[None]
+    monkeypatch.setattr(module, "fold_wins", lambda *_: (wins, np.ones_like(wins)))
+    generator = np.random.default_rng(6)
+    found = blind_baseline(documents(15, generator), documents(20, generator), seed=0)
+    assert found.p_value == (1 + above) / 300
+    assert bool(found.warning) == (above == 2)
+
+
 @pytest.mark.slow("long")
 def test_false_alarms_are_rare():
     """At level 1 %, more than 7 alarms in 120 comparisons of equal sources have a chance below 1e-4."""

@@ -744,7 +744,7 @@ MODELS = (
         "tdd/models/rotary.py",
         "first, last = math.floor(first), math.ceil(last)",
         "first, last = math.floor(first), math.floor(last)",
-        ("tests/models/test_families_golden.py", "tests/models/test_families_parity.py"),
+        ("tests/models/test_rotary.py",),
     ),
     Fault(
         "gpt_neo: attention is scaled",
@@ -799,7 +799,7 @@ STUDIES = (
         ("tests/study/test_compositions.py", "tests/study/test_designs.py"),
     ),
     Fault(
-        "monte_carlo: a two-sided radius at the one-sided level",
+        "monte_carlo: the radius of another theorem",
         "tdd/study/monte_carlo.py",
         "math.log(2 / level)",
         "math.log(1 / level)",

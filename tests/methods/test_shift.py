@@ -223,6 +223,9 @@ def test_effective_sample_size():
     kept = OWN[:30]
     assert float(got.effective_sample_size) == pytest.approx(kept.sum() ** 2 / (kept**2).sum(), rel=1e-5)
     assert float(effective_sample_size(OWN[:30] * 1e100)) == pytest.approx(float(got.effective_sample_size), rel=1e-5)
+    missing = np.where(np.arange(60) < 30, CALIBRATION, np.nan).astype(np.float32)
+    traced = jax.jit(SELECTIONS["heterogeneous"])(missing, np.float32(SCORES))
+    assert float(traced.effective_sample_size) == pytest.approx(float(got.effective_sample_size), rel=1e-5)
     assert float(effective_sample_size(np.ones(7))) == 7
     with pytest.raises(InputError, match="zero"):
         effective_sample_size(np.zeros(3))

@@ -75,3 +75,9 @@ def test_the_confidence_bound_covers():
     draws = (rng.random((2_000, 200)) < 0.02).astype(float)
     missed = [row.mean() - mean_radius(row, 0.05) > 0.02 for row in draws]
     assert np.mean(missed) <= 0.05
+
+
+def test_the_confidence_bound_is_empirical_bernstein():
+    """Maurer & Pontil (2009), theorem 4, at n = 4, variance 1/3, delta = 0.05."""
+    log = 3.6888794541139363  # ln 40
+    assert mean_radius(np.array([0.0, 1.0, 0.0, 1.0]), 0.05) == pytest.approx((log / 6) ** 0.5 + 7 * log / 9)
