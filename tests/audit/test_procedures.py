@@ -128,6 +128,7 @@ def test_missing_knockoffs_are_counted(columns):
     assert "symmetry" not in tdd.select(rows, **how).run["checks"]
 
 
+@pytest.mark.slow("long")
 def test_conformal_knockoffs_estimate_as_told(columns):
     how = {"alpha": 0.3, "score": "d0", "method": "ktd", "rule": "conformal", "knockoffs": KNOCKOFFS}
     audit = tdd.select(table(columns), proportion="none", **how)

@@ -340,6 +340,7 @@ def test_json_has_no_nan():
     }
 
 
+@pytest.mark.slow("long")
 def test_interrupt_keeps_the_store(checkpoint, tmp_path):
     def stop(done, total):
         if done == 2:

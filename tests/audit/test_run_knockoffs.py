@@ -82,6 +82,7 @@ def test_known_nonmembers_without_the_rule_that_ranks_among_them(checkpoint):
     assert "symmetry" not in audit(checkpoint, calibration=texts).run["checks"]
 
 
+@pytest.mark.slow("long")
 @pytest.mark.parametrize(("rule", "chance"), [("multi", 8), ("conformal", 8), ("ktd", 12)])
 def test_nonmembers_that_look_like_members_are_counted(checkpoint, rule, chance):
     found = audit(checkpoint, calibration=CALIBRATION, rule=rule)

@@ -146,6 +146,7 @@ def test_more_shuffles_leave_those_before_them(plain, model):
     np.testing.assert_allclose(more.log_probs["data 1"][1][:, :4], plain.log_probs["data 1"][1], rtol=1e-6)
 
 
+@pytest.mark.slow("long")
 @pytest.mark.parametrize("options", [{"max_length": 32}, {"suffix": 0.5}, {"num_shards": 30}])
 def test_progress_ends_at_the_number_of_orders(model, monkeypatch, options):
     """Shards of several windows, of shared beginnings, and of two examples, whose orders repeat."""

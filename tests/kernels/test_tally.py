@@ -39,6 +39,7 @@ def reference(false, selected, targets, items, cell):
         ]
 
 
+@pytest.mark.slow("long")
 def test_sums_against_fractions(outcomes):
     found = totals(tally.update(tally.zero(CELLS), *outcomes))
     for cell in np.ndindex(CELLS):

@@ -219,6 +219,7 @@ class TestRefusals:
                 train(lm, start, tokenizer, texts, config=config, out=tmp_path)
         assert (tmp_path / "training_state.safetensors").read_bytes() == kept
 
+    @pytest.mark.slow("long")
     def test_a_finished_run_in_the_folder(self, lm, start, tokenizer, tmp_path):
         train(lm, start, tokenizer, TEXTS, config=CONFIG, out=tmp_path)
         with pytest.raises(InputError, match="finished training run"):

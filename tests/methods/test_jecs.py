@@ -208,6 +208,7 @@ def test_result_is_a_pytree_with_static_words(call):
     assert all(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(got))
 
 
+@pytest.mark.slow("long")
 def test_one_compilation_for_all_levels():
     before = module._jecs._cache_size(), module._jmcs._cache_size()
     for alpha in (0.06, 0.11, 0.21, 0.31):

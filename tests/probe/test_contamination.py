@@ -151,6 +151,7 @@ def test_a_restored_watch_goes_on_and_looks_beyond_the_last_one_change_no_bound(
     assert again.leak() == before
 
 
+@pytest.mark.slow("long")
 def test_scores_that_are_not_finite_leave_the_rest_as_it_is(by_reference):
     """One token's logits are NaN from look 6 on: items with it drop out, the alarm stands."""
     watch, rng, params = anew(by_reference), np.random.default_rng(0), jnp.zeros((V, V), jnp.float32)

@@ -73,6 +73,7 @@ def counted(times):
     return logits
 
 
+@pytest.mark.slow("long")
 def test_nothing_is_traced_again_in_a_thousand_steps():
     times, params = [], weights()
     probe = small_probe(counted(times), every=50, num_steps=1000)

@@ -133,6 +133,7 @@ class Stopped(Exception):
     """Stands for Ctrl-C."""
 
 
+@pytest.mark.slow("long")
 def test_an_interrupted_run_continues_with_the_same_bits(tmp_path, monkeypatch):
     def stop(done, total):
         if done == total - 2:

@@ -178,6 +178,7 @@ def crash(folder, at, when, power, prepared=None):
         ("after", True, True),
     ],
 )
+@pytest.mark.slow("long")
 def test_a_kill_at_any_call_to_the_disk_loses_nothing_that_was_finished(tmp_path, when, power, damaged):
     prepared = None
     if damaged:

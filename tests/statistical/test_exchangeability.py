@@ -177,6 +177,7 @@ def test_exact_monte_carlo_with_few_permutations(budget):
     )
 
 
+@pytest.mark.slow("long")
 @pytest.mark.guarantee(checks=3 * 2 + 2)
 @pytest.mark.parametrize("r", [2, 5])
 def test_t_is_exact_for_normal_values(r, budget):

@@ -42,6 +42,7 @@ def in_process(devices, flags):
         ),
     ],
 )
+@pytest.mark.slow("long")
 def test_devices(devices, flags, expected):
     assert in_process(devices, flags) == expected
 

@@ -91,6 +91,7 @@ def test_nothing_there_is_found_at_the_level_only():
         assert row["power"] <= 0.2 + 4 * row["power_se"]
 
 
+@pytest.mark.slow("long")
 def test_power_and_smallest_effects_move_as_they_should(every):
     rows = {(row["test"], row["alpha"], row["num_shards"]): row for row in every.rows}
     for name in TESTS:
