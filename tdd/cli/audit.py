@@ -86,8 +86,12 @@ def _add_select(commands: Any) -> None:
     select.add_argument(
         "--role-field", metavar="COLUMN", help='column of the roles in a single table (default: "role")'
     )
-    select.add_argument("--calibration-role", default="calibration", metavar="WORD", help="(default: %(default)s)")
-    select.add_argument("--candidate-role", metavar="WORD", help="without it every row of no other role is a candidate")
+    select.add_argument("--calibration-role", metavar="WORD", help="(default: calibration)")
+    select.add_argument(
+        "--candidate-role",
+        metavar="WORD",
+        help="(default: candidate; with --calibration-role every row of no other role is a candidate)",
+    )
     select.add_argument("--member-role", metavar="WORD", help="known members, for --proportion moment")
     select.add_argument("--label-field", metavar="COLUMN", help="known truth, 1 member, 0 not, blank unknown")
     select.add_argument("--group-field", metavar="COLUMN", help="clusters of items, as the book of a passage")
@@ -143,8 +147,8 @@ def _select(arguments: argparse.Namespace) -> None:
         "calibration": arguments.calibration,
         "members": arguments.members,
         "role_field": arguments.role_field,
-        "calibration_role": arguments.calibration_role,
-        "candidate_role": arguments.candidate_role,
+        "calibration_role": arguments.calibration_role or "calibration",
+        "candidate_role": arguments.candidate_role or (None if arguments.calibration_role else "candidate"),
         "member_role": arguments.member_role,
         "id_field": arguments.id_field,
         "label_field": arguments.label_field,

@@ -99,9 +99,13 @@ def as_rows(values: Any, name: str) -> jax.Array | np.ndarray:
 
 
 def _numbers(values: Any, name: str, what: str) -> Any:
-    """A JAX array as it is, anything else as a NumPy array, missing values as NaN."""
+    """A JAX array as it is, anything else as a NumPy array, missing and masked values as NaN."""
     if isinstance(values, jax.Array):
         return values
+    if isinstance(values, np.ma.MaskedArray):
+        if values.dtype.kind not in "iuf":
+            raise InputError(f"{name} must be {what}, got a masked array of dtype {values.dtype}")
+        values = values.astype(np.result_type(values.dtype, np.float32)).filled(np.nan)
     try:
         array = np.asarray(values)
         if array.dtype == object:  # nullable columns, decimals
@@ -121,6 +125,8 @@ def as_mask(mask: Any, values: Any, name: str) -> jax.Array | np.ndarray | None:
     """A boolean mask of the shape of what it masks, or None."""
     if mask is None:
         return None
+    if isinstance(mask, np.ma.MaskedArray):
+        raise InputError(f"{name} must be an array of True and False, got a masked array; mask.filled(False) is one")
     array: Any = mask if isinstance(mask, jax.Array) else np.asarray(mask)
     if array.dtype != np.bool_:
         raise InputError(f"{name} must be boolean (True = real item), got dtype {array.dtype}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import decimal
+import logging
 import numbers
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -26,6 +27,7 @@ __all__ = [
     "score_names",
 ]
 
+_logger = logging.getLogger("tdd")
 _SHOWN = 8
 _MISSING = frozenset({"", "na", "n/a", "nan", "null", "none"})
 
@@ -107,9 +109,25 @@ def role_column(
                     f"{source}: role column {field!r} holds {word!r} at {place(index)}; expected {expected}; "
                     f"found: {found}"
                 )
+    else:
+        _check_other_roles(source, field, words, place, known)
     result = np.array([known.get(word, rest) for word in words], dtype=str)
     check_roles_present(source, result, f"role column {field!r} holds {found}; expected {expected}", calibrated)
     return result
+
+
+def _check_other_roles(source: str, field: str, words: Sequence[str], place: Place, known: Mapping[str, str]) -> None:
+    """Where every other word means a candidate: none is a known word in other letters; blank ones are reported."""
+    spelt = {word.casefold(): word for word in known}
+    if blank := sum(not word for word in words if word not in known):
+        _logger.warning("%s: %d rows have no role in column %r and are taken as candidates", source, blank, field)
+    for index, word in enumerate(words):
+        meant = spelt.get(word.casefold(), word)
+        if meant != word:
+            raise InputError(
+                f"{source}: role column {field!r} holds {word!r} at {place(index)} where {meant!r} is the word for "
+                f"{known[meant]}; spell it alike, or name both roles"
+            )
 
 
 def check_roles_present(source: str, roles: np.ndarray, detail: str, calibrated: bool = True) -> None:

@@ -97,6 +97,16 @@ def test_select_prints_a_report(table, tmp_path, capsys):
     assert again.out.strip() == out.out.split("\nRun folder")[0].strip()
 
 
+@pytest.mark.parametrize("word", ["Calibration", ""])
+def test_select_refuses_an_unexpected_role(tmp_path, capsys, word):
+    """A misspelt or blank role must not turn a calibration item into a candidate."""
+    rows = [f"calibration,{i}" for i in range(9)] + [f"{word},9", "candidate,0"]
+    (tmp_path / "t.csv").write_text("role,loss\n" + "\n".join(rows) + "\n")
+    assert main(["select", str(tmp_path / "t.csv")]) == 2
+    assert f"holds {word!r} at line 11; expected 'calibration' for calibration" in capsys.readouterr().err
+    assert main(["select", str(tmp_path / "t.csv"), "--calibration-role", "calibration"]) == (2 if word else 0)
+
+
 def test_select_json_is_the_run(table, capsys):
     status, out = run("select", table, "--score", "loss", "--alpha", 0.2, "--json", capsys=capsys)
     assert status == 0

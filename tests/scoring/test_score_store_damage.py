@@ -51,6 +51,24 @@ def test_a_damaged_shard_is_reported_set_aside_and_filled_again(tmp_path, damage
         np.testing.assert_array_equal(rows.read(key(i)), row(i))
 
 
+@pytest.mark.parametrize("name", ["../../victim", "/victim", "victim.parquet", 7, None])
+def test_a_manifest_names_no_file_outside_its_space(tmp_path, name, caplog):
+    """Whoever can write a manifest cannot rename its reader's files."""
+    fill(opened(tmp_path / "store"), range(3))
+    place = next(path for path in (tmp_path / "store").rglob("manifest") if path.is_dir()).parent
+    victims = [tmp_path / "victim", place / "victim.parquet"]
+    for victim in victims:
+        victim.write_bytes(b"data")
+    name = os.path.relpath(victims[0], place) if name == "../../victim" else name
+    name = str(victims[0]) if name == "/victim" else name
+    entry = {"rows": 3, **({} if name is None else {"shard": name})}
+    check = zlib.crc32(json.dumps(entry, sort_keys=True).encode())
+    (place / "manifest" / "000009-0.jsonl").write_text(json.dumps(entry | {"check": check}) + "\n")
+    opened(tmp_path / "store")
+    assert [victim.read_bytes() for victim in victims] == [b"data", b"data"]
+    assert "a line that names no shard" in caplog.text
+
+
 def test_every_single_bit_counts(tmp_path):
     """No flip of a bit anywhere in a shard is ever read."""
     rows = opened(tmp_path)

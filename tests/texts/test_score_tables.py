@@ -74,6 +74,16 @@ def test_known_labels_give_the_roles():
     assert "two roles have the same word" in same
 
 
+def test_words_for_every_other_row_are_looked_at(caplog):
+    roles = {"calibration_role": "calibration", "candidate_role": None}
+    data = {"role": ["calibration", "Calibration", "suspect"], "loss": [1, 2, 3]}
+    found = message(data, **roles)
+    assert "holds 'Calibration' at index 1 where 'calibration' is the word for calibration" in found
+    data["role"][1] = ""
+    assert len(load_score_table(data, **roles).rows("candidate")) == 2
+    assert "1 rows have no role in column 'role' and are taken as candidates" in caplog.text
+
+
 def test_separate_tables():
     candidates, known = {"loss": [1, 2]}, {"loss": [3, 4, 5], "more": [0, 0, 0]}
     table = load_score_table(candidates, calibration=known, members={"loss": [0]})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import pathlib
+import re
 import secrets
 import time
 from collections.abc import Iterable, Sequence
@@ -27,6 +28,9 @@ _SECONDS, _SHARE, _MOST_SECONDS = 2.0, 0.01, 30.0
 _MOST_BYTES = 2**26
 """When rows become a shard: after so many seconds, or a share of the time that the space has been open where that is
 more, so that long runs do not make thousands of shards; or as soon as they are so many bytes."""
+
+_SHARD = re.compile(r"[0-9]{6,12}-[0-9a-f]{12}-[0-9]{6,12}-[0-9a-f]{64}\.parquet")
+"""What a shard is called. A manifest is another process's word: no other name in it is opened or renamed."""
 
 _STALE = 3600.0
 """Age in seconds of a temporary file that no living process is still writing."""
@@ -58,7 +62,8 @@ class Space:
         self._waiting: dict[bytes, np.ndarray] = {}
         self._fields: tuple[str, ...] = ()
         self._bytes, self._since, self._opened = 0, 0.0, time.monotonic()
-        self._take_in({path.name for path in folder.glob("*.parquet")})  # some may lack their line
+        shards = {path.name for path in folder.glob("*.parquet")}  # some may lack their line
+        self._take_in({name for name in shards if _SHARD.fullmatch(name)})
         for path in folder.glob(".*.part"):
             with contextlib.suppress(OSError):
                 if time.time() - path.stat().st_mtime > _STALE:
@@ -148,7 +153,11 @@ class Space:
         """Enter the shards that were found, and those of which manifests have news; the oldest first."""
         lost = set()
         for entry in self._manifest.news():
-            (found if "rows" in entry else lost).add(entry["shard"])
+            name = entry.get("shard")
+            if not isinstance(name, str) or not _SHARD.fullmatch(name):
+                _logger.warning("%s: a line that names no shard, %.80r, is left out", self._manifest.folder, name)
+            else:
+                (found if "rows" in entry else lost).add(name)
         for name in sorted(found):
             path = self.folder / name
             if path.exists():
