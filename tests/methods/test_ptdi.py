@@ -360,14 +360,14 @@ def test_odd_arguments_are_input_errors(call):
 def test_masked_values_are_missing():
     """NumPy's masked arrays keep their mask: a masked candidate is never selected, whatever lies beneath."""
     masked = np.ma.masked_array([0.5, 0.6, 0.7], mask=[True, False, False])
-    got = ptdi(np.arange(1.0, 20.0), masked, alpha=0.5, proportion="none")
+    got = tdd.ptdi(np.arange(1.0, 20.0), masked, alpha=0.5, proportion="none")
     assert got.selected.tolist() == [False, True, True]
     assert int(got.num_tests) == 2
     assert np.isnan(got.p_values[0])
-    assert int(ptdi(masked, [0.1], alpha=0.5).num_calibration) == 2
-    assert int(ptdi(np.ma.masked_array([3, 4, 5], mask=[1, 0, 0]), [0], alpha=0.5).num_calibration) == 2
-    with pytest.raises(InputError, match=r"masked array; mask.filled\(False\) is one"):
-        ptdi([1.0], [2.0], alpha=0.5, mask=np.ma.masked_array([True], mask=[False]))
+    assert int(tdd.ptdi(masked, [0.1], alpha=0.5).num_calibration) == 2
+    assert int(tdd.ptdi(np.ma.masked_array([3, 4, 5], mask=[1, 0, 0]), [0], alpha=0.5).num_calibration) == 2
+    with pytest.raises(tdd.InputError, match=r"masked array; mask.filled\(False\) is one"):
+        tdd.ptdi([1.0], [2.0], alpha=0.5, mask=np.ma.masked_array([True], mask=[False]))
 
 
 def test_lists_series_and_nullable_columns_are_vectors():
