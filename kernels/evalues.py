@@ -74,14 +74,16 @@ def conformal_e_values(
     calibration_mask: jax.Array | None = None,
     mask: jax.Array | None = None,
 ) -> jax.Array:
-    """Conformal e-values e_j = (n+1)·1{T_j <= s*} / (1 + #{i: T_i <= s*}), 0 where there is no s*.
+    """Conformal e-values e_j = (n+1)·1{T_j <= s*} / (1 + #{i: T_i <= s*}).
 
     For `null="nonmember"` s* is the largest score s, of calibration and test together, with
-    (m/(n+1))·(1 + #{i: T_i <= s}) / #{j: T_j <= s} <= alpha; for "member" every inequality between scores is turned
-    round. The search must run over both samples: over test scores alone s* is no stopping time, and the mean of a null
-    e-value reaches 1.5. The items up to s* are what BH at alpha selects: the decision is that of `stepup.bh_ranks`,
-    exact for a static alpha, and e-BH at the same alpha repeats it. Averages over detectors or splits need a smaller
-    alpha here than in the e-BH that follows: half of it serves well.
+    (m/(n+1))·(1 + #{i: T_i <= s}) / #{j: T_j <= s} <= alpha, or with no calibration score up to it; for "member" every
+    inequality between scores is turned round. The search must run over both samples: over test scores alone s* is no
+    stopping time, and the mean of a null e-value reaches 1.5. Where the first condition places s*, the items up to it
+    are what BH at alpha selects: the decision is that of `stepup.bh_ranks`, exact for a static alpha. Where the second
+    does, BH selects nothing, and the items below all calibration scores have e-value n + 1. Either way e-BH at the same
+    alpha repeats BH. Averages over detectors or splits need a smaller alpha here than in the e-BH that follows: half of
+    it serves well.
 
     Guarantee: the e-values of the null items sum to at most m0 in expectation if calibration and null test scores are
     exchangeable; finite-sample.
@@ -112,7 +114,9 @@ def conformal_e_values(
     allowed = _allowed_rank(level, step.num_rejected, n, ranked.num_tests, bound)
     reached = 1 + _before(calibration, calibration_mask, null, jnp.minimum(allowed, n + 1), n)
     dtype = jnp.result_type(float)
-    values = jnp.where(step.reject, (n + 1).astype(dtype) / reached.astype(dtype), 0)
+    beyond = jnp.where(step.num_rejected > 0, step.reject, ranked.valid & (ranked.rank == 1))
+    reached = jnp.where(step.num_rejected > 0, reached, 1)
+    values = jnp.where(beyond, (n + 1).astype(dtype) / reached.astype(dtype), 0)
     usable = ranked.valid if lattice.is_exact(level) else ranked.valid & (level.value > 0) & (level.value < 1)
     return jnp.where(usable, values, jnp.nan)
 

@@ -94,8 +94,9 @@ def conformal_e_values(
     """Conformal e-values, for one split or averaged over several splits or detectors.
 
     e_j = (n+1)·1{T_j <= s*} / (1 + #{i: T_i <= s*}) for null="nonmember", the reverse for "member"; s* is where BH at
-    alpha cuts. `e_bh` at the same alpha gives BH's selection back from one split; for an average over several take half
-    of the level of the e-BH that follows, which costs no validity.
+    alpha cuts, or, where BH selects nothing, the largest score below all calibration scores. `e_bh` at the same alpha
+    gives BH's selection back from one split; for an average over several take half of the level of the e-BH that
+    follows, which costs no validity.
 
     Guarantee: the e-values of the null items sum to at most m0 in expectation if, in each split and for each detector,
     calibration and null test scores are exchangeable; finite-sample, whatever the dependence between splits.

@@ -42,8 +42,9 @@ def contamination(
     was trained on as a file, and names no items.
 
     Guarantee: P(alarm at any look of the whole run) <= alpha if the benchmark is not in the training data; finite-
-    sample. It assumes that benchmark and reference are a random division of texts of one kind, chosen and prepared
-    alike; without a reference, that the published order is random and nothing else of the training depends on it.
+    sample, for the looks that `every` fixes beforehand. It assumes that benchmark and reference are a random division
+    of texts of one kind, chosen and prepared alike; without a reference, that the published order is random and nothing
+    else of the training depends on it.
 
     Args:
       lm: the model that is trained: a `LanguageModel` or a function `logits(params, tokens) -> [B, T, V]`.

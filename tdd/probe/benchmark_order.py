@@ -57,6 +57,10 @@ class ShardEvidence(SetEvidence):
 
     num_shards: int
 
+    def item_e_values(self, result: ProbeResult) -> jax.Array:
+        """None: shards of one benchmark are no draws of one law."""
+        return jnp.zeros_like(result.suspect_scores)
+
     def observe(self, labels: jax.Array, state: ProbeState, result: ProbeResult) -> tuple[ProbeState, Evidence]:
         """Take in one look. A shard with a score that is not finite is left out, under every labelling alike."""
         scores = _by_shard(result, self.num_shards)

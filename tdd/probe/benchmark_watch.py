@@ -43,7 +43,7 @@ class Contamination(Probe):
         alarmed = next(look for look, one in enumerate(self.history, 1) if one.alarm)
         start = start_of_rise(self._rises()[:alarmed])
         steps = [one.step for one in self.history]
-        selected = np.asarray(record.result.selected)
+        selected = np.asarray(record.flagged)
         num_false, num_leaked = self._bounds(within, selected)
         return Leak(
             alarm=self.first_alarm,

@@ -1,8 +1,15 @@
-"""Evidence over many looks that the suspects, as a set, are in the training data.
+"""Evidence over many looks that the suspects, as a set and one by one, are in the training data.
 
-Null hypothesis: given everything the training did, which of the m + n items are suspects and which are references is
-a uniformly random labelling. The scores of all items at all looks are compared with those under random relabellings
-that are drawn once, so looking often costs no error (`tdd.kernels.set_statistics`, `tdd.kernels.trajectories`).
+The set. Null hypothesis: given everything the training did, which of the m + n items are suspects and which are
+references is a uniformly random labelling. The scores of all items at all looks are compared with those under random
+relabellings that are drawn once, so looking often costs no error (`tdd.kernels.set_statistics`,
+`tdd.kernels.trajectories`).
+
+The items. E_j(t) = sum over the looks s <= t of w_s e_js, where w_s >= 0 is the share of the level that look s spends
+and e_js the conformal e-value of suspect j at look s. FDR <= alpha for e-BH on E(tau) at any look tau, however chosen:
+E_j never falls, so E_j(tau) <= E_j(end), and e-BH has FDR <= (alpha/m) E sum_j E_j(tau) over the suspects j for which
+the null holds; at each look their e-values sum to at most m in expectation, and the w_s sum to at most 1. What a look
+flags is flagged by every later one.
 """
 
 from __future__ import annotations
@@ -14,12 +21,26 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from tdd.kernels import trajectories
+from tdd.kernels import evalues, trajectories
 from tdd.kernels.set_statistics import Statistic, set_statistics
 from tdd.kernels.trajectories import Evidence
 from tdd.probe.result import ProbeResult
+from tdd.records import Guarantee
 
-__all__ = ["Evidence", "ProbeState", "SetEvidence"]
+__all__ = ["ITEMS", "Evidence", "ProbeState", "SetEvidence"]
+
+ITEMS = Guarantee(
+    "FDR <= alpha among the flagged suspects, at whatever look one stops",
+    (
+        "references and suspects that were not trained on are exchangeable at every look: the same kind of text, "
+        "prepared and scored in the same way",
+        "the score, the steps of the looks and their number were fixed before any score was seen",
+        "the training does not react to the evidence, except by stopping",
+    ),
+    "finite-sample",
+    "e-BH on conformal e-values that add up over the looks (tdd.probe.evidence); Wang & Ramdas (2022); Bashari et al. "
+    "(2023)",
+)
 
 
 class ProbeState(NamedTuple):
@@ -29,11 +50,13 @@ class ProbeState(NamedTuple):
       rule: state of the sequential rule.
       baseline: [m + n] float32, the first finite score of each item; NaN where there is none yet.
       look: [] int32, looks so far.
+      item_e_values: [m] of each suspect, over all looks so far; they never fall.
     """
 
     rule: Any
     baseline: jax.Array
     look: jax.Array
+    item_e_values: jax.Array
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,6 +64,7 @@ class SetEvidence:
     """How evidence is gathered.
 
     Attributes:
+      num_suspects: m.
       num_items: m + n.
       num_draws: relabellings beside the true one.
       alpha: level of the alarm.
@@ -49,6 +73,7 @@ class SetEvidence:
       statistic: how a labelling's scores become one number.
     """
 
+    num_suspects: int
     num_items: int
     num_draws: int
     alpha: float
@@ -59,7 +84,8 @@ class SetEvidence:
     def init(self) -> ProbeState:
         """The state before the first look."""
         rule = trajectories.start(self.num_draws, alpha=self.alpha)
-        return ProbeState(rule, jnp.full(self.num_items, jnp.nan, jnp.float32), jnp.int32(0))
+        unknown = jnp.full(self.num_items, jnp.nan, jnp.float32)
+        return ProbeState(rule, unknown, jnp.int32(0), jnp.zeros(self.num_suspects, rule.spent.dtype))
 
     def observe(self, labels: jax.Array, state: ProbeState, result: ProbeResult) -> tuple[ProbeState, Evidence]:
         """Take in one look.
@@ -80,4 +106,25 @@ class SetEvidence:
         spent = trajectories.spending(look, self.horizon)
         rule, evidence = trajectories.advance(state.rule, found, spent)
         known = jnp.isfinite(state.baseline) | ~jnp.isfinite(scores)
-        return ProbeState(rule, jnp.where(known, state.baseline, scores), look), evidence
+        items = state.item_e_values + (rule.spent - state.rule.spent) * self.item_e_values(result)
+        return ProbeState(rule, jnp.where(known, state.baseline, scores), look, items), evidence
+
+    def item_e_values(self, result: ProbeResult) -> jax.Array:
+        """[m] conformal e-values of the suspects at one look; 0 without a finite score.
+
+        Their threshold is where BH cuts at a fifth of alpha, so that evidence in a fifth of the looks can suffice.
+        """
+        reference, suspect = result.reference_scores, result.suspect_scores
+        found = evalues.conformal_e_values(
+            reference,
+            suspect,
+            self.alpha / 5,
+            null="nonmember",
+            calibration_mask=jnp.isfinite(reference),
+            mask=jnp.isfinite(suspect),
+        )
+        return jnp.where(jnp.isfinite(reference).any() & ~jnp.isnan(found), found, 0)
+
+    def flagged(self, state: ProbeState) -> evalues.EStepUp:
+        """e-BH over the suspects at alpha: [m] decisions that hold at whatever look one stops."""
+        return evalues.e_bh(state.item_e_values, self.alpha)

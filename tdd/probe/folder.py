@@ -60,16 +60,18 @@ def read_state(folder: str | os.PathLike[str]) -> dict[str, np.ndarray]:
 
 
 def _items(probe: Probe) -> dict[str, np.ndarray]:
-    """The last look, one row a text."""
-    result = probe.history[-1].result
+    """One row a text: its score and p-value at the last look, and what all looks together say of it."""
+    last = probe.history[-1]
+    result = last.result
     _, n, c, k = probe.sizes
     unknown = np.full(n, np.nan, np.float32)
     canary_references = np.full(k, np.nan, np.float32)
     columns = {
         "score": (result.suspect_scores, result.reference_scores, result.canary_scores, canary_references),
         "p_value": (result.p_values, unknown, result.canary_p_values, canary_references),
-        "adjusted": (result.adjusted, unknown, np.full(c + k, np.nan, np.float32)),
-        "selected": (result.selected, np.zeros(n + c + k, bool)),
+        "e_value": (last.e_values, unknown, np.full(c + k, np.nan, np.float32)),
+        "adjusted": (last.adjusted, unknown, np.full(c + k, np.nan, np.float32)),
+        "selected": (last.flagged, np.zeros(n + c + k, bool)),
     }
     names = [(name, identifier) for name, role in probe.roles.items() for identifier in role.ids]
     return {

@@ -11,7 +11,10 @@ __all__ = ["Leak", "rises", "shard_rises", "start_of_rise"]
 
 @dataclasses.dataclass(frozen=True)
 class Leak:
-    """What is known of a leak. All bounds hold together with probability `confidence`.
+    """What is known of a leak.
+
+    `num_false` and `num_leaked` hold together, at all looks, with probability `confidence`; with `alarm` besides,
+    all three hold together with probability 1 - 2 alpha.
 
     Attributes:
       alarm: step of the first look at which there was evidence enough: the leak began before it (P(an alarm without a
@@ -19,14 +22,13 @@ class Leak:
       began: steps of two looks in a row between which, as an ESTIMATE, the leak began; the first is None where that
         was before the first look. It has no guarantee; how far off it is depends on how fast the items are learnt.
       step: of the look that the following rests on, the last one within num_steps.
-      items: identifiers of the items that look leaked there. FDR <= alpha for a look that was fixed beforehand, such
-        as the last of the run; not for one that was chosen because of the alarm.
+      items: identifiers of the items that are flagged by then: FDR <= alpha at whatever look one reads them.
       num_false: at most so many of `items` are not leaked, whatever made one choose this look.
       num_leaked: at least so many items are.
       share: num_leaked as a share of all.
       share_estimate: estimated share, 1 - 2 (1 + #{p >= 1/2}) / m from the conformal p-values of that look, `share` at
         least (Storey's estimate at one half).
-      confidence: 1 - alpha.
+      confidence: 1 - alpha, of `num_false` and `num_leaked` together.
     """
 
     alarm: int

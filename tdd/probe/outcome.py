@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+import math
 from typing import TYPE_CHECKING
 
 from tdd.kernels.trajectories import spending
@@ -25,8 +26,8 @@ def outcome(probe: Probe) -> str:
     if not probe.history:
         return "No look has been taken."
     last, m, alpha = probe.history[-1], probe.sizes[0], f"{probe.alpha:g}"
-    flagged = int(last.result.num_flagged)
-    items = f" At the last look, step {last.step}, {flagged} of {m} suspects are flagged (FDR <= {alpha})."
+    flagged = int(last.flagged.sum())
+    items = f" By step {last.step}, {flagged} of {m} suspects are flagged (FDR <= {alpha}, whatever look one stops at)."
     anytime = f"anytime p-value {float(last.evidence.anytime_p_value):.3g}"
     subject = "that the suspects are in the training data"
     if not _decides_items(probe):
@@ -49,9 +50,15 @@ def open_points(probe: Probe) -> list[str]:
         found.append(
             f"With {probe.options['num_draws']} relabellings no look before number {first} can raise an alarm."
         )
-    fewest = -(-m // max(1, int(probe.alpha * (n + 1) + 1e-9)))
-    if fewest > 1 and probe.options["proportion"] == "none" and _decides_items(probe):
-        found.append(f"With {n} references, a look flags either no suspect or at least {fewest}.")
+    fewest = math.ceil(m / (probe.alpha * (n + 1)) - 1e-9)  # no e-value exceeds n + 1
+    if fewest > 1 and _decides_items(probe):
+        found.append(f"With {n} references, either no suspect is flagged or at least {fewest} are.")
+    if off := [record.step for record in probe.history if not record.on_schedule]:
+        found.append(
+            f"{len(off)} looks are off the schedule of {probe.every} steps, the first at step {off[0]}. The guarantees "
+            "take the steps of the looks as fixed beforehand: if looks were added or left out because of what was "
+            "seen, they do not hold."
+        )
     for name, role in probe.roles.items():
         if role.num_cut:
             found.append(f"{role.num_cut} of {len(role)} texts of {name} are longer than the limit and were cut.")

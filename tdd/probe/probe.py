@@ -11,12 +11,13 @@ from typing import Any, Literal
 import jax
 import numpy as np
 
+from tdd.kernels.evalues import EStepUp
 from tdd.kernels.set_statistics import STATISTICS, Statistic, labellings
 from tdd.methods import anytime
 from tdd.methods.ptdi import GUARANTEES, PROPORTIONS, ProportionName
 from tdd.models.placement import everywhere
 from tdd.probe import folder as folders
-from tdd.probe.evidence import Evidence, ProbeState, SetEvidence
+from tdd.probe.evidence import ITEMS, Evidence, ProbeState, SetEvidence
 from tdd.probe.program import COMPUTED_SCORES, Program, as_language_model
 from tdd.probe.record import ProbeRecord, history_of_arrays, history_to_arrays
 from tdd.probe.result import ProbeResult
@@ -47,11 +48,15 @@ class Probe:
 
     Guarantees, provided that non-member suspects and references are exchangeable (copies within a role are not, since
     they move together: equal texts are refused, near copies must be removed before):
-      the set: P(`alarm` at any look of the whole run) <= alpha if no suspect is in the training data, however often
-        one looks; exactly valid in finite samples, up to and beyond `num_steps`.
-      the items: FDR <= alpha among the suspects that one evaluation flags. This holds for each look by itself: a
-        suspect that is picked because it was flagged at some look has no guarantee.
+      the set: P(`alarm` at any look of the whole run) <= alpha if no suspect is in the training data, in finite
+        samples, up to and beyond `num_steps`.
+      the items: FDR <= alpha among the suspects that are `flagged`, at whatever look one stops or reads them, in
+        finite samples. What one look flags stays flagged. `result.selected` has FDR <= alpha too, but only at a look
+        that was chosen before any score was seen: at the look of the alarm it has twice that and more.
       canaries: P(p <= t) <= t for each canary that was not trained on, at each look by itself.
+    Both of the first two take the steps of the looks as fixed beforehand, as `every` fixes them, and a training that
+    does not react to the evidence except by stopping. A look that is added or left out because of what was seen voids
+    them; one that is off the schedule says so in its record and in the report.
 
     Args:
       lm: a `LanguageModel`, or any function `logits(params, tokens [B, T] int32) -> [B, T, V]`. What has `hidden` and
@@ -61,7 +66,7 @@ class Probe:
       tokenizer: for strings; a transformers tokenizer, or any callable `(texts, add_special_tokens=True)` that returns
         {"input_ids": [...]}.
       score: "loss", "min_k", "min_k_plus_plus", "max_renyi" or "m_entropy", with options as in `tdd.score`.
-      alpha: level in (0, 1) of the alarm, and of the items at each look.
+      alpha: level in (0, 1) of the alarm, and of the flagged items.
       every: steps between looks; step 0 counts.
       num_steps: steps of the whole run, which spreads the level evenly over its looks; None where it is not known:
         then early looks may use more of it.
@@ -156,7 +161,7 @@ class Probe:
         self._gradients = lay_out(rows[:m], budget=-(-budget // 2), limit=limit, seed=seed) if grad_norms else None
         self._program = Program(model, score, self.sizes, self.alpha, proportion, max(int(row.max()) for row in rows))
         self.num_looks = None if steps is None else steps // self.every + 1
-        self._rule = SetEvidence(m + n, int(num_draws), self.alpha, self.num_looks, baseline == "first", statistic)
+        self._rule = SetEvidence(m, m + n, int(num_draws), self.alpha, self.num_looks, baseline == "first", statistic)
         self._labels = np.asarray(labellings(m, n, int(num_draws), seed))
         self.history: list[ProbeRecord] = []
         self.state: ProbeState = jax.device_get(self.init())
@@ -178,6 +183,10 @@ class Probe:
     def observe(self, state: ProbeState, result: ProbeResult) -> tuple[ProbeState, Evidence]:
         """Take in one look, in the order of training. Pure, as `evaluate`; the relabellings are constants."""
         return _observe(self._rule, self._labels, state, result)
+
+    def flagged(self, state: ProbeState) -> jax.Array:
+        """[m] bool, the suspects that the looks so far flag: FDR <= alpha at whatever look one stops. Pure."""
+        return self._rule.flagged(state).reject
 
     def due(self, step: Any) -> bool:
         """Whether `probe(step, params)` would look."""
@@ -203,13 +212,27 @@ class Probe:
         found = self.evaluate(params)
         state, gathered = self.observe(self.state, found)
         result, evidence, state = _on_host((found, gathered, state))
+        items = jax.device_get(_flagged(self._rule, state))
         if not self.history:
             checks.check_first_look(int(result.num_not_finite), sum(self.sizes))
         alarm = self.alarm or float(evidence.anytime_p_value) <= self.alpha
         look = len(self.history) + 1
-        warnings = self._warnings(look, result)
+        on_schedule = not self.history or number - self.history[-1].step == self.every
+        warnings = self._warnings(look, number, on_schedule, result)
         self.state = state
-        record = ProbeRecord(number, look, result, evidence, alarm, warnings, time.perf_counter() - start)
+        record = ProbeRecord(
+            step=number,
+            look=look,
+            result=result,
+            evidence=evidence,
+            alarm=alarm,
+            warnings=warnings,
+            seconds=time.perf_counter() - start,
+            e_values=state.item_e_values,
+            adjusted=items.adjusted,
+            flagged=items.reject,
+            on_schedule=on_schedule,
+        )
         self.history.append(record)
         for words in warnings:
             _logger.warning("%s, step %d: %s", self.name, number, words)
@@ -227,8 +250,8 @@ class Probe:
 
     @property
     def guarantees(self) -> dict[str, Guarantee]:
-        """What holds of the "set", over the whole run, and of the "items", at each look by itself."""
-        return {"set": anytime.GUARANTEE, "items": GUARANTEES[self.options["proportion"]]}
+        """What holds of the "set", of the flagged "items", and of those that "one look" selects by itself."""
+        return {"set": anytime.GUARANTEE, "items": ITEMS, "one look": GUARANTEES[self.options["proportion"]]}
 
     def save(self, folder: Any) -> None:
         """Write a run folder: run.json, history.csv, items.csv, and state.npz to go on from; see `restore`.
@@ -269,8 +292,14 @@ class Probe:
         levels = self.state.rule.levels  # in this session's precision: cast, they might round above alpha
         self.state = state._replace(rule=state.rule._replace(levels=levels))
 
-    def _warnings(self, look: int, result: ProbeResult) -> tuple[str, ...]:
+    def _warnings(self, look: int, step: int, on_schedule: bool, result: ProbeResult) -> tuple[str, ...]:
         found = []
+        if not on_schedule:
+            found.append(
+                f"this look is off the schedule: the look before it was at step {self.history[-1].step}, the next was "
+                f"due at step {self.history[-1].step + self.every}. If looks were left out because of what was seen, "
+                "no guarantee holds"
+            )
         if result.num_not_finite:
             found.append(
                 f"{result.num_not_finite} of {sum(self.sizes)} scores are not finite; these texts are left out of this "
@@ -293,6 +322,11 @@ def _on_host(tree: Any) -> Any:
 @functools.partial(jax.jit, static_argnums=0)
 def _evaluate(program: Program, params: Any, layout: Layout, gradients: Layout | None) -> ProbeResult:
     return program(params, layout, gradients)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _flagged(rule: SetEvidence, state: ProbeState) -> EStepUp:
+    return rule.flagged(state)
 
 
 @functools.partial(jax.jit, static_argnums=0)

@@ -16,6 +16,8 @@ __all__ = ["ProbeRecord", "history_of_arrays", "history_to_arrays"]
 
 _RESULT = tuple(field.name for field in dataclasses.fields(ProbeResult))  # pyright: ignore[reportArgumentType]
 
+_ITEMS = ("e_values", "adjusted", "flagged")
+
 
 @dataclasses.dataclass(frozen=True)
 class ProbeRecord:
@@ -30,6 +32,10 @@ class ProbeRecord:
       alarm: whether the anytime p-value has been alpha or less, now or before.
       warnings: sentences about this look.
       seconds: from the call to the result on the host; the first look compiles.
+      e_values: [m] of the suspects, over all looks so far.
+      adjusted: [m] the smallest level at which each suspect is flagged.
+      flagged: [m] bool, suspects that the looks so far flag: FDR <= alpha at whatever look one stops.
+      on_schedule: whether the look came `every` steps after the one before.
     """
 
     step: int
@@ -39,13 +45,18 @@ class ProbeRecord:
     alarm: bool
     warnings: tuple[str, ...]
     seconds: float
+    e_values: np.ndarray
+    adjusted: np.ndarray
+    flagged: np.ndarray
+    on_schedule: bool = True
 
     def scalars(self, prefix: str = "tdd/") -> dict[str, float]:
         """The look as numbers for a metric writer, by name.
 
-        p_value, anytime_p_value, log_e_value, alarm (0 or 1), num_flagged, proportion, mean_suspect and
-        mean_reference (of the finite scores), num_not_finite, seconds; with canaries canary_exposure_max and
-        canary_exposure_median (bits) and canary_p_value_min; with gradient norms grad_norm_q0 to grad_norm_q100.
+        p_value, anytime_p_value, log_e_value, alarm (0 or 1), num_flagged (by all looks so far), num_selected (by this
+        look alone), proportion, mean_suspect and mean_reference (of the finite scores), num_not_finite, seconds; with
+        canaries canary_exposure_max and canary_exposure_median (bits) and canary_p_value_min; with gradient norms
+        grad_norm_q0 to grad_norm_q100.
         """
         result = self.result
         found = {
@@ -53,7 +64,8 @@ class ProbeRecord:
             "anytime_p_value": self.evidence.anytime_p_value,
             "log_e_value": self.evidence.log_e_value,
             "alarm": self.alarm,
-            "num_flagged": result.num_flagged,
+            "num_flagged": np.sum(self.flagged),
+            "num_selected": result.num_flagged,
             "proportion": result.proportion,
             "mean_suspect": _finite_mean(result.suspect_scores),
             "mean_reference": _finite_mean(result.reference_scores),
@@ -78,9 +90,12 @@ def history_to_arrays(history: Sequence[ProbeRecord]) -> dict[str, np.ndarray]:
         "look": np.array([record.look for record in history], np.int64),
         "alarm": np.array([record.alarm for record in history], bool),
         "seconds": np.array([record.seconds for record in history], np.float64),
+        "on_schedule": np.array([record.on_schedule for record in history], bool),
         "warnings": np.frombuffer(words, np.uint8),
     }
     if history:
+        for name in _ITEMS:
+            found[f"items/{name}"] = np.stack([getattr(record, name) for record in history])
         for name in Evidence._fields:
             found[f"evidence/{name}"] = np.stack([getattr(record.evidence, name) for record in history])
         for name in _RESULT:
@@ -100,6 +115,8 @@ def history_of_arrays(arrays: Mapping[str, np.ndarray]) -> list[ProbeRecord]:
             alarm=bool(arrays["alarm"][i]),
             warnings=tuple(words[i]),
             seconds=float(arrays["seconds"][i]),
+            on_schedule=bool(arrays["on_schedule"][i]),
+            **{name: arrays[f"items/{name}"][i] for name in _ITEMS},
         )
         for i in range(len(arrays["step"]))
     ]

@@ -24,7 +24,8 @@ class ProbeResult:
       p_values: [m] conformal p-values of "this suspect is a non-member", (1 + #{references <= it}) / (n + 1); NaN where
         the score is not finite.
       adjusted: [m] adjusted p-values of PTDI; `selected == (adjusted <= alpha)`. NaN likewise.
-      selected: [m] bool, suspects that are flagged as members: FDR <= alpha among those of this one evaluation.
+      selected: [m] bool, suspects that this one evaluation selects as members: FDR <= alpha if it was chosen before
+        any score was seen, not if it was chosen for its alarm; see `ProbeRecord.flagged`.
       num_flagged: [] int32, how many.
       proportion: [] estimated share of members among the suspects; 0 under proportion="none", and negative where the
         suspects look even less like members than the references.

@@ -84,7 +84,7 @@ def _null_hypothesis(run: Mapping[str, Any]) -> str:
 
 
 def _named(guarantees: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
-    words = {"set": "the alarm", "items": "flagged items"}
+    words = {"set": "the alarm", "items": "flagged items", "one look": "items of one look"}
     return [(words.get(name, name), one) for name, one in guarantees.items()]
 
 
@@ -115,7 +115,7 @@ def _last(run: Mapping[str, Any], history: Mapping[str, np.ndarray], items: Mapp
         ("log10 e-value", f"{now['log_e_value'] / math.log(10):.2f}"),
     ]
     if any(is_known(value) for value in items["p_value"]):  # of a benchmark's order, no item is decided on
-        rows.append(("flagged at the last look", f"{now['num_flagged']:.0f} of {suspects} suspects"))
+        rows.append(("flagged so far", f"{now['num_flagged']:.0f} of {suspects} suspects"))
     if run["options"].get("proportion") not in (None, "none"):
         rows.append(("estimated share of members", f"{max(0.0, now['proportion']):.3f}"))
     if "canary_exposure_max" in now:
@@ -170,12 +170,12 @@ def _shown(run: Mapping[str, Any], history: Mapping[str, np.ndarray]) -> list[in
 def _flagged(
     run: Mapping[str, Any], history: Mapping[str, np.ndarray], items: Mapping[str, Any]
 ) -> list[RenderableType]:
-    """The flagged suspects of the last look, the most extreme first; nothing where there are none."""
+    """The suspects flagged so far, the most extreme first; nothing where there are none."""
     chosen = [i for i, is_in in enumerate(items["selected"]) if is_in]
     if not chosen:
         return []
     chosen.sort(key=lambda i: (items["adjusted"][i], items["p_value"][i], items["score"][i]))
-    table = Table(title=f"Flagged at step {int(history['step'][-1]):,}", title_justify="left")
+    table = Table(title=f"Flagged by step {int(history['step'][-1]):,}", title_justify="left")
     table.add_column("id", overflow="fold")
     for name in ("score", "p-value", "adjusted"):
         table.add_column(name, justify="right")
@@ -184,8 +184,8 @@ def _flagged(
         table.add_row(plain_text(str(items["id"][i])), *(f"{value:.4g}" for value in values))
     some = f"The {_ITEMS} most extreme of {len(chosen)}. " if len(chosen) > _ITEMS else ""
     note = (
-        f"{some}The false discovery rate of {run['options']['alpha']:g} holds for the items flagged at one look that "
-        "was chosen beforehand, not for all that any look ever flagged."
+        f"{some}The false discovery rate of {run['options']['alpha']:g} holds for them at whatever look one stops. "
+        "Score and p-value are those of the last look; adjusted: of all looks."
     )
     return [Padding(Group(table, Text(note, style="italic")), (1, 0, 0, 0))]
 

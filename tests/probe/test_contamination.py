@@ -58,7 +58,7 @@ def watch_of(benchmark, reference=None, **options):
     return contamination(bigrams, benchmark, reference, **{**defaults, **options})
 
 
-BENCHMARK, REFERENCE = items(40, 1), items(60, 2)
+BENCHMARK, REFERENCE = items(40, 1), items(120, 2)
 
 
 def anew(watch):
@@ -101,6 +101,8 @@ def test_a_leak_is_reported_with_its_time_its_share_and_its_items(leaked):
     assert 0.3 <= leak.share_estimate <= 0.7
     assert leak.confidence == 0.95
     assert len(set(leak.items) & {str(i) for i in range(1, 21)}) >= 18
+    flagged = np.stack([record.flagged for record in leaked.history])
+    assert (flagged[1:] >= flagged[:-1]).all()  # what one look flags stays flagged
     wrong = len(set(leak.items) - {str(i) for i in range(1, 21)})
     assert wrong <= leak.num_false < len(leak.items) / 2
     assert "before step" in str(leak)

@@ -79,8 +79,8 @@ def test_what_lies_in_the_folder(whole, tmp_path):
     assert {role: part["texts"] for role, part in run["inputs"].items()} == {
         "suspect": 20, "reference": 24, "canaries": 3, "canary_reference": 6,
     }  # fmt: skip
-    assert set(run["guarantees"]) == {"set", "items"}
-    assert run["guarantees"]["items"]["controls"] == "FDR <= alpha"
+    assert set(run["guarantees"]) == {"set", "items", "one look"}
+    assert run["guarantees"]["one look"]["controls"] == "FDR <= alpha"
     history = read(tmp_path / "history.csv")
     assert [int(row["step"]) for row in history] == [record.step for record in whole.history]
     for row, record in zip(history, whole.history, strict=True):
@@ -167,5 +167,5 @@ def test_open_points(tmp_path):
     unknown = points(num_steps=None, num_draws=399, proportion="none", max_length=20, long_texts="truncate")
     assert "num_steps was not given" in unknown
     assert "no look before number 2 can raise" in unknown  # 20 slots: 20/21 of one at the first look
-    assert "With 24 references, a look flags either no suspect or at least 20" in unknown
+    assert "With 24 references, either no suspect is flagged or at least 16 are" in unknown
     assert "20 of 20 texts of suspect are longer" in unknown

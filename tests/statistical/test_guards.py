@@ -5,9 +5,11 @@ import jax
 import jax.numpy as jnp
 import pytest
 
+from tdd.kernels import evalues
 from tdd.kernels.trajectories import spending
 from tdd.methods.bounds import fdp_bounds, fdp_template
 from tdd.probe.benchmark_order import ShardEvidence, _labels
+from tdd.probe.evidence import SetEvidence
 from tdd.probe.order import OrderGuard
 from tdd.probe.result import ProbeResult
 
@@ -86,7 +88,7 @@ def of_shards(scores):
 @pytest.mark.slow("long")
 def test_the_order_of_a_benchmark_raises_no_alarm_by_itself(from_first, budget):
     """Relabelled orders within shards; broken: the best of all looks, each at the whole level."""
-    rule = ShardEvidence(SHARDS * ORDERS, DRAWS, ALPHA, LOOKS, from_first, "combined", num_shards=SHARDS)
+    rule = ShardEvidence(SHARDS, SHARDS * ORDERS, DRAWS, ALPHA, LOOKS, from_first, "combined", num_shards=SHARDS)
 
     def one(key):
         data, draw = jax.random.split(key)
@@ -106,6 +108,37 @@ def test_the_order_of_a_benchmark_raises_no_alarm_by_itself(from_first, budget):
         guarantees.assert_at_most((found["rule"] <= level * (1 + 1e-6)), level, budget)
     if from_first:
         guarantees.assert_exceeds(found["every look"] <= ALPHA, ALPHA, budget)
+
+
+@pytest.mark.guarantee(checks=1)
+@pytest.mark.slow("long")
+def test_items_flagged_at_the_best_look(budget):
+    """Read at the look that flags most, a third of the suspects leaked; broken: e-values of looks as if each had all of
+    the level."""
+    m, n, looks = 9, 39, 20
+    rule = SetEvidence(m, m + n, 9, ALPHA, looks, False, "combined")
+    labels = jnp.ones((10, m + n), bool)  # what the set's test says is not asked
+
+    def one(key):
+        scores = jax.random.normal(key, (looks, m + n)).at[:, : m // 3].add(-3.0)
+
+        def look(state, now):
+            fields = dict.fromkeys(ProbeResult.__dataclass_fields__, jnp.zeros(0))
+            result = ProbeResult(**{**fields, "suspect_scores": now[:m], "reference_scores": now[m:]})
+            state, _ = rule.observe(labels, state, result)
+            return state, (rule.flagged(state).reject, rule.item_e_values(result))
+
+        _, (flagged, e_values) = jax.lax.scan(look, rule.init(), scores)
+        greedy = jax.vmap(lambda e: evalues.e_bh(e, ALPHA).reject)(jnp.cumsum(e_values, axis=0))
+
+        def worst(chosen):
+            return jnp.max(jnp.sum(chosen[:, m // 3 :], axis=1) / jnp.maximum(jnp.sum(chosen, axis=1), 1))
+
+        return {"rule": worst(flagged), "greedy": worst(greedy)}
+
+    found = guarantees.simulate(one, seed=0)
+    guarantees.assert_at_most(found["rule"], ALPHA * (1 - (m // 3) / m), budget)
+    guarantees.assert_exceeds(found["greedy"], ALPHA, budget)
 
 
 def test_the_relabellings_of_a_watch_are_those_of_the_simulation():

@@ -102,7 +102,7 @@ def e_bh(e, alpha):
 
 
 def conformal_e_values(calibration, scores, alpha, null, calibration_mask=None, mask=None):
-    """The cut is the most permissive score of calibration and test together that qualifies."""
+    """The cut is the most permissive score of both samples that qualifies, or that no calibration score is up to."""
     sign = 1 if null == "nonmember" else -1
     own = [sign * float(x) for x, r in zip(calibration, ref.real(calibration, calibration_mask)) if r]
     valid = ref.real(scores, mask)
@@ -110,7 +110,7 @@ def conformal_e_values(calibration, scores, alpha, null, calibration_mask=None, 
     alpha, n, m, cut = ref.fraction(alpha), len(own), len(test), None
     for s in sorted(own + test):
         before, found = 1 + sum(x <= s for x in own), sum(x <= s for x in test)
-        if found and m * before <= alpha * found * (n + 1):
+        if found and (m * before <= alpha * found * (n + 1) or before == 1):
             cut = s
     value = 0.0 if cut is None else float(Fraction(n + 1, 1 + sum(x <= cut for x in own)))
     return np.array(

@@ -8,7 +8,7 @@ from tdd.study.validity.claim import Claim
 
 __all__ = ["Claim", "all_claims"]
 
-_MODULES = ("estimates", "combination", "knockoffs", "joint", "order", "auditor")
+_MODULES = ("estimates", "combination", "knockoffs", "joint", "order", "auditor", "probe")
 
 
 def all_claims() -> tuple[Claim, ...]:
