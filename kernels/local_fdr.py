@@ -33,9 +33,14 @@ class LocalFdr(NamedTuple):
 def local_fdr(p_values: jax.Array, *, null_proportion: Any = 1.0, mask: jax.Array | None = None) -> LocalFdr:
     """Local and tail false discovery rates by Grenander's density estimate.
 
-    Guarantee: none in finite samples. If p-values are independent draws of a mixture with uniform nulls and a
-    decreasing density, and `null_proportion` is at least the share of nulls, both estimates are at least the true
-    rates in the limit of many items. Selecting by them controls no error rate.
+    Guarantee, for `null_proportion=1`, finite-sample: if the p-values of the nulls are uniform, and independent of each
+    other and of the others, the least extreme of the items with local_fdr <= alpha is a null with probability at most
+    alpha·m0/m, for an alpha fixed beforehand. (These items are the selection of Soloff, Xiang & Fithian, which ends at
+    the k that maximises alpha·k/m - p_(k).)
+    As estimates both are consistent at p-values that stay away from 0, for independent draws of a mixture with a
+    decreasing density, if `null_proportion` is the share of nulls, and too large if it is larger. At the smallest
+    p-values they are not, at any m: where all items are nulls, the smallest local_fdr is below t with probability t.
+    With a `null_proportion` below 1, and for tail_fdr, no error rate is controlled.
 
     Args:
       p_values: [m] in [0, 1]; NaN is masked out.
@@ -47,7 +52,8 @@ def local_fdr(p_values: jax.Array, *, null_proportion: Any = 1.0, mask: jax.Arra
 
     Cost: a sort and a loop of 2 m steps.
 
-    References: Grenander (1956); Efron et al. (2001); Strimmer (2008).
+    References: Grenander (1956); Efron et al. (2001); Strimmer (2008); Soloff, Xiang & Fithian (2024), "The edge of
+    discovery: controlling the local false discovery rate at the margin", theorem 1.
     """
     values = p_values.astype(jnp.promote_types(p_values.dtype, jnp.float32))
     valid = ~jnp.isnan(values) if mask is None else mask & ~jnp.isnan(values)

@@ -17,25 +17,38 @@ from tdd.validate.errors import InputError
 __all__ = ["GUARANTEES", "GUARANTEE_ROWS", "local_fdr"]
 
 GUARANTEES: dict[str, Guarantee] = {
-    "local_fdr": Guarantee(
-        "estimates at least the true local false discovery rate in the limit of many items; no error rate",
+    "margin": Guarantee(
+        "P(the least extreme item with local_fdr <= alpha is a null) <= alpha·m0/m, for one alpha fixed beforehand",
+        ("the p-values of the nulls are uniform, and independent of each other and of all others",),
+        "finite-sample",
+        "Soloff, Xiang & Fithian (2024), theorem 1",
+    ),
+    "estimate": Guarantee(
+        "estimates the local false discovery rate at p-values that stay away from 0, in the limit of many items; at "
+        "the smallest p-values it is not consistent, and no error rate is controlled",
         (
             "p-values are independent, uniform under the null, with a decreasing density",
-            "null_proportion is at least the share of nulls",
+            "null_proportion is the share of nulls; the estimate is too large where it is larger",
         ),
         "asymptotic",
         "Grenander (1956); Strimmer (2008)",
     ),
 }
 
-GUARANTEE_ROWS: list[tuple[str, str, Guarantee]] = [("tdd.local_fdr", "", GUARANTEES["local_fdr"])]
+GUARANTEE_ROWS: list[tuple[str, str, Guarantee]] = [
+    ("tdd.local_fdr", "null_proportion=1", GUARANTEES["margin"]),
+    ("tdd.local_fdr", "null_proportion < 1", GUARANTEES["estimate"]),
+]
 
 
 def local_fdr(p_values: Any, *, null_proportion: Any = 1.0, mask: Any = None) -> LocalFdr:
     """How likely each item is a null, by Grenander's density estimate; see `tdd.kernels.local_fdr.local_fdr`.
 
-    Guarantee: none in finite samples; the estimates are conservative in the limit of many independent items. Selecting
-    by them controls no error rate: use `tdd.ptdi` for that.
+    Guarantee, for null_proportion=1: if the p-values of the nulls are uniform and independent, the least extreme of the
+    items with local_fdr <= alpha is a null with probability at most alpha·m0/m; finite-sample, for an alpha fixed
+    beforehand. Conformal p-values share their calibration items, so that they are not independent: there, and with a
+    smaller null_proportion, these are estimates, which are not consistent at the smallest p-values. For FDR control use
+    `tdd.ptdi`.
 
     Args:
       p_values: [m] in [0, 1]; NaN is left out.

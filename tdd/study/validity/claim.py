@@ -19,7 +19,8 @@ class Claim:
       name: short unique name, for example "knockoffs/averaged-20".
       procedure: what is run, in words.
       setting: the data it is run on, in words (sizes, laws, level).
-      error: what `one` returns the mean of: "FDR", "size" (rejection of a true null), "GCR".
+      error: what `one` returns the mean of: "FDR", "size" (rejection of a true null), "GCR", "miss",
+        "margin" (the least extreme selected item is a null).
       level: the error rate that is claimed.
       holds: whether the claim is true; a false one is measured above its level, a true one stands beside it as the
         remedy.
@@ -30,7 +31,7 @@ class Claim:
     name: str
     procedure: str
     setting: str
-    error: Literal["FDR", "size", "GCR", "miss"]
+    error: Literal["FDR", "size", "GCR", "miss", "margin"]
     level: float
     holds: bool
     one: Callable[[jax.Array], jax.Array] = dataclasses.field(repr=False)

@@ -12,7 +12,7 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 
-from tdd.kernels import conformal, proportion, stepup
+from tdd.kernels import conformal, local_fdr, proportion, stepup
 from tdd.methods.ptdi import ptdi
 from tdd.study.validity.claim import Claim
 
@@ -166,6 +166,20 @@ def _on_weak_scores(
     return lambda key: _fdp(select(*weak_scores_with_members(key, 20)), 10)
 
 
+def _at_the_margin(select: Callable[[jax.Array], jax.Array]) -> Callable[[jax.Array], jax.Array]:
+    """Whether the least extreme selected item is a null; ten nulls stand before ten strong alternatives."""
+
+    def one(key: jax.Array) -> jax.Array:
+        null, other = jax.random.split(key)
+        z = 3 + jax.random.normal(other, (10,))
+        p = jnp.concatenate([jax.random.uniform(null, (10,)), jax.scipy.stats.norm.sf(z)])
+        chosen = select(p)
+        return (chosen.any() & (jnp.argmax(jnp.where(chosen, p, -1)) < 10)).astype(jnp.float32)
+
+    return one
+
+
+_MARGIN = "20 independent p-values, half of them null, the others' z 3 sd away, alpha = .2"
 _UNIFORMS = "five independent uniform p-values, lambda = 1/2, alpha = .2"
 _FIVE = "n = 199, five candidates, none a member, lambda = 1/2, alpha = .2"
 _FEW = "n = 39, m = 400, half of them members 4 sd away, lambda = .95, alpha = .1"
@@ -282,5 +296,23 @@ CLAIMS: tuple[Claim, ...] = (
         0.1,
         True,
         _on_weak_scores(moment_guarded),
+    ),
+    Claim(
+        "margin/bh",
+        "tdd.bh, the least extreme selected item",
+        _MARGIN,
+        "margin",
+        0.2 * 10 / 20,
+        False,
+        _at_the_margin(lambda p: stepup.bh(p, 0.2).reject),
+    ),
+    Claim(
+        "margin/local-fdr",
+        "tdd.local_fdr <= alpha, the least extreme selected item",
+        _MARGIN,
+        "margin",
+        0.2 * 10 / 20,
+        True,
+        _at_the_margin(lambda p: local_fdr.local_fdr(p).local_fdr <= 0.2),
     ),
 )
