@@ -14,7 +14,7 @@ import jax.numpy as jnp
 
 from tdd.kernels import conformal, lattice, stepup
 
-__all__ = ["EStepUp", "average", "conformal_e_values", "e_bh"]
+__all__ = ["EStepUp", "UnitEValues", "average", "closed_e_bh", "conformal_e_values", "e_bh", "unit_e_values"]
 
 
 class EStepUp(NamedTuple):
@@ -34,6 +34,22 @@ class EStepUp(NamedTuple):
     threshold: jax.Array
     num_rejected: jax.Array
     num_tests: jax.Array
+
+
+class UnitEValues(NamedTuple):
+    """E-values of items that belong to units.
+
+    Attributes:
+      e_values: [m]; NaN for masked items.
+      score: [M] int32, the row of scores that each unit is judged by.
+      num_calibration: [] int32, calibration units C with a real item.
+      num_units: [] int32, test units M with a real item.
+    """
+
+    e_values: jax.Array
+    score: jax.Array
+    num_calibration: jax.Array
+    num_units: jax.Array
 
 
 def e_bh(e_values: jax.Array, alpha: Any, *, mask: jax.Array | None = None) -> EStepUp:
@@ -180,3 +196,168 @@ def _before(calibration: jax.Array, mask: jax.Array | None, null: str, place: ja
     edge = ordered[jnp.clip(index, 0, calibration.shape[0] - 1)]
     beyond = calibration < edge if null == "nonmember" else calibration > edge
     return jnp.where(place > n, n, jnp.sum(real & beyond, dtype=jnp.int32))
+
+
+def closed_e_bh(e_values: jax.Array, alpha: Any, *, mask: jax.Array | None = None) -> EStepUp:
+    """Closed e-BH: the largest r such that the r largest e-values pass, against every set S of hypotheses, the test
+    mean of e over S >= |S and R| / (alpha·r), R the r largest.
+
+    It rejects what e-BH rejects and often more: where many e-values are small but not zero, or a few are large.
+
+    Guarantee: FDR <= alpha under any dependence if the e-values of the m0 nulls sum to at most m0 in expectation, as
+    they do if each has mean at most 1; finite-sample.
+
+    Args:
+      e_values: [m] non-negative, +inf allowed; NaN and negative values are masked out of m.
+      alpha: level in (0, 1); may be traced.
+      mask: [m] bool, True = real item.
+
+    Returns:
+      `EStepUp`; adjusted is the smallest level at which the item is rejected. Equality is decided in favour of
+      rejection, within a few roundings.
+
+    Cost: O(m^2 log m) time, O(m) memory: 60 ms for m = 1,000 on two cores, 5 s for 10,000.
+
+    References: Xu, Solari, Fischer, de Heide, Ramdas & Goeman (2025), "Bringing closure to false discovery rate
+    control", theorem 3.
+    """
+    level = jnp.asarray(lattice.as_level(alpha).value)
+    values = e_values.astype(jnp.promote_types(e_values.dtype, jnp.float32))
+    dtype, size = values.dtype, values.shape[0]
+    valid = values >= 0 if mask is None else mask & (values >= 0)
+    m = jnp.sum(valid, dtype=jnp.int32)
+    most = m.astype(dtype) * jnp.finfo(dtype).max ** 0.25  # finite, and beyond any level's need
+    ascending = jnp.sort(jnp.where(valid, jnp.minimum(values, most), jnp.inf))
+    low = jnp.concatenate([jnp.zeros(1, dtype), jnp.cumsum(jnp.where(jnp.arange(size) < m, ascending, 0))])
+    number = jnp.arange(1, size + 1, dtype=jnp.int32)
+
+    def smallest_level(r: jax.Array) -> jax.Array:
+        """The level from which the r largest pass: max over a of a / (r·least mean of sets with a of them)."""
+        inside = low[jnp.minimum(m - r + number, m)] - low[jnp.maximum(m - r, 0)]
+
+        def mean(b: jax.Array) -> jax.Array:
+            return (inside + low[b]) / (number + b).astype(dtype)
+
+        def halve(_: Any, ends: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+            left, right = ends  # the b smallest others lower the mean as long as the next one is below it
+            b = (left + right) // 2
+            on = (b < m - r) & (ascending[jnp.minimum(b, size - 1)] < mean(b))
+            return jnp.where(on, b + 1, left), jnp.where(on, right, b)
+
+        start = jnp.zeros(size, jnp.int32), jnp.broadcast_to(jnp.maximum(m - r, 0), (size,)).astype(jnp.int32)
+        b, _ = jax.lax.fori_loop(0, max(size, 1).bit_length() + 1, halve, start)
+        needed = number.astype(dtype) / (r.astype(dtype) * mean(b))
+        return jnp.max(jnp.where(number <= r, needed, 0), initial=0)
+
+    least = jax.lax.map(smallest_level, number, batch_size=16) if size else jnp.zeros(0, dtype)
+    least = jnp.where(number <= m, least, jnp.inf)
+    adjusted = jnp.minimum(jax.lax.cummin(least, reverse=True), 1)
+    below = jnp.searchsorted(ascending, jnp.minimum(values, most), side="left")
+    place = jnp.clip(m - below, 1, max(size, 1)) - 1  # of the last of those that tie, the largest first
+    tolerance = 1 + 64 * float(jnp.finfo(dtype).eps)
+    passed = jnp.where(valid, adjusted[place] if size else adjusted, jnp.nan)
+    reject = valid & (passed <= level.astype(dtype) * tolerance) & (level > 0) & (level < 1)
+    # ">=" must hold of the adjusted value as well, and of a level out of range nothing does
+    passed = jnp.where(reject, jnp.minimum(passed, level.astype(dtype)), passed)
+    threshold = jnp.min(jnp.where(reject, values, jnp.inf), initial=jnp.inf)
+    return EStepUp(reject, passed, threshold, jnp.sum(reject, dtype=jnp.int32), m)
+
+
+def unit_e_values(
+    calibration: jax.Array,
+    scores: jax.Array,
+    calibration_units: jax.Array,
+    units: jax.Array,
+    alpha: Any,
+    *,
+    num_units: tuple[int, int],
+    null: Literal["nonmember", "member"],
+    calibration_mask: jax.Array | None = None,
+    mask: jax.Array | None = None,
+) -> UnitEValues:
+    """E-values of items in units (clusters, or each item by itself), by the best of K scores, chosen for each unit.
+
+    With a(s) the calibration items up to s, r(s) the test items, and n_u(s) those of unit u: for u the score k and the
+    largest s with (M/(C+1))·(a(s) + n_u(s)) <= alpha·(r(s) - n_u(s) + 1) are taken for which r - n_u, the other items
+    up to s, are most. Its items up to s have e = (m/M)·(C+1)/(a(s) + n_u(s)), all others 0.
+
+    Guarantee: e-BH on them selects so that the expected share of items of null units among the selected is at most
+    alpha·M0/M (M0 null units), if for each null unit u, given the other test units, u and the C calibration units are
+    exchangeable, their sizes and all K scores included; finite-sample, whatever the dependence within units and between
+    the scores. Proof: k and s are functions of the other test units and of the C + 1 units without their order. Given
+    those, n_u/(a + n_u) is the share of one of C + 1 exchangeable units, of mean 1/(C + 1) or 0, so the e-values of u
+    sum to at most m/M in expectation of e/m, and e-BH has FDR <= alpha·(sum over null units of sum_j E e_j/m).
+
+    Args:
+      calibration: [K, n] loss-like scores of items of null units; with `calibration_units` [n] int32 in 0..C-1.
+      scores: [K, m] loss-like scores to test; with `units` [m] int32 in 0..M-1.
+      calibration_units: see `calibration`.
+      units: see `scores`.
+      alpha: level in (0, 1) that places s; it costs no validity.
+      num_units: static upper bounds of C and M.
+      null: "nonmember" (small scores are extreme) or "member".
+      calibration_mask: [n] bool, True = real item; an item with a NaN in any row is left out besides.
+      mask: [m] bool, likewise.
+
+    Returns:
+      `UnitEValues`.
+
+    Raises:
+      ValueError: unknown `null`.
+
+    Cost: O(K (n + m)) for each of the M units: 10^8 steps a second on one core.
+
+    References: Bashari, Epstein, Romano & Sesia (2023) for one score and units of one item; Lee, Barber & Willett
+    (2023) for exchangeable clusters; Bai & Jin (2024), "Optimized conformal selection", for the choice of the score.
+    """
+    if null not in conformal.NULLS:
+        raise ValueError(f"null must be one of {conformal.NULLS}, got {null!r}")
+    n, m = calibration.shape[1], scores.shape[1]
+    own, test = (_real_columns(x, real) for x, real in ((calibration, calibration_mask), (scores, mask)))
+    pooled = jnp.concatenate([calibration, scores], axis=1)
+    pooled = pooled.astype(jnp.promote_types(pooled.dtype, jnp.float32))
+    pooled = jnp.where(jnp.concatenate([own, test]), pooled if null == "nonmember" else -pooled, jnp.inf)
+    unit = jnp.concatenate([jnp.full(n, -1, jnp.int32), units.astype(jnp.int32)])
+    order = jnp.argsort(pooled, axis=1)
+    ordered = jnp.take_along_axis(pooled, order, axis=1)
+    closes = jnp.concatenate([ordered[:, 1:] != ordered[:, :-1], jnp.ones((len(ordered), 1), bool)], axis=1)
+    closes = closes & (ordered < jnp.inf)  # the last of those that tie
+    real, belongs = jnp.concatenate([own, test])[order], unit[order]
+    known = jnp.cumsum(real & (belongs < 0), axis=1, dtype=jnp.int32)
+    found = jnp.cumsum(real & (belongs >= 0), axis=1, dtype=jnp.int32)
+    has = [
+        jax.ops.segment_max(is_real.astype(jnp.int32), which, size) > 0
+        for is_real, which, size in zip((own, test), (calibration_units, units), num_units, strict=True)
+    ]
+    num_known, num_tested = (jnp.sum(some, dtype=jnp.int32) for some in has)
+    dtype = jnp.result_type(float)
+    level = jnp.asarray(alpha, dtype)
+    weight = num_tested.astype(dtype) / (num_known + 1).astype(dtype)
+    index = jnp.arange(n + m, dtype=jnp.int32)
+
+    def judge(number: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """Score, threshold and a + n_u of one unit."""
+        mine = jnp.cumsum(real & (belongs == number), axis=1, dtype=jnp.int32)
+        counted, others = known + mine, found - mine
+        passes = closes & (weight * counted.astype(dtype) <= level * (others + 1).astype(dtype) * (1 + 1e-6))
+        place = jnp.max(jnp.where(passes, index, -1), axis=1, initial=-1)
+        at = jnp.maximum(place, 0)[:, None]
+        gain = jnp.where(place >= 0, jnp.take_along_axis(others, at, axis=1)[:, 0], -1)
+        best = jnp.argmax(gain).astype(jnp.int32)
+        cut = jnp.where(gain[best] >= 0, ordered[best, at[best, 0]], -jnp.inf)
+        return best, cut, counted[best, at[best, 0]]
+
+    best, cut, counted = jax.lax.map(judge, jnp.arange(num_units[1], dtype=jnp.int32), batch_size=16)
+    chosen = pooled[best[units], n + jnp.arange(m)] if m else jnp.zeros(0, pooled.dtype)
+    size = jnp.sum(test).astype(dtype) / (weight * jnp.maximum(counted, 1).astype(dtype))
+    e_values = jnp.where(chosen <= cut[units], size[units], 0)
+    usable = test & (level > 0) & (level < 1)
+    return UnitEValues(jnp.where(usable, e_values, jnp.nan), best, num_known, num_tested)
+
+
+def _real_columns(scores: jax.Array, mask: jax.Array | None) -> jax.Array:
+    """[n] which items have all their scores."""
+    real = (
+        ~jnp.isnan(scores).any(axis=0) if jnp.issubdtype(scores.dtype, jnp.inexact) else jnp.ones(scores.shape[1], bool)
+    )
+    return real if mask is None else real & mask

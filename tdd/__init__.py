@@ -17,11 +17,12 @@ if TYPE_CHECKING:
     from tdd.audit.select import select
     from tdd.exchange.run import run_exchange
     from tdd.methods.anytime import trajectory_test
+    from tdd.methods.best_score import best_score
     from tdd.methods.bounds import dkw_fdp_bounds, fdp_bounds, fdp_bounds_of_ranks, fdp_template, knockoff_fdp_bounds
     from tdd.methods.clusters import cluster_ptdi, hierarchical_p_values, mondrian_p_values
     from tdd.methods.combining import combine_p_values
     from tdd.methods.conditional import calibration_conditional_p_values
-    from tdd.methods.evalues import average_e_values, conformal_e_values, e_bh
+    from tdd.methods.evalues import average_e_values, closed_e_bh, conformal_e_values, e_bh
     from tdd.methods.exchangeability import exchangeability
     from tdd.methods.jecs import jecs, jmcs
     from tdd.methods.ktd import knockoff_symmetry, ktd
@@ -72,11 +73,13 @@ __all__ = [
     "Texts",
     "__version__",
     "average_e_values",
+    "best_score",
     "bh",
     "bonferroni",
     "by",
     "calibration_conditional_p_values",
     "check_causal",
+    "closed_e_bh",
     "cluster_ptdi",
     "combine_p_values",
     "conformal_e_values",
@@ -157,7 +160,8 @@ _HOMES = {
     "tdd.methods.clusters": ("cluster_ptdi", "hierarchical_p_values", "mondrian_p_values"),
     "tdd.methods.combining": ("combine_p_values",),
     "tdd.methods.conditional": ("calibration_conditional_p_values",),
-    "tdd.methods.evalues": ("average_e_values", "conformal_e_values", "e_bh"),
+    "tdd.methods.best_score": ("best_score",),
+    "tdd.methods.evalues": ("average_e_values", "closed_e_bh", "conformal_e_values", "e_bh"),
     "tdd.methods.exchangeability": ("exchangeability",),
     "tdd.methods.jecs": ("jecs", "jmcs"),
     "tdd.methods.ktd": ("knockoff_symmetry", "ktd"),

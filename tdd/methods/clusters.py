@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tdd.kernels import clusters as kernel
-from tdd.kernels import conformal, stepup
+from tdd.kernels import conformal, evalues, lattice, stepup
 from tdd.methods.calls import level_operand, order_preserving, tracing
 from tdd.methods.ptdi import ptdi
 from tdd.methods.testing import checked_scores
@@ -52,11 +52,23 @@ GUARANTEES: dict[str, Guarantee] = {
         for name, bound in _BOUNDS.items()
     },
     "item": Guarantee(
+        "expected share of items of non-member clusters among the selected items <= alpha * M0/M, M0 of M clusters",
+        (
+            *_CLUSTERS[:1],
+            "given the other test clusters, a test cluster that is a non-member as a whole and the calibration "
+            "clusters are exchangeable, their sizes included; nothing is assumed of items within a cluster",
+            _CLUSTERS[2],
+        ),
+        "finite-sample",
+        "tdd.kernels.evalues.unit_e_values; Bashari et al. (2023); Wang & Ramdas (2022)",
+    ),
+    "item/uninformative": Guarantee(
         "FDR over items <= alpha * m0/m",
         (
             "each non-member candidate is distributed as an item drawn at random from a further cluster that is "
             "exchangeable with the calibration clusters, their sizes included",
-            "how many candidates there are, and in which clusters, does not depend on the scores",
+            "how many candidates there are, and in which clusters, does not depend on the scores: the sizes of "
+            "clusters are uninformative",
             "the score was chosen before its results were seen",
         ),
         "finite-sample",
@@ -101,6 +113,8 @@ GUARANTEE_ROWS: list[tuple[str, str, Guarantee]] = [
         for name in _PROPORTIONS
     ],
     ("tdd.cluster_ptdi", 'unit="item"', GUARANTEES["item"]),
+    ("tdd.cluster_ptdi", 'unit="item", sizes="uninformative"', GUARANTEES["item/uninformative"]),
+    ("tdd.hierarchical_p_values", "", GUARANTEES["hierarchical"]),
     ("tdd.mondrian_p_values", "", GUARANTEES["mondrian"]),
 ]
 
@@ -136,6 +150,7 @@ def cluster_ptdi(
     aggregate: Literal["mean", "median", "min"] = "mean",
     proportion: Literal["none", "storey", "subtraction"] = "storey",
     eta: Any = 0.05,
+    sizes: Literal["informative", "uninformative"] = "informative",
     key: jax.Array | None = None,
     calibration_mask: Any = None,
     mask: Any = None,
@@ -145,14 +160,18 @@ def cluster_ptdi(
     Passages of one book are alike, so a calibration passage and a candidate are not exchangeable one by one, and PTDI
     on passages can exceed its level by far. Whole books are:
       "cluster": one score a cluster, `tdd.ptdi` on clusters; all items of a selected cluster are selected.
-      "item": p_j = (1 + sum over calibration clusters of the share of items at least as member-like)/(C + 1), decided
-        by Benjamini-Yekutieli: items of one cluster may depend on one another in any way.
+      "item": e-values of items, (m/M) (C + 1)/(a + n_c) up to a threshold that suits the other clusters, a and n_c the
+        items of calibration and of the item's own cluster up to it; e-BH (`tdd.kernels.evalues.unit_e_values`).
+        With sizes="uninformative" p_j = (1 + sum over calibration clusters of the share of items at least as
+        member-like)/(C + 1), decided by Benjamini-Yekutieli.
       "drawn": one item of each cluster is drawn at random, `tdd.ptdi` on those; only they can be selected.
 
     Guarantee: finite-sample FDR over clusters ("cluster"), items ("item") or drawn items ("drawn"), if calibration
-    clusters and test clusters without any member are exchangeable; for "item" each non-member candidate must besides
-    be distributed as a random item of such a cluster. "cluster" says that a cluster is not a non-member as a whole,
-    not that each of its items is a member. `ClusterSelection.guarantee` says it in words.
+    clusters and test clusters without any member are exchangeable, their sizes included. For "item" a selected item
+    counts as false if its cluster has no member; with sizes="uninformative" every selected non-member does, but each of
+    them must be distributed as a random item of a non-member cluster and the sizes say nothing about the scores: where
+    long books score lower, that rule's FDR reaches .39 at .2. "cluster" says that a cluster is not a non-member as a
+    whole, not that each of its items is a member. `ClusterSelection.guarantee` says it in words.
 
     Args:
       calibration: [n] loss-like scores (lower = more member-like) of known non-members.
@@ -165,6 +184,7 @@ def cluster_ptdi(
         none is, the minimum where one passage gives a book away.
       proportion: as `tdd.ptdi`, over clusters or drawn items; "item" has no estimate and does not use it.
       eta: as `tdd.ptdi`.
+      sizes: whether the number of items of a cluster may tell something about its scores; for "item" only.
       key: PRNG key, used by "drawn" only.
       calibration_mask: [n] bool, True = real item.
       mask: [m] bool, True = real item.
@@ -187,6 +207,7 @@ def cluster_ptdi(
     arrays.check_choice(unit, UNITS, "unit")
     arrays.check_choice(aggregate, kernel.AGGREGATES, "aggregate")
     arrays.check_choice(proportion, _PROPORTIONS, "proportion")
+    arrays.check_choice(sizes, ("informative", "uninformative"), "sizes")
     calibration, scores, calibration_mask, mask = checked_scores(calibration, scores, calibration_mask, mask)
     own = shift.as_labels(calibration_clusters, calibration, "calibration_clusters")
     other = shift.as_labels(clusters, scores, "clusters")
@@ -195,13 +216,13 @@ def cluster_ptdi(
     arrays.check_level(eta, "eta")
     places: tuple[dict[Hashable, int], ...] = ({}, {})
     labels = tuple(jnp.asarray(shift.dense(each, known)) for each, known in zip((own, other), places, strict=True))
-    sizes = tuple(len(known) for known in places)
+    counts = tuple(len(known) for known in places)
     if unit == "item":
         samples, masks = order_preserving((calibration, scores), (calibration_mask, mask))
-        return _items(*samples, *masks, *labels, level_operand(alpha), num_clusters=sizes)
+        return _items(*samples, *masks, *labels, level_operand(alpha), num_clusters=counts, sizes=sizes)
     how = {"alpha": alpha, "proportion": proportion, "eta": eta}
     if unit == "cluster":
-        first, second = _aggregated((calibration, scores), (calibration_mask, mask), labels, sizes, aggregate)
+        first, second = _aggregated((calibration, scores), (calibration_mask, mask), labels, counts, aggregate)
         found = ptdi(first.scores, second.scores, calibration_mask=first.valid, mask=second.valid, **how)
         guarantee = GUARANTEES[f"cluster/{proportion}"]
         return _of_clusters(found, scores, mask, labels[1], second.size, guarantee=guarantee)
@@ -210,7 +231,9 @@ def cluster_ptdi(
     samples, masks = order_preserving((calibration, scores), (calibration_mask, mask))
     draws = [
         _drawn(sample, real, label, own_key, num_clusters=size)
-        for sample, real, label, own_key, size in zip(samples, masks, labels, jax.random.split(key), sizes, strict=True)
+        for sample, real, label, own_key, size in zip(
+            samples, masks, labels, jax.random.split(key), counts, strict=True
+        )
     ]
     (index, some), (own_index, own_some) = draws[1], draws[0]
     found = ptdi(samples[0][own_index], samples[1][index], calibration_mask=own_some, mask=some, **how)
@@ -351,11 +374,23 @@ def _mondrian(calibration, scores, calibration_mask, mask, calibration_groups, g
     return kernel.group_p_values(calibration, scores, calibration_groups, groups, null=null, **masks).p_values
 
 
-@functools.partial(jax.jit, static_argnames="num_clusters")
-def _items(calibration, scores, calibration_mask, mask, own, labels, alpha, *, num_clusters) -> ClusterSelection:
+@functools.partial(jax.jit, static_argnames=("num_clusters", "sizes"))
+def _items(calibration, scores, calibration_mask, mask, own, labels, alpha, *, num_clusters, sizes) -> ClusterSelection:
     masks = {"calibration_mask": calibration_mask, "mask": mask}
     p = kernel.hierarchical_p_values(calibration, scores, own, num_clusters=num_clusters[0], null="nonmember", **masks)
     step = stepup.by(p, alpha)
+    name = "item/uninformative"
+    if sizes == "informative":
+        level = lattice.as_level(alpha).value
+        units = {"num_units": num_clusters, "null": "nonmember"}
+        found = evalues.unit_e_values(calibration[None], scores[None], own, labels, level, **units, **masks)
+        chosen, name = evalues.e_bh(found.e_values, alpha), "item"
+        step = step._replace(
+            reject=chosen.reject,
+            adjusted=chosen.adjusted,
+            threshold=jnp.max(jnp.where(chosen.reject, p, 0), initial=0),
+            num_rejected=chosen.num_rejected,
+        )
     real = calibration_mask
     if jnp.issubdtype(calibration.dtype, jnp.inexact):
         real = real & ~jnp.isnan(calibration)
@@ -374,10 +409,12 @@ def _items(calibration, scores, calibration_mask, mask, own, labels, alpha, *, n
         num_selected=step.num_rejected,
         num_tests=step.num_tests,
         num_calibration=used,
-        min_selections=stepup.min_rejections(alpha, m, scale=((step.num_tests, harmonic), (used + 1,))),
-        method="cluster_ptdi/item",
+        min_selections=stepup.min_rejections(alpha, m, scale=((step.num_tests, harmonic), (used + 1,)))
+        if sizes == "uninformative"
+        else stepup.min_rejections(alpha, m, scale=((jnp.sum(tested, dtype=jnp.int32),), (used + 1,))),
+        method=f"cluster_ptdi/{name}",
         null="nonmember",
-        guarantee=GUARANTEES["item"],
+        guarantee=GUARANTEES[name],
         cluster=labels,
         cluster_selected=jax.ops.segment_max(step.reject.astype(jnp.int32), labels, num_clusters[1]) > 0,
         num_clusters=jnp.sum(tested, dtype=jnp.int32),

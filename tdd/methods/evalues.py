@@ -18,7 +18,7 @@ from tdd.records import Guarantee
 from tdd.validate import arrays
 from tdd.validate.errors import InputError
 
-__all__ = ["GUARANTEES", "GUARANTEE_ROWS", "average_e_values", "conformal_e_values", "e_bh"]
+__all__ = ["GUARANTEES", "GUARANTEE_ROWS", "average_e_values", "closed_e_bh", "conformal_e_values", "e_bh"]
 
 _ANY = "whatever the dependence between them"
 GUARANTEES: dict[str, Guarantee] = {
@@ -27,6 +27,15 @@ GUARANTEES: dict[str, Guarantee] = {
         (f"the e-values of the true nulls sum to at most m in expectation, {_ANY}; each of mean at most 1 will do",),
         "finite-sample",
         "Wang & Ramdas (2022), theorem 2; Ren & Barber (2024) for the sum",
+    ),
+    "closed_e_bh": Guarantee(
+        "FDR <= alpha",
+        (
+            f"the e-values of the m0 true nulls sum to at most m0 in expectation, {_ANY}; each of mean at most 1 will "
+            "do",
+        ),
+        "finite-sample",
+        "Xu, Solari, Fischer, de Heide, Ramdas & Goeman (2025)",
     ),
     "conformal_e_values": Guarantee(
         "the e-values of the true nulls sum to at most m0 in expectation, and so do averages over splits or detectors",
@@ -64,9 +73,45 @@ def e_bh(e_values: Any, alpha: Any, *, mask: Any = None) -> EStepUp:
 
     References: Wang & Ramdas (2022).
     """
+    return _decided(_e_bh, e_values, alpha, mask)
+
+
+def closed_e_bh(e_values: Any, alpha: Any, *, mask: Any = None) -> EStepUp:
+    """Closed e-BH on checked e-values: rejects what `e_bh` rejects at the same guarantee, and often more.
+
+    The largest r such that for every set S of hypotheses the mean of e over S is at least |S and R|/(alpha·r), R the r
+    largest e-values.
+
+    Guarantee: FDR <= alpha under any dependence, finite-sample, if the e-values of the m0 true nulls sum to at most m0
+    in expectation.
+
+    Args:
+      e_values: [m] not negative, +inf allowed; NaN is left out of m.
+      alpha: level in (0, 1); may be traced. Equality is decided in favour of rejection within a few roundings.
+      mask: [m] bool, True = real item.
+
+    Returns:
+      `EStepUp(reject, adjusted, threshold, num_rejected, num_tests)`; nothing is rejected where no r qualifies.
+
+    Raises:
+      InputError: a negative e-value, alpha outside (0, 1), wrong shapes.
+
+    Cost: O(m^2 log m): 60 ms for m = 1,000, 5 s for 10,000.
+
+    >>> closed_e_bh([60.0, 12.0, 12.0, 0.0], 0.1).reject.tolist(), e_bh([60.0, 12.0, 12.0, 0.0], 0.1).reject.tolist()
+    ([True, True, True, False], [True, False, False, False])
+
+    References: Xu, Solari, Fischer, de Heide, Ramdas & Goeman (2025), "Bringing closure to false discovery rate
+    control".
+    """
+    return _decided(_closed_e_bh, e_values, alpha, mask)
+
+
+def _decided(procedure: Any, e_values: Any, alpha: Any, mask: Any) -> EStepUp:
+    """The procedure in the precision of its input, the result in JAX's own."""
     e_values = _as_e_values(arrays.as_vector(e_values, "e_values"))
     mask = arrays.as_mask(mask, e_values, "mask")
-    step = computed(lambda samples: _e_bh(*samples, level_operand(alpha), mask), (e_values,), alpha, mask)
+    step = computed(lambda samples: procedure(*samples, level_operand(alpha), mask), (e_values,), alpha, mask)
     if not isinstance(step.adjusted, np.ndarray):
         return step
     level = jax.tree.map(np.asarray, lattice.as_level(alpha))
@@ -80,6 +125,11 @@ def e_bh(e_values: Any, alpha: Any, *, mask: Any = None) -> EStepUp:
 @jax.jit
 def _e_bh(e_values, alpha, mask) -> EStepUp:
     return evalues.e_bh(e_values, alpha, mask=mask)
+
+
+@jax.jit
+def _closed_e_bh(e_values, alpha, mask) -> EStepUp:
+    return evalues.closed_e_bh(e_values, alpha, mask=mask)
 
 
 def conformal_e_values(

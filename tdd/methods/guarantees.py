@@ -20,6 +20,7 @@ _MODULES = (
     "sequential",
     "anytime",
     "evalues",
+    "best_score",
     "conditional",
     "weighted",
     "clusters",

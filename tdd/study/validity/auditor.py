@@ -98,6 +98,33 @@ def _clusters(key: jax.Array, how: str, alpha: float) -> jax.Array:
     return jnp.any(found.selected)
 
 
+_LONG = (80,) * 4 + (1,) * 196
+_LONG_WORDS = (
+    "200 non-member clusters, 4 of 80 items whose scores are 10 sd lower and 196 of one item, 50 drawn at random "
+    "calibrate; level {alpha}"
+)
+
+
+def _long_clusters(key: jax.Array, sizes: str, alpha: float) -> jax.Array:
+    """Long books score lower, and say nothing else."""
+    draw, order = jax.random.split(key)
+    labels = np.arange(len(_LONG)).repeat(_LONG)
+    scores = jax.random.normal(draw, labels.shape) - 10.0 * (labels < 4)
+    known = (jax.random.permutation(order, len(_LONG)) < 50)[labels]
+    found = cluster_ptdi(
+        scores,
+        scores,
+        labels,
+        labels + len(_LONG),
+        alpha=alpha,
+        unit="item",
+        sizes=sizes,  # type: ignore[arg-type]
+        calibration_mask=known,
+        mask=~known,
+    )
+    return jnp.any(found.selected)
+
+
 # --- covariate shift -------------------------------------------------------------------------------------------------
 
 
@@ -184,6 +211,19 @@ CLAIMS: tuple[Claim, ...] = (
             ("item", 'cluster_ptdi, unit="item"', True),
             ("drawn", 'cluster_ptdi, unit="drawn"', True),
         )
+    ),
+    *(
+        Claim(
+            f"clusters/long-{sizes}",
+            f'cluster_ptdi, unit="item", sizes="{sizes}"',
+            _LONG_WORDS.format(alpha=0.2),
+            "FDR",
+            0.2,
+            holds,
+            partial(_long_clusters, sizes=sizes, alpha=0.2),
+            batch=100,
+        )
+        for sizes, holds in (("uninformative", False), ("informative", True))
     ),
     *(
         Claim(

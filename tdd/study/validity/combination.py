@@ -117,6 +117,8 @@ _PROCEDURES: tuple[tuple[str, str, bool, _Select, tuple[str, ...]], ...] = (
     ),
     ("hommel", "Hommel's merged p-values, Benjamini-Yekutieli", True, _by("hommel"), _ALL[:1]),
     ("e-values", "averaged conformal e-values, e-BH", True, _by("e_values"), _ALL[:1]),
+    ("closed-e-values", "averaged conformal e-values, closed e-BH", True, _by("closed_e_values"), _ALL[2:]),
+    ("best-score", "the detector that is best without the item, e-BH", True, _by("best_score"), _ALL[::2]),
 )
 
 

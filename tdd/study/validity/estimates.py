@@ -180,7 +180,28 @@ def _at_the_margin(select: Callable[[jax.Array], jax.Array]) -> Callable[[jax.Ar
 
 
 _MARGIN = "20 independent p-values, half of them null, the others' z 3 sd away, alpha = .2"
+_ETAS = (0.05, 0.1, 0.2, 0.3, 0.5, 0.7)
+
+
+def _settings(calibration: jax.Array, scores: jax.Array, level: float) -> jax.Array:
+    """[7, m] what each of seven settings selects."""
+    found = [selected("storey", level, eta)(calibration, scores, jax.random.key(0)) for eta in _ETAS]
+    return jnp.stack([*found, selected("none", level)(calibration, scores, jax.random.key(0))])
+
+
+def largest_of_settings(calibration: jax.Array, scores: jax.Array, key: jax.Array) -> jax.Array:
+    """Flaw: seven settings tried at alpha = .2, and the one kept that selects most."""
+    found = _settings(calibration, scores, 0.2)
+    return found[jnp.argmax(found.sum(axis=1))]
+
+
+def union_of_settings(calibration: jax.Array, scores: jax.Array, key: jax.Array) -> jax.Array:
+    """Seven settings at alpha/7 each, and all that any of them selects: FDR <= the sum of theirs."""
+    return _settings(calibration, scores, 0.2 / 7).any(axis=0)
+
+
 _UNIFORMS = "five independent uniform p-values, lambda = 1/2, alpha = .2"
+_NONE = "n = 99, ten candidates, none a member, alpha = .2"
 _FIVE = "n = 199, five candidates, none a member, lambda = 1/2, alpha = .2"
 _FEW = "n = 39, m = 400, half of them members 4 sd away, lambda = .95, alpha = .1"
 _BALANCED = "n = 39, m = 40, half of them members, region of 5 %, alpha = .2"
@@ -296,6 +317,24 @@ CLAIMS: tuple[Claim, ...] = (
         0.1,
         True,
         _on_weak_scores(moment_guarded),
+    ),
+    Claim(
+        "settings/largest",
+        "tdd.ptdi, the largest selection of seven settings of proportion and eta",
+        _NONE,
+        "FDR",
+        0.2,
+        False,
+        _on_scores(largest_of_settings, normal_scores, 99, 10, 0),
+    ),
+    Claim(
+        "settings/union",
+        "tdd.ptdi at alpha/7 under each of seven settings, all that any selects",
+        _NONE,
+        "FDR",
+        0.2,
+        True,
+        _on_scores(union_of_settings, normal_scores, 99, 10, 0),
     ),
     Claim(
         "margin/bh",
