@@ -209,7 +209,7 @@ def closed_e_bh(e_values: jax.Array, alpha: Any, *, mask: jax.Array | None = Non
 
     Args:
       e_values: [m] non-negative, +inf allowed; NaN and negative values are masked out of m.
-      alpha: level in (0, 1); may be traced.
+      alpha: level in (0, 1); may be traced: out of range it gives no rejections and NaN adjusted values.
       mask: [m] bool, True = real item.
 
     Returns:
@@ -256,8 +256,8 @@ def closed_e_bh(e_values: jax.Array, alpha: Any, *, mask: jax.Array | None = Non
     place = jnp.clip(m - below, 1, max(size, 1)) - 1  # of the last of those that tie, the largest first
     tolerance = 1 + 64 * float(jnp.finfo(dtype).eps)
     passed = jnp.where(valid, adjusted[place] if size else adjusted, jnp.nan)
-    reject = valid & (passed <= level.astype(dtype) * tolerance) & (level > 0) & (level < 1)
-    # ">=" must hold of the adjusted value as well, and of a level out of range nothing does
+    passed = jnp.where((level > 0) & (level < 1), passed, jnp.nan)
+    reject = passed <= level.astype(dtype) * tolerance
     passed = jnp.where(reject, jnp.minimum(passed, level.astype(dtype)), passed)
     threshold = jnp.min(jnp.where(reject, values, jnp.inf), initial=jnp.inf)
     return EStepUp(reject, passed, threshold, jnp.sum(reject, dtype=jnp.int32), m)

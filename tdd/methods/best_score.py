@@ -67,7 +67,7 @@ def best_score(
 
     Cost: O(K m (n + m)): about 10^8 steps a second on one core.
 
-    >>> known, unknown = [[3.0, 4.0, 5.0, 6.0], [1.0, 9.0, 2.0, 5.0]], [[1.0, 2.0, 7.0], [4.0, 5.0, 3.0]]
+    >>> known, unknown = [[3.0, 4.0, 5.0, 6.0], [1.0, 9.0, 2.0, 5.0]], [[1.0, 2.0, 7.0], [9.0, 8.0, 7.0]]
     >>> best_score(known, unknown, alpha=0.5).selected.tolist()
     [True, True, False]
 

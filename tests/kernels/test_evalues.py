@@ -1,5 +1,6 @@
 """E-values beyond the laws that every kernel obeys."""
 
+import functools
 import math
 
 import jax
@@ -96,3 +97,52 @@ def test_unknown_null_and_level():
         conformal_e_values(np.ones(3, np.float32), np.ones(2, np.float32), 0.1, null="neither")
     with pytest.raises(ValueError, match="alpha must lie strictly between"):
         fixed_e_bh(np.ones(3, np.float32), 1.0)
+
+
+def units_of(seed):
+    """Integer scores with ties and gaps, units of any size, some empty."""
+    rng = np.random.default_rng(seed)
+    n, m, k = rng.integers(1, 12), rng.integers(1, 12), rng.integers(1, 4)
+    calibration, scores = (rng.integers(-4, 5, (k, size)).astype(float) for size in (n, m))
+    scores[rng.integers(k)] -= 3
+    calibration[rng.random(calibration.shape) < 0.05] = np.nan
+    scores[rng.random(scores.shape) < 0.05] = np.nan
+    return calibration, scores, rng.integers(0, 6, n), rng.integers(0, 6, m)
+
+
+@functools.partial(jax.jit, static_argnames="null")
+def unit_e_values(calibration, scores, own, units, alpha, real, tested, *, null):
+    return evalues.unit_e_values(
+        calibration, scores, own, units, alpha, num_units=(6, 6), null=null, calibration_mask=real, mask=tested
+    )
+
+
+@pytest.mark.parametrize("null", ["nonmember", "member"])
+def test_unit_e_values_are_those_of_the_definition(null):
+    sign = 1 if null == "nonmember" else -1
+    for seed in range(40):
+        calibration, scores, own, units = units_of(seed)
+        expected, chosen = ref.unit_e_values(sign * calibration, sign * scores, own, units, 0.3, (6, 6), null)
+        wide = [np.full((3, 12), np.inf), np.full((3, 12), np.inf)]  # one program: rows and places that mean nothing
+        for place, part in zip(wide, (calibration, scores), strict=True):
+            place[: len(part), : part.shape[1]] = sign * part
+            place[len(part) :] = place[0]
+        labels = [np.resize(each, 12) for each in (own, units)]
+        real = [np.arange(12) < part.shape[1] for part in (calibration, scores)]
+        got = unit_e_values(*wide, *labels, 0.3, *real, null=null)
+        np.testing.assert_allclose(got.e_values[: len(units)], expected, rtol=1e-6)
+        there = np.unique(units[~np.isnan(scores).any(axis=0)])
+        np.testing.assert_array_equal(np.asarray(got.score)[there], chosen[there])
+
+
+def test_units_of_one_item_and_one_score_are_bh():
+    rng = np.random.default_rng(1)
+    n, m = 30, 15
+    for _ in range(20):
+        calibration, scores = (rng.integers(0, 40, size).astype(np.float32) for size in (n, m))
+        scores[:6] -= 30
+        got = evalues.unit_e_values(
+            calibration[None], scores[None], np.arange(n), np.arange(m), 0.3, num_units=(n, m), null="nonmember"
+        )
+        p = conformal.p_values(conformal.rank(calibration, scores, null="nonmember"))
+        np.testing.assert_array_equal(evalues.e_bh(got.e_values, 0.3).reject, stepup.bh(p, 0.3).reject)

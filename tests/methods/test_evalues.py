@@ -118,5 +118,5 @@ def test_bad_input(call, message):
 
 
 def test_guarantees_are_listed():
-    assert [row[0] for row in GUARANTEE_ROWS] == ["tdd.e_bh", "tdd.conformal_e_values"]
+    assert [row[0] for row in GUARANTEE_ROWS] == ["tdd.e_bh", "tdd.closed_e_bh", "tdd.conformal_e_values"]
     assert all(row[2].kind == "finite-sample" for row in GUARANTEE_ROWS)

@@ -329,8 +329,11 @@ def test_fewest_selections_are_counted_in_items():
 
 def test_fewest_selections_of_single_items():
     """4 (1 + 1/2 + 1/3 + 1/4) / 10 <= .5 k: at least two of four items."""
-    got = cluster_ptdi(np.arange(9.0), np.full(4, -1.0), range(9), [20, 20, 21, 22], alpha=0.5, unit="item")
+    items = (np.arange(9.0), np.full(4, -1.0), range(9), [20, 20, 21, 22])
+    got = cluster_ptdi(*items, alpha=0.5, unit="item", sizes="uninformative")
     assert int(got.min_selections) == 2
+    # no e-value exceeds (4/3) 10, and 4/(.5 k) of it is needed; at .2 (3/10)/.2 items
+    assert [int(cluster_ptdi(*items, alpha=level, unit="item").min_selections) for level in (0.5, 0.2)] == [1, 2]
 
 
 def test_items_of_both_sides_are_drawn_apart():
@@ -364,7 +367,7 @@ def test_item_unit_is_by_on_hierarchical_p_values():
 
     p = hierarchical_p_values(CALIBRATION, SCORES, LABELS, null="nonmember")
     expected = by(p, 0.5)
-    got = cluster_ptdi(CALIBRATION, SCORES, LABELS, OTHERS, alpha=0.5, unit="item")
+    got = cluster_ptdi(CALIBRATION, SCORES, LABELS, OTHERS, alpha=0.5, unit="item", sizes="uninformative")
     np.testing.assert_array_equal(got.selected, expected.reject)
     np.testing.assert_allclose(got.adjusted, expected.adjusted, rtol=1e-6)
     assert got.guarantee.controls.startswith("FDR over items")
@@ -477,6 +480,25 @@ def test_groups_that_differ_in_type_alone():
     assert mondrian_p_values([1.0], [2.0], [1], ["2"], null="member").tolist() == [1.0]
 
 
+def test_items_of_single_clusters_are_decided_by_bh():
+    """Where every cluster has one item, unit="item" is BH on conformal p-values."""
+    from tdd.methods.testing import bh
+
+    expected = bh(conformal_p_values(CALIBRATION, SCORES, null="nonmember"), 0.4)
+    got = cluster_ptdi(CALIBRATION, SCORES, range(60), range(60, 100), alpha=0.4, unit="item")
+    assert int(got.num_selected) > 10
+    np.testing.assert_array_equal(got.selected, expected.reject)
+    assert got.method == "cluster_ptdi/item"
+
+
+def test_long_clusters_pay_for_their_length():
+    """A cluster of 30 items counts 30 times among its own false discoveries; the other rule takes it for one."""
+    scores, labels = np.concatenate([np.full(30, -9.0), np.full(2, -9.0)]), [100] * 30 + [101] * 2
+    one = {"alpha": 0.2, "unit": "item"}
+    assert not cluster_ptdi(np.arange(60.0), scores, range(60), labels, **one).selected.any()
+    assert cluster_ptdi(np.arange(60.0), scores, range(60), labels, sizes="uninformative", **one).selected.all()
+
+
 def test_every_option_has_a_guarantee():
     from tdd.methods import conditional as conditional_module
     from tdd.methods import weighted as weighted_module
@@ -484,7 +506,7 @@ def test_every_option_has_a_guarantee():
     rows = [
         Row(*row) for module in (conditional_module, weighted_module, cluster_module) for row in module.GUARANTEE_ROWS
     ]
-    assert len({(row.call, row.option) for row in rows}) == len(rows) == 4 + 4 + 8
+    assert len({(row.call, row.option) for row in rows}) == len(rows) == 4 + 4 + 10
     for row in rows:
         assert row.guarantee.controls
         assert row.guarantee.assumes

@@ -278,6 +278,15 @@ ENTRIES = [
         ("e_values",),
         label="alpha=0.4",
     ),
+    entry(
+        "evalues.closed_e_bh",
+        lambda e_values, mask=None: evalues.closed_e_bh(e_values, 0.4, mask=mask)._asdict(),
+        e_values,
+        lambda e_values, mask=None: knock.closed_e_bh(knock.kept(e_values, mask), 0.4),
+        ("e_values",),
+        label="alpha=0.4",
+        tolerance=2e-6,
+    ),
     Entry(
         "evalues.average",
         lambda e_values: evalues.average(e_values.T),
@@ -294,6 +303,7 @@ ENTRIES = [
 ]
 
 ELSEWHERE = {
+    "evalues.unit_e_values": "takes rows of scores and units; tests/kernels/test_evalues.py",
     "knockoff_path.path": "in the order of |W|, not of the items; compared through knockoff.select and fdp_bound",
     "knockoff.first_place": "a place in that order; compared as the threshold of knockoff.select",
     "knockoff.adjust": "rounding at alpha: reject == (adjusted <= alpha) in tests/kernels/test_knockoff.py",

@@ -101,6 +101,63 @@ def e_bh(e, alpha):
     }
 
 
+def closed_e_bh(e, alpha):
+    """Every set of a of the r largest and the b smallest others; e are Fractions or None."""
+    alpha, m = ref.fraction(alpha), sum(x is not None for x in e)
+    ordered = sorted((x for x in e if x is not None), reverse=True)
+    total = [Fraction(0)]
+    for x in ordered:
+        total.append(total[-1] + x)
+
+    def level(r):
+        found = Fraction(0)
+        for a in range(1, r + 1):
+            inside = total[r] - total[r - a]
+            mean = min((inside + total[m] - total[m - b]) / (a + b) for b in range(m - r + 1))
+            found = max(found, Fraction(a) / (r * mean) if mean else Fraction(2))
+        return found
+
+    levels = [level(r) for r in range(1, m + 1)]
+
+    def adjusted(x):
+        return min([Fraction(1), *levels[sum(y >= x for y in ordered) - 1 :]])
+
+    reject = [x is not None and adjusted(x) <= alpha for x in e]
+    return {
+        "reject": np.array(reject, bool),
+        "adjusted": np.array([math.nan if x is None else float(adjusted(x)) for x in e]),
+        "threshold": float(min((x for x, r in zip(e, reject) if r), default=INFINITY)),
+        "num_rejected": sum(reject),
+        "num_tests": m,
+    }
+
+
+def unit_e_values(calibration, scores, own, units, alpha, sizes, null):
+    """[m] e-values and [M] scores, straight from the definition; NaN are left out."""
+    sign = 1 if null == "nonmember" else -1
+    known = [i for i in range(calibration.shape[1]) if not np.isnan(calibration[:, i]).any()]
+    tested = [j for j in range(scores.shape[1]) if not np.isnan(scores[:, j]).any()]
+    c, m = len({own[i] for i in known}), len({units[j] for j in tested})
+    e, chosen = np.full(scores.shape[1], np.nan), np.zeros(sizes[1], int)
+    for unit in range(sizes[1]):
+        best = (-1, 0, -INFINITY, 1)
+        for k in range(len(scores)):
+            for s in sorted({sign * x for x in [*calibration[k, known], *scores[k, tested]]}, reverse=True):
+                mine = sum(units[j] == unit and sign * scores[k, j] <= s for j in tested)
+                counted = mine + sum(sign * calibration[k, i] <= s for i in known)
+                others = sum(sign * scores[k, j] <= s for j in tested) - mine
+                if Fraction(m, c + 1) * counted <= ref.fraction(alpha) * (others + 1):
+                    if others > best[0]:
+                        best = (others, k, s, counted)
+                    break
+        _, chosen[unit], cut, counted = best
+        for j in tested:
+            if units[j] == unit:
+                inside = sign * scores[chosen[unit], j] <= cut
+                e[j] = len(tested) * (c + 1) / (m * counted) if inside else 0
+    return e, chosen
+
+
 def conformal_e_values(calibration, scores, alpha, null, calibration_mask=None, mask=None):
     """The cut is the most permissive score of both samples that qualifies, or that no calibration score is up to."""
     sign = 1 if null == "nonmember" else -1

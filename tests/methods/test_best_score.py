@@ -1,0 +1,66 @@
+"""The best of several scores: laws, what one score gives, messages."""
+
+import jax
+import numpy as np
+import pytest
+
+from tdd import InputError, best_score, bh, conformal_p_values, td4eval
+
+RNG = np.random.default_rng(0)
+CALIBRATION, SCORES = RNG.normal(size=(3, 80)), RNG.normal(size=(3, 40))
+SCORES[1, :15] -= 4
+
+
+def test_the_one_good_score_is_found():
+    found = best_score(CALIBRATION, SCORES, alpha=0.2)
+    assert found.weights.tolist() == [0, 1, 0]
+    alone = bh(conformal_p_values(CALIBRATION[1], SCORES[1], null="nonmember"), 0.2)
+    np.testing.assert_array_equal(found.selected, alone.reject)
+    assert int(found.num_selected) >= 14
+    assert found.num_rejected_alone.tolist()[1] == int(alone.num_rejected)
+    assert found.method == "best_score"
+    np.testing.assert_array_equal(found.selected, found.adjusted <= 0.2)
+    np.testing.assert_array_equal(best_score(-CALIBRATION, -SCORES, alpha=0.2, null="member").selected, found.selected)
+    clean = td4eval(-CALIBRATION, -SCORES, alpha=0.2, combine="best_score")
+    np.testing.assert_array_equal(clean.selected, found.selected)
+
+
+def test_one_score_is_bh():
+    for row in range(3):
+        found = best_score(CALIBRATION[row : row + 1], SCORES[row : row + 1], alpha=0.3)
+        alone = bh(conformal_p_values(CALIBRATION[row], SCORES[row], null="nonmember"), 0.3)
+        np.testing.assert_array_equal(found.selected, alone.reject)
+
+
+def test_order_and_masks_change_nothing():
+    found = best_score(CALIBRATION, SCORES, alpha=0.2)
+    rows, items, known = RNG.permutation(3), RNG.permutation(40), RNG.permutation(80)
+    other = best_score(CALIBRATION[rows][:, known], SCORES[rows][:, items], alpha=0.2)
+    np.testing.assert_array_equal(other.selected, np.asarray(found.selected)[items])
+    np.testing.assert_allclose(other.weights, np.asarray(found.weights)[rows])
+    gaps = SCORES.copy()
+    gaps[0, 3] = np.nan
+    left_out = best_score(CALIBRATION, gaps, alpha=0.2)
+    masked = best_score(CALIBRATION, SCORES, alpha=0.2, mask=np.arange(40) != 3)
+    assert int(left_out.num_tests) == 39
+    assert np.isnan(left_out.adjusted[3])
+    np.testing.assert_array_equal(left_out.selected, masked.selected)
+
+
+def test_inside_jit():
+    traced = jax.jit(lambda c, s, alpha: best_score(c, s, alpha=alpha).selected)(CALIBRATION, SCORES, 0.2)
+    np.testing.assert_array_equal(traced, best_score(CALIBRATION, SCORES, alpha=0.2).selected)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "words"),
+    [
+        ((CALIBRATION[:2], SCORES), {}, "rows|detectors"),
+        ((CALIBRATION[0], SCORES[0]), {}, "two-dimensional"),
+        ((CALIBRATION, SCORES), {"alpha": 1.5}, "alpha must lie"),
+        ((CALIBRATION, SCORES), {"null": "clean"}, "null must be one of"),
+    ],
+)
+def test_messages(arguments, options, words):
+    with pytest.raises(InputError, match=words):
+        best_score(*arguments, **{"alpha": 0.1, **options})
