@@ -63,12 +63,15 @@ class Guarantee:
       assumes: what must hold for it, one sentence each.
       kind: "finite-sample", "asymptotic" or "none".
       source: paper and equation.
+      levels: what `adjusted` may be compared with: "any" level that was fixed beforehand, or only the "one" level that
+        the result was computed for, where statistics depend on it. Never a level that was chosen after looking.
     """
 
     controls: str
     assumes: tuple[str, ...]
     kind: Literal["finite-sample", "asymptotic", "none"]
     source: str
+    levels: Literal["any", "one"] = "any"
 
 
 @dataclasses.dataclass(frozen=True)

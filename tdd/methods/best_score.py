@@ -22,10 +22,11 @@ GUARANTEES: dict[str, Guarantee] = {
             "the null holds for the calibration items",
             "given the other candidates, a candidate for which the null holds and the calibration items are "
             "exchangeable, all K scores together",
-            "which K scores are offered was settled before their results were seen",
+            "which K scores are offered, alpha and every other option were chosen before any result was seen",
         ),
         "finite-sample",
         "tdd.kernels.evalues.unit_e_values, after Bai & Jin (2024) and Bashari et al. (2023); Wang & Ramdas (2022)",
+        "one",
     ),
 }
 GUARANTEE_ROWS = [("tdd.best_score", "", GUARANTEES["best_score"])]

@@ -41,7 +41,7 @@ __all__ = [
 _ONE_SCORE = (
     "the null holds for every calibration item",
     "calibration scores and the scores of null candidates are exchangeable",
-    "one score, chosen before its results were seen, or ranks of one pooled score",
+    "one score, chosen before any result was seen, or ranks of one pooled score",
 )
 
 GUARANTEES: dict[str, Guarantee] = {

@@ -36,10 +36,14 @@ _CLUSTERS = (
     "the calibration clusters are non-members of the training data as a whole",
     "calibration clusters and those test clusters that are non-members as a whole are exchangeable, their sizes "
     "included; nothing is assumed of items within a cluster",
-    "the score was chosen before its results were seen",
+    "the score, alpha and every other option were chosen before any result was seen",
 )
 _BOUNDS = {"none": "alpha * m0/m", "storey": "alpha", "subtraction": "alpha * (1 + 1/m) * (1 + 1/n)"}
-_SOURCES = {"none": "Bates et al. (2023)", "storey": "Bates et al. (2023), theorem 3", "subtraction": "PTDI eq. 8-12"}
+_SOURCES = {
+    "none": "Marandon et al. (2024)",
+    "storey": "Bates et al. (2023), theorem 3; Marandon et al. (2024)",
+    "subtraction": "PTDI eq. 8-12",
+}
 
 GUARANTEES: dict[str, Guarantee] = {
     **{
@@ -61,6 +65,7 @@ GUARANTEES: dict[str, Guarantee] = {
         ),
         "finite-sample",
         "tdd.kernels.evalues.unit_e_values; Bashari et al. (2023); Wang & Ramdas (2022)",
+        "one",
     ),
     "item/uninformative": Guarantee(
         "FDR over items <= alpha * m0/m",
@@ -69,7 +74,7 @@ GUARANTEES: dict[str, Guarantee] = {
             "exchangeable with the calibration clusters, their sizes included",
             "how many candidates there are, and in which clusters, does not depend on the scores: the sizes of "
             "clusters are uninformative",
-            "the score was chosen before its results were seen",
+            "the score, alpha and every other option were chosen before any result was seen",
         ),
         "finite-sample",
         "Lee, Barber & Willett (2023), theorem 1; Benjamini & Yekutieli (2001), theorem 1.3",
@@ -82,7 +87,7 @@ GUARANTEES: dict[str, Guarantee] = {
                 "the drawn calibration items and the drawn items that are non-members are exchangeable, as they are "
                 "where whole clusters are members or non-members and the latter are exchangeable with the calibration "
                 "clusters",
-                "the score was chosen before its results were seen",
+                "the score, alpha and every other option were chosen before any result was seen",
             ),
             "finite-sample",
             f"{_SOURCES[name]}; Dunn, Wasserman & Ramdas (2023), section 3",

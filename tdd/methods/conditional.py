@@ -21,7 +21,7 @@ METHODS = ("simes", "dkwm", "monte_carlo", "asymptotic")
 
 _DRAWN = (
     "calibration scores and null test scores are independent draws of one law",
-    "the score was chosen before its results were seen",
+    "the score, alpha and every other option were chosen before any result was seen",
 )
 _CONTROLS = "P(p <= t | calibration) <= t for all t, with probability 1 - delta over the calibration sample"
 

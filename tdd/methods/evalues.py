@@ -42,7 +42,7 @@ GUARANTEES: dict[str, Guarantee] = {
         (
             "the null holds for the calibration items",
             "in each split and for each detector, calibration scores and null test scores are exchangeable",
-            "the scores were chosen before their results were seen",
+            "the scores, alpha and every other option were chosen before any result was seen",
         ),
         "finite-sample",
         "Bashari et al. (2023), theorem 3.1",

@@ -25,7 +25,7 @@ _LIKE = "the knockoffs were not written by the audited model, and are prepared a
 PAIRS = (
     "given all else, the score of a non-member and that of its knockoff are exchangeable",
     _LIKE,
-    "the score was chosen before its results were seen",
+    "the score, alpha and every other option were chosen before any result was seen",
 )
 COPIES = (
     "given all other items, the k + 1 scores of a non-member and its knockoffs are exchangeable",

@@ -33,7 +33,7 @@ _COPIES = knockoff_checks.COPIES
 _SAME_MAKING = (
     "the calibration items are non-members, and their knockoffs were made and scored as those of the candidates",
     "calibration items and non-member candidates, each with its knockoffs, are exchangeable; the knockoffs may be bad",
-    "the score was chosen before its results were seen",
+    "the score, alpha and every other option were chosen before any result was seen",
 )
 _BARBER = "Barber & Candes (2015), theorem 2; KTD proposition 1"
 
@@ -42,9 +42,9 @@ GUARANTEES: dict[str, Guarantee] = {
     "multi, offset=0": Guarantee(
         "E[V/(R + 1/(alpha k))] <= alpha; not the FDR", _COPIES, "finite-sample", "Barber & Candes (2015), theorem 1"
     ),
-    "derandomized": Guarantee("FDR <= alpha", _PAIRS, "finite-sample", "Ren & Barber (2024), theorem 2"),
+    "derandomized": Guarantee("FDR <= alpha", _PAIRS, "finite-sample", "Ren & Barber (2024), theorem 2", "one"),
     "closed": Guarantee(
-        "FDR <= alpha", _PAIRS, "finite-sample", "Ren & Barber (2024), theorem 2, decided by Xu et al. (2025)"
+        "FDR <= alpha", _PAIRS, "finite-sample", "Ren & Barber (2024), theorem 2, decided by Xu et al. (2025)", "one"
     ),
     "conformal, none": Guarantee("FDR <= alpha * m0/m", _SAME_MAKING, "finite-sample", "PTDI eq. 7 and 9 on -W"),
     "conformal, storey": Guarantee(

@@ -29,17 +29,19 @@ _EXCHANGEABLE = (
     "the calibration items are non-members of the training data",
     "calibration scores and the scores of candidates that are non-members are exchangeable: the same kind of text, "
     "prepared and scored in the same way",
-    "the score was chosen before its results were seen",
+    "the score, alpha and every other option were chosen before any result was seen",
 )
+
+_STOREY = "Bates et al. (2023), theorem 3; Marandon et al. (2024) for exchangeable scores with ties"
 
 GUARANTEES: dict[str, Guarantee] = {
     "none": Guarantee(
         "FDR <= alpha * m0/m",
         _EXCHANGEABLE,
         "finite-sample",
-        "PTDI eq. 7 and 9 without scaling; Bates et al. (2023)",
+        "PTDI eq. 7 and 9 without scaling; Marandon et al. (2024) for exchangeable scores",
     ),
-    "storey": Guarantee("FDR <= alpha", _EXCHANGEABLE, "finite-sample", "Bates et al. (2023), theorem 3"),
+    "storey": Guarantee("FDR <= alpha", _EXCHANGEABLE, "finite-sample", _STOREY),
     "subtraction": Guarantee(
         "FDR <= alpha * (1 + 1/m) * (1 + 1/n)",
         (*_EXCHANGEABLE, "scores have no ties at the region's edge"),

@@ -117,7 +117,8 @@ def exchangeability_sequence(
 ) -> SequentialResult:
     """Test at each look whether the canonical order of a data set is more likely under a model than its shuffles.
 
-    What stands at a look depends on the first so many shuffles alone: the same call with more columns continues.
+    What stands at a look depends on the first so many shuffles alone: the same call with more columns continues, for
+    "spending" with the same horizon=, over which it spends the level.
 
     Guarantee, for a model that does not depend on the order, by `rule`:
       "e_process": P(p <= alpha at some time) <= alpha, whatever makes one stop, and the looks need not be fixed. Bets

@@ -46,7 +46,7 @@ _EXCHANGEABLE = (
     "the calibration items are members of the training data",
     "the vectors of K scores of calibration items and of member candidates are exchangeable: the same kind of text, "
     "prepared and scored in the same way; the detectors may depend on one another in any way",
-    "the detectors were chosen before their results were seen",
+    "the detectors, alpha and every other option were chosen before any result was seen",
 )
 _FIXED = "the weights were fixed before the scores were seen"
 _POOLED = "Marandon et al. (2024); Bates et al. (2023)"
@@ -64,18 +64,20 @@ GUARANTEES: dict[str, Guarantee] = {
         (*_EXCHANGEABLE, "the split does not look at the scores"),
         "finite-sample",
         _POOLED,
+        "one",
     ),
     "e_values": Guarantee(
-        "FDR <= alpha", _EXCHANGEABLE, "finite-sample", "Wang & Ramdas (2022); Bashari et al. (2023)"
+        "FDR <= alpha", _EXCHANGEABLE, "finite-sample", "Wang & Ramdas (2022); Bashari et al. (2023)", "one"
     ),
     "closed_e_values": Guarantee(
-        "FDR <= alpha", _EXCHANGEABLE, "finite-sample", "Xu et al. (2025); Bashari et al. (2023)"
+        "FDR <= alpha", _EXCHANGEABLE, "finite-sample", "Xu et al. (2025); Bashari et al. (2023)", "one"
     ),
     "best_score": Guarantee(
         "FDR <= alpha * m0/m",
         (*_EXCHANGEABLE, "exchangeability holds given the other candidates"),
         "finite-sample",
         "tdd.best_score, after Bai & Jin (2024)",
+        "one",
     ),
     "bonferroni": _merged("Bonferroni's inequality"),
     "hommel": _merged("Hommel (1983)"),
@@ -88,6 +90,7 @@ GUARANTEES: dict[str, Guarantee] = {
         _EXCHANGEABLE,
         "none",
         "TD4Eval eq. 7-11 (the paper states FDR <= alpha)",
+        "one",
     ),
     "average": Guarantee(
         _TAIL,
@@ -96,7 +99,7 @@ GUARANTEES: dict[str, Guarantee] = {
         "Liu & Xie (2020); TD4Eval, ablation",
     ),
     "max": Guarantee(
-        "nothing: the detector is chosen by its own rejections", _EXCHANGEABLE, "none", "TD4Eval, ablation"
+        "nothing: the detector is chosen by its own rejections", _EXCHANGEABLE, "none", "TD4Eval, ablation", "one"
     ),
     "random": Guarantee(
         _TAIL,

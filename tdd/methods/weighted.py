@@ -28,7 +28,7 @@ _KNOWN = (
     "each null candidate, given the other candidates, is an independent draw of the law with the density ratio that "
     "the weights give, up to one factor",
     "the weights are known; with estimated weights the level holds approximately",
-    "the score was chosen before its results were seen",
+    "the score, alpha and every other option were chosen before any result was seen",
 )
 
 GUARANTEES: dict[str, Guarantee] = {
@@ -39,7 +39,7 @@ GUARANTEES: dict[str, Guarantee] = {
         "Tibshirani et al. (2019), theorem 2; Jin & Candes (2023), eq. 5",
     ),
     **{
-        name: Guarantee("FDR <= alpha", _KNOWN, "finite-sample", f"Jin & Candes (2023), theorem 3, {words}")
+        name: Guarantee("FDR <= alpha", _KNOWN, "finite-sample", f"Jin & Candes (2023), theorem 3, {words}", "one")
         for name, words in (
             ("homogeneous", "one uniform for all items"),
             ("heterogeneous", "an independent uniform for each item"),

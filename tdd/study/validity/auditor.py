@@ -190,7 +190,12 @@ CLAIMS: tuple[Claim, ...] = (
         )
         for how, words, n, holds in (
             ("plain", "conformal p-values, read as valid for the calibration sample at hand", 100, False),
-            ("smaller", "the smaller of the Simes and the asymptotic bound at one delta", 100, False),
+            (
+                "smaller",
+                "the smaller of the Simes and the asymptotic bound at one delta (asymptotic, held to n = 100)",
+                100,
+                False,
+            ),
             ("simes", 'calibration_conditional_p_values, method="simes"', 100, True),
             ("monte_carlo", 'calibration_conditional_p_values, method="monte_carlo", 19 draws', 20, True),
         )

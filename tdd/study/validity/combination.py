@@ -139,7 +139,7 @@ def _claims() -> tuple[Claim, ...]:
     ]
     size = "one member, 199 calibration items, 10 detectors with correlation .3, level 0.2"
     for name, words, holds in (
-        ("average", "Cauchy combination with equal weights", False),
+        ("average", "Cauchy combination with equal weights (an asymptotic guarantee, held to n = 199)", False),
         ("pooled_rank", "pooled ranks with equal weights", True),
         ("hommel", "Hommel's merged p-values", True),
     ):
