@@ -18,10 +18,18 @@ import numpy as np
 
 from tdd.audit.cross_fit import fold_wins
 from tdd.audit.words import unusual_space, words_and_marks
-from tdd.records import Texts
+from tdd.records import Guarantee, Texts
 from tdd.validate import honesty as checks
 
 __all__ = ["BlindBaseline", "blind_baseline"]
+
+GUARANTEE = Guarantee(
+    "P(a warning) <= 1 %",
+    ("calibration texts and candidates are exchangeable (groups of them, where groups are named)",),
+    "finite-sample",
+    "a permutation test of the whole procedure; Phipson & Smyth (2010) for the observed labelling",
+)
+GUARANTEE_ROWS = [("tdd.run_audit", "blind baseline", GUARANTEE)]
 
 _LEVEL_INVERSE = 100
 _NUM_PERMUTATIONS = 299
@@ -81,6 +89,8 @@ def blind_baseline(
     with the classifier of the other folds, roles stratified over the folds. Test: the roles are shuffled among
     the units (texts, or groups) of each fold, 299 times, everything is fitted again, and
     p = (1 + #{AUC of a shuffle >= AUC}) / 300. The warning is raised at p <= 1/100, whatever the size of the AUC.
+
+    Guarantee: a false alarm has probability at most 1 %, at every sample size, if units are exchangeable.
 
     Why a permutation test: fold AUCs share training texts, so their errors are correlated (for a linear classifier
     by about 1/(folds - 1), which doubles the variance of their mean) and formulas for one independent AUC raise

@@ -16,9 +16,23 @@ import numpy as np
 from tdd.exchange.properties import properties, shown, statistic
 from tdd.exchange.repeats import Repeats, duplicates
 from tdd.exchange.sortedness import sortedness
+from tdd.records import Guarantee
 from tdd.validate.shards import as_draws
 
 __all__ = ["OrderStructure", "OrderTest", "Repeats", "duplicates", "order_structure", "sortedness"]
+
+GUARANTEE_ROWS = [
+    (
+        "tdd.run_exchange",
+        "structure of the order",
+        Guarantee(
+            "P(p <= t) <= t for every t",
+            ("the examples are exchangeable within shards",),
+            "finite-sample",
+            "permutation p-values of each property, Bonferroni over them",
+        ),
+    )
+]
 
 _BLOCK = 400  # examples that are shuffled among themselves: similarities of all pairs of them are held in memory
 _MAX_EXAMPLES = 20_000

@@ -70,6 +70,7 @@ GUARANTEES: dict[str, Guarantee] = {
 
 GUARANTEE_ROWS: list[tuple[str, str, Guarantee]] = [
     ("tdd.fdp_bounds", "", GUARANTEES["envelope"]),
+    ("tdd.fdp_bounds_of_ranks", "", GUARANTEES["envelope"]),
     ("tdd.dkw_fdp_bounds", "", GUARANTEES["dkw"]),
     ("tdd.knockoff_fdp_bounds", "", GUARANTEES["knockoffs"]),
 ]

@@ -56,7 +56,10 @@ GUARANTEES: dict[str, Guarantee] = {
     ),
 }
 
-GUARANTEE_ROWS = [("tdd.exchangeability", f'test="{name}"', guarantee) for name, guarantee in GUARANTEES.items()]
+GUARANTEE_ROWS = [
+    *[("tdd.exchangeability", f'test="{name}"', guarantee) for name, guarantee in GUARANTEES.items()],
+    ("tdd.run_exchange", "each data set", GUARANTEES["combined"]),
+]
 
 _SKEW = 0.1  # the t-test's size at .01 exceeds .015 where -skewness/sqrt(r) exceeds this (to second order)
 

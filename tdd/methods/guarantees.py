@@ -10,25 +10,31 @@ from tdd.records import Guarantee
 __all__ = ["Row", "all_guarantees"]
 
 _MODULES = (
-    "testing",
-    "ptdi",
-    "ktd",
-    "td4eval",
-    "combining",
-    "jecs",
-    "exchangeability",
-    "sequential",
-    "anytime",
-    "evalues",
-    "best_score",
-    "conditional",
-    "weighted",
-    "clusters",
-    "bounds",
-    "local_fdr",
-    "online",
-    "online_streams",
-    "martingale",
+    "methods.testing",
+    "methods.ptdi",
+    "methods.ktd",
+    "methods.td4eval",
+    "methods.combining",
+    "methods.jecs",
+    "methods.exchangeability",
+    "methods.sequential",
+    "methods.anytime",
+    "methods.evalues",
+    "methods.best_score",
+    "methods.conditional",
+    "methods.weighted",
+    "methods.clusters",
+    "methods.bounds",
+    "methods.local_fdr",
+    "methods.online",
+    "methods.online_streams",
+    "methods.martingale",
+    "exchange.structure",
+    "probe.evidence",
+    "probe.benchmark_order",
+    "probe.leak",
+    "probe.order",
+    "audit.blind_baseline",
 )
 
 
@@ -48,5 +54,5 @@ class Row(NamedTuple):
 
 def all_guarantees() -> tuple[Row, ...]:
     """Rows in the order of the methods; each module lists its own in `GUARANTEE_ROWS`."""
-    modules = [importlib.import_module(f"tdd.methods.{name}") for name in _MODULES]
+    modules = [importlib.import_module(f"tdd.{name}") for name in _MODULES]
     return tuple(Row(*row) for module in modules for row in module.GUARANTEE_ROWS)

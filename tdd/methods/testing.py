@@ -138,6 +138,16 @@ GUARANTEE_ROWS: list[tuple[str, str, Guarantee]] = [
     *((f"tdd.{name}", "", GUARANTEES[name]) for name in ("sidak", "holm_sidak")),
     ("tdd.two_stage_bh", 'variant="bky"', GUARANTEES["two_stage_bh"]),
     ("tdd.two_stage_bh", 'variant="bh"', GUARANTEES["two_stage_bh/bh"]),
+    (
+        "tdd.rejections",
+        "",
+        Guarantee(
+            "what the named procedure controls, in each family by itself",
+            ("what the named procedure assumes, of each family",),
+            "finite-sample",
+            "the row of that procedure",
+        ),
+    ),
 ]
 
 

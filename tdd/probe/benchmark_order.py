@@ -46,6 +46,8 @@ GUARANTEES = {
     "items": Guarantee("nothing: no shard is flagged", (), "none", "shards of one benchmark are no draws of one law"),
 }
 
+GUARANTEE_ROWS = [("tdd.probe.contamination", "alarm, without reference", GUARANTEES["set"])]
+
 
 @dataclasses.dataclass(frozen=True)
 class ShardEvidence(SetEvidence):

@@ -24,6 +24,7 @@ from jax import lax
 from tdd.kernels import evalues, trajectories
 from tdd.kernels.set_statistics import Statistic, set_statistics
 from tdd.kernels.trajectories import Evidence
+from tdd.methods import anytime
 from tdd.probe.result import ProbeResult
 from tdd.records import Guarantee
 
@@ -41,6 +42,22 @@ ITEMS = Guarantee(
     "e-BH on conformal e-values that add up over the looks (tdd.probe.evidence); Wang & Ramdas (2022); Bashari et al. "
     "(2023)",
 )
+
+CANARIES = Guarantee(
+    "P(p <= t) <= t for every t and each canary that was not trained on, at a look fixed beforehand",
+    (
+        "canaries and their references were made in the same way, and which of them were planted was drawn at random",
+        "the score and every other option were chosen before any result was seen",
+    ),
+    "finite-sample",
+    "rank among exchangeable scores; Carlini et al. (2019), section 4, for the exposure",
+)
+GUARANTEE_ROWS = [
+    ("tdd.Probe", "alarm", anytime.GUARANTEE),
+    ("tdd.Probe", "flagged suspects", ITEMS),
+    ("tdd.Probe", "canary p-values", CANARIES),
+    ("tdd.probe.contamination", "alarm, reference=...", anytime.GUARANTEE),
+]
 
 
 class ProbeState(NamedTuple):

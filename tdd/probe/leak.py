@@ -6,7 +6,26 @@ import dataclasses
 
 import numpy as np
 
-__all__ = ["Leak", "rises", "shard_rises", "start_of_rise"]
+from tdd.records import Guarantee
+
+__all__ = ["GUARANTEE_ROWS", "Leak", "rises", "shard_rises", "start_of_rise"]
+
+GUARANTEE_ROWS = [
+    (
+        "tdd.probe.Leak",
+        "num_false and num_leaked",
+        Guarantee(
+            "P(num_false too small or num_leaked too large at some look) <= alpha",
+            (
+                "items that are not leaked and references are exchangeable at every look",
+                "the score, the steps of the looks and their number were fixed before any score was seen",
+                "the training does not react to the evidence, except by stopping",
+            ),
+            "finite-sample",
+            "tdd.fdp_bounds, each look at its share of alpha; Gazin, Blanchard & Roquain (2024)",
+        ),
+    )
+]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -18,6 +18,14 @@ from tdd.validate.sequential import as_count
 
 __all__ = ["OrderEvidence", "OrderGuard", "OrderRecord", "OrderState"]
 
+GUARANTEE = Guarantee(
+    "P(the alarm ever goes off) <= alpha",
+    ('the numbers are exchangeable in their order of arrival; against="batch": in their order within each batch',),
+    "finite-sample",
+    "Ville (1939); Vovk et al. (2021), algorithm 1; Vovk, Gammerman & Shafer (2005), theorem 8.1",
+)
+GUARANTEE_ROWS = [("tdd.probe.OrderGuard", "", GUARANTEE)]
+
 
 class OrderState(NamedTuple):
     """What is kept of the stream; a pytree of fixed shape.
@@ -117,12 +125,7 @@ class OrderGuard:
     [False, True, True]
     """
 
-    guarantee = Guarantee(
-        "P(the alarm ever goes off) <= alpha",
-        ('the numbers are exchangeable in their order of arrival; against="batch": in their order within each batch',),
-        "finite-sample",
-        "Ville (1939); Vovk et al. (2021), algorithm 1; Vovk, Gammerman & Shafer (2005), theorem 8.1",
-    )
+    guarantee = GUARANTEE
 
     def __init__(
         self,
