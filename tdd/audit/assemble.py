@@ -16,7 +16,8 @@ from tdd.audit.evidence import Evidence
 from tdd.audit.honesty import effective_calibration_size, resolution
 from tdd.audit.run_folder import SCHEMA, Audit, plain, versions
 from tdd.audit.statement import open_points, outcome
-from tdd.records import Texts
+from tdd.audit.verdict import RULE, failures
+from tdd.records import Guarantee, Texts
 
 __all__ = ["RESERVED", "assemble", "score_checks", "warnings_of"]
 
@@ -70,6 +71,13 @@ def warnings_of(checks: Mapping[str, Any], decision: Decision) -> list[str]:
             f"nothing can be selected: {decision.method} at level {decision.alpha:g} needs at least "
             f"{decision.min_selections} selections and there are {decision.num_tests} candidates"
         )
+    if decision.num_selected and decision.threshold > decision.alpha and not decision.statistic.size:
+        warnings.append(
+            f"selected candidates have p-values up to {decision.threshold:.2g}: the estimate that a share of "
+            f"{decision.proportion:.2f} of the candidates are members divides the p-values, so that adjusted ones are "
+            "below them. The list as a whole keeps its error rate; a single item with a large p-value is not shown to "
+            "be a member. proportion=none selects no such item"
+        )
     if decision.guarantee.kind == "asymptotic":
         warnings.append(f"the guarantee of {decision.method} is asymptotic: not proven for finite samples")
     if decision.guarantee.kind == "none":
@@ -96,7 +104,12 @@ def assemble(
     calibration: Mapping[str, np.ndarray],
 ) -> Audit:
     """The finished run in memory; its warnings are logged."""
-    for warning in warnings:
+    failed = failures(checks, decision)
+    if failed:
+        void = Guarantee("nothing: a check speaks against its assumptions", decision.guarantee.assumes, "none", RULE)
+        decision = dataclasses.replace(decision, guarantee=void)
+        certificate = Certificate(False, "a check speaks against the assumptions of the bounds", certificate.delta)
+    for warning in (*failed, *warnings):
         _findings.warning("%s", warning)
     summary = {
         field.name: getattr(decision, field.name)
@@ -121,13 +134,16 @@ def assemble(
         "options": dict(options),
         "inputs": dict(inputs),
         "model": model,
-        "outcome": outcome(decision),
+        "outcome": outcome(decision, certificate, failed),
+        "verdict": {"stands": not failed, "failed": failed, "rule": RULE},
         "decision": summary,
         "certificate": certificate.summary(),
         "checks": dict(checks),
         "warnings": list(warnings),
         "open_points": list(
-            open_points(decision, texts=texts, groups_ignored=groups_ignored, symmetry_tested="symmetry" in checks)
+            open_points(
+                decision, failed, texts=texts, groups_ignored=groups_ignored, symmetry_tested="symmetry" in checks
+            )
         ),
     }
     return Audit(plain(run), items, calibration)

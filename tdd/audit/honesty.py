@@ -5,6 +5,7 @@ Each check returns a frozen record of plain numbers with a `warning`, empty wher
 
 from tdd.audit.blind_baseline import BlindBaseline, blind_baseline
 from tdd.audit.duplicates import DuplicatePair, Duplicates, duplicates
+from tdd.audit.overlap import Overlap, overlap
 from tdd.audit.resolution import EffectiveCalibration, Resolution, effective_calibration_size, resolution
 
 __all__ = [
@@ -12,9 +13,11 @@ __all__ = [
     "DuplicatePair",
     "Duplicates",
     "EffectiveCalibration",
+    "Overlap",
     "Resolution",
     "blind_baseline",
     "duplicates",
     "effective_calibration_size",
+    "overlap",
     "resolution",
 ]

@@ -14,7 +14,7 @@ from tdd.audit.assemble import RESERVED, assemble, score_checks, warnings_of
 from tdd.audit.certificates import certify
 from tdd.audit.decide import decide
 from tdd.audit.evidence import Evidence, Options
-from tdd.audit.honesty import blind_baseline, duplicates
+from tdd.audit.honesty import blind_baseline, duplicates, overlap
 from tdd.audit.knockoff_checks import copies, cut_texts, symmetry
 from tdd.audit.procedures import METHODS, PROCEDURES
 from tdd.audit.run_folder import Audit, fingerprint, open_run_folder
@@ -202,6 +202,7 @@ def run_audit(
     if known is not None:
         _logger.info("searching for duplicates between calibration and candidates")
         checks["duplicates"] = duplicates(known, roles["candidate"])
+        checks["overlap"] = overlap(known, roles["candidate"])
         _logger.info("running the blind baseline")
         checks["blind_baseline"] = blind_baseline(known, roles["candidate"], seed=seed)
     if fields or knockoffs:

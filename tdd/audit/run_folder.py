@@ -60,6 +60,11 @@ class Audit:
         """Identifiers of the selected candidates, in input order."""
         return tuple(str(name) for name in np.asarray(self.items["id"])[self.items["selected"]])
 
+    @property
+    def verdict_stands(self) -> bool:
+        """Whether no check speaks against the assumptions; where one does, `run["verdict"]["failed"]` says why."""
+        return not self.run["verdict"]["failed"]
+
     def save(self, folder: pathlib.Path) -> None:
         """Write calibration.csv, items.csv, then run.json, each whole or not at all."""
         write_atomically(folder / "calibration.csv", to_csv(self.calibration))

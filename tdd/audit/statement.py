@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tdd.audit.certificates import Certificate
 from tdd.audit.decide import Decision, level_in_words
 
 __all__ = ["groups_warning", "open_points", "outcome"]
@@ -20,8 +21,37 @@ _FOUND = {
 }
 
 
-def outcome(decision: Decision) -> str:
-    """The result and its error rate in two sentences."""
+_SETS = {"nonmember": "were in the training data", "member": "are clean"}
+
+
+def outcome(decision: Decision, certificate: Certificate, failed: Sequence[str]) -> str:
+    """The answer for the set, where there is one, and that for single items with its error rate; or why there is none.
+
+    "How many of them?" and "which of them?" are two questions: far more items may be shown to be among the candidates
+    than can be named.
+    """
+    if failed:
+        return (
+            f"No verdict: {'; '.join(failed)}. What the procedure selects has no known error rate then; it stands in "
+            "items.csv, and is no finding. Mend the data and run again: see the warnings."
+        )
+    return _of_set(decision, certificate) + _of_items(decision)
+
+
+def _of_set(decision: Decision, certificate: Certificate) -> str:
+    """How many of the candidates, at least, with confidence; empty where nothing is known."""
+    least, m = certificate.min_alternatives, decision.num_tests
+    if not certificate.applies or not least or decision.guarantee.kind != "finite-sample":
+        return ""
+    confidence = f"{100 * (1 - certificate.delta):g} %"
+    return (
+        f"At least {least} of the {m} candidates ({least / m:.0%}) {_SETS[decision.null]}, with confidence "
+        f"{confidence}. Which of them is another question: "
+    )
+
+
+def _of_items(decision: Decision) -> str:
+    """The selection and its error rate in two sentences."""
     level = level_in_words(decision.alpha)
     units, selected_as, errors = _FOUND[decision.null, decision.unit]
     found = (
@@ -51,12 +81,16 @@ def groups_warning(method: str, num_items: int, num_groups: int) -> str:
     )
 
 
-def open_points(decision: Decision, *, texts: bool, groups_ignored: bool, symmetry_tested: bool) -> Sequence[str]:
+def open_points(
+    decision: Decision, failed: Sequence[str], *, texts: bool, groups_ignored: bool, symmetry_tested: bool
+) -> Sequence[str]:
     """What the run does not establish."""
     points = [
         "The level bounds an average over repetitions. The share of errors in this one list can be larger or smaller.",
     ]
-    if not decision.num_selected:
+    if failed:
+        points = ["Which candidates were trained on, and how many: no verdict is given."]
+    elif not decision.num_selected:
         points = ["Nothing was selected, so there is no list whose errors could be counted."]
     if decision.num_calibration:
         kind = "were not in the training data" if decision.null == "nonmember" else "were in the training data"

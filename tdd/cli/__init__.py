@@ -39,7 +39,11 @@ training data; to find clean items (td4eval, jmcs, jecs) they are known to be in
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; returns the exit status (0 done, 2 bad input, 130 interrupted, 143 ended by SIGTERM)."""
+    """Run one command; returns the exit status.
+
+    0 done, 1 something was found and --fail-on-detection was given, 2 bad input, 3 done and a check failed, so that no
+    verdict is given, 130 interrupted, 143 ended by SIGTERM.
+    """
     parser = _parser()
     typed = sys.argv[1:] if argv is None else [*argv]
     arguments = parser.parse_args(typed)
@@ -52,7 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")  # that torch is absent is no news here
     try:
         with logging_on_stderr(arguments), _ends_in_order():
-            arguments.run(arguments)
+            status = arguments.run(arguments)
     except InputError as error:
         print(f"tdd {arguments.command}: error: {error}", file=sys.stderr)
         return 2
@@ -64,7 +68,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         sys.stderr.close()
         return 0
-    return 0
+    return status or 0
 
 
 @contextlib.contextmanager

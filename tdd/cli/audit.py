@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from tdd.cli.common import command, console, names, one_or_all, print_json, split
+from tdd.cli.common import CHECK_FAILED, DETECTED, command, console, names, one_or_all, print_json, split
 from tdd.cli.options import add_decision, add_scoring, add_texts, scoring
 from tdd.cli.processes import add_processes, join, leads
 
@@ -105,7 +105,7 @@ def _add_select(commands: Any) -> None:
     add_decision(select)
 
 
-def _audit(arguments: argparse.Namespace) -> None:
+def _audit(arguments: argparse.Namespace) -> int:
     from tdd.audit.run import run_audit
 
     processes = join(arguments)
@@ -136,11 +136,10 @@ def _audit(arguments: argparse.Namespace) -> None:
         reference=arguments.reference,
         **scoring(arguments),
     )
-    if leads(arguments, processes):
-        _print_audit(arguments, audit)
+    return _print_audit(arguments, audit) if leads(arguments, processes) else 0
 
 
-def _select(arguments: argparse.Namespace) -> None:
+def _select(arguments: argparse.Namespace) -> int:
     from tdd.audit.select import select
 
     columns = {
@@ -179,7 +178,7 @@ def _select(arguments: argparse.Namespace) -> None:
         seed=arguments.seed,
         **columns,
     )
-    _print_audit(arguments, audit)
+    return _print_audit(arguments, audit)
 
 
 def _report(arguments: argparse.Namespace) -> None:
@@ -216,13 +215,18 @@ def _report(arguments: argparse.Namespace) -> None:
         sheet.save(probe_plots.draw(run, read_history(folder, run)), pathlib.Path(arguments.plot))
 
 
-def _print_audit(arguments: argparse.Namespace, audit: Any) -> None:
+def _print_audit(arguments: argparse.Namespace, audit: Any) -> int:
+    """Print it; the exit status."""
+    status = 0 if audit.verdict_stands else CHECK_FAILED
+    if arguments.fail_on_detection and not status and audit.run["decision"]["num_selected"]:
+        status = DETECTED
     if arguments.json:
         print_json({**audit.run, "selected": list(audit.selected_ids)})
-        return
+        return status
     from tdd.report import terminal
 
     screen = console()
     terminal.print_report(audit.run, audit.items, console=screen)
     if arguments.out:
         screen.print(f"\nRun folder: {arguments.out} (run.json, items.csv, calibration.csv)", markup=False)
+    return status

@@ -8,7 +8,20 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-__all__ = ["command", "console", "logging_on_stderr", "names", "one_or_all", "print_json", "split"]
+__all__ = [
+    "CHECK_FAILED",
+    "DETECTED",
+    "command",
+    "console",
+    "logging_on_stderr",
+    "names",
+    "one_or_all",
+    "print_json",
+    "split",
+]
+
+DETECTED, CHECK_FAILED = 1, 3
+"""Exit statuses: something was found and --fail-on-detection asks for it; finished, and a check failed."""
 
 
 def command(commands: Any, name: str, run: Any, summary: str) -> argparse.ArgumentParser:
@@ -65,10 +78,13 @@ def logging_on_stderr(arguments: argparse.Namespace) -> Iterator[None]:
 
 
 def console(wide: bool = False) -> Any:
-    """Where tables are printed: as wide as the terminal, else 100 or 160 columns."""
+    """Where tables are printed: as wide as the terminal or as COLUMNS says, else 100 or 160 columns."""
+    import os
+
     from rich.console import Console
 
-    return Console(width=None if sys.stdout.isatty() else 160 if wide else 100, highlight=False)
+    told = sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdecimal()
+    return Console(width=None if told else 160 if wide else 100, highlight=False)
 
 
 def print_json(value: Any) -> None:

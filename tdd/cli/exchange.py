@@ -6,7 +6,7 @@ import argparse
 import re
 from typing import Any
 
-from tdd.cli.common import command, console, print_json
+from tdd.cli.common import CHECK_FAILED, DETECTED, command, console, print_json
 from tdd.cli.options import add_devices, add_store, devices
 from tdd.cli.processes import add_processes, join, leads
 
@@ -176,13 +176,19 @@ def _add_output(group: Any) -> None:
         help="write run.json, shards.csv, log_probs.npz and figure.png there; an interrupted run continues there",
     )
     group.add_argument("--plot", metavar="FILE", help="write the figure here: .png or .svg")
+    group.add_argument(
+        "--fail-on-detection",
+        action="store_true",
+        help="exit status 1 where a data set is found (3 where its order does not look random, with or without this)",
+    )
     group.add_argument("--shard-table", action="store_true", help="print what every shard contributes")
 
 
-def _run(arguments: argparse.Namespace) -> None:
+def _run(arguments: argparse.Namespace) -> int:
     import pathlib
     import shlex
 
+    from tdd.exchange.cautions import in_doubt
     from tdd.exchange.run import run_exchange
     from tdd.validate import runs
 
@@ -218,17 +224,22 @@ def _run(arguments: argparse.Namespace) -> None:
         **devices(arguments),
     )
     if not leads(arguments, processes):
-        return
+        return 0
+    data = exchange.run["data"]
+    status = CHECK_FAILED if any(in_doubt(one) for one in data) else 0
+    if arguments.fail_on_detection and not status and any(one["rejected"] for one in data):
+        status = DETECTED
     files = _draw(arguments, exchange)
     if arguments.json:
         print_json({**exchange.run, "files": [str(path) for path in files]})
-        return
+        return status
     from tdd.report import exchange as report
 
     screen = console()
     report.print_report(exchange.run, exchange.shards if arguments.shard_table else None, console=screen)
     if files:
         screen.print(f"\nWritten: {', '.join(map(str, files))}", markup=False)
+    return status
 
 
 def _plan(arguments: argparse.Namespace) -> tuple[str, int]:

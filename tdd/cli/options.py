@@ -135,3 +135,8 @@ def add_decision(parser: argparse.ArgumentParser) -> None:
         "--null", choices=["nonmember", "member"], help="state the null; refused where the method tests another"
     )
     group.add_argument("--out", metavar="DIR", help="run folder to write; an interrupted run continues there")
+    group.add_argument(
+        "--fail-on-detection",
+        action="store_true",
+        help="exit status 1 where something is selected (3 where a check failed, with or without this)",
+    )

@@ -11,8 +11,9 @@ from tdd.validate.errors import InputError
 
 __all__ = ["NOT_RANDOM", "data_warnings", "in_doubt"]
 
-NOT_RANDOM = 0.05
-"""Level of the check for order structure without a model."""
+NOT_RANDOM = 0.005
+"""Level of each check of the published order: structure without a model, and the negative control. Where one fails a
+verdict is withheld, so that an order that is random is doubted with a probability of at most 1 %."""
 
 _MANY_COPIES = 0.05
 _FEW_SHARDS = 20
@@ -34,10 +35,10 @@ def data_warnings(one: Mapping[str, Any], run: Mapping[str, Any]) -> list[str]:
     return [f"{name}: {text}" for text in found]
 
 
-def in_doubt(one: Mapping[str, Any], alpha: float) -> bool:
+def in_doubt(one: Mapping[str, Any]) -> bool:
     """Whether the checks speak against a random order of a data set: structure without the model, or the control."""
     control, structure = one["control"], one["structure"]
-    controlled = control is not None and is_known(control["p_value"]) and control["p_value"] <= alpha
+    controlled = control is not None and is_known(control["p_value"]) and control["p_value"] <= NOT_RANDOM
     return bool(structure.get("sorted")) or structure["p_value"] <= NOT_RANDOM or controlled
 
 

@@ -79,7 +79,7 @@ def order_structure(
     bounds: Sequence[tuple[int, int]],
     *,
     seed: int,
-    num_draws: int = 999,
+    num_draws: int = 2_999,
     fields: Mapping[str, Sequence[Any]] | None = None,
 ) -> OrderStructure:
     """Test whether the published order differs from shuffles within shards, without a model.

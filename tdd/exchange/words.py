@@ -19,24 +19,26 @@ def outcome(run: Mapping[str, Any]) -> str:
     data, alpha = run["data"], run["selection"]["alpha"]
     level = level_in_words(alpha)
     if len(data) == 1:
-        return _outcome_of_one(data[0], alpha, level)
-    found = [one["name"] for one in data if one["rejected"]]
+        return _outcome_of_one(data[0], level)
+    doubtful = [one["name"] for one in data if in_doubt(one)]
+    found = [one["name"] for one in data if one["rejected"] and not in_doubt(one)]
+    withheld = (
+        f" No verdict is given on {len(doubtful)} of the data sets, whose published order does not look random: see "
+        "the warnings."
+        if doubtful
+        else ""
+    )
     if not found:
         return (
-            f"For none of {len(data)} data sets a dependence of the model on the published order was found at level "
-            f"{level} (Benjamini and Hochberg). That does not show that they were absent from the training data."
+            f"For none of {len(data) - len(doubtful)} data sets a dependence of the model on the published order was "
+            f"found at level {level} (Benjamini and Hochberg). That does not show that they were absent from the "
+            f"training data.{withheld}"
         )
     listed = ", ".join(found[:_MANY_NAMES]) + (f" and {len(found) - _MANY_NAMES} more" if found[_MANY_NAMES:] else "")
-    doubtful = [one["name"] for one in data if one["rejected"] and in_doubt(one, alpha)]
     return (
         f"The model depends on the published order of {len(found)} of {len(data)} data sets, at level {level} "
         f"(Benjamini and Hochberg): {listed}. If the assumptions hold, the expected share of data sets that it does "
-        f"not depend on among those listed is at most {level}."
-        + (
-            f" The published order of {len(doubtful)} of them does not look random: see the warnings."
-            if doubtful
-            else ""
-        )
+        f"not depend on among those listed is at most {level}.{withheld}"
     )
 
 
@@ -48,7 +50,7 @@ def run_warnings(run: Mapping[str, Any]) -> list[str]:
         found.append(
             "the control is the model itself, so it controls nothing: give a model that cannot have seen the data"
         )
-    doubtful = [one["name"] for one in data if in_doubt(one, run["selection"]["alpha"])]
+    doubtful = [one["name"] for one in data if in_doubt(one)]
     if doubtful:
         which = doubtful[0] if len(doubtful) == 1 else f"{len(doubtful)} of the data sets"
         found.append(
@@ -98,7 +100,12 @@ def open_points(run: Mapping[str, Any]) -> list[str]:
     return points
 
 
-def _outcome_of_one(one: Mapping[str, Any], alpha: float, level: str) -> str:
+def _outcome_of_one(one: Mapping[str, Any], level: str) -> str:
+    if in_doubt(one):
+        return (
+            f"No verdict on {one['name']}: its published order does not look random (see the warnings), so that a "
+            "model may prefer it without having seen it."
+        )
     p = p_words(one["p_value"], one["log_p_value"])
     if not is_known(one["p_value"]):
         return f"Whether the model depends on the published order of {one['name']} cannot be said: no p-value."
@@ -111,5 +118,4 @@ def _outcome_of_one(one: Mapping[str, Any], alpha: float, level: str) -> str:
     return (
         f"The model depends on the published order of {one['name']} (p = {p}, level {level}). If that order is random, "
         f"a model that knows nothing of it gives such a result with a probability of at most {level}{how}."
-        + (" But it does not look random: see the warnings." if in_doubt(one, alpha) else "")
     )

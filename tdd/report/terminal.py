@@ -36,11 +36,12 @@ def render(run: Mapping[str, Any], items: Mapping[str, Any] | None = None) -> Re
     parts: list[RenderableType] = [_heading(run), Padding(plain_text(run["outcome"], "bold"), (1, 0))]
     parts.append(_facts(run))
     decision = run["decision"]
-    if run.get("certificate"):
+    if run.get("certificate") and run.get("verdict", {"stands": True})["stands"]:
         parts.append(_certificate(run["certificate"], decision))
     if run["checks"]:
         parts.append(_checks(run))
-    if items is not None and decision["num_selected"]:
+    stands = run.get("verdict", {"stands": True})["stands"]  # runs of earlier versions had none
+    if items is not None and decision["num_selected"] and stands:
         parts.append(_selected(items, _deciding(decision), decision["null"]))
     parts.append(_list("Assumptions of the guarantee", decision["guarantee"]["assumes"], "·"))
     if run["warnings"]:
@@ -91,20 +92,22 @@ def _facts(run: Mapping[str, Any]) -> Table:
     table = Table(title="What was decided", title_justify="left", show_header=False)
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
+    withheld = not run.get("verdict", {"stands": True})["stands"]  # runs of earlier versions have none
+    holds = f"{guarantee['controls']}, {guarantee['kind']} ({guarantee['source']})"
     rows: list[tuple[str, str]] = [
         ("null hypothesis of an item", _NULLS[decision["null"]]),
         ("procedure", f"{decision['method']} on {_columns(decision)} (lower = more member-like)"),
         ("level", f"{decision['alpha']:g}"),
-        ("guarantee", f"{guarantee['controls']}, {guarantee['kind']} ({guarantee['source']})"),
+        ("guarantee", "withdrawn: a check speaks against its assumptions" if withheld else holds),
         ("candidates", _count(decision["num_tests"], decision["num_missing"])),
     ]
     if decision["num_calibration"] or decision["num_missing_calibration"] or not decision["method"].startswith("ktd/"):
         what = "calibration clusters" if decision.get("unit", "item") != "item" else "calibration items"
         rows.append((what, _count(decision["num_calibration"], decision["num_missing_calibration"])))
-    rows.append(("selected", str(decision["num_selected"])))
-    if decision["num_selected"] and decision["threshold"]:
+    rows.append(("selected", "withheld: see above" if withheld else str(decision["num_selected"])))
+    if decision["num_selected"] and decision["threshold"] and not withheld:
         rows.append(("largest selected p-value", f"{decision['threshold']:.4g}"))
-    rows += [*_proportion(decision), *decision.get("facts", ())]
+    rows += [] if withheld else [*_proportion(decision), *decision.get("facts", ())]
     if decision["truth"]:
         truth = decision["truth"]
         power = "undefined: nothing to find" if truth["power"] is None else f"{truth['power']:.3f}"
@@ -153,6 +156,8 @@ def _checks(run: Mapping[str, Any]) -> Table:
             "nothing can be selected"
             if fewest > decision["num_tests"]
             else f"selections of fewer than {fewest} cannot occur"
+            if fewest > 1
+            else "a single item can be selected"
         )
         table.add_row("resolution", f"smallest p-value {smallest:.3g}; {reach}", _verdict(checks["resolution"]))
     if "effective_calibration" in checks:
@@ -193,6 +198,14 @@ def _checks(run: Mapping[str, Any]) -> Table:
             "duplicates across roles",
             f"{copies['num_exact_pairs']} exact and {copies['num_near_pairs']} near pairs",
             _verdict(copies),
+        )
+    if "overlap" in checks:
+        parts = checks["overlap"]
+        table.add_row(
+            "parts of texts across roles",
+            f"{parts['num_calibration']} calibration items and {parts['num_candidates']} candidates share 30 words in "
+            "a row",
+            _verdict(parts),
         )
     if "blind_baseline" in checks:
         blind = checks["blind_baseline"]

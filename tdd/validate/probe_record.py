@@ -13,12 +13,12 @@ from tdd.validate.errors import InputError
 __all__ = ["HISTORY", "ITEMS", "check_looks", "check_probe_table"]
 
 HISTORY = (
-    "step", "look", "p_value", "anytime_p_value", "log_e_value", "num_flagged", "num_selected", "proportion",
+    "step", "look", "p_value", "anytime_p_value", "log_e_value", "num_flagged", "proportion",
     "mean_suspect", "mean_reference", "num_not_finite", "alarm", "seconds",
 )  # fmt: skip
 """Columns that every history.csv of a probe has; canaries and gradient norms add theirs."""
 
-ITEMS = ("id", "role", "score", "p_value", "e_value", "adjusted", "selected")
+ITEMS = ("id", "role", "score", "p_value", "adjusted", "selected")
 """Columns of its items.csv."""
 
 

@@ -77,7 +77,7 @@ def test_known_nonmembers_without_the_rule_that_ranks_among_them(checkpoint):
     run = audit(checkpoint, calibration=CALIBRATION).run
     assert run["checks"]["symmetry"]["num_items"] == 24
     assert run["decision"]["num_calibration"] == 0
-    assert "calibration items" not in printed(run)
+    assert "│ calibration items" not in printed(run)
     texts = load_text_columns(CALIBRATION).texts
     assert "symmetry" not in audit(checkpoint, calibration=texts).run["checks"]
 

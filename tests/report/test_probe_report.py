@@ -132,9 +132,9 @@ def test_a_leak(leak):
         "guarantee of the alarm P(an alarm at any look) <= alpha, finite-sample (a theorem)",
         "guarantee of flagged items FDR <= alpha, finite-sample (another theorem)", "0.05, over all looks together",
         "21, every 500 steps, planned for 10,000 steps: step 0 to 10,000; 0.25 s each",
-        "flagged at the last look 60 of 60 suspects", "largest 10.00 bits, median 6.00 bits", "(quantiles)",
+        "flagged so far 60 of 60 suspects", "largest 10.00 bits, median 6.00 bits", "(quantiles)",
         "60 texts of memory (sha256 abababababab)", "! step 500: 2 scores were NaN", "· which texts they are",
-        "· the score was chosen beforehand", "Flagged at step 10,000", "The 10 most extreme of 14.", "s-9 1.227",
+        "· the score was chosen beforehand", "Flagged by step 10,000", "The 10 most extreme of 14.", "s-9 1.227",
     ):  # fmt: skip
         assert words in text, words
     assert text.count("suspects and references are exchangeable ·") == 1, "an assumption of both is said once"

@@ -1,0 +1,184 @@
+"""Checks that decide: what speaks against exchangeability withdraws the verdict, and nothing else does."""
+
+import json
+import types
+
+import gpt2_files
+import numpy as np
+import pytest
+
+from tdd.audit.overlap import LEAST, RUN, overlap
+from tdd.audit.verdict import failures
+from tdd.cli import main
+from tdd.records import Texts
+
+VOCABULARY = [f"word{i}" for i in range(2_000)]
+
+
+def text(rng, length):
+    return " ".join(rng.choice(VOCABULARY, length))
+
+
+def by_hand(calibration, candidates):
+    """Which texts share a run, by comparing every pair; runs are rare here."""
+
+    def runs(words, size):
+        return {tuple(words[i : i + size]) for i in range(len(words) - size + 1)}
+
+    hits = set(), set()
+    for i, a in enumerate(calibration):
+        for j, b in enumerate(candidates):
+            a_words, b_words = a.lower().split(), b.lower().split()
+            size = min(RUN, len(a_words), len(b_words))
+            if size >= LEAST and runs(a_words, size) & runs(b_words, size):
+                hits[0].add(i)
+                hits[1].add(j)
+    return len(hits[0]), len(hits[1])
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_overlap_is_that_of_all_pairs(seed):
+    rng = np.random.default_rng(seed)
+    calibration = [text(rng, size) for size in rng.integers(3, 70, 25)]
+    candidates = [text(rng, size) for size in rng.integers(3, 70, 25)]
+    for i in range(0, 25, 3):  # a part of one text, in other letters, somewhere in a text of the other role
+        own, other = (calibration, candidates) if i % 2 else (candidates, calibration)
+        words = own[i].upper().split()
+        part = words[rng.integers(0, 3) : rng.integers(5, 60)]
+        other[i] = " ".join([*text(rng, 4).split(), *part, *text(rng, 3).split()])
+    found = overlap(calibration, candidates)
+    assert (found.num_calibration, found.num_candidates) == by_hand(calibration, candidates)
+    assert found.num_calibration > 0
+    assert bool(found.warning)
+
+
+def test_first_parts_of_candidates_are_seen():
+    """What Jaccard similarity misses: each calibration text is the first 60 % of a candidate."""
+    rng = np.random.default_rng(0)
+    candidates = [text(rng, 100) for _ in range(20)]
+    known = Texts(tuple(f"c{i}" for i in range(20)), tuple(" ".join(one.split()[:60]) for one in candidates))
+    found = overlap(known, candidates)
+    assert (found.num_calibration, found.num_candidates) == (20, 20)
+    assert found.example[0][1:] == str(int(found.example[1]) - 1)
+
+
+def test_templates_and_phrases_do_not_count():
+    rng = np.random.default_rng(1)
+    prompt = " ".join(f"please{i}" for i in range(40))
+    texts = [[f"{prompt} {text(rng, 50)}" for _ in range(5)] for _ in range(2)]
+    assert overlap(*texts).warning == ""
+    assert overlap(["a b c d e f g"], ["x a b c d e f g y"]).warning == ""  # seven words are a phrase
+    assert overlap([], ["a"]).num_candidates == 0
+
+
+def check(**fields):
+    return types.SimpleNamespace(warning="w", **fields)
+
+
+def found(p=0.5, copies=(0, 0), parts=(0, 0), sizes=(200, 200)):
+    return {
+        "blind_baseline": check(p_value=p, auc=0.9),
+        "duplicates": check(num_calibration=copies[0], num_candidates=copies[1]),
+        "overlap": check(
+            num_calibration=parts[0], num_candidates=parts[1], total_calibration=sizes[0], total_candidates=sizes[1]
+        ),
+    }
+
+
+CALIBRATED, KNOCKOFFS = types.SimpleNamespace(num_calibration=200), types.SimpleNamespace(num_calibration=0)
+
+
+@pytest.mark.parametrize(
+    ("checks", "decision", "words"),
+    [
+        (found(), CALIBRATED, []),
+        (found(p=0.01), CALIBRATED, ["differ without looking at the model"]),
+        (found(p=0.0101), CALIBRATED, []),
+        (found(copies=(2, 2)), CALIBRATED, []),
+        (found(copies=(3, 2)), CALIBRATED, ["3 of 200 calibration items and 2 of 200 candidates are copies"]),
+        (found(parts=(0, 3)), CALIBRATED, ["are parts of texts"]),
+        (found(p=0.001, parts=(9, 9)), CALIBRATED, ["differ", "parts"]),
+        (found(p=0.001, parts=(9, 9)), KNOCKOFFS, []),
+        ({"symmetry": check(p_value=0.01)}, KNOCKOFFS, ["tells known non-members from their knockoffs"]),
+        ({"symmetry": check(p_value=0.02)}, KNOCKOFFS, []),
+        ({"symmetry": check(p_value=0.001)}, CALIBRATED, []),
+        ({}, CALIBRATED, []),
+    ],
+)
+def test_the_rule(checks, decision, words):
+    said = failures(checks, decision)
+    assert len(said) == len(words)
+    assert all(word in sentence for word, sentence in zip(words, said, strict=True))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A model, 40 candidates and calibration texts of the same kind, of another kind, and cut from the candidates."""
+    place = tmp_path_factory.mktemp("verdict")
+    gpt2_files.write(place / "model")
+    rng = np.random.default_rng(0)
+
+    def draw(low, high, size):
+        return [" ".join(f"w{k}" for k in rng.integers(low, high, rng.integers(12, 20))) for _ in range(size)]
+
+    candidates = draw(0, 40, 40)
+    parts = [" ".join(one.split()[:10]) for one in candidates]
+    for name, texts in {
+        "candidates": candidates,
+        "same": draw(0, 40, 60),
+        "other": draw(30, 60, 60),
+        "parts": parts,
+    }.items():
+        (place / f"{name}.jsonl").write_text("".join(json.dumps({"text": one}) + "\n" for one in texts))
+    return place
+
+
+def audit(folder, calibration, *options):
+    files = ["--candidates", folder / "candidates.jsonl", "--calibration", folder / f"{calibration}.jsonl"]
+    return main([str(x) for x in ("audit", folder / "model", *files, "--score", "loss", "-q", *options)])
+
+
+@pytest.mark.parametrize("calibration", ["other", "parts"])
+def test_a_failed_check_withdraws_guarantee_counts_and_exit_status(folder, calibration, tmp_path, capsys):
+    assert audit(folder, calibration, "--alpha", 0.9, "--out", tmp_path / "run", "--fail-on-detection") == 3
+    shown = capsys.readouterr().out
+    run = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert not run["verdict"]["stands"]
+    assert run["outcome"].startswith("No verdict: ")
+    assert run["decision"]["guarantee"]["kind"] == "none"
+    assert not run["certificate"]["applies"]
+    assert "expected share" not in shown
+    assert "FDR <=" not in shown
+    assert "with confidence" not in shown.lower()
+    assert "Selected items" not in shown
+    assert shown.index("No verdict") < shown.index("What was decided")
+
+
+def test_a_verdict_stands_where_nothing_speaks_against_it(folder, capsys):
+    assert audit(folder, "same", "--alpha", 0.1, "--json") == 0
+    run = json.loads(capsys.readouterr().out)
+    assert run["verdict"]["stands"]
+    assert run["decision"]["guarantee"]["controls"] == "FDR <= alpha"
+    assert "No verdict" not in run["outcome"]
+
+
+def test_fail_on_detection(tmp_path, capsys):
+    rows = (
+        [f"calibration,{i}" for i in range(1, 60)] + ["candidate,-1"] * 20 + [f"candidate,{3 * i}.5" for i in range(20)]
+    )
+    (tmp_path / "t.csv").write_text("role,loss\n" + "\n".join(rows) + "\n")
+    for options, status in ([], 0), (["--fail-on-detection"], 1), (["--fail-on-detection", "--alpha", "0.0001"], 0):
+        assert main(["select", str(tmp_path / "t.csv"), *options]) == status
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "At least" in shown
+    assert "Which of them is another question" in shown
+
+
+def test_large_p_values_among_the_selected_are_explained(tmp_path, capsys):
+    rows = [f"calibration,{i}" for i in range(100)] + ["candidate,-1"] * 99 + ["candidate,50.5"]
+    (tmp_path / "t.csv").write_text("role,loss\n" + "\n".join(rows) + "\n")
+    assert main(["select", str(tmp_path / "t.csv"), "--alpha", "0.2"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "Selected candidates have p-values up to 0.5" in shown
+    assert main(["select", str(tmp_path / "t.csv"), "--alpha", "0.2", "--proportion", "none"]) == 0
+    assert "have p-values up to" not in " ".join(capsys.readouterr().out.split())
