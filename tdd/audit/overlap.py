@@ -78,7 +78,7 @@ def overlap(calibration: Texts | Sequence[str], candidates: Texts | Sequence[str
         for (code, text), hit in zip(codes, found, strict=True):
             hit[text[np.isin(code, shared)]] = True
         if shared.size and not example:
-            example = (_name(roles[0], codes[0][1][first[0]]), _name(roles[1], codes[1][1][second[0]]))
+            example = (_name(roles[0], int(codes[0][1][first[0]])), _name(roles[1], int(codes[1][1][second[0]])))
     counts = [int(hit.sum()) for hit in found]
     return Overlap(counts[1], counts[0], len(found[1]), len(found[0]), example, _warning(counts, found, example))
 
@@ -126,7 +126,7 @@ def _strings(texts: Texts | Sequence[str]) -> Sequence[str]:
 
 
 def _name(texts: Texts | Sequence[str], row: int) -> str:
-    return str(texts.ids[row]) if isinstance(texts, Texts) else str(int(row) + 1)
+    return str(texts.ids[row]) if isinstance(texts, Texts) else str(row + 1)
 
 
 def _warning(counts: list[int], found: list[np.ndarray], example: tuple[str, ...]) -> str:

@@ -52,7 +52,7 @@ def run_audit(
     knockoffs: Sequence[Any] = (),
     calibration_knockoffs: Sequence[Any] = (),
     members: Any = None,
-    text_field: str = "text",
+    text_field: str | None = None,
     knockoff_fields: str | Sequence[str] = (),
     id_field: str | None = None,
     label_field: str | None = None,

@@ -66,10 +66,12 @@ class Audit:
         return not self.run["verdict"]["failed"]
 
     def save(self, folder: pathlib.Path) -> None:
-        """Write calibration.csv, items.csv, then run.json, each whole or not at all."""
-        write_atomically(folder / "calibration.csv", to_csv(self.calibration))
-        write_atomically(folder / "items.csv", to_csv(self.items))
-        write_atomically(folder / "run.json", to_json(self.run).encode())
+        """Write calibration.csv, items.csv, then run.json with their SHA-256 and its own, each whole or not at all."""
+        tables = {"calibration.csv": to_csv(self.calibration), "items.csv": to_csv(self.items)}
+        for name, data in tables.items():
+            write_atomically(folder / name, data)
+        sealed = {**self.run, "files": {name: hashlib.sha256(data).hexdigest() for name, data in tables.items()}}
+        write_atomically(folder / "run.json", to_json({**sealed, "sha256": fingerprint(sealed)}).encode())
 
 
 def open_run_folder(folder: pathlib.Path, identity: str, summary: str) -> None:
@@ -99,23 +101,35 @@ def read_run(folder: pathlib.Path) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise InputError(f"{place} cannot be read as JSON: {error}") from error
     runs.check_run(run, place, SCHEMA)
+    seal = run.pop("sha256", None)
+    if seal is not None and seal != fingerprint(run):
+        raise InputError(f"{place} is damaged or was edited: its content does not fit its SHA-256; run the audit again")
     return run
 
 
-def read_items(folder: pathlib.Path) -> dict[str, list[Any]] | None:
+def read_items(folder: pathlib.Path, run: Mapping[str, Any] | None = None) -> dict[str, list[Any]] | None:
     """The per-item table of a finished run as strings, `selected` as bool; None where it is absent.
 
+    Args:
+      folder: of the run.
+      run: content of its run.json, whose SHA-256 of the table is checked.
+
     Raises:
-      InputError: a damaged table.
+      InputError: a damaged table, or one of another run.
     """
     place = folder / "items.csv"
     if not place.exists():
         return None
     try:
-        with open(place, encoding="utf-8", newline="") as file:
-            header, *rows = [*csv.reader(file)] or [[]]
+        data = place.read_bytes()
+        header, *rows = [*csv.reader(io.StringIO(data.decode("utf-8"), newline=""))] or [[]]
     except (OSError, ValueError, csv.Error) as error:
         raise InputError(f"{place} cannot be read: {error}") from error
+    known = (run or {}).get("files", {}).get("items.csv")
+    if known is not None and known != hashlib.sha256(data).hexdigest():
+        raise InputError(
+            f"{place} is damaged or was edited: it does not fit the SHA-256 in run.json; run the audit again"
+        )
     runs.check_items(header, rows, place)
     columns: dict[str, list[Any]] = {name: [row[i] for row in rows] for i, name in enumerate(header)}
     columns["selected"] = [value == "1" for value in columns["selected"]]

@@ -51,14 +51,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not hasattr(arguments, "run"):
         parser.print_help()
         return 0
-    from tdd.validate.errors import InputError
+    from tdd.validate.errors import InputError, printable
 
     os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")  # that torch is absent is no news here
     try:
         with logging_on_stderr(arguments), _ends_in_order():
             status = arguments.run(arguments)
     except InputError as error:
-        print(f"tdd {arguments.command}: error: {error}", file=sys.stderr)
+        print(f"tdd {arguments.command}: error: {printable(str(error))}", file=sys.stderr)
         return 2
     except KeyboardInterrupt as end:
         kept = getattr(arguments, "out", None) or getattr(arguments, "store", None)
@@ -73,19 +73,45 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 @contextlib.contextmanager
 def _ends_in_order() -> Iterator[None]:
-    """SIGTERM, with which schedulers end jobs, is as Ctrl-C: what is finished is written down before the end."""
+    """SIGTERM, with which schedulers end jobs, and Ctrl-C end the command; what is finished is written down before.
 
-    def end(number: int, frame: Any) -> None:
-        raise KeyboardInterrupt("SIGTERM")
-
+    Python drops an exception that is raised inside a callback of the garbage collector or of another library. The end
+    is therefore asked for again, every tenth of a second, until it is on its way through the command.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.signal(signal.SIGTERM, end)
+    asked: list[int] = []
+
+    def end(number: int, frame: Any) -> None:
+        if number in (signal.SIGINT, signal.SIGTERM) and not asked:
+            asked.append(number)
+        if hasattr(signal, "setitimer"):
+            signal.setitimer(signal.ITIMER_REAL, 0.1)
+        if not _on_its_way():
+            raise KeyboardInterrupt(signal.Signals(asked[0]).name)
+
+    again = [signal.SIGALRM] if hasattr(signal, "SIGALRM") else []
+    before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGINT, *again)}
     try:
         yield
+        if asked:  # dropped by whoever caught it: nothing more is to be done, but it is no success
+            raise KeyboardInterrupt(signal.Signals(asked[0]).name)
     finally:
-        signal.signal(signal.SIGTERM, before or signal.SIG_DFL)
+        if again:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+        for number, earlier in before.items():
+            signal.signal(number, earlier or signal.SIG_DFL)
+
+
+def _on_its_way() -> bool:
+    """Whether a KeyboardInterrupt is being handled now: cleaning up is not to be interrupted."""
+    error = sys.exception() if hasattr(sys, "exception") else sys.exc_info()[1]
+    while error is not None:
+        if isinstance(error, KeyboardInterrupt):
+            return True
+        error = error.__context__
+    return False
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -206,7 +206,7 @@ def _report(arguments: argparse.Namespace) -> None:
 
         probe.print_report(run, read_history(folder, run), read_probe_items(folder, run), console=console())
     else:
-        terminal.print_report(run, read_items(folder), console=console())
+        terminal.print_report(run, read_items(folder, run), console=console())
     if arguments.plot:
         from tdd.report import probe_plots
         from tdd.report.plots import sheet

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import logging
 import sys
 from collections.abc import Iterator
 from typing import Any
+
+from tdd.validate.errors import printable
 
 __all__ = [
     "CHECK_FAILED",
@@ -55,15 +58,13 @@ def logging_on_stderr(arguments: argparse.Namespace) -> Iterator[None]:
 
     The program that calls `main` may log elsewhere: then its handlers are used, and none is added.
     """
-    import logging
-
     level = logging.ERROR if arguments.quiet else logging.INFO if arguments.verbose else logging.WARNING
     root, package = logging.getLogger(), logging.getLogger("tdd")
     findings = logging.getLogger("tdd.findings")
     handler = None if root.handlers else logging.StreamHandler(sys.stderr)
     before = {logger: logger.level for logger in (root, package, findings)}
     if handler is not None:
-        handler.setFormatter(logging.Formatter("%(levelname)s: %(message)s"))
+        handler.setFormatter(_OneLine("%(levelname)s: %(message)s"))
         root.addHandler(handler)
         root.setLevel(logging.WARNING)
     package.setLevel(level)
@@ -75,6 +76,13 @@ def logging_on_stderr(arguments: argparse.Namespace) -> Iterator[None]:
             logger.setLevel(earlier)
         if handler is not None:
             root.removeHandler(handler)
+
+
+class _OneLine(logging.Formatter):
+    """Names of files and fields come from outside: their control characters are spelled out."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        return printable(super().formatMessage(record))
 
 
 def console(wide: bool = False) -> Any:

@@ -67,7 +67,9 @@ def _add_examples(group: Any) -> None:
         help="how a row becomes an example: '{question} {answer}' names fields; json writes the row as a line of JSON, "
         "as .jsonl files mostly have it (default: the field with the text)",
     )
-    group.add_argument("--text-field", default="text", metavar="FIELD", help="(default: %(default)s)")
+    group.add_argument(
+        "--text-field", metavar="FIELD", help="(default: text, or the only field that is known to hold texts)"
+    )
     group.add_argument("--format", help="format of the files, where their ending does not tell")
     group.add_argument(
         "--separator",

@@ -11,7 +11,9 @@ __all__ = ["add_decision", "add_device", "add_devices", "add_scoring", "add_stor
 def add_texts(parser: argparse.ArgumentParser) -> None:
     """How files of texts are read."""
     group = parser.add_argument_group("texts")
-    group.add_argument("--text-field", default="text", metavar="FIELD", help="(default: %(default)s)")
+    group.add_argument(
+        "--text-field", metavar="FIELD", help="(default: text, or the only field that is known to hold texts)"
+    )
     group.add_argument("--id-field", metavar="FIELD", help='(default: "id", else row numbers)')
     group.add_argument("--format", help="format of the files, where their ending does not tell")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import logging
 import os
 import pathlib
 import string
@@ -17,6 +18,8 @@ from tdd.validate import texts as text_checks
 from tdd.validate.errors import InputError
 
 __all__ = ["ExampleSet", "load_examples", "load_sets"]
+
+_logger = logging.getLogger("tdd")
 
 WHOLE_ROW = "json"
 """The template that writes each row as one line of JSON, with ", " and ": " and without absent or null fields."""
@@ -47,7 +50,7 @@ class ExampleSet:
 
 
 def load_sets(
-    data: Any, *, template: str | None = None, text_field: str = "text", format: str | None = None
+    data: Any, *, template: str | None = None, text_field: str | None = None, format: str | None = None
 ) -> tuple[ExampleSet, ...]:
     """One data set, or several.
 
@@ -78,7 +81,7 @@ def load_examples(
     *,
     name: str | None = None,
     template: str | None = None,
-    text_field: str = "text",
+    text_field: str | None = None,
     format: str | None = None,
 ) -> ExampleSet:
     """One data set.
@@ -112,9 +115,11 @@ def load_examples(
     return ExampleSet(name, tuple(examples), place, hash_texts([""] * len(examples), examples), labels)
 
 
-def _examples(rows: Rows, template: str | None, text_field: str) -> tuple[str, ...]:
+def _examples(rows: Rows, template: str | None, text_field: str | None) -> tuple[str, ...]:
     if template is None:
         field = text_checks.text_field_of(rows.source, text_field, rows.fields) if rows.fields else ""
+        if field not in ("", text_field or "text"):
+            _logger.warning('%s: no field "text", reading the examples from %r', rows.source, field)
         return text_checks.text_column(rows.source, rows.column(field), rows.place)
     fields = rows.fields if template == WHOLE_ROW else checks.template_fields(template, rows.fields, rows.source)
     if not fields:

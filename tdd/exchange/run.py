@@ -59,7 +59,7 @@ def run_exchange(
     alpha: float = 0.05,
     separator: str = "\n\n",
     template: str | None = None,
-    text_field: str = "text",
+    text_field: str | None = None,
     format: str | None = None,
     bos: str = "auto",
     max_length: int | None = None,

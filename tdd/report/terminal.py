@@ -11,6 +11,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from tdd.validate.errors import printable
+
 __all__ = ["demo_table", "plain_text", "print_report", "render"]
 
 _SHOWN = 10
@@ -284,8 +286,7 @@ def _list(title: str, points: Sequence[str], mark: str, style: str = "") -> Rend
 
 def plain_text(value: str, style: str = "") -> Text:
     """Text as it is: no markup, no emoji codes, control characters spelled out so that none reaches the terminal."""
-    shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in value)
-    return Text(shown, style=style)
+    return Text(printable(value), style=style)
 
 
 def _verdict(check: Any) -> Text:

@@ -32,7 +32,7 @@ class TextColumns(NamedTuple):
 def load_text_columns(
     source: Any,
     *,
-    text_field: str = "text",
+    text_field: str | None = None,
     knockoff_fields: Sequence[str] = (),
     id_field: str | None = None,
     label_field: str | None = None,

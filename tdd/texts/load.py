@@ -20,7 +20,7 @@ _logger = logging.getLogger(__name__)
 def load_texts(
     source: Any,
     *,
-    text_field: str = "text",
+    text_field: str | None = None,
     id_field: str | None = None,
     label_field: str | None = None,
     format: str | None = None,
@@ -34,8 +34,8 @@ def load_texts(
         at its end removed). Objects: a list of strings or of dicts, a dict of columns, a pandas or polars
         Series or DataFrame, a pyarrow Table or array, a `datasets` Dataset or column, a NumPy array of
         strings. A `Texts` is returned as it is.
-      text_field: field with the text. Where there is no field "text" and exactly one of
-        `tdd.validate.texts.COMMON_TEXT_FIELDS`, that one is read and the choice is logged.
+      text_field: field with the text. Where none is named: "text", or the only one of
+        `tdd.validate.texts.COMMON_TEXT_FIELDS` that is there; the choice is then a warning and part of `source`.
       id_field: field with unique identifiers (strings or whole numbers). Without it: the field "id" where
         there is one, else row numbers counted from 1.
       label_field: field with the known truth, 1 member and 0 non-member; without it no label is read.
@@ -57,12 +57,14 @@ def load_texts(
     )
 
 
-def texts_of_rows(rows: Rows, *, text_field: str, id_field: str | None, label_field: str | None) -> Texts:
+def texts_of_rows(rows: Rows, *, text_field: str | None, id_field: str | None, label_field: str | None) -> Texts:
     """Texts, ids and labels of rows that have been read; see `load_texts`."""
+    named = ""
     if rows.fields:
         field = checks.text_field_of(rows.source, text_field, rows.fields)
-        if field != text_field:
-            _logger.info("%s: no field %r, reading the texts from %r", rows.source, text_field, field)
+        if field != (text_field or "text"):
+            _logger.warning('%s: no field "text", reading the texts from %r', rows.source, field)
+            named = f", field {field!r}"
     else:
         field = ""
     texts = checks.text_column(rows.source, rows.column(field), rows.place)
@@ -75,7 +77,7 @@ def texts_of_rows(rows: Rows, *, text_field: str, id_field: str | None, label_fi
     if label_field is not None:
         checks.existing_field(rows.source, "label_field", label_field, rows.fields)
         labels = checks.label_column(rows.source, rows.column(label_field), rows.place)
-    return Texts(ids=ids, texts=texts, labels=labels, source=rows.source, sha256=hash_texts(ids, texts))
+    return Texts(ids=ids, texts=texts, labels=labels, source=rows.source + named, sha256=hash_texts(ids, texts))
 
 
 def hash_texts(ids: Sequence[str], texts: Sequence[str]) -> str:

@@ -105,7 +105,7 @@ def _numbers(values: Any, name: str, what: str) -> Any:
     if isinstance(values, np.ma.MaskedArray):
         if values.dtype.kind not in "iuf":
             raise InputError(f"{name} must be {what}, got a masked array of dtype {values.dtype}")
-        values = values.astype(np.result_type(values.dtype, np.float32)).filled(np.nan)
+        values = np.ma.filled(values.astype(np.result_type(values.dtype, np.float32)), np.nan)
     try:
         array = np.asarray(values)
         if array.dtype == object:  # nullable columns, decimals

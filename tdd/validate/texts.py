@@ -171,11 +171,12 @@ def existing_field(source: str, argument: str, field: str, fields: Sequence[str]
     return field
 
 
-def text_field_of(source: str, field: str, fields: Sequence[str]) -> str:
-    """The field that holds the text: the named one, or the only common name where "text" is absent."""
-    if field in fields:
-        return field
-    common = [name for name in COMMON_TEXT_FIELDS if name in fields] if field == "text" else []
+def text_field_of(source: str, field: str | None, fields: Sequence[str]) -> str:
+    """The field that holds the text: the named one; where none is named "text", or the only common name there is."""
+    if (field or "text") in fields:
+        return field or "text"
+    common = [] if field else [name for name in COMMON_TEXT_FIELDS if name in fields]
+    field = field or "text"
     if len(common) == 1:
         return common[0]
     hint = f"; it could be any of {', '.join(common)}" if common else ""

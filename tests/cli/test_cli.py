@@ -2,17 +2,20 @@
 
 import argparse
 import csv
+import gc
 import json
 import logging
 import os
+import signal
 import subprocess
 import sys
+import time
 
 import gpt2_files
 import numpy as np
 import pytest
 
-from tdd.cli import main
+from tdd.cli import _ends_in_order, main
 from tdd.cli.common import logging_on_stderr
 
 
@@ -318,3 +321,49 @@ def test_one_store_serves_several_commands(checkpoint, files, tmp_path, capsys, 
     assert status == 2
     assert "a score store of format 2, written by tdd 9" in said.err
     assert not (tmp_path / "s.csv").exists()
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_an_end_that_a_callback_drops_is_asked_for_again(number):
+    """Python ignores what is raised inside a callback of the garbage collector, where JAX has one too."""
+    raised, cleaned = [], []
+
+    def callback(phase, info):
+        if phase == "start" and not raised:
+            raised.append(number)
+            os.kill(os.getpid(), number)
+
+    @_ends_in_order()
+    def work():
+        try:
+            gc.collect()
+            time.sleep(5)
+            raise AssertionError("the signal got lost")
+        finally:
+            time.sleep(0.3)  # cleaning up is left alone
+            cleaned.append(True)
+
+    before = signal.getsignal(number)
+    gc.callbacks.append(callback)
+    try:
+        with pytest.raises(KeyboardInterrupt, match=number.name):
+            work()
+    finally:
+        gc.callbacks.remove(callback)
+    assert cleaned == [True]
+    assert signal.getsignal(number) is before
+
+
+def test_control_characters_are_spelled_out(tmp_path, monkeypatch, capsys):
+    """Names come from outside: none moves the cursor or fakes a line."""
+    monkeypatch.chdir(tmp_path)
+    status, out = run("select", "b\x1b[31m\n.csv", capsys=capsys)
+    assert status == 2
+    assert "\x1b" not in out.err
+    assert len(out.err.splitlines()) == 1
+    assert "b\\x1b[31m\\n.csv" in out.err
+    (tmp_path / "t.jsonl").write_text(json.dumps({"pass\x1b[2Jage": "a"}) + "\n")
+    status, out = run("score", "model", "t.jsonl", "--out", "x.csv", capsys=capsys)
+    assert status == 2
+    assert "\x1b" not in out.err
