@@ -103,6 +103,9 @@ def certify(evidence: Evidence, options: Options, decision: Decision) -> Certifi
     reasons = {
         "ptdi": "decisions are by cluster, and the bounds are for items that are exchangeable one by one",
         "td4eval": "the law of merged p-values under the null is not known; combine=pooled_rank has bounds",
+        "best_score": "the scores were chosen from the data; name one score for bounds",
+        "weighted": "the law of the weighted ranks under the null is not known",
+        "conditional": "method=ptdi has bounds for the same scores",
         "ktd": "only rule=conformal, and the signs of one knockoff an item (rule=ktd or multi), have bounds",
     }
     known = "the law of the largest of several p-values under the null is not known"

@@ -26,6 +26,9 @@ class Evidence:
       calibration_knockoffs: [n, k] likewise of the calibration items.
       clusters: one name a candidate, or an empty tuple.
       calibration_clusters: one name a calibration item, or an empty tuple.
+      weights: [m] density ratio of each candidate ("weighted"), or an empty array.
+      calibration_weights: [n] likewise of each calibration item.
+      split: [n] bool, calibration items from which "td4eval" learns its weights, or an empty array.
     """
 
     names: tuple[str, ...]
@@ -36,6 +39,9 @@ class Evidence:
     calibration_knockoffs: np.ndarray = dataclasses.field(default_factory=_no_rows)
     clusters: tuple[str, ...] = ()
     calibration_clusters: tuple[str, ...] = ()
+    weights: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros(0))
+    calibration_weights: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros(0))
+    split: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros(0, bool))
 
     @classmethod
     def of(cls, calibration: np.ndarray, candidates: np.ndarray, name: str = "score") -> Evidence:
@@ -53,7 +59,10 @@ class Options:
       proportion: estimate of the member proportion ("ptdi", and "ktd" with rule="conformal").
       eta: region of presumed non-members ("ptdi").
       combine: how detectors are combined ("td4eval").
-      rule: knockoff rule ("ktd").
+      rule: knockoff rule ("ktd"), how pooled ranks are combined ("td4eval"), step-up procedure ("jmcs"), table of
+        bounds ("conditional") or how selections are pruned ("weighted").
+      weights: of the detectors, fixed beforehand ("td4eval"); empty where they are equal.
+      grid: candidate edges of the envelope ("jecs"); empty for the usual ones.
       unit: "cluster", "item" or "drawn": what is decided on where items come in clusters ("ptdi").
       delta: the simultaneous bounds hold with probability at least 1 - delta.
       seed: of every random choice in the decision.
@@ -65,6 +74,8 @@ class Options:
     eta: float = 0.05
     combine: str = "pooled_rank"
     rule: str = "multi"
+    weights: tuple[float, ...] = ()
+    grid: tuple[float, ...] = ()
     unit: str = "cluster"
     delta: float = 0.05
     seed: int = 0

@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+import functools
+import math
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 import jax
 import numpy as np
 
 from tdd.audit.evidence import Evidence, Options
+from tdd.methods.best_score import best_score
 from tdd.methods.clusters import ClusterSelection, cluster_ptdi
-from tdd.methods.jecs import jecs, jmcs
+from tdd.methods.conditional import GUARANTEES as CONDITIONAL
+from tdd.methods.conditional import calibration_conditional_p_values
+from tdd.methods.jecs import GRID, jecs, jmcs
 from tdd.methods.ktd import ktd
-from tdd.methods.ptdi import ptdi
+from tdd.methods.ptdi import PROPORTIONS, ptdi
 from tdd.methods.td4eval import td4eval
-from tdd.records import CombinedSelection, JointSelection, KnockoffSelection, Null, Selection
+from tdd.methods.testing import bh
+from tdd.methods.weighted import WeightedSelection, weighted_conformal_selection
+from tdd.records import CombinedSelection, Guarantee, JointSelection, KnockoffSelection, Null, Selection
+from tdd.validate import arrays, runs
 
-__all__ = ["METHODS", "PROCEDURES", "Procedure"]
+__all__ = ["METHODS", "PROCEDURES", "Procedure", "settled"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,6 +40,7 @@ class Procedure:
       facts: what the report says of the result beyond the decision, as (what, value).
       warn: what the reader must know about this result.
       score: the score of texts that decides where none is named.
+      options: which options it has, with their defaults.
       long_texts: what becomes of texts longer than the context where nothing is said; see `tdd.score`.
     """
 
@@ -43,6 +52,7 @@ class Procedure:
     warn: Callable[[Evidence, Selection], list[str]] = lambda evidence, selection: []
     score: str = "min_k_plus_plus"
     long_texts: str = "window"
+    options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 
 def _ptdi(evidence: Evidence, options: Options) -> Selection:
@@ -56,13 +66,17 @@ def _ptdi(evidence: Evidence, options: Options) -> Selection:
 
 
 def _td4eval(evidence: Evidence, options: Options) -> Selection:
-    random = options.combine in ("random", "split_weights")  # elsewhere a key would break ties at random
+    split = evidence.split if evidence.split.size else None
+    random = options.combine == "random" or (options.combine == "split_weights" and split is None)
     return td4eval(
         evidence.calibration,
         evidence.candidates,
         alpha=options.alpha,
         combine=_any(options.combine),
-        key=jax.random.key(options.seed) if random else None,
+        rule=_any(options.rule or None),
+        weights=options.weights or None,
+        split=split,
+        key=jax.random.key(options.seed) if random else None,  # elsewhere a key would break ties at random
     )
 
 
@@ -78,14 +92,72 @@ def _ktd(evidence: Evidence, options: Options) -> Selection:
 
 
 def _jmcs(evidence: Evidence, options: Options) -> Selection:
-    return jmcs(evidence.calibration, evidence.candidates, alpha=options.alpha)
+    return jmcs(
+        evidence.calibration, evidence.candidates, alpha=options.alpha, rule=_any(options.rule), eta=options.eta
+    )
 
 
 def _jecs(evidence: Evidence, options: Options) -> Selection:
-    return jecs(evidence.calibration, evidence.candidates, alpha=options.alpha)
+    return jecs(evidence.calibration, evidence.candidates, alpha=options.alpha, grid=options.grid or GRID)
 
 
-def _any(value: str) -> Any:
+def _best_score(evidence: Evidence, options: Options) -> Selection:
+    return best_score(evidence.calibration, evidence.candidates, alpha=options.alpha)
+
+
+def _conditional(evidence: Evidence, options: Options) -> Selection:
+    """BH on p-values that hold for the calibration sample at hand."""
+    (calibration,), (scores,) = evidence.calibration, evidence.candidates
+    key = jax.random.key(options.seed) if options.rule == "monte_carlo" else None
+    draws = {} if key is None else {"key": key, "num_draws": max(999, math.ceil(1 / options.delta))}
+    p_values = functools.partial(
+        calibration_conditional_p_values,
+        calibration,
+        null="nonmember",
+        delta=options.delta,
+        method=_any(options.rule),
+        **draws,
+    )
+    p = p_values(scores)
+    step, n = bh(p, options.alpha), np.count_nonzero(~np.isnan(calibration))
+    m = int(step.num_tests)
+    least = float(p_values([np.nanmin(calibration) - 1])[0])  # of the most extreme score there could be
+    return Selection(
+        selected=step.reject,
+        p_values=p,
+        adjusted=step.adjusted,
+        threshold=step.threshold,
+        proportion=jax.numpy.zeros(()),
+        num_selected=step.num_rejected,
+        num_tests=step.num_tests,
+        num_calibration=jax.numpy.int32(n),
+        min_selections=jax.numpy.int32(min(m + 1, max(1, math.ceil(least * m / options.alpha - 1e-6)))),
+        method=f"conditional/{options.rule}",
+        null="nonmember",
+        guarantee=Guarantee(
+            "FDR <= alpha given the calibration sample, for a share 1 - delta of such samples",
+            (*CONDITIONAL[options.rule].assumes, "the candidates are independent of one another"),
+            CONDITIONAL[options.rule].kind,
+            f"{CONDITIONAL[options.rule].source}; Benjamini & Hochberg (1995)",
+        ),
+    )
+
+
+def _weighted(evidence: Evidence, options: Options) -> Selection:
+    (calibration,), (scores,) = evidence.calibration, evidence.candidates
+    return weighted_conformal_selection(
+        calibration,
+        scores,
+        evidence.calibration_weights,
+        evidence.weights,
+        alpha=options.alpha,
+        null="nonmember",
+        prune=_any(options.rule),
+        key=jax.random.key(options.seed),
+    )
+
+
+def _any(value: str | None) -> Any:
     """A name that the method itself checks against its choices."""
     return value
 
@@ -97,6 +169,11 @@ def _weights(evidence: Evidence, selection: Selection) -> list[tuple[str, str]]:
         f"{name} {weight:.3g} ({count})" for name, weight, count in zip(evidence.names, weights, alone, strict=True)
     ]
     return [("weight of each detector (what it would select alone)", ", ".join(parts))]
+
+
+def _sample_size(evidence: Evidence, selection: Selection) -> list[tuple[str, str]]:
+    assert isinstance(selection, WeightedSelection)
+    return [("effective calibration size", f"{float(selection.effective_sample_size):.1f} equally weighted items")]
 
 
 def _clusters(evidence: Evidence, selection: Selection) -> list[tuple[str, str]]:
@@ -127,6 +204,7 @@ _STATISTICS = {
     "conformal": f"{_W}; ranked among those of the calibration items",
     "multi": "how far its score is below its best knockoff's; negative where a knockoff scores lowest",
     "derandomized": "its e-value, averaged over the knockoffs",
+    "closed": "its e-value, averaged over the knockoffs",
 }
 
 
@@ -161,12 +239,62 @@ def _warn_envelope(evidence: Evidence, selection: Selection) -> list[str]:
 
 
 PROCEDURES: dict[str, Procedure] = {
-    "ptdi": Procedure("nonmember", "one", True, _ptdi, _clusters),
-    "ktd": Procedure("nonmember", "one", False, _ktd, _knockoffs, _warn_identical, "grad_norm", "truncate"),
-    "td4eval": Procedure("member", "several", True, _td4eval, _weights, _warn_weights),
-    "jmcs": Procedure("member", "several", True, _jmcs),
-    "jecs": Procedure("member", "several", True, _jecs, _envelope, _warn_envelope),
+    "ptdi": Procedure(
+        "nonmember", "one", True, _ptdi, _clusters, options={"proportion": "storey", "eta": 0.05, "unit": "cluster"}
+    ),
+    "best_score": Procedure("nonmember", "several", True, _best_score, _weights),
+    "conditional": Procedure("nonmember", "one", True, _conditional, options={"rule": "simes"}),
+    "weighted": Procedure(
+        "nonmember", "one", True, _weighted, _sample_size, options={"rule": "heterogeneous", "weight_column": None}
+    ),
+    "ktd": Procedure(
+        "nonmember",
+        "one",
+        False,
+        _ktd,
+        _knockoffs,
+        _warn_identical,
+        "grad_norm",
+        "truncate",
+        options={"rule": "multi", "proportion": "storey"},
+    ),
+    "td4eval": Procedure(
+        "member",
+        "several",
+        True,
+        _td4eval,
+        _weights,
+        _warn_weights,
+        options={"combine": "pooled_rank", "rule": "", "weights": (), "split_column": None},
+    ),
+    "jmcs": Procedure("member", "several", True, _jmcs, options={"rule": "bh", "eta": 0.5}),
+    "jecs": Procedure("member", "several", True, _jecs, _envelope, _warn_envelope, options={"grid": ()}),
 }
+
+
+def settled(method: str, alpha: float, delta: float, seed: int, **given: Any) -> tuple[Options, dict[str, Any]]:
+    """The options of a run, None where not given, and the method's own of them as a record of the run.
+
+    Raises:
+      InputError: an option that the method does not have, or a level out of range.
+    """
+    own = PROCEDURES[method].options
+    owners = {name: ",".join(key for key, one in PROCEDURES.items() if name in one.options) for name in given}
+    runs.check_used(method, **{name: (value, owners[name]) for name, value in given.items()})
+    runs.check_proportion_used(method, given.get("rule"), given.get("proportion"))
+    arrays.check_level(alpha)
+    arrays.check_level(delta, "delta")
+    chosen = {name: default if given.get(name) is None else given[name] for name, default in own.items()}
+    if method == "ktd" and chosen["rule"] != "conformal":
+        del chosen["proportion"]
+    fields = {field.name for field in dataclasses.fields(Options)}
+    options = Options(
+        alpha, method, delta=float(delta), seed=int(seed), **{k: v for k, v in chosen.items() if k in fields}
+    )
+    arrays.check_choice(options.proportion, PROPORTIONS, "proportion")
+    arrays.check_level(options.eta, "eta")
+    return options, {name: list(value) if isinstance(value, tuple) else value for name, value in chosen.items()}
+
 
 METHODS: dict[str, Null] = {name: procedure.null for name, procedure in PROCEDURES.items()}
 """The null that each procedure tests."""

@@ -13,18 +13,17 @@ import numpy as np
 from tdd.audit.assemble import RESERVED, assemble, score_checks, warnings_of
 from tdd.audit.certificates import certify
 from tdd.audit.decide import decide
-from tdd.audit.evidence import Evidence, Options
+from tdd.audit.evidence import Evidence
 from tdd.audit.honesty import blind_baseline, duplicates, overlap
 from tdd.audit.knockoff_checks import copies, cut_texts, symmetry
-from tdd.audit.procedures import METHODS, PROCEDURES
+from tdd.audit.procedures import METHODS, PROCEDURES, settled
 from tdd.audit.run_folder import Audit, fingerprint, open_run_folder
 from tdd.audit.run_inputs import joined, read_inputs, scores_of_knockoffs, split, with_knockoffs
 from tdd.audit.run_models import describe, labels_of, models_of, provenance_of, score_under
 from tdd.audit.statement import groups_warning
-from tdd.methods.ptdi import PROPORTIONS
 from tdd.processes import current
 from tdd.scoring.scores import parse_score
-from tdd.validate import arrays, runs
+from tdd.validate import runs
 from tdd.validate.errors import InputError
 from tdd.validate.scoring import check_reference
 
@@ -47,6 +46,8 @@ def run_audit(
     method: str = "ptdi",
     proportion: str | None = None,
     eta: float | None = None,
+    weights: Sequence[float] | None = None,
+    grid: Sequence[float] | None = None,
     combine: str | None = None,
     rule: str | None = None,
     knockoffs: Sequence[Any] = (),
@@ -81,11 +82,14 @@ def run_audit(
       score: the score that decides, chosen beforehand; for "td4eval" the scores of the K detectors. Unless given
         "grad_norm" for "ktd" and "min_k_plus_plus" for the others.
       also: further scores to compute and store; they decide nothing.
-      method: "ptdi" or "ktd" (find members); "td4eval", "jmcs" or "jecs" (find clean items).
+      method: "ptdi", "best_score", "conditional" or "ktd" (find members); "td4eval", "jmcs" or "jecs" (find clean
+        items).
       proportion: "storey" unless given; see `tdd.ptdi`.
-      eta: 0.05 unless given; see `tdd.ptdi`.
+      eta: see `tdd.ptdi` (0.05 unless given) and `tdd.jmcs` (0.5).
+      weights: of the detectors, fixed beforehand; see `tdd.td4eval`.
+      grid: see `tdd.jecs`.
       combine: see `tdd.td4eval`; "pooled_rank" unless given.
-      rule: see `tdd.ktd`; "multi" unless given.
+      rule: see `tdd.select`.
       knockoffs: k collections of texts, each with one paraphrase of every candidate, in the same order ("ktd").
       calibration_knockoffs: k collections, likewise of the calibration texts.
       members: texts known to be in the training data, for proportion="moment".
@@ -119,29 +123,27 @@ def run_audit(
         "calibration_knockoffs": (calibration_knockoffs or None, "ktd"),
         "knockoff_fields": (fields or None, "ktd"),
     }
-    owned = {"combine": (combine, "td4eval"), "rule": (rule, "ktd"), "unit": (unit, "ptdi")}
-    runs.check_used(method, **owned, **given, proportion=(proportion, "ptdi,ktd"), eta=(eta, "ptdi"))
-    runs.check_proportion_used(method, rule, proportion)
-    arrays.check_level(alpha)
-    arrays.check_level(delta, "delta")
-    options = Options(
-        alpha,
+    runs.check_used(method, **given)
+    options, own_options = settled(
         method,
-        proportion or "storey",
-        0.05 if eta is None else eta,
-        combine or "pooled_rank",
-        rule or "multi",
-        unit or "cluster",
-        float(delta),
-        int(seed),
+        alpha,
+        delta,
+        seed,
+        proportion=proportion,
+        eta=eta,
+        combine=combine,
+        rule=rule,
+        unit=unit,
+        weights=None if weights is None else tuple(weights),
+        grid=None if grid is None else tuple(grid),
     )
-    arrays.check_choice(options.proportion, PROPORTIONS, "proportion")
-    arrays.check_level(options.eta, "eta")
+    if method == "weighted":
+        raise InputError("method 'weighted' needs a density ratio of each item: score the texts and use tdd select")
     runs.check_knockoffs(method, knockoffs or fields)
     grouped = group_field is not None and method == "ptdi"
     runs.check_unit(unit, grouped)
     models = models_of(model, several=method in ("jmcs", "jecs"))
-    deciding = runs.detectors(procedure.score if score is None else score, several=method == "td4eval")
+    deciding = runs.detectors(procedure.score if score is None else score, several=method in ("td4eval", "best_score"))
     names = list(dict.fromkeys([*deciding, *also]))
     passes = [name for request in map(parse_score, names) for name in request.score.passes]
     check_reference(passes, scoring.get("reference"))
@@ -170,16 +172,13 @@ def run_audit(
         scoring["long_texts"] = procedure.long_texts
     run_options = {
         "method": method,
-        "proportion": options.proportion if method == "ptdi" or rule == "conformal" else None,
-        "eta": options.eta if method == "ptdi" else None,
+        **own_options,
         "alpha": alpha,
         "score": list(deciding),
-        "combine": options.combine if method == "td4eval" else None,
-        "rule": options.rule if method == "ktd" else None,
         "delta": delta,
         "scores": names,
         **{key: str(value) for key, value in scoring.items() if key in _LAYOUT and value is not None},
-        **({"unit": options.unit} if grouped else {}),
+        **({} if grouped or method != "ptdi" else {"unit": None}),
     }
     described = {
         role: {"source": texts.source, "sha256": texts.sha256, "texts": len(texts)} for role, texts in roles.items()

@@ -12,13 +12,14 @@ import numpy as np
 from tdd.audit.assemble import RESERVED, assemble, score_checks, warnings_of
 from tdd.audit.certificates import certify
 from tdd.audit.decide import decide
-from tdd.audit.evidence import Evidence, Options
+from tdd.audit.evidence import Evidence
 from tdd.audit.knockoff_checks import symmetry
-from tdd.audit.procedures import METHODS, PROCEDURES
+from tdd.audit.procedures import METHODS, PROCEDURES, settled
 from tdd.audit.run_folder import Audit, fingerprint, open_run_folder
 from tdd.audit.statement import groups_warning
 from tdd.tables import ScoreTable, load_score_table
-from tdd.validate import arrays, runs
+from tdd.validate import runs
+from tdd.validate.errors import InputError
 
 __all__ = ["select"]
 
@@ -31,6 +32,10 @@ def select(
     method: str = "ptdi",
     proportion: str | None = None,
     eta: float | None = None,
+    weights: Sequence[float] | None = None,
+    grid: Sequence[float] | None = None,
+    weight_column: str | None = None,
+    split_column: str | None = None,
     combine: str | None = None,
     rule: str | None = None,
     knockoffs: Sequence[str] = (),
@@ -48,12 +53,18 @@ def select(
       alpha: level in (0, 1).
       score: the column that decides, or the columns of the K detectors ("td4eval") or models ("jmcs", "jecs"); may be
         left out where the table has no others. It must be chosen before its results are seen.
-      method: "ptdi" and "ktd" find members; "td4eval", "jmcs" and "jecs" find clean items, calibrated on known
-        members.
+      method: "ptdi", "best_score", "conditional", "weighted" and "ktd" find members; "td4eval", "jmcs" and "jecs"
+        find clean items, calibrated on known members.
       proportion: how the proportion of members is estimated, "storey" unless given; see `tdd.ptdi`.
-      eta: 0.05 unless given; see `tdd.ptdi`.
+      eta: see `tdd.ptdi` (0.05 unless given) and `tdd.jmcs` (0.5).
+      weights: of the detectors, fixed beforehand; see `tdd.td4eval`.
+      grid: see `tdd.jecs`.
+      weight_column: column with the density ratio of each item ("weighted"); see `tdd.weighted_conformal_selection`.
+      split_column: column with 1 for the calibration items from which combine="split_weights" learns its weights.
       combine: see `tdd.td4eval`; "pooled_rank" unless given.
-      rule: see `tdd.ktd`; "multi" unless given.
+      rule: see `tdd.ktd` ("multi" unless given), `tdd.td4eval` ("sum"), `tdd.jmcs` ("bh"),
+        `tdd.calibration_conditional_p_values` (its method, "simes") or `tdd.weighted_conformal_selection` (its prune,
+        "heterogeneous").
       knockoffs: columns with the scores of each item's knockoffs ("ktd").
       unit: "cluster" (unless given), "item" or "drawn", where `group_field` names clusters of items ("ptdi"); see
         `tdd.cluster_ptdi`.
@@ -72,41 +83,38 @@ def select(
     runs.check_method(method, METHODS)
     procedure = PROCEDURES[method]
     runs.check_direction(null, procedure.null, method)
-    runs.check_used(
+    runs.check_used(method, knockoffs=(knockoffs or None, "ktd"))
+    options, own_options = settled(
         method,
-        combine=(combine, "td4eval"),
-        rule=(rule, "ktd"),
-        knockoffs=(knockoffs or None, "ktd"),
-        proportion=(proportion, "ptdi,ktd"),
-        eta=(eta, "ptdi"),
-        unit=(unit, "ptdi"),
-    )
-    runs.check_proportion_used(method, rule, proportion)
-    arrays.check_level(alpha)
-    arrays.check_level(delta, "delta")
-    options = Options(
         alpha,
-        method,
-        proportion or "storey",
-        0.05 if eta is None else eta,
-        combine or "pooled_rank",
-        rule or "multi",
-        unit or "cluster",
-        float(delta),
-        int(seed),
+        delta,
+        seed,
+        proportion=proportion,
+        eta=eta,
+        combine=combine,
+        rule=rule,
+        unit=unit,
+        weights=None if weights is None else tuple(weights),
+        grid=None if grid is None else tuple(grid),
+        weight_column=weight_column,
+        split_column=split_column,
     )
+    if method == "weighted" and weight_column is None:
+        raise InputError("weight_column is missing: method 'weighted' needs the column of the density ratios")
+    beside = tuple(name for name in (weight_column, split_column) if name is not None)
     knockoffs = (knockoffs,) if isinstance(knockoffs, str) else tuple(knockoffs)
     runs.check_knockoffs(method, knockoffs)
     calibrates = procedure.calibrates or rule == "conformal"
     wanted = None if score is None else (score,) if isinstance(score, str) else tuple(score)
     if not isinstance(table, ScoreTable):
         if wanted is not None:
-            columns.setdefault("scores", (*wanted, *(name for name in knockoffs if name not in wanted)))
+            columns.setdefault("scores", (*wanted, *(x for x in (*knockoffs, *beside) if x not in wanted)))
         table = load_score_table(table, calibrated=calibrates, **columns)
     names = runs.deciding_columns(
-        wanted, [name for name in table.scores if name not in knockoffs], table.scores, procedure.columns
+        wanted, [name for name in table.scores if name not in (*knockoffs, *beside)], table.scores, procedure.columns
     )
     runs.check_columns_exist(knockoffs, table.scores, "knockoffs")
+    runs.check_columns_exist(beside, table.scores, "weight_column or split_column")
     runs.check_knockoffs_apart(names, knockoffs)
     runs.check_column_names(table.scores, RESERVED)
     calibration, candidates = table.rows("calibration"), table.rows("candidate")
@@ -124,6 +132,9 @@ def select(
         _panel(table, knockoffs, "calibration").T,
         tuple(table.groups[i] for i in candidates) if grouped else (),
         tuple(table.groups[i] for i in calibration) if grouped else (),
+        weights=_column(table, weight_column, "candidate"),
+        calibration_weights=_column(table, weight_column, "calibration"),
+        split=_column(table, split_column, "calibration") > 0,
     )
     labels = table.labels[candidates]
     decision = decide(evidence, options, null=null, labels=labels)
@@ -134,12 +145,9 @@ def select(
         warnings.append(groups_warning(method, len(table), number))
     run_options = {
         "method": method,
-        "proportion": options.proportion if method == "ptdi" or rule == "conformal" else None,
-        "eta": options.eta if method == "ptdi" else None,
+        **own_options,
         "alpha": alpha,
         "score": list(names),
-        "combine": options.combine if method == "td4eval" else None,
-        "rule": options.rule if method == "ktd" else None,
         "knockoffs": list(knockoffs),
         "unit": options.unit if grouped else None,
         "delta": delta,
@@ -169,6 +177,10 @@ def select(
         open_run_folder(pathlib.Path(out), identity, f"selection from {table.source}")
         audit.save(pathlib.Path(out))
     return audit
+
+
+def _column(table: ScoreTable, name: str | None, role: Any) -> np.ndarray:
+    return np.zeros(0) if name is None else table.values(name, role)
 
 
 def _panel(table: ScoreTable, names: Sequence[str], role: Any) -> np.ndarray:

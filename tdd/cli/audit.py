@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from tdd.cli.common import CHECK_FAILED, DETECTED, command, console, names, one_or_all, print_json, split
+from tdd.cli.common import CHECK_FAILED, DETECTED, command, console, names, numbers, one_or_all, print_json, split
 from tdd.cli.options import add_decision, add_scoring, add_texts, scoring
 from tdd.cli.processes import add_processes, join, leads
 
@@ -81,6 +81,12 @@ def _add_select(commands: Any) -> None:
         metavar="COLUMNS",
         help="columns with the scores of each item's knockoffs, for --method ktd; repeated or comma-separated",
     )
+    select.add_argument("--weight-column", metavar="COLUMN", help="density ratio of each item, for --method weighted")
+    select.add_argument(
+        "--split-column",
+        metavar="COLUMN",
+        help="1 for the calibration items from which --combine split_weights learns (default: half of them, drawn)",
+    )
     select.add_argument("--higher-is-member", action="store_true", help="higher values are more member-like")
     select.add_argument("--calibration", metavar="FILE", help="table of the calibration items, if not rows of TABLE")
     select.add_argument(
@@ -129,6 +135,8 @@ def _audit(arguments: argparse.Namespace) -> int:
         method=arguments.method,
         proportion=arguments.proportion,
         eta=arguments.eta,
+        weights=numbers(arguments.weights, "--weights"),
+        grid=numbers(arguments.grid, "--grid"),
         members=arguments.members,
         null=arguments.null,
         out=arguments.out,
@@ -168,10 +176,14 @@ def _select(arguments: argparse.Namespace) -> int:
         method=arguments.method,
         proportion=arguments.proportion,
         eta=arguments.eta,
+        weights=numbers(arguments.weights, "--weights"),
+        grid=numbers(arguments.grid, "--grid"),
         combine=arguments.combine,
         rule=arguments.rule,
         knockoffs=knockoffs,
         unit=arguments.unit,
+        weight_column=arguments.weight_column,
+        split_column=arguments.split_column,
         delta=arguments.delta,
         null=arguments.null,
         out=arguments.out,

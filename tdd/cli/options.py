@@ -108,7 +108,8 @@ def add_decision(parser: argparse.ArgumentParser) -> None:
         "--method",
         default="ptdi",
         metavar="NAME",
-        help="ptdi, ktd (find members); td4eval, jmcs, jecs (find clean items) (default: %(default)s)",
+        help="ptdi, best_score (the best of several scores), conditional (valid for this calibration sample), weighted "
+        "(known density ratios), ktd (find members); td4eval, jmcs, jecs (find clean items) (default: %(default)s)",
     )
     group.add_argument(
         "--combine",
@@ -117,8 +118,14 @@ def add_decision(parser: argparse.ArgumentParser) -> None:
         "see `tdd guarantees`",
     )
     group.add_argument(
-        "--rule", metavar="NAME", help="ktd: multi (the default), derandomized, conformal, ktd (the paper's)"
+        "--rule",
+        metavar="NAME",
+        help="ktd: multi (the default), derandomized, closed, conformal, ktd (the paper's); td4eval: sum (the "
+        "default), cauchy; jmcs: bh (the default), storey, by; conditional: simes (the default), monte_carlo, dkwm, "
+        "asymptotic; weighted: heterogeneous (the default), homogeneous, deterministic",
     )
+    group.add_argument("--weights", metavar="NUMBERS", help="weights of the detectors, fixed beforehand (td4eval)")
+    group.add_argument("--grid", metavar="NUMBERS", help="candidate edges of the envelope (jecs)")
     group.add_argument(
         "--delta",
         type=float,
@@ -131,7 +138,7 @@ def add_decision(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="how the share of members is estimated (ptdi): storey, subtraction, moment, none (default: storey)",
     )
-    group.add_argument("--eta", type=float, help="region of presumed non-members (ptdi; default: 0.05)")
+    group.add_argument("--eta", type=float, help="region of presumed nulls (ptdi, default: 0.05; jmcs, default: 0.5)")
     group.add_argument("--members", metavar="FILE", help="known members, for --proportion moment")
     group.add_argument(
         "--null", choices=["nonmember", "member"], help="state the null; refused where the method tests another"

@@ -219,7 +219,7 @@ def test_other_groups_are_another_run(checkpoint, tmp_path):
 
 def test_ktd_decides_on_gradient_norms_unless_told(checkpoint):
     assert {name: procedure.score for name, procedure in PROCEDURES.items() if name != "ktd"} == dict.fromkeys(
-        ("ptdi", "td4eval", "jmcs", "jecs"), "min_k_plus_plus"
+        ("ptdi", "best_score", "conditional", "weighted", "td4eval", "jmcs", "jecs"), "min_k_plus_plus"
     )
     found = audit(checkpoint, score=None)
     assert found.run["decision"]["columns"] == ["grad_norm"]
