@@ -45,12 +45,18 @@ def add(commands: Any) -> None:
     exchange = command(commands, "exchange", _run, "was a data set in the training data? A test of its published order")
     exchange.formatter_class = argparse.RawDescriptionHelpFormatter
     exchange.epilog = _EPILOG
-    exchange.add_argument("model", help="checkpoint folder or hub id")
+    exchange.add_argument("model", nargs="?", help="checkpoint folder or hub id")
     exchange.add_argument(
         "dataset",
-        nargs="+",
+        nargs="*",
         help="examples in their published order: .jsonl, .json, .csv, .parquet, .txt; several are decided on together "
         "(Benjamini and Hochberg)",
+    )
+    exchange.add_argument(
+        "--log-probs",
+        metavar="FILE",
+        help="instead of model and data sets: log-probabilities of the shards, as log_probs.npz of an earlier run or a "
+        ".csv with the columns canonical and one for each shuffle (and data, for several data sets)",
     )
     _add_examples(exchange.add_argument_group("data"))
     _add_orders(exchange.add_argument_group("orders"))
@@ -193,7 +199,12 @@ def _run(arguments: argparse.Namespace) -> int:
     from tdd.exchange.cautions import in_doubt
     from tdd.exchange.run import run_exchange
     from tdd.validate import runs
+    from tdd.validate.errors import InputError
 
+    if arguments.log_probs is not None:
+        return _given(arguments)
+    if arguments.model is None or not arguments.dataset:
+        raise InputError("a model and a data set are needed, or --log-probs FILE")
     processes = join(arguments)
     if arguments.plot:
         runs.check_output_file(pathlib.Path(arguments.plot), (".png", ".svg"), arguments.dataset)
@@ -241,6 +252,41 @@ def _run(arguments: argparse.Namespace) -> int:
     report.print_report(exchange.run, exchange.shards if arguments.shard_table else None, console=screen)
     if files:
         screen.print(f"\nWritten: {', '.join(map(str, files))}", markup=False)
+    return status
+
+
+def _given(arguments: argparse.Namespace) -> int:
+    """The test on log-probabilities that are there already."""
+    from rich.table import Table
+
+    from tdd.exchange.given import order_of_log_probs, read_log_probs
+    from tdd.exchange.p_words import p_words
+    from tdd.report.exchange_tables import points
+    from tdd.report.terminal import plain_text
+    from tdd.validate.errors import InputError
+
+    if arguments.model is not None:
+        raise InputError("--log-probs takes no model and no data set: the log-probabilities say what they said")
+    found = order_of_log_probs(
+        read_log_probs(arguments.log_probs), test=arguments.test, alpha=arguments.alpha, seed=arguments.seed
+    )
+    status = DETECTED if arguments.fail_on_detection and any(one["rejected"] for one in found["data"]) else 0
+    if arguments.json:
+        print_json(found)
+        return status
+    table = Table(title=f"Test of canonical order: {arguments.log_probs}", title_justify="left")
+    for name in ("data set", "shards", "shuffles", f"p-value ({found['test']})", "adjusted", f"at {found['alpha']:g}"):
+        table.add_column(name, justify="left" if name == "data set" else "right")
+    for one in found["data"]:
+        words = "depends on the order" if one["rejected"] else "nothing found"
+        sizes = f"{one['num_shards']:,}", f"{one['num_shuffles']:,}"
+        numbers = (p_words(one["p_value"]), p_words(one["adjusted"]))
+        table.add_row(plain_text(one["name"]), *sizes, *numbers, words)
+    screen, guarantee = console(), found["guarantee"]
+    screen.print(table)
+    screen.print(f"{guarantee['controls']}, {guarantee['kind']} ({guarantee['source']})", markup=False)
+    screen.print(points("Assumptions of the guarantee", guarantee["assumes"], "·"))
+    screen.print(points("Not looked at", ["The texts: whether their published order looks random."], "·"))
     return status
 
 

@@ -1,0 +1,74 @@
+"""The test of canonical order on log-probabilities that are there already."""
+
+import json
+
+import numpy as np
+import pytest
+
+from tdd import InputError, exchangeability
+from tdd.cli import main
+from tdd.exchange.given import order_of_log_probs, read_log_probs
+
+RNG = np.random.default_rng(0)
+CANONICAL, SHUFFLED = RNG.normal(size=20) + 1.5, RNG.normal(size=(20, 19))
+
+
+@pytest.fixture
+def table(tmp_path):
+    path = tmp_path / "quiz.csv"
+    rows = [["data", "canonical", *(f"shuffle{i}" for i in range(19))]]
+    rows += [["one", own, *others] for own, others in zip(CANONICAL, SHUFFLED, strict=True)]
+    rows += [["two", others[0], *others] for others in SHUFFLED]
+    path.write_text("\n".join(",".join(map(str, row)) for row in rows) + "\n")
+    return path
+
+
+def test_table_and_archive_give_the_p_values_of_the_call(table, tmp_path, capsys):
+    held = read_log_probs(table)
+    assert [*held] == ["one", "two"]
+    found = order_of_log_probs(held, test="rank_sum")
+    expected = exchangeability(CANONICAL, SHUFFLED, test="rank_sum")
+    assert found["data"][0]["p_value"] == pytest.approx(float(expected.p_value))
+    assert [one["rejected"] for one in found["data"]] == [True, False]
+    assert found["guarantee"]["controls"] == expected.guarantee.controls
+    (one, two) = held.values()
+    arrays = {"canonical_0": one[0], "shuffled_0": one[1], "canonical_1": two[0], "shuffled_1": two[1]}
+    np.savez(tmp_path / "log_probs.npz", names=np.array(["one", "two"]), **arrays)
+    shown = []
+    for path in (table, tmp_path / "log_probs.npz"):
+        assert main(["exchange", "--log-probs", str(path), "--json", "--fail-on-detection"]) == 1
+        shown.append(json.loads(capsys.readouterr().out))
+    assert shown[0]["data"] == shown[1]["data"]
+    assert main(["exchange", "--log-probs", str(table)]) == 0
+    assert "depends on the order" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("a,b\n1,2\n", "a column 'canonical' is needed"),
+        ("canonical,s\n1,x\n", "line 2: every cell must be a number"),
+        ("canonical,s\n1\n", "line 2"),
+        ("canonical\n1\n", r"shuffled \[shards, shuffles\], got \(1,\) and \(1, 0\)"),
+    ],
+)
+def test_messages(tmp_path, content, words):
+    (tmp_path / "t.csv").write_text(content)
+    with pytest.raises(InputError, match=words):
+        order_of_log_probs(read_log_probs(tmp_path / "t.csv"))
+
+
+def test_no_archive_and_no_model(tmp_path, capsys):
+    (tmp_path / "t.npz").write_bytes(b"PK\x03\x04 nothing")
+    with pytest.raises(InputError, match=r"no log_probs\.npz"):
+        read_log_probs(tmp_path / "t.npz")
+    np.savez(tmp_path / "u.npz", names=np.array([{"a": 1}], dtype=object))
+    with pytest.raises(InputError, match=r"no log_probs\.npz"):
+        read_log_probs(tmp_path / "u.npz")  # pickled objects are never read
+    for arguments, words in (
+        ([], "a model and a data set are needed"),
+        (["model", "--log-probs", "x.npz"], "takes no model"),
+        (["--log-probs", "absent.npz"], "no such file"),
+    ):
+        assert main(["exchange", *arguments]) == 2
+        assert words in capsys.readouterr().err
