@@ -120,6 +120,18 @@ def test_bounds_in_closed_form_where_a_share_would_take_too_many_draws(leaked, m
     assert closed.items == drawn.items
 
 
+def test_looks_off_the_schedule_are_marked(by_reference, tmp_path):
+    watch = anew(by_reference)
+    for step in (0, 10, 30, 40):  # the look at 20 was left out
+        watch(step, jnp.zeros((V, V), jnp.float32))
+    assert [record.on_schedule for record in watch.history] == [True, True, False, True]
+    assert "off the schedule" in watch.history[2].warnings[0]
+    assert "due at step 20" in watch.history[2].warnings[0]
+    watch.save(tmp_path)
+    points = json.loads((tmp_path / "run.json").read_text())["open_points"]
+    assert any(point.startswith("1 looks are off the schedule of 10 steps, the first at step 30") for point in points)
+
+
 def test_a_clean_run_is_silent(by_reference):
     watch = run(anew(by_reference), items(20, 3), begin=3)
     assert not watch.alarm

@@ -13,17 +13,23 @@ from tdd.study.validity import all_claims
 SHOWN = pathlib.Path(__file__).parents[2] / "benchmarks" / "results" / "validity.json"
 
 
-@pytest.fixture(scope="module")
-def shown():
+def table():
     return {row["name"]: row for row in json.loads(SHOWN.read_text("utf-8"))["claims"]}
 
 
+@pytest.fixture(scope="module")
+def shown():
+    return table()
+
+
 def parameters():
-    """Every claim; of those that differ in a number alone, only the first true and the first false one are quick."""
-    shown = set()
+    """Every claim; of those that differ in a number alone, only the first true and the first false one are quick, and
+    none is that took more than 20 s in the table."""
+    shown, long = set(), {row["name"] for row in table().values() if row["seconds"] > 20}
     for claim in all_claims():
         kind = (re.sub(r"-[0-9.]+$", "", claim.name), claim.holds)
-        marks = [pytest.mark.guarantee(checks=int(claim.holds)), *([pytest.mark.slow("grid")] if kind in shown else [])]
+        why = "grid" if kind in shown else "long" if claim.name in long else None
+        marks = [pytest.mark.guarantee(checks=int(claim.holds)), *([pytest.mark.slow(why)] if why else [])]
         shown.add(kind)
         yield pytest.param(claim, id=claim.name, marks=marks)
 
