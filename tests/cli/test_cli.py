@@ -367,3 +367,20 @@ def test_control_characters_are_spelled_out(tmp_path, monkeypatch, capsys):
     status, out = run("score", "model", "t.jsonl", "--out", "x.csv", capsys=capsys)
     assert status == 2
     assert "\x1b" not in out.err
+
+
+def test_higher_is_member_turns_knockoffs_too(tmp_path, capsys):
+    """Members have higher values than their knockoffs here; with the sign of one column alone nothing would be left."""
+    rng = np.random.default_rng(0)
+    rows = [(f"i{i}", 3.0 * (i < 20) + rng.normal(), rng.normal()) for i in range(40)]
+    selected = []
+    for sign in (1, -1):
+        lines = [f"{name},{sign * own},{sign * other}" for name, own, other in rows]
+        (tmp_path / "t.csv").write_text("id,own,other\n" + "\n".join(lines) + "\n")
+        options = ["--higher-is-member"] if sign == 1 else []
+        knockoffs = ("--method", "ktd", "--score", "own", "--knockoffs", "other")
+        status, out = run("select", tmp_path / "t.csv", *knockoffs, "--alpha", 0.2, "--json", *options, capsys=capsys)
+        assert status == 0
+        selected.append(json.loads(out.out)["selected"])
+    assert len(selected[0]) > 10
+    assert selected[0] == selected[1]

@@ -109,6 +109,8 @@ def test_names_are_shown_as_they_are():
     text = flat(printed(run, shards))
     assert "Shards of [red]a[/] :boom: \\x1b[31m$x$" in text
     assert "\x1b[31m" not in text
+    overview = printed(exchange_runs.finish([entry, exchange_runs.entry("b", seed=1)]), width=200)
+    assert "│ [red]a[/] :boom: \\x1b[31m$x$" in overview
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # a glyph that the font does not have
         exchange_plots.draw(run, shards).figure.draw_without_rendering()

@@ -21,6 +21,8 @@ from tdd.audit import programs
 from tdd.audit.score import score
 from tdd.audit.score_table import store_beside, write_scores
 from tdd.audit.store import address, finished, space
+from tdd.records import Scores
+from tdd.tables import load_score_table
 from tdd.validate import InputError
 
 SUPPORT = pathlib.Path(__file__).resolve().parents[1] / "support"
@@ -338,3 +340,10 @@ def test_a_million_tokens_come_back_in_pieces(tmp_path, monkeypatch):
     np.testing.assert_array_equal(found["loss"], expected["loss"][::-1])
     assert loads == sorted(loads)
     assert sizes[0] >= 5
+
+
+def test_a_score_that_is_missing_is_an_empty_cell(tmp_path):
+    write_scores(Scores(("a", "b"), {"loss": np.array([1.5, np.nan])}, np.array([3, 0])), tmp_path / "s.csv")
+    assert (tmp_path / "s.csv").read_text().splitlines()[1:] == ["a,3,1.5", "b,0,"]
+    table = load_score_table(tmp_path / "s.csv", scores="loss", calibrated=False)
+    assert table.num_missing("loss", "candidate") == 1
