@@ -214,7 +214,7 @@ def shown(folder: pathlib.Path, steps: int = 600, every: int = 25, leak: int = 3
             found.append(
                 {"step": step, "exposures": exposures, "p_value": float(record.evidence.p_value),
                  "anytime_p_value": float(record.evidence.anytime_p_value), "alarm": record.alarm,
-                 "flagged": int(record.result.num_flagged), "proportion": float(record.result.proportion),
+                 "flagged": int(record.flagged.sum()), "proportion": float(record.result.proportion),
                  "seconds": record.seconds}
             )  # fmt: skip
             print(found[-1], flush=True)

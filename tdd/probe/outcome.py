@@ -28,6 +28,8 @@ def outcome(probe: Probe) -> str:
     last, m, alpha = probe.history[-1], probe.sizes[0], f"{probe.alpha:g}"
     flagged = int(last.flagged.sum())
     items = f" By step {last.step}, {flagged} of {m} suspects are flagged (FDR <= {alpha}, whatever look one stops at)."
+    if len(probe.history) == probe.num_looks:  # it was planned as the last before any score was seen
+        items += f" That look, the last of the plan, selects {int(last.result.num_flagged)} by itself (FDR <= {alpha})."
     anytime = f"anytime p-value {float(last.evidence.anytime_p_value):.3g}"
     subject = "that the suspects are in the training data"
     if not _decides_items(probe):

@@ -836,8 +836,8 @@ STUDIES = (
     Fault(
         "probe: every look's e-values have all of the level",
         "tdd/probe/evidence.py",
-        "(rule.spent - state.rule.spent) * self.item_e_values(result)",
-        "self.item_e_values(result)",
+        "state.item_e_values + share * self.item_e_values(result)",
+        "state.item_e_values + self.item_e_values(result)",
         ("tests/probe/test_contamination.py", "tests/statistical/test_guards.py"),
     ),
     Fault(
