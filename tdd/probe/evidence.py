@@ -5,12 +5,12 @@ references is a uniformly random labelling. The scores of all items at all looks
 relabellings that are drawn once, so looking often costs no error (`tdd.kernels.set_statistics`,
 `tdd.kernels.trajectories`).
 
-The items. E_j(t) = sum over the looks s <= t of w_s e_js, e_js the conformal e-value of suspect j at look s. The weights
-w_s >= 0 are the shares of the level that the looks spend; where a last look is planned it has a quarter of the others'
-besides, since with few references it alone may show anything. FDR <= alpha for e-BH on E(tau) at any look tau, however
-chosen: E_j never falls, so E_j(tau) <= E_j(end), and e-BH has FDR <= (alpha/m) E sum_j E_j(tau) over the suspects j for
-which the null holds; at each look their e-values sum to at most m in expectation, and the w_s sum to at most 1. What a
-look flags is flagged by every later one.
+The items. E_j(t) = sum over the looks s <= t of w_s e_js, e_js the conformal e-value of suspect j at look s. The
+weights w_s >= 0 are the shares of the level that the looks spend; where a last look is planned it has a quarter of the
+others' besides, since with few references it alone may show anything. FDR <= alpha for e-BH on E(tau) at any look tau,
+however chosen: E_j never falls, so E_j(tau) <= E_j(end), and e-BH has FDR <= (alpha/m) E sum_j E_j(tau) over the
+suspects j for which the null holds; at each look their e-values sum to at most m in expectation, and the w_s sum to at
+most 1. What a look flags is flagged by every later one.
 """
 
 from __future__ import annotations
