@@ -66,6 +66,7 @@ def test_the_demonstration_finds_members(tmp_path):
 def test_run_folder_holds_the_whole_story(checkpoint, tmp_path):
     audit = small_audit(checkpoint, tmp_path / "run")
     run = read_run(tmp_path / "run")
+    assert sorted(run.pop("files")) == ["calibration.csv", "items.csv"]
     assert run == audit.run
     for key in ("versions", "options", "inputs", "model", "seed", "decision", "checks", "warnings", "outcome"):
         assert key in run
