@@ -89,6 +89,7 @@ def test_the_same_run_again_gives_the_same_files(checkpoint, tmp_path):
     assert {**first.run, "created": 0} == {**second.run, "created": 0}
 
 
+@pytest.mark.slow("long")
 def test_a_folder_with_another_run_is_refused(checkpoint, tmp_path):
     small_audit(checkpoint, tmp_path / "run")
     before = {path: path.read_bytes() for path in (tmp_path / "run").glob("*.*")}

@@ -73,6 +73,7 @@ def test_columns_and_collections_are_the_same_audit(checkpoint):
     assert columns.run["inputs"]["knockoff 2"]["source"] == "memory, field 'c'"
 
 
+@pytest.mark.slow("long")
 def test_known_nonmembers_without_the_rule_that_ranks_among_them(checkpoint):
     run = audit(checkpoint, calibration=CALIBRATION).run
     assert run["checks"]["symmetry"]["num_items"] == 24

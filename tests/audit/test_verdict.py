@@ -174,6 +174,7 @@ def test_fail_on_detection(tmp_path, capsys):
     assert "Which of them is another question" in shown
 
 
+@pytest.mark.slow("long")
 def test_large_p_values_among_the_selected_are_explained(tmp_path, capsys):
     rows = [f"calibration,{i}" for i in range(100)] + ["candidate,-1"] * 99 + ["candidate,50.5"]
     (tmp_path / "t.csv").write_text("role,loss\n" + "\n".join(rows) + "\n")
@@ -184,6 +185,7 @@ def test_large_p_values_among_the_selected_are_explained(tmp_path, capsys):
     assert "have p-values up to" not in " ".join(capsys.readouterr().out.split())
 
 
+@pytest.mark.slow("long")
 def test_a_folder_that_was_changed_is_refused(tmp_path, capsys):
     rows = [f"calibration,{i}" for i in range(30)] + ["candidate,-1"] * 10
     (tmp_path / "t.csv").write_text("role,loss\n" + "\n".join(rows) + "\n")

@@ -28,6 +28,7 @@ def test_every_way_has_a_row(path):
         assert other["absent"] == "jax_privacy is not installed"
 
 
+@pytest.mark.slow("long")
 def test_nothing_is_timed_that_disagrees(path, monkeypatch):
     monkeypatch.setitem(gradients.JAX_PEERS, "vmap(grad)", lambda lm: lambda params, tokens: tokens.sum(1) * 1.0)
     with pytest.raises(Disagreement, match=r"small 2x8: gradient norms disagree: .*vmap\(grad\)"):

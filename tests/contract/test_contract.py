@@ -153,18 +153,31 @@ def test_masked_padding_changes_nothing(entry):
     assert_same(jax.tree.map(keep, run(entry, padded)), run(entry, arrays), 1e-6)
 
 
+def in_double_precision(entry, arrays):
+    return {k: v.astype(np.float64) if k in entry.float_inputs else v for k, v in arrays.items()}
+
+
 @every_entry
 def test_float_type_is_kept(entry):
+    """As traced: single precision and 32-bit integers by default, double where the input is double."""
     arrays = arrays_of(entry, 5)
-    for leaf in jax.tree.leaves(run(entry, arrays)):
+    for leaf in jax.tree.leaves(jax.eval_shape(program(entry.id).kernel, **registry.to_device(arrays))):
         assert leaf.dtype.itemsize <= 4
     with jax.enable_x64(True):
-        wide = {k: v.astype(np.float64) if k in entry.float_inputs else v for k, v in arrays.items()}
-        out = run(entry, wide)
-        expected = entry.reference(**arrays)
+        wide = registry.to_device(in_double_precision(entry, arrays))
+        out = jax.eval_shape(program(entry.id).kernel, **wide)
     for leaf in jax.tree.leaves(out):
         assert leaf.dtype in (np.float32 if entry.always_single else np.float64, np.int32, np.bool_)
-    # the same decisions in both precisions, and more digits where there are digits
+
+
+@every_entry
+@pytest.mark.slow("grid")
+def test_double_precision(entry):
+    """The same decisions in both precisions, and more digits where there are digits."""
+    arrays = arrays_of(entry, 5)
+    with jax.enable_x64(True):
+        out = run(entry, in_double_precision(entry, arrays))
+        expected = entry.reference(**arrays)
     assert_same(out, expected, entry.tolerance)
 
 

@@ -23,6 +23,7 @@ def table(tmp_path):
     return path
 
 
+@pytest.mark.slow("long")
 def test_table_and_archive_give_the_p_values_of_the_call(table, tmp_path, capsys):
     held = read_log_probs(table)
     assert [*held] == ["one", "two"]

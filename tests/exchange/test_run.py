@@ -116,6 +116,7 @@ def test_a_table_row_for_every_shard(plain):
     np.testing.assert_array_equal(plain.shards["rank"], (canonical[:, None] > shuffled).sum(1))
 
 
+@pytest.mark.slow("long")
 def test_shared_beginnings_change_cost_and_not_differences(model):
     alone = (dataclasses.replace(model[0], prefix=None, hidden_after=None), *model[1:])
     with_prefix, without = (run_exchange(one, TEXTS, **OPTIONS, suffix=0.5) for one in (model, alone))

@@ -51,6 +51,7 @@ def test_sums_against_fractions(outcomes):
                 assert abs(got / tally.UNIT - want) <= REPETITIONS * 1.5 / tally.UNIT
 
 
+@pytest.mark.slow("long")
 def test_histogram_against_fractions(outcomes):
     found = np.asarray(tally.update(tally.zero(CELLS), *outcomes).histogram)
     assert (found.sum(-1) == REPETITIONS).all()

@@ -209,6 +209,7 @@ class TestLora:
         }
         assert changed == set(LORA.leaves)
 
+    @pytest.mark.slow("long")
     def test_the_update_has_the_rank_and_is_the_scaled_product(self, tokenizer, start):
         result = train(LM, start, tokenizer, TEXTS, config=CONFIG, lora=LORA)
         for name in LORA.leaves:

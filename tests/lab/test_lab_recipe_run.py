@@ -192,6 +192,7 @@ class TestGoingOn:
             run_recipe(recipe_of("members"), tmp_path / "file")
 
 
+@pytest.mark.slow("long")
 def test_from_a_checkpoint_with_lora_and_sets_from_files(runs, tmp_path):
     """The base of one run is the start of another; paths are relative to the recipe's folder."""
     base = runs["members"].checkpoints[0]

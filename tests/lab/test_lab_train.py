@@ -137,6 +137,7 @@ def test_a_run_killed_while_its_checkpoint_is_written_goes_on(lm, start, tokeniz
     assert sorted(path.name for path in tmp_path.iterdir()) == [CHECKPOINT_FOLDER, "training.json"]
 
 
+@pytest.mark.slow("long")
 def test_checkpoint_reloads_bit_for_bit(lm, start, tokenizer, uninterrupted, tmp_path):
     train(lm, start, tokenizer, TEXTS, config=CONFIG, out=tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == [CHECKPOINT_FOLDER, "training.json"]

@@ -11,6 +11,7 @@ CALIBRATION, SCORES = RNG.normal(size=(3, 80)), RNG.normal(size=(3, 40))
 SCORES[1, :15] -= 4
 
 
+@pytest.mark.slow("long")
 def test_the_one_good_score_is_found():
     found = best_score(CALIBRATION, SCORES, alpha=0.2)
     assert found.weights.tolist() == [0, 1, 0]

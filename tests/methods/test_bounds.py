@@ -69,6 +69,7 @@ def test_cuts(template):
     assert found.of(np.zeros(M, bool)).fdp_bound == 0
 
 
+@pytest.mark.slow("long")
 def test_nan_and_masked_items_are_left_out(template):
     calibration, scores = samples()
     plain = fdp_bounds(calibration, scores[:20], null="nonmember", template=template)

@@ -86,6 +86,7 @@ def test_jecs_random_cases():
     st.lists(st.integers(-3, 6), min_size=2 * 26, max_size=2 * 26),
     st.sampled_from([0.1, 0.25, 0.5, 0.9]),
 )
+@pytest.mark.slow("long")
 def test_any_small_integers(calibration, scores, alpha):
     calibration = np.array(calibration, float).reshape(2, -1)
     scores = np.array(scores, float).reshape(2, -1)

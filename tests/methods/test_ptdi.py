@@ -48,6 +48,7 @@ def test_random_cases(proportion, alpha):
     st.sampled_from([0.1, 0.25, 0.5, 0.9]),
     st.sampled_from(["none", "storey", "subtraction"]),
 )
+@pytest.mark.slow("long")
 def test_any_small_integers(calibration, scores, alpha, proportion):
     check_against_reference(np.array(calibration, float), np.array(scores, float), alpha, proportion, 0.25)
 
@@ -108,6 +109,7 @@ def test_traced_level_out_of_range_selects_nothing_and_says_nan():
         assert np.isnan(got.adjusted).all()
 
 
+@pytest.mark.slow("long")
 def test_masks_are_absence():
     rng = np.random.default_rng(0)
     calibration, scores = rng.normal(size=39), rng.normal(size=40) - 1

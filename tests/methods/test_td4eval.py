@@ -162,6 +162,7 @@ def test_split_weights_with_a_given_split():
     assert got.num_calibration == 200
 
 
+@pytest.mark.slow("long")
 def test_split_by_key_halves_the_real_items():
     calibration, scores = panels(8)
     mask = np.arange(400) < 21

@@ -130,6 +130,7 @@ def test_padding_and_batch_mates_change_nothing(model, tokens, padding):
     np.testing.assert_allclose(together, alone, rtol=0, atol=2e-6)
 
 
+@pytest.mark.slow("long")
 def test_jit_equals_eager(model, tokens):
     lm, params = model
     for function in (lm.logits, lm.hidden):

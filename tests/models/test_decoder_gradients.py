@@ -155,6 +155,7 @@ def test_the_first_column_of_the_mask_is_ignored():
     )
 
 
+@pytest.mark.slow("long")
 def test_bfloat16_parameters():
     spec = decoder_specs.SPECS["llama"]
     params = params_of("llama")
@@ -190,6 +191,7 @@ def test_a_text_of_one_token_has_no_gradient():
     assert total(found.parts) == 0
 
 
+@pytest.mark.slow("long")
 def test_a_language_model_of_a_spec_takes_this_road():
     lm, params = decoder.language_model(decoder_specs.SPECS["gpt2"]), params_of("gpt2")
     tokens, mask = batch()

@@ -139,6 +139,7 @@ def test_a_clean_run_is_silent(by_reference):
     assert len(watch.history) == LOOKS
 
 
+@pytest.mark.slow("long")
 def test_a_model_that_knew_the_benchmark_before_the_first_look(by_reference):
     watch = run(anew(by_reference), BENCHMARK, begin=-1, amount=3.0, looks=3)
     assert watch.leak().began == (None, 0)
@@ -245,6 +246,7 @@ def test_degenerate_looks_rise_by_nothing():
 # The order of the benchmark.
 
 
+@pytest.mark.slow("long")
 def test_the_published_order_is_found_and_no_item_is_named(by_order, tmp_path):
     text = BENCHMARK.reshape(10, -1)  # as a file that is read in pieces
     watch = run(anew(by_order), text, begin=4, amount=0.8)

@@ -40,6 +40,7 @@ def everything():
     return canaries, references, probe.evaluate(weights())
 
 
+@pytest.mark.slow("long")
 def test_decisions_are_those_of_ptdi(everything):
     found = everything[2]
     scores = np.asarray(found.suspect_scores), np.asarray(found.reference_scores)

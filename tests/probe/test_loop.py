@@ -140,6 +140,7 @@ def test_evidence_is_that_of_the_trajectory_test(baseline):
     np.testing.assert_allclose([r.evidence.log_e_value for r in probe.history], found.log_e_value, rtol=1e-5)
 
 
+@pytest.mark.slow("long")
 def test_looks_beyond_the_promised_number_add_nothing_and_say_so_once(caplog):
     """The suspects are learnt only then: the p-value of the look is small, and no level is left to spend."""
     probe = small_probe(lambda params, tokens: _learnt_logits(params, tokens), every=10, num_steps=20)

@@ -172,6 +172,7 @@ def test_a_step_before_the_last_look():
     assert len(probe.history) == 1
 
 
+@pytest.mark.slow("long")
 def test_nothing_finite_at_the_first_look():
     probe = small_probe()
     with pytest.raises(InputError, match="none of the 44 scores at the first look is finite"):

@@ -102,6 +102,7 @@ def read(path):
         return [*csv.DictReader(file)]
 
 
+@pytest.mark.slow("long")
 def test_other_probes_and_damage(whole, tmp_path):
     whole.save(tmp_path)
     other = small_probe(**{**OPTIONS, "alpha": 0.1})

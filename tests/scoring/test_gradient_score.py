@@ -103,6 +103,7 @@ def test_a_model_of_logits_alone():
     assert found.provenance["gradient"]["computed_by"].startswith("automatic differentiation")
 
 
+@pytest.mark.slow("long")
 def test_the_provenance_says_what_was_computed():
     found = whole().provenance
     assert found["gradient"]["token_budget"] == 128

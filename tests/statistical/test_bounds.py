@@ -210,5 +210,6 @@ def test_broken_hommel_is_caught(budget):
     guarantees.assert_exceeds(family_wise(one_null_too_few, independent_p, 4, 0), 0.1, budget)
 
 
+@pytest.mark.slow("long")
 def test_the_pool_is_no_copy_of_one_template():
     assert len({np.asarray(bound).tobytes() for bound in templates(30, 20).bound}) > POOL // 2

@@ -117,6 +117,7 @@ def test_every_method_of_the_families_has_a_name():
     assert len(set(NAMES)) == len(NAMES)
 
 
+@pytest.mark.slow("long")
 def test_options_reach_the_procedure():
     sample = SINGLE.draw(jax.random.key(0))
     level = lattice.as_level(0.3)

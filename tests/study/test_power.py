@@ -61,6 +61,7 @@ def distances(row, values):
     }
 
 
+@pytest.mark.slow("long")
 @pytest.mark.guarantee(checks=4)
 def test_the_power_of_bh_on_normal_scores(false_alarm_level):
     """10,000 audits here, 10,000 in a loop; without the +1 of the p-values the loop is another procedure."""
@@ -144,6 +145,7 @@ def test_knockoffs_against_a_loop():
     assert (row["min_selections"], row["drawn"]) == (3, "without replacement")
 
 
+@pytest.mark.slow("long")
 def test_the_other_null_is_the_mirror_image():
     own = pooled(repetitions=20_000).rows
     other = pooled(-SCORES, ~MEMBER, null="member", member_share=0.75, repetitions=4_096).rows

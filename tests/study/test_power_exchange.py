@@ -113,6 +113,7 @@ def test_power_and_smallest_effects_move_as_they_should(every):
     assert costs == sorted(costs)
 
 
+@pytest.mark.slow("long")
 def test_the_cheapest_setting_reaches_the_power(every):
     for one in every.cheapest:
         same = [row for row in every.rows if (row["test"], row["alpha"]) == (one["test"], one["alpha"])]
