@@ -5,6 +5,7 @@ One event of probability >= 1 - delta carries all of it, so cuts may be chosen a
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from typing import Any, Literal, NamedTuple
 
@@ -16,7 +17,7 @@ from jax.core import Tracer
 from tdd.kernels import conformal, knockoff_fdp
 from tdd.kernels import fdp_bounds as kernels
 from tdd.kernels.fdp_bounds import DkwBounds, Template
-from tdd.methods.calls import level_operand, order_preserving
+from tdd.methods.calls import common_size, level_operand, order_preserving, to_common_size, tracing
 from tdd.methods.knockoff_checks import PAIRS
 from tdd.methods.precision import computed
 from tdd.methods.testing import checked_scores
@@ -167,10 +168,12 @@ class FdpBounds:
         Args:
           selected: [m] bool; masked items do not count.
         """
-        slot = jnp.where(self.rank <= self.num_selected.shape[0], self.rank - 1, -1)
-        raw = kernels.FdpBounds(self.num_selected, self.false_bound, self.max_nulls, self.num_tests, slot)
-        selected = jnp.asarray(selected, bool)
-        return _cut(jnp.sum(selected & (slot >= 0), dtype=jnp.int32), kernels.of_set(raw, selected))
+        rank, false_bound = self.rank, self.false_bound
+        if not tracing(rank, false_bound, selected):
+            rank, selected = to_common_size(np.asarray(rank), np.asarray(selected, bool))
+            last = np.full(common_size(len(false_bound)) - len(false_bound), self.num_tests, np.int32)
+            false_bound = np.concatenate([np.asarray(false_bound), last])
+        return _of_set(rank, false_bound, self.max_nulls, self.num_tests, self.num_calibration, selected)
 
 
 @pytree("method", "guarantee")
@@ -270,10 +273,29 @@ def fdp_bounds(
     arrays.check_choice(null, conformal.NULLS, "null")
     checks.check_one_score(calibration, scores)
     calibration, scores, calibration_mask, mask = checked_scores(calibration, scores, calibration_mask, mask)
-    (calibration, scores), (calibration_mask, mask) = order_preserving((calibration, scores), (calibration_mask, mask))
-    ranked = _ranked(calibration, scores, calibration_mask, mask, null=null)
-    return _bounded(
+    sizes = calibration.shape[0], scores.shape[0]
+    if template is None:
+        calibration, calibration_mask = to_common_size(calibration, calibration_mask, scores, mask, key, delta)
+        scores, mask = to_common_size(scores, mask, calibration, calibration_mask, key, delta)
+    samples, masks = order_preserving((calibration, scores), (calibration_mask, mask))
+    ranked = _ranked(*samples, *masks, null=null)
+    found = _bounded(
         ranked.rank, ranked.num_calibration, None, calibration.shape[0], null, key, delta, num_draws, template
+    )
+    return _of_sizes(found, *sizes)
+
+
+def _of_sizes(bounds: FdpBounds, n: int, m: int) -> FdpBounds:
+    """Bounds without what `to_common_size` added to n and m."""
+    if (bounds.num_selected.shape[0], bounds.rank.shape[0]) == (n + 1, m):
+        return bounds
+    by_rank = {
+        name: jnp.asarray(np.asarray(getattr(bounds, name))[: n + 1])
+        for name in ("num_selected", "false_bound", "fdp_bound")
+    }
+    rank, item_fdp_bound = (np.asarray(x)[:m] for x in (bounds.rank, bounds.item_fdp_bound))
+    return dataclasses.replace(
+        bounds, **by_rank, rank=jnp.asarray(np.minimum(rank, n + 2)), item_fdp_bound=jnp.asarray(item_fdp_bound)
     )
 
 
@@ -454,6 +476,14 @@ def _apply(template, rank, n, mask, *, max_rank, null) -> FdpBounds:
         null=null,
         guarantee=GUARANTEES["envelope"],
     )
+
+
+@jax.jit
+def _of_set(rank, false_bound, max_nulls, num_tests, n, selected) -> Cut:
+    slot = jnp.where(rank <= n + 1, rank - 1, -1)
+    raw = kernels.FdpBounds(false_bound, false_bound, max_nulls, num_tests, slot)
+    selected = jnp.asarray(selected, bool)
+    return _cut(jnp.sum(selected & (slot >= 0), dtype=jnp.int32), kernels.of_set(raw, selected))
 
 
 @functools.partial(jax.jit, static_argnames="interpolate")

@@ -7,6 +7,7 @@ would create ties that the data do not have.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Sequence
 from typing import Any
@@ -20,7 +21,16 @@ from tdd.kernels import lattice
 from tdd.validate import arrays
 from tdd.validate.errors import InputError
 
-__all__ = ["Ordered", "level_operand", "order_preserving", "ordered_panels", "tracing"]
+__all__ = [
+    "Ordered",
+    "common_size",
+    "first_items",
+    "level_operand",
+    "order_preserving",
+    "ordered_panels",
+    "to_common_size",
+    "tracing",
+]
 
 Ordered = tuple[list[jax.Array], list[jax.Array]]
 
@@ -34,6 +44,43 @@ def level_operand(alpha: Any, name: str = "alpha") -> Any:
         return alpha
     arrays.check_level(alpha, name)
     return alpha if isinstance(alpha, jax.Array) else jax.tree.map(jnp.asarray, lattice.as_level(alpha))
+
+
+def common_size(size: int) -> int:
+    """The least of 64, 72, 80, ..., 128, 144, ..., 256, 288, ... (eight a factor of two) that is at least `size`."""
+    step = 2 ** max((size - 1).bit_length() - 4, 3)
+    return max(64, -(-size // step) * step)
+
+
+def to_common_size(sample: Any, mask: Any, *others: Any) -> tuple[Any, Any]:
+    """Host values [..., n] lengthened to a common size, what is added masked out, so that data sets share programs.
+
+    A program stays in memory for as long as the process lives: a service that meets a new size with each data set would
+    fill it. JAX arrays, and values beside tracers (`others`), are left as they are: their owner compiles for them.
+
+    Returns:
+      The values [..., N] and their mask [N].
+    """
+    if not isinstance(sample, np.ndarray) or tracing(mask, *others):
+        return sample, mask
+    extra = common_size(sample.shape[-1]) - sample.shape[-1]
+    if not extra:
+        return sample, mask
+    real = np.ones(sample.shape[-1], bool) if mask is None else np.asarray(mask)
+    lengthened = np.concatenate([sample, np.zeros((*sample.shape[:-1], extra), sample.dtype)], axis=-1)
+    return lengthened, np.concatenate([real, np.zeros(extra, bool)])
+
+
+def first_items(selection: Any, number: int) -> Any:
+    """A selection without what `to_common_size` added to its items."""
+    if selection.selected.shape[0] == number:
+        return selection
+    cut = {name: jnp.asarray(np.asarray(getattr(selection, name))[:number]) for name in _BY_ITEM}
+    least = jnp.minimum(selection.min_selections, jnp.int32(number + 1))
+    return dataclasses.replace(selection, min_selections=least, **cut)
+
+
+_BY_ITEM = ("selected", "p_values", "adjusted")
 
 
 def order_preserving(samples: Sequence[Any], masks: Sequence[Any]) -> Ordered:
@@ -51,7 +98,7 @@ def order_preserving(samples: Sequence[Any], masks: Sequence[Any]) -> Ordered:
       InputError: JAX arrays of different integer types, whose common type could wrap around.
     """
     filled = [
-        jnp.ones(np.shape(sample), bool) if mask is None else jnp.asarray(mask)
+        jnp.asarray(np.ones(np.shape(sample), bool) if mask is None else mask)
         for sample, mask in zip(samples, masks, strict=True)
     ]
     if not all(isinstance(sample, np.ndarray) for sample in samples):
@@ -74,7 +121,13 @@ def order_preserving(samples: Sequence[Any], masks: Sequence[Any]) -> Ordered:
 
 
 def ordered_panels(
-    calibration: Any, scores: Any, calibration_mask: Any = None, mask: Any = None, *, rows: str = "detectors"
+    calibration: Any,
+    scores: Any,
+    calibration_mask: Any = None,
+    mask: Any = None,
+    *,
+    rows: str = "detectors",
+    lengthen: bool = False,
 ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
     """Scores of the same items by K detectors or models, checked, each row ordered as its owner ordered it.
 
@@ -84,6 +137,7 @@ def ordered_panels(
       calibration_mask: [n] bool or None.
       mask: [m] bool or None.
       rows: what the K rows are, for messages.
+      lengthen: to common sizes; see `to_common_size`.
 
     Returns:
       calibration [K, n], scores [K, m], calibration_mask [n], mask [m]: JAX arrays; an item with a NaN in any row is
@@ -114,6 +168,9 @@ def ordered_panels(
         masks.append(known if own is None else known & own)
     why = f"at least one item for which the null holds and that has a score in each of the {rows} is needed"
     arrays.check_some(calibration[0], masks[0], "calibration", why)
+    if lengthen and not tracing(*masks):
+        calibration, masks[0] = to_common_size(calibration, masks[0])
+        scores, masks[1] = to_common_size(scores, masks[1])
     ordered = [order_preserving((row, other), masks)[0] for row, other in zip(calibration, scores, strict=True)]
     first, second = (jnp.stack(parts) for parts in zip(*ordered, strict=True))
     return first, second, jnp.asarray(masks[0]), jnp.asarray(masks[1])

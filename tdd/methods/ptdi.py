@@ -14,7 +14,7 @@ import numpy as np
 
 from tdd.kernels import conformal, stepup
 from tdd.kernels import proportion as proportions
-from tdd.methods.calls import level_operand, order_preserving
+from tdd.methods.calls import first_items, level_operand, order_preserving, to_common_size
 from tdd.methods.testing import checked_scores
 from tdd.records import Guarantee, Selection
 from tdd.validate import arrays
@@ -121,23 +121,18 @@ def ptdi(
             if members is None
             else f'members is used by proportion="moment" only, not by {proportion!r}'
         )
-    values = None
+    number, values = scores.shape[0], None
     if proportion == "moment":
         members = arrays.as_vector(members, "members")
         arrays.check_finite(members, "members")
         arrays.check_some(members, None, "members", "scores of known members are needed")
         values = _standardised(members, calibration, scores)
-    (calibration, scores), (calibration_mask, mask) = order_preserving((calibration, scores), (calibration_mask, mask))
-    return _ptdi(
-        calibration,
-        scores,
-        calibration_mask,
-        mask,
-        values,
-        level_operand(alpha),
-        level_operand(eta, "eta"),
-        proportion=proportion,
-    )
+    else:  # means over more places round otherwise
+        calibration, calibration_mask = to_common_size(calibration, calibration_mask, scores, mask, alpha, eta)
+        scores, mask = to_common_size(scores, mask, calibration, calibration_mask, alpha, eta)
+    samples, masks = order_preserving((calibration, scores), (calibration_mask, mask))
+    found = _ptdi(*samples, *masks, values, level_operand(alpha), level_operand(eta, "eta"), proportion=proportion)
+    return first_items(found, number)
 
 
 def _standardised(*samples: Any) -> tuple[jax.Array, ...]:

@@ -21,7 +21,7 @@ from tdd.kernels import lattice, sidak, stepup, two_stage
 from tdd.kernels.rows import map_rows
 from tdd.kernels.stepup_parts import StepUp
 from tdd.methods.batches import in_pieces
-from tdd.methods.calls import level_operand, tracing
+from tdd.methods.calls import level_operand, to_common_size, tracing
 from tdd.validate import arrays
 
 __all__ = ["PROCEDURES", "run_step_up"]
@@ -107,7 +107,11 @@ def _compiled(procedure: str, static: Static, only_reject: bool) -> Callable[...
 
 def _from_host(run: Callable[..., Any], p_values: np.ndarray, mask: Any) -> Any:
     """`run` on NumPy p-values, large ones in pieces; NumPy arrays out."""
-    if p_values.ndim == 1 or p_values.size == 0:
+    if p_values.ndim == 1:
+        number, (p_values, mask) = p_values.size, to_common_size(p_values, mask)
+        found = jax.tree.map(np.asarray, run(p_values, mask))
+        return jax.tree.map(lambda leaf: leaf[:number] if leaf.ndim else leaf, found)
+    if p_values.size == 0:
         return jax.tree.map(np.asarray, run(p_values, mask))
     lead, m = p_values.shape[:-1], p_values.shape[-1]
     masks = None if mask is None else np.asarray(mask).reshape(-1, m)

@@ -13,11 +13,12 @@ from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from tdd.kernels import combine as cauchy_combination
 from tdd.kernels import conformal, evalues, lattice, merge, pooled_ranks, stepup
 from tdd.methods.best_score import choose
-from tdd.methods.calls import level_operand, ordered_panels
+from tdd.methods.calls import first_items, level_operand, ordered_panels, tracing
 from tdd.records import CombinedSelection, Guarantee
 from tdd.validate import arrays, detectors
 
@@ -192,13 +193,15 @@ def td4eval(
         arrays.check_choice(rule, pooled_ranks.RULES, "rule")
     if key is not None or combine == "random" or (combine == "split_weights" and split is None):
         arrays.check_key(key, f'combine="{combine}"')
-    own, test, own_real, test_real = ordered_panels(calibration, scores, calibration_mask, mask)
+    lengthen = key is None and not tracing(alpha)  # a key's draws depend on the sizes
+    own, test, own_real, test_real = ordered_panels(calibration, scores, calibration_mask, mask, lengthen=lengthen)
     if weights is not None:
         weights = detectors.as_weights(weights, own.shape[0])
     if split is not None:
-        split = jnp.asarray(arrays.as_mask(split, own[0], "split"))
+        split = arrays.as_mask(split, np.empty(np.shape(calibration)[1:]), "split")
+        split = jnp.zeros_like(own_real).at[: len(split)].set(split)
         detectors.check_split(split, own_real)
-    return _td4eval(
+    found = _td4eval(
         own,
         test,
         own_real,
@@ -211,6 +214,7 @@ def td4eval(
         combine=combine,
         rule=rule or _DEFAULT_RULE,
     )
+    return first_items(found, np.shape(scores)[1])
 
 
 def _half(alpha: Any) -> Any:
