@@ -12,6 +12,7 @@ import numpy as np
 
 from tdd.audit.assemble import RESERVED, assemble, score_checks, warnings_of
 from tdd.audit.certificates import certify
+from tdd.audit.cluster_sizes import cluster_sizes
 from tdd.audit.decide import decide
 from tdd.audit.evidence import Evidence
 from tdd.audit.honesty import blind_baseline, duplicates, overlap
@@ -224,6 +225,7 @@ def run_audit(
     checks = {
         **score_checks(decision, evidence, known),
         **symmetry(evidence, options.rule),
+        **cluster_sizes(evidence, options.seed),
         **cut_texts(details, len(distinct)),
         **checks,
     }

@@ -11,6 +11,7 @@ import numpy as np
 
 from tdd.audit.assemble import RESERVED, assemble, score_checks, warnings_of
 from tdd.audit.certificates import certify
+from tdd.audit.cluster_sizes import cluster_sizes
 from tdd.audit.decide import decide
 from tdd.audit.evidence import Evidence
 from tdd.audit.knockoff_checks import symmetry
@@ -138,7 +139,11 @@ def select(
     )
     labels = table.labels[candidates]
     decision = decide(evidence, options, null=null, labels=labels)
-    checks = {**score_checks(decision, evidence), **symmetry(evidence, options.rule)}
+    checks = {
+        **score_checks(decision, evidence),
+        **symmetry(evidence, options.rule),
+        **cluster_sizes(evidence, options.seed),
+    }
     warnings = warnings_of(checks, decision)
     if table.groups and not grouped:
         number = len({table.groups[i] for i in calibration} | {table.groups[i] for i in candidates})

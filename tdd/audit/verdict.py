@@ -11,9 +11,10 @@ __all__ = ["LEVEL", "RULE", "failures"]
 
 LEVEL, SHARE = 0.01, 0.01
 RULE = (
-    "A verdict is withheld where the blind baseline, or for knockoffs the symmetry test, has p <= 0.01, or where more "
-    "than 1 % of the calibration items or of the candidates are copies or parts of texts of the other role. Where the "
-    "assumptions hold and no text comes twice, that happens in at most 1 % of runs."
+    "A verdict is withheld where the blind baseline, or for knockoffs the symmetry test, has p <= 0.01 (0.005 for "
+    "clusters, as the test of their sizes has), or where more than 1 % of the calibration items or of the candidates "
+    "are copies or parts of texts of the other role. Where the assumptions hold and no text comes twice, that happens "
+    "in at most 1 % of runs."
 )
 
 
@@ -21,13 +22,17 @@ def failures(checks: Mapping[str, Any], decision: Decision) -> list[str]:
     """Why no verdict is given, one sentence a failed check; empty where it stands.
 
     Guarantee: where calibration items and candidates (for knockoffs without calibration: originals and knockoffs of
-    known non-members) are exchangeable and no text repeats or contains another, P(a failure) <= 1 %: of the two random
-    checks one alone is asked, and each is a test of level 1 %.
+    known non-members) are exchangeable and no text repeats or contains another, P(a failure) <= 1 %: one random check
+    is asked at level 1 %, or for clusters two at half of it.
     """
     found = []
     calibrated = decision.num_calibration > 0
+    sizes = checks.get("cluster_sizes")
+    level = LEVEL if sizes is None else LEVEL / 2
+    if sizes is not None and sizes.p_value <= level:
+        found.append(sizes.warning)
     baseline = checks.get("blind_baseline")
-    if calibrated and baseline is not None and baseline.warning and baseline.p_value <= LEVEL:
+    if calibrated and baseline is not None and baseline.warning and baseline.p_value <= level:
         found.append(
             f"calibration items and candidates differ without looking at the model (AUC {baseline.auc:.3f}, "
             f"p = {baseline.p_value:.3g}), so they are not exchangeable"

@@ -17,6 +17,10 @@ __all__ = ["demo_table", "plain_text", "print_report", "render"]
 
 _SHOWN = 10
 _SUBJECTS = {"nonmember": "were in the training data", "member": "are clean"}
+_LEVELS = {
+    "any": "may be compared with any level that was fixed beforehand, not with one chosen after looking",
+    "one": "may be compared with this level alone: at another one they are others",
+}
 _NULLS = {"nonmember": "the candidate was not in the training data", "member": "the candidate was in the training data"}
 
 
@@ -107,6 +111,8 @@ def _facts(run: Mapping[str, Any]) -> Table:
         what = "calibration clusters" if decision.get("unit", "item") != "item" else "calibration items"
         rows.append((what, _count(decision["num_calibration"], decision["num_missing_calibration"])))
     rows.append(("selected", "withheld: see above" if withheld else str(decision["num_selected"])))
+    if guarantee.get("levels") and not withheld:  # runs of earlier versions do not tell
+        rows.append(("adjusted p-values", _LEVELS[guarantee["levels"]]))
     if decision["num_selected"] and decision["threshold"] and not withheld:
         rows.append(("largest selected p-value", f"{decision['threshold']:.4g}"))
     rows += [] if withheld else [*_proportion(decision), *decision.get("facts", ())]
@@ -208,6 +214,15 @@ def _checks(run: Mapping[str, Any]) -> Table:
             f"{parts['num_calibration']} calibration items and {parts['num_candidates']} candidates share 30 words in "
             "a row",
             _verdict(parts),
+        )
+    if "cluster_sizes" in checks:
+        found = checks["cluster_sizes"]
+        table.add_row(
+            "sizes of clusters",
+            f"{found['mean_calibration']:.3g} calibration items a cluster, {found['mean_candidates']:.3g} candidates "
+            f"(p = {found['p_differ']:.3g}); rank correlation of size and score {found['correlation']:.2f} "
+            f"(p = {found['p_related']:.3g})",
+            _verdict(found),
         )
     if "blind_baseline" in checks:
         blind = checks["blind_baseline"]

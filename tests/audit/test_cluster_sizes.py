@@ -1,0 +1,100 @@
+"""The check of cluster sizes: its level where clusters are exchangeable, and what it finds where they are not."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from tdd.audit.cluster_sizes import cluster_sizes
+from tdd.audit.evidence import Evidence
+from tdd.audit.select import select
+from tdd.audit.verdict import failures
+
+DRAWN = 300
+
+
+def evidence(rng, *, own=20, test=20, large=0.3, tilt=1.0):
+    """Clusters of 1 or 6 items; items of large ones score `tilt` lower; a share `large` of candidates' is large."""
+
+    def role(count, share, name):
+        sizes = np.where(rng.uniform(size=count) < share, 6, 1)
+        number = np.repeat(np.arange(count), sizes)
+        return rng.normal(size=number.size) - tilt * (sizes[number] > 1), tuple(f"{name}{i}" for i in number)
+
+    own_scores, own_clusters = role(own, 0.3, "known")
+    scores, clusters = role(test, large, "candidate")
+    return Evidence(("loss",), scores[None], own_scores[None], clusters=clusters, calibration_clusters=own_clusters)
+
+
+def p_values(**setting):
+    rng = np.random.default_rng(0)
+    found = [cluster_sizes(evidence(rng, **setting), seed=i)["cluster_sizes"] for i in range(DRAWN)]
+    return [np.asarray([getattr(one, name) for one in found]) for name in ("p_value", "p_related", "p_differ")]
+
+
+@pytest.mark.slow("repetitions")
+@pytest.mark.guarantee(checks=2)
+def test_level_where_clusters_are_exchangeable(false_alarm_level):
+    """Size goes with the score, but alike in both roles; and the other way round."""
+    for setting in ({"tilt": 1.0}, {"tilt": 0.0, "large": 0.9}):
+        p, related, differ = p_values(**setting)
+        alarms = (p <= 0.05).sum()
+        assert stats.binom.sf(alarms - 1, DRAWN, 0.05) > false_alarm_level
+        single = differ if setting["tilt"] == 0.0 else related  # the twin: one of the two tests alone
+        assert stats.binom.sf((single <= 0.05).sum() - 1, DRAWN, 0.05) < 1e-6
+
+
+def test_what_it_finds():
+    found = cluster_sizes(evidence(np.random.default_rng(1), own=60, test=60, large=0.9, tilt=3), seed=0)[
+        "cluster_sizes"
+    ]
+    assert found.p_value == found.p_related == found.p_differ == 0.001
+    assert found.correlation < -0.5
+    assert found.mean_candidates > 4 > found.mean_calibration
+    assert "the clusters are not exchangeable" in found.warning
+
+
+def test_correlation_is_spearmans_over_scored_clusters():
+    rng = np.random.default_rng(2)
+    given = evidence(rng)
+    given.calibration[0, 3] = np.nan
+    names = np.asarray(given.calibration_clusters)
+    known = ~np.isnan(given.calibration[0])
+    sizes, means = zip(
+        *(((names[known] == c).sum(), given.calibration[0][known & (names == c)].mean()) for c in set(names[known])),
+        strict=True,
+    )
+    found = cluster_sizes(given, seed=0)["cluster_sizes"]
+    assert found.correlation == pytest.approx(stats.spearmanr(sizes, means).statistic)
+    assert found.mean_calibration == pytest.approx(np.mean(sizes))
+
+
+def test_equal_sizes_tell_nothing():
+    given = evidence(np.random.default_rng(3), large=0.0)
+    number = np.arange(given.calibration.shape[1])
+    found = cluster_sizes(dataclasses.replace(given, calibration_clusters=tuple(f"one {i}" for i in number)), seed=0)[
+        "cluster_sizes"
+    ]
+    assert (found.p_value, found.p_related, found.p_differ, found.correlation) == (1, 1, 1, 0)
+
+
+def test_without_clusters_there_is_no_check():
+    assert cluster_sizes(dataclasses.replace(evidence(np.random.default_rng(0)), clusters=()), seed=0) == {}
+
+
+def test_the_verdict_is_withheld_with_the_reason():
+    given = evidence(np.random.default_rng(1), own=60, test=60, large=0.9, tilt=3)
+    names = [f"k{c}" for c in given.calibration_clusters] + list(given.clusters)
+    roles = ["calibration"] * given.calibration.shape[1] + ["candidate"] * given.candidates.shape[1]
+    columns = {
+        "id": [str(i) for i in range(len(names))],
+        "role": roles,
+        "book": names,
+        "loss": np.concatenate([given.calibration[0], given.candidates[0]]).tolist(),
+    }
+    audit = select(columns, alpha=0.2, group_field="book", unit="item")
+    assert not audit.run["verdict"]["stands"]
+    assert "the clusters are not exchangeable" in audit.run["verdict"]["failed"][0]
+    calm = evidence(np.random.default_rng(4), tilt=0.0)
+    assert failures(cluster_sizes(calm, seed=0), dataclasses.make_dataclass("D", ["num_calibration"])(20)) == []
