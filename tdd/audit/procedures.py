@@ -102,7 +102,9 @@ def _jecs(evidence: Evidence, options: Options) -> Selection:
 
 
 def _best_score(evidence: Evidence, options: Options) -> Selection:
-    return best_score(evidence.calibration, evidence.candidates, alpha=options.alpha)
+    arrays.check_choice(options.rule, ("deterministic", "randomized"), "rule")
+    key = jax.random.key(options.seed) if options.rule == "randomized" else None
+    return best_score(evidence.calibration, evidence.candidates, alpha=options.alpha, key=key)
 
 
 def _conditional(evidence: Evidence, options: Options) -> Selection:
@@ -242,7 +244,7 @@ PROCEDURES: dict[str, Procedure] = {
     "ptdi": Procedure(
         "nonmember", "one", True, _ptdi, _clusters, options={"proportion": "storey", "eta": 0.05, "unit": "cluster"}
     ),
-    "best_score": Procedure("nonmember", "several", True, _best_score, _weights),
+    "best_score": Procedure("nonmember", "several", True, _best_score, _weights, options={"rule": "deterministic"}),
     "conditional": Procedure("nonmember", "one", True, _conditional, options={"rule": "simes"}),
     "weighted": Procedure(
         "nonmember", "one", True, _weighted, _sample_size, options={"rule": "heterogeneous", "weight_column": None}

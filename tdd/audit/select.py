@@ -65,7 +65,7 @@ def select(
       combine: see `tdd.td4eval`; "pooled_rank" unless given.
       rule: see `tdd.ktd` ("multi" unless given), `tdd.td4eval` ("sum"), `tdd.jmcs` ("bh"),
         `tdd.calibration_conditional_p_values` (its method, "simes") or `tdd.weighted_conformal_selection` (its prune,
-        "heterogeneous").
+        "heterogeneous"); for "best_score" "deterministic" or "randomized", which draws its key from `seed`.
       knockoffs: columns with the scores of each item's knockoffs ("ktd").
       unit: "cluster" (unless given), "item" or "drawn", where `group_field` names clusters of items ("ptdi"); see
         `tdd.cluster_ptdi`.

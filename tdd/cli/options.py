@@ -122,7 +122,8 @@ def add_decision(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="ktd: multi (the default), derandomized, closed, conformal, ktd (the paper's); td4eval: sum (the "
         "default), cauchy; jmcs: bh (the default), storey, by; conditional: simes (the default), monte_carlo, dkwm, "
-        "asymptotic; weighted: heterogeneous (the default), homogeneous, deterministic",
+        "asymptotic; weighted: heterogeneous (the default), homogeneous, deterministic; best_score: deterministic (the "
+        "default), randomized (by --seed: more power)",
     )
     group.add_argument("--weights", metavar="NUMBERS", help="weights of the detectors, fixed beforehand (td4eval)")
     group.add_argument("--grid", metavar="NUMBERS", help="candidate edges of the envelope (jecs)")

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 
 from tdd.kernels import conformal, evalues, lattice, stepup
 from tdd.methods.calls import level_operand, ordered_panels
+from tdd.methods.evalues import drawn_uniform
 from tdd.records import CombinedSelection, Guarantee
 from tdd.validate import arrays
 
@@ -38,6 +39,7 @@ def best_score(
     *,
     alpha: Any,
     null: Literal["nonmember", "member"] = "nonmember",
+    key: jax.Array | None = None,
     calibration_mask: Any = None,
     mask: Any = None,
 ) -> CombinedSelection:
@@ -46,16 +48,18 @@ def best_score(
     Trying scores and keeping the one that selects most voids the level of any procedure. Here a candidate is judged by
     the score that selects most of the *others* when the candidate is put among the calibration items, which is fair to
     it: `tdd.kernels.evalues.unit_e_values`, decided by e-BH. With K = 1 the selection is that of BH on conformal
-    p-values.
+    p-values. Where several scores are good and items choose different ones, e-BH loses power that `key` gives back.
 
     Guarantee: FDR <= alpha·m0/m, finite-sample, whatever the dependence between the scores, if calibration items and
-    candidates for which the null holds are exchangeable given the other candidates.
+    candidates for which the null holds are exchangeable given the other candidates. With `key` the same, over its draw
+    too; a key that is drawn again because of what it selected voids it.
 
     Args:
       calibration: [K, n] loss-like scores (lower = more member-like) of items for which the null holds.
       scores: [K, m] loss-like scores of the candidates.
       alpha: level in (0, 1); may be traced.
       null: "nonmember" (calibrated on known non-members, finds members) or "member" (finds clean items).
+      key: PRNG key; where one is given, e-BH is randomised, and selects at least as much. See `tdd.e_bh`.
       calibration_mask: [n] bool, True = real item.
       mask: [m] bool, True = real item.
 
@@ -72,17 +76,20 @@ def best_score(
     >>> best_score(known, unknown, alpha=0.5).selected.tolist()
     [True, True, False]
 
-    References: Bai & Jin (2024), "Optimized conformal selection"; Bashari, Epstein, Romano & Sesia (2023).
+    References: Bai & Jin (2024), "Optimized conformal selection"; Bashari, Epstein, Romano & Sesia (2023); Xu & Ramdas
+    (2023) for the randomisation.
     """
     arrays.check_choice(null, conformal.NULLS, "null")
+    if key is not None:
+        arrays.check_key(key, "randomised e-BH")
     own, test, own_real, test_real = ordered_panels(calibration, scores, calibration_mask, mask)
-    return _best_score(own, test, own_real, test_real, level_operand(alpha), null=null)
+    return _best_score(own, test, own_real, test_real, level_operand(alpha), key, null=null)
 
 
 @functools.partial(jax.jit, static_argnames="null")
-def _best_score(own, test, own_real, test_real, alpha, *, null) -> CombinedSelection:
+def _best_score(own, test, own_real, test_real, alpha, key, *, null) -> CombinedSelection:
     e_values, weights = choose(own, test, own_real, test_real, alpha, null=null)
-    step = evalues.e_bh(e_values, alpha)
+    step = evalues.e_bh(e_values, alpha, uniform=None if key is None else drawn_uniform(key))
     n, bound = jnp.sum(own_real, dtype=jnp.int32), own.shape[1] + 1
     ranks = jax.vmap(lambda c, s: conformal.rank(c, s, null=null, calibration_mask=own_real, mask=test_real).rank)(
         own, test

@@ -51,29 +51,40 @@ GUARANTEES: dict[str, Guarantee] = {
 GUARANTEE_ROWS = [(f"tdd.{name}", "", guarantee) for name, guarantee in GUARANTEES.items()]
 
 
-def e_bh(e_values: Any, alpha: Any, *, mask: Any = None) -> EStepUp:
+def e_bh(e_values: Any, alpha: Any, *, mask: Any = None, key: jax.Array | None = None) -> EStepUp:
     """e-BH on checked e-values: k* = max{k: e_(k) >= m/(alpha·k)}, reject e_j >= m/(alpha·k*).
 
     Guarantee: FDR <= alpha under any dependence, finite-sample, if the e-values of the nulls have means of at most 1
-    (or sum to at most m in expectation).
+    (or sum to at most m in expectation). With `key` the same, over its draw too, and never fewer rejections; a key that
+    is drawn again because of what it selected voids it.
 
     Args:
       e_values: [m] not negative, +inf allowed; NaN is left out of m.
       alpha: level in (0, 1); may be traced. Equality is decided in favour of rejection within four machine epsilons.
       mask: [m] bool, True = real item.
+      key: PRNG key; where one is given, e-values are divided by one uniform number (randomised e-BH).
 
     Returns:
       `EStepUp(reject, adjusted, threshold, num_rejected, num_tests)`; nothing is rejected where no k qualifies.
 
     Raises:
-      InputError: a negative e-value, alpha outside (0, 1), wrong shapes.
+      InputError: a negative e-value, alpha outside (0, 1), wrong shapes, a key that is none.
 
     >>> e_bh([40.0, 20.0, 10.0, 0.0], 0.1).reject.tolist()
     [True, True, False, False]
 
-    References: Wang & Ramdas (2022).
+    References: Wang & Ramdas (2022); Xu & Ramdas (2023) for the randomisation.
     """
-    return _decided(_e_bh, e_values, alpha, mask)
+    uniform = None
+    if key is not None:
+        arrays.check_key(key, "randomised e-BH")
+        uniform = drawn_uniform(key)
+    return _decided(functools.partial(_e_bh, uniform=uniform), e_values, alpha, mask)
+
+
+def drawn_uniform(key: jax.Array) -> jax.Array:
+    """[] uniform on (0, 1]."""
+    return 1 - jax.random.uniform(key)
 
 
 def closed_e_bh(e_values: Any, alpha: Any, *, mask: Any = None) -> EStepUp:
@@ -123,8 +134,8 @@ def _decided(procedure: Any, e_values: Any, alpha: Any, mask: Any) -> EStepUp:
 
 
 @jax.jit
-def _e_bh(e_values, alpha, mask) -> EStepUp:
-    return evalues.e_bh(e_values, alpha, mask=mask)
+def _e_bh(e_values, alpha, mask, uniform) -> EStepUp:
+    return evalues.e_bh(e_values, alpha, mask=mask, uniform=uniform)
 
 
 @jax.jit

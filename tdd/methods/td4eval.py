@@ -19,6 +19,7 @@ from tdd.kernels import combine as cauchy_combination
 from tdd.kernels import conformal, evalues, lattice, merge, pooled_ranks, stepup
 from tdd.methods.best_score import choose
 from tdd.methods.calls import first_items, level_operand, ordered_panels, tracing
+from tdd.methods.evalues import drawn_uniform
 from tdd.records import CombinedSelection, Guarantee
 from tdd.validate import arrays, detectors
 
@@ -159,7 +160,8 @@ def td4eval(
       rule: for "pooled_rank" and "split_weights": "sum" of the pooled ranks (the default) or "cauchy" of them.
       split: [n] bool for "split_weights": True = learn the weights (A). Otherwise half of the items, drawn by `key`.
       key: PRNG key: needed by "random", and by "split_weights" without `split`. Where one is given, "pooled_rank" and
-        "split_weights" break ties of the combined ranks at random instead of against the item.
+        "split_weights" break ties of the combined ranks at random instead of against the item, and "e_values" and
+        "best_score" randomise e-BH; see `tdd.e_bh`.
       calibration_mask: [n] bool, True = real item.
       mask: [m] bool, True = real item.
 
@@ -188,7 +190,7 @@ def td4eval(
     detectors.check_only_for("weights", weights, combine, ("pooled_rank", "average"))
     detectors.check_only_for("rule", rule, combine, ("pooled_rank", "split_weights"))
     detectors.check_only_for("split", split, combine, ("split_weights",))
-    detectors.check_only_for("key", key, combine, ("pooled_rank", "split_weights", "random"))
+    detectors.check_only_for("key", key, combine, ("pooled_rank", "split_weights", "random", "e_values", "best_score"))
     if rule is not None:
         arrays.check_choice(rule, pooled_ranks.RULES, "rule")
     if key is not None or combine == "random" or (combine == "split_weights" and split is None):
@@ -233,6 +235,7 @@ def _half(alpha: Any) -> Any:
 def _td4eval(own, test, own_real, test_real, weights, split, key, alpha, half, *, combine, rule) -> CombinedSelection:
     """The procedure on order-preserving scores whose masks are False wherever a detector has no score."""
     num_detectors, bound = own.shape[0], own.shape[1] + 1
+    uniform = None if key is None else drawn_uniform(key)
     if combine == "split_weights":
         own_real, weights, key = _learned(own, test, own_real, test_real, split, key, alpha)
     n, m = (jnp.sum(real, dtype=jnp.int32) for real in (own_real, test_real))
@@ -260,7 +263,7 @@ def _td4eval(own, test, own_real, test_real, weights, split, key, alpha, half, *
         scale = ((least * _harmonic_number(m, test.shape[1]), m), (jnp.int32(1),))
     elif combine == "best_score":
         e, weights = choose(own, test, own_real, test_real, alpha, null="member")
-        found = evalues.e_bh(e, alpha)
+        found = evalues.e_bh(e, alpha, uniform=uniform)
         p, step = jnp.minimum(1 / e, 1), found._replace(threshold=1 / found.threshold)
     elif combine in ("e_values", "closed_e_values"):
         values = jax.vmap(
@@ -269,7 +272,7 @@ def _td4eval(own, test, own_real, test_real, weights, split, key, alpha, half, *
             )
         )(own, test)
         e = evalues.average(values)
-        found = (evalues.e_bh if combine == "e_values" else evalues.closed_e_bh)(e, alpha)
+        found = evalues.e_bh(e, alpha, uniform=uniform) if combine == "e_values" else evalues.closed_e_bh(e, alpha)
         p, step = jnp.minimum(1 / e, 1), found._replace(threshold=1 / found.threshold)
     elif combine == "max":
         best = jnp.argmax(rejected)

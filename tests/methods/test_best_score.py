@@ -4,11 +4,12 @@ import jax
 import numpy as np
 import pytest
 
-from tdd import InputError, best_score, bh, conformal_p_values, td4eval
+from tdd import InputError, best_score, bh, conformal_p_values, e_bh, td4eval
 
 RNG = np.random.default_rng(0)
 CALIBRATION, SCORES = RNG.normal(size=(3, 80)), RNG.normal(size=(3, 40))
 SCORES[1, :15] -= 4
+KEY = jax.random.key(0)
 
 
 @pytest.mark.slow("long")
@@ -46,6 +47,25 @@ def test_order_and_masks_change_nothing():
     assert int(left_out.num_tests) == 39
     assert np.isnan(left_out.adjusted[3])
     np.testing.assert_array_equal(left_out.selected, masked.selected)
+
+
+def test_randomised_selects_at_least_as_much_and_its_key_decides():
+    rng = np.random.default_rng(5)
+    own, test = rng.normal(size=(3, 60)), rng.normal(size=(3, 40))
+    test[:2, :15] -= 2
+    plain = best_score(own, test, alpha=0.2).selected
+    found = [np.asarray(best_score(own, test, alpha=0.2, key=jax.random.key(i)).selected) for i in range(10)]
+    assert all((some >= plain).all() for some in found)
+    assert len({some.sum() for some in found}) > 1
+    clean = td4eval(-own, -test, alpha=0.2, combine="best_score", key=jax.random.key(3)).selected
+    np.testing.assert_array_equal(clean, found[3])
+    uniform = 1 - float(jax.random.uniform(jax.random.key(3)))
+    e_values = 1 / best_score(own, test, alpha=0.2).p_values  # none is below 1 but 0
+    np.testing.assert_array_equal(e_bh(np.where(e_values > 1, e_values, 0) / uniform, 0.2).reject, found[3])
+    averaged = [td4eval(-own, -test, alpha=0.2, combine="e_values", key=key).selected.sum() for key in (None, KEY)]
+    assert averaged[0] <= averaged[1]
+    with pytest.raises(InputError, match="key must be a PRNG key"):
+        best_score(own, test, alpha=0.2, key=7)
 
 
 def test_inside_jit():

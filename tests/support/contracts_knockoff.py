@@ -4,6 +4,7 @@ import math
 from fractions import Fraction
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import references as ref
 import references_knockoff as knock
@@ -143,6 +144,12 @@ def multi_threshold_reference(kappa, tau, mask=None):
     return knock.knockoff_filter(values, 0.3, 1, COPIES)[0]
 
 
+def randomized_e_bh(e_values):
+    """On 4e, whose smallest rejected value is four times that of e."""
+    found = knock.e_bh([None if e is None else 4 * e for e in e_values], 0.4)
+    return found | {"threshold": found["threshold"] / 4}
+
+
 def e_bh_reference(alpha):
     return lambda e_values, mask=None: knock.e_bh(knock.kept(e_values, mask), alpha)
 
@@ -277,6 +284,14 @@ ENTRIES = [
         e_bh_reference(0.4),
         ("e_values",),
         label="alpha=0.4",
+    ),
+    entry(
+        "evalues.e_bh",
+        lambda e_values, mask=None: evalues.e_bh(e_values, 0.4, mask=mask, uniform=jnp.float32(0.25))._asdict(),
+        e_values,
+        lambda e_values, mask=None: randomized_e_bh(knock.kept(e_values, mask)),
+        ("e_values",),
+        label="randomised",
     ),
     entry(
         "evalues.closed_e_bh",

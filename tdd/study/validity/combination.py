@@ -48,14 +48,25 @@ def pooled_by_rejections(calibration: jax.Array, scores: jax.Array, alpha: Any =
     return stepup.bh_ranks(ranked.combined.rank, bound - 1, alpha, max_rank=bound).reject
 
 
-def _by(combine: str, **options: Any) -> _Select:
-    """Selection of one of td4eval's combinations; a key where it needs one."""
-    keyed = combine in ("split_weights", "random")
+def _by(combine: str, *, keyed: bool = False, **options: Any) -> _Select:
+    """Selection of one of td4eval's combinations; a key where it needs one, or where one is wanted."""
+    keyed = keyed or combine in ("split_weights", "random")
 
     def select(calibration: jax.Array, scores: jax.Array, key: jax.Array) -> jax.Array:
         own = {"key": key} if keyed else {}
         found = td4eval(calibration, scores, alpha=_ALPHA, combine=combine, **own, **options)  # type: ignore[arg-type]
         return found.selected
+
+    return select
+
+
+def _largest_of_keys(number: int) -> _Select:
+    """Randomised e-BH on averaged e-values, with the key of several that selects most."""
+
+    def select(calibration: jax.Array, scores: jax.Array, key: jax.Array) -> jax.Array:
+        keys = jax.random.split(key, number)
+        each = jax.vmap(lambda one: _by("e_values", keyed=True)(calibration, scores, one))(keys)
+        return each[jnp.argmax(jnp.sum(each, axis=1))]
 
     return select
 
@@ -119,6 +130,27 @@ _PROCEDURES: tuple[tuple[str, str, bool, _Select, tuple[str, ...]], ...] = (
     ("e-values", "averaged conformal e-values, e-BH", True, _by("e_values"), _ALL[:1]),
     ("closed-e-values", "averaged conformal e-values, closed e-BH", True, _by("closed_e_values"), _ALL[2:]),
     ("best-score", "the detector that is best without the item, e-BH", True, _by("best_score"), _ALL[::2]),
+    (
+        "best-score-randomised",
+        "the detector that is best without the item, randomised e-BH",
+        True,
+        _by("best_score", keyed=True),
+        _ALL[:1],
+    ),
+    (
+        "e-values-randomised",
+        "averaged conformal e-values, randomised e-BH",
+        True,
+        _by("e_values", keyed=True),
+        _ALL[:1],
+    ),
+    (
+        "e-values-key-of-20",
+        "the same, with that of 20 keys which selects most",
+        False,
+        _largest_of_keys(20),
+        _ALL[:1],
+    ),
 )
 
 
