@@ -231,7 +231,8 @@ def closed_e_bh(e_values: jax.Array, alpha: Any, *, mask: jax.Array | None = Non
     References: Xu, Solari, Fischer, de Heide, Ramdas & Goeman (2025), "Bringing closure to false discovery rate
     control", theorem 3.
     """
-    level = jnp.asarray(lattice.as_level(alpha).value)
+    exact = lattice.as_level(alpha)
+    level = jnp.asarray(exact.value)
     values = e_values.astype(jnp.promote_types(e_values.dtype, jnp.float32))
     dtype, size = values.dtype, values.shape[0]
     valid = values >= 0 if mask is None else mask & (values >= 0)
@@ -268,7 +269,9 @@ def closed_e_bh(e_values: jax.Array, alpha: Any, *, mask: jax.Array | None = Non
     passed = jnp.where(valid, adjusted[place] if size else adjusted, jnp.nan)
     passed = jnp.where((level > 0) & (level < 1), passed, jnp.nan)
     reject = passed <= level.astype(dtype) * tolerance
-    passed = jnp.where(reject, jnp.minimum(passed, level.astype(dtype)), passed)
+    below, above = (exact.below32, exact.above32) if dtype == jnp.float32 else (exact.below64, exact.above64)
+    below, above = (jnp.asarray(edge).astype(dtype) for edge in (below, above))
+    passed = jnp.where(reject, jnp.minimum(passed, below), jnp.maximum(passed, above))
     threshold = jnp.min(jnp.where(reject, values, jnp.inf), initial=jnp.inf)
     return EStepUp(reject, passed, threshold, jnp.sum(reject, dtype=jnp.int32), m)
 
@@ -325,13 +328,17 @@ def unit_e_values(
     n, m = calibration.shape[1], scores.shape[1]
     own, test = (_real_columns(x, real) for x, real in ((calibration, calibration_mask), (scores, mask)))
     pooled = jnp.concatenate([calibration, scores], axis=1)
-    pooled = pooled.astype(jnp.promote_types(pooled.dtype, jnp.float32))
-    pooled = jnp.where(jnp.concatenate([own, test]), pooled if null == "nonmember" else -pooled, jnp.inf)
+    if jnp.issubdtype(pooled.dtype, jnp.integer):
+        last, turned = jnp.iinfo(pooled.dtype).max, ~pooled  # no float holds all integers
+    else:
+        pooled = pooled.astype(jnp.promote_types(pooled.dtype, jnp.float32))
+        last, turned = jnp.inf, -pooled
+    pooled = jnp.where(jnp.concatenate([own, test]), pooled if null == "nonmember" else turned, last)
     unit = jnp.concatenate([jnp.full(n, -1, jnp.int32), units.astype(jnp.int32)])
     order = jnp.argsort(pooled, axis=1)
     ordered = jnp.take_along_axis(pooled, order, axis=1)
     closes = jnp.concatenate([ordered[:, 1:] != ordered[:, :-1], jnp.ones((len(ordered), 1), bool)], axis=1)
-    closes = closes & (ordered < jnp.inf)  # the last of those that tie
+    closes = closes & (ordered < last)  # the last of those that tie
     real, belongs = jnp.concatenate([own, test])[order], unit[order]
     known = jnp.cumsum(real & (belongs < 0), axis=1, dtype=jnp.int32)
     found = jnp.cumsum(real & (belongs >= 0), axis=1, dtype=jnp.int32)
@@ -340,28 +347,30 @@ def unit_e_values(
         for is_real, which, size in zip((own, test), (calibration_units, units), num_units, strict=True)
     ]
     num_known, num_tested = (jnp.sum(some, dtype=jnp.int32) for some in has)
-    dtype = jnp.result_type(float)
-    level = jnp.asarray(alpha, dtype)
+    dtype, level = jnp.result_type(float), lattice.as_level(alpha)
     weight = num_tested.astype(dtype) / (num_known + 1).astype(dtype)
+    allowed = jax.vmap(lambda reached: _allowed_rank(level, reached, num_known, num_tested, n + m))(
+        jnp.arange(m + 2, dtype=jnp.int32)
+    )  # the most a + n_u with (M/(C+1))·(a + n_u) <= alpha·reached
     index = jnp.arange(n + m, dtype=jnp.int32)
 
     def judge(number: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """Score, threshold and a + n_u of one unit."""
+        """Score, threshold and a + n_u of one unit; 0 where it has no threshold."""
         mine = jnp.cumsum(real & (belongs == number), axis=1, dtype=jnp.int32)
         counted, others = known + mine, found - mine
-        passes = closes & (weight * counted.astype(dtype) <= level * (others + 1).astype(dtype) * (1 + 1e-6))
+        passes = closes & (counted <= allowed[others + 1])
         place = jnp.max(jnp.where(passes, index, -1), axis=1, initial=-1)
         at = jnp.maximum(place, 0)[:, None]
         gain = jnp.where(place >= 0, jnp.take_along_axis(others, at, axis=1)[:, 0], -1)
         best = jnp.argmax(gain).astype(jnp.int32)
-        cut = jnp.where(gain[best] >= 0, ordered[best, at[best, 0]], -jnp.inf)
-        return best, cut, counted[best, at[best, 0]]
+        place = at[best, 0]
+        return best, ordered[best, place], jnp.where(gain[best] >= 0, counted[best, place], 0)
 
     best, cut, counted = jax.lax.map(judge, jnp.arange(num_units[1], dtype=jnp.int32), batch_size=16)
     chosen = pooled[best[units], n + jnp.arange(m)] if m else jnp.zeros(0, pooled.dtype)
     size = jnp.sum(test).astype(dtype) / (weight * jnp.maximum(counted, 1).astype(dtype))
-    e_values = jnp.where(chosen <= cut[units], size[units], 0)
-    usable = test & (level > 0) & (level < 1)
+    e_values = jnp.where((chosen <= cut[units]) & (counted[units] > 0), size[units], 0)
+    usable = test if lattice.is_exact(level) else test & (level.value > 0) & (level.value < 1)
     return UnitEValues(jnp.where(usable, e_values, jnp.nan), best, num_known, num_tested)
 
 

@@ -75,6 +75,7 @@ def load_score_table(
     group_field: str | None = None,
     higher_is_member: Sequence[str] = (),
     calibrated: bool = True,
+    optional: Sequence[str] = (),
     format: str | None = None,
 ) -> ScoreTable:
     """Read and check a table of scores.
@@ -100,6 +101,7 @@ def load_score_table(
       higher_is_member: score columns in which HIGHER means more member-like; their sign is changed here.
       calibrated: whether calibration items must be there. With False (knockoffs need none), a table without a role
         column is a table of candidates.
+      optional: score columns that may be blank for all items of a role.
       format: format of the files, where their extension does not tell.
 
     Returns:
@@ -135,7 +137,8 @@ def load_score_table(
         parts.append(part)
     checks.check_ids_apart([(role, part.source, part.ids) for role, part in zip(sources, parts, strict=True)])
     table = _join(parts)
-    checks.check_scored(table.source, table.scores, table.roles, calibrated)
+    needed = {name: values for name, values in table.scores.items() if name not in optional}
+    checks.check_scored(table.source, needed, table.roles, calibrated)
     return table
 
 

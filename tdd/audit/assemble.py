@@ -71,7 +71,8 @@ def warnings_of(checks: Mapping[str, Any], decision: Decision) -> list[str]:
             f"nothing can be selected: {decision.method} at level {decision.alpha:g} needs at least "
             f"{decision.min_selections} selections and there are {decision.num_tests} candidates"
         )
-    if decision.num_selected and decision.threshold > decision.alpha and not decision.statistic.size:
+    divided = decision.proportion > 0 and not decision.statistic.size
+    if decision.num_selected and decision.threshold > decision.alpha and divided:
         warnings.append(
             f"selected candidates have p-values up to {decision.threshold:.2g}: the estimate that a share of "
             f"{decision.proportion:.2f} of the candidates are members divides the p-values, so that adjusted ones are "

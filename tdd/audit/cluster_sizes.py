@@ -25,7 +25,8 @@ class ClusterSizes:
         all scores are equal.
       p_related: two-sided permutation p-value that size and mean score are independent, over calibration clusters.
       p_differ: two-sided permutation p-value of the rank sum that sizes in both roles have one distribution.
-      p_value: the larger of the two: small where sizes differ in a way that moves scores.
+      p_value: small where sizes differ between the roles and that matters: p_differ where items are decided on, whose
+        rule takes sizes as exchangeable, else the larger of the two.
       warning: empty where p_value > 0.01.
     """
 
@@ -38,14 +39,15 @@ class ClusterSizes:
     warning: str
 
 
-def cluster_sizes(evidence: Evidence, seed: int) -> dict[str, ClusterSizes]:
+def cluster_sizes(evidence: Evidence, unit: str, seed: int) -> dict[str, ClusterSizes]:
     """{"cluster_sizes": finding} where both roles come in clusters, else {}.
 
-    Guarantee: if the clusters of both roles are exchangeable, their sizes included, P(p_value <= t) <= t; it is
-    conservative, as both tests must reject. Exact for any number of draws: the observed order counts as one of them.
+    Guarantee: if the clusters of both roles are exchangeable, their sizes included, P(p_value <= t) <= t, for any
+    number of draws: the observed order counts as one of them.
 
     Args:
       evidence: scores with the clusters of candidates and calibration items; members and non-members alike.
+      unit: what is decided on, "item", "cluster" or "drawn".
       seed: of the permutations.
     """
     if not evidence.clusters or not evidence.calibration_clusters:
@@ -61,15 +63,15 @@ def cluster_sizes(evidence: Evidence, seed: int) -> dict[str, ClusterSizes]:
     both = _centred_ranks(np.concatenate([own_sizes, sizes]))
     role = np.arange(both.size) < own_sizes.size
     p_differ = _permutation_p(both, role - role.mean(), rng)
-    p_value = max(p_related, p_differ)
+    p_value = p_differ if unit == "item" else max(p_related, p_differ)
+    correlation = float(ranks @ scores / spread) if spread else 0.0
     warning = ""
     if p_value <= _LEVEL:
         warning = (
             f"clusters of calibration items hold {own_sizes.mean():.3g} items and clusters of candidates "
-            f"{sizes.mean():.3g} on average (p = {p_differ:.3g}), and size goes with the score (rank correlation "
-            f"{ranks @ scores / spread:.2f}, p = {p_related:.3g}): the clusters are not exchangeable"
+            f"{sizes.mean():.3g} on average (p = {p_differ:.3g}; rank correlation of size and score "
+            f"{correlation:.2f}, p = {p_related:.3g}): the clusters are not exchangeable"
         )
-    correlation = float(ranks @ scores / spread) if spread else 0.0
     found = ClusterSizes(
         float(own_sizes.mean()), float(sizes.mean()), correlation, p_related, p_differ, p_value, warning
     )

@@ -17,7 +17,7 @@ from tdd.records import Texts
 __all__ = ["LEAST", "RUN", "Overlap", "overlap"]
 
 RUN, LEAST = 30, 8
-_COMMON = 2
+_COMMON, _COMMON_SHARE = 2, 0.05
 _BASE = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -46,14 +46,14 @@ def overlap(calibration: Texts | Sequence[str], candidates: Texts | Sequence[str
     """Find calibration items and candidates that share 30 words in a row, or all of a shorter text of 8 words or more.
 
     Texts are compared after Unicode composition, case folding and reduction of white space. A run that stands in more
-    than two texts of one role is a template or a licence, and does not count.
+    than 5 % of the texts of one role, and in more than two, is a template or a licence, and does not count.
 
     Args:
       calibration: calibration texts; ids are row numbers from 1 where plain strings are given.
       candidates: candidate texts, likewise.
 
     Returns:
-      `Overlap`. The search is complete, and exact but for 64-bit hash collisions.
+      `Overlap`. The search is complete but for templates, and exact but for 64-bit hash collisions.
 
     Cost: linear in the words; those of the longer texts are looked at once for each length of a shorter one, at most
     22 times. A second for 4,000 texts of 500 words.
@@ -73,7 +73,7 @@ def overlap(calibration: Texts | Sequence[str], candidates: Texts | Sequence[str
                 [code[length[text] == size] for (code, text), length in zip(codes, lengths, strict=True)]
             )
             codes = [(code[keep], text[keep]) for code, text in codes for keep in [np.isin(code, whole)]]
-        codes = [_rare(*each) for each in codes]
+        codes = [_rare(*each, len(role)) for each, role in zip(codes, found, strict=True)]
         shared, first, second = np.intersect1d(codes[0][0], codes[1][0], return_indices=True)
         for (code, text), hit in zip(codes, found, strict=True):
             hit[text[np.isin(code, shared)]] = True
@@ -109,15 +109,15 @@ def _runs(stream: tuple[np.ndarray, np.ndarray], size: int) -> tuple[np.ndarray,
     return code[inside], text[:count][inside]
 
 
-def _rare(code: np.ndarray, text: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Each (code, text) once, without codes of more than two texts."""
+def _rare(code: np.ndarray, text: np.ndarray, total: int) -> tuple[np.ndarray, np.ndarray]:
+    """Each (code, text) once, without codes of many of the `total` texts."""
     order = np.lexsort((text, code))
     code, text = code[order], text[order]
     new = np.ones(code.size, bool)
     new[1:] = (code[1:] != code[:-1]) | (text[1:] != text[:-1])
     code, text = code[new], text[new]
     _, inverse, times = np.unique(code, return_inverse=True, return_counts=True)
-    rare = times[inverse] <= _COMMON if code.size else np.zeros(0, bool)
+    rare = times[inverse] <= max(_COMMON, _COMMON_SHARE * total) if code.size else np.zeros(0, bool)
     return code[rare], text[rare]
 
 

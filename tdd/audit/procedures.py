@@ -295,6 +295,9 @@ def settled(method: str, alpha: float, delta: float, seed: int, **given: Any) ->
     )
     arrays.check_choice(options.proportion, PROPORTIONS, "proportion")
     arrays.check_level(options.eta, "eta")
+    if options.unit == "item":
+        runs.check_unscaled(**{name: given.get(name) for name in ("proportion", "eta")})
+        chosen = {name: value for name, value in chosen.items() if name not in ("proportion", "eta")}
     return options, {name: list(value) if isinstance(value, tuple) else value for name, value in chosen.items()}
 
 

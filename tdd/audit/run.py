@@ -225,7 +225,7 @@ def run_audit(
     checks = {
         **score_checks(decision, evidence, known),
         **symmetry(evidence, options.rule),
-        **cluster_sizes(evidence, options.seed),
+        **cluster_sizes(evidence, options.unit, options.seed),
         **cut_texts(details, len(distinct)),
         **checks,
     }

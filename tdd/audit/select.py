@@ -110,7 +110,7 @@ def select(
     if not isinstance(table, ScoreTable):
         if wanted is not None:
             columns.setdefault("scores", (*wanted, *(x for x in (*knockoffs, *beside) if x not in wanted)))
-        table = load_score_table(table, calibrated=calibrates, **columns)
+        table = load_score_table(table, calibrated=calibrates, optional=[split_column or ""], **columns)
     names = runs.deciding_columns(
         wanted, [name for name in table.scores if name not in (*knockoffs, *beside)], table.scores, procedure.columns
     )
@@ -142,7 +142,7 @@ def select(
     checks = {
         **score_checks(decision, evidence),
         **symmetry(evidence, options.rule),
-        **cluster_sizes(evidence, options.seed),
+        **cluster_sizes(evidence, options.unit, options.seed),
     }
     warnings = warnings_of(checks, decision)
     if table.groups and not grouped:

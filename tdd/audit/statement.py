@@ -65,6 +65,11 @@ def _of_items(decision: Decision) -> str:
         return f"{found} at level {level}. This procedure carries no guarantee."
     if not decision.guarantee.controls.startswith(("FDR", "GCR")):
         return f"{found} at level {level}. What is known of its errors: {decision.guarantee.controls}."
+    if "given the calibration sample" in decision.guarantee.controls:
+        return (
+            f"{found} at level {level}. If the assumptions hold, {decision.guarantee.controls}; over repetitions of "
+            "the whole audit, calibration sample included, it is at most alpha + delta."
+        )
     how = "" if decision.guarantee.kind == "finite-sample" else " when items are many (an asymptotic statement)"
     bound = level if decision.bound == decision.alpha else f"{100 * decision.bound:.3g} %"
     return (

@@ -13,8 +13,8 @@ LEVEL, SHARE = 0.01, 0.01
 RULE = (
     "A verdict is withheld where the blind baseline, or for knockoffs the symmetry test, has p <= 0.01 (0.005 for "
     "clusters, as the test of their sizes has), or where more than 1 % of the calibration items or of the candidates "
-    "are copies or parts of texts of the other role. Where the assumptions hold and no text comes twice, that happens "
-    "in at most 1 % of runs."
+    "are copies or parts of texts of the other role. Where the assumptions hold, the random check fails in at most 1 % "
+    "of runs. Texts that are shared are counted, not tested: quotations and templates count too."
 )
 
 
@@ -22,8 +22,8 @@ def failures(checks: Mapping[str, Any], decision: Decision) -> list[str]:
     """Why no verdict is given, one sentence a failed check; empty where it stands.
 
     Guarantee: where calibration items and candidates (for knockoffs without calibration: originals and knockoffs of
-    known non-members) are exchangeable and no text repeats or contains another, P(a failure) <= 1 %: one random check
-    is asked at level 1 %, or for clusters two at half of it.
+    known non-members) are exchangeable, P(a random check fails) <= 1 %: one is asked at level 1 %, or for clusters two
+    at half of it. Shared texts are counted, not tested: a quotation that both roles have counts too.
     """
     found = []
     calibrated = decision.num_calibration > 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import re
 from typing import Any
 
@@ -56,7 +57,7 @@ def add(commands: Any) -> None:
         "--log-probs",
         metavar="FILE",
         help="instead of model and data sets: log-probabilities of the shards, as log_probs.npz of an earlier run or a "
-        ".csv with the columns canonical and one for each shuffle (and data, for several data sets)",
+        ".csv with the columns canonical, shuffle_1, shuffle_2, ... (and data, for several data sets)",
     )
     _add_examples(exchange.add_argument_group("data"))
     _add_orders(exchange.add_argument_group("orders"))
@@ -64,6 +65,7 @@ def add(commands: Any) -> None:
     _add_model(exchange.add_argument_group("model"))
     _add_output(exchange.add_argument_group("output"))
     add_processes(exchange)
+    exchange.set_defaults(usual=exchange.get_default)
 
 
 def _add_examples(group: Any) -> None:
@@ -267,6 +269,15 @@ def _given(arguments: argparse.Namespace) -> int:
 
     if arguments.model is not None:
         raise InputError("--log-probs takes no model and no data set: the log-probabilities say what they said")
+    taken = ("log_probs", "test", "alpha", "seed", "json", "quiet", "verbose", "fail_on_detection")
+    for name, value in vars(arguments).items():
+        if name not in (*taken, "command", "model", "dataset", "run", "usual", "typed") and value != arguments.usual(
+            name
+        ):
+            option = "--" + name.replace("_", "-")
+            raise InputError(
+                f"{option} has no use beside --log-probs, which computes nothing with a model: leave it out"
+            )
     found = order_of_log_probs(
         read_log_probs(arguments.log_probs), test=arguments.test, alpha=arguments.alpha, seed=arguments.seed
     )
@@ -278,7 +289,8 @@ def _given(arguments: argparse.Namespace) -> int:
     for name in ("data set", "shards", "shuffles", f"p-value ({found['test']})", "adjusted", f"at {found['alpha']:g}"):
         table.add_column(name, justify="left" if name == "data set" else "right")
     for one in found["data"]:
-        words = "depends on the order" if one["rejected"] else "nothing found"
+        known = not math.isnan(one["p_value"])
+        words = "depends on the order" if one["rejected"] else "nothing found" if known else "no p-value"
         sizes = f"{one['num_shards']:,}", f"{one['num_shuffles']:,}"
         numbers = (p_words(one["p_value"]), p_words(one["adjusted"]))
         table.add_row(plain_text(one["name"]), *sizes, *numbers, words)
@@ -286,7 +298,8 @@ def _given(arguments: argparse.Namespace) -> int:
     screen.print(table)
     screen.print(f"{guarantee['controls']}, {guarantee['kind']} ({guarantee['source']})", markup=False)
     screen.print(points("Assumptions of the guarantee", guarantee["assumes"], "·"))
-    screen.print(points("Not looked at", ["The texts: whether their published order looks random."], "·"))
+    unseen = ["The texts: whether their published order looks random.", "Whether the number of shuffles was fixed."]
+    screen.print(points("Not looked at", unseen, "·"))
     return status
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+import math
 import os
 import pathlib
 import zipfile
@@ -28,10 +29,10 @@ def read_log_probs(path: str | os.PathLike[str]) -> dict[str, tuple[np.ndarray, 
 
     Args:
       path: log_probs.npz as `tdd exchange --out` leaves it, or a .csv with a header and one row a shard: a column
-        "canonical", a column for each shuffle, and, for several data sets, a column "data".
+        "canonical", a column "shuffle..." for each shuffle, and, for several data sets, a column "data".
 
     Raises:
-      InputError: no such file, another format, a cell that is no number, a column that is missing.
+      InputError: no such file, another format, a cell that is no number, a column that is missing or has another name.
     """
     place = pathlib.Path(path)
     if not place.is_file():
@@ -47,7 +48,12 @@ def read_log_probs(path: str | os.PathLike[str]) -> dict[str, tuple[np.ndarray, 
         rows = [*csv.DictReader(file)]
     if not rows or "canonical" not in rows[0]:
         raise InputError(f"{place}: a column 'canonical' is needed, and one for each shuffle; one row a shard")
-    shuffles = [name for name in rows[0] if name not in ("data", "canonical")]
+    shuffles = [name for name in rows[0] if name and name.startswith("shuffle")]
+    if other := [name for name in rows[0] if name not in ("data", "canonical", *shuffles)]:
+        raise InputError(
+            f"{place}: column {other[0]!r} is neither 'data' nor 'canonical' nor a shuffle; name the shuffles "
+            "shuffle_1, shuffle_2, ... and leave other columns out"
+        )
     found: dict[str, list[list[float]]] = {}
     for line, row in enumerate(rows, 2):
         try:
@@ -65,7 +71,8 @@ def order_of_log_probs(
 
     Guarantee: that of `tdd.exchangeability` for the test, for each data set; FDR <= alpha over independent data sets.
     Shards, shuffles and test must have been fixed before any log-probability was seen, and the published order must be
-    random: without the texts that is not looked at.
+    random: without the texts that is not looked at. The number of shuffles must have been fixed too: where a run
+    stopped for what it had seen, its own p-value holds and not this one.
 
     Args:
       log_probs: name -> (canonical [r], shuffled [r, k]), sums over the tokens of a shard in nats.
@@ -100,7 +107,10 @@ def order_of_log_probs(
                 "tests": tests,
             }
         )
-    decided = bh([one["p_value"] for one in data], alpha)
-    for one, adjusted, rejected in zip(data, decided.adjusted.tolist(), decided.reject.tolist(), strict=True):
+    known = [one for one in data if not math.isnan(one["p_value"])]
+    for one in data:
+        one |= {"adjusted": math.nan, "rejected": False}
+    decided = bh([one["p_value"] for one in known], alpha)
+    for one, adjusted, rejected in zip(known, decided.adjusted.tolist(), decided.reject.tolist(), strict=True):
         one |= {"adjusted": adjusted, "rejected": rejected}
     return {"alpha": alpha, "test": test, "guarantee": dataclasses.asdict(GUARANTEES[test]), "data": data}

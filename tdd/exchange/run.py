@@ -24,6 +24,7 @@ from tdd.audit.score_inputs import Model, find_model
 from tdd.audit.store.store import ScoreStore
 from tdd.audit.together import sharing
 from tdd.exchange import words
+from tdd.exchange.cautions import in_doubt
 from tdd.exchange.data import load_sets
 from tdd.exchange.orders import Shards
 from tdd.exchange.passes import Layout, SetPass, rows_of, run_sets
@@ -345,9 +346,12 @@ def _control(control: SetPass, test: str, key: Any) -> dict[str, Any]:
 
 
 def _select(findings: Sequence[dict[str, Any]], alpha: float) -> dict[str, Any]:
-    """Benjamini and Hochberg's procedure over the data sets; writes each one's adjusted p-value and decision."""
+    """Benjamini and Hochberg's procedure over the data sets; writes each one's adjusted p-value and decision.
+
+    Data sets whose order is in doubt do not take part: their small p-values would raise the level for the others.
+    """
     p_values = np.array([one["p_value"] for one in findings], float)
-    known = ~np.isnan(p_values)
+    known = ~np.isnan(p_values) & ~np.array([in_doubt(one) for one in findings], bool)
     adjusted, reject = np.full(len(findings), math.nan), np.zeros(len(findings), bool)
     if known.any():
         decided = bh(p_values[known], alpha)

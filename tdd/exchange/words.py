@@ -35,8 +35,9 @@ def outcome(run: Mapping[str, Any]) -> str:
             f"training data.{withheld}"
         )
     listed = ", ".join(found[:_MANY_NAMES]) + (f" and {len(found) - _MANY_NAMES} more" if found[_MANY_NAMES:] else "")
+    total = len(data) - len(doubtful)
     return (
-        f"The model depends on the published order of {len(found)} of {len(data)} data sets, at level {level} "
+        f"The model depends on the published order of {len(found)} of {total} data sets, at level {level} "
         f"(Benjamini and Hochberg): {listed}. If the assumptions hold, the expected share of data sets that it does "
         f"not depend on among those listed is at most {level}.{withheld}"
     )

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import jax
 import jax.numpy as jnp
 
-from tdd.kernels import conformal, evalues, lattice, stepup
+from tdd.kernels import conformal, evalues, stepup
 from tdd.methods.calls import level_operand, ordered_panels
 from tdd.methods.evalues import drawn_uniform
 from tdd.records import CombinedSelection, Guarantee
@@ -120,7 +120,7 @@ def choose(own, test, own_real, test_real, alpha, *, null) -> tuple[jax.Array, j
         test,
         jnp.arange(n, dtype=jnp.int32),
         jnp.arange(m, dtype=jnp.int32),
-        lattice.as_level(alpha).value,
+        alpha,
         num_units=(n, m),
         null=null,
         calibration_mask=own_real,

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tdd.kernels import clusters as kernel
-from tdd.kernels import conformal, evalues, lattice, stepup
+from tdd.kernels import conformal, evalues, stepup
 from tdd.methods.calls import level_operand, order_preserving, tracing
 from tdd.methods.ptdi import ptdi
 from tdd.methods.testing import checked_scores
@@ -34,8 +34,8 @@ _PROPORTIONS = ("none", "storey", "subtraction")
 
 _CLUSTERS = (
     "the calibration clusters are non-members of the training data as a whole",
-    "calibration clusters and those test clusters that are non-members as a whole are exchangeable, their sizes "
-    "included; nothing is assumed of items within a cluster",
+    "given the other test clusters, calibration clusters and those that are non-members as a whole are exchangeable, "
+    "their sizes included; nothing is assumed of items within a cluster",
     "the score, alpha and every other option were chosen before any result was seen",
 )
 _BOUNDS = {"none": "alpha * m0/m", "storey": "alpha", "subtraction": "alpha * (1 + 1/m) * (1 + 1/n)"}
@@ -386,9 +386,8 @@ def _items(calibration, scores, calibration_mask, mask, own, labels, alpha, *, n
     step = stepup.by(p, alpha)
     name = "item/uninformative"
     if sizes == "informative":
-        level = lattice.as_level(alpha).value
         units = {"num_units": num_clusters, "null": "nonmember"}
-        found = evalues.unit_e_values(calibration[None], scores[None], own, labels, level, **units, **masks)
+        found = evalues.unit_e_values(calibration[None], scores[None], own, labels, alpha, **units, **masks)
         chosen, name = evalues.e_bh(found.e_values, alpha), "item"
         step = step._replace(
             reject=chosen.reject,

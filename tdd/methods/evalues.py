@@ -41,7 +41,8 @@ GUARANTEES: dict[str, Guarantee] = {
         "the e-values of the true nulls sum to at most m0 in expectation, and so do averages over splits or detectors",
         (
             "the null holds for the calibration items",
-            "in each split and for each detector, calibration scores and null test scores are exchangeable",
+            "in each split and for each detector, given the scores of the other test items, calibration scores and "
+            "null test scores are exchangeable",
             "the scores, alpha and every other option were chosen before any result was seen",
         ),
         "finite-sample",

@@ -27,8 +27,8 @@ PROPORTIONS = ("none", "subtraction", "storey", "moment")
 
 _EXCHANGEABLE = (
     "the calibration items are non-members of the training data",
-    "calibration scores and the scores of candidates that are non-members are exchangeable: the same kind of text, "
-    "prepared and scored in the same way",
+    "given the scores of the candidates that are members, calibration scores and the scores of non-member candidates "
+    "are exchangeable: the same kind of text, prepared and scored in the same way",
     "the score, alpha and every other option were chosen before any result was seen",
 )
 
@@ -79,7 +79,8 @@ def ptdi(
     p_j = (1 + #{i: T_i <= T_j})/(n+1); p~_j = (1 - pi)·p_j; k* = max{k: p~_(k) <= k·alpha/m}; select
     p~_j <= k*·alpha/m.
 
-    Guarantee: by `proportion`, provided calibration scores and the scores of non-member candidates are exchangeable
+    Guarantee: by `proportion`, provided calibration scores and the scores of non-member candidates are exchangeable,
+    given the scores of the others
     ("Selection.guarantee" says it in words):
       "none": pi = 0; FDR <= alpha·m0/m, finite-sample.
       "storey": Storey's pi0 on the lattice; FDR <= alpha, finite-sample. The default.

@@ -46,8 +46,9 @@ _DEFAULT_RULE = "sum"
 
 _EXCHANGEABLE = (
     "the calibration items are members of the training data",
-    "the vectors of K scores of calibration items and of member candidates are exchangeable: the same kind of text, "
-    "prepared and scored in the same way; the detectors may depend on one another in any way",
+    "given the scores of the clean candidates, the vectors of K scores of calibration items and of member candidates "
+    "are exchangeable: the same kind of text, prepared and scored in the same way; the detectors may depend on one "
+    "another in any way",
     "the detectors, alpha and every other option were chosen before any result was seen",
 )
 _FIXED = "the weights were fixed before the scores were seen"

@@ -34,8 +34,8 @@ __all__ = ["ITEMS", "Evidence", "ProbeState", "SetEvidence"]
 ITEMS = Guarantee(
     "FDR <= alpha among the flagged suspects, at whatever look one stops",
     (
-        "references and suspects that were not trained on are exchangeable at every look: the same kind of text, "
-        "prepared and scored in the same way",
+        "at every look, given the scores of the other suspects, references and suspects that were not trained on are "
+        "exchangeable: the same kind of text, prepared and scored in the same way",
         "the score, the steps of the looks and their number were fixed before any score was seen",
         "the training does not react to the evidence, except by stopping",
     ),

@@ -27,7 +27,11 @@ def outcome(probe: Probe) -> str:
         return "No look has been taken."
     last, m, alpha = probe.history[-1], probe.sizes[0], f"{probe.alpha:g}"
     flagged = int(last.flagged.sum())
-    items = f" By step {last.step}, {flagged} of {m} suspects are flagged (FDR <= {alpha}, whatever look one stops at)."
+    planned = all(record.on_schedule for record in probe.history)
+    holds = (
+        "whatever look one stops at" if planned else "if the looks off the schedule did not follow from what was seen"
+    )
+    items = f" By step {last.step}, {flagged} of {m} suspects are flagged (FDR <= {alpha}, {holds})."
     if len(probe.history) == probe.num_looks:  # it was planned as the last before any score was seen
         items += f" That look, the last of the plan, selects {int(last.result.num_flagged)} by itself (FDR <= {alpha})."
     anytime = f"anytime p-value {float(last.evidence.anytime_p_value):.3g}"

@@ -87,7 +87,8 @@ class Probe:
     Attributes:
       history: `ProbeRecord` of each look.
       state: what evidence has been gathered, a pytree.
-      num_looks: looks over which the level is spent, num_steps // every + 1; None where num_steps is.
+      num_looks: looks over which the level is spent, at the steps 0, every, 2 every, ... below num_steps; None where
+        num_steps is.
       fingerprint: SHA-256 of texts and options.
 
     Raises:
@@ -160,7 +161,7 @@ class Probe:
         self._layout = lay_out(rows, budget=budget, limit=limit, seed=seed)
         self._gradients = lay_out(rows[:m], budget=-(-budget // 2), limit=limit, seed=seed) if grad_norms else None
         self._program = Program(model, score, self.sizes, self.alpha, proportion, max(int(row.max()) for row in rows))
-        self.num_looks = None if steps is None else steps // self.every + 1
+        self.num_looks = None if steps is None else (steps - 1) // self.every + 1  # of steps 0, 1, ..., steps - 1
         self._rule = SetEvidence(m, m + n, int(num_draws), self.alpha, self.num_looks, baseline == "first", statistic)
         self._labels = np.asarray(labellings(m, n, int(num_draws), seed))
         self.history: list[ProbeRecord] = []

@@ -116,7 +116,7 @@ def _facts(run: Mapping[str, Any]) -> Table:
     if decision["num_selected"] and decision["threshold"] and not withheld:
         rows.append(("largest selected p-value", f"{decision['threshold']:.4g}"))
     rows += [] if withheld else [*_proportion(decision), *decision.get("facts", ())]
-    if decision["truth"]:
+    if decision["truth"] and not withheld:
         truth = decision["truth"]
         power = "undefined: nothing to find" if truth["power"] is None else f"{truth['power']:.3f}"
         rows.append(

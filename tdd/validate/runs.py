@@ -35,6 +35,7 @@ __all__ = [
     "check_run",
     "check_run_folder",
     "check_unit",
+    "check_unscaled",
     "check_used",
     "deciding_columns",
     "detectors",
@@ -92,6 +93,13 @@ def check_cluster_proportion(proportion: str, clustered: bool) -> None:
         raise InputError(
             f"proportion={proportion!r} is not offered where items come in clusters; use 'storey' or 'none'"
         )
+
+
+def check_unscaled(**options: Any) -> None:
+    """Items of clusters are decided on by e-values, which no estimate of a proportion scales."""
+    for name, value in options.items():
+        if value is not None:
+            raise InputError(f"{name}={value!r} has no use with unit='item', which decides by e-values; leave it out")
 
 
 def check_unit(unit: str | None, grouped: bool) -> None:

@@ -29,7 +29,7 @@ def evidence(rng, *, own=20, test=20, large=0.3, tilt=1.0):
 
 def p_values(**setting):
     rng = np.random.default_rng(0)
-    found = [cluster_sizes(evidence(rng, **setting), seed=i)["cluster_sizes"] for i in range(DRAWN)]
+    found = [cluster_sizes(evidence(rng, **setting), "cluster", seed=i)["cluster_sizes"] for i in range(DRAWN)]
     return [np.asarray([getattr(one, name) for one in found]) for name in ("p_value", "p_related", "p_differ")]
 
 
@@ -65,7 +65,7 @@ def test_correlation_is_spearmans_over_scored_clusters():
         *(((names[known] == c).sum(), given.calibration[0][known & (names == c)].mean()) for c in set(names[known])),
         strict=True,
     )
-    found = cluster_sizes(given, seed=0)["cluster_sizes"]
+    found = cluster_sizes(given, "cluster", seed=0)["cluster_sizes"]
     assert found.correlation == pytest.approx(stats.spearmanr(sizes, means).statistic)
     assert found.mean_calibration == pytest.approx(np.mean(sizes))
 
@@ -73,14 +73,14 @@ def test_correlation_is_spearmans_over_scored_clusters():
 def test_equal_sizes_tell_nothing():
     given = evidence(np.random.default_rng(3), large=0.0)
     number = np.arange(given.calibration.shape[1])
-    found = cluster_sizes(dataclasses.replace(given, calibration_clusters=tuple(f"one {i}" for i in number)), seed=0)[
-        "cluster_sizes"
-    ]
+    found = cluster_sizes(
+        dataclasses.replace(given, calibration_clusters=tuple(f"one {i}" for i in number)), "cluster", seed=0
+    )["cluster_sizes"]
     assert (found.p_value, found.p_related, found.p_differ, found.correlation) == (1, 1, 1, 0)
 
 
 def test_without_clusters_there_is_no_check():
-    assert cluster_sizes(dataclasses.replace(evidence(np.random.default_rng(0)), clusters=()), seed=0) == {}
+    assert cluster_sizes(dataclasses.replace(evidence(np.random.default_rng(0)), clusters=()), "cluster", seed=0) == {}
 
 
 def test_the_verdict_is_withheld_with_the_reason():
@@ -97,4 +97,6 @@ def test_the_verdict_is_withheld_with_the_reason():
     assert not audit.run["verdict"]["stands"]
     assert "the clusters are not exchangeable" in audit.run["verdict"]["failed"][0]
     calm = evidence(np.random.default_rng(4), tilt=0.0)
-    assert failures(cluster_sizes(calm, seed=0), dataclasses.make_dataclass("D", ["num_calibration"])(20)) == []
+    assert (
+        failures(cluster_sizes(calm, "cluster", seed=0), dataclasses.make_dataclass("D", ["num_calibration"])(20)) == []
+    )

@@ -48,8 +48,8 @@ def test_table_and_archive_give_the_p_values_of_the_call(table, tmp_path, capsys
     ("content", "words"),
     [
         ("a,b\n1,2\n", "a column 'canonical' is needed"),
-        ("canonical,s\n1,x\n", "line 2: every cell must be a number"),
-        ("canonical,s\n1\n", "line 2"),
+        ("canonical,shuffle_1\n1,x\n", "line 2: every cell must be a number"),
+        ("canonical,shuffle_1\n1\n", "line 2"),
         ("canonical\n1\n", r"shuffled \[shards, shuffles\], got \(1,\) and \(1, 0\)"),
     ],
 )

@@ -171,12 +171,15 @@ def test_large_shards_and_files_are_looked_at_in_blocks():
 @pytest.mark.parametrize(
     ("texts", "words"),
     [
-        (["a", "b", "c", "d", "e"], "by text, ascending"),
-        (["e", "d", "c", "b", "a"], "by text, descending"),
-        (["a", "B", "c", "D", "e"], "by text without case, ascending"),
-        (["z", "yy", "xx", "aaa", "bbb", "zzzz"], "by length, ascending"),
-        ([f"Q{i}. {'xyz'[i % 3]}" for i in (2, 10, 11, 30, 31, 100)], "by the first number in each text, ascending"),
-        (["a", "b", "c"], None),  # one of three texts' six orders, or two: no news
+        ([*"abcdefg"], "by text, ascending"),
+        ([*"gfedcba"], "by text, descending"),
+        ([*"aBcDeFg"], "by text without case, ascending"),
+        (["z", "yy", "xx", "aaa", "bbb", "zzzz", "yyyyy", "xxxxx", "x" * 6, "a" * 7], "by length, ascending"),
+        (
+            [f"Q{i}. {'xyz'[i % 3]}" for i in (2, 10, 11, 30, 31, 40, 100)],
+            "by the first number in each text, ascending",
+        ),
+        ([*"abcdef"], None),  # two of six texts' 720 orders: no news
         (["a", "a", "a", "a", "b"], None),
         (["a"] * 9, None),
         (["a", "c", "b", "d", "ee", "f", "g"], None),

@@ -54,7 +54,7 @@ def run(watch, leaked=(), begin=LOOKS, amount=0.4, seed=0, looks=LOOKS):
 
 
 def watch_of(benchmark, reference=None, **options):
-    defaults = {"every": 10, "num_steps": 10 * (LOOKS - 1), "num_draws": 999, "token_budget": 512}
+    defaults = {"every": 10, "num_steps": 10 * (LOOKS - 1) + 1, "num_draws": 999, "token_budget": 512}
     return contamination(bigrams, benchmark, reference, **{**defaults, **options})
 
 

@@ -156,15 +156,15 @@ def test_a_state_of_double_precision_keeps_its_level(whole):
 
 
 def test_open_points(tmp_path):
-    """199 relabellings at alpha = 0.05 give 10 slots at the end: of 101 looks the eleventh has the first."""
+    """199 relabellings at alpha = 0.05 give 10 slots at the end: of 100 looks the tenth has the first."""
 
     def points(**options):
         probe = small_probe(**options)
         probe.save(tmp_path / str(len(options)))
         return " ".join(json.loads((tmp_path / str(len(options)) / "run.json").read_text())["open_points"])
 
-    assert "no look before number 11 can raise an alarm" in points(num_steps=1000)
-    assert "0 of 101 looks" in points(num_steps=1000)
+    assert "no look before number 10 can raise an alarm" in points(num_steps=1000)
+    assert "0 of 100 looks" in points(num_steps=1000)
     unknown = points(num_steps=None, num_draws=399, proportion="none", max_length=20, long_texts="truncate")
     assert "num_steps was not given" in unknown
     assert "no look before number 2 can raise" in unknown  # 20 slots: 20/21 of one at the first look
