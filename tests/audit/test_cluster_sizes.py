@@ -46,7 +46,7 @@ def test_level_where_clusters_are_exchangeable(false_alarm_level):
 
 
 def test_what_it_finds():
-    found = cluster_sizes(evidence(np.random.default_rng(1), own=60, test=60, large=0.9, tilt=3), seed=0)[
+    found = cluster_sizes(evidence(np.random.default_rng(1), own=60, test=60, large=0.9, tilt=3), "cluster", seed=0)[
         "cluster_sizes"
     ]
     assert found.p_value == found.p_related == found.p_differ == 0.001
