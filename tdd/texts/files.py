@@ -10,7 +10,6 @@ from __future__ import annotations
 import csv
 import gzip
 import io
-import json
 import pathlib
 import sys
 import threading
@@ -20,6 +19,7 @@ from typing import Any
 
 from tdd.texts.rows import Rows
 from tdd.validate import texts as checks
+from tdd.validate.json_text import parse_json
 
 __all__ = ["read_path"]
 
@@ -97,9 +97,6 @@ def _read_csv(source: str, content: str) -> Rows:
         finally:
             csv.field_size_limit(limit)
     header = tuple(rows[0]) if rows else ()
-    repeated = sorted({name for name in header if header.count(name) > 1})
-    if repeated:
-        raise checks.bad_csv(source, lines[0], f"the header repeats {', '.join(map(repr, repeated))}")
     for row, line in zip(rows, lines, strict=True):
         if len(row) != len(header):
             raise checks.bad_csv(source, line, f"{len(row)} columns where the header has {len(header)}")
@@ -125,6 +122,7 @@ def _read_folder(path: pathlib.Path) -> Rows:
     files = sorted(entry for entry in path.rglob("*") if entry.name.endswith((".txt", ".txt.gz")) and entry.is_file())
     if not files:
         raise checks.no_text_files(path)
+    checks.check_inside(path, files)
     names = [entry.relative_to(path).as_posix() for entry in files]
     texts = [_decode(entry).rstrip("\r\n") for entry in files]
     columns = {"id": names, "text": texts}
@@ -153,6 +151,6 @@ def _read_parquet(path: pathlib.Path) -> Rows:
 
 def _parse_json(source: str, place: str, content: str) -> Any:
     try:
-        return json.loads(content)
-    except (ValueError, RecursionError) as error:
+        return parse_json(content)
+    except ValueError as error:
         raise checks.bad_json(source, place, content, error) from error

@@ -21,11 +21,12 @@ def read_rows(source: Any, *, format: str | None = None) -> Rows:
       format: format of a file, where its extension does not tell.
 
     Raises:
-      InputError: nothing can be read, or there are no rows.
+      InputError: nothing can be read, a field is there twice, or there are no rows.
     """
     if isinstance(source, (str, os.PathLike)):
         rows = read_path(checks.existing_path(source), format)
     else:
         rows = rows_of(source)
+    checks.check_fields_once(rows.source, rows.fields)
     checks.some_rows(rows.source, rows.num_rows)
     return rows

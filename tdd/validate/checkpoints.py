@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import math
 import pathlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,6 +12,7 @@ import ml_dtypes
 import numpy as np
 
 from tdd.validate.errors import InputError
+from tdd.validate.json_text import parse_json
 
 __all__ = [
     "check_attention",
@@ -35,6 +35,7 @@ __all__ = [
     "check_vocabulary",
     "check_writable",
     "hub_failure",
+    "panics",
     "reading",
 ]
 
@@ -185,6 +186,8 @@ def check_logits_shape(name: str, shape: Sequence[int], expected: Sequence[int])
 
 def check_source(text: str, folder: pathlib.Path, *, is_hub_id: bool, revision: str | None) -> bool:
     """Whether `text` names an existing folder (True) or can only be a hub id (False)."""
+    if not text:
+        raise InputError("the model's name is empty; give a folder, or a hub id such as 'gpt2' or 'owner/name'")
     if folder.is_dir():
         if revision is not None:
             raise InputError(f"revision={revision!r} is for hub ids, but {text!r} is a folder; leave it out")
@@ -212,11 +215,23 @@ def hub_failure(repository: str, revision: str | None, offline: bool, error: Exc
 def reading(path: pathlib.Path, wanted: str) -> Iterator[None]:
     """Turn whatever a foreign reader raises into an InputError that names the file."""
     try:
-        yield
+        with panics(f"{path} does not hold {wanted}"):
+            yield
     except InputError:
         raise
     except Exception as error:
         raise InputError(f"{path} does not hold {wanted}: {type(error).__name__}: {error}") from error
+
+
+@contextlib.contextmanager
+def panics(message: str) -> Iterator[None]:
+    """Turn a panic of a library in Rust, which is no `Exception`, into an InputError."""
+    try:
+        yield
+    except (Exception, KeyboardInterrupt, SystemExit, GeneratorExit):
+        raise
+    except BaseException as error:
+        raise InputError(f"{message}: {error}; mend or replace tokenizer.json") from error
 
 
 # config.json and the tokenizer.
@@ -268,6 +283,13 @@ def check_vocabulary(vocabulary: Mapping[str, int], vocab_size: int, where: str)
     """Every id of the tokenizer has a row in the model."""
     if not vocabulary:
         raise InputError(f"the tokenizer of {where} has an empty vocabulary")
+    token_of = {number: token for token, number in vocabulary.items()}
+    for token, number in vocabulary.items():
+        if token_of[number] != token:
+            raise InputError(
+                f"the tokenizer of {where} has id {number} twice, for {token!r} and {token_of[number]!r}: which of the "
+                "two a row of the model stands for cannot be told; save the tokenizer of the model again"
+            )
     token, largest = max(vocabulary.items(), key=lambda entry: entry[1])
     if largest >= vocab_size:
         raise InputError(
@@ -287,8 +309,10 @@ def check_writable(folder: pathlib.Path) -> None:
 
 def _json_object(path: pathlib.Path) -> dict[str, Any]:
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
+        content = parse_json(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}") from error
+    except ValueError as error:
         raise InputError(f"{path} is not valid JSON: {error}") from error
     if not isinstance(content, dict):
         raise InputError(f"{path} must hold a JSON object, got {type(content).__name__}")

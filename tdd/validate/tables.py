@@ -182,7 +182,7 @@ def _number(value: Any) -> float | None:
         word = value.strip().lower()
         if word in _MISSING:
             return float("nan")
-        if "_" in word:
+        if "_" in word or not word.isascii():  # float() reads both: 1_000, and digits of every script
             return None
     elif not isinstance(value, (numbers.Real, decimal.Decimal)) or isinstance(value, bool):
         return None

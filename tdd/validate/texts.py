@@ -24,6 +24,8 @@ __all__ = [
     "bad_parquet",
     "bad_record",
     "bad_source",
+    "check_fields_once",
+    "check_inside",
     "check_no_columns",
     "existing_field",
     "existing_path",
@@ -148,6 +150,16 @@ def no_text_files(path: pathlib.Path) -> InputError:
     return InputError(f"{path}: the folder holds no .txt file; " + (f"it holds {found}" if found else "it is empty"))
 
 
+def check_inside(folder: pathlib.Path, files: Sequence[pathlib.Path]) -> None:
+    """No file of a folder is a link that leads out of it."""
+    home = folder.resolve()
+    for file in files:
+        if not (place := file.resolve()).is_relative_to(home):
+            raise InputError(
+                f"{file} is a link out of the folder, to {place}; copy the file into the folder, or remove the link"
+            )
+
+
 def some_rows(source: str, num_rows: int) -> None:
     """At least one row."""
     if num_rows == 0:
@@ -162,6 +174,13 @@ def check_no_columns(**fields: Any) -> None:
                 f"{name}={value!r} names columns of a table, and what was given are Texts, which have none; give the "
                 "path or the table itself"
             )
+
+
+def check_fields_once(source: str, fields: Sequence[str]) -> None:
+    """No two columns have one name."""
+    repeated = sorted({str(name) for name in fields if list(fields).count(name) > 1})
+    if repeated:
+        raise InputError(f"{source}: several columns are called {', '.join(map(repr, repeated))}; rename all but one")
 
 
 def existing_field(source: str, argument: str, field: str, fields: Sequence[str]) -> str:

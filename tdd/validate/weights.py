@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import pathlib
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from tdd.validate.errors import InputError
+from tdd.validate.json_text import parse_json
 
 __all__ = [
     "check_finite_tensors",
@@ -44,8 +44,10 @@ def check_weights_present(folder: pathlib.Path, single: str, index: str) -> None
 def check_index(path: pathlib.Path) -> dict[str, str]:
     """The weight map of a sharded checkpoint; every file that it names is there."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
+        content = parse_json(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}") from error
+    except ValueError as error:
         raise InputError(f"{path} is not valid JSON: {error}") from error
     weight_map = content.get("weight_map") if isinstance(content, dict) else None
     if not isinstance(weight_map, dict) or not weight_map:

@@ -75,8 +75,13 @@ def test_missing_config(folder):
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [("{", "not valid JSON"), ("[" * 100_000, "not valid JSON"), ("[1]", "must hold a JSON object, got list")],
-    ids=["open", "deep", "list"],
+    [
+        ("{", "not valid JSON"),
+        ("[" * 100_000, "not valid JSON: it is nested too deeply"),
+        ("[1]", "must hold a JSON object, got list"),
+        ('{"n_layer": 1, "n_layer": 3}', "not valid JSON: the key 'n_layer' is there 2 times in one object"),
+    ],
+    ids=["open", "deep", "list", "repeated"],
 )
 def test_broken_config(folder, text, message):
     (folder / "config.json").write_text(text)
@@ -130,6 +135,28 @@ def test_broken_tokenizer(folder):
 def test_tokenizer_of_another_model(tmp_path):
     folder, *_ = gpt2_files.write(tmp_path / "other", tokenizer_size=50)
     refused(folder, r"has id 49 \(token '49'\), but the model's vocabulary has 48 rows")
+
+
+def test_two_tokens_of_one_id(folder):
+    place = folder / "tokenizer.json"
+    content = json.loads(place.read_text())
+    content["model"]["vocab"]["47"] = 46
+    place.write_text(json.dumps(content))
+    refused(folder, "has id 46 twice, for '4[67]' and '4[67]'")
+
+
+def test_an_empty_name(folder, monkeypatch):
+    monkeypatch.chdir(folder)  # which a path of no characters would mean
+    with pytest.raises(InputError, match="the model's name is empty; give a folder, or a hub id"):
+        load("")
+
+
+def test_a_configuration_that_may_not_be_read(folder, monkeypatch):
+    def refuse(self, *options, **named):
+        raise PermissionError(13, "Permission denied", str(self))
+
+    monkeypatch.setattr("pathlib.Path.read_text", refuse)
+    refused(folder, "config.json cannot be read: Permission denied")
 
 
 def test_missing_weights(folder):

@@ -185,7 +185,9 @@ def test_labels():
         ("a.json", '{"text": "a"}\n{"text": "b"}\n', "format='jsonl'"),
         ("a.csv", 'id,text\n1,"a\nb"\n2,c,d\n', "line 4 is not valid CSV: 3 columns where the header has 2"),
         ("a.csv", 'id,text\n1,"a\n', "is not valid CSV"),
-        ("a.csv", "id,text,id\n1,a,2\n", "line 1 is not valid CSV: the header repeats 'id'"),
+        ("a.csv", "id,text,id\n1,a,2\n", "several columns are called 'id'; rename all but one"),
+        ("a.jsonl", '{"text": "a"}\n{"text": "b", "text": "c"}', "line 2 is not JSON (the key 'text' is there 2 times"),
+        ("a.json", '[{"text": "a", "of": {"x": 1, "x": 2}}]', "the key 'x' is there 2 times in one object"),
         ("a.csv", 'id,text\n1,"a\nb"\n2,\n', "text at line 4 is empty"),
         ("a.parquet", b"PAR1 not really PAR1", "not a readable Parquet file"),
         ("a.xlsx", "x", "the extension .xlsx; supported: .jsonl, .json, .csv, .parquet, .txt"),
@@ -197,6 +199,29 @@ def test_bad_files_are_named(tmp_path, name, content, expected):
     found = message(path)
     assert str(path) in found
     assert expected in found
+
+
+def test_two_columns_of_one_name(tmp_path):
+    import pyarrow
+    import pyarrow.parquet
+
+    columns = [pyarrow.array(["a"]), pyarrow.array(["b"])]
+    table = pyarrow.Table.from_arrays(columns, names=["text", "text"])
+    pyarrow.parquet.write_table(table, tmp_path / "a.parquet")
+    assert "a.parquet: several columns are called 'text'" in message(tmp_path / "a.parquet")
+    assert "several columns are called 'text'" in message(table)
+
+
+def test_a_folder_whose_link_leads_out_of_it(tmp_path):
+    write(tmp_path / "secret.txt", "not among the texts")
+    (tmp_path / "texts").mkdir()
+    write(tmp_path / "texts" / "a.txt", "first")
+    (tmp_path / "texts" / "b.txt").symlink_to(tmp_path / "texts" / "a.txt")
+    assert load_texts(tmp_path / "texts").ids == ("a.txt", "b.txt"), "a link within the folder"
+    (tmp_path / "texts" / "c.txt").symlink_to(tmp_path / "secret.txt")
+    found = message(tmp_path / "texts")
+    assert "c.txt is a link out of the folder" in found
+    assert "secret.txt" in found
 
 
 def test_other_bad_sources(tmp_path):

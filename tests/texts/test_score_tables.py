@@ -120,7 +120,7 @@ def test_missing_scores_are_nan():
     assert load_score_table(rows).num_missing("s", "candidate") == 1
 
 
-@pytest.mark.parametrize("bad", ["x", "1,5", "1_0", True, [1], {}, 1j, "0x10"])
+@pytest.mark.parametrize("bad", ["x", "1,5", "1_0", "٣", "１.５", True, [1], {}, 1j, "0x10"])
 def test_scores_that_are_no_numbers(bad):
     found = message(frame(loss=[1, 2, bad, 3]), scores="loss")
     assert f"score column 'loss' holds {bad!r} at index 2, no number" in found
