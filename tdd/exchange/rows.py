@@ -8,14 +8,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tdd.exchange.orders import Shards
-from tdd.scoring.tokenise import Window
+from tdd.scoring.tokenise import Window, token_ids
 from tdd.validate import exchange as checks
-from tdd.validate.scoring import check_encoded, check_token_ids
+from tdd.validate.scoring import check_token_ids
 
 __all__ = ["Context", "Order", "OrderRows", "Row", "bos_tokens", "context_windows"]
-
-_PIECE = 4_000_000
-"""Characters that are tokenised at a time: a tokenizer takes some hundred bytes for each token, an array four."""
 
 _MIN_SHARED = 16
 """Fewer shared tokens are not worth a program of their own."""
@@ -71,9 +68,7 @@ def bos_tokens(tokenizer: Any, policy: str) -> tuple[int, ...]:
         return ()
     if policy == "always":
         return (checks.existing_bos(tokenizer),)
-    plain, special = (
-        [*map(int, check_encoded(tokenizer(["a"], add_special_tokens=add), 1)[0])] for add in (False, True)
-    )
+    plain, special = (token_ids(tokenizer, ["a"], add_special_tokens=added)[0].tolist() for added in (False, True))
     if not plain:  # the probe is unknown to the tokenizer, which leaves it out
         return tuple(special[:1]) if special[:1] == [getattr(tokenizer, "bos_token_id", None)] else ()
     places = [i for i in range(len(special) - len(plain) + 1) if special[i : i + len(plain)] == plain]
@@ -128,6 +123,7 @@ class OrderRows:
         self.shards, self.tokenizer, self.vocab_size = shards, tokenizer, vocab_size
         self.separator, self.context = separator, context
         name, r = shards.data.name, len(shards)
+        checks.warn_of_special_separator(separator, getattr(tokenizer, "all_special_tokens", ()))
         if context.room is not None:
             lengths = [len(ids) for ids in self._tokens(shards.data.examples)]
             self.num_long = checks.check_context(name, lengths, context.room)
@@ -177,27 +173,7 @@ class OrderRows:
         return tuple(rows)
 
     def _tokens(self, texts: Sequence[str]) -> list[np.ndarray]:
-        options: dict[str, Any] = {"add_special_tokens": False}
-        if getattr(self.tokenizer, "is_fast", False):
-            options.update(return_attention_mask=False, verbose=False)
-        found: list[np.ndarray] = []
-        for piece in _pieces(texts):
-            encoded = check_encoded(self.tokenizer(piece, **options), len(piece))
-            found += [np.asarray(ids, np.int32) for ids in encoded]
-        return found
-
-
-def _pieces(texts: Sequence[str]) -> Iterator[list[str]]:
-    """The texts, at most `_PIECE` characters at a time or a single one."""
-    piece, size = [], 0
-    for text in texts:
-        if piece and size + len(text) > _PIECE:
-            yield piece
-            piece, size = [], 0
-        piece.append(text)
-        size += len(text)
-    if piece:
-        yield piece
+        return token_ids(self.tokenizer, texts, add_special_tokens=False)
 
 
 def _common(a: np.ndarray, b: np.ndarray) -> int:

@@ -102,7 +102,8 @@ def run_exchange(
       test: "combined", "rank_sum", "exact", "t" or "permutation", see `tdd.exchangeability`; the one that decides. The
         others are reported beside it.
       alpha: level.
-      separator: what stands between two examples; take what the training data is likely to have had.
+      separator: what stands between two examples; take what the training data is likely to have had. A special
+        token that is written in it is tokenised as text, with a warning.
       template: how a row becomes an example: "Q: {question} A: {answer}", or "json" for the row as a line of JSON.
       text_field: field with the text, where there is no template.
       format: of the files, where their ending does not tell.

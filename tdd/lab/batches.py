@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tdd.scoring.tokenise import token_ids
 from tdd.validate.lab import check_token_ids, check_token_rows
 
 __all__ = ["Batch", "Batches", "encode"]
@@ -41,7 +42,7 @@ def encode(name: str, tokenizer: Any, texts: Sequence[str], *, max_length: int, 
     Raises:
       InputError: a text of fewer than two tokens, or a token id that the model does not have.
     """
-    rows = [np.asarray(ids, np.int32) for ids in tokenizer(list(texts))["input_ids"]]
+    rows = token_ids(tokenizer, texts, add_special_tokens=True)
     check_token_rows(name, [len(row) for row in rows], max_length)
     check_token_ids(max(int(row.max()) for row in rows), vocab_size)
     windows = (row[start : start + max_length] for row in rows for start in range(0, len(row), max_length))

@@ -13,8 +13,8 @@ import numpy as np
 
 from tdd.kernels import shingle
 from tdd.records import Texts
+from tdd.scoring.tokenise import token_ids
 from tdd.validate import guards as checks
-from tdd.validate.scoring import check_encoded
 from tdd.validate.sequential import as_count
 
 __all__ = ["StreamGuard", "StreamMatches", "StreamRecord", "StreamState", "WatchedText", "token_rows"]
@@ -288,5 +288,5 @@ def token_rows(name: str, texts: Texts | Sequence[Any], tokenizer: Any, *, may_b
     if found and isinstance(found[0], str):
         if tokenizer is None:
             raise checks.no_tokenizer(name)
-        found = list(check_encoded(tokenizer(found, add_special_tokens=False), len(found)))
+        found = token_ids(tokenizer, found, add_special_tokens=False)
     return checks.rows_of_ids(name, found)

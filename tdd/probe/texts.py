@@ -12,9 +12,9 @@ import numpy as np
 
 from tdd.records import Texts
 from tdd.scoring.buckets import plan
+from tdd.scoring.tokenise import token_ids
 from tdd.texts import load_texts
 from tdd.validate import probe as checks
-from tdd.validate.scoring import check_encoded
 
 __all__ = ["ROLES", "Bucket", "Layout", "Role", "lay_out", "num_texts", "read_roles"]
 
@@ -144,8 +144,11 @@ def _read_role(name: str, source: Any, tokenizer: Any, limit: int | None, trunca
         table: Texts = load_texts(source)
         if tokenizer is None:
             raise checks.no_tokenizer(name)
-        encoded = check_encoded(tokenizer(list(table.texts), add_special_tokens=True), len(table.texts))
-        tokens, ids, origin = tuple(np.asarray(row, np.int32) for row in encoded), table.ids, table.source
+        tokens, ids, origin = (
+            tuple(token_ids(tokenizer, table.texts, add_special_tokens=True)),
+            table.ids,
+            table.source,
+        )
     checks.check_lengths(name, ids, tokens, limit, truncate)
     num_cut = sum(limit is not None and len(row) > limit for row in tokens)
     tokens = tuple(row[:limit] for row in tokens)

@@ -8,9 +8,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tdd.validate.checkpoints import panics
 from tdd.validate.scoring import check_encoded
 
-__all__ = ["Encoded", "Window", "encode", "prepends_bos", "windows"]
+__all__ = ["Encoded", "Window", "encode", "prepends_bos", "token_ids", "windows"]
+
+_BLOCK = 1_000_000
+"""Characters that are tokenised at a time: a tokenizer takes some hundred bytes for each token, an array four."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,12 +57,9 @@ def encode(tokenizer: Any, texts: Sequence[str], *, max_tokens: int | None = Non
     Raises:
       InputError: the tokenizer returns something else.
     """
-    encoded = _call(tokenizer, list(texts))
-    ids = check_encoded(encoded, len(texts))
-    spans = encoded["offset_mapping"] if "offset_mapping" in encoded else [None] * len(texts)
     bos = prepends_bos(tokenizer)
     tokens, kept, scored_bytes = [], [], np.zeros(len(texts), np.int64)
-    for i, (text, row, span) in enumerate(zip(texts, ids, spans, strict=True)):
+    for i, (text, (row, span)) in enumerate(zip(texts, _rows(tokenizer, texts, spans=True), strict=True)):
         cut = len(row) if max_tokens is None else min(len(row), max_tokens)
         tokens.append(np.asarray(row[:cut], np.int32))
         end = len(text) if cut == len(row) else _end_of(tokenizer, text, row[:cut], span)
@@ -68,10 +69,23 @@ def encode(tokenizer: Any, texts: Sequence[str], *, max_tokens: int | None = Non
     return Encoded(tuple(tokens), tuple(kept), scored_bytes, bos)
 
 
+def token_ids(tokenizer: Any, texts: Sequence[str], *, add_special_tokens: bool) -> list[np.ndarray]:
+    """Token ids of each text, int32; a special token that is written in a text is text.
+
+    Args:
+      tokenizer: as in `encode`.
+      texts: the texts.
+      add_special_tokens: whether the tokenizer adds its own.
+
+    Raises:
+      InputError: the tokenizer returns something else, or gives up.
+    """
+    return [np.asarray(ids, np.int32) for ids, _ in _rows(tokenizer, texts, add_special_tokens=add_special_tokens)]
+
+
 def prepends_bos(tokenizer: Any) -> bool:
     """Whether the tokenizer puts a special token before a text."""
-    plain = _ids_of(tokenizer, "a", add_special_tokens=False)
-    special = _ids_of(tokenizer, "a", add_special_tokens=True)
+    plain, special = (token_ids(tokenizer, ["a"], add_special_tokens=added)[0].tolist() for added in (False, True))
     return len(special) > len(plain) and special[: len(plain)] != plain
 
 
@@ -94,16 +108,39 @@ def windows(num_tokens: int, max_length: int | None) -> Iterator[Window]:
         first_target = stop
 
 
-def _call(tokenizer: Any, texts: list[str]) -> Any:
-    """One call for all texts; character spans where the tokenizer knows them (fast tokenizers do)."""
-    options: dict[str, Any] = {"add_special_tokens": True}
+def _rows(
+    tokenizer: Any, texts: Sequence[str], *, add_special_tokens: bool = True, spans: bool = False
+) -> Iterator[tuple[Sequence[int], Any]]:
+    """Token ids of each text, and its character spans where the tokenizer knows them (fast tokenizers do), else None.
+
+    What a tokenizer returns is in memory for one block of texts at a time.
+    """
+    options: dict[str, Any] = {"add_special_tokens": add_special_tokens}
+    if hasattr(tokenizer, "split_special_tokens"):  # of transformers
+        options["split_special_tokens"] = True
     if getattr(tokenizer, "is_fast", False):
-        options.update(return_offsets_mapping=True, return_attention_mask=False, verbose=False)
-    return tokenizer(texts, **options)
+        options.update(return_offsets_mapping=spans, return_attention_mask=False, verbose=False)
+    for block in _blocks(texts):
+        with panics(f"the tokenizer gives up on the texts from {block[0][:40]!r} on"):
+            encoded = tokenizer(block, **options)
+        ids = check_encoded(encoded, len(block))
+        yield from zip(
+            ids, encoded["offset_mapping"] if "offset_mapping" in encoded else [None] * len(ids), strict=True
+        )
 
 
-def _ids_of(tokenizer: Any, text: str, *, add_special_tokens: bool) -> list[int]:
-    return list(check_encoded(tokenizer([text], add_special_tokens=add_special_tokens), 1)[0])
+def _blocks(texts: Sequence[str]) -> Iterator[list[str]]:
+    """The texts, at most `_BLOCK` characters at a time or a single one."""
+    block: list[str] = []
+    size = 0
+    for text in texts:
+        if block and size + len(text) > _BLOCK:
+            yield block
+            block, size = [], 0
+        block.append(text)
+        size += len(text)
+    if block:
+        yield block
 
 
 def _end_of(tokenizer: Any, text: str, ids: Sequence[int], spans: Any) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import string
 from collections.abc import Sequence
 from typing import Any
@@ -29,10 +30,12 @@ __all__ = [
     "existing_bos",
     "prefix_depends_on_order",
     "template_fields",
+    "warn_of_special_separator",
 ]
 
 STOPS = ("none", "e_process", "spending", "besag_clifford")
 _SHOWN = 60
+_logger = logging.getLogger("tdd")
 
 
 def check_count(name: str, value: Any, minimum: int = 1) -> int:
@@ -54,6 +57,13 @@ def check_names(names: Sequence[str]) -> None:
     twice = [name for name in names if list(names).count(name) > 1]
     if twice:
         raise InputError(f"two data sets are called {twice[0]!r}; give data as a dict with a name for each")
+
+
+def warn_of_special_separator(separator: str, special: Sequence[str]) -> None:
+    """A separator with a special token in it, which is tokenised as text."""
+    for token in special:
+        if token and token in separator:
+            _logger.warning("separator holds %r, which is tokenised as text and not as the special token", token)
 
 
 def check_separator(separator: Any) -> str:

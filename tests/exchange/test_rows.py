@@ -6,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from word_tokenizer import word_tokenizer
 
-from tdd.exchange import rows as rows_module
 from tdd.exchange.data import load_examples
 from tdd.exchange.orders import Shards
 from tdd.exchange.rows import Context, OrderRows, bos_tokens, context_windows
+from tdd.scoring import tokenise
 from tdd.scoring.tokenise import windows
 from tdd.validate.errors import InputError
 
@@ -58,7 +58,7 @@ def test_a_tokenizer_that_does_not_know_the_probe():
 
 def test_many_texts_are_tokenised_in_pieces(monkeypatch):
     whole = rows_of(40)
-    monkeypatch.setattr(rows_module, "_PIECE", 150)
+    monkeypatch.setattr(tokenise, "_BLOCK", 150)
     sizes, own = [], whole.tokenizer
     pieces = rows_of(40)
     monkeypatch.setattr(

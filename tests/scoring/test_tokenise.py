@@ -1,13 +1,18 @@
 """Tokens, cuts, windows and batch shapes."""
 
+import json
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from word_tokenizer import word_tokenizer
 
+from tdd.lab.tokenizer import END_OF_TEXT, train_tokenizer
+from tdd.models.configuration import read_tokenizer
+from tdd.scoring import tokenise
 from tdd.scoring.buckets import bucket_lengths, plan
-from tdd.scoring.tokenise import encode, prepends_bos, windows
+from tdd.scoring.tokenise import encode, prepends_bos, token_ids, windows
 from tdd.validate import InputError
 
 
@@ -58,6 +63,65 @@ def test_a_tokenizer_without_offsets_is_decoded():
 def test_a_tokenizer_of_another_kind_is_named():
     with pytest.raises(InputError, match="must return a mapping with 'input_ids'"):
         encode(lambda texts, add_special_tokens: [1, 2], ["a"])
+
+
+def test_a_special_token_written_in_a_text_is_text():
+    """Somebody who writes <|endoftext|> into a text must not end it for the model."""
+    tokenizer = train_tokenizer(["the end of the text", "one more text"], vocab_size=260)
+    control = tokenizer.convert_tokens_to_ids(END_OF_TEXT)
+    text = f"the end{END_OF_TEXT}of it"
+    assert control in tokenizer(text)["input_ids"]
+    encoded = encode(tokenizer, [text])
+    assert control not in encoded.tokens[0]
+    assert tokenizer.decode(encoded.tokens[0].tolist()) == encoded.kept[0] == text
+    assert control not in token_ids(tokenizer, [text], add_special_tokens=False)[0]
+
+
+@pytest.mark.parametrize("strategy", ["BatchLongest", {"Fixed": 12}])
+def test_padding_and_truncation_of_tokenizer_json_change_no_token(strategy, tmp_path):
+    tokenizer = train_tokenizer(["the end of the text", "one more text"], vocab_size=260)
+    tokenizer.save_pretrained(tmp_path)
+    place = tmp_path / "tokenizer.json"
+    content = json.loads(place.read_text())
+    content["padding"] = {"strategy": strategy, "direction": "Left", "pad_to_multiple_of": None, "pad_id": 0}
+    content["padding"] |= {"pad_type_id": 0, "pad_token": END_OF_TEXT}
+    content["truncation"] = {"direction": "Right", "max_length": 3, "strategy": "LongestFirst", "stride": 0}
+    place.write_text(json.dumps(content))
+    padded, texts = read_tokenizer(tmp_path, 260), ["one", "the end of the text"]
+    for plain, other in zip(encode(tokenizer, texts).tokens, encode(padded, texts).tokens, strict=True):
+        assert plain.tolist() == other.tolist()
+
+
+def test_texts_are_tokenised_in_blocks(monkeypatch):
+    """What a tokenizer returns, some hundred bytes a token, is in memory for one block at a time."""
+    own, sizes = word_tokenizer(20), []
+
+    def counted(texts, add_special_tokens=True):
+        sizes.append(len(texts))
+        return own(texts, add_special_tokens=add_special_tokens)
+
+    counted.decode = own.decode
+    texts = [f"w{i} w1" for i in range(9)]
+    whole = encode(counted, texts)
+    monkeypatch.setattr(tokenise, "_BLOCK", 12)
+    sizes.clear()
+    blocks = encode(counted, texts)
+    assert sizes == [1, 1, 2, 2, 2, 2, 1], "two probes for a beginning, then two texts of five characters at a time"
+    assert [ids.tolist() for ids in blocks.tokens] == [ids.tolist() for ids in whole.tokens]
+    assert blocks.kept == whole.kept == tuple(texts)
+
+
+def test_a_tokenizer_that_panics_is_refused():
+    """tokenizers' PanicException is no Exception."""
+
+    class PanicException(BaseException):
+        pass
+
+    def tokenizer(texts, add_special_tokens=True):
+        raise PanicException("Onig: Regex search error: retry-limit-in-match over")
+
+    with pytest.raises(InputError, match=r"gives up on the texts from 'xx' on: Onig.*mend or replace tokenizer.json"):
+        token_ids(tokenizer, ["xx"], add_special_tokens=False)
 
 
 @settings(max_examples=200, deadline=None)
