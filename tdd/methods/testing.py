@@ -181,7 +181,7 @@ def conformal_p_values(
       [m] p-values in (0, 1], NaN where the score is NaN or masked out.
 
     Raises:
-      InputError: bad shapes, an infinite score, no calibration items, unknown options, a missing key.
+      InputError: bad shapes, an infinite score, no calibration items, unknown options, a key that is missing or none.
 
     Cost: O((n + m) log n).
 
@@ -193,7 +193,9 @@ def conformal_p_values(
     arrays.check_choice(null, conformal.NULLS, "null")
     arrays.check_choice(tie_break, ("conservative", "randomized", "shared"), "tie_break")
     calibration, scores, calibration_mask, mask = checked_scores(calibration, scores, calibration_mask, mask)
-    if tie_break != "conservative":
+    if tie_break == "conservative":
+        key = None  # draws nothing
+    else:
         arrays.check_key(key, f'tie_break="{tie_break}"')
     (calibration, scores), (calibration_mask, mask) = order_preserving((calibration, scores), (calibration_mask, mask))
     return _conformal(calibration, scores, calibration_mask, mask, key, null=null, tie_break=tie_break)

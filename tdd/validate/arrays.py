@@ -196,9 +196,14 @@ def check_key(key: Any, why: str) -> None:
     """A PRNG key where one is needed."""
     if key is None:
         raise InputError(f"key is missing: {why} draws random numbers; pass key=jax.random.key(seed)")
-    legacy = isinstance(key, jax.Array) and key.dtype == jnp.uint32 and key.shape == (2,)
-    if not legacy and not (isinstance(key, jax.Array) and jnp.issubdtype(key.dtype, jax.dtypes.prng_key)):
+    if not isinstance(key, jax.Array):
         raise InputError(f"key must be a PRNG key from jax.random.key(seed), got {key!r}")
+    legacy = key.dtype == jnp.uint32 and key.shape == (2,)
+    if not legacy and not (jnp.issubdtype(key.dtype, jax.dtypes.prng_key) and key.shape == ()):
+        raise InputError(
+            f"key must be a PRNG key from jax.random.key(seed), one of them, got an array of {key.dtype} of shape "
+            f"{key.shape}"
+        )
 
 
 def _is_missing(value: Any) -> bool:
