@@ -87,6 +87,8 @@ def _train(arguments: argparse.Namespace) -> None:
     if arguments.json:
         print_json({"folder": str(run.folder), **run.summary, "next": words.next_command(run)})
         return
+    if arguments.quiet:
+        return
     screen = console()
     screen.print(words.parts_table(run))
     screen.print(words.files_line(run), markup=False, soft_wrap=True)
