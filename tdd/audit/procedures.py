@@ -291,7 +291,11 @@ def settled(method: str, alpha: float, delta: float, seed: int, **given: Any) ->
         del chosen["proportion"]
     fields = {field.name for field in dataclasses.fields(Options)}
     options = Options(
-        alpha, method, delta=float(delta), seed=int(seed), **{k: v for k, v in chosen.items() if k in fields}
+        alpha,
+        method,
+        delta=float(delta),
+        seed=arrays.check_seed(seed),
+        **{k: v for k, v in chosen.items() if k in fields},
     )
     arrays.check_choice(options.proportion, PROPORTIONS, "proportion")
     arrays.check_level(options.eta, "eta")

@@ -152,7 +152,7 @@ def run_exchange(
     References: the sharded exchangeability test, algorithm 1.
     """
     start = time.perf_counter()
-    checks.check_seed(seed)
+    arrays.check_seed(seed)
     num_shards = checks.check_count("num_shards", num_shards)
     num_shuffles = checks.check_count("num_shuffles", num_shuffles)
     arrays.check_choice(test, TESTS, "test")

@@ -131,7 +131,7 @@ def trajectory_test(
     horizon = checks.as_horizon(horizon, num_looks)
     order = np.argsort(~suspects, kind="stable")  # the true labelling has the suspects first
     num_suspect = int(suspects.sum())
-    labels = set_statistics.labellings(num_suspect, num_items - num_suspect, num_draws, checks.as_seed(seed))
+    labels = set_statistics.labellings(num_suspect, num_items - num_suspect, num_draws, arrays.check_seed(seed))
     levels = trajectories.start(num_draws, alpha=alpha).levels.value
     options = (labels, alpha, horizon, baseline == "first", statistic)
     if tracing(paths):

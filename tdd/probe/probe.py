@@ -27,7 +27,7 @@ from tdd.scoring.buckets import default_budget
 from tdd.scoring.scores import parse_score
 from tdd.validate import arrays
 from tdd.validate import probe as checks
-from tdd.validate.anytime import as_seed
+from tdd.validate.arrays import check_seed
 from tdd.validate.scoring import check_budget, check_max_length
 
 __all__ = ["Probe"]
@@ -133,7 +133,7 @@ class Probe:
         arrays.check_choice(baseline, ("first", "none"), "baseline")
         arrays.check_choice(statistic, STATISTICS, "statistic")
         arrays.check_choice(long_texts, ("error", "truncate"), "long_texts")
-        self.every, self.name, self.alpha, seed = checks.check_every(every), str(name), float(alpha), as_seed(seed)
+        self.every, self.name, self.alpha, seed = checks.check_every(every), str(name), float(alpha), check_seed(seed)
         steps = checks.check_num_steps(num_steps)
         limit = check_max_length(max_length, model.max_length)
         budget = default_budget(jax.default_backend()) if token_budget is None else check_budget(token_budget)

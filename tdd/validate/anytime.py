@@ -15,7 +15,7 @@ from tdd.validate import arrays
 from tdd.validate.errors import InputError
 from tdd.validate.sequential import as_count
 
-__all__ = ["as_horizon", "as_paths", "as_relabellings", "as_seed", "as_suspects"]
+__all__ = ["as_horizon", "as_paths", "as_relabellings", "as_suspects"]
 
 _MAX_ITEMS = 2**18 - 1
 _MAX_LABELS = 2**32  # bytes of the table of labellings
@@ -83,11 +83,3 @@ def as_horizon(horizon: Any, num_looks: int) -> int | None:
             f"pass scores[:{wanted}], or horizon=None where none was fixed"
         )
     return wanted
-
-
-def as_seed(seed: Any) -> int:
-    """A whole number that is not negative."""
-    whole = isinstance(seed, (int, np.integer)) and not isinstance(seed, bool)
-    if not whole or seed < 0:
-        raise InputError(f"seed must be a whole number from 0 on, got {seed!r}")
-    return int(seed)

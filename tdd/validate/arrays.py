@@ -22,6 +22,7 @@ __all__ = [
     "check_key",
     "check_level",
     "check_p_values",
+    "check_seed",
     "check_some",
     "check_weights",
 ]
@@ -190,6 +191,13 @@ def check_weights(weights: Any, name: str = "weights", why: str = "weights are s
         )
     if host.size == 0 or not (host.sum(axis=-1) > 0).all():
         raise InputError(f"{name} are all zero; {why}, so at least one must be positive")
+
+
+def check_seed(seed: Any) -> int:
+    """A whole number that a PRNG key can be made of."""
+    if isinstance(seed, (bool, np.bool_)) or not isinstance(seed, (int, np.integer)) or not 0 <= seed < 2**32:
+        raise InputError(f"seed must be a whole number from 0 to 2^32 - 1, got {seed!r}")
+    return int(seed)
 
 
 def check_key(key: Any, why: str) -> None:

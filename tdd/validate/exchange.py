@@ -20,7 +20,6 @@ __all__ = [
     "check_names",
     "check_no_sorted_order",
     "check_num_shards",
-    "check_seed",
     "check_separator",
     "check_stop",
     "check_stride",
@@ -43,11 +42,6 @@ def check_count(name: str, value: Any, minimum: int = 1) -> int:
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < minimum:
         raise InputError(f"{name}={value!r} must be a whole number, at least {minimum}")
     return int(value)
-
-
-def check_seed(seed: Any) -> int:
-    """A non-negative whole number."""
-    return check_count("seed", seed, 0)
 
 
 def check_names(names: Sequence[str]) -> None:

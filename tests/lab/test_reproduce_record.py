@@ -77,8 +77,8 @@ def test_a_cell_that_fails_leaves_nothing(tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"seed": -1}, "seed must be a whole number of at least 0, got -1"),
-        ({"seed": 2**32}, r"seed must be below 2\^32, got 4294967296"),
+        ({"seed": -1}, r"seed must be a whole number from 0 to 2\^32 - 1, got -1"),
+        ({"seed": 2**32}, r"seed must be a whole number from 0 to 2\^32 - 1, got 4294967296"),
         ({"scale": 0}, "scale must be a number between 0.001 and 1000, got 0"),
         ({"scale": "big"}, "scale must be a number between 0.001 and 1000, got 'big'"),
     ],

@@ -133,7 +133,7 @@ def test_its_guarantee_is_listed():
         ({"horizon": 0.5}, "horizon must be a whole number"),
         ({"baseline": "last"}, "baseline must be one of 'first', 'none'"),
         ({"statistic": "mean"}, "statistic must be one of 'combined', 'rank_sum', 'tail'"),
-        ({"seed": -1}, "seed must be a whole number from 0 on, got -1"),
+        ({"seed": -1}, r"seed must be a whole number from 0 to 2\^32 - 1, got -1"),
     ],
 )
 def test_messages(changes, message):

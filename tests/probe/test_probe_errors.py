@@ -61,8 +61,8 @@ def build(suspect=ROWS[:20], reference=ROWS[20:], lm=SMALL, **options):
         ({"suspect": np.arange(9)}, "suspect: row 0 is no row of token ids"),
         ({"suspect": [[1, 2], [5, -100]], "lm": reference_logits}, "suspect: row 1 holds the token id -100; token ids"),
         ({"suspect": np.ones((2, 3))}, "suspect: row 0 is no row of token ids .*float64"),
-        ({"seed": -1}, "seed must be a whole number from 0 on, got -1"),
-        ({"seed": 1.5}, "seed must be a whole number from 0 on, got 1.5"),
+        ({"seed": -1}, r"seed must be a whole number from 0 to 2\^32 - 1, got -1"),
+        ({"seed": 1.5}, r"seed must be a whole number from 0 to 2\^32 - 1, got 1.5"),
         (
             {"num_draws": 10**9},
             "relabellings of 44 texts take 41.0 GiB; at most 97612892 fit in 4",

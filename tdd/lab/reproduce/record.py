@@ -18,8 +18,9 @@ from typing import Any
 
 from tdd.atomic import disk_errors, write_atomically
 from tdd.audit.run_folder import fingerprint, plain, versions
+from tdd.validate.arrays import check_seed
 from tdd.validate.errors import InputError
-from tdd.validate.lab import check_count, check_range
+from tdd.validate.lab import check_range
 
 __all__ = ["Options", "Outcome", "Reproduction", "cell", "cell_seconds", "provenance"]
 
@@ -48,9 +49,7 @@ class Options:
     progress: bool = False
 
     def __post_init__(self) -> None:
-        check_count("seed", self.seed, minimum=0)
-        if self.seed >= 2**32:
-            raise InputError(f"seed must be below 2^32, got {self.seed}")
+        check_seed(self.seed)
         check_range("scale", self.scale, 1e-3, 1e3)
         if self.folder is not None:
             object.__setattr__(self, "folder", pathlib.Path(self.folder).expanduser())

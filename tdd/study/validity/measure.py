@@ -17,6 +17,7 @@ from tdd.study.monte_carlo import mean_radius, simulate
 from tdd.study.tables import write_json
 from tdd.study.validity.claim import Claim
 from tdd.validate import studies as checks
+from tdd.validate.arrays import check_seed
 from tdd.validate.errors import InputError
 from tdd.validate.processes import check_shared_folder
 
@@ -77,11 +78,12 @@ def measure(
       on_done: called after each.
 
     Raises:
-      InputError: fewer than 100 repetitions; several processes without a folder, or with other options; a folder with
-        rows of other options.
+      InputError: fewer than 100 repetitions; a seed that is negative or 2^32 and more; several processes without a
+        folder, or with other options; a folder with rows of other options.
     """
     if repetitions < 100:
         raise InputError(f"repetitions must be at least 100, got {repetitions}; 100000 give three digits")
+    check_seed(seed)
     processes, claims, rows = current(), list(claims), []
     if processes.count > 1:
         return _together(claims, processes, folder, on_done, repetitions=repetitions, seed=seed)
