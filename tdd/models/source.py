@@ -10,7 +10,7 @@ import pathlib
 import re
 
 from tdd.models.weights import INDEX, SINGLE
-from tdd.validate.checkpoints import check_source, hub_failure
+from tdd.validate.checkpoints import check_regular, check_source, hub_failure
 
 __all__ = ["ResolvedCheckpoint", "fingerprint", "resolve"]
 
@@ -56,7 +56,8 @@ def resolve(path: str | os.PathLike[str], *, revision: str | None = None) -> Res
       revision: branch, tag or commit of a hub id; None for its main branch.
 
     Raises:
-      InputError: no such folder, not a hub id, a revision for a folder, or a hub that does not deliver.
+      InputError: no such folder, not a hub id, a revision for a folder, a hub that does not deliver, or a pipe or a
+        device in the place of a file.
     """
     text = os.fspath(path)
     folder = pathlib.Path(text).expanduser()
@@ -64,6 +65,7 @@ def resolve(path: str | os.PathLike[str], *, revision: str | None = None) -> Res
     if not is_folder:
         folder = _snapshot(text, revision)
     names = sorted(entry.name for entry in folder.iterdir() if any(entry.match(pattern) for pattern in _COUNTED))
+    check_regular(folder, names)
     return ResolvedCheckpoint(folder, None if is_folder else folder.name, tuple(names))
 
 

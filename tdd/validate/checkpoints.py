@@ -28,6 +28,7 @@ __all__ = [
     "check_mapped",
     "check_model_type",
     "check_positive",
+    "check_regular",
     "check_source",
     "check_spec",
     "check_tokenizer_present",
@@ -197,6 +198,13 @@ def check_source(text: str, folder: pathlib.Path, *, is_hub_id: bool, revision: 
     if not is_hub_id:
         raise InputError(f"no model folder at {text!r}, and it is not a hub id such as 'gpt2' or 'owner/name'")
     return False
+
+
+def check_regular(folder: pathlib.Path, names: Sequence[str]) -> None:
+    """The files of a checkpoint are files: one would wait for ever for the writer of a pipe."""
+    for name in names:
+        if not (folder / name).is_file():
+            raise InputError(f"{folder / name} is no file (a folder, a pipe or a link to nothing); download it again")
 
 
 def hub_failure(repository: str, revision: str | None, offline: bool, error: Exception) -> InputError:

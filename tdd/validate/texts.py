@@ -72,7 +72,23 @@ def existing_path(source: str | os.PathLike[str]) -> pathlib.Path:
             f"no such file or folder: {_short(text)}; a single string is always a path, "
             "so pass a list of strings to give the texts themselves"
         )
+    check_readable(text)
     return pathlib.Path(text)
+
+
+def check_readable(path: str) -> None:
+    """A file or folder that can be read to an end: no pipe in the file system, which would wait for a writer, and no
+    device. The pipes of a shell have no place in the file system: /dev/stdin and /dev/fd/N are read."""
+    place = os.path.realpath(path)
+    if os.path.exists(place) and not (os.path.isfile(place) or os.path.isdir(place) or _of_a_shell(path)):
+        raise InputError(
+            f"{path} is neither a file nor a folder but a named pipe or a device; copy what it gives into a "
+            "file, or pipe it into /dev/stdin with format=... (--format)"
+        )
+
+
+def _of_a_shell(path: str) -> bool:
+    return os.path.abspath(path).startswith(("/dev/stdin", "/dev/fd/", "/proc/self/fd/"))
 
 
 def file_format(path: pathlib.Path, format: str | None) -> str:

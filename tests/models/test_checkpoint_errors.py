@@ -1,6 +1,7 @@
 """Every checkpoint that cannot be trusted is refused, with a message that names what and where."""
 
 import json
+import os
 
 import gpt2_files
 import numpy as np
@@ -157,6 +158,12 @@ def test_a_configuration_that_may_not_be_read(folder, monkeypatch):
 
     monkeypatch.setattr("pathlib.Path.read_text", refuse)
     refused(folder, "config.json cannot be read: Permission denied")
+
+
+def test_a_pipe_among_the_files(folder):
+    """Whoever opens it would wait for its writer for ever."""
+    os.mkfifo(folder / "special_tokens_map.json")
+    refused(folder, "special_tokens_map.json is no file")
 
 
 def test_missing_weights(folder):

@@ -2,6 +2,7 @@ import csv
 import gzip
 import json
 import logging
+import os
 
 import numpy as np
 import pytest
@@ -222,6 +223,17 @@ def test_a_folder_whose_link_leads_out_of_it(tmp_path):
     found = message(tmp_path / "texts")
     assert "c.txt is a link out of the folder" in found
     assert "secret.txt" in found
+
+
+def test_a_pipe_in_the_file_system_is_refused(tmp_path):
+    """It would wait for a writer for ever; those of a shell have theirs."""
+    os.mkfifo(tmp_path / "a.txt")
+    assert "a.txt is neither a file nor a folder but a named pipe or a device" in message(tmp_path / "a.txt")
+    reader, writer = os.pipe()
+    os.write(writer, b"one\ntwo\n")
+    os.close(writer)
+    assert load_texts(f"/dev/fd/{reader}", format="txt").texts == ("one", "two")
+    os.close(reader)
 
 
 def test_other_bad_sources(tmp_path):
