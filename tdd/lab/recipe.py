@@ -77,6 +77,11 @@ class Model:
     heads: int = 4
     max_length: int = 256
 
+    def parameters(self, vocab_size: int) -> int:
+        """How many parameters GPT-2's architecture has in these sizes."""
+        layer = 12 * self.width**2 + 13 * self.width
+        return self.layers * layer + (vocab_size + self.max_length + 2) * self.width
+
     def __post_init__(self) -> None:
         for name in ("width", "layers", "heads"):
             check_count(name, getattr(self, name), minimum=1)

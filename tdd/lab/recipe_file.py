@@ -44,8 +44,9 @@ def load_recipe(path: str | os.PathLike[str]) -> Recipe:
         source = place.read_bytes()
     try:
         given = tomllib.loads(source.decode())
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} is not valid TOML: {error}") from error
+    except (ValueError, RecursionError) as error:
+        reason = "it is nested too deeply" if isinstance(error, RecursionError) else error
+        raise InputError(f"{path} is not valid TOML: {reason}") from error
     return parse_recipe(given, file=str(path), folder=place.parent, source=source)
 
 

@@ -18,7 +18,7 @@ from tdd.lab.recipe_file import load_recipe, parse_recipe, recipe_dict, recipe_t
 from tdd.lab.recipe_models import describe, train_model
 from tdd.lab.recipe_plan import Plan, make_plan
 from tdd.lab.truth import Row, csv_bytes
-from tdd.validate.lab import check_lab_run, check_out
+from tdd.validate.lab import check_fits_memory, check_lab_run, check_out
 from tdd.validate.recipes import check_same_file, check_same_recipe
 
 __all__ = ["LabRun", "load_lab_run", "run_recipe"]
@@ -73,13 +73,17 @@ def run_recipe(
       on_step: called after each step as `on_step(model, step, params)`, models counted from 1.
 
     Raises:
-      InputError: a mistake in the recipe (`load_recipe`), unusable texts, or an `out` that holds another run.
+      InputError: a mistake in the recipe (`load_recipe`), a model beyond this machine's memory, unusable texts, or an
+        `out` that holds another run.
 
     Cost: that of training (`tdd.lab.train.train`), and one pass over the parts for their losses.
     """
     recipe = recipe if isinstance(recipe, Recipe) else load_recipe(recipe)
     folder = pathlib.Path(out).expanduser()
     check_out(folder, folder.exists() and not folder.is_dir())
+    if recipe.model.checkpoint is None:
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        check_fits_memory(recipe.model.parameters(recipe.tokenizer.vocab_size), memory)
     plan = make_plan(recipe)
     _keep_recipe(folder, recipe)  # after the plan: a recipe that makes none leaves the folder free for a better one
     files = _files(plan)

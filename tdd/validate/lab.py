@@ -12,6 +12,7 @@ from tdd.validate.errors import InputError
 __all__ = [
     "check_adapted",
     "check_count",
+    "check_fits_memory",
     "check_heads",
     "check_lab_run",
     "check_names",
@@ -29,9 +30,11 @@ __all__ = [
 
 
 def check_count(name: str, value: object, *, minimum: int) -> None:
-    """`value` is a whole number of at least `minimum`."""
+    """`value` is a whole number of at least `minimum` that 32 bits hold."""
     if isinstance(value, bool) or not isinstance(value, numbers.Integral) or int(value) < minimum:
         raise InputError(f"{name} must be a whole number of at least {minimum}, got {value!r}")
+    if int(value) >= 2**32:
+        raise InputError(f"{name} must be a whole number below 2^32, got {value!r}")
 
 
 def check_range(name: str, value: Any, low: float, high: float = math.inf) -> None:
@@ -125,6 +128,15 @@ def check_heads(width: int, heads: int) -> None:
     """Heads divide the width."""
     if width % heads:
         raise InputError(f"width={width} is no multiple of heads={heads}; choose heads that divide it")
+
+
+def check_fits_memory(parameters: int, memory: int) -> None:
+    """A model that is made from nothing fits this machine, in float32 and with nothing beside it."""
+    if 4 * parameters > memory:
+        raise InputError(
+            f"[model] has {parameters:,} parameters, {4 * parameters / 1e9:,.0f} GB in float32, and this machine has "
+            f"{memory / 1e9:,.0f} GB of memory; choose a smaller width, layers, max_length or vocab_size"
+        )
 
 
 def check_lab_run(out: Any, finished: bool) -> None:

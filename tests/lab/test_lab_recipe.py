@@ -111,6 +111,8 @@ def test_seeds_of_parts_differ_and_are_those_of_the_definition():
         ({"plant": BLOCKS, "training": {"lora": 3}}, r"training\.lora = 3 must be a section"),
         ({"plant": BLOCKS, "training": {"lora": {"rnk": 2}}}, r"training\.lora\.rnk = 2 is unknown; did you mean rank"),
         ({"plant": BLOCKS, "training": {"lora": {"leaves": [1]}}}, r"training\.lora\.leaves must be a list"),
+        ({"plant": BLOCKS, "training": {"epochs": 10**27}}, r"\[training\] epochs must be .* below 2\^32, got 1000"),
+        ({"plant": BLOCKS, "model": {"width": 10**30}}, r"\[model\] width must be .* below 2\^32, got 1000"),
         ({"plant": BLOCKS, "seed": -1}, "seed must be .* at least 0, got -1"),
         ({"plant": BLOCKS, "seed": True}, "seed must be a whole number, got True"),
         ({"plant": BLOCKS, "corpus": "x"}, "corpus = 'x' must be a section"),
@@ -165,6 +167,9 @@ def test_files_that_are_no_recipes(tmp_path):
         load_recipe(tmp_path / "recipe.toml")
     (tmp_path / "recipe.toml").write_bytes(b"\xff\xfe")
     with pytest.raises(InputError, match="not valid TOML"):
+        load_recipe(tmp_path / "recipe.toml")
+    (tmp_path / "recipe.toml").write_text(f"seed = {'[' * 50_000}{']' * 50_000}\n")
+    with pytest.raises(InputError, match="not valid TOML: it is nested too deeply"):
         load_recipe(tmp_path / "recipe.toml")
     (tmp_path / "recipe.toml").write_text('[plant]\ndesign = "members"\nmembrs = 3\n')
     with pytest.raises(InputError, match=r"recipe\.toml: plant\.membrs = 3 is unknown; did you mean members"):

@@ -214,3 +214,11 @@ def test_from_a_checkpoint_with_lora_and_sets_from_files(runs, tmp_path):
     assert (before["layers"]["qkv"]["kernel"] != after["layers"]["qkv"]["kernel"]).any()
     (tmp_path / "mine.txt").unlink()
     assert load_lab_run(tmp_path / "out").recipe == run.recipe
+
+
+@pytest.mark.parametrize("size", ["width", "layers", "max_length"])
+def test_a_model_beyond_the_memory_is_refused_before_anything_is_made(tmp_path, size):
+    recipe = parse_recipe({"plant": {"design": "canaries", "copies": [1]}, "model": {size: 2**32 - 4}})
+    with pytest.raises(InputError, match=r"\[model\] has [\d,]+ parameters, [\d,]+ GB in float32.* choose a smaller"):
+        run_recipe(recipe, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
