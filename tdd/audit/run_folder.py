@@ -23,6 +23,7 @@ import numpy as np
 from tdd.atomic import disk_errors, write_atomically
 from tdd.validate import runs
 from tdd.validate.errors import InputError
+from tdd.validate.json_text import parse_json
 
 __all__ = [
     "SCHEMA",
@@ -32,9 +33,11 @@ __all__ = [
     "plain",
     "read_items",
     "read_run",
+    "read_table",
     "to_csv",
     "to_json",
     "versions",
+    "write_run",
 ]
 
 SCHEMA = 1
@@ -66,12 +69,16 @@ class Audit:
         return not self.run["verdict"]["failed"]
 
     def save(self, folder: pathlib.Path) -> None:
-        """Write calibration.csv, items.csv, then run.json with their SHA-256 and its own, each whole or not at all."""
-        tables = {"calibration.csv": to_csv(self.calibration), "items.csv": to_csv(self.items)}
-        for name, data in tables.items():
-            write_atomically(folder / name, data)
-        sealed = {**self.run, "files": {name: hashlib.sha256(data).hexdigest() for name, data in tables.items()}}
-        write_atomically(folder / "run.json", to_json({**sealed, "sha256": fingerprint(sealed)}).encode())
+        """Write calibration.csv, items.csv and run.json."""
+        write_run(folder, self.run, {"calibration.csv": to_csv(self.calibration), "items.csv": to_csv(self.items)})
+
+
+def write_run(folder: pathlib.Path, run: Mapping[str, Any], tables: Mapping[str, bytes]) -> None:
+    """Write tables, then run.json with their SHA-256 and its own, each file whole or not at all."""
+    for name, data in tables.items():
+        write_atomically(folder / name, data)
+    sealed = {**run, "files": {name: hashlib.sha256(data).hexdigest() for name, data in tables.items()}}
+    write_atomically(folder / "run.json", to_json({**sealed, "sha256": fingerprint(sealed)}).encode())
 
 
 def open_run_folder(folder: pathlib.Path, identity: str, summary: str) -> None:
@@ -90,21 +97,41 @@ def read_run(folder: pathlib.Path) -> dict[str, Any]:
     """The content of a finished run's run.json.
 
     Raises:
-      InputError: no finished run there, or one of a later schema.
+      InputError: no finished run there, one of another schema, or one whose content does not fit its SHA-256.
     """
     place = folder / "run.json" if folder.is_dir() else folder
-    if not place.exists():
+    if not place.is_file():
         state = "an unfinished run; run the same command again" if (folder / "inputs.json").exists() else "no run"
         raise InputError(f"{folder} holds {state}")
     try:
-        run = json.loads(place.read_text("utf-8"))
+        run = parse_json(place.read_text("utf-8"))
     except (OSError, ValueError) as error:
         raise InputError(f"{place} cannot be read as JSON: {error}") from error
-    runs.check_run(run, place, SCHEMA)
-    seal = run.pop("sha256", None)
+    runs.check_schema(run, place, SCHEMA)
+    seal = run.pop("sha256", None)  # runs of earlier versions have none
     if seal is not None and seal != fingerprint(run):
-        raise InputError(f"{place} is damaged or was edited: its content does not fit its SHA-256; run the audit again")
+        raise InputError(f"{place} is damaged or was edited: its content does not fit its SHA-256; make the run again")
+    runs.check_run(run, place)
     return run
+
+
+def read_table(folder: pathlib.Path, name: str, run: Mapping[str, Any] | None = None) -> tuple[list, list[list[str]]]:
+    """Header and rows of a table of a finished run, whose run.json holds its SHA-256.
+
+    Raises:
+      InputError: no such table, one that was damaged or edited, or one of another run.
+    """
+    place = folder / name
+    try:
+        data = place.read_bytes()
+        header, *rows = [*csv.reader(io.StringIO(data.decode("utf-8"), newline=""))] or [[]]
+    except (OSError, ValueError, csv.Error) as error:
+        raise InputError(f"{place} cannot be read: {error}; make the run again") from error
+    if run is not None and "files" in run and run["files"].get(name) != hashlib.sha256(data).hexdigest():
+        raise InputError(
+            f"{place} is damaged or was edited: it does not fit the SHA-256 in run.json; make the run again"
+        )
+    return header, rows
 
 
 def read_items(folder: pathlib.Path, run: Mapping[str, Any] | None = None) -> dict[str, list[Any]] | None:
@@ -118,18 +145,9 @@ def read_items(folder: pathlib.Path, run: Mapping[str, Any] | None = None) -> di
       InputError: a damaged table, or one of another run.
     """
     place = folder / "items.csv"
-    if not place.exists():
+    if not place.is_file():
         return None
-    try:
-        data = place.read_bytes()
-        header, *rows = [*csv.reader(io.StringIO(data.decode("utf-8"), newline=""))] or [[]]
-    except (OSError, ValueError, csv.Error) as error:
-        raise InputError(f"{place} cannot be read: {error}") from error
-    known = (run or {}).get("files", {}).get("items.csv")
-    if known is not None and known != hashlib.sha256(data).hexdigest():
-        raise InputError(
-            f"{place} is damaged or was edited: it does not fit the SHA-256 in run.json; run the audit again"
-        )
+    header, rows = read_table(folder, "items.csv", run)
     runs.check_items(header, rows, place)
     columns: dict[str, list[Any]] = {name: [row[i] for row in rows] for i, name in enumerate(header)}
     columns["selected"] = [value == "1" for value in columns["selected"]]

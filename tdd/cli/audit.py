@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import pathlib
+from collections.abc import Mapping
 from typing import Any
 
 from tdd.cli.common import CHECK_FAILED, DETECTED, command, console, names, numbers, one_or_all, print_json, split
@@ -194,10 +196,7 @@ def _select(arguments: argparse.Namespace) -> int:
 
 
 def _report(arguments: argparse.Namespace) -> None:
-    import pathlib
-
-    from tdd.audit.run_folder import read_items, read_run
-    from tdd.report import terminal
+    from tdd.audit.run_folder import read_run
     from tdd.validate import runs
 
     folder = pathlib.Path(arguments.folder)
@@ -207,11 +206,27 @@ def _report(arguments: argparse.Namespace) -> None:
         runs.check_drawable(run, folder)
     if arguments.json:
         print_json(run)
-    elif run["kind"] == "exchange":
+    else:
+        with runs.reported(run, folder):
+            _print_report(run, folder, arguments.shard_table)
+    if arguments.plot:
+        from tdd.report import probe_plots
+        from tdd.report.plots import sheet
+        from tdd.report.probe_read import read_history
+
+        with runs.reported(run, folder):
+            sheet.save(probe_plots.draw(run, read_history(folder, run)), pathlib.Path(arguments.plot))
+
+
+def _print_report(run: Mapping[str, Any], folder: pathlib.Path, shard_table: bool) -> None:
+    from tdd.audit.run_folder import read_items
+    from tdd.report import terminal
+
+    if run["kind"] == "exchange":
         from tdd.exchange.read import read_shards
         from tdd.report import exchange
 
-        exchange.print_report(run, read_shards(folder) if arguments.shard_table else None, console=console())
+        exchange.print_report(run, read_shards(folder, run) if shard_table else None, console=console())
     elif run["kind"] == "probe":
         from tdd.report import probe
         from tdd.report.probe_read import read_history, read_probe_items
@@ -219,12 +234,6 @@ def _report(arguments: argparse.Namespace) -> None:
         probe.print_report(run, read_history(folder, run), read_probe_items(folder, run), console=console())
     else:
         terminal.print_report(run, read_items(folder, run), console=console())
-    if arguments.plot:
-        from tdd.report import probe_plots
-        from tdd.report.plots import sheet
-        from tdd.report.probe_read import read_history
-
-        sheet.save(probe_plots.draw(run, read_history(folder, run)), pathlib.Path(arguments.plot))
 
 
 def _print_audit(arguments: argparse.Namespace, audit: Any) -> int:

@@ -7,7 +7,6 @@ import dataclasses
 import math
 import os
 import pathlib
-import zipfile
 from collections.abc import Mapping
 from typing import Any
 
@@ -20,6 +19,8 @@ from tdd.methods.exchangeability import GUARANTEES, TESTS
 from tdd.methods.testing import bh
 from tdd.validate import arrays
 from tdd.validate.errors import InputError
+from tdd.validate.npz import read_npz
+from tdd.validate.tables import number_of
 
 __all__ = ["order_of_log_probs", "read_log_probs"]
 
@@ -39,10 +40,13 @@ def read_log_probs(path: str | os.PathLike[str]) -> dict[str, tuple[np.ndarray, 
         raise InputError(f"no such file: {str(place)!r}; give log_probs.npz or a .csv of log-probabilities")
     if place.suffix == ".npz":
         try:
-            with disk_errors(place), np.load(place, allow_pickle=False) as held:
-                names = [str(name) for name in held["names"]]
-                return {name: (held[f"canonical_{i}"], held[f"shuffled_{i}"]) for i, name in enumerate(names)}
-        except (ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+            with disk_errors(place):
+                held = read_npz(place)
+            names = [str(name) for name in held["names"]]
+            return {name: (held[f"canonical_{i}"], held[f"shuffled_{i}"]) for i, name in enumerate(names)}
+        except InputError:
+            raise
+        except (ValueError, KeyError, TypeError) as error:
             raise InputError(f"{place} is no log_probs.npz of tdd exchange: {error}") from error
     with disk_errors(place), open(place, encoding="utf-8-sig", newline="") as file:
         rows = [*csv.DictReader(file)]
@@ -57,7 +61,7 @@ def read_log_probs(path: str | os.PathLike[str]) -> dict[str, tuple[np.ndarray, 
     found: dict[str, list[list[float]]] = {}
     for line, row in enumerate(rows, 2):
         try:
-            values = [float(row[name]) for name in ("canonical", *shuffles)]
+            values = [number_of(row[name]) for name in ("canonical", *shuffles)]
         except (TypeError, ValueError) as error:
             raise InputError(f"{place}, line {line}: every cell must be a number, in nats: {error}") from error
         found.setdefault(row.get("data") or place.stem, []).append(values)
@@ -89,6 +93,7 @@ def order_of_log_probs(
     """
     arrays.check_choice(test, TESTS, "test")
     arrays.check_level(alpha)
+    arrays.check_seed(seed)
     data = []
     for number, (name, (canonical, shuffled)) in enumerate(log_probs.items()):
         canonical, shuffled = np.asarray(canonical, float), np.asarray(shuffled, float)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tdd.atomic import write_atomically
-from tdd.audit.run_folder import to_json
+from tdd.audit.run_folder import write_run
 from tdd.exchange.passes import SetPass
 from tdd.exchange.sequence import as_double
 
@@ -61,8 +61,7 @@ class Exchange:
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(self.shards)
         writer.writerows(zip(*(map(_cell, column) for column in self.shards.values()), strict=True))
-        write_atomically(folder / "shards.csv", text.getvalue().encode())
-        write_atomically(folder / "run.json", to_json(self.run).encode())
+        write_run(folder, self.run, {"shards.csv": text.getvalue().encode()})
 
 
 def tests_of(

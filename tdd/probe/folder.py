@@ -6,7 +6,6 @@ import datetime
 import io
 import os
 import pathlib
-import zipfile
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -14,10 +13,12 @@ import numpy as np
 
 from tdd.atomic import disk_errors, write_atomically
 from tdd.audit.run_folder import fingerprint as fingerprint_of
-from tdd.audit.run_folder import open_run_folder, to_csv, to_json, versions
+from tdd.audit.run_folder import open_run_folder, to_csv, versions, write_run
 from tdd.probe.outcome import open_points, outcome
 from tdd.probe.texts import Role
 from tdd.validate import probe as checks
+from tdd.validate.errors import InputError
+from tdd.validate.npz import read_npz
 
 if TYPE_CHECKING:
     from tdd.probe.probe import Probe
@@ -39,12 +40,12 @@ def save(probe: Probe, folder: str | os.PathLike[str]) -> None:
     with io.BytesIO() as buffer:
         np.savez(buffer, **probe.state_dict())  # pyright: ignore[reportArgumentType]
         write_atomically(place / "state.npz", buffer.getvalue())
+    tables = {}
     rows = [{"step": record.step, "look": record.look, **record.scalars("")} for record in probe.history]
     if rows:
         columns = {name: np.array([row[name] for row in rows]) for name in rows[0]}
-        write_atomically(place / "history.csv", to_csv(columns))
-        write_atomically(place / "items.csv", to_csv(_items(probe)))
-    write_atomically(place / "run.json", to_json(_run(probe)).encode())
+        tables = {"history.csv": to_csv(columns), "items.csv": to_csv(_items(probe))}
+    write_run(place, _run(probe), tables)
 
 
 def read_state(folder: str | os.PathLike[str]) -> dict[str, np.ndarray]:
@@ -53,9 +54,11 @@ def read_state(folder: str | os.PathLike[str]) -> dict[str, np.ndarray]:
     if not place.is_file():
         raise checks.no_saved_probe(pathlib.Path(folder), "there is no state.npz in it")
     try:
-        with disk_errors(place), np.load(place, allow_pickle=False) as held:
-            return {name: held[name] for name in held.files}
-    except (ValueError, EOFError, zipfile.BadZipFile) as error:
+        with disk_errors(place):
+            return read_npz(place)
+    except InputError:
+        raise
+    except ValueError as error:
         raise checks.no_saved_probe(pathlib.Path(folder), f"state.npz is damaged ({error})") from error
 
 

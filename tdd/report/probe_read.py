@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import csv
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
+from tdd.audit.run_folder import read_table
 from tdd.validate.errors import InputError
 from tdd.validate.probe_record import HISTORY, ITEMS, check_looks, check_probe_table
 
@@ -28,7 +28,8 @@ def read_history(folder: pathlib.Path, run: Mapping[str, Any]) -> dict[str, np.n
     if not run["looks"]:
         return {name: np.zeros(0) for name in HISTORY}
     place = folder / "history.csv"
-    header, rows = _table(place, HISTORY)
+    header, rows = read_table(folder, "history.csv", run)
+    check_probe_table(header, rows, HISTORY, place)
     try:
         found = {name: np.array([float(row[i] or "nan") for row in rows]) for i, name in enumerate(header)}
     except ValueError as error:
@@ -50,7 +51,8 @@ def read_probe_items(folder: pathlib.Path, run: Mapping[str, Any]) -> dict[str, 
     if not run["looks"]:
         return {name: [] for name in ITEMS}
     place = folder / "items.csv"
-    header, rows = _table(place, ITEMS)
+    header, rows = read_table(folder, "items.csv", run)
+    check_probe_table(header, rows, ITEMS, place)
     columns: dict[str, list[Any]] = {name: [row[i] for row in rows] for i, name in enumerate(header)}
     try:
         for name in ("score", "p_value", "adjusted"):
@@ -59,13 +61,3 @@ def read_probe_items(folder: pathlib.Path, run: Mapping[str, Any]) -> dict[str, 
         raise InputError(f"{place} is damaged: {error}; save the probe again") from error
     columns["selected"] = [value == "1" for value in columns["selected"]]
     return columns
-
-
-def _table(place: pathlib.Path, needed: Sequence[str]) -> tuple[list[str], list[list[str]]]:
-    try:
-        with open(place, encoding="utf-8", newline="") as file:
-            header, *rows = [*csv.reader(file)] or [[]]
-    except (OSError, ValueError, csv.Error) as error:
-        raise InputError(f"{place} cannot be read: {error}; save the probe again") from error
-    check_probe_table(header, rows, needed, place)
-    return header, rows

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 import os
 import pathlib
@@ -15,6 +14,7 @@ import numpy as np
 from tdd.atomic import disk_errors
 from tdd.study import tables
 from tdd.validate import studies as checks
+from tdd.validate.json_text import parse_json
 
 __all__ = ["QUANTILES", "StudyResult", "Totals"]
 
@@ -119,12 +119,20 @@ class StudyResult:
         """Read what `save` wrote.
 
         Raises:
-          InputError: no such files there.
+          InputError: no such files there, or damaged ones.
         """
+        import pyarrow
+
         place = pathlib.Path(folder)
         checks.check_result_folder(place)
-        head = json.loads((place / "study.json").read_text("utf-8"))
-        rows = tables.read(place)
+        try:
+            return cls._of(parse_json((place / "study.json").read_text("utf-8")), tables.read(place))
+        except (OSError, ValueError, LookupError, TypeError, AttributeError, pyarrow.ArrowException) as error:
+            raise checks.bad_result(place, error) from error
+
+    @classmethod
+    def _of(cls, head: Mapping[str, Any], rows: Mapping[str, Sequence[Any]]) -> StudyResult:
+        """From the contents of study.json and of results.parquet."""
         shape = (len(head["cells"]), len(head["methods"]), len(head["alphas"]))[0 if head["grid"] else 1 :]
         arrays = {name: np.reshape(np.array(rows[name], float), shape) for name in _MEANS}
         for name in _SPREADS:

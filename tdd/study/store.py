@@ -12,7 +12,6 @@ import io
 import json
 import os
 import pathlib
-import zipfile
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -26,6 +25,7 @@ from tdd.study.results import Totals
 from tdd.study.tables import write_json
 from tdd.validate import studies as checks
 from tdd.validate.errors import InputError
+from tdd.validate.npz import read_npz
 from tdd.validate.processes import check_shared_folder
 
 __all__ = ["TotalsStore", "described", "part_of"]
@@ -85,6 +85,8 @@ class TotalsStore:
             there = json.loads(self._fingerprint.read_text("utf-8"))
         except FileNotFoundError as error:
             raise checks.folder_gone(self.folder) from error
+        except (OSError, ValueError) as error:
+            raise checks.bad_fingerprint(self._fingerprint, error) from error
         checks.check_fingerprint(self.folder.parent, own, there)
 
     def read(self, cell: int) -> Part | None:
@@ -158,12 +160,12 @@ class TotalsStore:
             state = place.stat()
             version = state.st_mtime_ns, state.st_size, state.st_ino
             if self._read.get(place, (None,))[0] != version:
-                with np.load(place, allow_pickle=False) as arrays:
-                    totals = Totals.from_arrays(arrays)
-                    ranges = arrays["ranges"].tolist() if "ranges" in arrays else [[0, totals.repetitions]]
-                    self._read[place] = version, Part(tuple((int(first), int(last)) for first, last in ranges), totals)
+                arrays = read_npz(place)
+                totals = Totals.from_arrays(arrays)
+                ranges = arrays["ranges"].tolist() if "ranges" in arrays else [[0, totals.repetitions]]
+                self._read[place] = version, Part(tuple((int(first), int(last)) for first, last in ranges), totals)
             return self._read[place][1]
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+        except (OSError, ValueError, KeyError, TypeError) as error:
             raise InputError(f"{place} is damaged ({error}); delete it to repeat this grid point") from error

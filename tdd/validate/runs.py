@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pathlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -34,11 +35,13 @@ __all__ = [
     "check_proportion_used",
     "check_run",
     "check_run_folder",
+    "check_schema",
     "check_unit",
     "check_unscaled",
     "check_used",
     "deciding_columns",
     "detectors",
+    "reported",
 ]
 
 
@@ -284,18 +287,38 @@ def check_column_names(names: Iterable[str], reserved: Sequence[str]) -> None:
         )
 
 
-def check_run(run: Any, place: pathlib.Path, schema: int) -> None:
-    """A run.json that a report can be made of."""
+def check_schema(run: Any, place: pathlib.Path, schema: int) -> None:
+    """A run.json of this version."""
     found = run.get("schema") if isinstance(run, dict) else None
     if found != schema:
         raise InputError(f"{place} has schema {found!r}, this version reads {schema}")
+
+
+def check_run(run: Mapping[str, Any], place: pathlib.Path) -> None:
+    """A run.json that a report can be made of."""
     kind = run.get("kind")
-    if kind not in _PARTS:
+    if not isinstance(kind, str) or kind not in _PARTS:
         raise InputError(f"{place} is a run of kind {kind!r}; this version reads {', '.join(_PARTS)}")
     again, parts = _PARTS[kind]
     missing = [name for name in ("outcome", *parts, "warnings", "open_points") if name not in run]
     if missing:
         raise InputError(f"{place} is damaged: it lacks {', '.join(missing)}; {again}")
+
+
+@contextlib.contextmanager
+def reported(run: Mapping[str, Any], folder: pathlib.Path) -> Iterator[None]:
+    """Turn a wrong type in a run of an earlier version, which no SHA-256 seals, into an InputError."""
+    try:
+        yield
+    except InputError:
+        raise
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+        if "files" in run:
+            raise
+        raise InputError(
+            f"{folder} is damaged: a value in it is of another kind than a report needs ({type(error).__name__}: "
+            f"{error}); {_PARTS[run['kind']][0]}"
+        ) from error
 
 
 def check_drawable(run: Any, folder: pathlib.Path) -> None:

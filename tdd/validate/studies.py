@@ -11,7 +11,7 @@ import jax
 import numpy as np
 
 from tdd.kernels import lattice
-from tdd.validate.arrays import check_level
+from tdd.validate.arrays import check_level, check_seed
 from tdd.validate.errors import InputError
 
 __all__ = [
@@ -227,8 +227,7 @@ def check_run(repetitions: Any, seed: Any, target_se: Any) -> None:
         raise InputError(f"repetitions must be a whole number, got {repetitions!r}")
     if not 1 <= repetitions <= _MOST_REPETITIONS:
         raise InputError(f"repetitions must lie from 1 to {_MOST_REPETITIONS:,}, got {repetitions!r}")
-    if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or not 0 <= seed < 2**32:
-        raise InputError(f"seed must be a whole number from 0 to 2^32 - 1, got {seed!r}")
+    check_seed(seed)
     if target_se is not None and not (isinstance(target_se, (int, float)) and 0 < target_se < 1):
         raise InputError(
             f"target_se must be a number between 0 and 1, or None to run all repetitions; got {target_se!r}"
@@ -326,8 +325,23 @@ def check_result_folder(folder: pathlib.Path) -> None:
         raise InputError(f"{folder} holds no finished study: {' and '.join(lacking)} missing")
 
 
-def check_fingerprint(folder: pathlib.Path, own: Mapping[str, Any], there: Mapping[str, Any]) -> None:
+def bad_result(folder: pathlib.Path, error: Any) -> InputError:
+    """The files of a finished study cannot be read."""
+    return InputError(f"{folder} holds a damaged study ({error}); remove the folder and run the same command again")
+
+
+def bad_fingerprint(place: pathlib.Path, error: Any) -> InputError:
+    """What a study is of cannot be read."""
+    return InputError(
+        f"{place} is damaged ({error}): of which study the totals beside it are cannot be told; delete {place.parent} "
+        "and run the same command again"
+    )
+
+
+def check_fingerprint(folder: pathlib.Path, own: Mapping[str, Any], there: Any) -> None:
     """A folder is continued by the study that began it, and by no other."""
+    if not isinstance(there, Mapping):
+        raise bad_fingerprint(folder / "totals" / "fingerprint.json", "no object of JSON")
     names = [name for name in {**own, **there} if own.get(name) != there.get(name)]
     if not names:
         return

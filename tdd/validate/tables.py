@@ -22,6 +22,7 @@ __all__ = [
     "check_scored",
     "check_sources",
     "group_column",
+    "number_of",
     "role_column",
     "score_column",
     "score_names",
@@ -174,6 +175,17 @@ def group_column(source: str, field: str, values: Sequence[Any], place: Place) -
     return tuple(str(value) for value in values)
 
 
+def number_of(value: Any) -> float:
+    """`float(value)`, but neither of words with an underscore, as 1_000, nor of digits of other scripts.
+
+    Raises:
+      ValueError: no number.
+    """
+    if isinstance(value, str) and ("_" in value or not value.strip().isascii()):
+        raise ValueError(f"could not convert string to float: {value!r}")
+    return float(value)
+
+
 def _number(value: Any) -> float | None:
     """The value as a float, NaN where it is missing, None where it is no number."""
     if is_absent(value):
@@ -182,12 +194,10 @@ def _number(value: Any) -> float | None:
         word = value.strip().lower()
         if word in _MISSING:
             return float("nan")
-        if "_" in word or not word.isascii():  # float() reads both: 1_000, and digits of every script
-            return None
     elif not isinstance(value, (numbers.Real, decimal.Decimal)) or isinstance(value, bool):
         return None
     try:
-        return float(value)
+        return number_of(value)
     except OverflowError:
         return float("inf")
     except (ValueError, TypeError):

@@ -52,6 +52,15 @@ def table(tmp_path):
     return path
 
 
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """The folder of a finished run."""
+    folder = tmp_path_factory.mktemp("finished")
+    (folder / "t.csv").write_text("role,loss\n" + "".join(f"calibration,{i}\n" for i in range(30)) + "candidate,-1\n")
+    assert main(["select", str(folder / "t.csv"), "--out", str(folder / "run")]) == 0
+    return folder / "run"
+
+
 def run(*arguments, capsys=None):
     status = main([str(argument) for argument in arguments])
     captured = capsys.readouterr() if capsys else None
@@ -263,6 +272,23 @@ def test_report_on_a_damaged_run(tmp_path, capsys, content):
     status, out = run("report", tmp_path, capsys=capsys)
     assert status == 2
     assert "run.json" in out.err
+
+
+@pytest.mark.parametrize("sealed", [True, False])
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("decision", 3), ("outcome", None), ("decision", {"null": []}), ("inputs", "x"), ("warnings", 2.5)],
+)
+def test_report_on_a_run_with_a_wrong_type(finished, tmp_path, capsys, name, value, sealed):
+    """A run of an earlier version has no SHA-256 that would tell."""
+    content = {**json.loads((finished / "run.json").read_text()), name: value}
+    if not sealed:
+        del content["files"], content["sha256"]
+    (tmp_path / "run.json").write_text(json.dumps(content))
+    status, out = run("report", tmp_path, capsys=capsys)
+    assert status == 2
+    assert out.err.count("\n") == 1
+    assert ("does not fit its SHA-256" if sealed else "is damaged: a value in it is of another kind") in out.err
 
 
 @pytest.mark.parametrize("content", ["", "id\n1,2\n", "id,p_value,adjusted\n", "id,p_value,adjusted,selected\n1\n"])

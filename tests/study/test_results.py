@@ -162,6 +162,24 @@ def test_cells_of_mixed_values_can_be_written(tmp_path):
     assert [row["y"] for row in table[::6]] == [1, 0.5, 0.25]
 
 
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("study.json", "{"),
+        ("study.json", "[]"),
+        ("study.json", "{}"),
+        ("results.parquet", ""),
+        ("results.parquet", "P"),
+    ],
+)
+def test_load_of_a_damaged_study(tmp_path, name, content):
+    totals = [result_of(repetitions(10, 0))[1]]
+    folder = Totals.result(totals, methods=METHODS, alphas=ALPHAS, num_items=ITEMS).save(tmp_path / "study")
+    (folder / name).write_text(content)
+    with pytest.raises(tdd.InputError, match=r"study holds a damaged study .*; remove the folder and run the same"):
+        StudyResult.load(folder)
+
+
 def test_load_says_what_is_missing(tmp_path):
     with pytest.raises(tdd.InputError, match=r"holds no finished study: study.json and results.parquet missing"):
         StudyResult.load(tmp_path)

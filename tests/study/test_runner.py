@@ -186,9 +186,14 @@ def test_a_folder_of_another_study_is_refused(tmp_path):
     with pytest.raises(tdd.InputError, match=r"methods: .* choose another folder"):
         run(DESIGN, {"m": other}, **options)
     run(DESIGN, {"m": mine}, **options)
-    (tmp_path / "totals" / "cell-00000.npz").write_bytes(b"not an archive")
-    with pytest.raises(tdd.InputError, match=r"cell-00000.npz is damaged .* delete it"):
-        run(DESIGN, {"m": mine}, **options)
+    for content in (b"not an archive", b""):
+        (tmp_path / "totals" / "cell-00000.npz").write_bytes(content)
+        with pytest.raises(tdd.InputError, match=r"cell-00000.npz is damaged .* delete it"):
+            run(DESIGN, {"m": mine}, **options)
+    for content in ("", "{", "[1]"):
+        (tmp_path / "totals" / "fingerprint.json").write_text(content)
+        with pytest.raises(tdd.InputError, match=r"fingerprint.json is damaged .*; delete .*totals and run the same"):
+            run(DESIGN, {"m": mine}, **options)
 
 
 @pytest.mark.slow("long")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import pathlib
-import zipfile
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -14,6 +13,7 @@ from tdd.tables import load_score_table
 from tdd.texts.read import read_rows
 from tdd.validate import texts as text_checks
 from tdd.validate.errors import InputError
+from tdd.validate.npz import read_npz
 
 __all__ = ["Labelled", "Shards", "is_exchange_run", "read_exchange_run", "read_lab_run", "read_labelled"]
 
@@ -200,12 +200,12 @@ def read_exchange_run(folder: pathlib.Path, data: str | None = None) -> Shards:
       InputError: a damaged folder, an unknown name, several data sets and no name.
     """
     try:
-        with np.load(folder / "log_probs.npz", allow_pickle=False) as file:
-            names = [str(name) for name in file["names"]]
-            arrays = [(file[f"canonical_{i}"], file[f"shuffled_{i}"]) for i in range(len(names))]
+        file = read_npz(folder / "log_probs.npz")
+        names = [str(name) for name in file["names"]]
+        arrays = [(file[f"canonical_{i}"], file[f"shuffled_{i}"]) for i in range(len(names))]
         run = json.loads((folder / "run.json").read_text("utf-8"))
         tokens = {one["name"]: one["num_tokens"] for one in run["data"]}
-    except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+    except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(f"{folder} holds no readable test of canonical order: {error}; run the test again") from error
     if data is None and len(names) > 1:
         raise InputError(f"{folder} holds {len(names)} data sets, {', '.join(names)}: name one with data")
