@@ -29,6 +29,11 @@ def disk_errors(place: str | os.PathLike[str]) -> Iterator[None]:
                 f"cannot write {place}: the disk is full. The partial file was removed; free some space and run the "
                 "same command again"
             ) from error
+        if error.errno == errno.EFBIG:
+            raise InputError(
+                f"cannot write {place}: the file is larger than this system or this user may write (ulimit -f). The "
+                "partial file was removed; raise the limit and run the same command again"
+            ) from error
         if error.errno in _REFUSED:
             raise InputError(f"cannot write {place}: {error.strerror}; choose a folder that can be written") from error
         raise
@@ -39,7 +44,7 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[pathlib.Path]:
     """A temporary path beside `path` that takes its place when the block ends well; a failure removes it.
 
     Raises:
-      InputError: the disk is full or the folder cannot be written.
+      InputError: the disk is full, the file too large, or the folder cannot be written.
     """
     place = pathlib.Path(path)
     temporary = place.with_name(f".{place.name}.{os.getpid()}-{secrets.token_hex(4)}.part")

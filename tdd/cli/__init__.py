@@ -15,6 +15,7 @@ from tdd import __version__
 from tdd.bench import command as bench
 from tdd.cli import audit, claims, demo, exchange, lab, logprobs, power, score, study
 from tdd.cli.common import command, logging_on_stderr
+from tdd.cli.machine import check_output_open, check_still_there, drop_output, of_the_machine
 
 __all__ = ["main"]
 
@@ -41,8 +42,8 @@ training data; to find clean items (td4eval, jmcs, jecs) they are known to be in
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit status.
 
-    0 done, 1 something was found and --fail-on-detection was given, 2 bad input, 3 done and a check failed, so that no
-    verdict is given, 130 interrupted, 143 ended by SIGTERM.
+    0 done, 1 something was found and --fail-on-detection was given, 2 bad input or a system that refuses, 3 done and a
+    check failed, so that no verdict is given, 130 interrupted, 143 ended by SIGTERM.
     """
     parser = _parser()
     typed = sys.argv[1:] if argv is None else [*argv]
@@ -54,9 +55,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     from tdd.validate.errors import InputError, printable
 
     os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")  # that torch is absent is no news here
+    if sys.stderr is None:  # closed: a file that the command opens would get its number, and what is meant for it
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115
     try:
         with logging_on_stderr(arguments), _ends_in_order():
+            check_output_open(sys.stdout)
             status = arguments.run(arguments)
+            sys.stdout.flush()
+            check_still_there(arguments)
     except InputError as error:
         print(f"tdd {arguments.command}: error: {printable(str(error))}", file=sys.stderr)
         return 2
@@ -66,8 +72,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"tdd {arguments.command}: interrupted{hint}", file=sys.stderr)
         return 143 if "SIGTERM" in end.args else 130
     except BrokenPipeError:
-        sys.stderr.close()
+        drop_output()
         return 0
+    except (OSError, MemoryError, RuntimeError) as error:
+        if not (words := of_the_machine(error)):
+            raise
+        print(f"tdd {arguments.command}: error: {printable(words)}", file=sys.stderr)
+        return 2
     return status or 0
 
 

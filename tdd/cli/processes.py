@@ -59,6 +59,7 @@ def leads(arguments: argparse.Namespace, processes: Processes) -> bool:
     """Whether this process writes and prints results; the others say that they are done."""
     if processes.lead:
         return True
+    arguments.follows = True
     if not arguments.quiet:
         import sys
 

@@ -123,6 +123,7 @@ def test_a_reproduction_is_carried_out_with_the_options_given(capsys, tmp_path, 
 
     def carry_out(name, options):
         given.append((name, options.seed, options.scale, options.progress, options.folder))
+        options.folder.mkdir(exist_ok=True)
         tables = {"a table": ({"set": "x1", "p": 0.0123456, "n": 1200, "none": None},)}
         return Outcome(name, "A title", ({"p": 0.5},), tables, 12.3, {})
 
