@@ -34,6 +34,7 @@ from tdd.models.spec import DecoderSpec
 from tdd.models.weights import DTYPES, StoredTensors, write_tensors
 from tdd.records import LanguageModel
 from tdd.validate import checkpoints as checks
+from tdd.validate.configs import check_layer_counts
 from tdd.validate.weights import check_finite_tensors, check_tensors, has_infinite
 
 __all__ = ["load", "save"]
@@ -68,9 +69,11 @@ def load(
     placement = Placement(mesh, target)
     folder = resolve(path, revision=revision).folder
     checks.check_tokenizer_present(folder)
-    family, spec = read_spec(folder)
-    tokenizer = read_tokenizer(folder, spec.vocab_size)
     with StoredTensors(folder) as stored:
+        config = folder / "config.json"
+        check_layer_counts(checks.check_config(config), len(stored.names()), str(config))
+        family, spec = read_spec(folder)
+        tokenizer = read_tokenizer(folder, spec.vocab_size)
         params = _read_params(stored, family, spec, placement, str(folder))
     return language_model(spec), params, tokenizer
 

@@ -1,6 +1,7 @@
 """Files and folders → rows.
 
-Text formats are decoded as UTF-8 (with or without a byte-order mark) and may be gzipped. Lines end at a line
+Text formats are decoded as UTF-8 (with or without a byte-order mark) and may be gzipped; what decompresses to far more
+than texts do is refused (`tdd.validate.texts.LARGEST_DECOMPRESSED`). Lines end at a line
 feed, alone or after a carriage return: U+2028 and its kin are characters of a text. Blank lines of .jsonl and
 .csv and at the end of .txt are skipped.
 """
@@ -39,13 +40,21 @@ def _decode(path: pathlib.Path) -> str:
     try:
         data = path.read_bytes()
         if data[:2] == b"\x1f\x8b":
-            data = gzip.decompress(data)
+            data = _decompressed(path, data)
     except (OSError, EOFError, zlib.error) as error:
         raise checks.unreadable(str(path), error) from error
     try:
         return data.decode("utf-8").removeprefix("\ufeff")
     except UnicodeDecodeError as error:
         raise checks.bad_encoding(str(path), data, error) from error
+
+
+def _decompressed(path: pathlib.Path, data: bytes) -> bytes:
+    most = checks.most_decompressed(len(data))
+    with gzip.GzipFile(fileobj=io.BytesIO(data)) as file:
+        content = file.read(most + 1)
+    checks.check_decompressed(str(path), len(content), len(data))
+    return content
 
 
 def _read_jsonl(source: str, content: str) -> Rows:
@@ -136,8 +145,12 @@ def _read_parquet(path: pathlib.Path) -> Rows:
     try:
         with pyarrow.parquet.ParquetFile(path) as file:
             fields, num_rows = tuple(file.schema_arrow.names), file.metadata.num_rows
+            groups = (file.metadata.row_group(i) for i in range(file.metadata.num_row_groups))
+            size = sum(group.total_byte_size for group in groups)
     except (pyarrow.ArrowException, OSError) as error:
         raise checks.bad_parquet(str(path), error) from error
+
+    checks.check_decompressed(str(path), max(size, num_rows), path.stat().st_size)
 
     def column(field: str) -> Sequence[Any]:
         try:

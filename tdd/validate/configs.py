@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from tdd.validate.errors import InputError
 
-__all__ = ["check_agrees", "check_layer_types", "check_rope"]
+__all__ = ["check_agrees", "check_layer_counts", "check_layer_types", "check_rope"]
+
+_LAYER_COUNTS = ("n_layer", "num_layers", "num_hidden_layers", "attention_types")
 
 _ROPE_COMMON = frozenset({"partial_rotary_factor", "rope_theta", "rope_type", "type"})
 _ROPE_OLD_KEYS = (
@@ -22,6 +24,26 @@ def check_agrees(config: Mapping[str, Any], key: str, value: Any, other: str) ->
     """A key that may be there says the same as another one."""
     if config.get(key) is not None and config[key] != value:
         raise InputError(f"the configuration has {key}={config[key]!r}, but {other}={value!r}; remove the wrong one")
+
+
+def check_layer_counts(config: Mapping[str, Any], num_tensors: int, where: str) -> None:
+    """No more layers than there are tensors, before a list as long as the layers is made."""
+    for key in _LAYER_COUNTS:
+        for number in _numbers(config.get(key)):
+            if number > num_tensors:
+                raise InputError(
+                    f"{where} has {key}={config[key]!r}, but the files beside it hold {num_tensors} tensors, fewer "
+                    "than layers: they do not belong together"
+                )
+
+
+def _numbers(value: Any) -> Iterator[int | float]:
+    """The numbers in nested lists."""
+    if isinstance(value, list):
+        for entry in value:
+            yield from _numbers(entry)
+    elif isinstance(value, (int, float)):
+        yield value
 
 
 def check_layer_types(types: Any, num_layers: int, window: int | None, local: str, full: str) -> None:

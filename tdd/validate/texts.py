@@ -17,6 +17,8 @@ from tdd.validate.errors import InputError
 __all__ = [
     "COMMON_TEXT_FIELDS",
     "FORMATS",
+    "LARGEST_DECOMPRESSED",
+    "LARGEST_RATIO",
     "bad_csv",
     "bad_encoding",
     "bad_json",
@@ -24,6 +26,7 @@ __all__ = [
     "bad_parquet",
     "bad_record",
     "bad_source",
+    "check_decompressed",
     "check_fields_once",
     "check_inside",
     "check_no_columns",
@@ -34,6 +37,7 @@ __all__ = [
     "identifier_column",
     "is_absent",
     "label_column",
+    "most_decompressed",
     "no_text_files",
     "some_rows",
     "text_column",
@@ -57,6 +61,12 @@ COMMON_TEXT_FIELDS = (
     "raw_content",
 )
 """Fields taken for the text where there is no field "text" and exactly one of these."""
+
+LARGEST_DECOMPRESSED = 2**30
+"""Bytes to which any compressed file may decompress, whatever its own size."""
+
+LARGEST_RATIO = 100
+"""Times its own size to which a larger one may decompress; texts are at ten, a bomb is at a thousand."""
 
 _NAMED = 5
 _LABELS = {"0": 0, "1": 1, "0.0": 0, "1.0": 1, "false": 0, "true": 1}
@@ -116,6 +126,20 @@ def file_format(path: pathlib.Path, format: str | None) -> str:
 def unreadable(source: str, detail: object) -> InputError:
     """A file that the operating system or the decompressor refuses."""
     return InputError(f"{source}: cannot be read: {detail}")
+
+
+def most_decompressed(size: int) -> int:
+    """Bytes to which a compressed file of so many bytes may decompress."""
+    return max(LARGEST_DECOMPRESSED, LARGEST_RATIO * size)
+
+
+def check_decompressed(source: str, content: int, size: int) -> None:
+    """A compressed file of `size` bytes holds no more than texts do."""
+    if content > most_decompressed(size):
+        raise InputError(
+            f"{source}: its {size:,} bytes decompress to more than {most_decompressed(size):,}, as no text does; if "
+            "that is meant, decompress it first and give the plain file"
+        )
 
 
 def bad_encoding(source: str, data: bytes, error: UnicodeDecodeError) -> InputError:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import time
 
 import gpt2_files
 import numpy as np
@@ -217,6 +218,16 @@ def test_extra_tensor(folder):
 def test_shapes(folder, changes, message):
     edit_config(folder, **changes)
     refused(folder, message)
+
+
+def test_more_layers_than_tensors(folder):
+    """Refused before anything as long as the layers is made."""
+    start = time.monotonic()
+    edit_config(folder, n_layer=10**9)
+    refused(folder, "config.json has n_layer=1000000000, but the files beside it hold 40 tensors")
+    edit_config(folder, n_layer=3, num_hidden_layers=10**9)
+    refused(folder, "config.json has num_hidden_layers=1000000000, but the files")
+    assert time.monotonic() - start < 1
 
 
 def test_transposed_tensor(folder):

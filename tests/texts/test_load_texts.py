@@ -3,8 +3,11 @@ import gzip
 import json
 import logging
 import os
+import re
 
 import numpy as np
+import pyarrow
+import pyarrow.parquet
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -203,9 +206,6 @@ def test_bad_files_are_named(tmp_path, name, content, expected):
 
 
 def test_two_columns_of_one_name(tmp_path):
-    import pyarrow
-    import pyarrow.parquet
-
     columns = [pyarrow.array(["a"]), pyarrow.array(["b"])]
     table = pyarrow.Table.from_arrays(columns, names=["text", "text"])
     pyarrow.parquet.write_table(table, tmp_path / "a.parquet")
@@ -223,6 +223,19 @@ def test_a_folder_whose_link_leads_out_of_it(tmp_path):
     found = message(tmp_path / "texts")
     assert "c.txt is a link out of the folder" in found
     assert "secret.txt" in found
+
+
+def test_what_decompresses_to_far_more_than_texts_do(tmp_path, monkeypatch):
+    monkeypatch.setattr("tdd.validate.texts.LARGEST_DECOMPRESSED", 10_000)
+    bomb = write(tmp_path / "a.txt.gz", "a" * 1_000_000)
+    assert re.search(r"a.txt.gz: its 1,0\d\d bytes decompress to more than 10\d,\d00, as no text does", message(bomb))
+    assert load_texts(write(tmp_path / "b.txt.gz", "a" * 9_000)).texts == ("a" * 9_000,)
+    table = pyarrow.table({"text": ["a" * 1_000_000]})
+    pyarrow.parquet.write_table(table, tmp_path / "a.parquet", compression="zstd", use_dictionary=False)
+    assert "a.parquet: its" in message(tmp_path / "a.parquet")
+    repeated = pyarrow.table({"text": ["a"] * 1_000_000})  # a run of equal values takes no bytes at all
+    pyarrow.parquet.write_table(repeated, tmp_path / "b.parquet")
+    assert "b.parquet: its" in message(tmp_path / "b.parquet")
 
 
 def test_a_pipe_in_the_file_system_is_refused(tmp_path):
