@@ -1,8 +1,8 @@
 """The output folder of a training run: state while it runs, checkpoint and record when it is done.
 
 Parameters, optimizer state and the record of the run travel in one safetensors file, the record as JSON in
-the file's header: one rename replaces all of it, so a killed run never leaves halves that do not belong
-together.
+the file's header, with a SHA-256 of them all: one rename replaces all of it, so a killed run never leaves halves
+that do not belong together.
 """
 
 from __future__ import annotations
@@ -24,12 +24,14 @@ from tdd.lab.batches import Batches
 from tdd.lab.config import TrainConfig
 from tdd.lab.lora import Lora
 from tdd.records import LanguageModel
-from tdd.validate.checkpoints import check_choice, check_vocabulary
+from tdd.validate.checkpoints import check_choice, check_vocabulary, reading
+from tdd.validate.json_text import parse_json
 from tdd.validate.lab import (
     check_not_finished,
     check_out,
     check_same_run,
     check_saveable,
+    check_state_seal,
     check_state_tensors,
 )
 from tdd.validate.weights import check_opened
@@ -106,15 +108,21 @@ class RunFolder:
         check_not_finished(self.path, (self.path / RECORD_FILE).exists())
 
     def open(self, state: Any) -> tuple[Any, RunRecord]:
-        """Where the run stands: what was saved, in the structure of `state`, or `state` itself at step 0."""
+        """Where the run stands: what was saved, in the structure of `state`, or `state` itself at step 0.
+
+        Raises:
+          InputError: what was saved is damaged, of another run, or of a model of other parameters.
+        """
         path = self.path / _STATE_FILE
         if not path.exists():
             check_not_finished(self.path, (self.path / CHECKPOINT_FOLDER).exists())
             return state, RunRecord()
-        with check_opened(path) as file:
-            header = json.loads((file.metadata() or {}).get(_HEADER_KEY, "{}"))
-            check_same_run(self.path, header.pop("run", ""), self.fingerprint)
+        with reading(path, "a training state"), check_opened(path) as file:
+            header = parse_json((file.metadata() or {})[_HEADER_KEY])
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            seal = header.pop("sha256")
+            check_state_seal(path, seal, _digest(header, tensors))
+        check_same_run(self.path, header.pop("run"), self.fingerprint)
         expected = _named_leaves(state)
         check_state_tensors(path, _layout(tensors), _layout(expected))
         structure = jax.tree_util.tree_structure(state)
@@ -126,9 +134,10 @@ class RunFolder:
         """Replace the saved state."""
         from safetensors.numpy import save
 
-        header = json.dumps({"run": self.fingerprint, **dataclasses.asdict(record)})
+        header = {"run": self.fingerprint, **dataclasses.asdict(record)}
         tensors = {name: np.asarray(leaf, order="C") for name, leaf in _named_leaves(state).items()}
-        write_atomically(self.path / _STATE_FILE, save(tensors, metadata={_HEADER_KEY: header}))
+        sealed = json.dumps({**header, "sha256": _digest(header, tensors)})
+        write_atomically(self.path / _STATE_FILE, save(tensors, metadata={_HEADER_KEY: sealed}))
 
     def finish(self, params: Any, config: TrainConfig, lora: Lora | None, record: RunRecord) -> None:
         """Write checkpoint and record, then remove the state."""
@@ -167,6 +176,15 @@ def run_fingerprint(
         for row in rows:
             digest.update(len(row).to_bytes(8, "little"))
             digest.update(row.tobytes())
+    return digest.hexdigest()
+
+
+def _digest(header: Mapping[str, Any], tensors: Mapping[str, np.ndarray]) -> str:
+    """SHA-256 of a saved state."""
+    digest = hashlib.sha256(json.dumps(header, sort_keys=True).encode())
+    for name, tensor in sorted(tensors.items()):
+        digest.update(f"{name}{tensor.dtype}{tensor.shape}".encode())
+        digest.update(np.ascontiguousarray(tensor).tobytes())
     return digest.hexdigest()
 
 

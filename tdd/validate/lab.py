@@ -22,6 +22,7 @@ __all__ = [
     "check_same_run",
     "check_saveable",
     "check_split",
+    "check_state_seal",
     "check_state_tensors",
     "check_texts",
     "check_token_ids",
@@ -160,6 +161,14 @@ def check_same_run(out: Any, found: str, expected: str) -> None:
         raise InputError(
             f"out={str(out)!r} holds a training run of another model, other texts or another "
             "configuration; choose another folder or delete it"
+        )
+
+
+def check_state_seal(path: Any, seal: Any, found: str) -> None:
+    """A saved training state is, to the bit, what was saved."""
+    if seal != found:
+        raise InputError(
+            f"training state {str(path)!r} is damaged: it does not fit its SHA-256; delete the file to start anew"
         )
 
 

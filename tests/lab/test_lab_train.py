@@ -234,6 +234,23 @@ class TestRefusals:
         with pytest.raises(InputError, match="truncated"):
             train(lm, start, tokenizer, TEXTS, config=CONFIG, out=tmp_path)
 
+    def test_a_flipped_bit_in_the_state(self, lm, start, tokenizer, tmp_path):
+        """One bit of a parameter, of the record in the header, or of the header's own structure."""
+        with pytest.raises(KeyboardInterrupt):
+            train(lm, start, tokenizer, TEXTS, config=CONFIG, out=tmp_path, on_step=interrupt_at(5))
+        state = tmp_path / "training_state.safetensors"
+        whole = state.read_bytes()
+        start_of_header, end_of_header = 8, 8 + int.from_bytes(whole[:8], "little")
+        places = [whole.index(b"step") + 9, start_of_header + 3, whole.index(b'"F32"') + 1, end_of_header + 4, -1]
+        for place in places:
+            flipped = bytearray(whole)
+            flipped[place] ^= 1
+            state.write_bytes(flipped)
+            with pytest.raises(
+                InputError, match=r"training_state.safetensors.* (is damaged|is truncated|does not hold)"
+            ):
+                train(lm, start, tokenizer, TEXTS, config=CONFIG, out=tmp_path)
+
     def test_places_and_models_that_cannot_be_saved(self, lm, start, tokenizer, tmp_path):
         (tmp_path / "file").write_text("")
         with pytest.raises(InputError, match="is a file"):
