@@ -23,7 +23,10 @@ def add_processes(parser: Any) -> None:
         "JAX_COORDINATOR_ADDRESS, JAX_NUM_PROCESSES and JAX_PROCESS_ID",
     )
     group.add_argument(
-        "--coordinator", metavar="HOST:PORT", help="connect through jax.distributed; process 0 listens here"
+        "--coordinator",
+        metavar="HOST:PORT",
+        help="connect through jax.distributed; process 0 listens here, and anybody who reaches the port can join: it "
+        "has no authentication, so a firewall must admit the processes of the run alone",
     )
     group.add_argument(
         "--num-processes",

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
+import ipaddress
 import logging
 import os
 import socket
@@ -20,6 +22,11 @@ _QUIET = 15.0
 """Seconds between two words about it."""
 
 _ALONE = "process %d: waiting for the other processes to connect; JAX ends this one if they have not come after %d s"
+
+_EVERYWHERE = (
+    "coordinator=%s is no address of this host: process 0 listens at port %s of all its addresses, without a password; "
+    "let a firewall admit the other processes alone"
+)
 
 _logger = logging.getLogger("tdd")
 
@@ -80,7 +87,10 @@ def initialize(
     """Make this process one of several. Call it before JAX computes anything.
 
     Args:
-      coordinator: HOST:PORT at which process 0 listens for the others; else the variable JAX_COORDINATOR_ADDRESS.
+      coordinator: HOST:PORT at which process 0 listens for the others; else the variable JAX_COORDINATOR_ADDRESS. It
+        listens at that address alone, but anybody who reaches the port can join: there is no authentication, so let a
+        firewall admit the processes of the run and nobody else. Where JAX itself detects the coordinator, it listens at
+        all addresses of the host.
       num_processes: how many there are; else the variable JAX_NUM_PROCESSES.
       process_id: which one this is, from 0; else the variable JAX_PROCESS_ID. What is given nowhere comes from JAX's
         own detection (SLURM, Open MPI, Kubernetes, Cloud TPU).
@@ -114,15 +124,16 @@ def initialize(
         raise checks.initialized_twice()
     if coordinator is not None and index:
         _wait_for(coordinator, index)
-    if coordinator is not None and index == 0:
-        _check_free(coordinator)
+    bind = _bind_address(coordinator) if coordinator is not None and index == 0 else None
     jax.config.update("jax_enable_recoverability", survive)
     jax.config.update("jax_enable_preemption_service", False)  # it would keep a process alive that is told to end
     alone = threading.Timer(_QUIET, _logger.warning, (_ALONE, index or 0, _CONNECT))
     alone.daemon = True
     alone.start()
     try:
-        jax.distributed.initialize(coordinator, count, index, initialization_timeout=_CONNECT)
+        jax.distributed.initialize(
+            coordinator, count, index, initialization_timeout=_CONNECT, coordinator_bind_address=bind
+        )
     except (ValueError, RuntimeError) as error:
         raise checks.not_initialized(error, coordinator) from error
     finally:
@@ -131,14 +142,44 @@ def initialize(
     return _given
 
 
-def _check_free(coordinator: str) -> None:
-    """That nobody listens at the port already: where JAX finds that out itself, it may crash."""
-    with socket.socket() as own:
+def _bind_address(coordinator: str) -> str:
+    """Where process 0 listens: at the coordinator's address alone.
+
+    At all addresses of this host where the coordinator's is none of them, as that of a service in front of it, or where
+    its name means this host's loopback here and another address on the other hosts.
+    """
+    if given := os.environ.get("JAX_COORDINATOR_BIND_ADDRESS"):
+        return given
+    host, _, port = coordinator.rpartition(":")
+    for address in _addresses(host.strip("[]")):
+        if _is_own(address, int(port), coordinator):
+            return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+    _is_own("", int(port), coordinator)
+    _logger.warning(_EVERYWHERE, coordinator, port)
+    return f"[::]:{port}"
+
+
+def _addresses(host: str) -> list[str]:
+    """What a host's name means here, but for a loopback that its name does not say."""
+    try:
+        found = [str(entry[4][0]) for entry in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)]
+    except OSError:
+        return []
+    local = host == "localhost" or host in found
+    return [address for address in found if local or not ipaddress.ip_address(address).is_loopback]
+
+
+def _is_own(address: str, port: int, coordinator: str) -> bool:
+    """Whether this host can listen there. Where somebody does already, JAX itself may crash."""
+    with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as own:
         own.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            own.bind(("", int(coordinator.rpartition(":")[2])))
+            own.bind((address, port))
         except OSError as error:
+            if error.errno == errno.EADDRNOTAVAIL:
+                return False
             raise checks.port_taken(coordinator) from error
+    return True
 
 
 def _wait_for(coordinator: str, index: int) -> None:

@@ -1,6 +1,7 @@
 """Who a process is: arguments, environment, `jax.distributed`, and what cannot be used."""
 
 import argparse
+import socket
 
 import pytest
 from process_launcher import free_port, until
@@ -73,6 +74,36 @@ def test_a_variable_that_is_no_number(monkeypatch):
     monkeypatch.setenv("JAX_NUM_PROCESSES", "many")
     with pytest.raises(InputError, match="the variable JAX_NUM_PROCESSES is 'many'; it must be a whole number"):
         initialize(process_id=0, connect=False)
+
+
+def test_process_0_listens_at_the_given_address_alone(monkeypatch):
+    """JAX by itself listens at all addresses of the host, and has no authentication."""
+    given = {}
+    monkeypatch.setattr("jax.distributed.is_initialized", lambda: False)
+    monkeypatch.setattr("jax.distributed.initialize", lambda *positions, **options: given.update(options))
+    monkeypatch.setattr("jax.config.update", lambda *change: None)
+    monkeypatch.delenv("JAX_COORDINATOR_BIND_ADDRESS", raising=False)
+    address = f"127.0.0.1:{free_port()}"
+    initialize(address, 2, 0)
+    assert given["coordinator_bind_address"] == address
+
+
+def test_what_an_address_means_here(monkeypatch, caplog):
+    port = free_port()
+    assert identity._bind_address(f"localhost:{port}") in (f"127.0.0.1:{port}", f"[::1]:{port}")
+    assert not caplog.records
+    assert identity._bind_address(f"192.0.2.1:{port}") == f"[::]:{port}"
+    assert "is no address of this host" in caplog.text
+    entry = (0, 0, 0, "", ("127.0.1.1", 0))  # as Debian has the host's own name in /etc/hosts
+    monkeypatch.setattr("socket.getaddrinfo", lambda *name, **options: [entry])
+    assert identity._bind_address(f"node01:{port}") == f"[::]:{port}"
+    with socket.socket() as other:
+        other.bind(("127.0.1.1", 0))
+        other.listen()
+        with pytest.raises(InputError, match="another program has port"):
+            identity._bind_address(f"127.0.1.1:{other.getsockname()[1]}")
+    monkeypatch.setenv("JAX_COORDINATOR_BIND_ADDRESS", "10.0.0.1:1")
+    assert identity._bind_address("node01:2") == "10.0.0.1:1"
 
 
 def test_several_need_a_folder(tmp_path):
