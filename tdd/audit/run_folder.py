@@ -195,7 +195,8 @@ def plain(value: Any) -> Any:
 
 
 def to_csv(columns: Mapping[str, np.ndarray]) -> bytes:
-    """The per-item table; floats in full precision, missing numbers empty."""
+    """The per-item table; floats in full precision, missing numbers empty. Identifiers stand as they were given: one
+    that begins with =, +, - or @ is a formula to a spreadsheet."""
     text = io.StringIO(newline="")
     writer = csv.writer(text)
     writer.writerow(columns)

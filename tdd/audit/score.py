@@ -80,7 +80,8 @@ def score(
         same call after an interruption continues there and ends with the same numbers to the bit; another call, of
         other texts or scores, takes from there what has been computed with the same model and versions. A number
         that another call computed, in a batch of another shape, may differ in its last bits: by at most 1e-5
-        relative. Several processes may use one store at once.
+        relative. Several processes may use one store at once. Who can write the folder must be trusted: its hashes
+        tell damage, not forged scores.
       resume_dir: the older name of `store`.
       device: "cpu", "gpu", "tpu", with an index as in "gpu:1", or a `jax.Device`; by default JAX's first.
       devices: several devices, each with its own batches: "all" of this process, how many, or a sequence of

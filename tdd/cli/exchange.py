@@ -84,7 +84,7 @@ def _add_examples(group: Any) -> None:
         default=r"\n\n",
         metavar="TEXT",
         help=r"what stands between two examples, as the training data is likely to have it; \n, \t, \r and \\ are "
-        r"understood (default: '%(default)s')",
+        r"understood; a special token written in it is text (default: '%(default)s')",
     )
     group.add_argument(
         "--allow-sorted",

@@ -46,7 +46,8 @@ def add_store(group: Any, default: str) -> None:
     group.add_argument(
         "--store",
         metavar="DIR",
-        help=f"score store: texts in it are not scored again, by any command (default: {default})",
+        help="score store: texts in it are not scored again, by any command; who can write it can forge scores: share "
+        f"it with people whom you trust (default: {default})",
     )
 
 

@@ -14,7 +14,9 @@ __all__ = ["add_processes", "join", "leads"]
 def add_processes(parser: Any) -> None:
     """How a process learns that it is one of several."""
     group = parser.add_argument_group(
-        "several processes", "the same command in each; they share finished work through the output folder"
+        "several processes",
+        "the same command in each; they share finished work through the output folder, and who can write that folder "
+        "must be trusted",
     )
     group.add_argument(
         "--distributed",

@@ -39,7 +39,7 @@ class Meeting:
     them run: one that comes waits until each has been seen in the folder, which tells that they share it.
 
     Args:
-      folder: shared by all processes.
+      folder: shared by all processes. Who can write it must be trusted: a forged sign of life ends a process.
       name: of the call: the same in all processes, another for each call in the same folder.
       processes: this process and how many there are.
       job: tells processes that meet here from those of other jobs in the same folder at the same time.

@@ -46,7 +46,7 @@ class Window(NamedTuple):
 
 
 def encode(tokenizer: Any, texts: Sequence[str], *, max_tokens: int | None = None) -> Encoded:
-    """Tokenise texts.
+    """Tokenise texts. A special token that is written in a text, as <|endoftext|>, is text.
 
     Args:
       tokenizer: a transformers tokenizer, or any callable `(texts, add_special_tokens=True, ...)` that returns

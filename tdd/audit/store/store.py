@@ -32,7 +32,7 @@ class ScoreStore:
     `store.json` holds the format. Each space is a folder named after the SHA-256 of its address, with the address in
     `space.json`: model, versions, platform, whatever the numbers depend on beside the row itself. So another model or
     another version never meets these numbers. Several processes may use one store at once: nobody ever changes what
-    another has written, and no lock outlives a kill.
+    another has written, and no lock outlives a kill. All of them must be trusted: a SHA-256 tells damage, not forgery.
 
     Args:
       folder: made if absent.
