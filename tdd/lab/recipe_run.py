@@ -18,6 +18,8 @@ from tdd.lab.recipe_file import load_recipe, parse_recipe, recipe_dict, recipe_t
 from tdd.lab.recipe_models import describe, train_model
 from tdd.lab.recipe_plan import Plan, make_plan
 from tdd.lab.truth import Row, csv_bytes
+from tdd.validate.checkpoints import reading
+from tdd.validate.json_text import parse_json
 from tdd.validate.lab import check_fits_memory, check_lab_run, check_out
 from tdd.validate.recipes import check_same_file, check_same_recipe
 
@@ -102,14 +104,18 @@ def load_lab_run(folder: str | os.PathLike[str]) -> LabRun:
     """A finished run of `run_recipe`, read from its folder.
 
     Raises:
-      InputError: the folder holds no finished run.
+      InputError: the folder holds no finished run, or a damaged one.
     """
     place = pathlib.Path(folder).expanduser()
     check_lab_run(folder, (place / _SUMMARY).is_file())
-    with disk_errors(place):
-        summary = json.loads((place / _SUMMARY).read_text("utf-8"))
-        with open(place / _TRUTH, newline="", encoding="utf-8") as file:
-            rows = tuple({key: _typed(key, value) for key, value in row.items()} for row in csv.DictReader(file))
+    with reading(place, "a whole laboratory run; remove the folder and run the recipe again"):
+        return _load(place)
+
+
+def _load(place: pathlib.Path) -> LabRun:
+    summary = parse_json((place / _SUMMARY).read_text("utf-8"))
+    with open(place / _TRUTH, newline="", encoding="utf-8") as file:
+        rows = tuple({key: _typed(key, value) for key, value in row.items()} for row in csv.DictReader(file))
     return LabRun(
         folder=place,
         recipe=parse_recipe(summary["recipe"], file=str(place / _SUMMARY), must_exist=False),

@@ -13,7 +13,7 @@ from tdd.validate.scoring import check_encoded
 
 __all__ = ["Encoded", "Window", "encode", "prepends_bos", "token_ids", "windows"]
 
-_BLOCK = 1_000_000
+_BLOCK = 250_000
 """Characters that are tokenised at a time: a tokenizer takes some hundred bytes for each token, an array four."""
 
 

@@ -339,7 +339,7 @@ def ids_of(model, text):
         (TEXTS, {"bos": "yes"}, 'bos must be "auto"'),
         (TEXTS, {"bos": "always"}, "beginning-of-sequence token, and this one has none"),
         (TEXTS, {"separator": None}, "separator must be a string"),
-        (TEXTS, {"seed": -1}, "seed=-1"),
+        (TEXTS, {"seed": -1}, r"seed must be a whole number from 0 to 2\^32 - 1, got -1"),
     ],
 )
 def test_errors(model, data, options, words):

@@ -222,3 +222,11 @@ def test_a_model_beyond_the_memory_is_refused_before_anything_is_made(tmp_path, 
     with pytest.raises(InputError, match=r"\[model\] has [\d,]+ parameters, [\d,]+ GB in float32.* choose a smaller"):
         run_recipe(recipe, tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("summary", ["", "{", "[1]", "{}", '{"recipe": 3}'])
+def test_a_damaged_run(tmp_path, summary):
+    (tmp_path / "lab.json").write_text(summary)
+    (tmp_path / "truth.csv").write_text("id,label\na,1\n")
+    with pytest.raises(InputError, match="does not hold a whole laboratory run; remove the folder and run the recipe"):
+        load_lab_run(tmp_path)
