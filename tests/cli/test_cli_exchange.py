@@ -279,7 +279,13 @@ def test_damaged_folders(checkpoint, quiz, tmp_path, capsys):
         (out / "shards.csv").write_text(bad)
         assert main(["report", str(out), "--shard-table"]) == 2
         assert "shards.csv is damaged" in capsys.readouterr().err
+    (out / "shards.csv").write_text(table.replace("\nquiz,0,0,", "\nquiz,0,1,"))  # still a number, and another one
+    assert main(["report", str(out), "--shard-table"]) == 2
+    assert "it does not fit the SHA-256 in run.json" in capsys.readouterr().err
     stored = json.loads((out / "run.json").read_text())
+    (out / "run.json").write_text(json.dumps({**stored, "seed": 7}))
+    assert main(["report", str(out)]) == 2
+    assert "its content does not fit its SHA-256" in capsys.readouterr().err
     del stored["selection"], stored["sha256"]
     (out / "run.json").write_text(json.dumps(stored))
     assert main(["report", str(out)]) == 2

@@ -885,8 +885,8 @@ STUDIES = (
     Fault(
         "run folder: a table that was changed is read",
         "tdd/audit/run_folder.py",
-        "known is not None and known != hashlib.sha256(data).hexdigest()",
-        "known is not None and known == hashlib.sha256(data).hexdigest()",
+        'run["files"].get(name) != hashlib.sha256(data).hexdigest()',
+        'run["files"].get(name) == hashlib.sha256(data).hexdigest()',
         ("tests/audit/test_verdict.py",),
     ),
     Fault(
