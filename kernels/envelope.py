@@ -74,23 +74,30 @@ def identity(rank: jax.Array, num_calibration: Any, *, max_rank: int, mask: jax.
 
 
 def fit(
-    rank: jax.Array, num_calibration: Any, *, max_rank: int, grid: Sequence[Any], mask: jax.Array | None = None
+    rank: jax.Array,
+    num_calibration: Any,
+    *,
+    max_rank: int,
+    grid: Sequence[Any],
+    neighbours: jax.Array | None = None,
+    mask: jax.Array | None = None,
 ) -> Envelope:
     """Fit the envelope on the ranks of the largest p-values, P_j = R_j/(n+1).
 
-    For every tau of the grid: r = sorted {P_j > tau}, N = |r|, k = ceil(sqrt(N)), boundary density
+    For every tau of the grid: r = sorted {P_j > tau}, N = |r|, k = ceil(sqrt(N)) or k_N as given, boundary density
     h = (#{r <= r_(k)}/N)/(r_(k) - tau) with the whole tie group of r_(k) counted, anchor G(tau) = tau h/(1 + tau h).
     The tau with the smallest slope G(tau)/tau is chosen (the first of equals); N < 10 is skipped.
 
     Guarantee: G bounds the null distribution of P asymptotically, if that distribution is convex, pure items are rarer
-    than nulls just above tau, and n grows faster than sqrt(N), so that the lattice of the p-values is finer than the
-    neighbourhood in which the density is measured.
+    than nulls just above tau, k grows without bound, k/N falls to 0, and n grows faster than N/k (sqrt(N) for the
+    default k), so that the lattice of the p-values is finer than the neighbourhood in which the density is measured.
 
     Args:
       rank: [m] int32 in 1..n+1; values above `max_rank` count as masked out.
       num_calibration: [] n.
       max_rank: static upper bound of n + 1.
       grid: static candidates tau in (0, 1), taken as exact fractions.
+      neighbours: [m + 1] int32, k by the number N of p-values above tau, cut to 1..N; None: ceil(sqrt(N)).
       mask: [m] bool, True = real item.
 
     Returns:
@@ -102,13 +109,13 @@ def fit(
 
     Cost: one histogram of the ranks and one cumulative sum, O(m + n), and a few operations a grid point; no sort.
 
-    References: JECS, section 3.3 (eq. 13-15) and appendix D.1.
+    References: JECS, section 3.3 (eq. 13-15), appendix B.1 (proposition 6: any k) and appendix D.1.
     """
     valid = rank <= max_rank if mask is None else (rank <= max_rank) & mask
     tests = jnp.sum(valid, dtype=jnp.int32)
     points = jnp.asarray(num_calibration, jnp.int32) + 1
     at_most = _cumulative(rank, valid, max_rank)
-    found = envelope_anchor.candidates(at_most, num_calibration, grid)
+    found = envelope_anchor.candidates(at_most, num_calibration, grid, neighbours)
     anchors, anchor, fitted = found.anchors, found.chosen, found.fitted
     dtype = jnp.result_type(float)
     slopes = jnp.where(found.qualified, envelope_anchor.slope(anchors, num_calibration, dtype), jnp.inf)

@@ -31,7 +31,7 @@ class Anchor(NamedTuple):
     Attributes:
       limit: [] int32, the largest rank with P <= tau.
       above: [] int32, N = #{P > tau}.
-      near: [] int32, C = #{tau < P <= r_(k)}, r_(k) the k-th smallest p-value above tau, k = ceil(sqrt(N)).
+      near: [] int32, C = #{tau < P <= r_(k)}, r_(k) the k-th smallest p-value above tau, k = ceil(sqrt(N)) or as given.
       distance: [] int32, D = q (n+1) (r_(k) - tau).
       numerator: [] int32, s.
       denominator: [] int32, q.
@@ -62,13 +62,16 @@ class Candidates(NamedTuple):
     chosen: Anchor
 
 
-def candidates(at_most: jax.Array, num_calibration: Any, grid: Sequence[Any]) -> Candidates:
+def candidates(
+    at_most: jax.Array, num_calibration: Any, grid: Sequence[Any], neighbours: jax.Array | None = None
+) -> Candidates:
     """Measure the density of the p-values just above every grid point, and choose one.
 
     Args:
       at_most: [max_rank + 1] int32, #{ranks <= r} for r = 0..max_rank, max_rank >= n + 1.
       num_calibration: [] n.
       grid: static candidates tau in (0, 1), taken as exact fractions.
+      neighbours: [m + 1] int32, k by the number N of p-values above tau, cut to 1..N; None: ceil(sqrt(N)).
 
     Returns:
       `Candidates`.
@@ -84,7 +87,8 @@ def candidates(at_most: jax.Array, num_calibration: Any, grid: Sequence[Any]) ->
     limit = start * points // q
     below = at_most[limit]
     above = at_most[max_rank] - below
-    kth = jnp.searchsorted(at_most, below + _ceil_sqrt(above), side="left").astype(jnp.int32)  # r_(k) (n+1)
+    k = _ceil_sqrt(above) if neighbours is None else jnp.clip(jnp.asarray(neighbours)[above], 1, jnp.maximum(above, 1))
+    kth = jnp.searchsorted(at_most, below + k, side="left").astype(jnp.int32)  # r_(k) (n+1)
     near = at_most[jnp.minimum(kth, max_rank)] - below
     anchors = Anchor(limit, above, near, kth * q - start * points, start, jnp.full_like(start, q))
     qualified = above >= _FEWEST

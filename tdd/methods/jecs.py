@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import Any, Literal
 
@@ -30,6 +30,8 @@ Rule = Literal["bh", "storey", "by"]
 RULES = ("bh", "storey", "by")
 GRID = tuple(Fraction(i, 10) for i in range(1, 10))
 
+_FEWEST_ABOVE = 10  # p-values above a grid point that make it a candidate
+
 # Fewer calibration items than this, or than this many square roots of m, and `jecs` warns.
 _FEW, _FEW_ROOTS = 1_000, 20
 
@@ -41,6 +43,13 @@ _SHARED = (
 _INDEPENDENT = (
     "given its labels, the scores of an item under the K models are independent, and so are items: not so in practice, "
     'where a text is easy or difficult for all models; rule="by" needs no independence'
+)
+
+_ENVELOPE = (
+    *_SHARED,
+    _INDEPENDENT,
+    "the distribution function of the largest p-value of a contaminated item is convex",
+    "just above tau contaminated items are at least as dense as among all items above tau",
 )
 
 GUARANTEES: dict[str, Guarantee] = {
@@ -64,21 +73,26 @@ GUARANTEES: dict[str, Guarantee] = {
     ),
     "jecs": Guarantee(
         "GCR <= alpha in the limit of many items",
-        (
-            *_SHARED,
-            _INDEPENDENT,
-            "the distribution function of the largest p-value of a contaminated item is convex",
-            "just above tau contaminated items are at least as dense as among all items above tau",
-            "calibration items grow faster than the square root of the number of candidates above tau",
-        ),
+        (*_ENVELOPE, "calibration items grow faster than the square root of the number of candidates above tau"),
         "asymptotic",
         "JECS proposition 2 and theorem 3",
+    ),
+    "jecs, neighbours": Guarantee(
+        "GCR <= alpha in the limit of many items",
+        (
+            *_ENVELOPE,
+            "with the number N of candidates above tau, the k neighbours grow without bound and k/N falls to 0",
+            "calibration items grow faster than N/k",
+        ),
+        "asymptotic",
+        "JECS propositions 2 and 6 and theorem 3",
     ),
 }
 
 GUARANTEE_ROWS = [
     *[("tdd.jmcs", f'rule="{name}"', GUARANTEES[name]) for name in RULES],
     ("tdd.jecs", "", GUARANTEES["jecs"]),
+    ("tdd.jecs", "neighbours=k", GUARANTEES["jecs, neighbours"]),
 ]
 
 
@@ -156,6 +170,7 @@ def jecs(
     *,
     alpha: Any,
     grid: Sequence[Any] = GRID,
+    neighbours: Callable[[int], int] | None = None,
     calibration_mask: Any = None,
     mask: Any = None,
 ) -> JointSelection:
@@ -175,6 +190,9 @@ def jecs(
       scores: [K, m] loss-like scores of the candidates, models in the same order.
       alpha: level in (0, 1); a number is taken as an exact fraction, a JAX array may be traced.
       grid: candidates for tau, numbers in (0, 1), taken as exact fractions.
+      neighbours: k(N), how many of the N p-values above tau measure the density there; 1 <= k(N) <= N for 10 <= N <= m.
+        The paper takes any k that grows without bound while k(N)/N falls to 0; k = 1 or k = N do not, and for them
+        nothing is proven. Default ceil(sqrt(N)).
       calibration_mask: [n] bool, True = real item.
       mask: [m] bool, True = real item.
 
@@ -183,21 +201,23 @@ def jecs(
       `envelope.fitted` is False and the selection is that of `jmcs`. `proportion` is 1 - pi0.
 
     Raises:
-      InputError: as `jmcs`, and a grid that is empty or not static numbers in (0, 1).
+      InputError: as `jmcs`, a grid that is empty or not static numbers in (0, 1), and `neighbours` that are no whole
+        numbers in 1..N.
 
     Warns:
       UserWarning: fewer than 1,000 calibration items, or than 20 square roots of m.
 
-    Cost: as `jmcs`, and a histogram of the ranks.
+    Cost: as `jmcs`, and a histogram of the ranks; `neighbours` is called m - 9 times.
 
-    References: JECS, section 3.3, eq. 13-17, and appendix D.1.
+    References: JECS, section 3.3, eq. 13-17, appendix B.1 (proposition 6, the general k) and appendix D.1.
     """
     points = checked_grid(grid)
     panels = ordered_panels(calibration, scores, calibration_mask, mask, rows="models")
     _check_size(points, panels[0].shape[1])
     if not tracing(*panels):
         _warn_if_few(*(int(jnp.sum(mask)) for mask in panels[2:]))
-    return _jecs(*panels, level_operand(alpha), grid=points)
+    places = None if neighbours is None else _places(neighbours, panels[1].shape[1])
+    return _jecs(*panels, level_operand(alpha), places, grid=points)
 
 
 def checked_grid(grid: Sequence[Any]) -> tuple[Fraction, ...]:
@@ -212,6 +232,19 @@ def checked_grid(grid: Sequence[Any]) -> tuple[Fraction, ...]:
         level = lattice.as_level(tau)
         points.append(Fraction(int(level.numerator), int(level.denominator)))
     return tuple(points)
+
+
+def _places(neighbours: Callable[[int], int], num_tests: int) -> np.ndarray:
+    """[m + 1] int32, k(N) for N = 0..m; 1 where no grid point qualifies."""
+    if not callable(neighbours):
+        raise InputError(f"neighbours must be a function from N to k, for example math.isqrt, got {neighbours!r}")
+    table = np.ones(num_tests + 1, np.int32)
+    for above in range(_FEWEST_ABOVE, num_tests + 1):
+        k = neighbours(above)
+        if isinstance(k, bool) or not isinstance(k, (int, np.integer)) or not 1 <= k <= above:
+            raise InputError(f"neighbours({above}) must be a whole number in 1..{above}, got {k!r}")
+        table[above] = k
+    return table
 
 
 def _check_size(grid: tuple[Fraction, ...], num_calibration: int) -> None:
@@ -254,16 +287,17 @@ def _jmcs(calibration, scores, calibration_mask, mask, alpha, eta, *, rule) -> J
 
 
 @functools.partial(jax.jit, static_argnames="grid")
-def _jecs(calibration, scores, calibration_mask, mask, alpha, *, grid) -> JointSelection:
+def _jecs(calibration, scores, calibration_mask, mask, alpha, places, *, grid) -> JointSelection:
     """JECS on scores ordered as their owner ordered them."""
     ranked, max_rank = _largest(calibration, scores, calibration_mask, mask)
     n, m = ranked.num_calibration, ranked.num_tests
-    fitted = envelope.fit(ranked.rank, n, max_rank=max_rank, grid=grid)
+    fitted = envelope.fit(ranked.rank, n, max_rank=max_rank, grid=grid, neighbours=places)
     step = envelope.adaptive_bh(ranked.rank, n, alpha, fitted, max_rank=max_rank)
     fewest = stepup.min_rejections(alpha, scores.shape[1], scale=envelope.line_scale(fitted, n, m))
     # With no rank on the line the smallest p-value stands in the tail, and there nothing passes alone.
     fewest = jnp.where(fitted.anchor.limit > 0, fewest, scores.shape[1] + 1)
-    return _selection("jecs", step, ranked, fitted, 1 - fitted.null_proportion, fewest, GUARANTEES["jecs"])
+    guarantee = GUARANTEES["jecs" if places is None else "jecs, neighbours"]
+    return _selection("jecs", step, ranked, fitted, 1 - fitted.null_proportion, fewest, guarantee)
 
 
 def _largest(

@@ -57,6 +57,18 @@ def test_the_whole_tie_group_is_counted():
     np.testing.assert_allclose(fitted.value[8], 0.5 * fitted.slope + (1 - 0.5 * fitted.slope) * 7 / 16, rtol=1e-6)
 
 
+def test_neighbours_of_the_smallest_tails():
+    """Ten p-values above tau, the fewest of a candidate, three of them at the first place: k = 0 counts as 1, k = 11 as
+    10, and a tie group counts whole."""
+    at_most = jnp.cumsum(jnp.zeros(21, jnp.int32).at[jnp.array([1] * 8 + [12, 12, 12, *range(13, 20)])].add(1))
+    candidates = jax.jit(lambda k: envelope_anchor.candidates(at_most, 19, (0.5,), jnp.full(19, k)).anchors)
+    for k, near, edge in ((0, 3, 12), (1, 3, 12), (3, 3, 12), (4, 4, 13), (10, 10, 19), (11, 10, 19)):
+        found = candidates(k)
+        assert found.above.tolist() == [10]
+        assert found.near.tolist() == [near]
+        assert found.distance.tolist() == [2 * edge - 20]
+
+
 def test_a_p_value_at_tau_is_not_above_it():
     """0.1·30 and 0.7·10 are not exact in floating point; P = tau lies on the line."""
     for points, tau in ((30, 0.1), (10, 0.7), (1000, 0.3)):

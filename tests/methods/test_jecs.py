@@ -80,6 +80,51 @@ def test_jecs_random_cases():
     assert min(kinds.values()) > 0, kinds
 
 
+@pytest.mark.parametrize("neighbours", [lambda size: 1, lambda size: -(-(size**2) // 100), lambda size: size])
+@pytest.mark.slow("long")
+def test_any_number_of_neighbours(neighbours):
+    """k = 1, k = N and one in between, against the definition; the envelope is another than that of ceil(sqrt(N))."""
+    fitted = other = 0
+    for seed in range(6):
+        calibration, scores = panels(seed, *USUAL)
+        got = jecs(calibration, scores, alpha=0.3, neighbours=neighbours)
+        p, _ = exact_p(calibration, scores)
+        reject, adjusted, found, _ = ref.jecs(p, 0.3, neighbours=neighbours)
+        check(got, p, reject, adjusted, found["pi0"], 0.3)
+        fitted += bool(got.envelope.fitted)
+        other += found["slope"] != ref.jecs(p, 0.3)[2]["slope"]
+    assert fitted
+    assert other
+
+
+@pytest.mark.parametrize("size", [9, 10, 11])
+@pytest.mark.slow("long")
+def test_neighbours_at_the_smallest_tails(size):
+    """All candidates in the tail: k is asked for from ten on, where a grid point qualifies."""
+    asked = []
+
+    def neighbours(above):
+        asked.append(above)
+        return above
+
+    scores = np.zeros((1, size)) - np.arange(size)
+    got = jecs([[9.0, 9.0, 9.0, 9.0]], scores, alpha=0.5, neighbours=neighbours)
+    assert asked == list(range(10, size + 1))
+    assert bool(got.envelope.fitted) == (size >= 10)
+    assert int(got.envelope.anchor.near) == size
+
+
+@pytest.mark.slow("long")
+def test_neighbours_as_the_default():
+    """ceil(sqrt(N)) spelled out decides as the default does; the record says which k was taken."""
+    calibration, scores = panels(4, *USUAL)
+    plain, same = (jecs(calibration, scores, alpha=0.5, neighbours=k) for k in (None, ref.ceil_sqrt))
+    for one, other in zip(jax.tree.leaves(plain), jax.tree.leaves(same), strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert "N/k" in same.guarantee.assumes[-1]
+    assert "N/k" not in plain.guarantee.assumes[-1]
+
+
 @settings(max_examples=40, deadline=None)
 @given(
     st.lists(st.integers(-3, 3), min_size=2 * 14, max_size=2 * 14),
@@ -272,6 +317,22 @@ def test_bad_options(call, options, words):
         call([[1.0, 2.0, 3.0]], [[0.0, 5.0]], alpha=0.1, **options)
     for word in words:
         assert word in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("neighbours", "words"),
+    [
+        (5, "must be a function from N to k"),
+        (lambda size: 0, "neighbours(10) must be a whole number in 1..10, got 0"),
+        (lambda size: size + (size > 11), "neighbours(12) must be a whole number in 1..12, got 13"),
+        (lambda size: size**0.5, "got 3.16"),
+        (lambda size: True, "got True"),
+    ],
+)
+def test_bad_neighbours(neighbours, words):
+    with pytest.raises(tdd.InputError) as error:
+        jecs([[1.0, 2.0, 3.0]], np.ones((1, 12)), alpha=0.1, neighbours=neighbours)
+    assert words in str(error.value)
 
 
 @pytest.mark.slow("long")

@@ -11,6 +11,12 @@ from tdd.kernels import envelope
 POINTS = 40  # n + 1
 MAX_RANK = POINTS + 17  # static bound, with room
 COARSE = (0.25, 0.5)
+CHOICES = {
+    "nearest": lambda size: 1,
+    "tenth": lambda size: -(-size // 10),
+    "all": lambda size: size,
+}
+"""Numbers of neighbours k by the size N of the tail: the smallest, one in between, the largest."""
 
 
 def joint_ranks(rng, n, m):
@@ -43,10 +49,14 @@ def envelope_line(fitted):
     return value.astype(fitted.tau.dtype)
 
 
-def fit_reference(grid):
+def places(neighbours, m):
+    return np.array([neighbours(size) for size in range(m + 1)], np.int32)
+
+
+def fit_reference(grid, neighbours=ref.ceil_sqrt):
     def reference(rank, mask=None):
         p = exact_p(rank, mask)
-        found, g = ref.fit(p, grid)
+        found, g = ref.fit(p, grid, neighbours)
         fitted = bool(np.isfinite([float(x) for x in found["slopes"]]).any())
         kept = sum(x is not None for x in p)
         return {
@@ -124,6 +134,24 @@ ENTRIES = [
             label,
         )
         for grid, label in ((ref.GRID, "tenths"), (COARSE, "coarse"))
+    ],
+    *[
+        entry(
+            "fit",
+            lambda rank, mask=None, own=own: fit_fields(
+                envelope.fit(
+                    rank,
+                    POINTS - 1,
+                    max_rank=MAX_RANK,
+                    grid=ref.GRID,
+                    neighbours=places(own, rank.shape[0]),
+                    mask=mask,
+                )
+            ),
+            fit_reference(ref.GRID, own),
+            f"neighbours={label}",
+        )
+        for label, own in CHOICES.items()
     ],
     *[
         entry("adaptive_bh", bh_call(alpha, grid), bh_reference(alpha, grid), f"alpha={alpha}")

@@ -20,7 +20,11 @@ def max_ranks(calibration, scores, calibration_mask=None, mask=None):
     return [max(column) for column in zip(*rows)] if rows[0] else [], int(kept.sum())
 
 
-def fit(p, grid=GRID):
+def ceil_sqrt(size):
+    return next(k for k in range(size + 1) if k * k >= size)
+
+
+def fit(p, grid=GRID, neighbours=ceil_sqrt):
     """The envelope on exact p-values (None is masked): a dict of its numbers and the function G."""
     kept = [x for x in p if x is not None]
     slopes, num_above, best = [], [], None
@@ -31,8 +35,7 @@ def fit(p, grid=GRID):
         if size < 10:
             slopes.append(math.inf)
             continue
-        k = next(k for k in range(size + 1) if k * k >= size)
-        edge = tail[k - 1]
+        edge = tail[neighbours(size) - 1]
         density = Fraction(sum(x <= edge for x in tail), size) / (edge - tau)
         anchor = tau * density / (1 + tau * density)
         slopes.append(anchor / tau)
@@ -51,9 +54,9 @@ def fit(p, grid=GRID):
     return {"tau": tau, "slope": slope, "slopes": slopes, "num_above": num_above, "pi0": pi0}, envelope
 
 
-def jecs(p, alpha, grid=GRID):
+def jecs(p, alpha, grid=GRID, neighbours=ceil_sqrt):
     """Selection and adjusted values of JECS, with the numbers of its envelope."""
-    fitted, envelope = fit(p, grid)
+    fitted, envelope = fit(p, grid, neighbours)
     values = [None if x is None else envelope(x) for x in p]
     reject, adjusted = ref.bh(values, alpha, fitted["pi0"])
     return reject, adjusted, fitted, values

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from fractions import Fraction
 from functools import partial
@@ -84,8 +85,8 @@ def _jmcs(alpha: float | Fraction, rule: str = "bh") -> Select:
     return lambda calibration, scores: jmcs(calibration, scores, alpha=alpha, rule=rule).selected  # type: ignore[arg-type]
 
 
-def _jecs(alpha: float) -> Select:
-    return lambda calibration, scores: jecs(calibration, scores, alpha=alpha).selected
+def _jecs(alpha: float, neighbours: Callable[[int], int] | None = None) -> Select:
+    return lambda calibration, scores: jecs(calibration, scores, alpha=alpha, neighbours=neighbours).selected
 
 
 _PAPER = "K = 5, labels Bernoulli(.25), n = 60, m = 140, members 2 sd away"
@@ -94,6 +95,7 @@ _DISAGREE = "n = 2, m = 2, all contaminated, two models with opposite calibratio
 _THIRDS = Fraction(2, 3)
 
 _paper = partial(joint_labels.draw, num_calibration=60, num_tests=140)
+_far = partial(_paper, signal=4.0)
 _small = partial(one_model_each, num_calibration=100, contaminated=100, pure=100)
 _medium = partial(one_model_each, num_calibration=300, contaminated=350, pure=350)
 _shared = {
@@ -143,6 +145,16 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         "joint/storey-300", 'tdd.jmcs, rule="storey"', f"n = 300, m = 700, {_HALF}, alpha = .1", "GCR", 0.1, True,
         _gcp(_jmcs(0.1, "storey"), _medium), batch=200,
+    ),
+    Claim(
+        "joint/jecs-neighbours", "tdd.jecs, neighbours = N^(3/4) (an asymptotic guarantee, held to small n)",
+        f"{_PAPER.replace('2 sd', '4 sd')}, alpha = 0.2", "GCR", 0.2, True,
+        _gcp(_jecs(0.2, lambda above: math.ceil(above**0.75)), _far), batch=500,
+    ),
+    Claim(
+        "joint/jecs-nearest", "tdd.jecs, neighbours = 1, which does not grow",
+        f"{_PAPER.replace('2 sd', '4 sd')}, alpha = 0.2", "GCR", 0.2, False,
+        _gcp(_jecs(0.2, lambda above: 1), _far), batch=500,
     ),
     *[
         Claim(
