@@ -35,6 +35,7 @@ _MODULES = (
     "probe.leak",
     "probe.order",
     "audit.blind_baseline",
+    "study.baselines",
 )
 
 

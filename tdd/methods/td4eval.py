@@ -40,6 +40,8 @@ Combination = Literal[
     "average",
     "max",
     "random",
+    "bh_average",
+    "bh_max",
 ]
 _MERGES = {name: getattr(merge, name) for name in ("bonferroni", "hommel", "twice_mean", "geometric", "harmonic")}
 _DEFAULT_RULE = "sum"
@@ -110,6 +112,18 @@ GUARANTEES: dict[str, Guarantee] = {
         "asymptotic",
         "Liu & Xie (2020); TD4Eval, ablation",
     ),
+    "bh_average": Guarantee(
+        "nothing: the mean of p-values is no p-value, and under some dependence is at most t with probability 2t",
+        _EXCHANGEABLE,
+        "none",
+        "TD4Eval, appendix 11.1: BH-Average as written",
+    ),
+    "bh_max": Guarantee(
+        "nothing: the smallest of K p-values is at most t with probability up to K t",
+        _EXCHANGEABLE,
+        "none",
+        "TD4Eval, appendix 11.1: BH-Max as written, the best detector for each instance",
+    ),
 }
 COMBINATIONS = tuple(GUARANTEES)
 
@@ -150,6 +164,8 @@ def td4eval(
       "average": Cauchy with equal (or given) weights, BH; valid per item only in the limit of small levels.
       "max": the detector with most rejections, alone; no guarantee.
       "random": Cauchy with weights drawn uniformly from the simplex; as "average".
+      "bh_average", "bh_max": the paper's BH-Average and BH-Max as its appendix 11.1 writes them, the mean and the
+        smallest of an item's K p-values, BH. No guarantee: use "twice_mean" and "bonferroni" in their place.
 
     Args:
       calibration: [K, n] loss-like scores (lower = more member-like) of known members, one detector a row.
@@ -279,6 +295,11 @@ def _td4eval(own, test, own_real, test_real, weights, split, key, alpha, half, *
         best = jnp.argmax(rejected)
         weights = (jnp.arange(num_detectors) == best).astype(dtype)
         p, step = p_alone[best], stepup.bh_ranks(alone[best], n, alpha, max_rank=bound)
+    elif combine in ("bh_average", "bh_max"):
+        several = num_detectors if combine == "bh_average" else 1
+        own_rank = jnp.sum(alone, axis=0) if combine == "bh_average" else jnp.min(alone, axis=0)
+        p = jnp.where(test_real, own_rank.astype(dtype) / (several * (n + 1)).astype(dtype), jnp.nan)
+        step = stepup.bh_ranks(own_rank, several * (n + 1) - 1, alpha, max_rank=several * bound)
     elif combine in ("cauchy", "average", "random"):
         if combine == "cauchy":
             weights = _by_rejections(rejected)

@@ -19,10 +19,11 @@ VERDICTS = 'Verdict: is the error rate within what is promised? "Above" takes th
 
 
 def study_header(figure: Figure, fields: Sequence[str]) -> tuple[str, ...]:
-    """The columns: the fields of the grid, method, level, error, power, selected, verdict."""
+    """The columns: the fields of the grid, method, level, error, power, further measures, selected, verdict."""
     named = (figure.labels.get(field, field) for field in fields)
     counts = ("selected",) if figure.counts else ()
-    return (*named, "method", "α", f"{figure.error} ± s.e.", f"{figure.power} ± s.e.", *counts, "verdict")
+    measured = (figure.error, figure.power, *(figure.labels.get(name, name) for name in figure.measures))
+    return (*named, "method", "α", *(f"{name} ± s.e." for name in measured), *counts, "verdict")
 
 
 def study_rows(figure: Figure, fields: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
@@ -32,8 +33,7 @@ def study_rows(figure: Figure, fields: Sequence[str], rows: Sequence[Mapping[str
             *(_words(figure, row[field]) for field in fields),
             figure.labels.get(row["method"], row["method"]),
             f"{row['alpha']:g}",
-            _measured(row["fdr"], row["fdr_se"]),
-            _measured(row["power"], row["power_se"]),
+            *(_measured(row[name], row[f"{name}_se"]) for name in ("fdr", "power", *figure.measures)),
             *((f"{row['num_selected']:.1f}",) if figure.counts else ()),
             row["verdict"],
         )

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from tdd.methods import exchangeability, jecs, ktd, online, ptdi, td4eval, testing
-from tdd.study import compositions
+from tdd.study import baselines, compositions
 from tdd.study.sample import Sample
 from tdd.validate import studies as checks
 from tdd.validate.errors import InputError
@@ -30,6 +30,7 @@ _FAMILIES: dict[str, tuple[Callable[..., Any], tuple[str, ...]]] = {
     "ktd": (ktd.ktd, ktd.RULES),
     "jmcs": (jecs.jmcs, jecs.RULES),
     "exchangeability": (exchangeability.exchangeability, exchangeability.TESTS),
+    "threshold": (baselines.threshold, baselines.RULES),
 }
 _ALONE: dict[str, Callable[..., Any]] = {
     "jecs": jecs.jecs,
@@ -39,6 +40,7 @@ _ALONE: dict[str, Callable[..., Any]] = {
 NAMES = (*(f"{family}/{name}" for family, (_, names) in _FAMILIES.items() for name in names), *_ALONE)
 _GIVEN = {"calibration", "scores", "alpha", "mask", "calibration_mask", "key", "p_values", "canonical", "shuffled"}
 _GIVEN |= {"members", "original", "knockoffs", "calibration_knockoffs"}
+_GIVEN |= {"validation", "is_target", "validation_mask"}
 _NUM_DRAWS = 999
 
 
@@ -72,8 +74,9 @@ def method(rule: str | Callable[..., Any] | StudyMethod, *, label: str | None = 
     """A procedure of `tdd` by its name, or a function, as a method of a study.
 
     Names: "ptdi/<proportion>", "td4eval/<combine>", "ktd/<rule>", "jmcs/<rule>", "jecs", "exchangeability/<test>"
-    (selected if p <= alpha; `num_draws` is 999 unless given), "union" and "intersection" of one Storey-BH a model, and
-    a procedure on p-values ("bh", "storey_bh", "by", "holm", "lond", ...), which decides on `extra["p_values"]` where
+    (selected if p <= alpha; `num_draws` is 999 unless given), "union" and "intersection" of one Storey-BH a model,
+    "threshold/<rule>" (`tdd.study.baselines`: no guarantee; of several rows of scores `detector` names one), and a
+    procedure on p-values ("bh", "storey_bh", "by", "holm", "lond", ...), which decides on `extra["p_values"]` where
     the design draws them, and on conformal p-values otherwise. Each decides as `tdd.<name>` does.
 
     Args:
@@ -135,6 +138,8 @@ class _Named:
             return jecs.jecs(*both, alpha=alpha, **masks, **options).selected
         if self.family == "exchangeability":
             return self._test(key, sample, alpha, options)
+        if self.family == "threshold":
+            return self._threshold(sample, alpha, null, options)
         if self.family in compositions.COMPOSITIONS:
             each = compositions.selected_by_each(*both, alpha=alpha, **options)
             return compositions.composed(each, self.family)
@@ -144,6 +149,18 @@ class _Named:
                 raise InputError(f"{self.family} needs to know which items calibrate: give the design a field null")
             p = testing.conformal_p_values(*both, null=null, **masks)
         return _P_VALUES[self.family](p, alpha, mask=sample.mask, **options).reject
+
+    def _threshold(self, sample: Sample, alpha: Any, null: Any, options: dict[str, Any]) -> jax.Array:
+        rows, several = (sample.extra["validation"], sample.scores), sample.scores.ndim == 2
+        if null is None or several != ("detector" in options):
+            raise InputError(
+                f"threshold/{self.choice} needs a design with a field null, and detector, which row of scores decides, "
+                f"where there are several, only there; got {options!r} and scores {sample.scores.shape}"
+            )
+        own, tested = (row[options["detector"]] for row in rows) if several else rows
+        level = {} if self.choice == "accuracy" else {"alpha": alpha}
+        wanted = sample.extra["validation_target"]
+        return baselines.threshold(own, wanted, tested, null=null, rule=self.choice, mask=sample.mask, **level).selected
 
     def _test(self, key: jax.Array, sample: Sample, alpha: Any, options: dict[str, Any]) -> jax.Array:
         options = ({"num_draws": _NUM_DRAWS} if self.choice in ("combined", "exact") else {}) | options
@@ -187,7 +204,7 @@ def _named(name: str, options: Mapping[str, Any]) -> StudyMethod:
         )
     function = _FAMILIES[family][0] if choice else _ALONE[family]
     known = set(inspect.signature(function).parameters) - _GIVEN - {"proportion", "combine", "rule", "test", "null"}
-    known |= {"rule"} if family == "td4eval" else {"proportion"} if family == "ktd" else set()
+    known |= {"td4eval": {"rule"}, "ktd": {"proportion"}, "threshold": {"detector"}}.get(family, set())
     for option in options:
         if option not in known:
             raise InputError(f"{name} has no option {option!r}; it has {', '.join(sorted(known)) or 'none'}")
@@ -201,6 +218,8 @@ def _named(name: str, options: Mapping[str, Any]) -> StudyMethod:
     elif family == "ktd":
         needs = ("knockoffs", "calibration_knockoffs") if choice == "conformal" else ("knockoffs",)
         read |= {"null": "nonmember", "panel": False, "needs": needs}
+    elif family == "threshold":
+        read |= {"needs": ("validation", "validation_target"), "directed": True}
     elif family == "exchangeability":
         read |= {"panel": False, "needs": ("canonical", "shuffled"), "masks": ()}
     else:

@@ -51,6 +51,7 @@ class StudyResult:
       repetitions: int, or [cell] int64 where the study has a grid.
       seconds: of the whole run, compilation included.
       provenance: seed, design, versions, stopping, date.
+      measures: further numbers by name, with the axes of `fdr`, each with its standard error: "auc" and "auc_se".
     """
 
     methods: tuple[str, ...]
@@ -71,11 +72,13 @@ class StudyResult:
     repetitions: int | np.ndarray
     seconds: float
     provenance: dict[str, Any]
+    measures: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
 
     def rows(self) -> list[dict[str, Any]]:
         """One plain dict for each grid point, method and level: its parameters, then its numbers."""
         shape = (len(self.cells), len(self.methods), len(self.alphas))
         arrays = {name: np.reshape(getattr(self, name), shape) for name in _MEANS}
+        arrays |= {name: np.reshape(values, shape) for name, values in self.measures.items()}
         spread = {name: np.reshape(getattr(self, name), (*shape, len(QUANTILES))) for name in _SPREADS}
         counts = np.broadcast_to(self.repetitions, (shape[0],))
         out = []
@@ -107,6 +110,7 @@ class StudyResult:
             "alphas": self.alphas,
             "cells": self.cells,
             "grid": np.ndim(self.fdr) == 3,
+            "measures": list(self.measures),
             "repetitions": np.broadcast_to(self.repetitions, (len(self.cells),)).tolist(),
             "seconds": self.seconds,
             "provenance": self.provenance,
@@ -140,7 +144,9 @@ class StudyResult:
             columns = [rows[f"{short}_q{100 * q:02.0f}"] for q in QUANTILES]
             arrays[name] = np.stack([np.reshape(np.array(column, float), shape) for column in columns], axis=-1)
         counts = np.array(head["repetitions"], np.int64)
+        measures = {name: np.reshape(np.array(rows[name], float), shape) for name in head.get("measures", ())}
         return cls(
+            measures=measures,
             methods=tuple(head["methods"]),
             alphas=tuple(head["alphas"]),
             cells=tuple(head["cells"]),

@@ -19,7 +19,8 @@ class Sample(NamedTuple):
       mask: [m] bool, True = real item; None where all are.
       calibration_mask: [n] bool, True = real item; None where all are.
       extra: whatever else a method needs, by name: `knockoffs` [m, k], `calibration_knockoffs` [n, k], `members` [n1],
-        `member` [K, m], `canonical` [r], `shuffled` [r, k], `p_values` [m].
+        `member` [K, m], `canonical` [r], `shuffled` [r, k], `p_values` [m]; `validation` [v] or [K, v] scores of items
+        with known labels, and `validation_target` [v] bool, for thresholds.
     """
 
     calibration: jax.Array

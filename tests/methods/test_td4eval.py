@@ -99,6 +99,26 @@ def test_max_is_the_detector_with_most_rejections():
     assert int(got.num_selected) == max(got.num_rejected_alone.tolist()) > 0
 
 
+@pytest.mark.parametrize(("combine", "fold"), [("bh_average", lambda ps: sum(ps) / 3), ("bh_max", min)])
+@pytest.mark.parametrize("values", [None, 1.5])
+def test_the_mean_and_the_smallest_of_the_p_values(combine, fold, values):
+    """BH-Average and BH-Max as the paper writes them, in rational arithmetic; each with levels of equality."""
+    calibration, scores = panels(5, shift=3.0, values=values)
+    ranks = ranks_alone(calibration, scores)
+    p = [fold([exact.Fraction(int(r), 401) for r in column]) for column in ranks.T]
+    some = 0
+    for alpha in (0.02, 0.1, 0.25):
+        got = td4eval(calibration, scores, alpha=alpha, combine=combine)
+        reject, adjusted = exact.bh(p, alpha)
+        assert got.selected.tolist() == reject
+        np.testing.assert_allclose(got.p_values, [float(x) for x in p], rtol=1e-6)
+        np.testing.assert_allclose(got.adjusted, adjusted, rtol=1e-6)
+        np.testing.assert_allclose(got.weights, 1 / 3, rtol=1e-6)
+        assert got.guarantee.kind == "none"
+        some += sum(reject)
+    assert some > 0
+
+
 @pytest.mark.slow("long")
 def test_random_weights_follow_the_key():
     calibration, scores = panels(4)
@@ -197,7 +217,7 @@ def test_smallest_sizes(combine, k, n, m):
     assert got.weights.shape == got.num_rejected_alone.shape == (k,)
 
 
-@pytest.mark.parametrize("combine", ["pooled_rank", "cauchy", "average", "max", "random"])
+@pytest.mark.parametrize("combine", ["pooled_rank", "cauchy", "average", "max", "random", "bh_average", "bh_max"])
 @pytest.mark.slow("long")
 def test_one_detector_is_bh(combine):
     for seed in range(3):

@@ -143,6 +143,8 @@ def test_series_differ_without_colour_and_in_grey():
     assert len({look.marker for look in looks}) == 7
     assert len({str(look.dashes) for look in looks}) == 7
     assert len({look.hatch for look in looks}) == 7
+    many = [sheet.stroke(i) for i in range(20)]
+    assert len({(look.colour, look.marker, str(look.dashes), look.hatch) for look in many}) == 20
     first = [float(np.dot(to_rgb(look.colour), (0.2126, 0.7152, 0.0722))) for look in looks[:4]]
     assert min(abs(a - b) for i, a in enumerate(first) for b in first[i + 1 :]) > 0.03
 

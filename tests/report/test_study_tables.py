@@ -30,6 +30,14 @@ def test_every_field_of_the_cells_unless_told_otherwise():
     assert "size ± s.e." in some
 
 
+def test_measures_are_columns_with_their_errors():
+    rows = [row(auc=0.75, auc_se=0.002)]
+    whole = printed(Figure("bars", labels={"auc": "AUC"}, measures=("auc",)), (), rows)
+    assert "AUC ± s.e." in whole
+    assert "0.7500 ± 0.0020" in whole
+    assert "AUC" not in printed(Figure("bars", labels={"auc": "AUC"}), (), rows)
+
+
 def test_lines_stand_between_cells_and_between_methods_of_many_levels():
     few = [row(method, alpha, k=k) for k in (1, 2) for method in "ab" for alpha in (0.1, 0.2)]
     assert printed(Figure("parameter"), ("k",), few).count("├") == 1

@@ -7,7 +7,17 @@ import pytest
 
 import tdd
 from tdd.kernels import lattice
-from tdd.study import NAMES, CorrelatedDetectors, NormalShift, PairedScores, Pool, Sample, SkewedShards, compositions
+from tdd.study import (
+    NAMES,
+    CorrelatedDetectors,
+    NormalShift,
+    PairedScores,
+    Pool,
+    Sample,
+    SkewedShards,
+    baselines,
+    compositions,
+)
 from tdd.study.methods import StudyMethod, as_methods, method
 
 ALPHAS = (0.1, 0.5, 0.8)
@@ -15,6 +25,18 @@ SINGLE = NormalShift(num_calibration=19, num_tests=12, signal=2.5)
 PANEL = CorrelatedDetectors(num_detectors=3, num_calibration=19, num_tests=12, signal=2.5)
 PAIRS = PairedScores(num_tests=12, num_knockoffs=2, num_calibration=19, signal=3.0)
 SHARDS = SkewedShards(num_shards=6, num_shuffles=9, signal=0.6)
+
+
+class Labelled:
+    """`SINGLE` with validation items whose labels are known."""
+
+    null = SINGLE.null
+
+    def draw(self, key):
+        sample, other = (SINGLE.draw(own) for own in jax.random.split(key))
+        return sample._replace(extra={"validation": other.scores, "validation_target": other.target})
+
+
 POOL = Pool(np.r_[np.arange(0.0, 20), np.arange(8.5, 40)], np.arange(52) < 20)
 
 
@@ -24,7 +46,7 @@ def design_for(name):
         return PANEL
     if name == "ptdi/moment":
         return POOL
-    return {"ktd": PAIRS, "exchangeability": SHARDS}.get(family, SINGLE)
+    return {"ktd": PAIRS, "exchangeability": SHARDS, "threshold": Labelled()}.get(family, SINGLE)
 
 
 selected_by_each = jax.jit(compositions.selected_by_each, static_argnames="alpha")
@@ -50,6 +72,9 @@ def directly(name, key, sample, alpha, null):
         return tdd.jmcs(calibration, scores, alpha=alpha, rule=choice).selected
     if family == "jecs":
         return tdd.jecs(calibration, scores, alpha=alpha).selected
+    if family == "threshold":
+        labelled = extra["validation"], extra["validation_target"]
+        return baselines.threshold(*labelled, scores, null=null, rule=choice, alpha=alpha).selected
     if family in ("union", "intersection"):
         each = selected_by_each(calibration, scores, alpha=alpha)
         return compositions.composed(each, family)
@@ -79,7 +104,8 @@ def test_every_named_method_runs_on_a_fitting_design(name):
 
 COMPARED = (
     "ptdi/none", "ptdi/moment", "td4eval/pooled_rank", "td4eval/e_values", "td4eval/random", "ktd/derandomized",
-    "ktd/conformal", "jmcs/storey", "jecs", "union", "exchangeability/permutation", "storey_bh", "holm",
+    "ktd/conformal", "jmcs/storey", "jecs", "threshold/fdr", "union", "exchangeability/permutation",
+    "storey_bh", "holm",
 )  # fmt: skip
 
 
@@ -113,6 +139,7 @@ def test_every_method_of_the_families_has_a_name():
     expected = {f"ptdi/{name}" for name in ptdi.PROPORTIONS} | {f"td4eval/{name}" for name in td4eval.COMBINATIONS}
     expected |= {f"ktd/{name}" for name in ktd.RULES} | {f"jmcs/{name}" for name in jecs.RULES}
     expected |= {f"exchangeability/{name}" for name in exchangeability.TESTS}
+    expected |= {f"threshold/{name}" for name in baselines.RULES}
     assert expected < set(NAMES)
     assert len(set(NAMES)) == len(NAMES)
 

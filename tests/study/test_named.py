@@ -10,6 +10,7 @@ import sys
 import jax
 import numpy as np
 import pytest
+from scipy.special import ndtr
 
 import tdd
 from tdd.report import study_plots
@@ -160,6 +161,35 @@ def test_wrong_calibration_items_score_like_clean_ones():
     assert np.allclose(np.asarray(right.scores)[:, clean].mean(axis=1), detectors.SIGNALS, atol=0.15)
 
 
+def test_validation_items_are_labelled_and_of_the_same_laws():
+    sample = detectors.Mislabelled(num_calibration=4_000).draw(KEY)
+    validation, clean = np.asarray(sample.extra["validation"]), np.asarray(sample.extra["validation_target"])
+    assert np.array_equal(validation[:, ~clean], sample.calibration)
+    assert np.allclose(validation[:, clean].mean(axis=1), detectors.SIGNALS, atol=0.1)
+    assert abs(np.corrcoef(validation[:2, clean])[0, 1] - detectors.CORRELATION) < 0.06
+    given = columns(3)
+    sample = detectors.DetectorPool(given.scores, given.labels[0]).draw(KEY)
+    assert np.array_equal(sample.extra["validation"], sample.calibration)
+    assert np.array_equal(sample.extra["validation_target"], ~np.asarray(sample.calibration_mask))
+
+
+@pytest.mark.slow("long")
+def test_accuracy_and_auc_of_thresholds_and_combinations():
+    """ACC is what Hamming leaves; AUC of a detector is that of its normal laws, Phi(signal/sqrt(2))."""
+    told = options(400, (0.15,))
+    result = load("td4eval-baselines").run(told)
+    rows = {row["method"]: row for row in verdict_rows(load("td4eval-baselines"), told, result)}
+    assert len(rows) == len(detectors.SIGNALS) + 5
+    for signal in detectors.SIGNALS:
+        row = rows[f"detector {signal:g} sd, threshold"]
+        assert row["accuracy"] == pytest.approx(1 - row["hamming"])
+        assert abs(row["auc"] - ndtr(signal / np.sqrt(2))) < 5 * row["auc_se"]
+        assert abs(row["accuracy"] - ndtr(signal / 2)) < 0.02
+        assert row["verdict"].startswith("no guarantee")
+    assert rows["td4eval/pooled_rank"]["verdict"] == "within"
+    assert rows["td4eval/bh_max"]["fdr"] > 0.2 > rows["td4eval/bh_average"]["fdr"]
+
+
 def test_a_knockoff_pool_draws_half_with_its_own_knockoffs():
     given = columns(1, 1, 5)
     sample = KnockoffPool(given.scores[0], given.knockoffs, given.labels[0], 3).draw(KEY)
@@ -303,6 +333,24 @@ def plain_result(methods, seed=0, points=None):
     counts = 100 if points is None else np.full(len(points), 100)
     cells = tuple(points or ({},))
     return StudyResult(tuple(methods), (0.1,), cells, repetitions=counts, seconds=1.0, provenance={}, **arrays)
+
+
+def test_measures_are_stacked_saved_and_read(tmp_path):
+    parts = [dataclasses.replace(plain_result("ab", i), measures={"auc": np.full((2, 1), i / 10)}) for i in range(3)]
+    whole = pools.stacked([{"x": i} for i in range(3)], parts)
+    assert [row["auc"] for row in whole.rows()] == [0, 0, 0.1, 0.1, 0.2, 0.2]
+    back = StudyResult.load(whole.save(tmp_path))
+    assert list(back.measures) == ["auc"]
+    assert np.array_equal(back.measures["auc"], whole.measures["auc"])
+    assert StudyResult.load(plain_result("ab").save(tmp_path / "none")).measures == {}
+
+
+def test_means_have_standard_errors():
+    draws = np.random.default_rng(0).normal(size=(50, 2, 3))
+    found = pools.means({"auc": draws})
+    assert np.allclose(found["auc"], draws.mean(0))
+    assert np.allclose(found["auc_se"], draws.std(0, ddof=1) / np.sqrt(50))
+    assert np.isnan(pools.means({"auc": draws[:1]})["auc_se"]).all()
 
 
 def test_stacked_results_are_cells():

@@ -86,9 +86,9 @@ class Sheet:
 
 
 def stroke(index: int) -> Stroke:
-    """The look of a series; it repeats after seven."""
-    i = index % len(_COLOURS)
-    return Stroke(_COLOURS[i], _MARKERS[i], _DASHES[i], _HATCHES[i])
+    """The look of a series; colours repeat after seven, with another marker, line style and hatching."""
+    i, j = index % len(_COLOURS), (index + index // len(_COLOURS)) % len(_COLOURS)
+    return Stroke(_COLOURS[i], _MARKERS[j], _DASHES[j], _HATCHES[j])
 
 
 @contextlib.contextmanager

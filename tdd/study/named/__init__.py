@@ -34,6 +34,10 @@ STUDIES: dict[str, Title] = {
     "ktd-draws": Title("error and power over the number of knockoffs, by the law of the scores", "KTD figure 3"),
     "td4eval-alpha": Title("combinations of detectors at every level", "TD4Eval figures 2 and 4"),
     "td4eval-noise": Title("combinations of detectors with wrong labels in the calibration", "TD4Eval figure 3"),
+    "td4eval-baselines": Title(
+        "single detectors with thresholds from validation items, and combinations: FDR, power, ACC, AUC",
+        "TD4Eval table 1 and figure 2",
+    ),
     "jecs-compositions": Title("unions and intersections of selections against joint selections", "JECS table 1"),
     "jecs-k": Title("error and power over the number of models", "JECS figure 6"),
     "jecs-tau": Title("error and power over the threshold of the right tail", "JECS figure 5"),

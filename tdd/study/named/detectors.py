@@ -14,7 +14,7 @@ from tdd.study.named.pools import dense_ranks
 from tdd.study.named.record import Options, Promise
 from tdd.study.sample import Sample
 
-__all__ = ["METHOD_LABELS", "DetectorPool", "Mislabelled", "design", "design_words", "promise"]
+__all__ = ["METHOD_LABELS", "DetectorPool", "Mislabelled", "design", "design_words", "names", "promise"]
 
 SIGNALS, CORRELATION, NUM_CALIBRATION, NUM_TESTS, CLEAN = (2.5, 1.5, 1.0, 0.5, 0.0), 0.3, 400, 200, 0.5
 VALIDATION = 0.3
@@ -26,6 +26,8 @@ METHOD_LABELS = {
     "td4eval/average": "equal weights",
     "td4eval/max": "best detector",
     "td4eval/random": "random weights",
+    "td4eval/bh_average": "BH-Average (mean p-value)",
+    "td4eval/bh_max": "BH-Max (smallest p-value)",
 }
 
 
@@ -66,7 +68,14 @@ class Mislabelled:
         )
         sample = inner.draw(own)
         wrong = jax.random.bernoulli(which, self.wrong, (self.num_calibration,))
-        return sample._replace(calibration=sample.calibration + signal[:, None] * wrong)
+        calibration = sample.calibration + signal[:, None] * wrong
+        # The validation set is the calibration items, taken for members, and as many that are known to be clean.
+        clean = inner.draw(jax.random.fold_in(own, 1)).calibration + signal[:, None]
+        validation = {
+            "validation": jnp.concatenate([calibration, clean], axis=1),
+            "validation_target": jnp.arange(2 * self.num_calibration) >= self.num_calibration,
+        }
+        return sample._replace(calibration=calibration, extra=validation)
 
 
 @pytree()
@@ -94,13 +103,21 @@ class DetectorPool:
         size = max(1, int(VALIDATION * scores.shape[1]))
         first, rest = jnp.split(jax.random.permutation(split, scores.shape[1]), [size])
         believed = is_member[first] ^ jax.random.bernoulli(which, self.wrong, (size,))
-        return Sample(scores[:, first], scores[:, rest], ~is_member[rest], calibration_mask=believed)
+        validation = {"validation": scores[:, first], "validation_target": ~believed}
+        return Sample(scores[:, first], scores[:, rest], ~is_member[rest], calibration_mask=believed, extra=validation)
 
 
 def design(options: Options) -> Mislabelled | DetectorPool:
     """Of the given table, or synthetic."""
     columns = options.columns
     return Mislabelled() if columns is None else DetectorPool(dense_ranks(columns.scores), columns.labels[0])
+
+
+def names(options: Options) -> tuple[str, ...]:
+    """What the detectors are called."""
+    if options.columns is not None:
+        return options.columns.names
+    return tuple(f"detector {signal:g} sd" for signal in SIGNALS)
 
 
 def design_words(options: Options) -> str:

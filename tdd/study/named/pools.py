@@ -18,6 +18,7 @@ __all__ = [
     "METHOD_LABELS",
     "dense_ranks",
     "devices",
+    "means",
     "over_cells",
     "pool",
     "pool_design",
@@ -148,6 +149,16 @@ def run_options(options: Options) -> dict[str, Any]:
     }
 
 
+def means(draws: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """[repetitions, ...] draws of each name as "name" and "name_se": means and standard errors (ddof 1)."""
+    found = {}
+    for name, values in draws.items():
+        found[name] = np.mean(values, axis=0)
+        with np.errstate(invalid="ignore", divide="ignore"):  # one repetition has no standard error
+            found[f"{name}_se"] = np.std(values, axis=0) / np.sqrt(np.float64(len(values) - 1))
+    return found
+
+
 def devices(options: Options) -> list[Any]:
     """The first devices of this process, or all."""
     import jax
@@ -171,9 +182,11 @@ def stacked(cells: Iterable[Mapping[str, Any]], results: Iterable[StudyResult]) 
         for field in dataclasses.fields(StudyResult)
         if isinstance(getattr(parts[0], field.name), np.ndarray)
     }
+    measures = {name: np.stack([part.measures[name] for part in parts]) for name in parts[0].measures}
     return dataclasses.replace(
         parts[0],
         **arrays,
+        measures=measures,
         cells=cells,
         repetitions=np.array([int(part.repetitions) for part in parts], np.int64),
         seconds=sum(part.seconds for part in parts),

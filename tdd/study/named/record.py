@@ -90,6 +90,7 @@ class Figure:
       labels: of methods and fields, for people.
       columns: fields of the cells that the table shows; all, where there are none.
       counts: whether the table says how many items are selected.
+      measures: further numbers of the result that the table shows, by name.
     """
 
     kind: Literal["levels", "bands", "parameter", "bars"]
@@ -103,6 +104,7 @@ class Figure:
     labels: Mapping[str, str] = dataclasses.field(default_factory=dict)
     columns: tuple[str, ...] = ()
     counts: bool = True
+    measures: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)

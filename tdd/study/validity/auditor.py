@@ -13,6 +13,8 @@ from tdd.kernels import conditional, conformal, weighted
 from tdd.methods.clusters import cluster_ptdi
 from tdd.methods.ptdi import ptdi
 from tdd.methods.weighted import weighted_conformal_selection
+from tdd.study.baselines import threshold
+from tdd.study.designs import NormalShift
 from tdd.study.validity.claim import Claim
 
 __all__ = ["CLAIMS", "clustered_scores", "exceeds_somewhere", "shifted_scores"]
@@ -171,6 +173,26 @@ def _shifted_size(key: jax.Array, how: str, level: float) -> jax.Array:
 
 
 _ALPHA = 0.1
+# --- a threshold from validation items --------------------------------------------------------------------------------
+
+
+def _validated(key: jax.Array, how: str, share: float, alpha: float) -> jax.Array:
+    """FDP among 200 candidates of a threshold from 100 labelled items, or of PTDI calibrated on those not members."""
+    first, second = jax.random.split(key)
+    own = NormalShift(num_calibration=1, num_tests=100, signal=1.0).draw(first)
+    test = NormalShift(num_calibration=1, num_tests=200, signal=1.0, target_share=share).draw(second)
+    if how == "threshold":
+        found = threshold(own.scores, own.target, test.scores, null="nonmember", rule="fdr", alpha=alpha)
+    else:
+        found = ptdi(own.scores, test.scores, alpha=alpha, calibration_mask=~own.target)
+    return jnp.sum(found.selected & ~test.target) / jnp.maximum(jnp.sum(found.selected), 1)
+
+
+_VALIDATED_WORDS = (
+    "100 items with known labels, half of them members; 200 candidates, {share} % of them members; members 1 sd lower; "
+    "alpha = {alpha}"
+)
+
 _SAMPLE_WORDS = "{n} calibration scores, continuous; does P(p <= t | calibration) exceed t for some t? delta = {delta}"
 _SHIFT_WORDS = (
     "covariate N(0, 1) among {n} calibration items, N(1, 1) among {m} candidates, {members} of them members; score = "
@@ -199,6 +221,27 @@ CLAIMS: tuple[Claim, ...] = (
             ("simes", 'calibration_conditional_p_values, method="simes"', 100, True),
             ("monte_carlo", 'calibration_conditional_p_values, method="monte_carlo", 19 draws', 20, True),
         )
+    ),
+    *(
+        Claim(
+            f"validation/{how}-{share}",
+            words,
+            _VALIDATED_WORDS.format(share=share, alpha=_ALPHA),
+            "FDR",
+            _ALPHA,
+            holds,
+            partial(_validated, how=how, share=share / 100, alpha=_ALPHA),
+        )
+        for how, words, holds, shares in (
+            (
+                "threshold",
+                "the threshold with FDP <= alpha and the highest power on them (KTD's baselines)",
+                False,
+                (50, 10),
+            ),
+            ("ptdi", "PTDI, calibrated on the non-members among them", True, (10,)),
+        )
+        for share in shares
     ),
     *(
         Claim(

@@ -118,6 +118,7 @@ _PROCEDURES: tuple[tuple[str, str, bool, _Select, tuple[str, ...]], ...] = (
         _ALL[:2],
     ),
     ("max", "the detector with most rejections, BH", False, _by("max"), _ALL[:1]),
+    ("bh-max", "the smallest of an item's p-values (TD4Eval's BH-Max as written), BH", False, _by("bh_max"), _ALL[:1]),
     ("pooled-rank", "pooled ranks with equal weights, BH", True, _by("pooled_rank"), _ALL),
     (
         "split-weights",
