@@ -13,7 +13,7 @@ from tdd.study.named.record import Example, Figure
 
 __all__ = ["FORMATS", "draw", "draw_example", "write"]
 
-_LEVELS = {"levels": levels.levels, "bands": levels.bands, "bars": levels.bars}
+_LEVELS = {"levels": levels.levels, "bands": levels.bands, "bars": levels.bars, "tradeoff": levels.tradeoff}
 
 
 def draw(result: Any, figure: Figure, *, title: str, caption: str = "") -> sheet.Sheet:

@@ -55,6 +55,10 @@ FIGURES = {
     ),
     "parameter": (result(points=GRID), Figure("parameter", panels="law", x="k", x_label="knockoffs")),
     "parameter, one panel": (result(points=GRID[:3]), Figure("parameter", x="k", level=0.3, error="GCR")),
+    "tradeoff": (
+        result(points=GRID, alphas=tuple(np.arange(1, 10) / 10)),
+        Figure("tradeoff", series="k", panels="law", labels={"k": "k"}),
+    ),
     "bars": (result(methods=("union", "jmcs", "jecs")), Figure("bars", error="GCR")),
 }
 RNG = np.random.default_rng(0)
@@ -173,6 +177,21 @@ def test_panels_hold_their_own_cells():
         low, high = page.panels[0][j].get_xlim()
         assert 0.5 < low < 1
         assert 50 < high < 100
+
+
+def test_a_tradeoff_runs_along_the_levels():
+    """Power against error rate, a line a series, each panel its own cells; the caption says which levels are marked."""
+    data, _ = FIGURES["tradeoff"]
+    page = drawn("tradeoff")
+    for j in range(3):
+        lines = page.panels[0][j].get_lines()
+        for i, line in enumerate(lines):
+            assert np.array_equal(line.get_xdata(), data.fdr[3 * j + i, 1])
+            assert np.array_equal(line.get_ydata(), data.power[3 * j + i, 1])
+        assert len(lines) == 3
+    assert page.panels[0][0].get_xlabel() == "FDR"
+    assert page.panels[0][0].get_ylabel() == "power"
+    assert "levels α = 0.1, 0.2" in page.figure.texts[1].get_text().replace("\n", " ")
 
 
 def test_the_level_that_is_drawn_is_the_wanted_one():

@@ -22,6 +22,7 @@ from tdd.study.named import (
     jecs_k,
     jecs_tau,
     joint,
+    ktd_baselines,
     ktd_draws,
     load,
     pools,
@@ -117,6 +118,11 @@ def test_promises_of_the_studies():
     assert ktd(told, {"num_knockoffs": 3}, "ktd/ktd").kind == "none"
     assert ktd(told, {"num_knockoffs": 3}, "ktd/multi").kind == "finite-sample"
     assert ktd(given, {"num_knockoffs": 3}, "ktd/multi").kind == "none"
+    assert [load(f"ktd-{name}").promise(told, {}, "ktd/ktd").kind for name in ("alpha", "signal")] == ["none"] * 2
+    baselines = load("ktd-baselines").promise
+    kinds = {name: baselines(told, {}, name).kind for name in ktd_baselines.METHODS}
+    assert kinds == dict.fromkeys(ktd_baselines.METHODS, "none") | {ktd_baselines.VANILLA: "finite-sample"}
+    assert baselines(given, {}, ktd_baselines.VANILLA).kind == "none"
     td4eval = load("td4eval-noise").promise
     assert td4eval(told, {"wrong": 0.0}, "td4eval/pooled_rank").kind == "finite-sample"
     assert td4eval(told, {"wrong": 0.1}, "td4eval/pooled_rank").kind == "none"
@@ -236,6 +242,26 @@ def test_laws_by_number_are_the_laws(law):
     assert np.array_equal(sample.extra["knockoffs"], named.extra["knockoffs"])
 
 
+@pytest.mark.slow("long")
+def test_labelled_texts_are_of_the_same_law():
+    """Half of a hundred are members, lower by the signal."""
+    sample = jax.jit(jax.vmap(ktd_draws.AnyLaw(0, 2, 1.5).draw))(jax.random.split(KEY, 200))
+    scores, member = (np.asarray(sample.extra[name]) for name in ("validation", "validation_target"))
+    assert scores.shape == (200, 100)
+    assert member.mean() == 0.5
+    assert scores[member].mean() == pytest.approx(-1.5, abs=0.1)
+    assert scores[~member].mean() == pytest.approx(0, abs=0.1)
+
+
+def test_labelled_texts_of_a_table_are_those_that_are_not_tested():
+    given = columns(1, 1, 5)
+    drawn = KnockoffPool(given.scores[0], given.knockoffs, given.labels[0], 3).draw(KEY)
+    both = np.concatenate([drawn.scores, drawn.extra["validation"]])
+    assert np.allclose(np.sort(both), np.sort(given.scores[0]), atol=1e-6)
+    labels = np.concatenate([drawn.target, drawn.extra["validation_target"]])
+    assert np.array_equal(labels[np.argsort(both)], given.labels[0][np.argsort(given.scores[0])])
+
+
 def test_dense_ranks_keep_order_and_ties():
     scores = np.array([[3.0, 1.0, 3.0, 1.0 + 1e-12, -5.0]])
     assert pools.dense_ranks(scores).tolist() == [[3, 1, 3, 2, 0]]
@@ -272,6 +298,10 @@ def small(name):
     given = {
         "td4eval-alpha": columns(2),
         "ktd-draws": columns(1, 1, 1),
+        "ktd-alpha": columns(1, 1, 2),
+        "ktd-tradeoff": columns(1, 1, 2),
+        "ktd-signal": columns(1, 1, 2),
+        "ktd-baselines": columns(1, 1, 2),
         "jecs-compositions": columns(2, 2),
         "exchange-shards": columns(1, 0, 1, size=6),
     }
@@ -288,7 +318,13 @@ def few_methods(monkeypatch):
 
 
 @pytest.mark.usefixtures("few_methods")
-@pytest.mark.parametrize("name", ["td4eval-alpha", "ktd-draws", "jecs-compositions", "exchange-shards"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "td4eval-alpha", "ktd-draws", "ktd-alpha", "ktd-tradeoff", "ktd-signal", "ktd-baselines", "jecs-compositions",
+        "exchange-shards",
+    ],
+)  # fmt: skip
 @pytest.mark.slow("long")
 def test_studies_of_a_given_table(name):
     study, told = small(name)
@@ -320,6 +356,25 @@ def test_the_pool_study_agrees_with_the_general_engine():
     for field in ("fdr", "power"):
         spread = np.hypot(getattr(fast, f"{field}_se"), getattr(slow, f"{field}_se"))
         assert (np.abs(getattr(fast, field) - getattr(slow, field)) < 5 * spread + 1e-4).all()
+
+
+@pytest.mark.slow("long")
+def test_thresholds_and_knockoffs_of_ktd():
+    """What the study of the baselines shows at few repetitions: who keeps the level; and the axes of a tradeoff."""
+    study, told = load("ktd-baselines"), options(1_000, (0.1,))
+    rows = verdict_rows(study, told, study.run(told))
+    assert len(rows) == 3 * 4
+    by = {(row["law"], row["method"]): row for row in rows}
+    for law in ktd_draws.LAWS:
+        assert by[law, ktd_baselines.VANILLA]["verdict"] == "within"
+        assert by[law, "threshold/fpr"]["verdict"] == "no guarantee, above"
+        assert by[law, "threshold/fdr"]["verdict"] == "no guarantee, above"
+    study, told = load("ktd-signal"), options(256, (0.1, 0.5, 0.9))
+    result = study.run(told)
+    assert result.fdr.shape == (12, 1, 3)
+    assert (np.diff(result.power, axis=2) >= 0).all()
+    panels = study_plots.draw(result, study.figure, title="t").panels
+    assert [axes.get_title("left") for axes in panels[0]] == ["normal", "exponential", "minus exponential"]
 
 
 def plain_result(methods, seed=0, points=None):

@@ -13,7 +13,7 @@ from tdd.report.plots import cells, sheet
 from tdd.report.plots.cells import Pick
 from tdd.study.named.record import Figure
 
-__all__ = ["bands", "bars", "levels"]
+__all__ = ["bands", "bars", "levels", "tradeoff"]
 
 _MOST_BARS = 32
 
@@ -90,6 +90,28 @@ def bands(result: Any, figure: Figure, *, title: str, caption: str) -> sheet.She
         drawn.panels[0][0].set_ylabel("FDP: mean and spread")
         drawn.panels[1][0].set_ylabel(f"{figure.power}: mean and spread")
         drawn.panels[0][0].set_ylim(bottom=0)
+    return drawn
+
+
+def tradeoff(result: Any, figure: Figure, *, title: str, caption: str) -> sheet.Sheet:
+    """One column a panel: the power against the error rate, a mark at each level."""
+    columns = cells.picks(result, figure)
+    error, power = cells.values(result, "fdr"), cells.values(result, "power")
+    legend = {pick.label: sheet.line(sheet.stroke(i)) for i, pick in enumerate(columns[0][1])}
+    marks = f"Marks are the levels α = {', '.join(f'{alpha:g}' for alpha in result.alphas)}."
+    with sheet.style():
+        drawn = sheet.sheet(title, f"{caption} {marks}", rows=1, columns=len(columns), legend=legend, height=2.35)
+        for j, (heading, picked) in enumerate(columns):
+            axes = drawn.panels[0][j]
+            for i, pick in enumerate(picked):
+                look, place = sheet.stroke(i), (pick.cells[0], pick.method)
+                axes.plot(error[place], power[place], color=look.colour, marker=look.marker, linestyle=look.dashes)
+            axes.set_title(heading, loc="left", color=sheet.INK)
+            axes.set_xlabel(figure.error)
+            axes.set_xlim(left=0)
+            axes.set_ylim(0, 1.02)
+            axes.tick_params(labelleft=j == 0)
+        drawn.panels[0][0].set_ylabel(figure.power)
     return drawn
 
 

@@ -32,6 +32,10 @@ STUDIES: dict[str, Title] = {
     "ptdi-eta": Title("error and power over the size of the region of presumed non-members", "PTDI figure 8"),
     "ptdi-estimators": Title("estimates of the share of members against each other", "PTDI figure 6"),
     "ktd-draws": Title("error and power over the number of knockoffs, by the law of the scores", "KTD figure 3"),
+    "ktd-alpha": Title("error and power at every level, by the signal and the law of the scores", "KTD figure 1"),
+    "ktd-tradeoff": Title("power against error over the levels, by the number of knockoffs", "KTD figure 4"),
+    "ktd-signal": Title("power against error over the levels, by the signal", "KTD figure 5"),
+    "ktd-baselines": Title("thresholds from validation items beside knockoffs", "KTD table 2"),
     "td4eval-alpha": Title("combinations of detectors at every level", "TD4Eval figures 2 and 4"),
     "td4eval-noise": Title("combinations of detectors with wrong labels in the calibration", "TD4Eval figure 3"),
     "td4eval-baselines": Title(

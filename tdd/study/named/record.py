@@ -79,7 +79,8 @@ class Figure:
 
     Attributes:
       kind: "levels" draws the error rate against alpha and the power; "bands" besides its spread over repetitions, one
-        panel a cell; "parameter" draws both against a field of the cells; "bars" both as bars.
+        panel a cell; "parameter" draws both against a field of the cells; "bars" both as bars; "tradeoff" draws the
+        power against the error rate, along the levels.
       series: "method", or the field of the cells that tells the lines apart.
       panels: "method", or the field of the cells that tells the panels apart; "" for one panel.
       x: field of the cells on the horizontal axis ("parameter").
@@ -93,7 +94,7 @@ class Figure:
       measures: further numbers of the result that the table shows, by name.
     """
 
-    kind: Literal["levels", "bands", "parameter", "bars"]
+    kind: Literal["levels", "bands", "parameter", "bars", "tradeoff"]
     series: str = "method"
     panels: str = ""
     x: str = ""
