@@ -194,6 +194,19 @@ def test_a_tradeoff_runs_along_the_levels():
     assert "levels α = 0.1, 0.2" in page.figure.texts[1].get_text().replace("\n", " ")
 
 
+def test_measures_are_drawn_in_place_of_rates():
+    data = result(points=GRID[:3])
+    bias, error = np.linspace(-0.2, 0.1, data.fdr.size).reshape(data.fdr.shape), np.full(data.fdr.shape, 0.01)
+    data = dataclasses.replace(data, measures={"bias": bias, "bias_se": error, "mse": bias**2 + 0.1, "mse_se": error})
+    figure = Figure("parameter", x="k", fields=("bias", "mse"), labels={"mse": "MSE"})
+    ((left, right),) = study_plots.draw(data, figure, title="t").panels
+    assert left.get_ylabel() == "bias, ± 2 s.e."
+    assert right.get_title("left") == "MSE"
+    assert any(np.allclose(line.get_ydata(), bias[:, 1, 0]) for line in left.get_lines() if len(line.get_ydata()) == 3)
+    assert left.get_ylim()[0] < -0.2
+    assert right.get_ylim()[0] == 0
+
+
 def test_the_level_that_is_drawn_is_the_wanted_one():
     page = drawn("parameter, one panel")
     assert page.panels[0][0].get_ylabel() == "GCR at α = 0.3, ± 2 s.e."

@@ -347,6 +347,36 @@ def test_studies_of_the_pool(name):
 
 
 @pytest.mark.slow("long")
+def test_bias_and_squared_error_are_those_of_the_definition():
+    """The subtraction estimate of PTDI eq. 12 split by split in NumPy, and how the estimates compare."""
+    told = options(2_000, (0.1,))
+    result = load("ptdi-bias").run(told)
+    rows = [row for row in result.rows() if row["method"] == "subtraction"]
+    scores, is_member = pools.pool(told)
+    rng = np.random.default_rng(0)
+    for row in rows:
+        share, errors = row["test_members"], []
+        n, nulls, targets = Pool(scores, is_member, test_members=share).sizes()
+        for _ in range(2_000):
+            others, members = rng.permutation(scores[~is_member]), rng.permutation(scores[is_member])
+            own, tested = np.sort(others[:n]), np.r_[others[n : n + nulls], members[:targets]]
+            size = max(1, int(0.05 * n + 1e-9))
+            edge = own[n - size - 1]
+            estimate = 1 - (1 + (tested > edge).sum()) / (nulls + targets + 1) / (size / n)
+            errors.append(estimate - targets / (nulls + targets))
+        errors = np.array(errors)
+        for name, values in (("bias", errors), ("mse", errors**2)):
+            spread = np.hypot(row[f"{name}_se"], values.std() / np.sqrt(2_000))
+            assert abs(row[name] - values.mean()) < 5 * spread
+    by = {(row["test_members"], row["method"]): row for row in result.rows()}
+    for (share, name), row in by.items():
+        assert row["mse"] >= row["bias"] ** 2
+        assert row["bias"] < 3 * row["bias_se"]  # conservative, as PTDI eq. 11 has it
+        if name == "moment" and share < 0.9:
+            assert row["mse"] < by[share, "subtraction"]["mse"]
+
+
+@pytest.mark.slow("long")
 def test_the_pool_study_agrees_with_the_general_engine():
     told = options(4_000, (0.1, 0.3))
     fast = load("ptdi-alpha").run(told)

@@ -22,7 +22,7 @@ class Pick(NamedTuple):
 
 def values(result: Any, field: str) -> np.ndarray:
     """An array of a result with its axes [cell, method, alpha, ...], also where the study has no grid."""
-    array = np.asarray(getattr(result, field), np.float64)
+    array = np.asarray(result.measures[field] if field in result.measures else getattr(result, field), np.float64)
     return array[None] if array.ndim == 2 + field.endswith("_quantiles") else array
 
 

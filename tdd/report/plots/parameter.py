@@ -1,4 +1,4 @@
-"""Error rate and power against a parameter of the design, one level at a time."""
+"""Error rate and power, or two other measures, against a parameter of the design, one level at a time."""
 
 from __future__ import annotations
 
@@ -30,7 +30,10 @@ def parameter(result: Any, figure: Figure, *, title: str, caption: str, alpha: i
     level = result.alphas[alpha]
     looks = [sheet.stroke(i) for i in range(len(panels[0][1]))]
     legend = {pick.label: sheet.line(look) for look, pick in zip(looks, panels[0][1], strict=True)}
-    legend[f"{figure.error} = α"] = sheet.level_line()
+    rates = figure.fields == ("fdr", "power")
+    legend[f"{figure.error} = α" if rates else "0"] = sheet.level_line()
+    names = (figure.error, figure.power) if rates else tuple(figure.labels.get(name, name) for name in figure.fields)
+    at = f" at α = {level:g}" if rates else ""
     beside = len(panels) == 1
     with sheet.style():
         drawn = sheet.sheet(
@@ -46,19 +49,32 @@ def parameter(result: Any, figure: Figure, *, title: str, caption: str, alpha: i
         for j, (heading, picked) in enumerate(panels):
             above, below = drawn.panels[0] if beside else (drawn.panels[0][j], drawn.panels[1][j])
             where = f", {heading}" if heading else ""
-            for axes, field, name in ((above, "fdr", figure.error), (below, "power", figure.power)):
+            for axes, field, name in zip((above, below), figure.fields, names, strict=True):
                 _lines(axes, result, figure, picked, field, alpha)
                 axes.set_title(f"{name}{where}", loc="left", color=sheet.INK)
                 axes.tick_params(labelleft=j == 0, labelbottom=beside or axes is below)
                 if j == 0:
-                    axes.set_ylabel(f"{name} at α = {level:g}, ± 2 s.e.")
+                    axes.set_ylabel(f"{name}{at}, ± 2 s.e.")
                 if beside or axes is below:
                     axes.set_xlabel(figure.labels.get(f"x: {heading}", figure.x_label or figure.x))
-            above.axhline(level, **sheet.LEVEL)
+            above.axhline(level if rates else 0, **sheet.LEVEL)
             below.set_ylim(0, 1.02)
+        if not rates:
+            for axes, field in zip((above, below), figure.fields, strict=True):
+                axes.set_ylim(*_room(result, field, alpha))
+            return drawn
         ends = cells.values(result, "fdr") + 2 * np.nan_to_num(cells.values(result, "fdr_se"))
         drawn.panels[0][0].set_ylim(0, min(1.02, max(1.06 * np.nanmax(ends[..., alpha]), 1.25 * level)))
     return drawn
+
+
+def _room(result: Any, field: str, alpha: int) -> tuple[float, float]:
+    """Ends of a vertical axis that holds 0 and all means with two standard errors; lines that stand aside tell none."""
+    mean, error = (cells.values(result, name)[..., alpha] for name in (field, f"{field}_se"))
+    spread = 2 * np.nan_to_num(error)
+    low, high = min(0.0, np.nanmin(mean - spread)), max(0.0, np.nanmax(mean + spread))
+    room = 0.06 * (high - low) or 1.0
+    return low - room * (low < 0), high + room
 
 
 def _lines(axes: Any, result: Any, figure: Figure, picked: Sequence[Pick], field: str, alpha: int) -> None:

@@ -31,6 +31,7 @@ STUDIES: dict[str, Title] = {
     "ptdi-rho": Title("what few calibration items cost: spread of the error and power", "PTDI figure 5"),
     "ptdi-eta": Title("error and power over the size of the region of presumed non-members", "PTDI figure 8"),
     "ptdi-estimators": Title("estimates of the share of members against each other", "PTDI figure 6"),
+    "ptdi-bias": Title("bias and mean squared error of the estimates of the share of members", "PTDI table 4"),
     "ktd-draws": Title("error and power over the number of knockoffs, by the law of the scores", "KTD figure 3"),
     "ktd-alpha": Title("error and power at every level, by the signal and the law of the scores", "KTD figure 1"),
     "ktd-tradeoff": Title("power against error over the levels, by the number of knockoffs", "KTD figure 4"),

@@ -90,6 +90,7 @@ class Figure:
       power: name of the power.
       labels: of methods and fields, for people.
       columns: fields of the cells that the table shows; all, where there are none.
+      fields: which two numbers of the result are drawn against a parameter; others than these are measures.
       counts: whether the table says how many items are selected.
       measures: further numbers of the result that the table shows, by name.
     """
@@ -104,6 +105,7 @@ class Figure:
     power: str = "power"
     labels: Mapping[str, str] = dataclasses.field(default_factory=dict)
     columns: tuple[str, ...] = ()
+    fields: tuple[str, str] = ("fdr", "power")
     counts: bool = True
     measures: tuple[str, ...] = ()
 
