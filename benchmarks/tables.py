@@ -54,6 +54,7 @@ def measured() -> str:
         _booktection(),
         _combined(),
         _joint_synthetic(),
+        _rules(),
         _exact_null(),
     ]
     return "\n\n".join(parts)
@@ -335,6 +336,19 @@ def _joint_synthetic() -> str:
         f"{one['repetitions']:,} repetitions (`{result['command']}`)."
     )
     return f"{text}\n\n{_table(['μ', 'procedure', 'α', 'GCR ± s.e.', 'power ± s.e.'], rows)}"
+
+
+def _rules() -> str:
+    result = _load("rules")
+    rows = [
+        [row["setting"], row["method"], *(_with_error(row[name], row[f"{name}_se"]) for name in ("fdr", "power"))]
+        for row in result["rows"]
+    ]
+    text = (
+        f"**Rules by e-values beside others.** 200 calibration items, 100 candidates of which 30 are to be found, "
+        f"level {result['alpha']:g}; {result['repetitions']:,} repetitions (`{result['command']}`)."
+    )
+    return f"{text}\n\n{_table(['setting', 'rule', 'FDR ± s.e.', 'power ± s.e.'], rows)}"
 
 
 def _exact_null() -> str:

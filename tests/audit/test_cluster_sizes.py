@@ -83,6 +83,17 @@ def test_without_clusters_there_is_no_check():
     assert cluster_sizes(dataclasses.replace(evidence(np.random.default_rng(0)), clusters=()), "cluster", seed=0) == {}
 
 
+def test_items_are_decided_on_only_where_sizes_are_alike():
+    """One passage of each known book and whole candidate books: size and score cannot be compared, sizes can."""
+    rng = np.random.default_rng(0)
+    known, books = tuple(f"k{i}" for i in range(30)), tuple(f"c{i}" for i in np.repeat(np.arange(10), 9))
+    given = Evidence(
+        ("loss",), rng.normal(size=(1, 90)), rng.normal(size=(1, 30)), clusters=books, calibration_clusters=known
+    )
+    found = [cluster_sizes(given, unit, seed=0)["cluster_sizes"].p_value for unit in ("item", "cluster", "drawn")]
+    assert found == [0.001, 1, 1]
+
+
 def test_the_verdict_is_withheld_with_the_reason():
     given = evidence(np.random.default_rng(1), own=60, test=60, large=0.9, tilt=3)
     names = [f"k{c}" for c in given.calibration_clusters] + list(given.clusters)

@@ -62,6 +62,14 @@ def test_first_parts_of_candidates_are_seen():
     assert found.example[0][1:] == str(int(found.example[1]) - 1)
 
 
+def test_a_leak_that_is_repeated_is_no_template():
+    rng = np.random.default_rng(2)
+    known = [text(rng, 80) for _ in range(100)]
+    halves = [" ".join(one.split()[:40]) for one in known]
+    found = overlap(known, [f"{half} {text(rng, 40)}" for half in halves for _ in range(3)] + [text(rng, 80)] * 2)
+    assert (found.num_calibration, found.num_candidates) == (100, 300)
+
+
 def test_templates_and_phrases_do_not_count():
     rng = np.random.default_rng(1)
     prompt = " ".join(f"please{i}" for i in range(40))

@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import functools
 import json
+import math
 
 import jax
 import jax.numpy as jnp
@@ -20,7 +21,7 @@ from tdd.exchange.data import load_examples
 from tdd.exchange.orders import Shards
 from tdd.exchange.passes import Layout, _about
 from tdd.exchange.rows import context_windows
-from tdd.exchange.run import run_exchange
+from tdd.exchange.run import _select, run_exchange
 from tdd.exchange.sequence import Sequence, as_double
 from tdd.methods.exchangeability import TESTS, exchangeability
 from tdd.records import LanguageModel
@@ -106,6 +107,21 @@ def test_a_p_value_that_equals_its_level_rejects():
     assert as_double(np.float64(0.1) + 0.2) == 0.1 + 0.2
     assert as_double(jnp.float32(1e-30)) == 1e-30
     assert np.isnan(as_double(jnp.float32(jnp.nan)))
+
+
+def test_data_sets_in_doubt_do_not_raise_the_level_of_the_others():
+    """With the four that are sorted, .03 would pass; among the four others it does not."""
+
+    def finding(p_value, is_sorted):
+        return {"p_value": p_value, "control": None, "structure": {"sorted": is_sorted, "p_value": 1.0}}
+
+    findings = [finding(1e-4, "by text")] * 4 + [finding(p, None) for p in (0.03, 0.5, 0.9, math.nan)]
+    findings = [dict(one) for one in findings]
+    selection = _select(findings, 0.05)
+    assert selection["num_rejected"] == 0
+    assert [one["rejected"] for one in findings] == [False] * 8
+    assert np.isnan([one["adjusted"] for one in findings]).tolist() == [True] * 4 + [False] * 3 + [True]
+    assert findings[4]["adjusted"] == pytest.approx(0.09)
 
 
 def test_a_table_row_for_every_shard(plain):

@@ -224,8 +224,8 @@ KNOCKOFFS_AND_MERGES = (
     Fault(
         "evalues: the mask is ignored",
         "kernels/evalues.py",
-        "jnp.nan), alpha, mask=mask)",
-        "jnp.nan), alpha)",
+        "stepup.bh(inverse, alpha, mask=mask)",
+        "stepup.bh(inverse, alpha)",
         _law("evalues.e_bh", "evalues.e_bh/alpha=0.4"),
     ),
     Fault(
@@ -544,8 +544,8 @@ PROBE = (
     Fault(
         "probe: the look at step 0 is not promised",
         "tdd/probe/probe.py",
-        "None if steps is None else steps // self.every + 1",
-        "None if steps is None else max(1, steps // self.every)",
+        "None if steps is None else (steps - 1) // self.every + 1",
+        "None if steps is None else max(1, (steps - 1) // self.every)",
         ("tests/probe/test_loop.py",),
     ),
     Fault(
@@ -850,9 +850,30 @@ STUDIES = (
     Fault(
         "verdict: a failed baseline is let through",
         "tdd/audit/verdict.py",
-        "baseline.p_value <= LEVEL",
-        "baseline.p_value < LEVEL",
+        "baseline.p_value <= level",
+        "baseline.p_value < level",
         ("tests/audit/test_verdict.py",),
+    ),
+    Fault(
+        "exchange: data sets in doubt raise the level of the others",
+        "tdd/exchange/run.py",
+        "~np.isnan(p_values) & ~np.array([in_doubt(one) for one in findings], bool)",
+        "~np.isnan(p_values)",
+        ("tests/exchange/test_run.py",),
+    ),
+    Fault(
+        "evalues: the level has a tolerance that e-BH has not",
+        "kernels/evalues.py",
+        "passes = closes & (counted <= allowed[others + 1])",
+        "passes = closes & (counted <= allowed[others + 1] + 1)",
+        ("tests/methods/test_best_score.py",),
+    ),
+    Fault(
+        "cluster sizes: items are decided on though sizes differ",
+        "tdd/audit/cluster_sizes.py",
+        'p_value = p_differ if unit == "item" else max(p_related, p_differ)',
+        "p_value = max(p_related, p_differ)",
+        ("tests/audit/test_cluster_sizes.py",),
     ),
     Fault(
         "verdict: the share of either role may be small",
@@ -864,8 +885,8 @@ STUDIES = (
     Fault(
         "overlap: templates count",
         "tdd/audit/overlap.py",
-        "_COMMON = 2",
-        "_COMMON = 2_000",
+        "_COMMON, _COMMON_SHARE = 2, 0.05",
+        "_COMMON, _COMMON_SHARE = 2_000, 0.05",
         ("tests/audit/test_verdict.py",),
     ),
     Fault(

@@ -34,6 +34,28 @@ def test_one_score_is_bh():
         np.testing.assert_array_equal(found.selected, alone.reject)
 
 
+def test_a_threshold_missed_by_less_than_single_precision_is_no_threshold():
+    """10·700·reached = 2487·below + 1: BH at .1 stops before that score, by a relative difference of 1e-6."""
+    n, m = 2486, 700
+    reached = pow(10 * m, -1, n + 1)
+    below = (10 * m * reached - 1) // (n + 1)
+    assert 300 < below < m
+    own = np.concatenate([np.linspace(2, 3, reached - 1), np.linspace(10, 11, n + 1 - reached)])
+    test = np.concatenate([np.linspace(0, 1, below - 5), np.linspace(3.1, 3.2, 5), np.linspace(20, 21, m - below)])
+    alone = bh(conformal_p_values(own, test, null="nonmember"), 0.1).reject
+    assert alone.sum() == below - 5
+    np.testing.assert_array_equal(best_score(own[None], test[None], alpha=0.1).selected, alone)
+
+
+def test_integers_that_no_float_holds():
+    own = 2**26 + np.arange(1, 40, dtype=np.int32) * 2
+    test = np.concatenate([2**26 + np.zeros(8, np.int32), own[:2] + 1, 2**27 + np.arange(4, dtype=np.int32)])
+    for null, sign in (("nonmember", 1), ("member", -1)):
+        found = best_score(sign * own[None], sign * test[None], alpha=0.5, null=null).selected
+        expected = bh(conformal_p_values(sign * own, sign * test, null=null), 0.5).reject
+        np.testing.assert_array_equal(found, expected)
+
+
 def test_order_and_masks_change_nothing():
     found = best_score(CALIBRATION, SCORES, alpha=0.2)
     rows, items, known = RNG.permutation(3), RNG.permutation(40), RNG.permutation(80)
