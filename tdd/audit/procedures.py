@@ -25,7 +25,21 @@ from tdd.methods.weighted import WeightedSelection, weighted_conformal_selection
 from tdd.records import CombinedSelection, Guarantee, JointSelection, KnockoffSelection, Null, Selection
 from tdd.validate import arrays, runs
 
-__all__ = ["METHODS", "PROCEDURES", "Procedure", "settled"]
+__all__ = ["GIVEN_CALIBRATION", "GUARANTEE_ROWS", "METHODS", "PROCEDURES", "Procedure", "settled"]
+
+
+GIVEN_CALIBRATION = {
+    rule: Guarantee(
+        "FDR <= alpha given the calibration sample, for a share 1 - delta of such samples",
+        (*record.assumes, "the candidates are independent of one another"),
+        record.kind,
+        f"{record.source}; Benjamini & Hochberg (1995)",
+    )
+    for rule, record in CONDITIONAL.items()
+}
+GUARANTEE_ROWS = [
+    ("tdd.select", f'method="conditional", rule="{rule}"', guarantee) for rule, guarantee in GIVEN_CALIBRATION.items()
+]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -136,12 +150,7 @@ def _conditional(evidence: Evidence, options: Options) -> Selection:
         min_selections=jax.numpy.int32(min(m + 1, max(1, math.ceil(least * m / options.alpha - 1e-6)))),
         method=f"conditional/{options.rule}",
         null="nonmember",
-        guarantee=Guarantee(
-            "FDR <= alpha given the calibration sample, for a share 1 - delta of such samples",
-            (*CONDITIONAL[options.rule].assumes, "the candidates are independent of one another"),
-            CONDITIONAL[options.rule].kind,
-            f"{CONDITIONAL[options.rule].source}; Benjamini & Hochberg (1995)",
-        ),
+        guarantee=GIVEN_CALIBRATION[options.rule],
     )
 
 

@@ -34,6 +34,7 @@ _MODULES = (
     "probe.benchmark_order",
     "probe.leak",
     "probe.order",
+    "audit.procedures",
     "audit.blind_baseline",
     "study.baselines",
 )

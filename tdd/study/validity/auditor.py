@@ -45,6 +45,29 @@ def _exceeds(key: jax.Array, how: str, num_calibration: int, delta: float) -> ja
     return exceeds_somewhere(own, table, n)
 
 
+# --- members whose scores follow those of the others -----------------------------------------------------------------
+
+_FEW = 5
+
+
+def _placed(key: jax.Array, *, knowing: bool) -> jax.Array:
+    """False discovery proportion where members have the lowest or the highest score of all.
+
+    How many have the lowest is drawn, or, knowing the other scores, is what makes most of the selected wrong.
+    """
+    drawn, scores = jax.random.split(key)
+    own, other = jnp.split(jax.random.normal(scores, (99 + _FEW,)), [99])
+    count = jnp.arange(_FEW + 1)
+
+    def fdp(low: jax.Array) -> jax.Array:
+        members = jnp.where(jnp.arange(_FEW) < low, -10.0, 10.0)
+        selected = ptdi(own, jnp.concatenate([other, members]), alpha=2 * _ALPHA, proportion="none").selected
+        return jnp.sum(selected[:_FEW]) / jnp.maximum(jnp.sum(selected), 1)
+
+    proportions = jax.vmap(fdp)(count)
+    return jnp.max(proportions) if knowing else proportions[jax.random.randint(drawn, (), 0, _FEW + 1)]
+
+
 # --- clusters --------------------------------------------------------------------------------------------------------
 
 
@@ -242,6 +265,21 @@ CLAIMS: tuple[Claim, ...] = (
             ("ptdi", "PTDI, calibrated on the non-members among them", True, (10,)),
         )
         for share in shares
+    ),
+    *(
+        Claim(
+            f"members/{how}",
+            words,
+            f"5 members, 5 non-members, 99 calibration items, level {2 * _ALPHA}",
+            "FDR",
+            2 * _ALPHA,
+            not knowing,
+            partial(_placed, knowing=knowing),
+        )
+        for how, words, knowing in (
+            ("placed", 'PTDI, proportion="none", scores of members given', False),
+            ("knowing", "the same, where scores of members depend on those of the others", True),
+        )
     ),
     *(
         Claim(
