@@ -7,6 +7,7 @@ from tdd.audit.blind_baseline import BlindBaseline, blind_baseline
 from tdd.audit.duplicates import DuplicatePair, Duplicates, duplicates
 from tdd.audit.overlap import Overlap, overlap
 from tdd.audit.resolution import EffectiveCalibration, Resolution, effective_calibration_size, resolution
+from tdd.audit.sharing import Sharing, sharing
 
 __all__ = [
     "BlindBaseline",
@@ -15,9 +16,11 @@ __all__ = [
     "EffectiveCalibration",
     "Overlap",
     "Resolution",
+    "Sharing",
     "blind_baseline",
     "duplicates",
     "effective_calibration_size",
     "overlap",
     "resolution",
+    "sharing",
 ]

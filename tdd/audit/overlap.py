@@ -7,14 +7,14 @@ row, or the whole of a text that has fewer (but `LEAST`, below which runs are co
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from tdd.audit.words import normalise
 from tdd.records import Texts
 
-__all__ = ["LEAST", "RUN", "Overlap", "overlap"]
+__all__ = ["LEAST", "RUN", "Overlap", "overlap", "rare", "shared_runs"]
 
 RUN, LEAST = 30, 8
 _COMMON, _COMMON_SHARE = 2, 0.05
@@ -58,22 +58,12 @@ def overlap(calibration: Texts | Sequence[str], candidates: Texts | Sequence[str
     Cost: linear in the words; those of the longer texts are looked at once for each length of a shorter one, at most
     22 times. A second for 4,000 texts of 500 words.
     """
-    roles = calibration, candidates
-    words = [[normalise(text).split() for text in _strings(role)] for role in roles]
-    known: dict[str, int] = {}
-    streams = [_stream([[known.setdefault(word, len(known)) for word in text] for text in role]) for role in words]
-    lengths = [np.array([len(text) for text in role], dtype=np.int64) for role in words]
-    found = [np.zeros(len(role), bool) for role in words]
+    roles, n = (calibration, candidates), len(calibration)
+    found = [np.zeros(len(role), bool) for role in roles]
     example: tuple[str, ...] = ()
-    short = np.unique(np.concatenate([each[(each >= LEAST) & (each < RUN)] for each in lengths]))
-    for size in [*short.tolist(), RUN]:
-        codes = [_runs(stream, size) for stream in streams]
-        if size < RUN:  # a whole text of this length on one side at least
-            whole = np.concatenate(
-                [code[length[text] == size] for (code, text), length in zip(codes, lengths, strict=True)]
-            )
-            codes = [(code[keep], text[keep]) for code, text in codes for keep in [np.isin(code, whole)]]
-        codes = [_rare(*each, len(role)) for each, role in zip(codes, found, strict=True)]
+    for code, text in shared_runs([*_strings(calibration), *_strings(candidates)]):
+        own = text < n
+        codes = [rare(code[own], text[own], n), rare(code[~own], text[~own] - n, len(candidates))]
         shared, first, second = np.intersect1d(codes[0][0], codes[1][0], return_indices=True)
         for (code, text), hit in zip(codes, found, strict=True):
             hit[text[np.isin(code, shared)]] = True
@@ -81,6 +71,20 @@ def overlap(calibration: Texts | Sequence[str], candidates: Texts | Sequence[str
             example = (_name(roles[0], int(codes[0][1][first[0]])), _name(roles[1], int(codes[1][1][second[0]])))
     counts = [int(hit.sum()) for hit in found]
     return Overlap(counts[1], counts[0], len(found[1]), len(found[0]), example, _warning(counts, found, example))
+
+
+def shared_runs(texts: Sequence[str]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Codes of the runs of each length that counts and the texts they stand in; one may stand in a text repeatedly."""
+    known: dict[str, int] = {}
+    words = [[known.setdefault(word, len(known)) for word in normalise(text).split()] for text in texts]
+    stream, lengths = _stream(words), np.array([len(text) for text in words], dtype=np.int64)
+    short = np.unique(lengths[(lengths >= LEAST) & (lengths < RUN)])
+    for size in [*short.tolist(), RUN]:
+        code, text = _runs(stream, size)
+        if size < RUN:  # a whole text of this length on one side at least
+            keep = np.isin(code, code[lengths[text] == size])
+            code, text = code[keep], text[keep]
+        yield code, text
 
 
 def _stream(texts: list[list[int]]) -> tuple[np.ndarray, np.ndarray]:
@@ -109,7 +113,7 @@ def _runs(stream: tuple[np.ndarray, np.ndarray], size: int) -> tuple[np.ndarray,
     return code[inside], text[:count][inside]
 
 
-def _rare(code: np.ndarray, text: np.ndarray, total: int) -> tuple[np.ndarray, np.ndarray]:
+def rare(code: np.ndarray, text: np.ndarray, total: int) -> tuple[np.ndarray, np.ndarray]:
     """Each (code, text) once, without codes of many of the `total` texts."""
     order = np.lexsort((text, code))
     code, text = code[order], text[order]
@@ -117,8 +121,8 @@ def _rare(code: np.ndarray, text: np.ndarray, total: int) -> tuple[np.ndarray, n
     new[1:] = (code[1:] != code[:-1]) | (text[1:] != text[:-1])
     code, text = code[new], text[new]
     _, inverse, times = np.unique(code, return_inverse=True, return_counts=True)
-    rare = times[inverse] <= max(_COMMON, _COMMON_SHARE * total) if code.size else np.zeros(0, bool)
-    return code[rare], text[rare]
+    few = times[inverse] <= max(_COMMON, _COMMON_SHARE * total) if code.size else np.zeros(0, bool)
+    return code[few], text[few]
 
 
 def _strings(texts: Texts | Sequence[str]) -> Sequence[str]:

@@ -15,7 +15,7 @@ from tdd.audit.certificates import certify
 from tdd.audit.cluster_sizes import cluster_sizes
 from tdd.audit.decide import decide
 from tdd.audit.evidence import Evidence
-from tdd.audit.honesty import blind_baseline, duplicates, overlap
+from tdd.audit.honesty import blind_baseline, duplicates, overlap, sharing
 from tdd.audit.knockoff_checks import copies, cut_texts, symmetry
 from tdd.audit.procedures import METHODS, PROCEDURES, settled
 from tdd.audit.run_folder import Audit, fingerprint, open_run_folder
@@ -200,11 +200,12 @@ def run_audit(
 
     checks: dict[str, Any] = {}
     if known is not None:
-        _logger.info("searching for duplicates between calibration and candidates")
+        _logger.info("searching for duplicates between calibration and candidates, and running the blind baseline")
         checks["duplicates"] = duplicates(known, roles["candidate"])
         checks["overlap"] = overlap(known, roles["candidate"])
-        _logger.info("running the blind baseline")
-        checks["blind_baseline"] = blind_baseline(known, roles["candidate"], seed=seed)
+        within = (inputs.calibration_groups, inputs.groups) if grouped else None
+        checks["sharing"] = sharing(known, roles["candidate"], seed=seed, groups=within)
+        checks["blind_baseline"] = blind_baseline(known, roles["candidate"], seed=seed, groups=within)
     if fields or knockoffs:
         checks |= copies(inputs)
     distinct, index = joined(roles)

@@ -36,6 +36,7 @@ _MODULES = (
     "probe.order",
     "audit.procedures",
     "audit.blind_baseline",
+    "audit.sharing",
     "study.baselines",
 )
 

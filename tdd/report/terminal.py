@@ -215,6 +215,13 @@ def _checks(run: Mapping[str, Any]) -> Table:
             "a row",
             _verdict(parts),
         )
+    if "sharing" in checks:
+        found = checks["sharing"]
+        table.add_row(
+            "texts shared by the roles",
+            f"{found['num_shared']}, about {found['expected']:.0f} in random divisions (p = {found['p_value']:.3g})",
+            _verdict(found),
+        )
     if "cluster_sizes" in checks:
         found = checks["cluster_sizes"]
         table.add_row(

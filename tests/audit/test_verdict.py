@@ -83,8 +83,9 @@ def check(**fields):
     return types.SimpleNamespace(warning="w", **fields)
 
 
-def found(p=0.5, copies=(0, 0), parts=(0, 0), sizes=(200, 200)):
+def found(p=0.5, copies=(0, 0), parts=(0, 0), sizes=(200, 200), shared=0.005):
     return {
+        "sharing": check(p_value=shared),
         "blind_baseline": check(p_value=p, auc=0.9),
         "duplicates": check(num_calibration=copies[0], num_candidates=copies[1]),
         "overlap": check(
@@ -100,8 +101,12 @@ CALIBRATED, KNOCKOFFS = types.SimpleNamespace(num_calibration=200), types.Simple
     ("checks", "decision", "words"),
     [
         (found(), CALIBRATED, []),
-        (found(p=0.01), CALIBRATED, ["differ without looking at the model"]),
-        (found(p=0.0101), CALIBRATED, []),
+        (found(p=0.005), CALIBRATED, ["differ without looking at the model"]),
+        (found(p=0.0051), CALIBRATED, []),
+        ({"blind_baseline": check(p_value=0.01, auc=0.9)}, CALIBRATED, ["differ without looking at the model"]),
+        (found(p=0.005) | {"cluster_sizes": check(p_value=0.005)}, CALIBRATED, []),
+        (found() | {"cluster_sizes": check(p_value=0.003)}, CALIBRATED, ["w"]),
+        (found(copies=(9, 9), parts=(9, 9), shared=0.0051), CALIBRATED, []),
         (found(copies=(2, 2)), CALIBRATED, []),
         (found(copies=(3, 2)), CALIBRATED, ["3 of 200 calibration items and 2 of 200 candidates are copies"]),
         (found(parts=(0, 3)), CALIBRATED, ["are parts of texts"]),
