@@ -34,6 +34,7 @@ def test_one_score_is_bh():
         np.testing.assert_array_equal(found.selected, alone.reject)
 
 
+@pytest.mark.slow("long")
 def test_a_threshold_missed_by_less_than_single_precision_is_no_threshold():
     """10·700·reached = 2487·below + 1: BH at .1 stops before that score, by a relative difference of 1e-6."""
     n, m = 2486, 700
@@ -47,6 +48,7 @@ def test_a_threshold_missed_by_less_than_single_precision_is_no_threshold():
     np.testing.assert_array_equal(best_score(own[None], test[None], alpha=0.1).selected, alone)
 
 
+@pytest.mark.slow("long")
 def test_integers_that_no_float_holds():
     own = 2**26 + np.arange(1, 40, dtype=np.int32) * 2
     test = np.concatenate([2**26 + np.zeros(8, np.int32), own[:2] + 1, 2**27 + np.arange(4, dtype=np.int32)])
@@ -71,6 +73,7 @@ def test_order_and_masks_change_nothing():
     np.testing.assert_array_equal(left_out.selected, masked.selected)
 
 
+@pytest.mark.slow("long")
 def test_randomised_selects_at_least_as_much_and_its_key_decides():
     rng = np.random.default_rng(5)
     own, test = rng.normal(size=(3, 60)), rng.normal(size=(3, 40))

@@ -46,6 +46,7 @@ def test_lengthened_host_arrays_give_what_jax_arrays_give(call, n, m):
         np.testing.assert_allclose(host, device, rtol=3e-7)
 
 
+@pytest.mark.slow("long")
 @pytest.mark.parametrize(("n", "m"), SIZES)
 def test_bounds_have_the_sizes_of_the_data(n, m):
     own, test = samples(n, m)
