@@ -121,7 +121,7 @@ def test_evaluate_and_observe_inside_a_compiled_donated_step():
 @pytest.mark.parametrize("baseline", ["first", "none"])
 @pytest.mark.slow("long")
 def test_evidence_is_that_of_the_trajectory_test(baseline):
-    probe = small_probe(num_steps=90, baseline=baseline, seed=3, num_draws=399)
+    probe = small_probe(num_steps=91, baseline=baseline, seed=3, num_draws=399)
     for step in range(0, 100, 10):
         drift = np.random.default_rng(step).normal(0, 0.02, (16, VOCABULARY))
         probe(step, {**weights(), "head": (weights()["head"] + drift).astype(np.float32)})
@@ -143,7 +143,7 @@ def test_evidence_is_that_of_the_trajectory_test(baseline):
 @pytest.mark.slow("long")
 def test_looks_beyond_the_promised_number_add_nothing_and_say_so_once(caplog):
     """The suspects are learnt only then: the p-value of the look is small, and no level is left to spend."""
-    probe = small_probe(lambda params, tokens: _learnt_logits(params, tokens), every=10, num_steps=20)
+    probe = small_probe(lambda params, tokens: _learnt_logits(params, tokens), every=10, num_steps=21)
     with caplog.at_level(logging.WARNING, "tdd"):
         for step, strength in ((0, 0.0), (10, 0.0), (20, 0.0), (30, 5.0), (40, 5.0)):
             probe(step, jnp.float32(strength))
