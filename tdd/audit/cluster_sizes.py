@@ -1,4 +1,4 @@
-"""Do clusters of calibration items and of candidates differ in size, and does size tell something of the score?"""
+"""Do clusters of calibration items and of candidates differ in size, and is size related to the score?"""
 
 from __future__ import annotations
 

@@ -110,7 +110,9 @@ def select(
     if not isinstance(table, ScoreTable):
         if wanted is not None:
             columns.setdefault("scores", (*wanted, *(x for x in (*knockoffs, *beside) if x not in wanted)))
-        table = load_score_table(table, calibrated=calibrates, optional=[split_column or ""], **columns)
+        table = load_score_table(
+            table, calibrated=calibrates, optional=(split_column,) if split_column else (), **columns
+        )
     names = runs.deciding_columns(
         wanted, [name for name in table.scores if name not in (*knockoffs, *beside)], table.scores, procedure.columns
     )

@@ -17,6 +17,10 @@ _SHUFFLES = 50
 _LAST_LOOK = 1 / 3
 """Share of the level that the last look of "spending" has at least."""
 
+_GIVEN = {"log_probs", "test", "alpha", "seed", "json", "quiet", "verbose", "fail_on_detection"}
+_GIVEN |= {"command", "model", "dataset", "run", "typed", "usual"}
+"""What the command reads beside --log-probs."""
+
 _EPILOG = """\
 what it does:
   A data set that was trained on as a file was seen in the order of that file. The examples are cut into contiguous
@@ -269,14 +273,10 @@ def _given(arguments: argparse.Namespace) -> int:
 
     if arguments.model is not None:
         raise InputError("--log-probs takes no model and no data set: the log-probabilities say what they said")
-    taken = ("log_probs", "test", "alpha", "seed", "json", "quiet", "verbose", "fail_on_detection")
-    for name, value in vars(arguments).items():
-        if name not in (*taken, "command", "model", "dataset", "run", "usual", "typed") and value != arguments.usual(
-            name
-        ):
-            option = "--" + name.replace("_", "-")
+    for name in sorted(vars(arguments).keys() - _GIVEN):
+        if getattr(arguments, name) != arguments.usual(name):
             raise InputError(
-                f"{option} has no use beside --log-probs, which computes nothing with a model: leave it out"
+                f"--{name.replace('_', '-')} has no use beside --log-probs, which runs no model; leave it out"
             )
     found = order_of_log_probs(
         read_log_probs(arguments.log_probs), test=arguments.test, alpha=arguments.alpha, seed=arguments.seed

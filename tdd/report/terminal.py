@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rich.console import Console, Group, RenderableType
@@ -152,98 +152,94 @@ def _inputs(inputs: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def _checks(run: Mapping[str, Any]) -> Table:
-    checks, decision = run["checks"], run["decision"]
     table = Table(title="Checks", title_justify="left")
     table.add_column("check", style="bold", no_wrap=True)
     table.add_column("found", overflow="fold")
     table.add_column("verdict", no_wrap=True)
-    if "resolution" in checks:
-        fewest = checks["resolution"]["min_selections"]
-        smallest = checks["resolution"]["smallest_p_value"]
-        reach = (
-            "nothing can be selected"
-            if fewest > decision["num_tests"]
-            else f"selections of fewer than {fewest} cannot occur"
-            if fewest > 1
-            else "a single item can be selected"
-        )
-        table.add_row("resolution", f"smallest p-value {smallest:.3g}; {reach}", _verdict(checks["resolution"]))
-    if "effective_calibration" in checks:
-        effective = checks["effective_calibration"]
-        table.add_row(
-            "effective calibration",
-            f"{effective['size']} of {effective['num_given']} items "
-            f"({effective['num_missing']} without score, {effective['num_repeated']} repeated), "
-            f"{effective['num_distinct']} distinct scores",
-            _verdict(effective),
-        )
-    if "symmetry" in checks:
-        found = checks["symmetry"]
-        table.add_row(
-            "knockoff symmetry",
-            f"p = {found['p_value']:.3g} on {found['num_items']} known non-members" + _leaning(found),
-            _verdict(found),
-        )
-    if "knockoff_texts" in checks:
-        found = checks["knockoff_texts"]
-        table.add_row(
-            "knockoffs as texts",
-            f"of {found['num_items']} items {found['num_unchanged']} with the text unchanged, "
-            f"{found['num_repeated']} with equal knockoffs, {found['num_foreign']} with another item's text",
-            _verdict(found),
-        )
-    if "long_texts" in checks:
-        found = checks["long_texts"]
-        table.add_row(
-            "texts cut at the context",
-            f"{found['num_cut']} of {found['num_texts']} texts"
-            + (", knockoffs alike" if "knockoff_texts" in checks else ""),
-            _verdict(found),
-        )
-    if "duplicates" in checks:
-        copies = checks["duplicates"]
-        table.add_row(
-            "duplicates across roles",
-            f"{copies['num_exact_pairs']} exact and {copies['num_near_pairs']} near pairs",
-            _verdict(copies),
-        )
-    if "overlap" in checks:
-        parts = checks["overlap"]
-        table.add_row(
-            "parts of texts across roles",
-            f"{parts['num_calibration']} calibration items and {parts['num_candidates']} candidates share 30 words in "
-            "a row",
-            _verdict(parts),
-        )
-    if "sharing" in checks:
-        found = checks["sharing"]
-        table.add_row(
-            "texts shared by the roles",
-            f"{found['num_shared']}, about {found['expected']:.0f} in random divisions (p = {found['p_value']:.3g})",
-            _verdict(found),
-        )
-    if "cluster_sizes" in checks:
-        found = checks["cluster_sizes"]
-        table.add_row(
-            "sizes of clusters",
-            f"{found['mean_calibration']:.3g} calibration items a cluster, {found['mean_candidates']:.3g} candidates "
-            f"(p = {found['p_differ']:.3g}); rank correlation of size and score {found['correlation']:.2f} "
-            f"(p = {found['p_related']:.3g})",
-            _verdict(found),
-        )
-    if "blind_baseline" in checks:
-        blind = checks["blind_baseline"]
-        auc, p_value = blind["auc"], blind["p_value"]
-        found = "not run" if auc is None else f"AUC {auc:.3f} without the model, permutation p = {p_value:.3g}"
-        table.add_row("blind baseline", found, _verdict(blind))
+    for name, (title, words) in _FOUND.items():
+        if name in run["checks"]:
+            table.add_row(title, words(run["checks"][name], run), _verdict(run["checks"][name]))
     return table
 
 
-def _leaning(symmetry: Mapping[str, Any]) -> str:
-    """How many known non-members look like members; runs of earlier versions do not tell."""
-    if "num_leaning" not in symmetry:
-        return ""
-    return f"; {symmetry['num_leaning']} of them look like members (about {symmetry['expected']:.0f} would by chance)"
+def _resolution(found: Mapping[str, Any], run: Mapping[str, Any]) -> str:
+    fewest = found["min_selections"]
+    reach = (
+        "nothing can be selected"
+        if fewest > run["decision"]["num_tests"]
+        else f"selections of fewer than {fewest} cannot occur"
+        if fewest > 1
+        else "a single item can be selected"
+    )
+    return f"smallest p-value {found['smallest_p_value']:.3g}; {reach}"
+
+
+def _symmetry(found: Mapping[str, Any], run: Mapping[str, Any]) -> str:
+    tested = f"p = {found['p_value']:.3g} on {found['num_items']} known non-members"
+    if "num_leaning" not in found:  # a run of an earlier version
+        return tested
+    return f"{tested}; {found['num_leaning']} of them look like members (about {found['expected']:.0f} would by chance)"
+
+
+_Words = Callable[[Mapping[str, Any], Mapping[str, Any]], str]
+_FOUND: dict[str, tuple[str, _Words]] = {
+    "resolution": ("resolution", _resolution),
+    "effective_calibration": (
+        "effective calibration",
+        lambda found, run: (
+            f"{found['size']} of {found['num_given']} items ({found['num_missing']} without score, "
+            f"{found['num_repeated']} repeated), {found['num_distinct']} distinct scores"
+        ),
+    ),
+    "symmetry": ("knockoff symmetry", _symmetry),
+    "knockoff_texts": (
+        "knockoffs as texts",
+        lambda found, run: (
+            f"of {found['num_items']} items {found['num_unchanged']} with the text unchanged, "
+            f"{found['num_repeated']} with equal knockoffs, {found['num_foreign']} with another item's text"
+        ),
+    ),
+    "long_texts": (
+        "texts cut at the context",
+        lambda found, run: (
+            f"{found['num_cut']} of {found['num_texts']} texts"
+            + (", knockoffs alike" if "knockoff_texts" in run["checks"] else "")
+        ),
+    ),
+    "duplicates": (
+        "duplicates across roles",
+        lambda found, run: f"{found['num_exact_pairs']} exact and {found['num_near_pairs']} near pairs",
+    ),
+    "overlap": (
+        "parts of texts across roles",
+        lambda found, run: (
+            f"{found['num_calibration']} calibration items and {found['num_candidates']} candidates share 30 words in "
+            "a row"
+        ),
+    ),
+    "sharing": (
+        "texts shared by the roles",
+        lambda found, run: (
+            f"{found['num_shared']}, about {found['expected']:.0f} in random divisions (p = {found['p_value']:.3g})"
+        ),
+    ),
+    "cluster_sizes": (
+        "sizes of clusters",
+        lambda found, run: (
+            f"{found['mean_calibration']:.3g} calibration items a cluster, {found['mean_candidates']:.3g} candidates "
+            f"(p = {found['p_differ']:.3g}); rank correlation of size and score {found['correlation']:.2f} "
+            f"(p = {found['p_related']:.3g})"
+        ),
+    ),
+    "blind_baseline": (
+        "blind baseline",
+        lambda found, run: (
+            "not run"
+            if found["auc"] is None
+            else f"AUC {found['auc']:.3f} without the model, permutation p = {found['p_value']:.3g}"
+        ),
+    ),
+}
 
 
 def _certificate(certificate: Mapping[str, Any], decision: Mapping[str, Any]) -> Table:
