@@ -1,0 +1,156 @@
+"""A static share of numbered work, for engines that start n copies of one command and restart what dies.
+
+Shard i of n computes the pieces numbered i, i + n, i + 2n, ... into a folder, and ends. No shard knows of another: any
+number may run at once, die, be repeated or run twice. The same command without a shard finds the pieces in the folder,
+and computes what is missing.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import pathlib
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from tdd.atomic import disk_errors, write_atomically
+from tdd.validate.errors import InputError
+
+__all__ = ["Shard", "ShardLog", "as_shard"]
+
+_logger = logging.getLogger("tdd")
+_PLACE = re.compile(r"(\d+)-of-(\d+)\.json")
+
+
+class Shard(NamedTuple):
+    """Shard `index` of `count`, from 0."""
+
+    index: int
+    count: int
+
+    def __str__(self) -> str:
+        return f"{self.index}/{self.count}"
+
+    def owns(self, number: int) -> bool:
+        """Whether the piece with that number is this shard's: round robin, so that the load is even."""
+        return number % self.count == self.index
+
+
+def as_shard(value: Any, folder: Any = None, name: str = "store") -> Shard | None:
+    """A shard given as (i, n) or "i/n"; None stays None.
+
+    Args:
+      value: what was given.
+      folder: where the shard leaves its pieces; a shard needs one.
+      name: of the argument that gives the folder, for messages.
+
+    Raises:
+      InputError: neither of the two forms, numbers out of range, or no folder.
+    """
+    if value is None:
+        return None
+    pair = value.split("/") if isinstance(value, str) else value
+    try:
+        index, count = (int(x) if isinstance(x, str) else x.__index__() for x in pair)
+    except (TypeError, ValueError, AttributeError):
+        raise InputError(f"shard={value!r} must be I/N, as in 0/4 for the first of four: (0, 4) in Python") from None
+    if not 0 <= index < count:
+        last = f"the {count} shards are 0/{count} to {count - 1}/{count}" if count > 0 else "N must be at least 1"
+        raise InputError(f"shard={index}/{count} does not exist: {last}")
+    if folder is None:
+        raise InputError(
+            f"shard={index}/{count} needs {name}: a folder that all shards and the command that joins them can read "
+            "and write"
+        )
+    return Shard(index, count)
+
+
+class ShardLog:
+    """Which shards of a run were begun and finished, and on what: `<folder>/shards/<i>-of-<n>.json`.
+
+    Args:
+      folder: where the shards leave their pieces.
+      facts: name -> plain value, everything that must be alike in all shards: inputs, options, versions.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str], facts: Mapping[str, Any]) -> None:
+        self.folder = pathlib.Path(folder).expanduser() / "shards"
+        self.facts = json.loads(json.dumps(facts, sort_keys=True, default=str))
+
+    def begin(self, shard: Shard) -> None:
+        """Note that a shard runs.
+
+        Raises:
+          InputError: the folder holds shards of another run, or cannot be written.
+        """
+        for place, _, found in self._found():
+            if found["facts"] != self.facts:
+                raise InputError(
+                    f"shard {shard}: {self.folder.parent} holds shards of another run ({place.stem}): "
+                    f"{_differences(self.facts, found['facts'])}. Give all shards the same command and the same "
+                    f"files, or this run another folder; delete {self.folder} if the earlier run is over"
+                )
+        self._note(shard, finished=False)
+
+    def finish(self, shard: Shard) -> None:
+        """Note that a shard has computed all of its pieces."""
+        self._note(shard, finished=True)
+
+    def warn(self) -> None:
+        """Say which shards have left nothing, were not finished, or are of another run."""
+        found = self._found()
+        others = [(place, entry) for place, _, entry in found if entry["facts"] != self.facts]
+        if others:
+            place, entry = others[0]
+            _logger.warning(
+                "%s holds shards of another run (%s), which are of no use here: %s",
+                self.folder.parent,
+                place.stem,
+                _differences(self.facts, entry["facts"]),
+            )
+        mine = [(shard, entry) for _, shard, entry in found if entry["facts"] == self.facts]
+        if not mine:
+            return
+        count = max(shard.count for shard, _ in mine)
+        finished = {shard.index for shard, entry in mine if shard.count == count and entry["finished"]}
+        absent = [f"{i}/{count}" for i in range(count) if i not in finished]
+        if absent:
+            _logger.warning(
+                "%s: shard%s %s did not finish here (killed, not started, or with a folder that is not shared); what "
+                "is missing is computed now",
+                self.folder.parent,
+                "" if len(absent) == 1 else "s",
+                ", ".join(absent[:8]) + (f" and {len(absent) - 8} more" if len(absent) > 8 else ""),
+            )
+
+    def _note(self, shard: Shard, *, finished: bool) -> None:
+        with disk_errors(self.folder):
+            self.folder.mkdir(parents=True, exist_ok=True)
+        content = {"facts": self.facts, "finished": finished}
+        write_atomically(self.folder / f"{shard.index}-of-{shard.count}.json", json.dumps(content).encode())
+
+    def _found(self) -> list[tuple[pathlib.Path, Shard, dict[str, Any]]]:
+        """What is noted of all shards; a damaged note counts as none."""
+        found = []
+        for place in sorted(self.folder.glob("*.json")):
+            if match := _PLACE.fullmatch(place.name):
+                try:
+                    entry = json.loads(place.read_bytes())
+                    entry = {"facts": dict(entry["facts"]), "finished": bool(entry["finished"])}
+                except (OSError, ValueError, KeyError, TypeError):
+                    continue
+                found.append((place, Shard(int(match[1]), int(match[2])), entry))
+        return found
+
+
+def _differences(mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> str:
+    """Each fact that differs, here and there."""
+    names = [name for name in {**theirs, **mine} if mine.get(name) != theirs.get(name)]
+    return "; ".join(f"{name} {_short(mine.get(name))} here, {_short(theirs.get(name))} there" for name in names)
+
+
+def _short(value: Any) -> str:
+    text = "nothing" if value is None else str(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
