@@ -130,10 +130,10 @@ def calibrate(
         raise ValueError(f"sizes must be positive, got {(max_calibration, max_tests, num_draws)}")
     level = lattice.as_level(delta)
     n = jnp.asarray(num_calibration, jnp.int32)
-    grid, step, num_steps = _grids(max_calibration, max_tests)
+    grid, step, num_steps = grids(max_calibration, max_tests)
     own, shared = jax.random.split(key)
     order_statistics = _order_statistics(own, n, grid, max_calibration, num_draws)
-    place = _place(level, num_draws)
+    place = place_of(level, num_draws)
     width = _width(max_calibration, step * num_steps)
     ranks = jnp.asarray(grid)
 
@@ -316,7 +316,7 @@ def dkw(
     return DkwBounds(false / jnp.maximum(count, 1).astype(values.dtype), false, count, offset)
 
 
-def _grids(max_calibration: int, max_tests: int) -> tuple[np.ndarray, int, int]:
+def grids(max_calibration: int, max_tests: int) -> tuple[np.ndarray, int, int]:
     """Tabulated ranks, the step between tabulated numbers of nulls, and how many of these there are."""
     ranks = [1]
     while ranks[-1] < max_calibration:
@@ -346,7 +346,7 @@ def _add_cells(cells: jax.Array, order_statistics: jax.Array, uniforms: jax.Arra
     return cells.at[jnp.searchsorted(order_statistics, uniforms)].add(1)
 
 
-def _place(level: lattice.Level, num_draws: int) -> jax.Array:
+def place_of(level: lattice.Level, num_draws: int) -> jax.Array:
     """floor(delta (B + 1)), which of the ordered L_b is the critical one; 0 for a traced level out of range."""
     if lattice.is_exact(level):
         return lattice.floor_ratio((level.numerator, num_draws + 1), (level.denominator,), num_draws)

@@ -14,10 +14,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from tdd.kernels import conformal, knockoff_fdp
+from tdd.kernels import conformal, knockoff_fdp, lattice
 from tdd.kernels import fdp_bounds as kernels
 from tdd.kernels.fdp_bounds import DkwBounds, Template
 from tdd.methods.calls import common_size, level_operand, order_preserving, to_common_size, tracing
+from tdd.methods.fdp_template import LARGE, draw_template
 from tdd.methods.knockoff_checks import PAIRS
 from tdd.methods.precision import computed
 from tdd.methods.testing import checked_scores
@@ -260,8 +261,8 @@ def fdp_bounds(
       InputError: bad shapes (several detectors among them: refused), infinite scores, no calibration items, neither
         key nor template or both, a template for other sizes, delta out of range, too few draws.
 
-    Cost: the draws take about a second at n = m = 1,000, four at 10,000 and half a minute at 100,000 (two CPU cores);
-    the rest O(m + n) and one sort of n.
+    Cost: the draws take about a second at n = m = 1,000 and four for any larger sizes (`fdp_template.draw_template`;
+    under a transformation each uniform is drawn: half a minute at 100,000); the rest O(m + n) and one sort of n.
 
     >>> calibration, scores = jnp.arange(40.0), jnp.concatenate([jnp.arange(20.0) - 30, jnp.arange(20.0)])
     >>> bounds = fdp_bounds(calibration, scores, null="nonmember", key=jax.random.key(0), delta=0.1)
@@ -423,7 +424,10 @@ def _calibrated(key: Any, n: Any, delta: Any, num_draws: int, max_calibration: i
     level = level_operand(0.05 if delta is None else delta, "delta")
     if not isinstance(delta, jax.Array) and (draws + 1) * float(0.05 if delta is None else delta) < 1 - 1e-9:
         raise InputError(f"num_draws={draws} is too few for delta={delta!r}: at least 1/delta - 1 draws are needed")
-    return _template(key, n, level, max_calibration=max_calibration, max_tests=max_tests, num_draws=draws)
+    sizes = {"max_calibration": max_calibration, "max_tests": max_tests, "num_draws": draws}
+    if max(max_calibration, max_tests) > LARGE and isinstance(level, lattice.Level) and not tracing(key, n, *level):
+        return draw_template(key, n, level, **sizes)
+    return _template(key, n, level, **sizes)
 
 
 def _bounded(

@@ -60,14 +60,14 @@ def test_tails_in_a_window():
 
 @pytest.mark.parametrize(("n", "m"), [(1, 1), (7, 3), (256, 256)])
 def test_small_sizes_are_tabulated_in_full(n, m):
-    ranks, step, steps = fdp_bounds._grids(n, m)
+    ranks, step, steps = fdp_bounds.grids(n, m)
     assert ranks.tolist() == list(range(1, n + 1))
     assert (step, steps) == (1, m)
 
 
 @pytest.mark.parametrize(("n", "m"), [(257, 257), (1000, 5000), (100_000, 100_000)])
 def test_large_sizes_are_thinned(n, m):
-    ranks, step, steps = fdp_bounds._grids(n, m)
+    ranks, step, steps = fdp_bounds.grids(n, m)
     assert ranks[0] == 1
     assert ranks[-1] == n
     gaps = np.diff(ranks)

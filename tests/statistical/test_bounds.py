@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from tdd.kernels import conformal, fdp_bounds, hommel, lattice
+from tdd.methods.fdp_template import draw_template
 
 DELTA = 0.1
 POOL = 64
@@ -33,6 +34,16 @@ def templates(n, m, delta=DELTA):
     return jax.jit(jax.vmap(make, in_axes=(0, None, None)))(jax.random.split(jax.random.key(5), POOL), n, level)
 
 
+@functools.cache
+def host_templates(n, m, delta=DELTA):
+    """The same, drawn on the host."""
+    sizes = {"max_calibration": n, "max_tests": m, "num_draws": 999}
+    keys = jax.random.split(jax.random.key(6), POOL)
+    return jax.tree.map(
+        lambda *leaves: jnp.stack(leaves), *(draw_template(key, n, lattice.as_level(delta), **sizes) for key in keys)
+    )
+
+
 def fails(rank, found, nulls):
     """Whether some cut holds more nulls than its bound, or all items do."""
     cuts = jnp.arange(1, found.false_bound.size + 1)
@@ -40,9 +51,9 @@ def fails(rank, found, nulls):
     return jnp.any(false > found.false_bound) | (nulls > found.max_nulls)
 
 
-def failure_rate(scores, n, nulls, alternatives, null="nonmember", broken=None):
+def failure_rate(scores, n, nulls, alternatives, null="nonmember", broken=None, made=templates):
     """Repetitions in which the bounds fail, with a template of the pool drawn for each."""
-    pool = templates(n, nulls + alternatives)
+    pool = made(n, nulls + alternatives)
     if broken == "pointwise":
         pool = pool._replace(bound=pointwise_bound(n, nulls + alternatives)[None].repeat(POOL, 0))
 
@@ -84,6 +95,19 @@ def pointwise_bound(n, m):
 @pytest.mark.slow("long")
 def test_bounds_hold_for_all_cuts_together(scores, n, nulls, alternatives, null, budget):
     guarantees.assert_at_most(failure_rate(scores, n, nulls, alternatives, null), DELTA, budget)
+
+
+@pytest.mark.guarantee(checks=2)
+@pytest.mark.parametrize(("nulls", "alternatives"), [(20, 0), (12, 8)])
+@pytest.mark.slow("long")
+def test_bounds_hold_with_templates_of_the_host(nulls, alternatives, budget):
+    guarantees.assert_at_most(failure_rate(normal_scores, 30, nulls, alternatives, made=host_templates), DELTA, budget)
+
+
+@pytest.mark.guarantee(checks=0)
+def test_a_template_of_the_host_for_a_larger_delta_is_caught(budget):
+    larger = functools.partial(host_templates, delta=2 * DELTA)
+    guarantees.assert_exceeds(failure_rate(normal_scores, 30, 20, 0, made=larger), DELTA, budget)
 
 
 @pytest.mark.guarantee(checks=0)
