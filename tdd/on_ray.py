@@ -1,0 +1,313 @@
+"""Runs on Ray: it places the shards of a run, restarts workers that die, and shows all of it in its dashboard.
+
+Needs `pip install 'tdd[ray]'`. Without an address a local Ray is started for the run. The shards leave their work in a
+folder that all hosts share (`tdd.shards`), so that a shard that Ray repeats does what is missing and nothing else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import logging
+import math
+import os
+import pathlib
+import socket
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import tdd
+from tdd.audit.progress import progress_bar
+from tdd.records import Scores
+from tdd.shards import Shard
+from tdd.validate.errors import InputError
+
+__all__ = ["Scorer", "run_shards", "score", "study"]
+
+_logger = logging.getLogger("tdd")
+
+_SHARDS_A_WORKER = 4
+_RESTARTS = 4
+_CONNECT = 10.0  # seconds
+
+Call = Callable[[Shard | None], Any]
+
+
+class Scorer:
+    """A loaded model that scores batches of rows: the class for `ray.data.Dataset.map_batches`.
+
+    Each actor loads the model once. The rows keep their columns and get one for each score and "num_tokens".
+
+    Args:
+      model: a checkpoint folder or hub id that every host can read.
+      scores: names of scores, as `tdd.score` takes them.
+      text_column: column of the texts.
+      reference: second model, for the score "reference".
+      **options: other arguments of `tdd.score` (dtype, token_budget, max_length, long_texts, store, device).
+
+    Raises:
+      InputError: as `tdd.load` and `tdd.score`; a batch without the column.
+
+    Numbers may differ from those of one call of `tdd.score` by at most 1e-5 relative, as batches of other shapes do.
+
+        import ray
+        from tdd.on_ray import Scorer
+
+        scored = ray.data.read_parquet("texts.parquet").map_batches(
+            Scorer,
+            fn_constructor_kwargs={"model": "path/to/checkpoint", "scores": ["loss"]},
+            compute=ray.data.ActorPoolStrategy(size=4),
+            num_gpus=1,
+            batch_size=1024,
+        )
+    """
+
+    def __init__(
+        self,
+        model: str | os.PathLike[str],
+        scores: str | Sequence[str] = ("loss", "min_k_plus_plus"),
+        *,
+        text_column: str = "text",
+        reference: str | os.PathLike[str] | None = None,
+        **options: Any,
+    ) -> None:
+        dtype = options.pop("dtype", None)
+        self._model = tdd.load(model, dtype=dtype)
+        self._scores, self._text_column = scores, text_column
+        self._options = {"progress": False, **options}
+        if reference is not None:
+            self._options["reference"] = tdd.load(reference, dtype=dtype)
+
+    def __call__(self, batch: Mapping[str, Any]) -> dict[str, Any]:
+        """The columns of a batch with those of its scores."""
+        if self._text_column not in batch:
+            raise InputError(
+                f"text_column={self._text_column!r} is not a column of the data set; columns found: {', '.join(batch)}"
+            )
+        found = tdd.score(self._model, [str(text) for text in batch[self._text_column]], self._scores, **self._options)
+        return {**batch, "num_tokens": found.num_tokens, **found.values}
+
+
+def score(
+    model: str | os.PathLike[str],
+    texts: Any,
+    scores: str | Sequence[str] = ("loss", "min_k_plus_plus"),
+    *,
+    store: str | os.PathLike[str],
+    address: str | None = None,
+    num_workers: int | None = None,
+    resources: Mapping[str, float] | None = None,
+    progress: bool = True,
+    **options: Any,
+) -> Scores:
+    """`tdd.score` by the workers of a Ray cluster: the same table, to the last bit.
+
+    Args:
+      model: a checkpoint folder or hub id that every host can read.
+      texts: as `tdd.score`; sent to the workers.
+      scores: as `tdd.score`.
+      store: score store in a folder that all hosts share.
+      address: as `run_shards`, and so are num_workers, resources and progress.
+      num_workers: workers.
+      resources: of each worker.
+      progress: whether to show a bar of the shards.
+      **options: other arguments of `tdd.score`.
+
+    Raises:
+      InputError: as `tdd.score` and `run_shards`.
+    """
+    from tdd.texts import load_texts
+
+    options = {**options, "store": pathlib.Path(store).expanduser().absolute(), "progress": False}
+    make = functools.partial(_scoring, os.fspath(model), load_texts(texts), scores, options)
+    return run_shards(make, address=address, num_workers=num_workers, resources=resources, progress=progress)
+
+
+def study(
+    *arguments: Any,
+    folder: str | os.PathLike[str],
+    address: str | None = None,
+    num_workers: int | None = None,
+    resources: Mapping[str, float] | None = None,
+    progress: bool = True,
+    **options: Any,
+) -> Any:
+    """`tdd.study.run` by the workers of a Ray cluster: the same numbers, to the last bit.
+
+    Args:
+      *arguments: design and methods, as `tdd.study.run`; Ray must be able to pickle them.
+      folder: of the study, shared by all hosts.
+      address: as `run_shards`, and so are num_workers, resources and progress.
+      num_workers: workers.
+      resources: of each worker.
+      progress: whether to show a bar of the shards.
+      **options: other arguments of `tdd.study.run`.
+
+    Raises:
+      InputError: as `tdd.study.run` and `run_shards`.
+    """
+    options = {**options, "folder": pathlib.Path(folder).expanduser().absolute()}
+    make = functools.partial(_running, arguments, options)
+    return run_shards(make, address=address, num_workers=num_workers, resources=resources, progress=progress)
+
+
+def run_shards(
+    make: Callable[[], Call],
+    *,
+    address: str | None = None,
+    num_workers: int | None = None,
+    num_shards: int | None = None,
+    resources: Mapping[str, float] | None = None,
+    progress: bool = True,
+) -> Any:
+    """Run all shards of a call on Ray, then the call that joins them.
+
+    Args:
+      make: called once in each worker: returns `call(shard)`, whose work goes into a folder that all hosts share.
+      address: HOST:PORT or ray://HOST:PORT of a cluster, "auto" for the one of this host; None starts a local Ray for
+        the run. A Ray that this process is connected to already is used as it is.
+      num_workers: workers at a time (default: as many as the resources allow).
+      num_shards: into how many shards the work is cut (default: four a worker).
+      resources: of each worker, as {"CPU": 4, "GPU": 1} or {"TPU": 4} (default: one CPU).
+      progress: whether to show a bar of the shards where standard error is a terminal.
+
+    Returns:
+      What `call(None)` returns, run by one of the workers: it finds what the shards left.
+
+    Raises:
+      InputError: Ray is not installed, nobody answers at the address, the resources do not exist, a worker lacks the
+        package or has another version; whatever a shard raises.
+
+    A worker that dies is started again, up to four times, and repeats its shard.
+    """
+    try:
+        import ray
+        from ray.util import ActorPool
+    except ImportError as error:
+        raise InputError("Ray is not installed; install it with: pip install 'tdd[ray]'") from error
+    wanted = _resources(resources)
+    with _cluster(ray, address, num_workers, wanted):
+        count = _num_workers(ray.cluster_resources(), num_workers, wanted, fixed=address is None)
+        shards = [Shard(i, total) for total in [num_shards or _SHARDS_A_WORKER * count] for i in range(total)]
+        requests = {"num_cpus": wanted.pop("CPU", 0), "num_gpus": wanted.pop("GPU", 0), "resources": wanted}
+        kind = ray.remote(max_restarts=_RESTARTS, max_task_retries=_RESTARTS)(_Worker)
+        shared = ray.put(make)
+        workers = [kind.options(**requests).remote(shared, tdd.__version__) for _ in range(min(count, len(shards)))]
+        try:
+            with progress_bar(f"{len(workers)} workers", len(shards), enabled=progress, unit="shards") as advance:
+                for _ in ActorPool(workers).map_unordered(lambda worker, shard: worker.call.remote(shard), shards):
+                    advance(1)
+            return ray.get(workers[0].call.remote(None))
+        except ray.exceptions.RayTaskError as error:
+            if isinstance(error.cause, InputError):
+                raise InputError(str(error.cause)) from error
+            raise
+        except ray.exceptions.RayActorError as error:
+            raise InputError(
+                f"a worker of Ray cannot go on: {_last_line(error)}. Every host needs tdd {tdd.__version__} and what "
+                "it depends on, and memory for the model; what is finished is kept, and the same command goes on"
+            ) from error
+        finally:
+            for worker in workers:
+                ray.kill(worker)
+
+
+class _Worker:
+    """One worker: makes its call once, and runs the shards that it is given."""
+
+    def __init__(self, make: Callable[[], Call], version: str) -> None:
+        self._make, self._version, self._call = make, version, None
+
+    def call(self, shard: Shard | None) -> Any:
+        """Run a shard, or join them."""
+        if self._call is None:
+            if tdd.__version__ != self._version:
+                raise InputError(
+                    f"a worker on {socket.gethostname()} has tdd {tdd.__version__} where the run has {self._version}; "
+                    "install the same version on all hosts"
+                )
+            from tdd.cli.compilation_cache import keep_compiled
+
+            keep_compiled(True)
+            self._call = self._make()
+        return self._call(shard)
+
+
+def _scoring(model: str, texts: Any, scores: Any, options: Mapping[str, Any]) -> Call:
+    return lambda shard: tdd.score(model, texts, scores, **options, shard=shard)
+
+
+def _running(arguments: Sequence[Any], options: Mapping[str, Any]) -> Call:
+    from tdd.study import run
+
+    return lambda shard: run(*arguments, **options, shard=shard)
+
+
+@contextlib.contextmanager
+def _cluster(ray: Any, address: str | None, num_workers: int | None, wanted: Mapping[str, float]) -> Iterator[None]:
+    """Connected to Ray: as before, to the cluster at the address, or to a local one that ends with the run."""
+    if ray.is_initialized():
+        yield
+        return
+    options: dict[str, Any] = {"logging_level": "error", "log_to_driver": True}
+    if address is None:
+        cpus = max(os.cpu_count() or 1, math.ceil((num_workers or 1) * wanted.get("CPU", 0)))
+        options |= {"address": "local", "num_cpus": cpus, "include_dashboard": False}
+    else:
+        _check_address(address)
+        options["address"] = address
+    try:
+        ray.init(**options)
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        raise InputError(f"Ray at address={address or 'local'!r} cannot be used: {_last_line(error)}") from error
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+def _check_address(address: str) -> None:
+    """Somebody listens there: Ray itself would try for minutes."""
+    if address in ("auto", "local"):
+        return
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if not host or not port.isdecimal() or not 0 < int(port) < 2**16:
+        raise InputError(f"address={address!r} must be HOST:PORT or ray://HOST:PORT, as in head:6379, or auto")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT).close()
+    except OSError as error:
+        raise InputError(
+            f"nobody answers at Ray's address={address!r} ({error}); start a head there with: ray start --head, or "
+            "leave the address out for a local Ray"
+        ) from error
+
+
+def _resources(given: Mapping[str, float] | None) -> dict[str, float]:
+    """Resources of a worker; a GPU or TPU worker needs no CPU of its own."""
+    wanted = {"CPU": 1.0} if given is None else {str(name): amount for name, amount in given.items()}
+    for name, amount in wanted.items():
+        if isinstance(amount, bool) or not isinstance(amount, (int, float)) or not 0 < amount < math.inf:
+            raise InputError(f"resources: {name}={amount!r} must be a number above 0, as in CPU=4 or GPU=1")
+    if not wanted:
+        raise InputError("resources is empty; name what a worker takes, as in CPU=4 or GPU=1")
+    return wanted
+
+
+def _num_workers(there: Mapping[str, float], asked: int | None, wanted: Mapping[str, float], *, fixed: bool) -> int:
+    """How many workers: as asked, else as many as fit; at least one must fit into a cluster that cannot grow."""
+    if asked is not None and asked < 1:
+        raise InputError(f"num_workers={asked} must be at least 1")
+    fit = int(min(there.get(name, 0) // amount for name, amount in wanted.items()))
+    if fit < (asked or 1):
+        needs = ", ".join(f"{name}={amount:g}" for name, amount in wanted.items())
+        found = ", ".join(f"{name}={there.get(name, 0):g}" for name in wanted)
+        text = f"{asked or 1} worker{'s' if (asked or 1) > 1 else ''} with {needs} each do not fit: Ray has {found}"
+        if fixed:
+            raise InputError(f"{text}; ask for fewer workers or for less")
+        _logger.warning("%s; waiting until it has more", text)
+    return asked or max(fit, 1)
+
+
+def _last_line(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return (lines[-1] if lines else type(error).__name__).rstrip(".")

@@ -1,0 +1,184 @@
+"""Ray, started for real on this machine: the table of one process, whatever worker is killed; and what is refused."""
+
+import os
+import pathlib
+import signal
+import socket
+import sys
+
+import numpy as np
+import pytest
+from child_process import ROOT
+from scored_models import random_texts
+
+import tdd
+from tdd import on_ray
+from tdd.audit.store.shards import decode_keys
+from tdd.demo.data import demo_files
+from tdd.study import NormalShift
+from tdd.study import run as run_study
+from tdd.validate.errors import InputError
+
+TEXTS = random_texts(80, seed=4, shortest=5, longest=60)
+OPTIONS = {"token_budget": 512, "progress": False}
+
+
+@pytest.fixture(scope="module")
+def ray():
+    found = pytest.importorskip("ray")
+    paths = os.pathsep.join([str(ROOT), str(ROOT / "tests" / "support"), str(ROOT / "tests")])
+    found.init(
+        address="local", num_cpus=4, include_dashboard=False, logging_level="error",
+        runtime_env={"env_vars": {"PYTHONPATH": paths}},
+    )  # fmt: skip
+    yield found
+    found.shutdown()
+
+
+def assert_same(found, expected):
+    assert found.ids == expected.ids
+    assert found.values.keys() == expected.values.keys()
+    for name, column in expected.values.items():
+        np.testing.assert_array_equal(found.values[name], column)
+
+
+def stored_keys(store):
+    """The rows of all shards of a score store, repeated ones repeated."""
+    return [key for path in pathlib.Path(store).glob("*/*.parquet") for key in decode_keys(path.read_bytes())[0]]
+
+
+class KillOnce:
+    """Ends its process with SIGKILL after some batches, once."""
+
+    def __init__(self, mark, batches):
+        self.mark, self.batches = mark, batches
+
+    def __call__(self, done, total):
+        if done == self.batches and not self.mark.exists():
+            self.mark.write_text(str(os.getpid()))
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+@pytest.mark.slow("processes")
+@pytest.mark.parametrize("num_workers", [2, 4])
+def test_the_table_of_one_process(ray, tmp_path, num_workers):
+    model = demo_files().checkpoint
+    expected = tdd.score(model, TEXTS, ["loss", "min_k"], store=tmp_path / "one", **OPTIONS)
+    found = on_ray.score(model, TEXTS, ["loss", "min_k"], store=tmp_path / "ray", num_workers=num_workers, **OPTIONS)
+    assert_same(found, expected)
+    keys = stored_keys(tmp_path / "ray")
+    assert len(keys) == len(set(keys)) == len(stored_keys(tmp_path / "one"))
+
+
+@pytest.mark.slow("processes")
+def test_a_worker_that_is_killed(ray, tmp_path):
+    model, mark = demo_files().checkpoint, tmp_path / "killed"
+    expected = tdd.score(model, TEXTS, "loss", **OPTIONS)
+    found = on_ray.score(
+        model, TEXTS, "loss", store=tmp_path / "ray", num_workers=2, on_batch=KillOnce(mark, 2), **OPTIONS
+    )
+    assert mark.exists()  # and the run went on
+    assert_same(found, expected)
+    keys = stored_keys(tmp_path / "ray")
+    assert len(keys) == len(set(keys))
+
+
+@pytest.mark.slow("processes")
+def test_a_study(ray, tmp_path):
+    design, options = NormalShift(num_calibration=49, num_tests=20), {"alphas": [0.1, 0.2], "repetitions": 5_000}
+    expected = run_study(design, ["ptdi/none", "ptdi/storey"], **options)
+    found = on_ray.study(design, ["ptdi/none", "ptdi/storey"], folder=tmp_path / "study", num_workers=2, **options)
+    for name in ("fdr", "power", "fdr_se", "repetitions"):
+        np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
+
+
+@pytest.mark.slow("processes")
+def test_a_data_set_of_ray(ray):
+    from ray.data import ActorPoolStrategy, from_items
+
+    model = demo_files().checkpoint
+    rows = from_items([{"name": i, "text": text} for i, text in enumerate(TEXTS)])
+    scored = rows.map_batches(
+        on_ray.Scorer,
+        fn_constructor_kwargs={"model": model, "scores": ["loss"], "token_budget": 512},
+        compute=ActorPoolStrategy(size=2),
+        batch_size=40,
+    )
+    found = {row["name"]: row["loss"] for row in scored.take_all()}
+    expected = tdd.score(model, TEXTS, "loss", **OPTIONS).values["loss"]
+    np.testing.assert_allclose([found[i] for i in range(len(TEXTS))], expected, rtol=1e-5)
+
+
+def test_a_batch_without_the_column():
+    scorer = on_ray.Scorer(demo_files().checkpoint, "loss", text_column="content")
+    with pytest.raises(InputError, match=r"text_column='content' is not a column of the data set; .*: text, id"):
+        scorer({"text": np.array(["a"]), "id": np.array([1])})
+
+
+def refusing():
+    raise InputError("model=... is not what a worker can read")
+
+
+@pytest.mark.slow("processes")
+def test_what_a_worker_refuses_reaches_the_user(ray):
+    with pytest.raises(InputError, match=r"^model=\.\.\. is not what a worker can read$"):
+        on_ray.run_shards(refusing, num_workers=2)
+    with pytest.raises(InputError, match=r"a worker of Ray cannot go on: .*no_such_module"):
+        on_ray.run_shards(Absent(), num_workers=1, num_shards=1)
+
+
+class Absent:
+    """Pickles by a module that no worker has."""
+
+    def __reduce__(self):
+        return __import__, ("no_such_module",)
+
+
+@pytest.mark.slow("processes")
+def test_resources_that_ray_does_not_have(ray):
+    with pytest.raises(InputError, match="3 workers with GPU=1 each do not fit: Ray has GPU=0; ask for fewer"):
+        on_ray.run_shards(refusing, num_workers=3, resources={"GPU": 1})
+    with pytest.raises(InputError, match="9 workers with CPU=1 each do not fit: Ray has CPU=4"):
+        on_ray.run_shards(refusing, num_workers=9)
+
+
+def test_a_worker_of_another_version():
+    worker = on_ray._Worker(refusing, "0.0.1")
+    with pytest.raises(InputError, match=rf"has tdd {tdd.__version__} where the run has 0.0.1; install the same"):
+        worker.call(None)
+
+
+@pytest.mark.parametrize("address", ["head", "head:", ":6379", "head:x", "head:70000", "ray://head"])
+def test_an_address_that_is_none(address):
+    with pytest.raises(InputError, match="must be HOST:PORT or ray://HOST:PORT, as in head:6379, or auto"):
+        on_ray._check_address(address)
+
+
+@pytest.mark.parametrize("scheme", ["", "ray://"])
+def test_an_address_where_nobody_answers(scheme):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    with pytest.raises(InputError, match=rf"nobody answers at Ray's address='{scheme}127.0.0.1:{port}'"):
+        on_ray._check_address(f"{scheme}127.0.0.1:{port}")
+
+
+@pytest.mark.parametrize("resources", [{"CPU": 0}, {"GPU": -1}, {"CPU": "2"}, {"CPU": True}, {"TPU": float("nan")}])
+def test_resources_that_are_none(resources):
+    with pytest.raises(InputError, match="must be a number above 0, as in CPU=4 or GPU=1"):
+        on_ray._resources(resources)
+
+
+def test_how_many_workers(caplog):
+    assert on_ray._num_workers({"CPU": 9.0, "GPU": 4.0}, None, {"CPU": 2, "GPU": 1}, fixed=True) == 4
+    assert on_ray._num_workers({"CPU": 9.0}, 3, {"CPU": 2}, fixed=True) == 3
+    with pytest.raises(InputError, match="num_workers=0 must be at least 1"):
+        on_ray._num_workers({"CPU": 9.0}, 0, {"CPU": 2}, fixed=True)
+    assert on_ray._num_workers({"CPU": 9.0}, 7, {"CPU": 2}, fixed=False) == 7
+    assert "7 workers with CPU=2 each do not fit: Ray has CPU=9; waiting until it has more" in caplog.text
+
+
+def test_ray_is_optional(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(InputError, match=r"Ray is not installed; install it with: pip install 'tdd\[ray\]'"):
+        on_ray.run_shards(refusing)
