@@ -68,15 +68,17 @@ def as_shard(value: Any, folder: Any = None, name: str = "store") -> Shard | Non
 
 
 class ShardLog:
-    """Which shards of a run were begun and finished, and on what: `<folder>/shards/<i>-of-<n>.json`.
+    """Which shards of a run were begun and finished, and on what: `<folder>/shards/[<job>/]<i>-of-<n>.json`.
 
     Args:
       folder: where the shards leave their pieces.
       facts: name -> plain value, everything that must be alike in all shards: inputs, options, versions.
+      job: any name, the same in all shards of a run, which tells it from others that use the folder at once.
     """
 
-    def __init__(self, folder: str | os.PathLike[str], facts: Mapping[str, Any]) -> None:
-        self.folder = pathlib.Path(folder).expanduser() / "shards"
+    def __init__(self, folder: str | os.PathLike[str], facts: Mapping[str, Any], job: str = "") -> None:
+        self.root = pathlib.Path(folder).expanduser()
+        self.folder = self.root / "shards" / re.sub(r"[^\w-]+", "-", job)
         self.facts = json.loads(json.dumps(facts, sort_keys=True, default=str))
 
     def begin(self, shard: Shard) -> None:
@@ -88,7 +90,7 @@ class ShardLog:
         for place, _, found in self._found():
             if found["facts"] != self.facts:
                 raise InputError(
-                    f"shard {shard}: {self.folder.parent} holds shards of another run ({place.stem}): "
+                    f"shard {shard}: {self.root} holds shards of another run ({place.stem}): "
                     f"{_differences(self.facts, found['facts'])}. Give all shards the same command and the same "
                     f"files, or this run another folder; delete {self.folder} if the earlier run is over"
                 )
@@ -106,7 +108,7 @@ class ShardLog:
             place, entry = others[0]
             _logger.warning(
                 "%s holds shards of another run (%s), which are of no use here: %s",
-                self.folder.parent,
+                self.root,
                 place.stem,
                 _differences(self.facts, entry["facts"]),
             )
@@ -120,7 +122,7 @@ class ShardLog:
             _logger.warning(
                 "%s: shard%s %s did not finish here (killed, not started, or with a folder that is not shared); what "
                 "is missing is computed now",
-                self.folder.parent,
+                self.root,
                 "" if len(absent) == 1 else "s",
                 ", ".join(absent[:8]) + (f" and {len(absent) - 8} more" if len(absent) > 8 else ""),
             )

@@ -56,6 +56,11 @@ class Devices:
         """Whether some of them belong to other processes."""
         return any(one.process_index != jax.process_index() for one in self.devices)
 
+    @property
+    def leads(self) -> bool:
+        """Whether this process writes the results: of those whose devices these are, process 0."""
+        return not self.spans or jax.process_index() == 0
+
     @functools.cached_property
     def mesh(self) -> Mesh:
         """One axis over the devices."""

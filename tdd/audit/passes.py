@@ -12,7 +12,7 @@ import numpy as np
 
 from tdd.audit.programs import PassProgram, Rows
 from tdd.scoring.buckets import Batch
-from tdd.validate.processes import out_of_memory_in_step
+from tdd.validate.distributed import out_of_memory_in_step
 from tdd.validate.scoring import is_memory_error
 
 __all__ = ["BatchRunner"]

@@ -6,7 +6,7 @@ import logging
 import os
 import pathlib
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 
@@ -17,13 +17,14 @@ from tdd.audit.decide import decide
 from tdd.audit.evidence import Evidence
 from tdd.audit.honesty import blind_baseline, duplicates, overlap, sharing
 from tdd.audit.knockoff_checks import copies, cut_texts, symmetry
+from tdd.audit.mesh import find_devices
 from tdd.audit.procedures import METHODS, PROCEDURES, settled
 from tdd.audit.run_folder import Audit, fingerprint, open_run_folder
 from tdd.audit.run_inputs import joined, read_inputs, scores_of_knockoffs, split, with_knockoffs
 from tdd.audit.run_models import describe, labels_of, models_of, provenance_of, score_under
 from tdd.audit.statement import groups_warning
-from tdd.processes import current
 from tdd.scoring.scores import parse_score
+from tdd.shards import as_shard
 from tdd.validate import runs
 from tdd.validate.errors import InputError
 from tdd.validate.scoring import check_reference
@@ -36,6 +37,43 @@ _LAYOUT = ("dtype", "max_length", "long_texts")
 _logger = logging.getLogger("tdd.audit")
 
 
+@overload
+def run_audit(
+    model: Any,
+    candidates: Any,
+    calibration: Any = ...,
+    *,
+    alpha: float,
+    score: str | Sequence[str] | None = ...,
+    also: Sequence[str] = ...,
+    method: str = ...,
+    proportion: str | None = ...,
+    eta: float | None = ...,
+    weights: Sequence[float] | None = ...,
+    grid: Sequence[float] | None = ...,
+    combine: str | None = ...,
+    rule: str | None = ...,
+    knockoffs: Sequence[Any] = ...,
+    calibration_knockoffs: Sequence[Any] = ...,
+    members: Any = ...,
+    text_field: str | None = ...,
+    knockoff_fields: str | Sequence[str] = ...,
+    id_field: str | None = ...,
+    label_field: str | None = ...,
+    group_field: str | None = ...,
+    format: str | None = ...,
+    unit: str | None = ...,
+    delta: float = ...,
+    null: str | None = ...,
+    out: str | os.PathLike[str] | None = ...,
+    seed: int = ...,
+    shard: None = None,
+    **scoring: Any,
+) -> Audit: ...
+@overload
+def run_audit(
+    model: Any, candidates: Any, calibration: Any = ..., *, alpha: float, shard: tuple[int, int] | str, **options: Any
+) -> None: ...
 def run_audit(
     model: Any,
     candidates: Any,
@@ -65,8 +103,9 @@ def run_audit(
     null: str | None = None,
     out: str | os.PathLike[str] | None = None,
     seed: int = 0,
+    shard: tuple[int, int] | str | None = None,
     **scoring: Any,
-) -> Audit:
+) -> Audit | None:
     """Audit a checkpoint: which candidates were in its training data, or which are clean, with a controlled error.
 
     All texts are scored together, in one layout, so that nothing but the texts can tell them apart; then the blind
@@ -106,11 +145,13 @@ def run_audit(
       null: the direction that the caller believes to test; checked where given.
       out: run folder; an interrupted run continues there.
       seed: of the blind baseline, of random choices in the decision and of the simulation behind the bounds.
+      shard: (i, n) or "i/n", from 0: compute the part i of n of the scores alone, into `out` (or `store`), decide
+        nothing, and return None; see `tdd.score`. The same call without a shard decides.
       **scoring: passed to `tdd.score` (reference, dtype, token_budget, long_texts, device, progress, ...). For "ktd"
         long_texts="truncate" unless given: originals and knockoffs are cut alike where the context ends.
 
     Returns:
-      `Audit`.
+      `Audit`; None with a shard.
 
     Raises:
       InputError: anything that cannot be used; nothing is written then but the folder's `inputs.json`.
@@ -144,6 +185,9 @@ def run_audit(
     grouped = group_field is not None and method == "ptdi"
     runs.check_unit(unit, grouped)
     models = models_of(model, several=method in ("jmcs", "jecs"))
+    place = next((one for one in (scoring.get("store"), scoring.get("resume_dir"), out) if one is not None), None)
+    own = as_shard(shard, place, "out")
+    where = find_devices(*map(scoring.get, ("device", "devices")), shard_params=scoring.get("shard_params", False))
     deciding = runs.detectors(procedure.score if score is None else score, several=method in ("td4eval", "best_score"))
     names = list(dict.fromkeys([*deciding, *also]))
     passes = [name for request in map(parse_score, names) for name in request.score.passes]
@@ -197,6 +241,11 @@ def run_audit(
         open_run_folder(folder, identity, f"audit of {what}")
         if scoring.get("store") is None and scoring.get("resume_dir") is None:
             scoring["store"] = folder / "scoring"
+    scoring.setdefault("job", "" if folder is None else folder.name)
+    distinct, index = joined(roles)
+    if own is not None:
+        score_under(models, provenance, distinct, names, scoring, own)
+        return None
 
     checks: dict[str, Any] = {}
     if known is not None:
@@ -208,7 +257,6 @@ def run_audit(
         checks["blind_baseline"] = blind_baseline(known, roles["candidate"], seed=seed, groups=within)
     if fields or knockoffs:
         checks |= copies(inputs)
-    distinct, index = joined(roles)
     values, details = score_under(models, provenance, distinct, names, scoring)
     columns = split(values, index, roles)
     deciding = tuple(f"{label}{name}" for label in labels_of(provenance) for name in deciding)
@@ -254,7 +302,7 @@ def run_audit(
             **(with_knockoffs(columns, "calibration") if known is not None else {}),
         },
     )
-    if folder is not None and current().lead:
+    if folder is not None and where.leads:
         audit.save(folder)
     return audit
 

@@ -13,6 +13,7 @@ from tdd.audit.run_folder import fingerprint
 from tdd.audit.score import score as score_texts
 from tdd.audit.store.address import fingerprint as model_fingerprint
 from tdd.records import LanguageModel, Texts
+from tdd.shards import Shard
 from tdd.validate.errors import InputError
 
 __all__ = ["describe", "labels_of", "models_of", "provenance_of", "score_under"]
@@ -30,13 +31,22 @@ def models_of(model: Any, *, several: bool) -> list[Any]:
 
 
 def score_under(
-    models: Sequence[Any], provenance: Sequence[Mapping[str, Any]], texts: Texts, names: Sequence[str], scoring: Any
+    models: Sequence[Any],
+    provenance: Sequence[Mapping[str, Any]],
+    texts: Texts,
+    names: Sequence[str],
+    scoring: Mapping[str, Any],
+    shard: Shard | None = None,
 ) -> tuple[dict[str, np.ndarray], list[dict[str, Any]]]:
-    """Every score under every model, [texts] each, and the provenance of each table."""
+    """Every score under every model, [texts] each, and the provenance of each table; of a shard neither."""
     values: dict[str, np.ndarray] = {}
     details = []
-    for label, model in zip(labels_of(provenance), models, strict=True):
-        table = score_texts(model, texts, names, **scoring)
+    for number, (label, model) in enumerate(zip(labels_of(provenance), models, strict=True)):
+        job = f"{scoring['job']}-{number}" if len(models) > 1 else scoring["job"]
+        if shard is not None:
+            score_texts(model, texts, names, shard=shard, **{**scoring, "job": job})
+            continue
+        table = score_texts(model, texts, names, **{**scoring, "job": job})
         values |= {f"{label}{name}": column for name, column in table.values.items()}
         details.append(dict(table.provenance))
     return values, details

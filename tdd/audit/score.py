@@ -11,12 +11,13 @@ import contextlib
 import logging
 import os
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, overload
 
 import jax
 import numpy as np
 
 from tdd.audit.gradient_pass import gradient_budget
+from tdd.audit.in_step import check_alike, in_step
 from tdd.audit.mesh import find_devices
 from tdd.audit.progress import progress_bar
 from tdd.audit.run_folder import versions
@@ -24,12 +25,14 @@ from tdd.audit.score_inputs import find_model
 from tdd.audit.score_plan import ScorePlan, plan_scores
 from tdd.audit.score_run import ScoreRun
 from tdd.audit.store.store import ScoreStore
-from tdd.audit.together import sharing
+from tdd.audit.store.through import through
 from tdd.records import Scores, Texts
 from tdd.scoring.buckets import default_budget
 from tdd.scoring.scores import parse_score
+from tdd.shards import ShardLog, as_shard
 from tdd.texts import load_texts
 from tdd.validate import scoring as checks
+from tdd.validate.distributed import check_not_in_step
 from tdd.validate.store import check_one_store
 
 __all__ = ["score"]
@@ -37,6 +40,52 @@ __all__ = ["score"]
 _logger = logging.getLogger("tdd")
 
 
+@overload
+def score(
+    model: Any,
+    texts: Any,
+    scores: str | Sequence[str] = ...,
+    *,
+    reference: Any = ...,
+    params: Any = ...,
+    tokenizer: Any = ...,
+    dtype: Any = ...,
+    token_budget: int | None = ...,
+    max_length: int | None = ...,
+    long_texts: str = ...,
+    progress: bool = ...,
+    store: str | os.PathLike[str] | None = ...,
+    resume_dir: str | os.PathLike[str] | None = ...,
+    device: Any = ...,
+    devices: Any = ...,
+    shard_params: bool = ...,
+    shard: None = None,
+    job: str = ...,
+    on_batch: Callable[[int, int], None] | None = ...,
+) -> Scores: ...
+@overload
+def score(
+    model: Any,
+    texts: Any,
+    scores: str | Sequence[str] = ...,
+    *,
+    reference: Any = ...,
+    params: Any = ...,
+    tokenizer: Any = ...,
+    dtype: Any = ...,
+    token_budget: int | None = ...,
+    max_length: int | None = ...,
+    long_texts: str = ...,
+    progress: bool = ...,
+    store: str | os.PathLike[str] | None = ...,
+    resume_dir: str | os.PathLike[str] | None = ...,
+    device: Any = ...,
+    devices: Any = ...,
+    shard_params: bool = ...,
+    shard: tuple[int, int] | str,
+    job: str = ...,
+    on_batch: Callable[[int, int], None] | None = ...,
+) -> None: ...
 def score(
     model: Any,
     texts: Any,
@@ -55,8 +104,10 @@ def score(
     device: Any = None,
     devices: Any = None,
     shard_params: bool = False,
+    shard: tuple[int, int] | str | None = None,
+    job: str = "",
     on_batch: Callable[[int, int], None] | None = None,
-) -> Scores:
+) -> Scores | None:
     """Score texts under a language model. All scores are loss-like: LOWER = MORE member-like.
 
     Args:
@@ -89,15 +140,19 @@ def score(
       shard_params: each device holds a share of every parameter that the devices divide, instead of all of them, and
         gathers them when it needs them, those of stacked layers one layer at a time: for models that do not fit on
         one device. A checkpoint is loaded straight into the shares.
-      on_batch: called with (batches done, batches in all) after each batch.
+      shard: (i, n) or "i/n", from 0: compute the part i of n of the batches alone, into `store`, and return None. Any
+        number of shards may run at once, on all hosts that share the folder. The same call without a shard then takes
+        everything from the store and computes what is missing; its table is that of a single call to the last bit.
+      job: any name, the same in all shards and the call that joins them, where several runs with shards use one store.
+      on_batch: called with (batches done, batches in all) after each batch; in a shard those of the shard.
 
     Returns:
       `Scores`, a column for each name as it was written. NaN where a score does not exist (a text whose lowercased
-      or reference form has fewer than two tokens; counted in the log).
+      or reference form has fewer than two tokens; counted in the log). None with a shard.
 
-    Several processes (`tdd.processes`) that make the same call share out its batches and all get the same table, the
-    one of a single process to the last bit; `store` is a folder that they share. With shard_params=True, processes that
-    `jax.distributed` connects share out the parameters over the devices of all of them, and compute in step.
+    Processes that `jax.distributed` connects compute everything each by itself, unless each is given its part with
+    shard=(jax.process_index(), jax.process_count()). With shard_params=True they share out the parameters over the
+    devices of all of them, compute in step, and all get the same table.
 
     Raises:
       InputError: anything about model, texts or options that cannot be used; the message says what would work.
@@ -115,7 +170,8 @@ def score(
     checks.check_budget(budget)
     table = load_texts(texts)
     folder = check_one_store(store, resume_dir)
-    shared = sharing(where, folder, "score", "store")
+    own = as_shard(shard, folder)
+    check_not_in_step(own, spans=where.spans)
     options = {
         "scores": [request.label for request in requests],
         "dtype": None if dtype is None else str(dtype),
@@ -124,7 +180,9 @@ def score(
         "long_texts": long_texts,
     }
     facts = {**options, "texts": table.sha256, **versions()}
-    shared.given({**facts, "model": str(model), "reference": str(reference)} if _named(model, reference) else facts)
+    if where.spans:
+        names = {"model": str(model), "reference": str(reference)} if _named(model, reference) else {}
+        check_alike({**facts, **names})
     models = {"text": find_model("model", model, params, tokenizer, dtype, where)}
     if reference is not None:
         models["reference"] = find_model("reference", reference, None, None, dtype, where)
@@ -133,17 +191,29 @@ def score(
         stack.enter_context(jax.default_device(where.home))
         kept = None if folder is None else stack.enter_context(ScoreStore(folder))
         plan = plan_scores(run.inputs, run.distinct, models, where, budget, kept)
-        shared.planned({**facts, **plan.facts})
-        lead = shared.processes.lead
+        facts |= plan.facts
+        if where.spans:
+            check_alike({**facts, "batches": plan.batches_digest()})
+        log = None if folder is None else ShardLog(folder, facts, job)
+        if log is not None and own is not None:
+            log.begin(own)
         there, rows = plan.found
+        if log is not None and own is None and there < rows:
+            log.warn()
+        todo = plan.numbered(own)
         if there:
             _logger.info("%d of %d rows are in the store", there, rows)
         title = f"scoring ({there:,} of {rows:,} rows stored)" if there else "scoring"
-        advance = stack.enter_context(progress_bar(title, plan.num_tokens, enabled=progress and lead))
-        for done, batch in enumerate(run.run(plan, where, shared), start=1):
+        num_tokens = sum(batch.size * batch.length for _, batch in todo)
+        advance = stack.enter_context(progress_bar(title, num_tokens, enabled=progress and where.leads))
+        for done, batch in enumerate(run.run(plan, todo, where, in_step if where.spans else through), start=1):
             advance(batch.size * batch.length)
             if on_batch is not None:
-                on_batch(done, len(plan.batches) + len(plan.stored))
+                on_batch(done, len(todo))
+    if own is not None:
+        if log is not None:
+            log.finish(own)
+        return None
 
     evidence, found = run.evidence(), run.tokens_of("text")
     values = {request.label: request.score.finish(found.values[request.label], evidence) for request in requests}
@@ -162,7 +232,7 @@ def score(
             "device": ", ".join(map(str, where.devices)),
             "num_devices": len(where),
             "shard_params": where.shard_params,
-            **({"num_processes": shared.processes.count} if shared.processes.count > 1 else {}),
+            **({"num_processes": jax.process_count()} if where.spans else {}),
             "prepends_bos": run.inputs["text"].encoded.prepends_bos,
             "num_windows": len(run.inputs["text"].rows.windows),
             **({"num_truncated": _num_truncated(run, table)} if long_texts == "truncate" else {}),

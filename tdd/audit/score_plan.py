@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -17,11 +18,15 @@ from tdd.audit.store.address import address, fingerprint
 from tdd.audit.store.space import Space
 from tdd.audit.store.store import ScoreStore
 from tdd.scoring.buckets import Batch, plan
+from tdd.shards import Shard
 
 __all__ = ["ScorePlan", "plan_scores"]
 
 _READ = 4096
 """Stored rows that are taken in together."""
+
+_MACHINE = ("platform", "device", "matmul_precision", "x64")
+"""Of the address of rows: what the machine adds to model and versions."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,24 +37,28 @@ class ScorePlan:
       stored: groups of rows that were stored before the run began.
       batches: of the rows that were not.
       spaces: pass -> where its rows are kept; empty without a store.
-      facts: what all processes of the run must have alike: models to the bit, rows, batches.
+      facts: what all shards of the run must have alike: models to the bit, rows, machine. Batches follow from these.
       found: how many of how many rows are in the store by now.
     """
 
     stored: Sequence[Batch]
     batches: Sequence[Batch]
     spaces: Mapping[str, Space]
-    facts: Mapping[str, str]
+    facts: Mapping[str, Any]
     found: tuple[int, int] = (0, 0)
 
-    @property
-    def num_tokens(self) -> int:
-        """Tokens of everything, padding included."""
-        return sum(batch.size * batch.length for batch in (*self.stored, *self.batches))
+    def numbered(self, shard: Shard | None = None) -> list[tuple[int, Batch]]:
+        """Everything with its number, or the batches of a shard; the numbers of batches are the same in all shards."""
+        if shard is not None:
+            return [(number, batch) for number, batch in enumerate(self.batches) if shard.owns(number)]
+        return [*enumerate((*self.batches, *self.stored))]
 
-    def numbered(self) -> Iterator[tuple[int, Batch]]:
-        """Everything with its number; those of the batches are the same in all processes of a run."""
-        return enumerate((*self.batches, *self.stored))
+    def batches_digest(self) -> str:
+        """SHA-256 of the batches."""
+        digest = hashlib.sha256()
+        for batch in self.batches:
+            digest.update(f"{batch.kind} {batch.size} {batch.length} {batch.rows.tolist()}".encode())
+        return digest.hexdigest()
 
 
 def plan_scores(
@@ -66,8 +75,7 @@ def plan_scores(
     down: a run that is continued makes the same ones.
     """
     if store is None:
-        batches = _batches(inputs, distinct.first, budget)
-        return ScorePlan((), batches, {}, {"batches": _digest(batches)})
+        return ScorePlan((), _batches(inputs, distinct.first, budget), {}, {})
     prints = {name: fingerprint(model.lm.spec, model.params) for name, model in models.items()}
     about = {
         name: address(
@@ -98,7 +106,8 @@ def plan_scores(
             stored.append(Batch(name, group, len(group), int(lengths[group].max())))
     batches = [batch for one in plans for batch in _batches(inputs, one, budget)]
     named = {"model" if name == "text" else name: value for name, value in prints.items()}
-    facts = {**named, "rows and options": run, "batches": _digest(batches)}
+    machine = {name: one[name] for one in about.values() for name in _MACHINE}
+    facts = {**named, **machine, "tokens": _digest_of_keys(hashlib.sha256(), distinct)}
     rows, lacking = (sum(int(one.sum()) for one in masks.values()) for masks in (distinct.first, missing))
     return ScorePlan(stored, batches, spaces, facts, (rows - lacking, rows))
 
@@ -124,20 +133,16 @@ def _batches(inputs: Mapping[str, PassInput], chosen: Mapping[str, np.ndarray], 
     return sorted(batches, key=lambda batch: order.index(batch.kind))
 
 
-def _digest(batches: Sequence[Batch]) -> str:
-    """SHA-256 of the batches of a run."""
-    digest = hashlib.sha256()
-    for batch in batches:
-        digest.update(f"{batch.kind} {batch.size} {batch.length} {batch.rows.tolist()}".encode())
-    return digest.hexdigest()
-
-
 def _run_key(
     inputs: Mapping[str, PassInput], distinct: DistinctRows, about: Mapping[str, Mapping[str, object]], budget: int
 ) -> str:
     """SHA-256 of the rows of a run and of everything that its batches depend on."""
     options = {name: [about[name], inputs[name].limit, inputs[name].rows.statistics] for name in distinct.keys}
-    digest = hashlib.sha256(json.dumps([options, budget]).encode())
+    return _digest_of_keys(hashlib.sha256(json.dumps([options, budget]).encode()), distinct)
+
+
+def _digest_of_keys(digest: Any, distinct: DistinctRows) -> str:
+    """With the keys of all passes added, which are digests of tokens."""
     for keys in distinct.keys.values():
         digest.update(len(keys).to_bytes(8, "little") + b"".join(keys))
     return digest.hexdigest()

@@ -12,13 +12,14 @@ import numpy as np
 
 from tdd.audit.distinct_rows import DistinctRows, distinct_rows
 from tdd.audit.gradient_pass import GradientProgram, GradientResults
+from tdd.audit.in_step import ReadOrCompute
 from tdd.audit.mesh import Devices
 from tdd.audit.passes import BatchRunner
 from tdd.audit.programs import TokenProgram
 from tdd.audit.row_results import RowResults
 from tdd.audit.score_inputs import Model, PassInput, encode_pass
 from tdd.audit.score_plan import ScorePlan
-from tdd.audit.together import Sharing
+from tdd.audit.store.through import through
 from tdd.records import Texts
 from tdd.scoring.buckets import Batch
 from tdd.scoring.scores import Evidence, ScoreRequest, parse_score
@@ -83,15 +84,28 @@ class ScoreRun:
         distinct = distinct_rows({name: given.rows for name, given in inputs.items()})
         return cls(requests, models, inputs, distinct, results)
 
-    def run(self, plan: ScorePlan, where: Devices, sharing: Sharing) -> Iterator[Batch]:
-        """Compute what is not in the store, take everything in, and yield each batch when that has happened."""
+    def run(
+        self,
+        plan: ScorePlan,
+        todo: Sequence[tuple[int, Batch]],
+        where: Devices,
+        read_or_compute: ReadOrCompute = through,
+    ) -> Iterator[Batch]:
+        """Compute what is not in the store, take everything in, and yield each batch when that has happened.
+
+        Args:
+          plan: of the run.
+          todo: its batches with their numbers, or those of a shard.
+          where: the devices.
+          read_or_compute: decides for each batch.
+        """
         if not self.inputs["text"].rows.statistics:
             self._count_tokens()
         for group in (("text", "lowercase"), ("gradient",), ("reference",)):
-            batches = [(number, batch) for number, batch in plan.numbered() if batch.kind in group]
+            batches = [(number, batch) for number, batch in todo if batch.kind in group]
             if batches:
                 model = self.models["reference" if "reference" in group else "text"]
-                yield from self._run(plan, batches, model, where, sharing)
+                yield from self._run(plan, batches, model, where, read_or_compute)
 
     def evidence(self) -> Evidence:
         """What the scores need beside the statistics of the texts."""
@@ -120,7 +134,12 @@ class ScoreRun:
         return found
 
     def _run(
-        self, plan: ScorePlan, batches: Sequence[tuple[int, Batch]], model: Model, where: Devices, sharing: Sharing
+        self,
+        plan: ScorePlan,
+        batches: Sequence[tuple[int, Batch]],
+        model: Model,
+        where: Devices,
+        read_or_compute: ReadOrCompute,
     ) -> Iterator[Batch]:
         kind = batches[0][1].kind
         capacity = max((one.size * one.length for one in plan.batches if one.kind != "gradient"), default=0)
@@ -142,7 +161,7 @@ class ScoreRun:
             for number, batch, values in computed:
                 yield number, batch, self._parts(batch, values)
 
-        for batch, parts in sharing.through(
+        for batch, parts in read_or_compute(
             plan.spaces.get(kind),
             batches,
             compute,

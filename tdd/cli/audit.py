@@ -8,8 +8,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from tdd.cli.common import CHECK_FAILED, DETECTED, command, console, names, numbers, one_or_all, print_json, split
+from tdd.cli.distributed import add_distributed, connect, leads
 from tdd.cli.options import add_decision, add_scoring, add_texts, scoring
-from tdd.cli.processes import add_processes, join, leads
+from tdd.cli.shards import add_shard, say_done
 
 __all__ = ["add"]
 
@@ -64,7 +65,8 @@ def _add_audit(commands: Any) -> None:
     add_decision(audit)
     add_texts(audit)
     add_scoring(audit, by_method=True)
-    add_processes(audit)
+    add_shard(audit)
+    add_distributed(audit)
 
 
 def _add_select(commands: Any) -> None:
@@ -116,11 +118,9 @@ def _add_select(commands: Any) -> None:
 def _audit(arguments: argparse.Namespace) -> int:
     from tdd.audit.run import run_audit
 
-    processes = join(arguments)
-    audit = run_audit(
-        arguments.model[0] if len(arguments.model) == 1 else arguments.model,
-        arguments.candidates,
-        arguments.calibration,
+    connect(arguments)
+    inputs = (one_or_all(arguments.model), arguments.candidates, arguments.calibration)
+    options = dict(
         text_field=arguments.text_field,
         knockoff_fields=split(arguments.knockoff_fields),
         id_field=arguments.id_field,
@@ -146,7 +146,12 @@ def _audit(arguments: argparse.Namespace) -> int:
         reference=arguments.reference,
         **scoring(arguments),
     )
-    return _print_audit(arguments, audit) if leads(arguments, processes) else 0
+    if arguments.shard is not None:
+        run_audit(*inputs, shard=arguments.shard, **options)
+        say_done(arguments, arguments.store or arguments.out)
+        return 0
+    audit = run_audit(*inputs, **options)
+    return _print_audit(arguments, audit) if leads(arguments) else 0
 
 
 def _select(arguments: argparse.Namespace) -> int:

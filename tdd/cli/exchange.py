@@ -8,8 +8,9 @@ import re
 from typing import Any
 
 from tdd.cli.common import CHECK_FAILED, DETECTED, command, console, print_json
+from tdd.cli.distributed import add_distributed, connect, leads
 from tdd.cli.options import add_devices, add_store, devices
-from tdd.cli.processes import add_processes, join, leads
+from tdd.cli.shards import add_shard, say_done
 
 __all__ = ["add"]
 
@@ -68,7 +69,8 @@ def add(commands: Any) -> None:
     _add_decision(exchange.add_argument_group("decision"))
     _add_model(exchange.add_argument_group("model"))
     _add_output(exchange.add_argument_group("output"))
-    add_processes(exchange)
+    add_shard(exchange)
+    add_distributed(exchange)
     exchange.set_defaults(usual=exchange.get_default)
 
 
@@ -211,13 +213,11 @@ def _run(arguments: argparse.Namespace) -> int:
         return _given(arguments)
     if arguments.model is None or not arguments.dataset:
         raise InputError("a model and a data set are needed, or --log-probs FILE")
-    processes = join(arguments)
+    connect(arguments)
     if arguments.plot:
         runs.check_output_file(pathlib.Path(arguments.plot), (".png", ".svg"), arguments.dataset)
     stop, shuffles = _plan(arguments)
-    exchange = run_exchange(
-        arguments.model,
-        _sources(arguments.dataset),
+    options = dict(
         num_shards=arguments.shards,
         num_shuffles=shuffles,
         test=arguments.test,
@@ -242,7 +242,13 @@ def _run(arguments: argparse.Namespace) -> int:
         command=shlex.join(["tdd", *arguments.typed]),
         **devices(arguments),
     )
-    if not leads(arguments, processes):
+    data = _sources(arguments.dataset)
+    if arguments.shard is not None:
+        run_exchange(arguments.model, data, shard=arguments.shard, **options)
+        say_done(arguments, arguments.store or arguments.out)
+        return 0
+    exchange = run_exchange(arguments.model, data, **options)
+    if not leads(arguments):
         return 0
     data = exchange.run["data"]
     status = CHECK_FAILED if any(in_doubt(one) for one in data) else 0

@@ -6,8 +6,9 @@ import argparse
 from typing import Any
 
 from tdd.cli.common import command, console, names, print_json
+from tdd.cli.distributed import add_distributed, connect, leads
 from tdd.cli.options import add_scoring, add_texts, scoring
-from tdd.cli.processes import add_processes, join, leads
+from tdd.cli.shards import add_shard, say_done
 
 __all__ = ["add"]
 
@@ -27,7 +28,8 @@ def add(commands: Any) -> None:
     score.add_argument("--out", required=True, metavar="FILE", help="table to write: .csv, .parquet or .jsonl")
     add_texts(score)
     add_scoring(score)
-    add_processes(score)
+    add_shard(score)
+    add_distributed(score)
     score.add_argument("--resume-dir", dest="store", help=argparse.SUPPRESS)  # the older name
 
 
@@ -39,23 +41,23 @@ def _run(arguments: argparse.Namespace) -> None:
     from tdd.texts import load_texts
     from tdd.validate import runs
 
-    processes = join(arguments)
+    connect(arguments)
     out = pathlib.Path(arguments.out)
     runs.check_output_file(out, ENDINGS, (arguments.texts,))
     texts = load_texts(
         arguments.texts, text_field=arguments.text_field, id_field=arguments.id_field, format=arguments.format
     )
-    table = score(
-        arguments.model,
-        texts,
-        names(arguments.scores),
-        reference=arguments.reference,
-        **{**scoring(arguments), "store": arguments.store or store_beside(out)},
-    )
-    if not leads(arguments, processes):
-        return
-    # what several processes share stays: one that is started again must find it
-    write_scores(table, out, keep_store=arguments.store is not None or processes.count > 1)
+    store = arguments.store or store_beside(out)
+    options = {**scoring(arguments), "reference": arguments.reference, "store": store, "job": out.name}
+    if arguments.shard is not None:
+        score(arguments.model, texts, names(arguments.scores), shard=arguments.shard, **options)
+        return say_done(arguments, store)
+    table = score(arguments.model, texts, names(arguments.scores), **options)
+    if not leads(arguments):
+        return None
+    # what others share stays: a shard or a process that is started again must find it
+    shared = (store_beside(out) / "shards").exists() or "num_processes" in table.provenance
+    write_scores(table, out, keep_store=arguments.store is not None or shared)
     summary = {"out": str(out), "texts": len(table), "scores": list(table.values), "provenance": dict(table.provenance)}
     if arguments.json:
         print_json(summary)

@@ -8,16 +8,18 @@ from typing import Any
 
 import numpy as np
 
+from tdd.audit.in_step import ReadOrCompute
 from tdd.audit.mesh import Devices
 from tdd.audit.score_inputs import Model
 from tdd.audit.store.address import address, fingerprint
 from tdd.audit.store.store import ScoreStore
-from tdd.audit.together import Sharing
+from tdd.audit.store.through import through
 from tdd.exchange.orders import Shards
 from tdd.exchange.rows import Context, OrderRows, bos_tokens
 from tdd.exchange.scorer import Calls, Scorer
 from tdd.exchange.sequence import Sequence as Sequential
 from tdd.exchange.sequence import waves
+from tdd.shards import Shard
 from tdd.validate import exchange as checks
 from tdd.validate.scoring import check_max_length
 
@@ -107,7 +109,8 @@ def run_sets(
     *,
     sequences: Sequence[Sequential | None],
     store: ScoreStore | None,
-    sharing: Sharing | None = None,
+    shard: Shard | None = None,
+    read_or_compute: ReadOrCompute = through,
     advance: Callable[[float], None] = lambda count: None,
 ) -> list[SetPass]:
     """Log-probabilities of the canonical order and the shuffles of every shard.
@@ -120,7 +123,8 @@ def run_sets(
       layout: how texts are laid out.
       sequences: the sequential test of each data set, or None for all its shuffles.
       store: where finished batches are kept, or None.
-      sharing: how several processes share out the batches; None where there is but one.
+      shard: compute its batches alone; the log-probabilities of the others are NaN.
+      read_or_compute: decides for each batch.
       advance: called with the number of orders that a batch is worth.
     """
     passes = []
@@ -135,7 +139,8 @@ def run_sets(
         limit=made[0].context.limit,
         num_orders=sum(len(one.shards) * (one.num_shuffles + 1) for one in passes),
         space=None if store is None else store.space(_about(model, where, layout)),
-        sharing=sharing,
+        shard=shard,
+        read_or_compute=read_or_compute,
         advance=advance,
     )
     looks = {look for sequence in sequences if sequence is not None for look in sequence.looks}

@@ -21,8 +21,8 @@ from tdd.audit.passes import IN_FLIGHT
 from tdd.audit.programs import head_log_probs, padded
 from tdd.records import LanguageModel
 from tdd.scoring.token_stats import Tiling
+from tdd.validate.distributed import out_of_memory_in_step
 from tdd.validate.exchange_prefix import check_shares, check_suffixes
-from tdd.validate.processes import out_of_memory_in_step
 from tdd.validate.scoring import check_budget, is_memory_error
 
 __all__ = ["PrefixProgram", "padded_length", "padded_size"]

@@ -11,18 +11,19 @@ import os
 import pathlib
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, overload
 
 import jax
 import numpy as np
 
+from tdd.audit.in_step import check_alike, in_step
 from tdd.audit.mesh import find_devices
 from tdd.audit.progress import progress_bar
 from tdd.audit.run_folder import fingerprint, open_run_folder, plain, versions
 from tdd.audit.run_models import provenance_of
 from tdd.audit.score_inputs import Model, find_model
 from tdd.audit.store.store import ScoreStore
-from tdd.audit.together import sharing
+from tdd.audit.store.through import through
 from tdd.exchange import words
 from tdd.exchange.cautions import in_doubt
 from tdd.exchange.data import load_sets
@@ -36,8 +37,10 @@ from tdd.methods.exchangeability import GUARANTEES, TESTS
 from tdd.methods.sequential import GUARANTEES as SEQUENTIAL_GUARANTEES
 from tdd.methods.testing import bh
 from tdd.scoring.buckets import default_budget
+from tdd.shards import ShardLog, as_shard
 from tdd.validate import arrays
 from tdd.validate import exchange as checks
+from tdd.validate.distributed import check_not_in_step
 from tdd.validate.errors import InputError
 from tdd.validate.scoring import check_budget
 
@@ -50,6 +53,76 @@ _CONTROL_SHUFFLES = 20
 _findings = logging.getLogger("tdd.findings")
 
 
+@overload
+def run_exchange(
+    model: Any,
+    data: Any,
+    *,
+    num_shards: int = ...,
+    num_shuffles: int = ...,
+    test: str = ...,
+    alpha: float = ...,
+    separator: str = ...,
+    template: str | None = ...,
+    text_field: str | None = ...,
+    format: str | None = ...,
+    bos: str = ...,
+    max_length: int | None = ...,
+    stride: int | None = ...,
+    suffix: float = ...,
+    stop: str = ...,
+    target_p: float | None = ...,
+    control: Any = ...,
+    allow_sorted: bool = ...,
+    seed: int = ...,
+    out: str | os.PathLike[str] | None = ...,
+    store: str | os.PathLike[str] | None = ...,
+    params: Any = ...,
+    tokenizer: Any = ...,
+    dtype: Any = ...,
+    token_budget: int | None = ...,
+    device: Any = ...,
+    devices: Any = ...,
+    shard_params: bool = ...,
+    shard: None = None,
+    progress: bool = ...,
+    command: str | None = ...,
+) -> Exchange: ...
+@overload
+def run_exchange(
+    model: Any,
+    data: Any,
+    *,
+    num_shards: int = ...,
+    num_shuffles: int = ...,
+    test: str = ...,
+    alpha: float = ...,
+    separator: str = ...,
+    template: str | None = ...,
+    text_field: str | None = ...,
+    format: str | None = ...,
+    bos: str = ...,
+    max_length: int | None = ...,
+    stride: int | None = ...,
+    suffix: float = ...,
+    stop: str = ...,
+    target_p: float | None = ...,
+    control: Any = ...,
+    allow_sorted: bool = ...,
+    seed: int = ...,
+    out: str | os.PathLike[str] | None = ...,
+    store: str | os.PathLike[str] | None = ...,
+    params: Any = ...,
+    tokenizer: Any = ...,
+    dtype: Any = ...,
+    token_budget: int | None = ...,
+    device: Any = ...,
+    devices: Any = ...,
+    shard_params: bool = ...,
+    shard: tuple[int, int] | str,
+    progress: bool = ...,
+    command: str | None = ...,
+) -> None: ...
 def run_exchange(
     model: Any,
     data: Any,
@@ -80,9 +153,10 @@ def run_exchange(
     device: Any = None,
     devices: Any = None,
     shard_params: bool = False,
+    shard: tuple[int, int] | str | None = None,
     progress: bool = True,
     command: str | None = None,
-) -> Exchange:
+) -> Exchange | None:
     """Test whether a model prefers the published order of data sets to random orders of the same examples.
 
     Each data set is cut into contiguous shards. A shard is scored in its canonical order and in uniform shuffles, its
@@ -136,11 +210,14 @@ def run_exchange(
       device: as in `tdd.score`.
       devices: as in `tdd.score`.
       shard_params: as in `tdd.score`.
+      shard: (i, n) or "i/n", from 0: compute the part i of n of the log-probabilities alone, into `out` (or `store`),
+        decide nothing, and return None; see `tdd.score`. The same call without a shard decides. For stop="none": a
+        sequential rule needs all log-probabilities so far before it knows whether to go on.
       progress: show a bar where standard error is a terminal.
       command: the command line to be written into run.json.
 
     Returns:
-      `Exchange`.
+      `Exchange`; None with a shard.
 
     Raises:
       InputError: anything about model, data or options that cannot be used: too few examples, empty or equal ones, a
@@ -168,15 +245,19 @@ def run_exchange(
     suffix = checks.check_suffix(suffix)
     where = find_devices(device, devices, shard_params=shard_params)
     budget = default_budget(where.platform) if token_budget is None else check_budget(token_budget)
+    place = pathlib.Path(out) / "scoring" if store is None and out is not None else store
+    own = as_shard(shard, place, "out")
+    check_not_in_step(own, spans=where.spans)
+    checks.check_fixed_for_shard(stop, own)
     layout = Layout(**layout_options, budget=budget)
 
     loaded = load_sets(data, template=template, text_field=text_field, format=format)
     sets = [Shards.cut(one, num_shards=num_shards, suffix=suffix, seed=seed) for one in loaded]
     for one in loaded:
         checks.check_no_sorted_order(one.name, sortedness(one.examples), allow_sorted)
-    place = pathlib.Path(out) / "scoring" if store is None and out is not None else store
-    shared = sharing(where, place, "exchange", "out")
-    shared.given({"data": [one.sha256 for one in loaded], "seed": seed, "num_shards": num_shards, **versions()})
+    inputs = {"data": [one.sha256 for one in loaded], "seed": seed, **versions()}
+    if where.spans:
+        check_alike({**inputs, "num_shards": num_shards})
     main = find_model("model", model, params, tokenizer, dtype, where)
     other = None if control is None else find_model("control", control, None, None, dtype, where)
     if other is not None:
@@ -204,7 +285,7 @@ def run_exchange(
     if folder is not None:
         open_run_folder(folder, identity, f"test of the order of {', '.join(one.name for one in loaded)}")
 
-    looked = [_looked_at(one, shards, seed) for one, shards in zip(loaded, sets, strict=True)]
+    looked = [] if own is not None else [_looked_at(*pair, seed) for pair in zip(loaded, sets, strict=True)]
     target = alpha / len(sets) if target_p is None else target_p
     sequences = [_sequence(stop, num_shuffles, target, test, seed, number) for number in range(len(sets))]
     most = [num_shuffles] * len(sets)
@@ -212,22 +293,30 @@ def run_exchange(
         stack.enter_context(jax.default_device(where.home))
         kept = None if place is None else stack.enter_context(ScoreStore(place))
         models = {name: one["sha256"] for name, one in zip(("model", "control"), described, strict=True) if one}
-        shared.planned({**options, **models, "data": [one.sha256 for one in loaded], "seed": seed, **versions()})
-        progress = progress and shared.processes.lead
+        facts = {**options, **models, **inputs}
+        if where.spans:
+            check_alike(facts)
+        log = None if place is None else ShardLog(place, facts, "exchange" if folder is None else folder.name)
+        if log is not None and own is not None:
+            log.begin(own)
+        elif log is not None:
+            log.warn()
+        how: dict[str, Any] = {"store": kept, "shard": own, "read_or_compute": in_step if where.spans else through}
+        progress = progress and where.leads
         calls = sum(len(one) for one in sets) * (num_shuffles + 1)
         advance = stack.enter_context(progress_bar("testing orders", calls, enabled=progress, unit="model calls"))
-        passes = run_sets(
-            main, where, sets, most, layout, sequences=sequences, store=kept, sharing=shared, advance=advance
-        )
+        passes = run_sets(main, where, sets, most, layout, sequences=sequences, advance=advance, **how)
         controls = None
         if other is not None:
             used = [max(one.log_probs.shape[1] - 1, min(num_shuffles, _CONTROL_SHUFFLES)) for one in passes]
             total = sum(len(one) * (k + 1) for one, k in zip(sets, used, strict=True))
             also = stack.enter_context(progress_bar("control model", total, enabled=progress, unit="model calls"))
             none = [None] * len(sets)
-            controls = run_sets(
-                other, where, sets, used, layout, sequences=none, store=kept, sharing=shared, advance=also
-            )
+            controls = run_sets(other, where, sets, used, layout, sequences=none, advance=also, **how)
+    if own is not None:
+        if log is not None:
+            log.finish(own)
+        return None
     findings = [
         _finding(one, None if controls is None else controls[i], test, num_shuffles, looked[i], seed, i)
         for i, one in enumerate(passes)
@@ -254,7 +343,7 @@ def run_exchange(
         _findings.warning("%s", warning)
     log_probs = {one.shards.data.name: (one.log_probs[:, 0], one.log_probs[:, 1:]) for one in passes}
     exchange = Exchange(plain(run), shard_table(passes), log_probs)
-    if folder is not None and shared.processes.lead:
+    if folder is not None and where.leads:
         exchange.save(folder)
     return exchange
 

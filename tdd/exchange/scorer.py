@@ -5,23 +5,26 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import itertools
+import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
+from tdd.audit.in_step import ReadOrCompute
 from tdd.audit.mesh import Devices
 from tdd.audit.passes import BatchRunner
 from tdd.audit.programs import Rows, TokenProgram
 from tdd.audit.score_inputs import Model
 from tdd.audit.store.address import row_key
 from tdd.audit.store.space import Space
-from tdd.audit.together import Alone, Sharing
+from tdd.audit.store.through import through
 from tdd.exchange.prefix import PrefixProgram
 from tdd.exchange.rows import Order, Row
 from tdd.scoring.buckets import Batch, bucket_lengths
 from tdd.scoring.token_stats import tiling
 from tdd.scoring.tokenise import Window
+from tdd.shards import Shard
 
 __all__ = ["Calls", "Scorer"]
 
@@ -61,7 +64,8 @@ class Scorer:
       limit: longest row.
       num_orders: how many orders there will be at most, for the size of the batches.
       space: where the sums of finished batches are kept, or None.
-      sharing: how several processes share out the batches; None where there is but one.
+      shard: compute its batches alone; the log-probabilities of the others are NaN.
+      read_or_compute: decides for each batch.
       advance: called after each batch with the orders that it is worth: each row of a wave is worth the same share of
         the wave's orders, whatever the number of its windows and of what is known already.
     """
@@ -75,12 +79,13 @@ class Scorer:
         limit: int | None,
         num_orders: int,
         space: Space | None = None,
-        sharing: Sharing | None = None,
+        shard: Shard | None = None,
+        read_or_compute: ReadOrCompute = through,
         advance: Callable[[float], None] = lambda count: None,
     ) -> None:
         self.model, self.where, self.budget, self.limit = model, where, budget, limit
         self.num_orders, self.space, self.advance = num_orders, space, advance
-        self.sharing: Sharing = Alone() if sharing is None else sharing
+        self.shard, self.read_or_compute = shard, read_or_compute
         self.number = 0
         self._params: Any = None
         self._edges = np.zeros(0, np.int64)
@@ -123,8 +128,9 @@ class Scorer:
             self._plain(plain, rows), self._with_prefixes([*groups.values()], rows, prefix_of)
         ):
             self._take(keys, sums, worth)
-        if not rows:
-            self.advance(len(orders))
+        others = [key for key in rows if key not in self._known]  # those of other shards
+        self._known.update(dict.fromkeys(others, math.nan))
+        self.advance(len(others) * worth if rows else len(orders))
         return np.array([sum(self._known[key] for key in keys) for keys in keys_of])
 
     def _take(self, keys: Sequence[Key], sums: np.ndarray, worth: float) -> None:
@@ -197,7 +203,9 @@ class Scorer:
         """
         numbered = [*enumerate(batches, self.number)]
         self.number += len(numbered)
-        found = self.sharing.through(
+        if self.shard is not None:
+            numbered = [(number, batch) for number, batch in numbered if self.shard.owns(number)]
+        found = self.read_or_compute(
             self.space, numbered, compute, lambda one: [_digest(content(one))], lambda one: _HALVES
         )
         for batch, (halves,) in found:

@@ -17,6 +17,7 @@ __all__ = [
     "check_context",
     "check_count",
     "check_examples",
+    "check_fixed_for_shard",
     "check_names",
     "check_no_sorted_order",
     "check_num_shards",
@@ -143,6 +144,15 @@ def check_stop(value: Any) -> str:
     if value not in STOPS:
         raise InputError(f"stop must be one of {', '.join(STOPS)}, got {value!r}")
     return value
+
+
+def check_fixed_for_shard(stop: str, shard: Any) -> None:
+    """Shards compute a number of shuffles that is known beforehand."""
+    if shard is not None and stop != "none":
+        raise InputError(
+            f'shard={shard} and stop="{stop}" exclude each other: a sequential rule needs all log-probabilities so far '
+            'to know whether to go on, and a shard has its own; use stop="none" and no target_p, or leave shard out'
+        )
 
 
 def check_suffix(value: Any) -> float:

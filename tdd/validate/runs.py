@@ -258,7 +258,7 @@ def check_run_folder(folder: pathlib.Path, fingerprint: str) -> None:
     if not folder.is_dir():
         raise InputError(f"output {folder} is a file; give a folder")
     marker = folder / "inputs.json"
-    no_result = (marker, folder / "processes")
+    no_result = (marker, folder / "shards")
     holds = [path for path in folder.iterdir() if not path.name.startswith(".") and path not in no_result]
     if not marker.exists():
         if holds:

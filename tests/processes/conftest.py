@@ -2,7 +2,6 @@
 
 import pytest
 from process_launcher import Launcher
-from process_runs import exchanges
 
 
 @pytest.fixture
@@ -12,9 +11,3 @@ def launcher(tmp_path):
     launcher = Launcher(folder)
     yield launcher
     launcher.stop()
-
-
-@pytest.fixture(scope="session")
-def exchanges_alone(tmp_path_factory):
-    """What one process finds."""
-    return exchanges(tmp_path_factory.mktemp("alone"))

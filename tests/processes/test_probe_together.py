@@ -11,9 +11,8 @@ from process_launcher import free_port
 
 LOOKS = """
 import json, sys
-from tdd.processes import initialize
-initialize(sys.argv[1], 2, int(sys.argv[2]), survive=False)
 import jax, numpy as np
+jax.distributed.initialize(sys.argv[1], 2, int(sys.argv[2]))
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from adapted_models import weights
 from probed import SMALL, small_probe

@@ -6,20 +6,22 @@ import json
 import family_files
 import jax
 import numpy as np
+import pytest
 from process_launcher import free_port
+from process_runs import exchange
 from scored_models import random_texts, scored_model
 
 import tdd
+from tdd.audit.programs import TokenProgram
 from tdd.models.checkpoint import load
 
 FAMILIES = ("gpt2", "gpt_neox")
 
 WORKER = """
 import hashlib, json, sys
-from tdd.processes import initialize
-address, index, runs, *folders = sys.argv[1:]
-initialize(address, 2, int(index), survive=False)
 import jax, numpy as np
+address, index, runs, *folders = sys.argv[1:]
+jax.distributed.initialize(address, 2, int(index))
 from tdd.audit.mesh import find_devices
 from tdd.models.checkpoint import load
 from tdd.models.placement import everywhere
@@ -45,18 +47,23 @@ for folder in folders:
     }
 StoredTensors.read = read_whole
 import tdd
-from process_runs import exchanges
+from process_runs import exchange
 from scored_models import random_texts, scored_model
-scores = tdd.score(
-    scored_model(width=32), random_texts(30), ("loss", "min_k", "grad_norm"), shard_params=True, token_budget=256
-)
-bits = hashlib.sha256(b"".join(column.tobytes() for column in scores.values.values())).hexdigest()
-found["scores"] = scores.provenance["num_devices"], bits
-found["exchanges"] = exchanges(runs, ["control"], shard_params=True)
-try:
-    tdd.score(scored_model(width=32), random_texts(2, seed=int(index)), shard_params=True)
-except ValueError as error:
-    found["refusal"] = str(error)
+def bits(scores):
+    return hashlib.sha256(b"".join(column.tobytes() for column in scores.values.values())).hexdigest()
+given = scored_model(width=32), random_texts(30), ("loss", "min_k", "grad_norm")
+scores = tdd.score(*given, shard_params=True, token_budget=256)
+found["scores"] = scores.provenance["num_devices"], scores.provenance["num_processes"], bits(scores)
+found["by itself"] = bits(tdd.score(*given, token_budget=256))
+tdd.score(*given, token_budget=256, store=runs + "/store", shard=(jax.process_index(), jax.process_count()))
+found["exchange"] = exchange(runs + "/exchange", shard_params=True)
+def refused(*more, **options):
+    try:
+        tdd.score(scored_model(width=32), *more, shard_params=True, **options)
+    except ValueError as error:
+        return str(error)
+found["other texts"] = refused(random_texts(2, seed=int(index)))
+found["shard"] = refused(random_texts(2), shard=(int(index), 2), store=runs + "/store")
 print(json.dumps(found))
 """
 
@@ -65,21 +72,30 @@ def bits(arrays):
     return hashlib.sha256(b"".join(np.asarray(array).tobytes() for array in arrays)).hexdigest()
 
 
-def test_shares_and_numbers(launcher, tmp_path, exchanges_alone):
-    """Each of two processes reads and holds its share, and both find the numbers of one."""
+def test_shares_and_numbers(launcher, tmp_path):
+    """Each of two processes reads and holds its share, and both find the numbers of one; without shared parameters each
+    computes by itself, or its shard."""
     folders = [str(family_files.write(tmp_path / name, name)[0]) for name in FAMILIES]
     given = f"127.0.0.1:{free_port()}", tmp_path / "runs"
     started = [launcher.python(WORKER, given[0], index, given[1], *folders, devices=2) for index in range(2)]
-    alone = tdd.score(scored_model(width=32), random_texts(30), ("loss", "min_k", "grad_norm"), token_budget=256)
+    given = scored_model(width=32), random_texts(30), ("loss", "min_k", "grad_norm")
+    alone = bits(tdd.score(*given, token_budget=256).values.values())
+    exchanged = exchange(tmp_path / "alone")
     for end in launcher.all(started, 200):
         assert end.code == 0, end.err
         found = json.loads(end.out.splitlines()[-1])  # behind what Gloo says
-        assert found["scores"] == [4, bits(alone.values.values())]
-        assert found["exchanges"] == {"control": exchanges_alone["control"]}
-        assert "other processes were not given the same inputs as process 0: process 1: texts. " in found["refusal"]
+        assert found["scores"] == [4, 2, alone]
+        assert found["by itself"] == alone
+        assert found["exchange"] == exchanged
+        assert "other processes were not given the same inputs as process 0: process 1: texts. " in found["other texts"]
+        assert "/2 and shard_params over several processes exclude each other" in found["shard"]
         for folder in folders:
             loaded = found[folder]
             assert loaded["bits"] == bits(jax.tree.leaves(load(folder)[1])), folder
             assert 0.5 <= loaded["held"] / loaded["all"] < 0.7, "half of them, and what no axis divides on each device"
             if "neox" not in folder:  # its heads are interleaved: where they are cut, the tensor is read whole
                 assert loaded["read"] <= loaded["held"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(TokenProgram, "start", None)  # the two shards have left nothing to compute
+        joined = tdd.score(*given, token_budget=256, store=tmp_path / "runs" / "store")
+    assert bits(joined.values.values()) == alone

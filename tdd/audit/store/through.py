@@ -29,7 +29,7 @@ def through(
 
     Args:
       space: where rows are read and kept, or None.
-      batches: with their numbers; all processes of a run number them alike.
+      batches: with their numbers.
       compute: computes those batches that it pulls, in order, maybe several before it yields the first.
       keys_of: the keys of a batch's rows.
       fields_of: the fields of its rows.

@@ -1,0 +1,137 @@
+"""Options of the commands that hold one model between several hosts: `--shard-params` over `jax.distributed`."""
+
+from __future__ import annotations
+
+import argparse
+import errno
+import os
+import socket
+import sys
+import time
+from typing import Any
+
+from tdd.validate import distributed as checks
+from tdd.validate.errors import InputError
+
+__all__ = ["add_distributed", "connect", "leads"]
+
+_TIMEOUT = 300
+"""Seconds that processes wait for one another at the start."""
+
+
+def add_distributed(parser: Any) -> None:
+    """How processes that hold one model between them find one another."""
+    group = parser.add_argument_group(
+        "a model larger than one host",
+        "with --shard-params, the same command in several processes that jax.distributed connects; to give each "
+        "process a part of the work instead, use --shard",
+    )
+    group.add_argument(
+        "--distributed",
+        action="store_true",
+        help="connect, with everything from the environment: SLURM, Open MPI, Kubernetes, or JAX_COORDINATOR_ADDRESS, "
+        "JAX_NUM_PROCESSES and JAX_PROCESS_ID",
+    )
+    group.add_argument(
+        "--coordinator",
+        metavar="HOST:PORT",
+        help="connect; process 0 listens here, and anybody who reaches the port can join: it has no authentication, "
+        "so a firewall must admit the processes of the run alone",
+    )
+    group.add_argument("--num-processes", type=int, metavar="N", help="how many there are")
+    group.add_argument("--process-id", type=int, metavar="I", help="which one this is, from 0")
+
+
+def connect(arguments: argparse.Namespace) -> None:
+    """Connect this process where the options of `add_distributed` say so. Call it before JAX computes anything.
+
+    Raises:
+      InputError: options that do not fit, a coordinator that does not answer, a second call, a call after JAX has
+        computed something, or nothing to detect.
+    """
+    names = ("distributed", "coordinator", "num_processes", "process_id")
+    given = [name for name in names if (value := getattr(arguments, name)) is not None and value is not False]
+    if not given:
+        return
+    if not arguments.shard_params:
+        raise InputError(
+            f"--{given[0].replace('_', '-')} connects processes that hold one model between them, with --shard-params; "
+            "to give each process a part of the work, start the same command with --shard 0/N, --shard 1/N, ..."
+        )
+    if arguments.shard is not None:
+        checks.check_not_in_step(arguments.shard, spans=True)
+    coordinator = arguments.coordinator or os.environ.get("JAX_COORDINATOR_ADDRESS") or None
+    count = checks.check_number("num_processes", arguments.num_processes, "JAX_NUM_PROCESSES")
+    index = checks.check_number("process_id", arguments.process_id, "JAX_PROCESS_ID")
+    checks.check_numbers(count, index)
+    checks.check_address(coordinator, count)
+    import jax
+
+    if not jax.distributed.is_initialized() and coordinator is not None and index:
+        _wait_for(coordinator)
+    try:
+        bind = _bind_address(coordinator) if coordinator is not None and index == 0 else None
+        jax.config.update("jax_enable_preemption_service", False)  # it would keep a process alive that is told to end
+        jax.distributed.initialize(
+            coordinator, count, index, initialization_timeout=_TIMEOUT, coordinator_bind_address=bind
+        )
+    except (ValueError, RuntimeError) as error:
+        raise checks.not_initialized(error, coordinator) from error
+
+
+def leads(arguments: argparse.Namespace) -> bool:
+    """Whether this process writes and prints results; of those that hold one model between them process 0 does, and
+    the others say that they are done."""
+    import jax
+
+    if not arguments.shard_params or jax.process_index() == 0:
+        return True
+    arguments.follows = True
+    if not arguments.quiet:
+        print(
+            f"tdd {arguments.command}: process {jax.process_index()} of {jax.process_count()} is done; process 0 "
+            "writes the results",
+            file=sys.stderr,
+        )
+    return False
+
+
+def _bind_address(coordinator: str) -> str | None:
+    """The coordinator's address, where process 0 can listen at it: by itself JAX listens at all addresses of the host,
+    without authentication. None where HOST is another name here than for the other hosts, or a service in front."""
+    host, _, port = coordinator.rpartition(":")
+    try:
+        found = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
+    except OSError:
+        return None
+    for family, *_, place in found:
+        address = str(place[0])
+        loopback = address == "::1" or address.startswith("127.")
+        if loopback and host.strip("[]") not in ("localhost", address):
+            continue  # the host's own name, as Debian has it in /etc/hosts
+        with socket.socket(family) as own:
+            own.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                own.bind(place)
+            except OSError as error:
+                if error.errno == errno.EADDRINUSE:  # JAX itself may crash
+                    raise checks.port_taken(coordinator) from error
+                continue
+        return f"[{address}]:{port}" if family == socket.AF_INET6 else f"{address}:{port}"
+    return None
+
+
+def _wait_for(coordinator: str) -> None:
+    """Until somebody listens at the address: JAX itself would end the process without a word about it."""
+    host, _, port = coordinator.rpartition(":")
+    start = time.monotonic()
+    while True:
+        try:
+            with socket.create_connection((host.strip("[]"), int(port)), timeout=5) as found:
+                if found.getsockname() == found.getpeername():  # TCP: a free port of this host may reach itself
+                    raise ConnectionRefusedError("the connection led back to this process")
+            return
+        except OSError as error:
+            if (waited := time.monotonic() - start) > _TIMEOUT:
+                raise checks.no_coordinator(coordinator, waited, error) from error
+            time.sleep(0.2)
