@@ -637,6 +637,51 @@ STORE = (
     ),
 )
 
+SHARDS = (
+    Fault(
+        "shards: the last shard owns nothing",
+        "tdd/shards.py",
+        "return number % self.count == self.index",
+        "return number % (self.count + 1) == self.index",
+        ("tests/shards",),
+    ),
+    Fault(
+        "shards: what another run noted is not compared",
+        "tdd/shards.py",
+        'if found["facts"] != self.facts:',
+        'if found["facts"].keys() != self.facts.keys():',
+        ("tests/shards",),
+    ),
+    Fault(
+        "shards: one that began counts as finished",
+        "tdd/shards.py",
+        'if shard.count == count and entry["finished"]}',
+        "if shard.count == count}",
+        ("tests/shards",),
+    ),
+    Fault(
+        "score: a shard takes what others have begun with",
+        "tdd/audit/score_plan.py",
+        "return [(number, batch) for number, batch in enumerate(self.batches) if shard.owns(number)]",
+        "return [(number, batch) for number, batch in enumerate(self.batches) if number >= shard.index]",
+        ("tests/shards/test_score_shards.py",),
+    ),
+    Fault(
+        "score: what the plan depends on is left out of the facts",
+        "tdd/audit/score.py",
+        "facts |= plan.facts",
+        'facts |= {"tokens": plan.facts.get("tokens")}',
+        ("tests/shards/test_score_shards.py",),
+    ),
+    Fault(
+        "exchange: a shard computes everything",
+        "tdd/exchange/scorer.py",
+        "for number, batch in numbered if self.shard.owns(number)]",
+        "for number, batch in numbered]",
+        ("tests/shards/test_exchange_shards.py",),
+    ),
+)
+
 AUDIT = (
     Fault(
         "decide: what is to be found changes with the null",
@@ -994,6 +1039,7 @@ FAULTS = (
     *EXCHANGE,
     *PROBE,
     *STORE,
+    *SHARDS,
     *AUDIT,
     *MODELS,
     *STUDIES,
