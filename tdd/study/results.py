@@ -226,7 +226,10 @@ class Totals:
         return out
 
     def quantiles(self) -> np.ndarray:
-        """[..., 4, quantile]: the smallest multiple of 1/1024 that a share q of the repetitions does not exceed."""
+        """[..., 4, quantile]: the smallest multiple of 1/1024 that a share q of the repetitions does not exceed; NaN
+        before the first repetition."""
+        if not self.repetitions:
+            return np.full((*self.sums.shape[:-1], len(QUANTILES)), math.nan)
         reached = np.cumsum(self.histogram, axis=-1)
         needed = np.maximum(np.ceil(np.array(QUANTILES) * self.repetitions - 1e-9), 1)
         return (reached[..., None] < needed).sum(axis=-2) / _BINS
