@@ -7,7 +7,7 @@ from typing import Any
 
 from tdd.cli import claims
 from tdd.cli.common import command, console, print_json, split
-from tdd.cli.processes import add_processes, join, leads
+from tdd.cli.shards import add_shard, say_done
 from tdd.study import host
 from tdd.study.named import STUDIES
 
@@ -38,16 +38,16 @@ def _add_study(parser: argparse.ArgumentParser, name: str) -> None:
         "--out",
         metavar="DIR",
         help="write results.parquet, results.csv, study.json and figures; an interrupted study continues there; "
-        "several processes share it",
+        "shards leave their totals there",
     )
     parser.add_argument("--format", choices=["png", "svg"], default="png", help="of the figures (default: %(default)s)")
     parser.add_argument(
         "--devices",
         type=int,
         metavar="N",
-        help="share the repetitions out over N devices of each process (default: all)",
+        help="share the repetitions out over N devices (default: all)",
     )
-    add_processes(parser)
+    add_shard(parser)
     group = parser.add_argument_group("a given score table, in place of synthetic data")
     group.add_argument("--scores", metavar="FILE", help="table: .csv, .parquet, .jsonl")
     group.add_argument(
@@ -89,16 +89,16 @@ def _study_named(arguments: argparse.Namespace) -> None:
         raise InputError(f"--devices must be at least 1, got {arguments.devices}")
     host.prepare(arguments.devices)
 
-    processes = join(arguments)
-
     from tdd.study import named
-    from tdd.study.named.driver import carry_out
+    from tdd.study.named.driver import carry_out, run_shard
 
     study = named.load(arguments.study)
     options = _options(arguments, study)
-    outcome = carry_out(study, options, command=shlex.join(["tdd", *arguments.typed]))
-    if not leads(arguments, processes):
+    if arguments.shard is not None:
+        run_shard(study, options)
+        say_done(arguments, options.folder)
         return
+    outcome = carry_out(study, options, command=shlex.join(["tdd", *arguments.typed]))
     files = _write_figures(study, options, outcome.result, arguments.format)
     _print_study(arguments, study, options, outcome, files)
 
@@ -133,6 +133,7 @@ def _options(arguments: argparse.Namespace, study: Any) -> Any:
         columns=columns,
         target_se=arguments.target_se,
         folder=None if arguments.out is None else pathlib.Path(arguments.out),
+        shard=arguments.shard,
         devices=arguments.devices,
         progress=not arguments.quiet,
     )

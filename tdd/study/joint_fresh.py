@@ -33,6 +33,7 @@ def fresh_joint(
     seed: int = 0,
     devices: Sequence[Any] | None = None,
     folder: str | os.PathLike[str] | None = None,
+    shard: tuple[int, int] | str | None = None,
 ) -> StudyResult:
     """Measure the contamination rate and the power of joint selections on JECS's synthetic set-up.
 
@@ -48,16 +49,17 @@ def fresh_joint(
       eta: of "jmcs/storey", as in `tdd.jmcs`.
       grid: candidates for tau of "jecs", as in `tdd.jecs`.
       repetitions: how many.
-      seed: of the run; the numbers depend neither on the devices nor on the processes.
-      devices: of this process, to share the repetitions out over (default: all of them).
+      seed: of the run; the numbers depend neither on the devices nor on the shards.
+      devices: to share the repetitions out over (default: all of them).
       folder: as in `resample_joint`.
+      shard: as in `tdd.study.run`.
 
     Returns:
       `StudyResult` with axes [method, alpha]: `fdr` is the global contamination rate, `power` the share of the jointly
       pure candidates that is selected.
 
     Raises:
-      InputError: options out of range; a folder of another study; several processes without a folder.
+      InputError: options out of range; a folder of another study; a shard that does not exist, or without a folder.
 
     Cost: K (n + 1) + m random numbers a repetition, a normal quantile for each calibration score, a look-up by halving
     for each candidate.
@@ -84,6 +86,7 @@ def fresh_joint(
         seed=seed,
         devices=devices,
         folder=folder,
+        shard=shard,
         about={"engine": "tdd.study.fresh_joint", "design": described(design)},
         lanes=_LANES,
         numbers=(design.num_calibration + 1) * (2 * design.num_models + 12) + design.num_tests,

@@ -17,9 +17,9 @@ from tdd.audit.run_folder import versions
 from tdd.kernels import joint_cuts, joint_resample, lattice, proportion, tally
 from tdd.methods import jecs as joint
 from tdd.study import blocks
+from tdd.study.accumulate import Plan, accumulate
 from tdd.study.results import StudyResult, Totals
 from tdd.study.store import TotalsStore
-from tdd.study.together import Plan, accumulate
 from tdd.validate import arrays, joint_pools
 from tdd.validate import studies as checks
 
@@ -27,7 +27,7 @@ __all__ = ["METHODS", "measure", "resample_joint"]
 
 METHODS = ("jecs", "jmcs/bh", "jmcs/storey", "jmcs/by")
 _LARGEST = 2**18  # repetitions a call, far from where the sums of a tally would wrap
-_STEP, _SMALLEST = 2**12, 2**9  # repetitions of the first call; of a piece that one of several processes runs
+_STEP, _SMALLEST = 2**12, 2**9  # repetitions of the first call; of a piece that a shard runs
 _LANES = (256, 2**14)  # repetitions side by side, on a CPU and elsewhere; no number depends on it
 _ROOM = (2**27, 2**32)  # numbers that the repetitions side by side may hold: 512 MB a core, 16 GB elsewhere
 
@@ -49,6 +49,7 @@ def resample_joint(
     seed: int = 0,
     devices: Sequence[Any] | None = None,
     folder: str | os.PathLike[str] | None = None,
+    shard: tuple[int, int] | str | None = None,
 ) -> StudyResult:
     """Measure the contamination rate and the power of joint selections over subsets of a pool.
 
@@ -71,17 +72,18 @@ def resample_joint(
       eta: of "jmcs/storey", as in `tdd.jmcs`.
       grid: candidates for tau of "jecs", as in `tdd.jecs`.
       repetitions: how many.
-      seed: of the run; the numbers depend neither on the devices nor on the processes.
-      devices: of this process, to share the repetitions out over (default: all of them).
+      seed: of the run; the numbers depend neither on the devices nor on the shards.
+      devices: to share the repetitions out over (default: all of them).
       folder: keeps the totals, so that an interrupted run continues there, and the result. A folder of another study
-        is refused. Needed where several processes run one study: it is what they share.
+        is refused.
+      shard: as in `tdd.study.run`.
 
     Returns:
       `StudyResult` with axes [method, alpha].
 
     Raises:
       InputError: shapes, labels, sizes or options out of range; missing or infinite scores; more than 32,767 items of
-        one kind; a folder of another study; several processes without a folder.
+        one kind; a folder of another study; a shard that does not exist, or without a folder.
 
     Cost: no sort and no search after the pool has been ordered once; N + M random numbers and K (N + M) additions a
     repetition.
@@ -113,6 +115,7 @@ def resample_joint(
         seed=seed,
         devices=devices,
         folder=folder,
+        shard=shard,
         about={"engine": "tdd.study.resample_joint", "design": design | {"num_calibration": n, "num_tests": m}},
         lanes=_LANES,
         numbers=own.shape[1] * (len(own) // 2 + 8),
@@ -133,6 +136,7 @@ def measure(
     seed: int,
     devices: Sequence[Any] | None,
     folder: str | os.PathLike[str] | None,
+    shard: tuple[int, int] | str | None,
     about: dict[str, Any],
     lanes: tuple[int, int],
     numbers: int,
@@ -152,6 +156,7 @@ def measure(
       seed: likewise.
       devices: likewise.
       folder: likewise.
+      shard: likewise.
       about: begins the provenance.
       lanes: repetitions side by side on a CPU, and elsewhere; at most.
       numbers: how many 32-bit numbers one repetition holds, about.
@@ -178,7 +183,7 @@ def measure(
         "platform": devices[0].platform,
     }
     told = {"source": source, "methods": names, "alphas": levels, "repetitions": int(repetitions)}
-    store = TotalsStore(folder, {**setting, **told})
+    store = TotalsStore(folder, {**setting, **told}, shard)
     plan = Plan(int(repetitions), _LARGEST if folder is None else _STEP, _LARGEST, max(_SMALLEST, width))
     totals = accumulate(plan, sums, operands, store, 0, Totals.zero((len(names), len(levels))))
     result = Totals.result(
@@ -189,12 +194,12 @@ def measure(
         seconds=time.perf_counter() - started,
         provenance={
             **setting,
-            "processes": store.processes.count,
+            "shard": None if store.shard is None else str(store.shard),
             "devices": [str(device) for device in devices],
             "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         },
     )
-    if folder is not None and store.processes.lead:
+    if folder is not None and store.shard is None:
         result.save(folder)
     return result
 

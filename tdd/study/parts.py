@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any, NamedTuple, TypeAlias
 
 from tdd.study.results import Totals
-from tdd.validate import studies as checks
 
-__all__ = ["Part", "Ranges", "joined", "missing", "overlap", "unite"]
+__all__ = ["Part", "Ranges", "joined", "merge", "missing", "overlap"]
 
 Ranges: TypeAlias = tuple[tuple[int, int], ...]
 
@@ -38,6 +37,10 @@ class Part(NamedTuple):
         """With the tally of the repetitions first..last-1, none of which it had."""
         return Part(joined([*self.ranges, (first, last)]), self.totals.add(tally))
 
+    def plus(self, other: Part) -> Part:
+        """With a part of other repetitions."""
+        return Part(joined([*self.ranges, *other.ranges]), self.totals.plus(other.totals))
+
 
 def joined(ranges: Iterable[tuple[int, int]]) -> Ranges:
     """Disjoint ranges in order, those that touch made one."""
@@ -50,7 +53,7 @@ def joined(ranges: Iterable[tuple[int, int]]) -> Ranges:
     return tuple(out)
 
 
-def missing(wanted: Iterable[tuple[int, int]], done: Ranges) -> list[tuple[int, int]]:
+def missing(wanted: Iterable[tuple[int, int]], done: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
     """What of some ranges is not in `done`, which may overlap itself."""
     out = []
     covering = sorted(done)
@@ -66,35 +69,16 @@ def missing(wanted: Iterable[tuple[int, int]], done: Ranges) -> list[tuple[int, 
     return out
 
 
-def overlap(one: Ranges, other: Ranges) -> tuple[int, int] | None:
-    """A range that both hold, or None."""
-    for low, high in one:
-        for first, last in other:
-            if max(low, first) < min(high, last):
-                return max(low, first), min(high, last)
-    return None
+def overlap(one: Iterable[tuple[int, int]], other: Iterable[tuple[int, int]]) -> bool:
+    """Whether a repetition is in both."""
+    other = tuple(other)
+    return any(max(low, first) < min(high, last) for low, high in one for first, last in other)
 
 
-def unite(parts: Mapping[str, Part], spare: Mapping[str, Part], zero: Totals) -> Part:
-    """The sum of parts of different repetitions.
-
-    Args:
-      parts: of the processes, by the name of their place.
-      spare: what was run in place of a process that seemed gone; left out where that one has come back meanwhile and
-        run the same repetitions. They are the same numbers.
-      zero: what a union of nothing is.
-
-    Raises:
-      InputError: two of the processes have the same repetitions.
-    """
-    names = list(parts)
-    for i, name in enumerate(names):
-        for other in names[:i]:
-            shared = overlap(parts[name].ranges, parts[other].ranges)
-            if shared:
-                raise checks.counted_twice(name, other, shared)
+def merge(parts: Iterable[Part], zero: Totals, beside: Ranges = ()) -> Part:
+    """The sum of parts, from the first on; one that shares a repetition with `beside` or an earlier one is left out."""
     whole = Part((), zero)
-    for part in [*parts.values(), *(spare[name] for name in sorted(spare))]:
-        if not overlap(whole.ranges, part.ranges):
-            whole = Part(joined([*whole.ranges, *part.ranges]), whole.totals.plus(part.totals))
+    for part in parts:
+        if not overlap((*beside, *whole.ranges), part.ranges):
+            whole = whole.plus(part)
     return whole

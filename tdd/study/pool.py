@@ -18,10 +18,10 @@ from tdd.audit.run_folder import versions
 from tdd.kernels import lattice, resample_pool, tally
 from tdd.kernels import resample as engine
 from tdd.study import blocks
+from tdd.study.accumulate import Plan, accumulate
 from tdd.study.designs import Pool
 from tdd.study.results import StudyResult, Totals
 from tdd.study.store import TotalsStore, described
-from tdd.study.together import Plan, accumulate
 from tdd.validate import arrays
 from tdd.validate import pools as pool_checks
 from tdd.validate import studies as checks
@@ -30,7 +30,7 @@ __all__ = ["resample"]
 
 _STEP = 2**13  # repetitions of the first call
 _LARGEST_STEP = 2**18  # a tally holds 2^19
-_SMALLEST = 2**10  # repetitions of a piece that one of several processes runs
+_SMALLEST = 2**10  # repetitions of a piece that a shard runs
 _HOST_LANES, _DEVICE_LANES = 1024, 2**17
 _HOST_BYTES, _DEVICE_BYTES = 10 * 2**20, 2**31
 _FEWEST = 128
@@ -51,6 +51,7 @@ def resample(
     target_se: float | None = None,
     devices: Sequence[Any] | None = None,
     folder: str | os.PathLike[str] | None = None,
+    shard: tuple[int, int] | str | None = None,
     progress: bool = False,
 ) -> StudyResult:
     """FDR and power of PTDI over random splits of a labelled pool, in one pass a split.
@@ -59,7 +60,7 @@ def resample(
     others are tested; or, with `test_members` or `calibration_ratio`, it draws sets of fixed sizes. Every method
     decides at every level on the same splits. Decisions are exact and equal those of `tdd.ptdi` on the split, ties
     included (for "moment" up to the rounding of its estimate). A repetition's split depends on `key` and on its number
-    alone, and the sums are integers: the numbers are the same on any number of devices and processes and for any
+    alone, and the sums are integers: the numbers are the same on any number of devices and shards and for any
     interruption.
 
     The rates are those over random splits of this pool: its items are exchangeable by design, so that every guarantee
@@ -80,9 +81,10 @@ def resample(
       calibration_ratio: n/m, calibration over test items (default: half splits; 1 where only the share is given).
       target_se: stop once the standard errors of FDR and power of all methods and levels are at most this. That is
         looked at whenever the number of repetitions is 8,192 times a power of two, whatever the devices.
-      devices: of this process, to share the repetitions out over (default: all of them).
+      devices: to share the repetitions out over (default: all of them).
       folder: keeps the totals, so that an interrupted run continues there, and the result. A folder of another study
-        is refused. Needed where several processes run one study: it is what they share.
+        is refused.
+      shard: as in `tdd.study.run`.
       progress: shows a bar on standard error, if that is a terminal.
 
     Returns:
@@ -90,7 +92,7 @@ def resample(
 
     Raises:
       InputError: scores or labels that do not fit, options out of range, sizes that the pool cannot give, a folder of
-        another study; several processes without a folder, or with different studies.
+        another study; a shard that does not exist, or without a folder.
 
     Cost: O(N) a repetition, about 1 ns an item and core; memory does not grow with `repetitions`.
 
@@ -127,7 +129,7 @@ def resample(
         "target_se": target_se,
         "versions": versions(),
     }
-    store = TotalsStore(folder, setting)
+    store = TotalsStore(folder, setting, shard)
     lanes = _lanes(len(values), devices[0].platform)
     sums = _engine(names, len(levels), lanes, devices)
     exact = jax.tree.map(lambda *fields: np.stack(fields), *map(lattice.as_level, levels))
@@ -141,9 +143,8 @@ def resample(
         None if target_se is None else _next_stop,
         lambda totals: _worst(totals) <= (target_se or 0),
     )
-    with progress_bar(
-        "resample", repetitions, enabled=progress and store.processes.lead, unit="repetitions"
-    ) as advance:
+    total = repetitions // (store.shard.count if store.shard else 1)
+    with progress_bar("resample", total, enabled=progress, unit="repetitions") as advance:
         totals = accumulate(plan, sums, operands, store, 0, Totals.zero((len(names), len(levels))), advance)
     stopping = None
     if target_se is not None:
@@ -166,12 +167,12 @@ def resample(
             "num_items": len(values),
             "num_members": int(labels.sum()),
             "stopping": stopping,
-            "processes": store.processes.count,
+            "shard": None if store.shard is None else str(store.shard),
             "devices": [str(device) for device in devices],
             "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         },
     )
-    if folder is not None and store.processes.lead:
+    if folder is not None and store.shard is None:
         result.save(folder)
     return result
 

@@ -13,17 +13,17 @@ import numpy as np
 
 from tdd.audit.progress import progress_bar
 from tdd.audit.run_folder import versions
+from tdd.study.accumulate import Plan, accumulate
 from tdd.study.engine import STEP, engine, exact_levels, prepared, shape
 from tdd.study.methods import as_methods
 from tdd.study.results import StudyResult, Totals
 from tdd.study.store import TotalsStore, described
-from tdd.study.together import Plan, accumulate
 from tdd.validate import studies as checks
 
 __all__ = ["run"]
 
 _LARGEST = 64 * STEP  # repetitions a call: far from where the sums of a tally would wrap
-_SMALLEST = STEP // 8  # repetitions of a piece that one of several processes runs
+_SMALLEST = STEP // 8  # repetitions of a piece that a shard runs
 
 
 def run(
@@ -36,6 +36,7 @@ def run(
     grid: Mapping[str, Iterable[Any]] | None = None,
     target_se: float | None = None,
     folder: str | os.PathLike[str] | None = None,
+    shard: tuple[int, int] | str | None = None,
     devices: Sequence[Any] | None = None,
     progress: bool = False,
 ) -> StudyResult:
@@ -44,9 +45,7 @@ def run(
     Repetition i draws one data set with a key that depends on `seed` and i alone, and gives it to every method at every
     level; every grid point uses the same keys (common random numbers), so that differences between methods, levels and
     grid points are better known than each number by itself. Sums are integers: the numbers do not depend on the
-    devices, nor on how the run is cut into calls or interrupted, nor on the number of processes: under
-    `jax.distributed` each process runs its share of the repetitions on its own devices, all of them with the same
-    `folder`, and each returns the whole result.
+    devices, nor on how the run is cut into calls, into shards, or interrupted.
 
     Args:
       design: an object of `tdd.study.designs`, or anything with `draw(key) -> tdd.study.Sample` in JAX.
@@ -62,9 +61,12 @@ def run(
         1,024), whatever the devices, with standard errors as if two repetitions more had had 0 and 1. Standard errors
         of a run that stops where they happen to be small are slightly too small.
       folder: keeps the totals of the run, so that it can be interrupted and continued by the same call, and the result
-        when it is done. A finished run is read from there. A folder of another study is refused. Needed where
-        several processes run one study: it is what they share.
-      devices: of this process, to share the repetitions out over (default: all of them).
+        when it is done. A finished run is read from there. A folder of another study is refused.
+      shard: (i, n) or "i/n" runs the part i (from 0) of n of the repetitions alone, leaves its totals in `folder`, and
+        returns the result of its own repetitions, which may be none (NaN). Shards may run at the same time on
+        machines that share the folder, in any order, and again. The same call without `shard` joins what they left,
+        runs what is missing, and returns the whole result. Not with `target_se`.
+      devices: to share the repetitions out over (default: all of them).
       progress: shows a bar on standard error, if that is a terminal.
 
     Returns:
@@ -72,8 +74,8 @@ def run(
 
     Raises:
       InputError: options out of range, an unknown field or method, a method that does not fit what the design draws or
-        does not return one bool an item, a folder of another study; several processes without a folder,
-        or with different studies.
+        does not return one bool an item, a folder of another study; a shard that does not exist, or without a
+        folder.
 
     Cost: that of the methods. Memory does not grow with `repetitions`.
 
@@ -106,14 +108,13 @@ def run(
         "platform": devices[0].platform,
         "precision": jax.dtypes.canonicalize_dtype(float).name,
     }
-    store = TotalsStore(folder, setting)
+    store = TotalsStore(folder, setting, shard)
     key = jax.random.key(seed, impl="threefry2x32")
     operands_of = [(cell, exact_levels(levels), key) for cell in cells]
     found = []
     name = type(design).__name__
-    with progress_bar(
-        name, repetitions * len(cells), enabled=progress and store.processes.lead, unit="repetitions"
-    ) as advance:
+    total = repetitions * len(cells) // (store.shard.count if store.shard else 1)
+    with progress_bar(name, total, enabled=progress, unit="repetitions") as advance:
         for i, operands in enumerate(operands_of):
             num_tests, lanes = shape(operands[0], key)
             sums = engine(rules, levels, lanes, devices)
@@ -148,12 +149,12 @@ def run(
             "engine": "tdd.study.run",
             **setting,
             "stopping": stopping,
-            "processes": store.processes.count,
+            "shard": None if store.shard is None else str(store.shard),
             "devices": [str(device) for device in devices],
             "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         },
     )
-    if folder is not None and store.processes.lead:
+    if folder is not None and store.shard is None:
         result.save(folder)
     return result
 

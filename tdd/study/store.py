@@ -1,46 +1,50 @@
-"""Totals of a running study in a folder: written whole now and then, read by the run that continues it.
+"""Totals of a running study in a folder: written whole now and then, read by the run that continues or joins it.
 
-Every process writes a file of its own for each grid point and reads those of all: the file says which repetitions it
-holds, so that their union is a sum, whatever number of processes began the study.
+Each shard writes a file of its own for each grid point, and so does the run without a shard. A file says which
+repetitions it holds, so that the union of files is a sum, whatever number of shards they are of.
 """
 
 from __future__ import annotations
 
-import contextlib
-import contextvars
 import io
 import json
+import logging
 import os
 import pathlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from tdd.atomic import disk_errors, write_atomically
-from tdd.processes import Meeting, Processes, current
+from tdd.audit.run_folder import fingerprint as digest_of
+from tdd.shards import Shard, as_shard
 from tdd.study.fingerprint import described
-from tdd.study.parts import Part, unite
+from tdd.study.parts import Part, merge
 from tdd.study.results import Totals
 from tdd.study.tables import write_json
 from tdd.validate import studies as checks
 from tdd.validate.errors import InputError
 from tdd.validate.npz import read_npz
-from tdd.validate.processes import check_shared_folder
 
-__all__ = ["TotalsStore", "described", "part_of"]
+__all__ = ["TotalsStore", "as_study_shard", "described"]
 
-_WHOLE: contextvars.ContextVar[pathlib.Path | None] = contextvars.ContextVar("whole", default=None)
+_logger = logging.getLogger("tdd.study")
 
 
-@contextlib.contextmanager
-def part_of(folder: pathlib.Path) -> Iterator[None]:
-    """Within: stores in folders below this one are parts of one study, whose processes meet here."""
-    token = _WHOLE.set(folder)
-    try:
-        yield
-    finally:
-        _WHOLE.reset(token)
+def as_study_shard(shard: Any, folder: Any, target_se: Any) -> Shard | None:
+    """A shard of a study; None stays None.
+
+    Raises:
+      InputError: no shard, one without a folder, or with a target that only all shards together can meet.
+    """
+    found = as_shard(shard, folder, "folder= (--out)")
+    if found is not None and target_se is not None:
+        raise InputError(
+            f"target_se={target_se} does not go with shard={found}: a shard does not know the totals of the others; "
+            "give repetitions alone"
+        )
+    return found
 
 
 class TotalsStore:
@@ -49,34 +53,23 @@ class TotalsStore:
     Args:
       folder: of the study; None keeps nothing.
       fingerprint: plain values on which the numbers depend.
-      processes: this one among those that work on the study (default: as JAX or the command line has it).
+      shard: (i, n) or "i/n", of this run; None joins all shards.
 
     Attributes:
-      processes: as above.
-      meeting: where they meet; None for one process.
+      shard: as above.
 
     Raises:
-      InputError: the folder holds another study, or cannot be written; several processes without a folder, or with
-        different studies.
+      InputError: the folder holds another study, or cannot be written; a shard that cannot be, see `as_study_shard`.
     """
 
-    def __init__(
-        self,
-        folder: str | os.PathLike[str] | None,
-        fingerprint: Mapping[str, Any],
-        processes: Processes | None = None,
-    ):
-        self.processes = current() if processes is None else processes
+    def __init__(self, folder: str | os.PathLike[str] | None, fingerprint: Mapping[str, Any], shard: Any = None):
+        self.shard = as_study_shard(shard, folder, fingerprint.get("target_se"))
         self.folder = None if folder is None else pathlib.Path(folder) / "totals"
-        self.meeting: Meeting | None = None
-        self._read: dict[pathlib.Path, tuple[Any, Part]] = {}
-        if self.processes.count > 1:
-            check_shared_folder(folder, self.processes.count, "folder= (--out)")
+        self._told = False
         if self.folder is None:
             return
         own = json.loads(json.dumps(described(fingerprint)))
-        if self.processes.count > 1:
-            self._meet(own)
+        self._study = digest_of(own)
         with disk_errors(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
         if not self._fingerprint.exists():
@@ -89,83 +82,86 @@ class TotalsStore:
             raise checks.bad_fingerprint(self._fingerprint, error) from error
         checks.check_fingerprint(self.folder.parent, own, there)
 
-    def read(self, cell: int) -> Part | None:
-        """What this process has of a grid point so far, or None."""
-        return None if self.folder is None else self._part(self.place(cell))
+    def read(self, cell: int, zero: Totals, repetitions: int) -> tuple[Part, Part]:
+        """What there is of a grid point: in the file of this run, and beside it in the files of others.
 
-    def union(self, cell: int, own: Part, zero: Totals) -> Part:
-        """What all processes have of a grid point, those of earlier runs included.
+        Files that overlap are of shards of different n, or of a shard that came late: the larger ones count. Where the
+        shards alone hold more than this run's file and what fits beside it, the run gives its own up.
 
         Args:
           cell: number of the grid point.
-          own: of this process, saved or not.
           zero: totals of no repetition.
+          repetitions: wanted, for the log.
 
         Raises:
-          InputError: a damaged file, two with the same repetitions, or the folder is gone.
+          InputError: a damaged file, or one of another study.
         """
+        empty = Part((), zero)
         if self.folder is None:
-            return own
-        if not self._fingerprint.exists():
-            raise checks.folder_gone(self.folder)
+            return empty, empty
         mine = self.place(cell)
-        parts, spare = {str(mine): own}, {}
-        for place in sorted(self.folder.glob(f"cell-{cell:05d}*.npz")):
-            if place != mine and (part := self._part(place)) is not None:
-                (spare if ".in-place-" in place.name else parts)[str(place)] = part
-        return unite(parts, spare, zero)
+        places = {*self.folder.glob(f"cell-{cell:05d}.shard-*.npz"), self.folder / f"cell-{cell:05d}.npz"} - {mine}
+        others = [part for place in sorted(places) if (part := self._part(place)) is not None]
+        others.sort(key=lambda part: -part.repetitions)
+        own = self._part(mine) or empty
+        beside = merge(others, zero, own.ranges)
+        if self.shard is None and others:
+            if (shards := merge(others, zero)).repetitions > own.repetitions + beside.repetitions:
+                own, beside = empty, shards
+            self._tell(repetitions - own.repetitions - beside.repetitions)
+        return own, beside
 
     def write(self, cell: int, part: Part) -> None:
-        """Replace what this process has of a grid point."""
-        if self.folder is not None:
-            self._save(self.place(cell), part)
-
-    def write_spare(self, cell: int, part: Part) -> None:
-        """Add a range that this process has run in place of another one."""
-        assert self.folder is not None
-        ((first, last),) = part.ranges
-        self._save(self.folder / f"cell-{cell:05d}.in-place-{first}-{last}.npz", part)
+        """Replace what this run has of a grid point. A copy of this shard that is further ahead keeps its file."""
+        if self.folder is None:
+            return
+        if not self._fingerprint.exists():
+            raise checks.folder_gone(self.folder)
+        place = self.place(cell)
+        if self.shard and (there := self._part(place)) is not None and there.repetitions > part.repetitions:
+            return
+        buffer = io.BytesIO()
+        arrays: dict[str, Any] = {**part.totals.to_arrays(), "ranges": np.array(part.ranges, np.int64)}
+        np.savez_compressed(buffer, study=np.array(self._study), **arrays)
+        write_atomically(place, buffer.getvalue())
 
     def place(self, cell: int) -> pathlib.Path:
-        """The file of this process for a grid point."""
+        """The file of this run for a grid point."""
         assert self.folder is not None
-        index = self.processes.index
-        return self.folder / f"cell-{cell:05d}{f'.{index}' if index else ''}.npz"
+        name = f"cell-{cell:05d}"
+        return self.folder / (
+            f"{name}.shard-{self.shard.index}-of-{self.shard.count}.npz" if self.shard else f"{name}.npz"
+        )
 
     @property
     def _fingerprint(self) -> pathlib.Path:
         assert self.folder is not None
         return self.folder / "fingerprint.json"
 
-    def _meet(self, facts: Mapping[str, Any]) -> None:
-        """With the processes that work on the same study, and on no other."""
-        assert self.folder is not None
-        own = self.folder.parent
-        whole = _WHOLE.get() or own
-        if whole != own and (whole / "study.json").exists():
-            raise checks.folder_gone(own)
-        self.meeting = Meeting(whole, "-".join(("totals", *own.relative_to(whole).parts)), self.processes)
-        with self.meeting:
-            self.meeting.agree(facts)
-
-    def _save(self, place: pathlib.Path, part: Part) -> None:
-        buffer = io.BytesIO()
-        arrays: dict[str, Any] = {**part.totals.to_arrays(), "ranges": np.array(part.ranges, np.int64)}
-        np.savez_compressed(buffer, **arrays)
-        write_atomically(place, buffer.getvalue())
+    def _tell(self, lacking: int) -> None:
+        """Once a run: that the shards have left work."""
+        if lacking and not self._told:
+            self._told = True
+            _logger.warning(
+                "%s: the shards have left %s repetitions of a grid point (a shard was not started, did not finish, or "
+                "overlaps with one of another N); what is missing is computed now",
+                self.folder,
+                f"{lacking:,}",
+            )
 
     def _part(self, place: pathlib.Path) -> Part | None:
-        """The content of a file, read again only where it has changed."""
+        """The content of a file."""
         try:
-            state = place.stat()
-            version = state.st_mtime_ns, state.st_size, state.st_ino
-            if self._read.get(place, (None,))[0] != version:
-                arrays = read_npz(place)
-                totals = Totals.from_arrays(arrays)
-                ranges = arrays["ranges"].tolist() if "ranges" in arrays else [[0, totals.repetitions]]
-                self._read[place] = version, Part(tuple((int(first), int(last)) for first, last in ranges), totals)
-            return self._read[place][1]
+            arrays = read_npz(place)
+            study, ranges = str(arrays.get("study", self._study)), arrays["ranges"].reshape(-1, 2).tolist()
+            part = Part(tuple((int(first), int(last)) for first, last in ranges), Totals.from_arrays(arrays))
         except FileNotFoundError:
             return None
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise InputError(f"{place} is damaged ({error}); delete it to repeat this grid point") from error
+            raise InputError(f"{place} is damaged ({error}); delete it to repeat its repetitions") from error
+        if study != self._study:
+            raise InputError(
+                f"{place} holds totals of another study: two studies were started in this folder at the same time; "
+                "delete the file and run the same command again, and the other study in another folder"
+            )
+        return part

@@ -37,7 +37,6 @@ __all__ = [
     "check_sample",
     "check_selected",
     "check_signal",
-    "counted_twice",
     "folder_gone",
     "is_known",
 ]
@@ -246,7 +245,7 @@ def as_devices(devices: Any) -> tuple[Any, ...]:
     if distant:
         raise InputError(
             f"devices must be of this process, number {own}: some of jax.local_devices(); got "
-            f"{', '.join(distant[:3])}. Every process runs its share of the repetitions on its own devices"
+            f"{', '.join(distant[:3])}. For several machines give each a shard=(i, n) of the study"
         )
     return found
 
@@ -349,15 +348,6 @@ def check_fingerprint(folder: pathlib.Path, own: Mapping[str, Any], there: Any) 
     raise InputError(
         f"{folder} holds another study ({shown}). A run continues where its own left off; choose another folder, or "
         "delete this one to start anew"
-    )
-
-
-def counted_twice(one: str, other: str, shared: tuple[int, int]) -> InputError:
-    """Two files of totals with the same repetitions: no union is possible."""
-    return InputError(
-        f"{one} and {other} both hold the repetitions {shared[0]:,} to {shared[1] - 1:,}: two runs with different "
-        "numbers of processes have written there at the same time. End one of them, delete its file and run the same "
-        "command again"
     )
 
 

@@ -809,11 +809,11 @@ MODELS = (
 
 STUDIES = (
     Fault(
-        "parts: overlapping spare parts are counted twice",
+        "parts: shards that overlap are counted twice",
         "tdd/study/parts.py",
-        "if not overlap(whole.ranges, part.ranges):",
+        "if not overlap((*beside, *whole.ranges), part.ranges):",
         "if part.ranges != whole.ranges:",
-        ("tests/study/test_processes.py",),
+        ("tests/study/test_shards.py",),
     ),
     Fault(
         "results: standard errors with ddof = 0",
@@ -830,11 +830,11 @@ STUDIES = (
         ("tests/study/test_runner.py", "tests/study/test_pool.py"),
     ),
     Fault(
-        "store: what a process wrote later is not read",
+        "store: a copy of a shard that is behind takes back what the other has saved",
         "tdd/study/store.py",
-        "if self._read.get(place, (None,))[0] != version:",
-        "if place not in self._read:",
-        ("tests/study/test_processes.py", "tests/study/test_runner.py"),
+        "there.repetitions > part.repetitions:",
+        "there.repetitions < 0:",
+        ("tests/study/test_shards.py",),
     ),
     Fault(
         "joint_labels: calibration and candidates share a key",

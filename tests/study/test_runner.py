@@ -13,7 +13,19 @@ import pytest
 from child_process import run_python
 
 import tdd
-from tdd.study import JointLabels, NormalShift, Pool, Sample, StudyResult, engine, method, run, runner, store
+from tdd.study import (
+    JointLabels,
+    NormalShift,
+    Pool,
+    Sample,
+    StudyResult,
+    accumulate,
+    engine,
+    method,
+    run,
+    runner,
+    store,
+)
 from tdd.study.results import Totals
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -147,6 +159,7 @@ def test_an_interrupted_run_ends_as_an_uninterrupted_one(tmp_path, monkeypatch):
             raise KeyboardInterrupt
 
     monkeypatch.setattr(runner, "_LARGEST", 2_048)
+    monkeypatch.setattr(accumulate, "_PATIENCE", 0.0)  # saves after every call
     monkeypatch.setattr(store.TotalsStore, "write", dying)
     for _ in range(2):
         with pytest.raises(KeyboardInterrupt):

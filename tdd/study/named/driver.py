@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import pathlib
 import shutil
@@ -9,16 +10,16 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from tdd.audit.run_folder import fingerprint, open_run_folder
-from tdd.processes import Meeting, current
 from tdd.study.named import STUDIES
 from tdd.study.named.record import NamedStudy, Options, verdict
 from tdd.study.results import StudyResult
-from tdd.study.store import part_of
+from tdd.study.store import as_study_shard
 from tdd.validate import studies as checks
 from tdd.validate.errors import InputError
-from tdd.validate.processes import check_shared_folder
 
-__all__ = ["Outcome", "carry_out", "verdict_rows"]
+__all__ = ["Outcome", "carry_out", "run_shard", "verdict_rows"]
+
+_RESULT, _UNFINISHED = "study.json", "unfinished"
 
 
 class Outcome(NamedTuple):
@@ -34,47 +35,62 @@ class Outcome(NamedTuple):
 
 
 def carry_out(study: NamedStudy, options: Options, *, command: str) -> Outcome:
-    """Run the study, or continue it in its folder, or read what a finished one left there.
-
-    Several processes of `jax.distributed` call this with the same folder: each runs its share, all return the result,
-    process 0 writes.
+    """Run the study, or continue it in its folder and join what shards left there, or read what a finished one left.
 
     Args:
       study: what to run.
-      options: how; `options.folder` receives results.parquet, results.csv and study.json.
+      options: how; `options.folder` receives results.parquet, results.csv and study.json, and `options.shard` is not
+        read.
       command: the command line, for the record.
 
     Raises:
-      InputError: options out of range, or a folder with another study; several processes without a folder, or with
-        other options than process 0.
+      InputError: options out of range, or a folder with another study.
     """
     checks.check_run(options.repetitions, options.seed, options.target_se)
-    folder, processes = options.folder, current()
-    if processes.count > 1:
-        folder = check_shared_folder(folder, processes.count, "folder= (--out)")
-        with Meeting(folder, "study", processes) as meeting:
-            meeting.agree(_identity(study, options))
+    options = dataclasses.replace(options, shard=None)
+    folder = options.folder
     if folder is None:
         return Outcome(_with_provenance(study.run(options), study, options, command), True)
     before = {path: path.exists() for path in (folder, folder / "inputs.json")}
     open_run_folder(folder, fingerprint(_identity(study, options)), f"tdd study {study.name}")
-    if (folder / "study.json").exists():
+    if (folder / _RESULT).exists():
         return Outcome(StudyResult.load(folder), False)
-    kept = folder / "unfinished"
     try:
-        with part_of(folder):
-            result = study.run(dataclasses.replace(options, folder=kept))
+        result = study.run(dataclasses.replace(options, folder=folder / _UNFINISHED))
     except InputError:
-        if (folder / "study.json").exists():  # process 0 has finished meanwhile and has tidied up
-            return Outcome(StudyResult.load(folder), False)
-        if processes.count == 1:
-            _leave_as_it_was(folder, before)
+        _leave_as_it_was(folder, before)
         raise
     result = _with_provenance(result, study, options, command)
-    if processes.lead:
-        result.save(folder)
-        shutil.rmtree(kept, ignore_errors=True)
+    result.save(folder)
+    shutil.rmtree(folder / _UNFINISHED, ignore_errors=True)
     return Outcome(result, True)
+
+
+def run_shard(study: NamedStudy, options: Options) -> None:
+    """Run the part `options.shard` of each cell, and leave its totals in `options.folder` for `carry_out`.
+
+    Where the study is finished there, nothing is run.
+
+    Raises:
+      InputError: as `carry_out`; no folder; a shard that does not exist; `target_se`.
+    """
+    checks.check_run(options.repetitions, options.seed, options.target_se)
+    as_study_shard(options.shard, options.folder, options.target_se)
+    folder = options.folder
+    assert folder is not None
+    kept = folder / _UNFINISHED
+    open_run_folder(folder, fingerprint(_identity(study, options)), f"tdd study {study.name}")
+    try:
+        if not (folder / _RESULT).exists():
+            kept.mkdir(exist_ok=True)  # from now on the folder is of this study alone
+            study.run(dataclasses.replace(options, folder=kept))
+    except InputError:
+        if not (folder / _RESULT).exists():  # else `carry_out` has finished meanwhile, and has removed the totals
+            with contextlib.suppress(OSError):
+                kept.rmdir()  # where no shard has begun, other options may take the folder
+            raise
+    if (folder / _RESULT).exists():
+        shutil.rmtree(kept, ignore_errors=True)
 
 
 def verdict_rows(study: NamedStudy, options: Options, result: StudyResult) -> list[dict[str, Any]]:
@@ -90,9 +106,9 @@ def verdict_rows(study: NamedStudy, options: Options, result: StudyResult) -> li
 
 def _leave_as_it_was(folder: pathlib.Path, before: Mapping[pathlib.Path, bool]) -> None:
     """After options that cannot be run: they must not keep the folder from those that can. Totals stay."""
-    if before[folder / "inputs.json"] or any(folder.glob("unfinished/**/cell-*.npz")):
+    if before[folder / "inputs.json"] or any(folder.glob(f"{_UNFINISHED}/**/cell-*.npz")):
         return
-    shutil.rmtree(folder / "unfinished", ignore_errors=True)
+    shutil.rmtree(folder / _UNFINISHED, ignore_errors=True)
     (folder / "inputs.json").unlink(missing_ok=True)
     if not before[folder]:
         folder.rmdir()

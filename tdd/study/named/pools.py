@@ -101,6 +101,7 @@ def resampled(
         devices=devices(options),
         progress=options.progress,
         folder=options.folder,
+        shard=options.shard,
         **shares,
     )
 
@@ -144,6 +145,7 @@ def run_options(options: Options) -> dict[str, Any]:
         "seed": options.seed,
         "target_se": options.target_se,
         "folder": options.folder,
+        "shard": options.shard,
         "devices": devices(options),
         "progress": options.progress,
     }

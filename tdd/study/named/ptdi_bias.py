@@ -29,6 +29,8 @@ def _run(options: Options) -> StudyResult:
 
 def _one(options: Options, test_members: float) -> StudyResult:
     result = pools.resampled(options, methods=METHODS, test_members=test_members)
+    if options.shard is not None:
+        return result  # the measures belong to the whole result
     design = Pool(*pools.pool(options), test_members=test_members)
     errors = simulate(_errors(design), seed=options.seed, repetitions=int(result.repetitions), batch=256)
     measured = pools.means({"bias": np.stack(errors, axis=-1), "mse": np.stack(errors, axis=-1) ** 2})

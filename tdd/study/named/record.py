@@ -46,6 +46,7 @@ class Options:
       columns: a given score table in place of synthetic data.
       target_se: stop a cell when the standard errors of its error rates and powers are no larger.
       folder: where an interrupted study continues.
+      shard: (i, n) or "i/n", of the repetitions of each cell; None runs all.
       devices: how many to use, None = all.
       progress: whether to show a bar.
     """
@@ -56,6 +57,7 @@ class Options:
     columns: Columns | None = None
     target_se: float | None = None
     folder: pathlib.Path | None = None
+    shard: tuple[int, int] | str | None = None
     devices: int | None = None
     progress: bool = False
 

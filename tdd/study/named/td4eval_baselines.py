@@ -37,6 +37,8 @@ def _methods(options: Options) -> dict[str, StudyMethod]:
 def _run(options: Options) -> StudyResult:
     design = detectors.design(options)
     result = run(design, _methods(options), **run_options(options))
+    if options.shard is not None:
+        return result  # the measures belong to the whole result
     areas = simulate(
         _areas(design, options.alphas), seed=options.seed, repetitions=int(np.max(result.repetitions)), batch=256
     )

@@ -1,0 +1,631 @@
+"""Studies in shards: the same integers as in one run, in any order, whoever dies, whatever n is, and nothing twice."""
+
+import dataclasses
+import itertools
+import json
+import random
+import shutil
+import signal
+import types
+import warnings
+
+import jax
+import numpy as np
+import process_launcher
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tdd
+from tdd.cli import main
+from tdd.study import (
+    JointLabels,
+    NormalShift,
+    StudyResult,
+    accumulate,
+    engine,
+    fresh_joint,
+    resample,
+    resample_joint,
+    run,
+)
+from tdd.study.accumulate import Plan, pieces
+from tdd.study.named import load
+from tdd.study.named.driver import carry_out, run_shard
+from tdd.study.named.record import Options
+from tdd.study.parts import Part, joined, merge, missing, overlap
+from tdd.study.results import Totals
+from tdd.study.store import TotalsStore
+from tdd.study.validity.claim import Claim
+from tdd.study.validity.measure import measure
+
+ZERO = Totals.zero((1, 1))
+
+
+def sums_of(first, last):
+    """A tally that tells every set of repetitions from every other."""
+    index = np.arange(first, last)
+    sums, histogram = np.zeros((1, 1, 4, 4), np.int64), np.zeros((1, 1, 4, 1025), np.int64)
+    sums[..., 1] = (index * index).sum()
+    sums[..., 3] = (index % 3 == 0).sum()
+    np.add.at(histogram, (0, 0, 0, index % 1025), 1)
+    return types.SimpleNamespace(repetitions=last - first, sums=sums, histogram=histogram)
+
+
+def assert_totals(found, ranges):
+    expected = ZERO
+    for cut in ranges:
+        expected = expected.add(sums_of(*cut))
+    assert found.repetitions == expected.repetitions
+    np.testing.assert_array_equal(found.sums, expected.sums)
+    np.testing.assert_array_equal(found.histogram, expected.histogram)
+
+
+def plan_of(repetitions=3_000, *, stops=False, enough=None):
+    """With stops at 100 times a power of two; `enough` repetitions are enough."""
+
+    def next_stop(done):
+        at = 100
+        while at <= done:
+            at *= 2
+        return at
+
+    def is_enough(totals):
+        if stops:
+            assert totals.repetitions in {100 * 2**i for i in range(20)}, "decided between two stops"
+            assert_totals(totals, [(0, totals.repetitions)])
+        return enough is not None and totals.repetitions >= enough
+
+    return Plan(repetitions, 64, 256, 16, next_stop if stops else None, is_enough)
+
+
+class Died(Exception):
+    """In place of a signal."""
+
+
+def at_work(folder, plan, shard=None, *, calls=None, dies=None, meanwhile=None):
+    """The totals that a run returns; it dies in its call number `dies`, and calls `meanwhile` in its second one."""
+    made = itertools.count(1)
+
+    def sums(operands, first, last):
+        number = next(made)
+        if number == dies:
+            raise Died
+        if number == 2 and meanwhile is not None:
+            meanwhile()
+        if calls is not None:
+            calls.append((first, last))
+        return sums_of(first, last)
+
+    try:
+        return accumulate.accumulate(plan, sums, None, TotalsStore(folder, {"seed": 0}, shard), 0, ZERO)
+    except Died:
+        return None
+
+
+def members(ranges):
+    return {i for first, last in ranges for i in range(first, last)}
+
+
+def share(plan, index, count):
+    return [piece for i, piece in enumerate(pieces(plan, plan.repetitions)) if i % count == index]
+
+
+@pytest.fixture
+def saves_always(monkeypatch):
+    monkeypatch.setattr(accumulate, "_PATIENCE", 0.0)
+
+
+# --- ranges -----------------------------------------------------------------------------------------------------------
+
+RANGES = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 12)).map(lambda pair: (pair[0], sum(pair))), max_size=6)
+
+
+@given(RANGES, RANGES)
+def test_missing_and_overlap_are_those_of_sets(wanted, done):
+    found = missing(wanted, done)
+    assert members(found) == members(wanted) - members(done)
+    assert overlap(wanted, done) == bool(members(wanted) & members(done))
+
+
+@given(st.sets(st.integers(0, 50)))
+def test_joined_ranges_are_the_fewest(numbers):
+    found = joined((i, i + 1) for i in numbers)
+    assert members(found) == numbers
+    assert all(low[1] < high[0] for low, high in itertools.pairwise(found))
+
+
+@given(st.lists(st.sets(st.integers(0, 30)), max_size=5), st.sets(st.integers(0, 30)))
+def test_a_merge_counts_no_repetition_twice(sets, beside):
+    parts = [Part(joined((i, i + 1) for i in numbers), ZERO) for numbers in sets]
+    parts = [Part(part.ranges, totals_of(part.ranges)) for part in parts]
+    whole = merge(parts, ZERO, joined((i, i + 1) for i in beside))
+    assert_totals(whole.totals, whole.ranges)
+    taken = set(beside)
+    for numbers in sets:
+        taken |= set() if numbers & taken else numbers
+    assert members(whole.ranges) == taken - beside
+
+
+def totals_of(ranges):
+    found = ZERO
+    for cut in ranges:
+        found = found.add(sums_of(*cut))
+    return found
+
+
+@given(st.integers(1, 100_000), st.sampled_from([1, 16, 128]))
+def test_pieces_do_not_depend_on_where_they_end(until, smallest):
+    plan = Plan(10**9, 64, 1_024, smallest)
+    cut = list(pieces(plan, until))
+    assert cut[0][0] == 0
+    assert cut[-1][1] == until
+    assert all(a[1] == b[0] for a, b in itertools.pairwise(cut))
+    longer = list(pieces(plan, 2 * until))
+    assert longer[: len(cut) - 1] == cut[:-1]
+    assert longer[len(cut) - 1][0] == cut[-1][0]
+    assert max(last - first for first, last in cut) <= max(1_024, smallest)
+    assert len(cut) <= 64 * (2 + np.log2(1 + until / 16)) + until / 1_024 + 64 * 16 / smallest * 16
+
+
+# --- shards and the run that joins them -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 7])
+def test_shards_in_any_order_give_the_sums_of_one_run(tmp_path, count):
+    plan, calls = plan_of(), []
+    order = random.Random(count).sample(range(count), count)
+    for index in [*order, order[0]]:
+        assert_totals(at_work(tmp_path, plan, (index, count), calls=calls), share(plan, index, count))
+    assert_totals(at_work(tmp_path, plan, calls=calls), [(0, 3_000)])
+    assert sum(last - first for first, last in calls) == 3_000, "no repetition was run twice"
+    assert members(calls) == set(range(3_000))
+
+
+def test_the_work_is_shared_evenly(tmp_path):
+    held = [at_work(tmp_path, plan_of(40_000), (i, 4)).repetitions for i in range(4)]
+    assert max(held) < 1.1 * min(held)
+
+
+@settings(max_examples=12, deadline=None)
+@given(data=st.data())
+@pytest.mark.slow("long")
+def test_whoever_dies_and_however_many_shards_there_are(tmp_path_factory, data):
+    """Shards of any n and joining runs die one after the other, then one run ends; what was saved is not run again."""
+    folder, plan, calls = tmp_path_factory.mktemp("deaths"), plan_of(2_000), []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(accumulate, "_PATIENCE", 0.0)  # saves after every call
+        for _ in range(data.draw(st.integers(1, 6))):
+            count = data.draw(st.integers(0, 4))
+            shard = (data.draw(st.integers(0, count - 1)), count) if count else None
+            at_work(folder, plan, shard, dies=data.draw(st.integers(1, 8)), calls=calls)
+        assert_totals(at_work(folder, plan, calls=calls), [(0, 2_000)])
+    assert sum(last - first for first, last in calls) == 2_000
+
+
+@pytest.mark.usefixtures("saves_always")
+def test_a_shard_that_was_killed_goes_on_behind_its_last_save(tmp_path):
+    plan, calls = plan_of(), []
+    assert at_work(tmp_path, plan, (1, 4), dies=5, calls=calls) is None
+    assert len(calls) == 4
+    assert_totals(at_work(tmp_path, plan, "1/4", calls=calls), share(plan, 1, 4))
+    assert calls == share(plan, 1, 4)
+
+
+def test_what_no_shard_has_run_is_told_once_and_run(tmp_path, caplog):
+    plan, calls = plan_of(), []
+    for index in (0, 2):
+        at_work(tmp_path, plan, (index, 3), calls=calls)
+    lacking = sum(last - first for first, last in share(plan, 1, 3))
+    assert not caplog.messages
+    assert_totals(at_work(tmp_path, plan, calls=calls), [(0, 3_000)])
+    (message,) = caplog.messages
+    assert f"the shards have left {lacking:,} repetitions" in message
+    assert sum(last - first for first, last in calls) == 3_000
+    assert_totals(at_work(tmp_path, plan, calls=calls), [(0, 3_000)])
+    assert sum(last - first for first, last in calls) == 3_000
+
+
+@pytest.mark.usefixtures("saves_always")
+def test_a_shard_that_is_later_than_the_joining_run(tmp_path):
+    """It finds its repetitions done; where both were at work at the same time, they count once."""
+    plan, calls = plan_of(1_000), []
+    at_work(tmp_path, plan, (0, 2))
+    assert_totals(at_work(tmp_path, plan), [(0, 1_000)])
+    assert at_work(tmp_path, plan, (1, 2), calls=calls).repetitions == 0
+    assert not calls
+    other = tmp_path / "other"
+
+    def late():
+        assert at_work(other, plan, (1, 2)).repetitions > 0
+
+    at_work(other, plan, (0, 2))
+    assert_totals(at_work(other, plan, meanwhile=late), [(0, 1_000)])
+    for _ in range(2):
+        assert_totals(at_work(other, plan), [(0, 1_000)])
+
+
+@pytest.mark.usefixtures("saves_always")
+@pytest.mark.parametrize(("first", "second"), [((0, 2), (0, 4)), ((1, 4), (1, 2)), ((0, 2), (0, 3)), ((0, 2), (1, 4))])
+def test_shards_of_different_n(tmp_path, first, second):
+    """One after the other they share the work; at the same time their overlap counts once and what is left is run."""
+    plan, calls = plan_of(1_000), []
+    for shard in (first, second, None):
+        found = at_work(tmp_path / "after", plan, shard, calls=calls)
+    assert_totals(found, [(0, 1_000)])
+    assert sum(last - start for start, last in calls) == 1_000
+    place = tmp_path / "beside"
+    assert_totals(at_work(place, plan, first, meanwhile=lambda: at_work(place, plan, second)), share(plan, *first))
+    assert_totals(at_work(place, plan), [(0, 1_000)])
+
+
+@pytest.mark.usefixtures("saves_always")
+def test_what_the_joining_run_has_yields_to_more_of_the_shards(tmp_path):
+    """It was begun without shards and killed; shards that had begun by then hold the same repetitions and more."""
+    plan = plan_of(1_000)
+
+    at_work(tmp_path, plan, (0, 4), meanwhile=lambda: at_work(tmp_path, plan, dies=3))
+    for index in range(1, 4):
+        at_work(tmp_path, plan, (index, 4))
+    assert TotalsStore(tmp_path, {"seed": 0}).place(0).exists()
+    calls = []
+    assert_totals(at_work(tmp_path, plan, calls=calls), [(0, 1_000)])
+    assert not calls, "the files of the shards hold everything"
+
+
+@pytest.mark.usefixtures("saves_always")
+def test_two_copies_of_a_shard_at_once(tmp_path):
+    """The one that is behind does not take back what the other has saved, even if it dies."""
+    plan, found = plan_of(1_000), []
+
+    def copy():
+        found.append(at_work(tmp_path, plan, (1, 3)))
+
+    assert at_work(tmp_path, plan, (1, 3), meanwhile=copy, dies=4) is None
+    place = TotalsStore(tmp_path, {"seed": 0}, (1, 3)).place(0)
+    content = place.read_bytes()
+    assert_totals(found[0], share(plan, 1, 3))
+    calls = []
+    assert_totals(at_work(tmp_path, plan, (1, 3), calls=calls), share(plan, 1, 3))
+    assert not calls
+    place.unlink()
+    at_work(tmp_path, plan, (1, 3), meanwhile=copy)
+    assert place.read_bytes() == content
+
+
+@pytest.mark.usefixtures("saves_always")
+@pytest.mark.parametrize(("enough", "expected"), [(750, 800), (None, 3_000)])
+def test_a_run_that_may_stop_continues_to_the_same_stop(tmp_path, enough, expected):
+    plan, calls = plan_of(stops=True, enough=enough), []
+    for dies in (2, 4):
+        assert at_work(tmp_path, plan, dies=dies, calls=calls) is None
+    assert_totals(at_work(tmp_path, plan, calls=calls), [(0, expected)])
+    assert sum(last - first for first, last in calls) == expected
+
+
+# --- what can go wrong ------------------------------------------------------------------------------------------------
+
+
+def test_another_study_is_refused_and_nothing_is_lost(tmp_path):
+    at_work(tmp_path, plan_of(), (0, 2))
+    before = {path: path.read_bytes() for path in (tmp_path / "totals").iterdir()}
+    with pytest.raises(tdd.InputError, match=r"holds another study .seed: 0 there, 1 now"):
+        TotalsStore(tmp_path, {"seed": 1}, (1, 2))
+    assert {path: path.read_bytes() for path in (tmp_path / "totals").iterdir()} == before
+
+
+def test_two_studies_that_were_started_at_the_same_time_are_not_summed(tmp_path):
+    """Both find the folder without a fingerprint: the files tell of which study they are."""
+    at_work(tmp_path, plan_of(), (0, 2))
+    (tmp_path / "totals" / "fingerprint.json").unlink()
+    TotalsStore(tmp_path, {"seed": 1}, (1, 2))
+    with pytest.raises(tdd.InputError, match=r"cell-00000.shard-0-of-2.npz holds totals of another study"):
+        TotalsStore(tmp_path, {"seed": 1}).read(0, ZERO, 3_000)
+
+
+def test_a_damaged_file_of_a_shard(tmp_path):
+    at_work(tmp_path, plan_of(), (0, 2))
+    TotalsStore(tmp_path, {"seed": 0}, (0, 2)).place(0).write_bytes(b"PK")
+    with pytest.raises(tdd.InputError, match=r"shard-0-of-2.npz is damaged .*; delete it to repeat its repetitions"):
+        at_work(tmp_path, plan_of())
+
+
+def test_a_folder_that_is_removed(tmp_path):
+    for shard in (None, (1, 2)):
+        with pytest.raises(tdd.InputError, match="totals was removed while the study ran"):
+            at_work(tmp_path, plan_of(), shard, meanwhile=lambda: shutil.rmtree(tmp_path / "totals"))
+
+
+REFUSED = [
+    ({"shard": "4/4"}, "shard=4/4 does not exist: the 4 shards are 0/4 to 3/4"),
+    ({"shard": (0, 4), "folder": None}, r"shard=0/4 needs folder= .--out.: a folder that all shards"),
+    ({"shard": (0, 4), "target_se": 0.1}, "target_se=0.1 does not go with shard=0/4: .* give repetitions alone"),
+    ({"shard": "half"}, "shard='half' must be I/N, as in 0/4"),
+]
+
+
+@pytest.mark.parametrize(("options", "message"), REFUSED)
+def test_shards_that_cannot_be(tmp_path, options, message):
+    with pytest.raises(tdd.InputError, match=message):
+        run(DESIGN, "ptdi/none", alphas=0.2, repetitions=500, **{"folder": tmp_path / "new", **options})
+    assert not (tmp_path / "new").exists()
+    given = {"alphas": (0.2,), "repetitions": 500, "folder": tmp_path / "new"}
+    with pytest.raises(tdd.InputError, match=message):
+        run_shard(load("ptdi-alpha"), Options(**{**given, **options}))
+    assert not (tmp_path / "new").exists()
+
+
+# --- the engines ------------------------------------------------------------------------------------------------------
+
+DESIGN = NormalShift(num_calibration=19, num_tests=12)
+JOINT = JointLabels(num_models=2, num_calibration=19, num_tests=12, signal=3.0)
+ARRAYS = [field.name for field in dataclasses.fields(StudyResult) if field.name.split("_")[0] in
+          ("fdr", "fdp", "power", "hamming", "num")]  # fmt: skip
+
+
+def assert_same(a, b):
+    for name in ARRAYS:
+        np.testing.assert_array_equal(getattr(a, name), getattr(b, name), err_msg=name)
+    np.testing.assert_array_equal(a.repetitions, b.repetitions)
+
+
+def general(**options):
+    grid = {"signal": [1.0, 8.0]}
+    return run(DESIGN, "ptdi/none", alphas=0.2, repetitions=1_500, grid=grid, **options)
+
+
+def pool(**options):
+    draws = np.random.default_rng(0)
+    member = np.arange(60) < 30
+    scores = draws.normal(size=60) - 2 * member
+    return resample(scores, member, alphas=0.2, repetitions=5_000, key=jax.random.key(0), **options)
+
+
+def joint_pool(**options):
+    draws = np.random.default_rng(0)
+    member = draws.random((2, 50)) < 0.3
+    tables = draws.normal(size=(2, 40)) - 2, draws.normal(size=(2, 50)) - 2 * member
+    return resample_joint(*tables, member, alphas=0.3, methods="jmcs/bh", repetitions=2_000, **options)
+
+
+def joint_fresh(**options):
+    return fresh_joint(JOINT, alphas=0.2, methods="jmcs/bh", repetitions=2_000, **options)
+
+
+@pytest.fixture
+def narrow(monkeypatch):
+    """Few repetitions side by side, so that some hundreds of them are several pieces."""
+    monkeypatch.setattr(engine, "_LANE_NUMBERS", 2_000)
+
+
+@pytest.mark.usefixtures("narrow")
+@pytest.mark.parametrize("study", [general, pool, joint_pool, joint_fresh])
+def test_every_engine_in_shards(tmp_path, study):
+    whole, counts = study(), []
+    for index in (2, 0, 2, 1):
+        found = study(folder=tmp_path, shard=f"{index}/3")
+        assert found.provenance["shard"] == f"{index}/3"
+        assert np.all((found.fdr >= 0) & (found.fdr <= 1))
+        counts.append(found.repetitions)
+    assert not (tmp_path / "study.json").exists()
+    np.testing.assert_array_equal(counts[0] + counts[1] + counts[3], whole.repetitions)
+    joint = study(folder=tmp_path)
+    assert joint.provenance["shard"] is None
+    assert_same(joint, whole)
+    assert_same(StudyResult.load(tmp_path), whole)
+
+
+def test_a_shard_without_a_repetition(tmp_path):
+    """A thousandth of a few repetitions: numbers that are missing, and no warning."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = general(folder=tmp_path, shard=(999, 1_000))
+        assert found.rows()[0]["repetitions"] == 0
+    assert found.repetitions.tolist() == [0, 0]
+    assert all(np.isnan(getattr(found, name)).all() for name in ARRAYS)
+    assert_same(general(folder=tmp_path), general())
+
+
+# --- named studies ----------------------------------------------------------------------------------------------------
+
+NAMED = Options(repetitions=2_100, alphas=(0.2,))
+
+
+def test_a_named_study_in_shards(tmp_path):
+    study = load("ptdi-alpha")
+    told = dataclasses.replace(NAMED, folder=tmp_path / "study")
+    for index in (1, 0):
+        run_shard(study, dataclasses.replace(told, shard=(index, 2)))
+    assert not (told.folder / "study.json").exists()
+    with pytest.raises(tdd.InputError, match="holds a run of other inputs or options"):
+        run_shard(study, dataclasses.replace(told, shard=(0, 2), seed=1))
+    done = carry_out(study, dataclasses.replace(told, shard=(0, 2)), command="tdd")
+    assert done.computed
+    assert_same(done.result, study.run(NAMED))
+    content = {path: path.read_bytes() for path in told.folder.iterdir()}
+    run_shard(study, dataclasses.replace(told, shard=(1, 2)))
+    assert {path: path.read_bytes() for path in told.folder.iterdir()} == content
+
+
+def test_a_shard_whose_options_cannot_be_run_leaves_the_folder_to_others(tmp_path):
+    study = load("ptdi-alpha")
+    told = dataclasses.replace(NAMED, folder=tmp_path / "study", shard=(0, 2))
+    with pytest.raises(tdd.InputError, match="alpha"):
+        run_shard(study, dataclasses.replace(told, alphas=(2.0,)))
+    run_shard(study, told)
+    assert [*(told.folder / "unfinished" / "totals").glob("cell-*.npz")]
+
+
+def test_a_shard_whose_study_is_finished_while_it_runs(tmp_path):
+    """It ends well, and leaves nothing behind."""
+    study = load("ptdi-alpha")
+    told = dataclasses.replace(NAMED, folder=tmp_path / "study")
+
+    def overtaken(options):
+        carry_out(study, told, command="tdd")
+        study.run(dataclasses.replace(options, folder=options.folder / "cell-00"))
+        raise tdd.InputError("the folder was removed")
+
+    run_shard(dataclasses.replace(study, run=overtaken), dataclasses.replace(told, shard=(0, 2)))
+    assert sorted(path.name for path in told.folder.iterdir()) == [
+        "inputs.json", "results.csv", "results.parquet", "study.json",
+    ]  # fmt: skip
+
+
+@pytest.mark.slow("long")
+@pytest.mark.parametrize("name", ["ptdi-bias", "td4eval-baselines", "exchange-tests", "jecs-tau"])
+def test_named_studies_of_several_parts_and_measures(tmp_path, name):
+    """One repetition piece each: the second shard has none."""
+    study = load(name)
+    told = Options(repetitions=100, alphas=(0.2,), folder=tmp_path / "study")
+    for index in (0, 1):
+        run_shard(study, dataclasses.replace(told, shard=(index, 2)))
+    done, whole = carry_out(study, told, command="tdd").result, study.run(dataclasses.replace(told, folder=None))
+    assert_same(done, whole)
+    for measured, values in whole.measures.items():
+        np.testing.assert_array_equal(done.measures[measured], values)
+
+
+# --- the command line -------------------------------------------------------------------------------------------------
+
+COMMAND = ["study", "ptdi-alpha", "--repetitions", "3000", "--alpha", "0.2"]
+
+
+@pytest.mark.parametrize(("options", "message"), [
+    (["--shard", "2/2", "--out", "study"], "shard=2/2 does not exist"),
+    (["--shard", "0/2"], "shard=0/2 needs folder= (--out)"),
+    (["--shard", "0/2", "--out", "study", "--target-se", "0.1"], "target_se=0.1 does not go with shard=0/2"),
+])  # fmt: skip
+def test_the_command_refuses(tmp_path, monkeypatch, capsys, options, message):
+    monkeypatch.chdir(tmp_path)
+    assert main([*COMMAND, *options]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert message in line
+    assert not [*tmp_path.iterdir()]
+
+
+@pytest.fixture
+def launcher(tmp_path):
+    (tmp_path / "output").mkdir()
+    found = process_launcher.Launcher(tmp_path / "output")
+    yield found
+    found.stop()
+
+
+def test_a_study_of_the_command_line_in_two_shards(launcher, tmp_path):
+    started = [launcher.tdd(*COMMAND, "--out", tmp_path / "two", "--shard", f"{i}/2") for i in range(2)]
+    assert main([*COMMAND, "-q", "--out", str(tmp_path / "one")]) == 0
+    for i, end in enumerate(launcher.all(started, timeout=300)):
+        assert (end.code, end.out) == (0, ""), end.err[-3_000:]
+        assert f"tdd study: shard {i}/2 is done, in {tmp_path / 'two'}; the command without --shard joins" in end.err
+    assert {path.name for path in (tmp_path / "two").iterdir()} == {"inputs.json", "unfinished"}
+    assert main([*COMMAND, "-q", "--out", str(tmp_path / "two")]) == 0
+    for name in ("results.csv", "results.parquet"):
+        assert (tmp_path / "two" / name).read_bytes() == (tmp_path / "one" / name).read_bytes(), name
+    assert {path.name for path in (tmp_path / "two").iterdir()} >= {"figure.png", "study.json", "staircase.png"}
+    assert not (tmp_path / "two" / "unfinished").exists()
+
+
+KILLED = """
+import os, pathlib, signal, sys
+from tdd.study import NormalShift, accumulate, engine, run
+from tdd.study.store import TotalsStore
+
+engine._LANE_NUMBERS, accumulate._PATIENCE = 2_000, 0.0
+write, written = TotalsStore.write, []
+def last(self, cell, part):
+    write(self, cell, part)
+    written.append(part.repetitions)
+    if cell == 1 and len(written) == 5:
+        os.kill(os.getpid(), signal.SIGKILL)
+TotalsStore.write = last
+run(NormalShift(num_calibration=19, num_tests=12), "ptdi/none", alphas=0.2, repetitions=1_500,
+    grid={"signal": [1.0, 8.0]}, folder=pathlib.Path(sys.argv[1]), shard="1/4")
+"""
+
+
+@pytest.mark.usefixtures("narrow", "saves_always")
+def test_shards_of_four_one_of_which_is_killed(launcher, tmp_path, monkeypatch):
+    """Killed in the middle of its second grid point and started again; another one runs twice."""
+    folder = tmp_path / "study"
+    (end,) = launcher.all([launcher.python(KILLED, folder)], timeout=300)
+    assert end.code == -signal.SIGKILL, end.err[-3_000:]
+    written, write = [], TotalsStore.write
+
+    def noting(self, cell, part):
+        written.append((cell, part.repetitions))
+        write(self, cell, part)
+
+    monkeypatch.setattr(TotalsStore, "write", noting)
+    again = general(folder=folder, shard="1/4")
+    assert again.repetitions.tolist() == [384, 384]
+    assert written == [(1, 384)], "what was saved before the signal is not run again"
+    for index in (3, 0, 3, 2):
+        general(folder=folder, shard=(index, 4))
+    written.clear()
+    assert_same(general(folder=folder), general())
+    assert not written
+
+
+# --- claims -----------------------------------------------------------------------------------------------------------
+
+
+def coin(rate):
+    return Claim(f"coin/{rate}", "a coin", "none", "FDR", rate, True, lambda key: 1.0 * jax.random.bernoulli(key, rate))
+
+
+COINS = [coin(rate) for rate in (0.1, 0.2, 0.3)]
+
+
+def test_claims_in_shards(tmp_path, caplog):
+    whole = [row[:-1] for row in measure(COINS, repetitions=200)]
+    folder, done = tmp_path / "claims.rows", []
+    options = {"repetitions": 200, "folder": folder}
+    assert [row[:-1] for row in measure(COINS, **options)] == whole
+    assert not folder.exists()
+    assert [row[:-1] for row in measure(COINS, shard="0/2", **options)] == whole[::2]
+    assert sorted(path.name for path in folder.iterdir()) == ["coin--0.1.json", "coin--0.3.json"]
+    rows = [measure(COINS, on_done=done.append, **options) for _ in range(2)]
+    assert rows[0] == rows[1] == done[:3], "seconds included: the second time nothing was measured"
+    assert [row[:-1] for row in rows[0]] == whole
+    assert caplog.messages == [f"{folder}: the shards have left 1 of 3 claims, measured now"]
+    assert measure(COINS, shard=(1, 2), **options) == rows[0][1:2]
+
+
+def test_rows_of_other_options_and_damaged_ones_are_refused(tmp_path):
+    measure(COINS, repetitions=200, folder=tmp_path, shard="0/2")
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    with pytest.raises(tdd.InputError, match=r"holds another study .repetitions: 200 there, 300 now"):
+        measure(COINS, repetitions=300, folder=tmp_path, shard="1/2")
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+    with pytest.raises(tdd.InputError, match="shard=2/2 does not exist"):
+        measure(COINS, repetitions=200, folder=tmp_path, shard="2/2")
+    with pytest.raises(tdd.InputError, match="shard=0/2 needs folder="):
+        measure(COINS, repetitions=200, shard="0/2")
+    for content in ("", "[]", '{"row": {}}'):
+        (tmp_path / "coin--0.1.json").write_text(content)
+        with pytest.raises(tdd.InputError, match=r"coin--0.1.json is damaged .*; delete it to measure its claim again"):
+            measure(COINS, repetitions=200, folder=tmp_path)
+
+
+def test_the_command_measures_claims_in_shards(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("tdd.study.validity.all_claims", lambda: tuple(COINS))
+    command = ["study", "validity", "--repetitions", "200"]
+
+    def rows(name, *options):
+        assert main([*command, "--out", str(tmp_path / name), *options]) == 0
+        return json.loads((tmp_path / name).read_text())["claims"] if (tmp_path / name).exists() else None
+
+    for index in (1, 0):
+        assert rows("two.json", "--shard", f"{index}/2") is None
+        told = capsys.readouterr()
+        assert told.out == ""
+        assert f"tdd study: shard {index}/2 is done, in {tmp_path / 'two.rows'}" in told.err
+    monkeypatch.setattr("tdd.study.validity.measure._one", lambda *_, **__: pytest.fail("measured again"))
+    two = rows("two.json", "-q")
+    monkeypatch.undo()
+    monkeypatch.setattr("tdd.study.validity.all_claims", lambda: tuple(COINS))
+    one = rows("one.json", "-q")
+    assert [{**row, "seconds": 0} for row in one] == [{**row, "seconds": 0} for row in two]
+    assert main([*command, "--shard", "0/2"]) == 2
+    assert "shard=0/2 needs" in capsys.readouterr().err
