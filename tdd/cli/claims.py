@@ -6,7 +6,7 @@ import argparse
 from typing import Any
 
 from tdd.cli.common import command, console, print_json, split
-from tdd.cli.processes import add_processes, join, leads
+from tdd.cli.shards import add_shard, say_done
 
 __all__ = ["add", "add_validity"]
 
@@ -25,8 +25,10 @@ def add_validity(studies: Any) -> None:
     )
     validity.add_argument("--only", action="append", metavar="NAMES", help="claims whose names begin so")
     validity.add_argument("--seed", type=int, default=0, help="(default: %(default)s)")
-    validity.add_argument("--out", metavar="FILE", help="write the measurements as JSON; several processes need it")
-    add_processes(validity)
+    validity.add_argument(
+        "--out", metavar="FILE", help="write the measurements as JSON; shards leave theirs in FILE.rows"
+    )
+    add_shard(validity)
 
 
 def _guarantees(arguments: argparse.Namespace) -> None:
@@ -48,9 +50,6 @@ def _study_validity(arguments: argparse.Namespace) -> None:
     from tdd.audit.progress import progress_bar
     from tdd.audit.run_folder import to_json, versions
     from tdd.report import tables
-
-    processes = join(arguments)
-
     from tdd.study.validity import all_claims
     from tdd.study.validity.measure import choose, measure
     from tdd.validate import runs
@@ -66,9 +65,11 @@ def _study_validity(arguments: argparse.Namespace) -> None:
             repetitions=arguments.repetitions,
             seed=arguments.seed,
             folder=shared,
+            shard=arguments.shard,
             on_done=lambda row: advance(1),
         )
-    if not leads(arguments, processes):
+    if arguments.shard is not None:
+        say_done(arguments, shared)
         return
     rows = [row._asdict() for row in measured]
     result = {

@@ -6,20 +6,20 @@ import json
 import logging
 import pathlib
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from tdd.atomic import disk_errors
 from tdd.audit.run_folder import versions
-from tdd.processes import Meeting, Processes, Watch, current
+from tdd.shards import as_shard
 from tdd.study.monte_carlo import mean_radius, simulate
 from tdd.study.tables import write_json
 from tdd.study.validity.claim import Claim
 from tdd.validate import studies as checks
 from tdd.validate.arrays import check_seed
 from tdd.validate.errors import InputError
-from tdd.validate.processes import check_shared_folder
 
 __all__ = ["Measured", "choose", "measure"]
 
@@ -65,32 +65,67 @@ def measure(
     repetitions: int = 100_000,
     seed: int = 0,
     folder: pathlib.Path | None = None,
+    shard: tuple[int, int] | str | None = None,
     on_done: Callable[[Measured], Any] = lambda row: None,
 ) -> list[Measured]:
-    """Measure each claim. Several processes of `jax.distributed` share the claims out and all return every row.
+    """Measure each claim, or those of a shard.
 
     Args:
       claims: what to measure.
       repetitions: for each of them.
       seed: the same for each, so that procedures in the same setting see the same data.
-      folder: where several processes leave their rows for each other, and find those of an earlier run of the same
-        options; one process needs none.
+      folder: where shards leave their rows; a row that is there is not measured again. It is left alone where no
+        shard has made it.
+      shard: (i, n) or "i/n": measure the claims i, i + n, ... alone.
       on_done: called after each.
 
+    Returns:
+      A row for each claim, or for each of the shard's.
+
     Raises:
-      InputError: fewer than 100 repetitions; a seed that is negative or 2^32 and more; several processes without a
-        folder, or with other options; a folder with rows of other options.
+      InputError: fewer than 100 repetitions; a seed that is negative or 2^32 and more; a shard that does not exist, or
+        without a folder; a folder with rows of other options.
     """
     if repetitions < 100:
         raise InputError(f"repetitions must be at least 100, got {repetitions}; 100000 give three digits")
     check_seed(seed)
-    processes, claims, rows = current(), list(claims), []
-    if processes.count > 1:
-        return _together(claims, processes, folder, on_done, repetitions=repetitions, seed=seed)
-    for claim in claims:
-        rows.append(_one(claim, repetitions=repetitions, seed=seed))
-        on_done(rows[-1])
+    part, claims = as_shard(shard, folder, "folder= (--out)"), list(claims)
+    if folder is None or not (part or folder.exists()):
+        return [_done(_one(claim, repetitions=repetitions, seed=seed), on_done) for claim in claims]
+    own = {"repetitions": repetitions, "seed": seed, "versions": versions()}
+    places = [folder / f"{claim.name.replace('/', '--')}.json" for claim in claims]
+    there = [_read(place, own) for place in places]
+    if part is None and (lacking := there.count(None)):
+        _logger.warning("%s: the shards have left %d of %d claims, measured now", folder, lacking, len(claims))
+    with disk_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    rows = []
+    for number, (claim, place) in enumerate(zip(claims, places, strict=True)):
+        if part is None or part.owns(number):
+            row = there[number] or _read(place, own)  # which another copy of this shard may have written since
+            if row is None:
+                row = _one(claim, repetitions=repetitions, seed=seed)
+                write_json({"options": own, "row": row._asdict()}, place)
+            rows.append(_done(row, on_done))
     return rows
+
+
+def _done(row: Measured, on_done: Callable[[Measured], Any]) -> Measured:
+    on_done(row)
+    return row
+
+
+def _read(place: pathlib.Path, own: Mapping[str, Any]) -> Measured | None:
+    """The row of a claim that was measured with the same options; None where there is none."""
+    try:
+        there = json.loads(place.read_text("utf-8"))
+        row = Measured(**there["row"])
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{place} is damaged ({error}); delete it to measure its claim again") from error
+    checks.check_fingerprint(place.parent, own, there.get("options"))
+    return row
 
 
 def _one(claim: Claim, *, repetitions: int, seed: int) -> Measured:
@@ -112,37 +147,6 @@ def _one(claim: Claim, *, repetitions: int, seed: int) -> Measured:
     )
     _logger.info("%s: %.4f, claimed %.3g (%.0f s)", claim.name, mean, claim.level, row.seconds)
     return row
-
-
-def _together(
-    claims: Sequence[Claim],
-    processes: Processes,
-    folder: pathlib.Path | None,
-    on_done: Callable[[Measured], Any],
-    **options: int,
-) -> list[Measured]:
-    """The claims that this process owns and nobody has measured, then the rows of all."""
-    folder = check_shared_folder(folder, processes.count, "folder= (--out)")
-    places = [folder / f"{claim.name.replace('/', '--')}.json" for claim in claims]
-    own = {**options, "versions": versions()}
-
-    def measured(numbers: Iterable[int]) -> None:
-        for number in numbers:
-            write_json({"options": own, "row": _one(claims[number], **options)._asdict()}, places[number])
-
-    with Meeting(folder, "claims", processes) as meeting:
-        meeting.agree({**own, "claims": [claim.name for claim in claims]})
-        measured(i for i, place in enumerate(places) if processes.owns(i) and not place.exists())
-        watch = Watch(meeting, "claims")
-        while lacking := [i for i, place in enumerate(places) if not place.exists()]:
-            measured(watch.wait(lacking))
-    rows: list[Measured] = []
-    for place in places:
-        there = json.loads(place.read_text("utf-8"))
-        checks.check_fingerprint(folder, own, there["options"])
-        rows.append(Measured(**there["row"]))
-        on_done(rows[-1])
-    return rows
 
 
 def choose(claims: Sequence[Claim], names: Sequence[str]) -> list[Claim]:
