@@ -7,6 +7,7 @@ folder that all hosts share (`tdd.shards`), so that a shard that Ray repeats doe
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import logging
 import math
@@ -22,7 +23,7 @@ from tdd.records import Scores
 from tdd.shards import Shard
 from tdd.validate.errors import InputError
 
-__all__ = ["Scorer", "run_shards", "score", "study"]
+__all__ = ["Scorer", "named_study", "run_shards", "score", "study"]
 
 _logger = logging.getLogger("tdd")
 
@@ -151,6 +152,29 @@ def study(
     return run_shards(make, address=address, num_workers=num_workers, resources=resources, progress=progress)
 
 
+def named_study(name: str, options: Any, *, command: str, **ray_options: Any) -> Any:
+    """`tdd study NAME` by the workers of a Ray cluster.
+
+    Args:
+      name: of the study.
+      options: `tdd.study.named.record.Options`, with a folder that all hosts share.
+      command: the command line, for the record.
+      **ray_options: as `run_shards`.
+
+    Returns:
+      `tdd.study.named.driver.Outcome`.
+
+    Raises:
+      InputError: no folder; a `target_se`, which shards do not know how to meet; as `run_shards`.
+    """
+    if options.folder is None:
+        raise InputError("--ray needs --out: a folder that all hosts share")
+    if options.target_se is not None:
+        raise InputError("--target-se has no use with --ray: a shard does not know the totals of the others")
+    options = dataclasses.replace(options, folder=options.folder.expanduser().absolute(), progress=False)
+    return run_shards(functools.partial(_carrying_out, name, options, command), **ray_options)
+
+
 def run_shards(
     make: Callable[[], Call],
     *,
@@ -234,13 +258,39 @@ class _Worker:
 
 
 def _scoring(model: str, texts: Any, scores: Any, options: Mapping[str, Any]) -> Call:
-    return lambda shard: tdd.score(model, texts, scores, **options, shard=shard)
+    """Loads the models once for all shards of a worker."""
+    import jax
+
+    from tdd.audit.mesh import find_devices
+    from tdd.audit.score_inputs import find_model
+
+    where = find_devices(options.get("device"), options.get("devices"))
+    reference, dtype = options.get("reference"), options.get("dtype")
+    with jax.default_device(where.home):
+        loaded = find_model("model", model, None, None, dtype, where)
+        other = None if reference is None else find_model("reference", os.fspath(reference), None, None, dtype, where)
+    options = {**options, "reference": other}
+    return lambda shard: tdd.score(loaded, texts, scores, **options, shard=shard)
 
 
 def _running(arguments: Sequence[Any], options: Mapping[str, Any]) -> Call:
     from tdd.study import run
 
     return lambda shard: run(*arguments, **options, shard=shard)
+
+
+def _carrying_out(name: str, options: Any, command: str) -> Call:
+    from tdd.study import named
+    from tdd.study.named.driver import carry_out, run_shard
+
+    found = named.load(name)
+
+    def call(shard: Shard | None) -> Any:
+        if shard is None:
+            return carry_out(found, options, command=command)
+        return run_shard(found, dataclasses.replace(options, shard=shard))
+
+    return call
 
 
 @contextlib.contextmanager

@@ -53,7 +53,7 @@ def find_model(name: str, model: Any, params: Any, tokenizer: Any, dtype: Any, w
 
     Args:
       name: the argument's name, for messages.
-      model: a path or hub id, a `LanguageModel`, or the triple (lm, params, tokenizer).
+      model: a path or hub id, a `LanguageModel`, the triple (lm, params, tokenizer), or a `Model`, taken as it is.
       params: parameters of a LanguageModel.
       tokenizer: tokenizer of a LanguageModel; with a path, it replaces the checkpoint's own.
       dtype: of the parameters, None as stored.
@@ -68,6 +68,8 @@ def find_model(name: str, model: Any, params: Any, tokenizer: Any, dtype: Any, w
                 raise
             raise parameters_too_large(where.devices, sharded=where.shard_params) from error
         return Model(lm, loaded, own if tokenizer is None else tokenizer, os.fspath(model))
+    if isinstance(model, Model):
+        return model
     if isinstance(model, tuple) and not isinstance(model, LanguageModel):
         model, params, tokenizer = checks.check_triple(name, model)
     lm = checks.check_language_model(name, model)

@@ -8,6 +8,7 @@ from typing import Any
 from tdd.cli.common import command, console, names, print_json
 from tdd.cli.distributed import add_distributed, connect, leads
 from tdd.cli.options import add_scoring, add_texts, scoring
+from tdd.cli.ray import add_ray, check_ray, ray_options
 from tdd.cli.shards import add_shard, say_done
 
 __all__ = ["add"]
@@ -29,6 +30,7 @@ def add(commands: Any) -> None:
     add_texts(score)
     add_scoring(score)
     add_shard(score)
+    add_ray(score)
     add_distributed(score)
     score.add_argument("--resume-dir", dest="store", help=argparse.SUPPRESS)  # the older name
 
@@ -52,7 +54,13 @@ def _run(arguments: argparse.Namespace) -> None:
     if arguments.shard is not None:
         score(arguments.model, texts, names(arguments.scores), shard=arguments.shard, **options)
         return say_done(arguments, store)
-    table = score(arguments.model, texts, names(arguments.scores), **options)
+    if check_ray(arguments):
+        from tdd import on_ray
+
+        options |= ray_options(arguments)
+        table = on_ray.score(arguments.model, texts, names(arguments.scores), **options)
+    else:
+        table = score(arguments.model, texts, names(arguments.scores), **options)
     if not leads(arguments):
         return None
     # what others share stays: a shard or a process that is started again must find it

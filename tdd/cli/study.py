@@ -7,6 +7,7 @@ from typing import Any
 
 from tdd.cli import claims
 from tdd.cli.common import command, console, print_json, split
+from tdd.cli.ray import add_ray, check_ray, ray_options
 from tdd.cli.shards import add_shard, say_done
 from tdd.study import host
 from tdd.study.named import STUDIES
@@ -48,6 +49,7 @@ def _add_study(parser: argparse.ArgumentParser, name: str) -> None:
         help="share the repetitions out over N devices (default: all)",
     )
     add_shard(parser)
+    add_ray(parser)
     group = parser.add_argument_group("a given score table, in place of synthetic data")
     group.add_argument("--scores", metavar="FILE", help="table: .csv, .parquet, .jsonl")
     group.add_argument(
@@ -98,7 +100,13 @@ def _study_named(arguments: argparse.Namespace) -> None:
         run_shard(study, options)
         say_done(arguments, options.folder)
         return
-    outcome = carry_out(study, options, command=shlex.join(["tdd", *arguments.typed]))
+    command = shlex.join(["tdd", *arguments.typed])
+    if check_ray(arguments):
+        from tdd import on_ray
+
+        outcome = on_ray.named_study(arguments.study, options, command=command, **ray_options(arguments))
+    else:
+        outcome = carry_out(study, options, command=command)
     files = _write_figures(study, options, outcome.result, arguments.format)
     _print_study(arguments, study, options, outcome, files)
 
