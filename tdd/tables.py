@@ -13,11 +13,14 @@ from tdd.texts.read import read_rows
 from tdd.texts.rows import Rows
 from tdd.validate import tables as checks
 from tdd.validate import texts as text_checks
+from tdd.validate.string_columns import release_unused
 
 __all__ = ["Role", "ScoreTable", "load_score_table"]
 
 Role = Literal["calibration", "candidate", "member"]
 """What an item is for: calibration under the null, a decision, known membership (for the moment estimate)."""
+
+_HASHED_TOGETHER = 2**16
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,7 +30,7 @@ class ScoreTable:
     Attributes:
       ids: N unique identifiers.
       scores: score name -> [N] float64, NaN where an item has no score.
-      roles: [N] strings, each a `Role`.
+      roles: [N] objects of type str, each a `Role`.
       labels: [N] int64 known truth, 1 member, 0 non-member, -1 where it is not known.
       groups: N cluster names, or an empty tuple.
       flipped: score columns whose sign was changed on reading, because higher meant more member-like.
@@ -135,7 +138,10 @@ def load_score_table(
         part = _read_part(rows, role, names, fields, words, flipped, calibrated)
         names = tuple(part.scores)
         parts.append(part)
-    checks.check_ids_apart([(role, part.source, part.ids) for role, part in zip(sources, parts, strict=True)])
+        del rows
+        release_unused()
+    if len(parts) > 1:
+        checks.check_ids_apart([(role, part.source, part.ids) for role, part in zip(sources, parts, strict=True)])
     table = _join(parts)
     needed = {name: values for name, values in table.scores.items() if name not in optional}
     checks.check_scored(table.source, needed, table.roles, calibrated)
@@ -169,10 +175,10 @@ def _read_part(
     else:
         ids = text_checks.identifier_column(source, rows.column(id_field), place)
     columns = {name: checks.score_column(source, name, rows.column(name), place) for name in names}
-    roles = np.full(rows.num_rows, role)
+    roles = np.full(rows.num_rows, role, dtype=object)
     if role_field is not None:
         roles = checks.role_column(source, role_field, rows.column(role_field), place, words, calibrated)
-    labels: Sequence[int] = [-1] * rows.num_rows
+    labels: Sequence[int] | np.ndarray = np.full(rows.num_rows, -1)
     if label_field is not None:
         labels = text_checks.label_column(source, rows.column(label_field), place, missing=-1)
     groups: tuple[str, ...] = ()
@@ -192,6 +198,8 @@ def _read_part(
 def _join(parts: Sequence[ScoreTable]) -> ScoreTable:
     """The rows of all parts one below the other, hashed."""
     first = parts[0]
+    if len(parts) == 1:
+        return dataclasses.replace(first, sha256=_hash(first))
     table = ScoreTable(
         ids=tuple(name for part in parts for name in part.ids),
         scores={name: np.concatenate([part.scores[name] for part in parts]) for name in first.scores},
@@ -209,9 +217,9 @@ def _hash(table: ScoreTable) -> str:
     digest = hashlib.sha256()
     for words in (table.ids, table.roles.tolist(), table.groups, tuple(table.scores)):
         digest.update(len(words).to_bytes(8, "little"))
-        for word in words:
-            data = word.encode()
-            digest.update(len(data).to_bytes(8, "little") + data)
+        for start in range(0, len(words), _HASHED_TOGETHER):
+            encoded = [word.encode() for word in words[start : start + _HASHED_TOGETHER]]
+            digest.update(b"".join([len(data).to_bytes(8, "little") + data for data in encoded]))
     for column in (table.labels.astype("<i8"), *(scores.astype("<f8") for scores in table.scores.values())):
         digest.update(column.tobytes())
     return digest.hexdigest()

@@ -99,7 +99,7 @@ def assemble(
     texts: bool,
     groups_ignored: bool,
     seed: int | None,
-    ids: Sequence[str],
+    ids: Sequence[str] | np.ndarray,
     scores: Mapping[str, np.ndarray],
     labels: np.ndarray,
     calibration: Mapping[str, np.ndarray],

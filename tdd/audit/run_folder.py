@@ -14,16 +14,18 @@ import json
 import math
 import pathlib
 import platform
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import metadata
 from typing import Any
 
 import numpy as np
 
 from tdd.atomic import disk_errors, write_atomically
+from tdd.texts import plain_csv
 from tdd.validate import runs
 from tdd.validate.errors import InputError
 from tdd.validate.json_text import parse_json
+from tdd.validate.string_columns import coded_words
 
 __all__ = [
     "SCHEMA",
@@ -41,6 +43,7 @@ __all__ = [
 ]
 
 SCHEMA = 1
+_WRITTEN_TOGETHER = 2**13
 _PACKAGES = ("tdd", "jax", "jaxlib", "flax", "numpy", "transformers", "tokenizers", "scikit-learn")
 
 
@@ -70,14 +73,17 @@ class Audit:
 
     def save(self, folder: pathlib.Path) -> None:
         """Write calibration.csv, items.csv and run.json."""
-        write_run(folder, self.run, {"calibration.csv": to_csv(self.calibration), "items.csv": to_csv(self.items)})
+        tables = (("calibration.csv", self.calibration), ("items.csv", self.items))
+        write_run(folder, self.run, ((name, to_csv(columns)) for name, columns in tables))
 
 
-def write_run(folder: pathlib.Path, run: Mapping[str, Any], tables: Mapping[str, bytes]) -> None:
-    """Write tables, then run.json with their SHA-256 and its own, each file whole or not at all."""
-    for name, data in tables.items():
+def write_run(folder: pathlib.Path, run: Mapping[str, Any], tables: Iterable[tuple[str, bytes]]) -> None:
+    """Write tables, one held at a time, then run.json with their SHA-256 and its own, each file whole or not at all."""
+    files = {}
+    for name, data in tables:
         write_atomically(folder / name, data)
-    sealed = {**run, "files": {name: hashlib.sha256(data).hexdigest() for name, data in tables.items()}}
+        files[name] = hashlib.sha256(data).hexdigest()
+    sealed = {**run, "files": files}
     write_atomically(folder / "run.json", to_json({**sealed, "sha256": fingerprint(sealed)}).encode())
 
 
@@ -123,20 +129,28 @@ def read_table(folder: pathlib.Path, name: str, run: Mapping[str, Any] | None = 
     Raises:
       InputError: no such table, one that was damaged or edited, or one of another run.
     """
-    place = folder / name
+    data = _read_sealed(folder / name, run)
     try:
-        data = place.read_bytes()
         header, *rows = [*csv.reader(io.StringIO(data.decode("utf-8"), newline=""))] or [[]]
-    except (OSError, ValueError, csv.Error) as error:
-        raise InputError(f"{place} cannot be read: {error}; make the run again") from error
-    if run is not None and "files" in run and run["files"].get(name) != hashlib.sha256(data).hexdigest():
-        raise InputError(
-            f"{place} is damaged or was edited: it does not fit the SHA-256 in run.json; make the run again"
-        )
+    except (ValueError, csv.Error) as error:
+        raise InputError(f"{folder / name} cannot be read: {error}; make the run again") from error
     return header, rows
 
 
-def read_items(folder: pathlib.Path, run: Mapping[str, Any] | None = None) -> dict[str, list[Any]] | None:
+def _read_sealed(place: pathlib.Path, run: Mapping[str, Any] | None) -> bytes:
+    """The content of a table, which fits the SHA-256 in run.json."""
+    try:
+        data = place.read_bytes()
+    except OSError as error:
+        raise InputError(f"{place} cannot be read: {error}; make the run again") from error
+    if run is not None and "files" in run and run["files"].get(place.name) != hashlib.sha256(data).hexdigest():
+        raise InputError(
+            f"{place} is damaged or was edited: it does not fit the SHA-256 in run.json; make the run again"
+        )
+    return data
+
+
+def read_items(folder: pathlib.Path, run: Mapping[str, Any] | None = None) -> dict[str, Sequence[Any]] | None:
     """The per-item table of a finished run as strings, `selected` as bool; None where it is absent.
 
     Args:
@@ -149,11 +163,16 @@ def read_items(folder: pathlib.Path, run: Mapping[str, Any] | None = None) -> di
     place = folder / "items.csv"
     if not place.is_file():
         return None
-    header, rows = read_table(folder, "items.csv", run)
-    runs.check_items(header, rows, place)
-    columns: dict[str, list[Any]] = {name: [row[i] for row in rows] for i, name in enumerate(header)}
-    columns["selected"] = [value == "1" for value in columns["selected"]]
-    return columns
+    columns: dict[str, Sequence[Any]] = {}
+    if place.stat().st_size >= plain_csv.LARGE:
+        columns.update(plain_csv.read_plain_csv(_read_sealed(place, run)) or {})
+    if not columns:
+        header, rows = read_table(folder, "items.csv", run)
+        runs.check_items(header, rows, place)
+        columns.update((name, [row[i] for row in rows]) for i, name in enumerate(header))
+    runs.check_items([*columns], (), place)
+    words, codes = coded_words(columns["selected"], lambda word: word == "1")
+    return {**columns, "selected": np.array(words, bool)[codes].tolist()}
 
 
 def fingerprint(value: Any) -> str:
@@ -199,17 +218,25 @@ def plain(value: Any) -> Any:
 def to_csv(columns: Mapping[str, np.ndarray]) -> bytes:
     """The per-item table; floats in full precision, missing numbers empty. Identifiers stand as they were given: one
     that begins with =, +, - or @ is a formula to a spreadsheet."""
-    text = io.StringIO(newline="")
+    written = io.BytesIO()
+    text = io.TextIOWrapper(written, encoding="utf-8", newline="")
     writer = csv.writer(text)
     writer.writerow(columns)
-    for row in zip(*columns.values(), strict=True):
-        writer.writerow([_cell(value) for value in row])
-    return text.getvalue().encode()
+    num_rows = max(map(len, columns.values()), default=0)
+    for start in range(0, num_rows, _WRITTEN_TOGETHER):
+        part = slice(start, start + _WRITTEN_TOGETHER)
+        writer.writerows(zip(*(_cells(np.asarray(column)[part]) for column in columns.values()), strict=True))
+    text.flush()
+    return written.getvalue()
 
 
-def _cell(value: Any) -> Any:
-    if isinstance(value, (bool, np.bool_)):
-        return int(value)
-    if isinstance(value, (float, np.floating)):
-        return "" if math.isnan(value) else repr(float(value)) if isinstance(value, float) else str(value)
-    return value
+def _cells(values: np.ndarray) -> list[Any]:
+    """What `csv.writer` writes as the cells of a column."""
+    if values.dtype == np.bool_:
+        return values.astype(np.int64).tolist()
+    if values.dtype == np.float64:
+        return ["" if x != x else x for x in values.tolist()]
+    if np.issubdtype(values.dtype, np.floating):
+        missing = np.isnan(values).tolist()
+        return ["" if absent else str(x) for absent, x in zip(missing, values, strict=True)]
+    return values.tolist()

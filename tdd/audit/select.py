@@ -121,18 +121,19 @@ def select(
     runs.check_knockoffs_apart(names, knockoffs)
     runs.check_column_names(table.scores, RESERVED)
     calibration, candidates = table.rows("calibration"), table.rows("candidate")
-    runs.check_known_labels(table.labels[calibration], [table.ids[i] for i in calibration], METHODS[method])
+    ids = np.asarray(table.ids, dtype=object)
+    runs.check_known_labels(table.labels[calibration], ids[calibration], METHODS[method])
     members = table.values(names[0], "member") if proportion == "moment" else np.zeros(0)
     runs.check_members(options.proportion, members.size)
     grouped = bool(table.groups) and method == "ptdi"
     runs.check_unit(unit, grouped)
     evidence = Evidence(
         names,
-        _panel(table, names, "candidate"),
-        _panel(table, names, "calibration"),
+        _panel(table, names, candidates),
+        _panel(table, names, calibration),
         members,
-        _panel(table, knockoffs, "candidate").T,
-        _panel(table, knockoffs, "calibration").T,
+        _panel(table, knockoffs, candidates).T,
+        _panel(table, knockoffs, calibration).T,
         tuple(table.groups[i] for i in candidates) if grouped else (),
         tuple(table.groups[i] for i in calibration) if grouped else (),
         weights=_column(table, weight_column, "candidate"),
@@ -171,11 +172,11 @@ def select(
         texts=False,
         groups_ignored=bool(table.groups) and not grouped,
         seed=seed,
-        ids=[table.ids[i] for i in candidates],
+        ids=ids[candidates],
         scores={key: column[candidates] for key, column in table.scores.items()},
         labels=labels,
         calibration={
-            "id": np.asarray([table.ids[i] for i in calibration], dtype=object),
+            "id": ids[calibration],
             **{key: column[calibration] for key, column in table.scores.items()},
         },
     )
@@ -190,7 +191,6 @@ def _column(table: ScoreTable, name: str | None, role: Any) -> np.ndarray:
     return np.zeros(0) if name is None else table.values(name, role)
 
 
-def _panel(table: ScoreTable, names: Sequence[str], role: Any) -> np.ndarray:
-    """[columns, items] of one role."""
-    rows = table.rows(role)
+def _panel(table: ScoreTable, names: Sequence[str], rows: np.ndarray) -> np.ndarray:
+    """[columns, items] of some rows."""
     return np.stack([table.scores[name][rows] for name in names]) if names else np.zeros((0, len(rows)))

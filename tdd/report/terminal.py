@@ -6,12 +6,14 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from tdd.validate.errors import printable
+from tdd.validate.string_columns import StringColumn
 
 __all__ = ["demo_table", "plain_text", "print_report", "render"]
 
@@ -267,17 +269,15 @@ def _certificate(certificate: Mapping[str, Any], decision: Mapping[str, Any]) ->
 
 def _selected(items: Mapping[str, Any], columns: Sequence[str], null: str) -> Table:
     last, sign = ("statistic", -1) if "statistic" in items else (columns[0], 1 if null == "nonmember" else -1)
-
-    def extreme_first(i: int) -> tuple[float, ...]:
-        return (_order(items["adjusted"][i]), _order(items["p_value"][i]), sign * _order(items[last][i]))
-
-    chosen = sorted((i for i, is_in in enumerate(items["selected"]) if is_in), key=extreme_first)
+    rows = np.flatnonzero(items["selected"])
+    keys = {name: _numbers(items[name], rows) for name in ("adjusted", "p_value", last)}
+    chosen = rows[np.lexsort((sign * keys[last], keys["p_value"], keys["adjusted"]))].tolist()
     title = "Selected items" if len(chosen) <= _SHOWN else f"Selected items, the {_SHOWN} most extreme of {len(chosen)}"
     table = Table(title=title, title_justify="left")
     table.add_column("id", overflow="fold")
     if last == "statistic":
         columns = ("statistic", *columns)
-    shown = [name for name in ("p_value", "adjusted") if any(_order(items[name][i]) < math.inf for i in chosen)]
+    shown = [name for name in ("p_value", "adjusted") if (keys[name] < math.inf).any()]
     for name in (*columns, *shown):
         table.add_column(plain_text(name.replace("_", "-") if name == "p_value" else name), justify="right")
     for i in chosen[:_SHOWN]:
@@ -287,10 +287,16 @@ def _selected(items: Mapping[str, Any], columns: Sequence[str], null: str) -> Ta
     return table
 
 
-def _order(value: Any) -> float:
-    """A number to sort by; missing ones last."""
-    number = float(value) if value != "" else math.nan
-    return math.inf if math.isnan(number) else number
+def _numbers(values: Sequence[Any] | np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """The numbers in some rows of a column, to sort by: missing ones are infinite, and last."""
+    if isinstance(values, StringColumn):
+        values = values.take(rows)
+        numbers = np.array([float(value or "nan") for value in values])
+    elif isinstance(values, np.ndarray):
+        numbers = values[rows].astype(np.float64)
+    else:
+        numbers = np.array([float("nan" if values[i] == "" else values[i]) for i in rows], np.float64)
+    return np.where(np.isnan(numbers), math.inf, numbers)
 
 
 def _list(title: str, points: Sequence[str], mark: str, style: str = "") -> RenderableType:

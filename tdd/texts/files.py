@@ -8,6 +8,7 @@ feed, alone or after a carriage return: U+2028 and its kin are characters of a t
 
 from __future__ import annotations
 
+import codecs
 import csv
 import gzip
 import io
@@ -18,9 +19,11 @@ import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tdd.texts import plain_csv
 from tdd.texts.rows import Rows
 from tdd.validate import texts as checks
 from tdd.validate.json_text import parse_json
+from tdd.validate.string_columns import StringColumn
 
 __all__ = ["read_path"]
 
@@ -33,16 +36,27 @@ def read_path(path: pathlib.Path, format: str | None = None) -> Rows:
         return _read_folder(path)
     readers = {"jsonl": _read_jsonl, "json": _read_json, "csv": _read_csv, "txt": _read_txt}
     name = checks.file_format(path, format)
-    return _read_parquet(path) if name == "parquet" else readers[name](str(path), _decode(path))
+    if name == "parquet":
+        return _read_parquet(path)
+    data = _read_bytes(path)
+    if name == "csv" and len(data) >= plain_csv.LARGE:
+        columns = plain_csv.read_plain_csv(data.removeprefix(codecs.BOM_UTF8))
+        if columns is not None:
+            return _rows_of_lines(str(path), columns)
+    content = _decode(path, data)
+    del data
+    return readers[name](str(path), content)
 
 
-def _decode(path: pathlib.Path) -> str:
+def _read_bytes(path: pathlib.Path) -> bytes:
     try:
         data = path.read_bytes()
-        if data[:2] == b"\x1f\x8b":
-            data = _decompressed(path, data)
+        return _decompressed(path, data) if data[:2] == b"\x1f\x8b" else data
     except (OSError, EOFError, zlib.error) as error:
         raise checks.unreadable(str(path), error) from error
+
+
+def _decode(path: pathlib.Path, data: bytes) -> str:
     try:
         return data.decode("utf-8").removeprefix("\ufeff")
     except UnicodeDecodeError as error:
@@ -86,6 +100,12 @@ def _read_json(source: str, content: str) -> Rows:
         if not isinstance(value, dict):
             raise checks.bad_record(source, place(index), value)
     return Rows.of_records(source, array, place)
+
+
+def _rows_of_lines(source: str, columns: Mapping[str, StringColumn]) -> Rows:
+    """Rows of a table whose header is line 1 and whose rows are the next lines, one each."""
+    num_rows = len(next(iter(columns.values())))
+    return Rows(source, num_rows, tuple(columns), columns.__getitem__, lambda index: f"line {index + 2}")
 
 
 def _read_csv(source: str, content: str) -> Rows:
@@ -133,7 +153,7 @@ def _read_folder(path: pathlib.Path) -> Rows:
         raise checks.no_text_files(path)
     checks.check_inside(path, files)
     names = [entry.relative_to(path).as_posix() for entry in files]
-    texts = [_decode(entry).rstrip("\r\n") for entry in files]
+    texts = [_decode(entry, _read_bytes(entry)).rstrip("\r\n") for entry in files]
     columns = {"id": names, "text": texts}
     return Rows(str(path), len(files), ("id", "text"), columns.__getitem__, lambda index: f"file {names[index]}")
 
@@ -155,11 +175,21 @@ def _read_parquet(path: pathlib.Path) -> Rows:
     def column(field: str) -> Sequence[Any]:
         try:
             with pyarrow.parquet.ParquetFile(path) as file:
-                return file.read(columns=[field]).column(field).to_pylist()
+                return _values_of(file.read(columns=[field]).column(field))
         except (pyarrow.ArrowException, OSError) as error:
             raise checks.bad_parquet(str(path), error) from error
 
     return Rows(str(path), num_rows, fields, column, lambda index: f"row {index + 1}")
+
+
+def _values_of(column: Any) -> Sequence[Any]:
+    """Strings without an absent one as a `StringColumn`, other values as a list."""
+    import pyarrow
+
+    strings = (pyarrow.string(), pyarrow.large_string(), pyarrow.string_view())
+    if column.type not in strings or column.null_count:
+        return column.to_pylist()
+    return StringColumn(column.cast(pyarrow.string()))
 
 
 def _parse_json(source: str, place: str, content: str) -> Any:

@@ -236,7 +236,7 @@ def deciding_columns(
     return names
 
 
-def check_known_labels(labels: Sequence[int] | np.ndarray, ids: Sequence[str], null: str) -> None:
+def check_known_labels(labels: Sequence[int] | np.ndarray, ids: Sequence[str] | np.ndarray, null: str) -> None:
     """Calibration items whose truth is known are on the null's side."""
     known = np.asarray(labels, dtype=np.int64)
     if known.size == 0:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from tdd.validate.errors import InputError
+from tdd.validate.string_columns import StringColumn, coded_words
 from tdd.validate.texts import Place, is_absent
 
 __all__ = [
@@ -71,8 +72,15 @@ def score_names(
 
 def score_column(source: str, name: str, values: Sequence[Any], place: Place) -> np.ndarray:
     """Scores: [N] float64, NaN where there is none; neither infinite nor anything but a number."""
-    column = np.empty(len(values))
-    for index, value in enumerate(values):
+    if isinstance(values, StringColumn):
+        column, others = values.decimals()
+    elif set(map(type, values)) == {float}:
+        column, others = np.array(values, np.float64), np.zeros(len(values), bool)
+    else:
+        column, others = np.empty(len(values)), np.ones(len(values), bool)
+    indices = np.flatnonzero(others)
+    left = values.take(indices) if isinstance(values, StringColumn) else [values[i] for i in indices.tolist()]
+    for index, value in zip(indices.tolist(), left, strict=True):
         number = _number(value)
         if number is None:
             raise InputError(f"{source}: score column {name!r} holds {value!r} at {place(index)}, no number")
@@ -95,38 +103,48 @@ def role_column(
     roles: Mapping[str, str | None],
     calibrated: bool = True,
 ) -> np.ndarray:
-    """Roles: [N] strings, keys of `roles`, each mapped to its word in the table (None: all others)."""
-    words = ["" if is_absent(value) else str(value).strip() for value in values]
+    """Roles: [N] str, keys of `roles`, each mapped to its word in the table (None: all others)."""
+    words, codes = coded_words(values, lambda value: "" if is_absent(value) else str(value).strip())
+    counts = dict(zip(words, np.bincount(codes, minlength=len(words)).tolist(), strict=True))
     known = {word: role for role, word in roles.items() if word is not None}
     if len(known) != sum(word is not None for word in roles.values()):
         raise InputError(f"two roles have the same word in column {field!r}: {dict(roles)}")
     rest = next((role for role, word in roles.items() if word is None), None)
-    found = ", ".join(f"{word!r} ({count} rows)" for word, count in Counter(words).most_common(_SHOWN))
+    found = ", ".join(f"{word!r} ({count} rows)" for word, count in Counter(counts).most_common(_SHOWN))
     expected = ", ".join(f"{word!r} for {role}" for word, role in known.items())
+
+    def first(number: int) -> str:
+        return place(int(np.argmax(codes == number)))
+
     if rest is None:
-        for index, word in enumerate(words):
+        for number, word in enumerate(words):
             if word not in known:
                 raise InputError(
-                    f"{source}: role column {field!r} holds {word!r} at {place(index)}; expected {expected}; "
+                    f"{source}: role column {field!r} holds {word!r} at {first(number)}; expected {expected}; "
                     f"found: {found}"
                 )
     else:
-        _check_other_roles(source, field, words, place, known)
-    result = np.array([known.get(word, rest) for word in words], dtype=str)
+        _check_other_roles(source, field, counts, first, known)
+    result = np.array([known.get(word, rest) for word in words], dtype=object)[codes]
     check_roles_present(source, result, f"role column {field!r} holds {found}; expected {expected}", calibrated)
     return result
 
 
-def _check_other_roles(source: str, field: str, words: Sequence[str], place: Place, known: Mapping[str, str]) -> None:
-    """Where every other word means a candidate: none is a known word in other letters; blank ones are reported."""
+def _check_other_roles(
+    source: str, field: str, counts: Mapping[str, int], first: Place, known: Mapping[str, str]
+) -> None:
+    """Where every other word means a candidate: none is a known word in other letters; blank ones are reported.
+
+    `counts` tells how many rows have a word; `first` leads from the number of a word to the first of these rows.
+    """
     spelt = {word.casefold(): word for word in known}
-    if blank := sum(not word for word in words if word not in known):
+    if blank := sum(count for word, count in counts.items() if not word and word not in known):
         _logger.warning("%s: %d rows have no role in column %r and are taken as candidates", source, blank, field)
-    for index, word in enumerate(words):
+    for number, word in enumerate(counts):
         meant = spelt.get(word.casefold(), word)
         if meant != word:
             raise InputError(
-                f"{source}: role column {field!r} holds {word!r} at {place(index)} where {meant!r} is the word for "
+                f"{source}: role column {field!r} holds {word!r} at {first(number)} where {meant!r} is the word for "
                 f"{known[meant]}; spell it alike, or name both roles"
             )
 
@@ -169,6 +187,9 @@ def check_flipped(flipped: Sequence[str], names: Sequence[str]) -> None:
 
 def group_column(source: str, field: str, values: Sequence[Any], place: Place) -> tuple[str, ...]:
     """Groups: one non-empty word a row."""
+    values = [*values]
+    if set(map(type, values)) == {str} and all(values):
+        return tuple(values)
     for index, value in enumerate(values):
         if is_absent(value) or value == "":
             raise InputError(f"{source}: group column {field!r} is empty at {place(index)}")

@@ -12,7 +12,10 @@ import pathlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from tdd.validate.errors import InputError
+from tdd.validate.string_columns import StringColumn, coded_words
 
 __all__ = [
     "COMMON_TEXT_FIELDS",
@@ -259,15 +262,9 @@ def text_column(source: str, values: Sequence[Any], place: Place) -> tuple[str, 
 
 def identifier_column(source: str, values: Sequence[Any], place: Place) -> tuple[str, ...]:
     """Identifiers: unique strings or whole numbers, as strings."""
-    identifiers: list[str] = []
-    for index, value in enumerate(values):
-        whole = isinstance(value, numbers.Integral) and not isinstance(value, bool)
-        if not (whole or isinstance(value, str)) or value == "":
-            raise InputError(
-                f"{source}: the id at {place(index)} must be a non-empty string or a whole number, not {_short(value)}"
-            )
-        identifiers.append(str(value))
-        _check_unicode(source, f"the id at {place(index)}", identifiers[-1])
+    identifiers = [*map(str, values)]
+    if not all(identifiers) or not (isinstance(values, StringColumn) or _are_plain(values)):
+        _check_identifiers(source, values, place)
     if len(set(identifiers)) != len(identifiers):
         first: dict[str, int] = {}
         repeated = [
@@ -280,20 +277,36 @@ def identifier_column(source: str, values: Sequence[Any], place: Place) -> tuple
     return tuple(identifiers)
 
 
+def _are_plain(values: Sequence[Any]) -> bool:
+    """Whether all values are integers or strings of ASCII, which need no closer look."""
+    return set(map(type, values)) <= {str, int} and all(type(value) is int or value.isascii() for value in values)
+
+
+def _check_identifiers(source: str, values: Sequence[Any], place: Place) -> None:
+    for index, value in enumerate(values):
+        whole = isinstance(value, numbers.Integral) and not isinstance(value, bool)
+        if not (whole or isinstance(value, str)) or value == "":
+            raise InputError(
+                f"{source}: the id at {place(index)} must be a non-empty string or a whole number, not {_short(value)}"
+            )
+        _check_unicode(source, f"the id at {place(index)}", str(value))
+
+
 def label_column(source: str, values: Sequence[Any], place: Place, *, missing: int | None = None) -> tuple[int, ...]:
     """Labels: 1 member, 0 non-member; `missing` stands for an absent one, or None where all must be there."""
-    labels: list[int] = []
-    for index, value in enumerate(values):
+
+    def label_of(value: Any) -> int | None:
         if missing is not None and (is_absent(value) or value == ""):
-            labels.append(missing)
-            continue
-        label = _LABELS.get(str(value).strip().lower())
-        if label is None:
-            raise InputError(
-                f"{source}: the label at {place(index)} must be 1 (member) or 0 (non-member), not {_short(value)}"
-            )
-        labels.append(label)
-    return tuple(labels)
+            return missing
+        return _LABELS.get(str(value).strip().lower())
+
+    labels, codes = coded_words(values, label_of)
+    if None in labels:
+        index = int(np.argmax(codes == labels.index(None)))
+        raise InputError(
+            f"{source}: the label at {place(index)} must be 1 (member) or 0 (non-member), not {_short(values[index])}"
+        )
+    return tuple(np.array(labels, np.int64)[codes].tolist())
 
 
 def is_absent(value: object) -> bool:
