@@ -14,13 +14,13 @@ import json
 import math
 import pathlib
 import platform
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import metadata
 from typing import Any
 
 import numpy as np
 
-from tdd.atomic import disk_errors, write_atomically
+from tdd.atomic import atomic_path, disk_errors, write_atomically
 from tdd.texts import plain_csv
 from tdd.validate import runs
 from tdd.validate.errors import InputError
@@ -73,16 +73,19 @@ class Audit:
 
     def save(self, folder: pathlib.Path) -> None:
         """Write calibration.csv, items.csv and run.json."""
-        tables = (("calibration.csv", self.calibration), ("items.csv", self.items))
-        write_run(folder, self.run, ((name, to_csv(columns)) for name, columns in tables))
+        write_run(folder, self.run, {"calibration.csv": to_csv(self.calibration), "items.csv": to_csv(self.items)})
 
 
-def write_run(folder: pathlib.Path, run: Mapping[str, Any], tables: Iterable[tuple[str, bytes]]) -> None:
-    """Write tables, one held at a time, then run.json with their SHA-256 and its own, each file whole or not at all."""
+def write_run(folder: pathlib.Path, run: Mapping[str, Any], tables: Mapping[str, Iterable[bytes]]) -> None:
+    """Write tables, given in parts, then run.json with their SHA-256 and its own, each file whole or not at all."""
     files = {}
-    for name, data in tables:
-        write_atomically(folder / name, data)
-        files[name] = hashlib.sha256(data).hexdigest()
+    for name, parts in tables.items():
+        digest = hashlib.sha256()
+        with atomic_path(folder / name) as temporary, open(temporary, "wb") as file:
+            for part in parts:
+                file.write(part)
+                digest.update(part)
+        files[name] = digest.hexdigest()
     sealed = {**run, "files": files}
     write_atomically(folder / "run.json", to_json({**sealed, "sha256": fingerprint(sealed)}).encode())
 
@@ -215,19 +218,19 @@ def plain(value: Any) -> Any:
     return str(value)
 
 
-def to_csv(columns: Mapping[str, np.ndarray]) -> bytes:
-    """The per-item table; floats in full precision, missing numbers empty. Identifiers stand as they were given: one
-    that begins with =, +, - or @ is a formula to a spreadsheet."""
-    written = io.BytesIO()
-    text = io.TextIOWrapper(written, encoding="utf-8", newline="")
+def to_csv(columns: Mapping[str, np.ndarray]) -> Iterator[bytes]:
+    """The per-item table, in parts; floats in full precision, missing numbers empty. Identifiers stand as they were
+    given: one that begins with =, +, - or @ is a formula to a spreadsheet."""
+    text = io.StringIO(newline="")
     writer = csv.writer(text)
     writer.writerow(columns)
     num_rows = max(map(len, columns.values()), default=0)
-    for start in range(0, num_rows, _WRITTEN_TOGETHER):
+    for start in range(0, max(num_rows, 1), _WRITTEN_TOGETHER):
         part = slice(start, start + _WRITTEN_TOGETHER)
         writer.writerows(zip(*(_cells(np.asarray(column)[part]) for column in columns.values()), strict=True))
-    text.flush()
-    return written.getvalue()
+        yield text.getvalue().encode()
+        text.seek(0)
+        text.truncate()
 
 
 def _cells(values: np.ndarray) -> list[Any]:

@@ -61,7 +61,7 @@ class Exchange:
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(self.shards)
         writer.writerows(zip(*(map(_cell, column) for column in self.shards.values()), strict=True))
-        write_run(folder, self.run, [("shards.csv", text.getvalue().encode())])
+        write_run(folder, self.run, {"shards.csv": [text.getvalue().encode()]})
 
 
 def tests_of(

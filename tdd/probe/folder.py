@@ -45,7 +45,7 @@ def save(probe: Probe, folder: str | os.PathLike[str]) -> None:
     if rows:
         columns = {name: np.array([row[name] for row in rows]) for name in rows[0]}
         tables = {"history.csv": to_csv(columns), "items.csv": to_csv(_items(probe))}
-    write_run(place, _run(probe), tables.items())
+    write_run(place, _run(probe), tables)
 
 
 def read_state(folder: str | os.PathLike[str]) -> dict[str, np.ndarray]:

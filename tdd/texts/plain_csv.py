@@ -23,7 +23,7 @@ def read_plain_csv(data: bytes) -> dict[str, StringColumn] | None:
 
     That is the case where a line is blank, a row is longer or shorter than the header, a column's name is repeated, a
     field in quotes holds a quote or the end of a line, lines end in a carriage return alone, bytes are not UTF-8, or
-    there is a NUL or a second byte-order mark.
+    there is a NUL, or a second byte-order mark at the start of a line.
 
     Args:
       data: the file, without its byte-order mark.
@@ -32,10 +32,11 @@ def read_plain_csv(data: bytes) -> dict[str, StringColumn] | None:
     import pyarrow.csv
 
     returns = data.count(b"\r")
-    if data.startswith(_MARK) or b"\0" in data or (returns and returns != data.count(b"\r\n")):
-        return None
     start = data.find(b"\n") + 1
-    if not start or (b'"' in data and not _plainly_quoted(data)):
+    marked = data.startswith(_MARK) or data.startswith(_MARK, start)
+    if not start or marked or b"\0" in data or (returns and returns != data.count(b"\r\n")):
+        return None
+    if b'"' in data and not _plainly_quoted(data):
         return None
     try:
         header = next(csv.reader([data[:start].decode("utf-8")], strict=True), [])
