@@ -951,8 +951,8 @@ STUDIES = (
     Fault(
         "run folder: a table that was changed is read",
         "tdd/audit/run_folder.py",
-        'run["files"].get(name) != hashlib.sha256(data).hexdigest()',
-        'run["files"].get(name) == hashlib.sha256(data).hexdigest()',
+        'run["files"].get(place.name) != hashlib.sha256(data).hexdigest()',
+        'run["files"].get(place.name) == hashlib.sha256(data).hexdigest()',
         ("tests/audit/test_verdict.py",),
     ),
     Fault(

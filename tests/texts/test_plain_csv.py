@@ -105,6 +105,22 @@ def test_a_plain_table_is_read(data):
     assert plain(data) == strict(data)
 
 
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        (b'"a","b"\n"",1\r\n1,"x,y"', True),
+        (b'a,b\n"1\n",2\n', False),
+        (b'a,b\n"1""2",2\n', False),
+        (b'a,b\n1"2,3"\n', False),
+        (b'a,b\n1,"2"x\n', False),
+        (b'a,b\n1,"2\n', False),
+    ],
+)
+def test_plain_quotes(data, expected):
+    """Arrow divides a large file into blocks at the ends of lines, so that none may lie in a field."""
+    assert plain_csv._plainly_quoted(data) == expected
+
+
 @pytest.mark.parametrize("check", ["quotes", "lines"])
 def test_the_agreement_can_fail(monkeypatch, check):
     """Twins of the reader that do not look at quotes, or at the number of lines."""
