@@ -953,7 +953,7 @@ STUDIES = (
         "tdd/audit/run_folder.py",
         'run["files"].get(place.name) != hashlib.sha256(data).hexdigest()',
         'run["files"].get(place.name) == hashlib.sha256(data).hexdigest()',
-        ("tests/audit/test_verdict.py",),
+        ("tests/audit/test_run_folder.py", "tests/audit/test_verdict.py"),
     ),
     Fault(
         "cli: a dropped interrupt is forgotten",
