@@ -206,6 +206,7 @@ def run_shards(
     """
     try:
         import ray
+        from ray.exceptions import RayActorError, RayTaskError
         from ray.util import ActorPool
     except ImportError as error:
         raise InputError("Ray is not installed; install it with: pip install 'tdd[ray]'") from error
@@ -216,17 +217,19 @@ def run_shards(
         requests = {"num_cpus": wanted.pop("CPU", 0), "num_gpus": wanted.pop("GPU", 0), "resources": wanted}
         kind = ray.remote(max_restarts=_RESTARTS, max_task_retries=_RESTARTS)(_Worker)
         shared = ray.put(make)
-        workers = [kind.options(**requests).remote(shared, tdd.__version__) for _ in range(min(count, len(shards)))]
+        workers: list[Any] = [
+            kind.options(**requests).remote(shared, tdd.__version__) for _ in range(min(count, len(shards)))
+        ]
         try:
             with progress_bar(f"{len(workers)} workers", len(shards), enabled=progress, unit="shards") as advance:
                 for _ in ActorPool(workers).map_unordered(lambda worker, shard: worker.call.remote(shard), shards):
                     advance(1)
             return ray.get(workers[0].call.remote(None))
-        except ray.exceptions.RayTaskError as error:
+        except RayTaskError as error:
             if isinstance(error.cause, InputError):
                 raise InputError(str(error.cause)) from error
             raise
-        except ray.exceptions.RayActorError as error:
+        except RayActorError as error:
             raise InputError(
                 f"a worker of Ray cannot go on: {_last_line(error)}. Every host needs tdd {tdd.__version__} and what "
                 "it depends on, and memory for the model; what is finished is kept, and the same command goes on"
@@ -270,7 +273,7 @@ def _scoring(model: str, texts: Any, scores: Any, options: Mapping[str, Any]) ->
         loaded = find_model("model", model, None, None, dtype, where)
         other = None if reference is None else find_model("reference", os.fspath(reference), None, None, dtype, where)
     options = {**options, "reference": other}
-    return lambda shard: tdd.score(loaded, texts, scores, **options, shard=shard)
+    return lambda shard: tdd.score(loaded, texts, scores, **{**options, "shard": shard})
 
 
 def _running(arguments: Sequence[Any], options: Mapping[str, Any]) -> Call:

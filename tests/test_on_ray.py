@@ -130,6 +130,9 @@ def test_what_a_worker_refuses_reaches_the_user(ray):
 class Absent:
     """Pickles by a module that no worker has."""
 
+    def __call__(self):
+        raise AssertionError("a worker made it")
+
     def __reduce__(self):
         return __import__, ("no_such_module",)
 
