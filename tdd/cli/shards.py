@@ -15,7 +15,8 @@ def add_shard(parser: Any) -> None:
         "--shard",
         metavar="I/N",
         help="compute the part I (from 0) of N alone and end: for job arrays, which start the same command N times; "
-        "afterwards the command without --shard joins the parts, and computes what is missing",
+        "afterwards the command without --shard joins the parts, and computes what is missing; all of them share a "
+        "folder, and who can write that folder must be trusted",
     )
 
 
