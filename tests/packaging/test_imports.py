@@ -16,7 +16,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 # A package may import those of its own row and of the rows above it; texts, models, scoring and methods not each other.
 LAYERS = [
     {"kernels"},
-    {"records", "validate", "atomic", "cores", "processes", "shards"},
+    {"records", "validate", "atomic", "cores", "shards"},
     {"texts", "models", "scoring", "methods"},
     {"audit", "study", "exchange", "probe", "lab", "demo"},
     {"report"},
