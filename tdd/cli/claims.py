@@ -50,6 +50,7 @@ def _study_validity(arguments: argparse.Namespace) -> None:
     from tdd.audit.progress import progress_bar
     from tdd.audit.run_folder import to_json, versions
     from tdd.report import tables
+    from tdd.shards import as_shard
     from tdd.study.validity import all_claims
     from tdd.study.validity.measure import choose, measure
     from tdd.validate import runs
@@ -59,16 +60,18 @@ def _study_validity(arguments: argparse.Namespace) -> None:
         runs.check_output_file(out, (".json",))
     claims = choose(all_claims(), split(arguments.only))
     shared = None if out is None else out.with_suffix(".rows")
-    with progress_bar("claims", len(claims), enabled=not arguments.quiet, unit="claims") as advance:
+    shard = as_shard(arguments.shard, shared, "--out")
+    total = sum(shard is None or shard.owns(number) for number in range(len(claims)))
+    with progress_bar("claims", total, enabled=not arguments.quiet, unit="claims") as advance:
         measured = measure(
             claims,
             repetitions=arguments.repetitions,
             seed=arguments.seed,
             folder=shared,
-            shard=arguments.shard,
+            shard=shard,
             on_done=lambda row: advance(1),
         )
-    if arguments.shard is not None:
+    if shard is not None:
         say_done(arguments, shared)
         return
     rows = [row._asdict() for row in measured]

@@ -379,6 +379,12 @@ def test_the_provenance_says_how(tmp_path):
     assert found.seconds > 0
 
 
+def test_devices_of_another_process_are_refused(monkeypatch):
+    monkeypatch.setattr(jax, "process_index", lambda *_: 1)
+    with pytest.raises(tdd.InputError, match=r"devices must be of this process, number 1: .*shard=\(i, n\)"):
+        run(DESIGN, "bh", **SIZES, devices=jax.devices())
+
+
 def test_importing_studies_is_light():
     code = "import sys, tdd.study; assert 'jax' not in sys.modules; assert 'run' in dir(tdd.study)"
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)

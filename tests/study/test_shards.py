@@ -638,4 +638,4 @@ def test_the_command_measures_claims_in_shards(tmp_path, monkeypatch, capsys):
     one = rows("one.json", "-q")
     assert [{**row, "seconds": 0} for row in one] == [{**row, "seconds": 0} for row in two]
     assert main([*command, "--shard", "0/2"]) == 2
-    assert "shard=0/2 needs" in capsys.readouterr().err
+    assert "shard=0/2 needs --out" in capsys.readouterr().err
