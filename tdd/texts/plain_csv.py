@@ -11,7 +11,7 @@ from tdd.validate.string_columns import StringColumn
 
 __all__ = ["LARGE", "read_plain_csv"]
 
-LARGE = 2**20
+LARGE = 2**22
 """Bytes from which a file is worth it: importing Arrow takes longer than reading less."""
 
 _MARK = b"\xef\xbb\xbf"
