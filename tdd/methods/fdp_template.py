@@ -44,14 +44,15 @@ def draw_template(
       `Template`; the last eight are kept, so that runs of the same sizes, level and key draw once.
 
     Cost: B multinomial draws for each pair of a tabulated rank and number of nulls: four seconds of one core for B =
-    999 and any n and m.
+    999, one for B = 199, whatever n and m.
 
     References: Molenaar (1970) for z; else as `tdd.kernels.fdp_bounds.calibrate`.
     """
     data = np.asarray(key if not jax.dtypes.issubdtype(key.dtype, jax.dtypes.prng_key) else jax.random.key_data(key))
-    place = int(place_of(level, num_draws))
+    exact = lattice.is_exact(level)
+    place = int(level.numerator) * (num_draws + 1) // int(level.denominator) if exact else place_of(level, num_draws)
     words, value = tuple(data.ravel().tolist()), float(level.value)
-    return _drawn(words, int(num_calibration), place, value, max_calibration, max_tests, num_draws)
+    return _drawn(words, int(num_calibration), int(place), value, max_calibration, max_tests, num_draws)
 
 
 @functools.lru_cache(maxsize=8)
