@@ -17,6 +17,8 @@ import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+import jax
+
 import tdd
 from tdd.audit.progress import progress_bar
 from tdd.records import Scores
@@ -27,7 +29,6 @@ __all__ = ["Scorer", "named_study", "run_shards", "score", "study"]
 
 _logger = logging.getLogger("tdd")
 
-_SHARDS_A_WORKER = 4
 _RESTARTS = 4
 _CONNECT = 10.0  # seconds
 
@@ -121,7 +122,8 @@ def score(
 
     options = {**options, "store": pathlib.Path(store).expanduser().absolute(), "progress": False}
     make = functools.partial(_scoring, os.fspath(model), load_texts(texts), scores, options)
-    return run_shards(make, address=address, num_workers=num_workers, resources=resources, progress=progress)
+    there = {"address": address, "num_workers": num_workers, "resources": resources, "progress": progress}
+    return run_shards(make, shards_a_worker=1, **there)  # each shard tokenises all texts
 
 
 def study(
@@ -180,7 +182,7 @@ def run_shards(
     *,
     address: str | None = None,
     num_workers: int | None = None,
-    num_shards: int | None = None,
+    shards_a_worker: int = 4,
     resources: Mapping[str, float] | None = None,
     progress: bool = True,
 ) -> Any:
@@ -191,7 +193,8 @@ def run_shards(
       address: HOST:PORT or ray://HOST:PORT of a cluster, "auto" for the one of this host; None starts a local Ray for
         the run. A Ray that this process is connected to already is used as it is.
       num_workers: workers at a time (default: as many as the resources allow).
-      num_shards: into how many shards the work is cut (default: four a worker).
+      shards_a_worker: into how many shards for each worker the work is cut: more of them even out workers of unlike
+        speed, and each costs what comes before the work itself.
       resources: of each worker, as {"CPU": 4, "GPU": 1} or {"TPU": 4} (default: one CPU).
       progress: whether to show a bar of the shards where standard error is a terminal.
 
@@ -206,34 +209,37 @@ def run_shards(
     """
     try:
         import ray
-        from ray.exceptions import RayActorError, RayTaskError
+        from ray.exceptions import RayActorError, RaySystemError, RayTaskError
         from ray.util import ActorPool
     except ImportError as error:
         raise InputError("Ray is not installed; install it with: pip install 'tdd[ray]'") from error
     wanted = _resources(resources)
+    if shards_a_worker < 1:
+        raise InputError(f"shards_a_worker={shards_a_worker} must be at least 1")
     with _cluster(ray, address, num_workers, wanted):
         count = _num_workers(ray.cluster_resources(), num_workers, wanted, fixed=address is None)
-        shards = [Shard(i, total) for total in [num_shards or _SHARDS_A_WORKER * count] for i in range(total)]
+        shards = [Shard(i, shards_a_worker * count) for i in range(shards_a_worker * count)]
         requests = {"num_cpus": wanted.pop("CPU", 0), "num_gpus": wanted.pop("GPU", 0), "resources": wanted}
         kind = ray.remote(max_restarts=_RESTARTS, max_task_retries=_RESTARTS)(_Worker)
-        shared = ray.put(make)
-        workers: list[Any] = [
-            kind.options(**requests).remote(shared, tdd.__version__) for _ in range(min(count, len(shards)))
-        ]
+        made = [ray.put(make)]  # in a list: a worker fetches it once, when it needs it
+        settings: Any = jax.config
+        keep = settings.jax_compilation_cache_dir is not None
+        workers: list[Any] = [kind.options(**requests).remote(tdd.__version__, keep) for _ in range(count)]
         try:
             with progress_bar(f"{len(workers)} workers", len(shards), enabled=progress, unit="shards") as advance:
-                for _ in ActorPool(workers).map_unordered(lambda worker, shard: worker.call.remote(shard), shards):
+                for _ in ActorPool(workers).map_unordered(
+                    lambda worker, shard: worker.call.remote(made, shard), shards
+                ):
                     advance(1)
-            return ray.get(workers[0].call.remote(None))
+            return ray.get(workers[0].call.remote(made, None))
         except RayTaskError as error:
             if isinstance(error.cause, InputError):
                 raise InputError(str(error.cause)) from error
+            if isinstance(error.cause, (ImportError, RaySystemError)):
+                raise _cannot_go_on(error) from error
             raise
         except RayActorError as error:
-            raise InputError(
-                f"a worker of Ray cannot go on: {_last_line(error)}. Every host needs tdd {tdd.__version__} and what "
-                "it depends on, and memory for the model; what is finished is kept, and the same command goes on"
-            ) from error
+            raise _cannot_go_on(error) from error
         finally:
             for worker in workers:
                 ray.kill(worker)
@@ -242,10 +248,11 @@ def run_shards(
 class _Worker:
     """One worker: makes its call once, and runs the shards that it is given."""
 
-    def __init__(self, make: Callable[[], Call], version: str) -> None:
-        self._make, self._version, self._call = make, version, None
+    def __init__(self, version: str, keep_programs: bool) -> None:
+        self._version, self._keep_programs = version, keep_programs
+        self._call: Call | None = None
 
-    def call(self, shard: Shard | None) -> Any:
+    def call(self, made: Sequence[Any], shard: Shard | None) -> Any:
         """Run a shard, or join them."""
         if self._call is None:
             if tdd.__version__ != self._version:
@@ -253,17 +260,18 @@ class _Worker:
                     f"a worker on {socket.gethostname()} has tdd {tdd.__version__} where the run has {self._version}; "
                     "install the same version on all hosts"
                 )
+            import ray
+
             from tdd.cli.compilation_cache import keep_compiled
 
-            keep_compiled(True)
-            self._call = self._make()
+            keep_compiled(self._keep_programs)
+            make: Any = ray.get(made[0])
+            self._call = make()
         return self._call(shard)
 
 
 def _scoring(model: str, texts: Any, scores: Any, options: Mapping[str, Any]) -> Call:
     """Loads the models once for all shards of a worker."""
-    import jax
-
     from tdd.audit.mesh import find_devices
     from tdd.audit.score_inputs import find_model
 
@@ -299,6 +307,8 @@ def _carrying_out(name: str, options: Any, command: str) -> Call:
 @contextlib.contextmanager
 def _cluster(ray: Any, address: str | None, num_workers: int | None, wanted: Mapping[str, float]) -> Iterator[None]:
     """Connected to Ray: as before, to the cluster at the address, or to a local one that ends with the run."""
+    if address is not None:
+        _check_address(address)
     if ray.is_initialized():
         yield
         return
@@ -307,7 +317,6 @@ def _cluster(ray: Any, address: str | None, num_workers: int | None, wanted: Map
         cpus = max(os.cpu_count() or 1, math.ceil((num_workers or 1) * wanted.get("CPU", 0)))
         options |= {"address": "local", "num_cpus": cpus, "include_dashboard": False}
     else:
-        _check_address(address)
         options["address"] = address
     try:
         ray.init(**options)
@@ -359,6 +368,13 @@ def _num_workers(there: Mapping[str, float], asked: int | None, wanted: Mapping[
             raise InputError(f"{text}; ask for fewer workers or for less")
         _logger.warning("%s; waiting until it has more", text)
     return asked or max(fit, 1)
+
+
+def _cannot_go_on(error: BaseException) -> InputError:
+    return InputError(
+        f"a worker of Ray cannot go on: {_last_line(error)}. Every host needs tdd {tdd.__version__} and what it "
+        "depends on, and memory for the model; what is finished is kept, and the same command goes on"
+    )
 
 
 def _last_line(error: BaseException) -> str:

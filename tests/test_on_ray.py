@@ -14,6 +14,7 @@ from scored_models import random_texts
 import tdd
 from tdd import on_ray
 from tdd.audit.store.shards import decode_keys
+from tdd.cli import main
 from tdd.demo.data import demo_files
 from tdd.study import NormalShift
 from tdd.study import run as run_study
@@ -124,7 +125,7 @@ def test_what_a_worker_refuses_reaches_the_user(ray):
     with pytest.raises(InputError, match=r"^model=\.\.\. is not what a worker can read$"):
         on_ray.run_shards(refusing, num_workers=2)
     with pytest.raises(InputError, match=r"a worker of Ray cannot go on: .*no_such_module"):
-        on_ray.run_shards(Absent(), num_workers=1, num_shards=1)
+        on_ray.run_shards(Absent(), num_workers=1)
 
 
 class Absent:
@@ -146,9 +147,9 @@ def test_resources_that_ray_does_not_have(ray):
 
 
 def test_a_worker_of_another_version():
-    worker = on_ray._Worker(refusing, "0.0.1")
+    worker = on_ray._Worker("0.0.1", False)
     with pytest.raises(InputError, match=rf"has tdd {tdd.__version__} where the run has 0.0.1; install the same"):
-        worker.call(None)
+        worker.call([], None)
 
 
 @pytest.mark.parametrize("address", ["head", "head:", ":6379", "head:x", "head:70000", "ray://head"])
@@ -185,3 +186,42 @@ def test_ray_is_optional(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(InputError, match=r"Ray is not installed; install it with: pip install 'tdd\[ray\]'"):
         on_ray.run_shards(refusing)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--workers", "2"], "--workers has no use without --ray; add --ray, or leave it out"),
+        (["--worker-resources", "GPU=1"], "--worker-resources has no use without --ray"),
+        (["--ray", "--shard", "0/4"], "--shard and --ray both share out the work; give one of them"),
+        (["--ray", "--worker-resources", "GPU"], "--worker-resources 'GPU' must be NAME=N, as in CPU=4 or GPU=1"),
+        (["--ray", "head"], "address='head' must be HOST:PORT or ray://HOST:PORT"),
+    ],
+)
+def test_options_that_do_not_fit(tmp_path, capsys, options, message):
+    texts = tmp_path / "texts.txt"
+    texts.write_text("a text\nanother text\n")
+    score = ["score", str(demo_files().checkpoint), str(texts), "--out", str(tmp_path / "scores.csv"), *options]
+    assert main(score) == 2
+    assert message in capsys.readouterr().err
+    assert main(["study", "ptdi-alpha", "--out", str(tmp_path / "study"), *options]) == 2
+    assert message in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["texts.txt"]
+
+
+def test_a_study_needs_a_folder(capsys):
+    assert main(["study", "ptdi-alpha", "--ray"]) == 2
+    assert "--ray needs --out: a folder that all hosts share" in capsys.readouterr().err
+
+
+@pytest.mark.slow("processes")
+def test_the_commands(ray, tmp_path, capfd):
+    texts = tmp_path / "texts.txt"
+    texts.write_text("\n".join(TEXTS[:30]))
+    score = ["score", str(demo_files().checkpoint), str(texts), "--scores", "loss", "--quiet", "--no-compilation-cache"]
+    study = ["study", "ptdi-alpha", "--repetitions", "3000", "--alpha", "0.2", "--quiet"]
+    for name, more in (("one", []), ("ray", ["--ray", "--workers", "2"])):
+        assert main([*score, "--out", str(tmp_path / f"{name}.csv"), *more]) == 0
+        assert main([*study, "--out", str(tmp_path / name), *more]) == 0
+    for path in ("one.csv", "one/results.csv"):
+        assert (tmp_path / path).read_bytes() == (tmp_path / path.replace("one", "ray")).read_bytes()

@@ -43,6 +43,7 @@ def _run(arguments: argparse.Namespace) -> None:
     from tdd.texts import load_texts
     from tdd.validate import runs
 
+    by_ray = check_ray(arguments)
     connect(arguments)
     out = pathlib.Path(arguments.out)
     runs.check_output_file(out, ENDINGS, (arguments.texts,))
@@ -54,7 +55,7 @@ def _run(arguments: argparse.Namespace) -> None:
     if arguments.shard is not None:
         score(arguments.model, texts, names(arguments.scores), shard=arguments.shard, **options)
         return say_done(arguments, store)
-    if check_ray(arguments):
+    if by_ray:
         from tdd import on_ray
 
         options |= ray_options(arguments)
@@ -64,7 +65,7 @@ def _run(arguments: argparse.Namespace) -> None:
     if not leads(arguments):
         return None
     # what others share stays: a shard or a process that is started again must find it
-    shared = (store_beside(out) / "shards").exists() or "num_processes" in table.provenance
+    shared = (not by_ray and (store_beside(out) / "shards").exists()) or "num_processes" in table.provenance
     write_scores(table, out, keep_store=arguments.store is not None or shared)
     summary = {"out": str(out), "texts": len(table), "scores": list(table.values), "provenance": dict(table.provenance)}
     if arguments.json:

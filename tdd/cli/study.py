@@ -87,6 +87,7 @@ def _study_named(arguments: argparse.Namespace) -> None:
 
     from tdd.validate.errors import InputError
 
+    by_ray = check_ray(arguments)
     if arguments.devices is not None and arguments.devices < 1:
         raise InputError(f"--devices must be at least 1, got {arguments.devices}")
     host.prepare(arguments.devices)
@@ -101,7 +102,7 @@ def _study_named(arguments: argparse.Namespace) -> None:
         say_done(arguments, options.folder)
         return
     command = shlex.join(["tdd", *arguments.typed])
-    if check_ray(arguments):
+    if by_ray:
         from tdd import on_ray
 
         outcome = on_ray.named_study(arguments.study, options, command=command, **ray_options(arguments))

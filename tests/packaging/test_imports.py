@@ -21,7 +21,7 @@ LAYERS = [
     {"audit", "study", "exchange", "probe", "lab", "demo"},
     {"report"},
     {"bench"},
-    {"cli", "__main__"},
+    {"cli", "__main__", "on_ray"},
 ]
 APART = LAYERS[2]
 ALIASES = {"tables": "texts", "logprobs": "texts"}  # read by the readers of texts
