@@ -227,9 +227,8 @@ def run_shards(
         workers: list[Any] = [kind.options(**requests).remote(tdd.__version__, keep) for _ in range(count)]
         try:
             with progress_bar(f"{len(workers)} workers", len(shards), enabled=progress, unit="shards") as advance:
-                for _ in ActorPool(workers).map_unordered(
-                    lambda worker, shard: worker.call.remote(made, shard), shards
-                ):
+                pool = ActorPool(workers)
+                for _ in pool.map_unordered(lambda worker, shard: worker.call.remote(made, shard), shards):
                     advance(1)
             return ray.get(workers[0].call.remote(made, None))
         except RayTaskError as error:
@@ -250,7 +249,7 @@ class _Worker:
 
     def __init__(self, version: str, keep_programs: bool) -> None:
         self._version, self._keep_programs = version, keep_programs
-        self._call: Call | None = None
+        self._call: Any = None
 
     def call(self, made: Sequence[Any], shard: Shard | None) -> Any:
         """Run a shard, or join them."""
