@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import os
 import pathlib
 import signal
@@ -66,7 +67,7 @@ def main() -> None:
 
     keep_compiled(True)
     start = time.perf_counter()
-    ray.init(address="local", num_cpus=4, include_dashboard=False, logging_level="error")
+    ray.init(address="local", num_cpus=4, include_dashboard=False, logging_level=logging.ERROR)
     ray_start = time.perf_counter() - start
     rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as folder:

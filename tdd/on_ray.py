@@ -311,7 +311,7 @@ def _cluster(ray: Any, address: str | None, num_workers: int | None, wanted: Map
     if ray.is_initialized():
         yield
         return
-    options: dict[str, Any] = {"logging_level": "error", "log_to_driver": True}
+    options: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": True}
     if address is None:
         cpus = max(os.cpu_count() or 1, math.ceil((num_workers or 1) * wanted.get("CPU", 0)))
         options |= {"address": "local", "num_cpus": cpus, "include_dashboard": False}
