@@ -29,6 +29,7 @@ def test_the_largest_count_is_that_of_a_search(k, n):
         np.testing.assert_array_equal(fdp_template._largest(deviation, k, rank, n), expected)
 
 
+@pytest.mark.slow("long")
 def test_the_template_is_close_to_that_of_the_kernel():
     n = m = 600
     key, level = jax.random.key(0), jax.tree.map(jnp.asarray, LEVEL)
