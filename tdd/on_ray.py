@@ -13,6 +13,7 @@ import logging
 import math
 import os
 import pathlib
+import secrets
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -121,6 +122,7 @@ def score(
     from tdd.texts import load_texts
 
     options = {**options, "store": pathlib.Path(store).expanduser().absolute(), "progress": False}
+    options["job"] = f"{options.get('job', '')}-{secrets.token_hex(6)}"  # a store takes run after run
     make = functools.partial(_scoring, os.fspath(model), load_texts(texts), scores, options)
     there = {"address": address, "num_workers": num_workers, "resources": resources, "progress": progress}
     return run_shards(make, shards_a_worker=1, **there)  # each shard tokenises all texts
@@ -274,12 +276,11 @@ def _scoring(model: str, texts: Any, scores: Any, options: Mapping[str, Any]) ->
     from tdd.audit.mesh import find_devices
     from tdd.audit.score_inputs import find_model
 
-    where = find_devices(options.get("device"), options.get("devices"))
-    reference, dtype = options.get("reference"), options.get("dtype")
+    where, dtype = find_devices(options.get("device"), options.get("devices")), options.get("dtype")
     with jax.default_device(where.home):
         loaded = find_model("model", model, None, None, dtype, where)
-        other = None if reference is None else find_model("reference", os.fspath(reference), None, None, dtype, where)
-    options = {**options, "reference": other}
+        if (reference := options.get("reference")) is not None:
+            options = {**options, "reference": find_model("reference", reference, None, None, dtype, where)}
     return lambda shard: tdd.score(loaded, texts, scores, **{**options, "shard": shard})
 
 
@@ -358,7 +359,7 @@ def _num_workers(there: Mapping[str, float], asked: int | None, wanted: Mapping[
     """How many workers: as asked, else as many as fit; at least one must fit into a cluster that cannot grow."""
     if asked is not None and asked < 1:
         raise InputError(f"num_workers={asked} must be at least 1")
-    fit = int(min(there.get(name, 0) // amount for name, amount in wanted.items()))
+    fit = int(min(there.get(name, 0) / amount + 1e-9 for name, amount in wanted.items()))
     if fit < (asked or 1):
         needs = ", ".join(f"{name}={amount:g}" for name, amount in wanted.items())
         found = ", ".join(f"{name}={there.get(name, 0):g}" for name in wanted)

@@ -88,9 +88,9 @@ def certify(evidence: Evidence, options: Options, decision: Decision) -> Certifi
     draws = {
         "key": jax.random.fold_in(jax.random.key(options.seed), 1),
         "delta": options.delta,
-        "num_draws": max(_DRAWS, math.ceil(1 / options.delta))
-        if not large
-        else min(_MAX_DRAWS, math.ceil(_FEW / options.delta) - 1),
+        "num_draws": min(_MAX_DRAWS, math.ceil(_FEW / options.delta) - 1)
+        if large
+        else max(_DRAWS, math.ceil(1 / options.delta)),
     }
     if options.method == "ptdi" and not evidence.clusters:
         bounds = fdp_bounds(evidence.calibration[0], evidence.candidates[0], null="nonmember", **draws)

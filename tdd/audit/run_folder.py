@@ -224,10 +224,11 @@ def to_csv(columns: Mapping[str, np.ndarray]) -> Iterator[bytes]:
     text = io.StringIO(newline="")
     writer = csv.writer(text)
     writer.writerow(columns)
-    num_rows = max(map(len, columns.values()), default=0)
+    arrays = [np.asarray(column) for column in columns.values()]
+    num_rows = max(map(len, arrays), default=0)
     for start in range(0, max(num_rows, 1), _WRITTEN_TOGETHER):
         part = slice(start, start + _WRITTEN_TOGETHER)
-        writer.writerows(zip(*(_cells(np.asarray(column)[part]) for column in columns.values()), strict=True))
+        writer.writerows(zip(*(_cells(array[part]) for array in arrays), strict=True))
         yield text.getvalue().encode()
         text.seek(0)
         text.truncate()
@@ -237,8 +238,8 @@ def _cells(values: np.ndarray) -> list[Any]:
     """What `csv.writer` writes as the cells of a column."""
     if values.dtype == np.bool_:
         return values.astype(np.int64).tolist()
-    if values.dtype == np.float64:
-        return ["" if x != x else x for x in values.tolist()]
+    if values.dtype == np.float64 or values.dtype == object:
+        return ["" if x != x else int(x) if x is True or x is False else x for x in values.tolist()]
     if np.issubdtype(values.dtype, np.floating):
         missing = np.isnan(values).tolist()
         return ["" if absent else str(x) for absent, x in zip(missing, values, strict=True)]
