@@ -82,6 +82,8 @@ def test_a_worker_that_is_killed(ray, tmp_path):
     assert_same(found, expected)
     keys = stored_keys(tmp_path / "ray")
     assert len(keys) == len(set(keys))
+    again = on_ray.score(model, TEXTS[:9], "loss", store=tmp_path / "ray", num_workers=1, **OPTIONS)  # other texts
+    np.testing.assert_array_equal(again.values["loss"], expected.values["loss"][:9])
 
 
 @pytest.mark.slow("processes")

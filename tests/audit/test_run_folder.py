@@ -142,3 +142,8 @@ def test_memory_of_a_large_table(tmp_path):
         assert json.loads((out / "run.json").read_text())["decision"]["num_selected"] > 10
     assert peak[300_000][0] - peak[2_000][0] < 120
     assert peak[300_000][1] - peak[2_000][1] < 80
+
+
+def test_cells_of_mixed_columns():
+    mixed = np.array([True, math.nan, "word", 3, False, 0.25], dtype=object)
+    assert b"".join(to_csv({"mixed": mixed})) == b'mixed\r\n1\r\n""\r\nword\r\n3\r\n0\r\n0.25\r\n'
