@@ -58,6 +58,17 @@ def beyond_the_first(items):
         seen |= values
 
 
+def repeated(items):
+    """Checks that another includes: 10^5 repetitions begin with 2,000, and a twin is drawn until it is convicted."""
+    for item in items:
+        budget = getattr(item, "callspec", NO_PARAMETERS).params.get("budget")
+        for mark in item.iter_markers("guarantee"):
+            twin = mark.kwargs.get("checks") == 0
+            slow = {mark.args for mark in item.iter_markers("slow")}
+            if slow == {("repetitions",)} if twin and budget == "long" else slow and budget == "short" and not twin:
+                yield item
+
+
 @pytest.hookimpl(tryfirst=True)  # before tests are left out by their marks
 def pytest_collection_modifyitems(config, items):
     """Mark what is slow by the rule, and skip what this machine cannot run."""
@@ -76,6 +87,8 @@ def pytest_collection_modifyitems(config, items):
             item.add_marker(pytest.mark.slow(why))
     for item in beyond_the_first(items):
         item.add_marker(pytest.mark.slow("grid"))
+    left_out = {id(item) for item in repeated(items)}
+    items[:] = [item for item in items if id(item) not in left_out]
     for item in items:
         for mark in item.iter_markers("slow"):
             if mark.args not in {(why,) for why in SLOW}:

@@ -61,11 +61,11 @@ class KillOnce:
 
 
 @pytest.mark.slow("processes")
-@pytest.mark.parametrize("num_workers", [2, 4])
-def test_the_table_of_one_process(ray, tmp_path, num_workers):
+def test_the_table_of_one_process(ray, tmp_path):
+    """With four workers; with two, one of which is killed, below."""
     model = demo_files().checkpoint
     expected = tdd.score(model, TEXTS, ["loss", "min_k"], store=tmp_path / "one", **OPTIONS)
-    found = on_ray.score(model, TEXTS, ["loss", "min_k"], store=tmp_path / "ray", num_workers=num_workers, **OPTIONS)
+    found = on_ray.score(model, TEXTS, ["loss", "min_k"], store=tmp_path / "ray", num_workers=4, **OPTIONS)
     assert_same(found, expected)
     keys = stored_keys(tmp_path / "ray")
     assert len(keys) == len(set(keys)) == len(stored_keys(tmp_path / "one"))
@@ -104,7 +104,7 @@ def test_a_data_set_of_ray(ray):
     scored = rows.map_batches(
         on_ray.Scorer,
         fn_constructor_kwargs={"model": model, "scores": ["loss"], "token_budget": 512},
-        compute=ActorPoolStrategy(size=2),
+        compute=ActorPoolStrategy(size=1),
         batch_size=40,
     )
     found = {row["name"]: row["loss"] for row in scored.take_all()}
@@ -224,6 +224,6 @@ def test_the_commands(ray, tmp_path, capfd):
     study = ["study", "ptdi-alpha", "--repetitions", "3000", "--alpha", "0.2", "--quiet"]
     for name, more in (("one", []), ("ray", ["--ray", "--workers", "2"])):
         assert main([*score, "--out", str(tmp_path / f"{name}.csv"), *more]) == 0
-        assert main([*study, "--out", str(tmp_path / name), *more]) == 0
+        assert main([*study, "--out", str(tmp_path / name), *(more and ["--ray", "--workers", "1"])]) == 0
     for path in ("one.csv", "one/results.csv"):
         assert (tmp_path / path).read_bytes() == (tmp_path / path.replace("one", "ray")).read_bytes()

@@ -88,6 +88,7 @@ def test_items_are_read_alike_at_any_size(folder, monkeypatch):
     assert printed(run, large) == printed(run, small)
 
 
+@pytest.mark.slow("long")
 def test_the_most_extreme_items_are_listed_in_order(folder):
     run = read_run(folder)
     items = read_items(folder, run)

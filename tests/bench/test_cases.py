@@ -14,6 +14,7 @@ ONCE = Options(rounds=1, peer_seconds=0.01, gate_seconds=60)
 
 
 @pytest.mark.parametrize("case", EVERY, ids=lambda case: case.name)
+@pytest.mark.slow("parity")
 def test_case_agrees_with_its_peers(case):
     (size,) = case.tiny
     row = measure(case, size, ONCE)

@@ -87,7 +87,12 @@ def test_padding_of_the_prefix_changes_nothing(name):
     assert hidden_after._cache_size() == 1
 
 
-@pytest.mark.parametrize("name", CONFIGURATIONS)
+FIRST = {name.partition(",")[0]: name for name in reversed(CONFIGURATIONS)}.values()
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name in FIRST else pytest.mark.slow("grid")) for name in CONFIGURATIONS]
+)
 def test_every_family(tmp_path, name):
     """Rotary stretches, windows by layer, offsets, widths of their own: as loaded from each family's files."""
     check(*load(write(tmp_path, name)[0])[:2], 13, LENGTH - 13)

@@ -15,7 +15,7 @@ from tdd.cli import main
 from tdd.demo.data import demo_files
 
 PAGE = (ROOT / "tdd" / "scoring" / "README.md").read_text("utf-8")
-SHARDS = 3
+SHARDS = 2
 
 
 def recipe(name, language):
@@ -53,9 +53,8 @@ def test_the_job_array_of_slurm(tmp_path):
         assert done.returncode == 0, done.stderr
         assert f"shard {index}/{SHARDS} is done" in done.stderr
 
-    for index in (2, 0):
-        task(index, SHARDS)
-    task(1, 1)  # submitted again by itself: SLURM counts one task
+    task(1, SHARDS)
+    task(0, 1)  # submitted again by itself: SLURM counts one task
     command = ["score", str(demo_files().checkpoint), str(texts), "--quiet"]
     assert main([*command, "--out", str(tmp_path / "scores.parquet"), "--store", str(tmp_path / "store")]) == 0
     assert main([*command, "--out", str(tmp_path / "one.parquet")]) == 0

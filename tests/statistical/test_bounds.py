@@ -105,6 +105,7 @@ def test_bounds_hold_with_templates_of_the_host(nulls, alternatives, budget):
 
 
 @pytest.mark.guarantee(checks=0)
+@pytest.mark.slow("long")
 def test_a_template_of_the_host_for_a_larger_delta_is_caught(budget):
     larger = functools.partial(host_templates, delta=2 * DELTA)
     guarantees.assert_exceeds(failure_rate(normal_scores, 30, 20, 0, made=larger), DELTA, budget)
@@ -113,7 +114,11 @@ def test_a_template_of_the_host_for_a_larger_delta_is_caught(budget):
 @pytest.mark.guarantee(checks=0)
 @pytest.mark.parametrize(
     ("scores", "broken"),
-    [(normal_scores, "pointwise"), (normal_scores, "without the one"), (integer_scores, "ties in favour")],
+    [
+        pytest.param(normal_scores, "pointwise", marks=pytest.mark.slow("long")),
+        (normal_scores, "without the one"),
+        (integer_scores, "ties in favour"),
+    ],
 )
 def test_broken_bounds_are_caught(scores, broken, budget):
     guarantees.assert_exceeds(failure_rate(scores, 30, 20, 0, broken=broken), DELTA, budget)

@@ -89,8 +89,8 @@ def classical(method):
 
 def doubled_mid_ranks(own, pool, null):
     """2·#{more extreme} + #{equal} + 1 for each of `own` in `pool`."""
-    sign = 1 if null == "nonmember" else -1
-    return [sum((2 if sign * y < sign * x else 0) + (x == y) for y in pool) + 1 for x in own]
+    sign, pool = 1 if null == "nonmember" else -1, np.asarray(pool)
+    return [int(2 * (sign * pool < sign * x).sum() + (pool == x).sum() + 1) for x in own]
 
 
 def pooled(calibration, scores, null, rule, weights=None, calibration_mask=None, mask=None):

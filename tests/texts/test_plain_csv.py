@@ -212,7 +212,7 @@ NUMBERS = st.one_of(
 @example(["1", "nan(ab)"])
 @example(["1", "1_000"])
 @example(["0x10"])
-@settings(max_examples=200)
+@settings(max_examples=100)
 def test_numbers_have_the_bits_of_float(values):
     assert outcome(table_checks.score_column, column(values), "s") == outcome(table_checks.score_column, values, "s")
 
