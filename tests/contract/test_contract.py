@@ -19,23 +19,25 @@ SMALLEST = [(1, 1), (0, 2)]
 SMALL = [(1, 0), (2, 1)]
 
 
-FIRST = {entry.kernel: entry.id for entry in reversed(registry.ENTRIES)}
+def a_kernel(entry):
+    return entry.kernel
 
 
-def entries(chosen=lambda entry: True, *, further="grid"):
-    """One parameter an entry that has the law.
+def a_file(entry):
+    return entry.kernel.partition(".")[0]
 
-    Further entries of a kernel, other static options, are slow for the reason given; None: for none.
-    """
 
-    def marks(entry):
-        return [pytest.mark.slow(further)] if further and entry.id != FIRST[entry.kernel] else []
-
-    chosen = [pytest.param(entry, marks=marks(entry)) for entry in registry.ENTRIES if chosen(entry)]
-    return pytest.mark.parametrize("entry", chosen, ids=lambda entry: entry.id)
+def entries(chosen=lambda entry: True, *, one=a_kernel):
+    """One parameter an entry that has the law; slow where an entry of the same kernel, or file, comes before it."""
+    chosen = [entry for entry in registry.ENTRIES if chosen(entry)]
+    first = {one(entry): entry for entry in reversed(chosen)}.values()
+    further = pytest.mark.slow("grid")
+    marked = [pytest.param(entry, marks=[] if entry in first else further) for entry in chosen]
+    return pytest.mark.parametrize("entry", marked, ids=lambda entry: entry.id)
 
 
 every_entry = entries()
+one_of_each_file = entries(one=a_file)
 
 
 def arrays_of(entry, seed=0, n=registry.NUM_CALIBRATION, m=registry.NUM_TEST):
@@ -88,7 +90,7 @@ def test_every_public_kernel_is_registered():
     assert public == registered
 
 
-@entries(further=None)
+@every_entry
 def test_reference(entry):
     """Over six seeds, with one trace."""
     before = program(entry.id).traces
@@ -98,7 +100,7 @@ def test_reference(entry):
     assert program(entry.id).traces - before <= 1
 
 
-@every_entry
+@one_of_each_file
 @pytest.mark.parametrize("sizes", [SMALLEST, pytest.param(SMALL, marks=pytest.mark.slow("grid"))], ids=["least", "few"])
 def test_smallest_sizes(entry, sizes):
     for n, m in sizes:
@@ -114,7 +116,7 @@ def test_jit_equals_eager(entry):
     assert_equal(entry.call(**registry.to_device(arrays)), run(entry, arrays), entry)
 
 
-@every_entry
+@one_of_each_file
 def test_vmap_equals_loop(entry):
     many = [arrays_of(entry, seed) for seed in range(4)]
     stacked = {name: jnp.stack([a[name] for a in many]) for name in many[0]}
@@ -140,7 +142,7 @@ def test_order_of_the_calibration_does_not_matter(entry):
     assert_same(run(entry, moved), run(entry, arrays), entry.tolerance if entry.tolerance > 1e-6 else 0)
 
 
-@entries(lambda entry: entry.masks)
+@entries(lambda entry: entry.masks, one=a_file)
 def test_masked_padding_changes_nothing(entry):
     arrays = arrays_of(entry, 4)
     padded = dict(arrays)

@@ -209,6 +209,7 @@ def test_the_decision_is_the_adjusted_value(combine):
 
 @every
 @pytest.mark.parametrize(("k", "n", "m"), [(1, 1, 3), (2, 5, 0)])
+@pytest.mark.slow("long")
 def test_smallest_sizes(combine, k, n, m):
     calibration, scores = panels(9, n, m, k)
     got = td4eval(calibration, scores, alpha=0.3, combine=combine, **options(combine))

@@ -25,7 +25,14 @@ def random_texts(count, seed=0):
     return [" ".join(f"{'Ww'[i % 2]}{i // 2}" for i in rng.integers(0, VOCABULARY, n)) for n in lengths]
 
 
-@pytest.mark.parametrize("name", SPECS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        "gpt2",
+        "llama",
+        *(pytest.param(name, marks=pytest.mark.slow("grid")) for name in SPECS if name not in ("gpt2", "llama")),
+    ],
+)
 def test_no_score_depends_on_batch_bucket_or_padding(name):
     """In batches of up to 400 tokens with neighbours of any length; in another order and other batches, or alone."""
     names = NAMES if name in ("gpt2", "gemma2") else NAMES[:2]  # the head is the same for all, but for a soft cap

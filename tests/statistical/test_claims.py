@@ -24,8 +24,8 @@ def shown():
 
 def parameters():
     """Every claim; of those that differ in a number alone, only the first true and the first false one are quick, and
-    none is that took more than 5 s in the table."""
-    shown, long = set(), {row["name"] for row in table().values() if row["seconds"] > 5}
+    none is that took more than 2 s in the table."""
+    shown, long = set(), {row["name"] for row in table().values() if row["seconds"] > 2}
     for claim in all_claims():
         kind = (re.sub(r"-[0-9.]+$", "", claim.name), claim.holds)
         why = "grid" if kind in shown else "long" if claim.name in long else None
