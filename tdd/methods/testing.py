@@ -263,56 +263,173 @@ def storey_bh(p_values: Any, alpha: Any, *, lambda_: float = 0.5, cap: bool = Fa
 
 
 def by(p_values: Any, alpha: Any, *, mask: Any = None) -> StepUp:
-    """Benjamini-Yekutieli: FDR <= alpha·m0/m under any dependence, finite-sample. Arguments as `bh`."""
+    """Benjamini-Yekutieli: BH at level alpha / (1 + 1/2 + ... + 1/m).
+
+    Guarantee: FDR <= alpha·m0/m for super-uniform null p-values under any dependence; finite-sample.
+
+    Args:
+      p_values: [m] in [0, 1]; NaN is left out of m. Or [..., m], each row along the last axis a family of its own.
+      alpha: level in (0, 1); may be traced.
+      mask: [m] or [..., m] bool, True = real item.
+
+    Returns:
+      `StepUp`; `adjusted` are those of BH times the harmonic number of m, at most 1.
+
+    Raises:
+      InputError: p outside [0, 1], alpha outside (0, 1), wrong shapes.
+
+    >>> by([0.01, 0.02, 0.03, 0.5], 0.05).reject.tolist()
+    [False, False, False, False]
+
+    References: Benjamini & Yekutieli (2001), theorem 1.3.
+    """
     return run_step_up("by", p_values, alpha, mask)
 
 
 def holm(p_values: Any, alpha: Any, *, mask: Any = None) -> StepUp:
-    """Holm: family-wise error rate <= alpha under any dependence, finite-sample. Arguments as `bh`."""
+    """Holm's step-down procedure: reject in increasing order of p while p_(i) <= alpha / (m - i + 1).
+
+    Guarantee: family-wise error rate <= alpha for super-uniform null p-values under any dependence; finite-sample.
+
+    Args:
+      p_values: [m] in [0, 1]; NaN is left out of m. Or [..., m], each row along the last axis a family of its own.
+      alpha: level in (0, 1); may be traced.
+      mask: [m] or [..., m] bool, True = real item.
+
+    Returns:
+      `StepUp`; `adjusted[j] <= alpha` where hypothesis j is rejected at level alpha.
+
+    Raises:
+      InputError: p outside [0, 1], alpha outside (0, 1), wrong shapes.
+
+    >>> holm([0.01, 0.015, 0.03, 0.5], 0.05).reject.tolist()
+    [True, True, False, False]
+
+    References: Holm (1979).
+    """
     return run_step_up("holm", p_values, alpha, mask)
 
 
 def hochberg(p_values: Any, alpha: Any, *, mask: Any = None) -> StepUp:
-    """Hochberg: family-wise error rate <= alpha for independent p-values, finite-sample. Arguments as `bh`."""
+    """Hochberg's step-up procedure: reject the k smallest p-values, k the largest i with p_(i) <= alpha / (m - i + 1).
+
+    Guarantee: family-wise error rate <= alpha for super-uniform null p-values that are independent, or dependent in a
+    way (MTP2) under which Simes' inequality holds; finite-sample. Rejects whatever `holm` does.
+
+    Args:
+      p_values: [m] in [0, 1]; NaN is left out of m. Or [..., m], each row along the last axis a family of its own.
+      alpha: level in (0, 1); may be traced.
+      mask: [m] or [..., m] bool, True = real item.
+
+    Returns:
+      `StepUp`; `adjusted[j] <= alpha` where hypothesis j is rejected at level alpha.
+
+    Raises:
+      InputError: p outside [0, 1], alpha outside (0, 1), wrong shapes.
+
+    >>> hochberg([0.03, 0.04, 0.02, 0.045], 0.05).reject.tolist()
+    [True, True, True, True]
+
+    References: Hochberg (1988); Sarkar (1998).
+    """
     return run_step_up("hochberg", p_values, alpha, mask)
 
 
 def hommel(p_values: Any, alpha: Any, *, mask: Any = None) -> StepUp:
-    """Hommel: family-wise error rate <= alpha for independent or PRDS p-values, finite-sample. Arguments as `bh`.
+    """Hommel's procedure: closed testing with Simes' test of every intersection.
 
-    At least as powerful as Hochberg and Holm.
+    Guarantee: family-wise error rate <= alpha for super-uniform null p-values that are independent or PRDS (conformal
+    p-values are); finite-sample. Rejects whatever `hochberg` and `holm` do.
+
+    Args:
+      p_values: [m] in [0, 1]; NaN is left out of m. Or [..., m], each row along the last axis a family of its own.
+      alpha: level in (0, 1); may be traced.
+      mask: [m] or [..., m] bool, True = real item.
+
+    Returns:
+      `StepUp`; `adjusted[j] <= alpha` where hypothesis j is rejected at level alpha.
+
+    Raises:
+      InputError: p outside [0, 1], alpha outside (0, 1), wrong shapes.
 
     >>> hommel([0.01, 0.02, 0.03, 0.04], 0.05).reject.tolist()
     [True, True, True, True]
+
+    References: Hommel (1988); Meijer, Krebs & Goeman (2019).
     """
     return run_step_up("hommel", p_values, alpha, mask)
 
 
 def bonferroni(p_values: Any, alpha: Any, *, mask: Any = None) -> StepUp:
-    """Bonferroni: family-wise error rate <= alpha·m0/m under any dependence. Arguments as `bh`."""
+    """Bonferroni: reject where p <= alpha / m.
+
+    Guarantee: family-wise error rate <= alpha·m0/m for super-uniform null p-values under any dependence; finite-sample.
+
+    Args:
+      p_values: [m] in [0, 1]; NaN is left out of m. Or [..., m], each row along the last axis a family of its own.
+      alpha: level in (0, 1); may be traced.
+      mask: [m] or [..., m] bool, True = real item.
+
+    Returns:
+      `StepUp`; `adjusted` are m·p, at most 1.
+
+    Raises:
+      InputError: p outside [0, 1], alpha outside (0, 1), wrong shapes.
+
+    >>> bonferroni([0.01, 0.02, 0.03, 0.5], 0.05).reject.tolist()
+    [True, False, False, False]
+
+    References: Bonferroni's inequality.
+    """
     return run_step_up("bonferroni", p_values, alpha, mask)
 
 
 def sidak(p_values: Any, alpha: Any, *, mask: Any = None) -> StepUp:
-    """Šidák: family-wise error rate <= 1 - (1 - alpha)^(m0/m) for independent p-values, finite-sample.
+    """Šidák: reject where p <= 1 - (1 - alpha)^(1/m).
 
-    Also for positively orthant dependent ones, conformal p-values among them. Arguments as `bh`; the adjusted values
-    are 1 - (1 - p)^m.
+    Guarantee: family-wise error rate <= 1 - (1 - alpha)^(m0/m) for super-uniform null p-values that are independent or
+    positively orthant dependent (conformal p-values are); finite-sample. Rejects whatever `bonferroni` does.
+
+    Args:
+      p_values: [m] in [0, 1]; NaN is left out of m. Or [..., m], each row along the last axis a family of its own.
+      alpha: level in (0, 1); may be traced.
+      mask: [m] or [..., m] bool, True = real item.
+
+    Returns:
+      `StepUp`; `adjusted` are 1 - (1 - p)^m.
+
+    Raises:
+      InputError: p outside [0, 1], alpha outside (0, 1), wrong shapes.
 
     >>> sidak([0.0127, 0.02, 0.03, 0.5], 0.05).reject.tolist()
     [True, False, False, False]
+
+    References: Šidák (1967), theorem 1.
     """
     return run_step_up("sidak", p_values, alpha, mask)
 
 
 def holm_sidak(p_values: Any, alpha: Any, *, mask: Any = None) -> StepUp:
-    """Šidák's procedure stepping down: family-wise error rate <= alpha for independent p-values, finite-sample.
+    """Šidák's step-down procedure: reject in increasing order of p while p_(i) <= 1 - (1 - alpha)^(1/(m - i + 1)).
 
-    Also for positively orthant dependent ones, conformal p-values among them. Rejects whatever `sidak` and `holm` do.
-    Arguments as `bh`.
+    Guarantee: family-wise error rate <= alpha for super-uniform null p-values that are independent or positively
+    orthant dependent (conformal p-values are); finite-sample. Rejects whatever `sidak` and `holm` do.
+
+    Args:
+      p_values: [m] in [0, 1]; NaN is left out of m. Or [..., m], each row along the last axis a family of its own.
+      alpha: level in (0, 1); may be traced.
+      mask: [m] or [..., m] bool, True = real item.
+
+    Returns:
+      `StepUp`; `adjusted[j] <= alpha` where hypothesis j is rejected at level alpha.
+
+    Raises:
+      InputError: p outside [0, 1], alpha outside (0, 1), wrong shapes.
 
     >>> holm_sidak([0.0127, 0.0169, 0.03, 0.5], 0.05).reject.tolist()
     [True, True, False, False]
+
+    References: Holm (1979), section 4; Holland & Copenhaver (1987).
     """
     return run_step_up("holm_sidak", p_values, alpha, mask)
 
