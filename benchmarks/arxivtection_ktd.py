@@ -28,7 +28,7 @@ those over the divisions alone. "promised" is what the guarantee of a rule bound
 "leaning_of_nonmembers" is how many of the non-members' statistics say "member", as a multiple of what exchangeability
 would give.
 
-    python benchmarks/arxivtection_ktd.py --data arxivtection.csv
+    python -m benchmarks.arxivtection_ktd --data arxivtection.csv
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import harness
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 import tdd
+from benchmarks import harness
 from tdd.cli import main as command_line
 from tdd.lab.tokenizer import train_tokenizer
 from tdd.lab.train import CHECKPOINT_FOLDER, TrainConfig, train

@@ -4,7 +4,7 @@ The null of a passage is that it was in the training data. Each repetition halve
 one half calibrate, the other half is the test set. TD4Eval combines the four scores of one model; JECS and JMCS ask for
 passages that are clean for both models. All repetitions of a procedure run in one compiled call.
 
-    python benchmarks/booktection_combined.py --data scores.csv
+    python -m benchmarks.booktection_combined --data scores.csv
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import harness
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 import tdd
+from benchmarks import harness
 
 MODELS = ("GPT3", "LLaMA2-13B")
 SCORES = ("Perplexity", "Zlib", "Lowercase", "Min_k_Prob")

@@ -4,7 +4,7 @@ Each repetition halves the pool at random: the non-members of one half calibrate
 repetitions of a score run in one compiled call. "none" is the paper's vanilla method, "subtraction" its scaled one,
 "storey" the exact one beside it.
 
-    python benchmarks/booktection_study.py --data scores.csv
+    python -m benchmarks.booktection_study --data scores.csv
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ import argparse
 import functools
 import time
 
-import harness
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 import tdd
+from benchmarks import harness
 
 MODELS = ("GPT3", "LLaMA2-13B")
 SCORES = ("Perplexity", "Zlib", "Lowercase", "Min_k_Prob")

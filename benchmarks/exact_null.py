@@ -4,7 +4,7 @@ The losses of held-out rows under models of one family, in half precision: some 
 Held-out rows against held-out rows, halved at random: every hypothesis is null, so the false discovery rate is the
 probability of selecting anything. For the null "member" the same rows play known members: exchangeable is exchangeable.
 
-    python benchmarks/exact_null.py --data losses.npz
+    python -m benchmarks.exact_null --data losses.npz
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import harness
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 import tdd
+from benchmarks import harness
 
 LEVELS = (0.05, 0.1, 0.2)
 MODELS = ("70m", "160m", "410m", "1.4b", "2.8b", "6.9b")

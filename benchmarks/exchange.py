@@ -1,6 +1,6 @@
 """The test of canonical order: sequences a second beside the reference way, and model calls until a case is clear.
 
-python benchmarks/exchange.py [--rounds 3] [--part all|throughput|calls] [--quick]
+python -m benchmarks.exchange [--rounds 3] [--part all|throughput|calls] [--quick]
 
 Only a whole run that is not quick writes results/exchange.json.
 """
@@ -12,9 +12,8 @@ import logging
 import time
 from typing import Any
 
-import harness
-
-from tdd.bench import exchange, exchange_calls
+from benchmarks import harness
+from benchmarks.throughput import exchange, exchange_calls
 from tdd.models.spec import DecoderSpec
 
 NOTE = (

@@ -1,6 +1,6 @@
 """Size and power of the tests of canonical order, and what the sequential rules save.
 
-    python benchmarks/exchange_tests.py --folder build/exchange-tests
+    python -m benchmarks.exchange_tests --folder build/exchange-tests
 
 The first table is that of `tdd study exchange-tests --repetitions 100000`, kept in the folder and continued there. The
 second reads the three sequential rules at their looks up to 50 shuffles and stops where a rule says so; "gives_up"
@@ -16,12 +16,12 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import harness
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 import tdd
+from benchmarks import harness
 from tdd.audit.run_folder import versions
 from tdd.kernels.sequential import default_looks
 from tdd.study import SkewedShards, named

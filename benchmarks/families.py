@@ -1,16 +1,15 @@
 """Every family's token statistics beside the usual torch loop, and their share of the machine's matrix-product rate.
 
-python benchmarks/families.py [--families gpt2 llama] [--texts 16] [--rounds 5]
+python -m benchmarks.families [--families gpt2 llama] [--texts 16] [--rounds 5]
 """
 
 from __future__ import annotations
 
 import argparse
 
-import harness
-
-from tdd.bench import families
-from tdd.bench.family_models import SPECS
+from benchmarks import harness
+from benchmarks.throughput import families
+from benchmarks.throughput.family_models import SPECS
 
 
 def main() -> None:

@@ -1,15 +1,14 @@
 """Per-example gradient norms beside `vmap` of `grad`, torch's backward, Opacus and jax_privacy, at GPT-2-small's size.
 
-python benchmarks/gradients.py [--rounds 3] [--texts 64] [--batch 8] [--length 256]
+python -m benchmarks.gradients [--rounds 3] [--texts 64] [--batch 8] [--length 256]
 """
 
 from __future__ import annotations
 
 import argparse
 
-import harness
-
-from tdd.bench import gradients
+from benchmarks import harness
+from benchmarks.throughput import gradients
 
 
 def main() -> None:

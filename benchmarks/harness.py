@@ -6,10 +6,10 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tdd.bench import harness
-from tdd.bench.harness import TraceCounter, compile_and_first, interleaved, ratio
-from tdd.bench.machine import machine, matmul_flops
-from tdd.bench.memory import peak_bytes, resident_bytes
+from benchmarks.throughput import harness
+from benchmarks.throughput.harness import TraceCounter, compile_and_first, interleaved, ratio
+from benchmarks.throughput.machine import machine, matmul_flops
+from benchmarks.throughput.memory import peak_bytes, resident_bytes
 
 __all__ = [
     "RESULTS",

@@ -4,7 +4,7 @@ At signal 2 the compositions of single-model selections, at signal 3 the joint p
 its asymptotics have not begun (every contaminated item a member of one of two models). All repetitions of a setting run
 in one compiled call.
 
-    python benchmarks/jecs_synthetic.py
+    python -m benchmarks.jecs_synthetic
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-import harness
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 import tdd
+from benchmarks import harness
 from tdd.methods.jecs import jecs, jmcs
 from tdd.study import joint_labels, monte_carlo
 from tdd.study.compositions import COMPOSITIONS, composed, joint_metrics, selected_by_each
@@ -104,7 +104,7 @@ def main() -> None:
     path = harness.write(
         "jecs_synthetic",
         {
-            "command": f"python benchmarks/jecs_synthetic.py --repetitions {repetitions}",
+            "command": f"python -m benchmarks.jecs_synthetic --repetitions {repetitions}",
             "version": tdd.__version__,
             "seed": 0,
             "seconds": time.perf_counter() - start,

@@ -1,6 +1,6 @@
 """`kill -9` at random moments of `tdd score`: is a finished shard ever lost or scored again, is the table the same?
 
-    python benchmarks/kill_score.py
+    python -m benchmarks.kill_score
 
 Chains of processes run one command on one output file. Each process is killed with SIGKILL at a moment drawn uniformly
 from the length of an undisturbed run: while it starts, while it scores, while it writes shards or the table. After each
@@ -27,8 +27,8 @@ import sys
 import time
 from typing import Any
 
+from benchmarks.throughput.machine import machine
 from tdd.audit.store.shards import decode_keys
-from tdd.bench.machine import machine
 from tdd.demo.data import demo_files, load_calibration, load_candidates
 
 RESULT = pathlib.Path(__file__).with_name("results") / "kill_score.json"

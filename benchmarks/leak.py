@@ -1,6 +1,6 @@
 """A watched benchmark that leaks into training, clean runs that must stay silent, and how much of a leak is needed.
 
-    python benchmarks/leak.py --folder build/leak
+    python -m benchmarks.leak --folder build/leak
 
 One run is shown look by look: from a step on, items of the benchmark are in the training stream;
 `tdd.probe.contamination` sees parameters alone, `tdd.probe.StreamGuard` the stream itself. Then many small runs, each a
@@ -19,13 +19,13 @@ import pathlib
 import time
 from typing import Any
 
-import harness
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 from scipy import stats
 
+from benchmarks import harness
 from tdd import probe
 from tdd.audit.run_folder import versions
 from tdd.lab.batches import Batch
@@ -252,7 +252,7 @@ def main() -> None:
     arguments = parser.parse_args()
     clean_runs, planted_runs = (4, 2) if arguments.quick else (arguments.runs, arguments.planted)
     result = {
-        "command": f"python benchmarks/leak.py --runs {clean_runs} --planted {planted_runs}",
+        "command": f"python -m benchmarks.leak --runs {clean_runs} --planted {planted_runs}",
         "versions": versions(),
         "setting": {
             "steps": STEPS, "every": EVERY, "batch": BATCH, "length": LENGTH, "items": ITEMS, "leak": LEAK,

@@ -1,6 +1,6 @@
 """`tdd.score` of the demonstration's texts in one process and by workers of a local Ray, at equal cores.
 
-    python benchmarks/on_ray.py
+    python -m benchmarks.on_ray
 
 Compiled programs come from JAX's cache in both, as from the second run on. `start of Ray` is `ray.init`; `start of the
 workers` ends when each has imported `tdd`, loaded the model and joined an empty run; `scoring` is what a run takes
@@ -23,8 +23,7 @@ import tempfile
 import time
 from typing import Any
 
-from harness import machine, write
-
+from benchmarks.harness import machine, write
 from tdd import on_ray
 from tdd.cli.compilation_cache import keep_compiled
 from tdd.demo.data import demo_files, load_calibration, load_candidates

@@ -125,7 +125,7 @@ def _speed(result: dict[str, Any]) -> list[str]:
 def _reproduction(result: dict[str, Any], folder: str) -> list[str]:
     """One experiment of the laboratory: its tables and its figure."""
     seed, scale = (result["provenance"][field] for field in ("seed", "scale"))
-    command = f"tdd lab reproduce {result['name']} --seed {seed} --scale {scale:g}"
+    command = f"python -m benchmarks reproduce {result['name']} --seed {seed} --scale {scale:g}"
     lines = [
         f"**{result['title']}.** `{command}`, {result['seconds']:,.0f} s on two shared cores; "
         f"[all tables](benchmarks/results/reproductions/{folder}/tables.md)."

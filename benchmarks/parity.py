@@ -3,7 +3,7 @@
 Every parameter is moved by 0.08 times a normal number before saving: fresh weights have zero biases and hide mistakes.
 The configurations are those of the tests (tests/support/family_configs.py): every window is shorter than the texts.
 
-    python benchmarks/parity.py
+    python -m benchmarks.parity
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ import pathlib
 import sys
 import tempfile
 
-import harness
 import jax
 import numpy as np
 import transformers
 
 import tdd
+from benchmarks import harness
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "tests" / "support"))
 from family_configs import CONFIGURATIONS, LENGTH, VOCABULARY  # pyright: ignore[reportMissingImports]

@@ -1,6 +1,6 @@
 """What a probe costs in the demonstration's training loop, and beside scoring its texts once.
 
-python benchmarks/probe.py [--rounds 5] [--segment 25] [--quick]
+python -m benchmarks.probe [--rounds 5] [--segment 25] [--quick]
 
 Rounds interleave, in one process, a segment of training with a probe that looks once in it, one without, a look with
 gradient norms, an evaluation, and `tdd.score` of the same texts. Then compilations are counted over 1,000 steps.
@@ -15,11 +15,11 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-import harness
 import jax
 
 import tdd
-from tdd.bench.memory import program_bytes
+from benchmarks import harness
+from benchmarks.throughput.memory import program_bytes
 from tdd.demo import retrain
 from tdd.demo.data import demo_files
 from tdd.lab.batches import Batch, Batches, encode
@@ -113,7 +113,7 @@ def main() -> None:
     used = program_bytes(jax.jit(plain.evaluate).lower(loop.params).compile())
     rows = [row(name, times, segment) for name in probes]
     result = {
-        "command": "python benchmarks/probe.py",
+        "command": "python -m benchmarks.probe",
         "rounds": rounds,
         "segment": segment,
         "batch": retrain.CONFIG.batch_size,

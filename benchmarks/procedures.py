@@ -3,7 +3,7 @@
 Compilation, first call and the steady median of the calls are separate. The thousand calls run in one compiled
 program, `batch` of them side by side; SciPy's loop of the same Benjamini-Hochberg tests runs beside them for scale.
 
-    python benchmarks/procedures.py --sizes 1000
+    python -m benchmarks.procedures --sizes 1000
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import harness
 import jax
 import jax.numpy as jnp
 import numpy as np
 from scipy import stats
 
 import tdd
+from benchmarks import harness
 
 DETECTORS, KNOCKOFFS, SHUFFLES = 5, 4, 10
 ALPHA = 0.1

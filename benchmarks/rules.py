@@ -3,7 +3,7 @@
 "best of K, chosen after looking" runs BH on each score and keeps the one that selects most: what users do without
 `tdd.best_score`, and no level is kept.
 
-    python benchmarks/rules.py
+    python -m benchmarks.rules
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ import argparse
 import time
 from typing import Any
 
-import harness
 import jax
 import jax.numpy as jnp
 
 import tdd
+from benchmarks import harness
 from tdd.study import run
 from tdd.study.designs import CorrelatedDetectors, PairedScores
 
@@ -76,7 +76,7 @@ def main() -> None:
     path = harness.write(
         "rules",
         {
-            "command": f"python benchmarks/rules.py --repetitions {repetitions}",
+            "command": f"python -m benchmarks.rules --repetitions {repetitions}",
             "version": tdd.__version__,
             "seed": 0,
             "alpha": ALPHA,

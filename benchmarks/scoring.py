@@ -1,8 +1,8 @@
 """All eight scores of `tdd.score` against the usual torch loop, on a GPT-2-small-sized model with random weights.
 
-The measurement is that of `tdd bench scoring`; here with as many texts as the table in the README.
+The measurement of `python -m benchmarks throughput scoring`, with as many texts as the table in the README.
 
-    python benchmarks/scoring.py [--rounds 3] [--texts 200]
+    python -m benchmarks.scoring [--rounds 3] [--texts 200]
 """
 
 from __future__ import annotations
@@ -10,9 +10,8 @@ from __future__ import annotations
 import argparse
 import json
 
-import harness
-
-from tdd.bench import score_texts
+from benchmarks import harness
+from benchmarks.throughput import score_texts
 
 
 def main() -> None:

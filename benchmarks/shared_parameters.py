@@ -1,6 +1,6 @@
 """How much memory does a process need for its share of a model's parameters, on this machine?
 
-    python benchmarks/shared_parameters.py
+    python -m benchmarks.shared_parameters
 
 A checkpoint of random numbers is loaded whole by one process, and by two processes that `jax.distributed` connects
 through the loopback and that share the parameters out over their devices (`--shard-params`): growth of the peak of the
@@ -18,8 +18,7 @@ import sys
 import tempfile
 from typing import Any
 
-from harness import machine, write
-
+from benchmarks.harness import machine, write
 from tdd.demo.data import demo_files
 
 MEMORY = """

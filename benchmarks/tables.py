@@ -1,7 +1,7 @@
 """The README's tables, generated from the code's guarantee records and from results/*.json.
 
-python benchmarks/tables.py           # print
-python benchmarks/tables.py --write   # put them into README.md, between their markers
+python -m benchmarks.tables           # print
+python -m benchmarks.tables --write   # put them into README.md, between their markers
 """
 
 from __future__ import annotations
@@ -12,10 +12,8 @@ import pathlib
 from collections.abc import Callable
 from typing import Any
 
-import leak_tables
-import order_tables
-
-from tdd.bench import report
+from benchmarks import leak_tables, order_tables
+from benchmarks.throughput import report
 from tdd.methods.guarantees import all_guarantees
 from tdd.report import tables
 
@@ -86,7 +84,7 @@ def _with_error(value: float, error: float) -> str:
 
 
 def _bench(name: str) -> list[str]:
-    """The tables of `tdd bench`, where it was run with --out benchmarks/results/<name>.json."""
+    """The tables of `python -m benchmarks throughput`, where it was run with --out benchmarks/results/<name>.json."""
     if not (RESULTS / f"{name}.json").exists():
         return []
     result = _load(name)

@@ -8,7 +8,7 @@ power of `tdd.ptdi` at level alpha are averaged over the seeds.
 A last section calibrates the first seed's audit on label-0 texts (articles of another time), as is often done: there
 the blind baseline has to warn that the texts differ without any model.
 
-    python benchmarks/wikimia_audit.py --data wikimia.jsonl
+    python -m benchmarks.wikimia_audit --data wikimia.jsonl
 """
 
 from __future__ import annotations

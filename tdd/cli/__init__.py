@@ -12,12 +12,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tdd import __version__
-from tdd.bench import command as bench
 from tdd.cli import audit, claims, demo, exchange, lab, logprobs, power, score, study
-from tdd.cli.common import command, logging_on_stderr
+from tdd.cli.common import logging_on_stderr
 from tdd.cli.machine import check_output_open, check_still_there, drop_output, of_the_machine
 
-__all__ = ["main"]
+__all__ = ["execute", "main"]
 
 _EXAMPLES = """\
 examples:
@@ -45,10 +44,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     0 done, 1 something was found and --fail-on-detection was given, 2 bad input or a system that refuses, 3 done and a
     check failed, so that no verdict is given, 130 interrupted, 143 ended by SIGTERM.
     """
-    parser = _parser()
-    typed = sys.argv[1:] if argv is None else [*argv]
-    arguments = parser.parse_args(typed)
-    arguments.typed = typed
+    return execute(_parser(), sys.argv[1:] if argv is None else argv)
+
+
+def execute(parser: argparse.ArgumentParser, typed: Sequence[str]) -> int:
+    """Run the command of `parser` that was typed; returns the exit status. Errors and signals end in one line."""
+    arguments = parser.parse_args([*typed])
+    arguments.typed = [*typed]
     if not hasattr(arguments, "run"):
         parser.print_help()
         return 0
@@ -64,12 +66,12 @@ def main(argv: Sequence[str] | None = None) -> int:
             sys.stdout.flush()
             check_still_there(arguments)
     except InputError as error:
-        print(f"tdd {arguments.command}: error: {printable(str(error))}", file=sys.stderr)
+        print(f"{parser.prog} {arguments.command}: error: {printable(str(error))}", file=sys.stderr)
         return 2
     except KeyboardInterrupt as end:
         kept = getattr(arguments, "out", None) or getattr(arguments, "store", None)
         hint = "; run the same command again to continue" if kept else ""
-        print(f"tdd {arguments.command}: interrupted{hint}", file=sys.stderr)
+        print(f"{parser.prog} {arguments.command}: interrupted{hint}", file=sys.stderr)
         return 143 if "SIGTERM" in end.args else 130
     except BrokenPipeError:
         drop_output()
@@ -77,7 +79,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (OSError, MemoryError, RuntimeError) as error:
         if not (words := of_the_machine(error)):
             raise
-        print(f"tdd {arguments.command}: error: {printable(words)}", file=sys.stderr)
+        print(f"{parser.prog} {arguments.command}: error: {printable(words)}", file=sys.stderr)
         return 2
     return status or 0
 
@@ -136,6 +138,5 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
     for group in (demo, score, logprobs, audit, exchange, study, power, lab):
         group.add(commands)
-    bench.add(commands, command)
     claims.add(commands)
     return parser

@@ -1,4 +1,4 @@
-"""`tdd lab`: models whose training data is known, and the papers' questions asked of them."""
+"""`tdd lab`: models whose training data is known."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Any
 
 from tdd.cli.common import command, console, print_json
 from tdd.lab.examples import EXAMPLES
-from tdd.lab.reproduce import REPRODUCTIONS
 
 __all__ = ["add"]
 
@@ -16,8 +15,6 @@ _EPILOG = """\
 examples:
   tdd lab example canaries > recipe.toml
   tdd lab train recipe.toml --out runs/canaries
-  tdd lab reproduce
-  tdd lab reproduce exchangeability --out reproductions/exchangeability
 """
 
 
@@ -32,7 +29,6 @@ def add(commands: Any) -> None:
     example.add_argument(
         "design", nargs="?", default="canaries", metavar="DESIGN", help=f"{', '.join(EXAMPLES)} (default: %(default)s)"
     )
-    _add_reproduce(command(under, "reproduce", _reproduce, "a paper's experiment on small models; alone: list them"))
 
 
 def _add_train(parser: argparse.ArgumentParser) -> None:
@@ -45,26 +41,10 @@ def _add_train(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_reproduce(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", nargs="?", metavar="NAME", help=", ".join(REPRODUCTIONS))
-    parser.add_argument("--out", metavar="DIR", help="results and figure; an interrupted run goes on there")
-    parser.add_argument("--seed", type=int, default=0, help="of everything random (default: %(default)s)")
-    parser.add_argument(
-        "--scale",
-        type=float,
-        default=1.0,
-        metavar="X",
-        help="1 takes minutes on two cores; more grows models, corpora and repetitions (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--no-compilation-cache", action="store_true", help="keep no compiled programs for the next run"
-    )
-
-
 def _example(arguments: argparse.Namespace) -> None:
-    from tdd.validate.recipes import check_design
+    from tdd.validate.recipes import check_named
 
-    text = EXAMPLES[check_design(arguments.design, tuple(EXAMPLES))]
+    text = EXAMPLES[check_named("design", arguments.design, tuple(EXAMPLES))]
     if arguments.json:
         print_json({"design": arguments.design, "recipe": text})
     else:
@@ -93,43 +73,3 @@ def _train(arguments: argparse.Namespace) -> None:
     screen.print(words.parts_table(run))
     screen.print(words.files_line(run), markup=False, soft_wrap=True)
     screen.print(f"Go on with: {words.next_command(run)}", markup=False, soft_wrap=True)
-
-
-def _reproduce(arguments: argparse.Namespace) -> None:
-    if arguments.name is None:
-        _list(arguments)
-        return
-    import pathlib
-
-    from tdd.cli.compilation_cache import keep_compiled
-    from tdd.lab.memory import keep_memory
-    from tdd.validate.errors import InputError
-    from tdd.validate.recipes import check_reproduction
-
-    check_reproduction(arguments.name, tuple(REPRODUCTIONS))
-    if arguments.out is None:
-        raise InputError("--out is needed: the folder for results and figure, where an interrupted run goes on")
-    keep_memory()
-    keep_compiled(not arguments.no_compilation_cache)
-    from tdd.lab.reproduce.record import Options
-    from tdd.report import lab as words
-    from tdd.report.reproductions import carry_out
-
-    folder = pathlib.Path(arguments.out)
-    outcome = carry_out(arguments.name, Options(folder, arguments.seed, arguments.scale, not arguments.quiet))
-    if arguments.json:
-        print_json(outcome)
-        return
-    screen = console(wide=True)
-    for table in words.outcome_tables(outcome):
-        screen.print(table)
-    screen.print(words.outcome_line(outcome, folder), markup=False, soft_wrap=True)
-
-
-def _list(arguments: argparse.Namespace) -> None:
-    if arguments.json:
-        print_json([{"name": name, **title._asdict()} for name, title in REPRODUCTIONS.items()])
-        return
-    from tdd.report import lab as words
-
-    console(wide=True).print(words.list_table())

@@ -1,22 +1,15 @@
-"""What the laboratory prints: losses by part, the command to go on with, tables of reproductions."""
+"""What the laboratory prints: losses by part, the command to go on with."""
 
 from __future__ import annotations
 
-import pathlib
 import shlex
-from typing import Any
 
 from rich.table import Table
-from rich.text import Text
 
-from tdd.audit.run_folder import plain
 from tdd.lab.designs import AssignmentsDesign, CanariesDesign
 from tdd.lab.recipe_run import LabRun
-from tdd.lab.reproduce import REPRODUCTIONS
-from tdd.lab.reproduce.record import Outcome
-from tdd.report.terminal import plain_text
 
-__all__ = ["files_line", "list_table", "next_command", "outcome_line", "outcome_tables", "parts_table"]
+__all__ = ["files_line", "next_command", "parts_table"]
 
 _EXAMPLES_A_SHARD = 10
 """Suggested for the exchangeability test: a set of 200 examples that the example recipe plants 50 times has p = .012 in
@@ -69,43 +62,4 @@ def next_command(run: LabRun) -> str:
         options += " --method jecs"
     return (
         f"tdd audit {models} --candidates {candidates} --calibration {shlex.quote(str(folder / calibration))} {options}"
-    )
-
-
-def list_table() -> Table:
-    """All reproductions."""
-    table = Table(title="Reproductions: tdd lab reproduce NAME --out DIR", title_justify="left", header_style="bold")
-    for name in ("name", "shows", "whose question"):
-        table.add_column(name)
-    for name, title in REPRODUCTIONS.items():
-        table.add_row(name, plain_text(title.shows), plain_text(title.paper))
-    return table
-
-
-def outcome_tables(outcome: Outcome) -> list[Table]:
-    """The tables of a finished reproduction."""
-    tables = []
-    for title, rows in outcome.tables.items():
-        table = Table(title=plain_text(title), title_justify="left", header_style="bold")
-        for column in rows[0] if rows else ():
-            number = all(isinstance(row[column], (int, float)) for row in rows)
-            table.add_column(plain_text(column), justify="right" if number else "left")
-        for row in rows:
-            table.add_row(*(_words(value) for value in row.values()))
-        tables.append(table)
-    return tables
-
-
-def outcome_line(outcome: Outcome, folder: pathlib.Path) -> str:
-    """Where the results are, and what they took."""
-    files = "results.csv, tables.md, figure.png, results.json"
-    return f"{outcome.title}. {outcome.seconds:.0f} s. Written to {folder}: {files}"
-
-
-def _words(value: Any) -> str | Text:
-    value = plain(value)
-    if value is None:
-        return "-"
-    return (
-        f"{value:.4g}" if isinstance(value, float) else f"{value:,}" if type(value) is int else plain_text(str(value))
     )

@@ -12,15 +12,14 @@ from typing import Any, TypeVar
 from tdd.validate.errors import InputError
 
 __all__ = [
-    "check_design",
     "check_different",
     "check_enough",
     "check_existing",
     "check_key",
     "check_known_keys",
+    "check_named",
     "check_one_of_two",
     "check_present",
-    "check_reproduction",
     "check_same_file",
     "check_same_recipe",
     "check_section",
@@ -72,16 +71,6 @@ def check_key(file: str, where: str, given: Mapping[str, Any], key: str, choices
             f"{file}: {_at(where, key)} = {given[key]!r} is unknown; {hint}choose one of {', '.join(choices)}"
         )
     return str(given[key])
-
-
-def check_design(name: str, choices: Sequence[str]) -> str:
-    """A design of which there is an example."""
-    return _check_named("design", name, choices)
-
-
-def check_reproduction(name: str, choices: Sequence[str]) -> str:
-    """A reproduction that there is."""
-    return _check_named("reproduction", name, choices)
 
 
 def check_typed(file: str, path: str, value: Any, hint: Any) -> Any:
@@ -153,7 +142,8 @@ def named(file: str, where: str, make: Callable[[], _T]) -> _T:
         raise InputError(f"{file}: [{where}] {error}" if where else f"{file}: {error}") from error
 
 
-def _check_named(kind: str, name: str, choices: Sequence[str]) -> str:
+def check_named(kind: str, name: str, choices: Sequence[str]) -> str:
+    """A name of its kind that there is; else the nearest one is suggested."""
     if name not in choices:
         near = difflib.get_close_matches(name, choices, n=1, cutoff=0.5)
         hint = f"did you mean {near[0]!r}? " if near else ""

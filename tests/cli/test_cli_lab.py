@@ -9,7 +9,6 @@ import pytest
 
 from tdd.cli import _parser, main
 from tdd.lab.examples import EXAMPLES
-from tdd.lab.reproduce import REPRODUCTIONS
 
 RECIPE = """\
 seed = 1
@@ -101,47 +100,10 @@ def test_an_interrupted_run_says_how_to_go_on(capsys, recipe, tmp_path, monkeypa
     assert "run the same command again to continue" in capsys.readouterr().err
 
 
-def test_reproductions_are_listed(capsys):
-    assert main(["lab", "reproduce"]) == 0
-    printed = capsys.readouterr().out
-    assert all(name in printed for name in REPRODUCTIONS)
-    assert main(["lab", "reproduce", "--json"]) == 0
-    assert [row["name"] for row in json.loads(capsys.readouterr().out)] == list(REPRODUCTIONS)
-
-
-def test_a_reproduction_needs_a_known_name_and_a_folder(capsys):
-    assert main(["lab", "reproduce", "exchangability"]) == 2
-    assert "did you mean 'exchangeability'?" in capsys.readouterr().err
-    assert main(["lab", "reproduce", "exchangeability"]) == 2
-    assert "--out is needed" in capsys.readouterr().err
-
-
-def test_a_reproduction_is_carried_out_with_the_options_given(capsys, tmp_path, monkeypatch):
-    from tdd.lab.reproduce.record import Outcome
-
-    given = []
-
-    def carry_out(name, options):
-        given.append((name, options.seed, options.scale, options.progress, options.folder))
-        options.folder.mkdir(exist_ok=True)
-        tables = {"a table": ({"set": "x1", "p": 0.0123456, "n": 1200, "none": None},)}
-        return Outcome(name, "A title", ({"p": 0.5},), tables, 12.3, {})
-
-    monkeypatch.setattr("tdd.report.reproductions.carry_out", carry_out)
-    out = tmp_path / "out"
-    assert main(["lab", "reproduce", "jecs", "--out", str(out), "--seed", "4", "--scale", "0.5", "-q"]) == 0
-    assert given == [("jecs", 4, 0.5, False, out)]
-    printed = capsys.readouterr().out
-    for word in ("a table", "x1", "0.01235", "1,200", "A title", "12 s", str(out)):
-        assert word in printed
-    assert main(["lab", "reproduce", "jecs", "--out", str(out), "-q", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["rows"] == [{"p": 0.5}]
-
-
 def test_help_is_light():
     code = (
         "import sys, contextlib, io; from tdd.cli import main\n"
-        "for words in (['lab'], ['lab', 'train', '--help'], ['lab', 'reproduce', '--help'], ['lab', 'example']):\n"
+        "for words in (['lab'], ['lab', 'train', '--help'], ['lab', 'example']):\n"
         "  try:\n    with contextlib.redirect_stdout(io.StringIO()): main(words)\n"
         "  except SystemExit: pass\n"
         "print('jax' in sys.modules, 'numpy' in sys.modules)"

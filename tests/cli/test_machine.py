@@ -5,6 +5,7 @@ import shutil
 
 import pytest
 
+from benchmarks.__main__ import main as benchmarks
 from tdd.atomic import disk_errors
 from tdd.cli import main
 from tdd.validate.errors import InputError
@@ -12,12 +13,12 @@ from tdd.validate.errors import InputError
 
 @pytest.fixture
 def reproduce(monkeypatch, tmp_path):
-    """Runs `tdd lab reproduce jecs` with another function in the place of the reproduction."""
+    """Runs `python -m benchmarks reproduce jecs` with another function in the place of the reproduction."""
 
     def call(carry_out):
         monkeypatch.setattr("tdd.lab.memory.keep_memory", lambda: True)
-        monkeypatch.setattr("tdd.report.reproductions.carry_out", carry_out)
-        return main(["lab", "reproduce", "jecs", "--out", str(tmp_path / "run"), "-q", "--json"])
+        monkeypatch.setattr("benchmarks.reproductions.run.run_reproduction", carry_out)
+        return benchmarks(["reproduce", "jecs", "--out", str(tmp_path / "run"), "-q", "--json"])
 
     return call
 

@@ -10,7 +10,7 @@ import references_envelope as ref
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tdd.bench import joint_peer
+from benchmarks.throughput import joint_peer
 from tdd.kernels import envelope, joint_cuts, lattice, proportion, stepup
 
 POINTS = 20

@@ -119,7 +119,7 @@ def test_layers_may_all_be_read_into_one_buffer():
 EIGHT = """
 import json
 import jax, numpy as np
-from tdd.bench.memory import peak_bytes  # ru_maxrss begins with that of the parent
+from benchmarks.throughput.memory import peak_bytes  # ru_maxrss begins with that of the parent
 from jax.sharding import AxisType
 from tdd.models.placement import Placement, shard
 mesh = jax.make_mesh((8,), ("data",), axis_types=(AxisType.Auto,))

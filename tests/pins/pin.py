@@ -1,7 +1,7 @@
 """Pin what the package gives, so that a move can be told from a change: bytes, public names, numbers of compilations.
 
     python tests/pins/pin.py --out before.json      # before the change
-    python tests/pins/pin.py --against before.json  # after it, on the same machine: exit status 1 and a line a difference
+    python tests/pins/pin.py --against before.json  # after it, on the same machine: a line a difference
 
 The commands run in this process, one after another, on the packaged demonstration. Dates, seconds, paths and command
 lines are taken out of what they write. Bytes of floating-point numbers hold on one machine; names hold everywhere.

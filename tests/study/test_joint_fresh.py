@@ -5,7 +5,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from tdd.bench import joint_peer
+from benchmarks.throughput import joint_peer
 from tdd.study.designs import JointLabels
 from tdd.study.joint_fresh import fresh_joint
 from tdd.study.joint_pool import _engine

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from child_process import run_python
 
-from tdd.bench import joint_peer
+from benchmarks.throughput import joint_peer
 from tdd.kernels import joint_resample, tally
 from tdd.study import joint_pool
 from tdd.study.joint_pool import METHODS, resample_joint

@@ -7,7 +7,7 @@ import references
 from child_process import run_python
 
 import tdd
-from tdd.bench import harness
+from benchmarks.throughput import harness
 from tdd.kernels import lattice, resample_pool
 from tdd.kernels import resample as engine
 from tdd.study import accumulate, blocks

@@ -1,0 +1,1 @@
+"""Measurements: throughput beside peers, the papers' experiments on small models, the scripts behind the tables."""

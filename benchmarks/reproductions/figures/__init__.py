@@ -1,0 +1,1 @@
+"""One figure a reproduction, in a module of its name: `draw(outcome) -> tdd.report.plots.sheet.Sheet`."""

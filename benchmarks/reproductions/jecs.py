@@ -1,0 +1,278 @@
+"""JECS on K fine-tuned models: one clean set for all of them, from shared calibration items.
+
+The documents are split in three blocks: 30 % calibrate and are in the training data of every model; 10 % are the
+remainder, of which each model is trained on a half of its own; the others no model is trained on. Selections are made
+from the last two blocks, over and over, each time with a random share of the calibration items and of the candidates.
+
+With these blocks about one candidate in eight is contaminated, so that at levels above that nothing can go wrong. So
+the same models are examined a second time with as many clean candidates as contaminated ones ("even").
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from benchmarks.reproductions.models import Base, base_model, fine_tune, score_table
+from benchmarks.reproductions.record import Options, Outcome, Reproduction, Row, cell, provenance
+from benchmarks.reproductions.summary import mean_and_error, seconds_of
+from tdd.lab.assign import ThreeBlocks, three_blocks
+from tdd.lab.corpus import generate
+from tdd.records import Null, Texts, pytree
+from tdd.study import method
+from tdd.study import run as study
+from tdd.study.sample import Sample
+
+__all__ = ["METHODS", "MIXES", "PROMISES", "REPRODUCTION", "Sizes", "Subsets", "run"]
+
+NAME = "jecs"
+TITLE = "One clean set for several models: contamination rate and power"
+SCORES = ("loss", "min_k_plus_plus")
+MIXES = ("blocks", "even")
+METHODS = {
+    "JECS": "jecs",
+    "JMCS": "jmcs/bh",
+    "JMCS, Storey": "jmcs/storey",
+    "intersection (invalid)": "intersection",
+    "union (invalid)": "union",
+}
+"""Name in the tables -> method of `tdd.study`."""
+
+PROMISES = {
+    "JECS": "for independent models, in the limit of many items",
+    "JMCS": "for independent models",
+    "JMCS, Storey": "for independent models",
+    "intersection (invalid)": "no",
+    "union (invalid)": "no",
+}
+"""When GCR <= level is promised. Models that share a base are not independent: what they find hard, they share."""
+
+_POOL, _BLOCKS = 900_000, 910_000
+_SHARE = 0.8
+
+
+@dataclasses.dataclass(frozen=True)
+class Sizes:
+    """Numbers of one run.
+
+    Attributes:
+      models: K.
+      replicates: independent documents, blocks and K models each.
+      documents: N of a replicate, in all three blocks.
+      calibration: share of them that every model is trained on.
+      remainder: share of them that some models are trained on.
+      trained: share of the remainder that a model is trained on.
+      max_length: tokens of a text.
+      epochs: of fine-tuning.
+      learning_rate: of fine-tuning.
+      alphas: levels.
+      repetitions: random subsets.
+    """
+
+    models: int = 4
+    replicates: int = 3
+    documents: int = 700
+    calibration: float = 0.3
+    remainder: float = 0.1
+    trained: float = 0.5
+    max_length: int = 96
+    epochs: int = 4
+    learning_rate: float = 1e-3
+    alphas: tuple[float, ...] = (0.1, 0.2, 0.3)
+    repetitions: int = 2000
+
+    @classmethod
+    def at(cls, scale: float) -> Sizes:
+        """Documents grow with the scale."""
+        small = scale < 0.1
+        return cls(
+            models=2 if small else 4,
+            replicates=1 if small else max(2, round(3 * scale**0.5)),
+            documents=max(120, round(700 * scale)),
+            max_length=48 if small else 96,
+            epochs=2 if small else 4,
+            repetitions=128 if small else 2000,
+        )
+
+
+@pytree("num_calibration", "num_contaminated", "num_clean", "even")
+class Subsets:
+    """Random subsets of the calibration items and of the candidates.
+
+    Attributes:
+      calibration: [K, n] scores of all calibration items.
+      contaminated: [K, a] scores of the candidates that a model was trained on.
+      clean: [K, b] scores of the others.
+      num_calibration: items a repetition calibrates with.
+      num_contaminated: of the candidates; where not `even`, how many come out contaminated is random.
+      num_clean: likewise.
+      even: whether both numbers are kept to, or only their sum.
+    """
+
+    null: ClassVar[Null] = "member"
+
+    calibration: Any
+    contaminated: Any
+    clean: Any
+    num_calibration: int = 1
+    num_contaminated: int = 1
+    num_clean: int = 1
+    even: bool = False
+
+    def draw(self, key: jax.Array) -> Sample:
+        """One subset."""
+        dtype = jnp.result_type(float)
+        own, bad, good = (jnp.asarray(part, dtype) for part in (self.calibration, self.contaminated, self.clean))
+        one, two, three = jax.random.split(key, 3)
+        own = jax.random.permutation(one, own, axis=1)[:, : self.num_calibration]
+        if self.even:
+            bad = jax.random.permutation(two, bad, axis=1)[:, : self.num_contaminated]
+            good = jax.random.permutation(three, good, axis=1)[:, : self.num_clean]
+        tested = jnp.concatenate([bad, good], axis=1)
+        target = jnp.arange(tested.shape[1]) >= bad.shape[1]
+        if not self.even:
+            chosen = jax.random.permutation(two, tested.shape[1])[: self.num_contaminated + self.num_clean]
+            tested, target = tested[:, chosen], target[chosen]
+        return Sample(own, tested, target)
+
+
+def run(options: Options, sizes: Sizes | None = None) -> Outcome:
+    """Fine-tune K models, score, select; see the module.
+
+    Args:
+      options: of the run.
+      sizes: other numbers than those of the scale.
+    """
+    sizes = Sizes.at(options.scale) if sizes is None else sizes
+    settings = {"scale": float(options.scale), "seed": options.seed, **dataclasses.asdict(sizes)}
+    base = functools.cache(lambda: base_model(options.folder, scale=options.scale, seed=options.seed))
+    rows: list[Row] = []
+    models: list[Row] = []
+    for index in range(sizes.replicates):
+        seed = options.seed * 1_000 + index
+        texts = generate(sizes.documents, seed=_POOL + seed)
+        blocks = three_blocks(
+            texts,
+            num_models=sizes.models,
+            calibration=sizes.calibration,
+            remainder=sizes.remainder,
+            share=sizes.trained,
+            seed=_BLOCKS + seed,
+        )
+        found = [
+            cell(
+                options.folder,
+                f"model-{index}-{k}",
+                functools.partial(_scored, k, texts, blocks, seed, sizes, base),
+                settings,
+            )
+            for k in range(sizes.models)
+        ]
+        shared = np.array([row["block"] == "calibration" for row in blocks.truth])
+        for name in SCORES:
+            scores = np.array([model[name] for model in found])
+            models += _separation(index, name, scores, blocks.member, shared)
+            for mix in MIXES:
+                compute = functools.partial(_selected, scores, blocks.member, shared, mix, seed, sizes)
+                kept = cell(options.folder, f"selections-{index}-{name}-{mix}", compute, settings)
+                rows += [{"replicate": index, "score": name, "mix": mix, **row} for row in kept]
+    return Outcome(
+        name=NAME,
+        title=TITLE,
+        rows=tuple(rows),
+        tables={"Models": tuple(models), **_tables(rows)},
+        seconds=seconds_of(options.folder),
+        provenance=provenance(options, settings),
+    )
+
+
+def _scored(k: int, texts: Texts, blocks: ThreeBlocks, seed: int, sizes: Sizes, base: Callable[[], Base]) -> Any:
+    """Scores of all documents under model k."""
+    model = fine_tune(
+        base(),
+        blocks.training[k].texts,
+        epochs=sizes.epochs,
+        learning_rate=sizes.learning_rate,
+        seed=seed * 100 + k,
+        max_length=sizes.max_length,
+    )
+    return score_table(model, texts.texts, SCORES, max_length=sizes.max_length)
+
+
+def _selected(
+    scores: np.ndarray, member: np.ndarray, shared: np.ndarray, mix: str, seed: int, sizes: Sizes
+) -> list[Row]:
+    """Contamination rate and power of every rule over random subsets of scores [K, N]."""
+    own, bad, good = (scores[:, items] for items in (shared, member.any(axis=0) & ~shared, ~member.any(axis=0)))
+    num_own, num_bad, num_good = (max(1, int(_SHARE * part.shape[1])) for part in (own, bad, good))
+    even = mix == "even"
+    found = study(
+        Subsets(own, bad, good, num_own, num_bad, num_bad if even else num_good, even),
+        [method(rule, label=label) for label, rule in METHODS.items()],
+        alphas=sizes.alphas,
+        repetitions=sizes.repetitions,
+        seed=seed % 2**32,
+    )
+    return [
+        {
+            "rule": row["method"],
+            "alpha": row["alpha"],
+            "contaminated": bad.shape[1] / (bad.shape[1] + good.shape[1]) if not even else 0.5,
+            "gcr": row["fdr"],
+            "gcr_se_subsets": row["fdr_se"],
+            "power": row["power"],
+            "power_se_subsets": row["power_se"],
+            "selected": row["num_selected"],
+        }
+        for row in found.rows()
+    ]
+
+
+def _separation(index: int, name: str, scores: np.ndarray, member: np.ndarray, shared: np.ndarray) -> list[Row]:
+    """How well each model's score tells its members from the others among the candidates."""
+    lines = []
+    for k, row in enumerate(member):
+        inside, outside = scores[k, row & ~shared], scores[k, ~row & ~shared]
+        lines.append(
+            {
+                "replicate": index + 1,
+                "model": k + 1,
+                "trained on": int(row.sum()),
+                "of them candidates": len(inside),
+                "score": name,
+                "AUC": float(np.mean(inside[:, None] < outside[None])),
+            }
+        )
+    return lines
+
+
+def _tables(rows: Sequence[Row]) -> dict[str, tuple[Row, ...]]:
+    """Means over replicates, with standard errors over them; those of the subsets are smaller by far."""
+    alphas = sorted({row["alpha"] for row in rows})
+    tables = {}
+    for mix in MIXES:
+        lines = []
+        for name in SCORES:
+            for rule in METHODS:
+                line: Row = {"score": name, "rule": rule}
+                for alpha in alphas:
+                    wanted = (name, mix, rule, alpha)
+                    mine = [row for row in rows if (row["score"], row["mix"], row["rule"], row["alpha"]) == wanted]
+                    line[f"GCR at {alpha:g}"] = mean_and_error([row["gcr"] for row in mine])
+                    line[f"power at {alpha:g}"] = mean_and_error([row["power"] for row in mine])
+                line["GCR <= level promised"] = PROMISES[rule]
+                lines.append(line)
+        share = np.mean([row["contaminated"] for row in rows if row["mix"] == mix])
+        tables[f"{_MIX_WORDS[mix]}: {share:.1%} of the candidates contaminated"] = tuple(lines)
+    return tables
+
+
+_MIX_WORDS = {"blocks": "The paper's blocks", "even": "As many clean candidates as contaminated ones"}
+
+REPRODUCTION = Reproduction(name=NAME, title=TITLE, paper="JECS, section 4 and appendix D", run=run, minutes=3.0)

@@ -1,0 +1,86 @@
+"""Every test of canonical order on many data sets under one model, by the pieces of `tdd.run_exchange`."""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tdd.records import Texts
+
+if TYPE_CHECKING:
+    from benchmarks.reproductions.models import Base
+
+__all__ = ["ORDER_TESTS", "order_tests"]
+
+ORDER_TESTS = ("rank_sum", "exact", "combined", "t", "permutation")
+
+
+def order_tests(
+    model: Base,
+    sets: Mapping[str, Texts],
+    *,
+    num_shards: int,
+    num_shuffles: int,
+    seed: int,
+    folder: pathlib.Path | None = None,
+    separator: str = "\n\n",
+    progress: bool = False,
+) -> dict[str, dict[str, Any]]:
+    """Test each data set.
+
+    Args:
+      model: the model.
+      sets: name -> examples in canonical order.
+      num_shards: r.
+      num_shuffles: k.
+      seed: of shuffles and relabellings.
+      folder: where scored batches are kept, so that an interrupted pass goes on; None keeps nothing.
+      separator: between two examples.
+      progress: whether to show a bar.
+
+    Returns:
+      Name -> num_tokens; loss (nats a token in canonical order); effect (canonical minus mean shuffled log-probability,
+      averaged over shards, over the root mean variance of the shuffles within a shard); tests (name -> p_value,
+      log_p_value, statistic, log_smallest_p).
+    """
+    import contextlib
+
+    import jax
+
+    from tdd.audit.mesh import find_devices
+    from tdd.audit.progress import progress_bar
+    from tdd.audit.score_inputs import Model
+    from tdd.audit.store.store import ScoreStore
+    from tdd.exchange.data import load_sets
+    from tdd.exchange.orders import Shards
+    from tdd.exchange.passes import Layout, run_sets
+    from tdd.exchange.result import tests_of
+
+    shards = [Shards.cut(one, num_shards=num_shards, suffix=1.0, seed=seed) for one in load_sets(dict(sets))]
+    tested = Model(model.lm, model.params, model.tokenizer, "model")
+    where = find_devices(None, None, shard_params=False)
+    layout = Layout(separator, "auto", None, None, 4096 if where.platform == "cpu" else 65_536)
+    calls = len(shards) * num_shards * (num_shuffles + 1)
+    with contextlib.ExitStack() as stack:
+        store = None if folder is None else stack.enter_context(ScoreStore(folder))
+        advance = stack.enter_context(progress_bar("orders", calls, enabled=progress, unit="orders"))
+        passes = run_sets(
+            tested, where, shards, [num_shuffles] * len(shards), layout,
+            sequences=[None] * len(shards), store=store, advance=advance,
+        )  # fmt: skip
+    found = {}
+    for number, one in enumerate(passes):
+        canonical, shuffled = one.log_probs[:, 0], one.log_probs[:, 1:]
+        tests, _ = tests_of(canonical, shuffled, ORDER_TESTS, jax.random.fold_in(jax.random.key(seed), number))
+        spread = float(np.sqrt(shuffled.var(axis=1, ddof=1).mean()))
+        tokens = int(one.rows.num_tokens.sum())
+        found[one.shards.data.name] = {
+            "num_tokens": tokens,
+            "loss": -float(canonical.sum()) / tokens,
+            "effect": float((canonical - shuffled.mean(axis=1)).mean()) / spread if spread else 0.0,
+            "tests": tests,
+        }
+    return found

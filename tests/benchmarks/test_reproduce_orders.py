@@ -1,0 +1,177 @@
+"""Planted canary sets and the power grid, at a size that takes seconds."""
+
+import json
+import math
+import shutil
+
+import numpy as np
+import pytest
+
+import tdd
+from benchmarks.reproductions import REPRODUCTIONS, canary_tables, exchangeability, grid_design, load, power_grid
+from benchmarks.reproductions import run as running
+from benchmarks.reproductions.order_tests import ORDER_TESTS
+from benchmarks.reproductions.record import Options
+from benchmarks.reproductions.scratch import seed_of
+from tdd.lab.canaries import canary_set
+
+
+@pytest.fixture(scope="module")
+def planted(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("reproduce") / "exchangeability"
+    return folder, running.run_reproduction("exchangeability", Options(folder, seed=3, scale=0.01))
+
+
+@pytest.fixture(scope="module")
+def grid(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("reproduce") / "grid"
+    return folder, running.run_reproduction("power-grid", Options(folder, seed=3, scale=0.01))
+
+
+@pytest.mark.slow("training")
+def test_every_set_has_a_row_for_each_test(planted):
+    _, outcome = planted
+    design = exchangeability.Design.at(0.01)
+    number = sum(design.copies.values()) + design.unplanted
+    assert len(outcome.rows) == number * len(ORDER_TESTS)
+    assert {(row["set"], row["test"]) for row in outcome.rows} == {
+        (row["set"], test) for row in outcome.rows for test in ORDER_TESTS
+    }
+    assert {row["copies"] for row in outcome.rows} == {0, *design.copies}
+    assert all(0 < row["p_value"] <= 1 for row in outcome.rows)
+    assert all(row["p_value"] == pytest.approx(math.exp(row["log_p_value"]), rel=1e-5) for row in outcome.rows)
+    by_copies = {row["copies"]: row["loss, nats a token"] for row in outcome.tables[canary_tables.PLANTED]}
+    assert by_copies[max(by_copies)] < by_copies[0]
+
+
+@pytest.mark.slow("training")
+def test_an_interrupted_run_of_planted_sets_ends_the_same(planted, tmp_path):
+    """Killed after the training and before it was noted; and a shard of the scores is damaged."""
+    folder, outcome = planted
+    there = tmp_path / "cut"
+    shutil.copytree(folder, there)
+    for name in ("cells/training.json", "cells/orders.json", "results.json", "results.csv", "tables.md", "figure.png"):
+        (there / name).unlink()
+    shards = sorted((there / "scoring").rglob("*.parquet"))
+    whole = shards[0].read_bytes()
+    shards[0].write_bytes(whole[: len(whole) // 2])
+    again = running.run_reproduction("exchangeability", Options(there, seed=3, scale=0.01))
+    assert again.rows == outcome.rows
+    assert not shards[0].exists()
+    assert shards[0].with_name(shards[0].name + ".damaged").exists()
+    for name in ("results.csv", "tables.md"):
+        assert (there / name).read_bytes() == (folder / name).read_bytes()
+
+
+@pytest.mark.slow("training")
+def test_the_tests_are_those_of_the_command(planted):
+    """The same sets, model and seed through `tdd.run_exchange`."""
+    folder, outcome = planted
+    design = exchangeability.Design.at(0.01)
+    sets = {
+        name: canary_set(design.num_examples, seed=seed_of(3, exchangeability._UNPLANTED + i))
+        for i, name in enumerate(dict.fromkeys(row["set"] for row in outcome.rows if row["copies"] == 0))
+    }
+    sets = {name: texts for name, (_, texts) in exchangeability._planted(design, 3).items()} | sets
+    found = tdd.run_exchange(
+        folder / "model" / "checkpoint", sets, num_shards=design.num_shards, num_shuffles=design.num_shuffles,
+        token_budget=4096, seed=seed_of(3, exchangeability._ORDER), progress=False,
+    )  # fmt: skip
+    theirs = {one["name"]: one for one in found.run["data"]}
+    assert list(theirs) == list(dict.fromkeys(row["set"] for row in outcome.rows))
+    for mine in outcome.rows:
+        one = theirs[mine["set"]]
+        assert mine["p_value"] == one["tests"][mine["test"]]["p_value"]
+        canonical, shuffled = found.log_probs[mine["set"]]
+        assert mine["loss"] == pytest.approx(-canonical.sum() / one["num_tokens"], rel=1e-9)
+        spread = math.sqrt(np.mean([np.var(row, ddof=1) for row in shuffled]))
+        assert mine["effect"] == pytest.approx((canonical - shuffled.mean(axis=1)).mean() / spread, rel=1e-9)
+
+
+def row(copies, test, p_value, name="set"):
+    return {
+        "set": name, "copies": copies, "test": test, "p_value": p_value, "log_p_value": math.log(p_value),
+        "effect": 1.0, "loss": 2.0,
+    }  # fmt: skip
+
+
+def test_the_tables_count_what_the_rows_say():
+    nulls = [0.005, np.float32(0.05), 0.3, 0.7]
+    rows = [row(0, test, p, f"{i}") for test in ORDER_TESTS for i, p in enumerate(nulls)]
+    rows += [row(8, test, p, f"planted {i}") for test in ORDER_TESTS for i, p in enumerate([1e-6, 1e-4, 0.2])]
+    sizes = canary_tables.size_table(rows)
+    assert [line["p <= 0.05"] for line in sizes] == ["0.500 ± 0.109"] * len(ORDER_TESTS)
+    assert [line["within 0.05"] for line in sizes] == ["ABOVE"] * len(ORDER_TESTS)
+    assert [line["p <= 0.01"] for line in sizes] == ["0.250 ± 0.050"] * len(ORDER_TESTS)
+    unplanted, eight = canary_tables.planted_table(rows)
+    assert (unplanted["copies"], unplanted["combined p <= .05"]) == (0, "2 of 4")
+    assert (eight["copies"], eight["combined p <= .05"], eight["median p, t"]) == (8, "2 of 3", 1e-4)
+
+
+@pytest.mark.slow("training")
+def test_the_grid_is_complete(grid):
+    _, outcome = grid
+    design = grid_design.Design.at(0.01)
+    models = len(design.shapes) * len(design.epochs)
+    questions = [row["question"] for row in outcome.rows]
+    assert questions.count("items") == models * len(design.copies)
+    assert questions.count("data set") == models * design.sets * (1 + len(design.copies))
+    assert len({tuple(row) for row in outcome.rows}) == 1  # the same columns in the same order
+    for found in outcome.rows:
+        if found["question"] == "items":
+            assert 0 <= found["power"] <= 1
+            assert found["fdp"] <= 0.1 + 5 * found["fdp_se"]
+            assert found["p_value"] is None
+        else:
+            assert 0 < found["p_value"] <= 1
+            assert found["power"] is None
+    losses = {found["epochs"]: found["training_loss"] for found in outcome.rows}
+    assert losses[2] < losses[1]
+
+
+@pytest.mark.slow("training")
+def test_an_interrupted_grid_ends_the_same(grid, tmp_path):
+    folder, outcome = grid
+    there = tmp_path / "cut"
+    shutil.copytree(folder, there)
+    key = "width-32-epochs-1"
+    (there / "cells" / f"{key}.json").unlink()
+    shutil.rmtree(there / "models" / key)
+    again = running.run_reproduction("power-grid", Options(there, seed=3, scale=0.01))
+    assert again.rows == outcome.rows
+    assert (there / "results.csv").read_bytes() == (folder / "results.csv").read_bytes()
+    assert json.loads((there / "results.json").read_text())["provenance"]["settings"]["epochs"] == [1, 2]
+
+
+def test_power_of_items_that_are_known_by_heart():
+    design = grid_design.Design.at(0.01)
+    rng = np.random.default_rng(0)
+    unseen = rng.normal(size=300)
+    known = power_grid._power(unseen, rng.normal(size=60) - 10, design, seed=0)
+    strange = power_grid._power(unseen, rng.normal(size=60), design, seed=0)
+    assert known["auc"] == 1
+    assert known["power"] > 0.9
+    assert known["fdp"] <= 0.1 + 5 * known["fdp_se"]
+    assert 0.3 < strange["auc"] < 0.7
+    assert strange["power"] < 0.2
+
+
+@pytest.mark.slow("training")
+def test_figures_are_drawn_and_pictures(planted, grid):
+    for folder, _ in (planted, grid):
+        assert (folder / "figure.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_parts_of_runs_have_seeds_of_their_own():
+    seeds = {seed_of(seed, part) for seed in range(3) for part in (1, 2, 3, 1_000, 20_016, 500_199, 716_002)}
+    assert len(seeds) == 21
+
+
+@pytest.mark.parametrize("name", ["exchangeability", "power-grid"])
+def test_designs_grow_with_the_scale(name):
+    module = {"exchangeability": exchangeability, "power-grid": grid_design}[name]
+    small, one, large = (module.Design.at(scale) for scale in (0.01, 1.0, 8.0))
+    assert small.num_shards < one.num_shards < large.num_shards
+    assert small.background < one.background < large.background
+    assert load(name).name == name
+    assert name in REPRODUCTIONS

@@ -1,0 +1,105 @@
+"""PTDI against KTD: the designs, the divisions, and a tiny run from beginning to end."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import jax
+import numpy as np
+import pytest
+
+from benchmarks.reproductions import ptdi_ktd
+from benchmarks.reproductions.figures.ptdi_ktd import draw
+from benchmarks.reproductions.record import Options
+from tdd.lab.corpus import generate
+
+SIZES = dataclasses.replace(
+    ptdi_ktd.Sizes.at(0.01), models=2, members=24, nonmembers=40, max_length=32, alphas=(0.2,), repetitions=64
+)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("ptdi-ktd")
+
+
+@pytest.fixture(scope="module")
+def outcome(folder):
+    return ptdi_ktd.run(Options(folder, scale=0.01), SIZES)
+
+
+@pytest.mark.slow("long")
+def test_the_originals_are_the_documents_and_drawn_texts_are_any_version():
+    sizes = dataclasses.replace(SIZES, members=100, nonmembers=100)
+    documents = np.array(generate(200, seed=ptdi_ktd._POOL + 5).texts, object)
+    original, drawn = (ptdi_ktd.versions_of(design, 5, sizes) for design in ptdi_ktd.DESIGNS)
+    assert original.shape == (200, 4)
+    assert np.array_equal(original[:, 0], documents)
+    assert all(sorted(one) == sorted(two) for one, two in zip(original, drawn, strict=True))
+    first = np.mean(drawn[:, 0] == documents)
+    assert abs(first - 0.25) < 4 * math.sqrt(0.25 * 0.75 / 200)
+
+
+def test_a_division_audits_all_members_and_the_non_members_that_do_not_calibrate():
+    members, others = np.arange(20.0).reshape(5, 4), 100 + np.arange(40.0).reshape(10, 4)
+    design = ptdi_ktd.Divisions(members, others, 5)
+    seen = set()
+    for seed in range(20):
+        sample = design.draw(jax.random.key(seed))
+        assert sample.calibration.shape == (5,)
+        assert sample.target.tolist() == [True] * 5 + [False] * 5
+        assert sorted([*sample.calibration, *sample.scores[5:]]) == others[:, 0].tolist()
+        tables = (sample.calibration, "calibration_knockoffs"), (sample.scores, "knockoffs")
+        for own, name in tables:  # a text's paraphrases stay with it
+            np.testing.assert_array_equal(sample.extra[name] - own[:, None], np.tile([1.0, 2.0, 3.0], (len(own), 1)))
+        seen.add(tuple(sorted(sample.calibration.tolist())))
+    assert len(seen) > 10
+
+
+@pytest.mark.slow("training")
+def test_rows_of_a_tiny_run(outcome):
+    rules = len(ptdi_ktd.METHODS) + 1  # KTD with one knockoff too
+    assert len(outcome.rows) == 2 * SIZES.models * len(ptdi_ktd.SCORES) * rules
+    assert all(0 <= row[name] <= 1 for row in outcome.rows for name in ("fdp", "power", "auc"))
+    assert np.mean([row["auc"] for row in outcome.rows]) > 0.5  # members score lower
+    for title, table in outcome.tables.items():
+        assert len(table) == len(ptdi_ktd.SCORES) * rules
+        covered = {(row["rule"], row["k"]): row["FDR <= level promised"] == "yes" for row in table}
+        assert covered["PTDI, Storey", None]
+        assert covered["PTDI on W", 3]
+        assert covered["KTD multi", 3] == covered["KTD (the paper)", 1] == ("random" in title)
+        assert not covered["KTD (the paper)", 3]
+
+
+@pytest.mark.slow("training")
+def test_an_interrupted_run_goes_on_to_the_same_rows(folder, outcome):
+    (folder / "cells" / "drawn-1.json").unlink()
+    assert ptdi_ktd.run(Options(folder, scale=0.01), SIZES).rows == outcome.rows
+
+
+@pytest.mark.slow("training")
+def test_the_figure(outcome):
+    drawn = draw(outcome)
+    assert [len(row) for row in drawn.panels] == [2] * 4
+
+
+@pytest.mark.slow("long")
+def test_versions_that_are_not_exchangeable_break_what_trusts_them_and_nothing_else():
+    rng = np.random.default_rng(0)
+    copies = rng.normal(size=(SIZES.members + SIZES.nonmembers, 4))
+    copies[: SIZES.members, 0] -= 4
+    fair = _rules(copies)
+    copies[:, 1:] += 1.0  # paraphrases are less probable, of members and non-members alike
+    worse = _rules(copies)
+    assert max(fair.values()) < 0.3
+    for rule in ("KTD (the paper)", "KTD multi", "KTD derandomized"):
+        assert worse[rule] > fair[rule] + 0.05
+    assert worse["KTD (the paper)"] > 0.35
+    for rule in ("PTDI on W", "PTDI, Storey", "PTDI, subtraction"):
+        assert worse[rule] == pytest.approx(fair[rule], abs=1e-9)
+
+
+def _rules(copies):
+    """FDP of each rule, with all knockoffs."""
+    return {row["rule"]: row["fdp"] for row in ptdi_ktd._rules("loss", copies, 0, SIZES) if row["knockoffs"] != 1}
