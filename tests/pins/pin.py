@@ -20,6 +20,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -35,13 +36,15 @@ from tdd.cli import main as tdd_main
 from tdd.demo.data import demo_files
 
 MODULES = ("tdd", "tdd.study", "tdd.probe", "tdd.lab", "tdd.exchange", "tdd.on_ray")
-VOLATILE = {"seconds", "command", "started", "finished", "date", "host", "cells", "git", "created"}
-NUMBER_OF_SECONDS = re.compile(r"\b\d+(\.\d+)? s\b")
+VOLATILE = {"fingerprint", "seconds", "command", "started", "finished", "date", "host", "cells", "git", "created"}
+TIMES = re.compile(r"\b\d+(\.\d+)? s\b|[\d,]+ a second")
 
 
 def prepare(folder: pathlib.Path) -> None:
-    """The tables that the commands read."""
+    """What the commands read: the packaged model and texts, and tables."""
     files = demo_files()
+    shutil.copytree(files.checkpoint, folder / "model")
+    shutil.copytree(files.candidates.parent, folder / "texts")
     texts = [json.loads(line) for line in files.candidates.read_text("utf-8").splitlines()]
     with open(folder / "dump.jsonl", "w") as out:
         for number, row in enumerate(texts[:40]):
@@ -60,14 +63,14 @@ def prepare(folder: pathlib.Path) -> None:
 
 def commands() -> dict[str, str]:
     """Name -> command line; `{f}` is the folder."""
-    files = demo_files()
-    model, table = files.checkpoint, "{f}/table.csv --role-field role --score a"
-    inputs = f"--candidates {files.candidates} --calibration {files.calibration} --label-field label"
+    model, table = "{f}/model", "{f}/table.csv --role-field role --score a"
+    candidates, calibration = "{f}/texts/candidates.jsonl", "{f}/texts/calibration.jsonl"
+    inputs = f"--candidates {candidates} --calibration {calibration} --label-field label"
     return {
-        "score": f"score {model} {files.candidates} --scores loss,min_k,min_k_plus_plus,zlib --out {{f}}/scores.csv",
+        "score": f"score {model} {candidates} --scores loss,min_k,min_k_plus_plus,zlib --out {{f}}/scores.csv",
         "score-logprobs": "score-logprobs {f}/dump.jsonl --scores loss,min_k --out {f}/dump.csv",
         "audit": f"audit {model} {inputs} --alpha 0.2 --out {{f}}/audit",
-        "audit-several": f"audit {model} {inputs} --method td4eval --score loss --score min_k --out {{f}}/audit2",
+        "audit-none": f"audit {model} {inputs} --score min_k_plus_plus --proportion none --json",
         "report": "report {f}/audit",
         "select-ptdi": f"select {table} --alpha 0.1 --out {{f}}/ptdi",
         "select-none": f"select {table} --proportion none --alpha 0.3 --json",
@@ -95,8 +98,11 @@ def plain(value: Any, folder: str) -> Any:
 
 def digest(text: str, folder: str) -> str:
     with contextlib.suppress(ValueError):
-        text = json.dumps(plain(json.loads(text), folder))
-    text = NUMBER_OF_SECONDS.sub("N s", text.replace(folder, "FOLDER"))
+        found = plain(json.loads(text), folder)
+        if isinstance(found, dict):
+            found.pop("sha256", None)  # that of a record with its date
+        text = json.dumps(found)
+    text = TIMES.sub("N", text.replace(folder, "FOLDER"))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 

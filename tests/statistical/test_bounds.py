@@ -114,12 +114,9 @@ def test_a_template_of_the_host_for_a_larger_delta_is_caught(budget):
 @pytest.mark.guarantee(checks=0)
 @pytest.mark.parametrize(
     ("scores", "broken"),
-    [
-        pytest.param(normal_scores, "pointwise", marks=pytest.mark.slow("long")),
-        (normal_scores, "without the one"),
-        (integer_scores, "ties in favour"),
-    ],
+    [(normal_scores, "pointwise"), (normal_scores, "without the one"), (integer_scores, "ties in favour")],
 )
+@pytest.mark.slow("long")
 def test_broken_bounds_are_caught(scores, broken, budget):
     guarantees.assert_exceeds(failure_rate(scores, 30, 20, 0, broken=broken), DELTA, budget)
 
