@@ -1,4 +1,4 @@
-"""Runs on Ray: it places the shards of a run, restarts workers that die, and shows all of it in its dashboard.
+"""Runs on Ray: it places the shards of a run, and repeats those whose worker dies.
 
 Needs `pip install 'tdd[ray]'`. Without an address a local Ray is started for the run. The shards leave their work in a
 folder that all hosts share (`tdd.shards`), so that a shard that Ray repeats does what is missing and nothing else.
@@ -30,7 +30,7 @@ __all__ = ["Scorer", "named_study", "run_shards", "score", "study"]
 
 _logger = logging.getLogger("tdd")
 
-_RESTARTS = 4
+_RETRIES = 4
 _CONNECT = 10.0  # seconds
 
 Call = Callable[[Shard | None], Any]
@@ -87,8 +87,11 @@ class Scorer:
             raise InputError(
                 f"text_column={self._text_column!r} is not a column of the data set; columns found: {', '.join(batch)}"
             )
-        found = tdd.score(self._model, [str(text) for text in batch[self._text_column]], self._scores, **self._options)
-        return {**batch, "num_tokens": found.num_tokens, **found.values}
+        found = tdd.score(self._model, list(batch[self._text_column]), self._scores, **self._options)
+        added = {"num_tokens": found.num_tokens, **found.values}
+        if there := sorted(batch.keys() & added.keys()):
+            raise InputError(f"the data set has columns {', '.join(there)}, as the scores; rename or drop them")
+        return {**batch, **added}
 
 
 def score(
@@ -123,7 +126,9 @@ def score(
 
     options = {**options, "store": pathlib.Path(store).expanduser().absolute(), "progress": False}
     options["job"] = f"{options.get('job', '')}-{secrets.token_hex(6)}"  # a store takes run after run
-    make = functools.partial(_scoring, os.fspath(model), load_texts(texts), scores, options)
+    if options.get("reference") is not None:
+        options["reference"] = _where("reference", options["reference"])
+    make = functools.partial(_scoring, _where("model", model), load_texts(texts), scores, options)
     there = {"address": address, "num_workers": num_workers, "resources": resources, "progress": progress}
     return run_shards(make, shards_a_worker=1, **there)  # each shard tokenises all texts
 
@@ -207,68 +212,80 @@ def run_shards(
       InputError: Ray is not installed, nobody answers at the address, the resources do not exist, a worker lacks the
         package or has another version; whatever a shard raises.
 
-    A worker that dies is started again, up to four times, and repeats its shard.
+    A shard whose worker or host dies is given to another one, up to four times.
     """
     try:
         import ray
-        from ray.exceptions import RayActorError, RaySystemError, RayTaskError
-        from ray.util import ActorPool
+        from ray.exceptions import RayError, RayTaskError
     except ImportError as error:
         raise InputError("Ray is not installed; install it with: pip install 'tdd[ray]'") from error
     wanted = _resources(resources)
     if shards_a_worker < 1:
         raise InputError(f"shards_a_worker={shards_a_worker} must be at least 1")
     with _cluster(ray, address, num_workers, wanted):
-        count = _num_workers(ray.cluster_resources(), num_workers, wanted, fixed=address is None)
+        nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+        count = _num_workers(nodes, num_workers, wanted, fixed=address is None)
         shards = [Shard(i, shards_a_worker * count) for i in range(shards_a_worker * count)]
         requests = {"num_cpus": wanted.pop("CPU", 0), "num_gpus": wanted.pop("GPU", 0), "resources": wanted}
-        kind = ray.remote(max_restarts=_RESTARTS, max_task_retries=_RESTARTS)(_Worker)
-        made = [ray.put(make)]  # in a list: a worker fetches it once, when it needs it
+        # a process keeps its model from shard to shard; Ray's default ends it where it holds a GPU
+        task = ray.remote(max_retries=_RETRIES, max_calls=0)(_work)
         settings: Any = jax.config
-        keep = settings.jax_compilation_cache_dir is not None
-        workers: list[Any] = [kind.options(**requests).remote(tdd.__version__, keep) for _ in range(count)]
+        given = tdd.__version__, settings.jax_compilation_cache_dir is not None, [ray.put(make)]
         try:
-            with progress_bar(f"{len(workers)} workers", len(shards), enabled=progress, unit="shards") as advance:
-                pool = ActorPool(workers)
-                for _ in pool.map_unordered(lambda worker, shard: worker.call.remote(made, shard), shards):
+            submit = task.options(**requests).remote
+            waiting = [submit(*given, shard) for shard in shards[:count]]
+        except ValueError as error:
+            raise InputError(f"Ray refuses the resources of a worker: {_last_line(error)}") from error
+        try:
+            with progress_bar(f"{count} workers", len(shards), enabled=progress, unit="shards") as advance:
+                for shard in [*shards[count:], *[None] * count]:
+                    (done,), waiting = ray.wait(waiting, num_returns=1)
+                    ray.get(done)
                     advance(1)
-            return ray.get(workers[0].call.remote(made, None))
+                    waiting += [submit(*given, shard)] if shard is not None else []
+            return ray.get(submit(*given, None))
         except RayTaskError as error:
             if isinstance(error.cause, InputError):
                 raise InputError(str(error.cause)) from error
-            if isinstance(error.cause, (ImportError, RaySystemError)):
+            if isinstance(error.cause, (ImportError, RayError)) or "failed to import on the worker" in str(error.cause):
                 raise _cannot_go_on(error) from error
             raise
-        except RayActorError as error:
+        except RayError as error:
             raise _cannot_go_on(error) from error
         finally:
-            for worker in workers:
-                ray.kill(worker)
+            for left in waiting:
+                ray.cancel(left, force=True)
 
 
-class _Worker:
-    """One worker: makes its call once, and runs the shards that it is given."""
+_calls: dict[str, Call] = {}  # what `make` returned in this worker
 
-    def __init__(self, version: str, keep_programs: bool) -> None:
-        self._version, self._keep_programs = version, keep_programs
-        self._call: Any = None
 
-    def call(self, made: Sequence[Any], shard: Shard | None) -> Any:
-        """Run a shard, or join them."""
-        if self._call is None:
-            if tdd.__version__ != self._version:
-                raise InputError(
-                    f"a worker on {socket.gethostname()} has tdd {tdd.__version__} where the run has {self._version}; "
-                    "install the same version on all hosts"
-                )
-            import ray
+def _work(version: str, keep_programs: bool, made: Sequence[Any], shard: Shard | None) -> Any:
+    """Run a shard in a worker, or join them."""
+    if tdd.__version__ != version:
+        raise InputError(
+            f"a worker on {socket.gethostname()} has tdd {tdd.__version__} where the run has {version}; "
+            "install the same version on all hosts"
+        )
+    name = made[0].hex()
+    if name not in _calls:
+        import ray
 
-            from tdd.cli.compilation_cache import keep_compiled
+        from tdd.cli.compilation_cache import keep_compiled
 
-            keep_compiled(self._keep_programs)
-            make: Any = ray.get(made[0])
-            self._call = make()
-        return self._call(shard)
+        keep_compiled(keep_programs)
+        _calls.clear()
+        make: Any = ray.get(made[0])
+        _calls[name] = make()
+    return _calls[name](shard)
+
+
+def _where(name: str, model: Any) -> str:
+    """A checkpoint as workers find it: its whole path where it is a folder, else the name of a model of the hub."""
+    if not isinstance(model, (str, os.PathLike)):
+        raise InputError(f"{name} must be a checkpoint folder or hub id that every worker reads, got {type(model)}")
+    path = pathlib.Path(model).expanduser()
+    return str(path.absolute()) if path.exists() else os.fspath(model)
 
 
 def _scoring(model: str, texts: Any, scores: Any, options: Mapping[str, Any]) -> Call:
@@ -276,7 +293,8 @@ def _scoring(model: str, texts: Any, scores: Any, options: Mapping[str, Any]) ->
     from tdd.audit.mesh import find_devices
     from tdd.audit.score_inputs import find_model
 
-    where, dtype = find_devices(options.get("device"), options.get("devices")), options.get("dtype")
+    where = find_devices(options.get("device"), options.get("devices"), shard_params=options.get("shard_params", False))
+    dtype = options.get("dtype")
     with jax.default_device(where.home):
         loaded = find_model("model", model, None, None, dtype, where)
         if (reference := options.get("reference")) is not None:
@@ -355,18 +373,20 @@ def _resources(given: Mapping[str, float] | None) -> dict[str, float]:
     return wanted
 
 
-def _num_workers(there: Mapping[str, float], asked: int | None, wanted: Mapping[str, float], *, fixed: bool) -> int:
+def _num_workers(
+    nodes: Sequence[Mapping[str, float]], asked: int | None, wanted: Mapping[str, float], *, fixed: bool
+) -> int:
     """How many workers: as asked, else as many as fit; at least one must fit into a cluster that cannot grow."""
     if asked is not None and asked < 1:
         raise InputError(f"num_workers={asked} must be at least 1")
-    fit = int(min(there.get(name, 0) / amount + 1e-9 for name, amount in wanted.items()))
+    fit = sum(int(min(node.get(name, 0) / amount + 1e-9 for name, amount in wanted.items())) for node in nodes)
     if fit < (asked or 1):
         needs = ", ".join(f"{name}={amount:g}" for name, amount in wanted.items())
-        found = ", ".join(f"{name}={there.get(name, 0):g}" for name in wanted)
+        found = "; ".join(", ".join(f"{name}={node.get(name, 0):g}" for name in wanted) for node in nodes[:4])
         text = f"{asked or 1} worker{'s' if (asked or 1) > 1 else ''} with {needs} each do not fit: Ray has {found}"
         if fixed:
             raise InputError(f"{text}; ask for fewer workers or for less")
-        _logger.warning("%s; waiting until it has more", text)
+        _logger.warning("%s; %s", text, f"the run goes on with {fit}" if fit else "waiting until it has more")
     return asked or max(fit, 1)
 
 

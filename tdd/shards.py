@@ -107,7 +107,7 @@ class ShardLog:
         if others:
             place, entry = others[0]
             _logger.warning(
-                "%s holds shards of another run (%s), which are of no use here: %s",
+                "%s holds shards of another run (%s): %s",
                 self.root,
                 place.stem,
                 _differences(self.facts, entry["facts"]),

@@ -118,6 +118,28 @@ def test_a_batch_without_the_column():
         scorer({"text": np.array(["a"]), "id": np.array([1])})
 
 
+@pytest.mark.parametrize("text", [None, float("nan"), b"bytes"])
+def test_what_is_no_text(text):
+    scorer = on_ray.Scorer(demo_files().checkpoint, "loss")
+    with pytest.raises(InputError, match="text"):
+        scorer({"text": np.array(["a", text], object)})
+
+
+def test_a_column_of_the_name_of_a_score():
+    scorer = on_ray.Scorer(demo_files().checkpoint, "loss")
+    with pytest.raises(InputError, match="the data set has columns loss, as the scores; rename or drop them"):
+        scorer({"text": np.array(["some text"], object), "loss": np.array([1.0])})
+
+
+def test_a_relative_path_is_that_of_the_caller(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "model").mkdir()
+    assert on_ray._where("model", "model") == str(tmp_path / "model")
+    assert on_ray._where("model", "openai-community/gpt2") == "openai-community/gpt2"
+    with pytest.raises(InputError, match="model must be a checkpoint folder or hub id that every worker reads"):
+        on_ray._where("model", (1, 2, 3))
+
+
 def refusing():
     raise InputError("model=... is not what a worker can read")
 
@@ -146,12 +168,13 @@ def test_resources_that_ray_does_not_have(ray):
         on_ray.run_shards(refusing, num_workers=3, resources={"GPU": 1})
     with pytest.raises(InputError, match="9 workers with CPU=1 each do not fit: Ray has CPU=4"):
         on_ray.run_shards(refusing, num_workers=9)
+    with pytest.raises(InputError, match="Ray refuses the resources of a worker: "):
+        on_ray.run_shards(refusing, num_workers=1, resources={"CPU": 0.00001})
 
 
 def test_a_worker_of_another_version():
-    worker = on_ray._Worker("0.0.1", False)
     with pytest.raises(InputError, match=rf"has tdd {tdd.__version__} where the run has 0.0.1; install the same"):
-        worker.call([], None)
+        on_ray._work("0.0.1", False, [], None)
 
 
 @pytest.mark.parametrize("address", ["head", "head:", ":6379", "head:x", "head:70000", "ray://head"])
@@ -176,12 +199,15 @@ def test_resources_that_are_none(resources):
 
 
 def test_how_many_workers(caplog):
-    assert on_ray._num_workers({"CPU": 9.0, "GPU": 4.0}, None, {"CPU": 2, "GPU": 1}, fixed=True) == 4
-    assert on_ray._num_workers({"CPU": 9.0}, 3, {"CPU": 2}, fixed=True) == 3
+    assert on_ray._num_workers([{"CPU": 9.0, "GPU": 4.0}], None, {"CPU": 2, "GPU": 1}, fixed=True) == 4
+    assert on_ray._num_workers([{"CPU": 9.0}], 3, {"CPU": 2}, fixed=True) == 3
+    assert on_ray._num_workers([{"CPU": 3.0}, {"CPU": 3.0}], None, {"CPU": 2}, fixed=True) == 2  # one a host
     with pytest.raises(InputError, match="num_workers=0 must be at least 1"):
-        on_ray._num_workers({"CPU": 9.0}, 0, {"CPU": 2}, fixed=True)
-    assert on_ray._num_workers({"CPU": 9.0}, 7, {"CPU": 2}, fixed=False) == 7
-    assert "7 workers with CPU=2 each do not fit: Ray has CPU=9; waiting until it has more" in caplog.text
+        on_ray._num_workers([{"CPU": 9.0}], 0, {"CPU": 2}, fixed=True)
+    assert on_ray._num_workers([{"CPU": 9.0}], 7, {"CPU": 2}, fixed=False) == 7
+    assert "7 workers with CPU=2 each do not fit: Ray has CPU=9; the run goes on with 4" in caplog.text
+    assert on_ray._num_workers([{"CPU": 9.0}], None, {"GPU": 1}, fixed=False) == 1
+    assert "1 worker with GPU=1 each do not fit: Ray has GPU=0; waiting until it has more" in caplog.text
 
 
 def test_ray_is_optional(monkeypatch):

@@ -239,7 +239,7 @@ def _cells(values: np.ndarray) -> list[Any]:
     if values.dtype == np.bool_:
         return values.astype(np.int64).tolist()
     if values.dtype == np.float64 or values.dtype == object:
-        return ["" if x != x else int(x) if x is True or x is False else x for x in values.tolist()]
+        return ["" if x != x else int(x) if isinstance(x, (bool, np.bool_)) else x for x in values.tolist()]
     if np.issubdtype(values.dtype, np.floating):
         missing = np.isnan(values).tolist()
         return ["" if absent else str(x) for absent, x in zip(missing, values, strict=True)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Iterable
 from typing import Any, NamedTuple, TypeAlias
 
@@ -56,10 +57,17 @@ def joined(ranges: Iterable[tuple[int, int]]) -> Ranges:
 def missing(wanted: Iterable[tuple[int, int]], done: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
     """What of some ranges is not in `done`, which may overlap itself."""
     out = []
-    covering = sorted(done)
+    covering: list[tuple[int, int]] = []
+    for low, high in sorted(done):
+        if covering and low <= covering[-1][1]:
+            covering[-1] = covering[-1][0], max(covering[-1][1], high)
+        else:
+            covering.append((low, high))
+    starts = [low for low, _ in covering]
     for at, last in wanted:
-        for low, high in covering:
-            if high <= at or low >= last:
+        for i in range(max(0, bisect.bisect_right(starts, at) - 1), bisect.bisect_left(starts, last)):
+            low, high = covering[i]
+            if high <= at:
                 continue
             if at < low:
                 out.append((at, low))
@@ -69,16 +77,23 @@ def missing(wanted: Iterable[tuple[int, int]], done: Iterable[tuple[int, int]]) 
     return out
 
 
-def overlap(one: Iterable[tuple[int, int]], other: Iterable[tuple[int, int]]) -> bool:
-    """Whether a repetition is in both."""
-    other = tuple(other)
-    return any(max(low, first) < min(high, last) for low, high in one for first, last in other)
+def overlap(one: Ranges, other: Ranges) -> bool:
+    """Whether a repetition is in both, each sorted and disjoint."""
+    i = j = 0
+    while i < len(one) and j < len(other):
+        if max(one[i][0], other[j][0]) < min(one[i][1], other[j][1]):
+            return True
+        if one[i][1] <= other[j][1]:
+            i += 1
+        else:
+            j += 1
+    return False
 
 
 def merge(parts: Iterable[Part], zero: Totals, beside: Ranges = ()) -> Part:
     """The sum of parts, from the first on; one that shares a repetition with `beside` or an earlier one is left out."""
     whole = Part((), zero)
     for part in parts:
-        if not overlap((*beside, *whole.ranges), part.ranges):
+        if not overlap(beside, part.ranges) and not overlap(whole.ranges, part.ranges):
             whole = whole.plus(part)
     return whole

@@ -127,6 +127,7 @@ def resample(
         "test_members": test_members,
         "calibration_ratio": calibration_ratio,
         "target_se": target_se,
+        "platform": devices[0].platform,
         "versions": versions(),
     }
     store = TotalsStore(folder, setting, shard)

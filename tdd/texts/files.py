@@ -189,7 +189,9 @@ def _values_of(column: Any) -> Sequence[Any]:
     strings = (pyarrow.string(), pyarrow.large_string(), pyarrow.string_view())
     if column.type not in strings or column.null_count:
         return column.to_pylist()
-    return StringColumn(column.cast(pyarrow.string()))
+    column = column.cast(pyarrow.string())
+    column.validate(full=True)  # a file may hold bytes that are no text
+    return StringColumn(column)
 
 
 def _parse_json(source: str, place: str, content: str) -> Any:

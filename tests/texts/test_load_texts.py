@@ -316,3 +316,16 @@ def test_no_table_library_is_imported():
         "print([n for n in ('pandas', 'polars', 'datasets', 'pyarrow', 'sklearn') if n in sys.modules])"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "[]"
+
+
+def test_a_parquet_file_whose_strings_are_no_unicode(tmp_path):
+    import pyarrow
+    import pyarrow.parquet
+
+    offsets, data = np.array([0, 2, 4], np.int32), b"ab\xff\xfe"
+    strings = pyarrow.Array.from_buffers(
+        pyarrow.string(), 2, [None, pyarrow.py_buffer(offsets), pyarrow.py_buffer(data)]
+    )
+    pyarrow.parquet.write_table(pyarrow.table({"text": strings}), tmp_path / "texts.parquet")
+    with pytest.raises(InputError, match=r"texts\.parquet"):
+        load_texts(tmp_path / "texts.parquet")

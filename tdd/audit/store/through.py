@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
@@ -41,7 +40,7 @@ def through(
         for _, batch, rows in compute(iter(batches)):
             yield batch, rows
         return
-    stored: collections.deque[_Batch] = collections.deque()
+    stored: list[_Batch] = []
 
     def missing() -> Iterator[tuple[int, _Batch]]:
         for number, batch in batches:
@@ -52,8 +51,9 @@ def through(
                 yield number, batch
 
     def read() -> Iterator[tuple[_Batch, Sequence[np.ndarray]]]:
-        while stored:
-            batch = stored.popleft()
+        batches = sorted(stored, key=lambda batch: min(map(space.place, keys_of(batch)), default=0))  # file after file
+        stored.clear()
+        for batch in batches:
             yield batch, [space.read(key, fields_of(batch)) for key in keys_of(batch)]
 
     for _, batch, rows in compute(missing()):
