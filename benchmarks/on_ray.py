@@ -2,15 +2,16 @@
 
     python -m benchmarks.on_ray
 
-Compiled programs come from JAX's cache in both, as from the second run on. `start of Ray` is `ray.init`; `start of the
-workers` ends when each has imported `tdd`, loaded the model and joined an empty run; `scoring` is what a run takes
-beyond that. One process: the same call in a fresh process, after its imports and the loading of the model. The tables
-are compared to the last bit, those of a run with a worker that is killed too.
+Compiled programs come from JAX's cache in both, as from the second run on. Each run has a Ray of its own: `start of
+Ray` is `ray.init`; `start of the workers` is an empty run in which each imports `tdd` and loads the model; `scoring` is
+the whole run after that, which loads the model again. One process: the same call in a fresh process, after its imports
+and the loading of the model. The tables are compared to the last bit, those of a run with a killed worker too.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import logging
 import os
@@ -21,6 +22,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from typing import Any
 
 from benchmarks.harness import machine, write
@@ -65,42 +67,49 @@ def main() -> None:
     import ray
 
     keep_compiled(True)
-    start = time.perf_counter()
-    ray.init(address="local", num_cpus=4, include_dashboard=False, logging_level=logging.ERROR)
-    ray_start = time.perf_counter() - start
     rows: list[dict[str, Any]] = []
+    seconds: dict[str, list[float]] = {}
+
+    def timed(name: str, call: Callable[[], Any]) -> Any:
+        began = time.perf_counter()
+        found = call()
+        seconds.setdefault(name, []).append(time.perf_counter() - began)
+        return found
+
     with tempfile.TemporaryDirectory() as folder:
         place = pathlib.Path(folder)
-        one(place / "first")  # fills the cache of compiled programs
-        seconds: dict[str, list[float]] = {}
+        _, bits = one(place / "first")  # fills the cache of compiled programs
         for round in range(arguments.rounds):
-            alone, bits = one(place / f"one-{round}")
-            seconds.setdefault("one process", []).append(alone)
+            seconds.setdefault("one process", []).append(one(place / f"one-{round}")[0])
             for workers in (2, 4):
-                began = time.perf_counter()
-                on_ray.run_shards(loading, num_workers=workers)
-                started = time.perf_counter() - began
-                began = time.perf_counter()
-                found = score(place / f"{workers}-{round}", workers)
-                whole = time.perf_counter() - began
-                seconds.setdefault(f"start of {workers} workers", []).append(started)
-                seconds.setdefault(f"{workers} workers, scoring", []).append(whole - started)
+                timed("start of Ray", lambda workers=workers: start(workers))
+                timed(f"start of {workers} workers", functools.partial(on_ray.run_shards, loading, num_workers=workers))
+                run = functools.partial(score, place / f"{workers}-{round}", workers)
+                found = timed(f"{workers} workers, scoring", run)
                 rows.append({"workers": workers, "same bits": hexes(found) == bits})
-        killed = score(place / "killed", 2, on_batch=KillOnce(place / "mark"))
-        rows.append({"workers": 2, "killed": (place / "mark").exists(), "same bits": hexes(killed) == bits})
+                if (round, workers) == (arguments.rounds - 1, 2):
+                    killed = score(place / "killed", 2, on_batch=KillOnce(place / "mark"))
+                    rows.append({"workers": 2, "killed": (place / "mark").exists(), "same bits": hexes(killed) == bits})
+                ray.shutdown()
     medians = {name: statistics.median(times) for name, times in seconds.items()}
     overhead = {str(workers): medians[f"{workers} workers, scoring"] / medians["one process"] - 1 for workers in (2, 4)}
     result = {
         "machine": machine(),
         "texts": len(texts()),
-        "start of Ray": ray_start,
         "seconds": seconds,
         "medians": medians,
         "overhead": overhead,
         "tables": rows,
     }
     write("on_ray", result)
-    print(json.dumps({name: result[name] for name in ("start of Ray", "medians", "overhead", "tables")}, indent=1))
+    print(json.dumps({name: result[name] for name in ("medians", "overhead", "tables")}, indent=1))
+
+
+def start(cpus: int) -> None:
+    """A local Ray."""
+    import ray
+
+    ray.init(address="local", num_cpus=cpus, include_dashboard=False, logging_level=logging.ERROR)
 
 
 def texts() -> list[str]:
