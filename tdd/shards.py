@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from tdd.atomic import disk_errors, write_atomically
-from tdd.validate.errors import InputError
+from tdd.validate.errors import InputError, printable
 
 __all__ = ["Shard", "ShardLog", "as_shard"]
 
@@ -150,9 +150,13 @@ class ShardLog:
 def _differences(mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> str:
     """Each fact that differs, here and there."""
     names = [name for name in {**theirs, **mine} if mine.get(name) != theirs.get(name)]
-    return "; ".join(f"{name} {_short(mine.get(name))} here, {_short(theirs.get(name))} there" for name in names)
+    return "; ".join("{} {} here, {} there".format(name, *_apart(mine.get(name), theirs.get(name))) for name in names)
 
 
-def _short(value: Any) -> str:
-    text = "nothing" if value is None else str(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
+def _apart(*values: Any) -> list[str]:
+    """Values in at most 60 characters each; long ones from shortly before the first difference."""
+    texts = ["nothing" if value is None else printable(str(value)) for value in values]
+    differ = (i for i, pair in enumerate(zip(*texts, strict=False)) if len(set(pair)) > 1)
+    at = max(0, next(differ, min(map(len, texts))) - 10) if max(map(len, texts)) > 60 else 0
+    parts = [f"{'...' if at else ''}{text[at:]}" for text in texts]
+    return [part if len(part) <= 60 else f"{part[:57]}..." for part in parts]

@@ -26,7 +26,9 @@ def add_validity(studies: Any) -> None:
     validity.add_argument("--only", action="append", metavar="NAMES", help="claims whose names begin so")
     validity.add_argument("--seed", type=int, default=0, help="(default: %(default)s)")
     validity.add_argument(
-        "--out", metavar="FILE", help="write the measurements as JSON; shards leave theirs in FILE.rows"
+        "--out",
+        metavar="FILE",
+        help="write the measurements as JSON; shards leave theirs in a folder beside it",
     )
     add_shard(validity)
 

@@ -90,6 +90,18 @@ def test_the_shards_that_did_not_finish_are_named(tmp_path, caplog):
     assert "holds shards of another run (0-of-4): token_budget 128 here, 256 there" in (caplog.text)
 
 
+def test_long_values_are_shown_from_their_first_difference(tmp_path):
+    scores = [f"min_k:k=0.{i}" for i in range(1, 9)]
+    ShardLog(tmp_path, {"scores": [*scores, "loss"], "separator": "\n\n"}).begin(Shard(0, 2))
+    with pytest.raises(InputError) as refused:
+        ShardLog(tmp_path, {"scores": [*scores, "zlib"], "separator": "\n"}).begin(Shard(1, 2))
+    message = str(refused.value)
+    assert "zlib'] here" in message
+    assert "loss'] there" in message
+    assert r"separator \n here, \n\n there" in message
+    assert "\n" not in message
+
+
 def test_a_damaged_note_counts_as_none(tmp_path, caplog):
     log = ShardLog(tmp_path, FACTS)
     log.finish(Shard(0, 2))
