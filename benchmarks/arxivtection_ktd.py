@@ -59,7 +59,8 @@ from tdd.cli import main as command_line
 from tdd.lab.tokenizer import train_tokenizer
 from tdd.lab.train import CHECKPOINT_FOLDER, TrainConfig, train
 from tdd.models import checkpoint
-from tdd.models.decoder import init_params, language_model
+from tdd.models.decoder import init_params
+from tdd.models.language_model import language_model
 from tdd.models.spec import DecoderSpec
 
 VERSIONS = ("Example_A", "Example_B", "Example_C", "Example_D")

@@ -34,7 +34,8 @@ from tdd.lab.loss import token_losses
 from tdd.lab.stepper import Stepper
 from tdd.lab.tokenizer import train_tokenizer
 from tdd.lab.train import TrainConfig
-from tdd.models.decoder import init_params, language_model
+from tdd.models.decoder import init_params
+from tdd.models.language_model import language_model
 from tdd.models.spec import Attention, DecoderSpec, LayerNorm, LearnedPositions, Mlp
 from tdd.probe.leak import rises, start_of_rise
 from tdd.records import LanguageModel

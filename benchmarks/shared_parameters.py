@@ -80,7 +80,8 @@ def save_random(place: pathlib.Path, width: int) -> None:
     import jax
 
     from tdd.models.checkpoint import load, save
-    from tdd.models.decoder import init_params, language_model
+    from tdd.models.decoder import init_params
+    from tdd.models.language_model import language_model
     from tdd.models.spec import Attention, DecoderSpec, LayerNorm, LearnedPositions, Mlp
 
     tokenizer = load(demo_files().checkpoint)[2]

@@ -32,7 +32,8 @@ from tdd.lab.plant import plant
 from tdd.lab.tokenizer import train_tokenizer
 from tdd.lab.train import TrainConfig, train
 from tdd.models import checkpoint
-from tdd.models.decoder import init_params, language_model
+from tdd.models.decoder import init_params
+from tdd.models.language_model import language_model
 from tdd.models.spec import Attention, DecoderSpec, LayerNorm, LearnedPositions, Mlp
 from tdd.records import LanguageModel, Scores, Texts
 

@@ -62,7 +62,8 @@ def base_model(folder: pathlib.Path | None, *, scale: float, seed: int, progress
     import tdd
     from tdd.demo.data import demo_files
     from tdd.lab.tokenizer import train_tokenizer
-    from tdd.models.decoder import init_params, language_model
+    from tdd.models.decoder import init_params
+    from tdd.models.language_model import language_model
     from tdd.models.spec import DecoderSpec
 
     if scale == 1:

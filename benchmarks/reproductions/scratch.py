@@ -46,7 +46,7 @@ class Shape:
 
     def language_model(self, vocab_size: int) -> Any:
         """The model, without parameters; the same object for equal sizes, so that compiled steps are shared."""
-        from tdd.models.decoder import language_model
+        from tdd.models.language_model import language_model
         from tdd.models.spec import DecoderSpec
 
         return language_model(

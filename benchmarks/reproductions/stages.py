@@ -13,7 +13,8 @@ from tdd.lab.config import TrainConfig
 from tdd.lab.corpus import generate
 from tdd.lab.tokenizer import train_tokenizer
 from tdd.lab.train import CHECKPOINT_FOLDER, train
-from tdd.models.decoder import init_params, language_model
+from tdd.models.decoder import init_params
+from tdd.models.language_model import language_model
 from tdd.models.spec import DecoderSpec
 
 __all__ = ["trained_stages"]

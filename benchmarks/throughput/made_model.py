@@ -12,7 +12,8 @@ import jax
 import numpy as np
 
 from tdd.models import checkpoint
-from tdd.models.decoder import init_params, language_model
+from tdd.models.decoder import init_params
+from tdd.models.language_model import language_model
 from tdd.models.spec import DecoderSpec
 
 __all__ = ["GPT2_SMALL", "forward_flops", "sample_texts", "save_model", "wikimia_lengths", "word"]

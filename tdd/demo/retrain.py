@@ -52,7 +52,8 @@ def retrain(folder: str | os.PathLike[str], *, progress: bool = False) -> DemoFi
 
     from tdd.lab.tokenizer import train_tokenizer
     from tdd.lab.train import train
-    from tdd.models.decoder import init_params, language_model
+    from tdd.models.decoder import init_params
+    from tdd.models.language_model import language_model
     from tdd.models.spec import DecoderSpec
 
     files, planted = demo_files(folder), planted_corpus()

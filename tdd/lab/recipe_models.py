@@ -95,7 +95,8 @@ def _start(recipe: Recipe, plan: Plan, model: int) -> tuple[LanguageModel, Any, 
     import jax
 
     from tdd.models.checkpoint import load
-    from tdd.models.decoder import init_params, language_model
+    from tdd.models.decoder import init_params
+    from tdd.models.language_model import language_model
     from tdd.models.spec import DecoderSpec
 
     sizes = recipe.model

@@ -63,7 +63,7 @@ def train(
     (configuration, history). An interruption between two batches of one accumulated step loses that step alone.
 
     Args:
-      lm: the model; `tdd.models.decoder.language_model(spec)` or any other. Saving needs the former.
+      lm: the model; `tdd.models.language_model.language_model(spec)` or any other. Saving needs the former.
       params: its parameters, left untouched; trained as float32.
       tokenizer: a Hugging Face tokenizer.
       texts: what to train on.

@@ -23,10 +23,10 @@ from jax.sharding import Mesh
 from jax.tree_util import tree_flatten_with_path
 
 from tdd.models.configuration import read_spec, read_tokenizer
-from tdd.models.decoder import language_model
 from tdd.models.families import family_of_spec
 from tdd.models.families.record import Family, Slot
 from tdd.models.families.tensors import slots
+from tdd.models.language_model import language_model
 from tdd.models.matching import match
 from tdd.models.placement import Placement
 from tdd.models.source import resolve

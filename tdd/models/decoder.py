@@ -28,10 +28,9 @@ from tdd.kernels import grad_norm
 from tdd.models.attention import PrefixCache, attend, attend_after
 from tdd.models.rotary import RotaryPositions, rotate, rotation
 from tdd.models.spec import DecoderSpec, LayerNorm, LearnedPositions, RmsNorm
-from tdd.records import LanguageModel
 from tdd.validate.checkpoints import check_tokens
 
-__all__ = ["embed", "hidden", "init_params", "keys_and_values", "language_model", "logits", "readout", "trunk"]
+__all__ = ["embed", "hidden", "init_params", "keys_and_values", "logits", "readout", "trunk"]
 
 _INIT_STD = 0.02
 
@@ -130,26 +129,6 @@ def init_params(spec: DecoderSpec, key: jax.Array, dtype: Any = jnp.float32) -> 
       dtype: of every parameter.
     """
     return _init(spec, key, jnp.dtype(dtype))
-
-
-@functools.cache
-def language_model(spec: DecoderSpec) -> LanguageModel:
-    """The decoder as a `LanguageModel`: the same object for equal specs, so nothing retraces."""
-    from tdd.models.gradients import grad_sqnorm  # which is written in terms of this module
-    from tdd.models.prefix import hidden_after, prefix  # likewise
-
-    return LanguageModel(
-        spec=spec,
-        vocab_size=spec.vocab_size,
-        max_length=spec.max_length,
-        logits=functools.partial(logits, spec),
-        hidden=functools.partial(hidden, spec),
-        readout=functools.partial(readout, spec),
-        soft_cap=spec.soft_cap,
-        grad_sqnorm=functools.partial(grad_sqnorm, spec),
-        prefix=functools.partial(prefix, spec),
-        hidden_after=functools.partial(hidden_after, spec),
-    )
 
 
 @functools.partial(jax.jit, static_argnums=(0, 2))

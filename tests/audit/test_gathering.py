@@ -11,7 +11,8 @@ import jax, jax.numpy as jnp, numpy as np
 from jax import lax
 from tdd.audit import gradient_pass, programs
 from tdd.audit.mesh import find_devices
-from tdd.models.decoder import init_params, language_model
+from tdd.models.decoder import init_params
+from tdd.models.language_model import language_model
 from tdd.models.spec import DecoderSpec
 
 whole, shared = find_devices(devices=4), find_devices(devices=4, shard_params=True)

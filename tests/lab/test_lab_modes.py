@@ -18,7 +18,8 @@ from tdd.lab.tokenizer import train_tokenizer
 from tdd.lab.train import TrainConfig, evaluation_loss, fine_tune, train
 from tdd.lab.weights import Weights
 from tdd.models import checkpoint
-from tdd.models.decoder import init_params, language_model
+from tdd.models.decoder import init_params
+from tdd.models.language_model import language_model
 from tdd.models.spec import DecoderSpec
 from tdd.records import LanguageModel
 

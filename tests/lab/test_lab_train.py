@@ -13,7 +13,8 @@ from tdd.lab.corpus import generate
 from tdd.lab.tokenizer import train_tokenizer
 from tdd.lab.train import CHECKPOINT_FOLDER, TrainConfig, evaluation_loss, train
 from tdd.models import checkpoint
-from tdd.models.decoder import init_params, language_model
+from tdd.models.decoder import init_params
+from tdd.models.language_model import language_model
 from tdd.models.spec import Attention, DecoderSpec, LayerNorm, LearnedPositions, Mlp
 from tdd.records import LanguageModel
 

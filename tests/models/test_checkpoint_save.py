@@ -12,6 +12,7 @@ import pytest
 from tdd.models import decoder
 from tdd.models.adapters import from_function
 from tdd.models.checkpoint import load, save
+from tdd.models.language_model import language_model
 from tdd.models.spec import Attention, DecoderSpec, LayerNorm, LearnedPositions, Mlp
 from tdd.validate import InputError
 
@@ -82,7 +83,7 @@ def test_dtype_on_request(tmp_path, loaded):
 @pytest.mark.slow("long")
 def test_random_model(tmp_path):
     spec = DecoderSpec(48, 24, 2, LayerNorm(), LearnedPositions(16), Attention(3, 8, (8**-0.5,) * 2), Mlp(50, "gelu"))
-    lm = decoder.language_model(spec)
+    lm = language_model(spec)
     params = decoder.init_params(spec, jax.random.key(0))
     save(tmp_path / "copy", lm, params, gpt2_files.word_tokenizer(48))
     again, params_again, _ = load(tmp_path / "copy")
@@ -173,7 +174,7 @@ def test_other_models_and_options(tmp_path, loaded):
         save(tmp_path / "copy", lm, params, tokenizer, dtype="int8")
     with pytest.raises(InputError, match=r"has id 59 .* vocabulary has 48 rows"):
         save(tmp_path / "copy", lm, params, gpt2_files.word_tokenizer(60))
-    odd = decoder.language_model(
+    odd = language_model(
         DecoderSpec(8, 8, 2, LayerNorm(), LearnedPositions(4), Attention(2, 4, (0.1, 0.9)), Mlp(8, "relu"))
     )
     with pytest.raises(InputError, match=r"no supported family \(gpt2, .*\) can store this architecture"):

@@ -11,6 +11,7 @@ import pytest
 
 from tdd.models import attention, decoder
 from tdd.models.checkpoint import load
+from tdd.models.language_model import language_model
 from tdd.models.spec import Attention, DecoderSpec, LayerNorm, LearnedPositions, Mlp
 from tdd.validate import InputError
 
@@ -40,7 +41,7 @@ def perturbed(spec, *, dtype=jnp.float32, seed=0):
 @pytest.fixture
 def model():
     spec = spec_of()
-    return decoder.language_model(spec), perturbed(spec)
+    return language_model(spec), perturbed(spec)
 
 
 @pytest.fixture
@@ -159,9 +160,9 @@ def test_no_retrace_after_a_second_load(tmp_path, tokens):
 
 
 def test_different_specs_are_different_models():
-    one = decoder.language_model(spec_of())
-    assert one == decoder.language_model(spec_of())
-    assert one != decoder.language_model(spec_of(activation="relu"))
+    one = language_model(spec_of())
+    assert one == language_model(spec_of())
+    assert one != language_model(spec_of(activation="relu"))
 
 
 def test_program_does_not_grow_with_depth(tokens):

@@ -10,6 +10,7 @@ import pytest
 
 import tdd
 from tdd.models import decoder, gradients
+from tdd.models.language_model import language_model
 from tdd.models.spec import DecoderSpec
 
 LENGTH = 11  # the wide products go by their Gram matrices, the square ones by the gradient of one text at a time
@@ -193,7 +194,7 @@ def test_a_text_of_one_token_has_no_gradient():
 
 @pytest.mark.slow("long")
 def test_a_language_model_of_a_spec_takes_this_road():
-    lm, params = decoder.language_model(decoder_specs.SPECS["gpt2"]), params_of("gpt2")
+    lm, params = language_model(decoder_specs.SPECS["gpt2"]), params_of("gpt2")
     tokens, mask = batch()
     found = norms(lm, params, tokens, mask)
     assert found.parts["layers"].shape == (2, 4)

@@ -14,6 +14,7 @@ from family_files import write
 from tdd.models import decoder
 from tdd.models.attention import PrefixCache
 from tdd.models.checkpoint import load
+from tdd.models.language_model import language_model
 from tdd.models.spec import LearnedPositions
 from tdd.validate import InputError
 
@@ -103,7 +104,7 @@ def test_every_family(tmp_path, name):
 def test_long_suffixes_go_in_blocks_of_queries(name):
     """Beyond 128 queries there are several blocks; a window then leaves out blocks of the sequence's own keys."""
     spec = dataclasses.replace(SPECS[name], positions=dataclasses.replace(SPECS[name].positions, max_length=380))
-    check(decoder.language_model(spec), decoder.init_params(spec, jax.random.key(1)), 90, 290)
+    check(language_model(spec), decoder.init_params(spec, jax.random.key(1)), 90, 290)
 
 
 def test_bfloat16_parameters():

@@ -13,7 +13,8 @@ from word_tokenizer import word_tokenizer
 import tdd
 from benchmarks import tables
 from tdd.cli import main
-from tdd.models.decoder import init_params, language_model
+from tdd.models.decoder import init_params
+from tdd.models.language_model import language_model
 from tdd.models.spec import DecoderSpec
 from tdd.scoring.scores import SCORES
 

@@ -223,7 +223,8 @@ def test_memory_holds_one_micro_batch_and_no_copy_of_the_parameters():
     residual stream, of q, k, v and of the MLP's inside, (1 + 3 + 2 * 4) D each (0.75 MiB); one tile of logits with
     its exponentials, 2 * 128 V (0.6 MiB): 2.1 MiB, and a third of it again for the compiler. 4 times as many texts
     and twice as many layers add nothing but a few bytes a text."""
-    from tdd.models.decoder import init_params, language_model
+    from tdd.models.decoder import init_params
+    from tdd.models.language_model import language_model
     from tdd.models.spec import DecoderSpec
 
     def temporary(layers, texts):

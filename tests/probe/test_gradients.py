@@ -8,7 +8,8 @@ import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import tdd
-from tdd.models.decoder import init_params, language_model
+from tdd.models.decoder import init_params
+from tdd.models.language_model import language_model
 from tdd.models.spec import DecoderSpec
 from tdd.probe.gradients import example_grad_norms, gradient_norm, quantiles, record_grad_norms
 from tdd.validate.errors import InputError

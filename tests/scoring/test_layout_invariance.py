@@ -12,7 +12,8 @@ from word_tokenizer import word_tokenizer
 from tdd.audit import programs
 from tdd.audit.mesh import find_devices
 from tdd.audit.score import score
-from tdd.models.decoder import init_params, language_model
+from tdd.models.decoder import init_params
+from tdd.models.language_model import language_model
 from tdd.models.spec import DecoderSpec
 from tdd.scoring.token_stats import Tiling
 

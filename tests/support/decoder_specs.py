@@ -3,7 +3,8 @@
 import jax
 import numpy as np
 
-from tdd.models.decoder import init_params, language_model
+from tdd.models.decoder import init_params
+from tdd.models.language_model import language_model
 from tdd.models.rotary import RotaryPositions
 from tdd.models.spec import Attention, DecoderSpec, LayerNorm, LearnedPositions, Mlp, RmsNorm
 

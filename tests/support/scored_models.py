@@ -4,7 +4,8 @@ import jax
 import numpy as np
 from word_tokenizer import word_tokenizer
 
-from tdd.models.decoder import init_params, language_model
+from tdd.models.decoder import init_params
+from tdd.models.language_model import language_model
 from tdd.models.spec import Attention, DecoderSpec, LayerNorm, LearnedPositions, Mlp
 
 VOCABULARY = 300
