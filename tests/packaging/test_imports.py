@@ -1,6 +1,7 @@
 """What importing costs and what it touches; which layer may see which."""
 
 import ast
+import graphlib
 import importlib
 import json
 import pathlib
@@ -70,6 +71,33 @@ def test_layers():
     assert checked > 100
 
 
+@pytest.mark.slow("long")
+def test_no_circle_of_files():
+    """Imports inside functions count; those for type checkers alone do not."""
+    files = {}
+    for path, _ in sources():
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        parts = ("tdd", *parts) if parts[0] == "kernels" else parts
+        files[".".join(parts).removesuffix(".__init__")] = path
+    graph = {module: {name for name in names_of(path, files) if name != module} for module, path in files.items()}
+    assert sum(map(len, graph.values())) > 1000
+    graphlib.TopologicalSorter(graph).prepare()
+
+
+def names_of(path, files):
+    """The files that a file imports."""
+    tree = ast.parse(path.read_text("utf-8"))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            node.body = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name in files)
+        elif isinstance(node, ast.ImportFrom):
+            inner = {f"{node.module}.{alias.name}" for alias in node.names}
+            yield from inner & files.keys() or {node.module} & files.keys()
+
+
 def known_rooms():
     return set().union(*LAYERS) | set(ALIASES)
 
@@ -103,6 +131,7 @@ def test_public_names():
 def test_kernels_are_reachable_as_attributes():
     code = "import sys, tdd; f = tdd.kernels.stepup.bh; tdd.kernels.conformal.rank; assert 'kernels' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
+    assert {path.stem for path in (ROOT / "kernels").glob("*.py")} <= set(dir(tdd.kernels))
     with pytest.raises(AttributeError, match="nothing"):
         _ = tdd.kernels.nothing
 
