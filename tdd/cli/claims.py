@@ -48,6 +48,7 @@ def _guarantees(arguments: argparse.Namespace) -> None:
 
 def _study_validity(arguments: argparse.Namespace) -> None:
     import pathlib
+    import shutil
 
     from tdd.audit.progress import progress_bar
     from tdd.audit.run_folder import to_json, versions
@@ -88,6 +89,7 @@ def _study_validity(arguments: argparse.Namespace) -> None:
         from tdd.atomic import write_atomically
 
         write_atomically(out, to_json(result).encode())
+        shutil.rmtree(out.with_suffix(".rows"), ignore_errors=True)
     if arguments.json:
         print_json(result)
     else:

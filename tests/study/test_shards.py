@@ -613,7 +613,8 @@ def test_rows_of_other_options_and_damaged_ones_are_refused(tmp_path):
         measure(COINS, repetitions=200, folder=tmp_path, shard="2/2")
     with pytest.raises(tdd.InputError, match="shard=0/2 needs folder="):
         measure(COINS, repetitions=200, shard="0/2")
-    for content in ("", "[]", '{"row": {}}'):
+    row = json.dumps({"row": json.loads(before[tmp_path / "coin--0.1.json"])["row"]})
+    for content in ("", "[]", '{"row": {}}', row):
         (tmp_path / "coin--0.1.json").write_text(content)
         with pytest.raises(tdd.InputError, match=r"coin--0.1.json is damaged .*; delete it to measure its claim again"):
             measure(COINS, repetitions=200, folder=tmp_path)
@@ -634,6 +635,7 @@ def test_the_command_measures_claims_in_shards(tmp_path, monkeypatch, capsys):
         assert f"tdd study: shard {index}/2 is done, in {tmp_path / 'two.rows'}" in told.err
     monkeypatch.setattr("tdd.study.validity.measure._one", lambda *_, **__: pytest.fail("measured again"))
     two = rows("two.json", "-q")
+    assert not (tmp_path / "two.rows").exists(), "what is joined is not kept twice"
     monkeypatch.undo()
     monkeypatch.setattr("tdd.study.validity.all_claims", lambda: tuple(COINS))
     one = rows("one.json", "-q")

@@ -119,12 +119,12 @@ def _read(place: pathlib.Path, own: Mapping[str, Any]) -> Measured | None:
     """The row of a claim that was measured with the same options; None where there is none."""
     try:
         there = json.loads(place.read_text("utf-8"))
-        row = Measured(**there["row"])
+        row, options = Measured(**there["row"]), dict(there["options"])
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(f"{place} is damaged ({error}); delete it to measure its claim again") from error
-    checks.check_fingerprint(place.parent, own, there.get("options"))
+    checks.check_fingerprint(place.parent, own, options)
     return row
 
 
