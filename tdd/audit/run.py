@@ -185,7 +185,7 @@ def run_audit(
     grouped = group_field is not None and method == "ptdi"
     runs.check_unit(unit, grouped)
     models = models_of(model, several=method in ("jmcs", "jecs"))
-    place = next((one for one in (scoring.get("store"), scoring.get("resume_dir"), out) if one is not None), None)
+    place = next((one for one in (scoring.get("store"), out) if one is not None), None)
     own = as_shard(shard, place, "out")
     where = find_devices(*map(scoring.get, ("device", "devices")), shard_params=scoring.get("shard_params", False))
     deciding = runs.detectors(procedure.score if score is None else score, several=method in ("td4eval", "best_score"))
@@ -239,7 +239,7 @@ def run_audit(
         identity = fingerprint({"model": provenance, "inputs": hashes, "seed": seed, **run_options})
         what = ", ".join(one["name"] for one in provenance)
         open_run_folder(folder, identity, f"audit of {what}")
-        if scoring.get("store") is None and scoring.get("resume_dir") is None:
+        if scoring.get("store") is None:
             scoring["store"] = folder / "scoring"
     scoring.setdefault("job", "" if folder is None else folder.name)
     distinct, index = joined(roles)

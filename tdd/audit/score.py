@@ -33,7 +33,6 @@ from tdd.shards import ShardLog, as_shard
 from tdd.texts import load_texts
 from tdd.validate import scoring as checks
 from tdd.validate.distributed import check_not_in_step
-from tdd.validate.store import check_one_store
 
 __all__ = ["score"]
 
@@ -55,7 +54,6 @@ def score(
     long_texts: str = ...,
     progress: bool = ...,
     store: str | os.PathLike[str] | None = ...,
-    resume_dir: str | os.PathLike[str] | None = ...,
     device: Any = ...,
     devices: Any = ...,
     shard_params: bool = ...,
@@ -78,7 +76,6 @@ def score(
     long_texts: str = ...,
     progress: bool = ...,
     store: str | os.PathLike[str] | None = ...,
-    resume_dir: str | os.PathLike[str] | None = ...,
     device: Any = ...,
     devices: Any = ...,
     shard_params: bool = ...,
@@ -100,7 +97,6 @@ def score(
     long_texts: str = "window",
     progress: bool = True,
     store: str | os.PathLike[str] | None = None,
-    resume_dir: str | os.PathLike[str] | None = None,
     device: Any = None,
     devices: Any = None,
     shard_params: bool = False,
@@ -133,7 +129,6 @@ def score(
         that another call computed, in a batch of another shape, may differ in its last bits: by at most 1e-5
         relative. Several processes may use one store at once. Who can write the folder must be trusted: its hashes
         tell damage, not forged scores.
-      resume_dir: the older name of `store`.
       device: "cpu", "gpu", "tpu", with an index as in "gpu:1", or a `jax.Device`; by default JAX's first.
       devices: several devices, each with its own batches: "all" of this process, how many, or a sequence of
         `jax.Device`. The numbers do not depend on it: each device does what a single one would do.
@@ -169,8 +164,7 @@ def score(
     budget = default_budget(where.platform) if token_budget is None else token_budget
     checks.check_budget(budget)
     table = load_texts(texts)
-    folder = check_one_store(store, resume_dir)
-    own = as_shard(shard, folder)
+    own = as_shard(shard, store)
     check_not_in_step(own, spans=where.spans)
     options = {
         "scores": [request.label for request in requests],
@@ -189,12 +183,12 @@ def score(
     run = ScoreRun.prepare(requests, table, models, max_length=max_length, long_texts=long_texts)
     with contextlib.ExitStack() as stack:
         stack.enter_context(jax.default_device(where.home))
-        kept = None if folder is None else stack.enter_context(ScoreStore(folder))
+        kept = None if store is None else stack.enter_context(ScoreStore(store))
         plan = plan_scores(run.inputs, run.distinct, models, where, budget, kept)
         facts |= plan.facts
         if where.spans:
             check_alike({**facts, "batches": plan.batches_digest()})
-        log = None if folder is None else ShardLog(folder, facts, job)
+        log = None if store is None else ShardLog(store, facts, job)
         if log is not None and own is not None:
             log.begin(own)
         there, rows = plan.found
@@ -238,7 +232,7 @@ def score(
             **({"num_truncated": _num_truncated(run, table)} if long_texts == "truncate" else {}),
             "batch_shapes": sorted({(batch.size, batch.length) for batch in plan.batches if batch.kind != "gradient"}),
             "padding_share": _padding(run, plan),
-            **({"num_stored_before": sum(len(one.rows) for one in plan.stored)} if folder is not None else {}),
+            **({"num_stored_before": sum(len(one.rows) for one in plan.stored)} if store is not None else {}),
             **(_gradient_provenance(run, plan, budget) if "gradient" in run.inputs else {}),
         },
     )

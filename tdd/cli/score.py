@@ -32,7 +32,6 @@ def add(commands: Any) -> None:
     add_shard(score)
     add_ray(score)
     add_distributed(score)
-    score.add_argument("--resume-dir", dest="store", help=argparse.SUPPRESS)  # the older name
 
 
 def _run(arguments: argparse.Namespace) -> None:

@@ -7,19 +7,7 @@ from typing import Any
 
 from tdd.validate.errors import InputError
 
-__all__ = ["check_one_store", "check_store_folder", "check_store_header", "damaged_during_run", "wrong_space"]
-
-_OLD = "scores-*.bin"
-"""What versions before the Parquet store kept, a file a run."""
-
-
-def check_one_store(store: Any, resume_dir: Any) -> Any:
-    """`resume_dir` is the older name of `store`; only one of them is given."""
-    if store is not None and resume_dir is not None:
-        raise InputError(
-            f"store={str(store)!r} and resume_dir={str(resume_dir)!r} are two names of one option; give store alone"
-        )
-    return resume_dir if store is None else store
+__all__ = ["check_store_folder", "check_store_header", "damaged_during_run", "wrong_space"]
 
 
 def check_store_folder(folder: pathlib.Path) -> None:
@@ -28,11 +16,6 @@ def check_store_folder(folder: pathlib.Path) -> None:
         raise InputError(f"store={str(folder)!r} is a file; a score store is a folder: name another place")
     if not folder.is_dir():
         return
-    if old := sorted(path.name for path in folder.glob(_OLD)):
-        raise InputError(
-            f"{folder} holds {old[0]}, the score store of an older version of tdd, which this version does not read; "
-            f"remove {folder / _OLD} (what was finished is scored again) or choose another folder"
-        )
     others = sorted(path.name for path in folder.iterdir() if not path.name.startswith("."))
     if others and not (folder / "store.json").exists():  # unless another process has just made it a store
         more = f" and {len(others) - 1} more" if len(others) > 1 else ""

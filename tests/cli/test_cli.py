@@ -337,7 +337,7 @@ def test_one_store_serves_several_commands(checkpoint, files, tmp_path, capsys, 
     )  # fmt: skip
     assert status == 0, said.err
     status, _ = run(
-        "score", checkpoint, files["candidates"], "--scores", "zlib", "--out", tmp_path / "zlib.csv", "--resume-dir",
+        "score", checkpoint, files["candidates"], "--scores", "zlib", "--out", tmp_path / "zlib.csv", "--store",
         store, "-q", capsys=capsys,
     )  # fmt: skip
     assert status == 0

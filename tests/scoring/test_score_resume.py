@@ -302,18 +302,6 @@ def test_an_audit_takes_what_a_score_has_computed(model, tmp_path, rows):
     np.testing.assert_array_equal(found.calibration["loss"], expected["loss"][15:])
 
 
-def test_one_option_with_two_names(model, tmp_path, rows, caplog):
-    run(model, TEXTS, "loss", resume_dir=tmp_path)
-    rows.clear()
-    with caplog.at_level(logging.INFO, "tdd"):
-        run(model, TEXTS, "loss", store=tmp_path)
-    assert not rows
-    found, among = caplog.messages[0].removesuffix(" rows are in the store").split(" of ")
-    assert found == among
-    with pytest.raises(InputError, match="two names of one option; give store alone"):
-        run(model, TEXTS, "loss", store=tmp_path, resume_dir=tmp_path)
-
-
 def test_bad_texts_leave_no_folder(model, tmp_path):
     with pytest.raises(InputError, match="has 1 token"):
         run(model, ["w1"], "loss", store=tmp_path / "store")

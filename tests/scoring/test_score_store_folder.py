@@ -25,11 +25,6 @@ def test_folders_that_are_no_store_of_this_version(tmp_path):
         header.write_text(text)
         with pytest.raises(InputError, match=r"store.json is damaged .* choose another folder, or remove"):
             ScoreStore(header.parent)
-    old = tmp_path / "old"
-    old.mkdir()
-    (old / "scores-0123456789abcdef.bin").write_bytes(b"x")
-    with pytest.raises(InputError, match=r"holds scores-0123456789abcdef.bin, the score store of an older version"):
-        ScoreStore(old)
     other = tmp_path / "other"
     other.mkdir()
     for name in ("b.txt", "a.txt", ".hidden"):
