@@ -11,13 +11,13 @@ import pytest
 
 from tdd.cli import main
 from tdd.report.study_tables import _measured
-from tdd.study.named import STUDIES, ktd_draws
+from tdd.study.named import STUDIES, ktd
 
 
 @pytest.fixture
 def table(tmp_path, monkeypatch):
     """Texts with one paraphrase each, and a program that compiles fast."""
-    monkeypatch.setattr(ktd_draws, "METHODS", ("ktd/ktd", "ktd/multi"))
+    monkeypatch.setattr(ktd, "RULES", ("ktd/ktd", "ktd/multi"))
     rng = np.random.default_rng(0)
     path = tmp_path / "scores.csv"
     with open(path, "w", newline="") as file:

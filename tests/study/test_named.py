@@ -3,7 +3,7 @@
 import csv
 import dataclasses
 import importlib
-import pathlib
+import pkgutil
 import subprocess
 import sys
 
@@ -19,11 +19,10 @@ from tdd.study.named import (
     STUDIES,
     detectors,
     exchange_shards,
-    jecs_k,
-    jecs_tau,
+    jecs,
     joint,
-    ktd_baselines,
-    ktd_draws,
+    knockoff_pool,
+    ktd,
     load,
     pools,
     shards,
@@ -31,7 +30,7 @@ from tdd.study.named import (
 from tdd.study.named.driver import carry_out, verdict_rows
 from tdd.study.named.given import read_columns
 from tdd.study.named.knockoff_pool import KnockoffPool
-from tdd.study.named.record import Columns, Needs, Options, Promise, verdict
+from tdd.study.named.record import Columns, NamedStudy, Needs, Options, Promise, verdict
 from tdd.validate.errors import InputError
 
 KEY = jax.random.key(0)
@@ -62,9 +61,11 @@ def columns(num_scores=1, num_labels=1, num_knockoffs=0, size=40, seed=0):
 
 
 def test_every_title_is_a_study_and_every_study_has_a_title():
-    folder = pathlib.Path(importlib.import_module("tdd.study.named").__file__).parent
-    holding = {path.stem for path in folder.glob("*.py") if "\nSTUDY = " in path.read_text("utf-8")}
-    assert {name.replace("-", "_") for name in STUDIES} == holding
+    found = []
+    for part in pkgutil.iter_modules(importlib.import_module("tdd.study.named").__path__):
+        held = vars(importlib.import_module(f"tdd.study.named.{part.name}"))
+        found += [study for each in held.values() for study in (each if isinstance(each, tuple) else (each,))]
+    assert {study.name for study in found if isinstance(study, NamedStudy)} == set(STUDIES)
     for name, title in STUDIES.items():
         study = load(name)
         assert study.name == name
@@ -113,16 +114,16 @@ def test_promises_of_the_studies():
     assert 1 + 1 / 388 < factor < 1.02
     assert load("ptdi-rho").promise(told, {"calibration_ratio": 0.1}, "subtraction").factor > factor
     assert load("ptdi-estimators").promise(told, {}, "moment").kind == "asymptotic"
-    ktd = load("ktd-draws").promise
-    assert ktd(told, {"num_knockoffs": 1}, "ktd/ktd").kind == "finite-sample"
-    assert ktd(told, {"num_knockoffs": 3}, "ktd/ktd").kind == "none"
-    assert ktd(told, {"num_knockoffs": 3}, "ktd/multi").kind == "finite-sample"
-    assert ktd(given, {"num_knockoffs": 3}, "ktd/multi").kind == "none"
+    draws = load("ktd-draws").promise
+    assert draws(told, {"num_knockoffs": 1}, "ktd/ktd").kind == "finite-sample"
+    assert draws(told, {"num_knockoffs": 3}, "ktd/ktd").kind == "none"
+    assert draws(told, {"num_knockoffs": 3}, "ktd/multi").kind == "finite-sample"
+    assert draws(given, {"num_knockoffs": 3}, "ktd/multi").kind == "none"
     assert [load(f"ktd-{name}").promise(told, {}, "ktd/ktd").kind for name in ("alpha", "signal")] == ["none"] * 2
     baselines = load("ktd-baselines").promise
-    kinds = {name: baselines(told, {}, name).kind for name in ktd_baselines.METHODS}
-    assert kinds == dict.fromkeys(ktd_baselines.METHODS, "none") | {ktd_baselines.VANILLA: "finite-sample"}
-    assert baselines(given, {}, ktd_baselines.VANILLA).kind == "none"
+    kinds = {name: baselines(told, {}, name).kind for name in ktd.BASELINES}
+    assert kinds == dict.fromkeys(ktd.BASELINES, "none") | {ktd.VANILLA: "finite-sample"}
+    assert baselines(given, {}, ktd.VANILLA).kind == "none"
     td4eval = load("td4eval-noise").promise
     assert td4eval(told, {"wrong": 0.0}, "td4eval/pooled_rank").kind == "finite-sample"
     assert td4eval(told, {"wrong": 0.1}, "td4eval/pooled_rank").kind == "none"
@@ -223,8 +224,8 @@ def test_a_joint_pool_calibrates_on_half_of_the_shared_members():
 
 @pytest.mark.slow("long")
 def test_models_beyond_k_change_nothing():
-    eight = jecs_k.SomeModels(8).draw(KEY)
-    three = jecs_k.SomeModels(3).draw(KEY)
+    eight = jecs.SomeModels(8).draw(KEY)
+    three = jecs.SomeModels(3).draw(KEY)
     assert int(three.target.sum()) == int((~np.asarray(eight.extra["member"])[:3].any(0)).sum())
     same = tdd.jmcs(three.calibration, three.scores, alpha=0.2).selected
     alone = tdd.jmcs(eight.calibration[:3], eight.scores[:3], alpha=0.2).selected
@@ -234,9 +235,9 @@ def test_models_beyond_k_change_nothing():
 
 @pytest.mark.parametrize("law", range(3))
 def test_laws_by_number_are_the_laws(law):
-    sample = ktd_draws.AnyLaw(law, 4).draw(KEY)
+    sample = knockoff_pool.AnyLaw(law, 4).draw(KEY)
     named = PairedScores(
-        num_tests=200, num_knockoffs=4, num_calibration=1, signal=ktd_draws.SIGNAL, law=ktd_draws.LAWS[law]
+        num_tests=200, num_knockoffs=4, num_calibration=1, signal=knockoff_pool.SIGNAL, law=knockoff_pool.LAWS[law]
     ).draw(KEY)
     assert np.array_equal(sample.scores, named.scores)
     assert np.array_equal(sample.extra["knockoffs"], named.extra["knockoffs"])
@@ -245,7 +246,7 @@ def test_laws_by_number_are_the_laws(law):
 @pytest.mark.slow("long")
 def test_labelled_texts_are_of_the_same_law():
     """Half of a hundred are members, lower by the signal."""
-    sample = jax.jit(jax.vmap(ktd_draws.AnyLaw(0, 2, 1.5).draw))(jax.random.split(KEY, 200))
+    sample = jax.jit(jax.vmap(knockoff_pool.AnyLaw(0, 2, 1.5).draw))(jax.random.split(KEY, 200))
     scores, member = (np.asarray(sample.extra[name]) for name in ("validation", "validation_target"))
     assert scores.shape == (200, 100)
     assert member.mean() == 0.5
@@ -313,7 +314,7 @@ def few_methods(monkeypatch):
     """Programs that compile fast."""
     for module, chosen in ((detectors, ("td4eval/cauchy", "td4eval/average")), (joint, ("union", "jecs"))):
         monkeypatch.setattr(module, "METHOD_LABELS", {name: module.METHOD_LABELS[name] for name in chosen})
-    monkeypatch.setattr(ktd_draws, "METHODS", ("ktd/multi",))
+    monkeypatch.setattr(ktd, "RULES", ("ktd/multi",))
     monkeypatch.setattr(exchange_shards, "TESTS", ("t",))
 
 
@@ -395,8 +396,8 @@ def test_thresholds_and_knockoffs_of_ktd():
     rows = verdict_rows(study, told, study.run(told))
     assert len(rows) == 3 * 4
     by = {(row["law"], row["method"]): row for row in rows}
-    for law in ktd_draws.LAWS:
-        assert by[law, ktd_baselines.VANILLA]["verdict"] == "within"
+    for law in knockoff_pool.LAWS:
+        assert by[law, ktd.VANILLA]["verdict"] == "within"
         assert by[law, "threshold/fpr"]["verdict"] == "no guarantee, above"
         assert by[law, "threshold/fdr"]["verdict"] == "no guarantee, above"
     study, told = load("ktd-signal"), options(256, (0.1, 0.5, 0.9))
@@ -448,9 +449,9 @@ def test_stacked_results_are_cells():
 
 
 def test_thresholds_become_cells():
-    fixed = [f"{jecs_tau.FIXED} {tau:g}" for tau in jecs_tau.THRESHOLDS]
-    result = plain_result([*fixed, jecs_tau.ADAPTIVE, jecs_tau.BASELINE])
-    moved = jecs_tau._by_threshold(result, fixed)
+    fixed = [f"{jecs.FIXED} {tau:g}" for tau in jecs.THRESHOLDS]
+    result = plain_result([*fixed, jecs.ADAPTIVE, jecs.BASELINE])
+    moved = jecs._by_threshold(result, fixed)
     assert moved.fdr.shape == (6, 3, 1)
     assert np.array_equal(moved.fdr[:, 0, 0], result.fdr[:6, 0])
     assert (moved.power[:, 1, 0] == result.power[6, 0]).all()

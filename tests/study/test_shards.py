@@ -30,7 +30,7 @@ from tdd.study import (
     run,
 )
 from tdd.study.accumulate import Plan, pieces
-from tdd.study.named import load, ptdi_bias, td4eval_baselines
+from tdd.study.named import load, ptdi, td4eval
 from tdd.study.named.driver import carry_out, run_shard
 from tdd.study.named.record import Columns, Options
 from tdd.study.parts import Part, joined, merge, missing, overlap
@@ -478,8 +478,8 @@ def test_a_shard_whose_study_is_finished_while_it_runs(tmp_path):
 @pytest.mark.parametrize("name", ["ptdi-bias", "td4eval-baselines"])
 def test_measures_belong_to_the_whole_result(tmp_path, monkeypatch, name):
     """And cells have folders of their own, in which a shard may have no repetition."""
-    monkeypatch.setattr(ptdi_bias, "SHARES", (0.3, 0.5))
-    monkeypatch.setattr(td4eval_baselines, "COMBINED", ("average",))
+    monkeypatch.setattr(ptdi, "SHARES", (0.3, 0.5))
+    monkeypatch.setattr(td4eval, "COMBINED", ("average",))
     draws = np.random.default_rng(0)
     label = np.arange(40) < 20
     table = Columns(

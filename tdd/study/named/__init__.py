@@ -61,4 +61,8 @@ def load(name: str) -> NamedStudy:
         from tdd.validate.errors import InputError
 
         raise InputError(f"study {name!r} is not known; choose one of {', '.join(STUDIES)}")
-    return importlib.import_module(f"tdd.study.named.{name.replace('-', '_')}").STUDY
+    procedure = name.partition("-")[0]
+    if procedure == "exchange":
+        return importlib.import_module(f"tdd.study.named.{name.replace('-', '_')}").STUDY
+    studies = importlib.import_module(f"tdd.study.named.{procedure}").STUDIES
+    return next(study for study in studies if study.name == name)

@@ -11,17 +11,14 @@ import jax.numpy as jnp
 
 from tdd.records import Null, pytree
 from tdd.study.designs import PairedScores
-from tdd.study.named.pools import run_options
-from tdd.study.named.record import Figure, NamedStudy, Needs, Options, Promise
+from tdd.study.named.record import Options, Promise
 from tdd.study.results import StudyResult
-from tdd.study.runner import run
 from tdd.study.sample import Sample
 
-__all__ = ["LABELS", "LAWS", "AnyLaw", "KnockoffPool", "design_words", "of_signals", "promise", "table", "with_laws"]
+__all__ = ["LABELS", "LAWS", "AnyLaw", "KnockoffPool", "design_words", "promise", "table", "with_laws"]
 
 LAWS: tuple[Any, ...] = ("normal", "exponential", "negative_exponential")
 NUM_TESTS, SIGNAL, NUM_VALIDATION = 200, 2.0, 100
-_AVERAGED, _TEN = ("ktd/ktd",), 10
 
 LABELS = {
     "ktd/ktd": "averaged W (the paper)",
@@ -98,31 +95,6 @@ def table(options: Options, num_knockoffs: int | None = None) -> KnockoffPool:
     assert columns is not None
     most = columns.knockoffs.shape[1]
     return KnockoffPool(columns.scores[0], columns.knockoffs, columns.labels[0], num_knockoffs or most)
-
-
-def of_signals(
-    name: str, title: str, *, kind: Any, signals: tuple[float, ...], alphas: tuple[float, ...]
-) -> NamedStudy:
-    """KTD's averaged W with ten knockoffs at many levels, a series for each signal and a panel for each law."""
-
-    def measured(options: Options) -> StudyResult:
-        if options.columns is not None:
-            return run(table(options), _AVERAGED, **run_options(options))
-        grid = {"law": range(len(LAWS)), "signal": signals}
-        return with_laws(run(AnyLaw(num_knockoffs=_TEN), _AVERAGED, grid=grid, **run_options(options)))
-
-    listed = f"{', '.join(f'{signal:g}' for signal in signals[:-1])} or {signals[-1]:g}"
-    return NamedStudy(
-        name=name,
-        title=title,
-        design=lambda options: design_words(options, listed, f"{_TEN} paraphrases"),
-        run=measured,
-        figure=Figure(kind, series="signal", panels="law", labels=LABELS),
-        promise=promise,
-        repetitions=4_000,
-        alphas=alphas,
-        needs=Needs(knockoffs=True),
-    )
 
 
 def with_laws(result: StudyResult) -> StudyResult:

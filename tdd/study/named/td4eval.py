@@ -1,8 +1,9 @@
-"""Single detectors with a threshold of the highest validation accuracy, beside combinations that control the error."""
+"""TD4Eval's studies: rules that combine detectors."""
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -21,9 +22,21 @@ from tdd.study.results import StudyResult
 from tdd.study.runner import run
 from tdd.study.sample import Sample
 
-__all__ = ["STUDY"]
+__all__ = ["STUDIES"]
 
 COMBINED = ("cauchy", "average", "bh_average", "bh_max", "pooled_rank")
+NOISY = ("td4eval/cauchy", "td4eval/pooled_rank", "td4eval/split_weights", "td4eval/average")
+
+_study = functools.partial(NamedStudy, promise=detectors.promise, repetitions=4_000, needs=Needs(scores="several"))
+
+
+def _levels(options: Options) -> StudyResult:
+    grid = {"clean": (0.5, 0.05)} if options.columns is None else None
+    return run(detectors.design(options), tuple(detectors.METHOD_LABELS), grid=grid, **run_options(options))
+
+
+def _noise(options: Options) -> StudyResult:
+    return run(detectors.design(options), NOISY, grid={"wrong": (0.0, 0.05, 0.1, 0.2, 0.3)}, **run_options(options))
 
 
 def _methods(options: Options) -> dict[str, StudyMethod]:
@@ -34,7 +47,7 @@ def _methods(options: Options) -> dict[str, StudyMethod]:
     return alone | {f"td4eval/{name}": method(f"td4eval/{name}") for name in COMBINED}
 
 
-def _run(options: Options) -> StudyResult:
+def _baselines(options: Options) -> StudyResult:
     design = detectors.design(options)
     result = run(design, _methods(options), **run_options(options))
     if options.shard is not None:
@@ -65,22 +78,42 @@ def _combined(sample: Sample, name: Any, alpha: float) -> jax.Array:
     return auc(-jnp.asarray(found.p_values), sample.target)
 
 
-STUDY = NamedStudy(
-    name="td4eval-baselines",
-    title="TD4Eval: thresholds of single detectors beside rules that combine them",
-    design=lambda options: (
-        f"{detectors.design_words(options)}; thresholds of the highest accuracy on the validation items, which are "
-        + ("labelled" if options.columns is not None else "the calibration items and as many clean ones")
-        + "; accuracy and AUC on the candidates"
+STUDIES = (
+    _study(
+        name="td4eval-alpha",
+        title="TD4Eval: rules that combine detectors, by the level and the share of clean candidates",
+        design=detectors.design_words,
+        run=_levels,
+        figure=Figure("levels", panels="clean", labels=detectors.METHOD_LABELS | {"clean": "clean share"}),
+        alphas=(0.02, 0.06, 0.1, 0.14, 0.18),
     ),
-    run=_run,
-    figure=Figure(
-        "bars",
-        labels=detectors.METHOD_LABELS | {"accuracy": "ACC", "auc": "AUC"},
-        measures=("accuracy", "auc"),
+    _study(
+        name="td4eval-noise",
+        title="TD4Eval: rules that combine detectors, by the share of wrong calibration labels",
+        design=detectors.design_words,
+        run=_noise,
+        figure=Figure(
+            "parameter",
+            x="wrong",
+            x_label="share of wrong labels in the calibration",
+            labels=detectors.METHOD_LABELS | {"wrong": "wrong labels"},
+        ),
+        alphas=(0.15,),
     ),
-    promise=detectors.promise,
-    repetitions=4_000,
-    alphas=(0.15,),
-    needs=Needs(scores="several"),
+    _study(
+        name="td4eval-baselines",
+        title="TD4Eval: thresholds of single detectors beside rules that combine them",
+        design=lambda options: (
+            f"{detectors.design_words(options)}; thresholds of the highest accuracy on the validation items, which are "
+            + ("labelled" if options.columns is not None else "the calibration items and as many clean ones")
+            + "; accuracy and AUC on the candidates"
+        ),
+        run=_baselines,
+        figure=Figure(
+            "bars",
+            labels=detectors.METHOD_LABELS | {"accuracy": "ACC", "auc": "AUC"},
+            measures=("accuracy", "auc"),
+        ),
+        alphas=(0.15,),
+    ),
 )
