@@ -22,7 +22,7 @@ from tdd.audit.programs import head_log_probs, padded
 from tdd.records import LanguageModel
 from tdd.scoring.token_stats import Tiling
 from tdd.validate.distributed import out_of_memory_in_step
-from tdd.validate.exchange_prefix import check_shares, check_suffixes
+from tdd.validate.errors import InputError
 from tdd.validate.scoring import check_budget, is_memory_error
 
 __all__ = ["PrefixProgram", "padded_length", "padded_size"]
@@ -57,7 +57,7 @@ class PrefixProgram:
     def __init__(
         self, lm: LanguageModel, params: Any, where: Devices, tile: Tiling, *, token_budget: int = 2048
     ) -> None:
-        check_shares(lm)
+        _check_shares(lm)
         check_budget(token_budget)
         self.lm, self.params, self.where, self.tile = lm, params, where, tile
         self.budget = int(token_budget)
@@ -84,7 +84,7 @@ class PrefixProgram:
         """
         prefix = np.asarray(prefix, np.int32)
         suffixes = [np.asarray(one, np.int32) for one in suffixes]
-        check_suffixes(len(prefix), [len(one) for one in suffixes], first_target, self.lm.max_length)
+        _check_suffixes(len(prefix), [len(one) for one in suffixes], first_target, self.lm.max_length)
         while True:
             try:
                 return np.concatenate([np.zeros(0), *self._sums(prefix, suffixes, first_target)])
@@ -206,3 +206,28 @@ def _trunk(
         return jnp.take(hidden.reshape(-1, hidden.shape[-1]), positions, axis=0, mode="clip")
 
     return where.each(own, params, cache, tokens, positions)
+
+
+def _check_shares(lm: Any) -> None:
+    """The model computes a prefix apart from what follows it."""
+    absent = [name for name in ("prefix", "hidden_after", "hidden", "readout") if getattr(lm, name) is None]
+    if absent:
+        raise InputError(
+            f"the model does not share prefixes: it has no {', '.join(absent)}; score whole sequences instead"
+        )
+
+
+def _check_suffixes(num_before: int, lengths: Sequence[int], first_target: int, limit: int | None) -> None:
+    """Every suffix has a scored token and fits behind the prefix."""
+    if first_target < 1:
+        raise InputError(f"first_target must be at least 1, got {first_target}: nothing in a suffix precedes its first")
+    for i, length in enumerate(lengths):
+        if length <= first_target:
+            raise InputError(
+                f"suffix {i} has {length} token(s), none from first_target = {first_target} on; share fewer tokens"
+            )
+        if limit is not None and num_before + length > limit:
+            raise InputError(
+                f"suffix {i} of {length} tokens after a prefix of {num_before} makes {num_before + length}, but the "
+                f"model accepts at most {limit}; score in windows"
+            )

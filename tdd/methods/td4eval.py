@@ -14,6 +14,7 @@ from typing import Any, Literal
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
 from tdd.kernels import combine as cauchy_combination
 from tdd.kernels import conformal, evalues, lattice, merge, pooled_ranks, stepup
@@ -21,7 +22,8 @@ from tdd.methods.best_score import choose
 from tdd.methods.calls import first_items, level_operand, ordered_panels, tracing
 from tdd.methods.evalues import drawn_uniform
 from tdd.records import CombinedSelection, Guarantee
-from tdd.validate import arrays, detectors
+from tdd.validate import arrays
+from tdd.validate.errors import InputError
 
 __all__ = ["COMBINATIONS", "GUARANTEES", "GUARANTEE_ROWS", "td4eval"]
 
@@ -204,10 +206,10 @@ def td4eval(
     for scores that are symmetric in calibration and test.
     """
     arrays.check_choice(combine, COMBINATIONS, "combine")
-    detectors.check_only_for("weights", weights, combine, ("pooled_rank", "average"))
-    detectors.check_only_for("rule", rule, combine, ("pooled_rank", "split_weights"))
-    detectors.check_only_for("split", split, combine, ("split_weights",))
-    detectors.check_only_for("key", key, combine, ("pooled_rank", "split_weights", "random", "e_values", "best_score"))
+    _check_only_for("weights", weights, combine, ("pooled_rank", "average"))
+    _check_only_for("rule", rule, combine, ("pooled_rank", "split_weights"))
+    _check_only_for("split", split, combine, ("split_weights",))
+    _check_only_for("key", key, combine, ("pooled_rank", "split_weights", "random", "e_values", "best_score"))
     if rule is not None:
         arrays.check_choice(rule, pooled_ranks.RULES, "rule")
     if key is not None or combine == "random" or (combine == "split_weights" and split is None):
@@ -215,11 +217,11 @@ def td4eval(
     lengthen = key is None and not tracing(alpha)  # a key's draws depend on the sizes
     own, test, own_real, test_real = ordered_panels(calibration, scores, calibration_mask, mask, lengthen=lengthen)
     if weights is not None:
-        weights = detectors.as_weights(weights, own.shape[0])
+        weights = _as_weights(weights, own.shape[0])
     if split is not None:
         split = arrays.as_mask(split, np.empty(np.shape(calibration)[1:]), "split")
         split = jnp.zeros_like(own_real).at[: len(split)].set(split)
-        detectors.check_split(split, own_real)
+        _check_split(split, own_real)
     found = _td4eval(
         own,
         test,
@@ -362,3 +364,36 @@ def _harmonic_number(m: jax.Array, bound: int) -> jax.Array:
     """1 + 1/2 + ... + 1/m."""
     place = jnp.arange(1, bound + 1)
     return jnp.sum(jnp.where(place <= m, 1 / place, 0))
+
+
+def _as_weights(weights: Any, num_detectors: int) -> jax.Array:
+    """[K] weights, relative to the largest, so that no type of JAX is too small for them."""
+    array = arrays.as_vector(weights, "weights")
+    if array.shape != (num_detectors,):
+        raise InputError(
+            f"weights has {array.shape[0]} entries and there are {num_detectors} detectors; give one weight a detector"
+        )
+    arrays.check_weights(array)
+    if isinstance(array, np.ndarray):
+        array = array.astype(np.float64) / array.max()
+    return jnp.asarray(array, jnp.result_type(float))
+
+
+def _check_only_for(name: str, value: Any, combine: str, users: tuple[str, ...]) -> None:
+    """An argument that the chosen combination would not look at is a mistake."""
+    if value is not None and combine not in users:
+        named = " or ".join(f'combine="{user}"' for user in users)
+        raise InputError(f'{name} is used by {named} only, not by combine="{combine}"; leave it out')
+
+
+def _check_split(split: Any, calibration_mask: Any) -> None:
+    """Both parts of the calibration items hold a real one."""
+    if isinstance(split, Tracer) or isinstance(calibration_mask, Tracer):
+        return
+    real, chosen = np.asarray(calibration_mask), np.asarray(split)
+    for part, use in ((real & chosen, "True: to learn the weights"), (real & ~chosen, "False: for the final ranks")):
+        if not part.any():
+            raise InputError(
+                f"split leaves no calibration item with {use}; each part needs at least one item that every detector "
+                "scored"
+            )

@@ -16,9 +16,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-from tdd.validate.metrics import check_writer
+from tdd.validate.errors import InputError
 
 __all__ = ["TunixHooks", "levanter_hook", "logged", "periodic_action", "tunix_hooks", "write_scalars"]
+
+METHODS = ("write_scalars", "add_scalar", "scalar", "log", "log_metrics")
+"""What writers of scalars are recognised by, in this order."""
 
 
 class _Probe(Protocol):
@@ -50,7 +53,7 @@ def logged(probe: _Probe, *writers: Any) -> Callable[[int, Any], Any]:
       InputError: something that is no writer.
     """
     for writer in writers:
-        check_writer(writer)
+        _check_writer(writer)
 
     def watch(step: int, params: Any) -> Any:
         record = probe(step, params)
@@ -195,7 +198,7 @@ def write_scalars(writer: Any, step: int, scalars: Mapping[str, float]) -> None:
     Raises:
       InputError: something that is no writer.
     """
-    check_writer(writer)
+    _check_writer(writer)
     one_by_one = getattr(writer, "add_scalar", None) or getattr(writer, "scalar", None)
     all_at_once = getattr(writer, "log", None) or getattr(writer, "log_metrics", None)
     if hasattr(writer, "write_scalars"):
@@ -213,3 +216,12 @@ def _when_due(probe: _Probe, params: Callable[[Any], Any], writers: tuple[Any, .
     """(step, context) -> record or None; `params` of the context is asked for only where the probe would look."""
     watch = logged(probe, *writers)
     return lambda step, context: watch(step, params(context)) if probe.due(step) else None
+
+
+def _check_writer(writer: Any) -> None:
+    """Something that scalars can be handed to."""
+    if not callable(writer) and not any(callable(getattr(writer, name, None)) for name in METHODS):
+        raise InputError(
+            f"writer {type(writer).__name__} has none of the methods {', '.join(METHODS)} and cannot be called; pass "
+            "a function of (step, scalars)"
+        )

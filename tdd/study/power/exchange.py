@@ -19,9 +19,9 @@ from tdd.study.power.effects import Curve, smallest_effects, told
 from tdd.study.power.record import ExchangePlan
 from tdd.study.power.shard_designs import ResampledShards
 from tdd.study.power.shard_sums import TESTS, log10_floor, num_draws, shard_sums, survival_table
-from tdd.validate import exchange_power as own_checks
 from tdd.validate import power as checks
 from tdd.validate import studies as study_checks
+from tdd.validate.errors import InputError
 
 __all__ = ["expected_exchange_power"]
 
@@ -106,15 +106,15 @@ def expected_exchange_power(
     checks.check_one_source({"canonical": canonical is not None, "effect": effect is not None})
     shards = None
     if effect is None:
-        shards = own_checks.as_shard_pool(canonical, shuffled)
+        shards = _as_shard_pool(canonical, shuffled)
     else:
-        effect = own_checks.check_effect(effect)
-    share = own_checks.check_shifted(shifted_share)
+        effect = _check_effect(effect)
+    share = _check_shifted(shifted_share)
     checks.check_name("law", law, LAWS)
-    tests = own_checks.as_tests(test, TESTS)
+    tests = _as_tests(test, TESTS)
     levels = study_checks.as_levels(alpha)
     wanted = checks.check_proportion("power", power)
-    tokens = own_checks.check_tokens(shard_tokens)
+    tokens = _check_tokens(shard_tokens)
     study_checks.check_run(repetitions, seed, None)
     counts = checks.as_counts("num_shards", _SHARDS if num_shards is None else num_shards)
     widths = checks.as_counts("num_shuffles", _SHUFFLES if num_shuffles is None else num_shuffles)
@@ -268,3 +268,63 @@ def _warnings(shards: Any, rows: Sequence[dict[str, Any]]) -> list[str]:
             "their power is 0 whatever the effect"
         )
     return out
+
+
+def _as_shard_pool(canonical: Any, shuffled: Any) -> tuple[np.ndarray, np.ndarray]:
+    """[r0] and [r0, k0] log-probabilities, centred by shard, in single precision."""
+    if shuffled is None:
+        raise InputError("shuffled is missing: the log-probabilities of the shuffles of each shard, [shards, shuffles]")
+    own, others = np.asarray(canonical, np.float64), np.asarray(shuffled, np.float64)
+    if own.ndim != 1 or others.ndim != 2 or len(own) != len(others):
+        raise InputError(
+            f"canonical must be [shards] and shuffled [shards, shuffles], got shapes {own.shape} and {others.shape}"
+        )
+    if len(own) < 1 or others.shape[1] < 2:
+        raise InputError(
+            f"at least one shard with two shuffles is needed, got {len(own)} shards with {others.shape[1]} shuffles"
+        )
+    bad = int((~np.isfinite(own) | ~np.isfinite(others).all(axis=1)).sum())
+    if bad:
+        raise InputError(f"{bad} of {len(own)} shards have a missing or infinite log-probability; leave them out")
+    middle = others.mean(axis=1)
+    return (own - middle).astype(np.float32), (others - middle[:, None]).astype(np.float32)
+
+
+def _as_tests(given: Any, known: Sequence[str]) -> tuple[str, ...]:
+    """Names of tests, each once."""
+    names = (given,) if isinstance(given, str) else tuple(given)
+    if not names:
+        raise InputError(f"test is empty; choose among {', '.join(known)}")
+    for name in names:
+        if name not in known:
+            raise InputError(f"test must be one of {', '.join(known)}; got {name!r}")
+    return tuple(dict.fromkeys(names))
+
+
+def _check_effect(effect: Any) -> float:
+    """A positive number of standard deviations."""
+    number = math.nan if isinstance(effect, (bool, str)) else float(effect)
+    if not 0 < number <= 1_000:
+        raise InputError(
+            f"effect must be positive (and at most 1000): by how many standard deviations of a shuffle the canonical "
+            f"order is more likely; got {effect!r}"
+        )
+    return number
+
+
+def _check_shifted(share: Any) -> float:
+    """A share in (0, 1]."""
+    number = math.nan if isinstance(share, (bool, str)) else float(share)
+    if not 0 < number <= 1:
+        raise InputError(f"shifted_share must lie above 0 and at most at 1, got {share!r}; 0.1 stands for 10 %")
+    return number
+
+
+def _check_tokens(tokens: Any) -> float | None:
+    """Tokens of a shard."""
+    if tokens is None:
+        return None
+    number = math.nan if isinstance(tokens, (bool, str)) else float(tokens)
+    if not (math.isfinite(number) and number > 0):
+        raise InputError(f"shard_tokens must be a positive number of tokens, got {tokens!r}")
+    return number
