@@ -26,9 +26,10 @@ import tempfile
 from collections.abc import Iterator
 from typing import Any
 
-os.environ.setdefault("JAX_PLATFORMS", "cpu")
-os.environ["TDD_COMPILATION_CACHE"] = "0"
-os.environ["COLUMNS"] = "100"
+if __name__ == "__main__":  # before JAX is imported
+    os.environ.setdefault("JAX_PLATFORMS", "cpu")
+    os.environ["TDD_COMPILATION_CACHE"] = "0"
+    os.environ["COLUMNS"] = "100"
 
 import jax
 
