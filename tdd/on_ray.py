@@ -32,6 +32,8 @@ _logger = logging.getLogger("tdd")
 
 _RETRIES = 4
 _CONNECT = 10.0  # seconds
+_GCS_PORT = 6379
+_HTTP2_SETTINGS = 4  # type of the frame with which either side begins (RFC 9113, section 3.4)
 
 Call = Callable[[Shard | None], Any]
 
@@ -347,19 +349,35 @@ def _cluster(ray: Any, address: str | None, num_workers: int | None, wanted: Map
 
 
 def _check_address(address: str) -> None:
-    """Somebody listens there: Ray itself would try for minutes."""
+    """A server of gRPC listens there, as Ray's do: Ray itself would try for minutes."""
     if address in ("auto", "local"):
         return
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if not host or not port.isdecimal() or not 0 < int(port) < 2**16:
         raise InputError(f"address={address!r} must be HOST:PORT or ray://HOST:PORT, as in head:6379, or auto")
     try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT).close()
+        with socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT) as talk:
+            is_ray = os.environ.get("RAY_USE_TLS") == "1" or _speaks_http2(talk)
     except OSError as error:
         raise InputError(
             f"nobody answers at Ray's address={address!r} ({error}); start a head there with: ray start --head, or "
             "leave the address out for a local Ray"
         ) from error
+    if not is_ray:
+        raise InputError(
+            f"what answers at address={address!r} is not Ray; give the port of the head ({_GCS_PORT} unless it was "
+            "started with another), or ray:// and that of Ray's client server"
+        )
+
+
+def _speaks_http2(talk: socket.socket) -> bool:
+    """Whether the other side begins as a server of HTTP/2 does, and so of gRPC."""
+    talk.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, _HTTP2_SETTINGS, 0, 0, 0, 0, 0]))
+    try:
+        header = talk.recv(9, socket.MSG_WAITALL)
+    except OSError:
+        return False
+    return len(header) == 9 and header[3] == _HTTP2_SETTINGS
 
 
 def _resources(given: Mapping[str, float] | None) -> dict[str, float]:

@@ -1,8 +1,7 @@
 """A static share of numbered work, for engines that start n copies of one command and restart what dies.
 
-Shard i of n computes the pieces numbered i, i + n, i + 2n, ... into a folder, and ends. No shard knows of another: any
-number may run at once, die, be repeated or run twice. The same command without a shard finds the pieces in the folder,
-and computes what is missing.
+Shard i of n computes its pieces into a folder, and ends. No shard knows of another: any number may run at once, die,
+be repeated or run twice. The same command without a shard finds the pieces in the folder, and computes what is missing.
 """
 
 from __future__ import annotations
@@ -12,8 +11,11 @@ import logging
 import os
 import pathlib
 import re
-from collections.abc import Mapping
+import urllib.parse
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from tdd.atomic import disk_errors, write_atomically
 from tdd.validate.errors import InputError, printable
@@ -36,6 +38,13 @@ class Shard(NamedTuple):
     def owns(self, number: int) -> bool:
         """Whether the piece with that number is this shard's: round robin, so that the load is even."""
         return number % self.count == self.index
+
+    def part(self, sizes: Sequence[int]) -> range:
+        """The numbers of the consecutive pieces that are this shard's: all shards have about the same total size."""
+        ends = np.cumsum(np.asarray(sizes, np.int64))
+        owners = (2 * ends - sizes) * self.count // (2 * ends[-1:])  # by the middle of each piece
+        first, stop = np.searchsorted(owners, [self.index, self.index + 1])
+        return range(int(first), int(stop))
 
 
 def as_shard(value: Any, folder: Any = None, name: str = "store") -> Shard | None:
@@ -78,7 +87,7 @@ class ShardLog:
 
     def __init__(self, folder: str | os.PathLike[str], facts: Mapping[str, Any], job: str = "") -> None:
         self.root = pathlib.Path(folder).expanduser()
-        self.folder = self.root / "shards" / re.sub(r"[^\w-]+", "-", job)
+        self.folder = self.root / "shards" / urllib.parse.quote(job, safe="").replace(".", "%2E")
         self.facts = json.loads(json.dumps(facts, sort_keys=True, default=str))
 
     def begin(self, shard: Shard) -> None:
@@ -126,6 +135,12 @@ class ShardLog:
                 "" if len(absent) == 1 else "s",
                 ", ".join(absent[:8]) + (f" and {len(absent) - 8} more" if len(absent) > 8 else ""),
             )
+
+    def forget(self) -> None:
+        """Remove what is noted of the shards of this run: they are joined."""
+        for place, _, entry in self._found():
+            if entry["facts"] == self.facts:
+                place.unlink(missing_ok=True)
 
     def _note(self, shard: Shard, *, finished: bool) -> None:
         with disk_errors(self.folder):

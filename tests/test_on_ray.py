@@ -5,6 +5,7 @@ import pathlib
 import signal
 import socket
 import sys
+import threading
 
 import numpy as np
 import pytest
@@ -177,6 +178,26 @@ def test_a_worker_of_another_version():
         on_ray._work("0.0.1", False, [], None)
 
 
+@pytest.mark.parametrize("answer", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"SSH-2.0-x", b""])
+def test_an_address_where_something_else_answers(answer):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def reply():
+            talk, _ = server.accept()
+            with talk:
+                talk.sendall(answer)
+
+        threading.Thread(target=reply, daemon=True).start()
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        with pytest.raises(InputError, match=rf"what answers at address='{address}' is not Ray; give the port"):
+            on_ray._check_address(address)
+
+
+@pytest.mark.slow("processes")
+def test_the_address_of_ray(ray):
+    on_ray._check_address(ray.get_runtime_context().gcs_address)
+
+
 @pytest.mark.parametrize("address", ["head", "head:", ":6379", "head:x", "head:70000", "ray://head"])
 def test_an_address_that_is_none(address):
     with pytest.raises(InputError, match="must be HOST:PORT or ray://HOST:PORT, as in head:6379, or auto"):
@@ -235,6 +256,12 @@ def test_options_that_do_not_fit(tmp_path, capsys, options, message):
     assert main(["study", "ptdi-alpha", "--out", str(tmp_path / "study"), *options]) == 2
     assert message in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["texts.txt"]
+
+
+def test_workers_and_a_model_held_by_several_hosts(tmp_path, capsys):
+    score = ["score", "model", "texts.txt", "--out", str(tmp_path / "scores.csv"), "--ray", "head:6379"]
+    assert main([*score, "--shard-params", "--distributed"]) == 2
+    assert "--distributed has no use with --ray: each of its workers holds a whole model" in capsys.readouterr().err
 
 
 def test_a_study_needs_a_folder(capsys):

@@ -204,9 +204,11 @@ def score(
             advance(batch.size * batch.length)
             if on_batch is not None:
                 on_batch(done, len(todo))
+    if log is not None and own is None:
+        log.forget()
+    elif log is not None and own is not None:
+        log.finish(own)
     if own is not None:
-        if log is not None:
-            log.finish(own)
         return None
 
     evidence, found = run.evidence(), run.tokens_of("text")

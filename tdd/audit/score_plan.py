@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import itertools
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -48,10 +49,18 @@ class ScorePlan:
     found: tuple[int, int] = (0, 0)
 
     def numbered(self, shard: Shard | None = None) -> list[tuple[int, Batch]]:
-        """Everything with its number, or the batches of a shard; the numbers of batches are the same in all shards."""
-        if shard is not None:
-            return [(number, batch) for number, batch in enumerate(self.batches) if shard.owns(number)]
-        return [*enumerate((*self.batches, *self.stored))]
+        """Everything with its number, or the batches of a shard; the numbers of batches are the same in all shards.
+
+        A shard has consecutive batches of each pass, which have few shapes: it compiles few of the programs.
+        """
+        if shard is None:
+            return [*enumerate((*self.batches, *self.stored))]
+        found: list[tuple[int, Batch]] = []
+        for _, group in itertools.groupby(enumerate(self.batches), lambda entry: entry[1].kind):
+            batches = [*group]
+            part = shard.part([batch.size * batch.length for _, batch in batches])
+            found += batches[part.start : part.stop]
+        return found
 
     def batches_digest(self) -> str:
         """SHA-256 of the batches."""

@@ -31,7 +31,7 @@ def check_ray(arguments: argparse.Namespace) -> bool:
     """Whether Ray is to run the command.
 
     Raises:
-      InputError: options of workers without --ray, or --ray beside --shard.
+      InputError: options of workers without --ray; --ray beside --shard or options of `jax.distributed`.
     """
     from tdd.validate.errors import InputError
 
@@ -42,6 +42,11 @@ def check_ray(arguments: argparse.Namespace) -> bool:
         return False
     if arguments.shard is not None:
         raise InputError("--shard and --ray both share out the work; give one of them")
+    for name in ("distributed", "coordinator", "num_processes", "process_id"):
+        if getattr(arguments, name, None) not in (None, False):
+            raise InputError(
+                f"--{name.replace('_', '-')} has no use with --ray: each of its workers holds a whole model"
+            )
     return True
 
 

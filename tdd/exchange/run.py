@@ -313,9 +313,11 @@ def run_exchange(
             also = stack.enter_context(progress_bar("control model", total, enabled=progress, unit="model calls"))
             none = [None] * len(sets)
             controls = run_sets(other, where, sets, used, layout, sequences=none, advance=also, **how)
+    if log is not None and own is None:
+        log.forget()
+    elif log is not None and own is not None:
+        log.finish(own)
     if own is not None:
-        if log is not None:
-            log.finish(own)
         return None
     findings = [
         _finding(one, None if controls is None else controls[i], test, num_shuffles, looked[i], seed, i)

@@ -662,8 +662,8 @@ SHARDS = (
     Fault(
         "score: a shard takes what others have begun with",
         "tdd/audit/score_plan.py",
-        "return [(number, batch) for number, batch in enumerate(self.batches) if shard.owns(number)]",
-        "return [(number, batch) for number, batch in enumerate(self.batches) if number >= shard.index]",
+        "found += batches[part.start : part.stop]",
+        "found += batches[part.start :]",
         ("tests/shards/test_score_shards.py",),
     ),
     Fault(

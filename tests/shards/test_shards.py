@@ -23,6 +23,15 @@ def test_each_piece_has_one_owner():
     assert all(sum(one.owns(number) for one in shards) == 1 for number in range(20))
 
 
+@pytest.mark.parametrize("sizes", [[512] * 7 + [64] * 40, [5], [], [1, 1000, 1], range(1, 30)])
+@pytest.mark.parametrize("count", [1, 2, 3, 7])
+def test_consecutive_pieces_of_about_the_same_size(sizes, count):
+    parts = [Shard(i, count).part(sizes) for i in range(count)]
+    assert [number for part in parts for number in part] == [*range(len(sizes))]
+    totals = [sum(sizes[number] for number in part) for part in parts]
+    assert max(totals) - min(totals) <= 2 * max(sizes, default=0)
+
+
 @pytest.mark.parametrize(
     ("value", "message"),
     [
@@ -60,12 +69,25 @@ def test_shards_of_another_run_are_refused_by_what_differs(tmp_path):
 
 
 def test_jobs_in_one_folder_do_not_meet(tmp_path):
-    ShardLog(tmp_path, FACTS, "one.csv").begin(Shard(0, 2))
-    ShardLog(tmp_path, {}, "../two").begin(Shard(0, 2))
+    for number, job in enumerate(["one.csv", "one-csv", "../two", ".."]):
+        ShardLog(tmp_path, {"number": number}, job).begin(Shard(0, 2))
     assert [str(path.relative_to(tmp_path)) for path in sorted(tmp_path.rglob("*.json"))] == [
-        "shards/-two/0-of-2.json",
+        "shards/%2E%2E/0-of-2.json",
+        "shards/%2E%2E%2Ftwo/0-of-2.json",
+        "shards/one%2Ecsv/0-of-2.json",
         "shards/one-csv/0-of-2.json",
     ]
+
+
+def test_what_is_joined_leaves_no_notes(tmp_path, caplog):
+    log, other = ShardLog(tmp_path, FACTS), ShardLog(tmp_path, {"texts": "c"}, "other")
+    log.finish(Shard(0, 2))
+    other.finish(Shard(0, 2))
+    log.forget()
+    log.warn()
+    other.begin(Shard(1, 2))
+    assert not caplog.records
+    assert [path.name for path in sorted(tmp_path.rglob("*.json"))] == ["0-of-2.json", "1-of-2.json"]
 
 
 def test_the_shards_that_did_not_finish_are_named(tmp_path, caplog):
