@@ -33,7 +33,7 @@ def read(folder: pathlib.Path) -> dict[str, list[Any]]:
     """The columns of `results.parquet`."""
     import pyarrow.parquet as pq
 
-    return pq.read_table(folder / "results.parquet").to_pydict()
+    return pq.ParquetFile(folder / "results.parquet").read().to_pydict()
 
 
 def write_json(value: Any, path: pathlib.Path) -> None:
