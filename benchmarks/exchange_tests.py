@@ -22,8 +22,8 @@ import numpy as np
 
 import tdd
 from benchmarks import harness
-from tdd.audit.run_folder import versions
 from tdd.kernels.sequential import default_looks
+from tdd.runs.folder import versions
 from tdd.study import SkewedShards, named
 from tdd.study.monte_carlo import simulate
 from tdd.study.named.driver import carry_out, verdict_rows

@@ -22,7 +22,7 @@ import numpy as np
 
 import tdd
 from benchmarks import harness
-from tdd.methods.jecs import jecs, jmcs
+from tdd.procedures.jecs import jecs, jmcs
 from tdd.study import joint_labels, monte_carlo
 from tdd.study.compositions import COMPOSITIONS, composed, joint_metrics, selected_by_each
 from tdd.study.validity.joint import one_model_each

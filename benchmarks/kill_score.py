@@ -28,8 +28,8 @@ import time
 from typing import Any
 
 from benchmarks.throughput.machine import machine
-from tdd.audit.store.shards import decode_keys
 from tdd.demo.data import demo_files, load_calibration, load_candidates
+from tdd.scoring.store.shards import decode_keys
 
 RESULT = pathlib.Path(__file__).with_name("results") / "kill_score.json"
 SCORES = "loss,lowercase,min_k_plus_plus"
@@ -37,9 +37,9 @@ FILES = ("s.csv", "s.csv.provenance.json")
 
 NOTING = """
 import os, sys
-from tdd.audit import programs
-from tdd.audit.store import space
-from tdd.audit.store.address import row_key
+from tdd.scoring import programs
+from tdd.scoring.store import space
+from tdd.scoring.store.address import row_key
 from tdd.cli import main
 
 log, start = os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT | os.O_APPEND), programs.TokenProgram.start

@@ -27,7 +27,6 @@ from scipy import stats
 
 from benchmarks import harness
 from tdd import probe
-from tdd.audit.run_folder import versions
 from tdd.lab.batches import Batch
 from tdd.lab.corpus import generate
 from tdd.lab.loss import token_losses
@@ -39,6 +38,7 @@ from tdd.models.language_model import language_model
 from tdd.models.spec import Attention, DecoderSpec, LayerNorm, LearnedPositions, Mlp
 from tdd.probe.leak import rises, start_of_rise
 from tdd.records import LanguageModel
+from tdd.runs.folder import versions
 
 STEPS, EVERY, BATCH, LENGTH, VOCABULARY = 400, 20, 8, 32, 320
 ITEMS, LEAK, RATE, DRAWS = 100, 200, 3e-3, 1_999

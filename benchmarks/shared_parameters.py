@@ -27,7 +27,7 @@ import jax
 count = int(sys.argv[3])
 if count > 1:
     jax.distributed.initialize(sys.argv[2], count, int(sys.argv[4]))
-from tdd.audit.mesh import find_devices
+from tdd.scoring.devices import find_devices
 from tdd.demo.data import demo_files
 from tdd.models.checkpoint import load
 mesh = find_devices(shard_params=True).mesh if count > 1 else None

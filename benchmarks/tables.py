@@ -14,7 +14,7 @@ from typing import Any
 
 from benchmarks import leak_tables, order_tables
 from benchmarks.throughput import report
-from tdd.methods.guarantees import all_guarantees
+from tdd.procedures.guarantees import all_guarantees
 from tdd.report import tables
 
 RESULTS = pathlib.Path(__file__).parent / "results"

@@ -1,7 +1,7 @@
 """Runs on Ray: it places the shards of a run, and repeats those whose worker dies.
 
 Needs `pip install 'tdd[ray]'`. Without an address a local Ray is started for the run. The shards leave their work in a
-folder that all hosts share (`tdd.shards`), so that a shard that Ray repeats does what is missing and nothing else.
+folder that all hosts share (`tdd.runs.shards`), so that a shard that Ray repeats does what is missing and nothing else.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from typing import Any
 import jax
 
 import tdd
-from tdd.audit.progress import progress_bar
 from tdd.records import Scores
-from tdd.shards import Shard
+from tdd.runs.progress import progress_bar
+from tdd.runs.shards import Shard
 from tdd.validate.errors import InputError
 
 __all__ = ["Scorer", "named_study", "run_shards", "score", "study"]
@@ -292,8 +292,8 @@ def _where(name: str, model: Any) -> str:
 
 def _scoring(model: str, texts: Any, scores: Any, options: Mapping[str, Any]) -> Call:
     """Loads the models once for all shards of a worker."""
-    from tdd.audit.mesh import find_devices
-    from tdd.audit.score_inputs import find_model
+    from tdd.audit.find_model import find_model
+    from tdd.scoring.devices import find_devices
 
     where = find_devices(options.get("device"), options.get("devices"), shard_params=options.get("shard_params", False))
     dtype = options.get("dtype")

@@ -14,9 +14,9 @@ from scored_models import random_texts
 
 import tdd
 from tdd import on_ray
-from tdd.audit.store.shards import decode_keys
 from tdd.cli import main
 from tdd.demo.data import demo_files
+from tdd.scoring.store.shards import decode_keys
 from tdd.study import NormalShift
 from tdd.study import run as run_study
 from tdd.validate.errors import InputError

@@ -50,14 +50,14 @@ def order_tests(
 
     import jax
 
-    from tdd.audit.mesh import find_devices
-    from tdd.audit.progress import progress_bar
-    from tdd.audit.score_inputs import Model
-    from tdd.audit.store.store import ScoreStore
     from tdd.exchange.data import load_sets
     from tdd.exchange.orders import Shards
     from tdd.exchange.passes import Layout, run_sets
     from tdd.exchange.result import tests_of
+    from tdd.runs.progress import progress_bar
+    from tdd.scoring.devices import find_devices
+    from tdd.scoring.inputs import Model
+    from tdd.scoring.store.store import ScoreStore
 
     shards = [Shards.cut(one, num_shards=num_shards, suffix=1.0, seed=seed) for one in load_sets(dict(sets))]
     tested = Model(model.lm, model.params, model.tokenizer, "model")

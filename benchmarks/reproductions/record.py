@@ -16,8 +16,8 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tdd.atomic import disk_errors, write_atomically
-from tdd.audit.run_folder import fingerprint, plain, versions
+from tdd.runs.atomic import disk_errors, write_atomically
+from tdd.runs.folder import fingerprint, plain, versions
 from tdd.validate.arrays import check_seed
 from tdd.validate.errors import InputError
 from tdd.validate.lab import check_range

@@ -15,9 +15,9 @@ from typing import Any
 
 from benchmarks.reproductions import load
 from benchmarks.reproductions.record import Options, Outcome
-from tdd.atomic import disk_errors, write_atomically
-from tdd.audit.run_folder import plain, to_json
 from tdd.report.tables import markdown
+from tdd.runs.atomic import disk_errors, write_atomically
+from tdd.runs.folder import plain, to_json
 from tdd.validate.errors import InputError
 from tdd.validate.lab import check_out
 

@@ -13,7 +13,7 @@ from benchmarks.throughput.kernels import ALPHA
 from benchmarks.throughput.peers import ranking, stepup
 from tdd.kernels import conformal
 from tdd.kernels import stepup as step
-from tdd.methods import testing
+from tdd.procedures import testing
 
 __all__ = ["CASES"]
 

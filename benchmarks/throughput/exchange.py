@@ -24,8 +24,6 @@ from benchmarks.throughput.cases import Disagreement
 from benchmarks.throughput.machine import matmul_flops
 from benchmarks.throughput.made_model import GPT2_SMALL, sample_texts, save_model
 from benchmarks.throughput.peers.torch_exchange import TorchOrders, overlapping
-from tdd.audit.mesh import find_devices
-from tdd.audit.score_inputs import Model
 from tdd.exchange.data import load_examples
 from tdd.exchange.orders import Shards
 from tdd.exchange.passes import Layout, run_sets
@@ -33,6 +31,8 @@ from tdd.exchange.rows import context_windows
 from tdd.exchange.run import run_exchange
 from tdd.models import checkpoint
 from tdd.models.spec import DecoderSpec
+from tdd.scoring.devices import find_devices
+from tdd.scoring.inputs import Model
 
 __all__ = ["TOLERANCE", "Sample", "canaries", "compare", "run"]
 

@@ -18,15 +18,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from benchmarks.reproductions.scratch import Shape, canary_tokenizer
-from tdd.audit.score_inputs import Model
 from tdd.exchange.run import run_exchange
 from tdd.lab.canaries import canary_set
 from tdd.lab.config import TrainConfig
 from tdd.lab.corpus import generate
 from tdd.lab.plant_canaries import plant_canaries
 from tdd.lab.train import train
-from tdd.methods.exchangeability import exchangeability
 from tdd.models.decoder import init_params
+from tdd.procedures.exchangeability import exchangeability
+from tdd.scoring.inputs import Model
 
 __all__ = ["Design", "calls_to_reject", "conclusions", "planted_model", "power", "power_by_share"]
 

@@ -16,7 +16,7 @@ from typing import Any
 import jax
 
 from benchmarks.throughput.machine import machine
-from tdd.atomic import write_atomically
+from tdd.runs.atomic import write_atomically
 
 __all__ = ["TraceCounter", "compile_and_first", "interleaved", "ratio", "seconds_of", "write"]
 

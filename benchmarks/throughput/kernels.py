@@ -28,8 +28,8 @@ from tdd.kernels import (
     weighted,
 )
 from tdd.kernels import stepup as step
-from tdd.methods.jecs import jecs, jmcs
-from tdd.methods.ptdi import ptdi
+from tdd.procedures.jecs import jecs, jmcs
+from tdd.procedures.ptdi import ptdi
 
 __all__ = ["CASES"]
 

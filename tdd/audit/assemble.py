@@ -14,10 +14,10 @@ from tdd.audit.certificates import Certificate
 from tdd.audit.decide import Decision
 from tdd.audit.evidence import Evidence
 from tdd.audit.honesty import effective_calibration_size, resolution
-from tdd.audit.run_folder import SCHEMA, Audit, plain, versions
 from tdd.audit.statement import open_points, outcome
 from tdd.audit.verdict import RULE, failures
 from tdd.records import Guarantee, Texts
+from tdd.runs.folder import SCHEMA, Audit, plain, versions
 
 __all__ = ["RESERVED", "assemble", "score_checks", "warnings_of"]
 

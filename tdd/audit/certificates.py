@@ -15,8 +15,8 @@ import numpy as np
 
 from tdd.audit.decide import Decision
 from tdd.audit.evidence import Evidence, Options
-from tdd.methods.bounds import FdpBounds, fdp_bounds, fdp_bounds_of_ranks, knockoff_fdp_bounds
-from tdd.methods.fdp_template import LARGE
+from tdd.procedures.bounds import FdpBounds, fdp_bounds, fdp_bounds_of_ranks, knockoff_fdp_bounds
+from tdd.procedures.fdp_template import LARGE
 from tdd.validate import runs
 
 __all__ = ["Certificate", "Cut", "certify"]

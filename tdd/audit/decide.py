@@ -13,8 +13,8 @@ from tdd.audit.evidence import Evidence, Options
 from tdd.audit.procedures import METHODS, PROCEDURES
 from tdd.kernels import lattice
 from tdd.kernels.proportion import tail_size
-from tdd.methods.clusters import ClusterSelection
-from tdd.methods.ptdi import PROPORTIONS
+from tdd.procedures.clusters import ClusterSelection
+from tdd.procedures.ptdi import PROPORTIONS
 from tdd.records import Guarantee, KnockoffSelection, Null
 from tdd.validate import arrays, runs
 

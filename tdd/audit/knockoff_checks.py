@@ -14,7 +14,7 @@ import numpy as np
 
 from tdd.audit.evidence import Evidence
 from tdd.audit.run_inputs import Inputs
-from tdd.methods.ktd import knockoff_symmetry
+from tdd.procedures.ktd import knockoff_symmetry
 
 __all__ = ["KnockoffTexts", "LongTexts", "Symmetry", "copies", "cut_texts", "symmetry"]
 

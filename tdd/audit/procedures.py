@@ -12,16 +12,16 @@ import jax
 import numpy as np
 
 from tdd.audit.evidence import Evidence, Options
-from tdd.methods.best_score import best_score
-from tdd.methods.clusters import ClusterSelection, cluster_ptdi
-from tdd.methods.conditional import GUARANTEES as CONDITIONAL
-from tdd.methods.conditional import calibration_conditional_p_values
-from tdd.methods.jecs import GRID, jecs, jmcs
-from tdd.methods.ktd import ktd
-from tdd.methods.ptdi import PROPORTIONS, ptdi
-from tdd.methods.td4eval import td4eval
-from tdd.methods.testing import bh
-from tdd.methods.weighted import WeightedSelection, weighted_conformal_selection
+from tdd.procedures.best_score import best_score
+from tdd.procedures.clusters import ClusterSelection, cluster_ptdi
+from tdd.procedures.conditional import GUARANTEES as CONDITIONAL
+from tdd.procedures.conditional import calibration_conditional_p_values
+from tdd.procedures.jecs import GRID, jecs, jmcs
+from tdd.procedures.ktd import ktd
+from tdd.procedures.ptdi import PROPORTIONS, ptdi
+from tdd.procedures.td4eval import td4eval
+from tdd.procedures.testing import bh
+from tdd.procedures.weighted import WeightedSelection, weighted_conformal_selection
 from tdd.records import CombinedSelection, Guarantee, JointSelection, KnockoffSelection, Null, Selection
 from tdd.validate import arrays, runs
 

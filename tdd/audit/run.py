@@ -17,14 +17,14 @@ from tdd.audit.decide import decide
 from tdd.audit.evidence import Evidence
 from tdd.audit.honesty import blind_baseline, duplicates, overlap, sharing
 from tdd.audit.knockoff_checks import copies, cut_texts, symmetry
-from tdd.audit.mesh import find_devices
 from tdd.audit.procedures import METHODS, PROCEDURES, settled
-from tdd.audit.run_folder import Audit, fingerprint, open_run_folder
 from tdd.audit.run_inputs import joined, read_inputs, scores_of_knockoffs, split, with_knockoffs
 from tdd.audit.run_models import describe, labels_of, models_of, provenance_of, score_under
 from tdd.audit.statement import groups_warning
+from tdd.runs.folder import Audit, fingerprint, open_run_folder
+from tdd.runs.shards import as_shard
+from tdd.scoring.devices import find_devices
 from tdd.scoring.scores import parse_score
-from tdd.shards import as_shard
 from tdd.validate import runs
 from tdd.validate.errors import InputError
 from tdd.validate.scoring import check_reference

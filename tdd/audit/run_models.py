@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from tdd.audit.run_folder import fingerprint
 from tdd.audit.score import score as score_texts
-from tdd.audit.store.address import fingerprint as model_fingerprint
 from tdd.records import LanguageModel, Texts
-from tdd.shards import Shard
+from tdd.runs.folder import fingerprint
+from tdd.runs.shards import Shard
+from tdd.scoring.store.address import fingerprint as model_fingerprint
 from tdd.validate.errors import InputError
 
 __all__ = ["describe", "labels_of", "models_of", "provenance_of", "score_under"]

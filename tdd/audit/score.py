@@ -16,20 +16,20 @@ from typing import Any, overload
 import jax
 import numpy as np
 
-from tdd.audit.gradient_pass import gradient_budget
-from tdd.audit.in_step import check_alike, in_step
-from tdd.audit.mesh import find_devices
-from tdd.audit.progress import progress_bar
-from tdd.audit.run_folder import versions
-from tdd.audit.score_inputs import find_model
-from tdd.audit.score_plan import ScorePlan, plan_scores
-from tdd.audit.score_run import ScoreRun
-from tdd.audit.store.store import ScoreStore
-from tdd.audit.store.through import through
+from tdd.audit.find_model import find_model
 from tdd.records import Scores, Texts
+from tdd.runs.folder import versions
+from tdd.runs.progress import progress_bar
+from tdd.runs.shards import ShardLog, as_shard
 from tdd.scoring.buckets import default_budget
+from tdd.scoring.devices import find_devices
+from tdd.scoring.gradient_pass import gradient_budget
+from tdd.scoring.in_step import check_alike, in_step
+from tdd.scoring.plan import ScorePlan, plan_scores
+from tdd.scoring.run import ScoreRun
 from tdd.scoring.scores import parse_score
-from tdd.shards import ShardLog, as_shard
+from tdd.scoring.store.store import ScoreStore
+from tdd.scoring.store.through import through
 from tdd.texts import load_texts
 from tdd.validate import scoring as checks
 from tdd.validate.distributed import check_not_in_step
@@ -123,7 +123,7 @@ def score(
         "truncate": tokens beyond the limit are dropped, and the text with them; "error": no text may be longer. The
         score "grad_norm" has no windows, because norms of gradients do not add up: there, "window" means "error".
       progress: show a bar where standard error is a terminal.
-      store: folder in which the statistics of every row of tokens are kept, `tdd.audit.store.store.ScoreStore`. The
+      store: folder in which the statistics of every row of tokens are kept, `tdd.scoring.store.store.ScoreStore`. The
         same call after an interruption continues there and ends with the same numbers to the bit; another call, of
         other texts or scores, takes from there what has been computed with the same model and versions. A number
         that another call computed, in a batch of another shape, may differ in its last bits: by at most 1e-5

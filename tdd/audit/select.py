@@ -16,8 +16,8 @@ from tdd.audit.decide import decide
 from tdd.audit.evidence import Evidence
 from tdd.audit.knockoff_checks import symmetry
 from tdd.audit.procedures import METHODS, PROCEDURES, settled
-from tdd.audit.run_folder import Audit, fingerprint, open_run_folder
 from tdd.audit.statement import groups_warning
+from tdd.runs.folder import Audit, fingerprint, open_run_folder
 from tdd.tables import ScoreTable, load_score_table
 from tdd.validate import runs
 from tdd.validate.errors import InputError

@@ -201,7 +201,7 @@ def _select(arguments: argparse.Namespace) -> int:
 
 
 def _report(arguments: argparse.Namespace) -> None:
-    from tdd.audit.run_folder import read_run
+    from tdd.runs.folder import read_run
     from tdd.validate import runs
 
     folder = pathlib.Path(arguments.folder)
@@ -224,8 +224,8 @@ def _report(arguments: argparse.Namespace) -> None:
 
 
 def _print_report(run: Mapping[str, Any], folder: pathlib.Path, shard_table: bool) -> None:
-    from tdd.audit.run_folder import read_items
     from tdd.report import terminal
+    from tdd.runs.folder import read_items
 
     if run["kind"] == "exchange":
         from tdd.exchange.read import read_shards

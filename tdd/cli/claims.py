@@ -34,7 +34,7 @@ def add_validity(studies: Any) -> None:
 
 
 def _guarantees(arguments: argparse.Namespace) -> None:
-    from tdd.methods.guarantees import all_guarantees
+    from tdd.procedures.guarantees import all_guarantees
     from tdd.report import tables
 
     rows = all_guarantees()
@@ -50,10 +50,10 @@ def _study_validity(arguments: argparse.Namespace) -> None:
     import pathlib
     import shutil
 
-    from tdd.audit.progress import progress_bar
-    from tdd.audit.run_folder import to_json, versions
     from tdd.report import tables
-    from tdd.shards import as_shard
+    from tdd.runs.folder import to_json, versions
+    from tdd.runs.progress import progress_bar
+    from tdd.runs.shards import as_shard
     from tdd.study.validity import all_claims
     from tdd.study.validity.measure import choose, measure
     from tdd.validate import runs
@@ -86,7 +86,7 @@ def _study_validity(arguments: argparse.Namespace) -> None:
         "claims": rows,
     }
     if out is not None:
-        from tdd.atomic import write_atomically
+        from tdd.runs.atomic import write_atomically
 
         write_atomically(out, to_json(result).encode())
         shutil.rmtree(out.with_suffix(".rows"), ignore_errors=True)

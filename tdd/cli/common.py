@@ -108,6 +108,6 @@ def console(wide: bool = False) -> Any:
 
 def print_json(value: Any) -> None:
     """JSON on the output, NaN as null."""
-    from tdd.audit.run_folder import to_json
+    from tdd.runs.folder import to_json
 
     sys.stdout.write(to_json(value))

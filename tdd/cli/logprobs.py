@@ -76,7 +76,7 @@ def _run(arguments: argparse.Namespace) -> None:
     import pathlib
 
     from tdd.audit.logprobs import score_log_probs
-    from tdd.audit.score_table import ENDINGS, write_scores
+    from tdd.scoring.table import ENDINGS, write_scores
     from tdd.validate import runs
 
     out = pathlib.Path(arguments.out)

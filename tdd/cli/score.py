@@ -38,7 +38,7 @@ def _run(arguments: argparse.Namespace) -> None:
     import pathlib
 
     from tdd.audit.score import score
-    from tdd.audit.score_table import ENDINGS, store_beside, write_scores
+    from tdd.scoring.table import ENDINGS, store_beside, write_scores
     from tdd.texts import load_texts
     from tdd.validate import runs
 

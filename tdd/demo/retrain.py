@@ -6,12 +6,12 @@ import json
 import os
 import pathlib
 
-from tdd.atomic import write_atomically
 from tdd.demo.data import DemoFiles, demo_files
 from tdd.lab.config import TrainConfig
 from tdd.lab.corpus import generate
 from tdd.lab.plant import Planted, plant, save_truth
 from tdd.records import Texts
+from tdd.runs.atomic import write_atomically
 
 __all__ = ["CONFIG", "planted_corpus", "retrain"]
 

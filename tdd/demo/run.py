@@ -14,9 +14,9 @@ import numpy as np
 from tdd.audit.decide import decide
 from tdd.audit.evidence import Evidence, Options
 from tdd.audit.run import run_audit
-from tdd.audit.run_folder import Audit
 from tdd.demo.data import DemoFiles, demo_files, load_calibration, load_candidates
-from tdd.methods.ptdi import ptdi
+from tdd.procedures.ptdi import ptdi
+from tdd.runs.folder import Audit
 
 __all__ = ["LEVELS", "SCORES", "Demo", "run_demo"]
 

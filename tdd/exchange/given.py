@@ -13,10 +13,10 @@ from typing import Any
 import jax
 import numpy as np
 
-from tdd.atomic import disk_errors
 from tdd.exchange.result import tests_of
-from tdd.methods.exchangeability import GUARANTEES, TESTS
-from tdd.methods.testing import bh
+from tdd.procedures.exchangeability import GUARANTEES, TESTS
+from tdd.procedures.testing import bh
+from tdd.runs.atomic import disk_errors
 from tdd.validate import arrays
 from tdd.validate.errors import InputError
 from tdd.validate.npz import read_npz

@@ -8,18 +8,18 @@ from typing import Any
 
 import numpy as np
 
-from tdd.audit.in_step import ReadOrCompute
-from tdd.audit.mesh import Devices
-from tdd.audit.score_inputs import Model
-from tdd.audit.store.address import address, fingerprint
-from tdd.audit.store.store import ScoreStore
-from tdd.audit.store.through import through
 from tdd.exchange.orders import Shards
 from tdd.exchange.rows import Context, OrderRows, bos_tokens
 from tdd.exchange.scorer import Calls, Scorer
 from tdd.exchange.sequence import Sequence as Sequential
 from tdd.exchange.sequence import waves
-from tdd.shards import Shard
+from tdd.runs.shards import Shard
+from tdd.scoring.devices import Devices
+from tdd.scoring.in_step import ReadOrCompute
+from tdd.scoring.inputs import Model
+from tdd.scoring.store.address import address, fingerprint
+from tdd.scoring.store.store import ScoreStore
+from tdd.scoring.store.through import through
 from tdd.validate import exchange as checks
 from tdd.validate.scoring import check_max_length
 

@@ -16,10 +16,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tdd.audit.mesh import Devices
-from tdd.audit.passes import IN_FLIGHT
-from tdd.audit.programs import head_log_probs, padded
 from tdd.records import LanguageModel
+from tdd.scoring.devices import Devices
+from tdd.scoring.passes import IN_FLIGHT
+from tdd.scoring.programs import head_log_probs, padded
 from tdd.scoring.token_stats import Tiling
 from tdd.validate.distributed import out_of_memory_in_step
 from tdd.validate.errors import InputError

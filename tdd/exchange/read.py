@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from tdd.audit.run_folder import read_table
 from tdd.exchange.result import SHARD_COLUMNS
+from tdd.runs.folder import read_table
 from tdd.validate.errors import InputError
 
 __all__ = ["read_shards"]

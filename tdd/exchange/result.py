@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from tdd.atomic import write_atomically
-from tdd.audit.run_folder import write_run
 from tdd.exchange.passes import SetPass
 from tdd.exchange.sequence import as_double
+from tdd.runs.atomic import write_atomically
+from tdd.runs.folder import write_run
 
 __all__ = ["FILES", "SHARD_COLUMNS", "Exchange", "shard_table", "tests_of"]
 
@@ -69,7 +69,7 @@ def tests_of(
 ) -> tuple[dict[str, dict[str, float]], dict[str, Any]]:
     """Each test on the log-probabilities of one data set, and the results themselves by name; NaN and no results where
     every shard lacks a log-probability."""
-    from tdd.methods.exchangeability import exchangeability
+    from tdd.procedures.exchangeability import exchangeability
 
     if not (np.isfinite(canonical) & np.isfinite(shuffled).all(axis=1)).any():
         return {name: dict.fromkeys(_FIELDS, math.nan) for name in names}, {}

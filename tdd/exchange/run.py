@@ -16,14 +16,8 @@ from typing import Any, overload
 import jax
 import numpy as np
 
-from tdd.audit.in_step import check_alike, in_step
-from tdd.audit.mesh import find_devices
-from tdd.audit.progress import progress_bar
-from tdd.audit.run_folder import fingerprint, open_run_folder, plain, versions
+from tdd.audit.find_model import find_model
 from tdd.audit.run_models import provenance_of
-from tdd.audit.score_inputs import Model, find_model
-from tdd.audit.store.store import ScoreStore
-from tdd.audit.store.through import through
 from tdd.exchange import words
 from tdd.exchange.cautions import in_doubt
 from tdd.exchange.data import load_sets
@@ -33,11 +27,18 @@ from tdd.exchange.result import Exchange, shard_table, tests_of
 from tdd.exchange.sequence import Sequence as Sequential
 from tdd.exchange.sequence import as_double
 from tdd.exchange.structure import duplicates, order_structure, sortedness
-from tdd.methods.exchangeability import GUARANTEES, TESTS
-from tdd.methods.sequential import GUARANTEES as SEQUENTIAL_GUARANTEES
-from tdd.methods.testing import bh
+from tdd.procedures.exchangeability import GUARANTEES, TESTS
+from tdd.procedures.sequential import GUARANTEES as SEQUENTIAL_GUARANTEES
+from tdd.procedures.testing import bh
+from tdd.runs.folder import fingerprint, open_run_folder, plain, versions
+from tdd.runs.progress import progress_bar
+from tdd.runs.shards import ShardLog, as_shard
 from tdd.scoring.buckets import default_budget
-from tdd.shards import ShardLog, as_shard
+from tdd.scoring.devices import find_devices
+from tdd.scoring.in_step import check_alike, in_step
+from tdd.scoring.inputs import Model
+from tdd.scoring.store.store import ScoreStore
+from tdd.scoring.store.through import through
 from tdd.validate import arrays
 from tdd.validate import exchange as checks
 from tdd.validate.distributed import check_not_in_step

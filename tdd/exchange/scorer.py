@@ -11,20 +11,20 @@ from typing import Any
 
 import numpy as np
 
-from tdd.audit.in_step import ReadOrCompute
-from tdd.audit.mesh import Devices
-from tdd.audit.passes import BatchRunner
-from tdd.audit.programs import Rows, TokenProgram
-from tdd.audit.score_inputs import Model
-from tdd.audit.store.address import row_key
-from tdd.audit.store.space import Space
-from tdd.audit.store.through import through
 from tdd.exchange.prefix import PrefixProgram
 from tdd.exchange.rows import Order, Row
+from tdd.runs.shards import Shard
 from tdd.scoring.buckets import Batch, bucket_lengths
+from tdd.scoring.devices import Devices
+from tdd.scoring.in_step import ReadOrCompute
+from tdd.scoring.inputs import Model
+from tdd.scoring.passes import BatchRunner
+from tdd.scoring.programs import Rows, TokenProgram
+from tdd.scoring.store.address import row_key
+from tdd.scoring.store.space import Space
+from tdd.scoring.store.through import through
 from tdd.scoring.token_stats import tiling
 from tdd.scoring.tokenise import Window
-from tdd.shards import Shard
 
 __all__ = ["Calls", "Scorer"]
 

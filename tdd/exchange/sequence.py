@@ -75,7 +75,7 @@ class Sequence:
         canonical order ten times and p > target, and at the horizon. A p-value of "e_process" or "spending" is valid
         whichever it was, "besag_clifford" is defined by that number of times.
         """
-        from tdd.methods.sequential import exchangeability_sequence
+        from tdd.procedures.sequential import exchangeability_sequence
 
         b = shuffled.shape[1]
         if b not in self.looks:

@@ -11,11 +11,11 @@ import typing
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from tdd.atomic import disk_errors
 from tdd.lab.config import TrainConfig
 from tdd.lab.designs import DESIGNS, CanariesDesign, Design, FileSet
 from tdd.lab.lora import Lora
 from tdd.lab.recipe import Corpus, Model, Recipe, Tokenizer, Training
+from tdd.runs.atomic import disk_errors
 from tdd.validate import recipes as checks
 from tdd.validate.errors import InputError
 

@@ -11,13 +11,13 @@ import pathlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tdd.atomic import disk_errors, write_atomically
-from tdd.audit.run_folder import to_json, versions
 from tdd.lab.recipe import Recipe
 from tdd.lab.recipe_file import load_recipe, parse_recipe, recipe_dict, recipe_toml
 from tdd.lab.recipe_models import describe, train_model
 from tdd.lab.recipe_plan import Plan, make_plan
 from tdd.lab.truth import Row, csv_bytes
+from tdd.runs.atomic import disk_errors, write_atomically
+from tdd.runs.folder import to_json, versions
 from tdd.validate.checkpoints import reading
 from tdd.validate.json_text import parse_json
 from tdd.validate.lab import check_fits_memory, check_lab_run, check_out

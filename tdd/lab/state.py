@@ -19,11 +19,11 @@ from typing import Any
 import jax
 import numpy as np
 
-from tdd.atomic import write_atomically
 from tdd.lab.batches import Batches
 from tdd.lab.config import TrainConfig
 from tdd.lab.lora import Lora
 from tdd.records import LanguageModel
+from tdd.runs.atomic import write_atomically
 from tdd.validate.checkpoints import check_choice, check_vocabulary, reading
 from tdd.validate.json_text import parse_json
 from tdd.validate.lab import (

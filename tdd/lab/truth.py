@@ -8,7 +8,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tdd.atomic import write_atomically
+from tdd.runs.atomic import write_atomically
 
 __all__ = ["Row", "csv_bytes", "write_rows"]
 

@@ -28,10 +28,10 @@ from tdd.models.families.record import Family, Slot
 from tdd.models.families.tensors import slots
 from tdd.models.language_model import language_model
 from tdd.models.matching import match
-from tdd.models.placement import Placement
 from tdd.models.source import resolve
 from tdd.models.spec import DecoderSpec
 from tdd.models.weights import DTYPES, StoredTensors, write_tensors
+from tdd.placement import Placement
 from tdd.records import LanguageModel
 from tdd.validate import checkpoints as checks
 from tdd.validate.configs import check_layer_counts

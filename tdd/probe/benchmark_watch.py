@@ -9,9 +9,9 @@ import jax
 import numpy as np
 
 from tdd.kernels.trajectories import spending
-from tdd.methods.bounds import dkw_fdp_bounds, fdp_bounds
 from tdd.probe.leak import Leak, rises, start_of_rise
 from tdd.probe.probe import Probe
+from tdd.procedures.bounds import dkw_fdp_bounds, fdp_bounds
 
 __all__ = ["Contamination"]
 

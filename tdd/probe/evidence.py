@@ -25,8 +25,8 @@ from jax import lax
 from tdd.kernels import evalues, trajectories
 from tdd.kernels.set_statistics import Statistic, set_statistics
 from tdd.kernels.trajectories import Evidence
-from tdd.methods import anytime
 from tdd.probe.result import ProbeResult
+from tdd.procedures import anytime
 from tdd.records import Guarantee
 
 __all__ = ["ITEMS", "Evidence", "ProbeState", "SetEvidence"]

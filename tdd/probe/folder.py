@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tdd.atomic import disk_errors, write_atomically
-from tdd.audit.run_folder import fingerprint as fingerprint_of
-from tdd.audit.run_folder import open_run_folder, to_csv, versions, write_run
 from tdd.probe.outcome import open_points, outcome
 from tdd.probe.texts import Role
+from tdd.runs.atomic import disk_errors, write_atomically
+from tdd.runs.folder import fingerprint as fingerprint_of
+from tdd.runs.folder import open_run_folder, to_csv, versions, write_run
 from tdd.validate import probe as checks
 from tdd.validate.errors import InputError
 from tdd.validate.npz import read_npz

@@ -13,15 +13,15 @@ import numpy as np
 
 from tdd.kernels.evalues import EStepUp
 from tdd.kernels.set_statistics import STATISTICS, Statistic, labellings
-from tdd.methods import anytime
-from tdd.methods.ptdi import GUARANTEES, PROPORTIONS, ProportionName
-from tdd.models.placement import everywhere
+from tdd.placement import everywhere
 from tdd.probe import folder as folders
 from tdd.probe.evidence import ITEMS, Evidence, ProbeState, SetEvidence
 from tdd.probe.program import COMPUTED_SCORES, Program, as_language_model
 from tdd.probe.record import ProbeRecord, history_of_arrays, history_to_arrays
 from tdd.probe.result import ProbeResult
 from tdd.probe.texts import Layout, lay_out, num_texts, read_roles
+from tdd.procedures import anytime
+from tdd.procedures.ptdi import GUARANTEES, PROPORTIONS, ProportionName
 from tdd.records import Guarantee
 from tdd.scoring.buckets import default_budget
 from tdd.scoring.scores import parse_score

@@ -19,10 +19,10 @@ from jax import lax
 from jax.sharding import AxisType, NamedSharding, PartitionSpec, reshard
 
 from tdd.kernels.logit_tile import tile_log_prob
-from tdd.methods.ptdi import ProportionName, ptdi
 from tdd.probe.gradients import quantiles
 from tdd.probe.result import ProbeResult
 from tdd.probe.texts import Bucket, Layout
+from tdd.procedures.ptdi import ProportionName, ptdi
 from tdd.records import LanguageModel, TokenStats
 from tdd.scoring.gradients import grad_norms
 from tdd.scoring.scores import parse_score

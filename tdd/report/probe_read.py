@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tdd.audit.run_folder import read_table
+from tdd.runs.folder import read_table
 from tdd.validate.errors import InputError
 
 __all__ = ["read_history", "read_probe_items"]

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from tdd.kernels import lattice
-from tdd.methods.calls import level_operand, order_preserving
+from tdd.procedures.calls import level_operand, order_preserving
 from tdd.records import Guarantee, Null, pytree
 from tdd.validate import arrays
 from tdd.validate.errors import InputError

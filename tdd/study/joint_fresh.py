@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from tdd.kernels import joint_fresh, joint_resample
-from tdd.methods import jecs as joint
+from tdd.procedures import jecs as joint
 from tdd.study.designs import JointLabels
 from tdd.study.joint_pool import METHODS, measure
 from tdd.study.results import StudyResult

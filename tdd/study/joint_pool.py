@@ -14,10 +14,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tdd.audit.run_folder import versions
 from tdd.kernels import joint_cuts, joint_resample, lattice, proportion, tally
 from tdd.kernels.joint_resample import LARGEST
-from tdd.methods import jecs as joint
+from tdd.procedures import jecs as joint
+from tdd.runs.folder import versions
 from tdd.study import blocks
 from tdd.study.accumulate import Plan, accumulate
 from tdd.study.results import StudyResult, Totals

@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from tdd.methods import exchangeability, jecs, ktd, online, ptdi, td4eval, testing
+from tdd.procedures import exchangeability, jecs, ktd, online, ptdi, td4eval, testing
 from tdd.study import baselines, compositions
 from tdd.study.sample import Sample
 from tdd.validate import studies as checks

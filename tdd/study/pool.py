@@ -13,10 +13,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tdd.audit.progress import progress_bar
-from tdd.audit.run_folder import versions
 from tdd.kernels import lattice, resample_pool, tally
 from tdd.kernels import resample as engine
+from tdd.runs.folder import versions
+from tdd.runs.progress import progress_bar
 from tdd.study import blocks
 from tdd.study.accumulate import Plan, accumulate
 from tdd.study.designs import Pool

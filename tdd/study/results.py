@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tdd.atomic import disk_errors
+from tdd.runs.atomic import disk_errors
 from tdd.study import tables
 from tdd.validate import studies as checks
 from tdd.validate.json_text import parse_json

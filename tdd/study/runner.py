@@ -11,8 +11,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from tdd.audit.progress import progress_bar
-from tdd.audit.run_folder import versions
+from tdd.runs.folder import versions
+from tdd.runs.progress import progress_bar
 from tdd.study.accumulate import Plan, accumulate
 from tdd.study.engine import STEP, engine, exact_levels, prepared, shape
 from tdd.study.methods import as_methods

@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from tdd.atomic import disk_errors, write_atomically
-from tdd.audit.run_folder import fingerprint as digest_of
-from tdd.shards import Shard, as_shard
+from tdd.runs.atomic import disk_errors, write_atomically
+from tdd.runs.folder import fingerprint as digest_of
+from tdd.runs.shards import Shard, as_shard
 from tdd.study.fingerprint import described
 from tdd.study.parts import Part, merge
 from tdd.study.results import Totals

@@ -8,8 +8,8 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tdd.atomic import atomic_path, write_atomically
-from tdd.audit.run_folder import to_json
+from tdd.runs.atomic import atomic_path, write_atomically
+from tdd.runs.folder import to_json
 
 __all__ = ["read", "write", "write_json"]
 

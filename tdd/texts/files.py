@@ -19,7 +19,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tdd.texts import plain_csv
+from tdd.runs import plain_csv
 from tdd.texts.rows import Rows
 from tdd.validate import texts as checks
 from tdd.validate.json_text import parse_json

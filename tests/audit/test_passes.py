@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tdd.audit.passes import BatchRunner
 from tdd.scoring.buckets import Batch, plan
+from tdd.scoring.passes import BatchRunner
 
 GPU = (
     "RESOURCE_EXHAUSTED: Out of memory while trying to allocate 17179869184 bytes.",

@@ -16,10 +16,10 @@ import numpy as np
 import pytest
 
 import tdd
-from tdd import atomic
-from tdd.audit.run_folder import read_run, to_json
 from tdd.demo.data import demo_files, load_calibration, load_candidates
 from tdd.records import Texts
+from tdd.runs import atomic
+from tdd.runs.folder import read_run, to_json
 
 
 @pytest.fixture(scope="module")

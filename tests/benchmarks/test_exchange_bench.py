@@ -13,9 +13,9 @@ from benchmarks.throughput import exchange, exchange_calls
 from benchmarks.throughput.cases import Disagreement
 from benchmarks.throughput.made_model import save_model
 from benchmarks.throughput.peers.torch_exchange import TorchOrders, overlapping
-from tdd.audit.score_inputs import Model
 from tdd.models import checkpoint
 from tdd.models.spec import DecoderSpec
+from tdd.scoring.inputs import Model
 
 SAMPLE = exchange.Sample(
     examples=4, orders=3, orders_shared=4, peer_orders=1, long_examples=8, long_orders=2, long_peer_orders=1

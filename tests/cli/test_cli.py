@@ -330,7 +330,7 @@ def test_one_store_serves_several_commands(checkpoint, files, tmp_path, capsys, 
     options = ("--store", store, "-q")
     for name in ("candidates", "calibration"):
         assert run("score", checkpoint, files[name], "--out", tmp_path / f"{name}.csv", *options, capsys=capsys)[0] == 0
-    monkeypatch.setattr("tdd.audit.score_run.TokenProgram", None)
+    monkeypatch.setattr("tdd.scoring.run.TokenProgram", None)
     status, said = run(
         "audit", checkpoint, "--candidates", files["candidates"], "--calibration", files["calibration"], "--score",
         "loss", "--out", tmp_path / "run", *options, capsys=capsys,
@@ -380,6 +380,23 @@ def test_an_end_that_a_callback_drops_is_asked_for_again(number):
         gc.callbacks.remove(callback)
     assert cleaned == [True]
     assert signal.getsignal(number) is before
+
+
+def test_a_timer_that_runs_out_while_it_is_stopped(monkeypatch):
+    """No signal is left for what comes after the command."""
+    plain = signal.setitimer
+
+    def late(which, seconds):
+        plain(which, seconds)
+        if not seconds:
+            os.kill(os.getpid(), signal.SIGALRM)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(signal, "setitimer", late)
+        with pytest.raises(KeyboardInterrupt, match="SIGTERM"), _ends_in_order():
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(1)
+    assert plain(signal.ITIMER_REAL, 0) == (0.0, 0.0)
 
 
 def test_control_characters_are_spelled_out(tmp_path, monkeypatch, capsys):

@@ -8,9 +8,9 @@ import gpt2_files
 import numpy as np
 import pytest
 
-from tdd.audit.store.space import Space
 from tdd.cli import exchange, main
 from tdd.cli.exchange import _plan, _sources, _unescaped
+from tdd.scoring.store.space import Space
 from tdd.validate import InputError
 
 SMALL = ("--shards", 4, "--shuffles", 4, "-q")

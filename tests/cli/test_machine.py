@@ -6,8 +6,8 @@ import shutil
 import pytest
 
 from benchmarks.__main__ import main as benchmarks
-from tdd.atomic import disk_errors
 from tdd.cli import main
+from tdd.runs.atomic import disk_errors
 from tdd.validate.errors import InputError
 
 

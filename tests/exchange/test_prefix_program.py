@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scored_models import VOCABULARY, small_model
 
-from tdd.audit import programs
-from tdd.audit.mesh import find_devices
 from tdd.exchange import prefix as module
 from tdd.exchange.prefix import PrefixProgram, padded_length, padded_size
 from tdd.records import LanguageModel
+from tdd.scoring import programs
+from tdd.scoring.devices import find_devices
 from tdd.scoring.token_stats import Tiling
 from tdd.validate import InputError
 
@@ -134,7 +134,7 @@ CODE = """
 import json, sys
 import numpy as np
 from scored_models import VOCABULARY, small_model
-from tdd.audit.mesh import find_devices
+from tdd.scoring.devices import find_devices
 from tdd.exchange.prefix import PrefixProgram
 from tdd.scoring.token_stats import Tiling
 lm, params = small_model()

@@ -12,9 +12,6 @@ import numpy as np
 import pytest
 from scored_models import VOCABULARY, random_texts, scored_model
 
-from tdd.audit.mesh import find_devices
-from tdd.audit.score_inputs import Model
-from tdd.audit.store.space import Space
 from tdd.exchange import run as run_module
 from tdd.exchange import scorer
 from tdd.exchange.data import load_examples
@@ -23,8 +20,11 @@ from tdd.exchange.passes import Layout, _about
 from tdd.exchange.rows import context_windows
 from tdd.exchange.run import _select, run_exchange
 from tdd.exchange.sequence import Sequence, as_double
-from tdd.methods.exchangeability import TESTS, exchangeability
+from tdd.procedures.exchangeability import TESTS, exchangeability
 from tdd.records import LanguageModel
+from tdd.scoring.devices import find_devices
+from tdd.scoring.inputs import Model
+from tdd.scoring.store.space import Space
 from tdd.validate.errors import InputError
 
 TEXTS = random_texts(60, 1, 3, 9)

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tdd.kernels import conformal, evalues, stepup
-from tdd.methods.calls import level_operand
+from tdd.procedures.calls import level_operand
 
 NULLS = ("nonmember", "member")
 e_bh = jax.jit(evalues.e_bh)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from tdd.kernels import knockoff, knockoff_evalues, knockoff_fdp, knockoff_multi, knockoff_symmetry
-from tdd.methods.calls import level_operand
+from tdd.procedures.calls import level_operand
 
 select = jax.jit(knockoff.select, static_argnames=("offset", "num_knockoffs"))
 e_values = jax.jit(knockoff_evalues.derandomized_e_values)

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tdd.kernels import conformal, weighted
-from tdd.methods.calls import level_operand
+from tdd.procedures.calls import level_operand
 
 selection = jax.jit(weighted.selection, static_argnames=("null", "prune"))
 fixed_selection = jax.jit(weighted.selection, static_argnames=("alpha", "null", "prune"))

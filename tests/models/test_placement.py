@@ -10,7 +10,7 @@ import pytest
 from child_process import run_python
 from jax.sharding import AxisType, Mesh, PartitionSpec
 
-from tdd.models.placement import Placement, partition
+from tdd.placement import Placement, partition
 from tdd.validate import InputError
 
 SOURCE = np.random.default_rng(0).normal(size=(3, 16, 24)).astype(np.float32)
@@ -121,7 +121,7 @@ import json
 import jax, numpy as np
 from benchmarks.throughput.memory import peak_bytes  # ru_maxrss begins with that of the parent
 from jax.sharding import AxisType
-from tdd.models.placement import Placement, shard
+from tdd.placement import Placement, shard
 mesh = jax.make_mesh((8,), ("data",), axis_types=(AxisType.Auto,))
 source = np.random.default_rng(0).normal(size=(3, 16, 24)).astype(np.float32)
 placement = Placement(mesh)

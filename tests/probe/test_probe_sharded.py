@@ -11,7 +11,7 @@ import jax, jax.numpy as jnp, numpy as np, tdd
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from probed import small_probe
 from scored_models import small_model
-from tdd.models.placement import partition
+from tdd.placement import partition
 
 out, times = {}, []
 lm, params = small_model()

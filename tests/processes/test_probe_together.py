@@ -16,7 +16,7 @@ jax.distributed.initialize(sys.argv[1], 2, int(sys.argv[2]))
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from adapted_models import weights
 from probed import SMALL, small_probe
-from tdd.models.placement import partition, put_shares
+from tdd.placement import partition, put_shares
 from tdd.probe.probe import _on_host
 params = weights()
 mesh = jax.make_mesh((4,), ("data",), axis_types=(AxisType.Auto,))

@@ -12,8 +12,8 @@ from process_runs import exchange
 from scored_models import random_texts, scored_model
 
 import tdd
-from tdd.audit.programs import TokenProgram
 from tdd.models.checkpoint import load
+from tdd.scoring.programs import TokenProgram
 
 FAMILIES = ("gpt2", "gpt_neox")
 
@@ -22,9 +22,9 @@ import hashlib, json, sys
 import jax, numpy as np
 address, index, runs, *folders = sys.argv[1:]
 jax.distributed.initialize(address, 2, int(index))
-from tdd.audit.mesh import find_devices
+from tdd.scoring.devices import find_devices
 from tdd.models.checkpoint import load
-from tdd.models.placement import everywhere
+from tdd.placement import everywhere
 from tdd.models.weights import StoredTensors
 cut, read = StoredTensors.cut, []
 def counted(self, name, index):

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from tdd.audit.run_folder import read_run
 from tdd.cli import main
 from tdd.report import probe, probe_plots
 from tdd.report.plots import sheet
 from tdd.report.probe_read import read_history, read_probe_items
+from tdd.runs.folder import read_run
 from tdd.validate.errors import InputError
 from tdd.validate.runs import check_drawable
 

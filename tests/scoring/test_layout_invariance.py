@@ -9,12 +9,12 @@ import pytest
 from decoder_specs import POSITIONS, SPECS, VOCABULARY, perturbed_model
 from word_tokenizer import word_tokenizer
 
-from tdd.audit import programs
-from tdd.audit.mesh import find_devices
 from tdd.audit.score import score
 from tdd.models.decoder import init_params
 from tdd.models.language_model import language_model
 from tdd.models.spec import DecoderSpec
+from tdd.scoring import programs
+from tdd.scoring.devices import find_devices
 from tdd.scoring.token_stats import Tiling
 
 NAMES = ("loss", "min_k:k=0.3", "min_k_plus_plus", "m_entropy", "max_renyi:gamma=2,k=0.5", "max_renyi:gamma=1,k=0")

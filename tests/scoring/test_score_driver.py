@@ -13,10 +13,10 @@ import pytest
 from scored_models import VOCABULARY, random_texts, scored_model
 from word_tokenizer import word_tokenizer
 
-from tdd.audit import programs
 from tdd.audit.score import score
-from tdd.audit.store.address import fingerprint
 from tdd.records import Texts
+from tdd.scoring import programs
+from tdd.scoring.store.address import fingerprint
 from tdd.validate import InputError
 
 ALL = ("loss", "zlib", "lowercase", "reference", "min_k", "min_k_plus_plus", "m_entropy", "max_renyi")
@@ -285,7 +285,7 @@ def test_an_interrupted_run_continues_with_the_same_bits(plain, model, other_mod
 
 
 def test_a_fingerprint_does_not_depend_on_how_it_is_read(model, monkeypatch):
-    from tdd.audit.store import address
+    from tdd.scoring.store import address
 
     lm, params, _ = model
     expected = fingerprint(lm.spec, params)
@@ -347,7 +347,7 @@ def test_a_checkpoint_that_does_not_fit(model, texts, tmp_path, monkeypatch):
         raise real_memory_error()
 
     save(tmp_path / "model", *model)
-    monkeypatch.setattr("tdd.audit.score_inputs.load", full)
+    monkeypatch.setattr("tdd.audit.find_model.load", full)
     with pytest.raises(InputError, match=r"the parameters do not fit: each of .* must hold all of them; use dtype="):
         run(tmp_path / "model", texts, "loss")
 

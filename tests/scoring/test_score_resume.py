@@ -17,11 +17,11 @@ from failing_disk import FailingDisk, Killed
 from scored_models import random_texts, scored_model
 
 import tdd
-from tdd.audit import programs
 from tdd.audit.score import score
-from tdd.audit.score_table import store_beside, write_scores
-from tdd.audit.store import address, finished, space
 from tdd.records import Scores
+from tdd.scoring import programs
+from tdd.scoring.store import address, finished, space
+from tdd.scoring.table import store_beside, write_scores
 from tdd.tables import load_score_table
 from tdd.validate import InputError
 
@@ -219,7 +219,7 @@ import sys, pathlib, time
 sys.path.insert(0, sys.argv[1])
 from scored_models import random_texts, scored_model
 from tdd.audit.score import score
-from tdd.audit.store import space
+from tdd.scoring.store import space
 space._MOST_SECONDS = 0.0
 
 def on_batch(done, total):
@@ -310,7 +310,7 @@ def test_bad_texts_leave_no_folder(model, tmp_path):
 
 def test_a_million_tokens_come_back_in_pieces(tmp_path, monkeypatch):
     """Stored rows are taken in a group at a time, shard by shard."""
-    from tdd.audit import score_plan
+    from tdd.scoring import plan as score_plan
 
     monkeypatch.setattr(score_plan, "_READ", 5)
     monkeypatch.setattr(space, "_MOST_SECONDS", 0.0)

@@ -11,8 +11,8 @@ import pytest
 from failing_disk import FailingDisk, Killed
 from score_stores import ABOUT, fill, key, opened, row, shards
 
-from tdd.audit.store import files, finished, space
-from tdd.audit.store.store import ScoreStore
+from tdd.scoring.store import files, finished, space
+from tdd.scoring.store.store import ScoreStore
 from tdd.validate import InputError
 
 DAMAGE = {

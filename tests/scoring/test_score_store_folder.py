@@ -10,8 +10,8 @@ import pytest
 from score_stores import fill, key, opened, row, shards
 
 import tdd
-from tdd.audit.store import files
-from tdd.audit.store.store import ScoreStore
+from tdd.scoring.store import files
+from tdd.scoring.store.store import ScoreStore
 from tdd.validate import InputError
 
 

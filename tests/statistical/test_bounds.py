@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tdd.kernels import conformal, fdp_bounds, hommel, lattice
-from tdd.methods.fdp_template import draw_template
+from tdd.procedures.fdp_template import draw_template
 
 DELTA = 0.1
 POOL = 64

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import pytest
 
 from tdd.kernels import combine, conformal, independent, merge, pooled_ranks, stepup
-from tdd.methods.td4eval import td4eval
+from tdd.procedures.td4eval import td4eval
 from tdd.study import monte_carlo
 from tdd.study.validity.combination import detector_scores, pooled_by_rejections
 

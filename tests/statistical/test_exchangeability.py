@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tdd.kernels import permutation, randomization, rank_sum, student
-from tdd.methods.exchangeability import exchangeability
+from tdd.procedures.exchangeability import exchangeability
 
 LEVELS = (0.05, 0.2, 0.5)
 

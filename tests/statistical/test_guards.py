@@ -7,11 +7,11 @@ import pytest
 
 from tdd.kernels import evalues
 from tdd.kernels.trajectories import spending
-from tdd.methods.bounds import fdp_bounds, fdp_template
 from tdd.probe.benchmark_order import ShardEvidence, _labels
 from tdd.probe.evidence import SetEvidence
 from tdd.probe.order import OrderGuard
 from tdd.probe.result import ProbeResult
+from tdd.procedures.bounds import fdp_bounds, fdp_template
 
 LENGTH, BATCH, ALPHA = 48, 12, 0.2
 

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import pytest
 
 from tdd.kernels import conformal, stepup
-from tdd.methods.jecs import RULES, jecs, jmcs
+from tdd.procedures.jecs import RULES, jecs, jmcs
 from tdd.study import monte_carlo
 from tdd.study.compositions import joint_metrics
 from tdd.study.validity.joint import antithetic_pair, one_model_each

@@ -6,8 +6,8 @@ import jax.numpy as jnp
 import pytest
 
 from tdd.kernels import conformal, evalues, knockoff, knockoff_fdp, knockoff_multi, stepup
-from tdd.methods.evalues import conformal_e_values, e_bh
-from tdd.methods.ktd import knockoff_symmetry, ktd
+from tdd.procedures.evalues import conformal_e_values, e_bh
+from tdd.procedures.ktd import knockoff_symmetry, ktd
 
 # --- data: an item's copies are exchangeable, members' originals are shifted down -------------------------------------
 

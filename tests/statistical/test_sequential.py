@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from tdd.kernels import betting, sequential
-from tdd.methods.exchangeability import exchangeability
-from tdd.methods.sequential import exchangeability_sequence
+from tdd.procedures.exchangeability import exchangeability
+from tdd.procedures.sequential import exchangeability_sequence
 from tdd.study import monte_carlo
 
 LEVELS = (0.05, 0.2, 0.5)

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from tdd.kernels import clusters, conditional, conformal
-from tdd.methods.clusters import cluster_ptdi, mondrian_p_values
-from tdd.methods.conditional import calibration_conditional_p_values
-from tdd.methods.ptdi import ptdi
-from tdd.methods.weighted import weighted_conformal_p_values, weighted_conformal_selection
+from tdd.procedures.clusters import cluster_ptdi, mondrian_p_values
+from tdd.procedures.conditional import calibration_conditional_p_values
+from tdd.procedures.ptdi import ptdi
+from tdd.procedures.weighted import weighted_conformal_p_values, weighted_conformal_selection
 from tdd.study.validity.auditor import clustered_scores, exceeds_somewhere, shifted_scores
 
 DELTA = 0.1

@@ -134,7 +134,7 @@ def test_named_methods_decide_as_the_public_calls(name):
 
 
 def test_every_method_of_the_families_has_a_name():
-    from tdd.methods import exchangeability, jecs, ktd, ptdi, td4eval
+    from tdd.procedures import exchangeability, jecs, ktd, ptdi, td4eval
 
     expected = {f"ptdi/{name}" for name in ptdi.PROPORTIONS} | {f"td4eval/{name}" for name in td4eval.COMBINATIONS}
     expected |= {f"ktd/{name}" for name in ktd.RULES} | {f"jmcs/{name}" for name in jecs.RULES}

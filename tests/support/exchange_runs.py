@@ -6,11 +6,11 @@ import math
 import numpy as np
 from scipy import stats
 
-from tdd.audit.run_folder import plain
 from tdd.exchange import words
 from tdd.exchange.result import SHARD_COLUMNS
-from tdd.methods import sequential as sequences
-from tdd.methods.exchangeability import GUARANTEES
+from tdd.procedures import sequential as sequences
+from tdd.procedures.exchangeability import GUARANTEES
+from tdd.runs.folder import plain
 
 MODEL = {"name": "./gpt", "revision": None, "sha256": "a" * 64}
 CONTROL = {"name": "./other", "revision": None, "sha256": "b" * 64}

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from tdd.audit.store import space
-from tdd.audit.store.store import ScoreStore
+from tdd.scoring.store import space
+from tdd.scoring.store.store import ScoreStore
 
 ABOUT = {"model": "a", "kind": "test"}
 

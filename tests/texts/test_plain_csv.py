@@ -15,8 +15,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tdd import tables
+from tdd.runs import plain_csv
 from tdd.tables import load_score_table
-from tdd.texts import files, load_texts, plain_csv
+from tdd.texts import files, load_texts
 from tdd.validate import InputError
 from tdd.validate import tables as table_checks
 from tdd.validate import texts as text_checks

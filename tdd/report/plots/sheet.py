@@ -21,7 +21,7 @@ from matplotlib.legend_handler import HandlerTuple
 from matplotlib.lines import Line2D
 from PIL import Image
 
-from tdd.atomic import atomic_path
+from tdd.runs.atomic import atomic_path
 
 __all__ = ["FORMATS", "INK", "LEVEL", "Sheet", "Stroke", "level_line", "line", "save", "sheet", "stroke", "style"]
 

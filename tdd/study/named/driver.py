@@ -9,7 +9,7 @@ import shutil
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from tdd.audit.run_folder import fingerprint, open_run_folder
+from tdd.runs.folder import fingerprint, open_run_folder
 from tdd.study.named import STUDIES
 from tdd.study.named.record import NamedStudy, Options, verdict
 from tdd.study.results import StudyResult

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from tdd.methods.exchangeability import exchangeability
+from tdd.procedures.exchangeability import exchangeability
 from tdd.records import Null, pytree
 from tdd.study.designs import SkewedShards
 from tdd.study.methods import method

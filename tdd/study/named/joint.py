@@ -107,7 +107,7 @@ def envelope_example(options: Options, *, signal: float = 3.0) -> Example:
     """The largest p-values of one draw, the envelope that JECS fits on them, and where each selection stops."""
     import warnings
 
-    from tdd.methods.jecs import jecs, jmcs
+    from tdd.procedures.jecs import jecs, jmcs
 
     sample = jax.jit(design(options, signal=signal).draw)(jax.random.key(options.seed))
     alpha = min(options.alphas, key=lambda level: abs(level - 0.3))

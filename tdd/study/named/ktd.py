@@ -7,7 +7,7 @@ from typing import Any
 
 import jax
 
-from tdd.methods.ktd import ktd
+from tdd.procedures.ktd import ktd
 from tdd.study.designs import PairedScores
 from tdd.study.methods import method
 from tdd.study.named.knockoff_pool import (

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tdd.methods.ptdi import ptdi
+from tdd.procedures.ptdi import ptdi
 from tdd.study.designs import Pool
 from tdd.study.monte_carlo import simulate
 from tdd.study.named import pools

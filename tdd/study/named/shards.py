@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 
-from tdd.methods.exchangeability import exchangeability
+from tdd.procedures.exchangeability import exchangeability
 from tdd.records import Null, pytree
 from tdd.study.sample import Sample
 

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tdd.methods.td4eval import td4eval
+from tdd.procedures.td4eval import td4eval
 from tdd.study.baselines import auc
 from tdd.study.methods import StudyMethod, method
 from tdd.study.monte_carlo import simulate

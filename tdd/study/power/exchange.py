@@ -10,8 +10,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from tdd.audit.progress import progress_bar
-from tdd.audit.run_folder import versions
+from tdd.runs.folder import versions
+from tdd.runs.progress import progress_bar
 from tdd.study.designs import SkewedShards
 from tdd.study.designs.shards import LAWS
 from tdd.study.engine import prepared

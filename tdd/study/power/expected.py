@@ -6,8 +6,8 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from tdd.audit.progress import progress_bar
-from tdd.audit.run_folder import versions
+from tdd.runs.folder import versions
+from tdd.runs.progress import progress_bar
 from tdd.study.power.answers import detectable, rows_of, warnings_of
 from tdd.study.power.evaluate import Evaluator
 from tdd.study.power.laws import Binormal, ScorePool

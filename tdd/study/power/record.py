@@ -10,8 +10,8 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tdd.atomic import disk_errors, write_atomically
-from tdd.audit.run_folder import to_json
+from tdd.runs.atomic import disk_errors, write_atomically
+from tdd.runs.folder import to_json
 from tdd.validate.errors import InputError
 
 __all__ = ["ExchangePlan", "PowerPlan"]

@@ -8,7 +8,7 @@ from fractions import Fraction
 
 from tdd.audit.resolution import resolution
 from tdd.kernels import lattice
-from tdd.methods import ktd, ptdi, td4eval
+from tdd.procedures import ktd, ptdi, td4eval
 from tdd.records import Null
 from tdd.study.methods import StudyMethod, method
 from tdd.validate import power as checks

@@ -164,10 +164,10 @@ def _score(
             f"{folder} holds neither a finished test of canonical order (run.json, log_probs.npz) nor a laboratory run "
             f"(checkpoint/ and {' or '.join(_TEXTS[:2])}, or scores.csv); give a table of scores with labels instead"
         )
-    from tdd.atomic import disk_errors
     from tdd.audit.score import score
-    from tdd.audit.score_table import write_scores
     from tdd.records import Texts
+    from tdd.runs.atomic import disk_errors
+    from tdd.scoring.table import write_scores
     from tdd.texts import load_texts
 
     parts = [load_texts(path) for path in texts]

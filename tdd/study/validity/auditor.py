@@ -10,9 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from tdd.kernels import conditional, conformal, weighted
-from tdd.methods.clusters import cluster_ptdi
-from tdd.methods.ptdi import ptdi
-from tdd.methods.weighted import weighted_conformal_selection
+from tdd.procedures.clusters import cluster_ptdi
+from tdd.procedures.ptdi import ptdi
+from tdd.procedures.weighted import weighted_conformal_selection
 from tdd.study.baselines import threshold
 from tdd.study.designs import NormalShift
 from tdd.study.validity.claim import Claim

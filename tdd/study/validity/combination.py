@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from tdd.kernels import conformal, pooled_ranks, stepup
-from tdd.methods.td4eval import td4eval
+from tdd.procedures.td4eval import td4eval
 from tdd.study.validity.claim import Claim
 
 __all__ = ["CLAIMS", "detector_scores", "pooled_by_rejections"]

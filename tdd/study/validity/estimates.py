@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from tdd.kernels import conformal, local_fdr, proportion, stepup
-from tdd.methods.ptdi import ptdi
+from tdd.procedures.ptdi import ptdi
 from tdd.study.validity.claim import Claim
 
 __all__ = [

@@ -10,7 +10,7 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 
-from tdd.methods.jecs import jecs, jmcs
+from tdd.procedures.jecs import jecs, jmcs
 from tdd.study import compositions, joint_labels
 from tdd.study.compositions import joint_metrics
 from tdd.study.validity.claim import Claim

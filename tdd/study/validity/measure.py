@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tdd.atomic import disk_errors
-from tdd.audit.run_folder import versions
-from tdd.shards import as_shard
+from tdd.runs.atomic import disk_errors
+from tdd.runs.folder import versions
+from tdd.runs.shards import as_shard
 from tdd.study.monte_carlo import mean_radius, simulate
 from tdd.study.tables import write_json
 from tdd.study.validity.claim import Claim

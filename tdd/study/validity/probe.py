@@ -9,9 +9,9 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 
-from tdd.methods.ptdi import ptdi
 from tdd.probe.evidence import ProbeState, SetEvidence
 from tdd.probe.result import ProbeResult
+from tdd.procedures.ptdi import ptdi
 from tdd.study.validity.claim import Claim
 
 __all__ = ["CLAIMS"]

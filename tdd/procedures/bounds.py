@@ -1,0 +1,512 @@
+"""Simultaneous bounds: "whatever cut you choose, at most x % of what you select is innocent", "at least N are members".
+
+One event of probability >= 1 - delta carries all of it, so cuts may be chosen after looking at the bounds.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
+
+from tdd.kernels import conformal, knockoff_fdp, lattice
+from tdd.kernels import fdp_bounds as kernels
+from tdd.kernels.fdp_bounds import DkwBounds, Template
+from tdd.procedures.calls import common_size, level_operand, order_preserving, to_common_size, tracing
+from tdd.procedures.fdp_template import LARGE, draw_template
+from tdd.procedures.knockoff_checks import PAIRS
+from tdd.procedures.precision import computed
+from tdd.procedures.testing import checked_scores
+from tdd.records import Guarantee, Null, pytree
+from tdd.validate import arrays
+from tdd.validate import bounds as checks
+from tdd.validate.errors import InputError
+
+__all__ = [
+    "GUARANTEES",
+    "GUARANTEE_ROWS",
+    "Cut",
+    "FdpBounds",
+    "KnockoffFdpBounds",
+    "dkw_fdp_bounds",
+    "fdp_bounds",
+    "fdp_bounds_of_ranks",
+    "fdp_template",
+    "knockoff_fdp_bounds",
+]
+
+_ONE_SCORE = (
+    "the null holds for every calibration item",
+    "calibration scores and the scores of null candidates are exchangeable",
+    "one score, chosen before any result was seen, or ranks of one pooled score",
+)
+
+GUARANTEES: dict[str, Guarantee] = {
+    "envelope": Guarantee(
+        "P(some cut has FDP above its bound, or the count of true discoveries is wrong) <= delta",
+        _ONE_SCORE,
+        "finite-sample",
+        "Gazin, Blanchard & Roquain (2024); Song, Jin & Candes (2026)",
+    ),
+    "dkw": Guarantee(
+        "P(some cut has FDP above its bound) <= delta",
+        (*_ONE_SCORE, "p-values are conservative"),
+        "finite-sample",
+        "Gazin, Blanchard & Roquain (2024), theorem 2.4",
+    ),
+    "knockoffs": Guarantee(
+        "P(some cut has FDP above its bound) <= delta",
+        (
+            *PAIRS,
+            "W has one knockoff an item, or is symmetric for non-members: given all else their signs are fair coins",
+        ),
+        "finite-sample",
+        "Katsevich & Ramdas (2020), theorem 2",
+    ),
+}
+
+GUARANTEE_ROWS: list[tuple[str, str, Guarantee]] = [
+    ("tdd.fdp_bounds", "", GUARANTEES["envelope"]),
+    ("tdd.fdp_bounds_of_ranks", "", GUARANTEES["envelope"]),
+    ("tdd.dkw_fdp_bounds", "", GUARANTEES["dkw"]),
+    ("tdd.knockoff_fdp_bounds", "", GUARANTEES["knockoffs"]),
+]
+
+
+class Cut(NamedTuple):
+    """What is known of one set of items.
+
+    Attributes:
+      num_selected: [] int32, its size.
+      false_bound: [] int32, at most so many of them are null.
+      fdp_bound: [] false_bound / max(1, num_selected).
+      min_true: [] int32, at least so many of them are not null.
+    """
+
+    num_selected: jax.Array
+    false_bound: jax.Array
+    fdp_bound: jax.Array
+    min_true: jax.Array
+
+
+@pytree("method", "null", "guarantee")
+class FdpBounds:
+    """Bounds for every cut; all of them hold together with probability >= 1 - delta.
+
+    A cut selects {j: r_j <= i}, r_j the conformal rank ((n+1) times the conservative p-value), i = 1..N+1.
+
+    Attributes:
+      num_selected: [N+1] int32, R(i), entry i - 1 for rank i.
+      false_bound: [N+1] int32, at most so many of these are null.
+      fdp_bound: [N+1] false_bound / max(1, num_selected).
+      item_fdp_bound: [m] the bound for the cut at each item's own rank; NaN for masked items.
+      rank: [m] int32, conformal ranks; N + 2 for masked items.
+      max_nulls: [] int32, at most so many of the m items are null.
+      min_true: [] int32, at least so many are not: m - max_nulls.
+      num_tests: [] int32, m without masked and NaN items.
+      num_calibration: [] int32, n likewise.
+      delta: [] probability that some bound fails.
+      method: "envelope".
+      null: direction of the null.
+      guarantee: what holds, under which assumptions.
+    """
+
+    num_selected: jax.Array
+    false_bound: jax.Array
+    fdp_bound: jax.Array
+    item_fdp_bound: jax.Array
+    rank: jax.Array
+    max_nulls: jax.Array
+    min_true: jax.Array
+    num_tests: jax.Array
+    num_calibration: jax.Array
+    delta: jax.Array
+    method: str
+    null: Null
+    guarantee: Guarantee
+
+    @property
+    def min_members(self) -> jax.Array:
+        """[] int32, at least so many of the items are members of the training data.
+
+        Raises:
+          ValueError: bounds with null="member", which count clean items (`min_clean`).
+        """
+        if self.null != "nonmember":
+            raise ValueError('bounds with null="member" count clean items: read min_clean')
+        return self.min_true
+
+    @property
+    def min_clean(self) -> jax.Array:
+        """[] int32, at least so many of the items are not members.
+
+        Raises:
+          ValueError: bounds with null="nonmember", which count members (`min_members`).
+        """
+        if self.null != "member":
+            raise ValueError('bounds with null="nonmember" count members: read min_members')
+        return self.min_true
+
+    def at(self, rank: Any) -> Cut:
+        """What is known of {j: r_j <= rank}; a rank below 1 selects nothing."""
+        slot = jnp.asarray(rank, jnp.int32) - 1
+        inside = jnp.clip(slot, 0, self.num_selected.shape[0] - 1)
+        count = jnp.where(slot >= 0, self.num_selected[inside], 0)
+        return _cut(count, jnp.where(slot >= 0, self.false_bound[inside], 0))
+
+    def fdp_at(self, rank: Any) -> jax.Array:
+        """[] bound on the false discovery proportion of {j: r_j <= rank}."""
+        return self.at(rank).fdp_bound
+
+    def of(self, selected: Any) -> Cut:
+        """What is known of any set of items, also of one chosen after looking.
+
+        Args:
+          selected: [m] bool; masked items do not count.
+        """
+        rank, false_bound = self.rank, self.false_bound
+        if not tracing(rank, false_bound, selected):
+            rank, selected = to_common_size(np.asarray(rank), np.asarray(selected, bool))
+            last = np.full(common_size(len(false_bound)) - len(false_bound), self.num_tests, np.int32)
+            false_bound = np.concatenate([np.asarray(false_bound), last])
+        return _of_set(rank, false_bound, self.max_nulls, self.num_tests, self.num_calibration, selected)
+
+
+@pytree("method", "guarantee")
+class KnockoffFdpBounds:
+    """Bounds for the cut {W >= W_j} at each item; all of them hold together with probability >= 1 - delta.
+
+    Attributes:
+      num_selected: [m] int32, #{W >= W_j}; 0 where W_j <= 0 or masked, where there is no cut.
+      false_bound: [m] int32, at most so many of these are null.
+      fdp_bound: [m] false_bound / num_selected; NaN where there is no cut.
+      min_true: [] int32, at least so many of the items are not null.
+      method: "knockoffs".
+      guarantee: what holds, under which assumptions.
+    """
+
+    num_selected: jax.Array
+    false_bound: jax.Array
+    fdp_bound: jax.Array
+    min_true: jax.Array
+    method: str
+    guarantee: Guarantee
+
+
+def fdp_template(
+    num_calibration: int, num_tests: int, *, key: jax.Array, delta: Any = 0.05, num_draws: int = 999
+) -> Template:
+    """The Monte Carlo part of `fdp_bounds`, which depends on the sizes alone: once for many data sets of one size.
+
+    Args:
+      num_calibration: n, calibration scores that are real in every data set.
+      num_tests: the largest m.
+      key: PRNG key of the draws.
+      delta: probability in (0, 1) that some bound fails.
+      num_draws: B; the bounds are valid for any B >= 1/delta - 1, and steadier for more.
+
+    Returns:
+      `Template`, for `fdp_bounds(..., template=...)`.
+
+    Raises:
+      InputError: sizes that are not positive, delta out of range, too few draws, no key.
+    """
+    n = checks.check_size(num_calibration, "num_calibration", "calibration scores")
+    m = checks.check_size(num_tests, "num_tests", "items")
+    return _calibrated(key, n, delta, num_draws, n, m)
+
+
+def fdp_bounds(
+    calibration: Any,
+    scores: Any,
+    *,
+    null: Literal["nonmember", "member"],
+    key: jax.Array | None = None,
+    delta: Any = None,
+    num_draws: int = 999,
+    template: Template | None = None,
+    calibration_mask: Any = None,
+    mask: Any = None,
+) -> FdpBounds:
+    """Upper bounds on the false discovery proportion of every cut, and on the number of nulls among the candidates.
+
+    u_k(i): an envelope that the numbers of k null ranks <= i stay under for all i with probability >= 1 - delta;
+    max_nulls = max{k: k <= u_k(i) + m - R(i) for all i}; v(i) = min(u_max_nulls(i), R(i)), made consistent between
+    cuts; FDP(i) <= v(i)/max(1, R(i)).
+
+    Guarantee: all bounds hold together with probability >= 1 - delta, over data and draws, if calibration scores and
+    the scores of null candidates are exchangeable, ties allowed; finite-sample.
+
+    Args:
+      calibration: [n] loss-like scores of items for which the null holds.
+      scores: [m] loss-like scores of the candidates; one score, chosen beforehand.
+      null: "nonmember" (small scores are evidence; the bounds count innocents among presumed members) or "member"
+        (large scores are evidence; they count contaminated items among presumed clean ones).
+      key: PRNG key of the Monte Carlo draws.
+      delta: probability in (0, 1) that some bound fails; 0.05 where nothing is said.
+      num_draws: B, as in `fdp_template`.
+      template: of `fdp_template`, instead of key and delta; also what to close over under `jax.vmap`.
+      calibration_mask: [n] bool, True = real item.
+      mask: [m] bool, True = real item.
+
+    Returns:
+      `FdpBounds`. NaN scores are left out of n and m.
+
+    Raises:
+      InputError: bad shapes (several detectors among them: refused), infinite scores, no calibration items, neither
+        key nor template or both, a template for other sizes, delta out of range, too few draws.
+
+    Cost: the draws take about a second at n = m = 1,000 and four for any larger sizes (`fdp_template.draw_template`;
+    under a transformation each uniform is drawn: half a minute at 100,000); the rest O(m + n) and one sort of n.
+
+    >>> calibration, scores = jnp.arange(40.0), jnp.concatenate([jnp.arange(20.0) - 30, jnp.arange(20.0)])
+    >>> bounds = fdp_bounds(calibration, scores, null="nonmember", key=jax.random.key(0), delta=0.1)
+    >>> bool(bounds.min_members >= 10), float(bounds.fdp_at(1)) < 0.5
+    (True, True)
+
+    References: Gazin, Blanchard & Roquain (2024); Song, Jin & Candes (2026).
+    """
+    arrays.check_choice(null, conformal.NULLS, "null")
+    checks.check_one_score(calibration, scores)
+    calibration, scores, calibration_mask, mask = checked_scores(calibration, scores, calibration_mask, mask)
+    sizes = calibration.shape[0], scores.shape[0]
+    if template is None:
+        calibration, calibration_mask = to_common_size(calibration, calibration_mask, scores, mask, key, delta)
+        scores, mask = to_common_size(scores, mask, calibration, calibration_mask, key, delta)
+    samples, masks = order_preserving((calibration, scores), (calibration_mask, mask))
+    ranked = _ranked(*samples, *masks, null=null)
+    found = _bounded(
+        ranked.rank, ranked.num_calibration, None, calibration.shape[0], null, key, delta, num_draws, template
+    )
+    return _of_sizes(found, *sizes)
+
+
+def _of_sizes(bounds: FdpBounds, n: int, m: int) -> FdpBounds:
+    """Bounds without what `to_common_size` added to n and m."""
+    if (bounds.num_selected.shape[0], bounds.rank.shape[0]) == (n + 1, m):
+        return bounds
+    by_rank = {
+        name: jnp.asarray(np.asarray(getattr(bounds, name))[: n + 1])
+        for name in ("num_selected", "false_bound", "fdp_bound")
+    }
+    rank, item_fdp_bound = (np.asarray(x)[:m] for x in (bounds.rank, bounds.item_fdp_bound))
+    return dataclasses.replace(
+        bounds, **by_rank, rank=jnp.asarray(np.minimum(rank, n + 2)), item_fdp_bound=jnp.asarray(item_fdp_bound)
+    )
+
+
+def fdp_bounds_of_ranks(
+    ranks: Any,
+    num_calibration: int,
+    *,
+    null: Literal["nonmember", "member"],
+    key: jax.Array | None = None,
+    delta: Any = None,
+    num_draws: int = 999,
+    template: Template | None = None,
+    mask: Any = None,
+) -> FdpBounds:
+    """`fdp_bounds` from conformal ranks (whole numbers in 1..n+1), for a pooled score of several detectors.
+
+    Guarantee: as `fdp_bounds`, if the ranks are those of one score that is symmetric in calibration and candidates,
+    ties counted against the candidate or broken by one random order of calibration and candidates together. Smoothed,
+    weighted and combined p-values have no such ranks.
+
+    Args:
+      ranks: [m] int, r_j = (n+1) p_j.
+      num_calibration: n.
+      null: direction of the null that the ranks test.
+      key: as `fdp_bounds`, and so are delta, num_draws and template.
+      delta: level.
+      num_draws: B.
+      template: of `fdp_template`.
+      mask: [m] bool, True = real item.
+
+    Returns:
+      `FdpBounds`.
+
+    Raises:
+      InputError: ranks that are no whole numbers in 1..n+1, else as `fdp_bounds`.
+    """
+    arrays.check_choice(null, conformal.NULLS, "null")
+    n = checks.check_size(num_calibration, "num_calibration", "calibration scores")
+    ranks = checks.check_ranks(ranks, n)
+    mask = arrays.as_mask(mask, ranks, "mask")
+    return _bounded(jnp.asarray(ranks, jnp.int32), n, mask, n, null, key, delta, num_draws, template)
+
+
+def dkw_fdp_bounds(
+    p_values: Any,
+    thresholds: Any = None,
+    *,
+    num_calibration: int,
+    delta: Any = 0.05,
+    interpolate: bool = True,
+    mask: Any = None,
+) -> DkwBounds:
+    """Closed-form bounds on the false discovery proportion of {p_j <= t}, for all t at once; no key is needed.
+
+    Guarantee: as `tdd.kernels.fdp_bounds.dkw`: simultaneous with probability >= 1 - delta, finite-sample. The envelope
+    of `fdp_bounds` is tighter where it matters, at small t.
+
+    Args:
+      p_values: [m] conservative conformal p-values of one score; NaN is left out.
+      thresholds: [t] cuts in [0, 1]; the p-values themselves where not given.
+      num_calibration: n behind the p-values.
+      delta: probability in (0, 1) that some bound fails.
+      interpolate: whether a bound at a smaller threshold may serve a larger one.
+      mask: [m] bool, True = real item.
+
+    Returns:
+      `DkwBounds(fdp_bound, false_bound, num_selected, offset)`.
+
+    Raises:
+      InputError: values outside [0, 1], wrong shapes, delta out of range.
+
+    >>> dkw_fdp_bounds([0.02] * 40, [0.02], num_calibration=99, delta=0.1).fdp_bound.round(2).tolist()
+    [0.2800000011920929]
+    """
+    n = checks.check_size(num_calibration, "num_calibration", "calibration scores")
+    p_values = arrays.as_vector(p_values, "p_values")
+    mask = arrays.as_mask(mask, p_values, "mask")
+    arrays.check_p_values(p_values)
+    thresholds = p_values if thresholds is None else arrays.as_vector(thresholds, "thresholds")
+    arrays.check_p_values(thresholds, "thresholds")
+    return _dkw(*_floats(p_values, thresholds), n, level_operand(delta, "delta"), mask, interpolate=bool(interpolate))
+
+
+def knockoff_fdp_bounds(statistic: Any, *, delta: Any = 0.05, mask: Any = None) -> KnockoffFdpBounds:
+    """Bounds on the false discovery proportion of {W >= t}, for all t > 0 at once.
+
+    {W >= t} holds at most c·(1 + #{W <= -t}) non-members, c = log(1/delta)/log(2 - delta), and no fewer members than
+    any smaller cut.
+
+    Guarantee: as `tdd.kernels.knockoff_fdp.fdp_bound`: simultaneous with probability >= 1 - delta, finite-sample, for
+    one knockoff an item. Averages over several knockoffs do not have coin-flip signs.
+
+    Args:
+      statistic: [m] W, large = evidence of membership (`KnockoffSelection.statistic` of rule="ktd" with one
+        knockoff); NaN is left out.
+      delta: probability in (0, 1) that some bound fails.
+      mask: [m] bool, True = real item.
+
+    Returns:
+      `KnockoffFdpBounds`.
+
+    Raises:
+      InputError: infinite statistics, wrong shapes, delta out of range.
+
+    >>> bounds = knockoff_fdp_bounds([5.0, 4.0, 3.0, 2.0, 1.0, -0.5, 6.0, 7.0], delta=0.5)
+    >>> bounds.false_bound.tolist(), int(bounds.min_true)
+    ([1, 1, 1, 1, 1, 0, 1, 1], 6)
+
+    References: Katsevich & Ramdas (2020), theorem 2.
+    """
+    statistic = arrays.as_vector(statistic, "statistic")
+    mask = arrays.as_mask(mask, statistic, "mask")
+    arrays.check_finite(statistic, "statistic")
+
+    def run(samples: list[Any]) -> KnockoffFdpBounds:
+        return _knockoffs(*samples, level_operand(delta, "delta"), mask)
+
+    return jax.tree.map(jnp.asarray, computed(run, (statistic,), mask, delta))
+
+
+def _calibrated(key: Any, n: Any, delta: Any, num_draws: int, max_calibration: int, max_tests: int) -> Template:
+    """Checked arguments to the compiled calibration."""
+    draws = checks.check_size(num_draws, "num_draws", "Monte Carlo draws")
+    arrays.check_key(key, "the envelope")
+    level = level_operand(0.05 if delta is None else delta, "delta")
+    if not isinstance(delta, jax.Array) and (draws + 1) * float(0.05 if delta is None else delta) < 1 - 1e-9:
+        raise InputError(f"num_draws={draws} is too few for delta={delta!r}: at least 1/delta - 1 draws are needed")
+    sizes = {"max_calibration": max_calibration, "max_tests": max_tests, "num_draws": draws}
+    if max(max_calibration, max_tests) > LARGE and isinstance(level, lattice.Level) and not tracing(key, n, *level):
+        return draw_template(key, n, level, **sizes)
+    return _template(key, n, level, **sizes)
+
+
+def _bounded(
+    rank: jax.Array,
+    n: Any,
+    mask: Any,
+    max_calibration: int,
+    null: Null,
+    key: Any,
+    delta: Any,
+    num_draws: int,
+    template: Template | None,
+) -> FdpBounds:
+    if template is None:
+        template = _calibrated(key, n, delta, num_draws, max_calibration, rank.shape[0])
+    else:
+        if key is not None or delta is not None:
+            raise InputError("template already holds the draws and delta: give either it or key and delta")
+        tests = rank.shape[0] if isinstance(rank, Tracer) else int((np.asarray(rank) <= max_calibration + 1).sum())
+        checks.check_template(template, n, tests)
+    return _apply(template, rank, n, mask, max_rank=max_calibration + 1, null=null)
+
+
+@functools.partial(jax.jit, static_argnames="null")
+def _ranked(calibration, scores, calibration_mask, mask, *, null) -> conformal.ConformalRanks:
+    return conformal.rank(calibration, scores, null=null, calibration_mask=calibration_mask, mask=mask)
+
+
+@functools.partial(jax.jit, static_argnames=("max_calibration", "max_tests", "num_draws"))
+def _template(key, n, delta, *, max_calibration, max_tests, num_draws) -> Template:
+    return kernels.calibrate(key, n, delta, max_calibration=max_calibration, max_tests=max_tests, num_draws=num_draws)
+
+
+@functools.partial(jax.jit, static_argnames=("max_rank", "null"))
+def _apply(template, rank, n, mask, *, max_rank, null) -> FdpBounds:
+    raw = kernels.bounds(template, rank, n, max_rank=max_rank, mask=mask)
+    fdp = _cut(raw.num_selected, raw.false_bound).fdp_bound
+    return FdpBounds(
+        num_selected=raw.num_selected,
+        false_bound=raw.false_bound,
+        fdp_bound=fdp,
+        item_fdp_bound=jnp.where(raw.slot >= 0, fdp[jnp.maximum(raw.slot, 0)], jnp.nan),
+        rank=jnp.where(raw.slot >= 0, raw.slot + 1, max_rank + 1),
+        max_nulls=raw.max_nulls,
+        min_true=raw.num_tests - raw.max_nulls,
+        num_tests=raw.num_tests,
+        num_calibration=jnp.asarray(n, jnp.int32),
+        delta=template.delta,
+        method="envelope",
+        null=null,
+        guarantee=GUARANTEES["envelope"],
+    )
+
+
+@jax.jit
+def _of_set(rank, false_bound, max_nulls, num_tests, n, selected) -> Cut:
+    slot = jnp.where(rank <= n + 1, rank - 1, -1)
+    raw = kernels.FdpBounds(false_bound, false_bound, max_nulls, num_tests, slot)
+    selected = jnp.asarray(selected, bool)
+    return _cut(jnp.sum(selected & (slot >= 0), dtype=jnp.int32), kernels.of_set(raw, selected))
+
+
+@functools.partial(jax.jit, static_argnames="interpolate")
+def _dkw(p_values, thresholds, n, delta, mask, *, interpolate) -> DkwBounds:
+    return kernels.dkw(p_values, thresholds, n, delta, interpolate=interpolate, mask=mask)
+
+
+@jax.jit
+def _knockoffs(statistic, delta, mask) -> KnockoffFdpBounds:
+    raw = knockoff_fdp.fdp_bound(statistic, delta, mask=mask)
+    return KnockoffFdpBounds(*raw, method="knockoffs", guarantee=GUARANTEES["knockoffs"])
+
+
+def _cut(count: jax.Array, false: jax.Array) -> Cut:
+    dtype = jnp.result_type(float)
+    return Cut(count, false, false.astype(dtype) / jnp.maximum(count, 1).astype(dtype), count - false)
+
+
+def _floats(*values: Any) -> tuple[jax.Array, ...]:
+    """Arrays in JAX's float type."""
+    plain = (jnp.asarray(value) for value in values)
+    return tuple(x if jnp.issubdtype(x.dtype, jnp.floating) else x.astype(jnp.result_type(float)) for x in plain)

@@ -1,0 +1,61 @@
+"""Every guarantee record of the project, by procedure: the table that `tdd guarantees` prints."""
+
+from __future__ import annotations
+
+import importlib
+from typing import NamedTuple
+
+from tdd.records import Guarantee
+
+__all__ = ["Row", "all_guarantees"]
+
+_MODULES = (
+    "procedures.testing",
+    "procedures.ptdi",
+    "procedures.ktd",
+    "procedures.td4eval",
+    "procedures.combining",
+    "procedures.jecs",
+    "procedures.exchangeability",
+    "procedures.sequential",
+    "procedures.anytime",
+    "procedures.evalues",
+    "procedures.best_score",
+    "procedures.conditional",
+    "procedures.weighted",
+    "procedures.clusters",
+    "procedures.bounds",
+    "procedures.local_fdr",
+    "procedures.online",
+    "procedures.online_streams",
+    "procedures.martingale",
+    "exchange.structure",
+    "probe.evidence",
+    "probe.benchmark_order",
+    "probe.leak",
+    "probe.order",
+    "audit.procedures",
+    "audit.blind_baseline",
+    "audit.sharing",
+    "study.baselines",
+)
+
+
+class Row(NamedTuple):
+    """One procedure under one option.
+
+    Attributes:
+      call: public function, as "tdd.ptdi".
+      option: the option that decides, as 'proportion="storey"', or "".
+      guarantee: the record that its results carry.
+    """
+
+    call: str
+    option: str
+    guarantee: Guarantee
+
+
+def all_guarantees() -> tuple[Row, ...]:
+    """Rows in the order of the procedures; each module lists its own in `GUARANTEE_ROWS`."""
+    modules = [importlib.import_module(f"tdd.{name}") for name in _MODULES]
+    return tuple(Row(*row) for module in modules for row in module.GUARANTEE_ROWS)

@@ -1,0 +1,181 @@
+"""PTDI: which candidates were in the training data, at a false discovery rate of at most alpha.
+
+Conformal p-values against known non-members, an estimate of the proportion of members, BH on the scaled p-values.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tdd.kernels import conformal, stepup
+from tdd.kernels import proportion as proportions
+from tdd.procedures.calls import first_items, level_operand, order_preserving, to_common_size
+from tdd.procedures.testing import checked_scores
+from tdd.records import Guarantee, Selection
+from tdd.validate import arrays
+from tdd.validate.errors import InputError
+
+__all__ = ["GUARANTEES", "GUARANTEE_ROWS", "PROPORTIONS", "ptdi"]
+
+ProportionName = Literal["none", "subtraction", "storey", "moment"]
+PROPORTIONS = ("none", "subtraction", "storey", "moment")
+
+_EXCHANGEABLE = (
+    "the calibration items are non-members of the training data",
+    "given the scores of the candidates that are members, calibration scores and the scores of non-member candidates "
+    "are exchangeable: the same kind of text, prepared and scored in the same way",
+    "the score, alpha and every other option were chosen before any result was seen",
+)
+
+_STOREY = "Bates et al. (2023), theorem 3; Marandon et al. (2024) for exchangeable scores with ties"
+
+GUARANTEES: dict[str, Guarantee] = {
+    "none": Guarantee(
+        "FDR <= alpha * m0/m",
+        _EXCHANGEABLE,
+        "finite-sample",
+        "PTDI eq. 7 and 9 without scaling; Marandon et al. (2024) for exchangeable scores",
+    ),
+    "storey": Guarantee("FDR <= alpha", _EXCHANGEABLE, "finite-sample", _STOREY),
+    "subtraction": Guarantee(
+        "FDR <= alpha * (1 + 1/m) * (1 + 1/n)",
+        (*_EXCHANGEABLE, "scores have no ties at the region's edge"),
+        "finite-sample",
+        "PTDI eq. 8-9 and 12 (the paper states alpha)",
+    ),
+    "moment": Guarantee(
+        "FDR <= alpha in the limit of many items",
+        (
+            *_EXCHANGEABLE,
+            "the known members are representative of the candidates that are members",
+            "calibration, known members and candidates are many",
+        ),
+        "asymptotic",
+        "PTDI eq. 13, propositions 2 and theorem 4, with the clip of theta mended",
+    ),
+}
+
+GUARANTEE_ROWS = [("tdd.ptdi", f'proportion="{name}"', guarantee) for name, guarantee in GUARANTEES.items()]
+
+
+def ptdi(
+    calibration: Any,
+    scores: Any,
+    *,
+    alpha: Any,
+    proportion: ProportionName = "storey",
+    eta: Any = 0.05,
+    members: Any = None,
+    calibration_mask: Any = None,
+    mask: Any = None,
+) -> Selection:
+    """Select candidates that were in the training data, with FDR control.
+
+    p_j = (1 + #{i: T_i <= T_j})/(n+1); p~_j = (1 - pi)·p_j; k* = max{k: p~_(k) <= k·alpha/m}; select
+    p~_j <= k*·alpha/m.
+
+    Guarantee: by `proportion`, provided calibration scores and the scores of non-member candidates are exchangeable,
+    given the scores of the others
+    ("Selection.guarantee" says it in words):
+      "none": pi = 0; FDR <= alpha·m0/m, finite-sample.
+      "storey": Storey's pi0 on the lattice; FDR <= alpha, finite-sample. The default.
+      "subtraction": the paper's estimator; FDR <= alpha (1 + 1/m)(1 + 1/n), finite-sample.
+      "moment": the paper's adjusted moment estimator; asymptotic.
+    The factor 1 - pi may exceed 1; capping it would void the guarantee.
+
+    Args:
+      calibration: [n] loss-like scores (lower = more member-like) of known non-members.
+      scores: [m] loss-like scores of the candidates.
+      alpha: level in (0, 1). A number is taken as an exact fraction and equality on the lattice is decided exactly; a
+        JAX array may be traced and carries a tolerance of four machine epsilons.
+      proportion: how the proportion of members is estimated.
+      eta: share of the calibration scores in the region of presumed non-members ("subtraction", "storey").
+      members: [n1] loss-like scores of known members, for "moment".
+      calibration_mask: [n] bool, True = real item.
+      mask: [m] bool, True = real item.
+
+    Returns:
+      `Selection`. NaN scores are left out of n and m (`num_calibration`, `num_tests` count what remained).
+
+    Raises:
+      InputError: wrong shapes, infinite scores, no calibration items, alpha or eta out of range, unknown
+        `proportion`, `members` missing or given for nothing.
+
+    Cost: O((n + m) log n); a few passes over m for the decision.
+
+    >>> selection = ptdi([3.0, 4.0, 5.0, 6.0], [1.0, 2.0, 7.0], alpha=0.5, proportion="none")
+    >>> selection.selected.tolist()
+    [True, True, False]
+
+    References: PTDI, algorithm 1, eq. 7-13.
+    """
+    arrays.check_choice(proportion, PROPORTIONS, "proportion")
+    calibration, scores, calibration_mask, mask = checked_scores(calibration, scores, calibration_mask, mask)
+    if (members is None) == (proportion == "moment"):
+        raise InputError(
+            'proportion="moment" needs members, the scores of known members'
+            if members is None
+            else f'members is used by proportion="moment" only, not by {proportion!r}'
+        )
+    number, values = scores.shape[0], None
+    if proportion == "moment":
+        members = arrays.as_vector(members, "members")
+        arrays.check_finite(members, "members")
+        arrays.check_some(members, None, "members", "scores of known members are needed")
+        values = _standardised(members, calibration, scores)
+    else:  # means over more places round otherwise
+        calibration, calibration_mask = to_common_size(calibration, calibration_mask, scores, mask, alpha, eta)
+        scores, mask = to_common_size(scores, mask, calibration, calibration_mask, alpha, eta)
+    samples, masks = order_preserving((calibration, scores), (calibration_mask, mask))
+    found = _ptdi(*samples, *masks, values, level_operand(alpha), level_operand(eta, "eta"), proportion=proportion)
+    return first_items(found, number)
+
+
+def _standardised(*samples: Any) -> tuple[jax.Array, ...]:
+    """Samples of a moment estimate in JAX's float type.
+
+    The estimate does not change with the origin and the unit of the scores, its rounding does: NumPy scores are centred
+    and scaled together in double precision first.
+    """
+    if all(isinstance(sample, np.ndarray) for sample in samples):
+        together = np.concatenate(samples).astype(np.float64)
+        known = together[~np.isnan(together)]
+        unit = float(np.ptp(known / 4)) if known.size else 1.0  # a quarter: the range of the largest floats overflows
+        samples = tuple((sample / 4 - known.mean() / 4) / (unit or 1.0) for sample in samples)
+    return tuple(jnp.asarray(sample, jnp.result_type(float)) for sample in samples)
+
+
+@functools.partial(jax.jit, static_argnames="proportion")
+def _ptdi(calibration, scores, calibration_mask, mask, values, alpha, eta, *, proportion) -> Selection:
+    """The procedure on order-preserving scores; `values` are (members, calibration, scores) for "moment"."""
+    max_rank = calibration.shape[0] + 1
+    ranked = conformal.rank(calibration, scores, null="nonmember", calibration_mask=calibration_mask, mask=mask)
+    n, m = ranked.num_calibration, ranked.num_tests
+    if proportion == "none":
+        estimate = proportions.none(n, m)
+    elif proportion == "storey":
+        estimate = proportions.storey(ranked.rank, ranked.valid, n, max_rank=max_rank, eta=eta)
+    elif proportion == "subtraction":
+        estimate = proportions.subtraction(calibration, scores, eta=eta, calibration_mask=calibration_mask, mask=mask)
+    else:
+        estimate = proportions.moment(*values, calibration_mask=calibration_mask, mask=mask)
+    step = stepup.bh_ranks(ranked.rank, n, alpha, max_rank=max_rank, scale=(estimate.numerator, estimate.denominator))
+    return Selection(
+        selected=step.reject,
+        p_values=conformal.p_values(ranked),
+        adjusted=step.adjusted,
+        threshold=step.threshold,
+        proportion=1 - estimate.null_proportion,
+        num_selected=step.num_rejected,
+        num_tests=m,
+        num_calibration=n,
+        min_selections=stepup.min_rejections(alpha, scores.shape[0], scale=(estimate.numerator, estimate.denominator)),
+        method=f"ptdi/{proportion}",
+        null="nonmember",
+        guarantee=GUARANTEES[proportion],
+    )

@@ -1,0 +1,246 @@
+"""The folder that an audit leaves behind: inputs.json, run.json, items.csv, calibration.csv; and a result in memory.
+
+`inputs.json` is written first and names what the run is of, so that an interrupted run can only be continued by the
+same run. `run.json` holds everything that the report says; it appears last, whole, and marks the run as finished.
+"""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import hashlib
+import io
+import json
+import math
+import pathlib
+import platform
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from importlib import metadata
+from typing import Any
+
+import numpy as np
+
+from tdd.runs.atomic import atomic_path, disk_errors, write_atomically
+from tdd.runs import plain_csv
+from tdd.validate import runs
+from tdd.validate.errors import InputError
+from tdd.validate.json_text import parse_json
+from tdd.validate.string_columns import coded_words
+
+__all__ = [
+    "SCHEMA",
+    "Audit",
+    "fingerprint",
+    "open_run_folder",
+    "plain",
+    "read_items",
+    "read_run",
+    "read_table",
+    "to_csv",
+    "to_json",
+    "versions",
+    "write_run",
+]
+
+SCHEMA = 1
+_WRITTEN_TOGETHER = 2**13
+_PACKAGES = ("tdd", "jax", "jaxlib", "flax", "numpy", "transformers", "tokenizers", "scikit-learn")
+
+
+@dataclasses.dataclass(frozen=True)
+class Audit:
+    """A finished run.
+
+    Attributes:
+      run: what `run.json` holds: provenance, decision, checks, warnings; plain values.
+      items: column name -> [m] values, one row a candidate: id, scores, p_value, adjusted, selected, label.
+      calibration: column name -> [n] values, one row a calibration item: id, scores.
+    """
+
+    run: Mapping[str, Any]
+    items: Mapping[str, np.ndarray]
+    calibration: Mapping[str, np.ndarray]
+
+    @property
+    def selected_ids(self) -> tuple[str, ...]:
+        """Identifiers of the selected candidates, in input order."""
+        return tuple(str(name) for name in np.asarray(self.items["id"])[self.items["selected"]])
+
+    @property
+    def verdict_stands(self) -> bool:
+        """Whether no check speaks against the assumptions; where one does, `run["verdict"]["failed"]` says why."""
+        return not self.run["verdict"]["failed"]
+
+    def save(self, folder: pathlib.Path) -> None:
+        """Write calibration.csv, items.csv and run.json."""
+        write_run(folder, self.run, {"calibration.csv": to_csv(self.calibration), "items.csv": to_csv(self.items)})
+
+
+def write_run(folder: pathlib.Path, run: Mapping[str, Any], tables: Mapping[str, Iterable[bytes]]) -> None:
+    """Write tables, given in parts, then run.json with their SHA-256 and its own, each file whole or not at all."""
+    files = {}
+    for name, parts in tables.items():
+        digest = hashlib.sha256()
+        with atomic_path(folder / name) as temporary, open(temporary, "wb") as file:
+            for part in parts:
+                file.write(part)
+                digest.update(part)
+        files[name] = digest.hexdigest()
+    sealed = {**run, "files": files}
+    write_atomically(folder / "run.json", to_json({**sealed, "sha256": fingerprint(sealed)}).encode())
+
+
+def open_run_folder(folder: pathlib.Path, identity: str, summary: str) -> None:
+    """Create the folder, or accept one that holds the same run.
+
+    Raises:
+      InputError: it holds something else, or cannot be written.
+    """
+    runs.check_run_folder(folder, identity)
+    with disk_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    write_atomically(folder / "inputs.json", to_json({"fingerprint": identity, "summary": summary}).encode())
+
+
+def read_run(folder: pathlib.Path) -> dict[str, Any]:
+    """The content of a finished run's run.json.
+
+    Raises:
+      InputError: no finished run there, one of another schema, or one whose content does not fit its SHA-256.
+    """
+    place = folder / "run.json" if folder.is_dir() else folder
+    if not place.is_file():
+        state = "an unfinished run; run the same command again" if (folder / "inputs.json").exists() else "no run"
+        raise InputError(f"{folder} holds {state}")
+    try:
+        run = parse_json(place.read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise InputError(f"{place} cannot be read as JSON: {error}") from error
+    runs.check_schema(run, place, SCHEMA)
+    seal = run.pop("sha256", None)
+    if seal is None:
+        run.pop("files", None)  # of an earlier version
+    elif seal != fingerprint(run):
+        raise InputError(f"{place} is damaged or was edited: its content does not fit its SHA-256; make the run again")
+    runs.check_run(run, place)
+    return run
+
+
+def read_table(folder: pathlib.Path, name: str, run: Mapping[str, Any] | None = None) -> tuple[list, list[list[str]]]:
+    """Header and rows of a table of a finished run, whose run.json holds its SHA-256.
+
+    Raises:
+      InputError: no such table, one that was damaged or edited, or one of another run.
+    """
+    data = _read_sealed(folder / name, run)
+    try:
+        header, *rows = [*csv.reader(io.StringIO(data.decode("utf-8"), newline=""))] or [[]]
+    except (ValueError, csv.Error) as error:
+        raise InputError(f"{folder / name} cannot be read: {error}; make the run again") from error
+    return header, rows
+
+
+def _read_sealed(place: pathlib.Path, run: Mapping[str, Any] | None) -> bytes:
+    """The content of a table, which fits the SHA-256 in run.json."""
+    try:
+        data = place.read_bytes()
+    except OSError as error:
+        raise InputError(f"{place} cannot be read: {error}; make the run again") from error
+    if run is not None and "files" in run and run["files"].get(place.name) != hashlib.sha256(data).hexdigest():
+        raise InputError(
+            f"{place} is damaged or was edited: it does not fit the SHA-256 in run.json; make the run again"
+        )
+    return data
+
+
+def read_items(folder: pathlib.Path, run: Mapping[str, Any] | None = None) -> dict[str, Sequence[Any]] | None:
+    """The per-item table of a finished run as strings, `selected` as bool; None where it is absent.
+
+    Args:
+      folder: of the run.
+      run: content of its run.json, whose SHA-256 of the table is checked.
+
+    Raises:
+      InputError: a damaged table, or one of another run.
+    """
+    place = folder / "items.csv"
+    if not place.is_file():
+        return None
+    columns: dict[str, Sequence[Any]] = {}
+    if place.stat().st_size >= plain_csv.LARGE:
+        columns.update(plain_csv.read_plain_csv(_read_sealed(place, run)) or {})
+    if not columns:
+        header, rows = read_table(folder, "items.csv", run)
+        runs.check_items(header, rows, place)
+        columns.update((name, [row[i] for row in rows]) for i, name in enumerate(header))
+    runs.check_items([*columns], (), place)
+    words, codes = coded_words(columns["selected"], lambda word: word == "1")
+    return {**columns, "selected": np.array(words, bool)[codes].tolist()}
+
+
+def fingerprint(value: Any) -> str:
+    """SHA-256 of plain values, independent of the order of keys."""
+    return hashlib.sha256(json.dumps(plain(value), sort_keys=True).encode()).hexdigest()
+
+
+def to_json(value: Any) -> str:
+    """Readable JSON; NaN becomes null."""
+    return json.dumps(plain(value), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def versions() -> dict[str, str]:
+    """Versions of Python and of the packages that can change a number."""
+    found = {"python": platform.python_version()}
+    for package in _PACKAGES:
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            found[package] = "unknown"
+    return found
+
+
+def plain(value: Any) -> Any:
+    """Records, arrays and NumPy numbers as JSON's own types; NaN and infinities as None."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [plain(item) for item in value]
+    if isinstance(value, np.ndarray):
+        return [plain(item) for item in value.tolist()]
+    if isinstance(value, np.generic):
+        return plain(value.item())
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    return str(value)
+
+
+def to_csv(columns: Mapping[str, np.ndarray]) -> Iterator[bytes]:
+    """The per-item table, in parts; floats in full precision, missing numbers empty. Identifiers stand as they were
+    given: one that begins with =, +, - or @ is a formula to a spreadsheet."""
+    text = io.StringIO(newline="")
+    writer = csv.writer(text)
+    writer.writerow(columns)
+    arrays = [np.asarray(column) for column in columns.values()]
+    num_rows = max(map(len, arrays), default=0)
+    for start in range(0, max(num_rows, 1), _WRITTEN_TOGETHER):
+        part = slice(start, start + _WRITTEN_TOGETHER)
+        writer.writerows(zip(*(_cells(array[part]) for array in arrays), strict=True))
+        yield text.getvalue().encode()
+        text.seek(0)
+        text.truncate()
+
+
+def _cells(values: np.ndarray) -> list[Any]:
+    """What `csv.writer` writes as the cells of a column."""
+    if values.dtype == np.bool_:
+        return values.astype(np.int64).tolist()
+    if values.dtype == np.float64 or values.dtype == object:
+        return ["" if x != x else int(x) if isinstance(x, (bool, np.bool_)) else x for x in values.tolist()]
+    if np.issubdtype(values.dtype, np.floating):
+        missing = np.isnan(values).tolist()
+        return ["" if absent else str(x) for absent, x in zip(missing, values, strict=True)]
+    return values.tolist()

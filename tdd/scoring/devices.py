@@ -1,0 +1,158 @@
+"""On which devices a model runs, and one program for all of them: every device has its own batch.
+
+A device's part of the program has the shapes that a single device's program has, whatever the number of devices; so
+the numbers do not depend on it. The devices may be those of several processes that `jax.distributed` connects: then
+all of them run the same programs with the same batches at the same time, and each gets all results.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+
+from tdd.placement import everywhere, partitions, put_shares, shard
+from tdd.scoring.gathering import gathering
+from tdd.validate import devices as checks
+from tdd.validate.scoring import is_memory_error
+
+__all__ = ["Devices", "find_device", "find_devices"]
+
+_AXIS = "data"
+
+
+@dataclasses.dataclass(frozen=True)
+class Devices:
+    """The devices of a run. Hashable: a static argument of its programs.
+
+    Attributes:
+      devices: at least one.
+      shard_params: whether each holds a share of the parameters, rather than all of them.
+    """
+
+    devices: tuple[Any, ...]
+    shard_params: bool = False
+
+    def __len__(self) -> int:
+        return len(self.devices)
+
+    @property
+    def platform(self) -> str:
+        """ "cpu", "gpu" or "tpu"."""
+        return self.devices[0].platform
+
+    @property
+    def home(self) -> Any:
+        """The first device of this process."""
+        return next(one for one in self.devices if one.process_index == jax.process_index())
+
+    @property
+    def spans(self) -> bool:
+        """Whether some of them belong to other processes."""
+        return any(one.process_index != jax.process_index() for one in self.devices)
+
+    @property
+    def leads(self) -> bool:
+        """Whether this process writes the results: of those whose devices these are, process 0."""
+        return not self.spans or jax.process_index() == 0
+
+    @functools.cached_property
+    def mesh(self) -> Mesh:
+        """One axis over the devices."""
+        return Mesh(np.array(self.devices), (_AXIS,), axis_types=(AxisType.Auto,))
+
+    def put_params(self, params: Any) -> Any:
+        """Parameters on the devices: whole on each, or shared out over them.
+
+        Raises:
+          InputError: they do not fit, or nothing of them can be shared out.
+        """
+        try:
+            if self.shard_params:
+                cuts = jax.tree.leaves(partitions(params, self.mesh), is_leaf=lambda x: isinstance(x, PartitionSpec))
+                checks.check_divisible(cuts, len(self))
+                placed = shard(params, self.mesh)
+            else:
+                whole = NamedSharding(self.mesh, PartitionSpec())
+                placed = jax.device_put(params, whole if len(self) > 1 else self.devices[0])
+            return jax.block_until_ready(placed)
+        except (jax.errors.JaxRuntimeError, MemoryError) as error:
+            if not is_memory_error(error):
+                raise
+            size = sum(leaf.nbytes for leaf in jax.tree.leaves(params))
+            raise checks.parameters_too_large(self.devices, sharded=self.shard_params, num_bytes=size) from error
+
+    def put(self, arrays: Sequence[Any]) -> Any:
+        """One array for each device; several lie side by side along a new first axis."""
+        if len(self) == 1:
+            return jax.device_put(arrays[0], self.devices[0])
+        return put_shares(np.stack(arrays), NamedSharding(self.mesh, PartitionSpec(_AXIS)))
+
+    def fetch(self, array: jax.Array) -> list[np.ndarray]:
+        """What each device made."""
+        if len(self) == 1:
+            return [np.asarray(array)]
+        return list(np.asarray(everywhere(array).addressable_data(0) if self.spans else array))
+
+    def each(self, function: Callable[..., Any], params: Any, *arrays: Any) -> Any:
+        """`function(params, *arrays)` on every device, of its own arrays; for use under jit."""
+        if len(self) == 1:
+            return function(params, *arrays)
+        cuts: Any = PartitionSpec()
+        if self.shard_params:
+            cuts = partitions(params, self.mesh)
+            function = gathering(function, cuts, len(self))
+
+        def own(params: Any, *arrays: Any) -> Any:
+            return jax.tree.map(lambda x: x[None], function(params, *jax.tree.map(lambda x: x[0], arrays)))
+
+        parts = tuple(PartitionSpec(_AXIS) for _ in arrays)
+        return jax.shard_map(
+            own, mesh=self.mesh, in_specs=(cuts, *parts), out_specs=PartitionSpec(_AXIS), check_vma=False
+        )(params, *arrays)
+
+
+def find_device(device: Any) -> Any:
+    """A `jax.Device`, "cpu", "gpu:1" and the like; None is the first device of this process."""
+    if device is None:
+        return jax.local_devices()[0]
+    if isinstance(device, jax.Device):
+        return device
+    platform, _, index = str(device).partition(":")
+    try:
+        return jax.local_devices(backend=platform)[int(index or 0)]
+    except (RuntimeError, ValueError, IndexError) as error:
+        raise checks.no_device(device, [str(found) for found in jax.devices()]) from error
+
+
+def find_devices(device: Any = None, devices: Any = None, *, shard_params: bool = False) -> Devices:
+    """What the arguments `device`, `devices` and `shard_params` of `tdd.score` mean.
+
+    Parameters are shared out over the devices of all processes that `jax.distributed` connects, an equal number of
+    each; everything else runs on those of this process.
+
+    Raises:
+      InputError: devices that are not there, twice the same, of several kinds; one device to share parameters with.
+    """
+    checks.check_one_place(device, devices)
+    if devices is None and not (shard_params and jax.process_count() > 1):
+        found = (find_device(device),)
+    elif isinstance(devices, (list, tuple, np.ndarray)) and all(isinstance(one, jax.Device) for one in devices):
+        found = checks.check_device_list([*devices])
+    else:
+        count = checks.check_devices("all" if devices is None else devices)
+        local = jax.local_devices(backend=find_device(device).platform)
+        existing = jax.devices(local[0].platform) if shard_params and jax.process_count() > 1 else local
+        if count is not None:
+            checks.check_device_count(count, existing)
+        found = tuple(existing[:count])
+        if existing is not local:
+            checks.check_equal_shares([one.process_index for one in found], jax.process_count())
+    if shard_params:
+        checks.check_shard_params(len(found))
+    return Devices(found, bool(shard_params))

@@ -1,0 +1,93 @@
+"""Texts → token rows of each pass."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tdd.records import LanguageModel, Texts
+from tdd.scoring.programs import Rows
+from tdd.scoring.tokenise import Encoded, encode, windows
+from tdd.validate import scoring as checks
+
+__all__ = ["Model", "PassInput", "encode_pass"]
+
+_logger = logging.getLogger("tdd")
+
+
+class Model(NamedTuple):
+    """A model ready to score, with the name that reports show."""
+
+    lm: LanguageModel
+    params: Any
+    tokenizer: Any
+    name: str
+
+
+@dataclasses.dataclass(frozen=True)
+class PassInput:
+    """Texts of one pass as tokens and as rows.
+
+    Attributes:
+      encoded: the tokenised texts.
+      rows: their windows.
+      limit: longest sequence that the pass may send through its model.
+    """
+
+    encoded: Encoded
+    rows: Rows
+    limit: int | None
+
+
+def encode_pass(
+    name: str,
+    table: Texts,
+    model: Model,
+    statistics: tuple[str, ...],
+    *,
+    max_length: int | None,
+    long_texts: str,
+    windowed: bool = True,
+    encoded: Encoded | None = None,
+) -> PassInput:
+    """Tokenise the texts of a pass and cut them into windows.
+
+    A text without a scored token is an error in the passes over the texts themselves; in the others it has no rows.
+    In the pass for gradients no text is cut into windows: the norms of their gradients would not add up.
+
+    Args:
+      name: the pass.
+      table: the texts.
+      model: the model that they go through.
+      statistics: what the pass must deliver.
+      max_length: longest window that the user allows.
+      long_texts: what happens to longer texts.
+      windowed: whether every score that is asked for may be computed in windows; it decides what a message advises.
+      encoded: the texts as tokens, where another pass has them already.
+    """
+    texts = [text.lower() for text in table.texts] if name == "lowercase" else table.texts
+    limit = checks.check_max_length(max_length, model.lm.max_length)
+    if encoded is None:
+        encoded = encode(model.tokenizer, texts, max_tokens=limit if long_texts == "truncate" else None)
+    what = "reference model" if name == "reference" else "model"
+    checks.check_token_ids(encoded.tokens, table.ids, model.lm.vocab_size, what)
+    lengths = [len(ids) for ids in encoded.tokens]
+    if long_texts == "error" or name == "gradient":
+        checks.check_text_lengths(table.ids, lengths, limit, what, gradient=not windowed)
+    text_of_row, all_windows, too_short = [], [], []
+    for index, length in enumerate(lengths):
+        if length < 2:
+            if name in ("text", "gradient"):
+                raise checks.text_too_short(table.ids[index], length, what)
+            too_short.append(table.ids[index])
+            continue
+        for window in windows(length, limit):
+            text_of_row.append(index)
+            all_windows.append(window)
+    if too_short:
+        _logger.warning("%d texts have fewer than two tokens in the %s pass: %s", len(too_short), name, too_short[:5])
+    rows = Rows(encoded.tokens, np.array(text_of_row, np.int64), tuple(all_windows), statistics)
+    return PassInput(encoded, rows, limit)

@@ -1,0 +1,191 @@
+"""The compiled programs of a pass for token statistics, and what goes into them and comes out.
+
+Each batch is two programs: the trunk, compiled once a bucket, gathers the hidden states of the scored positions into
+one buffer of fixed capacity; the head, compiled once for all buckets, makes statistics of it. A model that only has
+`logits` is one program a bucket.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tdd.records import LanguageModel
+from tdd.scoring.devices import Devices
+from tdd.scoring.token_stats import Tiling, head_log_prob, head_statistics, model_statistics, trunk_rows
+from tdd.scoring.tokenise import Window
+
+__all__ = ["PassProgram", "Rows", "TokenProgram", "head_log_probs", "lay_out", "padded"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Rows:
+    """The rows of one pass: windows over tokenised texts.
+
+    Attributes:
+      tokens: token ids of each text.
+      text: [R] index of the text of each row.
+      windows: [R] window of each row.
+      statistics: fields that the pass must deliver.
+    """
+
+    tokens: tuple[np.ndarray, ...]
+    text: np.ndarray
+    windows: Sequence[Window]
+    statistics: tuple[str, ...]
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """Tokens of each row: [R]."""
+        return np.array([window.stop - window.start for window in self.windows], np.int64)
+
+    def num_targets(self, rows: np.ndarray) -> np.ndarray:
+        """Scored targets of the given rows."""
+        return np.array([self.windows[row].stop - self.windows[row].first_target for row in rows], np.int64)
+
+
+class PassProgram(Protocol):
+    """How batches of one kind of pass are computed."""
+
+    def start(self, pieces: Sequence[np.ndarray], size: int, length: int, rows: Rows, halvings: int) -> Any:
+        """Begin to compute one piece of rows a device, each padded to [size, length]; returns at once.
+
+        `halvings`: how often memory did not suffice so far.
+        """
+        ...
+
+    def fetch(self, started: Any, rows: Rows) -> list[np.ndarray]:
+        """Results of each piece, [fields, columns] float32; columns row after row."""
+        ...
+
+
+def lay_out(piece: np.ndarray, size: int, length: int, rows: Rows) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Rows as one array, padded on the right and below.
+
+    Returns:
+      tokens [size, length], the flat positions whose next token is scored, and those tokens; rows after one another.
+    """
+    tokens = np.zeros((size, length), np.int32)
+    positions, targets = [np.zeros(0, np.int32)], [np.zeros(0, np.int32)]
+    for i, row in enumerate(piece):
+        window, text = rows.windows[row], rows.tokens[int(rows.text[row])]
+        tokens[i, : window.stop - window.start] = text[window.start : window.stop]
+        offset = i * length - window.start - 1
+        positions.append(np.arange(offset + window.first_target, offset + window.stop, dtype=np.int32))
+        targets.append(text[window.first_target : window.stop])
+    return tokens, np.concatenate(positions), np.concatenate(targets)
+
+
+class TokenProgram:
+    """Token statistics of one model.
+
+    Args:
+      lm: the model.
+      params: its parameters, where they are computed with.
+      where: the devices.
+      capacity: scored positions that a batch can have.
+      tile: sizes of the head's tiles.
+    """
+
+    def __init__(self, lm: LanguageModel, params: Any, where: Devices, capacity: int, tile: Tiling) -> None:
+        self.lm, self.params, self.where = lm, params, where
+        self.capacity, self.tile = capacity, tile
+
+    def start(self, pieces: Sequence[np.ndarray], size: int, length: int, rows: Rows, halvings: int) -> Any:
+        """See `PassProgram`. Memory errors halve the head's tiles as well as the batch."""
+        tokens, positions, targets = zip(*(lay_out(piece, size, length, rows) for piece in pieces), strict=True)
+        tile = self.tile._replace(chunk=max(1, self.tile.chunk >> halvings))
+        put = self.where.put
+        if self.lm.hidden is None or self.lm.readout is None:
+            place, scored = np.zeros((2, len(pieces), size * length), np.int32)
+            for i, (position, target) in enumerate(zip(positions, targets, strict=True)):
+                place[i, position], scored[i, position] = target, 1
+            out = _from_logits(self.lm, self.where, self.params, put(tokens), put([*place]), put([*scored]), tile=tile)
+            return out, positions
+        capacity = max(self.capacity >> halvings, size * length)
+        capacity = -(-capacity // tile.chunk) * tile.chunk
+        hidden = _trunk(self.lm, self.where, self.params, put(tokens), put([padded(p, capacity) for p in positions]))
+        head = head_log_probs if set(rows.statistics) <= {"log_prob"} else _head
+        counts = put([np.int32(len(target)) for target in targets])
+        given = put([padded(target, capacity) for target in targets])
+        out = head(self.lm, self.where, self.params, hidden, given, counts, tile=tile)
+        return out, [slice(len(target)) for target in targets]
+
+    def fetch(self, started: Any, rows: Rows) -> list[np.ndarray]:
+        """See `PassProgram`."""
+        out, places = started
+        fields = [out] if isinstance(out, jax.Array) else [getattr(out, name) for name in rows.statistics]
+        found = [self.where.fetch(field) for field in fields]
+        return [
+            np.stack([field[device][place].astype(np.float32) for field in found])
+            for device, place in enumerate(places)
+        ]
+
+
+def padded(values: np.ndarray, size: int) -> np.ndarray:
+    """Zeros behind the values, up to `size`."""
+    return np.pad(values, (0, size - len(values)))
+
+
+@functools.partial(jax.jit, static_argnames=("lm", "where"))
+def _trunk(lm: LanguageModel, where: Devices, params: Any, tokens: jax.Array, positions: jax.Array) -> jax.Array:
+    return where.each(functools.partial(trunk_rows, lm), params, tokens, positions)
+
+
+@functools.partial(jax.jit, static_argnames=("lm", "where", "tile"))
+def _head(
+    lm: LanguageModel,
+    where: Devices,
+    params: Any,
+    hidden: jax.Array,
+    targets: jax.Array,
+    counts: jax.Array,
+    *,
+    tile: Any,
+) -> Any:
+    def own(params: Any, hidden: jax.Array, targets: jax.Array, count: jax.Array) -> Any:
+        return head_statistics(lm, params, hidden, targets, jnp.arange(targets.size) < count, tile)
+
+    return where.each(own, params, hidden, targets, counts)
+
+
+@functools.partial(jax.jit, static_argnames=("lm", "where", "tile"))
+def head_log_probs(
+    lm: LanguageModel,
+    where: Devices,
+    params: Any,
+    hidden: jax.Array,
+    targets: jax.Array,
+    counts: jax.Array,
+    *,
+    tile: Any,
+) -> Any:
+    """Log-probabilities of targets [capacity] after hidden states, on every device; the first `counts` are real."""
+
+    def own(params: Any, hidden: jax.Array, targets: jax.Array, count: jax.Array) -> Any:
+        return head_log_prob(lm, params, hidden, targets, jnp.arange(targets.size) < count, tile)
+
+    return where.each(own, params, hidden, targets, counts)
+
+
+@functools.partial(jax.jit, static_argnames=("lm", "where", "tile"))
+def _from_logits(
+    lm: LanguageModel,
+    where: Devices,
+    params: Any,
+    tokens: jax.Array,
+    targets: jax.Array,
+    scored: jax.Array,
+    *,
+    tile: Any,
+) -> Any:
+    def own(params: Any, tokens: jax.Array, targets: jax.Array, scored: jax.Array) -> Any:
+        return model_statistics(lm, params, tokens, targets, scored > 0, tile)
+
+    return where.each(own, params, tokens, targets, scored)

@@ -1,0 +1,81 @@
+"""`Scores` as a file: CSV, Parquet or JSON lines, with the provenance beside it."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import json
+import math
+import pathlib
+import shutil
+
+import numpy as np
+
+from tdd.records import Scores
+from tdd.runs.atomic import atomic_path, write_atomically
+from tdd.runs.folder import to_json, versions
+from tdd.validate import runs
+
+__all__ = ["ENDINGS", "store_beside", "write_scores"]
+
+ENDINGS = (".csv", ".parquet", ".jsonl")
+
+
+def store_beside(path: pathlib.Path) -> pathlib.Path:
+    """The score store that a run keeps beside its table until that is written."""
+    return path.with_name(f".{path.name}.scoring")
+
+
+def write_scores(table: Scores, path: pathlib.Path, *, keep_store: bool = True) -> None:
+    """Write ids, token counts and scores; `<name>.provenance.json` beside them says how they were made.
+
+    Args:
+      table: the scores.
+      path: a file name ending in .csv, .parquet or .jsonl.
+      keep_store: False removes the store beside `path`.
+
+    Raises:
+      InputError: another ending, or a folder that cannot be written.
+    """
+    runs.check_output_file(path, ENDINGS)
+    columns = {"id": list(table.ids), "num_tokens": np.asarray(table.num_tokens).tolist()}
+    columns |= {name: np.asarray(column, np.float64).tolist() for name, column in table.values.items()}
+    with atomic_path(path) as temporary:
+        {".csv": _write_csv, ".parquet": _write_parquet, ".jsonl": _write_jsonl}[path.suffix](columns, temporary)
+    provenance = {"versions": versions(), **table.provenance}
+    write_atomically(path.with_name(f"{path.name}.provenance.json"), to_json(provenance).encode())
+    if not keep_store:
+        _remove(store_beside(path))
+
+
+def _remove(store: pathlib.Path) -> None:
+    """Remove a store at once: what a kill leaves of it has another name, and is removed the next time."""
+    gone = store.with_name(f"{store.name}.removed")
+    shutil.rmtree(gone, ignore_errors=True)
+    with contextlib.suppress(OSError):
+        store.rename(gone)
+    shutil.rmtree(gone, ignore_errors=True)
+
+
+def _write_csv(columns: dict[str, list], path: pathlib.Path) -> None:
+    with open(path, "w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(columns)
+        for row in zip(*columns.values(), strict=True):
+            writer.writerow(["" if isinstance(x, float) and math.isnan(x) else x for x in row])
+
+
+def _write_parquet(columns: dict[str, list], path: pathlib.Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    pq.write_table(pa.table(columns), path)
+
+
+def _write_jsonl(columns: dict[str, list], path: pathlib.Path) -> None:
+    with open(path, "w", encoding="utf-8") as file:
+        for row in zip(*columns.values(), strict=True):
+            record = {
+                k: None if isinstance(x, float) and math.isnan(x) else x for k, x in zip(columns, row, strict=True)
+            }
+            file.write(json.dumps(record, ensure_ascii=False) + "\n")

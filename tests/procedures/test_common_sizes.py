@@ -1,0 +1,86 @@
+"""Data sets of any size share programs: host arrays are lengthened to common sizes, and nothing else changes."""
+
+import importlib
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import tdd
+from tdd.procedures.calls import common_size
+
+LONG = pytest.mark.slow("long")
+SIZES = [(70, 3), (65, 66), (9, 130)]
+
+
+def samples(n, m, rows=(), seed=0):
+    rng = np.random.default_rng(seed)
+    own, test = rng.normal(size=(*rows, n)), rng.normal(-1, size=(*rows, m))
+    own.flat[2] = test.flat[1] = np.nan
+    return own.astype(np.float32), test.astype(np.float32)
+
+
+def ptdi(own, test):
+    return tdd.ptdi(own, test, alpha=0.2, mask=np.arange(test.shape[0]) != 0)
+
+
+def td4eval(own, test):
+    rows = [x[None].repeat(2, 0) if isinstance(x, np.ndarray) else jnp.repeat(x[None], 2, 0) for x in (-own, -test)]
+    return tdd.td4eval(*rows, alpha=0.2)
+
+
+def bh(own, test):
+    return tdd.bh(test * test / 100, alpha=0.2)
+
+
+def bounds(own, test):
+    return tdd.fdp_bounds(own, test, null="nonmember", key=jax.random.key(0), num_draws=99).of(test < -1)
+
+
+@pytest.mark.parametrize("call", [ptdi, bh, pytest.param(td4eval, marks=LONG)])
+@pytest.mark.parametrize(("n", "m"), SIZES)
+def test_lengthened_host_arrays_give_what_jax_arrays_give(call, n, m):
+    own, test = samples(n, m)
+    for host, device in zip(*(jax.tree.leaves(call(f(own), f(test))) for f in (np.asarray, jnp.asarray)), strict=True):
+        np.testing.assert_allclose(host, device, rtol=3e-7)
+
+
+@pytest.mark.slow("long")
+@pytest.mark.parametrize(("n", "m"), SIZES)
+def test_bounds_have_the_sizes_of_the_data(n, m):
+    own, test = samples(n, m)
+    found = tdd.fdp_bounds(own, test, null="nonmember", key=jax.random.key(0), num_draws=99)
+    assert found.num_selected.shape == found.false_bound.shape == found.fdp_bound.shape == (n + 1,)
+    assert found.rank.shape == found.item_fdp_bound.shape == (m,)
+    assert int(found.num_tests) == np.count_nonzero(~np.isnan(test))
+    assert int(found.rank[1]) == n + 2  # masked
+    np.testing.assert_array_equal(np.isnan(found.item_fdp_bound), np.isnan(test))
+    own_cut = found.of(np.asarray(found.rank) <= 5)
+    assert int(own_cut.num_selected) == int(found.at(5).num_selected)
+    assert int(own_cut.false_bound) <= int(found.at(5).false_bound)
+
+
+@pytest.mark.parametrize("call", [ptdi, bh, *(pytest.param(f, marks=LONG) for f in (td4eval, bounds))])
+def test_a_new_size_needs_no_new_program(call):
+    """Within one common size; JAX arrays, whose owner compiles for them, do need one."""
+    seen = []
+    for module, name in (("ptdi", "_ptdi"), ("td4eval", "_td4eval"), ("bounds", "_ranked"), ("bounds", "_template")):
+        program = getattr(importlib.import_module(f"tdd.procedures.{module}"), name)
+        seen.append(program._cache_size)
+    step_up = importlib.import_module("tdd.procedures.step_up_calls")
+    seen.append(step_up._compiled("bh", (), False)._cache_size)
+
+    def programs(convert, n, m):
+        call(*(convert(x) for x in samples(n, m)))
+        return sum(size() for size in seen)
+
+    assert programs(np.asarray, 74, 82) == programs(np.asarray, 79, 87) == programs(np.asarray, 78, 86)
+    before = programs(jnp.asarray, 74, 82)
+    assert programs(jnp.asarray, 79, 87) > before
+
+
+def test_common_sizes():
+    sizes = [common_size(n) for n in range(5000)]
+    assert all(n <= size <= max(64, 9 * n / 8 + 1) for n, size in enumerate(sizes))
+    assert len(set(sizes)) == 1 + 8 * 6 + 2  # up to 4096, and 4608 and 5120

@@ -1,0 +1,73 @@
+"""The template that the host draws for large sizes: its pieces by brute force, and where `fdp_bounds` uses it."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import tdd
+from tdd.kernels import lattice
+from tdd.procedures import bounds, fdp_template
+
+LEVEL = lattice.as_level(0.1)
+
+
+def drawn(n, m, *, seed=0, level=LEVEL, most=None, num_draws=199):
+    sizes = {"max_calibration": most or n, "max_tests": m, "num_draws": num_draws}
+    return fdp_template.draw_template(jax.random.key(seed), n, level, **sizes)
+
+
+@pytest.mark.parametrize(("k", "n"), [(1, 1), (7, 3), (40, 300), (500, 90)])
+def test_the_largest_count_is_that_of_a_search(k, n):
+    rank, counts = np.arange(1.0, n + 1), np.arange(k + 1)[:, None]
+    z = fdp_template._deviation(counts, k, rank, n)
+    assert (np.diff(z, axis=0) > 0).all()
+    rng = np.random.default_rng(k)
+    top = z.max(axis=0)
+    for deviation in [z[0].max(), *rng.choice(top, 3), *rng.uniform(z[0].max(), top.max(), 20)]:
+        expected = np.where(z <= deviation, counts, 0).max(axis=0)
+        np.testing.assert_array_equal(fdp_template._largest(deviation, k, rank, n), expected)
+
+
+@pytest.mark.slow("long")
+def test_the_template_is_close_to_that_of_the_kernel():
+    n = m = 600
+    key, level = jax.random.key(0), jax.tree.map(jnp.asarray, LEVEL)
+    kernel = bounds._template(key, n, level, max_calibration=n, max_tests=m, num_draws=999)
+    host = drawn(n, m, num_draws=999)
+    np.testing.assert_array_equal(host.rank, kernel.rank)
+    np.testing.assert_array_equal(host.num_nulls, kernel.num_nulls)
+    far = np.abs(np.asarray(host.bound) - np.asarray(kernel.bound))
+    assert (far <= 2 + 0.25 * np.sqrt(np.asarray(kernel.bound))).all()
+    assert far.max() > 0  # other draws
+
+
+def test_ranks_beyond_the_calibration_scores_and_too_few_draws_bound_nothing():
+    found = drawn(90, 40, most=128)
+    beyond = np.asarray(found.rank) > 90
+    assert beyond.any()
+    assert (np.asarray(found.bound)[:, beyond] == np.asarray(found.num_nulls)[:, None]).all()
+    assert (np.diff(np.asarray(found.bound), axis=0) >= 0).all()
+    few = drawn(90, 40, num_draws=5)  # 5 < 1/0.1 - 1
+    assert (np.asarray(few.bound) == np.asarray(few.num_nulls)[:, None]).all()
+
+
+def test_draws_are_kept_by_sizes_level_and_key():
+    before = fdp_template._drawn.cache_info().hits
+    first, again, other = drawn(300, 50), drawn(300, 50), drawn(300, 50, seed=1)
+    assert fdp_template._drawn.cache_info().hits == before + 1
+    np.testing.assert_array_equal(first.bound, again.bound)
+    assert (np.asarray(first.bound) != np.asarray(other.bound)).any()
+
+
+@pytest.mark.slow("long")
+def test_large_samples_are_bounded_by_draws_of_the_host(monkeypatch):
+    rng = np.random.default_rng(0)
+    calibration, scores = rng.normal(size=3_000), np.append(rng.normal(size=1_500), rng.normal(-4, 1, 1_500))
+    calls = []
+    monkeypatch.setattr(bounds, "draw_template", lambda *a, **k: calls.append(k) or fdp_template.draw_template(*a, **k))
+    found = tdd.fdp_bounds(calibration, scores, null="nonmember", key=jax.random.key(0))
+    assert len(calls) == 1
+    assert 1_300 <= int(found.min_true) <= 1_500
+    tdd.fdp_bounds(calibration[:2_000], scores[:2_000], null="nonmember", key=jax.random.key(0), num_draws=19)
+    assert len(calls) == 1

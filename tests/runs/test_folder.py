@@ -1,0 +1,150 @@
+"""Tables of a run: written in parts, read by Arrow where they are large."""
+
+import csv
+import io
+import json
+import math
+import pathlib
+import shutil
+
+import numpy as np
+import pytest
+from child_process import run_python
+from rich.console import Console
+
+from tdd.runs import folder as run_folder
+from tdd.runs.folder import read_items, read_run, to_csv
+from tdd.audit.select import select
+from tdd.report import terminal
+from tdd.runs import plain_csv
+from tdd.validate import InputError
+
+COLUMNS = {
+    "id": np.array(["a", 'say "b"', "c,d", "e\nf", "é"], dtype=object),
+    "loss": np.array([0.1, float("nan"), -0.0, 1e-7, 12345678901234567890.0]),
+    "p_value": np.array([1 / 3, 1e-5, np.nan, 1.0, 2e7], np.float32),
+    "selected": np.array([True, False, True, False, False]),
+    "label": np.array([1, 0, -1, 1, 0]),
+}
+
+
+def cell_by_cell(columns):
+    """The table as csv writes it, one value after the other."""
+    text = io.StringIO(newline="")
+    writer = csv.writer(text)
+    writer.writerow(columns)
+    for row in zip(*columns.values(), strict=True):
+        cells = [
+            int(value) if isinstance(value, np.bool_) else "" if isinstance(value, np.floating) and np.isnan(value)
+            else repr(float(value)) if isinstance(value, np.float64) else str(value)
+            for value in row
+        ]  # fmt: skip
+        writer.writerow(cells)
+    return text.getvalue().encode()
+
+
+@pytest.mark.parametrize("together", [1, 2, 5, 100])
+def test_a_table_in_parts_is_the_table(monkeypatch, together):
+    monkeypatch.setattr(run_folder, "_WRITTEN_TOGETHER", together)
+    for rows in (0, 4, 5):
+        columns = {name: values[:rows] for name, values in COLUMNS.items()}
+        parts = [*to_csv(columns)]
+        assert b"".join(parts) == cell_by_cell(columns)
+        assert len(parts) == max(1, math.ceil(rows / together))
+    with pytest.raises(ValueError, match="shorter"):
+        [*to_csv({**COLUMNS, "label": COLUMNS["label"][:-1]})]
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    place = tmp_path_factory.mktemp("select") / "run"
+    rng = np.random.default_rng(0)
+    loss = np.concatenate([rng.normal(size=200), rng.normal(-3, 1, 100), [np.nan]])
+    roles = ["calibration"] * 200 + ["candidate"] * 101
+    ids = [f"item, {i}" for i in range(301)]
+    select({"id": ids, "role": roles, "loss": loss}, alpha=0.2, out=place)
+    return place
+
+
+@pytest.fixture
+def folder(finished, tmp_path):
+    return pathlib.Path(shutil.copytree(finished, tmp_path / "run"))
+
+
+def printed(run, items):
+    text = io.StringIO()
+    terminal.print_report(run, items, console=Console(file=text, width=120, highlight=False))
+    return text.getvalue()
+
+
+def test_items_are_read_alike_at_any_size(folder, monkeypatch):
+    run = read_run(folder)
+    small = read_items(folder, run)
+    monkeypatch.setattr(plain_csv, "LARGE", 0)
+    monkeypatch.setattr(run_folder, "read_table", None)  # not asked
+    large = read_items(folder, run)
+    assert {name: [*values] for name, values in large.items()} == small
+    assert sum(large["selected"]) == run["decision"]["num_selected"] > 10
+    assert printed(run, large) == printed(run, small)
+
+
+@pytest.mark.slow("long")
+def test_the_most_extreme_items_are_listed_in_order(folder):
+    run = read_run(folder)
+    items = read_items(folder, run)
+    shown = [line.split("│")[1].strip() for line in printed(run, items).splitlines() if line.startswith("│ item, ")]
+    chosen = [i for i, selected in enumerate(items["selected"]) if selected]
+    order = sorted(chosen, key=lambda i: [float(items[name][i]) for name in ("adjusted", "p_value", "loss")])
+    assert shown == [items["id"][i] for i in order[:10]]
+
+
+@pytest.mark.parametrize("large", [0, 2**20])
+def test_an_edited_table_is_refused_at_any_size(folder, monkeypatch, large):
+    monkeypatch.setattr(plain_csv, "LARGE", large)
+    place = folder / "items.csv"
+    place.write_bytes(place.read_bytes().replace(b",1\r\n", b",0\r\n", 1))
+    with pytest.raises(InputError, match="damaged or was edited"):
+        read_items(folder, read_run(folder))
+    place.write_bytes(b"id,p_value,selected\r\n" + b"a,0.5,1\r\n" * 9)
+    with pytest.raises(InputError, match="lacks the columns adjusted"):
+        read_items(folder)
+
+
+_CHILD = """
+import json, pathlib, sys
+import pyarrow.compute, pyarrow.csv  # for the small table too, which needs neither
+import tdd.cli
+from tdd.audit import select
+from tdd.audit.certificates import Certificate
+select.certify = lambda evidence, options, decision: Certificate(False, "not measured", options.delta)
+assert tdd.cli.main(sys.argv[1:]) == 0
+status = pathlib.Path("/proc/self/status").read_text()
+print(json.dumps(int(status.split("VmHWM:")[1].split()[0]) // 1024))
+"""
+
+
+@pytest.mark.slow("processes")
+def test_memory_of_a_large_table(tmp_path):
+    """Peak MB of 3 * 10^5 rows above that of 2,000 rows, Arrow being imported in both.
+
+    Arithmetic, of a row: id 64 + 8 bytes, role, score, label 8 each, its text in Arrow 50, what JAX ranks and sorts 80:
+    230 bytes or 70 MB in all. A list of strings a row, as csv reads it, is 300 bytes more. Of a row of items.csv, which
+    half of the rows have: its text twice, 160 bytes, and what is listed of it; 40 MB in all.
+    """
+    peak = {}
+    for rows in (2_000, 300_000):
+        rng = np.random.default_rng(0)
+        role = np.where(rng.random(rows) < 0.5, "calibration", "candidate")
+        loss = rng.normal(size=rows) - 3 * (rng.random(rows) < 0.2) * (role == "candidate")
+        table = tmp_path / f"{rows}.csv"
+        table.write_text("id,role,loss\n" + "".join(f"item-{i},{role[i]},{loss[i]}\n" for i in range(rows)))
+        out = tmp_path / str(rows)
+        peak[rows] = [run_python(_CHILD, "select", table, "--out", out), run_python(_CHILD, "report", out)]
+        assert json.loads((out / "run.json").read_text())["decision"]["num_selected"] > 10
+    assert peak[300_000][0] - peak[2_000][0] < 120
+    assert peak[300_000][1] - peak[2_000][1] < 80
+
+
+def test_cells_of_mixed_columns():
+    mixed = np.array([True, math.nan, "word", 3, False, 0.25], dtype=object)
+    assert b"".join(to_csv({"mixed": mixed})) == b'mixed\r\n1\r\n""\r\nword\r\n3\r\n0\r\n0.25\r\n'
