@@ -95,8 +95,11 @@ def _ends_in_order() -> Iterator[None]:
         yield
         return
     asked: list[int] = []
+    over = False
 
     def end(number: int, frame: Any) -> None:
+        if over:
+            return  # a timer that ran out while it was stopped
         if number in (signal.SIGINT, signal.SIGTERM) and not asked:
             asked.append(number)
         if hasattr(signal, "setitimer"):
@@ -111,6 +114,7 @@ def _ends_in_order() -> Iterator[None]:
         if asked:  # dropped by whoever caught it: nothing more is to be done, but it is no success
             raise KeyboardInterrupt(signal.Signals(asked[0]).name)
     finally:
+        over = True
         if again:
             signal.setitimer(signal.ITIMER_REAL, 0)
         for number, earlier in before.items():
