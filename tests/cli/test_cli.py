@@ -391,11 +391,15 @@ def test_a_timer_that_runs_out_while_it_is_stopped(monkeypatch):
         if not seconds:
             os.kill(os.getpid(), signal.SIGALRM)
 
+    @_ends_in_order()
+    def work():
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(1)
+
     with monkeypatch.context() as patch:
         patch.setattr(signal, "setitimer", late)
-        with pytest.raises(KeyboardInterrupt, match="SIGTERM"), _ends_in_order():
-            os.kill(os.getpid(), signal.SIGTERM)
-            time.sleep(1)
+        with pytest.raises(KeyboardInterrupt, match="SIGTERM"):
+            work()
     assert plain(signal.ITIMER_REAL, 0) == (0.0, 0.0)
 
 
