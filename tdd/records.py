@@ -18,6 +18,7 @@ from tdd.kernels.envelope import Envelope
 
 __all__ = [
     "CombinedSelection",
+    "Evidence",
     "GradNorms",
     "GradSqNorms",
     "Guarantee",
@@ -247,6 +248,43 @@ class PValues:
     rank: jax.Array
     num_calibration: jax.Array
     null: Null
+
+
+@pytree("names", "clusters", "calibration_clusters")
+class Evidence:
+    """What a procedure decides on: loss-like scores by role, LOWER = MORE member-like; None where there are none.
+
+    Attributes:
+      calibration: [n] or [K, n] scores of items for which the null holds.
+      scores: [m] or [K, m] scores of the candidates, one row a detector or model.
+      mask: [m] bool, True = real item; None where all are.
+      calibration_mask: [n] bool, True = real item; None where all are.
+      members: [n1] scores of known members.
+      knockoffs: [m, k] scores of the candidates' knockoffs.
+      calibration_knockoffs: [n, k] likewise of the calibration items.
+      weights: [m] density ratio of each candidate.
+      calibration_weights: [n] likewise of each calibration item.
+      split: [n] bool, calibration items from which weights of detectors are learned.
+      p_values: [m] p-values, where they are given and not computed from scores.
+      names: of the K rows of scores.
+      clusters: [m] cluster of each candidate.
+      calibration_clusters: [n] cluster of each calibration item.
+    """
+
+    calibration: Any
+    scores: Any
+    mask: Any = None
+    calibration_mask: Any = None
+    members: Any = None
+    knockoffs: Any = None
+    calibration_knockoffs: Any = None
+    weights: Any = None
+    calibration_weights: Any = None
+    split: Any = None
+    p_values: Any = None
+    names: tuple[str, ...] = ()
+    clusters: tuple[Hashable, ...] = ()
+    calibration_clusters: tuple[Hashable, ...] = ()
 
 
 @pytree("method", "null", "guarantee")

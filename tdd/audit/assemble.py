@@ -12,7 +12,7 @@ import numpy as np
 
 from tdd.audit.certificates import Certificate
 from tdd.audit.decide import Decision
-from tdd.audit.evidence import Evidence
+from tdd.audit.evidence import Panels
 from tdd.audit.honesty import effective_calibration_size, resolution
 from tdd.audit.statement import open_points, outcome
 from tdd.audit.verdict import RULE, failures
@@ -24,21 +24,21 @@ __all__ = ["RESERVED", "assemble", "score_checks", "warnings_of"]
 RESERVED = ("id", "p_value", "adjusted", "selected", "statistic", "fdp_bound", "group", "label")
 """Columns of items.csv that no score may be called."""
 
-_PER_ITEM = ("selected", "p_values", "adjusted", "statistic", "warnings")
+_PER_ITEM = ("selected", "p_values", "adjusted", "statistic", "warnings", "selection")
 _findings = logging.getLogger("tdd.findings")
 """Warnings about the data; a program that prints the report turns this one off."""
 
 
-def score_checks(decision: Decision, evidence: Evidence, texts: Texts | None = None) -> dict[str, Any]:
+def score_checks(decision: Decision, panels: Panels, texts: Texts | None = None) -> dict[str, Any]:
     """Resolution and effective size of the calibration sample, where there is one."""
     if not decision.num_calibration:
         return {}
-    missing = np.isnan(evidence.calibration).any(axis=0)
-    if len(evidence.calibration_knockoffs) == missing.size:
-        missing |= np.isnan(evidence.calibration_knockoffs).any(axis=1)
-    known = np.where(missing, np.nan, evidence.calibration[0])
+    missing = np.isnan(panels.calibration).any(axis=0)
+    if len(panels.calibration_knockoffs) == missing.size:
+        missing |= np.isnan(panels.calibration_knockoffs).any(axis=1)
+    known = np.where(missing, np.nan, panels.calibration[0])
     checks: dict[str, Any] = {"effective_calibration": effective_calibration_size(known, texts)}
-    if not evidence.clusters:
+    if not panels.clusters:
         checks["resolution"] = resolution(
             decision.num_calibration,
             decision.num_tests,

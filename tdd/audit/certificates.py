@@ -14,9 +14,10 @@ import jax
 import numpy as np
 
 from tdd.audit.decide import Decision
-from tdd.audit.evidence import Evidence, Options
-from tdd.procedures.bounds import FdpBounds, fdp_bounds, fdp_bounds_of_ranks, knockoff_fdp_bounds
+from tdd.audit.evidence import Panels
+from tdd.procedures.bounds import FdpBounds
 from tdd.procedures.fdp_template import LARGE
+from tdd.procedures.procedure import Procedure
 from tdd.validate import runs
 
 __all__ = ["Certificate", "Cut", "certify"]
@@ -74,77 +75,25 @@ class Certificate:
         }
 
 
-def certify(evidence: Evidence, options: Options, decision: Decision) -> Certificate:
-    """The simultaneous bounds for a decision.
-
-    Offered for "ptdi" item by item, for "td4eval" with pooled ranks, for "ktd" with rule="conformal" or one knockoff
-    an item. Not for the largest of several p-values, merged or Cauchy p-values, averaged knockoffs, or clusters.
-    """
-    rule = decision.method.partition("/")[2]
+def certify(panels: Panels, procedure: Procedure, decision: Decision, *, delta: float, seed: int) -> Certificate:
+    """The simultaneous bounds for a decision, where the procedure has some."""
     if not decision.num_tests:
-        return Certificate(False, "no candidate has a score", options.delta)
-    runs.check_delta(options.delta, _MAX_DRAWS)
+        return Certificate(False, "no candidate has a score", delta)
+    runs.check_delta(delta, _MAX_DRAWS)
     large = max(decision.num_calibration, decision.num_tests) > LARGE
-    draws = {
-        "key": jax.random.fold_in(jax.random.key(options.seed), 1),
-        "delta": options.delta,
-        "num_draws": min(_MAX_DRAWS, math.ceil(_FEW / options.delta) - 1)
-        if large
-        else max(_DRAWS, math.ceil(1 / options.delta)),
-    }
-    if options.method == "ptdi" and not evidence.clusters:
-        bounds = fdp_bounds(evidence.calibration[0], evidence.candidates[0], null="nonmember", **draws)
-        return _from_ranks(bounds, decision, options)
-    if options.method == "ktd" and rule.startswith("conformal"):
-        own = evidence.calibration[0] - evidence.calibration_knockoffs.mean(axis=1)
-        theirs = evidence.candidates[0] - evidence.knockoffs.mean(axis=1)
-        bounds = fdp_bounds(own, theirs, null="nonmember", **draws)
-        return _from_ranks(bounds, decision, options)
-    if options.method == "td4eval" and rule in ("pooled_rank", "split_weights"):
-        n, tested = decision.num_calibration, ~np.isnan(decision.p_values)
-        rank = np.where(tested, np.rint(np.nan_to_num(decision.p_values, nan=1.0) * (n + 1)), n + 1).astype(np.int64)
-        return _from_ranks(fdp_bounds_of_ranks(rank, n, null="member", mask=tested, **draws), decision, options)
-    if options.method == "ktd" and evidence.knockoffs.shape[1] == 1 and rule in ("ktd", "multi"):
-        return _from_knockoffs(decision, options)
-    reasons = {
-        "ptdi": "decisions are by cluster, and the bounds are for items that are exchangeable one by one",
-        "td4eval": "the law of merged p-values under the null is not known; combine=pooled_rank has bounds",
-        "best_score": "the scores were chosen from the data; name one score for bounds",
-        "weighted": "the law of the weighted ranks under the null is not known",
-        "conditional": "method=ptdi has bounds for the same scores",
-        "ktd": "only rule=conformal, and the signs of one knockoff an item (rule=ktd or multi), have bounds",
-    }
-    known = "the law of the largest of several p-values under the null is not known"
-    return Certificate(False, reasons.get(options.method, known), options.delta)
-
-
-def _from_ranks(bounds: FdpBounds, decision: Decision, options: Options) -> Certificate:
-    sizes, false = np.asarray(bounds.num_selected), np.asarray(bounds.false_bound)
-    own = bounds.of(decision.selected)
-    return Certificate(
-        True,
-        "",
-        options.delta,
-        _cuts(decision, int(own.false_bound), sizes, false),
-        int(bounds.min_true),
-        np.asarray(bounds.item_fdp_bound),
-        bounds.guarantee.source,
-    )
-
-
-def _from_knockoffs(decision: Decision, options: Options) -> Certificate:
-    bounds = knockoff_fdp_bounds(decision.statistic, delta=options.delta)
-    sizes, false = np.asarray(bounds.num_selected), np.asarray(bounds.false_bound)
-    chosen = false[decision.selected]
-    return Certificate(
-        True,
-        "",
-        options.delta,
-        _cuts(decision, int(chosen.max(initial=0)), sizes, false),
-        int(bounds.min_true),
-        np.where(sizes > 0, np.asarray(bounds.fdp_bound), np.nan),
-        bounds.guarantee.source,
-    )
+    num_draws = min(_MAX_DRAWS, math.ceil(_FEW / delta) - 1) if large else max(_DRAWS, math.ceil(1 / delta))
+    key = jax.random.fold_in(jax.random.key(seed), 1)
+    found = procedure.bounds(panels.evidence(procedure), decision.selection, delta=delta, key=key, num_draws=num_draws)
+    if isinstance(found, str):
+        return Certificate(False, found, delta)
+    sizes, false = np.asarray(found.num_selected), np.asarray(found.false_bound)
+    if isinstance(found, FdpBounds):
+        in_selection, of_items = int(found.of(decision.selected).false_bound), np.asarray(found.item_fdp_bound)
+    else:
+        in_selection = int(false[decision.selected].max(initial=0))
+        of_items = np.where(sizes > 0, np.asarray(found.fdp_bound), np.nan)
+    cuts = _cuts(decision, in_selection, sizes, false)
+    return Certificate(True, "", delta, cuts, int(found.min_true), of_items, found.guarantee.source)
 
 
 def _cuts(decision: Decision, false_in_selection: int, sizes: np.ndarray, false: np.ndarray) -> tuple[Cut, ...]:

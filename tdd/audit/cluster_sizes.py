@@ -6,7 +6,7 @@ import dataclasses
 
 import numpy as np
 
-from tdd.audit.evidence import Evidence
+from tdd.audit.evidence import Panels
 
 __all__ = ["ClusterSizes", "cluster_sizes"]
 
@@ -39,21 +39,21 @@ class ClusterSizes:
     warning: str
 
 
-def cluster_sizes(evidence: Evidence, unit: str, seed: int) -> dict[str, ClusterSizes]:
+def cluster_sizes(panels: Panels, unit: str, seed: int) -> dict[str, ClusterSizes]:
     """{"cluster_sizes": finding} where both roles come in clusters, else {}.
 
     Guarantee: if the clusters of both roles are exchangeable, their sizes included, P(p_value <= t) <= t, for any
     number of draws: the observed order counts as one of them.
 
     Args:
-      evidence: scores with the clusters of candidates and calibration items; members and non-members alike.
+      panels: scores with the clusters of candidates and calibration items; members and non-members alike.
       unit: what is decided on, "item", "cluster" or "drawn".
       seed: of the permutations.
     """
-    if not evidence.clusters or not evidence.calibration_clusters:
+    if not panels.clusters or not panels.calibration_clusters:
         return {}
-    own_sizes, means = _by_cluster(evidence.calibration_clusters, evidence.calibration[0])
-    sizes, _ = _by_cluster(evidence.clusters, evidence.candidates[0])
+    own_sizes, means = _by_cluster(panels.calibration_clusters, panels.calibration[0])
+    sizes, _ = _by_cluster(panels.clusters, panels.candidates[0])
     if not own_sizes.size or not sizes.size:
         return {}
     rng = np.random.default_rng((seed, 0x51E5))

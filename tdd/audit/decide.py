@@ -7,15 +7,16 @@ import warnings
 from fractions import Fraction
 from typing import Any
 
+import jax
 import numpy as np
 
-from tdd.audit.evidence import Evidence, Options
-from tdd.audit.procedures import METHODS, PROCEDURES
+from tdd.audit.evidence import Panels
 from tdd.kernels import lattice
 from tdd.kernels.proportion import tail_size
 from tdd.procedures.clusters import ClusterSelection
-from tdd.procedures.ptdi import PROPORTIONS
-from tdd.records import Guarantee, KnockoffSelection, Null
+from tdd.procedures.procedure import Procedure
+from tdd.procedures.values import PTDI
+from tdd.records import Guarantee, KnockoffSelection, Null, Selection
 from tdd.validate import arrays, runs
 
 __all__ = ["Decision", "Truth", "decide", "level_in_words"]
@@ -75,6 +76,7 @@ class Decision:
       facts: what else the procedure found, as (what, value).
       warnings: what the reader must know about this result.
       truth: outcome against labels, or None where they are not known for all tested candidates.
+      selection: what the procedure returned.
     """
 
     unit: str
@@ -104,39 +106,40 @@ class Decision:
     facts: tuple[tuple[str, str], ...]
     warnings: tuple[str, ...]
     truth: Truth | None
+    selection: Selection
 
 
-def decide(evidence: Evidence, options: Options, *, null: str | None = None, labels: Any = None) -> Decision:
+def decide(panels: Panels, procedure: Procedure, alpha: float, *, seed: int = 0, labels: Any = None) -> Decision:
     """Run one procedure.
 
     Args:
-      evidence: scores of candidates and calibration items.
-      options: the procedure and its options.
-      null: the direction that the caller believes to test; checked where given.
+      panels: scores of candidates and calibration items.
+      procedure: with its options.
+      alpha: level in (0, 1).
+      seed: of every random choice in the decision.
       labels: [m] 1 member, 0 non-member, -1 unknown; or None. For several models: 1 member of at least one of them.
 
     Raises:
-      InputError: as the procedure, an unknown method, a null that the method does not test.
+      InputError: as the procedure.
     """
-    runs.check_method(options.method, METHODS)
-    procedure = PROCEDURES[options.method]
-    runs.check_direction(null, procedure.null, options.method)
-    arrays.check_level(options.alpha)
-    arrays.check_choice(options.proportion, PROPORTIONS, "proportion")
-    runs.check_cluster_proportion(options.proportion, bool(evidence.clusters))
+    arrays.check_level(alpha)
+    ptdi = procedure if isinstance(procedure, PTDI) else None
+    if ptdi is not None:
+        runs.check_cluster_proportion(ptdi.proportion, bool(panels.clusters))
+    evidence = panels.evidence(procedure)
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
-        result = procedure.run(evidence, options)
+        result = procedure.select(evidence, alpha, jax.random.key(seed))
     selected, tested = np.asarray(result.selected), ~np.isnan(np.asarray(result.adjusted))
     n, m = int(result.num_calibration), int(result.num_tests)
-    subtracted = options.method == "ptdi" and options.proportion == "subtraction"
-    calibrated = evidence.calibration.shape[1] if procedure.calibrates or n else 0
-    knockoffs = options.method == "ktd"
-    unscored = calibrated - _scored(evidence.calibration, evidence.calibration_knockoffs if knockoffs else None)
-    scored = _scored(evidence.candidates, evidence.knockoffs if knockoffs else None)
+    subtracted = ptdi is not None and ptdi.proportion == "subtraction"
+    calibrated = panels.calibration.shape[1] if "calibration" in procedure.needs or n else 0
+    knockoffs = "knockoffs" in procedure.needs
+    unscored = calibrated - _scored(panels.calibration, panels.calibration_knockoffs if knockoffs else None)
+    scored = _scored(panels.candidates, panels.knockoffs if knockoffs else None)
     unit, counted = "item", (int(tested.sum()), int(selected.sum()))
-    if isinstance(result, ClusterSelection):
-        unit = options.unit
+    if isinstance(result, ClusterSelection) and ptdi is not None:
+        unit = ptdi.unit
         if unit == "cluster":
             counted = (int(result.num_clusters), int(np.asarray(result.cluster_selected).sum()))
     return Decision(
@@ -147,26 +150,27 @@ def decide(evidence: Evidence, options: Options, *, null: str | None = None, lab
         p_values=np.asarray(result.p_values),
         adjusted=np.asarray(result.adjusted),
         statistic=np.asarray(result.statistic) if isinstance(result, KnockoffSelection) else np.zeros(0),
-        score=", ".join(evidence.names),
-        columns=evidence.names,
+        score=", ".join(panels.names),
+        columns=panels.names,
         method=result.method,
         null=result.null,
-        alpha=float(options.alpha),
+        alpha=float(alpha),
         proportion=float(result.proportion),
-        bound=float(options.alpha) * ((1 + 1 / max(m, 1)) * (1 + 1 / max(n, 1)) if subtracted else 1),
-        edge_ties=_edge_ties(evidence.calibration[0], options.eta) if subtracted else 0,
+        bound=float(alpha) * ((1 + 1 / max(m, 1)) * (1 + 1 / max(n, 1)) if subtracted else 1),
+        edge_ties=_edge_ties(panels.calibration[0], ptdi.eta) if ptdi is not None and subtracted else 0,
         threshold=float(result.threshold),
-        score_cut=_score_cut(evidence, result.null, selected),
+        score_cut=_score_cut(panels, result.null, selected),
         num_selected=int(selected.sum()),
         num_tests=int(tested.sum()),
         num_calibration=n,
-        num_missing=evidence.candidates.shape[1] - scored,
+        num_missing=panels.candidates.shape[1] - scored,
         num_missing_calibration=unscored if calibrated else 0,
         min_selections=int(result.min_selections),
         guarantee=result.guarantee,
         facts=tuple(procedure.facts(evidence, result)),
-        warnings=(*procedure.warn(evidence, result), *(str(item.message) for item in said)),
-        truth=_truth(selected, tested, labels, result.null, evidence.clusters if unit == "cluster" else ()),
+        warnings=(*procedure.warnings(evidence, result), *(str(item.message) for item in said)),
+        truth=_truth(selected, tested, labels, result.null, panels.clusters if unit == "cluster" else ()),
+        selection=result,
     )
 
 
@@ -185,10 +189,10 @@ def _scored(panel: np.ndarray, knockoffs: np.ndarray | None) -> int:
     return int((~missing).sum())
 
 
-def _score_cut(evidence: Evidence, null: Null, selected: np.ndarray) -> float | None:
-    if len(evidence.names) > 1 or not selected.any():
+def _score_cut(panels: Panels, null: Null, selected: np.ndarray) -> float | None:
+    if len(panels.names) > 1 or not selected.any():
         return None
-    chosen = evidence.candidates[0][selected]
+    chosen = panels.candidates[0][selected]
     return float(chosen.max() if null == "nonmember" else chosen.min())
 
 

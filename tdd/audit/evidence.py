@@ -1,4 +1,4 @@
-"""What a decision is made from, and how it is to be made: scores by role, and the options of the procedure."""
+"""What an audit decides from, on the host: score columns by role."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ import dataclasses
 
 import numpy as np
 
-__all__ = ["Evidence", "Options"]
+from tdd.procedures.procedure import Procedure
+from tdd.records import Evidence
+
+__all__ = ["Panels"]
 
 
 def _no_rows() -> np.ndarray:
@@ -14,7 +17,7 @@ def _no_rows() -> np.ndarray:
 
 
 @dataclasses.dataclass(frozen=True)
-class Evidence:
+class Panels:
     """Loss-like scores on the host: LOWER = MORE member-like, NaN where an item has none.
 
     Attributes:
@@ -44,38 +47,19 @@ class Evidence:
     split: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros(0, bool))
 
     @classmethod
-    def of(cls, calibration: np.ndarray, candidates: np.ndarray, name: str = "score") -> Evidence:
+    def of(cls, calibration: np.ndarray, candidates: np.ndarray, name: str = "score") -> Panels:
         """One score: [n] and [m]."""
         return cls((name,), np.asarray(candidates, float)[None], np.asarray(calibration, float)[None])
 
-
-@dataclasses.dataclass(frozen=True)
-class Options:
-    """The procedure and its options; those of other procedures are ignored by it.
-
-    Attributes:
-      alpha: level in (0, 1).
-      method: a name in `tdd.audit.procedures.PROCEDURES`.
-      proportion: estimate of the member proportion ("ptdi", and "ktd" with rule="conformal").
-      eta: region of presumed non-members ("ptdi").
-      combine: how detectors are combined ("td4eval").
-      rule: knockoff rule ("ktd"), how pooled ranks are combined ("td4eval"), step-up procedure ("jmcs"), table of
-        bounds ("conditional") or how selections are pruned ("weighted").
-      weights: of the detectors, fixed beforehand ("td4eval"); empty where they are equal.
-      grid: candidate edges of the envelope ("jecs"); empty for the usual ones.
-      unit: "cluster", "item" or "drawn": what is decided on where items come in clusters ("ptdi").
-      delta: the simultaneous bounds hold with probability at least 1 - delta.
-      seed: of every random choice in the decision.
-    """
-
-    alpha: float
-    method: str = "ptdi"
-    proportion: str = "storey"
-    eta: float = 0.05
-    combine: str = "pooled_rank"
-    rule: str = "multi"
-    weights: tuple[float, ...] = ()
-    grid: tuple[float, ...] = ()
-    unit: str = "cluster"
-    delta: float = 0.05
-    seed: int = 0
+    def evidence(self, procedure: Procedure) -> Evidence:
+        """As the procedure takes it: one row of scores as a vector, None where there is nothing."""
+        row = 0 if procedure.columns == "one" else slice(None)
+        optional = ("members", "knockoffs", "calibration_knockoffs", "weights", "calibration_weights", "split")
+        return Evidence(
+            self.calibration[row],
+            self.candidates[row],
+            **{name: value if (value := getattr(self, name)).size else None for name in optional},
+            names=self.names,
+            clusters=self.clusters,
+            calibration_clusters=self.calibration_clusters,
+        )

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tdd.audit.evidence import Evidence
+from tdd.audit.evidence import Panels
 from tdd.audit.run_inputs import Inputs
 from tdd.procedures.ktd import knockoff_symmetry
 
@@ -45,19 +45,19 @@ class Symmetry:
     warning: str
 
 
-def symmetry(evidence: Evidence, rule: str) -> dict[str, Symmetry]:
+def symmetry(panels: Panels, rule: str) -> dict[str, Symmetry]:
     """{"symmetry": finding} where known non-members have knockoffs, else {}.
 
     What is tested is what the rule assumes: "ktd" that the averaged statistic is symmetric, the others that the copies
     of a text are exchangeable.
     """
-    known = ~np.isnan(evidence.calibration[0])
-    if not evidence.calibration_knockoffs.size or not known.any():
+    known = ~np.isnan(panels.calibration[0])
+    if not panels.calibration_knockoffs.size or not known.any():
         return {}
-    known &= ~np.isnan(evidence.calibration_knockoffs).any(axis=1)
+    known &= ~np.isnan(panels.calibration_knockoffs).any(axis=1)
     if not known.any():
         return {}
-    own, copies = evidence.calibration[0], evidence.calibration_knockoffs
+    own, copies = panels.calibration[0], panels.calibration_knockoffs
     result = knockoff_symmetry(own, copies, rule="ktd" if rule == "ktd" else "multi")
     rival = copies[known].mean(axis=1) if rule == "ktd" else copies[known].min(axis=1)
     leaning, items = int((own[known] < rival).sum()), int(known.sum())

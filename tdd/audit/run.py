@@ -14,18 +14,20 @@ from tdd.audit.assemble import RESERVED, assemble, score_checks, warnings_of
 from tdd.audit.certificates import certify
 from tdd.audit.cluster_sizes import cluster_sizes
 from tdd.audit.decide import decide
-from tdd.audit.evidence import Evidence
+from tdd.audit.evidence import Panels
 from tdd.audit.honesty import blind_baseline, duplicates, overlap, sharing
 from tdd.audit.knockoff_checks import copies, cut_texts, symmetry
-from tdd.audit.procedures import METHODS, PROCEDURES, settled
+from tdd.audit.options import audited
 from tdd.audit.run_inputs import joined, read_inputs, scores_of_knockoffs, split, with_knockoffs
 from tdd.audit.run_models import describe, labels_of, models_of, provenance_of, score_under
 from tdd.audit.statement import groups_warning
+from tdd.procedures.procedure import Procedure
+from tdd.procedures.values import JECS, JMCS, PTDI
 from tdd.runs.folder import Audit, fingerprint, open_run_folder
 from tdd.runs.shards import as_shard
 from tdd.scoring.devices import find_devices
 from tdd.scoring.scores import parse_score
-from tdd.validate import runs
+from tdd.validate import arrays, runs
 from tdd.validate.errors import InputError
 from tdd.validate.scoring import check_reference
 
@@ -46,7 +48,7 @@ def run_audit(
     alpha: float,
     score: str | Sequence[str] | None = ...,
     also: Sequence[str] = ...,
-    method: str = ...,
+    method: str | Procedure = ...,
     proportion: str | None = ...,
     eta: float | None = ...,
     weights: Sequence[float] | None = ...,
@@ -82,7 +84,7 @@ def run_audit(
     alpha: float,
     score: str | Sequence[str] | None = None,
     also: Sequence[str] = (),
-    method: str = "ptdi",
+    method: str | Procedure = "ptdi",
     proportion: str | None = None,
     eta: float | None = None,
     weights: Sequence[float] | None = None,
@@ -156,45 +158,38 @@ def run_audit(
     Raises:
       InputError: anything that cannot be used; nothing is written then but the folder's `inputs.json`.
     """
-    runs.check_method(method, METHODS)
-    procedure = PROCEDURES[method]
-    runs.check_direction(null, procedure.null, method)
-    fields = (knockoff_fields,) if isinstance(knockoff_fields, str) else tuple(knockoff_fields)
     given = {
-        "knockoffs": (knockoffs or None, "ktd"),
-        "calibration_knockoffs": (calibration_knockoffs or None, "ktd"),
-        "knockoff_fields": (fields or None, "ktd"),
-    }
-    runs.check_used(method, **given)
-    options, own_options = settled(
-        method,
-        alpha,
-        delta,
-        seed,
-        proportion=proportion,
-        eta=eta,
-        combine=combine,
-        rule=rule,
-        unit=unit,
-        weights=None if weights is None else tuple(weights),
-        grid=None if grid is None else tuple(grid),
+        "proportion": proportion, "eta": eta, "combine": combine, "rule": rule, "unit": unit, "weights": weights,
+        "grid": grid,
+    }  # fmt: skip
+    procedure = audited(method, delta=delta, null=null, **given)
+    name, needs = procedure.name, procedure.needs
+    fields = (knockoff_fields,) if isinstance(knockoff_fields, str) else tuple(knockoff_fields)
+    owner = name if "knockoffs" in needs else "ktd"
+    runs.check_used(
+        name,
+        knockoffs=(knockoffs or None, owner),
+        calibration_knockoffs=(calibration_knockoffs or None, owner),
+        knockoff_fields=(fields or None, owner),
     )
-    if method == "weighted":
-        raise InputError("method 'weighted' needs a density ratio of each item: score the texts and use tdd select")
-    runs.check_knockoffs(method, knockoffs or fields)
-    grouped = group_field is not None and method == "ptdi"
-    runs.check_unit(unit, grouped)
-    models = models_of(model, several=method in ("jmcs", "jecs"))
+    arrays.check_level(alpha)
+    if "weights" in needs:
+        raise InputError(f"method {name!r} needs a density ratio of each item: score the texts and use tdd select")
+    runs.check_knockoffs(name, "knockoffs" in needs, knockoffs or fields)
+    grouped = group_field is not None and isinstance(procedure, PTDI)
+    runs.check_unit(getattr(procedure, "unit", "cluster"), unit, grouped)
+    models = models_of(model, several=isinstance(procedure, (JMCS, JECS)))
     place = next((one for one in (scoring.get("store"), out) if one is not None), None)
     own = as_shard(shard, place, "out")
     where = find_devices(*map(scoring.get, ("device", "devices")), shard_params=scoring.get("shard_params", False))
-    deciding = runs.detectors(procedure.score if score is None else score, several=method in ("td4eval", "best_score"))
+    detectors = procedure.columns == "several" and not isinstance(procedure, (JMCS, JECS))
+    deciding = runs.detectors(procedure.score if score is None else score, several=detectors)
     names = list(dict.fromkeys([*deciding, *also]))
     passes = [name for request in map(parse_score, names) for name in request.score.passes]
     check_reference(passes, scoring.get("reference"))
-    if (members is None) == (proportion == "moment"):
+    if (members is None) == ("members" in needs):
         raise InputError('members are needed for proportion="moment", and only for it')
-    runs.check_calibration(method, calibration, procedure.calibrates or rule == "conformal")
+    runs.check_calibration(name, calibration, "calibration" in needs)
     inputs = read_inputs(
         candidates,
         calibration,
@@ -204,7 +199,7 @@ def run_audit(
         knockoff_fields=fields,
         label_field=label_field,
         group_field=group_field,
-        conformal=rule == "conformal",
+        conformal="calibration_knockoffs" in needs,
         text_field=text_field,
         id_field=id_field,
         format=format,
@@ -212,18 +207,18 @@ def run_audit(
     roles = inputs.roles
     known = roles.get("calibration")
     if known is not None:
-        runs.check_known_labels(known.labels, known.ids, METHODS[method])
+        runs.check_known_labels(known.labels, known.ids, procedure.null)
     if scoring.get("long_texts") is None:
         scoring["long_texts"] = procedure.long_texts
     run_options = {
-        "method": method,
-        **own_options,
+        "method": name,
+        **procedure.record(),
         "alpha": alpha,
         "score": list(deciding),
         "delta": delta,
         "scores": names,
         **{key: str(value) for key, value in scoring.items() if key in _LAYOUT and value is not None},
-        **({} if grouped or method != "ptdi" else {"unit": None}),
+        **({"unit": None} if isinstance(procedure, PTDI) and not grouped else {}),
     }
     described = {
         role: {"source": texts.source, "sha256": texts.sha256, "texts": len(texts)} for role, texts in roles.items()
@@ -260,7 +255,7 @@ def run_audit(
     values, details = score_under(models, provenance, distinct, names, scoring)
     columns = split(values, index, roles)
     deciding = tuple(f"{label}{name}" for label in labels_of(provenance) for name in deciding)
-    evidence = Evidence(
+    panels = Panels(
         deciding,
         _panel(columns["candidate"], deciding),
         _panel(columns["calibration"], deciding) if known is not None else np.zeros((len(deciding), 0)),
@@ -270,22 +265,22 @@ def run_audit(
         inputs.groups if grouped else (),
         inputs.calibration_groups if grouped else (),
     )
-    decision = decide(evidence, options, labels=roles["candidate"].labels)
+    decision = decide(panels, procedure, alpha, seed=seed, labels=roles["candidate"].labels)
     checks = {
-        **score_checks(decision, evidence, known),
-        **symmetry(evidence, options.rule),
-        **cluster_sizes(evidence, options.unit, options.seed),
+        **score_checks(decision, panels, known),
+        **symmetry(panels, getattr(procedure, "rule", "")),
+        **cluster_sizes(panels, decision.unit, seed),
         **cut_texts(details, len(distinct)),
         **checks,
     }
     warnings = warnings_of(checks, decision)
     if inputs.groups and not grouped:
         every = [*inputs.groups, *inputs.calibration_groups]
-        warnings.append(groups_warning(method, len(every), len(set(every))))
+        warnings.append(groups_warning(name, len(every), len(set(every))))
     audit = assemble(
         "audit",
         decision,
-        certify(evidence, options, decision),
+        certify(panels, procedure, decision, delta=delta, seed=seed),
         run_options,
         described,
         describe(provenance, details),

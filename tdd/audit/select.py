@@ -13,13 +13,15 @@ from tdd.audit.assemble import RESERVED, assemble, score_checks, warnings_of
 from tdd.audit.certificates import certify
 from tdd.audit.cluster_sizes import cluster_sizes
 from tdd.audit.decide import decide
-from tdd.audit.evidence import Evidence
+from tdd.audit.evidence import Panels
 from tdd.audit.knockoff_checks import symmetry
-from tdd.audit.procedures import METHODS, PROCEDURES, settled
+from tdd.audit.options import audited
 from tdd.audit.statement import groups_warning
+from tdd.procedures.procedure import Procedure
+from tdd.procedures.values import PTDI
 from tdd.runs.folder import Audit, fingerprint, open_run_folder
 from tdd.tables import ScoreTable, load_score_table
-from tdd.validate import runs
+from tdd.validate import arrays, runs
 from tdd.validate.errors import InputError
 
 __all__ = ["select"]
@@ -30,7 +32,7 @@ def select(
     *,
     alpha: float,
     score: str | Sequence[str] | None = None,
-    method: str = "ptdi",
+    method: str | Procedure = "ptdi",
     proportion: str | None = None,
     eta: float | None = None,
     weights: Sequence[float] | None = None,
@@ -81,31 +83,25 @@ def select(
     Raises:
       InputError: unreadable or unusable table, options, or output folder.
     """
-    runs.check_method(method, METHODS)
-    procedure = PROCEDURES[method]
-    runs.check_direction(null, procedure.null, method)
-    runs.check_used(method, knockoffs=(knockoffs or None, "ktd"))
-    options, own_options = settled(
-        method,
-        alpha,
-        delta,
-        seed,
-        proportion=proportion,
-        eta=eta,
-        combine=combine,
-        rule=rule,
-        unit=unit,
-        weights=None if weights is None else tuple(weights),
-        grid=None if grid is None else tuple(grid),
-        weight_column=weight_column,
-        split_column=split_column,
+    given = {
+        "proportion": proportion, "eta": eta, "combine": combine, "rule": rule, "unit": unit, "weights": weights,
+        "grid": grid,
+    }  # fmt: skip
+    procedure = audited(method, delta=delta, null=null, **given)
+    name = procedure.name
+    runs.check_used(
+        name,
+        knockoffs=(knockoffs or None, "ktd" if "knockoffs" not in procedure.needs else name),
+        weight_column=(weight_column, "weighted" if "weights" not in procedure.needs else name),
+        split_column=(split_column, "td4eval" if name != "td4eval" else name),
     )
-    if method == "weighted" and weight_column is None:
-        raise InputError("weight_column is missing: method 'weighted' needs the column of the density ratios")
-    beside = tuple(name for name in (weight_column, split_column) if name is not None)
+    arrays.check_level(alpha)
+    if "weights" in procedure.needs and weight_column is None:
+        raise InputError(f"weight_column is missing: method {name!r} needs the column of the density ratios")
+    beside = tuple(one for one in (weight_column, split_column) if one is not None)
     knockoffs = (knockoffs,) if isinstance(knockoffs, str) else tuple(knockoffs)
-    runs.check_knockoffs(method, knockoffs)
-    calibrates = procedure.calibrates or rule == "conformal"
+    runs.check_knockoffs(name, "knockoffs" in procedure.needs, knockoffs)
+    calibrates = "calibration" in procedure.needs
     wanted = None if score is None else (score,) if isinstance(score, str) else tuple(score)
     if not isinstance(table, ScoreTable):
         if wanted is not None:
@@ -122,12 +118,12 @@ def select(
     runs.check_column_names(table.scores, RESERVED)
     calibration, candidates = table.rows("calibration"), table.rows("candidate")
     ids = np.asarray(table.ids, dtype=object)
-    runs.check_known_labels(table.labels[calibration], ids[calibration], METHODS[method])
-    members = table.values(names[0], "member") if proportion == "moment" else np.zeros(0)
-    runs.check_members(options.proportion, members.size)
-    grouped = bool(table.groups) and method == "ptdi"
-    runs.check_unit(unit, grouped)
-    evidence = Evidence(
+    runs.check_known_labels(table.labels[calibration], ids[calibration], procedure.null)
+    members = table.values(names[0], "member") if "members" in procedure.needs else np.zeros(0)
+    runs.check_members("members" in procedure.needs, members.size)
+    grouped = bool(table.groups) and isinstance(procedure, PTDI)
+    runs.check_unit(getattr(procedure, "unit", "cluster"), unit, grouped)
+    panels = Panels(
         names,
         _panel(table, names, candidates),
         _panel(table, names, calibration),
@@ -141,29 +137,31 @@ def select(
         split=_column(table, split_column, "calibration") > 0,
     )
     labels = table.labels[candidates]
-    decision = decide(evidence, options, null=null, labels=labels)
+    decision = decide(panels, procedure, alpha, seed=seed, labels=labels)
     checks = {
-        **score_checks(decision, evidence),
-        **symmetry(evidence, options.rule),
-        **cluster_sizes(evidence, options.unit, options.seed),
+        **score_checks(decision, panels),
+        **symmetry(panels, getattr(procedure, "rule", "")),
+        **cluster_sizes(panels, decision.unit, seed),
     }
     warnings = warnings_of(checks, decision)
     if table.groups and not grouped:
         number = len({table.groups[i] for i in calibration} | {table.groups[i] for i in candidates})
-        warnings.append(groups_warning(method, len(table), number))
+        warnings.append(groups_warning(name, len(table), number))
     run_options = {
-        "method": method,
-        **own_options,
+        "method": name,
+        **procedure.record(),
+        **({"weight_column": weight_column} if "weights" in procedure.needs else {}),
+        **({"split_column": split_column} if name == "td4eval" else {}),
         "alpha": alpha,
         "score": list(names),
         "knockoffs": list(knockoffs),
-        "unit": options.unit if grouped else None,
+        "unit": decision.unit if grouped else None,
         "delta": delta,
     }
     audit = assemble(
         "select",
         decision,
-        certify(evidence, options, decision),
+        certify(panels, procedure, decision, delta=delta, seed=seed),
         run_options,
         {"table": {"source": table.source, "sha256": table.sha256, "rows": len(table)}},
         None,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import NamedTuple
 
+from tdd.procedures.procedure import known_procedures
 from tdd.records import Guarantee
 
 __all__ = ["Row", "all_guarantees"]
@@ -34,7 +35,7 @@ _MODULES = (
     "probe.benchmark_order",
     "probe.leak",
     "probe.order",
-    "audit.procedures",
+    "procedures.values",
     "audit.blind_baseline",
     "audit.sharing",
     "study.baselines",
@@ -56,6 +57,11 @@ class Row(NamedTuple):
 
 
 def all_guarantees() -> tuple[Row, ...]:
-    """Rows in the order of the procedures; each module lists its own in `GUARANTEE_ROWS`."""
+    """Rows in the order of the procedures; each module lists its own in `GUARANTEE_ROWS`. Procedures that a user has
+    defined come last, with their usual options."""
     modules = [importlib.import_module(f"tdd.{name}") for name in _MODULES]
-    return tuple(Row(*row) for module in modules for row in module.GUARANTEE_ROWS)
+    own = [cls for cls in known_procedures().values() if not cls.__module__.startswith("tdd.")]
+    return (
+        *(Row(*row) for module in modules for row in module.GUARANTEE_ROWS),
+        *(Row(f"{cls.__module__}.{cls.__qualname__}", "", cls().guarantee) for cls in own),
+    )

@@ -11,6 +11,8 @@ import jax
 import jax.numpy as jnp
 
 from tdd.procedures import exchangeability, jecs, ktd, online, ptdi, td4eval, testing
+from tdd.procedures.procedure import Procedure, as_procedure, known_procedures
+from tdd.procedures.values import JECS, JMCS, KTD, PTDI, TD4Eval
 from tdd.study import baselines, compositions
 from tdd.study.sample import Sample
 from tdd.validate import studies as checks
@@ -24,20 +26,25 @@ _P_VALUES: dict[str, Callable[..., Any]] = {
         "bh", "storey_bh", "by", "holm", "hochberg", "hommel", "bonferroni", "sidak", "holm_sidak", "two_stage_bh",
     )
 } | {name: getattr(online, name) for name in ("lond", "lord_plus_plus", "saffron")}  # fmt: skip
+_VALUES: dict[str, tuple[type[Procedure], str, tuple[str, ...]]] = {
+    "ptdi": (PTDI, "proportion", ptdi.PROPORTIONS),
+    "td4eval": (TD4Eval, "combine", td4eval.COMBINATIONS),
+    "ktd": (KTD, "rule", ktd.RULES),
+    "jmcs": (JMCS, "rule", jecs.RULES),
+}
 _FAMILIES: dict[str, tuple[Callable[..., Any], tuple[str, ...]]] = {
-    "ptdi": (ptdi.ptdi, ptdi.PROPORTIONS),
-    "td4eval": (td4eval.td4eval, td4eval.COMBINATIONS),
-    "ktd": (ktd.ktd, ktd.RULES),
-    "jmcs": (jecs.jmcs, jecs.RULES),
     "exchangeability": (exchangeability.exchangeability, exchangeability.TESTS),
     "threshold": (baselines.threshold, baselines.RULES),
 }
 _ALONE: dict[str, Callable[..., Any]] = {
-    "jecs": jecs.jecs,
     **dict.fromkeys(compositions.COMPOSITIONS, compositions.selected_by_each),
     **_P_VALUES,
 }
-NAMES = (*(f"{family}/{name}" for family, (_, names) in _FAMILIES.items() for name in names), *_ALONE)
+NAMES = (
+    *(f"{family}/{name}" for family, (*_, names) in (_VALUES | _FAMILIES).items() for name in names),
+    "jecs",
+    *_ALONE,
+)
 _GIVEN = {"calibration", "scores", "alpha", "mask", "calibration_mask", "key", "p_values", "canonical", "shuffled"}
 _GIVEN |= {"members", "original", "knockoffs", "calibration_knockoffs"}
 _GIVEN |= {"validation", "is_target", "validation_mask"}
@@ -70,7 +77,9 @@ class StudyMethod:
     directed: bool = False
 
 
-def method(rule: str | Callable[..., Any] | StudyMethod, *, label: str | None = None, **options: Any) -> StudyMethod:
+def method(
+    rule: str | Procedure | Callable[..., Any] | StudyMethod, *, label: str | None = None, **options: Any
+) -> StudyMethod:
     """A procedure of `tdd` by its name, or a function, as a method of a study.
 
     Names: "ptdi/<proportion>", "td4eval/<combine>", "ktd/<rule>", "jmcs/<rule>", "jecs", "exchangeability/<test>"
@@ -80,9 +89,10 @@ def method(rule: str | Callable[..., Any] | StudyMethod, *, label: str | None = 
     the design draws them, and on conformal p-values otherwise. Each decides as `tdd.<name>` does.
 
     Args:
-      rule: a name out of `NAMES`; or a function `(key, scores, calibration) -> selected`, [m] bool, in JAX. Of the
-        names `alpha` (a plain number), `mask`, `calibration_mask` and `extra` it is given those that it has as
-        parameters; without `alpha` its level is its own, and it appears at every level alike.
+      rule: a name out of `NAMES`; a `tdd.Procedure`, or one as text ("ptdi:eta=0.1"); or a function
+        `(key, scores, calibration) -> selected`, [m] bool, in JAX. Of the names `alpha` (a plain number), `mask`,
+        `calibration_mask` and `extra` it is given those that it has as parameters; without `alpha` its level is its
+        own, and it appears at every level alike.
       label: name in the results; default the name with its options.
       **options: of the procedure, as in `tdd.<name>`; of a function, further keyword arguments.
 
@@ -96,7 +106,15 @@ def method(rule: str | Callable[..., Any] | StudyMethod, *, label: str | None = 
         if options:
             raise InputError(f"{rule.name} is a method already; its options cannot be changed, got {options!r}")
         return rule if label is None else dataclasses.replace(rule, name=label)
-    if isinstance(rule, str):
+    if isinstance(rule, str) and rule not in NAMES and rule.partition(":")[0] in known_procedures():
+        rule, options = as_procedure(rule, **options), {}
+    if isinstance(rule, Procedure):
+        if options:
+            raise InputError(f"{rule!r} has its options already, got {options!r} besides")
+        plain, made = type(rule), _of_value(rule)
+        told = [field.name for field in dataclasses.fields(plain) if f"/{getattr(rule, field.name)}" not in made.name]
+        options = {name: value for name in told if (value := getattr(rule, name)) != getattr(plain, name, value)}
+    elif isinstance(rule, str):
         made = _named(rule, options)
     elif callable(rule):
         made = _own(rule, options)
@@ -107,8 +125,19 @@ def method(rule: str | Callable[..., Any] | StudyMethod, *, label: str | None = 
 
 
 @dataclasses.dataclass(frozen=True)
+class _Decides:
+    """A procedure; equal where it and its options are."""
+
+    procedure: Procedure
+
+    def __call__(self, key: jax.Array, sample: Sample, alpha: Any) -> jax.Array:
+        """[m] bool."""
+        return traced(self.procedure.label, sample, lambda: self.procedure.select(sample.evidence, alpha, key).selected)
+
+
+@dataclasses.dataclass(frozen=True)
 class _Named:
-    """A procedure of `tdd` with its options; equal where they are."""
+    """A procedure on p-values, a test or a baseline of `tdd` with its options; equal where they are."""
 
     family: Any
     choice: Any
@@ -116,26 +145,9 @@ class _Named:
 
     def __call__(self, key: jax.Array, sample: Sample, alpha: Any, *, null: Any = None) -> jax.Array:
         """[m] bool."""
-        options, choice = dict(self.options), self.choice
+        options = dict(self.options)
         masks: dict[str, Any] = {"mask": sample.mask, "calibration_mask": sample.calibration_mask}
         both = (sample.calibration, sample.scores)
-        if self.family == "ptdi":
-            options |= {"members": sample.extra["members"]} if choice == "moment" else {}
-            return ptdi.ptdi(*both, alpha=alpha, proportion=choice, **masks, **options).selected
-        if self.family == "td4eval":
-            drawn = choice == "random" or (choice == "split_weights" and "split" not in options)
-            options |= {"key": key} if drawn else {}
-            return td4eval.td4eval(*both, alpha=alpha, combine=choice, **masks, **options).selected
-        if self.family == "ktd":
-            options |= {"mask": sample.mask}
-            if choice == "conformal":
-                options |= {name: sample.extra[name] for name in ("calibration_knockoffs",)}
-                options |= {"calibration": sample.calibration, "calibration_mask": sample.calibration_mask}
-            return ktd.ktd(sample.scores, sample.extra["knockoffs"], alpha=alpha, rule=choice, **options).selected
-        if self.family == "jmcs":
-            return jecs.jmcs(*both, alpha=alpha, rule=choice, **masks, **options).selected
-        if self.family == "jecs":
-            return jecs.jecs(*both, alpha=alpha, **masks, **options).selected
         if self.family == "exchangeability":
             return self._test(key, sample, alpha, options)
         if self.family == "threshold":
@@ -181,18 +193,27 @@ class _Own:
         """Whatever the function returns."""
         given = {"alpha": alpha, **{name: getattr(sample, name) for name in ("mask", "calibration_mask", "extra")}}
         given = {name: value for name, value in given.items() if name in self.takes}
-        try:
-            return self.function(key, sample.scores, sample.calibration, **given, **dict(self.options))
-        except InputError:
-            raise
-        except Exception as error:
-            name = getattr(self.function, "__name__", repr(self.function))
-            first = (str(error).strip() or "no message").splitlines()[0]
-            raise InputError(
-                f"method {name!r} failed with key, scores {sample.scores.shape} and calibration "
-                f"{sample.calibration.shape}: {type(error).__name__}: {first}. A method is traced by jax.jit: it must "
-                "use jax.numpy, and jnp.where in place of if"
-            ) from error
+        name = getattr(self.function, "__name__", repr(self.function))
+        return traced(
+            name,
+            sample,
+            lambda: self.function(key, sample.scores, sample.calibration, **given, **dict(self.options)),
+        )
+
+
+def traced(name: str, sample: Sample, call: Callable[[], Any]) -> Any:
+    """What a call returns; what fails under `jax.jit` in the words of whoever wrote it."""
+    try:
+        return call()
+    except InputError:
+        raise
+    except Exception as error:
+        first = (str(error).strip() or "no message").splitlines()[0]
+        raise InputError(
+            f"method {name!r} failed with key, scores {sample.scores.shape} and calibration "
+            f"{sample.calibration.shape}: {type(error).__name__}: {first}. A method is traced by jax.jit: it must "
+            "use jax.numpy, and jnp.where in place of if"
+        ) from error
 
 
 def _named(name: str, options: Mapping[str, Any]) -> StudyMethod:
@@ -202,22 +223,17 @@ def _named(name: str, options: Mapping[str, Any]) -> StudyMethod:
             f"no method is called {name!r}; known are {', '.join(NAMES)}. A function "
             "(key, scores, calibration) -> selected can be given instead"
         )
+    if family in _VALUES or family == "jecs":
+        cls, first, _ = _VALUES.get(family, (JECS, "", ()))
+        _check_options(name, options, {field.name for field in dataclasses.fields(cls)} - {first, "unit"})
+        return _of_value(cls(**({first: choice} if first else {}), **options))
     function = _FAMILIES[family][0] if choice else _ALONE[family]
-    known = set(inspect.signature(function).parameters) - _GIVEN - {"proportion", "combine", "rule", "test", "null"}
-    known |= {"td4eval": {"rule"}, "ktd": {"proportion"}, "threshold": {"detector"}}.get(family, set())
-    for option in options:
-        if option not in known:
-            raise InputError(f"{name} has no option {option!r}; it has {', '.join(sorted(known)) or 'none'}")
+    known = set(inspect.signature(function).parameters) - _GIVEN - {"rule", "test", "null"}
+    _check_options(name, options, known | ({"detector"} if family == "threshold" else set()))
     select = _Named(family, choice, tuple(options.items()))
     read: dict[str, Any] = {"name": name, "select": select, "exact_levels": True}
-    if family == "ptdi":
-        read |= {"null": "nonmember", "panel": False, "needs": ("members",) if choice == "moment" else ()}
-    elif family in ("td4eval", "jmcs", "jecs", *compositions.COMPOSITIONS):
-        read |= {"null": "member", "panel": True}
-        read |= {"masks": ()} if family in compositions.COMPOSITIONS else {}
-    elif family == "ktd":
-        needs = ("knockoffs", "calibration_knockoffs") if choice == "conformal" else ("knockoffs",)
-        read |= {"null": "nonmember", "panel": False, "needs": needs}
+    if family in compositions.COMPOSITIONS:
+        read |= {"null": "member", "panel": True, "masks": ()}
     elif family == "threshold":
         read |= {"needs": ("validation", "validation_target"), "directed": True}
     elif family == "exchangeability":
@@ -225,6 +241,23 @@ def _named(name: str, options: Mapping[str, Any]) -> StudyMethod:
     else:
         read |= {"panel": False, "directed": True}
     return StudyMethod(**read)
+
+
+def _of_value(procedure: Procedure) -> StudyMethod:
+    return StudyMethod(
+        procedure.label,
+        _Decides(procedure),
+        null=procedure.null,
+        panel=procedure.columns == "several",
+        needs=tuple(name for name in procedure.needs if name != "calibration"),
+        exact_levels=True,
+    )
+
+
+def _check_options(name: str, options: Mapping[str, Any], known: set[str]) -> None:
+    for option in options:
+        if option not in known:
+            raise InputError(f"{name} has no option {option!r}; it has {', '.join(sorted(known)) or 'none'}")
 
 
 def _own(function: Callable[..., Any], options: Mapping[str, Any]) -> StudyMethod:
@@ -242,7 +275,7 @@ def as_methods(given: Any) -> tuple[StudyMethod, ...]:
     """One method, several, or a dict from labels to methods, as methods with distinct names."""
     if isinstance(given, Mapping):
         made = tuple(method(rule, label=str(label)) for label, rule in given.items())
-    elif isinstance(given, (str, StudyMethod)) or callable(given):
+    elif isinstance(given, (str, StudyMethod, Procedure)) or callable(given):
         made = (method(given),)
     else:
         made = tuple(method(rule) for rule in given)

@@ -6,7 +6,14 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import jax
 
+from tdd.records import Evidence
+
 __all__ = ["Design", "Sample"]
+
+
+_OPTIONAL = frozenset(
+    ("members", "knockoffs", "calibration_knockoffs", "weights", "calibration_weights", "split", "p_values")
+)
 
 
 class Sample(NamedTuple):
@@ -29,6 +36,12 @@ class Sample(NamedTuple):
     mask: jax.Array | None = None
     calibration_mask: jax.Array | None = None
     extra: dict[str, Any] = {}  # noqa: RUF012 - never written to
+
+    @property
+    def evidence(self) -> Evidence:
+        """What procedures decide on: without the truth."""
+        optional = {name: value for name, value in self.extra.items() if name in _OPTIONAL}
+        return Evidence(self.calibration, self.scores, self.mask, self.calibration_mask, **optional)
 
 
 @runtime_checkable

@@ -28,7 +28,6 @@ __all__ = [
     "check_knockoffs_once",
     "check_known_labels",
     "check_members",
-    "check_method",
     "check_output_file",
     "check_paraphrased",
     "check_paraphrases",
@@ -53,13 +52,6 @@ _PARTS = {
     "probe": ("save the probe again", ("name", "options", "inputs", "alarm", "first_alarm", "guarantees", "looks")),
 }
 """Of each kind of run: how to get another, and what its run.json holds beside sentences."""
-
-
-def check_method(method: str, methods: Iterable[str]) -> None:
-    """A procedure that exists."""
-    known = tuple(methods)
-    if method not in known:
-        raise InputError(f"method {method!r} is not known; choose one of {', '.join(known)}")
 
 
 def check_direction(null: str | None, needed: str, method: str) -> None:
@@ -105,8 +97,9 @@ def check_unscaled(**options: Any) -> None:
             raise InputError(f"{name}={value!r} has no use with unit='item', which decides by e-values; leave it out")
 
 
-def check_unit(unit: str | None, grouped: bool) -> None:
-    """A unit of decision only where clusters are named."""
+def check_unit(own: str, unit: str | None, grouped: bool) -> None:
+    """A unit of decision, given or of the procedure, only where clusters are named."""
+    unit = own if unit is None and own != "cluster" else unit
     if unit is not None and not grouped:
         raise InputError(f"unit={unit!r} needs clusters: name their column (group_field) and use method 'ptdi'")
 
@@ -124,12 +117,12 @@ def check_knockoffs_apart(names: Sequence[str], knockoffs: Sequence[str]) -> Non
         raise InputError(f"knockoffs names {both[0]!r}, which is the score itself or named twice; leave it out")
 
 
-def check_knockoffs(method: str, knockoffs: Sequence[str]) -> None:
+def check_knockoffs(method: str, needed: bool, knockoffs: Sequence[str]) -> None:
     """Knockoffs where the method needs them."""
-    if method == "ktd" and not knockoffs:
+    if needed and not knockoffs:
         raise InputError(
-            "knockoffs are missing: method 'ktd' compares each item with its knockoff paraphrases; name the columns or "
-            "fields that hold them (knockoff_fields, --knockoff-fields; in a table of scores --knockoffs)"
+            f"knockoffs are missing: method {method!r} compares each item with its knockoff paraphrases; name the "
+            "columns or fields that hold them (knockoff_fields, --knockoff-fields; in a table of scores --knockoffs)"
         )
 
 
@@ -196,9 +189,9 @@ def detectors(score: str | Sequence[str], *, several: bool) -> tuple[str, ...]:
     return names
 
 
-def check_members(proportion: str, count: int) -> None:
+def check_members(needed: bool, count: int) -> None:
     """Known members for the moment estimate."""
-    if proportion == "moment" and not count:
+    if needed and not count:
         raise InputError('proportion="moment" needs known members; give a table of members or a member role')
 
 

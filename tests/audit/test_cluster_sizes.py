@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from tdd.audit.cluster_sizes import cluster_sizes
-from tdd.audit.evidence import Evidence
+from tdd.audit.evidence import Panels
 from tdd.audit.select import select
 from tdd.audit.verdict import failures
 
@@ -24,7 +24,7 @@ def evidence(rng, *, own=20, test=20, large=0.3, tilt=1.0):
 
     own_scores, own_clusters = role(own, 0.3, "known")
     scores, clusters = role(test, large, "candidate")
-    return Evidence(("loss",), scores[None], own_scores[None], clusters=clusters, calibration_clusters=own_clusters)
+    return Panels(("loss",), scores[None], own_scores[None], clusters=clusters, calibration_clusters=own_clusters)
 
 
 def p_values(**setting):
@@ -87,7 +87,7 @@ def test_items_are_decided_on_only_where_sizes_are_alike():
     """One passage of each known book and whole candidate books: size and score cannot be compared, sizes can."""
     rng = np.random.default_rng(0)
     known, books = tuple(f"k{i}" for i in range(30)), tuple(f"c{i}" for i in np.repeat(np.arange(10), 9))
-    given = Evidence(
+    given = Panels(
         ("loss",), rng.normal(size=(1, 90)), rng.normal(size=(1, 30)), clusters=books, calibration_clusters=known
     )
     found = [cluster_sizes(given, unit, seed=0)["cluster_sizes"].p_value for unit in ("item", "cluster", "drawn")]

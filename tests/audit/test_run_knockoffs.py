@@ -10,8 +10,8 @@ import pytest
 from rich.console import Console
 
 import tdd
-from tdd.audit.procedures import PROCEDURES
 from tdd.cli import main
+from tdd.procedures.procedure import known_procedures
 from tdd.records import Texts
 from tdd.report import terminal
 from tdd.texts import load_text_columns
@@ -219,7 +219,8 @@ def test_other_groups_are_another_run(checkpoint, tmp_path):
 
 
 def test_ktd_decides_on_gradient_norms_unless_told(checkpoint):
-    assert {name: procedure.score for name, procedure in PROCEDURES.items() if name != "ktd"} == dict.fromkeys(
+    own = {name: cls for name, cls in known_procedures().items() if cls.__module__.startswith("tdd.")}
+    assert {name: procedure.score for name, procedure in own.items() if name != "ktd"} == dict.fromkeys(
         ("ptdi", "best_score", "conditional", "weighted", "td4eval", "jmcs", "jecs"), "min_k_plus_plus"
     )
     found = audit(checkpoint, score=None)

@@ -699,9 +699,9 @@ AUDIT = (
     ),
     Fault(
         "select: wrong default of eta",
-        "tdd/audit/procedures.py",
-        '"proportion": "storey", "eta": 0.05, "unit"',
-        '"proportion": "storey", "eta": 0.5, "unit"',
+        "tdd/procedures/values.py",
+        "    eta: float = 0.05\n",
+        "    eta: float = 0.5\n",
         ("tests/audit/test_run.py", "tests/audit/test_procedures.py"),
     ),
     Fault(

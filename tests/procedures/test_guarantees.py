@@ -12,7 +12,7 @@ import tdd.probe
 from tdd.procedures.guarantees import all_guarantees
 from tdd.records import Guarantee
 
-ROWS = all_guarantees()
+ROWS = [row for row in all_guarantees() if row.call.startswith("tdd.")]
 PROMISE = re.compile(r"^ *\**Guarantees?\**\b", re.MULTILINE)
 PUBLIC = {
     **{f"tdd.{name}": getattr(tdd, name) for name in tdd.__all__ if name not in ("probe", "study")},

@@ -194,7 +194,7 @@ def test_own_functions_get_what_they_ask_for():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: method("ptdi"), "no method is called 'ptdi'; known are ptdi/none"),
+        (lambda: method("ptdi/best"), "no method is called 'ptdi/best'; known are ptdi/none"),
         (lambda: method("ptdi/storey", lambda_=0.5), "ptdi/storey has no option 'lambda_'; it has eta"),
         (lambda: method("bh", alpha=0.1), "bh has no option 'alpha'"),
         (lambda: method("ptdi/none", members=[1.0]), "no option 'members'"),

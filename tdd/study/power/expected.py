@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from tdd.procedures.procedure import Procedure
 from tdd.runs.folder import versions
 from tdd.runs.progress import progress_bar
 from tdd.study.power.answers import detectable, rows_of, warnings_of
@@ -34,7 +35,7 @@ def expected_power(
     num_tests: Any = None,
     member_share: Any = None,
     alpha: Any = 0.1,
-    method: str = "ptdi",
+    method: str | Procedure = "ptdi",
     proportion: str | None = None,
     combine: str | None = None,
     rule: str | None = None,
@@ -80,7 +81,7 @@ def expected_power(
       member_share: share of members among the candidates, one or several in [0, 1]; m times it is rounded to whole
         items. Default 1, 2, 5, 10, 20, 50 and 100 % targets, as far as they are whole items.
       alpha: level, one or several; taken as exact fractions.
-      method: "ptdi", "bh" (conformal p-values as they are), "td4eval", "ktd".
+      method: "ptdi", "bh" (conformal p-values as they are), "td4eval", "ktd", or a `tdd.Procedure`.
       proportion: of ptdi: "storey" (default), "subtraction", "none".
       combine: of td4eval; default "pooled_rank".
       rule: of ktd: "multi" (default), "derandomized", "ktd".

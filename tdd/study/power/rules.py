@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-import math
-from fractions import Fraction
+from typing import Any
 
-from tdd.audit.resolution import resolution
-from tdd.kernels import lattice
 from tdd.procedures import ktd, ptdi, td4eval
+from tdd.procedures.procedure import Procedure, as_procedure
+from tdd.procedures.values import PTDI
 from tdd.records import Null
 from tdd.study.methods import StudyMethod, method
 from tdd.validate import power as checks
+from tdd.validate.errors import InputError
 
 __all__ = ["METHODS", "Rule", "as_rule"]
 
@@ -29,6 +29,7 @@ class Rule:
       select: the method of a study.
       null: which items calibrate, and are not to be selected.
       kind: what an item has: "one" score, "several", or one with those of its "knockoffs".
+      procedure: that decides, or that has the fewest selections of the rule.
       proportion: of `tdd.ptdi`, where the fixed-pool engine decides alike; "" elsewhere.
     """
 
@@ -36,6 +37,7 @@ class Rule:
     select: StudyMethod
     null: Null
     kind: str
+    procedure: Procedure
     proportion: str = ""
 
     @property
@@ -45,46 +47,38 @@ class Rule:
 
     def min_selections(self, n: int, m: int, num_targets: int, alpha: float, num_knockoffs: int = 1) -> int:
         """The smallest number of selections that the sizes allow; m + 1 where nothing can be selected."""
-        if self.kind == "knockoffs":
-            level = lattice.as_level(alpha)
-            copies = num_knockoffs if self.label == "ktd/multi" else 1
-            return min(m + 1, math.ceil(Fraction(int(level.denominator), int(level.numerator) * copies)))
-        scale = Fraction(1)
-        if self.proportion in ("storey", "subtraction"):
-            scale = max(Fraction(m - num_targets, m), Fraction(1, m))
-        return resolution(n, m, alpha, scale).min_selections
+        return self.procedure.min_selections(n, m, num_targets, alpha, num_knockoffs)
 
 
-def as_rule(name: str, *, proportion: str | None, combine: str | None, rule: str | None, null: str | None) -> Rule:
-    """The rule of a name with its options.
+def as_rule(given: Any, *, null: str | None, **options: str | None) -> Rule:
+    """The rule of a procedure, or of a name out of `METHODS` with its options.
 
     Args:
-      name: out of `METHODS`.
-      proportion: of ptdi ("storey").
-      combine: of td4eval ("pooled_rank").
-      rule: of ktd ("multi").
+      given: a name, a procedure as text, or a `Procedure` that needs nothing beyond calibration items and knockoffs.
       null: which items calibrate; bh takes both ("nonmember"), for the others it may be stated and must be theirs.
+      **options: proportion of ptdi ("storey"), combine of td4eval ("pooled_rank"), rule of ktd ("multi").
 
     Raises:
-      InputError: an unknown name, an option of another method, the other null.
+      InputError: an unknown name, an option of another method, the other null, a procedure that needs more.
     """
-    checks.check_name("method", name, METHODS)
-    for option, value, owner in (
-        ("proportion", proportion, "ptdi"),
-        ("combine", combine, "td4eval"),
-        ("rule", rule, "ktd"),
-    ):
-        checks.check_option(option, value, owner, name)
-    checks.check_null(name, null, {"ptdi": "nonmember", "ktd": "nonmember", "td4eval": "member"}.get(name))
-    if name == "ptdi":
-        chosen = checks.check_name("proportion", proportion or "storey", _PROPORTIONS)
-        return Rule(f"ptdi/{chosen}", method(f"ptdi/{chosen}"), "nonmember", "one", chosen)
-    if name == "td4eval":
-        chosen = checks.check_name("combine", combine or "pooled_rank", td4eval.COMBINATIONS)
-        return Rule(f"td4eval/{chosen}", method(f"td4eval/{chosen}"), "member", "several")
-    if name == "ktd":
-        chosen = checks.check_name("rule", rule or "multi", _KTD_RULES)
-        return Rule(f"ktd/{chosen}", method(f"ktd/{chosen}"), "nonmember", "knockoffs")
-    if null == "member":
-        return Rule("bh", method("bh"), "member", "one")
-    return Rule("bh", method("bh"), "nonmember", "one", "none")
+    if isinstance(given, str) and ":" not in given:
+        checks.check_name("method", given, METHODS)
+        for option, owner in (("proportion", "ptdi"), ("combine", "td4eval"), ("rule", "ktd")):
+            checks.check_option(option, options.get(option), owner, given)
+        choices = {"proportion": _PROPORTIONS, "combine": td4eval.COMBINATIONS, "rule": _KTD_RULES}
+        for option, value in options.items():
+            if value is not None:
+                checks.check_name(option, value, choices[option])
+        if given == "bh":
+            checks.check_null(given, null, None)
+            if null == "member":
+                return Rule("bh", method("bh"), "member", "one", PTDI("none"))
+            return Rule("bh", method("bh"), "nonmember", "one", PTDI("none"), "none")
+    procedure = as_procedure(given, **options)
+    checks.check_null(procedure.name, null, procedure.null)
+    if more := [name for name in procedure.needs if name not in ("calibration", "knockoffs")]:
+        raise InputError(f"method {procedure.label!r} needs {', '.join(more)}, which a power plan does not draw")
+    kind = "knockoffs" if "knockoffs" in procedure.needs else procedure.columns
+    ours = procedure.proportion if type(procedure) is PTDI and procedure.eta == PTDI.eta else ""
+    chosen = method(procedure)
+    return Rule(chosen.name, chosen, procedure.null, kind, procedure, ours)

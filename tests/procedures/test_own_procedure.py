@@ -1,0 +1,188 @@
+"""A procedure written in one file by a user, in every place that takes procedures."""
+
+import dataclasses
+from fractions import Fraction
+
+import jax
+import numpy as np
+import pytest
+from rich.console import Console
+
+import tdd
+from tdd.demo.data import demo_files
+from tdd.procedures.guarantees import all_guarantees
+from tdd.procedures.procedure import known_procedures
+from tdd.report import terminal
+from tdd.study import NormalShift
+from tdd.study import run as run_study
+
+
+@dataclasses.dataclass(frozen=True)
+class ConformalBonferroni(tdd.Procedure):
+    """Conformal p-values, then Bonferroni's procedure."""
+
+    name = "conformal_bonferroni"
+    guarantee = tdd.Guarantee(
+        "FWER <= alpha", ("non-member candidates are exchangeable with the calibration items",), "finite-sample", "own"
+    )
+
+    share: float = 1.0  # of alpha that is spent
+
+    def select(self, evidence, alpha, key=None):
+        p = tdd.conformal_p_values(
+            evidence.calibration,
+            evidence.scores,
+            null=self.null,
+            calibration_mask=evidence.calibration_mask,
+            mask=evidence.mask,
+        )
+        step = tdd.bonferroni(jax.numpy.minimum(p / self.share, 1), alpha, mask=evidence.mask)
+        n = jax.numpy.sum(~jax.numpy.isnan(jax.numpy.asarray(evidence.calibration)))
+        return self.selection(step, p, n)
+
+
+RNG = np.random.default_rng(0)
+CALIBRATION, SCORES = RNG.normal(size=999), RNG.normal(size=40) - np.where(np.arange(40) < 20, 6, 0)
+
+
+def selected(share=1.0):
+    p = (1 + (CALIBRATION[:, None] <= SCORES).sum(0)) / 1000
+    return p / share * 40 <= 0.1
+
+
+def table():
+    rows = [{"id": f"c{i}", "role": "calibration", "loss": x} for i, x in enumerate(CALIBRATION)]
+    return [*rows, *({"id": f"t{i}", "role": "candidate", "loss": x} for i, x in enumerate(SCORES))]
+
+
+def test_select_and_its_report(tmp_path):
+    audit = tdd.select(table(), alpha=0.1, method=ConformalBonferroni(), out=tmp_path / "run")
+    np.testing.assert_array_equal(audit.items["selected"], selected())
+    assert audit.run["options"]["method"] == "conformal_bonferroni"
+    assert audit.run["options"]["share"] == 1.0
+    assert audit.run["decision"]["guarantee"]["controls"] == "FWER <= alpha"
+    assert audit.run["certificate"]["reason"] == "the law of its statistics under the null is not known"
+    console = Console(record=True, width=120)
+    terminal.print_report(audit.run, audit.items, console=console)
+    assert "FWER <= alpha" in (said := console.export_text())
+    assert "conformal_bonferroni" in said
+
+
+@pytest.mark.parametrize("text", ["conformal_bonferroni:share=0.5", ConformalBonferroni(share=0.5)])
+def test_by_name_with_options(text):
+    audit = tdd.select(table(), alpha=0.1, method=text)
+    np.testing.assert_array_equal(audit.items["selected"], selected(0.5))
+    assert audit.run["options"]["share"] == 0.5
+
+
+@pytest.mark.slow("long")
+def test_run_audit():
+    files = demo_files()
+    own = tdd.run_audit(
+        files.checkpoint, files.candidates, files.calibration, alpha=0.1, score="loss", method=ConformalBonferroni()
+    )
+    p = np.asarray(own.items["p_value"])
+    np.testing.assert_array_equal(own.items["selected"], p * len(p) <= 0.1)
+
+
+def test_a_study():
+    design = NormalShift(num_calibration=999, num_tests=20, signal=5.0)
+    found = run_study(design, [ConformalBonferroni(), "bh"], alphas=[0.1], repetitions=200)
+    assert found.methods == ("conformal_bonferroni", "bh")
+    fdr, power = np.asarray(found.fdr), np.asarray(found.power)
+    assert fdr.reshape(2)[0] < 0.05  # FWER <= .1 * 10/20
+    assert 0.5 < power.reshape(2)[0] < power.reshape(2)[1]
+
+
+def test_expected_power():
+    options = {"num_calibration": 999, "num_tests": 50, "member_share": 0.5, "repetitions": 100, "search": False}
+    own, bh = (tdd.expected_power(auc=0.999, method=one, **options) for one in (ConformalBonferroni(), "bh"))
+    assert own.about["method"] == "conformal_bonferroni"
+    assert 0.3 < own.rows[0]["power"] < bh.rows[0]["power"]
+
+
+def test_the_table_of_guarantees():
+    (row,) = [row for row in all_guarantees() if row.call.endswith("ConformalBonferroni")]
+    assert row.guarantee == ConformalBonferroni.guarantee
+
+
+def test_what_needs_more_than_a_plan_draws():
+    with pytest.raises(tdd.InputError, match="method 'ptdi/moment' needs members, which a power plan does not draw"):
+        tdd.expected_power(auc=0.9, method=tdd.PTDI("moment"))
+
+
+@dataclasses.dataclass(frozen=True)
+class Untraceable(ConformalBonferroni):
+    name = "untraceable"
+
+    def select(self, evidence, alpha, key=None):
+        return super().select(evidence, alpha, key) if evidence.scores[0] > 0 else None
+
+
+def test_what_cannot_be_traced_is_said():
+    with pytest.raises(tdd.InputError, match=r"method 'untraceable' failed with key, scores .* traced by jax\.jit"):
+        run_study(NormalShift(num_calibration=9, num_tests=4), Untraceable(), alphas=[0.1], repetitions=2)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("ptdi", tdd.PTDI()),
+        ("ptdi:proportion=none,eta=0.1", tdd.PTDI("none", 0.1)),
+        ("ktd:rule=conformal", tdd.KTD("conformal", "storey")),
+        ("ktd:rule=ktd,offset=0", tdd.KTD("ktd", offset=0)),
+        ("td4eval:combine=average,weights=0.25:0.75", tdd.TD4Eval("average", weights=(0.25, 0.75))),
+        ("jmcs:rule=storey", tdd.JMCS("storey")),
+        ("jecs:grid=0.3:0.5", tdd.JECS((0.3, 0.5))),
+        ("best_score", tdd.BestScore()),
+        ("conditional:rule=dkwm,delta=0.1", tdd.ConditionalBH("dkwm", 0.1)),
+        ("weighted:rule=homogeneous", tdd.Weighted("homogeneous")),
+    ],
+)
+def test_a_procedure_as_text(text, value):
+    assert tdd.procedure(text) == value
+    assert hash(value) == hash(tdd.procedure(text))
+    assert known_procedures()[value.name] is type(value)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("pdti", "method 'pdti' is not known; choose one of ptdi, "),
+        ("ptdi:rule=bh", "method 'ptdi' has no option 'rule'; it has proportion, eta, unit"),
+        ("ptdi:eta", "method 'ptdi:eta' is not NAME:option=value,option=value with each option once"),
+        ("ptdi:eta=0.1,eta=0.2", "with each option once"),
+        ("ptdi:eta=much", "eta=much is no number"),
+        ("ptdi:eta=2", "eta"),
+        ("ptdi:proportion=best", "proportion must be one of 'none', 'subtraction', 'storey', 'moment'; got 'best'"),
+        ("ptdi:unit=item,proportion=none", "proportion='none' has no use with unit='item'"),
+        ("ktd:rule=multi,proportion=none", "proportion='none' belongs to rule 'conformal' of method 'ktd'"),
+        ("jecs:grid=0.3:2", "grid"),
+    ],
+)
+def test_what_is_no_procedure(text, message):
+    with pytest.raises(tdd.InputError, match=message):
+        tdd.procedure(text)
+
+
+def test_options_beside_a_value():
+    with pytest.raises(tdd.InputError, match=r"eta=0.1 beside method=PTDI\(.*: give it as an option of PTDI, or leave"):
+        tdd.select(table(), alpha=0.1, method=tdd.PTDI(), eta=0.1)
+
+
+def test_the_fewest_selections():
+    assert tdd.PTDI("none").min_selections(99, 1000, 0, 0.1) == 100
+    assert tdd.PTDI("storey").min_selections(99, 1000, 500, 0.1) == 50
+    assert tdd.PTDI("none").min_selections(9, 10, 0, 0.05) == 11
+    assert tdd.KTD("multi").min_selections(0, 100, 0, 0.1, num_knockoffs=5) == 2
+    assert tdd.KTD("ktd").min_selections(0, 100, 0, 0.1, num_knockoffs=5) == 10
+    assert Fraction(1) == ConformalBonferroni().min_selections(9, 10, 0, 0.1)
+
+
+@pytest.mark.parametrize("name", ["ptdi/none", "ptdi/storey", "ktd/multi", "td4eval/pooled_rank", "jmcs/by", "jecs"])
+def test_a_name_of_studies_is_a_value(name):
+    cls = known_procedures()[name.partition("/")[0]]
+    assert tdd.study.method(name).name == name
+    value = tdd.study.method(name).select.procedure
+    assert isinstance(value, cls)
+    assert tdd.study.method(value) == tdd.study.method(name)
