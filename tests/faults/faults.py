@@ -727,9 +727,9 @@ AUDIT = (
     ),
     Fault(
         "certificates: ranks are cut off instead of rounded",
-        "tdd/audit/certificates.py",
-        "np.rint(np.nan_to_num(decision.p_values, nan=1.0) * (n + 1))",
-        "np.floor(np.nan_to_num(decision.p_values, nan=1.0) * (n + 1))",
+        "tdd/procedures/values.py",
+        "np.rint(np.nan_to_num(p, nan=1.0) * (n + 1))",
+        "np.floor(np.nan_to_num(p, nan=1.0) * (n + 1))",
         ("tests/audit/test_procedures.py", "tests/audit/test_run_methods.py"),
     ),
     Fault(

@@ -116,7 +116,7 @@ import pyarrow.compute, pyarrow.csv  # for the small table too, which needs neit
 import tdd.cli
 from tdd.audit import select
 from tdd.audit.certificates import Certificate
-select.certify = lambda evidence, options, decision: Certificate(False, "not measured", options.delta)
+select.certify = lambda *known, delta, seed: Certificate(False, "not measured", delta)
 assert tdd.cli.main(sys.argv[1:]) == 0
 status = pathlib.Path("/proc/self/status").read_text()
 print(json.dumps(int(status.split("VmHWM:")[1].split()[0]) // 1024))
