@@ -110,7 +110,8 @@ def add_decision(parser: argparse.ArgumentParser) -> None:
         default="ptdi",
         metavar="NAME",
         help="ptdi, best_score (the best of several scores), conditional (valid for this calibration sample), weighted "
-        "(known density ratios), ktd (find members); td4eval, jmcs, jecs (find clean items) (default: %(default)s)",
+        "(known density ratios), ktd (find members); td4eval, jmcs, jecs (find clean items); with options as in "
+        "ptdi:proportion=none,eta=0.1 (default: %(default)s)",
     )
     group.add_argument(
         "--combine",
