@@ -32,6 +32,7 @@ from .procedures.evalues import closed_e_bh as closed_e_bh
 from .procedures.evalues import conformal_e_values as conformal_e_values
 from .procedures.evalues import e_bh as e_bh
 from .procedures.exchangeability import exchangeability as exchangeability
+from .procedures.grammar import procedure as procedure
 from .procedures.jecs import jecs as jecs
 from .procedures.jecs import jmcs as jmcs
 from .procedures.ktd import knockoff_symmetry as knockoff_symmetry
@@ -46,7 +47,6 @@ from .procedures.online import lord_plus_plus as lord_plus_plus
 from .procedures.online import saffron as saffron
 from .procedures.online_streams import online_test as online_test
 from .procedures.procedure import Procedure as Procedure
-from .procedures.procedure import procedure as procedure
 from .procedures.ptdi import ptdi as ptdi
 from .procedures.sequential import exchangeability_sequence as exchangeability_sequence
 from .procedures.shuffles import shuffles_needed as shuffles_needed

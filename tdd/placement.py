@@ -18,9 +18,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
-from tdd.validate.devices import check_mesh, check_tensor_read
+from tdd.validate.errors import InputError
 
 __all__ = ["Placement", "everywhere", "partition", "partitions", "put_shares", "shard"]
 
@@ -43,7 +43,7 @@ class Placement:
 
     def __post_init__(self) -> None:
         if self.mesh is not None:
-            check_mesh(self.mesh)
+            _check_mesh(self.mesh)
 
     @property
     def spans(self) -> bool:
@@ -65,7 +65,7 @@ class Placement:
           InputError: `read` returns another shape.
         """
         sharding = self._sharding(shape, layered=False)
-        put = _put(check_tensor_read(read(), shape), sharding)
+        put = _put(_check_tensor_read(read(), shape), sharding)
         target = np.dtype(dtype if self.dtype is None else self.dtype)
         return put if put.dtype == target else jax.block_until_ready(_cast(put, target, sharding))
 
@@ -91,7 +91,7 @@ class Placement:
         whole = self._sharding((num_layers, *shape), layered=True)
         stack = _zeros((num_layers, *shape), target, whole)
         for layer in range(num_layers):
-            put = _put(check_tensor_read(read(layer), shape), self._layer_sharding(whole))
+            put = _put(_check_tensor_read(read(layer), shape), self._layer_sharding(whole))
             stack = jax.block_until_ready(_write(stack, put, layer, whole))
             del put
             gc.collect(0)  # JAX lets go of what it copied from when garbage is collected, and not before
@@ -145,7 +145,7 @@ def shard(params: Any, mesh: Mesh) -> Any:
       params: a nested dict of arrays.
       mesh: a mesh of one axis.
     """
-    check_mesh(mesh)
+    _check_mesh(mesh)
     return jax.tree.map(lambda leaf, cut: put_shares(leaf, NamedSharding(mesh, cut)), params, partitions(params, mesh))
 
 
@@ -191,3 +191,27 @@ def _write(stack: jax.Array, tensor: jax.Array, layer: jax.Array, sharding: Name
 
 def _constrained(value: jax.Array, sharding: NamedSharding | None) -> jax.Array:
     return value if sharding is None else jax.lax.with_sharding_constraint(value, sharding)
+
+
+def _check_mesh(mesh: Any) -> Mesh:
+    """A mesh of one axis, over which arrays are partitioned automatically."""
+    if not isinstance(mesh, Mesh):
+        raise InputError(f"mesh is {type(mesh).__name__}; pass a jax.sharding.Mesh with one axis, or None")
+    if len(mesh.axis_names) != 1:
+        raise InputError(f"mesh has the axes {', '.join(map(repr, mesh.axis_names))}; it must have exactly one")
+    if mesh.axis_types != (AxisType.Auto,):
+        raise InputError(
+            f"mesh has an axis of type {mesh.axis_types[0].name}; make it with jax.make_mesh(..., "
+            "axis_types=(jax.sharding.AxisType.Auto,)): models that were not written for other types fail on them"
+        )
+    return mesh
+
+
+def _check_tensor_read(found: Any, shape: tuple[int, ...]) -> Any:
+    """What was read has the shape that was announced."""
+    if found.shape != tuple(shape):
+        raise InputError(
+            f"a tensor that should have the shape {list(shape)} was read with {list(found.shape)}; the file changed "
+            "while it was being read, or its header is wrong"
+        )
+    return found

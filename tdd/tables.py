@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
@@ -13,7 +14,7 @@ from tdd.texts.read import read_rows
 from tdd.texts.rows import Rows
 from tdd.validate import tables as checks
 from tdd.validate import texts as text_checks
-from tdd.validate.string_columns import release_unused
+from tdd.validate.errors import InputError
 
 __all__ = ["Role", "ScoreTable", "load_score_table"]
 
@@ -115,7 +116,7 @@ def load_score_table(
         not expected; no calibration items or no candidates; repeated ids. A missing score is NaN, not an
         error, unless a role has no score at all.
     """
-    checks.check_sources(role_field, calibration, members)
+    _check_sources(role_field, calibration, members)
     sources: dict[str, Any] = {"candidate": source}
     if calibration is not None:
         sources["calibration"] = calibration
@@ -139,12 +140,12 @@ def load_score_table(
         names = tuple(part.scores)
         parts.append(part)
         del rows
-        release_unused()
+        _release_unused()
     if len(parts) > 1:
         checks.check_ids_apart([(role, part.source, part.ids) for role, part in zip(sources, parts, strict=True)])
     table = _join(parts)
     needed = {name: values for name, values in table.scores.items() if name not in optional}
-    checks.check_scored(table.source, needed, table.roles, calibrated)
+    _check_scored(table.source, needed, table.roles, calibrated)
     return table
 
 
@@ -159,7 +160,7 @@ def _read_part(
 ) -> ScoreTable:
     """One source as a table; every row has `role` unless `fields` names a role column."""
     source, place = rows.source, rows.place
-    checks.check_fields(source, rows.fields)
+    _check_fields(source, rows.fields)
     for argument, field in fields.items():
         if field is not None:
             text_checks.existing_field(source, argument, field, rows.fields)
@@ -223,3 +224,31 @@ def _hash(table: ScoreTable) -> str:
     for column in (table.labels.astype("<i8"), *(scores.astype("<f8") for scores in table.scores.values())):
         digest.update(column.tobytes())
     return digest.hexdigest()
+
+
+def _release_unused() -> None:
+    """Give the memory of columns that are gone back to the system: Arrow keeps it for its own use."""
+    if "pyarrow" in sys.modules:
+        sys.modules["pyarrow"].default_memory_pool().release_unused()
+
+
+def _check_sources(role_field: str | None, calibration: Any, members: Any) -> None:
+    """Roles come from a column or from separate tables, not from both."""
+    if calibration is not None and role_field is not None:
+        raise InputError(f"role_field={role_field!r} and calibration=... both say which rows calibrate; give one")
+    if calibration is None and members is not None:
+        raise InputError("members=... needs calibration=...; in a single table use member_role=")
+
+
+def _check_fields(source: str, fields: Sequence[str]) -> None:
+    """Rows with named fields."""
+    if not fields:
+        raise InputError(f"{source}: a score table needs named columns, these rows are bare values")
+
+
+def _check_scored(source: str, scores: Mapping[str, np.ndarray], roles: np.ndarray, calibrated: bool = True) -> None:
+    """At least one score in every column for candidates, and for calibration items where they are needed."""
+    for name, values in scores.items():
+        for role, word in (("calibration", "calibration item"), ("candidate", "candidate")):
+            if (calibrated or role == "candidate") and np.all(np.isnan(values[roles == role])):
+                raise InputError(f"{source}: score column {name!r} has no value for any {word}")

@@ -19,7 +19,7 @@ import numpy as np
 from tdd.audit.cross_fit import fold_wins
 from tdd.audit.words import unusual_space, words_and_marks
 from tdd.records import Guarantee, Texts
-from tdd.validate import honesty as checks
+from tdd.validate.errors import InputError
 
 __all__ = ["BlindBaseline", "blind_baseline"]
 
@@ -118,7 +118,7 @@ def blind_baseline(
     role = np.repeat([0, 1], [len(calibration), len(candidates)])
     group: list[Hashable] = list(range(len(texts)))
     if groups is not None:
-        checks.check_groups(groups, len(calibration), len(candidates))
+        _check_groups(groups, len(calibration), len(candidates))
         group = [*groups[0], *groups[1]]
     generator = np.random.default_rng(seed)
     kept = _subsample(role, generator)
@@ -239,3 +239,13 @@ def _warning(auc: float, threshold: float, p_value: float) -> str:
         "if those are, and the other candidates alone differ in content, does the error rate hold, and even then "
         "content may be what was detected"
     )
+
+
+def _check_groups(groups: tuple[Sequence[Any], Sequence[Any]], num_calibration: int, num_candidates: int) -> None:
+    """One group a text, calibration groups first."""
+    sizes = tuple(len(part) for part in groups)
+    if sizes != (num_calibration, num_candidates):
+        raise InputError(
+            f"groups must be a pair with one group a text: expected lengths {(num_calibration, num_candidates)}, "
+            f"got {sizes}"
+        )

@@ -18,7 +18,7 @@ from tdd.audit.evidence import Panels
 from tdd.procedures.bounds import FdpBounds
 from tdd.procedures.fdp_template import LARGE
 from tdd.procedures.procedure import Procedure
-from tdd.validate import runs
+from tdd.validate.errors import InputError
 
 __all__ = ["Certificate", "Cut", "certify"]
 
@@ -79,7 +79,7 @@ def certify(panels: Panels, procedure: Procedure, decision: Decision, *, delta: 
     """The simultaneous bounds for a decision, where the procedure has some."""
     if not decision.num_tests:
         return Certificate(False, "no candidate has a score", delta)
-    runs.check_delta(delta, _MAX_DRAWS)
+    _check_delta(delta, _MAX_DRAWS)
     large = max(decision.num_calibration, decision.num_tests) > LARGE
     num_draws = min(_MAX_DRAWS, math.ceil(_FEW / delta) - 1) if large else max(_DRAWS, math.ceil(1 / delta))
     key = jax.random.fold_in(jax.random.key(seed), 1)
@@ -112,3 +112,9 @@ def _cuts(decision: Decision, false_in_selection: int, sizes: np.ndarray, false:
 
 def _cut(name: str, size: int, false: int) -> Cut:
     return Cut(name, size, false, false / size if size else 0.0)
+
+
+def _check_delta(delta: float, max_draws: int) -> None:
+    """A level of the simultaneous bounds that Monte Carlo draws can resolve."""
+    if delta * (max_draws + 1) < 1:
+        raise InputError(f"delta={delta!r} is too small for {max_draws} draws: give at least {1 / (max_draws + 1):g}")

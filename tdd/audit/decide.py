@@ -17,7 +17,8 @@ from tdd.procedures.clusters import ClusterSelection
 from tdd.procedures.procedure import Procedure
 from tdd.procedures.values import PTDI
 from tdd.records import Guarantee, KnockoffSelection, Null, Selection
-from tdd.validate import arrays, runs
+from tdd.validate import arrays
+from tdd.validate.errors import InputError
 
 __all__ = ["Decision", "Truth", "decide", "level_in_words"]
 
@@ -125,7 +126,7 @@ def decide(panels: Panels, procedure: Procedure, alpha: float, *, seed: int = 0,
     arrays.check_level(alpha)
     ptdi = procedure if isinstance(procedure, PTDI) else None
     if ptdi is not None:
-        runs.check_cluster_proportion(ptdi.proportion, bool(panels.clusters))
+        _check_cluster_proportion(ptdi.proportion, bool(panels.clusters))
     evidence = panels.evidence(procedure)
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
@@ -229,3 +230,11 @@ def _truth(
         num_members=num_members,
         num_false=false,
     )
+
+
+def _check_cluster_proportion(proportion: str, clustered: bool) -> None:
+    """The estimates whose guarantee is stated for clusters without a condition on ties."""
+    if clustered and proportion not in ("storey", "none"):
+        raise InputError(
+            f"proportion={proportion!r} is not offered where items come in clusters; use 'storey' or 'none'"
+        )

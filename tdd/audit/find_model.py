@@ -14,6 +14,7 @@ from tdd.scoring.devices import Devices
 from tdd.scoring.inputs import Model
 from tdd.validate import scoring as checks
 from tdd.validate.devices import parameters_too_large
+from tdd.validate.errors import InputError
 
 __all__ = ["find_model"]
 
@@ -41,11 +42,38 @@ def find_model(name: str, model: Any, params: Any, tokenizer: Any, dtype: Any, w
     if isinstance(model, Model):
         return model
     if isinstance(model, tuple) and not isinstance(model, LanguageModel):
-        model, params, tokenizer = checks.check_triple(name, model)
-    lm = checks.check_language_model(name, model)
-    checks.check_model_parts(name, params, tokenizer)
+        model, params, tokenizer = _check_triple(name, model)
+    lm = _check_language_model(name, model)
+    _check_model_parts(name, params, tokenizer)
     if dtype is not None:
         params = jax.tree.map(
             lambda leaf: leaf.astype(dtype) if jnp.issubdtype(leaf.dtype, jnp.floating) else leaf, params
         )
     return Model(lm, params, tokenizer, str(getattr(lm.spec, "name", type(lm.spec).__name__)))
+
+
+def _check_language_model(name: str, model: Any) -> LanguageModel:
+    """Something that can be scored."""
+    if not isinstance(model, LanguageModel):
+        raise InputError(
+            f"{name} is {type(model).__name__}; pass the folder or hub id of a checkpoint, a LanguageModel, or the "
+            "triple (lm, params, tokenizer)"
+        )
+    return model
+
+
+def _check_triple(name: str, model: tuple[Any, ...]) -> tuple[Any, Any, Any]:
+    """(lm, params, tokenizer), as `tdd.load` returns it."""
+    if len(model) != 3:
+        raise InputError(f"{name} is a tuple of {len(model)}; it must be the triple (lm, params, tokenizer)")
+    return model
+
+
+def _check_model_parts(name: str, params: Any, tokenizer: Any) -> None:
+    """A LanguageModel comes with its parameters and its tokenizer."""
+    for part, value in (("params", params), ("tokenizer", tokenizer)):
+        if value is None:
+            raise InputError(
+                f"{name} is a LanguageModel without {part}; pass {part}=..., or the triple (lm, params, tokenizer), "
+                "or the path of a checkpoint"
+            )

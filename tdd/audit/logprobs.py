@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import zlib
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from tdd.logprobs import LogProbs, Reading, read_log_probs
 from tdd.records import Scores, TokenStats
 from tdd.scoring.scores import Evidence, ScoreRequest, parse_score
 from tdd.texts import load_texts
-from tdd.validate import sufficiency as checks
+from tdd.validate.errors import InputError
 from tdd.validate.scoring import check_score_names
 
 __all__ = ["PER_BYTE", "score_log_probs"]
@@ -99,7 +99,7 @@ def score_log_probs(
     dump = read_log_probs(source, reading)
     bytes_of, compressed = _sizes(dump, texts)
     passes = {name for request in requests.values() if request is not None for name in request.score.passes}
-    checks.check_sufficient(
+    _check_sufficient(
         {label: None if request is None else request.score for label, request in requests.items()},
         format=dump.format,
         only_sums=not dump.tokens,
@@ -117,7 +117,7 @@ def score_log_probs(
         same = bool(dump.tokens and other.tokens) and np.array_equal(dump.num_tokens, other.num_tokens)
         evidence = evidence._replace(reference_loss=_losses(other) if same else -other.sums / bytes_of)
         if not same:
-            checks.check_texts_for_bytes(int(np.isnan(bytes_of).sum()))
+            _check_texts_for_bytes(int(np.isnan(bytes_of).sum()))
             unit = "byte"
             evidence = evidence._replace(tokens_per_byte=(dump.num_tokens if dump.tokens else 1.0) / bytes_of)
     values = {label: _values(request, dump, bytes_of, evidence) for label, request in requests.items()}
@@ -170,7 +170,7 @@ def _sizes(dump: LogProbs, texts: Any) -> tuple[np.ndarray, np.ndarray]:
     if texts is not None:
         table = load_texts(texts)
         found = dict(zip(table.ids, table.texts, strict=True))
-        checks.check_matched("texts", table.source, [name for name in dump.ids if name not in found])
+        _check_matched("texts", table.source, [name for name in dump.ids if name not in found])
     known = [found[name] for name in dump.ids]
     sizes = [
         (np.nan, np.nan) if not text else (len(text.encode()), len(zlib.compress(text.encode()))) for text in known
@@ -182,9 +182,9 @@ def _matched(name: str, source: Any, reading: Reading, dump: LogProbs) -> LogPro
     """The rows of a second dump in the order of the first."""
     other = read_log_probs(source, reading)
     place = {identifier: index for index, identifier in enumerate(other.ids)}
-    checks.check_matched(name, other.source, [identifier for identifier in dump.ids if identifier not in place])
+    _check_matched(name, other.source, [identifier for identifier in dump.ids if identifier not in place])
     if name == "lowercase":
-        checks.check_has_tokens(name, other.source, bool(other.tokens))
+        _check_has_tokens(name, other.source, bool(other.tokens))
     order = [place[identifier] for identifier in dump.ids]
     chosen = LogProbs(
         dump.ids,
@@ -198,7 +198,7 @@ def _matched(name: str, source: Any, reading: Reading, dump: LogProbs) -> LogPro
         other.file_sha256,
     )
     wanted = [text and text.lower() if name == "lowercase" else text for text in dump.texts]
-    checks.check_same_texts(name, other.source, dump.ids, wanted, chosen.texts)
+    _check_same_texts(name, other.source, dump.ids, wanted, chosen.texts)
     return chosen
 
 
@@ -212,3 +212,115 @@ def _summary(dump: LogProbs) -> dict[str, Any]:
         "num_tokens": int(dump.num_tokens.sum()) or None,
         "num_floored": dump.num_floored,
     }
+
+
+_NAMED = 5
+
+_WHOLE_VOCABULARY = (
+    "needs {} at every position, sums over the whole vocabulary; the tokens' own log-probabilities do not hold them, "
+    "and top-k lists never suffice"
+)
+
+
+class _Score(Protocol):
+    @property
+    def name(self) -> str: ...
+    @property
+    def statistics(self) -> tuple[str, ...]: ...
+    @property
+    def passes(self) -> tuple[Any, ...]: ...
+
+
+def _check_sufficient(
+    scores: Mapping[str, _Score | None],
+    *,
+    format: str,
+    only_sums: bool,
+    num_without_text: int,
+    given: Mapping[str, Any],
+) -> None:
+    """Every score can be computed; all that cannot are named with their reasons.
+
+    Args:
+      scores: label -> the score, None for loss_per_byte.
+      format: layout of the dump.
+      only_sums: the dump has one sum a text instead of one number a token.
+      num_without_text: texts that are not there.
+      given: further passes -> their dumps, None where not given.
+    """
+    reasons = {}
+    for label, score in scores.items():
+        reason = _missing(score, format, only_sums, num_without_text, given)
+        if reason is not None:
+            reasons[label] = reason
+    if reasons:
+        listing = "; ".join(f"{label!r} {reason}" for label, reason in reasons.items())
+        possible = "loss_per_byte, reference" if only_sums else "loss, min_k, zlib, lowercase, reference, loss_per_byte"
+        raise InputError(f"the log-probabilities do not suffice: {listing}. Possible from this file: {possible}")
+    used = {name for score in scores.values() if score is not None for name in score.passes}
+    for name, dump in given.items():
+        if dump is not None and name not in used:
+            raise InputError(f"{name} is given but no score uses it; add {name!r} to scores or leave it out")
+
+
+def _missing(
+    score: _Score | None, format: str, only_sums: bool, num_without_text: int, given: Mapping[str, Any]
+) -> str | None:
+    """Why a score cannot be computed, or None."""
+    no_text = (
+        f"needs the texts, and {num_without_text} rows have none: name their field with text_field, or give texts="
+    )
+    if score is None:
+        return no_text if num_without_text else None
+    beyond = [name for name in score.statistics if name != "log_prob"]
+    if beyond:
+        return _WHOLE_VOCABULARY.format(" and ".join(beyond))
+    if score.statistics != ("log_prob",):
+        return "needs the model itself, not only its log-probabilities; see tdd.score"
+    for name in score.passes:
+        if name not in given:
+            return f"needs the model itself ({name}); see tdd.score"
+        if given[name] is None:
+            return f"needs a second dump: give {name}="
+    if only_sums and score.name != "reference":
+        return (
+            f"needs the log-probability of every token; {format} files hold their sum and not their number, which "
+            "suffices for 'loss_per_byte'"
+        )
+    if num_without_text and (score.name == "zlib" or only_sums):
+        return no_text
+    return None
+
+
+def _check_texts_for_bytes(num_without_text: int) -> None:
+    """Bytes of every text, where tokens are no common unit."""
+    if num_without_text:
+        raise InputError(
+            "the reference dump has other numbers of tokens, so both losses must be per byte of text, and "
+            f"{num_without_text} rows have no text: name their field with text_field, or give texts="
+        )
+
+
+def _check_matched(name: str, source: str, missing: Sequence[str]) -> None:
+    """Every row has its partner."""
+    if missing:
+        shown = ", ".join(map(repr, missing[:_NAMED])) + (" ..." if len(missing) > _NAMED else "")
+        raise InputError(
+            f"{source}: {len(missing)} ids of the scored texts are not in {name}: {shown}; rows are matched by id"
+        )
+
+
+def _check_has_tokens(name: str, source: str, has_tokens: bool) -> None:
+    """A dump with one number a token."""
+    if not has_tokens:
+        raise InputError(f"{source}: {name} needs one log-probability a token, this file holds sums")
+
+
+def _check_same_texts(
+    name: str, source: str, ids: Sequence[str], wanted: Sequence[str | None], found: Sequence[str | None]
+) -> None:
+    """Where both dumps have a text, it is the same one (lowercased for "lowercase")."""
+    for identifier, expected, text in zip(ids, wanted, found, strict=True):
+        if expected is not None and text is not None and expected != text:
+            what = "the lowercased text" if name == "lowercase" else "the same text"
+            raise InputError(f"{source}: the text of {identifier!r} in {name} is not {what}: {text[:60]!r}")

@@ -6,13 +6,14 @@ import dataclasses
 import math
 from collections.abc import Sequence
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from tdd.audit.words import normalise
 from tdd.records import Texts
-from tdd.validate import honesty as checks
+from tdd.validate.errors import InputError
 
 __all__ = ["EffectiveCalibration", "Resolution", "effective_calibration_size", "resolution"]
 
@@ -87,9 +88,9 @@ def resolution(
     >>> resolution(99, 1000, 0.1).calibration_for_one
     9999
     """
-    checks.check_sizes(num_calibration, num_tests)
-    level = checks.exact_fraction("alpha", alpha, below_one=True)
-    scale = checks.exact_fraction("null_proportion", null_proportion, below_one=False)
+    _check_sizes(num_calibration, num_tests)
+    level = _exact_fraction("alpha", alpha, below_one=True)
+    scale = _exact_fraction("null_proportion", null_proportion, below_one=False)
     needed = scale * num_tests / level
     fewest = max(1, math.ceil(needed / (num_calibration + 1))) if min_selections is None else min_selections
     for_one = max(0, math.ceil(needed) - 1)
@@ -122,7 +123,7 @@ def effective_calibration_size(scores: ArrayLike, texts: Texts | Sequence[str] |
       InputError: scores of more than one axis, or as many texts as there are not scores.
     """
     strings = texts.texts if isinstance(texts, Texts) else texts
-    values = checks.score_vector(scores, strings)
+    values = _score_vector(scores, strings)
     there = ~np.isnan(values)
     num_scored = int(np.count_nonzero(there))
     num_repeated = 0
@@ -144,3 +145,30 @@ def effective_calibration_size(scores: ArrayLike, texts: Texts | Sequence[str] |
             "stay valid and lose power"
         )
     return EffectiveCalibration(values.size, num_missing, num_repeated, size, num_distinct, "; ".join(parts))
+
+
+def _check_sizes(num_calibration: int, num_tests: int) -> None:
+    """Counts of items."""
+    for name, value in (("num_calibration", num_calibration), ("num_tests", num_tests)):
+        if value < 0 or value != int(value):
+            raise InputError(f"{name}={value!r} must be a whole number, 0 or more")
+
+
+def _exact_fraction(name: str, value: float | Fraction, *, below_one: bool) -> Fraction:
+    """The decimal that a number is written as, exactly: 0.1 is 1/10."""
+    fraction = value if isinstance(value, Fraction) else None
+    if fraction is None and math.isfinite(value):
+        fraction = Fraction(repr(float(value)))
+    if fraction is None or fraction < 0 or (below_one and not 0 < fraction < 1):
+        raise InputError(f"{name}={value!r} must be {'between 0 and 1' if below_one else 'finite and not negative'}")
+    return fraction
+
+
+def _score_vector(scores: Any, texts: Sequence[str] | None) -> np.ndarray:
+    """Scores as [n] float64, one a text where texts are given."""
+    values = np.asarray(scores, dtype=np.float64)
+    if values.ndim != 1:
+        raise InputError(f"scores must have one axis, got shape {values.shape}")
+    if texts is not None and len(texts) != values.size:
+        raise InputError(f"{values.size} scores but {len(texts)} texts: they must belong to the same items")
+    return values

@@ -27,7 +27,7 @@ from tdd.runs.folder import Audit, fingerprint, open_run_folder
 from tdd.runs.shards import as_shard
 from tdd.scoring.devices import find_devices
 from tdd.scoring.scores import parse_score
-from tdd.validate import arrays, runs
+from tdd.validate import runs
 from tdd.validate.errors import InputError
 from tdd.validate.scoring import check_reference
 
@@ -162,7 +162,7 @@ def run_audit(
         "proportion": proportion, "eta": eta, "combine": combine, "rule": rule, "unit": unit, "weights": weights,
         "grid": grid,
     }  # fmt: skip
-    procedure = audited(method, delta=delta, null=null, **given)
+    procedure = audited(method, alpha=alpha, delta=delta, seed=seed, null=null, **given)
     name, needs = procedure.name, procedure.needs
     fields = (knockoff_fields,) if isinstance(knockoff_fields, str) else tuple(knockoff_fields)
     owner = name if "knockoffs" in needs else "ktd"
@@ -172,7 +172,6 @@ def run_audit(
         calibration_knockoffs=(calibration_knockoffs or None, owner),
         knockoff_fields=(fields or None, owner),
     )
-    arrays.check_level(alpha)
     if "weights" in needs:
         raise InputError(f"method {name!r} needs a density ratio of each item: score the texts and use tdd select")
     runs.check_knockoffs(name, "knockoffs" in needs, knockoffs or fields)
@@ -189,7 +188,7 @@ def run_audit(
     check_reference(passes, scoring.get("reference"))
     if (members is None) == ("members" in needs):
         raise InputError('members are needed for proportion="moment", and only for it')
-    runs.check_calibration(name, calibration, "calibration" in needs)
+    _check_calibration(name, calibration, "calibration" in needs)
     inputs = read_inputs(
         candidates,
         calibration,
@@ -304,3 +303,9 @@ def run_audit(
 
 def _panel(columns: Mapping[str, np.ndarray], names: Sequence[str]) -> np.ndarray:
     return np.stack([columns[name] for name in names])
+
+
+def _check_calibration(method: str, calibration: Any, needed: bool) -> None:
+    """Calibration texts where the method needs them."""
+    if needed and calibration is None:
+        raise InputError(f"calibration is missing: {method} compares candidates with texts for which the null holds")

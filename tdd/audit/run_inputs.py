@@ -10,7 +10,7 @@ import numpy as np
 
 from tdd.records import Texts
 from tdd.texts import TextColumns, hash_texts, load_text_columns, load_texts
-from tdd.validate import runs
+from tdd.validate.errors import InputError
 
 __all__ = ["Inputs", "joined", "read_inputs", "scores_of_knockoffs", "split", "with_knockoffs"]
 
@@ -66,13 +66,13 @@ def read_inputs(
     Raises:
       InputError: as `load_text_columns`; knockoffs that do not belong to their items one by one.
     """
-    runs.check_knockoffs_once(knockoffs, calibration_knockoffs, knockoff_fields)
+    _check_knockoffs_once(knockoffs, calibration_knockoffs, knockoff_fields)
     own: dict[str, Any] = {"label_field": label_field, "group_field": group_field, **fields}
     read = {"candidate": load_text_columns(candidates, knockoff_fields=knockoff_fields, **own)}
     if calibration is not None:
         columns = () if isinstance(calibration, Texts) else knockoff_fields
         read["calibration"] = load_text_columns(calibration, knockoff_fields=columns, **own)
-    runs.check_paraphrased(calibration is not None, calibration_knockoffs)
+    _check_paraphrased(calibration is not None, calibration_knockoffs)
     roles = {role: found.texts for role, found in read.items()}
     if members is not None:
         roles["member"] = load_texts(members, **fields)
@@ -80,11 +80,11 @@ def read_inputs(
         name = _role_of_knockoffs(owner)
         found = [load_texts(collection) for collection in collections]
         for number, texts in enumerate(found or read.get(owner, _NOTHING).knockoffs, start=1):
-            runs.check_paraphrases(texts, roles[owner], f"{name} {number}")
+            _check_paraphrases(texts, roles[owner], f"{name} {number}")
             roles[f"{name} {number}"] = texts
     groups = [read.get(owner, _NOTHING).groups for owner in ("candidate", "calibration")]
     inputs = Inputs(roles, *groups)
-    runs.check_knockoff_numbers(len(inputs.knockoffs("candidate")), len(inputs.knockoffs("calibration")), conformal)
+    _check_knockoff_numbers(len(inputs.knockoffs("candidate")), len(inputs.knockoffs("calibration")), conformal)
     return inputs
 
 
@@ -143,3 +143,47 @@ _NOTHING = TextColumns(Texts((), ()), (), ())
 
 def _role_of_knockoffs(owner: str) -> str:
     return "knockoff" if owner == "candidate" else f"{owner} knockoff"
+
+
+def _check_knockoffs_once(
+    knockoffs: Sequence[Any], calibration_knockoffs: Sequence[Any], fields: Sequence[str]
+) -> None:
+    """Knockoffs are columns of the texts' own tables or collections of their own, not both."""
+    if fields and (knockoffs or calibration_knockoffs):
+        given = "knockoffs" if knockoffs else "calibration_knockoffs"
+        raise InputError(
+            f"{given} and knockoff_fields={list(fields)!r} were both given; name the columns of one table, or give "
+            "collections of texts, not both"
+        )
+
+
+def _check_paraphrased(calibrated: bool, calibration_knockoffs: Sequence[Any]) -> None:
+    """Calibration texts where there are knockoffs of them."""
+    if calibration_knockoffs and not calibrated:
+        raise InputError("calibration_knockoffs were given without calibration, the texts that they paraphrase")
+
+
+def _check_knockoff_numbers(own: int, calibration: int, conformal: bool) -> None:
+    """Calibration items have as many knockoffs each as candidates, or none where the rule needs none."""
+    if conformal and not calibration:
+        raise InputError(
+            "rule 'conformal' needs knockoffs of the calibration texts too, made as those of the candidates; name "
+            "their columns (knockoff_fields, with calibration a table that has them) or give calibration_knockoffs"
+        )
+    if own and calibration and own != calibration:
+        raise InputError(
+            f"candidates have {own} knockoffs each and calibration items {calibration}; both need the same number, "
+            "made the same way"
+        )
+
+
+def _check_paraphrases(texts: Any, owners: Any, role: str) -> None:
+    """One paraphrase an item, in the same order."""
+    if len(texts) != len(owners):
+        raise InputError(f"{role} has {len(texts)} texts for {len(owners)} items; one paraphrase an item is needed")
+    apart = next((i for i, (a, b) in enumerate(zip(texts.ids, owners.ids, strict=True)) if a != b), None)
+    if apart is not None:
+        raise InputError(
+            f"{role} is in another order: its id {texts.ids[apart]!r} stands where the items have "
+            f"{owners.ids[apart]!r}; give the paraphrases the ids and the order of their items"
+        )

@@ -33,6 +33,7 @@ from tdd.scoring.store.through import through
 from tdd.texts import load_texts
 from tdd.validate import scoring as checks
 from tdd.validate.distributed import check_not_in_step
+from tdd.validate.errors import InputError
 
 __all__ = ["score"]
 
@@ -159,7 +160,7 @@ def score(
     requests = [parse_score(name) for name in checks.check_score_names(scores)]
     passes = {name for request in requests for name in request.score.passes}
     checks.check_reference(passes, reference)
-    checks.check_long_texts(long_texts)
+    _check_long_texts(long_texts)
     where = find_devices(device, devices, shard_params=shard_params)
     budget = default_budget(where.platform) if token_budget is None else token_budget
     checks.check_budget(budget)
@@ -270,3 +271,15 @@ def _gradient_provenance(run: ScoreRun, plan: ScorePlan, budget: int) -> dict[st
             "batch_shapes": sorted({(batch.size, batch.length) for batch in plan.batches if batch.kind == "gradient"}),
         }
     }
+
+
+_LONG_TEXTS = ("window", "truncate", "error")
+
+
+def _check_long_texts(value: Any) -> str:
+    """A policy for texts longer than the model's context."""
+    if value not in _LONG_TEXTS:
+        raise InputError(
+            f"long_texts={value!r} is unknown; use 'window' (score every token once), 'truncate' or 'error'"
+        )
+    return value

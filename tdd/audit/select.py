@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ from tdd.procedures.procedure import Procedure
 from tdd.procedures.values import PTDI
 from tdd.runs.folder import Audit, fingerprint, open_run_folder
 from tdd.tables import ScoreTable, load_score_table
-from tdd.validate import arrays, runs
+from tdd.validate import runs
 from tdd.validate.errors import InputError
 
 __all__ = ["select"]
@@ -87,7 +87,7 @@ def select(
         "proportion": proportion, "eta": eta, "combine": combine, "rule": rule, "unit": unit, "weights": weights,
         "grid": grid,
     }  # fmt: skip
-    procedure = audited(method, delta=delta, null=null, **given)
+    procedure = audited(method, alpha=alpha, delta=delta, seed=seed, null=null, **given)
     name = procedure.name
     runs.check_used(
         name,
@@ -95,7 +95,6 @@ def select(
         weight_column=(weight_column, "weighted" if "weights" not in procedure.needs else name),
         split_column=(split_column, "td4eval" if name != "td4eval" else name),
     )
-    arrays.check_level(alpha)
     if "weights" in procedure.needs and weight_column is None:
         raise InputError(f"weight_column is missing: method {name!r} needs the column of the density ratios")
     beside = tuple(one for one in (weight_column, split_column) if one is not None)
@@ -109,18 +108,18 @@ def select(
         table = load_score_table(
             table, calibrated=calibrates, optional=(split_column,) if split_column else (), **columns
         )
-    names = runs.deciding_columns(
+    names = _deciding_columns(
         wanted, [name for name in table.scores if name not in (*knockoffs, *beside)], table.scores, procedure.columns
     )
-    runs.check_columns_exist(knockoffs, table.scores, "knockoffs")
-    runs.check_columns_exist(beside, table.scores, "weight_column or split_column")
-    runs.check_knockoffs_apart(names, knockoffs)
-    runs.check_column_names(table.scores, RESERVED)
+    _check_columns_exist(knockoffs, table.scores, "knockoffs")
+    _check_columns_exist(beside, table.scores, "weight_column or split_column")
+    _check_knockoffs_apart(names, knockoffs)
+    _check_column_names(table.scores, RESERVED)
     calibration, candidates = table.rows("calibration"), table.rows("candidate")
     ids = np.asarray(table.ids, dtype=object)
     runs.check_known_labels(table.labels[calibration], ids[calibration], procedure.null)
     members = table.values(names[0], "member") if "members" in procedure.needs else np.zeros(0)
-    runs.check_members("members" in procedure.needs, members.size)
+    _check_members("members" in procedure.needs, members.size)
     grouped = bool(table.groups) and isinstance(procedure, PTDI)
     runs.check_unit(getattr(procedure, "unit", "cluster"), unit, grouped)
     panels = Panels(
@@ -192,3 +191,60 @@ def _column(table: ScoreTable, name: str | None, role: Any) -> np.ndarray:
 def _panel(table: ScoreTable, names: Sequence[str], rows: np.ndarray) -> np.ndarray:
     """[columns, items] of some rows."""
     return np.stack([table.scores[name][rows] for name in names]) if names else np.zeros((0, len(rows)))
+
+
+def _check_knockoffs_apart(names: Sequence[str], knockoffs: Sequence[str]) -> None:
+    """No column is its own knockoff, and none is named twice."""
+    both = [name for name in knockoffs if name in names or list(knockoffs).count(name) > 1]
+    if both:
+        raise InputError(f"knockoffs names {both[0]!r}, which is the score itself or named twice; leave it out")
+
+
+def _check_members(needed: bool, count: int) -> None:
+    """Known members for the moment estimate."""
+    if needed and not count:
+        raise InputError('proportion="moment" needs known members; give a table of members or a member role')
+
+
+def _check_columns_exist(names: Iterable[str], available: Iterable[str], argument: str) -> None:
+    """Columns that the table has."""
+    known = list(available)
+    for name in names:
+        if name not in known:
+            raise InputError(f"{argument} names {name!r}, which is not a score column; there are {', '.join(known)}")
+
+
+def _deciding_columns(
+    wanted: Sequence[str] | None, free: Sequence[str], available: Iterable[str], number: str
+) -> tuple[str, ...]:
+    """The column or columns that decide: those asked for, else the only ones there are."""
+    names = tuple(free if wanted is None else wanted)
+    if wanted is None and number == "one" and len(names) != 1:
+        raise InputError(
+            f"score is missing and the table has {len(names)} score columns: {', '.join(names)}; choose the one that "
+            "decides before looking at results"
+        )
+    known = list(available)
+    for name in names:
+        if name not in known:
+            raise InputError(f"score {name!r} is not a score column; there are {', '.join(known)}")
+    if number == "one" and len(names) != 1:
+        raise InputError(
+            f"score names {len(names)} columns ({', '.join(names)}) and this method decides on one; choose it before "
+            "looking at results"
+        )
+    if not names:
+        raise InputError("score names no column; at least one detector or model is needed")
+    if len(set(names)) < len(names):
+        raise InputError(f"score names a column twice: {', '.join(names)}")
+    return names
+
+
+def _check_column_names(names: Iterable[str], reserved: Sequence[str]) -> None:
+    """No score is called like a column of the result."""
+    taken = [name for name in names if name in reserved]
+    if taken:
+        raise InputError(
+            f"score column {taken[0]!r} has the name of a column of the result ({', '.join(reserved)}); rename it, or "
+            "choose the score columns without it"
+        )

@@ -61,10 +61,10 @@ def connect(arguments: argparse.Namespace) -> None:
     if arguments.shard is not None:
         checks.check_not_in_step(arguments.shard, spans=True)
     coordinator = arguments.coordinator or os.environ.get("JAX_COORDINATOR_ADDRESS") or None
-    count = checks.check_number("num_processes", arguments.num_processes, "JAX_NUM_PROCESSES")
-    index = checks.check_number("process_id", arguments.process_id, "JAX_PROCESS_ID")
-    checks.check_numbers(count, index)
-    checks.check_address(coordinator, count)
+    count = _check_number("num_processes", arguments.num_processes, "JAX_NUM_PROCESSES")
+    index = _check_number("process_id", arguments.process_id, "JAX_PROCESS_ID")
+    _check_numbers(count, index)
+    _check_address(coordinator, count)
     import jax
 
     if not jax.distributed.is_initialized() and coordinator is not None and index:
@@ -76,7 +76,7 @@ def connect(arguments: argparse.Namespace) -> None:
             coordinator, count, index, initialization_timeout=_TIMEOUT, coordinator_bind_address=bind
         )
     except (ValueError, RuntimeError) as error:
-        raise checks.not_initialized(error, coordinator) from error
+        raise _not_initialized(error, coordinator) from error
 
 
 def leads(arguments: argparse.Namespace) -> bool:
@@ -115,7 +115,7 @@ def _bind_address(coordinator: str) -> str | None:
                 own.bind(place)
             except OSError as error:
                 if error.errno == errno.EADDRINUSE:  # JAX itself may crash
-                    raise checks.port_taken(coordinator) from error
+                    raise _port_taken(coordinator) from error
                 continue
         return f"[{address}]:{port}" if family == socket.AF_INET6 else f"{address}:{port}"
     return None
@@ -133,5 +133,73 @@ def _wait_for(coordinator: str) -> None:
             return
         except OSError as error:
             if (waited := time.monotonic() - start) > _TIMEOUT:
-                raise checks.no_coordinator(coordinator, waited, error) from error
+                raise _no_coordinator(coordinator, waited, error) from error
             time.sleep(0.2)
+
+
+def _check_number(name: str, value: int | None, variable: str) -> int | None:
+    """A whole number as given, else from the environment."""
+    found = os.environ.get(variable)
+    if value is not None or not found:
+        return value
+    try:
+        return int(found)
+    except ValueError:
+        raise InputError(f"the variable {variable} is {found!r}; it must be a whole number, as {name}") from None
+
+
+def _check_numbers(count: int | None, index: int | None) -> None:
+    """Both or neither, and in range."""
+    if (count is None) != (index is None):
+        lacking, there = ("process_id", "num_processes") if index is None else ("num_processes", "process_id")
+        raise InputError(f"{there} is given and {lacking} is not; give both, or neither and let JAX detect them")
+    if count is not None and count < 1:
+        raise InputError(f"num_processes={count} must be at least 1")
+    if count is not None and index is not None and not 0 <= index < count:
+        raise InputError(f"process_id={index} must be at least 0 and less than num_processes={count}")
+
+
+def _check_address(coordinator: str | None, count: int | None) -> None:
+    """HOST:PORT, beside the numbers."""
+    if coordinator is None:
+        if count is not None:
+            raise InputError(
+                "num_processes and process_id are given without coordinator, the HOST:PORT of process 0; to give each "
+                "process a part of the work without a connection, use shard=I/N"
+            )
+        return
+    host, _, port = coordinator.rpartition(":")
+    if not host or not port.isdecimal() or not 0 < int(port) < 2**16:
+        raise InputError(f"coordinator={coordinator!r} must be HOST:PORT, as in node01:12345")
+    if count is None:
+        raise InputError(f"coordinator={coordinator!r} needs num_processes and process_id beside it")
+
+
+def _not_initialized(error: BaseException, coordinator: str | None = None) -> InputError:
+    """What JAX says, and what helps."""
+    if "before any JAX" in str(error):
+        return InputError("JAX has computed something already; call jax.distributed.initialize before anything else")
+    if "only be called once" in str(error):
+        return InputError("jax.distributed connects this process already; leave out --coordinator and --distributed")
+    if "RPC server" in str(error) and coordinator is not None:
+        return _port_taken(coordinator)
+    return InputError(
+        f"jax.distributed cannot start: {str(error).rstrip('.')}. Outside SLURM, Open MPI, Kubernetes (with "
+        "jax[k8s]) and Cloud TPU, give coordinator, num_processes and process_id"
+    )
+
+
+def _port_taken(coordinator: str) -> InputError:
+    """Another program listens there."""
+    return InputError(
+        f"process 0 cannot listen at coordinator={coordinator}: another program has port "
+        f"{coordinator.rpartition(':')[2]}, an earlier run for instance; end that, or give all processes another port"
+    )
+
+
+def _no_coordinator(coordinator: str, seconds: float, error: BaseException) -> InputError:
+    """Process 0 did not come."""
+    return InputError(
+        f"nobody listens at coordinator={coordinator} after {seconds:.0f} s ({error}); process 0 must run on that "
+        "host, which the others must reach by that name and port"
+    )

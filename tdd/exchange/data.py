@@ -13,7 +13,6 @@ from typing import Any
 
 from tdd.records import Texts
 from tdd.texts import Rows, hash_texts, read_rows
-from tdd.validate import exchange as checks
 from tdd.validate import texts as text_checks
 from tdd.validate.errors import InputError
 
@@ -71,7 +70,7 @@ def load_sets(
         named = [(_name_of(source, number), source) for number, source in enumerate(data, 1)]
     else:
         named = [(_name_of(data, 1), data)]
-    checks.check_names([name for name, _ in named])
+    _check_names([name for name, _ in named])
     options: dict[str, Any] = {"template": template, "text_field": text_field, "format": format}
     return tuple(load_examples(source, name=name, **options) for name, source in named)
 
@@ -111,7 +110,7 @@ def load_examples(
     else:
         rows = read_rows(source, format=format)
         examples, place, labels = _examples(rows, template, text_field), rows.source, _labels(rows)
-    checks.check_examples(name, examples)
+    _check_examples(name, examples)
     return ExampleSet(name, tuple(examples), place, hash_texts([""] * len(examples), examples), labels)
 
 
@@ -121,7 +120,7 @@ def _examples(rows: Rows, template: str | None, text_field: str | None) -> tuple
         if field not in ("", text_field or "text"):
             _logger.warning('%s: no field "text", reading the examples from %r', rows.source, field)
         return text_checks.text_column(rows.source, rows.column(field), rows.place)
-    fields = rows.fields if template == WHOLE_ROW else checks.template_fields(template, rows.fields, rows.source)
+    fields = rows.fields if template == WHOLE_ROW else _template_fields(template, rows.fields, rows.source)
     if not fields:
         raise InputError(f'template="{WHOLE_ROW}" is for rows with fields, and those of {rows.source} are bare texts')
     columns = {field: rows.column(field) for field in fields}
@@ -165,3 +164,60 @@ def _name_of(source: Any, number: int) -> str:
         name = pathlib.PurePath(source).name
         return name.removesuffix(".gz").rsplit(".", 1)[0] or name
     return f"data {number}"
+
+
+_SHOWN = 60
+
+
+def _check_names(names: Sequence[str]) -> None:
+    """At least one data set, each with a name of its own."""
+    if not names:
+        raise InputError("data names no data set; give at least one")
+    twice = [name for name in names if list(names).count(name) > 1]
+    if twice:
+        raise InputError(f"two data sets are called {twice[0]!r}; give data as a dict with a name for each")
+
+
+def _template_fields(template: Any, existing: Sequence[str], source: str) -> tuple[str, ...]:
+    """The fields that a template such as "Q: {question} A: {answer}" names; plain names only, all of them existing."""
+    if not isinstance(template, str):
+        raise InputError(f"template must be a string such as '{{question}} {{answer}}', got {template!r}")
+    try:
+        parts = [*string.Formatter().parse(template)]
+    except ValueError as error:
+        raise InputError(f"template {template!r} cannot be read: {error}; write {{{{ and }}}} for braces") from error
+    fields = []
+    for _, field, spec, conversion in parts:
+        if field is None:
+            continue
+        if spec or conversion or field not in existing:
+            listed = ", ".join(map(repr, existing)) or "none: its rows are bare texts"
+            raise InputError(
+                f"template {template!r} asks for {{{field}{'!' + conversion if conversion else ''}"
+                f"{':' + spec if spec else ''}}}, which is not the plain name of a field of {source}; its fields: "
+                f"{listed}"
+            )
+        fields.append(field)
+    if not fields:
+        raise InputError(f"template {template!r} names no field, so all examples would be equal; add {{field}}")
+    return tuple(dict.fromkeys(fields))
+
+
+def _check_examples(name: str, examples: Sequence[str]) -> None:
+    """Examples that are not blank, and not all the same."""
+    for index, example in enumerate(examples):
+        if not example.strip():
+            count = sum(not one.strip() for one in examples)
+            raise InputError(
+                f"data set {name!r}: example {index + 1} is empty ({count} of {len(examples)} are); remove them, or "
+                "name the field or template that holds the text"
+            )
+    if len(set(examples)) == 1 and len(examples) > 1:
+        raise InputError(
+            f"data set {name!r}: all {len(examples)} examples are equal ({_short(examples[0])}), so every order is the "
+            "same text and there is nothing to test; name the field or template that tells them apart"
+        )
+
+
+def _short(text: str) -> str:
+    return repr(text if len(text) <= _SHOWN else text[:_SHOWN] + "…")

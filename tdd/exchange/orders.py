@@ -9,7 +9,7 @@ import math
 import numpy as np
 
 from tdd.exchange.data import ExampleSet
-from tdd.validate import exchange as checks
+from tdd.validate.errors import InputError
 
 __all__ = ["Shards", "shard_bounds"]
 
@@ -52,7 +52,7 @@ class Shards:
         Raises:
           InputError: fewer than two examples a shard.
         """
-        checks.check_num_shards(data.name, num_shards, len(data))
+        _check_num_shards(data.name, num_shards, len(data))
         return cls(data, shard_bounds(len(data), num_shards), suffix, seed)
 
     def __len__(self) -> int:
@@ -90,3 +90,15 @@ class Shards:
     def text(self, shard: int, number: int, separator: str) -> str:
         """A shard in one of its orders, as one text."""
         return separator.join(self.data.examples[index] for index in self.order(shard, number))
+
+
+def _check_num_shards(name: str, num_shards: int, num_examples: int) -> None:
+    """At least two examples a shard: one has a single order."""
+    if num_shards * 2 > num_examples:
+        most = num_examples // 2
+        fix = f"use num_shards={most} or fewer" if most else "a data set needs two examples at least"
+        fewer = "fewer examples than shards" if num_examples < num_shards else "shards of a single example"
+        raise InputError(
+            f"data set {name!r} has {num_examples} examples for num_shards={num_shards}: {fewer}, and a shard of one "
+            f"has no other order; {fix}"
+        )

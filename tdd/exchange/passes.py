@@ -20,7 +20,8 @@ from tdd.scoring.inputs import Model
 from tdd.scoring.store.address import address, fingerprint
 from tdd.scoring.store.store import ScoreStore
 from tdd.scoring.store.through import through
-from tdd.validate import exchange as checks
+from tdd.validate.errors import InputError
+from tdd.validate.exchange import check_count
 from tdd.validate.scoring import check_max_length
 
 __all__ = ["Layout", "SetPass", "context_of", "rows_of", "run_sets"]
@@ -82,9 +83,9 @@ def context_of(model: Model, layout: Layout) -> Context:
     """
     bos = bos_tokens(model.tokenizer, layout.bos)
     limit = check_max_length(layout.max_length, model.lm.max_length)
-    checks.check_window(limit, len(bos))
+    _check_window(limit, len(bos))
     room = None if limit is None else limit - len(bos)
-    return Context(bos, room, checks.check_stride(layout.stride, room))
+    return Context(bos, room, _check_stride(layout.stride, room))
 
 
 def rows_of(model: Model, sets: Sequence[Shards], layout: Layout) -> list[OrderRows]:
@@ -169,3 +170,24 @@ def _about(model: Model, where: Devices, layout: Layout) -> dict[str, Any]:
     return address(
         "sums of orders", fingerprint(model.lm.spec, model.params), where, token_budget=layout.budget, shares=parts
     )
+
+
+def _check_stride(stride: Any, window: int | None) -> int | None:
+    """Tokens that a window adds to the one before it."""
+    if stride is None:
+        return None
+    stride = check_count("stride", stride)
+    if window is not None and stride > window - 1:
+        raise InputError(
+            f"stride={stride} leaves tokens without a window: a window of {window} tokens scores at most {window - 1}; "
+            f"use at most {window - 1}"
+        )
+    return stride
+
+
+def _check_window(window: int | None, num_bos: int) -> None:
+    """A context that has room for something beside the beginning-of-sequence token."""
+    if window is not None and window < 2 + num_bos:
+        raise InputError(
+            f"max_length={window} leaves no room beside the beginning-of-sequence token; use at least {2 + num_bos}"
+        )

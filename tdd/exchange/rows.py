@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -9,7 +10,7 @@ import numpy as np
 
 from tdd.exchange.orders import Shards
 from tdd.scoring.tokenise import Window, token_ids
-from tdd.validate import exchange as checks
+from tdd.validate.errors import InputError
 from tdd.validate.scoring import check_token_ids
 
 __all__ = ["Context", "Order", "OrderRows", "Row", "bos_tokens", "context_windows"]
@@ -67,7 +68,7 @@ def bos_tokens(tokenizer: Any, policy: str) -> tuple[int, ...]:
     if policy == "never":
         return ()
     if policy == "always":
-        return (checks.existing_bos(tokenizer),)
+        return (_existing_bos(tokenizer),)
     plain, special = (token_ids(tokenizer, ["a"], add_special_tokens=added)[0].tolist() for added in (False, True))
     if not plain:  # the probe is unknown to the tokenizer, which leaves it out
         return tuple(special[:1]) if special[:1] == [getattr(tokenizer, "bos_token_id", None)] else ()
@@ -123,10 +124,10 @@ class OrderRows:
         self.shards, self.tokenizer, self.vocab_size = shards, tokenizer, vocab_size
         self.separator, self.context = separator, context
         name, r = shards.data.name, len(shards)
-        checks.warn_of_special_separator(separator, getattr(tokenizer, "all_special_tokens", ()))
+        _warn_of_special_separator(separator, getattr(tokenizer, "all_special_tokens", ()))
         if context.room is not None:
             lengths = [len(ids) for ids in self._tokens(shards.data.examples)]
-            self.num_long = checks.check_context(name, lengths, context.room)
+            self.num_long = _check_context(name, lengths, context.room)
         else:
             self.num_long = 0
         canonical = self._tokens([shards.text(shard, 0, separator) for shard in range(r)])
@@ -153,7 +154,7 @@ class OrderRows:
             ids = next(tokens) if number else self._canonical[shard]
             shared = self._shared[shard]
             if not np.array_equal(ids[:shared], self._canonical[shard][:shared]):
-                raise checks.prefix_depends_on_order(self.shards.data.name, shard)
+                raise _prefix_depends_on_order(self.shards.data.name, shard)
             rows = self._rows(shard, ids)
             num_shared = shared + len(self.context.bos) if len(rows) == 1 and shared >= _MIN_SHARED else 0
             if num_shared and (self.context.limit or len(rows[0].tokens)) < len(ids) + len(self.context.bos):
@@ -181,3 +182,43 @@ def _common(a: np.ndarray, b: np.ndarray) -> int:
     size = min(len(a), len(b))
     differ = np.flatnonzero(a[:size] != b[:size])
     return int(differ[0]) if len(differ) else size
+
+
+_logger = logging.getLogger("tdd")
+
+
+def _warn_of_special_separator(separator: str, special: Sequence[str]) -> None:
+    """A separator with a special token in it, which is tokenised as text."""
+    for token in special:
+        if token and token in separator:
+            _logger.warning("separator holds %r, which is tokenised as text and not as the special token", token)
+
+
+def _check_context(name: str, lengths: Sequence[int], window: int) -> int:
+    """How many examples are as long as the context; an error where it is more than half of them."""
+    long = [index for index, length in enumerate(lengths) if length >= window]
+    if 2 * len(long) > len(lengths):
+        worst = max(long, key=lambda index: lengths[index])
+        raise InputError(
+            f"data set {name!r}: {len(long)} of {len(lengths)} examples are as long as the context of {window} tokens "
+            f"(example {worst + 1}: {lengths[worst]} tokens), so the model never sees them together with a neighbour "
+            "and their order cannot show. Use a larger max_length if the model allows it, a shorter template, or a "
+            "data set of shorter examples"
+        )
+    return len(long)
+
+
+def _prefix_depends_on_order(name: str, shard: int) -> InputError:
+    """The tokens before the permuted part changed with the order."""
+    return InputError(
+        f"data set {name!r}, shard {shard + 1}: the tokens of the part that is kept depend on the order of the rest; "
+        "use suffix=1, or a separator that the tokenizer does not join with its neighbours, such as a line end"
+    )
+
+
+def _existing_bos(tokenizer: Any) -> int:
+    """The tokenizer's beginning-of-sequence token."""
+    found = getattr(tokenizer, "bos_token_id", None)
+    if found is None:
+        raise InputError('bos="always" needs a tokenizer with a beginning-of-sequence token, and this one has none')
+    return int(found)

@@ -235,27 +235,27 @@ def run_exchange(
     num_shuffles = checks.check_count("num_shuffles", num_shuffles)
     arrays.check_choice(test, TESTS, "test")
     arrays.check_level(alpha)
-    checks.check_stop(stop)
+    _check_stop(stop)
     checks.check_target(target_p, stop)
     layout_options: dict[str, Any] = {
-        "separator": checks.check_separator(separator),
-        "bos": checks.check_bos(bos),
+        "separator": _check_separator(separator),
+        "bos": _check_bos(bos),
         "max_length": max_length,
         "stride": stride,
     }
-    suffix = checks.check_suffix(suffix)
+    suffix = _check_suffix(suffix)
     where = find_devices(device, devices, shard_params=shard_params)
     budget = default_budget(where.platform) if token_budget is None else check_budget(token_budget)
     place = pathlib.Path(out) / "scoring" if store is None and out is not None else store
     own = as_shard(shard, place, "out")
     check_not_in_step(own, spans=where.spans)
-    checks.check_fixed_for_shard(stop, own)
+    _check_fixed_for_shard(stop, own)
     layout = Layout(**layout_options, budget=budget)
 
     loaded = load_sets(data, template=template, text_field=text_field, format=format)
     sets = [Shards.cut(one, num_shards=num_shards, suffix=suffix, seed=seed) for one in loaded]
     for one in loaded:
-        checks.check_no_sorted_order(one.name, sortedness(one.examples), allow_sorted)
+        _check_no_sorted_order(one.name, sortedness(one.examples), allow_sorted)
     inputs = {"data": [one.sha256 for one in loaded], "seed": seed, **versions()}
     if where.spans:
         check_alike({**inputs, "num_shards": num_shards})
@@ -452,3 +452,55 @@ def _select(findings: Sequence[dict[str, Any]], alpha: float) -> dict[str, Any]:
     for one, value, chosen in zip(findings, adjusted, reject, strict=True):
         one["adjusted"], one["rejected"] = float(value), bool(chosen)
     return {"procedure": "bh", "alpha": alpha, "num_rejected": int(reject.sum())}
+
+
+_STOPS = ("none", "e_process", "spending", "besag_clifford")
+
+
+def _check_separator(separator: Any) -> str:
+    """What stands between two examples."""
+    if not isinstance(separator, str):
+        raise InputError(f"separator must be a string, got {separator!r}")
+    return separator
+
+
+def _check_no_sorted_order(name: str, how: str | None, allowed: bool) -> None:
+    """The published order must not be a sorted one, unless the caller insists."""
+    if how is not None and not allowed:
+        raise InputError(
+            f"data set {name!r} is sorted ({how}): its order is no random one, and a model that never saw it may "
+            "prefer sorted texts, so the test would prove nothing. Test a data set that was published in random order; "
+            "or set allow_sorted=True (--allow-sorted) together with a negative control and read the result with that "
+            "caveat"
+        )
+
+
+def _check_bos(value: Any) -> str:
+    """When a window begins with the token for the beginning of a sequence."""
+    if value not in ("auto", "always", "never"):
+        raise InputError(f'bos must be "auto", "always" or "never", got {value!r}')
+    return value
+
+
+def _check_stop(value: Any) -> str:
+    """The rule of a sequential run."""
+    if value not in _STOPS:
+        raise InputError(f"stop must be one of {', '.join(_STOPS)}, got {value!r}")
+    return value
+
+
+def _check_fixed_for_shard(stop: str, shard: Any) -> None:
+    """Shards compute a number of shuffles that is known beforehand."""
+    if shard is not None and stop != "none":
+        raise InputError(
+            f'shard={shard} and stop="{stop}" exclude each other: a sequential rule needs all log-probabilities so far '
+            'to know whether to go on, and a shard has its own; use stop="none" and no target_p, or leave shard out'
+        )
+
+
+def _check_suffix(value: Any) -> float:
+    """A share of each shard, above 0."""
+    number = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
+    if not number or not 0 < value <= 1:
+        raise InputError(f"suffix={value!r} must be a share of each shard's examples, above 0 and at most 1")
+    return float(value)

@@ -11,8 +11,9 @@ import numpy as np
 from tdd.lab.plant import take
 from tdd.lab.truth import Row
 from tdd.records import Texts
+from tdd.validate.errors import InputError
 from tdd.validate.lab import check_count, check_range, check_texts
-from tdd.validate.planting import check_blocks, check_shares
+from tdd.validate.planting import check_shares
 
 __all__ = ["ThreeBlocks", "assign_models", "three_blocks", "training_lists"]
 
@@ -130,7 +131,7 @@ def three_blocks(
         check_range(name, value, 0.0, 1.0)
     # rounded first: .3 · 10 is 2.9999999999999996 in binary
     sizes = [math.floor(round(part * len(texts), 6)) for part in (calibration, remainder)]
-    check_blocks(len(texts), sizes, calibration, remainder)
+    _check_blocks(len(texts), sizes, calibration, remainder)
     order = np.random.default_rng([seed, _DIVIDE]).permutation(len(texts))
     known, some, none = np.split(order, np.cumsum(sizes))
     member = np.zeros((num_models, len(texts)), bool)
@@ -150,3 +151,15 @@ def three_blocks(
         training=training_lists(texts, member, background=background, seed=seed),
         truth=truth,
     )
+
+
+def _check_blocks(available: int, sizes: Sequence[int], calibration: float, remainder: float) -> None:
+    """None of the three blocks is empty."""
+    clean = available - sum(sizes)
+    for name, size, share in (("calibration", sizes[0], calibration), ("remainder", sizes[1], remainder)):
+        if size < 1:
+            raise InputError(f"{name}={share:g} of {available} texts is none; raise it, or give more texts")
+    if clean < 1:
+        raise InputError(
+            f"calibration={calibration:g} and remainder={remainder:g} leave no clean text of {available}; lower one"
+        )

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tdd.scoring.tokenise import token_ids
-from tdd.validate.lab import check_token_ids, check_token_rows
+from tdd.validate.errors import InputError
 
 __all__ = ["Batch", "Batches", "encode"]
 
@@ -43,8 +43,8 @@ def encode(name: str, tokenizer: Any, texts: Sequence[str], *, max_length: int, 
       InputError: a text of fewer than two tokens, or a token id that the model does not have.
     """
     rows = token_ids(tokenizer, texts, add_special_tokens=True)
-    check_token_rows(name, [len(row) for row in rows], max_length)
-    check_token_ids(max(int(row.max()) for row in rows), vocab_size)
+    _check_token_rows(name, [len(row) for row in rows], max_length)
+    _check_token_ids(max(int(row.max()) for row in rows), vocab_size)
     windows = (row[start : start + max_length] for row in rows for start in range(0, len(row), max_length))
     return [window for window in windows if len(window) > 1]
 
@@ -113,3 +113,21 @@ def _bucket_lengths(lengths: np.ndarray, num_buckets: int, max_length: int) -> n
     quantiles = np.quantile(lengths, np.arange(1, num_buckets + 1) / num_buckets, method="higher")
     edges = np.unique(np.minimum(-(-quantiles.astype(int) // _LENGTH_STEP) * _LENGTH_STEP, max_length))
     return edges[np.searchsorted(edges, lengths)]
+
+
+def _check_token_rows(name: str, lengths: Sequence[int], max_length: int) -> None:
+    """Every text has at least two tokens, so that there is something to predict."""
+    if max_length < 2:
+        raise InputError(f"max_length must be at least 2, got {max_length}")
+    for index, length in enumerate(lengths):
+        if length < 2:
+            raise InputError(f"{name}[{index}] has {length} token(s); a text needs at least two, remove or lengthen it")
+
+
+def _check_token_ids(largest: int, vocab_size: int) -> None:
+    """Every token id has a row in the model's embedding."""
+    if largest >= vocab_size:
+        raise InputError(
+            f"tokenizer gives token id {largest}, but the model's vocabulary has {vocab_size} entries; "
+            "use the tokenizer that the model was made for"
+        )

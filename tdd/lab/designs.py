@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
-from typing import ClassVar
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
+from tdd.validate.errors import InputError
 from tdd.validate.lab import check_count, check_range
-from tdd.validate.planting import check_all_trained, check_copies, check_set_names, check_shares
+from tdd.validate.planting import check_copies, check_shares
 
 __all__ = ["DESIGNS", "AssignmentsDesign", "BlocksDesign", "CanariesDesign", "Design", "FileSet", "MembersDesign"]
 
@@ -75,7 +76,7 @@ class CanariesDesign:
         check_count("examples", self.examples, minimum=2)
         if self.copies or not self.sets:
             check_copies("copies", self.copies, minimum=0)
-        check_set_names(self.sets, self.generated)
+        _check_set_names(self.sets, self.generated)
         check_count("background", self.background, minimum=0)
         if self.examples_per_document is not None:
             check_count("examples_per_document", self.examples_per_document, minimum=1)
@@ -118,7 +119,7 @@ class AssignmentsDesign:
         shares = check_shares("share", self.share, self.models)
         for name in ("calibration", "known_members", "background"):
             check_count(name, getattr(self, name), minimum=0)
-        check_all_trained(shares, self.items, self.known_members + self.background)
+        _check_all_trained(shares, self.items, self.known_members + self.background)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -163,3 +164,31 @@ def _letters(index: int) -> str:
         index, letter = divmod(index, 26)
         letters, index = chr(ord("a") + letter) + letters, index - 1
     return letters
+
+
+_LONGEST_NAME = 200
+
+
+def _check_all_trained(shares: Sequence[float], items: int, shared: int) -> None:
+    """Every model is trained on some text; a share of less than half an item is none."""
+    for model, share in enumerate(shares, start=1):
+        if not shared and int(share * items + 0.5) == 0:
+            raise InputError(
+                f"model {model} is trained on nothing: its share of the {items} items is {share:g}, and there are "
+                "neither known_members nor background; give it some"
+            )
+
+
+def _check_set_names(sets: Mapping[str, Any], taken: Mapping[str, int]) -> None:
+    """Names of sets can be names of files and are given once."""
+    seen = {name.casefold(): name for name in taken}
+    for name in sets:
+        if not name or not all(letter.isalnum() or letter in "-_." for letter in name) or name.startswith("."):
+            raise InputError(f"sets names {name!r}; use letters, digits, '-', '_' and '.', for it names a file")
+        if len(name.encode()) > _LONGEST_NAME:
+            raise InputError(f"sets names {name!r}, longer than {_LONGEST_NAME} bytes, and it names a file; shorten it")
+        if name in taken:
+            raise InputError(f"sets names {name!r}, which is the name of a generated set; choose another")
+        other = seen.setdefault(name.casefold(), name)
+        if other != name:
+            raise InputError(f"sets names {name!r}, which is one file with {other!r} on some systems; choose another")

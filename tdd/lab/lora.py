@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from tdd.validate.lab import check_adapted, check_count, check_names, check_range
+from tdd.validate.errors import InputError
+from tdd.validate.lab import check_count, check_range
 
 __all__ = ["Lora", "init_factors", "merge"]
 
@@ -40,7 +42,7 @@ class Lora:
     def __post_init__(self) -> None:
         check_count("rank", self.rank, minimum=1)
         check_range("alpha", self.alpha, 1e-12)
-        object.__setattr__(self, "leaves", check_names("leaves", self.leaves))
+        object.__setattr__(self, "leaves", _check_names("leaves", self.leaves))
 
 
 def init_factors(lora: Lora, params: Any, *, seed: int) -> dict[str, dict[str, jax.Array]]:
@@ -59,7 +61,7 @@ def init_factors(lora: Lora, params: Any, *, seed: int) -> dict[str, dict[str, j
     """
     kernels = _kernels(lora, params)
     shapes = {name: tuple(leaf.shape) for name, leaf in kernels.items()}
-    check_adapted(lora.leaves, lora.rank, shapes, sorted(_operations(params)))
+    _check_adapted(lora.leaves, lora.rank, shapes, sorted(_operations(params)))
     factors = {}
     for index, (name, (*layers, width, out)) in enumerate(shapes.items()):
         key = jax.random.fold_in(jax.random.key(seed), index)
@@ -105,3 +107,32 @@ def _operation(path: tuple[Any, ...]) -> str:
 
 def _name(entry: Any) -> str:
     return str(getattr(entry, "key", getattr(entry, "name", entry)))
+
+
+def _check_names(name: str, value: object) -> tuple[str, ...]:
+    """A non-empty sequence of different names."""
+    if isinstance(value, str) or not isinstance(value, Sequence) or not value:
+        raise InputError(f"{name} must be a non-empty sequence of names, got {value!r}")
+    for entry in value:
+        if not isinstance(entry, str) or not entry:
+            raise InputError(f"{name} must hold names, got {entry!r}")
+        if value.count(entry) > 1:
+            raise InputError(f"{name} holds {entry!r} twice; remove one")
+    return tuple(value)
+
+
+def _check_adapted(
+    leaves: Sequence[str], rank: int, found: Mapping[str, tuple[int, ...]], known: Sequence[str]
+) -> None:
+    """Every name of LoRA's `leaves` is an operation with a matrix that the rank fits; `found` maps path to shape."""
+    for name in leaves:
+        if not any(path.rsplit("/", 1)[-1] == name for path in found):
+            raise InputError(
+                f"leaves names {name!r}, but the model has no such matrix; it has {', '.join(known) or 'none'}"
+            )
+    for path, shape in found.items():
+        if rank > min(shape[-2:]):
+            raise InputError(
+                f"rank={rank} exceeds the smaller side of {path}, {shape[-2]} x {shape[-1]}; "
+                f"choose at most {min(shape[-2:])}"
+            )

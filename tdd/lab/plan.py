@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from tdd.lab.recipe import Recipe
 from tdd.lab.truth import Row
 from tdd.records import Texts
 from tdd.texts import load_texts
-from tdd.validate.recipes import check_different, check_enough
+from tdd.validate.errors import InputError
 
 __all__ = ["Part", "Plan", "pool_of", "rows_of", "tokenizer_texts_of"]
 
@@ -64,10 +64,10 @@ def pool_of(recipe: Recipe, count: int) -> Texts:
     corpus = recipe.corpus
     if corpus.file is not None:
         texts = load_texts(recipe.place(corpus.file), text_field=corpus.text_field, id_field=corpus.id_field)
-        check_enough(corpus.file, len(texts), count, "texts")
+        _check_enough(corpus.file, len(texts), count, "texts")
         chosen = take(texts, np.arange(count))
         if not isinstance(recipe.plant, CanariesDesign):  # there the corpus is background alone
-            check_different(corpus.file, chosen.ids, chosen.texts)
+            _check_different(corpus.file, chosen.ids, chosen.texts)
         return chosen
     make = generate if corpus.generator == "documents" else canary_set
     return make(count, seed=recipe.seed_of("corpus"))
@@ -98,3 +98,21 @@ def rows_of(texts: Texts, truth: Any = ()) -> tuple[Row, ...]:
             label = {"label": max(models.values())}
         rows.append({"id": name, "text": text} | label | models)
     return tuple(rows)
+
+
+def _check_enough(file: str, available: int, needed: int, what: str) -> None:
+    """A file of texts holds as many as the design needs."""
+    if available < needed:
+        raise InputError(f"{file}: [plant] needs {needed} {what}, but corpus.file holds {available}")
+
+
+def _check_different(file: str, ids: Sequence[str], texts: Sequence[str]) -> None:
+    """No text is there twice: one copy could be trained on and the other be a non-member."""
+    first: dict[str, str] = {}
+    for name, text in zip(ids, texts, strict=True):
+        if text in first:
+            raise InputError(
+                f"{file}: {first[text]!r} and {name!r} are the same text, of which one could be planted and the other "
+                "not; remove the duplicates"
+            )
+        first[text] = name

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -11,7 +11,8 @@ import numpy as np
 from tdd.lab.truth import Row, write_rows
 from tdd.records import Texts
 from tdd.texts import hash_texts
-from tdd.validate.lab import check_count, check_split
+from tdd.validate.errors import InputError
+from tdd.validate.lab import check_count
 from tdd.validate.planting import check_copies
 
 __all__ = ["Planted", "Role", "plant", "save_truth", "take", "truth_rows"]
@@ -77,7 +78,7 @@ def plant(
     check_count("seed", seed, minimum=0)
     dealt = check_copies("duplication", duplication, minimum=1)
     counts["background"] = background
-    check_split(sum(counts.values()), len(texts), counts)
+    _check_split(sum(counts.values()), len(texts), counts)
 
     rng = np.random.default_rng(seed)
     bounds = np.cumsum([0, *counts.values()])
@@ -135,3 +136,10 @@ def take(texts: Texts, indices: np.ndarray, labels: np.ndarray | None = None) ->
         source=texts.source,
         sha256=hash_texts(ids, taken),
     )
+
+
+def _check_split(requested: int, available: int, parts: Mapping[str, int]) -> None:
+    """The parts of a split fit into the texts that there are."""
+    if requested > available:
+        listed = " + ".join(f"{name}={count}" for name, count in parts.items())
+        raise InputError(f"{listed} asks for {requested} texts, but texts holds {available}")

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from tdd.lab.truth import Row
 from tdd.records import Texts
-from tdd.validate.lab import check_count
-from tdd.validate.planting import check_canaries
+from tdd.validate.errors import InputError
+from tdd.validate.lab import check_count, check_texts
 
 __all__ = ["PlantedCanaries", "plant_canaries"]
 
@@ -54,7 +54,7 @@ def plant_canaries(
       InputError: no set, an empty example, different names in `sets` and `duplication`, a negative number of copies,
         an empty separator, or nothing to train on.
     """
-    check_canaries(sets, duplication, separator)
+    _check_canaries(sets, duplication, separator)
     check_count("seed", seed, minimum=0)
     if examples_per_document is not None:
         check_count("examples_per_document", examples_per_document, minimum=1)
@@ -72,3 +72,17 @@ def plant_canaries(
             for name, examples in sets.items()
         ),
     )
+
+
+def _check_canaries(sets: Mapping[str, Any], duplication: Mapping[str, int], separator: str) -> None:
+    """Every set has a number of copies and no other number is given; the separator is text."""
+    if not sets:
+        raise InputError("sets is empty; give at least one set of examples")
+    for name in sorted(sets.keys() ^ duplication.keys()):
+        where, other = ("sets", "duplication") if name in sets else ("duplication", "sets")
+        raise InputError(f"{where} names {name!r}, but {other} does not; name the same sets in both")
+    for name, count in duplication.items():
+        check_count(f"duplication[{name!r}]", count, minimum=0)
+        check_texts(f"sets[{name!r}]", sets[name].texts)
+    if not isinstance(separator, str) or not separator:
+        raise InputError(f"separator must be a non-empty text, got {separator!r}")

@@ -11,7 +11,8 @@ from tdd.lab.config import TrainConfig
 from tdd.lab.designs import Design
 from tdd.lab.lora import Lora
 from tdd.validate.checkpoints import check_choice
-from tdd.validate.lab import check_count, check_heads
+from tdd.validate.errors import InputError
+from tdd.validate.lab import check_count
 
 __all__ = ["GENERATORS", "Corpus", "Model", "Recipe", "Tokenizer", "Training", "derive_seed"]
 
@@ -21,6 +22,12 @@ GENERATORS = ("documents", "examples")
 def derive_seed(seed: int, name: str) -> int:
     """The seed of one part of a run: the first 4 bytes of SHA-256 of "seed/name", little endian."""
     return int.from_bytes(hashlib.sha256(f"{seed}/{name}".encode()).digest()[:4], "little")
+
+
+def _check_heads(width: int, heads: int) -> None:
+    """Heads divide the width."""
+    if width % heads:
+        raise InputError(f"width={width} is no multiple of heads={heads}; choose heads that divide it")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,7 +93,7 @@ class Model:
         for name in ("width", "layers", "heads"):
             check_count(name, getattr(self, name), minimum=1)
         check_count("max_length", self.max_length, minimum=2)
-        check_heads(self.width, self.heads)
+        _check_heads(self.width, self.heads)
 
 
 @dataclasses.dataclass(frozen=True)

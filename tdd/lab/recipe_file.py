@@ -7,6 +7,7 @@ import json
 import os
 import pathlib
 import tomllib
+import types
 import typing
 from collections.abc import Mapping
 from typing import Any, TypeVar
@@ -71,14 +72,14 @@ def parse_recipe(
       InputError: as `load_recipe`.
     """
     checks.check_known_keys(file, "", given, ("seed", *_SECTIONS))
-    sections = {name: checks.check_section(file, name, given.get(name, {})) for name in _SECTIONS}
+    sections = {name: _check_section(file, name, given.get(name, {})) for name in _SECTIONS}
     checks.check_present(file, "", given, ("plant",))
     checks.check_one_of_two(file, "corpus", sections["corpus"], "file", ("generator",))
     checks.check_one_of_two(file, "model", sections["model"], "checkpoint", ("width", "layers", "heads", "max_length"))
     if "checkpoint" in sections["model"] and sections["tokenizer"]:
         raise InputError(f"{file}: model.checkpoint brings its tokenizer; remove the section [tokenizer]")
     parts: dict[str, Any] = {
-        "seed": checks.check_typed(file, "seed", given.get("seed", 0), int),
+        "seed": _check_typed(file, "seed", given.get("seed", 0), int),
         "corpus": _record(file, "corpus", sections["corpus"], Corpus),
         "tokenizer": _record(file, "tokenizer", sections["tokenizer"], Tokenizer),
         "model": _record(file, "model", sections["model"], Model),
@@ -87,7 +88,7 @@ def parse_recipe(
     }
     recipe = checks.named(file, "", lambda: Recipe(**parts, folder=folder, source=source))
     for path, value in _places(recipe) if must_exist else ():
-        checks.check_existing(file, path, recipe.place(value), value)
+        _check_existing(file, path, recipe.place(value), value)
     return recipe
 
 
@@ -131,7 +132,7 @@ def _record(file: str, where: str, given: Mapping[str, Any], kind: type[_T], *, 
         if field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
     ]
     checks.check_present(file, where, given, required)
-    values = {name: checks.check_typed(file, f"{where}.{name}", value, hints[name]) for name, value in given.items()}
+    values = {name: _check_typed(file, f"{where}.{name}", value, hints[name]) for name, value in given.items()}
     return checks.named(file, where, lambda: kind(**values))
 
 
@@ -140,9 +141,9 @@ def _design(file: str, given: Mapping[str, Any]) -> Design:
     kind = DESIGNS[checks.check_key(file, "plant", given, "design", tuple(DESIGNS))]
     rest = {name: value for name, value in given.items() if name != "design"}
     if "sets" in rest and kind.design == "canaries":
-        tables = checks.check_section(file, "plant.sets", rest["sets"])
+        tables = _check_section(file, "plant.sets", rest["sets"])
         rest["sets"] = {
-            name: _record(file, f"plant.sets.{name}", checks.check_section(file, f"plant.sets.{name}", table), FileSet)
+            name: _record(file, f"plant.sets.{name}", _check_section(file, f"plant.sets.{name}", table), FileSet)
             for name, table in tables.items()
         }
     return _record(file, "plant", rest, kind)
@@ -155,7 +156,7 @@ def _training(file: str, given: Mapping[str, Any]) -> Training:
     checks.check_known_keys(file, "training", given, [*config, *own])
     lora = None
     if "lora" in given:
-        lora = _record(file, "training.lora", checks.check_section(file, "training.lora", given["lora"]), Lora)
+        lora = _record(file, "training.lora", _check_section(file, "training.lora", given["lora"]), Lora)
     settings = {name: value for name, value in given.items() if name in config}
     made = _record(
         file, "training", {name: given[name] for name in own[:2] if name in given}, Training, skip=("config", "lora")
@@ -204,3 +205,54 @@ def _value(value: Any) -> str:
     if isinstance(value, str):
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     return repr(value)
+
+
+_WORDS: dict[Any, str] = {
+    int: "a whole number",
+    float: "a number",
+    str: "a text in quotes",
+    bool: "true or false",
+}
+
+
+def _check_section(file: str, name: str, value: object) -> Mapping[str, Any]:
+    """A section is a table."""
+    if not isinstance(value, Mapping):
+        raise InputError(f"{file}: {name} = {value!r} must be a section; write [{name}] and its keys below it")
+    return value
+
+
+def _check_typed(file: str, path: str, value: Any, hint: Any) -> Any:
+    """`value` as the type that a field declares; lists become tuples, whole numbers serve as numbers."""
+    options = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
+    for option in options:
+        if _fits(value, option):
+            return tuple(value) if isinstance(value, list) else float(value) if option is float else value
+    wanted = " or ".join(_words(option) for option in options if option is not types.NoneType)
+    raise InputError(f"{file}: {path} must be {wanted}, got {value!r}")
+
+
+def _check_existing(file: str, path: str, place: pathlib.Path, value: str) -> None:
+    """A file or folder that a recipe names is there."""
+    if not place.exists():
+        raise InputError(
+            f"{file}: {path} = {value!r}: there is no {str(place)!r}; paths are relative to the recipe's folder"
+        )
+
+
+def _fits(value: Any, kind: Any) -> bool:
+    """Whether a value of TOML has a declared type; true and false are no numbers."""
+    if typing.get_origin(kind) is tuple:
+        element = typing.get_args(kind)[0]
+        return isinstance(value, (list, tuple)) and all(_fits(entry, element) for entry in value)
+    if typing.get_origin(kind) is not None:  # a mapping
+        return isinstance(value, Mapping)
+    if isinstance(value, bool) or kind is bool:
+        return isinstance(value, bool) and kind is bool
+    return isinstance(value, (int, float) if kind is float else kind)
+
+
+def _words(kind: Any) -> str:
+    if typing.get_origin(kind) is tuple:
+        return f"a list, each entry {_WORDS[typing.get_args(kind)[0]]}"
+    return _WORDS.get(kind, "a section")

@@ -19,9 +19,9 @@ from tdd.lab.truth import Row, csv_bytes
 from tdd.runs.atomic import disk_errors, write_atomically
 from tdd.runs.folder import to_json, versions
 from tdd.validate.checkpoints import reading
+from tdd.validate.errors import InputError
 from tdd.validate.json_text import parse_json
-from tdd.validate.lab import check_fits_memory, check_lab_run, check_out
-from tdd.validate.recipes import check_same_file, check_same_recipe
+from tdd.validate.lab import check_out
 
 __all__ = ["LabRun", "load_lab_run", "run_recipe"]
 
@@ -85,7 +85,7 @@ def run_recipe(
     check_out(folder, folder.exists() and not folder.is_dir())
     if recipe.model.checkpoint is None:
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        check_fits_memory(recipe.model.parameters(recipe.tokenizer.vocab_size), memory)
+        _check_fits_memory(recipe.model.parameters(recipe.tokenizer.vocab_size), memory)
     plan = make_plan(recipe)
     _keep_recipe(folder, recipe)  # after the plan: a recipe that makes none leaves the folder free for a better one
     files = _files(plan)
@@ -107,7 +107,7 @@ def load_lab_run(folder: str | os.PathLike[str]) -> LabRun:
       InputError: the folder holds no finished run, or a damaged one.
     """
     place = pathlib.Path(folder).expanduser()
-    check_lab_run(folder, (place / _SUMMARY).is_file())
+    _check_lab_run(folder, (place / _SUMMARY).is_file())
     with reading(place, "a whole laboratory run; remove the folder and run the recipe again"):
         return _load(place)
 
@@ -131,9 +131,9 @@ def _keep_recipe(folder: pathlib.Path, recipe: Recipe) -> None:
     """Write the recipe; or see that the one in the folder says the same."""
     place, full = folder / _RECIPE, recipe_toml(recipe).encode()
     if (folder / _FULL).exists():
-        check_same_recipe(folder, (folder / _FULL).read_bytes() == full)
+        _check_same_recipe(folder, (folder / _FULL).read_bytes() == full)
         return
-    check_same_recipe(folder, not place.exists() or place.read_bytes() == (recipe.source or full))
+    _check_same_recipe(folder, not place.exists() or place.read_bytes() == (recipe.source or full))
     with disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
     write_atomically(place, recipe.source or full)
@@ -151,7 +151,7 @@ def _files(plan: Plan) -> dict[str, bytes]:
 def _keep(path: pathlib.Path, content: bytes) -> None:
     """Write a file, or see that what is there is the same."""
     if path.exists():
-        check_same_file(path, path.read_bytes() == content)
+        _check_same_file(path, path.read_bytes() == content)
         return
     with disk_errors(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -177,3 +177,39 @@ def _summary(recipe: Recipe, plan: Plan, files: Mapping[str, bytes], models: lis
 def _typed(column: str, value: str) -> Any:
     """Counts and labels as numbers; identifiers and names stay texts."""
     return int(value) if column in _COUNTS or column.startswith("model-") else value
+
+
+def _check_fits_memory(parameters: int, memory: int) -> None:
+    """A model that is made from nothing fits this machine, in float32 and with nothing beside it."""
+    if 4 * parameters > memory:
+        raise InputError(
+            f"[model] has {parameters:,} parameters, {4 * parameters / 1e9:,.0f} GB in float32, and this machine has "
+            f"{memory / 1e9:,.0f} GB of memory; choose a smaller width, layers, max_length or vocab_size"
+        )
+
+
+def _check_lab_run(out: Any, finished: bool) -> None:
+    """A folder holds a finished run of a recipe."""
+    if not finished:
+        raise InputError(
+            f"{str(out)!r} holds no finished laboratory run (no lab.json); `tdd lab train RECIPE.toml --out DIR` "
+            "makes one, or finishes it"
+        )
+
+
+def _check_same_recipe(out: Any, same: bool) -> None:
+    """What lies in `out` was begun with this recipe."""
+    if not same:
+        raise InputError(
+            f"out={str(out)!r} holds the run of another recipe (its recipe.toml differs); choose another folder or "
+            "delete it"
+        )
+
+
+def _check_same_file(path: Any, same: bool) -> None:
+    """A file that an earlier call wrote is what this call would write."""
+    if not same:
+        raise InputError(
+            f"{str(path)!r} differs from what this recipe makes now: a file that the recipe names, or a version, has "
+            "changed since; choose another folder or delete this one"
+        )

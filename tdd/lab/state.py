@@ -25,15 +25,9 @@ from tdd.lab.lora import Lora
 from tdd.records import LanguageModel
 from tdd.runs.atomic import write_atomically
 from tdd.validate.checkpoints import check_choice, check_vocabulary, reading
+from tdd.validate.errors import InputError
 from tdd.validate.json_text import parse_json
-from tdd.validate.lab import (
-    check_not_finished,
-    check_out,
-    check_same_run,
-    check_saveable,
-    check_state_seal,
-    check_state_tensors,
-)
+from tdd.validate.lab import check_out
 from tdd.validate.weights import check_opened
 
 __all__ = ["CHECKPOINT_FOLDER", "RECORD_FILE", "RunFolder", "RunRecord", "run_fingerprint"]
@@ -100,12 +94,12 @@ class RunFolder:
         self.path = pathlib.Path(out).expanduser()
         self.lm, self.tokenizer, self.dtype = lm, tokenizer, dtype
         self.fingerprint = fingerprint
-        check_saveable(lm.spec, DecoderSpec)
+        _check_saveable(lm.spec, DecoderSpec)
         check_choice("save_dtype", dtype, ("float32", "bfloat16", "float16"))
         check_vocabulary(tokenizer.get_vocab(), lm.vocab_size, "tokenizer")
         check_out(self.path, self.path.exists() and not self.path.is_dir())
         self.path.mkdir(parents=True, exist_ok=True)
-        check_not_finished(self.path, (self.path / RECORD_FILE).exists())
+        _check_not_finished(self.path, (self.path / RECORD_FILE).exists())
 
     def open(self, state: Any) -> tuple[Any, RunRecord]:
         """Where the run stands: what was saved, in the structure of `state`, or `state` itself at step 0.
@@ -115,16 +109,16 @@ class RunFolder:
         """
         path = self.path / _STATE_FILE
         if not path.exists():
-            check_not_finished(self.path, (self.path / CHECKPOINT_FOLDER).exists())
+            _check_not_finished(self.path, (self.path / CHECKPOINT_FOLDER).exists())
             return state, RunRecord()
         with reading(path, "a training state"), check_opened(path) as file:
             header = parse_json((file.metadata() or {})[_HEADER_KEY])
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
             seal = header.pop("sha256")
-            check_state_seal(path, seal, _digest(header, tensors))
-        check_same_run(self.path, header.pop("run"), self.fingerprint)
+            _check_state_seal(path, seal, _digest(header, tensors))
+        _check_same_run(self.path, header.pop("run"), self.fingerprint)
         expected = _named_leaves(state)
-        check_state_tensors(path, _layout(tensors), _layout(expected))
+        _check_state_tensors(path, _layout(tensors), _layout(expected))
         structure = jax.tree_util.tree_structure(state)
         leaves = [jax.numpy.array(tensors[name]) for name in expected]
         history = tuple(header.pop("history"))
@@ -198,3 +192,48 @@ def _named_leaves(tree: Any) -> dict[str, np.ndarray]:
 def _layout(tensors: Mapping[str, np.ndarray]) -> dict[str, tuple[tuple[int, ...], str]]:
     """Shape and dtype by name."""
     return {name: (tuple(tensor.shape), str(tensor.dtype)) for name, tensor in tensors.items()}
+
+
+def _check_saveable(spec: object, spec_type: type) -> None:
+    """Only the project's own decoder can be written as a Hugging Face checkpoint."""
+    if not isinstance(spec, spec_type):
+        raise InputError(
+            f"out needs a model whose spec is a {spec_type.__name__}, got {type(spec).__name__}; "
+            "train without out and save the returned params yourself"
+        )
+
+
+def _check_not_finished(out: Any, finished: bool) -> None:
+    """`out` holds no finished training run."""
+    if finished:
+        raise InputError(f"out={str(out)!r} holds a finished training run; load its checkpoint, or choose another out")
+
+
+def _check_same_run(out: Any, found: str, expected: str) -> None:
+    """What lies in `out` was begun with the same model, texts and configuration."""
+    if found != expected:
+        raise InputError(
+            f"out={str(out)!r} holds a training run of another model, other texts or another "
+            "configuration; choose another folder or delete it"
+        )
+
+
+def _check_state_seal(path: Any, seal: Any, found: str) -> None:
+    """A saved training state is, to the bit, what was saved."""
+    if seal != found:
+        raise InputError(
+            f"training state {str(path)!r} is damaged: it does not fit its SHA-256; delete the file to start anew"
+        )
+
+
+def _check_state_tensors(path: Any, found: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
+    """A saved training state has exactly the tensors that the run needs; both map names to (shape, dtype)."""
+    for name in sorted(found.keys() ^ expected.keys()):
+        where = "lacks" if name in expected else "has an unknown"
+        raise InputError(f"training state {str(path)!r} {where} tensor {name!r}; delete the file to start anew")
+    for name, wanted in expected.items():
+        if found[name] != wanted:
+            raise InputError(
+                f"training state {str(path)!r}: tensor {name!r} is {found[name]}, expected {wanted}; "
+                "delete the file to start anew"
+            )

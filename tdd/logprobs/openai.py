@@ -14,6 +14,7 @@ from tdd.logprobs.record import Entry
 from tdd.logprobs.responses import Choice, choices
 from tdd.texts.rows import Rows
 from tdd.validate import logprobs as checks
+from tdd.validate.errors import InputError
 
 __all__ = ["entries"]
 
@@ -40,7 +41,7 @@ def entries(rows: Rows, *, generated: int | None, id_field: str | None, text_fie
         usage = choice.record.get("usage")
         unknown += generated is None and not isinstance(usage, Mapping)
         count = _num_generated(rows, choice, usage) if generated is None else generated
-        checks.check_generated(rows.source, choice.place, count, len(values))
+        _check_generated(rows.source, choice.place, count, len(values))
         kept = len(values) - count
         yield Entry(choice.place, values[:kept], choice.id, _text(choice, tokens, kept, count, text_field))
     if unknown:
@@ -60,7 +61,7 @@ def _num_generated(rows: Rows, choice: Choice, usage: Any) -> int:
         return total
     if total == choice.number:
         return 1
-    raise checks.unknown_generated(rows.source, choice.place, total, choice.number)
+    raise _unknown_generated(rows.source, choice.place, total, choice.number)
 
 
 def _text(choice: Choice, tokens: Any, kept: int, generated: int, text_field: str) -> str | None:
@@ -75,3 +76,19 @@ def _text(choice: Choice, tokens: Any, kept: int, generated: int, text_field: st
         prompt = "".join(tokens[:kept])
         return prompt if whole.startswith(prompt) else None
     return None
+
+
+def _check_generated(source: str, place: str, generated: int, length: int) -> None:
+    """Tokens of the text are left."""
+    if generated >= length > 0:
+        raise InputError(
+            f"{source}: {place}: all {length} tokens were generated ({generated}), none is of a prompt; ask with echo"
+        )
+
+
+def _unknown_generated(source: str, place: str, total: int, choices: int) -> InputError:
+    """Generated tokens that cannot be attributed to choices."""
+    return InputError(
+        f"{source}: {place}: {total} tokens were generated in {choices} choices, and how many in each is not said; "
+        "ask with max_tokens=0 (or 1), or give generated= if it is the same number everywhere"
+    )

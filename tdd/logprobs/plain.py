@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tdd.logprobs.record import Entry
 from tdd.texts.rows import Rows
 from tdd.validate import logprobs as checks
+from tdd.validate.errors import InputError
 
 __all__ = ["FIELDS", "entries"]
 
@@ -17,7 +18,7 @@ FIELDS = ("log_probs", "logprobs", "token_log_probs", "token_logprobs")
 
 def entries(rows: Rows, *, field: str | None, id_field: str | None, text_field: str) -> Iterator[Entry]:
     """One text a row; the list may begin with null, for the first token, which has no context."""
-    name = checks.list_field(rows.source, field, rows.fields, FIELDS)
+    name = _list_field(rows.source, field, rows.fields, FIELDS)
 
     def column(name: str | None) -> list[Any]:
         return list(rows.column(name)) if name in rows.fields and name is not None else [None] * rows.num_rows
@@ -29,3 +30,12 @@ def entries(rows: Rows, *, field: str | None, id_field: str | None, text_field: 
         if isinstance(tokens, list):
             checks.check_lengths(rows.source, place, (name, len(values)), ("tokens", len(tokens)))
         yield Entry(place, values, identifier, text if isinstance(text, str) else None)
+
+
+def _list_field(source: str, field: str | None, fields: Sequence[str], known: Sequence[str]) -> str:
+    """The field with the list: the named one, or the only one of the usual names."""
+    present = [field] if field is not None else [name for name in known if name in fields]
+    if len(present) != 1 or present[0] not in fields:
+        wanted = f"there is no field {field!r}" if field is not None else f"the list of numbers could be {present}"
+        raise InputError(f"{source}: {wanted}; fields found: {', '.join(map(str, fields))}; name one with field=")
+    return present[0]

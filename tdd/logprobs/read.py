@@ -6,6 +6,8 @@ import dataclasses
 import functools
 import hashlib
 import logging
+import math
+import numbers
 import os
 import pathlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,6 +20,7 @@ from tdd.logprobs.record import Entry, LogProbs
 from tdd.texts import Rows, hash_texts, read_rows
 from tdd.validate import logprobs as checks
 from tdd.validate import texts as text_checks
+from tdd.validate.errors import InputError
 
 __all__ = ["FORMATS", "Reading", "read_log_probs"]
 
@@ -43,8 +46,8 @@ class Reading:
 
     def check(self) -> float:
         """Nats in one unit of the file, after checking all options."""
-        checks.check_reading(self.format, FORMATS, self.polarity, self.floor, self.generated)
-        return checks.nats_of(self.base)
+        _check_reading(self.format, FORMATS, self.polarity, self.floor, self.generated)
+        return _nats_of(self.base)
 
 
 def read_log_probs(source: Any, reading: Reading = Reading()) -> LogProbs:
@@ -63,11 +66,11 @@ def read_log_probs(source: Any, reading: Reading = Reading()) -> LogProbs:
     """
     scale = reading.check()
     rows = _rows(source)
-    name = checks.detected(rows.source, rows.fields, _detect(rows)) if reading.format == "auto" else reading.format
+    name = _detected(rows.source, rows.fields, _detect(rows)) if reading.format == "auto" else reading.format
     entries = list(_entries(rows, name, reading))
     given = [entry.id for entry in entries]
     if any(identifier is None for identifier in given):
-        checks.check_all_or_none(rows.source, reading.id_field, given)
+        _check_all_or_none(rows.source, reading.id_field, given)
         ids = tuple(str(number) for number in range(1, len(entries) + 1))
     else:
         ids = text_checks.identifier_column(rows.source, given, lambda index: entries[index].place)
@@ -148,7 +151,7 @@ def _numbers(source: str, entry: Entry, reading: Reading, scale: float) -> np.nd
     offset = int(len(values) > 0 and values[0] is None)  # the first token has no context
     raw = checks.check_numbers(source, entry.place, values[offset:], offset)
     nats = (-raw if reading.polarity == "loss" else raw) * scale
-    checks.check_log_probs(source, entry.place, nats, raw, offset, reading.polarity, reading.floor)
+    _check_log_probs(source, entry.place, nats, raw, offset, reading.polarity, reading.floor)
     return np.minimum(nats, 0.0)
 
 
@@ -161,3 +164,82 @@ def _hash_file(source: Any) -> str:
         return ""
     with open(source, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+_ROUNDING = 1e-6
+"""Log-probabilities this far above 0 are roundings of 0."""
+
+
+def _check_reading(
+    format: str, formats: Sequence[str], polarity: str, floor: float | None, generated: int | None
+) -> None:
+    """Layout, polarity, floor, generated tokens."""
+    if format not in formats:
+        raise InputError(f"format={format!r} is not known; layouts: {', '.join(formats)}")
+    if polarity not in ("log_prob", "loss"):
+        raise InputError(f"polarity={polarity!r} is unknown; use 'log_prob' (log p, at most 0) or 'loss' (-log p)")
+    real = isinstance(floor, numbers.Real) and not isinstance(floor, bool)
+    if floor is not None and not (real and -math.inf < float(floor) < 0):
+        raise InputError(f"floor={floor!r} must be a negative number, or None to refuse minus infinity")
+    if generated is not None and (isinstance(generated, bool) or not isinstance(generated, int) or generated < 0):
+        raise InputError(f"generated={generated!r} must be a number of tokens, 0 or more")
+
+
+def _nats_of(base: Any) -> float:
+    """Nats in one unit of a logarithm to `base`: "e", or a number above 1."""
+    if base == "e":
+        return 1.0
+    try:
+        number = float(base)
+    except (TypeError, ValueError):
+        number = math.nan
+    if isinstance(base, bool) or not 1 < number < math.inf:
+        raise InputError(f"base={base!r} is no base of a logarithm; use 'e', 2, 10 or another number above 1")
+    return math.log(number)
+
+
+def _detected(source: str, fields: Sequence[str], found: str | None) -> str:
+    """The layout, if the fields tell it."""
+    if found is None:
+        raise InputError(
+            f"{source}: no layout of token log-probabilities that is known; fields found: "
+            f"{', '.join(map(str, fields)) or 'none'}. Known: a list in log_probs or token_logprobs (plain), choices "
+            "with logprobs (openai), prompt_logprobs (vllm), doc_id with filtered_resps (lm-eval); name a list with "
+            "field= and format='plain'"
+        )
+    return found
+
+
+def _check_all_or_none(source: str, field: str | None, ids: Sequence[Any]) -> None:
+    """Either every row has an identifier or none has."""
+    missing = sum(identifier is None for identifier in ids)
+    if missing != len(ids) or field is not None:
+        raise InputError(f"{source}: {missing} of {len(ids)} rows have no id; give all an id, or none")
+
+
+def _check_log_probs(
+    source: str, place: str, nats: np.ndarray, raw: np.ndarray, offset: int, polarity: str, floor: float | None
+) -> None:
+    """Neither NaN nor above 0; minus infinity only where a floor takes it."""
+
+    def first(wrong: np.ndarray) -> tuple[int, float]:
+        index = int(np.argmax(wrong))
+        return index + offset, float(raw[index])
+
+    if (missing := np.isnan(nats)).any():
+        raise InputError(
+            f"{source}: {place}: position {first(missing)[0]} holds NaN; leave the row out or score it again"
+        )
+    if (above := nats > _ROUNDING).any():
+        position, value = first(above)
+        if polarity == "loss":
+            raise InputError(f"{source}: {place}: position {position} holds {value:g}; -log p is never below 0")
+        hint = "; if the numbers are -log p, say polarity='loss'" if (raw >= 0).all() else ""
+        raise InputError(
+            f"{source}: {place}: position {position} holds {value:g}; a log-probability is never above 0{hint}"
+        )
+    if floor is None and (below := np.isinf(nats)).any():
+        raise InputError(
+            f"{source}: {place}: position {first(below)[0]} holds minus infinity, which makes the score infinite; give "
+            "floor=, a smallest log-probability"
+        )

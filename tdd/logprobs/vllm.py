@@ -15,6 +15,7 @@ from tdd.logprobs.record import Entry
 from tdd.logprobs.responses import choices, records
 from tdd.texts.rows import Rows
 from tdd.validate import logprobs as checks
+from tdd.validate.errors import InputError
 
 __all__ = ["entries"]
 
@@ -81,14 +82,14 @@ def _own_tokens(
         if entry is None:
             values.append(None)
         elif tokens is not None:
-            values.append(checks.own_entry(source, place, t, tokens[t], {c.token: c.log_prob for c in entry}))
+            values.append(_own_entry(source, place, t, tokens[t], {c.token: c.log_prob for c in entry}))
         else:
             own = _odd_one(entry, fewest)
             if first_entry:
-                checks.check_first_entry(source, place, t, own is None or own == entry[0])
+                _check_first_entry(source, place, t, own is None or own == entry[0])
                 own = entry[0]
             if own is None:
-                raise checks.ambiguous_token(source, place, t, len(entry))
+                raise _ambiguous_token(source, place, t, len(entry))
             values.append(own.log_prob)
     return values
 
@@ -115,10 +116,48 @@ def _candidates(source: str, place: str, position: int, entry: Any) -> list[Cand
     """The entries of a position; a bare number is the prompt's token alone."""
     if not isinstance(entry, Mapping):
         return [Candidate("", entry, None)]
-    checks.check_position(source, place, position, entry)
+    _check_position(source, place, position, entry)
     return [
         Candidate(str(token), value.get("logprob"), checks.check_rank(source, place, position, value.get("rank")))
         if isinstance(value, Mapping)
         else Candidate(str(token), value, None)
         for token, value in entry.items()
     ]
+
+
+_NAMED = 5
+
+
+def _check_position(source: str, place: str, position: int, entry: Mapping[str, Any]) -> None:
+    """At least one candidate."""
+    if not entry:
+        raise InputError(f"{source}: {place}: position {position} of prompt_logprobs is empty")
+
+
+def _own_entry(source: str, place: str, position: int, token: Any, entry: Mapping[str, Any]) -> Any:
+    """The entry of the prompt's own token; a bare number has no id and is it."""
+    if str(token) in entry or list(entry) == [""]:
+        return entry.get(str(token), entry.get(""))
+    raise InputError(
+        f"{source}: {place}: position {position} of prompt_logprobs has no entry for the prompt's token {token} but "
+        f"for {', '.join(list(entry)[:_NAMED])}; prompt_token_ids belong to another prompt, or these are only the most "
+        "likely tokens"
+    )
+
+
+def _ambiguous_token(source: str, place: str, position: int, number: int) -> InputError:
+    """Several candidates, and nothing says which is the prompt's."""
+    return InputError(
+        f"{source}: {place}: position {position} of prompt_logprobs has {number} entries and nothing says which is the "
+        "prompt's token; write prompt_token_ids beside them (the server: return_token_ids=true), ask with "
+        "prompt_logprobs=0, or, if the file kept vLLM's order, say first_entry=True"
+    )
+
+
+def _check_first_entry(source: str, place: str, position: int, fits: bool) -> None:
+    """The order is vLLM's, as far as ranks can show."""
+    if not fits:
+        raise InputError(
+            f"{source}: {place}: the ranks at position {position} of prompt_logprobs contradict first_entry=True: the "
+            "order of the entries is not vLLM's; write prompt_token_ids beside them"
+        )

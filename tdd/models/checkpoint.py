@@ -13,11 +13,12 @@ import os
 import pathlib
 import shutil
 import tempfile
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
+import ml_dtypes
 import numpy as np
 from jax.sharding import Mesh
 from jax.tree_util import tree_flatten_with_path
@@ -34,8 +35,8 @@ from tdd.models.weights import DTYPES, StoredTensors, write_tensors
 from tdd.placement import Placement
 from tdd.records import LanguageModel
 from tdd.validate import checkpoints as checks
-from tdd.validate.configs import check_layer_counts
-from tdd.validate.weights import check_finite_tensors, check_tensors, has_infinite
+from tdd.validate.errors import InputError
+from tdd.validate.weights import check_finite_tensors, check_tensors
 
 __all__ = ["load", "save"]
 
@@ -65,13 +66,13 @@ def load(
     Cost: reads every weight once; on the host, one stored tensor at a time, and one layer of the parameter that
     it is a part of.
     """
-    target = None if dtype is None else checks.check_dtype(dtype, _FLOATS)
+    target = None if dtype is None else _check_dtype(dtype, _FLOATS)
     placement = Placement(mesh, target)
     folder = resolve(path, revision=revision).folder
-    checks.check_tokenizer_present(folder)
+    _check_tokenizer_present(folder)
     with StoredTensors(folder) as stored:
         config = folder / "config.json"
-        check_layer_counts(checks.check_config(config), len(stored.names()), str(config))
+        _check_layer_counts(checks.check_config(config), len(stored.names()), str(config))
         family, spec = read_spec(folder)
         tokenizer = read_tokenizer(folder, spec.vocab_size)
         params = _read_params(stored, family, spec, placement, str(folder))
@@ -105,11 +106,11 @@ def save(
         it, they hold NaN or infinity in the type to be written, or the tokenizer has more ids than the model's
         vocabulary.
     """
-    target = None if dtype is None else checks.check_dtype(dtype, _FLOATS)
+    target = None if dtype is None else _check_dtype(dtype, _FLOATS)
     place = pathlib.Path(folder).expanduser()
     checks.check_positive(max_shard_bytes=max_shard_bytes)
-    checks.check_writable(place)
-    spec = checks.check_instance("lm.spec", lm.spec, DecoderSpec)
+    _check_writable(place)
+    spec = _check_instance("lm.spec", lm.spec, DecoderSpec)
     family, config = family_of_spec(spec)
     parameters = slots(spec, family.names)
     leaves = _leaves(params, parameters, spec)
@@ -146,7 +147,7 @@ def _read_params(
 
     def read(name: str, index: tuple[slice, ...] | None = None) -> np.ndarray:
         tensor = stored.read(held[name]) if index is None else stored.cut(held[name], index)
-        if has_infinite(tensor, placement.dtype or types[name]):
+        if _has_infinite(tensor, placement.dtype or types[name]):
             infinite.append(name)
         return tensor
 
@@ -199,7 +200,7 @@ def _named_tensors(
             with np.errstate(over="ignore"):  # numbers too large for the type are noted instead
                 parameter = parameter.astype(dtype, copy=False)
             for name, tensor in slot.write(layer, parameter):
-                if has_infinite(tensor, dtype):
+                if _has_infinite(tensor, dtype):
                     infinite.append(name)
                 yield name, tensor
 
@@ -214,3 +215,84 @@ def _publish(partial: pathlib.Path, place: pathlib.Path) -> None:
             os.close(descriptor)
     partial.chmod(0o755)
     partial.rename(place)
+
+
+_T = TypeVar("_T")
+
+
+def _check_instance(name: str, value: Any, kind: type[_T]) -> _T:
+    """`value` is of the given type."""
+    if not isinstance(value, kind):
+        raise InputError(f"{name} must be a {kind.__name__}, got {type(value).__name__}")
+    return value
+
+
+def _check_dtype(dtype: Any, choices: Sequence[str]) -> np.dtype:
+    """`dtype` names one of the parameter dtypes."""
+    try:
+        kind = np.dtype(getattr(ml_dtypes, dtype, dtype) if isinstance(dtype, str) else dtype)
+    except TypeError:
+        kind = None
+    if kind is None or kind.name not in choices:
+        raise InputError(f"dtype={dtype!r} is not supported; supported: {', '.join(choices)}, or None")
+    return kind
+
+
+def _check_tokenizer_present(folder: pathlib.Path) -> None:
+    """Some tokenizer is there."""
+    sets = (("tokenizer.json",), ("tokenizer.model",), ("vocab.json", "merges.txt"))
+    if not any(all((folder / name).is_file() for name in names) for names in sets):
+        raise InputError(
+            f"no tokenizer in {folder}: need tokenizer.json, tokenizer.model, or vocab.json with merges.txt; "
+            "save the tokenizer that the model was trained with into the folder"
+        )
+
+
+def _check_writable(folder: pathlib.Path) -> None:
+    """The target of a save does not exist, or is an empty folder."""
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise InputError(f"{folder} already holds files; save into a new folder, or remove it first")
+
+
+_LAYER_COUNTS = ("n_layer", "num_layers", "num_hidden_layers", "attention_types")
+
+
+def _check_layer_counts(config: Mapping[str, Any], num_tensors: int, where: str) -> None:
+    """No more layers than there are tensors, before a list as long as the layers is made."""
+    for key in _LAYER_COUNTS:
+        for number in _numbers(config.get(key)):
+            if number > num_tensors:
+                raise InputError(
+                    f"{where} has {key}={config[key]!r}, but the files beside it hold {num_tensors} tensors, fewer "
+                    "than layers: they do not belong together"
+                )
+
+
+def _numbers(value: Any) -> Iterator[int | float]:
+    """The numbers in nested lists."""
+    if isinstance(value, list):
+        for entry in value:
+            yield from _numbers(entry)
+    elif isinstance(value, (int, float)):
+        yield value
+
+
+_BLOCK = 1 << 20
+
+_INFINITE = {"float32": (np.uint32, 0x7FFFFFFF, 0x7F800000), "float16": (np.uint16, 0x7FFF, 0x7C00)}
+_INFINITE["bfloat16"] = (np.uint16, 0x7FFF, 0x7F80)
+
+
+def _has_infinite(tensor: np.ndarray, dtype: np.dtype) -> bool:
+    """Whether a float32, bfloat16 or float16 tensor holds NaN or infinity once it is of type `dtype`.
+
+    Looks at the bits, a block at a time: no copy of the tensor is made.
+    """
+    unsigned, magnitude, limit = _INFINITE[dtype.name]
+    flat = tensor.reshape(-1)
+    for start in range(0, flat.size, _BLOCK):
+        with np.errstate(over="ignore", invalid="ignore"):
+            block = flat[start : start + _BLOCK].astype(dtype, copy=False)
+        if ((block.view(unsigned) & magnitude) >= limit).any():
+            return True
+    return False

@@ -6,7 +6,8 @@ from tdd.models.families.record import Family, Slot
 from tdd.models.families.tensors import tied_copy
 from tdd.models.spec import DecoderSpec
 from tdd.models.weights import DTYPES, StoredTensors
-from tdd.validate.weights import check_tensors, check_tied
+from tdd.validate.errors import InputError
+from tdd.validate.weights import check_tensors
 
 __all__ = ["match"]
 
@@ -40,7 +41,7 @@ def match(
     copy, original = tied_copy(family.names)
     if spec.tied_head and copy in found and original in found:
         held = found.pop(copy)
-        check_tied(stored.equal(held, found[original]), copy, original, where)
+        _check_tied(stored.equal(held, found[original]), copy, original, where)
     check_tensors(
         expected,
         {name: stored.shape(held) for name, held in found.items()},
@@ -61,3 +62,12 @@ def _spelled(names: frozenset[str], family: Family, known: set[str]) -> dict[str
         # where a file has both spellings, the other one stays, and is too many
         found[name if spelled in names and spelled != name else spelled] = name
     return found
+
+
+def _check_tied(equal: bool, copy_name: str, original_name: str, where: str) -> None:
+    """A stored copy of the embedding equals it where the configuration ties the two."""
+    if not equal:
+        raise InputError(
+            f"{where} ties the readout to the embedding (tie_word_embeddings), but {copy_name} differs from "
+            f"{original_name}; set tie_word_embeddings to false, or remove {copy_name}"
+        )

@@ -6,16 +6,18 @@ them once. Numbers are those of the whole sequence up to float32 rounding (sums 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.core import Tracer
 
 from tdd.models.attention import PrefixCache
 from tdd.models.decoder import embed, keys_and_values, readout, trunk
 from tdd.models.spec import DecoderSpec
-from tdd.validate.checkpoints import check_after_prefix, check_num_real, check_one_row
+from tdd.validate.errors import InputError
 
 __all__ = ["PrefixCache", "hidden_after", "prefix"]
 
@@ -40,9 +42,9 @@ def prefix(spec: DecoderSpec, params: Any, tokens: jax.Array, num_real: int | ja
     Cost: one forward pass of the trunk over P tokens.
     """
     embedded = embed(spec, params, tokens)
-    check_one_row(tokens.shape)
+    _check_one_row(tokens.shape)
     if num_real is not None and not isinstance(num_real, Tracer):
-        check_num_real(num_real, tokens.shape[1])
+        _check_num_real(num_real, tokens.shape[1])
     key, value = keys_and_values(spec, params, embedded)
     return PrefixCache(key, value, None if num_real is None else jnp.asarray(num_real, jnp.int32))
 
@@ -70,9 +72,34 @@ def hidden_after(spec: DecoderSpec, params: Any, cache: PrefixCache, tokens: jax
     length, limit = tokens.shape[1], spec.max_length
     traced = isinstance(cache.first, Tracer)
     if not traced:
-        check_after_prefix(int(cache.first), length, limit)
+        _check_after_prefix(int(cache.first), length, limit)
     stream = trunk(spec, params, embedded, past=cache)
     if traced:
         within = cache.first + jnp.arange(length) < limit
         stream = jnp.where(within[None, :, None], stream, jnp.nan)
     return stream.astype(readout(spec, params).dtype)
+
+
+def _check_one_row(shape: Sequence[int]) -> None:
+    """A prefix is one row of token ids, [1, P]."""
+    if shape[0] != 1:
+        raise InputError(
+            f"tokens of a prefix must be one row [1, P], got {tuple(shape)}; rows that differ share nothing"
+        )
+
+
+def _check_num_real(num_real: Any, length: int) -> None:
+    """How many tokens of a padded prefix are real."""
+    if np.shape(num_real) != () or not np.issubdtype(np.asarray(num_real).dtype, np.integer):
+        raise InputError(f"num_real must be one integer, got {num_real!r}")
+    if not 1 <= int(num_real) <= length:
+        raise InputError(f"num_real must be in 1..{length}, the tokens given, got {int(num_real)}")
+
+
+def _check_after_prefix(num_before: int, length: int, max_length: int) -> None:
+    """Prefix and tokens together fit the model's positions."""
+    if num_before + length > max_length:
+        raise InputError(
+            f"a prefix of {num_before} tokens and {length} tokens after it make {num_before + length}, but the model "
+            f"accepts at most {max_length}; share a shorter prefix or score in windows"
+        )

@@ -17,7 +17,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tdd.validate.checkpoints import check_even, check_positive
+from tdd.validate.checkpoints import check_positive
+from tdd.validate.errors import InputError
 
 __all__ = ["LinearScaling", "Llama3Scaling", "RotaryPositions", "YarnScaling", "rotate", "rotation"]
 
@@ -127,7 +128,7 @@ class RotaryPositions:
 
     def __post_init__(self) -> None:
         check_positive(max_length=self.max_length, dim=self.dim, theta=self.theta)
-        check_even(dim=self.dim)
+        _check_even(dim=self.dim)
 
     def frequencies(self) -> np.ndarray:
         """[dim/2] float64, radians a position."""
@@ -154,3 +155,10 @@ def rotate(heads: jax.Array, cosines: jax.Array, sines: jax.Array) -> jax.Array:
     first, second, rest = jnp.split(heads, (half, 2 * half), axis=-1)
     cosines, sines = cosines[:, None], sines[:, None]
     return jnp.concatenate([first * cosines - second * sines, second * cosines + first * sines, rest], axis=-1)
+
+
+def _check_even(**values: int) -> None:
+    """Every named number is even."""
+    for name, value in values.items():
+        if value % 2:
+            raise InputError(f"{name} must be even, got {value!r}")

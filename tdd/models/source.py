@@ -8,9 +8,10 @@ import hashlib
 import os
 import pathlib
 import re
+from collections.abc import Sequence
 
 from tdd.models.weights import INDEX, SINGLE
-from tdd.validate.checkpoints import check_regular, check_source, hub_failure
+from tdd.validate.errors import InputError
 
 __all__ = ["ResolvedCheckpoint", "fingerprint", "resolve"]
 
@@ -61,11 +62,11 @@ def resolve(path: str | os.PathLike[str], *, revision: str | None = None) -> Res
     """
     text = os.fspath(path)
     folder = pathlib.Path(text).expanduser()
-    is_folder = check_source(text, folder, is_hub_id=_HUB_ID.fullmatch(text) is not None, revision=revision)
+    is_folder = _check_source(text, folder, is_hub_id=_HUB_ID.fullmatch(text) is not None, revision=revision)
     if not is_folder:
         folder = _snapshot(text, revision)
     names = sorted(entry.name for entry in folder.iterdir() if any(entry.match(pattern) for pattern in _COUNTED))
-    check_regular(folder, names)
+    _check_regular(folder, names)
     return ResolvedCheckpoint(folder, None if is_folder else folder.name, tuple(names))
 
 
@@ -99,5 +100,39 @@ def _snapshot(repository: str, revision: str | None) -> pathlib.Path:
             repository, revision=revision, allow_patterns=list(_FETCHED), local_files_only=offline
         )
     except Exception as error:  # the hub's client raises its own, the transport's and the system's errors
-        raise hub_failure(repository, revision, offline, error) from error
+        raise _hub_failure(repository, revision, offline, error) from error
     return pathlib.Path(folder)
+
+
+def _check_source(text: str, folder: pathlib.Path, *, is_hub_id: bool, revision: str | None) -> bool:
+    """Whether `text` names an existing folder (True) or can only be a hub id (False)."""
+    if not text:
+        raise InputError("the model's name is empty; give a folder, or a hub id such as 'gpt2' or 'owner/name'")
+    if folder.is_dir():
+        if revision is not None:
+            raise InputError(f"revision={revision!r} is for hub ids, but {text!r} is a folder; leave it out")
+        return True
+    if folder.exists():
+        raise InputError(f"{text!r} is a file; give the folder that holds config.json and the weights")
+    if not is_hub_id:
+        raise InputError(f"no model folder at {text!r}, and it is not a hub id such as 'gpt2' or 'owner/name'")
+    return False
+
+
+def _check_regular(folder: pathlib.Path, names: Sequence[str]) -> None:
+    """The files of a checkpoint are files: one would wait for ever for the writer of a pipe."""
+    for name in names:
+        if not (folder / name).is_file():
+            raise InputError(f"{folder / name} is no file (a folder, a pipe or a link to nothing); download it again")
+
+
+def _hub_failure(repository: str, revision: str | None, offline: bool, error: Exception) -> InputError:
+    """The message for a repository that could not be had."""
+    wanted = repository if revision is None else f"{repository} at revision {revision!r}"
+    if offline:
+        return InputError(
+            f"{wanted} is neither a folder here nor in the Hugging Face cache, and HF_HUB_OFFLINE is set; "
+            "download it once without that setting, or give a folder"
+        )
+    reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    return InputError(f"{wanted} is not a folder here and the Hugging Face hub did not deliver it: {reason}")

@@ -12,10 +12,12 @@ positions.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Literal, get_args
 
 from tdd.models.rotary import RotaryPositions
-from tdd.validate.checkpoints import check_attention, check_choice, check_positive, check_spec
+from tdd.validate.checkpoints import check_choice, check_divides, check_positive
+from tdd.validate.errors import InputError
 
 __all__ = [
     "Activation",
@@ -128,7 +130,7 @@ class Attention:
         kv_heads = self.num_heads if self.num_kv_heads is None else self.num_kv_heads
         object.__setattr__(self, "num_kv_heads", kv_heads)
         object.__setattr__(self, "windows", tuple(self.windows) or (None,) * len(self.scales))
-        check_attention(self.num_heads, kv_heads, self.windows, self.soft_cap)
+        _check_attention(self.num_heads, kv_heads, self.windows, self.soft_cap)
 
     @property
     def kv_heads(self) -> int:
@@ -205,7 +207,7 @@ class DecoderSpec:
         if self.embedding_width == self.width:
             object.__setattr__(self, "embedding_width", None)
         check_choice("layout", self.layout, get_args(Layout))
-        check_spec(
+        _check_spec(
             num_layers=self.num_layers,
             scales=self.attention.scales,
             windows=self.attention.windows,
@@ -237,3 +239,32 @@ class DecoderSpec:
             attention=Attention(num_heads, head_dim, (head_dim**-0.5,) * num_layers),
             mlp=Mlp(4 * width, "gelu_tanh"),
         )
+
+
+def _check_spec(
+    *,
+    num_layers: int,
+    scales: Sequence[float],
+    windows: Sequence[int | None],
+    head_dim: int,
+    rotated: int,
+    soft_cap: float | None,
+) -> None:
+    """One attention scale and one window a layer; no more rotated coordinates than a head has."""
+    for name, found in (("scales", scales), ("windows", windows)):
+        if len(found) != num_layers:
+            raise InputError(f"{name} must hold one number a layer ({num_layers}), got {len(found)}")
+    if rotated > head_dim:
+        raise InputError(f"dim={rotated} coordinates cannot turn in a head of width {head_dim}; use at most that")
+    if soft_cap is not None:
+        check_positive(soft_cap=soft_cap)
+
+
+def _check_attention(num_heads: int, num_kv_heads: int, windows: Sequence[int | None], soft_cap: float | None) -> None:
+    """Heads in equal groups, windows of at least one position."""
+    check_divides(num_kv_heads=num_kv_heads, num_heads=num_heads)
+    for window in windows:
+        if window is not None:
+            check_positive(window=window)
+    if soft_cap is not None:
+        check_positive(soft_cap=soft_cap)

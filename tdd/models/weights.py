@@ -15,7 +15,9 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from tdd.validate.weights import check_index, check_opened, check_stored_once, check_weights_present
+from tdd.validate.errors import InputError
+from tdd.validate.json_text import parse_json
+from tdd.validate.weights import check_opened, check_stored_once, check_weights_present
 
 __all__ = ["DTYPES", "INDEX", "SINGLE", "StoredTensors", "weight_files", "write_tensors"]
 
@@ -37,7 +39,7 @@ def weight_files(folder: pathlib.Path) -> tuple[pathlib.Path, ...]:
     check_weights_present(folder, SINGLE, INDEX)
     if (folder / SINGLE).is_file():
         return (folder / SINGLE,)
-    names = sorted(set(check_index(folder / INDEX).values()))
+    names = sorted(set(_check_index(folder / INDEX).values()))
     return tuple(folder / name for name in names)
 
 
@@ -137,3 +139,22 @@ def _shards(tensors: Iterable[tuple[str, np.ndarray]], max_shard_bytes: int) -> 
         shard[name] = np.ascontiguousarray(tensor)
         size += tensor.nbytes
     yield shard
+
+
+def _check_index(path: pathlib.Path) -> dict[str, str]:
+    """The weight map of a sharded checkpoint; every file that it names is there."""
+    try:
+        content = parse_json(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise InputError(f"{path} is not valid JSON: {error}") from error
+    weight_map = content.get("weight_map") if isinstance(content, dict) else None
+    if not isinstance(weight_map, dict) or not weight_map:
+        raise InputError(f"{path} has no weight_map from tensor names to files")
+    for name in sorted(set(map(str, weight_map.values()))):
+        if pathlib.PurePath(name).name != name or not name.endswith(".safetensors"):
+            raise InputError(f"{path} names {name!r}, which is not a safetensors file of the same folder")
+        if not (path.parent / name).is_file():
+            raise InputError(f"{path} names the shard {name!r}, which is missing from the folder")
+    return weight_map

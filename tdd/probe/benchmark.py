@@ -6,7 +6,7 @@ from typing import Any
 
 from tdd.probe.benchmark_order import OrderContamination
 from tdd.probe.benchmark_watch import Contamination
-from tdd.validate.guards import check_no_options
+from tdd.validate.errors import InputError
 
 __all__ = ["contamination"]
 
@@ -74,7 +74,7 @@ def contamination(
     """
     common = {"alpha": alpha, "every": every, "num_steps": num_steps, "score": score, "name": name, **options}
     if reference is not None:
-        check_no_options(num_shards=num_shards, num_shuffles=num_shuffles, separator=separator)
+        _check_no_options(num_shards=num_shards, num_shuffles=num_shuffles, separator=separator)
         return Contamination(lm, benchmark, reference, tokenizer=tokenizer, **common)
     return OrderContamination(
         lm,
@@ -85,3 +85,13 @@ def contamination(
         separator="\n\n" if separator is None else separator,
         **common,
     )
+
+
+def _check_no_options(**options: Any) -> None:
+    """Nothing is said of the order of a benchmark that is compared with a reference."""
+    for name, value in options.items():
+        if value is not None:
+            raise InputError(
+                f"{name}={value!r} is for a benchmark whose order is its own reference: leave it out, or leave out "
+                "reference"
+            )

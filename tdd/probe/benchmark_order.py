@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -22,6 +24,7 @@ from tdd.records import Guarantee, Texts
 from tdd.scoring.tokenise import prepends_bos
 from tdd.texts import load_texts
 from tdd.validate import guards as checks
+from tdd.validate.errors import InputError
 from tdd.validate.scoring import check_max_length
 from tdd.validate.sequential import as_count
 
@@ -106,7 +109,7 @@ class OrderContamination(Contamination):
         rng = np.random.default_rng(seed)
         orders = [_orders(items, first, stop, k, rng) for first, stop in bounds]
         rows = [[_joined(head, [items[i] for i in order], between) for order in shard] for shard in orders]
-        checks.check_orders(len(bounds), k, alpha)
+        _check_orders(len(bounds), k, alpha)
         super().__init__(
             lm,
             [shard[0] for shard in rows],
@@ -189,7 +192,7 @@ def _bounds(
 ) -> tuple[tuple[int, int], ...]:
     """Contiguous shards that fit the context."""
     count = len(items)
-    checks.check_num_items(count, num_shards)
+    _check_num_items(count, num_shards)
     choices = [num_shards] if num_shards else sorted({-(-count // size) for size in range(2, _SHARD_SIZE + 1)})
     lengths = np.array([len(row) for row in items])
     longest = 0
@@ -200,7 +203,7 @@ def _bounds(
         longest = max(head + lengths[a:b].sum() + between * (b - a - 1) for a, b in bounds)
         if limit is None or longest <= limit:
             return bounds
-    raise checks.shards_too_long(int(longest), limit, num_shards)
+    raise _shards_too_long(int(longest), limit, num_shards)
 
 
 def _orders(
@@ -208,7 +211,7 @@ def _orders(
 ) -> list[list[int]]:
     """The canonical order of a shard and `count` others, drawn uniformly from those that read otherwise."""
     content = [row.tobytes() for row in items]
-    checks.check_num_orders(first, [content[i] for i in range(first, stop)], count)
+    _check_num_orders(first, [content[i] for i in range(first, stop)], count)
     found = {tuple(content[first:stop]): list(range(first, stop))}
     while len(found) <= count:
         order = [int(i) for i in first + rng.permutation(stop - first)]
@@ -221,3 +224,47 @@ def _joined(head: list[int], rows: Sequence[np.ndarray], between: list[int]) -> 
     for row in rows[1:]:
         parts += [between, row]
     return np.concatenate([np.asarray(part, np.int32) for part in parts])
+
+
+def _check_num_items(count: int, num_shards: Any) -> None:
+    """Items that can be cut into so many shards of two or more."""
+    if num_shards is not None:
+        whole = isinstance(num_shards, (int, np.integer)) and not isinstance(num_shards, bool)
+        if not whole or num_shards < 1 or 2 * num_shards > count:
+            raise InputError(
+                f"num_shards={num_shards!r} must be a whole number from 1 to {count // 2}: a shard has two items or "
+                f"more, and the benchmark has {count}"
+            )
+    if count < 2:
+        raise InputError(f"benchmark has {count} item; the order of two or more can be tested, or give a reference")
+
+
+def _shards_too_long(longest: int, limit: Any, num_shards: int | None) -> InputError:
+    """Shards that do not fit the context."""
+    advice = "use more shards" if num_shards else "shorten the items, or give a reference"
+    return InputError(
+        f"num_shards={num_shards}: a shard of the benchmark has {longest} tokens, more than the limit of {limit}; "
+        f"{advice}"
+    )
+
+
+def _check_num_orders(first: int, items: Sequence[bytes], num_shuffles: int) -> None:
+    """A shard has so many orders that read otherwise."""
+    orders = math.factorial(len(items))
+    for repeats in collections.Counter(items).values():
+        orders //= math.factorial(repeats)
+    if orders - 1 < num_shuffles:
+        raise InputError(
+            f"the shard that begins at item {first + 1} of the benchmark has {len(items)} items and {orders - 1} other "
+            f"orders that read differently, fewer than num_shuffles={num_shuffles}; use fewer shards or shuffles, or "
+            "remove repeated items"
+        )
+
+
+def _check_orders(num_shards: int, num_shuffles: int, alpha: float) -> None:
+    """An alarm is possible at all."""
+    if (num_shuffles + 1) ** num_shards * float(alpha) < 1:
+        raise InputError(
+            f"{num_shards} shards in {num_shuffles + 1} orders each can be relabelled in only "
+            f"{(num_shuffles + 1) ** num_shards} ways, too few for a p-value of alpha={alpha:g}; raise num_shuffles"
+        )

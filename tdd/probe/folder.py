@@ -16,7 +16,6 @@ from tdd.probe.texts import Role
 from tdd.runs.atomic import disk_errors, write_atomically
 from tdd.runs.folder import fingerprint as fingerprint_of
 from tdd.runs.folder import open_run_folder, to_csv, versions, write_run
-from tdd.validate import probe as checks
 from tdd.validate.errors import InputError
 from tdd.validate.npz import read_npz
 
@@ -52,14 +51,14 @@ def read_state(folder: str | os.PathLike[str]) -> dict[str, np.ndarray]:
     """The arrays of `Probe.state_dict` that were saved in a folder."""
     place = pathlib.Path(folder) / "state.npz"
     if not place.is_file():
-        raise checks.no_saved_probe(pathlib.Path(folder), "there is no state.npz in it")
+        raise _no_saved_probe(pathlib.Path(folder), "there is no state.npz in it")
     try:
         with disk_errors(place):
             return read_npz(place)
     except InputError:
         raise
     except ValueError as error:
-        raise checks.no_saved_probe(pathlib.Path(folder), f"state.npz is damaged ({error})") from error
+        raise _no_saved_probe(pathlib.Path(folder), f"state.npz is damaged ({error})") from error
 
 
 def _items(probe: Probe) -> dict[str, np.ndarray]:
@@ -106,3 +105,8 @@ def _run(probe: Probe) -> dict[str, Any]:
         "warnings": [f"step {record.step}: {words}" for record in probe.history for words in record.warnings],
         "open_points": open_points(probe),
     }
+
+
+def _no_saved_probe(folder: pathlib.Path, detail: str) -> InputError:
+    """A folder from which nothing can be restored."""
+    return InputError(f"{folder} holds no saved probe that can be read: {detail}")

@@ -19,7 +19,7 @@ over the examples; a rate or `optax.scale` divides them.)
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -28,14 +28,8 @@ import optax
 from jax import lax
 
 from tdd.probe.result import GRAD_NORM_QUANTILES
-from tdd.validate.gradients import (
-    check_example_loss,
-    check_examples,
-    check_given_norms,
-    check_gradient_loss,
-    check_microbatch,
-    check_quantile_levels,
-)
+from tdd.validate.errors import InputError
+from tdd.validate.gradients import check_gradient_loss, check_microbatch
 
 __all__ = ["GradNormState", "example_grad_norms", "gradient_norm", "quantiles", "record_grad_norms"]
 
@@ -79,7 +73,7 @@ def example_grad_norms(
     >>> example_grad_norms(lambda w, x: (w * x).sum(), jnp.zeros(2), jnp.array([[3.0, 4.0], [0.0, 1.0]])).tolist()
     [5.0, 1.0]
     """
-    count = check_examples([jnp.shape(leaf) for leaf in jax.tree.leaves(examples)])
+    count = _check_examples([jnp.shape(leaf) for leaf in jax.tree.leaves(examples)])
     size = min(check_microbatch(microbatch) or 1, max(count, 1))
     leaves, structure = jax.tree.flatten(params)
     trained = [i for i, leaf in enumerate(leaves) if jnp.issubdtype(jnp.result_type(leaf), jnp.inexact)]
@@ -91,7 +85,7 @@ def example_grad_norms(
             found[i] = leaf
         given = jax.tree.map(lambda x: x[None], example) if keep_batch_dim else example
         out = loss(jax.tree.unflatten(structure, found), *given)
-        check_example_loss(out)
+        _check_example_loss(out)
         return out
 
     def norm(example: tuple[Any, ...]) -> jax.Array:
@@ -123,7 +117,7 @@ def quantiles(norms: jax.Array, levels: tuple[float, ...] = GRAD_NORM_QUANTILES)
       norms: [B], for example of `example_grad_norms`.
       levels: in [0, 1] (static); by default minimum, quartiles and maximum.
     """
-    levels = check_quantile_levels(levels)
+    levels = _check_quantile_levels(levels)
     norms = jnp.asarray(norms, jnp.float32)
     if not norms.size:
         return jnp.full(len(levels), jnp.nan, jnp.float32)
@@ -145,7 +139,7 @@ def record_grad_norms(levels: tuple[float, ...] = GRAD_NORM_QUANTILES) -> optax.
     Raises:
       InputError: levels outside [0, 1]; norms that are not one number an example (at trace time).
     """
-    levels = check_quantile_levels(levels)
+    levels = _check_quantile_levels(levels)
 
     def init(params: Any) -> GradNormState:
         del params
@@ -157,7 +151,7 @@ def record_grad_norms(levels: tuple[float, ...] = GRAD_NORM_QUANTILES) -> optax.
         del params, extra
         if grad_norms is None:
             return updates, state
-        check_given_norms(jnp.shape(grad_norms))
+        _check_given_norms(jnp.shape(grad_norms))
         return updates, GradNormState(quantiles(grad_norms, levels))
 
     return optax.GradientTransformationExtraArgs(init, update)
@@ -167,3 +161,37 @@ def _divided(x: jax.Array, groups: int, size: int) -> jax.Array:
     """[B, ...] as [groups, size, ...]; the first examples fill up the last places."""
     filled = jnp.concatenate([x, x[: groups * size - x.shape[0]]]) if groups * size > x.shape[0] else x
     return filled.reshape(size, groups, *x.shape[1:]).swapaxes(0, 1)
+
+
+def _check_examples(shapes: Sequence[tuple[int, ...]]) -> int:
+    """Arrays of examples along their first axis; how many examples."""
+    counts = {shape[0] if shape else None for shape in shapes}
+    if len(counts) != 1 or None in counts:
+        found = ", ".join(str(list(shape)) for shape in shapes) or "none"
+        raise InputError(f"examples must be arrays of one number of examples along the first axis, got shapes {found}")
+    return int(shapes[0][0])
+
+
+def _check_example_loss(value: Any) -> None:
+    """One real number an example."""
+    shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
+    if shape != () or dtype is None or not jnp.issubdtype(dtype, jnp.floating):
+        what = type(value).__name__ if shape is None else f"shape {list(shape)} and dtype {dtype}"
+        raise InputError(
+            f"loss must return one real number an example, got {what}; sum or average over its tokens, and return the "
+            "number alone where there is auxiliary output. A loss of a whole batch is called with keep_batch_dim=True"
+        )
+
+
+def _check_given_norms(shape: tuple[int, ...]) -> None:
+    """Norms as `optax.microbatching.micro_grad` returns them."""
+    if len(shape) != 1:
+        raise InputError(f"grad_norms must be [B], one norm an example, got shape {list(shape)}")
+
+
+def _check_quantile_levels(levels: Any) -> tuple[float, ...]:
+    """Shares in [0, 1], at least one."""
+    values = tuple(levels) if isinstance(levels, (tuple, list)) else (levels,)
+    if not values or not all(isinstance(value, (int, float)) and 0 <= value <= 1 for value in values):
+        raise InputError(f"levels={levels!r} must be numbers between 0 and 1, for example (0.25, 0.5, 0.75)")
+    return tuple(float(value) for value in values)

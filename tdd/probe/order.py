@@ -14,6 +14,7 @@ from tdd.kernels import martingale, online_conformal
 from tdd.records import Guarantee
 from tdd.validate import arrays
 from tdd.validate import guards as checks
+from tdd.validate.errors import InputError
 from tdd.validate.sequential import as_count
 
 __all__ = ["OrderEvidence", "OrderGuard", "OrderRecord", "OrderState"]
@@ -176,7 +177,7 @@ class OrderGuard:
           InputError: another shape or type, or a step before the last one.
         """
         step = checks.as_step(step, self.history[-1].step if self.history else None)
-        batch = checks.as_values(values)
+        batch = _as_values(values)
         self._state, evidence = self.observe(self._state, jnp.asarray(batch))
         num_examples, crossed_at, wealth, p_value = jax.device_get(
             (
@@ -243,3 +244,13 @@ class OrderGuard:
 
         carry, evidence = jax.lax.scan(one, (held, state.wealth, state.num_examples, state.crossed_at), (values, real))
         return OrderState(*carry, state.key), evidence
+
+
+def _as_values(values: Any) -> np.ndarray:
+    """One number an example, in order of arrival: [B] float32, B >= 1; NaN is left out later."""
+    array = np.asarray(values)
+    if array.ndim != 1 or not array.size or array.dtype.kind not in "fiub":
+        raise InputError(
+            f"values must be one number an example [B] in order of arrival, got {array.dtype} of shape {array.shape}"
+        )
+    return array.astype(np.float32)

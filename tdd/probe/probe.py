@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import functools
 import logging
+import operator
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import jax
@@ -28,6 +29,7 @@ from tdd.scoring.scores import parse_score
 from tdd.validate import arrays
 from tdd.validate import probe as checks
 from tdd.validate.arrays import check_seed
+from tdd.validate.errors import InputError
 from tdd.validate.scoring import check_budget, check_max_length
 
 __all__ = ["Probe"]
@@ -127,14 +129,14 @@ class Probe:
         name: str = "probe",
     ) -> None:
         model = as_language_model(lm, max_length)
-        checks.check_probe_score(score, parse_score(score).score.name, COMPUTED_SCORES)
+        _check_probe_score(score, parse_score(score).score.name, COMPUTED_SCORES)
         arrays.check_level(alpha)
         arrays.check_choice(proportion, tuple(kind for kind in PROPORTIONS if kind != "moment"), "proportion")
         arrays.check_choice(baseline, ("first", "none"), "baseline")
         arrays.check_choice(statistic, STATISTICS, "statistic")
         arrays.check_choice(long_texts, ("error", "truncate"), "long_texts")
-        self.every, self.name, self.alpha, seed = checks.check_every(every), str(name), float(alpha), check_seed(seed)
-        steps = checks.check_num_steps(num_steps)
+        self.every, self.name, self.alpha, seed = _check_every(every), str(name), float(alpha), check_seed(seed)
+        steps = _check_num_steps(num_steps)
         limit = check_max_length(max_length, model.max_length)
         budget = default_budget(jax.default_backend()) if token_budget is None else check_budget(token_budget)
         sources = (suspect, reference, canaries, canary_reference)
@@ -191,7 +193,7 @@ class Probe:
 
     def due(self, step: Any) -> bool:
         """Whether `probe(step, params)` would look."""
-        number = checks.check_step(step)
+        number = _check_step(step)
         return number % self.every == 0 and not (self.history and self.history[-1].step == number)
 
     def __call__(self, step: Any, params: Any) -> ProbeRecord | None:
@@ -207,15 +209,15 @@ class Probe:
         """
         if not self.due(step):
             return None
-        number, start = checks.check_step(step), time.perf_counter()
+        number, start = _check_step(step), time.perf_counter()
         if self.history:
-            checks.check_forward(number, self.history[-1].step)
+            _check_forward(number, self.history[-1].step)
         found = self.evaluate(params)
         state, gathered = self.observe(self.state, found)
         result, evidence, state = _on_host((found, gathered, state))
         items = jax.device_get(_flagged(self._rule, state))
         if not self.history:
-            checks.check_first_look(int(result.num_not_finite), sum(self.sizes))
+            _check_first_look(int(result.num_not_finite), sum(self.sizes))
         alarm = self.alarm or float(evidence.anytime_p_value) <= self.alpha
         look = len(self.history) + 1
         on_schedule = not self.history or number - self.history[-1].step == self.every
@@ -286,7 +288,7 @@ class Probe:
         held = {name: np.asarray(values) for name, values in arrays.items()}
         structure = jax.tree.structure(self.state)
         names = [f"state/{i}" for i in range(structure.num_leaves)]
-        checks.check_arrays(held, ["fingerprint", *names])
+        _check_arrays(held, ["fingerprint", *names])
         checks.check_same_probe("the state", held["fingerprint"].tobytes().decode(), self.fingerprint)
         self.history = history_of_arrays({name.removeprefix("history/"): values for name, values in held.items()})
         state: ProbeState = jax.tree.unflatten(structure, [held[name] for name in names])
@@ -335,3 +337,73 @@ def _observe(
     rule: SetEvidence, labels: jax.Array, state: ProbeState, result: ProbeResult
 ) -> tuple[ProbeState, Evidence]:
     return rule.observe(labels, state, result)
+
+
+def _check_every(every: Any) -> int:
+    """Steps between two looks."""
+    if isinstance(every, bool) or not isinstance(every, (int, np.integer)) or every < 1:
+        raise InputError(f"every={every!r} must be a whole number of steps, at least 1")
+    return int(every)
+
+
+def _check_num_steps(num_steps: Any) -> int | None:
+    """Steps of the whole training run, or None where that is not known."""
+    if num_steps is None:
+        return None
+    if isinstance(num_steps, bool) or not isinstance(num_steps, (int, np.integer)) or num_steps < 1:
+        raise InputError(
+            f"num_steps={num_steps!r} must be the number of steps of the whole training run, at least 1, or None where "
+            "it is not known"
+        )
+    return int(num_steps)
+
+
+def _check_probe_score(score: Any, name: str, computed: Sequence[str]) -> None:
+    """A score that comes from the token statistics of the text alone."""
+    if name not in computed:
+        raise InputError(
+            f"score={score!r} needs more than the model's statistics of the text's own tokens, which is all that a "
+            f"probe computes; choose one of {', '.join(computed)}, or use tdd.score on a saved checkpoint"
+        )
+
+
+def _check_step(step: Any) -> int:
+    """The number of a training step."""
+    try:
+        number = operator.index(step)
+    except TypeError:
+        number = -1
+    if isinstance(step, (bool, np.bool_)) or number < 0:
+        raise InputError(
+            f"step={step!r} must be the number of the training step: a whole number, at least 0; "
+            "inside a compiled function use probe.evaluate and probe.observe"
+        )
+    return number
+
+
+def _check_forward(step: int, last: int) -> None:
+    """Training goes on; evidence cannot be taken back."""
+    if step < last:
+        raise InputError(
+            f"step={step} comes after a look at step {last}: evidence over a run is not taken back. Where training "
+            "restarts from a checkpoint, restore the probe as it was saved with that checkpoint (probe.restore, "
+            "probe.load_state_dict); for another run, make a new Probe"
+        )
+
+
+def _check_first_look(num_not_finite: int, num_texts: int) -> None:
+    """At the first look some scores are numbers."""
+    if num_not_finite == num_texts:
+        raise InputError(
+            f"none of the {num_texts} scores at the first look is finite: the parameters hold NaN, or the logits "
+            "function returns it; nothing was recorded"
+        )
+
+
+def _check_arrays(held: Mapping[str, Any], names: Sequence[str]) -> None:
+    """What `Probe.state_dict` returns, whole."""
+    missing = [name for name in names if name not in held]
+    if missing:
+        raise InputError(
+            f"the state holds no array {missing[0]!r}: give back what Probe.state_dict returned, unchanged"
+        )

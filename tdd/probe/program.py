@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -27,7 +27,7 @@ from tdd.records import LanguageModel, TokenStats
 from tdd.scoring.gradients import grad_norms
 from tdd.scoring.scores import parse_score
 from tdd.scoring.token_stats import head_log_prob, tiling, token_stats
-from tdd.validate import probe as checks
+from tdd.validate.errors import InputError
 
 __all__ = ["COMPUTED_SCORES", "Program", "as_language_model"]
 
@@ -113,15 +113,15 @@ class Program:
         if lm.hidden is None or lm.readout is None:
             name = str(getattr(lm.spec, "name", type(lm.spec).__name__))
             found = jax.eval_shape(lm.logits, params, tokens)
-            vocab_size = checks.check_logits(name, found, tokens.shape, lm.vocab_size or None)
-            checks.check_largest_id(self.largest_id, vocab_size)
+            vocab_size = _check_logits(name, found, tokens.shape, lm.vocab_size or None)
+            _check_largest_id(self.largest_id, vocab_size)
             return dataclasses.replace(lm, vocab_size=vocab_size, logits=_gathered(lm.logits))
         return dataclasses.replace(lm, hidden=_gathered(lm.hidden), readout=_gathered(lm.readout))
 
 
 def as_language_model(model: Any, max_length: int | None) -> LanguageModel:
     """A `LanguageModel` as it is; a function `logits(params, tokens)` as one whose vocabulary its logits will tell."""
-    checks.check_model(model)
+    _check_model(model)
     if isinstance(model, LanguageModel):
         return model
     return LanguageModel(spec=_Function(model), vocab_size=0, max_length=max_length, logits=model)
@@ -187,3 +187,40 @@ def _canary_rank(scores: jax.Array, references: jax.Array) -> jax.Array:
     """1 + how many references score as low or lower; ties and scores that are not finite count against the canary."""
     below = ~(references[None, :] > scores[:, None]) | ~jnp.isfinite(references)[None, :]
     return 1 + jnp.where(jnp.isfinite(scores)[:, None], below, True).sum(1, dtype=jnp.int32)
+
+
+def _check_model(lm: Any) -> None:
+    """A `LanguageModel`, or a function of parameters and tokens."""
+    if any(kind.__name__ == "Module" and kind.__module__.startswith("flax.") for kind in type(lm).__mro__):
+        raise InputError(
+            f"lm is the flax module {type(lm).__name__} itself; pass tdd.from_linen(module, vocab_size=V), or the "
+            "first of what tdd.from_nnx(module, vocab_size=V) returns"
+        )
+    if not callable(getattr(lm, "logits", None)) and not callable(lm):
+        raise InputError(
+            f"lm is {type(lm).__name__}; pass a LanguageModel (tdd.load, tdd.from_linen, tdd.from_nnx, ...) or a "
+            "function logits(params, tokens) -> [B, T, V]"
+        )
+
+
+def _check_logits(name: str, found: Any, tokens: Sequence[int], vocab_size: int | None) -> int:
+    """Logits [B, T, V] of a floating type; returns V."""
+    import jax.numpy as jnp
+
+    wanted = f"floating logits [B, T, V] = ({tokens[0]}, {tokens[1]}, {vocab_size or 'V'})"
+    if not hasattr(found, "shape") or not hasattr(found, "dtype"):
+        raise InputError(f"{name} returned {type(found).__name__}; expected one array of {wanted}")
+    shape = tuple(found.shape)
+    right = len(shape) == 3 and shape[:2] == tuple(tokens) and vocab_size in (None, shape[2])
+    if not right or not jnp.issubdtype(found.dtype, jnp.floating):
+        raise InputError(f"{name} returned {found.dtype} of shape {shape}; expected {wanted}")
+    return shape[2]
+
+
+def _check_largest_id(largest: int, vocab_size: int) -> None:
+    """Every token id has a logit."""
+    if largest >= vocab_size:
+        raise InputError(
+            f"the texts hold token id {largest}, but the logits are those of a vocabulary of {vocab_size}; pass the "
+            "tokenizer, or the token ids, that the model is trained with"
+        )

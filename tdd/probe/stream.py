@@ -15,6 +15,7 @@ from tdd.kernels import shingle
 from tdd.records import Texts
 from tdd.scoring.tokenise import token_ids
 from tdd.validate import guards as checks
+from tdd.validate.errors import InputError
 from tdd.validate.sequential import as_count
 
 __all__ = ["StreamGuard", "StreamMatches", "StreamRecord", "StreamState", "WatchedText", "token_rows"]
@@ -143,12 +144,12 @@ class StreamGuard:
         rows = token_rows("watched", watched, tokenizer, may_be_empty=False)
         common = token_rows("reference", reference, tokenizer, may_be_empty=True)
         self.ids = watched.ids if isinstance(watched, Texts) else tuple(str(i + 1) for i in range(len(rows)))
-        checks.check_watched_lengths(self.ids, [len(row) for row in rows], self.ngram)
+        _check_watched_lengths(self.ids, [len(row) for row in rows], self.ngram)
         first: dict[bytes, int] = {}
         distinct = [row if first.setdefault(row.tobytes(), i) == i else row[:0] for i, row in enumerate(rows)]
         table, self._longest_run = shingle.shingle_table(distinct, self.ngram, common)
         if not len(table.hashes):
-            raise checks.nothing_to_watch(self.ngram)
+            raise _nothing_to_watch(self.ngram)
         told = set(np.unique(table.text).tolist())
         self.unwatched = tuple(
             name for name, row in zip(self.ids, rows, strict=True) if first[row.tobytes()] not in told
@@ -199,8 +200,8 @@ class StreamGuard:
           InputError: another shape or type, or a step before the last one.
         """
         step = checks.as_step(step, self._last_step)
-        batch = checks.as_batch(tokens, self.ngram)
-        real = checks.as_mask(mask, batch.shape)
+        batch = _as_batch(tokens, self.ngram)
+        real = _as_mask(mask, batch.shape)
         known = np.asarray(self._state.first_step) < _NEVER
         self._state, found = self._advance(self._table_there, self._state, step, batch, real)
         self._last_step = step
@@ -287,6 +288,62 @@ def token_rows(name: str, texts: Texts | Sequence[Any], tokenizer: Any, *, may_b
     found = checks.some_texts(name, texts.texts if isinstance(texts, Texts) else texts, may_be_empty=may_be_empty)
     if found and isinstance(found[0], str):
         if tokenizer is None:
-            raise checks.no_tokenizer(name)
+            raise _no_tokenizer(name)
         found = token_ids(tokenizer, found, add_special_tokens=False)
     return checks.rows_of_ids(name, found)
+
+
+def _no_tokenizer(name: str) -> InputError:
+    """Strings without the tokenizer that makes tokens of them."""
+    return InputError(f"{name} holds strings; pass tokenizer=, that of the training stream, or rows of token ids")
+
+
+def _check_watched_lengths(names: Sequence[str], lengths: Sequence[int], ngram: int) -> None:
+    """Every watched text has an n-gram."""
+    short = [index for index, length in enumerate(lengths) if length < ngram]
+    if short:
+        first, more = short[0], f" (and {len(short) - 1} more)" if len(short) > 1 else ""
+        raise InputError(
+            f"watched text {names[first]!r}{more} has {lengths[first]} tokens, fewer than ngram={ngram}: it could "
+            f"never be found; leave it out or pass ngram={min(lengths)}"
+        )
+
+
+def _nothing_to_watch(ngram: int) -> InputError:
+    """No watched text has an n-gram of its own."""
+    return InputError(
+        f"every n-gram of {ngram} tokens of the watched texts is shared by another watched text or by reference: none "
+        "would tell a text; raise ngram, or leave out what they share (a prompt, for instance)"
+    )
+
+
+def _as_batch(tokens: Any, ngram: int) -> np.ndarray:
+    """A batch of token ids [B, T] with T >= ngram, on the host."""
+    array = np.asarray(tokens)
+    if array.ndim != 2 or not np.issubdtype(array.dtype, np.integer):
+        raise InputError(
+            f"tokens must be a batch [B, T] of whole token ids, got shape {array.shape} of type {array.dtype}"
+        )
+    if array.shape[1] < ngram:
+        raise InputError(
+            f"tokens has rows of {array.shape[1]} tokens, shorter than ngram={ngram}: no n-gram fits; make the guard "
+            "with a smaller ngram"
+        )
+    if array.dtype.itemsize > 4 and array.size and not -(2**31) <= array.min() <= array.max() < 2**31:
+        raise InputError(
+            f"tokens holds {array.max() if array.max() >= 2**31 else array.min()}, beyond 32 bits; token ids are rows "
+            "of a vocabulary"
+        )
+    return array.astype(np.int32)
+
+
+def _as_mask(mask: Any, shape: tuple[int, ...]) -> np.ndarray:
+    """A mask of the batch's own shape; all True where there is none."""
+    if mask is None:
+        return np.ones(shape, bool)
+    array = np.asarray(mask)
+    if array.shape != shape or array.dtype != bool:
+        raise InputError(
+            f"mask must be bool of the batch's shape {shape} (True = real token), got {array.dtype} {array.shape}"
+        )
+    return array

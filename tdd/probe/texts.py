@@ -14,7 +14,7 @@ from tdd.records import Texts
 from tdd.scoring.buckets import plan
 from tdd.scoring.tokenise import token_ids
 from tdd.texts import load_texts
-from tdd.validate import probe as checks
+from tdd.validate.errors import InputError
 
 __all__ = ["ROLES", "Bucket", "Layout", "Role", "lay_out", "num_texts", "read_roles"]
 
@@ -90,7 +90,7 @@ def read_roles(
       vocab_size: V, or 0 where it is not known yet.
     """
     given = dict(zip(ROLES, sources, strict=True))
-    checks.check_canaries(given["canaries"], given["canary_reference"])
+    _check_canaries(given["canaries"], given["canary_reference"])
     roles = {
         name: _read_role(name, source, tokenizer, limit, truncate)
         for name, source in given.items()
@@ -98,8 +98,8 @@ def read_roles(
     }
     if vocab_size:
         for name, role in roles.items():
-            checks.check_vocabulary(name, role.ids, role.tokens, vocab_size)
-    checks.check_apart({name: (role.ids, role.tokens) for name, role in roles.items()})
+            _check_vocabulary(name, role.ids, role.tokens, vocab_size)
+    _check_apart({name: (role.ids, role.tokens) for name, role in roles.items()})
     return roles
 
 
@@ -138,18 +138,18 @@ def lay_out(rows: Sequence[np.ndarray], *, budget: int, limit: int | None, seed:
 def _read_role(name: str, source: Any, tokenizer: Any, limit: int | None, truncate: bool) -> Role:
     rows = _token_rows(source)
     if rows is not None:
-        tokens = checks.check_token_rows(name, rows)
+        tokens = _check_token_rows(name, rows)
         ids, origin = tuple(str(number) for number in range(1, len(tokens) + 1)), "memory"
     else:
         table: Texts = load_texts(source)
         if tokenizer is None:
-            raise checks.no_tokenizer(name)
+            raise _no_tokenizer(name)
         tokens, ids, origin = (
             tuple(token_ids(tokenizer, table.texts, add_special_tokens=True)),
             table.ids,
             table.source,
         )
-    checks.check_lengths(name, ids, tokens, limit, truncate)
+    _check_lengths(name, ids, tokens, limit, truncate)
     num_cut = sum(limit is not None and len(row) > limit for row in tokens)
     tokens = tuple(row[:limit] for row in tokens)
     digest = hashlib.sha256()
@@ -167,3 +167,102 @@ def _token_rows(source: Any) -> Sequence[Any] | None:
         return None
     first = source[0] if source else None
     return source if isinstance(first, (list, tuple, np.ndarray, jax.Array)) or not source else None
+
+
+_NAMED = 3
+
+
+def _no_tokenizer(role: str) -> InputError:
+    """Strings, and nothing that makes tokens of them."""
+    return InputError(
+        f"{role} holds strings but no tokenizer is given; pass tokenizer=, or rows of token ids instead of strings"
+    )
+
+
+def _check_token_rows(role: str, rows: Sequence[Any]) -> tuple[np.ndarray, ...]:
+    """Rows of token ids as int32 arrays."""
+    found = []
+    for index, row in enumerate(rows):
+        try:
+            ids = np.asarray(row)
+        except ValueError:
+            ids = np.zeros((0, 0))
+        if ids.ndim != 1 or not (ids.size == 0 or np.issubdtype(ids.dtype, np.integer)):
+            raise InputError(
+                f"{role}: row {index} is no row of token ids (shape {ids.shape}, type {ids.dtype}); give strings, "
+                "Texts, or one sequence of whole numbers a text"
+            )
+        if ids.size and not -(2**31) <= ids.min() <= ids.max() < 2**31:
+            raise InputError(f"{role}: row {index} holds a token id beyond 32 bits; token ids are rows of a vocabulary")
+        if ids.size and ids.min() < 0:
+            raise InputError(
+                f"{role}: row {index} holds the token id {ids.min()}; token ids are not negative: give each row "
+                "without its padding"
+            )
+        found.append(ids.astype(np.int32))
+    if not found:
+        raise InputError(f"{role} is empty; it needs at least one text")
+    return tuple(found)
+
+
+def _check_lengths(role: str, ids: Sequence[str], rows: Sequence[np.ndarray], limit: int | None, cut: bool) -> None:
+    """Every text has a scored token, and none is longer than what the model takes unless it is to be cut."""
+    for name, row in zip(ids, rows, strict=True):
+        if len(row) < 2:
+            raise InputError(
+                f"{role}: text {name!r} has {len(row)} token{'' if len(row) == 1 else 's'}; scoring needs at least two,"
+                " because the first has no context: remove the text or lengthen it"
+            )
+    long = [(name, len(row)) for name, row in zip(ids, rows, strict=True) if limit is not None and len(row) > limit]
+    if long and not cut:
+        more = f" ({len(long) - 1} further texts of {role} are too long as well)" if len(long) > 1 else ""
+        raise InputError(
+            f"{role}: text {long[0][0]!r} has {long[0][1]} tokens, more than the limit of {limit}{more}; pass "
+            f"long_texts='truncate', which scores the first {limit} tokens of each text, or split the texts"
+        )
+
+
+def _check_vocabulary(role: str, ids: Sequence[str], rows: Sequence[np.ndarray], vocab_size: int) -> None:
+    """Every token id has a row in the readout."""
+    for name, row in zip(ids, rows, strict=True):
+        if not 0 <= row.min() <= row.max() < vocab_size:
+            worst = row.max() if row.max() >= vocab_size else row.min()
+            raise InputError(
+                f"{role}: text {name!r} has token id {worst}, but the model has a vocabulary of {vocab_size}; pass the "
+                "tokenizer, or the token ids, that the model is trained with"
+            )
+
+
+def _check_apart(roles: Mapping[str, tuple[Sequence[str], Sequence[np.ndarray]]]) -> None:
+    """No two texts have the same tokens.
+
+    In two roles it would stand on both sides of a comparison. Twice in one role it moves the whole set as if two texts
+    had moved, and the random labellings, which part the two, do not: the alarm would have no level.
+    """
+    seen: dict[bytes, tuple[str, str]] = {}
+    shared: list[str] = []
+    again: list[str] = []
+    for role, (ids, rows) in roles.items():
+        for name, row in zip(ids, rows, strict=True):
+            other = seen.setdefault(row.tobytes(), (role, name))
+            if other[0] != role:
+                shared.append(f"{name!r} of {role} is {other[1]!r} of {other[0]}")
+            elif other[1] != name:
+                again.append(f"{name!r} of {role} is {other[1]!r} again")
+    for found, where, fix in (
+        (shared, "stand in two roles", "every text may have one role, so remove it from one of them"),
+        (again, "stand in one role twice", "copies score alike, which would void the level: keep one of each"),
+    ):
+        if found:
+            more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
+            raise InputError(f"the same tokens {where}: {'; '.join(found[:_NAMED])}{more}; {fix}")
+
+
+def _check_canaries(canaries: Any, references: Any) -> None:
+    """Canaries and sequences to rank them among, or neither."""
+    if (canaries is None) != (references is None):
+        names = ("canaries", "canary_reference") if references is None else ("canary_reference", "canaries")
+        raise InputError(
+            f"{names[0]} is given without {names[1]}: the rank of a canary is its place among sequences of the same "
+            "kind that are never trained on; pass both or neither"
+        )

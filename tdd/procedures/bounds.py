@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import operator
 from typing import Any, Literal, NamedTuple
 
 import jax
@@ -24,7 +25,6 @@ from tdd.procedures.precision import computed
 from tdd.procedures.testing import checked_scores
 from tdd.records import Guarantee, Null, pytree
 from tdd.validate import arrays
-from tdd.validate import bounds as checks
 from tdd.validate.errors import InputError
 
 __all__ = [
@@ -216,8 +216,8 @@ def fdp_template(
     Raises:
       InputError: sizes that are not positive, delta out of range, too few draws, no key.
     """
-    n = checks.check_size(num_calibration, "num_calibration", "calibration scores")
-    m = checks.check_size(num_tests, "num_tests", "items")
+    n = _check_size(num_calibration, "num_calibration", "calibration scores")
+    m = _check_size(num_tests, "num_tests", "items")
     return _calibrated(key, n, delta, num_draws, n, m)
 
 
@@ -272,7 +272,7 @@ def fdp_bounds(
     References: Gazin, Blanchard & Roquain (2024); Song, Jin & Candes (2026).
     """
     arrays.check_choice(null, conformal.NULLS, "null")
-    checks.check_one_score(calibration, scores)
+    _check_one_score(calibration, scores)
     calibration, scores, calibration_mask, mask = checked_scores(calibration, scores, calibration_mask, mask)
     sizes = calibration.shape[0], scores.shape[0]
     if template is None:
@@ -334,8 +334,8 @@ def fdp_bounds_of_ranks(
       InputError: ranks that are no whole numbers in 1..n+1, else as `fdp_bounds`.
     """
     arrays.check_choice(null, conformal.NULLS, "null")
-    n = checks.check_size(num_calibration, "num_calibration", "calibration scores")
-    ranks = checks.check_ranks(ranks, n)
+    n = _check_size(num_calibration, "num_calibration", "calibration scores")
+    ranks = _check_ranks(ranks, n)
     mask = arrays.as_mask(mask, ranks, "mask")
     return _bounded(jnp.asarray(ranks, jnp.int32), n, mask, n, null, key, delta, num_draws, template)
 
@@ -371,7 +371,7 @@ def dkw_fdp_bounds(
     >>> dkw_fdp_bounds([0.02] * 40, [0.02], num_calibration=99, delta=0.1).fdp_bound.round(2).tolist()
     [0.2800000011920929]
     """
-    n = checks.check_size(num_calibration, "num_calibration", "calibration scores")
+    n = _check_size(num_calibration, "num_calibration", "calibration scores")
     p_values = arrays.as_vector(p_values, "p_values")
     mask = arrays.as_mask(mask, p_values, "mask")
     arrays.check_p_values(p_values)
@@ -419,7 +419,7 @@ def knockoff_fdp_bounds(statistic: Any, *, delta: Any = 0.05, mask: Any = None) 
 
 def _calibrated(key: Any, n: Any, delta: Any, num_draws: int, max_calibration: int, max_tests: int) -> Template:
     """Checked arguments to the compiled calibration."""
-    draws = checks.check_size(num_draws, "num_draws", "Monte Carlo draws")
+    draws = _check_size(num_draws, "num_draws", "Monte Carlo draws")
     arrays.check_key(key, "the envelope")
     level = level_operand(0.05 if delta is None else delta, "delta")
     if not isinstance(delta, jax.Array) and (draws + 1) * float(0.05 if delta is None else delta) < 1 - 1e-9:
@@ -447,7 +447,7 @@ def _bounded(
         if key is not None or delta is not None:
             raise InputError("template already holds the draws and delta: give either it or key and delta")
         tests = rank.shape[0] if isinstance(rank, Tracer) else int((np.asarray(rank) <= max_calibration + 1).sum())
-        checks.check_template(template, n, tests)
+        _check_template(template, n, tests)
     return _apply(template, rank, n, mask, max_rank=max_calibration + 1, null=null)
 
 
@@ -510,3 +510,60 @@ def _floats(*values: Any) -> tuple[jax.Array, ...]:
     """Arrays in JAX's float type."""
     plain = (jnp.asarray(value) for value in values)
     return tuple(x if jnp.issubdtype(x.dtype, jnp.floating) else x.astype(jnp.result_type(float)) for x in plain)
+
+
+def _check_size(value: Any, name: str, why: str) -> int:
+    """A positive whole number."""
+    try:
+        size = 0 if isinstance(value, (bool, np.bool_)) else operator.index(value)
+    except TypeError:
+        size = 0
+    if size < 1:
+        raise InputError(f"{name} must be a positive whole number ({why}), got {value!r}")
+    return size
+
+
+def _check_one_score(calibration: Any, scores: Any) -> None:
+    """One score an item: the law of the ranks is known for one score alone."""
+    for name, values in (("calibration", calibration), ("scores", scores)):
+        if np.ndim(values) == 2:
+            raise InputError(
+                f"{name} has shape {tuple(np.shape(values))}: simultaneous bounds are for one score chosen before its "
+                "results were seen. For several detectors pass the conformal ranks of their pooled score to "
+                "tdd.fdp_bounds_of_ranks; for Cauchy or largest p-values no such bound is known"
+            )
+
+
+def _check_ranks(ranks: Any, num_calibration: int) -> jax.Array | np.ndarray:
+    """Conservative conformal ranks: whole numbers from 1 to n + 1."""
+    array: Any = ranks if isinstance(ranks, jax.Array) else np.asarray(ranks)
+    if array.ndim != 1 or (array.size and not jnp.issubdtype(array.dtype, jnp.integer)):
+        raise InputError(
+            f"ranks must be a one-dimensional array of whole numbers, got dtype {array.dtype} and shape "
+            f"{tuple(array.shape)}; weighted, randomised and combined p-values have no ranks and no such bound"
+        )
+    if isinstance(array, Tracer):
+        return array
+    host = np.asarray(array)
+    bad = np.flatnonzero((host < 1) | (host > num_calibration + 1))
+    if bad.size:
+        raise InputError(
+            f"ranks[{bad[0]}] is {host[bad[0]]}; with num_calibration={num_calibration} ranks lie in "
+            f"1..{num_calibration + 1}. Leave items out by mask"
+        )
+    return array.astype(np.int32)
+
+
+def _check_template(template: Any, num_calibration: Any, num_tests: int) -> None:
+    """A template made for this many calibration scores and for at least this many items."""
+    made_for, largest = template.num_calibration, template.num_nulls
+    if isinstance(made_for, Tracer) or isinstance(num_calibration, Tracer) or np.ndim(made_for):
+        return
+    if int(made_for) != int(num_calibration):
+        raise InputError(
+            f"template was made for num_calibration={int(made_for)}, but {int(num_calibration)} calibration scores are "
+            "real (neither NaN nor masked out)"
+        )
+    top = int(np.max(np.asarray(largest), initial=0))
+    if num_tests > top:
+        raise InputError(f"template was made for at most {top} items, but scores has {num_tests}")

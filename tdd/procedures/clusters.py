@@ -10,6 +10,7 @@ from typing import Any, Literal
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
 from tdd.kernels import clusters as kernel
 from tdd.kernels import conformal, evalues, stepup
@@ -18,6 +19,7 @@ from tdd.procedures.ptdi import ptdi
 from tdd.procedures.testing import checked_scores
 from tdd.records import Guarantee, Selection, pytree
 from tdd.validate import arrays, shift
+from tdd.validate.errors import InputError
 
 __all__ = [
     "GUARANTEES",
@@ -216,11 +218,11 @@ def cluster_ptdi(
     calibration, scores, calibration_mask, mask = checked_scores(calibration, scores, calibration_mask, mask)
     own = shift.as_labels(calibration_clusters, calibration, "calibration_clusters")
     other = shift.as_labels(clusters, scores, "clusters")
-    shift.check_disjoint(own, other, calibration_mask, mask)
+    _check_disjoint(own, other, calibration_mask, mask)
     arrays.check_level(alpha)
     arrays.check_level(eta, "eta")
     places: tuple[dict[Hashable, int], ...] = ({}, {})
-    labels = tuple(jnp.asarray(shift.dense(each, known)) for each, known in zip((own, other), places, strict=True))
+    labels = tuple(jnp.asarray(_dense(each, known)) for each, known in zip((own, other), places, strict=True))
     counts = tuple(len(known) for known in places)
     if unit == "item":
         samples, masks = order_preserving((calibration, scores), (calibration_mask, mask))
@@ -283,7 +285,7 @@ def hierarchical_p_values(
     arrays.check_choice(null, conformal.NULLS, "null")
     calibration, scores, calibration_mask, mask = checked_scores(calibration, scores, calibration_mask, mask)
     places: dict[Hashable, int] = {}
-    labels = shift.dense(shift.as_labels(calibration_clusters, calibration, "calibration_clusters"), places)
+    labels = _dense(shift.as_labels(calibration_clusters, calibration, "calibration_clusters"), places)
     samples, masks = order_preserving((calibration, scores), (calibration_mask, mask))
     return _hierarchical(*samples, *masks, jnp.asarray(labels), num_clusters=len(places), null=null)
 
@@ -334,9 +336,9 @@ def mondrian_p_values(
     calibration, scores, calibration_mask, mask = checked_scores(calibration, scores, calibration_mask, mask)
     own = shift.as_labels(calibration_groups, calibration, "calibration_groups")
     other = shift.as_labels(groups, scores, "groups")
-    shift.check_same_kind(own, other)
+    _check_same_kind(own, other)
     known: dict[Hashable, int] = {}
-    labels = tuple(jnp.asarray(shift.dense(each, known)) for each in (own, other))
+    labels = tuple(jnp.asarray(_dense(each, known)) for each in (own, other))
     samples, masks = order_preserving((calibration, scores), (calibration_mask, mask))
     return _mondrian(*samples, *masks, *labels, null=null)
 
@@ -480,3 +482,46 @@ def _record(found: Selection, guarantee: Guarantee, labels: jax.Array, **changes
         cluster_selected=found.selected,
         num_clusters=found.num_tests,
     )
+
+
+def _dense(labels: Sequence[Hashable], known: dict[Hashable, int]) -> np.ndarray:
+    """[n] int32 places of the labels in order of first appearance; `known` is extended in place."""
+    return np.fromiter((known.setdefault(label, len(known)) for label in labels), np.int32, count=len(labels))
+
+
+def _check_disjoint(
+    calibration_labels: Sequence[Hashable],
+    labels: Sequence[Hashable],
+    calibration_mask: Any,
+    mask: Any,
+) -> None:
+    """No cluster may have real items on both sides."""
+    if isinstance(calibration_mask, Tracer) or isinstance(mask, Tracer):
+        return
+    shared = _kept(calibration_labels, calibration_mask) & _kept(labels, mask)
+    if shared:
+        example = next(label for label in labels if label in shared)
+        raise InputError(
+            f"calibration_clusters and clusters share {len(shared)} clusters, among them {example!r}; a cluster must "
+            "stand on one side as a whole, else its own items calibrate it: split by cluster"
+        )
+
+
+def _check_same_kind(calibration_labels: Sequence[Hashable], labels: Sequence[Hashable]) -> None:
+    """Labels that only look alike (1 and "1") are a mistake where no label is in common."""
+    own, other = set(calibration_labels), set(labels)
+    if own & other:
+        return
+    alike = {str(label): label for label in own}
+    for label in other:
+        if str(label) in alike:
+            raise InputError(
+                f"groups and calibration_groups have no label in common: {label!r} is not {alike[str(label)]!r}, and "
+                "every p-value would be 1; give both the same type"
+            )
+
+
+def _kept(labels: Sequence[Hashable], mask: Any) -> set[Hashable]:
+    if mask is None:
+        return set(labels)
+    return {label for label, real in zip(labels, np.asarray(mask), strict=True) if real}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import NamedTuple
 
-from tdd.procedures.procedure import known_procedures
+from tdd.procedures.grammar import known_procedures
 from tdd.records import Guarantee
 
 __all__ = ["Row", "all_guarantees"]

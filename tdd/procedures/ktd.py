@@ -7,10 +7,12 @@ needed, except by the one rule that trusts no paraphrase.
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from tdd.kernels import conformal, evalues, knockoff, knockoff_evalues, knockoff_multi, lattice, stepup
 from tdd.kernels import proportion as proportions
@@ -21,6 +23,8 @@ from tdd.procedures.precision import computed, single_selection
 from tdd.records import Guarantee, KnockoffSelection
 from tdd.validate import arrays
 from tdd.validate import knockoffs as checks
+from tdd.validate.errors import InputError
+from tdd.validate.knockoffs import as_scores_with_knockoffs, check_some_complete
 
 __all__ = ["GUARANTEES", "GUARANTEE_ROWS", "RULES", "knockoff_symmetry", "ktd"]
 
@@ -153,9 +157,9 @@ def ktd(
     (2015); Gimenez & Zou (2019); Ren & Barber (2024).
     """
     arrays.check_choice(rule, RULES, "rule")
-    checks.check_offset(offset, rule)
+    _check_offset(offset, rule)
     original, knockoffs, mask = checks.as_scores_with_knockoffs(original, knockoffs, mask)
-    checks.check_only_conformal(
+    _check_only_conformal(
         rule,
         {
             "calibration": calibration,
@@ -165,7 +169,7 @@ def ktd(
         },
     )
     if rule == "conformal":
-        calibration, calibration_knockoffs, calibration_mask = checks.as_calibration(
+        calibration, calibration_knockoffs, calibration_mask = _as_calibration(
             calibration, calibration_knockoffs, calibration_mask, knockoffs.shape[1]
         )
         arrays.check_choice(proportion or PROPORTIONS[0], PROPORTIONS, "proportion")
@@ -249,3 +253,39 @@ def _half(alpha: Any) -> Any:
         return alpha / 2
     halved = jax.tree.map(lambda field: field / 2, alpha)
     return halved._replace(numerator=alpha.numerator, denominator=alpha.denominator * 2)
+
+
+def _as_calibration(calibration: Any, knockoffs: Any, mask: Any, num_knockoffs: int) -> tuple[Any, Any, Any]:
+    """Scores of known non-members and of their knockoffs, as many an item as the candidates have; one item is real."""
+    calibration, knockoffs, mask = as_scores_with_knockoffs(calibration, knockoffs, mask, "calibration")
+    if knockoffs.shape[1] != num_knockoffs:
+        raise InputError(
+            f"calibration_knockoffs has {knockoffs.shape[1]} knockoffs an item and knockoffs has {num_knockoffs}: "
+            "their means are comparable only where both have the same number"
+        )
+    check_some_complete(calibration, knockoffs, mask, "calibration", "at least one known non-member is needed")
+    return calibration, knockoffs, mask
+
+
+def _check_offset(offset: Any, rule: str) -> None:
+    """The offset is 1 or 0, and 0 only where the rule has a threshold with an offset."""
+    if isinstance(offset, bool) or not isinstance(offset, (int, np.integer)) or offset not in (0, 1):
+        raise InputError(f"offset must be 1 (controls the FDR) or 0 (a modified FDR only), got {offset!r}")
+    if offset == 0 and rule not in ("ktd", "multi"):
+        raise InputError(f'offset=0 is used by rule="ktd" and rule="multi" only, not by rule="{rule}"; leave it out')
+
+
+def _check_only_conformal(rule: str, given: Mapping[str, Any]) -> None:
+    """Known non-members with knockoffs for rule="conformal", and nothing of the kind for the others."""
+    needed = ("calibration", "calibration_knockoffs")
+    if rule == "conformal":
+        for name in needed:
+            if given[name] is None:
+                raise InputError(
+                    f'rule="conformal" needs {name}: scores of known non-members and of their knockoffs, made and '
+                    "scored as those of the candidates"
+                )
+        return
+    for name, value in given.items():
+        if value is not None:
+            raise InputError(f'{name} is used by rule="conformal" only, not by rule="{rule}"; leave it out')

@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
 from tdd.kernels import change_detection, martingale, online_conformal
 from tdd.kernels.change_detection import Alarms
@@ -17,7 +18,7 @@ from tdd.procedures.calls import order_preserving
 from tdd.records import Guarantee, Null
 from tdd.validate import arrays
 from tdd.validate.errors import InputError
-from tdd.validate.streams import as_size, check_log_p_values, check_mean_time, check_uniforms
+from tdd.validate.streams import as_size
 
 __all__ = ["GUARANTEES", "GUARANTEE_ROWS", "conformal_martingale", "online_conformal_p_values", "shiryaev_roberts"]
 
@@ -110,7 +111,7 @@ def online_conformal_p_values(
     length = scores.shape[0]
     if uniforms is not None:
         uniforms = arrays.as_vector(uniforms, "uniforms")
-        check_uniforms(uniforms, length)
+        _check_uniforms(uniforms, length)
         uniforms = jnp.asarray(uniforms, jnp.result_type(float))
     if key is not None or uniforms is None or (window is not None and length > window + 1):
         arrays.check_key(key, "breaking ties and choosing the score that leaves a full window")
@@ -181,7 +182,7 @@ def shiryaev_roberts(p_values: Any, mean_time: Any, *, log: bool = False, mask: 
     >>> shiryaev_roberts([0.5, 0.001, 0.001, 0.002, 0.4], 1_000).alarm.tolist()
     [False, False, True, False, False]
     """
-    check_mean_time(mean_time)
+    _check_mean_time(mean_time)
     log_p, mask = _log_p(p_values, log, mask)
     return _alarms(log_p, jnp.asarray(mean_time, jnp.result_type(float)), mask)
 
@@ -193,7 +194,7 @@ def _log_p(p_values: Any, log: bool, mask: Any) -> tuple[jax.Array, Any]:
     p_values = arrays.as_vector(p_values, "p_values")
     mask = arrays.as_mask(mask, p_values, "mask")
     if log:
-        check_log_p_values(p_values)
+        _check_log_p_values(p_values)
     else:
         arrays.check_p_values(p_values)
     if not jnp.issubdtype(p_values.dtype, jnp.floating):
@@ -219,3 +220,46 @@ def _martingale(log_p, mask, *, bet) -> Martingale:
 @jax.jit
 def _alarms(log_p, mean_time, mask) -> Alarms:
     return change_detection.shiryaev_roberts(log_p, mean_time, mask=mask)
+
+
+def _check_log_p_values(log_p_values: Any, name: str = "p_values") -> None:
+    """Logarithms of p-values, at most 0, or NaN."""
+    if isinstance(log_p_values, Tracer):
+        return
+    bad = np.flatnonzero(np.asarray(log_p_values) > 0)
+    if bad.size:
+        raise InputError(
+            f"{name}[{bad[0]}] is {float(np.asarray(log_p_values)[bad[0]])!r}; with log=True they are natural "
+            "logarithms of p-values, at most 0. Leave log out for p-values themselves"
+        )
+
+
+def _check_mean_time(mean_time: Any) -> None:
+    """One finite number of at least 1."""
+    if isinstance(mean_time, Tracer):
+        return
+    number = np.ndim(mean_time) == 0 and not isinstance(mean_time, (bool, str, bytes))
+    try:
+        value = float(mean_time) if number else np.nan
+    except (TypeError, ValueError):
+        value = np.nan
+    if not 1 <= value < np.inf:
+        raise InputError(
+            "mean_time must be one finite number of at least 1, the mean number of p-values between false alarms, "
+            f"got {mean_time!r}"
+        )
+
+
+def _check_uniforms(uniforms: Any, length: int) -> None:
+    """[T] numbers in (0, 1]."""
+    if uniforms.shape[0] != length:
+        raise InputError(f"uniforms has {uniforms.shape[0]} entries and scores has {length}; give one for each score")
+    if isinstance(uniforms, Tracer):
+        return
+    host = np.asarray(uniforms)
+    bad = np.flatnonzero(~((host > 0) & (host <= 1)))
+    if bad.size:
+        raise InputError(
+            f"uniforms[{bad[0]}] is {float(host[bad[0]])!r}; they must lie in (0, 1], so that no p-value is 0: "
+            "1 - jax.random.uniform(key, scores.shape) does"
+        )

@@ -7,6 +7,8 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
 
 from tdd.kernels import online_state
 from tdd.kernels.online_state import FDR_SHARE, METHODS, Decision, Method, State
@@ -14,7 +16,7 @@ from tdd.procedures.online import GUARANTEES
 from tdd.records import Guarantee
 from tdd.validate import arrays
 from tdd.validate.errors import InputError
-from tdd.validate.streams import as_size, check_share, check_state, check_step
+from tdd.validate.streams import as_size
 
 __all__ = ["GUARANTEE_ROWS", "OnlineTest", "online_test"]
 
@@ -70,8 +72,8 @@ class OnlineTest:
         Raises:
           InputError: a value out of range or no single number, a state of another test.
         """
-        check_state(state, State, self.horizon, self.method)
-        check_step(value, mask, e_value=self.method == "e_lond")
+        _check_state(state, State, self.horizon, self.method)
+        _check_step(value, mask, e_value=self.method == "e_lond")
         return _decide(state, jnp.asarray(value, jnp.result_type(float)), mask)
 
 
@@ -118,7 +120,48 @@ def online_test(
     if isinstance(alpha, jax.Array):
         raise InputError("alpha must be a Python number here: the test is fixed when it is made; use float(alpha)")
     arrays.check_level(alpha)
-    check_share(initial_wealth, "initial_wealth", method, tuple(FDR_SHARE))
-    check_share(lambda_, "lambda_", method, ("saffron",))
+    _check_share(initial_wealth, "initial_wealth", method, tuple(FDR_SHARE))
+    _check_share(lambda_, "lambda_", method, ("saffron",))
     horizon = as_size(horizon, "horizon", "how many hypotheses may be tested")
     return OnlineTest(method, alpha, horizon, initial_wealth, 0.5 if lambda_ is None else lambda_, _RECORDS[method])
+
+
+def _check_share(value: Any, name: str, method: str, only: tuple[str, ...]) -> None:
+    """A number in (0, 1) or None for the methods that have one; None for the others."""
+    if value is None:
+        return
+    if method not in only:
+        raise InputError(f"{name} belongs to {' and '.join(map(repr, only))}; method={method!r} has none: leave it out")
+    if isinstance(value, jax.Array):
+        raise InputError(f"{name} must be a Python number here: the test is fixed when it is made; use float({name})")
+    arrays.check_level(value, name)
+
+
+def _check_state(state: Any, kind: type, horizon: int, method: str) -> None:
+    """A state of the same test."""
+    if not isinstance(state, kind):
+        raise InputError(f"state must come from init() or step() of this test, got {type(state).__name__}")
+    found = jnp.shape(state.levels)[-1:], state.method  # type: ignore[attr-defined]
+    if found != ((horizon,), method):
+        raise InputError(
+            f"state is of method={found[1]!r} with horizon={found[0][0] if found[0] else 0}, this test of "
+            f"method={method!r} with horizon={horizon}; take the state of init()"
+        )
+
+
+def _check_step(value: Any, mask: Any, *, e_value: bool) -> None:
+    """One p-value or e-value, and whether it is real."""
+    if np.ndim(value) != 0 or np.ndim(mask) != 0:
+        raise InputError(
+            f"value and mask must be single, got shapes {np.shape(value)} and {np.shape(mask)}; scan over step, or "
+            "decide a whole array with tdd.lond and its neighbours"
+        )
+    if isinstance(value, Tracer):
+        return
+    try:
+        number = float(value)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"value must be a number, got {value!r}") from error
+    if number < 0 or (number > 1 and not e_value):
+        rule = "an e-value is not negative" if e_value else "a p-value lies in [0, 1]"
+        raise InputError(f"value is {number!r}; {rule}")

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-import typing
-from collections.abc import Iterator
 from typing import Any, ClassVar, Literal
 
 import jax
@@ -14,9 +12,8 @@ import jax.numpy as jnp
 from tdd.kernels.stepup_parts import StepUp
 from tdd.records import Evidence, Guarantee, Null, Selection
 from tdd.validate import arrays
-from tdd.validate.errors import InputError
 
-__all__ = ["Procedure", "as_procedure", "known_procedures", "procedure"]
+__all__ = ["Procedure", "check_options"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,7 +31,8 @@ class Procedure(abc.ABC):
       score: the score of texts that decides in an audit where none is named.
       long_texts: what an audit does with texts longer than the context where nothing is said; see `tdd.score`.
 
-    >>> procedure("ptdi:proportion=none,eta=0.1")
+    >>> import tdd
+    >>> tdd.procedure("ptdi:proportion=none,eta=0.1")
     PTDI(proportion='none', eta=0.1, unit='cluster')
     """
 
@@ -132,86 +130,6 @@ class Procedure(abc.ABC):
           num_draws: draws for bounds that are simulated.
         """
         return "the law of its statistics under the null is not known"
-
-
-def known_procedures() -> dict[str, type[Procedure]]:
-    """Name -> class, of every procedure that has been defined: those of `tdd`, then the user's."""
-    import tdd.procedures.values  # noqa: F401 - they are defined there
-
-    return {one.name: one for one in _below(Procedure) if one.name and not one.__abstractmethods__}
-
-
-def procedure(text: str) -> Procedure:
-    """A procedure as a user writes it: "ptdi", "ptdi:proportion=none,eta=0.1", "td4eval:weights=0.2:0.8".
-
-    Args:
-      text: the name, then options as in the class; numbers of a tuple are separated by colons.
-
-    Raises:
-      InputError: unknown name or option, or a value that the procedure refuses.
-
-    >>> procedure("td4eval:combine=pooled_rank,weights=0.25:0.75").weights
-    (0.25, 0.75)
-    """
-    return as_procedure(text)
-
-
-def as_procedure(given: Any, **options: Any) -> Procedure:
-    """A value as it is, or a procedure by its name, with options that were given apart from it (None: not given).
-
-    Raises:
-      InputError: as `procedure`; options beside a value, or of another procedure.
-    """
-    options = {name: value for name, value in options.items() if value is not None}
-    if isinstance(given, Procedure):
-        for name, value in options.items():
-            raise InputError(
-                f"{name}={value!r} beside method={given!r}: give it as an option of {type(given).__name__}, or leave "
-                "it out"
-            )
-        return given
-    known = known_procedures()
-    name, colon, text = str(given).partition(":")
-    if name not in known:
-        raise InputError(f"method {name!r} is not known; choose one of {', '.join(known)}")
-    cls = known[name]
-    own = [field.name for field in dataclasses.fields(cls)]
-    for option, value in options.items():
-        if option not in own:
-            owners = [repr(one) for one in known if option in {field.name for field in dataclasses.fields(known[one])}]
-            raise InputError(
-                f"{option}={value!r} belongs to method {' and '.join(owners)}, and {name!r} does not use it; leave it "
-                "out"
-            )
-    kinds = typing.get_type_hints(cls)
-    for part in text.split(",") if colon else ():
-        option, equals, value = (one.strip() for one in part.partition("="))
-        if not (option and equals and value) or option in options:
-            raise InputError(f"method {given!r} is not NAME:option=value,option=value with each option once")
-        if option not in own:
-            raise InputError(f"method {name!r} has no option {option!r}; it has {', '.join(own) or 'none'}")
-        options[option] = _parsed(option, value, kinds[option])
-    return cls(**options)
-
-
-def _parsed(name: str, text: str, kind: Any) -> Any:
-    """A value of an option, by the type that the class declares."""
-    try:
-        if kind is float:
-            return float(text)
-        if kind is int:
-            return int(text)
-        if typing.get_origin(kind) is tuple:
-            return tuple(float(part) for part in text.split(":"))
-    except ValueError:
-        raise InputError(f"{name}={text} is no number") from None
-    return text
-
-
-def _below(cls: type[Procedure]) -> Iterator[type[Procedure]]:
-    for one in cls.__subclasses__():
-        yield one
-        yield from _below(one)
 
 
 def check_options(value: Procedure, **choices: tuple[str, ...]) -> None:

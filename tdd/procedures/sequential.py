@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import jax
@@ -22,7 +24,7 @@ from tdd.procedures.exchangeability import TESTS, TestName, exchangeability
 from tdd.records import Guarantee, pytree
 from tdd.validate import arrays
 from tdd.validate.errors import InputError
-from tdd.validate.sequential import as_count, as_looks
+from tdd.validate.sequential import as_count
 from tdd.validate.shards import as_draws, as_shards
 
 __all__ = [
@@ -210,7 +212,7 @@ def exchangeability_sequence(
 def _schedule(looks: Any, horizon: Any, num_shuffles: int) -> tuple[tuple[int, ...], int]:
     """The whole schedule, and how many of its looks have been reached."""
     horizon = None if horizon is None else as_count(horizon, "horizon")
-    whole = sequential.default_looks(horizon or num_shuffles) if looks is None else as_looks(looks, horizon)
+    whole = sequential.default_looks(horizon or num_shuffles) if looks is None else _as_looks(looks, horizon)
     horizon = horizon or whole[-1]
     if num_shuffles > horizon:
         raise InputError(
@@ -268,3 +270,18 @@ def _first(found: SequentialResult, count: int) -> SequentialResult:
     }
     fields["p_value"] = jnp.asarray(np.maximum(found.p_value[:count], tiny))
     return dataclasses.replace(jax.tree.map(jnp.asarray, found), looks=found.looks[:count], **fields)
+
+
+def _as_looks(looks: Any, horizon: int | None) -> tuple[int, ...]:
+    """Looks that rise from 1 or more, up to the horizon where there is one."""
+    if isinstance(looks, (str, bytes)) or not isinstance(looks, (Sequence, np.ndarray)) or len(looks) == 0:
+        raise InputError(f"looks must be whole numbers of shuffles in rising order, as (1, 5, 25); got {looks!r}")
+    wanted = tuple(as_count(look, f"looks[{i}]") for i, look in enumerate(looks))
+    for before, after in itertools.pairwise(wanted):
+        if after <= before:
+            raise InputError(f"looks must rise, got {after} after {before}; name each number of shuffles once")
+    if horizon is not None and wanted[-1] > horizon:
+        raise InputError(
+            f"the last look is at {wanted[-1]} shuffles, beyond horizon={horizon}; raise horizon, or leave it out"
+        )
+    return wanted

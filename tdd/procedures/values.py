@@ -34,7 +34,8 @@ from tdd.procedures.testing import bh
 from tdd.procedures.weighted import GUARANTEES as WEIGHTED_GUARANTEES
 from tdd.procedures.weighted import WeightedSelection, weighted_conformal_selection
 from tdd.records import CombinedSelection, Evidence, Guarantee, JointSelection, KnockoffSelection, Null, Selection
-from tdd.validate import arrays, runs
+from tdd.validate import arrays
+from tdd.validate.errors import InputError
 
 __all__ = ["GUARANTEE_ROWS", "JECS", "JMCS", "KTD", "PTDI", "BestScore", "ConditionalBH", "TD4Eval", "Weighted"]
 
@@ -65,7 +66,7 @@ class PTDI(Procedure):
         arrays.check_level(self.eta, "eta")
         if self.unit == "item":
             plain = {"proportion": PTDI.proportion, "eta": PTDI.eta}
-            runs.check_unscaled(**{name: x if (x := getattr(self, name)) != y else None for name, y in plain.items()})
+            _check_unscaled(**{name: x if (x := getattr(self, name)) != y else None for name, y in plain.items()})
 
     @property
     def label(self) -> str:  # noqa: D102
@@ -286,7 +287,7 @@ class KTD(Procedure):
 
     def __post_init__(self) -> None:
         check_options(self, rule=KTD_RULES)
-        runs.check_proportion_used("ktd", self.rule, self.proportion)
+        _check_proportion_used("ktd", self.rule, self.proportion)
         if self.rule == "conformal" and self.proportion is None:
             object.__setattr__(self, "proportion", "storey")
 
@@ -565,3 +566,16 @@ def _weights_of_detectors(evidence: Evidence, selection: Selection) -> list[tupl
         f"{name} {weight:.3g} ({count})" for name, weight, count in zip(evidence.names, weights, alone, strict=True)
     ]
     return [("weight of each detector (what it would select alone)", ", ".join(parts))]
+
+
+def _check_proportion_used(method: str, rule: str | None, proportion: str | None) -> None:
+    """Of the knockoff rules, "conformal" alone estimates a proportion."""
+    if method == "ktd" and proportion is not None and rule != "conformal":
+        raise InputError(f"proportion={proportion!r} belongs to rule 'conformal' of method 'ktd'; leave it out")
+
+
+def _check_unscaled(**options: Any) -> None:
+    """Items of clusters are decided on by e-values, which no estimate of a proportion scales."""
+    for name, value in options.items():
+        if value is not None:
+            raise InputError(f"{name}={value!r} has no use with unit='item', which decides by e-values; leave it out")

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import functools
+import math
 from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from tdd.kernels import conformal, weighted
 from tdd.procedures.calls import level_operand, order_preserving
@@ -196,7 +198,7 @@ def effective_sample_size(weights: Any) -> jax.Array:
     """
     weights = arrays.as_vector(weights, "weights")
     arrays.check_weights(weights, "weights", "a weight is a ratio of densities")
-    weights, _ = shift.common_unit(weights, weights)
+    weights, _ = _common_unit(weights, weights)
     return _effective(jnp.asarray(weights, jnp.result_type(float)))
 
 
@@ -207,7 +209,7 @@ def _checked(
     calibration, scores, calibration_mask, mask = checked_scores(calibration, scores, calibration_mask, mask)
     own = shift.as_item_weights(calibration_weights, calibration, calibration_mask, "calibration_weights", some=True)
     other = shift.as_item_weights(weights, scores, mask, "weights", some=False)
-    own, other = shift.common_unit(own, other)
+    own, other = _common_unit(own, other)
     samples, masks = order_preserving((calibration, scores), (calibration_mask, mask))
     return samples, (*(jnp.asarray(each, jnp.result_type(float)) for each in (own, other)), *masks)
 
@@ -250,3 +252,13 @@ def _selection(
 @jax.jit
 def _effective(weights):
     return weighted.effective_sample_size(weights)
+
+
+def _common_unit(first: Any, second: Any) -> tuple[Any, Any]:
+    """Both weights in one unit, in which the largest is about 1; only their ratios matter. By a power of two: exact."""
+    if not (isinstance(first, np.ndarray) and isinstance(second, np.ndarray)):
+        return first, second
+    together = np.concatenate([first, second])
+    known = together[np.isfinite(together)]
+    exponent = math.frexp(known.max(initial=0.0))[1]
+    return np.ldexp(first, -exponent), np.ldexp(second, -exponent)

@@ -96,7 +96,7 @@ def open_run_folder(folder: pathlib.Path, identity: str, summary: str) -> None:
     Raises:
       InputError: it holds something else, or cannot be written.
     """
-    runs.check_run_folder(folder, identity)
+    _check_run_folder(folder, identity)
     with disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
     write_atomically(folder / "inputs.json", to_json({"fingerprint": identity, "summary": summary}).encode())
@@ -116,7 +116,7 @@ def read_run(folder: pathlib.Path) -> dict[str, Any]:
         run = parse_json(place.read_text("utf-8"))
     except (OSError, ValueError) as error:
         raise InputError(f"{place} cannot be read as JSON: {error}") from error
-    runs.check_schema(run, place, SCHEMA)
+    _check_schema(run, place, SCHEMA)
     seal = run.pop("sha256", None)
     if seal is None:
         run.pop("files", None)  # of an earlier version
@@ -171,9 +171,9 @@ def read_items(folder: pathlib.Path, run: Mapping[str, Any] | None = None) -> di
         columns.update(plain_csv.read_plain_csv(_read_sealed(place, run)) or {})
     if not columns:
         header, rows = read_table(folder, "items.csv", run)
-        runs.check_items(header, rows, place)
+        _check_items(header, rows, place)
         columns.update((name, [row[i] for row in rows]) for i, name in enumerate(header))
-    runs.check_items([*columns], (), place)
+    _check_items([*columns], (), place)
     words, codes = coded_words(columns["selected"], lambda word: word == "1")
     return {**columns, "selected": np.array(words, bool)[codes].tolist()}
 
@@ -244,3 +244,46 @@ def _cells(values: np.ndarray) -> list[Any]:
         missing = np.isnan(values).tolist()
         return ["" if absent else str(x) for absent, x in zip(missing, values, strict=True)]
     return values.tolist()
+
+
+
+
+def _check_run_folder(folder: pathlib.Path, fingerprint: str) -> None:
+    """An output folder is new, empty, or holds the same run."""
+    if not folder.exists():
+        return
+    if not folder.is_dir():
+        raise InputError(f"output {folder} is a file; give a folder")
+    marker = folder / "inputs.json"
+    no_result = (marker, folder / "shards")
+    holds = [path for path in folder.iterdir() if not path.name.startswith(".") and path not in no_result]
+    if not marker.exists():
+        if holds:
+            raise InputError(f"output folder {folder} is not empty and holds no run; give a new or an empty folder")
+        return
+    try:
+        held: Any = json.loads(marker.read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise InputError(f"{marker} cannot be read ({error}); give another output folder") from error
+    if not isinstance(held, dict):
+        raise InputError(f"{marker} does not describe a run; give another output folder")
+    if holds and held.get("fingerprint") != fingerprint:  # a run that has computed nothing yet may be replaced
+        raise InputError(
+            f"output folder {folder} holds a run of other inputs or options ({held.get('summary', 'unknown')}); give "
+            "another folder, or remove this one"
+        )
+
+
+def _check_schema(run: Any, place: pathlib.Path, schema: int) -> None:
+    """A run.json of this version."""
+    found = run.get("schema") if isinstance(run, dict) else None
+    if found != schema:
+        raise InputError(f"{place} has schema {found!r}, this version reads {schema}")
+
+
+def _check_items(header: Sequence[str], rows: Sequence[Sequence[str]], place: pathlib.Path) -> None:
+    """An items.csv that belongs to a run."""
+    missing = [name for name in ("id", "p_value", "adjusted", "selected") if name not in header]
+    if missing or any(len(row) != len(header) for row in rows):
+        what = f"lacks the columns {', '.join(missing)}" if missing else "has rows of different lengths"
+        raise InputError(f"{place} is damaged: it {what}; run the audit again")

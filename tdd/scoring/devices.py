@@ -19,6 +19,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from tdd.placement import everywhere, partitions, put_shares, shard
 from tdd.scoring.gathering import gathering
 from tdd.validate import devices as checks
+from tdd.validate.errors import InputError
 from tdd.validate.scoring import is_memory_error
 
 __all__ = ["Devices", "find_device", "find_devices"]
@@ -75,7 +76,7 @@ class Devices:
         try:
             if self.shard_params:
                 cuts = jax.tree.leaves(partitions(params, self.mesh), is_leaf=lambda x: isinstance(x, PartitionSpec))
-                checks.check_divisible(cuts, len(self))
+                _check_divisible(cuts, len(self))
                 placed = shard(params, self.mesh)
             else:
                 whole = NamedSharding(self.mesh, PartitionSpec())
@@ -127,7 +128,7 @@ def find_device(device: Any) -> Any:
     try:
         return jax.local_devices(backend=platform)[int(index or 0)]
     except (RuntimeError, ValueError, IndexError) as error:
-        raise checks.no_device(device, [str(found) for found in jax.devices()]) from error
+        raise _no_device(device, [str(found) for found in jax.devices()]) from error
 
 
 def find_devices(device: Any = None, devices: Any = None, *, shard_params: bool = False) -> Devices:
@@ -139,20 +140,94 @@ def find_devices(device: Any = None, devices: Any = None, *, shard_params: bool 
     Raises:
       InputError: devices that are not there, twice the same, of several kinds; one device to share parameters with.
     """
-    checks.check_one_place(device, devices)
+    _check_one_place(device, devices)
     if devices is None and not (shard_params and jax.process_count() > 1):
         found = (find_device(device),)
     elif isinstance(devices, (list, tuple, np.ndarray)) and all(isinstance(one, jax.Device) for one in devices):
-        found = checks.check_device_list([*devices])
+        found = _check_device_list([*devices])
     else:
-        count = checks.check_devices("all" if devices is None else devices)
+        count = _check_devices("all" if devices is None else devices)
         local = jax.local_devices(backend=find_device(device).platform)
         existing = jax.devices(local[0].platform) if shard_params and jax.process_count() > 1 else local
         if count is not None:
-            checks.check_device_count(count, existing)
+            _check_device_count(count, existing)
         found = tuple(existing[:count])
         if existing is not local:
-            checks.check_equal_shares([one.process_index for one in found], jax.process_count())
+            _check_equal_shares([one.process_index for one in found], jax.process_count())
     if shard_params:
-        checks.check_shard_params(len(found))
+        _check_shard_params(len(found))
     return Devices(found, bool(shard_params))
+
+
+def _no_device(device: Any, existing: Sequence[str]) -> InputError:
+    """A device that JAX does not see."""
+    return InputError(f"device={device!r} is not available; JAX sees {', '.join(existing)}")
+
+
+def _check_devices(devices: Any) -> int | None:
+    """A number of devices as it was written, None for all of them."""
+    if devices == "all":
+        return None
+    if isinstance(devices, str) and devices.isdecimal():
+        return int(devices)
+    if isinstance(devices, bool) or not isinstance(devices, (int, np.integer)):
+        raise InputError(
+            f"devices={devices!r} cannot be used; give a number, 'all', or a sequence of different jax.Device objects"
+        )
+    return int(devices)
+
+
+def _check_device_count(count: int, existing: Sequence[Any]) -> None:
+    """At least one device, and no more than there are."""
+    if 1 <= count <= len(existing):
+        return
+    on_cpu = existing[0].platform == "cpu"
+    hint = "; XLA_FLAGS=--xla_force_host_platform_device_count=N makes a CPU appear as N devices" if on_cpu else ""
+    listing = ", ".join(map(str, existing))
+    raise InputError(f"devices={count} must be at least 1 and at most {len(existing)}; JAX sees {listing}{hint}")
+
+
+def _check_device_list(devices: Sequence[Any]) -> tuple[Any, ...]:
+    """Different devices of one kind."""
+    found = tuple(devices)
+    if not found or len(set(found)) < len(found) or len({device.platform for device in found}) > 1:
+        listing = ", ".join(map(str, found)) or "nothing"
+        raise InputError(f"devices must be different devices of one kind, at least one; it has {listing}")
+    return found
+
+
+def _check_one_place(device: Any, devices: Any) -> None:
+    """One way to say where the model runs: an index, or several devices."""
+    if device is not None and devices is not None and (not isinstance(device, str) or ":" in device):
+        raise InputError(
+            f"device={str(device)!r} is one device and devices={devices!r} asks for several; leave one of them out"
+        )
+
+
+def _check_shard_params(num_devices: int) -> None:
+    """Sharing parameters out needs somebody to share with."""
+    if num_devices < 2:
+        raise InputError(
+            "shard_params=True shares the parameters out over several devices, but only one is used; pass "
+            "devices='all' or a number of at least 2, or leave shard_params out"
+        )
+
+
+def _check_equal_shares(owners: Sequence[int], num_processes: int) -> None:
+    """As many devices of each process."""
+    counts = [owners.count(process) for process in range(num_processes)]
+    if len(set(counts)) > 1:
+        raise InputError(
+            f"shard_params=True shares the parameters out over an equal number of devices of each process, but "
+            f"{num_processes} processes have {', '.join(map(str, counts))} of the {len(owners)} devices; leave "
+            "devices out to take all"
+        )
+
+
+def _check_divisible(cuts: Sequence[tuple[Any, ...]], num_devices: int) -> None:
+    """At least one parameter can be cut."""
+    if not any(any(name is not None for name in cut) for cut in cuts):
+        raise InputError(
+            f"shard_params=True: no parameter has an axis that {num_devices} devices divide, so each would hold the "
+            "whole model; use a number of devices that divides the width of the model, or leave shard_params out"
+        )

@@ -11,7 +11,7 @@ import jax
 import numpy as np
 
 from tdd.scoring.store.space import VALUE, Space
-from tdd.validate import distributed as checks
+from tdd.validate.errors import InputError
 
 __all__ = ["ReadOrCompute", "check_alike", "in_step"]
 
@@ -45,7 +45,7 @@ def check_alike(facts: Mapping[str, Any]) -> None:
     names = [*facts]
     differing = {i: [names[j] for j in np.flatnonzero(~row)] for i, row in enumerate(same) if not row.all()}
     if differing:
-        raise checks.inputs_differ(jax.process_index(), differing)
+        raise _inputs_differ(jax.process_index(), differing)
 
 
 def in_step(
@@ -82,3 +82,12 @@ def _gathered(array: np.ndarray) -> np.ndarray:
     from jax.experimental import multihost_utils
 
     return np.asarray(multihost_utils.process_allgather(array))
+
+
+def _inputs_differ(index: int, differing: Mapping[int, Sequence[str]]) -> InputError:
+    """Processes that compute in step, and were not given the same."""
+    listing = "; ".join(f"process {one}: {', '.join(names)}" for one, names in differing.items())
+    return InputError(
+        f"process {index}: other processes were not given the same inputs as process 0: {listing}. All processes of a "
+        "run take the same command and the same files, and share their output folder"
+    )

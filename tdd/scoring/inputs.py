@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,6 +13,7 @@ from tdd.records import LanguageModel, Texts
 from tdd.scoring.programs import Rows
 from tdd.scoring.tokenise import Encoded, encode, windows
 from tdd.validate import scoring as checks
+from tdd.validate.errors import InputError
 
 __all__ = ["Model", "PassInput", "encode_pass"]
 
@@ -76,12 +78,12 @@ def encode_pass(
     checks.check_token_ids(encoded.tokens, table.ids, model.lm.vocab_size, what)
     lengths = [len(ids) for ids in encoded.tokens]
     if long_texts == "error" or name == "gradient":
-        checks.check_text_lengths(table.ids, lengths, limit, what, gradient=not windowed)
+        _check_text_lengths(table.ids, lengths, limit, what, gradient=not windowed)
     text_of_row, all_windows, too_short = [], [], []
     for index, length in enumerate(lengths):
         if length < 2:
             if name in ("text", "gradient"):
-                raise checks.text_too_short(table.ids[index], length, what)
+                raise _text_too_short(table.ids[index], length, what)
             too_short.append(table.ids[index])
             continue
         for window in windows(length, limit):
@@ -91,3 +93,40 @@ def encode_pass(
         _logger.warning("%d texts have fewer than two tokens in the %s pass: %s", len(too_short), name, too_short[:5])
     rows = Rows(encoded.tokens, np.array(text_of_row, np.int64), tuple(all_windows), statistics)
     return PassInput(encoded, rows, limit)
+
+
+def _check_text_lengths(
+    identifiers: Sequence[str], lengths: Sequence[int], limit: int | None, what: str, *, gradient: bool = False
+) -> None:
+    """No text is longer than the model's context.
+
+    Args:
+      identifiers: of the texts.
+      lengths: their tokens.
+      limit: most tokens; None is no limit.
+      what: "model" or "reference model".
+      gradient: whether windows are out of the question, because gradient norms of windows do not add up.
+    """
+    too_long = [] if limit is None else [index for index, length in enumerate(lengths) if length > limit]
+    if not too_long:
+        return
+    first, more = too_long[0], len(too_long) - 1
+    others = "" if not more else f" ({more} further text{' is' if more == 1 else 's are'} too long as well)"
+    advice = "shorten it, or pass long_texts='window' (--long window: every token is scored once) or 'truncate'"
+    if gradient:
+        advice = (
+            "the norm of a gradient is not a sum over windows, so long texts have none for the score grad_norm: pass "
+            "long_texts='truncate' (--long truncate), or shorten the text"
+        )
+    raise InputError(
+        f"text {identifiers[first]!r} has {lengths[first]} tokens under the tokenizer of the {what}, more than the "
+        f"limit of {limit}{others}; {advice}"
+    )
+
+
+def _text_too_short(identifier: str, num_tokens: int, what: str) -> InputError:
+    """A text without a single scored token."""
+    return InputError(
+        f"text {identifier!r} has {num_tokens} token{'' if num_tokens == 1 else 's'} under the tokenizer of the "
+        f"{what}; scoring needs at least two, because the first has no context: remove the text or lengthen it"
+    )

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tdd.validate.checkpoints import panics
-from tdd.validate.scoring import check_encoded
+from tdd.validate.errors import InputError
 
 __all__ = ["Encoded", "Window", "encode", "prepends_bos", "token_ids", "windows"]
 
@@ -123,7 +123,7 @@ def _rows(
     for block in _blocks(texts):
         with panics(f"the tokenizer gives up on the texts from {block[0][:40]!r} on"):
             encoded = tokenizer(block, **options)
-        ids = check_encoded(encoded, len(block))
+        ids = _check_encoded(encoded, len(block))
         yield from zip(
             ids, encoded["offset_mapping"] if "offset_mapping" in encoded else [None] * len(ids), strict=True
         )
@@ -148,3 +148,17 @@ def _end_of(tokenizer: Any, text: str, ids: Sequence[int], spans: Any) -> int:
     if spans is not None:
         return max((end for _, end in spans[: len(ids)]), default=0)
     return min(len(text), len(tokenizer.decode(list(ids), skip_special_tokens=True)))
+
+
+def _check_encoded(encoded: Any, num_texts: int) -> list[Sequence[int]]:
+    """What a tokenizer returned for a list of texts."""
+    try:
+        ids = list(encoded["input_ids"])
+    except (TypeError, KeyError, IndexError) as error:
+        raise InputError(
+            "tokenizer(texts, add_special_tokens=True) must return a mapping with 'input_ids', one list of token "
+            f"ids a text; it returned {type(encoded).__name__}"
+        ) from error
+    if len(ids) != num_texts:
+        raise InputError(f"the tokenizer returned {len(ids)} token lists for {num_texts} texts")
+    return ids

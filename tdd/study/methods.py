@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from tdd.procedures import exchangeability, jecs, ktd, online, ptdi, td4eval, testing
-from tdd.procedures.procedure import Procedure, as_procedure, known_procedures
+from tdd.procedures.grammar import as_procedure, known_procedures
+from tdd.procedures.procedure import Procedure
 from tdd.procedures.values import JECS, JMCS, KTD, PTDI, TD4Eval
 from tdd.study import baselines, compositions
 from tdd.study.sample import Sample
-from tdd.validate import studies as checks
 from tdd.validate.errors import InputError
 
 __all__ = ["NAMES", "StudyMethod", "as_methods", "method"]
@@ -279,5 +279,14 @@ def as_methods(given: Any) -> tuple[StudyMethod, ...]:
         made = (method(given),)
     else:
         made = tuple(method(rule) for rule in given)
-    checks.check_method_names([each.name for each in made])
+    _check_method_names([each.name for each in made])
     return made
+
+
+def _check_method_names(names: Sequence[str]) -> None:
+    """At least one method, and no two of one name."""
+    if not names:
+        raise InputError("methods is empty; name at least one, for example 'ptdi/storey'")
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise InputError(f"two methods are called {twice[0]!r}; give a dict from labels to methods")

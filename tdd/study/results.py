@@ -13,7 +13,7 @@ import numpy as np
 
 from tdd.runs.atomic import disk_errors
 from tdd.study import tables
-from tdd.validate import studies as checks
+from tdd.validate.errors import InputError
 from tdd.validate.json_text import parse_json
 
 __all__ = ["QUANTILES", "StudyResult", "Totals"]
@@ -128,11 +128,11 @@ class StudyResult:
         import pyarrow
 
         place = pathlib.Path(folder)
-        checks.check_result_folder(place)
+        _check_result_folder(place)
         try:
             return cls._of(parse_json((place / "study.json").read_text("utf-8")), tables.read(place))
         except (OSError, ValueError, LookupError, TypeError, AttributeError, pyarrow.ArrowException) as error:
-            raise checks.bad_result(place, error) from error
+            raise _bad_result(place, error) from error
 
     @classmethod
     def _of(cls, head: Mapping[str, Any], rows: Mapping[str, Sequence[Any]]) -> StudyResult:
@@ -278,3 +278,15 @@ class Totals:
             provenance=dict(provenance or {}),
             **fields,
         )
+
+
+def _check_result_folder(folder: pathlib.Path) -> None:
+    """A folder with a finished study."""
+    lacking = [name for name in ("study.json", "results.parquet") if not (folder / name).is_file()]
+    if lacking:
+        raise InputError(f"{folder} holds no finished study: {' and '.join(lacking)} missing")
+
+
+def _bad_result(folder: pathlib.Path, error: Any) -> InputError:
+    """The files of a finished study cannot be read."""
+    return InputError(f"{folder} holds a damaged study ({error}); remove the folder and run the same command again")

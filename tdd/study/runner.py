@@ -19,6 +19,7 @@ from tdd.study.methods import as_methods
 from tdd.study.results import StudyResult, Totals
 from tdd.study.store import TotalsStore, described
 from tdd.validate import studies as checks
+from tdd.validate.errors import InputError
 
 __all__ = ["run"]
 
@@ -93,7 +94,7 @@ def run(
     started = time.perf_counter()
     checks.check_run(repetitions, seed, target_se)
     levels, rules = checks.as_levels(alphas), as_methods(methods)
-    points = checks.as_grid(design, grid)
+    points = _as_grid(design, grid)
     cells = prepared(design, points or [{}])
     devices = checks.as_devices(devices)
     setting = {
@@ -170,3 +171,25 @@ def _next_checkpoint(done: int) -> int:
 def _worst(totals: Totals) -> float:
     """The largest standard error of FDR and power, of all methods and levels."""
     return float(np.max(totals.standard_errors(cautious=True)[..., :2]))
+
+
+def _as_grid(design: Any, grid: Mapping[str, Iterable[Any]] | None) -> list[dict[str, Any]] | None:
+    """Every combination of the values of a grid, the last field running fastest; None without a grid."""
+    if grid is None:
+        return None
+    known = tuple(getattr(design, "__dataclass_fields__", {}))
+    points: list[dict[str, Any]] = [{}]
+    for name, values in dict(grid).items():
+        if name not in known:
+            raise InputError(
+                f"grid: {type(design).__name__} has no field {name!r}; its fields are {', '.join(known) or 'none'}"
+            )
+        if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
+            raise InputError(f"grid[{name!r}] must be a sequence of values, got {values!r}")
+        chosen = list(values)
+        if not chosen:
+            raise InputError(f"grid[{name!r}] is empty; give at least one value")
+        points = [{**point, name: value} for point in points for value in chosen]
+    if points == [{}]:
+        raise InputError("grid is empty; leave it out, or give it fields of the design with their values")
+    return points

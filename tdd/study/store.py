@@ -77,7 +77,7 @@ class TotalsStore:
         try:
             there = json.loads(self._fingerprint.read_text("utf-8"))
         except FileNotFoundError as error:
-            raise checks.folder_gone(self.folder) from error
+            raise _folder_gone(self.folder) from error
         except (OSError, ValueError) as error:
             raise checks.bad_fingerprint(self._fingerprint, error) from error
         checks.check_fingerprint(self.folder.parent, own, there)
@@ -116,7 +116,7 @@ class TotalsStore:
         if self.folder is None:
             return
         if not self._fingerprint.exists():
-            raise checks.folder_gone(self.folder)
+            raise _folder_gone(self.folder)
         place = self.place(cell)
         if self.shard and (there := self._part(place)) is not None and there.repetitions > part.repetitions:
             return
@@ -165,3 +165,8 @@ class TotalsStore:
                 "delete the file and run the same command again, and the other study in another folder"
             )
         return part
+
+
+def _folder_gone(folder: pathlib.Path) -> InputError:
+    """The folder of a running study was removed."""
+    return InputError(f"{folder} was removed while the study ran; run the same command again")

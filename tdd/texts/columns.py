@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tdd.records import Texts
 from tdd.texts.load import hash_texts, texts_of_rows
 from tdd.texts.read import read_rows
-from tdd.validate import knockoffs as knockoff_checks
 from tdd.validate import tables as table_checks
 from tdd.validate import texts as checks
+from tdd.validate.errors import InputError
+from tdd.validate.texts import fields_found, is_absent
 
 __all__ = ["TextColumns", "load_text_columns"]
 
@@ -62,14 +63,14 @@ def load_text_columns(
     """
     wanted = (knockoff_fields,) if isinstance(knockoff_fields, str) else tuple(knockoff_fields)
     if isinstance(source, Texts):
-        checks.check_no_columns(knockoff_fields=wanted or None, group_field=group_field)
+        _check_no_columns(knockoff_fields=wanted or None, group_field=group_field)
         return TextColumns(source, (), ())
     rows = read_rows(source, format=format)
     texts = texts_of_rows(rows, text_field=text_field, id_field=id_field, label_field=label_field)
     own = checks.text_field_of(rows.source, text_field, rows.fields) if rows.fields else ""
-    knockoff_checks.check_knockoff_fields(rows.source, wanted, own, rows.fields)
+    _check_knockoff_fields(rows.source, wanted, own, rows.fields)
     columns = {field: rows.column(field) for field in wanted}
-    knockoff_checks.check_complete_knockoffs(rows.source, columns, texts.ids, rows.place)
+    _check_complete_knockoffs(rows.source, columns, texts.ids, rows.place)
     knockoffs = []
     for field, column in columns.items():
         name = f"{rows.source}, field {field!r}"
@@ -80,3 +81,61 @@ def load_text_columns(
         checks.existing_field(rows.source, "group_field", group_field, rows.fields)
         groups = table_checks.group_column(rows.source, group_field, rows.column(group_field), rows.place)
     return TextColumns(texts, tuple(knockoffs), groups)
+
+
+_NAMED = 5
+
+
+def _check_knockoff_fields(source: str, wanted: Sequence[str], text_field: str, fields: Sequence[str]) -> None:
+    """The fields of the paraphrases: there, different, and none of them the text's own."""
+    absent = [field for field in wanted if field not in fields]
+    if absent:
+        raise InputError(
+            f"{source}: there is no knockoff field {', '.join(map(repr, absent))}; {fields_found(fields)}; name the "
+            "fields that hold the paraphrases (knockoff_fields)"
+        )
+    for field in wanted:
+        if field == text_field:
+            raise InputError(f"knockoff_fields names {field!r}, the field of the texts themselves; leave it out")
+        if list(wanted).count(field) > 1:
+            raise InputError(f"knockoff_fields names {field!r} twice; leave one out")
+
+
+def _check_complete_knockoffs(
+    source: str, columns: Mapping[str, Sequence[Any]], ids: Sequence[str], place: Callable[[int], str]
+) -> None:
+    """Every row has all its paraphrases.
+
+    Args:
+      source: what messages call the table.
+      columns: values by knockoff field.
+      ids: identifier of each row.
+      place: row index to words such as "line 7".
+
+    Raises:
+      InputError: some rows lack a paraphrase; how many in each field, and the first of them.
+    """
+    found = []
+    for field, values in columns.items():
+        rows = [
+            i for i, value in enumerate(values) if is_absent(value) or (isinstance(value, str) and not value.strip())
+        ]
+        if rows:
+            named = ", ".join(f"{ids[i]!r} ({place(i)})" for i in rows[:_NAMED])
+            more = f" and {len(rows) - _NAMED} more" if len(rows) > _NAMED else ""
+            found.append(f"field {field!r} has none for {len(rows)} of {len(ids)} rows: ids {named}{more}")
+    if found:
+        raise InputError(
+            f"{source}: knockoffs are missing (absent, null or blank): {'; '.join(found)}. Every text needs a "
+            "paraphrase in each knockoff field: fill them in, remove the rows, or leave the field out"
+        )
+
+
+def _check_no_columns(**fields: Any) -> None:
+    """No column is asked of texts that have been read already."""
+    for name, value in fields.items():
+        if value is not None:
+            raise InputError(
+                f"{name}={value!r} names columns of a table, and what was given are Texts, which have none; give the "
+                "path or the table itself"
+            )

@@ -22,8 +22,10 @@ from typing import Any
 from tdd.runs import plain_csv
 from tdd.texts.rows import Rows
 from tdd.validate import texts as checks
+from tdd.validate.errors import InputError
 from tdd.validate.json_text import parse_json
 from tdd.validate.string_columns import StringColumn
+from tdd.validate.texts import FORMATS, LARGEST_DECOMPRESSED
 
 __all__ = ["read_path"]
 
@@ -35,7 +37,7 @@ def read_path(path: pathlib.Path, format: str | None = None) -> Rows:
     if path.is_dir():
         return _read_folder(path)
     readers = {"jsonl": _read_jsonl, "json": _read_json, "csv": _read_csv, "txt": _read_txt}
-    name = checks.file_format(path, format)
+    name = _file_format(path, format)
     if name == "parquet":
         return _read_parquet(path)
     data = _read_bytes(path)
@@ -60,14 +62,14 @@ def _decode(path: pathlib.Path, data: bytes) -> str:
     try:
         return data.decode("utf-8").removeprefix("\ufeff")
     except UnicodeDecodeError as error:
-        raise checks.bad_encoding(str(path), data, error) from error
+        raise _bad_encoding(str(path), data, error) from error
 
 
 def _decompressed(path: pathlib.Path, data: bytes) -> bytes:
-    most = checks.most_decompressed(len(data))
+    most = _most_decompressed(len(data))
     with gzip.GzipFile(fileobj=io.BytesIO(data)) as file:
         content = file.read(most + 1)
-    checks.check_decompressed(str(path), len(content), len(data))
+    _check_decompressed(str(path), len(content), len(data))
     return content
 
 
@@ -122,13 +124,13 @@ def _read_csv(source: str, content: str) -> Rows:
                     lines.append(start)
                 start = reader.line_num + 1
         except csv.Error as error:
-            raise checks.bad_csv(source, reader.line_num, error) from error
+            raise _bad_csv(source, reader.line_num, error) from error
         finally:
             csv.field_size_limit(limit)
     header = tuple(rows[0]) if rows else ()
     for row, line in zip(rows, lines, strict=True):
         if len(row) != len(header):
-            raise checks.bad_csv(source, line, f"{len(row)} columns where the header has {len(header)}")
+            raise _bad_csv(source, line, f"{len(row)} columns where the header has {len(header)}")
     at = {name: position for position, name in enumerate(header)}
     body = rows[1:]
     return Rows(
@@ -151,7 +153,7 @@ def _read_folder(path: pathlib.Path) -> Rows:
     files = sorted(entry for entry in path.rglob("*") if entry.name.endswith((".txt", ".txt.gz")) and entry.is_file())
     if not files:
         raise checks.no_text_files(path)
-    checks.check_inside(path, files)
+    _check_inside(path, files)
     names = [entry.relative_to(path).as_posix() for entry in files]
     texts = [_decode(entry, _read_bytes(entry)).rstrip("\r\n") for entry in files]
     columns = {"id": names, "text": texts}
@@ -168,16 +170,16 @@ def _read_parquet(path: pathlib.Path) -> Rows:
             groups = (file.metadata.row_group(i) for i in range(file.metadata.num_row_groups))
             size = sum(group.total_byte_size for group in groups)
     except (pyarrow.ArrowException, OSError) as error:
-        raise checks.bad_parquet(str(path), error) from error
+        raise _bad_parquet(str(path), error) from error
 
-    checks.check_decompressed(str(path), max(size, num_rows), path.stat().st_size)
+    _check_decompressed(str(path), max(size, num_rows), path.stat().st_size)
 
     def column(field: str) -> Sequence[Any]:
         try:
             with pyarrow.parquet.ParquetFile(path) as file:
                 return _values_of(file.read(columns=[field]).column(field))
         except (pyarrow.ArrowException, OSError) as error:
-            raise checks.bad_parquet(str(path), error) from error
+            raise _bad_parquet(str(path), error) from error
 
     return Rows(str(path), num_rows, fields, column, lambda index: f"row {index + 1}")
 
@@ -199,3 +201,69 @@ def _parse_json(source: str, place: str, content: str) -> Any:
         return parse_json(content)
     except ValueError as error:
         raise checks.bad_json(source, place, content, error) from error
+
+
+_LARGEST_RATIO = 100
+"""Times its own size to which a larger one may decompress; texts are at ten, a bomb is at a thousand."""
+
+
+def _file_format(path: pathlib.Path, format: str | None) -> str:
+    """The format of a file: the declared one, or the one its extension names."""
+    supported = ", ".join(FORMATS)
+    if format is not None:
+        if format not in FORMATS:
+            raise InputError(f"format={format!r} is not known; supported: {supported}")
+        return format
+    suffixes = [suffix.lower().lstrip(".") for suffix in path.suffixes]
+    if suffixes and suffixes[-1] == "gz":
+        suffixes.pop()
+    found = suffixes[-1] if suffixes else ""
+    found = {"ndjson": "jsonl", "pq": "parquet"}.get(found, found)
+    if found not in FORMATS:
+        shown = f"the extension .{found}" if found else "no extension"
+        raise InputError(
+            f"{path}: cannot tell the format from {shown}; supported: "
+            f"{', '.join('.' + name for name in FORMATS)} (text formats also .gz), a folder of .txt files, "
+            "or format=..."
+        )
+    return found
+
+
+def _most_decompressed(size: int) -> int:
+    """Bytes to which a compressed file of so many bytes may decompress."""
+    return max(LARGEST_DECOMPRESSED, _LARGEST_RATIO * size)
+
+
+def _check_decompressed(source: str, content: int, size: int) -> None:
+    """A compressed file of `size` bytes holds no more than texts do."""
+    if content > _most_decompressed(size):
+        raise InputError(
+            f"{source}: its {size:,} bytes decompress to more than {_most_decompressed(size):,}, as no text does; if "
+            "that is meant, decompress it first and give the plain file"
+        )
+
+
+def _bad_encoding(source: str, data: bytes, error: UnicodeDecodeError) -> InputError:
+    """Bytes that are not UTF-8, named by line."""
+    line = data.count(b"\n", 0, error.start) + 1
+    return InputError(f"{source}: line {line} is not UTF-8 (byte 0x{data[error.start]:02x}); convert the file first")
+
+
+def _bad_csv(source: str, line: int, detail: object) -> InputError:
+    """A CSV row that cannot be split into the header's columns."""
+    return InputError(f"{source}: line {line} is not valid CSV: {detail}")
+
+
+def _bad_parquet(source: str, error: Exception) -> InputError:
+    """A file that is not (whole) Parquet."""
+    return InputError(f"{source}: not a readable Parquet file: {str(error).splitlines()[0]}")
+
+
+def _check_inside(folder: pathlib.Path, files: Sequence[pathlib.Path]) -> None:
+    """No file of a folder is a link that leads out of it."""
+    home = folder.resolve()
+    for file in files:
+        if not (place := file.resolve()).is_relative_to(home):
+            raise InputError(
+                f"{file} is a link out of the folder, to {place}; copy the file into the folder, or remove the link"
+            )

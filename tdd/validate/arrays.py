@@ -27,7 +27,8 @@ __all__ = [
     "check_weights",
 ]
 
-_LOWEST_LEVEL, _HIGHEST_LEVEL = 1e-9, 1 - 1e-6
+_LOWEST_LEVEL = 1e-9
+_HIGHEST_LEVEL = 1 - 1e-6
 
 
 def check_level(alpha: Any, name: str = "alpha") -> None:

@@ -2,53 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
-from tdd.records import LanguageModel
 from tdd.validate.errors import InputError
 
 __all__ = [
     "check_budget",
-    "check_encoded",
     "check_fraction",
-    "check_language_model",
-    "check_long_texts",
     "check_max_length",
-    "check_model_parts",
-    "check_order",
     "check_reference",
     "check_score_names",
-    "check_text_lengths",
     "check_token_batch",
     "check_token_ids",
-    "check_triple",
     "is_memory_error",
     "score_syntax",
-    "text_too_short",
-    "unknown_parameter",
-    "unknown_score",
 ]
 
-LONG_TEXTS = ("window", "truncate", "error")
 
 _OUT_OF_MEMORY = ("resource_exhausted", "out of memory", "out_of_memory", "failed to allocate")
 """What JAX's backends write where memory does not suffice, in lower case."""
-
-
-def unknown_score(name: str, existing: Mapping[str, Any]) -> InputError:
-    """A name that is not in the registry."""
-    listing = "; ".join(f"{known}: {score.meaning}" for known, score in existing.items())
-    return InputError(f"there is no score {name!r}; existing scores are {listing}")
-
-
-def unknown_parameter(score: str, name: str, existing: Sequence[str]) -> InputError:
-    """An option that the score does not have."""
-    known = f"it has {', '.join(existing)}" if existing else "it has none"
-    return InputError(f"score {score!r} has no parameter {name!r}; {known}")
 
 
 def score_syntax(text: Any) -> InputError:
@@ -87,52 +63,6 @@ def check_fraction(parameter: str, value: Any, *, allow_zero: bool) -> Fraction:
     return share
 
 
-def check_order(value: Any) -> float:
-    """An order of Renyi entropy that is computed."""
-    orders = {"0.5": 0.5, "1/2": 0.5, "1": 1.0, "1.0": 1.0, "2": 2.0, "2.0": 2.0, "inf": float("inf")}
-    if str(value) not in orders:
-        raise InputError(f"gamma={value!s} is not available; the orders are 0.5, 1, 2 and inf")
-    return orders[str(value)]
-
-
-def check_long_texts(value: Any) -> str:
-    """A policy for texts longer than the model's context."""
-    if value not in LONG_TEXTS:
-        raise InputError(
-            f"long_texts={value!r} is unknown; use 'window' (score every token once), 'truncate' or 'error'"
-        )
-    return value
-
-
-def check_text_lengths(
-    identifiers: Sequence[str], lengths: Sequence[int], limit: int | None, what: str, *, gradient: bool = False
-) -> None:
-    """No text is longer than the model's context.
-
-    Args:
-      identifiers: of the texts.
-      lengths: their tokens.
-      limit: most tokens; None is no limit.
-      what: "model" or "reference model".
-      gradient: whether windows are out of the question, because gradient norms of windows do not add up.
-    """
-    too_long = [] if limit is None else [index for index, length in enumerate(lengths) if length > limit]
-    if not too_long:
-        return
-    first, more = too_long[0], len(too_long) - 1
-    others = "" if not more else f" ({more} further text{' is' if more == 1 else 's are'} too long as well)"
-    advice = "shorten it, or pass long_texts='window' (--long window: every token is scored once) or 'truncate'"
-    if gradient:
-        advice = (
-            "the norm of a gradient is not a sum over windows, so long texts have none for the score grad_norm: pass "
-            "long_texts='truncate' (--long truncate), or shorten the text"
-        )
-    raise InputError(
-        f"text {identifiers[first]!r} has {lengths[first]} tokens under the tokenizer of the {what}, more than the "
-        f"limit of {limit}{others}; {advice}"
-    )
-
-
 def is_memory_error(error: BaseException) -> bool:
     """Whether a device or the host ran out of memory, by the words of JAX's backends."""
     return isinstance(error, MemoryError) or any(words in str(error).lower() for words in _OUT_OF_MEMORY)
@@ -154,28 +84,6 @@ def check_max_length(value: Any, of_model: int | None) -> int | None:
     if of_model is not None and value > of_model:
         raise InputError(f"max_length={value} exceeds the {of_model} positions of the model; use at most that")
     return int(value)
-
-
-def check_encoded(encoded: Any, num_texts: int) -> list[Sequence[int]]:
-    """What a tokenizer returned for a list of texts."""
-    try:
-        ids = list(encoded["input_ids"])
-    except (TypeError, KeyError, IndexError) as error:
-        raise InputError(
-            "tokenizer(texts, add_special_tokens=True) must return a mapping with 'input_ids', one list of token "
-            f"ids a text; it returned {type(encoded).__name__}"
-        ) from error
-    if len(ids) != num_texts:
-        raise InputError(f"the tokenizer returned {len(ids)} token lists for {num_texts} texts")
-    return ids
-
-
-def text_too_short(identifier: str, num_tokens: int, what: str) -> InputError:
-    """A text without a single scored token."""
-    return InputError(
-        f"text {identifier!r} has {num_tokens} token{'' if num_tokens == 1 else 's'} under the tokenizer of the "
-        f"{what}; scoring needs at least two, because the first has no context: remove the text or lengthen it"
-    )
 
 
 def check_token_ids(tokens: Iterable[np.ndarray], identifiers: Sequence[str], vocab_size: int, what: str) -> None:
@@ -203,30 +111,3 @@ def check_reference(passes: Iterable[str], reference: Any) -> None:
         )
     if "reference" not in passes and reference is not None:
         raise InputError("reference is given but no score uses it; add 'reference' to scores or leave it out")
-
-
-def check_language_model(name: str, model: Any) -> LanguageModel:
-    """Something that can be scored."""
-    if not isinstance(model, LanguageModel):
-        raise InputError(
-            f"{name} is {type(model).__name__}; pass the folder or hub id of a checkpoint, a LanguageModel, or the "
-            "triple (lm, params, tokenizer)"
-        )
-    return model
-
-
-def check_triple(name: str, model: tuple[Any, ...]) -> tuple[Any, Any, Any]:
-    """(lm, params, tokenizer), as `tdd.load` returns it."""
-    if len(model) != 3:
-        raise InputError(f"{name} is a tuple of {len(model)}; it must be the triple (lm, params, tokenizer)")
-    return model
-
-
-def check_model_parts(name: str, params: Any, tokenizer: Any) -> None:
-    """A LanguageModel comes with its parameters and its tokenizer."""
-    for part, value in (("params", params), ("tokenizer", tokenizer)):
-        if value is None:
-            raise InputError(
-                f"{name} is a LanguageModel without {part}; pass {part}=..., or the triple (lm, params, tokenizer), "
-                "or the path of a checkpoint"
-            )

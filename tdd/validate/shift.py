@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable
 from typing import Any
 
 import jax
@@ -12,7 +11,7 @@ from jax.core import Tracer
 
 from tdd.validate.errors import InputError
 
-__all__ = ["as_item_weights", "as_labels", "check_disjoint", "check_same_kind", "common_unit", "dense"]
+__all__ = ["as_item_weights", "as_labels"]
 
 
 def as_item_weights(weights: Any, values: Any, mask: Any, name: str, *, some: bool) -> jax.Array | np.ndarray:
@@ -51,16 +50,6 @@ def as_item_weights(weights: Any, values: Any, mask: Any, name: str, *, some: bo
     return weights if isinstance(weights, jax.Array) else host
 
 
-def common_unit(first: Any, second: Any) -> tuple[Any, Any]:
-    """Both weights in one unit, in which the largest is about 1; only their ratios matter. By a power of two: exact."""
-    if not (isinstance(first, np.ndarray) and isinstance(second, np.ndarray)):
-        return first, second
-    together = np.concatenate([first, second])
-    known = together[np.isfinite(together)]
-    exponent = math.frexp(known.max(initial=0.0))[1]
-    return np.ldexp(first, -exponent), np.ldexp(second, -exponent)
-
-
 def as_labels(labels: Any, values: Any, name: str) -> list[Hashable]:
     """One hashable label an item, none of them missing.
 
@@ -86,49 +75,6 @@ def as_labels(labels: Any, values: Any, name: str) -> list[Hashable]:
         if label is None or type(label).__name__ in ("NAType", "NaTType") or label != label:
             raise InputError(f"{name}[{i}] is missing ({label!r}); give an item without a cluster a label of its own")
     return found
-
-
-def dense(labels: Sequence[Hashable], known: dict[Hashable, int]) -> np.ndarray:
-    """[n] int32 places of the labels in order of first appearance; `known` is extended in place."""
-    return np.fromiter((known.setdefault(label, len(known)) for label in labels), np.int32, count=len(labels))
-
-
-def check_disjoint(
-    calibration_labels: Sequence[Hashable],
-    labels: Sequence[Hashable],
-    calibration_mask: Any,
-    mask: Any,
-) -> None:
-    """No cluster may have real items on both sides."""
-    if isinstance(calibration_mask, Tracer) or isinstance(mask, Tracer):
-        return
-    shared = _kept(calibration_labels, calibration_mask) & _kept(labels, mask)
-    if shared:
-        example = next(label for label in labels if label in shared)
-        raise InputError(
-            f"calibration_clusters and clusters share {len(shared)} clusters, among them {example!r}; a cluster must "
-            "stand on one side as a whole, else its own items calibrate it: split by cluster"
-        )
-
-
-def check_same_kind(calibration_labels: Sequence[Hashable], labels: Sequence[Hashable]) -> None:
-    """Labels that only look alike (1 and "1") are a mistake where no label is in common."""
-    own, other = set(calibration_labels), set(labels)
-    if own & other:
-        return
-    alike = {str(label): label for label in own}
-    for label in other:
-        if str(label) in alike:
-            raise InputError(
-                f"groups and calibration_groups have no label in common: {label!r} is not {alike[str(label)]!r}, and "
-                "every p-value would be 1; give both the same type"
-            )
-
-
-def _kept(labels: Sequence[Hashable], mask: Any) -> set[Hashable]:
-    if mask is None:
-        return set(labels)
-    return {label for label, real in zip(labels, np.asarray(mask), strict=True) if real}
 
 
 def _hashes(label: Any) -> bool:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Sequence
 from typing import Any, overload
 
 import numpy as np
 
-__all__ = ["StringColumn", "coded_words", "release_unused"]
+__all__ = ["StringColumn", "coded_words"]
 
 _DECIMAL = r"^[+-]?[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]+)?$"
 
@@ -71,9 +70,3 @@ def coded_words(values: Sequence[Any], word_of: Any) -> tuple[list[Any], np.ndar
     numbers: dict[Any, int] = {}
     order = [numbers.setdefault(word_of(value), len(numbers)) for value in distinct]
     return list(numbers), np.array(order, np.int64)[codes]
-
-
-def release_unused() -> None:
-    """Give the memory of columns that are gone back to the system: Arrow keeps it for its own use."""
-    if "pyarrow" in sys.modules:
-        sys.modules["pyarrow"].default_memory_pool().release_unused()

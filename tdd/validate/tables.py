@@ -16,12 +16,9 @@ from tdd.validate.string_columns import StringColumn, coded_words
 from tdd.validate.texts import Place, is_absent
 
 __all__ = [
-    "check_fields",
     "check_flipped",
     "check_ids_apart",
     "check_roles_present",
-    "check_scored",
-    "check_sources",
     "group_column",
     "number_of",
     "role_column",
@@ -32,20 +29,6 @@ __all__ = [
 _logger = logging.getLogger("tdd")
 _SHOWN = 8
 _MISSING = frozenset({"", "na", "n/a", "nan", "null", "none"})
-
-
-def check_sources(role_field: str | None, calibration: Any, members: Any) -> None:
-    """Roles come from a column or from separate tables, not from both."""
-    if calibration is not None and role_field is not None:
-        raise InputError(f"role_field={role_field!r} and calibration=... both say which rows calibrate; give one")
-    if calibration is None and members is not None:
-        raise InputError("members=... needs calibration=...; in a single table use member_role=")
-
-
-def check_fields(source: str, fields: Sequence[str]) -> None:
-    """Rows with named fields."""
-    if not fields:
-        raise InputError(f"{source}: a score table needs named columns, these rows are bare values")
 
 
 def score_names(
@@ -155,14 +138,6 @@ def check_roles_present(source: str, roles: np.ndarray, detail: str, calibrated:
         raise InputError(f"{source}: no calibration items: {detail}")
     if not np.any(roles == "candidate"):
         raise InputError(f"{source}: no candidates: {detail}")
-
-
-def check_scored(source: str, scores: Mapping[str, np.ndarray], roles: np.ndarray, calibrated: bool = True) -> None:
-    """At least one score in every column for candidates, and for calibration items where they are needed."""
-    for name, values in scores.items():
-        for role, word in (("calibration", "calibration item"), ("candidate", "candidate")):
-            if (calibrated or role == "candidate") and np.all(np.isnan(values[roles == role])):
-                raise InputError(f"{source}: score column {name!r} has no value for any {word}")
 
 
 def check_ids_apart(tables: Iterable[tuple[str, str, Sequence[str]]]) -> None:

@@ -21,26 +21,16 @@ __all__ = [
     "COMMON_TEXT_FIELDS",
     "FORMATS",
     "LARGEST_DECOMPRESSED",
-    "LARGEST_RATIO",
-    "bad_csv",
-    "bad_encoding",
     "bad_json",
     "bad_object",
-    "bad_parquet",
     "bad_record",
     "bad_source",
-    "check_decompressed",
-    "check_fields_once",
-    "check_inside",
-    "check_no_columns",
     "existing_field",
     "existing_path",
     "fields_found",
-    "file_format",
     "identifier_column",
     "is_absent",
     "label_column",
-    "most_decompressed",
     "no_text_files",
     "some_rows",
     "text_column",
@@ -68,8 +58,6 @@ COMMON_TEXT_FIELDS = (
 LARGEST_DECOMPRESSED = 2**30
 """Bytes to which any compressed file may decompress, whatever its own size."""
 
-LARGEST_RATIO = 100
-"""Times its own size to which a larger one may decompress; texts are at ten, a bomb is at a thousand."""
 
 _NAMED = 5
 _LABELS = {"0": 0, "1": 1, "0.0": 0, "1.0": 1, "false": 0, "true": 1}
@@ -104,51 +92,9 @@ def _of_a_shell(path: str) -> bool:
     return os.path.abspath(path).startswith(("/dev/stdin", "/dev/fd/", "/proc/self/fd/"))
 
 
-def file_format(path: pathlib.Path, format: str | None) -> str:
-    """The format of a file: the declared one, or the one its extension names."""
-    supported = ", ".join(FORMATS)
-    if format is not None:
-        if format not in FORMATS:
-            raise InputError(f"format={format!r} is not known; supported: {supported}")
-        return format
-    suffixes = [suffix.lower().lstrip(".") for suffix in path.suffixes]
-    if suffixes and suffixes[-1] == "gz":
-        suffixes.pop()
-    found = suffixes[-1] if suffixes else ""
-    found = {"ndjson": "jsonl", "pq": "parquet"}.get(found, found)
-    if found not in FORMATS:
-        shown = f"the extension .{found}" if found else "no extension"
-        raise InputError(
-            f"{path}: cannot tell the format from {shown}; supported: "
-            f"{', '.join('.' + name for name in FORMATS)} (text formats also .gz), a folder of .txt files, "
-            "or format=..."
-        )
-    return found
-
-
 def unreadable(source: str, detail: object) -> InputError:
     """A file that the operating system or the decompressor refuses."""
     return InputError(f"{source}: cannot be read: {detail}")
-
-
-def most_decompressed(size: int) -> int:
-    """Bytes to which a compressed file of so many bytes may decompress."""
-    return max(LARGEST_DECOMPRESSED, LARGEST_RATIO * size)
-
-
-def check_decompressed(source: str, content: int, size: int) -> None:
-    """A compressed file of `size` bytes holds no more than texts do."""
-    if content > most_decompressed(size):
-        raise InputError(
-            f"{source}: its {size:,} bytes decompress to more than {most_decompressed(size):,}, as no text does; if "
-            "that is meant, decompress it first and give the plain file"
-        )
-
-
-def bad_encoding(source: str, data: bytes, error: UnicodeDecodeError) -> InputError:
-    """Bytes that are not UTF-8, named by line."""
-    line = data.count(b"\n", 0, error.start) + 1
-    return InputError(f"{source}: line {line} is not UTF-8 (byte 0x{data[error.start]:02x}); convert the file first")
 
 
 def bad_json(source: str, place: str, line: str, error: Exception) -> InputError:
@@ -162,16 +108,6 @@ def bad_record(source: str, place: str, value: object) -> InputError:
         f"{source}: {place} is no object with named fields but {_kind(value)}: {_short(value)}; "
         'expected for example {"id": "a1", "text": "..."}'
     )
-
-
-def bad_csv(source: str, line: int, detail: object) -> InputError:
-    """A CSV row that cannot be split into the header's columns."""
-    return InputError(f"{source}: line {line} is not valid CSV: {detail}")
-
-
-def bad_parquet(source: str, error: Exception) -> InputError:
-    """A file that is not (whole) Parquet."""
-    return InputError(f"{source}: not a readable Parquet file: {str(error).splitlines()[0]}")
 
 
 def bad_object(source: str, detail: str) -> InputError:
@@ -193,37 +129,10 @@ def no_text_files(path: pathlib.Path) -> InputError:
     return InputError(f"{path}: the folder holds no .txt file; " + (f"it holds {found}" if found else "it is empty"))
 
 
-def check_inside(folder: pathlib.Path, files: Sequence[pathlib.Path]) -> None:
-    """No file of a folder is a link that leads out of it."""
-    home = folder.resolve()
-    for file in files:
-        if not (place := file.resolve()).is_relative_to(home):
-            raise InputError(
-                f"{file} is a link out of the folder, to {place}; copy the file into the folder, or remove the link"
-            )
-
-
 def some_rows(source: str, num_rows: int) -> None:
     """At least one row."""
     if num_rows == 0:
         raise InputError(f"{source}: empty, there is not a single row in it")
-
-
-def check_no_columns(**fields: Any) -> None:
-    """No column is asked of texts that have been read already."""
-    for name, value in fields.items():
-        if value is not None:
-            raise InputError(
-                f"{name}={value!r} names columns of a table, and what was given are Texts, which have none; give the "
-                "path or the table itself"
-            )
-
-
-def check_fields_once(source: str, fields: Sequence[str]) -> None:
-    """No two columns have one name."""
-    repeated = sorted({str(name) for name in fields if list(fields).count(name) > 1})
-    if repeated:
-        raise InputError(f"{source}: several columns are called {', '.join(map(repr, repeated))}; rename all but one")
 
 
 def existing_field(source: str, argument: str, field: str, fields: Sequence[str]) -> str:

@@ -6,26 +6,17 @@ import pathlib
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from tdd.validate.errors import InputError
-from tdd.validate.json_text import parse_json
 
 __all__ = [
     "check_finite_tensors",
-    "check_index",
     "check_opened",
     "check_stored_once",
     "check_tensors",
-    "check_tied",
     "check_weights_present",
-    "has_infinite",
 ]
 
 _SHOWN = 5
-_BLOCK = 1 << 20
-_INFINITE = {"float32": (np.uint32, 0x7FFFFFFF, 0x7F800000), "float16": (np.uint16, 0x7FFF, 0x7C00)}
-_INFINITE["bfloat16"] = (np.uint16, 0x7FFF, 0x7F80)
 
 
 def check_weights_present(folder: pathlib.Path, single: str, index: str) -> None:
@@ -39,25 +30,6 @@ def check_weights_present(folder: pathlib.Path, single: str, index: str) -> None
             "once with torch: AutoModelForCausalLM.from_pretrained(folder).save_pretrained(new_folder)"
         )
     raise InputError(f"no weights in {folder}: need {single}, or {index} with its shards")
-
-
-def check_index(path: pathlib.Path) -> dict[str, str]:
-    """The weight map of a sharded checkpoint; every file that it names is there."""
-    try:
-        content = parse_json(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror}") from error
-    except ValueError as error:
-        raise InputError(f"{path} is not valid JSON: {error}") from error
-    weight_map = content.get("weight_map") if isinstance(content, dict) else None
-    if not isinstance(weight_map, dict) or not weight_map:
-        raise InputError(f"{path} has no weight_map from tensor names to files")
-    for name in sorted(set(map(str, weight_map.values()))):
-        if pathlib.PurePath(name).name != name or not name.endswith(".safetensors"):
-            raise InputError(f"{path} names {name!r}, which is not a safetensors file of the same folder")
-        if not (path.parent / name).is_file():
-            raise InputError(f"{path} names the shard {name!r}, which is missing from the folder")
-    return weight_map
 
 
 def check_opened(path: pathlib.Path) -> Any:
@@ -118,30 +90,6 @@ def check_tensors(
         faults.append(f"has {len(retyped)} tensors not stored as {', '.join(supported)}: {_listed(retyped)}")
     if faults:
         raise InputError(f"{where} {'; '.join(faults)}; {advice}")
-
-
-def check_tied(equal: bool, copy_name: str, original_name: str, where: str) -> None:
-    """A stored copy of the embedding equals it where the configuration ties the two."""
-    if not equal:
-        raise InputError(
-            f"{where} ties the readout to the embedding (tie_word_embeddings), but {copy_name} differs from "
-            f"{original_name}; set tie_word_embeddings to false, or remove {copy_name}"
-        )
-
-
-def has_infinite(tensor: np.ndarray, dtype: np.dtype) -> bool:
-    """Whether a float32, bfloat16 or float16 tensor holds NaN or infinity once it is of type `dtype`.
-
-    Looks at the bits, a block at a time: no copy of the tensor is made.
-    """
-    unsigned, magnitude, limit = _INFINITE[dtype.name]
-    flat = tensor.reshape(-1)
-    for start in range(0, flat.size, _BLOCK):
-        with np.errstate(over="ignore", invalid="ignore"):
-            block = flat[start : start + _BLOCK].astype(dtype, copy=False)
-        if ((block.view(unsigned) & magnitude) >= limit).any():
-            return True
-    return False
 
 
 def check_finite_tensors(names: Sequence[str], total: int, form: str, where: str) -> None:

@@ -10,8 +10,8 @@ from rich.console import Console
 
 import tdd
 from tdd.demo.data import demo_files
+from tdd.procedures.grammar import known_procedures
 from tdd.procedures.guarantees import all_guarantees
-from tdd.procedures.procedure import known_procedures
 from tdd.report import terminal
 from tdd.study import NormalShift
 from tdd.study import run as run_study

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -9,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from tdd.records import LanguageModel
-from tdd.validate import adapters as checks
 from tdd.validate.checkpoints import check_tokens
+from tdd.validate.errors import InputError
 
 __all__ = ["check_causal"]
 
@@ -34,7 +35,7 @@ def check_causal(lm: LanguageModel, params: Any, tokens: Any, *, tolerance: floa
     """
     rows = np.asarray(tokens)
     check_tokens(rows.shape, rows.dtype, lm.max_length)
-    checks.check_two_tokens(rows.shape)
+    _check_two_tokens(rows.shape)
     batch, length = rows.shape
     cuts = sorted({1, length // 3, 2 * length // 3, length - 1} - {0})
     other = (rows + 1 + np.arange(length) % max(1, lm.vocab_size - 1)) % lm.vocab_size
@@ -42,18 +43,50 @@ def check_causal(lm: LanguageModel, params: Any, tokens: Any, *, tolerance: floa
     everything = jnp.asarray(np.concatenate([rows, *changed]), jnp.int32)
     name = str(getattr(lm.spec, "name", type(lm.spec).__name__))
     logits = np.asarray(jax.jit(lm.logits)(params, everything)).reshape(len(cuts) + 1, batch, length, -1)
-    checks.check_finite_logits(name, logits)
+    _check_finite_logits(name, logits)
     scale = max(1e-30, float(np.abs(logits[np.isfinite(logits)]).max(initial=0)))
     for cut, altered in zip(cuts, logits[1:], strict=True):
         change = _difference(altered[:, :cut], logits[0, :, :cut]).max(axis=(0, 2))
-        checks.check_unchanged(name, change / scale, cut, tolerance)
+        _check_unchanged(name, change / scale, cut, tolerance)
     if lm.hidden is not None and lm.readout is not None:
         hidden = jax.jit(lm.hidden)(params, everything[:batch])
         fast = jnp.einsum("btd,vd->btv", hidden, lm.readout(params), precision="highest").astype(jnp.float32)
         fast = fast if lm.soft_cap is None else lm.soft_cap * jnp.tanh(fast / lm.soft_cap)
-        checks.check_same_logits(name, float(_difference(np.asarray(fast), logits[0]).max()) / scale, tolerance)
+        _check_same_logits(name, float(_difference(np.asarray(fast), logits[0]).max()) / scale, tolerance)
 
 
 def _difference(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """|a - b|, and 0 where both exclude a token (minus infinity)."""
     return np.abs(np.subtract(a, b, out=np.zeros_like(a), where=a != b))
+
+
+def _check_two_tokens(shape: Sequence[int]) -> None:
+    """Something to change and something before it."""
+    if shape[1] < 2:
+        raise InputError(f"tokens have shape {tuple(shape)}; causality is tested on two tokens or more")
+
+
+def _check_finite_logits(name: str, logits: np.ndarray) -> None:
+    """No NaN; infinite only where a token is excluded on purpose (minus infinity)."""
+    if np.isnan(logits).any() or np.isposinf(logits).any():
+        raise InputError(f"the logits of {name!r} hold NaN or infinity; check its parameters")
+
+
+def _check_unchanged(name: str, change: np.ndarray, cut: int, tolerance: float) -> None:
+    """Logits before the cut do not depend on tokens behind it; `change` is relative, one a position."""
+    position = int(np.argmax(change > tolerance))
+    if change[position] > tolerance:
+        raise InputError(
+            f"{name!r} is not causal: its logits at position {position} change by {change[position]:.1e} of the "
+            f"largest logit when tokens {cut} and later are replaced; give it a causal attention mask, and shift "
+            "nothing: logits at position t describe token t + 1"
+        )
+
+
+def _check_same_logits(name: str, difference: float, tolerance: float) -> None:
+    """hidden @ readout.T, capped, is the logits."""
+    if not difference <= tolerance:
+        raise InputError(
+            f"hidden and readout of {name!r} do not reproduce its logits (relative difference {difference:.1e}): "
+            "hidden must include the final norm, readout is [V, D], a bias or scale of the head is not part of it"
+        )

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -20,6 +21,7 @@ from tdd.models.adapters.evaluation import (
 from tdd.models.adapters.function import from_function
 from tdd.records import LanguageModel
 from tdd.validate import adapters as checks
+from tdd.validate.errors import InputError
 
 __all__ = ["from_linen"]
 
@@ -100,7 +102,7 @@ class LinenCall:
     mutable: tuple[str, ...]
 
     def __call__(self, variables: Any, tokens: jax.Array) -> Any:
-        checks.check_variables(variables, type(self.module).__name__)
+        _check_variables(variables, type(self.module).__name__)
         with _linen_errors(type(self.module).__name__):
             result = self.module.apply(
                 _trained_only(variables),
@@ -129,7 +131,7 @@ def _trained_only(variables: Any) -> dict[str, Any]:
 def _linen_errors(name: str) -> Any:
     from flax import errors
 
-    return checks.translated(
+    return _translated(
         {
             errors.InvalidRngError: functools.partial(checks.wants_randomness, name),
             errors.ModifyScopeVariableError: functools.partial(checks.writes_state, name),
@@ -138,3 +140,22 @@ def _linen_errors(name: str) -> Any:
             errors.ScopeParamShapeError: functools.partial(checks.wrong_variables, name),
         }
     )
+
+
+def _check_variables(variables: Any, name: str) -> None:
+    """Linen's collections, not the parameters alone."""
+    if not isinstance(variables, Mapping) or "params" not in variables:
+        found = ", ".join(map(str, variables)) if isinstance(variables, Mapping) else type(variables).__name__
+        raise InputError(
+            f"params of {name} must be the variables that module.init returned, {{'params': ...}}; they hold {found}"
+        )
+
+
+@contextlib.contextmanager
+def _translated(errors: Mapping[type[BaseException], Callable[[BaseException], InputError]]) -> Iterator[None]:
+    """Turn the named errors of a library into ours."""
+    try:
+        yield
+    except tuple(errors) as error:
+        make = next(make for kind, make in errors.items() if isinstance(error, kind))
+        raise make(error) from error

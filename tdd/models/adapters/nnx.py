@@ -13,6 +13,7 @@ from tdd.models.adapters.evaluation import Arguments, Output, arguments_of, eval
 from tdd.models.adapters.function import from_function
 from tdd.records import LanguageModel
 from tdd.validate import adapters as checks
+from tdd.validate.errors import InputError
 
 __all__ = ["from_nnx"]
 
@@ -109,7 +110,7 @@ class Layout:
         parts = []
         for key, structure in (("params", self.trained), ("state", self.rest)):
             leaves = jax.tree.leaves(params[key])
-            checks.check_num_leaves(key, len(leaves), structure.num_leaves)
+            _check_num_leaves(key, len(leaves), structure.num_leaves)
             parts.append(jax.tree.unflatten(structure, leaves if key == "params" else frozen_state(leaves)))
         constants = [_constant(*leaf) for leaf in self.random_leaves]
         return nnx.merge(self.graph, *parts, jax.tree.unflatten(self.random, constants))  # type: ignore[arg-type]
@@ -140,3 +141,9 @@ def _constant(shape: tuple[int, ...], dtype: Any, generator: Any) -> jax.Array:
     if generator is None:
         return jnp.zeros(shape, dtype)
     return jnp.broadcast_to(jax.random.key(0, impl=generator), shape)
+
+
+def _check_num_leaves(key: str, found: int, expected: int) -> None:
+    """As many arrays as the model has."""
+    if found != expected:
+        raise InputError(f"params[{key!r}] has {found} arrays, the model has {expected}; pass what from_nnx returned")

@@ -8,7 +8,7 @@ these lists is an error, never a guess.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tdd.models.config_keys import IGNORED, REQUIRED
@@ -21,7 +21,6 @@ from tdd.models.families.opt import OPT
 from tdd.models.families.qwen import QWEN2, QWEN3
 from tdd.models.families.record import Family
 from tdd.models.spec import DecoderSpec
-from tdd.validate.checkpoints import check_config_keys, check_model_type
 from tdd.validate.errors import InputError
 
 __all__ = ["FAMILIES", "family_of_config", "family_of_spec"]
@@ -42,10 +41,10 @@ def family_of_config(config: Mapping[str, Any], where: str) -> Family:
     Raises:
       InputError: unsupported or missing `model_type`, an unknown key, or a value that is not implemented.
     """
-    check_model_type(config.get("model_type"), tuple(FAMILIES), where)
+    _check_model_type(config.get("model_type"), tuple(FAMILIES), where)
     family = FAMILIES[config["model_type"]]
     known = family.used | family.ignored | IGNORED
-    check_config_keys(config, known=known, required={**REQUIRED, **family.required}, where=where)
+    _check_config_keys(config, known=known, required={**REQUIRED, **family.required}, where=where)
     return family
 
 
@@ -67,3 +66,36 @@ def _leads_back(family: Family, config: dict[str, Any], spec: DecoderSpec) -> bo
         return family.to_spec(config) == spec
     except InputError:
         return False
+
+
+_SHOWN = 5
+
+
+def _check_model_type(model_type: Any, supported: Sequence[str], where: str) -> None:
+    """The architecture is one that is implemented."""
+    if model_type not in supported:
+        named = "no model_type" if model_type is None else f"model_type {model_type!r}, which is not supported"
+        raise InputError(f"{where} has {named}; supported architectures: {', '.join(supported)}")
+
+
+def _check_config_keys(
+    config: Mapping[str, Any], *, known: frozenset[str], required: Mapping[str, tuple[Any, ...]], where: str
+) -> None:
+    """Every key is known, and those that must have one value have it."""
+    for key, allowed in required.items():
+        if key in config and config[key] not in allowed:
+            raise InputError(
+                f"{where} has {key}={config[key]!r}, which changes the computation and is not supported; "
+                f"supported: {' or '.join(map(repr, allowed))}"
+            )
+    unknown = sorted(config.keys() - known - required.keys())
+    if unknown:
+        raise InputError(
+            f"{where} has unknown keys {_listed(unknown)}: whether they change the computation cannot "
+            "be told; remove them if they do not"
+        )
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = ", ".join(map(str, names[:_SHOWN]))
+    return shown if len(names) <= _SHOWN else f"{shown} and {len(names) - _SHOWN} more"

@@ -8,8 +8,9 @@ from typing import Any
 
 from tdd.models.rotary import LinearScaling, Llama3Scaling, RotaryPositions, YarnScaling
 from tdd.models.spec import Activation
-from tdd.validate.checkpoints import check_mapped, check_positive
-from tdd.validate.configs import check_layer_types, check_rope
+from tdd.validate.checkpoints import check_choice, check_positive
+from tdd.validate.configs import check_agrees
+from tdd.validate.errors import InputError
 
 __all__ = [
     "ROPE_KEYS",
@@ -65,7 +66,7 @@ _ROPE_TYPES: dict[str, frozenset[str]] = {
 
 def activation_of(key: str, config: Mapping[str, Any]) -> Activation:
     """The activation that a configuration names under `key`."""
-    check_mapped(key, config[key], _ACTIVATIONS)
+    _check_mapped(key, config[key], _ACTIVATIONS)
     return _ACTIVATIONS[config[key]]
 
 
@@ -84,7 +85,7 @@ def layer_windows(types: Sequence[str], num_layers: int, window: int | None, loc
       local: name of a layer with a window.
       full: name of a layer without.
     """
-    check_layer_types(types, num_layers, window, local, full)
+    _check_layer_types(types, num_layers, window, local, full)
     return tuple(window if kind == local else None for kind in types)
 
 
@@ -112,7 +113,7 @@ def rotary_positions(config: Mapping[str, Any], *, head_dim: int, partial: bool 
       InputError: a `rope_type` that is not supported, parameters that it has not, or old keys that contradict.
     """
     parameters = config["rope_parameters"] or {}
-    check_rope(config, parameters, _ROPE_TYPES, partial=partial)
+    _check_rope(config, parameters, _ROPE_TYPES, partial=partial)
     theta, share = parameters["rope_theta"], parameters.get("partial_rotary_factor")
     check_positive(rope_theta=theta)
     return RotaryPositions(
@@ -188,3 +189,69 @@ def _yarn_amplitude(factor: float, top: float | None, bottom: float | None) -> f
         return 0.1 * weight * math.log(factor) + 1.0 if factor > 1 else 1.0
 
     return amplitude(top) / amplitude(bottom) if top and bottom else amplitude(1.0)
+
+
+def _check_mapped(name: str, value: Any, choices: Mapping[str, Any]) -> None:
+    """`value` is a key of `choices`."""
+    check_choice(name, value, tuple(choices))
+
+
+_ROPE_COMMON = frozenset({"partial_rotary_factor", "rope_theta", "rope_type", "type"})
+
+_ROPE_OLD_KEYS = (
+    ("rope_theta", "rope_theta"),
+    ("rotary_emb_base", "rope_theta"),
+    ("partial_rotary_factor", "partial_rotary_factor"),
+    ("rotary_pct", "partial_rotary_factor"),
+)
+
+
+def _check_layer_types(types: Any, num_layers: int, window: int | None, local: str, full: str) -> None:
+    """One known type a layer, and a window where any layer needs one."""
+    if not isinstance(types, Sequence) or isinstance(types, str) or len(types) != num_layers:
+        raise InputError(f"the configuration must name one type of attention a layer ({num_layers}), got {types!r}")
+    unknown = sorted({str(kind) for kind in types} - {local, full})
+    if unknown:
+        raise InputError(f"attention of type {', '.join(unknown)} is not supported; supported: {full}, {local}")
+    if window is None and local in types:
+        raise InputError(f"the configuration has layers of type {local}, but no window for them; set sliding_window")
+
+
+def _check_rope(
+    config: Mapping[str, Any], parameters: Any, supported: Mapping[str, frozenset[str]], *, partial: bool
+) -> None:
+    """Parameters of rotary positions are of a supported type, complete, and without any that would be ignored.
+
+    Args:
+      config: the configuration.
+      parameters: its `rope_parameters`.
+      supported: type -> the parameters of its own.
+      partial: whether a share below 1 of each head may turn.
+    """
+    if not isinstance(parameters, Mapping) or "rope_theta" not in parameters:
+        raise InputError(f"rope_parameters must be an object with rope_theta, got {parameters!r}")
+    kind = parameters.get("rope_type", parameters.get("type", "default"))
+    if kind not in supported:
+        raise InputError(f"rotary positions of rope_type={kind!r} are not supported; supported: {', '.join(supported)}")
+    check_agrees(parameters, "type", kind, "rope_type")
+    missing = sorted(supported[kind] & {"factor", "high_freq_factor", "low_freq_factor"} - parameters.keys())
+    if missing:
+        raise InputError(f"rope_parameters of rope_type={kind!r} lack {', '.join(missing)}")
+    unknown = sorted(set(parameters) - supported[kind] - _ROPE_COMMON)
+    if unknown:
+        raise InputError(
+            f"rope_parameters have unknown keys {', '.join(unknown)} for rope_type={kind!r}: whether they change the "
+            "computation cannot be told; remove them if they do not"
+        )
+    for old, new in _ROPE_OLD_KEYS:
+        check_agrees(config, old, parameters.get(new), f"rope_parameters.{new}")
+    if kind == "llama3" and not parameters["high_freq_factor"] > parameters["low_freq_factor"]:
+        raise InputError(
+            f"high_freq_factor={parameters['high_freq_factor']} must exceed "
+            f"low_freq_factor={parameters['low_freq_factor']}"
+        )
+    share = parameters.get("partial_rotary_factor")
+    if not partial and share not in (None, 1.0):
+        raise InputError(f"partial_rotary_factor={share} is not supported in this family; supported: 1.0")
+    if share is not None and not 0 < share <= 1:
+        raise InputError(f"partial_rotary_factor must lie in (0, 1], got {share!r}")

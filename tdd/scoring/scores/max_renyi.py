@@ -7,12 +7,23 @@ from __future__ import annotations
 
 import functools
 from fractions import Fraction
+from typing import Any
 
 from tdd.records import TokenStats
 from tdd.scoring.scores.record import Array, Score, largest_mean, namespace
-from tdd.validate.scoring import check_fraction, check_order
+from tdd.validate.errors import InputError
+from tdd.validate.scoring import check_fraction
 
 __all__ = ["SCORE"]
+
+
+def _check_order(value: Any) -> float:
+    """An order of Renyi entropy that is computed."""
+    orders = {"0.5": 0.5, "1/2": 0.5, "1": 1.0, "1.0": 1.0, "2": 2.0, "2.0": 2.0, "inf": float("inf")}
+    if str(value) not in orders:
+        raise InputError(f"gamma={value!s} is not available; the orders are 0.5, 1, 2 and inf")
+    return orders[str(value)]
+
 
 _FIELD_OF_ORDER = {0.5: "renyi_half", 1.0: "entropy", 2.0: "renyi_two", float("inf"): "renyi_inf"}
 
@@ -26,6 +37,6 @@ SCORE = Score(
     "mean of the k largest Renyi entropies of order gamma",
     ("mu", "renyi_half", "renyi_two", "renyi_inf"),
     _rows,
-    checks={"gamma": check_order, "k": functools.partial(check_fraction, "k", allow_zero=True)},
+    checks={"gamma": _check_order, "k": functools.partial(check_fraction, "k", allow_zero=True)},
     defaults={"gamma": "0.5", "k": "0.2"},
 )

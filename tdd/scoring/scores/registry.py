@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tdd.records import TokenStats
@@ -19,7 +19,8 @@ from tdd.scoring.scores import (
     zlib,
 )
 from tdd.scoring.scores.record import Array, Evidence, Score
-from tdd.validate.scoring import score_syntax, unknown_parameter, unknown_score
+from tdd.validate.errors import InputError
+from tdd.validate.scoring import score_syntax
 
 __all__ = ["SCORES", "ScoreRequest", "parse_score", "score_rows"]
 
@@ -57,7 +58,7 @@ def parse_score(text: str) -> ScoreRequest:
     """
     name, colon, options = text.strip().partition(":")
     if name not in SCORES:
-        raise unknown_score(name, SCORES)
+        raise _unknown_score(name, SCORES)
     score = SCORES[name]
     given: dict[str, str] = {}
     for option in options.split(",") if colon else ():
@@ -65,7 +66,7 @@ def parse_score(text: str) -> ScoreRequest:
         if not (key and equals and value) or key in given:
             raise score_syntax(text)
         if key not in score.checks:
-            raise unknown_parameter(name, key, tuple(score.checks))
+            raise _unknown_parameter(name, key, tuple(score.checks))
         given[key] = value
     parameters = {key: check(given.get(key, score.defaults[key])) for key, check in score.checks.items()}
     return ScoreRequest(text, score, parameters)
@@ -84,3 +85,15 @@ def score_rows(stats: TokenStats, name: str, evidence: Evidence = Evidence()) ->
     """
     request = parse_score(name)
     return request.score.finish(request.rows(stats), evidence)
+
+
+def _unknown_score(name: str, existing: Mapping[str, Any]) -> InputError:
+    """A name that is not in the registry."""
+    listing = "; ".join(f"{known}: {score.meaning}" for known, score in existing.items())
+    return InputError(f"there is no score {name!r}; existing scores are {listing}")
+
+
+def _unknown_parameter(score: str, name: str, existing: Sequence[str]) -> InputError:
+    """An option that the score does not have."""
+    known = f"it has {', '.join(existing)}" if existing else "it has none"
+    return InputError(f"score {score!r} has no parameter {name!r}; {known}")

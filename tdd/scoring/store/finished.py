@@ -16,7 +16,7 @@ import numpy as np
 from tdd.runs.atomic import disk_errors
 from tdd.scoring.store.manifest import Manifest
 from tdd.scoring.store.shards import Shard, decode, decode_keys
-from tdd.validate.store import damaged_during_run
+from tdd.validate.errors import InputError
 
 __all__ = ["Finished", "digest"]
 
@@ -98,7 +98,7 @@ class Finished:
             data = _checked(path)
             if data is None:
                 self.lose(path)
-                raise damaged_during_run(path)
+                raise _damaged_during_run(path)
             self._held[number] = decode(data)
             if len(self._held) > _HELD:
                 self._held.popitem(last=False)
@@ -120,3 +120,11 @@ def _checked(path: pathlib.Path) -> bytes | None:
 def digest(folder: pathlib.Path, data: bytes) -> str:
     """SHA-256 of a shard and the name of its space, so that a shard that was copied from another one never counts."""
     return hashlib.sha256(folder.name.encode() + data).hexdigest()
+
+
+def _damaged_during_run(path: pathlib.Path) -> InputError:
+    """A shard that was whole when the run began."""
+    return InputError(
+        f"{path} was damaged or removed while the run was going on; it is set aside: run the same command again, and "
+        "its rows are scored again"
+    )

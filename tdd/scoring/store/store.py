@@ -16,7 +16,6 @@ from tdd.runs.atomic import disk_errors
 from tdd.scoring.store.files import write_durably
 from tdd.scoring.store.plans import read_plan, record_plan
 from tdd.scoring.store.space import Space
-from tdd.validate import store as checks
 from tdd.validate.errors import InputError
 
 __all__ = ["ScoreStore"]
@@ -47,10 +46,10 @@ class ScoreStore:
         header = self.folder / "store.json"
         with disk_errors(self.folder):
             if not header.exists():
-                checks.check_store_folder(self.folder)
+                _check_store_folder(self.folder)
                 self.folder.mkdir(parents=True, exist_ok=True)
                 write_durably(header, _json({"format": FORMAT, "what": "score store", "tdd": tdd.__version__}))
-            checks.check_store_header(header, _parsed(header), FORMAT, tdd.__version__)
+            _check_store_header(header, _parsed(header), FORMAT, tdd.__version__)
 
     def __enter__(self) -> ScoreStore:
         return self
@@ -84,7 +83,7 @@ class ScoreStore:
                 if not isinstance(known, dict) or "address" not in known:
                     write_durably(place, _json({"address": address, "about": content}))
                 elif known["address"] != address:
-                    raise checks.wrong_space(place)
+                    raise _wrong_space(place)
                 self._spaces[address] = Space(folder)
         return self._spaces[address]
 
@@ -131,3 +130,36 @@ def _parsed(place: pathlib.Path) -> Any:
         return json.loads(place.read_bytes())
     except ValueError:
         return None
+
+
+def _check_store_folder(folder: pathlib.Path) -> None:
+    """A folder without a store's header may become a store: it is absent, or empty but for hidden files."""
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"store={str(folder)!r} is a file; a score store is a folder: name another place")
+    if not folder.is_dir():
+        return
+    others = sorted(path.name for path in folder.iterdir() if not path.name.startswith("."))
+    if others and not (folder / "store.json").exists():  # unless another process has just made it a store
+        more = f" and {len(others) - 1} more" if len(others) > 1 else ""
+        raise InputError(
+            f"{folder} is no score store: it holds {others[0]}{more}, but no store.json; choose an empty or new folder"
+        )
+
+
+def _check_store_header(place: pathlib.Path, header: Any, known: int, version: str) -> None:
+    """The header of a store is of a format that this version reads."""
+    if not isinstance(header, dict) or not isinstance(header.get("format"), int):
+        raise InputError(
+            f"{place} is damaged or no header of a score store; choose another folder, or remove {place.parent} (its "
+            "texts are scored again)"
+        )
+    if header["format"] != known:
+        raise InputError(
+            f"{place.parent} is a score store of format {header['format']}, written by tdd {header.get('tdd', '?')}; "
+            f"tdd {version} reads format {known}: use the version that wrote it, or choose another folder"
+        )
+
+
+def _wrong_space(place: pathlib.Path) -> InputError:
+    """Two addresses begin alike, or somebody moved folders."""
+    return InputError(f"{place} describes other scores than its folder's name; remove {place.parent}")

@@ -6,11 +6,14 @@ from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from tdd.records import Null, pytree
 from tdd.study.designs import labels as labelling
 from tdd.study.sample import Sample
 from tdd.validate import studies as checks
+from tdd.validate.errors import InputError
+from tdd.validate.studies import is_known
 
 __all__ = ["LAWS", "CorrelatedDetectors"]
 
@@ -54,7 +57,7 @@ class CorrelatedDetectors:
     def __post_init__(self):
         checks.check_counts(self, "num_detectors", "num_calibration", "num_tests")
         checks.check_numbers(self, target_share=(0, 1), correlation=(0, 1), degrees=(0, None))
-        checks.check_signal(self.signal, self.num_detectors)
+        _check_signal(self.signal, self.num_detectors)
         checks.check_names(self, null=checks.NULLS, law=LAWS, labels=labelling.LABELS)
         checks.check_copula(self.degrees, self.law)
 
@@ -88,3 +91,14 @@ class CorrelatedDetectors:
         if self.law == "exponential":
             return -jax.scipy.special.log_ndtr(-z)
         return jnp.exp(z) if self.law == "lognormal" else z
+
+
+def _check_signal(signal: Any, num_detectors: int) -> None:
+    """One shift, or one a detector."""
+    if not is_known(signal):
+        return
+    found = np.asarray(signal, float)
+    if found.shape not in ((), (num_detectors,)) or not np.isfinite(found).all():
+        raise InputError(
+            f"CorrelatedDetectors: signal must be one finite number or {num_detectors}, one a detector; got {signal!r}"
+        )

@@ -6,11 +6,14 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from tdd.records import Null, pytree
 from tdd.study.designs import labels as labelling
 from tdd.study.sample import Sample
 from tdd.validate import studies as checks
+from tdd.validate.errors import InputError
+from tdd.validate.studies import is_known
 
 __all__ = ["Mixture"]
 
@@ -40,7 +43,7 @@ class Mixture:
     def __post_init__(self):
         checks.check_counts(self, "num_calibration", "num_tests")
         checks.check_numbers(self, target_share=(0, 1))
-        checks.check_components(self, "null_components", "target_components")
+        _check_components(self, "null_components", "target_components")
         checks.check_names(self, null=checks.NULLS, labels=labelling.LABELS)
 
     def draw(self, key: jax.Array) -> Sample:
@@ -61,3 +64,20 @@ def _draw(key: jax.Array, components: Any, size: int) -> jax.Array:
     choosing, drawing = jax.random.split(key)
     one = jax.random.categorical(choosing, jnp.log(weight), shape=(size,))
     return mean[one] + spread[one] * jax.random.normal(drawing, (size,))
+
+
+def _check_components(design: Any, *names: str) -> None:
+    """Components of a normal mixture: rows (weight, mean, sd)."""
+    for name in names:
+        value = getattr(design, name)
+        if not is_known(value):
+            continue
+        where = f"{type(design).__name__}: {name}"
+        try:
+            rows = np.asarray(value, float)
+        except (TypeError, ValueError) as error:
+            raise InputError(f"{where} must be rows (weight, mean, sd): {error}") from error
+        if rows.ndim != 2 or rows.shape[1] != 3 or not len(rows):
+            raise InputError(f"{where} must be rows (weight, mean, sd), at least one; got shape {rows.shape}")
+        if not np.isfinite(rows).all() or (rows[:, 0] < 0).any() or rows[:, 0].sum() <= 0 or (rows[:, 2] < 0).any():
+            raise InputError(f"{where} needs finite means, weights and sds that are not negative; got {value!r}")

@@ -12,6 +12,7 @@ import numpy as np
 from tdd.records import Null
 from tdd.study.sample import Sample
 from tdd.validate import studies as checks
+from tdd.validate.errors import InputError
 
 __all__ = ["Pool"]
 
@@ -51,14 +52,14 @@ class Pool:
     num_members: int = dataclasses.field(init=False)
 
     def __post_init__(self):
-        scores, is_member = checks.as_pool(self.scores, self.is_member)
+        scores, is_member = _as_pool(self.scores, self.is_member)
         object.__setattr__(self, "scores", scores)
         object.__setattr__(self, "is_member", is_member)
         object.__setattr__(self, "num_members", int(np.sum(is_member)))
         checks.check_names(self, null=checks.NULLS)
         checks.check_pool_shares(self.test_members, self.calibration_ratio)
         if self._fixed:
-            checks.check_pool_sizes(self.sizes(), self.test_members, self.calibration_ratio)
+            _check_pool_sizes(self.sizes(), self.test_members, self.calibration_ratio)
 
     def tree_flatten(self):
         """The arrays, and what is static: the options and how many members there are."""
@@ -115,3 +116,47 @@ class Pool:
         left = targets[second:]
         extra = {"members": scores[left]} if plain and left.size else {}
         return Sample(scores[..., nulls[:n]], scores[..., chosen], jnp.arange(first + second) < second, extra=extra)
+
+
+def _as_pool(scores: Any, is_member: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Scores of a labelled pool in JAX's float type, distinct where they were, and labels."""
+    try:
+        values = np.asarray(scores, np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"Pool: scores must be numbers, [items] or [detectors, items]: {error}") from error
+    if values.ndim not in (1, 2) or values.shape[-1] < 2:
+        raise InputError(
+            f"Pool: scores must be [items] or [detectors, items] with at least two items, got shape {values.shape}"
+        )
+    bad = int((~np.isfinite(values)).any(axis=tuple(range(values.ndim - 1))).sum())
+    if bad:
+        raise InputError(f"Pool: {bad} of {values.shape[-1]} items have a missing or infinite score; leave them out")
+    labels = np.asarray(is_member)
+    if labels.shape != values.shape[-1:]:
+        raise InputError(
+            f"Pool: is_member must be one label an item, shape {values.shape[-1:]}; got shape {labels.shape}"
+        )
+    if labels.dtype != np.bool_ and not np.isin(labels, (0, 1)).all():
+        raise InputError(f"Pool: is_member must hold True and False (or 1 and 0), got {np.unique(labels)[:5].tolist()}")
+    labels = labels.astype(bool)
+    if labels.all() or not labels.any():
+        raise InputError(
+            f"Pool: all {labels.size} items are {'members' if labels[0] else 'non-members'}; both are needed"
+        )
+    rows = np.atleast_2d(values)
+    narrow = values.astype(np.float32)
+    if any(len(np.unique(a)) != len(np.unique(b)) for a, b in zip(np.atleast_2d(narrow), rows, strict=True)):
+        raise InputError(
+            "Pool: some scores differ by less than single precision tells apart; pass their ranks "
+            "(scipy.stats.rankdata, one detector at a time), which every method that compares scores decides alike"
+        )
+    return narrow, labels
+
+
+def _check_pool_sizes(sizes: tuple[int, int, int], test_members: Any, calibration_ratio: Any) -> None:
+    """A pool that can give what is asked of it."""
+    if sizes[0] == 0:
+        raise InputError(
+            f"Pool: no draw has test_members={test_members!r} and calibration_ratio={calibration_ratio!r}: the pool "
+            "has too few items; ask for less extreme values"
+        )

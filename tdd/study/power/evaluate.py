@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import jax
@@ -14,7 +14,7 @@ from tdd.study.engine import STEP, exact_levels, prepared, shape
 from tdd.study.power.laws import Binormal, ScorePool
 from tdd.study.power.rules import Rule
 from tdd.study.power.sums import Outcome, design_sums, outcome, pool_sums
-from tdd.validate import power as checks
+from tdd.validate.errors import InputError
 
 __all__ = ["Cell", "Evaluator"]
 
@@ -103,7 +103,7 @@ class Evaluator:
             own = 0 if self.rule.kind == "knockoffs" else n
             words = ("non-members", "members") if self.rule.null == "nonmember" else ("members", "non-members")
             pool = self.law.nulls.shape[1], self.law.targets.shape[1]
-            checks.check_pool_suffices(own, m - num_targets, num_targets, *pool, words)
+            _check_pool_suffices(own, m - num_targets, num_targets, *pool, words)
         return self.law.suffices(n, m, num_targets)
 
     def _pool(self) -> Callable[[int, int, int], tuple[Any, Any, int]]:
@@ -144,3 +144,16 @@ class Evaluator:
             return sums, (placed, self.exact, self.key), count
 
         return program
+
+
+def _check_pool_suffices(
+    n: int, num_null: int, num_targets: int, nulls: int, targets: int, words: Iterable[str]
+) -> None:
+    """A pool that can give what is drawn without replacement."""
+    null_word, target_word = words
+    if n + num_null > nulls or num_targets > targets:
+        raise InputError(
+            f"without replacement the pool cannot give {n + num_null} {null_word} ({n} to calibrate, {num_null} among "
+            f"the candidates) and {num_targets} {target_word}: it has {nulls} and {targets}. Ask for fewer, or let "
+            'such draws be extrapolated, draw="auto"'
+        )

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from typing import Any
+
+import numpy as np
 
 from tdd.procedures.procedure import Procedure
 from tdd.runs.folder import versions
@@ -16,6 +19,7 @@ from tdd.study.power.record import PowerPlan
 from tdd.study.power.rules import Rule, as_rule
 from tdd.validate import power as checks
 from tdd.validate import studies as study_checks
+from tdd.validate.errors import InputError
 
 __all__ = ["expected_power"]
 
@@ -165,10 +169,10 @@ def expected_power(
 
 def _law(scores: Any, is_member: Any, auc: Any, sd_ratio: Any, rule: Rule, source: str) -> Binormal | ScorePool:
     if auc is None:
-        checks.check_labels_given(is_member)
+        _check_labels_given(is_member)
         return ScorePool.of(scores, is_member, rule.kind, rule.null, source)
-    checks.check_binormal_method(rule.label, rule.kind)
-    return Binormal(*checks.check_auc(auc, sd_ratio))
+    _check_binormal_method(rule.label, rule.kind)
+    return Binormal(*_check_auc(auc, sd_ratio))
 
 
 def _sizes(
@@ -182,11 +186,11 @@ def _sizes(
         own = (1,) if rule.kind == "knockoffs" else (max(1, nulls // 2),)
         others = (max(1, min(nulls - (0 if rule.kind == "knockoffs" else nulls // 2), targets)),)
     if num_calibration is not None:
-        checks.check_calibrated(rule.label, rule.kind)
+        _check_calibrated(rule.label, rule.kind)
         own = checks.as_counts("num_calibration", num_calibration)
     if num_tests is not None:
         others = checks.as_counts("num_tests", num_tests)
-    shares = None if member_share is None else checks.as_shares("member_share", member_share)
+    shares = None if member_share is None else _as_shares("member_share", member_share)
     return [(n, m) for n in own for m in others], shares
 
 
@@ -198,7 +202,7 @@ def _targets(shares: tuple[float, ...] | None, m: int, rule: Rule) -> list[int]:
     for share in shares:
         members = round(share * m)
         count = members if rule.null == "nonmember" else m - members
-        checks.check_some_targets("member_share", share, m, rule.targets, count)
+        _check_some_targets("member_share", share, m, rule.targets, count)
         found[count] = None
     return list(found)
 
@@ -208,3 +212,62 @@ def _drawable(counts: list[int], n: int, m: int, evaluate: Evaluator, asked: tup
     if asked is not None or evaluate.draw != "without":
         return counts
     return [count for count in counts if evaluate.law.suffices(n, m, count)] or counts
+
+
+def _as_shares(argument: str, value: Any) -> tuple[float, ...]:
+    """One share in (0, 1], or several, in increasing order."""
+    given = [value] if np.ndim(value) == 0 else list(value)
+    out = []
+    for each in given:
+        number = math.nan if isinstance(each, (bool, str)) else float(each)
+        if not 0 <= number <= 1:
+            raise InputError(f"{argument} must lie from 0 to 1, got {each!r}; 0.1 stands for 10 %")
+        out.append(number)
+    if not out:
+        raise InputError(f"{argument} is empty; give at least one share, for example 0.1")
+    return tuple(sorted(set(out)))
+
+
+def _check_some_targets(argument: str, share: float, num_tests: int, targets: str, found: int) -> None:
+    """A share of the candidates of at least one item."""
+    if found < 1:
+        raise InputError(
+            f"{argument}={share:g} of {num_tests} candidates leaves no {targets} to be found, and power is the share "
+            f"of them that is selected; at least one of {num_tests} is needed"
+        )
+
+
+def _check_auc(auc: Any, sd_ratio: Any) -> tuple[float, float]:
+    """An AUC between one half and 1, and a positive ratio of standard deviations."""
+    number = math.nan if isinstance(auc, (bool, str)) else float(auc)
+    if not 0.5 < number < 1:
+        raise InputError(
+            f"auc must lie strictly between 0.5 (no signal) and 1, got {auc!r}; it is the probability that a member "
+            "scores lower (more member-like) than a non-member"
+        )
+    ratio = math.nan if isinstance(sd_ratio, (bool, str)) else float(sd_ratio)
+    if not (math.isfinite(ratio) and ratio > 0):
+        raise InputError(
+            f"sd_ratio must be a positive number, the standard deviation of the members' scores in those of the "
+            f"non-members'; got {sd_ratio!r}"
+        )
+    return number, ratio
+
+
+def _check_labels_given(is_member: Any) -> None:
+    """Labels come with scores."""
+    if is_member is None:
+        raise InputError("is_member is missing: one label an item, True where it was in the training data")
+
+
+def _check_binormal_method(label: str, kind: str) -> None:
+    """A method that decides on one score."""
+    if kind != "one":
+        others = "those of several detectors" if kind == "several" else "those of its knockoffs"
+        raise InputError(f"auc describes one score an item; {label} needs {others}: give scores with labels")
+
+
+def _check_calibrated(label: str, kind: str) -> None:
+    """A method that has calibration items."""
+    if kind == "knockoffs":
+        raise InputError(f"{label} has no calibration items; leave num_calibration out")

@@ -13,7 +13,7 @@ from tdd.kernels import resample_pool
 from tdd.records import Null
 from tdd.study.power.designs import BinormalAudit, PooledAudit
 from tdd.study.power.smoothing import normal_scores, smoothed
-from tdd.validate import power as checks
+from tdd.validate.errors import InputError
 
 __all__ = ["Binormal", "ScorePool", "pool_auc"]
 
@@ -75,7 +75,7 @@ class ScorePool:
         Raises:
           InputError: scores or labels that do not fit, only one kind of items.
         """
-        values, labels = checks.as_labelled_scores(scores, is_member, kind)
+        values, labels = _as_labelled_scores(scores, is_member, kind)
         members = labels if null == "member" else ~labels
         return cls(values[:, members], values[:, ~members], kind, null, name)
 
@@ -130,3 +130,40 @@ def pool_auc(nonmembers: np.ndarray, members: np.ndarray) -> float:
     low = np.sort(members)
     counts = np.searchsorted(low, nonmembers, "left") + np.searchsorted(low, nonmembers, "right")
     return float(counts.sum()) / (2 * low.size * nonmembers.size)
+
+
+def _as_labelled_scores(scores: Any, is_member: Any, kind: str) -> tuple[np.ndarray, np.ndarray]:
+    """Scores [K, N], finite, and labels [N] bool with both values.
+
+    Args:
+      scores: [N], or [K, N].
+      is_member: [N] True and False, or 1 and 0.
+      kind: "one" (K = 1), "several" (K >= 1) or "knockoffs" (K >= 2).
+    """
+    try:
+        values = np.asarray(scores, np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"scores must be numbers, [items] or [detectors, items]: {error}") from error
+    values = values[None] if values.ndim == 1 else values
+    if values.ndim != 2 or values.shape[1] < 2:
+        raise InputError(f"scores must be [items] or [detectors, items] with at least two items, got {values.shape}")
+    if kind == "one" and len(values) > 1:
+        raise InputError(f"scores has {len(values)} rows; this method decides on one score an item: choose a row")
+    if kind == "knockoffs" and len(values) < 2:
+        raise InputError("knockoffs are missing: ktd needs the scores of at least one paraphrase of each item")
+    bad = int((~np.isfinite(values)).any(axis=0).sum())
+    if bad:
+        raise InputError(f"scores: {bad} of {values.shape[1]} items have a missing or infinite score; leave them out")
+    labels = np.asarray(is_member)
+    if labels.shape != values.shape[1:]:
+        raise InputError(f"is_member must be one label an item, shape {values.shape[1:]}; got {labels.shape}")
+    if labels.dtype != np.bool_ and not np.isin(labels, (0, 1)).all():
+        raise InputError(f"is_member must hold True and False (or 1 and 0), got {np.unique(labels)[:5].tolist()}")
+    labels = labels.astype(bool)
+    for word, count in (("member", int(labels.sum())), ("non-member", int((~labels).sum()))):
+        if not count:
+            raise InputError(
+                f"no {word} among the {labels.size} labelled items; power is measured on items of both kinds: known "
+                "members and known non-members of the same kind of text"
+            )
+    return values, labels

@@ -6,12 +6,14 @@ import dataclasses
 from typing import Any
 
 from tdd.procedures import ktd, ptdi, td4eval
-from tdd.procedures.procedure import Procedure, as_procedure
+from tdd.procedures.grammar import as_procedure
+from tdd.procedures.procedure import Procedure
 from tdd.procedures.values import PTDI
 from tdd.records import Null
 from tdd.study.methods import StudyMethod, method
 from tdd.validate import power as checks
 from tdd.validate.errors import InputError
+from tdd.validate.power import check_name
 
 __all__ = ["METHODS", "Rule", "as_rule"]
 
@@ -64,21 +66,36 @@ def as_rule(given: Any, *, null: str | None, **options: str | None) -> Rule:
     if isinstance(given, str) and ":" not in given:
         checks.check_name("method", given, METHODS)
         for option, owner in (("proportion", "ptdi"), ("combine", "td4eval"), ("rule", "ktd")):
-            checks.check_option(option, options.get(option), owner, given)
+            _check_option(option, options.get(option), owner, given)
         choices = {"proportion": _PROPORTIONS, "combine": td4eval.COMBINATIONS, "rule": _KTD_RULES}
         for option, value in options.items():
             if value is not None:
                 checks.check_name(option, value, choices[option])
         if given == "bh":
-            checks.check_null(given, null, None)
+            _check_null(given, null, None)
             if null == "member":
                 return Rule("bh", method("bh"), "member", "one", PTDI("none"))
             return Rule("bh", method("bh"), "nonmember", "one", PTDI("none"), "none")
     procedure = as_procedure(given, **options)
-    checks.check_null(procedure.name, null, procedure.null)
+    _check_null(procedure.name, null, procedure.null)
     if more := [name for name in procedure.needs if name not in ("calibration", "knockoffs")]:
         raise InputError(f"method {procedure.label!r} needs {', '.join(more)}, which a power plan does not draw")
     kind = "knockoffs" if "knockoffs" in procedure.needs else procedure.columns
     ours = procedure.proportion if type(procedure) is PTDI and procedure.eta == PTDI.eta else ""
     chosen = method(procedure)
     return Rule(chosen.name, chosen, procedure.null, kind, procedure, ours)
+
+
+def _check_option(argument: str, value: Any, owner: str, method: str) -> None:
+    """An option of one method is given with that method only."""
+    if value is not None and owner != method:
+        raise InputError(f'{argument} is an option of method "{owner}", not of "{method}"; leave it out, got {value!r}')
+
+
+def _check_null(method: str, null: Any, own: str | None) -> None:
+    """The null that a method tests."""
+    if null is None:
+        return
+    check_name("null", null, ("nonmember", "member"))
+    if own is not None and null != own:
+        raise InputError(f'{method} tests the null "{own}", got null={null!r}; leave it out, or take method "bh"')
