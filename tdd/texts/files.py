@@ -1,7 +1,7 @@
 """Files and folders → rows.
 
 Text formats are decoded as UTF-8 (with or without a byte-order mark) and may be gzipped; what decompresses to far more
-than texts do is refused (`tdd.validate.texts.LARGEST_DECOMPRESSED`). Lines end at a line
+than texts do is refused (`LARGEST_DECOMPRESSED`). Lines end at a line
 feed, alone or after a carriage return: U+2028 and its kin are characters of a text. Blank lines of .jsonl and
 .csv and at the end of .txt are skipped.
 """
@@ -25,7 +25,7 @@ from tdd.validate import texts as checks
 from tdd.validate.errors import InputError
 from tdd.validate.json_text import parse_json
 from tdd.validate.string_columns import StringColumn
-from tdd.validate.texts import FORMATS, LARGEST_DECOMPRESSED
+from tdd.validate.texts import FORMATS
 
 __all__ = ["read_path"]
 
@@ -203,6 +203,8 @@ def _parse_json(source: str, place: str, content: str) -> Any:
         raise checks.bad_json(source, place, content, error) from error
 
 
+LARGEST_DECOMPRESSED = 2**30
+"""Bytes to which any compressed file may decompress, whatever its own size."""
 _LARGEST_RATIO = 100
 """Times its own size to which a larger one may decompress; texts are at ten, a bomb is at a thousand."""
 

@@ -20,7 +20,6 @@ from tdd.validate.string_columns import StringColumn, coded_words
 __all__ = [
     "COMMON_TEXT_FIELDS",
     "FORMATS",
-    "LARGEST_DECOMPRESSED",
     "bad_json",
     "bad_object",
     "bad_record",
@@ -54,9 +53,6 @@ COMMON_TEXT_FIELDS = (
     "raw_content",
 )
 """Fields taken for the text where there is no field "text" and exactly one of these."""
-
-LARGEST_DECOMPRESSED = 2**30
-"""Bytes to which any compressed file may decompress, whatever its own size."""
 
 
 _NAMED = 5
