@@ -156,7 +156,9 @@ def _audit(arguments: argparse.Namespace) -> int:
 
 def _select(arguments: argparse.Namespace) -> int:
     from tdd.audit.select import select
+    from tdd.cli.compilation_cache import keep_compiled
 
+    keep_compiled()
     columns = {
         "calibration": arguments.calibration,
         "members": arguments.members,

@@ -48,6 +48,18 @@ def process(arguments, out, *more, **environment):
 
 
 @pytest.mark.slow("processes")
+def test_a_selection_keeps_its_programs(tmp_path):
+    rows = [f"{role}{i},{role},{i * 37 % 41}" for role in ("calibration", "candidate") for i in range(40)]
+    (tmp_path / "scores.csv").write_text("\n".join(["id,role,loss", *rows]))
+    place = {"TDD_CACHE_DIR": str(tmp_path / "cache")}
+    select = ["select", str(tmp_path / "scores.csv"), "--score", "loss", "-q", "--json"]
+    (_, _, _, misses), _ = process(select, tmp_path / "first", **place)
+    (status, _, hits, again), _ = process(select, tmp_path / "second", **place)
+    assert (status, again) == (0, 0)
+    assert hits >= misses > 0
+
+
+@pytest.mark.slow("processes")
 def test_a_second_process_compiles_nothing_again(arguments, tmp_path):
     place = {"TDD_CACHE_DIR": str(tmp_path / "cache")}
     (status, folder, hits, misses), _ = process(arguments, tmp_path / "first.csv", **place)
