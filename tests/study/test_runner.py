@@ -375,7 +375,7 @@ def test_the_provenance_says_how(tmp_path):
     assert kept["design"]["kind"] == "NormalShift"
     assert "jax" in kept["versions"]
     assert kept["stopping"] is None
-    assert kept["methods"]["ptdi/storey, eta=0.1"]["options"] == [["eta", 0.1]]
+    assert kept["methods"]["ptdi/storey, eta=0.1"]["procedure"]["eta"] == 0.1
     assert found.seconds > 0
 
 
