@@ -20,8 +20,8 @@ def audited(method: Any, *, alpha: float, delta: float, seed: int, null: str | N
     Args:
       method: a `Procedure`, or its name with or without options.
       alpha: level of the audit.
+      delta: of the audit; "conditional" by name holds for a share 1 - delta of calibration samples, unless told.
       seed: of the audit.
-      delta: of the audit; "conditional" by name holds for a share 1 - delta of calibration samples.
       null: the direction that the caller believes to test; checked where given.
       **options: of the procedure, None where not given.
 
@@ -33,7 +33,7 @@ def audited(method: Any, *, alpha: float, delta: float, seed: int, null: str | N
     arrays.check_level(alpha)
     arrays.check_level(delta, "delta")
     arrays.check_seed(seed)
-    if isinstance(procedure, ConditionalBH) and procedure is not method:
+    if isinstance(procedure, ConditionalBH) and isinstance(method, str) and "delta=" not in method:
         procedure = dataclasses.replace(procedure, delta=float(delta))
     return procedure
 

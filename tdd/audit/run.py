@@ -22,7 +22,7 @@ from tdd.audit.run_inputs import joined, read_inputs, scores_of_knockoffs, split
 from tdd.audit.run_models import describe, labels_of, models_of, provenance_of, score_under
 from tdd.audit.statement import groups_warning
 from tdd.procedures.procedure import Procedure
-from tdd.procedures.values import JECS, JMCS, PTDI
+from tdd.procedures.values import PTDI
 from tdd.runs.folder import Audit, fingerprint, open_run_folder
 from tdd.runs.shards import as_shard
 from tdd.scoring.devices import find_devices
@@ -177,12 +177,12 @@ def run_audit(
     runs.check_knockoffs(name, "knockoffs" in needs, knockoffs or fields)
     grouped = group_field is not None and isinstance(procedure, PTDI)
     runs.check_unit(getattr(procedure, "unit", "cluster"), unit, grouped)
-    models = models_of(model, several=isinstance(procedure, (JMCS, JECS)))
+    models = models_of(model, several=procedure.columns == "models")
     place = next((one for one in (scoring.get("store"), out) if one is not None), None)
     own = as_shard(shard, place, "out")
     where = find_devices(*map(scoring.get, ("device", "devices")), shard_params=scoring.get("shard_params", False))
-    detectors = procedure.columns == "several" and not isinstance(procedure, (JMCS, JECS))
-    deciding = runs.detectors(procedure.score if score is None else score, several=detectors)
+    several = procedure.columns == "detectors"
+    deciding = runs.detectors(procedure.score if score is None else score, several=several)
     names = list(dict.fromkeys([*deciding, *also]))
     passes = [name for request in map(parse_score, names) for name in request.score.passes]
     check_reference(passes, scoring.get("reference"))

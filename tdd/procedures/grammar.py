@@ -7,7 +7,7 @@ import typing
 from collections.abc import Iterator
 from typing import Any
 
-import tdd.procedures.values  # noqa: F401 - defines the procedures of tdd
+import tdd.procedures.values
 from tdd.procedures.procedure import Procedure
 from tdd.validate.errors import InputError
 
@@ -15,8 +15,17 @@ __all__ = ["as_procedure", "known_procedures", "procedure"]
 
 
 def known_procedures() -> dict[str, type[Procedure]]:
-    """Name -> class, of every procedure that has been defined: those of `tdd`, then the user's."""
-    return {one.name: one for one in _below(Procedure) if one.name and not one.__abstractmethods__}
+    """Name -> class, of every procedure that has been defined: those of `tdd`, then the user's.
+
+    Raises:
+      InputError: a user's procedure has the name of one of `tdd`.
+    """
+    named = [one for one in _below(Procedure) if "name" in vars(one) and not one.__abstractmethods__]
+    ours = {one.name: one for one in named if one.__module__ == tdd.procedures.values.__name__}
+    for one in named:
+        if ours.get(one.name, one) is not one:
+            raise InputError(f"{one.__module__}.{one.__qualname__} has the name of tdd's own {one.name!r}; change it")
+    return ours | {one.name: one for one in named}
 
 
 def procedure(text: str) -> Procedure:

@@ -27,7 +27,8 @@ class Procedure(abc.ABC):
     Attributes:
       name: of the procedure, without options; one word.
       null: the null hypothesis of an item.
-      columns: how many rows of scores decide, "one" or "several" (detectors or models).
+      columns: what the rows of scores are that decide: "one" score, several "detectors", or one score under several
+        "models".
       score: the score of texts that decides in an audit where none is named.
       long_texts: what an audit does with texts longer than the context where nothing is said; see `tdd.score`.
 
@@ -38,7 +39,7 @@ class Procedure(abc.ABC):
 
     name: ClassVar[str] = ""
     null: ClassVar[Null] = "nonmember"
-    columns: ClassVar[Literal["one", "several"]] = "one"
+    columns: ClassVar[Literal["one", "detectors", "models"]] = "one"
     score: ClassVar[str] = "min_k_plus_plus"
     long_texts: ClassVar[str] = "window"
 
@@ -52,7 +53,7 @@ class Procedure(abc.ABC):
         """Decide. Pure; traced by `jax.jit` in studies.
 
         Args:
-          evidence: what `needs` names is there; scores are [m] for columns="one" and [K, m] otherwise.
+          evidence: what `needs` names is there; scores are [m] for columns="one", else [K, m].
           alpha: level in (0, 1); in studies an exact fraction whose digits may be traced, which every step-up of `tdd`
             takes.
           key: PRNG key; always given, for procedures that draw.

@@ -125,7 +125,7 @@ class BestScore(Procedure):
     """
 
     name: ClassVar[str] = "best_score"
-    columns: ClassVar[Literal["one", "several"]] = "several"
+    columns: ClassVar[Literal["one", "detectors", "models"]] = "detectors"
 
     rule: str = "deterministic"
 
@@ -378,7 +378,7 @@ class TD4Eval(Procedure):
 
     name: ClassVar[str] = "td4eval"
     null: ClassVar[Null] = "member"
-    columns: ClassVar[Literal["one", "several"]] = "several"
+    columns: ClassVar[Literal["one", "detectors", "models"]] = "detectors"
 
     combine: str = "pooled_rank"
     rule: str = ""
@@ -445,7 +445,7 @@ class JMCS(Procedure):
 
     name: ClassVar[str] = "jmcs"
     null: ClassVar[Null] = "member"
-    columns: ClassVar[Literal["one", "several"]] = "several"
+    columns: ClassVar[Literal["one", "detectors", "models"]] = "models"
 
     rule: str = "bh"
     eta: float = 0.5
@@ -490,7 +490,7 @@ class JECS(Procedure):
 
     name: ClassVar[str] = "jecs"
     null: ClassVar[Null] = "member"
-    columns: ClassVar[Literal["one", "several"]] = "several"
+    columns: ClassVar[Literal["one", "detectors", "models"]] = "models"
 
     grid: tuple[float, ...] = ()
     neighbours: Callable[[int], int] | None = None

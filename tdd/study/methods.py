@@ -248,7 +248,7 @@ def _of_value(procedure: Procedure) -> StudyMethod:
         procedure.label,
         _Decides(procedure),
         null=procedure.null,
-        panel=procedure.columns == "several",
+        panel=procedure.columns != "one",
         needs=tuple(name for name in procedure.needs if name != "calibration"),
         exact_levels=True,
     )

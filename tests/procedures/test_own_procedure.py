@@ -106,9 +106,39 @@ def test_the_table_of_guarantees():
     assert row.guarantee == ConformalBonferroni.guarantee
 
 
-def test_what_needs_more_than_a_plan_draws():
-    with pytest.raises(tdd.InputError, match="method 'ptdi/moment' needs members, which a power plan does not draw"):
-        tdd.expected_power(auc=0.9, method=tdd.PTDI("moment"))
+@pytest.mark.parametrize(
+    ("method", "needs"),
+    [(tdd.PTDI("moment"), "members"), (tdd.JMCS(), "several models"), (tdd.KTD("conformal"), "calibration_knockoffs")],
+)
+def test_what_needs_more_than_a_plan_draws(method, needs):
+    with pytest.raises(
+        tdd.InputError, match=rf"method '{method.label}' needs {needs}, which a power plan does not draw"
+    ):
+        tdd.expected_power(auc=0.9, method=method)
+
+
+def test_the_delta_of_a_conditional_selection():
+    """The audit's, unless the procedure has its own."""
+    by_name, by_text, by_value = (
+        tdd.select(table(), alpha=0.1, method=method, delta=0.2)
+        for method in ("conditional", "conditional:delta=0.01", tdd.ConditionalBH(delta=0.01))
+    )
+    assert by_name.run["options"]["calibration_delta"] == 0.2
+    assert by_text.run["options"] == by_value.run["options"]
+    assert by_value.run["options"]["calibration_delta"] == 0.01
+    assert (np.asarray(by_value.items["p_value"]) >= np.asarray(by_name.items["p_value"])).all()
+
+
+def test_a_name_of_tdd_is_taken():
+    other = dataclasses.make_dataclass(
+        "Other", [], bases=(ConformalBonferroni,), namespace={"name": "ptdi"}, frozen=True
+    )
+    try:
+        with pytest.raises(tdd.InputError, match=r"Other has the name of tdd's own 'ptdi'; change it"):
+            tdd.procedure("ptdi")
+    finally:
+        other.name = "other"
+    assert tdd.procedure("ptdi") == tdd.PTDI()
 
 
 @dataclasses.dataclass(frozen=True)

@@ -80,7 +80,9 @@ def as_rule(given: Any, *, null: str | None, **options: str | None) -> Rule:
     _check_null(procedure.name, null, procedure.null)
     if more := [name for name in procedure.needs if name not in ("calibration", "knockoffs")]:
         raise InputError(f"method {procedure.label!r} needs {', '.join(more)}, which a power plan does not draw")
-    kind = "knockoffs" if "knockoffs" in procedure.needs else procedure.columns
+    if procedure.columns == "models":
+        raise InputError(f"method {procedure.label!r} needs several models, which a power plan does not draw")
+    kind = "several" if procedure.columns == "detectors" else "knockoffs" if "knockoffs" in procedure.needs else "one"
     ours = procedure.proportion if type(procedure) is PTDI and procedure.eta == PTDI.eta else ""
     chosen = method(procedure)
     return Rule(chosen.name, chosen, procedure.null, kind, procedure, ours)
