@@ -1,4 +1,4 @@
-"""Tables about a watched benchmark, for the README."""
+"""Tables about a watched benchmark, for the page of the benchmarks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables about the test of canonical order and the laboratory, for the README."""
+"""Tables about the test of canonical order and the laboratory, for the page of the benchmarks."""
 
 from __future__ import annotations
 
@@ -128,12 +128,12 @@ def _reproduction(result: dict[str, Any], folder: str) -> list[str]:
     command = f"python -m benchmarks reproduce {result['name']} --seed {seed} --scale {scale:g}"
     lines = [
         f"**{result['title']}.** `{command}`, {result['seconds']:,.0f} s on two shared cores; "
-        f"[all tables](benchmarks/results/reproductions/{folder}/tables.md)."
+        f"[all tables](results/reproductions/{folder}/tables.md)."
     ]
     told = {title: rows for title, rows in result["tables"].items() if "models" not in title.lower()}
     for title, rows in [*told.items()][-2:]:
         header = list(dict.fromkeys(name for row in rows for name in row))
         cells = [[str(row.get(name, "")) for name in header] for row in rows]
         lines.append(f"{title}:\n\n{_table(header, cells)}")
-    lines.append(f"![{result['title']}](benchmarks/results/reproductions/{folder}/figure.png)")
+    lines.append(f"![{result['title']}](results/reproductions/{folder}/figure.png)")
     return ["\n\n".join(lines)]

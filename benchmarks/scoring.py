@@ -1,6 +1,6 @@
 """All eight scores of `tdd.score` against the usual torch loop, on a GPT-2-small-sized model with random weights.
 
-The measurement of `python -m benchmarks throughput scoring`, with as many texts as the table in the README.
+The measurement of `python -m benchmarks throughput scoring`, with as many texts as its table.
 
     python -m benchmarks.scoring [--rounds 3] [--texts 200]
 """

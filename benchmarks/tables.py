@@ -1,7 +1,7 @@
-"""The README's tables, generated from the code's guarantee records and from results/*.json.
+"""The tables of the pages, generated from the code's guarantee records and from results/*.json.
 
 python -m benchmarks.tables           # print
-python -m benchmarks.tables --write   # put them into README.md, between their markers
+python -m benchmarks.tables --write   # put them into their pages, between their markers
 """
 
 from __future__ import annotations
@@ -18,7 +18,12 @@ from tdd.procedures.guarantees import all_guarantees
 from tdd.report import tables
 
 RESULTS = pathlib.Path(__file__).parent / "results"
-README = pathlib.Path(__file__).parents[1] / "README.md"
+ROOT = pathlib.Path(__file__).parents[1]
+PAGES = {
+    "guarantees": ROOT / "tdd" / "procedures" / "README.md",
+    "validity": ROOT / "tdd" / "study" / "README.md",
+    "measured": ROOT / "benchmarks" / "README.md",
+}
 
 
 def guarantees() -> str:
@@ -62,13 +67,14 @@ def measured() -> str:
 SECTIONS: dict[str, Callable[[], str]] = {"guarantees": guarantees, "validity": validity, "measured": measured}
 
 
-def updated(readme: str) -> str:
-    """The README with its generated sections replaced."""
+def updated(page: str) -> str:
+    """A page with its generated sections replaced."""
     for name, section in SECTIONS.items():
         begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
-        before, rest = readme.split(begin)
-        readme = f"{before}{begin}\n{section()}\n{end}{rest.split(end)[1]}"
-    return readme
+        if begin in page:
+            before, rest = page.split(begin)
+            page = f"{before}{begin}\n{section()}\n{end}{rest.split(end)[1]}"
+    return page
 
 
 def _load(name: str) -> dict[str, Any]:
@@ -430,9 +436,10 @@ def _scoring() -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--write", action="store_true", help="update README.md")
+    parser.add_argument("--write", action="store_true", help="update the pages")
     if parser.parse_args().write:
-        README.write_text(updated(README.read_text("utf-8")), "utf-8")
+        for page in PAGES.values():
+            page.write_text(updated(page.read_text("utf-8")), "utf-8")
     else:
         for section in SECTIONS.values():
             print(section(), end="\n\n")

@@ -10,7 +10,7 @@ __all__ = ["add_ray", "check_ray", "ray_options"]
 
 def add_ray(parser: Any) -> None:
     """`--ray` and what a worker takes."""
-    group = parser.add_argument_group("Ray", "pip install 'tdd[ray]'; tdd/scoring/README.md has recipes")
+    group = parser.add_argument_group("Ray", "pip install 'tdd[ray]'; tdd/runs/README.md has recipes")
     group.add_argument(
         "--ray",
         nargs="?",

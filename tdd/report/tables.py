@@ -1,4 +1,4 @@
-"""The tables of guarantees and of measured claims: for the terminal, and as Markdown for the README."""
+"""The tables of guarantees and of measured claims: for the terminal, and as Markdown for the pages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The recipes of tdd/scoring/README.md, run with stand-ins for the engines that set their variables."""
+"""The recipes of tdd/runs/README.md, run with stand-ins for the engines that set their variables."""
 
 import os
 import pathlib
@@ -14,7 +14,7 @@ from scored_models import random_texts
 from tdd.cli import main
 from tdd.demo.data import demo_files
 
-PAGE = (ROOT / "tdd" / "scoring" / "README.md").read_text("utf-8")
+PAGE = (ROOT / "tdd" / "runs" / "README.md").read_text("utf-8")
 SHARDS = 2
 
 
