@@ -11,8 +11,10 @@ import threading
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import shtab
+
 from tdd import __version__
-from tdd.cli import audit, claims, demo, exchange, lab, logprobs, power, score, study
+from tdd.cli import audit, claims, demo, exchange, info, lab, logprobs, power, score, study
 from tdd.cli.common import logging_on_stderr
 from tdd.cli.machine import check_output_open, check_still_there, drop_output, of_the_machine
 
@@ -139,8 +141,10 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"tdd {__version__}")
+    shtab.add_argument_to(parser, ["--print-completion"], help="print completions for a shell: bash, zsh or tcsh")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
     for group in (demo, score, logprobs, audit, exchange, study, power, lab):
         group.add(commands)
     claims.add(commands)
+    info.add(commands)
     return parser

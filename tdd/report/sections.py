@@ -1,0 +1,224 @@
+"""A report as sections: one description, shown in the terminal and as an HTML page."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+from rich import box
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.padding import Padding
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from tdd.validate.errors import printable
+
+__all__ = [
+    "Column",
+    "Facts",
+    "Figure",
+    "Paragraph",
+    "Points",
+    "Report",
+    "Row",
+    "Section",
+    "Table",
+    "Tone",
+    "plain_text",
+    "to_terminal",
+]
+
+Tone = Literal["plain", "good", "warning", "strong"]
+_STYLES = {"plain": "", "good": "green", "warning": "yellow", "strong": "bold"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Column:
+    """A column of a table.
+
+    Attributes:
+      name: Heading.
+      number: Whether cells are numbers, which are aligned right and never broken.
+    """
+
+    name: str
+    number: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """A row of a table.
+
+    Attributes:
+      cells: One text for each column.
+      tone: Tone of the whole row.
+      ruled: Whether a line separates it from the row above.
+    """
+
+    cells: tuple[str, ...]
+    tone: Tone = "plain"
+    ruled: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """A table with a title, and a note below it."""
+
+    title: str
+    columns: tuple[Column, ...]
+    rows: tuple[Row, ...]
+    note: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Facts:
+    """Names and their values."""
+
+    title: str
+    rows: tuple[tuple[str, str], ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Points:
+    """Sentences below a title."""
+
+    title: str
+    points: tuple[str, ...]
+    tone: Tone = "plain"
+
+
+@dataclasses.dataclass(frozen=True)
+class Paragraph:
+    """A sentence or two."""
+
+    text: str
+    tone: Tone = "plain"
+
+
+@dataclasses.dataclass(frozen=True)
+class Figure:
+    """A picture; the terminal leaves it out.
+
+    Attributes:
+      title: Heading.
+      alternative: What the picture shows, for readers who do not see it.
+      draw: Returns a matplotlib figure.
+    """
+
+    title: str
+    alternative: str
+    draw: Callable[[], Any]
+
+
+Section = Table | Facts | Points | Paragraph | Figure
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """What a run says.
+
+    Attributes:
+      title: Name of the run.
+      verdict: The result in one sentence.
+      stands: False where a check failed and no verdict is given.
+      sections: The rest, in the order of reading.
+    """
+
+    title: str
+    verdict: str
+    sections: tuple[Section, ...]
+    stands: bool = True
+
+
+def to_terminal(report: Report) -> RenderableType:
+    """The report for a rich console."""
+    tone = "strong" if report.stands else "warning"
+    heading = [plain_text(report.title, "bold underline"), Padding(plain_text(report.verdict, _STYLES[tone]), (1, 0))]
+    return Group(*heading, *(shown for section in report.sections for shown in _shown(section)))
+
+
+def plain_text(value: str, style: str = "") -> Text:
+    """Text without markup or emoji codes; control characters are spelled out, so that none reaches the terminal."""
+    return Text(printable(value), style=style)
+
+
+def _shown(section: Section) -> Sequence[RenderableType]:
+    match section:
+        case Paragraph(text, tone):
+            return [Padding(plain_text(text, _STYLES[tone]), (0, 0, 1, 0))]
+        case Facts(title, rows):
+            table = RichTable(title=plain_text(title, "italic"), title_justify="left", show_header=False)
+            table.add_column(style="bold", no_wrap=True)
+            table.add_column(overflow="fold")
+            for name, value in rows:
+                table.add_row(plain_text(name), plain_text(value))
+            return [Padding(table, (0, 0, 1, 0))]
+        case Points(title, points, tone):
+            style = _STYLES[tone]
+            table = RichTable(
+                title=plain_text(title, "italic"), title_justify="left", show_header=False, box=None, padding=(0, 1)
+            )
+            table.add_column(no_wrap=True, style=style)
+            table.add_column(overflow="fold", style=style)
+            for point in points:
+                table.add_row("!" if tone == "warning" else "·", plain_text(point[:1].upper() + point[1:]))
+            return [Padding(table, (0, 0, 1, 0))]
+        case Table():
+            note = [plain_text(section.note, "italic")] if section.note else []
+            return [Padding(Group(_Fitted(section), *note), (0, 0, 1, 0))]
+        case Figure():
+            return []
+
+
+@dataclasses.dataclass(frozen=True)
+class _Fitted:
+    """A table with lines around its cells where they fit into the console, else without lines, else row by row."""
+
+    table: Table
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        framed, open_ = self._drawn(box.HEAVY_HEAD), self._drawn(box.SIMPLE_HEAD)
+        wide = options.update(width=10_000)
+        if console.measure(framed, options=wide).maximum <= options.max_width:
+            yield framed
+        elif console.measure(open_, options=wide).minimum <= options.max_width:
+            yield open_
+        else:
+            yield self._row_by_row()
+
+    def _row_by_row(self) -> RichTable:
+        table = RichTable(title=self._title(), title_justify="left", show_header=False, box=None)
+        table.add_column(style="bold", overflow="fold")
+        table.add_column(overflow="fold")
+        for row in self.table.rows:
+            for column, cell in zip(self.table.columns, row.cells, strict=True):
+                table.add_row(plain_text(column.name), plain_text(cell), style=_STYLES[row.tone])
+            table.add_row("", "")
+        return table
+
+    def _title(self) -> Text:
+        return plain_text(self.table.title, "italic")
+
+    def _drawn(self, lines: box.Box) -> RichTable:
+        table = RichTable(
+            title=self._title(),
+            title_justify="left",
+            header_style="bold",
+            box=lines,
+            padding=(0, 1) if lines is box.HEAVY_HEAD else (0, 1, 0, 0),
+            pad_edge=lines is box.HEAVY_HEAD,
+        )
+        for place, column in enumerate(self.table.columns):
+            longest = max((len(row.cells[place]) for row in self.table.rows), default=0)
+            table.add_column(
+                plain_text(column.name),
+                justify="right" if column.number else "left",
+                overflow="fold",
+                min_width=longest if column.number else None,
+            )
+        for row in self.table.rows:
+            if row.ruled:
+                table.add_section()
+            table.add_row(*map(plain_text, row.cells), style=_STYLES[row.tone])
+        return table
