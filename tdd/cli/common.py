@@ -6,7 +6,7 @@ import argparse
 import contextlib
 import logging
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tdd.validate.errors import InputError, printable
@@ -14,6 +14,7 @@ from tdd.validate.errors import InputError, printable
 __all__ = [
     "CHECK_FAILED",
     "DETECTED",
+    "CommandParser",
     "command",
     "console",
     "logging_on_stderr",
@@ -28,10 +29,47 @@ DETECTED, CHECK_FAILED = 1, 3
 """Exit statuses: something was found and --fail-on-detection asks for it; finished, and a check failed."""
 
 
-def command(commands: Any, name: str, run: Any, summary: str) -> argparse.ArgumentParser:
-    """The parser of a command, with the options that all of them have."""
+class CommandParser(argparse.ArgumentParser):
+    """A parser whose --help shows the usual options, and whose --help-all shows all of them."""
+
+    usual: frozenset[str] = frozenset()
+
+    def format_help(self) -> str:  # noqa: D102
+        rare = [
+            one for one in self._actions if self.usual and one.option_strings and not self.usual & {*one.option_strings}
+        ]
+        texts = [one.help for one in rare]
+        try:
+            for one in rare:
+                one.help = argparse.SUPPRESS
+            shown = super().format_help()
+        finally:
+            for one, text in zip(rare, texts, strict=True):
+                one.help = text
+        return shown + (f"\n{len(rare)} more options: {self.prog} --help-all\n" if rare else "")
+
+
+class _HelpAll(argparse.Action):
+    def __call__(self, parser: Any, *ignored: Any) -> None:
+        parser._print_message(argparse.ArgumentParser.format_help(parser), sys.stdout)
+        parser.exit()
+
+
+def command(commands: Any, name: str, run: Any, summary: str, *, usual: Sequence[str] = ()) -> argparse.ArgumentParser:
+    """The parser of a command, with the options that all of them have.
+
+    Args:
+      commands: Subparsers of the program.
+      name: Name of the command.
+      run: Function of the parsed arguments.
+      summary: What the command does, for --help.
+      usual: Options that --help shows; --help-all shows the others too. All, where none are named.
+    """
     parser = commands.add_parser(name, help=summary, description=summary[:1].upper() + summary[1:] + ".")
     parser.set_defaults(run=run)
+    if usual:
+        parser.usual = frozenset(("-h", "--help-all", "--json", *usual))
+        parser.add_argument("--help-all", action=_HelpAll, nargs=0, help="show all options and exit")
     parser.add_argument("--json", action="store_true", help="print JSON for machines")
     parser.add_argument("-q", "--quiet", action="store_true", help="no progress bar, errors only")
     parser.add_argument("-v", "--verbose", action="store_true", help="log what is being done")

@@ -246,8 +246,6 @@ def _cells(values: np.ndarray) -> list[Any]:
     return values.tolist()
 
 
-
-
 def _check_run_folder(folder: pathlib.Path, fingerprint: str) -> None:
     """An output folder is new, empty, or holds the same run."""
     if not folder.exists():
