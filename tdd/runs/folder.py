@@ -20,8 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from tdd.runs.atomic import atomic_path, disk_errors, write_atomically
 from tdd.runs import plain_csv
+from tdd.runs.atomic import atomic_path, disk_errors, write_atomically
 from tdd.validate import runs
 from tdd.validate.errors import InputError
 from tdd.validate.json_text import parse_json

@@ -12,11 +12,11 @@ import pytest
 from child_process import run_python
 from rich.console import Console
 
-from tdd.runs import folder as run_folder
-from tdd.runs.folder import read_items, read_run, to_csv
 from tdd.audit.select import select
 from tdd.report import terminal
+from tdd.runs import folder as run_folder
 from tdd.runs import plain_csv
+from tdd.runs.folder import read_items, read_run, to_csv
 from tdd.validate import InputError
 
 COLUMNS = {
