@@ -10,7 +10,6 @@ import sys
 import time
 from typing import Any
 
-from tdd.validate import distributed as checks
 from tdd.validate.errors import InputError
 
 __all__ = ["add_distributed", "connect", "leads"]
@@ -59,7 +58,9 @@ def connect(arguments: argparse.Namespace) -> None:
             "to give each process a part of the work, start the same command with --shard 0/N, --shard 1/N, ..."
         )
     if arguments.shard is not None:
-        checks.check_not_in_step(arguments.shard, spans=True)
+        from tdd.scoring.devices import check_not_in_step
+
+        check_not_in_step(arguments.shard, spans=True)
     coordinator = arguments.coordinator or os.environ.get("JAX_COORDINATOR_ADDRESS") or None
     count = _check_number("num_processes", arguments.num_processes, "JAX_NUM_PROCESSES")
     index = _check_number("process_id", arguments.process_id, "JAX_PROCESS_ID")

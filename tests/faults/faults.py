@@ -780,8 +780,8 @@ MODELS = (
     Fault(
         "attention: a window of one token more",
         "tdd/models/attention.py",
-        "(behind >= 0) & (behind < window)",
-        "(behind >= 0) & (behind <= window)",
+        "seen & (distance < window)",
+        "seen & (distance <= window)",
         ("tests/models/test_families_golden.py", "tests/models/test_decoder.py"),
     ),
     Fault(
@@ -793,9 +793,9 @@ MODELS = (
     ),
     Fault(
         "gpt_neo: attention is scaled",
-        "tdd/models/families/gpt_neo.py",
-        "(1.0,) * num_layers",
-        "((width // num_heads) ** -0.5,) * num_layers",
+        "tdd/models/families/gpt.py",
+        '"scales": (1.0,) * num_layers',
+        '"scales": (head_dim_of(config, _GPT_NEO_KEYS) ** -0.5,) * num_layers',
         ("tests/models/test_families_golden.py", "tests/models/test_families_configs.py"),
     ),
     Fault(

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any
 
 import jax
 import numpy as np
 
-from tdd.models.adapters.evaluation import Arguments, Output, arguments_of, evaluation_arguments
+from tdd.models.adapters.common import (
+    Arguments,
+    Output,
+    arguments_of,
+    check_hashable,
+    check_module,
+    method_arguments,
+)
 from tdd.models.adapters.function import from_function
 from tdd.records import LanguageModel
-from tdd.validate import adapters as checks
 
 __all__ = ["from_equinox"]
 
@@ -59,19 +66,16 @@ def from_equinox(
     """
     import equinox as eqx
 
-    checks.check_module("module", module, "Equinox module", isinstance(module, eqx.Module))
+    check_module("module", module, "Equinox module", isinstance(module, eqx.Module))
     params, static = eqx.partition(eqx.nn.inference_mode(module), _is_array)
     leaves, structure = jax.tree.flatten(static)
     for leaf in (*leaves, structure):
-        checks.check_hashable("module", leaf)
+        check_hashable("module", leaf)
     kind, given = type(module), arguments_of(arguments)
 
     def call(method: str | Callable[..., Any], *, only_known: bool = False) -> EquinoxCall:
-        function = getattr(kind, method, None) if isinstance(method, str) else method
-        checks.check_method(method, function, kind.__name__)
-        assert function is not None
-        usable = evaluation_arguments(function, given, only_known=only_known)
-        return EquinoxCall(tuple(leaves), structure, method, usable, batched)
+        keywords = method_arguments(kind, method, given, only_known=only_known)
+        return EquinoxCall(tuple(leaves), structure, method, keywords, batched)
 
     lm = from_function(
         call(method),
@@ -100,14 +104,11 @@ class EquinoxCall:
         import equinox as eqx
 
         module = eqx.combine(params, jax.tree.unflatten(self.structure, self.leaves))
-        function = getattr(module, self.method) if isinstance(self.method, str) else None
-
-        def one(*inputs: jax.Array) -> Any:
-            if function is not None:
-                return function(*inputs, **dict(self.arguments))
-            return self.method(module, *inputs, **dict(self.arguments))  # type: ignore[operator]
-
-        return one(*inputs) if self.batched else jax.vmap(one)(*inputs)
+        if isinstance(self.method, str):
+            function = functools.partial(getattr(module, self.method), **dict(self.arguments))
+        else:
+            function = functools.partial(self.method, module, **dict(self.arguments))
+        return function(*inputs) if self.batched else jax.vmap(function)(*inputs)
 
 
 def _is_array(leaf: Any) -> bool:
