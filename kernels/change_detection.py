@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tdd.kernels.martingale_bets import power_bets
+from tdd.kernels.martingale import power_bets
 
 __all__ = ["Alarms", "State", "advance", "shiryaev_roberts", "start"]
 

@@ -1,8 +1,13 @@
-"""The Cauchy combination of p-values: T = sum of w_k·cot(pi·p_k), p = atan2(1, T)/pi.
+"""Combinations of K p-values into one: Cauchy's, and those for independent p-values of Fisher, Pearson, Stouffer, Tippett.
 
-The textbook form tan((1/2 - p)·pi) loses every digit for small p (in float32 its sign flips below p = 1.5e-8). Here
+Cauchy: T = sum of w_k·cot(pi·p_k), p = atan2(1, T)/pi. The textbook form tan((1/2 - p)·pi) loses every digit for small p (in float32 its sign flips below p = 1.5e-8). Here
 the argument of the tangent never exceeds pi/4 and is always an exact difference, so the combination keeps its relative
 accuracy down to the smallest normal float; `log_cauchy` has no smallest p-value at all.
+
+Fisher, Pearson, Stouffer, Tippett: exact for independent uniform p-values, conservative for super-uniform ones;
+dependence voids them. Upper tails are computed as such, never as 1 - cdf. They take [..., K, ...] in [0, 1] with K on
+`axis` and return `Combined` of [...]; NaN among the p-values, or a value outside [0, 1], gives NaN; K = 0 raises
+ValueError.
 
 References: Liu & Xie (2020), "Cauchy combination test"; TD4Eval, eq. 8-9.
 """
@@ -14,8 +19,19 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.scipy.special import gammainc, logsumexp, ndtr, ndtri
 
-__all__ = ["Combined", "cauchy", "cauchy_statistic", "log_cauchy", "truncated_cauchy"]
+__all__ = [
+    "Combined",
+    "cauchy",
+    "cauchy_statistic",
+    "fisher",
+    "log_cauchy",
+    "pearson",
+    "stouffer",
+    "tippett",
+    "truncated_cauchy",
+]
 
 _LOG_PI = math.log(math.pi)
 _FAR = 20  # beyond e^20, arctan(1/T) is 1/T and tan(x) is x to double precision
@@ -136,6 +152,79 @@ def log_cauchy(log_p_values: jax.Array, *, weights: jax.Array | None = None, axi
     return jnp.where((jnp.sum(used, axis=0) == 1) & ~jnp.isnan(combined), alone, combined)
 
 
+def fisher(p_values: jax.Array, *, axis: int = -1) -> Combined:
+    """-2·sum log p_k against the upper tail of chi-squared with 2K degrees of freedom.
+
+    With s = -sum log p_k the tail is e^-s·(1 + s + ... + s^(K-1)/(K-1)!): a sum of positive terms, taken in logarithms.
+
+    Guarantee: super-uniform for independent p-values; finite-sample.
+
+    Returns:
+      `Combined`; p = 0 and an infinite statistic where a p-value is 0.
+
+    References: Fisher (1925).
+    """
+    p = probabilities(p_values, axis)
+    total = -jnp.sum(jnp.log(p), axis=0)
+    finite = jnp.where(total == jnp.inf, 1, total)
+    log_terms = jnp.stack([_log_power(finite, i) - math.lgamma(i + 1) for i in range(p.shape[0])])
+    log_tail = jnp.minimum(logsumexp(log_terms, axis=0) - finite, 0)
+    return Combined(jnp.where(total == jnp.inf, 0, jnp.exp(log_tail)), 2 * total)
+
+
+def pearson(p_values: jax.Array, *, axis: int = -1) -> Combined:
+    """2·sum log(1 - p_k), small where all p-values are small, against the lower tail of chi-squared.
+
+    Guarantee: super-uniform for independent p-values; finite-sample.
+
+    Returns:
+      `Combined` with the statistic 2·sum log(1 - p_k) <= 0; p = 1 where a p-value is 1.
+
+    References: Pearson (1933).
+    """
+    p = probabilities(p_values, axis)
+    total = -jnp.sum(jnp.log1p(-p), axis=0)
+    shape = jnp.full_like(total, p.shape[0])
+    tail = gammainc(shape, jnp.where(total == jnp.inf, 0, total))
+    return Combined(jnp.where(total == jnp.inf, 1, tail), -2 * total)
+
+
+def stouffer(p_values: jax.Array, *, weights: jax.Array | None = None, axis: int = -1) -> Combined:
+    """Z = sum w_k·z_k / sqrt(sum w_k^2), z_k the upper normal quantile of p_k; p = P(N(0,1) >= Z).
+
+    Guarantee: super-uniform for independent uniform p-values and fixed weights; finite-sample.
+
+    Args:
+      p_values: [..., K, ...].
+      weights: [K] or the shape of `p_values`, not negative; equal by default. A p-value of weight 0 is ignored.
+      axis: where K is.
+
+    Returns:
+      `Combined`. p-values 0 and 1 together give NaN, as do weights that are negative, not finite or all 0.
+
+    References: Stouffer et al. (1949); Liptak (1958) for the weights.
+    """
+    p, w = operands(p_values, weights, axis)
+    largest = jnp.max(w, axis=0, keepdims=True)
+    fine = jnp.all((w >= 0) & jnp.isfinite(w), axis=0, keepdims=True) & (largest > 0)
+    w = jnp.where(fine, w / largest, jnp.nan)
+    quantiles = -ndtri(in_range(p))
+    z = jnp.sum(jnp.where(w == 0, 0, w * quantiles), axis=0) / jnp.sqrt(jnp.sum(w * w, axis=0))
+    return Combined(ndtr(-z), z)
+
+
+def tippett(p_values: jax.Array, *, axis: int = -1) -> Combined:
+    """min p_k, against 1 - (1 - min)^K.
+
+    Guarantee: super-uniform for independent p-values; finite-sample.
+
+    References: Tippett (1931).
+    """
+    p = probabilities(p_values, axis)
+    least = jnp.min(p, axis=0)
+    return Combined(-jnp.expm1(p.shape[0] * jnp.log1p(-least)), least)
+
+
 def operands(p_values: jax.Array, weights: jax.Array | None, axis: int) -> tuple[jax.Array, jax.Array]:
     """p-values [K, ...] and weights [K or K, ...] of one floating type, K in front, ready to broadcast."""
     p = jnp.asarray(p_values)
@@ -156,6 +245,11 @@ def operands(p_values: jax.Array, weights: jax.Array | None, axis: int) -> tuple
 def in_range(p: jax.Array) -> jax.Array:
     """p, NaN where it is no probability."""
     return jnp.where((p >= 0) & (p <= 1), p, jnp.nan)
+
+
+def probabilities(p_values: jax.Array, axis: int) -> jax.Array:
+    """p-values [K, ...] of a floating type, K in front; NaN outside [0, 1]."""
+    return in_range(operands(p_values, None, axis)[0])
 
 
 def cotangent(p: jax.Array) -> jax.Array:
@@ -193,3 +287,8 @@ def _statistic(w: jax.Array, cotangents: jax.Array) -> jax.Array:
 def _upper_tail(statistic: jax.Array) -> jax.Array:
     """P(standard Cauchy >= T)."""
     return jnp.minimum(jnp.arctan2(jnp.ones_like(statistic), statistic) / jnp.pi, 1)
+
+
+def _log_power(total: jax.Array, i: int) -> jax.Array:
+    """log(total^i), 0 for i = 0."""
+    return jnp.zeros_like(total) if i == 0 else i * jnp.log(total)

@@ -3,7 +3,7 @@
 Null ranks have one law whatever the scores: N_k(i) = #{k uniforms < U_(i:n)} of k null items have a conservative rank
 <= i. `calibrate` turns that law, by Monte Carlo, into an envelope u_k(i) that all N_k(i) stay under with probability
 >= 1 - delta; `bounds` reads it at the ranks of a data set. The envelope depends on n, m and delta alone, so one
-template serves any number of data sets of one size. `dkw` is the bound in closed form; `knockoff_fdp`
+template serves any number of data sets of one size. `dkw` is the bound in closed form; `knockoff.fdp_bound`
 bounds knockoff statistics.
 """
 

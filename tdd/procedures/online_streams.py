@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from tdd.kernels import online_state
-from tdd.kernels.online_state import FDR_SHARE, METHODS, Decision, Method, State
+from tdd.kernels import online
+from tdd.kernels.online import FDR_SHARE, METHODS, Decision, Method, State
 from tdd.procedures.online import GUARANTEES
 from tdd.records import Guarantee
 from tdd.validate import arrays
@@ -25,7 +25,7 @@ GUARANTEE_ROWS: list[tuple[str, str, Guarantee]] = [
     ("tdd.online_test", f'method="{name}"', guarantee) for name, guarantee in _RECORDS.items()
 ]
 
-_decide = jax.jit(online_state.decide)
+_decide = jax.jit(online.decide)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,7 +50,7 @@ class OnlineTest:
 
     def init(self) -> State:
         """The state before the first hypothesis: a pytree of five arrays, whose shapes never change."""
-        return online_state.start(
+        return online.start(
             self.method,
             self.alpha,
             horizon=self.horizon,

@@ -8,7 +8,7 @@ import numpy as np
 import references as ref
 from contract_entry import Entry
 
-from tdd.kernels import conformal, lattice, logit_tile, proportion, ranks, stepup, token_stats
+from tdd.kernels import conformal, lattice, proportion, ranks, stepup, token_stats
 
 LATTICE = 40
 MAX_RANK = LATTICE + 30  # static bound, with room for padding
@@ -298,16 +298,16 @@ ENTRIES = [
         ("logits", "targets"),
     ),
     token_entry(
-        "logit_tile.tile_statistics",
-        lambda logits, targets: logit_tile.tile_statistics(logits, targets, None)._asdict(),
+        "token_stats.tile_statistics",
+        lambda logits, targets: token_stats.tile_statistics(logits, targets, None)._asdict(),
         logit_rows,
         token_reference,
         ("logits", "targets"),
         masked=False,
     ),
     token_entry(
-        "logit_tile.tile_log_prob",
-        lambda logits, targets: logit_tile.tile_log_prob(logits, targets, None),
+        "token_stats.tile_log_prob",
+        lambda logits, targets: token_stats.tile_log_prob(logits, targets, None),
         logit_rows,
         lambda **arrays: token_reference(**arrays)["log_prob"],
         ("logits", "targets"),
