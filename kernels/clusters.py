@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from tdd.kernels import weighted
+from tdd.kernels import ranks, weighted
 from tdd.kernels.conformal import NULLS
 
 __all__ = [
@@ -227,7 +227,7 @@ def group_p_values(
     if null not in NULLS:
         raise ValueError(f'null must be "nonmember" or "member", got {null!r}')
     calibration, scores = jnp.asarray(calibration), jnp.asarray(scores)
-    real, valid = _real(calibration, calibration_mask), _real(scores, mask)
+    real, valid = ranks.real(calibration, calibration_mask), ranks.real(scores, mask)
     n, m = calibration.shape[0], scores.shape[0]
     last = jnp.iinfo(jnp.int32).max
     group = jnp.concatenate(
@@ -259,10 +259,5 @@ def group_p_values(
 def _floats(scores: jax.Array, mask: jax.Array | None) -> tuple[jax.Array, jax.Array]:
     """Scores in at least single precision, and which are real."""
     scores = jnp.asarray(scores)
-    real = _real(scores, mask)
+    real = ranks.real(scores, mask)
     return scores.astype(jnp.promote_types(scores.dtype, jnp.float32)), real
-
-
-def _real(scores: jax.Array, mask: jax.Array | None) -> jax.Array:
-    real = ~jnp.isnan(scores) if jnp.issubdtype(scores.dtype, jnp.inexact) else jnp.ones(scores.shape, bool)
-    return real if mask is None else real & mask

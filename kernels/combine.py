@@ -61,7 +61,7 @@ def cauchy(p_values: jax.Array, *, weights: jax.Array | None = None, axis: int =
         evidence is contradictory without bound. A single p-value with a positive weight is returned as it is.
       weights: [K] or the shape of `p_values`, not negative; equal by default. A p-value of weight 0 is ignored, NaN
         included. Only ratios of weights matter.
-      axis: where K is.
+      axis: Axis of K.
 
     Returns:
       [...] combined p-values. NaN where a used p-value is NaN or outside [0, 1], a weight is negative or not finite,
@@ -73,7 +73,7 @@ def cauchy(p_values: jax.Array, *, weights: jax.Array | None = None, axis: int =
     References: Liu & Xie (2020), eq. 2-3; TD4Eval, eq. 8-9.
     """
     p, w = operands(p_values, weights, axis)
-    used, _ = _shares(w)
+    used, _ = _fractions(w)
     combined = _upper_tail(_statistic(w, cotangent(p)))
     alone = jnp.sum(jnp.where(used, p, 0), axis=0)
     return jnp.where((jnp.sum(used, axis=0) == 1) & ~jnp.isnan(combined), alone, combined)
@@ -99,10 +99,10 @@ def truncated_cauchy(
     Guarantee: asymptotic, as `cauchy`; never smaller than the full statistic for tau >= 1/2, so less conservative.
 
     Args:
-      p_values: as `cauchy`.
-      tau: where to cut, in (0, 1].
-      weights: as `cauchy`.
-      axis: where K is.
+      p_values: As `cauchy`.
+      tau: Cut, in (0, 1].
+      weights: As `cauchy`.
+      axis: Axis of K.
 
     Returns:
       `Combined`.
@@ -127,22 +127,22 @@ def log_cauchy(log_p_values: jax.Array, *, weights: jax.Array | None = None, axi
 
     Args:
       log_p_values: [..., K, ...] in [-inf, 0]; -inf is p = 0 and 0 is p = 1, as in `cauchy`.
-      weights: as `cauchy`.
-      axis: where K is.
+      weights: As `cauchy`.
+      axis: Axis of K.
 
     Returns:
       [...] log p. NaN as `cauchy`, and for a positive log p.
 
     Raises:
-      ValueError: as `cauchy`.
+      ValueError: As `cauchy`.
     """
     log_p, w = operands(log_p_values, weights, axis)
     log_p = jnp.where(log_p <= 0, log_p, jnp.nan)
-    used, share = _shares(w)
+    used, fractions = _fractions(w)
     sign, size = _log_cotangent(log_p)
     # T = scaled·e^top. A cotangent of 0 has size -inf and adds nothing; one of infinity must not meet the scale.
     top = jnp.max(jnp.where(used & jnp.isfinite(size), size, 0), axis=0, keepdims=True)
-    terms = jnp.where(size == jnp.inf, sign * size, share * sign * jnp.exp(size - top))
+    terms = jnp.where(size == jnp.inf, sign * size, fractions * sign * jnp.exp(size - top))
     scaled = jnp.sum(jnp.where(used, terms, 0), axis=0)
     log_t = top[0] + jnp.log(jnp.abs(scaled))
     near = jnp.arctan2(jnp.ones_like(log_t), jnp.exp(jnp.minimum(log_t, 2 * _FAR))) / jnp.pi  # the upper tail of |T|
@@ -197,7 +197,7 @@ def stouffer(p_values: jax.Array, *, weights: jax.Array | None = None, axis: int
     Args:
       p_values: [..., K, ...].
       weights: [K] or the shape of `p_values`, not negative; equal by default. A p-value of weight 0 is ignored.
-      axis: where K is.
+      axis: Axis of K.
 
     Returns:
       `Combined`. p-values 0 and 1 together give NaN, as do weights that are negative, not finite or all 0.
@@ -243,7 +243,7 @@ def operands(p_values: jax.Array, weights: jax.Array | None, axis: int) -> tuple
 
 
 def in_range(p: jax.Array) -> jax.Array:
-    """p, NaN where it is no probability."""
+    """p, NaN outside [0, 1]."""
     return jnp.where((p >= 0) & (p <= 1), p, jnp.nan)
 
 
@@ -270,18 +270,18 @@ def _log_cotangent(log_p: jax.Array) -> tuple[jax.Array, jax.Array]:
     return jnp.where(log_p < half, 1, -1).astype(log_p.dtype), size
 
 
-def _shares(w: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Which p-values are used, and weights that sum to 1; NaN everywhere for weights that cannot be used."""
+def _fractions(w: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """The p-values that are used, and weights that sum to 1; NaN everywhere for unusable weights."""
     largest = jnp.max(w, axis=0, keepdims=True)
     fine = jnp.all((w >= 0) & jnp.isfinite(w), axis=0, keepdims=True) & (largest > 0)
     scaled = w / largest
-    share = jnp.where(fine, scaled / jnp.sum(scaled, axis=0, keepdims=True), jnp.nan)
-    return jnp.where(fine, w > 0, True), share
+    fractions = jnp.where(fine, scaled / jnp.sum(scaled, axis=0, keepdims=True), jnp.nan)
+    return jnp.where(fine, w > 0, True), fractions
 
 
 def _statistic(w: jax.Array, cotangents: jax.Array) -> jax.Array:
-    used, share = _shares(w)
-    return jnp.sum(jnp.where(used, share * cotangents, 0), axis=0)
+    used, fractions = _fractions(w)
+    return jnp.sum(jnp.where(used, fractions * cotangents, 0), axis=0)
 
 
 def _upper_tail(statistic: jax.Array) -> jax.Array:

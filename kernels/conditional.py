@@ -54,7 +54,7 @@ def simes_bounds(num_calibration: Any, delta: Any, *, max_rank: int, k: Any = No
       num_calibration: [] int32, n; may be traced.
       delta: [] in (0, 1), number, `lattice.Level` or array.
       max_rank: static upper bound of n + 1.
-      k: [] how many order statistics share the bound, in 1..n; None is max(1, floor(n/2)).
+      k: [] number of order statistics that share the bound, in 1..n; None is max(1, floor(n/2)).
 
     Returns:
       [max_rank + 1]. From products of neighbouring ratios in logarithms: relative error of a few eps in single
@@ -123,7 +123,7 @@ def monte_carlo_bounds(
 
     Args:
       num_calibration: [] int32, n; may be traced.
-      delta: as `simes_bounds`.
+      delta: As `simes_bounds`.
       max_rank: static upper bound of n + 1.
       key: PRNG key.
       num_draws: static, B >= 1/delta - 1; fewer leave every bound at 1.
@@ -152,7 +152,7 @@ def monte_carlo_bounds(
 
     batch = max(1, min(num_draws, _CHUNK_ELEMENTS // (max_rank + 1)))
     drawn = jax.lax.map(constant, jax.random.split(key, num_draws), batch_size=batch)
-    allowed = _share(delta, num_draws + 1)
+    allowed = _allowed_count(delta, num_draws + 1)
     largest = jnp.concatenate([jnp.full(1, jnp.inf, value.dtype), jnp.flip(jnp.sort(drawn))])
     bounds = jnp.where(inside, centre + largest[allowed] * jnp.where(inside, width, 1), 1)
     return _table(bounds, n, rank, value)
@@ -166,7 +166,7 @@ def hybrid_bounds(num_calibration: Any, delta: Any, gamma: Any, *, max_rank: int
 
     Args:
       num_calibration: [] int32, n.
-      delta: as `simes_bounds`.
+      delta: As `simes_bounds`.
       gamma: [] in (delta - 1, delta).
       max_rank: static upper bound of n + 1.
 
@@ -216,7 +216,7 @@ def _linear_width(n: jax.Array, rank: jax.Array, dtype: Any) -> jax.Array:
     return jnp.where(rank <= half, width(rank), last + (last - before) * (rank - half)).astype(dtype)
 
 
-def _share(delta: Any, count: int) -> jax.Array:
+def _allowed_count(delta: Any, count: int) -> jax.Array:
     """floor(delta·count), exact where delta is known as a fraction."""
     level = lattice.as_level(delta)
     if lattice.is_exact(level):

@@ -166,13 +166,13 @@ def adaptive_bh(
     linear in c_j and the left one grows faster, so the items that pass are those with c_j up to one cut, and if there
     are any then everything on the line passes too.
 
-    Guarantee: that of the envelope; asymptotic. With an envelope that is not fitted this is BH on P.
+    Guarantee: As the envelope's; asymptotic. With an envelope that is not fitted this is BH on P.
 
     Args:
       rank: [m] int32, the ranks that the envelope was fitted on.
       num_calibration: [] n.
       alpha: level in (0, 1); a static one decides exactly, a traced one with a tolerance of four machine epsilons.
-      envelope: as `fit` returned it.
+      envelope: Result of `fit`.
       max_rank: static upper bound of n + 1.
       mask: [m] bool, as for `fit`.
 
@@ -209,14 +209,10 @@ def adaptive_bh(
     left, right = envelope_anchor.tail_sides(anchor, num_calibration, line_count, count, dtype)
     scaled = jnp.where(valid & ~on_line, left / right, jnp.inf)
     adjusted = jnp.where(on_line, jnp.minimum(step.adjusted, jnp.min(scaled, initial=jnp.inf)), scaled)
-    single = dtype == jnp.float32
-    sides = (level.below32, level.above32) if single else (level.below64, level.above64)
-    low, high = (jnp.asarray(side).astype(dtype) for side in sides)
-    adjusted = jnp.where(reject, jnp.minimum(adjusted, low), jnp.maximum(jnp.minimum(adjusted, 1), high))
-    in_range = lattice.is_exact(level) | ((level.value > 0) & (level.value < 1))
+    adjusted = lattice.settle(reject, jnp.minimum(adjusted, 1), level)
     return StepUp(
         reject,
-        jnp.where(valid & in_range, adjusted, jnp.nan),
+        jnp.where(valid & lattice.in_range(level), adjusted, jnp.nan),
         jnp.max(jnp.where(reject, rank.astype(dtype) / points.astype(dtype), 0), initial=0),
         jnp.sum(reject, dtype=jnp.int32),
         tests,

@@ -109,7 +109,7 @@ def line_scale(anchor: Anchor, fitted: jax.Array, num_calibration: Any, num_test
     """rho = pi0·slope·m/(n+1), the scale of `stepup.bh_ranks` on the linear branch, as integer factors.
 
     Args:
-      anchor: of the envelope.
+      anchor: Anchor of the envelope.
       fitted: [] bool, whether there is one.
       num_calibration: [] n.
       num_tests: [] m.
@@ -147,7 +147,7 @@ def largest_tail_count(level: lattice.Level, anchor: Anchor, num_calibration: An
 
     Args:
       level: exact, or known as a float: then with a tolerance of four machine epsilons.
-      anchor: of the envelope.
+      anchor: Anchor of the envelope.
       num_calibration: [] n.
       line_count: [] L, items on the line.
 
@@ -239,7 +239,7 @@ def _smallest_slope(anchors: Anchor, qualified: jax.Array, points: jax.Array) ->
 
 
 def _sum_le(left: Sequence[_Factors], right: Sequence[_Factors]) -> jax.Array:
-    """Whether one sum of products is at most another, exactly; integers below 2^31 as for `lattice.product_le`."""
+    """True if one sum of products is at most another, exactly; integers below 2^31 as for `lattice.product_le`."""
     small, large = (functools.reduce(_add, map(lattice._digits, side)) for side in (left, right))
     less, equal = jnp.asarray(False), jnp.asarray(True)
     for a, b in reversed(list(zip_longest(small, large, fillvalue=jnp.uint32(0)))):

@@ -75,7 +75,7 @@ class DkwBounds(NamedTuple):
     """Closed-form bounds at given thresholds.
 
     Attributes:
-      fdp_bound: [t] at most this share of {p_j <= threshold} is null; 0 where nothing is selected.
+      fdp_bound: [t] at most this fraction of {p_j <= threshold} is null; 0 where nothing is selected.
       false_bound: [t] at most so many of them are nulls (a real number; its floor bounds too).
       num_selected: [t] int32, #{p_j <= threshold}.
       offset: [] lambda.
@@ -178,7 +178,7 @@ def bounds(
     order: not for combined, weighted or randomised p-values.
 
     Args:
-      template: of `calibrate`, for this number of calibration scores and at least this many items; if it is for
+      template: Result of `calibrate`, for this number of calibration scores and at least this many items; if it is for
         others, the bounds are the trivial ones.
       rank: [m] int32 ranks in 1..n+1; larger than `max_rank` counts as masked out.
       num_calibration: [] n.
@@ -219,7 +219,7 @@ def of_set(bounds: FdpBounds, selected: jax.Array) -> jax.Array:
     min over i of v(i) + #{selected items with rank > i}, which the bounds of all cuts imply.
 
     Args:
-      bounds: of `bounds`.
+      bounds: Result of `bounds`.
       selected: [m] bool.
 
     Returns:
@@ -240,7 +240,7 @@ def dkw_offset(num_calibration: Any, num_tests: Any, delta: Any) -> jax.Array:
     The fixed point, from 1 downwards, of x <- min(1, sqrt(log(1/delta) + log(1 + 2 tau x sqrt(2 pi/(n+m)))) / sqrt(2
     tau)) with tau = n m/(n+m).
 
-    Guarantee: as said, for conformal p-values with exchangeable calibration and null test scores; finite-sample.
+    Guarantee: The inequality above, for conformal p-values with exchangeable calibration and null test scores; finite-sample.
 
     Args:
       num_calibration: [] n >= 1.
@@ -288,7 +288,7 @@ def dkw(
       thresholds: [t] cuts; may be the p-values.
       num_calibration: [] n.
       delta: level in (0, 1).
-      interpolate: whether a bound at a smaller threshold may serve a larger one.
+      interpolate: True lets a bound at a smaller threshold serve a larger one.
       mask: [m] bool, True = real item.
 
     Returns:
@@ -356,7 +356,7 @@ def place_of(level: lattice.Level, num_draws: int) -> jax.Array:
 
 
 def _width(max_calibration: int, max_nulls: int) -> int:
-    """How many values of N are tabulated around its mean: all, or enough for n down to a quarter of its bound."""
+    """Number of values of N tabulated around its mean: all, or enough for n down to a quarter of its bound."""
     deviation = 0.5 * math.sqrt(max_nulls * (1 + 4 * max_nulls / max_calibration))
     return min(max_nulls, max(1024, 2 * math.ceil(_DEVIATIONS * deviation)))
 

@@ -31,7 +31,7 @@ _LANES = 32
 
 
 class HeadGradients(NamedTuple):
-    """What `head_gradients` returns.
+    """Gradients of the head.
 
     Attributes:
       hidden: [B, T, D] float32 cotangent of the hidden states.
@@ -138,7 +138,7 @@ def tied_cross(gradients: HeadGradients, hidden: jax.Array, embedded: jax.Array)
     2 sum_{s,t} delta_s[v_t] <h_s, d_t>.
 
     Args:
-      gradients: of the head.
+      gradients: Gradients of the head.
       hidden: [B, T, D] h, as given to `head_gradients`.
       embedded: [B, T, D] d, cotangent of the rows of the embedding.
     """

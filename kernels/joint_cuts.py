@@ -71,7 +71,7 @@ def bh_cut(
 def jecs_cuts(at_most: jax.Array, num_calibration: Any, levels: lattice.Level, grid: Sequence[Any]) -> jax.Array:
     """The largest rank that JECS selects, at several levels on one envelope.
 
-    Guarantee: that of `envelope.fit`; asymptotic.
+    Guarantee: As `envelope.fit`; asymptotic.
 
     Args:
       at_most: [max_rank + 1] int32, #{ranks <= r} for r = 0..max_rank, max_rank >= n + 1.
@@ -117,7 +117,7 @@ def storey_scale(at_most: jax.Array, num_calibration: Any, tail: Any) -> tuple[_
 def _from_above(
     at_most: jax.Array, level: lattice.Level, numerator: _Factors, denominator: _Factors, limit: jax.Array
 ) -> jax.Array:
-    """Where to begin: a count that is at least the greatest fixed point, and mostly is it.
+    """A starting count that is at least the greatest fixed point, and mostly equal to it.
 
     The same iteration in single precision with every quotient rounded up; it stays above the exact one, so that the
     exact one takes over with a pass or two to go.

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from tdd.kernels import evalues, lattice
+from tdd.kernels import evalues, lattice, ranks
 
 __all__ = [
     "KnockoffBound",
@@ -63,7 +63,7 @@ class KnockoffFilter(NamedTuple):
 
 
 class KnockoffBound(NamedTuple):
-    """What holds for every cut at once, with probability 1 - delta.
+    """Bounds that hold for every cut at once, with probability 1 - delta.
 
     Attributes:
       num_selected: [n] int32, #{W >= W_j}: the size of the selection whose cut is at the item; 0 where W_j <= 0.
@@ -260,7 +260,7 @@ def multi_threshold(
       [] threshold on tau.
 
     Raises:
-      ValueError: as `select`.
+      ValueError: As `select`.
 
     References: Gimenez & Zou (2019), algorithm 1.
     """
@@ -305,7 +305,7 @@ def derandomized_e_values(w: jax.Array, alpha: Any, *, mask: jax.Array | None = 
         value = num_items.astype(along.cut.dtype) / (1 + against).astype(along.cut.dtype)
         return jnp.where(along.positive & (along.place >= first), value, 0)
 
-    usable = valid if lattice.is_exact(level) else valid & (level.value > 0) & (level.value < 1)
+    usable = valid & lattice.in_range(level)
     return jnp.where(usable, evalues.average(jax.vmap(one, in_axes=1)(w)), jnp.nan)
 
 
@@ -351,9 +351,9 @@ def fdp_bound(w: jax.Array, delta: Any, *, mask: jax.Array | None = None) -> Kno
         return KnockoffBound(nothing, nothing, jnp.zeros(0, dtype), jnp.int32(0))
     selected = jnp.where(along.positive, along.favourable[along.place], 0)
     false_bound = jnp.where(along.positive, selected - members[along.place], 0)
-    share = false_bound.astype(dtype) / jnp.maximum(selected, 1).astype(dtype)
+    fraction = false_bound.astype(dtype) / jnp.maximum(selected, 1).astype(dtype)
     known = along.positive & ~jnp.isnan(chance)
-    return KnockoffBound(selected, false_bound, jnp.where(known, share, jnp.nan), members[0])
+    return KnockoffBound(selected, false_bound, jnp.where(known, fraction, jnp.nan), members[0])
 
 
 def path(w: jax.Array, *, mask: jax.Array | None = None) -> Path:
@@ -369,8 +369,7 @@ def path(w: jax.Array, *, mask: jax.Array | None = None) -> Path:
     Cost: one sort of n integers, and n binary searches for `place`.
     """
     size = w.shape[0]
-    valid = ~jnp.isnan(w) if jnp.issubdtype(w.dtype, jnp.inexact) else jnp.ones(w.shape, bool)
-    valid = valid if mask is None else valid & mask
+    valid = ranks.real(w, mask)
     if jnp.issubdtype(w.dtype, jnp.inexact):
         w = w.astype(jnp.promote_types(w.dtype, jnp.float32))
         unsigned = jnp.uint64 if w.dtype.itemsize == 8 else jnp.uint32
@@ -421,12 +420,8 @@ def first_place(along: Path, level: lattice.Level, offset: int = 1, num_knockoff
 
 def adjust(reject: jax.Array, adjusted: jax.Array, valid: jax.Array, level: lattice.Level) -> jax.Array:
     """Adjusted values in [0, 1] on the side of alpha where the decision put them; NaN where nothing was tested."""
-    single = adjusted.dtype == jnp.float32
-    below, above = (level.below32, level.above32) if single else (level.below64, level.above64)
-    below, above = jnp.asarray(below).astype(adjusted.dtype), jnp.asarray(above).astype(adjusted.dtype)
-    settled = jnp.where(reject, jnp.minimum(adjusted, below), jnp.clip(adjusted, above, jnp.maximum(above, 1)))
-    usable = valid if lattice.is_exact(level) else valid & (level.value > 0) & (level.value < 1)
-    return jnp.where(usable, settled, jnp.nan)
+    settled = lattice.settle(reject, jnp.minimum(adjusted, 1), level)
+    return jnp.where(valid & lattice.in_range(level), settled, jnp.nan)
 
 
 def _cut_at(along: Path, place: jax.Array) -> jax.Array:

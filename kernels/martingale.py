@@ -14,7 +14,7 @@ w_s = h(s - 1) - h(s), h(s) = 1 / (1 + log(1 + s)); h(t) itself waits at t. For 
 long clean stretch before costs log(1/w_s), where the other bets lose more with every step of it.
 
 "simple_jumper": three accounts, multiplied by 1 + e (p_t - 1/2) for e = -1, 0, 1. Before every step each account gives
-the share `JUMPING_RATE` of its wealth to all three evenly.
+the fraction `JUMPING_RATE` of its wealth to all three evenly.
 
 The first two fall with every p-value, so those that are too large only lower them. The third bets on large p-values
 too: they must be exactly uniform.
@@ -72,14 +72,14 @@ class Martingale(NamedTuple):
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class State:
-    """A martingale up to now; four arrays, whatever the length of the stream.
+    """A martingale so far: four arrays, whatever the length of the stream.
 
     Attributes:
       num_tests: [] int32.
       log_martingale: [].
       log_running_max: [].
-      account: what the bet carries.
-      bet: static.
+      account: State of the bet.
+      bet: Static.
     """
 
     num_tests: jax.Array
@@ -104,7 +104,7 @@ def advance(state: State, log_p_value: Any, mask: Any = True) -> tuple[State, Ma
     """Bet on the next p-value.
 
     Args:
-      state: of `start` or of the step before.
+      state: Result of `start` or of the previous step.
       log_p_value: [] natural logarithm of p in [0, 1]; -inf makes the wealth infinite for good, but of
         "simple_jumper", which at most multiplies it by 3/2. NaN takes no place.
       mask: [] bool, False for a step that takes no place.
@@ -197,10 +197,10 @@ def control_p_value(
 
 
 def first_account(bet: Bet, dtype: Any) -> jax.Array:
-    """What a bet carries before the first p-value.
+    """The state of a bet before the first p-value.
 
-    "mixture": [1], sum of -log p_i - 1; "any_start": [8], log of what each e holds; "simple_jumper": [3], shares of the
-    wealth in the three accounts.
+    "mixture": [1], sum of -log p_i - 1; "any_start": [8], log of what each e holds; "simple_jumper": [3], fractions
+    of the wealth in the three accounts.
 
     Raises:
       ValueError: unknown `bet`.
@@ -217,8 +217,8 @@ def place(
     """The account and log M_t after the t-th p-value.
 
     Args:
-      bet: static.
-      account: of `first_account` or of the step before.
+      bet: Static.
+      account: Result of `first_account` or of the previous step.
       log_wealth: [] log M_(t-1).
       time: [] t >= 1, of the type of log_p.
       log_p: [] log p_t.
@@ -239,18 +239,18 @@ def power_bets(size: int) -> tuple[np.ndarray, np.ndarray]:
 def _mixture(account: jax.Array, time: jax.Array, log_p: jax.Array) -> tuple[jax.Array, jax.Array]:
     """log sum_k w_k exp(t log e_k + (1 - e_k) S), S = t + account: no difference of large numbers."""
     e, weights = power_bets(_NUM_NODES)
-    drift, slope, share = (jnp.asarray(x, log_p.dtype) for x in (np.log(e) + 1 - e, 1 - e, np.log(weights)))
+    drift, slope, log_weights = (jnp.asarray(x, log_p.dtype) for x in (np.log(e) + 1 - e, 1 - e, np.log(weights)))
     account = account - log_p - 1
-    return account, jax.nn.logsumexp(share + time * drift + slope * account)
+    return account, jax.nn.logsumexp(log_weights + time * drift + slope * account)
 
 
 def _any_start(account: jax.Array, time: jax.Array, log_p: jax.Array) -> tuple[jax.Array, jax.Array]:
     e, weights = power_bets(_NUM_STARTED)
-    constant, slope, share = (jnp.asarray(x, log_p.dtype) for x in (np.log(e), 1 - e, np.log(weights)))
+    constant, slope, log_weights = (jnp.asarray(x, log_p.dtype) for x in (np.log(e), 1 - e, np.log(weights)))
     before, now = 1 + jnp.log(time), 1 + jnp.log1p(time)
     begins = jnp.log(jnp.log1p(1 / time)) - jnp.log(before) - jnp.log(now)  # log w_t, with all its digits
     account = jnp.logaddexp(account, begins) + (constant - slope * log_p)
-    return account, jnp.logaddexp(jax.nn.logsumexp(share + account), -jnp.log(now))
+    return account, jnp.logaddexp(jax.nn.logsumexp(log_weights + account), -jnp.log(now))
 
 
 def _simple_jumper(account: jax.Array, log_wealth: jax.Array, log_p: jax.Array) -> tuple[jax.Array, jax.Array]:

@@ -34,7 +34,7 @@ __all__ = [
 
 Method = Literal["lond", "lond/any", "e_lond", "lord_plus_plus", "saffron"]
 METHODS = ("lond", "lond/any", "e_lond", "lord_plus_plus", "saffron")
-FDR_SHARE = {"lord_plus_plus": 0.1, "saffron": 0.5}
+WEALTH_FRACTION = {"lord_plus_plus": 0.1, "saffron": 0.5}
 _SERIES = {"log": 0.07720838, "power": 0.4374901658}
 
 
@@ -55,7 +55,7 @@ class Online(NamedTuple):
 
 
 class Decision(NamedTuple):
-    """What was decided about one hypothesis.
+    """The decision on one hypothesis.
 
     Attributes:
       reject: [] bool.
@@ -157,7 +157,7 @@ def lord_plus_plus(
     Args:
       p_values: [T] in the order of arrival; NaN is masked out.
       alpha: level as in `lond`.
-      initial_wealth: w0 as a share of alpha, in (0, 1); 1/10 where not given.
+      initial_wealth: w0 as a fraction of alpha, in (0, 1); 1/10 where not given.
       mask: [T] bool, True = real.
 
     Returns:
@@ -186,13 +186,13 @@ def saffron(
     alpha_t = min(lambda, (1 - lambda)(w0 gamma_(t - C0) + (alpha - w0) gamma_(t - tau_1 - C1) + alpha sum over j >= 2
     of gamma_(t - tau_j - Cj))), Cj the candidates after tau_j and before t.
 
-    Guarantee: as `lord_plus_plus`.
+    Guarantee: As `lord_plus_plus`.
 
     Args:
       p_values: [T] in the order of arrival; NaN is masked out.
       alpha: level as in `lond`.
       lambda_: static, in (0, 1).
-      initial_wealth: w0 as a share of alpha, in (0, 1); 1/2 where not given.
+      initial_wealth: w0 as a fraction of alpha, in (0, 1); 1/2 where not given.
       mask: [T] bool, True = real.
 
     Returns:
@@ -221,11 +221,11 @@ def start(
       method: "lond" (independent or PRDS p-values), "lond/any" (any dependence), "e_lond" (e-values, any dependence),
         "lord_plus_plus" or "saffron" (independent p-values).
       alpha: level in (0, 1); a Python number is a static level, a JAX array may be traced.
-      horizon: H, how many hypotheses may be tested; static. Those after have level 0 and are never rejected. No
+      horizon: H, the largest number of hypotheses; static. Those after have level 0 and are never rejected. No
         decision before depends on it.
-      initial_wealth: w0 as a share of alpha, in (0, 1), of the last two methods; None for 1/10 and 1/2.
-      lambda_: of "saffron"; static, in (0, 1).
-      dtype: of the levels; JAX's default float by default.
+      initial_wealth: w0 as a fraction of alpha, in (0, 1), of the last two methods; None for 1/10 and 1/2.
+      lambda_: For "saffron"; static, in (0, 1).
+      dtype: Type of the levels; JAX's default float by default.
 
     Raises:
       ValueError: unknown `method`, `horizon` below 1, static numbers out of range. A traced alpha or initial wealth
@@ -246,8 +246,8 @@ def start(
     if method == "saffron":
         weights = (1 - lambda_) * weights
     series = jnp.asarray(weights, dtype)
-    if method in FDR_SHARE:
-        wealth = level * jnp.asarray(_wealth_fraction(initial_wealth, FDR_SHARE[method]), dtype)
+    if method in WEALTH_FRACTION:
+        wealth = level * jnp.asarray(_wealth_fraction(initial_wealth, WEALTH_FRACTION[method]), dtype)
         levels, earned = wealth * series, jnp.stack([(level - wealth) * series, level * series])
     else:
         levels, earned = level * series, jnp.zeros((0, horizon), dtype)
@@ -259,7 +259,7 @@ def decide(state: State, value: Any, mask: Any = True) -> tuple[State, Decision]
     """Decide the next hypothesis of the stream.
 
     Args:
-      state: of `start` or of the decision before.
+      state: Result of `start` or of the previous decision.
       value: [] p-value, or e-value for "e_lond". NaN takes no place in the stream.
       mask: [] bool, False for a hypothesis that takes no place.
 
@@ -282,7 +282,7 @@ def decide(state: State, value: Any, mask: Any = True) -> tuple[State, Decision]
         num_rejected=state.num_rejected + reject,
         clock=jnp.minimum(state.clock + tick, horizon - 1),
     )
-    if state.method in FDR_SHARE:
+    if state.method in WEALTH_FRACTION:
         after = dataclasses.replace(after, levels=jax.lax.cond(reject, _earn, lambda _: state.levels, after))
     return after, Decision(reject, jnp.where(real, level, jnp.nan))
 
@@ -291,7 +291,7 @@ def gamma(length: int, kind: Literal["log", "power"] = "log") -> np.ndarray:
     """[length] float64 weights gamma_1, gamma_2, ... that sum to at most 1 over all of time.
 
     Args:
-      length: how many.
+      length: Number of weights.
       kind: "log", 0.07720838 log(max(t, 2)) / (t exp(sqrt(log t))); or "power", 0.4374901658 t^-1.6.
 
     Raises:
@@ -320,7 +320,7 @@ def _decided(
 
 def _level(state: State) -> jax.Array:
     level = state.levels[state.clock]
-    if state.method in FDR_SHARE:
+    if state.method in WEALTH_FRACTION:
         return jnp.minimum(level, state.lambda_ if state.method == "saffron" else 1.0)
     return level * (state.num_rejected + 1).astype(level.dtype)
 

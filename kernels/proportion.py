@@ -24,7 +24,7 @@ class Proportion(NamedTuple):
     Attributes:
       null_proportion: [] pi0; may exceed 1.
       numerator: factors of rho = pi0·m/(n+1).
-      denominator: likewise.
+      denominator: Likewise.
     """
 
     null_proportion: jax.Array
@@ -57,7 +57,7 @@ def storey(rank: jax.Array, valid: jax.Array, num_calibration: Any, *, max_rank:
       valid: [m] bool.
       num_calibration: [] int32, n.
       max_rank: static upper bound of n + 1.
-      eta: share of the calibration scores in the region, in (0, 1); static numbers are taken as exact fractions.
+      eta: Fraction of the calibration scores in the region, in (0, 1); static numbers are taken as exact fractions.
 
     References: Bates et al. (2023), theorem 3. Both the >= and the + 1 are needed.
     """
@@ -86,7 +86,7 @@ def subtraction(
     Args:
       calibration: [n] loss-like scores of known non-members.
       scores: [m] loss-like scores.
-      eta: share of the calibration scores in R.
+      eta: Fraction of the calibration scores in R.
       calibration_mask: [n] bool, True = real item.
       mask: [m] bool.
 
@@ -155,7 +155,7 @@ def tail_size(num_calibration: Any, eta: Any, bound: int) -> jax.Array:
 
     Args:
       num_calibration: [] int32, n.
-      eta: share in (0, 1); a traced one out of range counts as 1, which errs on the safe side.
+      eta: Fraction in (0, 1); a traced one out of range counts as 1, which errs on the safe side.
       bound: static upper bound of n.
 
     Raises:

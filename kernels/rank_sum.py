@@ -135,7 +135,7 @@ def log_survival(total: Any, *, num_shards: int, num_shuffles: int, dtype: Any =
       total: integers; 0 is returned at 0 and below, -inf above num_shards·num_shuffles.
       num_shards: static.
       num_shuffles: static.
-      dtype: of the result; JAX's default float by default.
+      dtype: Type of the result; JAX's default float by default.
 
     Raises:
       ValueError: the exact distribution is out of reach.

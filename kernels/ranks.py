@@ -1,4 +1,4 @@
-"""How many calibration scores lie below each test score, and how many equal it.
+"""Numbers of calibration scores below each test score, and equal to it.
 
 Ranks stay integers until the last division: `conformal` turns them into p-values, `stepup` decides on them directly.
 """
@@ -86,14 +86,14 @@ def order_keys(scores: jax.Array, mask: jax.Array | None = None) -> tuple[jax.Ar
       keys [n], signed integers of the width of the scores (at least 32 bits for floats), the largest one for items that
       are masked out or NaN; and [n] bool, which items are real.
     """
-    real = _real(scores, mask)
+    is_real = real(scores, mask)
     keys = scores
     if jnp.issubdtype(scores.dtype, jnp.inexact):
         wide = jnp.promote_types(scores.dtype, jnp.float32)
         kind = jnp.int64 if wide == jnp.float64 else jnp.int32
         bits = jax.lax.bitcast_convert_type(jnp.where(scores == 0, 0, scores).astype(wide), kind)
         keys = jnp.where(bits < 0, bits ^ jnp.iinfo(kind).max, bits)
-    return jnp.where(real, keys, jnp.iinfo(keys.dtype).max), real
+    return jnp.where(is_real, keys, jnp.iinfo(keys.dtype).max), is_real
 
 
 def scores_of_keys(keys: jax.Array, dtype: Any) -> jax.Array:
@@ -160,25 +160,25 @@ def weighted_counts(
       `WeightedCounts`. Cost as `counts`.
     """
     calibration, scores = jnp.asarray(calibration), jnp.asarray(scores)
-    real = _real(calibration, calibration_mask)
-    valid = _real(scores, mask)
+    is_real, valid = real(calibration, calibration_mask), real(scores, mask)
     ordered, order = jax.lax.sort_key_val(
-        jnp.where(real, calibration, _largest(calibration.dtype)), jnp.arange(calibration.shape[0])
+        jnp.where(is_real, calibration, largest(calibration.dtype)), jnp.arange(calibration.shape[0])
     )
-    sums = jnp.cumsum(jnp.where(real, weights, 0)[order])
+    sums = jnp.cumsum(jnp.where(is_real, weights, 0)[order])
     sums = jnp.concatenate([jnp.zeros_like(sums, shape=(1,)), sums])
     below = sums[jnp.searchsorted(ordered, scores, side="left")]
     up_to = sums[jnp.searchsorted(ordered, scores, side="right")]
     return WeightedCounts(jnp.where(valid, below, 0), jnp.where(valid, up_to - below, 0), sums[-1], valid)
 
 
-def _real(scores: jax.Array, mask: jax.Array | None) -> jax.Array:
+def real(scores: jax.Array, mask: jax.Array | None) -> jax.Array:
     """Items that are neither masked out nor NaN."""
-    real = ~jnp.isnan(scores) if jnp.issubdtype(scores.dtype, jnp.inexact) else jnp.ones(scores.shape, bool)
-    return real if mask is None else real & mask
+    known = ~jnp.isnan(scores) if jnp.issubdtype(scores.dtype, jnp.inexact) else jnp.ones(scores.shape, bool)
+    return known if mask is None else known & mask
 
 
-def _largest(dtype: jnp.dtype) -> jax.Array:
+def largest(dtype: Any) -> jax.Array:
+    """The largest value of a type; +inf of a floating one."""
     if jnp.issubdtype(dtype, jnp.inexact):
         return jnp.asarray(jnp.inf, dtype)
     return jnp.asarray(jnp.iinfo(dtype).max, dtype)

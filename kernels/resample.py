@@ -56,7 +56,7 @@ class Drawn(NamedTuple):
 
 
 class Decisions(NamedTuple):
-    """What is selected.
+    """Numbers of selected items.
 
     Attributes:
       false: [M, A, L] int32, selected non-members, by proportion, level and repetition.
@@ -96,8 +96,8 @@ def draw(pool: Pool, split: Split, words: jax.Array, *, eta: Any = 0.05, generat
     decides floor(w·left / 2^32) < still to be taken, so that each probability is off by less than 2^-32.
 
     Args:
-      pool: of `resample_pool.prepare`.
-      split: of `resample_pool.half_split` or `fixed_split`.
+      pool: Result of `resample_pool.prepare`.
+      split: Result of `resample_pool.half_split` or `fixed_split`.
       words: [2, L] uint32, independent keys.
       generator: "hash", or "threefry" to compare with.
 
@@ -116,8 +116,8 @@ def draw(pool: Pool, split: Split, words: jax.Array, *, eta: Any = 0.05, generat
     kind = jnp.int16 if size < 2**15 else jnp.int32
 
     def take(need: tuple[jax.Array, ...], item: jax.Array, offset: int, count: int) -> tuple[jax.Array, ...]:
-        """What is still to be taken below an item of `count`, of each of the kinds that it can become."""
-        chosen = _share(bits(words, (item + offset).astype(jnp.uint32)), item + 1, count)
+        """Numbers still to be taken below an item of `count`, for each of the kinds that it can become."""
+        chosen = _scaled_draw(bits(words, (item + offset).astype(jnp.uint32)), item + 1, count)
         start, still = jnp.zeros((), jnp.int32), []
         for wanted in need:
             still.append(wanted - ((chosen >= start) & (chosen < start + wanted)).astype(jnp.int32))
@@ -149,8 +149,8 @@ def decide(
     """Decide every split at every level with every proportion estimate.
 
     Args:
-      pool: of `resample_pool.prepare`.
-      drawn: of `draw`.
+      pool: Result of `resample_pool.prepare`.
+      drawn: Result of `draw`.
       levels: exact levels with fields [A].
       proportions: M names of `PROPORTIONS`, those of `tdd.ptdi`. "moment" takes the members that are not tested as the
         known ones.
@@ -206,7 +206,7 @@ def decide(
     return Decisions(false, selected)
 
 
-def _share(word: jax.Array, left: jax.Array, bound: int) -> jax.Array:
+def _scaled_draw(word: jax.Array, left: jax.Array, bound: int) -> jax.Array:
     """floor(word·left / 2^32) for left <= bound < 2^24, by products of half words."""
     left = left.astype(jnp.uint32)
     high, low = word >> 16, word & jnp.uint32(0xFFFF)
@@ -260,7 +260,7 @@ def _scales(pool: Pool, drawn: Drawn, proportions: Sequence[str], kept: jax.Arra
 
 
 def _moment(pool: Pool, drawn: Drawn) -> jax.Array:
-    """[L] PTDI's adjusted moment estimate of the share of non-members, from sums over the drawn items."""
+    """[L] PTDI's adjusted moment estimate of the fraction of non-members, from sums over the drawn items."""
 
     def sums(values: jax.Array, table: jax.Array) -> jax.Array:
         """[3, L] count, sum and sum of squares of the items that a table of running counts marks."""

@@ -32,7 +32,7 @@ class Pool(NamedTuple):
 
 
 class Split(NamedTuple):
-    """How the sizes of a split are drawn.
+    """The law of the sizes of a split.
 
     Attributes:
       least: [] int32, the smallest number of calibration items n.

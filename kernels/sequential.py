@@ -25,7 +25,7 @@ __all__ = [
 
 
 class Exceedances(NamedTuple):
-    """How many shuffles reached the canonical order, after every draw.
+    """Numbers of shuffles that reached the canonical order, after every draw.
 
     Attributes:
       shards: [r, B] int32, exceedances of each shard among the draws up to this one.
@@ -93,9 +93,9 @@ def besag_clifford(counted: Exceedances, num_exceedances: int, dtype: Any = None
     exceedances, at draw b at the latest". Stopping because p is small is not that rule.
 
     Args:
-      counted: of `exceedances`.
+      counted: Result of `exceedances`.
       num_exceedances: h >= 1, static.
-      dtype: of the result; JAX's default float by default.
+      dtype: Type of the result; JAX's default float by default.
 
     Returns:
       ([B], [B]) p-values and their logarithms. Cost: O(B).
@@ -122,7 +122,7 @@ def spend(log_p_value: jax.Array, weights: Any) -> tuple[jax.Array, jax.Array]:
 
     Args:
       log_p_value: [L] logarithms of the p-values of the looks, in order.
-      weights: [L] shares of the level.
+      weights: [L] fractions of the level.
 
     Returns:
       ([L], [L]) p-values and their logarithms; NaN from the first NaN on. Cost: O(L).
@@ -141,7 +141,7 @@ def default_looks(horizon: int) -> tuple[int, ...]:
 
 
 def look_weights(looks: Sequence[int]) -> np.ndarray:
-    """[L] float64 shares of the level, in proportion to the shuffles of each look.
+    """[L] float64 fractions of the level, in proportion to the shuffles of each look.
 
     Early looks get little: they decide where the evidence is overwhelming anyway.
     """

@@ -1,4 +1,4 @@
-"""Which n-grams of tokens of a batch are among those of a table, and which rows of a batch were there before.
+"""Find n-grams of a table in a batch of tokens, and rows of a batch that were seen before.
 
 A window w of n tokens hashes to mix(sum_k mix(w_k) M^-k mod 2^32) with M odd: differences of one running sum, so the
 cost does not depend on n. Windows whose hash is in the table are compared with it token by token: a match is no
@@ -126,11 +126,11 @@ def window_hashes(tokens: Any, size: int, salt: int = 0) -> Any:
 def find(
     tokens: jax.Array, table: ShingleTable, size: int, *, longest_run: int, mask: jax.Array | None = None
 ) -> jax.Array:
-    """Where the n-grams of a table are in a batch.
+    """Places of the n-grams of a table in a batch.
 
     Args:
       tokens: [B, T] int32.
-      table: of `shingle_table` for n-grams of `size`; at least one.
+      table: Result of `shingle_table` for n-grams of `size`; at least one.
       size: n, static, at most T.
       longest_run: most entries of equal hash, static.
       mask: [B, T] bool, True = real token; a window with another token in it is none.
@@ -175,15 +175,15 @@ def forget_all(capacity: int) -> RowMemory:
 def remember(
     memory: RowMemory, fingerprints: jax.Array, step: jax.Array | int, real: jax.Array
 ) -> tuple[RowMemory, jax.Array, jax.Array]:
-    """Which rows were seen before, in earlier batches or further up in this one; then take them in.
+    """Rows that were seen before, in earlier batches or further up in this one; then remember them all.
 
     A row has one place, given by its fingerprint; the last row that came there holds it. A row is remembered after j
     other rows with probability (1 - 1/C)^j, and taken for another one with probability about 2^-64 a pair.
 
     Args:
-      memory: of `forget_all` or of the batch before.
+      memory: Result of `forget_all` or of the previous batch.
       fingerprints: [B, 2] of `row_fingerprints`.
-      step: of this batch.
+      step: Step of this batch.
       real: [B] bool; other rows are neither looked up nor taken in.
 
     Returns:

@@ -84,8 +84,8 @@ def storey_bh(
     Args:
       p_values: [m] p-values; NaN is masked out.
       alpha: level in (0, 1).
-      lambda_: where the region of presumed nulls begins, in [0, 1).
-      cap: whether pi0 is cut at 1.
+      lambda_: Lower end of the region of presumed nulls, in [0, 1).
+      cap: True cuts pi0 at 1.
       mask: [m] bool, True = real item.
 
     Returns:
@@ -118,7 +118,7 @@ def two_stage_bh(p_values: jax.Array, alpha: Any, *, variant: str = "bky", mask:
 
     Args:
       p_values: [m] p-values; NaN is masked out of m.
-      alpha: level in (0, 1); a Python number is a static level, a JAX array may be traced.
+      alpha: Level in (0, 1), static or traced.
       variant: "bky": both stages at alpha/(1 + alpha). "bh": both at alpha.
       mask: [m] bool, True = real item.
 
@@ -223,18 +223,7 @@ def sidak(p_values: jax.Array, alpha: Any, *, mask: jax.Array | None = None) -> 
     one calibration sample are: given that sample their chances of staying above c are equal and independent, and
     E[G^k] >= E[G]^k. Under other dependence the procedure may fail: Bonferroni's does not.
 
-    Args:
-      p_values: [m] p-values; NaN is masked out of m.
-      alpha: level in (0, 1); a Python number is a static level, a JAX array may be traced.
-      mask: [m] bool, True = real item.
-
-    Returns:
-      `StepUp`. Equality is decided with a tolerance of eight machine epsilons in favour of rejection.
-
-    Raises:
-      ValueError: static alpha outside (0, 1). A traced one gives no rejections and NaN adjusted values.
-
-    Cost: one pass over m; no sort even for `adjusted`.
+    Arguments, results and errors as `bh`. Cost: one pass over m; no sort even for `adjusted`.
 
     References: Šidák (1967), theorem 1.
     """
@@ -273,7 +262,7 @@ def bh_ranks(
     t(k) = floor(alpha·k / rho), rho = pi0·m/(n+1), and k* = max{k: #{r_j <= t(k)} >= k}. For a static alpha, t(k) is
     exact at any size; for a traced one it carries a tolerance of four machine epsilons.
 
-    Guarantee: that of BH with the scale used; with `scale=None` FDR <= alpha·m0/m for conformal ranks whose calibration
+    Guarantee: As BH with the scale used; with `scale=None` FDR <= alpha·m0/m for conformal ranks whose calibration
     and null test scores are exchangeable; finite-sample.
 
     Args:
@@ -371,10 +360,10 @@ def _at_least_one(tests: jax.Array, p_values: jax.Array) -> jax.Array:
     return -jnp.expm1(tests * _log_rest(p_values))
 
 
-def _log_rest(share: jax.Array) -> jax.Array:
-    """log(1 - share) for shares up to 1; XLA's log1p loses two digits of a double just below sqrt(2) - 1."""
-    share = jnp.minimum(share, 1)
-    return jnp.where(share < 0.3, jnp.log1p(-share), jnp.log(1 - share))
+def _log_rest(p: jax.Array) -> jax.Array:
+    """log(1 - p) for p up to 1; XLA's log1p loses two digits of a double just below sqrt(2) - 1."""
+    p = jnp.minimum(p, 1)
+    return jnp.where(p < 0.3, jnp.log1p(-p), jnp.log(1 - p))
 
 
 def _has_float(factors: tuple[Any, ...]) -> bool:

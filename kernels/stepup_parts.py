@@ -1,4 +1,4 @@
-"""What step-up and step-down procedures on p-values share: items, levels, fixed points, orders and the result.
+"""Shared parts of step-up and step-down procedures on p-values: items, levels, fixed points, orders and the result.
 
 A procedure takes its items with `items`, its level with `lattice.as_level`, finds how many it rejects by
 `fixed_point`, and packs the decision with `result`, which sees to `reject == (adjusted <= alpha)`. `scaled_bh` and
@@ -20,7 +20,6 @@ __all__ = [
     "count",
     "critical",
     "fixed_point",
-    "in_range",
     "items",
     "order",
     "result",
@@ -68,18 +67,11 @@ def critical(level: lattice.Level, dtype: Any) -> jax.Array:
     """alpha with the tolerance of the floating-point comparisons; NaN for a traced level out of range."""
     value = jnp.asarray(level.value)
     widened = value.astype(dtype) * (1 + tolerance(dtype, value.dtype))
-    return widened if lattice.is_exact(level) else jnp.where(in_range(level), widened, jnp.nan)
-
-
-def in_range(level: lattice.Level) -> jax.Array:
-    """Whether a traced level lies in (0, 1); a static one always does."""
-    if lattice.is_exact(level):
-        return jnp.asarray(True)
-    return (level.value > 0) & (level.value < 1)
+    return widened if lattice.is_exact(level) else jnp.where(lattice.in_range(level), widened, jnp.nan)
 
 
 def count(valid: jax.Array, passes: jax.Array) -> jax.Array:
-    """How many real items pass, [] int32."""
+    """Number of real items that pass, [] int32."""
     return jnp.sum(valid & passes, dtype=jnp.int32)
 
 
@@ -137,13 +129,10 @@ def result(
     level: lattice.Level,
 ) -> StepUp:
     """Pack a decision; put the adjusted values on their side of alpha and NaN where nothing was tested."""
-    single = values.dtype == jnp.float32
-    below, above = (level.below32, level.above32) if single else (level.below64, level.above64)
-    below, above = jnp.asarray(below).astype(values.dtype), jnp.asarray(above).astype(values.dtype)
-    adjusted = jnp.where(reject, jnp.minimum(adjusted, below), jnp.maximum(adjusted, above))
+    adjusted = lattice.settle(reject, adjusted, level)
     return StepUp(
         reject,
-        jnp.where(valid & in_range(level), adjusted, jnp.nan),
+        jnp.where(valid & lattice.in_range(level), adjusted, jnp.nan),
         jnp.max(jnp.where(reject, values, 0), initial=0),
         jnp.sum(reject, dtype=jnp.int32),
         num_tests,

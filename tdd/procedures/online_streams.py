@@ -11,7 +11,7 @@ import numpy as np
 from jax.core import Tracer
 
 from tdd.kernels import online
-from tdd.kernels.online import FDR_SHARE, METHODS, Decision, Method, State
+from tdd.kernels.online import WEALTH_FRACTION, METHODS, Decision, Method, State
 from tdd.procedures.online import GUARANTEES
 from tdd.records import Guarantee
 from tdd.validate import arrays
@@ -120,7 +120,7 @@ def online_test(
     if isinstance(alpha, jax.Array):
         raise InputError("alpha must be a Python number here: the test is fixed when it is made; use float(alpha)")
     arrays.check_level(alpha)
-    _check_share(initial_wealth, "initial_wealth", method, tuple(FDR_SHARE))
+    _check_share(initial_wealth, "initial_wealth", method, tuple(WEALTH_FRACTION))
     _check_share(lambda_, "lambda_", method, ("saffron",))
     horizon = as_size(horizon, "horizon", "how many hypotheses may be tested")
     return OnlineTest(method, alpha, horizon, initial_wealth, 0.5 if lambda_ is None else lambda_, _RECORDS[method])

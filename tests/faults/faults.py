@@ -238,8 +238,8 @@ KNOCKOFFS_AND_MERGES = (
     Fault(
         "combine: a weight of 0 lets NaN through",
         "kernels/combine.py",
-        "jnp.where(fine, w > 0, True), share",
-        "jnp.where(fine, w >= 0, True), share",
+        "jnp.where(fine, w > 0, True), fractions",
+        "jnp.where(fine, w >= 0, True), fractions",
         ("tests/kernels/test_combine.py",),
     ),
     Fault(

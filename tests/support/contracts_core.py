@@ -420,4 +420,6 @@ ELSEWHERE = {
     "conformal.randomized_p_values": "random; laws in tests/kernels/test_conformal.py and tests/statistical",
     "lattice.as_level": "host arithmetic on one number; tests/kernels/test_lattice.py",
     "lattice.is_exact": "static predicate; tests/kernels/test_lattice.py",
+    "lattice.in_range": "a traced level out of range gives NaN, in every entry of stepup",
+    "lattice.settle": "rounding at alpha: reject == (adjusted <= alpha) in every entry of stepup",
 }

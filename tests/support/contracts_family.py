@@ -35,7 +35,7 @@ ENTRIES = [
 ELSEWHERE = {
     **{
         f"stepup_parts.{name}": "a part of every entry of stepup and hommel"
-        for name in ("count", "critical", "in_range", "items", "order", "result", "tolerance")
+        for name in ("count", "critical", "items", "order", "result", "tolerance")
     },
     **{
         f"stepup_parts.{name}": "takes functions; a whole family of the entries of stepup"
