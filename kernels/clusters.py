@@ -95,16 +95,16 @@ def cluster_scores(
     labels = jnp.where(real, clusters, num_clusters).astype(jnp.int32)
     size = jax.ops.segment_sum(real.astype(jnp.int32), labels, num_clusters)
     if aggregate == "mean":
-        found = jax.ops.segment_sum(jnp.where(real, scores, 0), labels, num_clusters) / size.astype(scores.dtype)
+        values = jax.ops.segment_sum(jnp.where(real, scores, 0), labels, num_clusters) / size.astype(scores.dtype)
     elif aggregate == "min":
-        found = jax.ops.segment_min(jnp.where(real, scores, jnp.inf), labels, num_clusters)
+        values = jax.ops.segment_min(jnp.where(real, scores, jnp.inf), labels, num_clusters)
     else:
         ordered = jax.lax.sort((labels, scores), num_keys=2)[1]
         start = jnp.cumsum(size) - size
         last = max(scores.shape[0] - 1, 0)
         low, high = jnp.minimum(start + (size - 1) // 2, last), jnp.minimum(start + size // 2, last)
-        found = ordered[low] / 2 + ordered[high] / 2 if scores.shape[0] else jnp.zeros(num_clusters, scores.dtype)
-    return ClusterScores(jnp.where(size > 0, found, jnp.nan), size, size > 0)
+        values = ordered[low] / 2 + ordered[high] / 2 if scores.shape[0] else jnp.zeros(num_clusters, scores.dtype)
+    return ClusterScores(jnp.where(size > 0, values, jnp.nan), size, size > 0)
 
 
 def cluster_shares(clusters: jax.Array, *, num_clusters: int, mask: jax.Array | None = None) -> jax.Array:
@@ -112,8 +112,8 @@ def cluster_shares(clusters: jax.Array, *, num_clusters: int, mask: jax.Array | 
     real = jnp.ones(clusters.shape, bool) if mask is None else mask
     size = jax.ops.segment_sum(real.astype(jnp.int32), jnp.where(real, clusters, num_clusters), num_clusters)
     dtype = jnp.result_type(float)
-    own = size[jnp.clip(clusters, 0, num_clusters - 1)] if num_clusters else jnp.ones(clusters.shape, jnp.int32)
-    return jnp.where(real, 1 / jnp.maximum(own, 1).astype(dtype), 0)
+    sizes = size[jnp.clip(clusters, 0, num_clusters - 1)] if num_clusters else jnp.ones(clusters.shape, jnp.int32)
+    return jnp.where(real, 1 / jnp.maximum(sizes, 1).astype(dtype), 0)
 
 
 def draw_items(

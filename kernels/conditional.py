@@ -143,9 +143,9 @@ def monte_carlo_bounds(
     centre, width = rank / size, _linear_width(n, rank, value.dtype)
     inside = (rank >= 1) & (rank <= n) & (width > 0)
 
-    def constant(own: jax.Array) -> jax.Array:
+    def constant(draw_key: jax.Array) -> jax.Array:
         """The smallest c that holds one draw of U_(1..n): partial sums of exponentials, normalised."""
-        sums = jnp.cumsum(jax.random.exponential(own, (max_rank + 1,), value.dtype))
+        sums = jnp.cumsum(jax.random.exponential(draw_key, (max_rank + 1,), value.dtype))
         uniform = jnp.concatenate([jnp.zeros(1, value.dtype), sums[:-1] / sums[n]])
         needed = jnp.where(inside, (uniform - centre) / jnp.where(inside, width, 1), 0)
         return jnp.max(needed, initial=0)

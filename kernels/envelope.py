@@ -115,10 +115,10 @@ def fit(
     tests = jnp.sum(valid, dtype=jnp.int32)
     points = jnp.asarray(num_calibration, jnp.int32) + 1
     at_most = _cumulative(rank, valid, max_rank)
-    found = envelope_anchor.candidates(at_most, num_calibration, grid, neighbours)
-    anchors, anchor, fitted = found.anchors, found.chosen, found.fitted
+    candidates = envelope_anchor.candidates(at_most, num_calibration, grid, neighbours)
+    anchors, anchor, fitted = candidates.anchors, candidates.chosen, candidates.fitted
     dtype = jnp.result_type(float)
-    slopes = jnp.where(found.qualified, envelope_anchor.slope(anchors, num_calibration, dtype), jnp.inf)
+    slopes = jnp.where(candidates.qualified, envelope_anchor.slope(anchors, num_calibration, dtype), jnp.inf)
 
     s = anchor.numerator.astype(dtype)
     tau = jnp.where(fitted, s / anchor.denominator.astype(dtype), 0)

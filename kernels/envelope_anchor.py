@@ -229,10 +229,10 @@ def _smallest_slope(anchors: Anchor, qualified: jax.Array, points: jax.Array) ->
         )
 
     def meet(i: jax.Array, best: tuple[Anchor, jax.Array]) -> tuple[Anchor, jax.Array]:
-        kept, found = best
+        champion, any_so_far = best
         challenger: Anchor = jax.tree.map(lambda field: field[i], anchors)
-        wins = qualified[i] & (~found | larger(challenger, kept))
-        return jax.tree.map(lambda a, b: jnp.where(wins, a, b), challenger, kept), found | wins
+        wins = qualified[i] & (~any_so_far | larger(challenger, champion))
+        return jax.tree.map(lambda a, b: jnp.where(wins, a, b), challenger, champion), any_so_far | wins
 
     first: Anchor = jax.tree.map(lambda field: field[0], anchors)
     return jax.lax.fori_loop(1, qualified.shape[0], meet, (first, qualified[0]))[0]

@@ -320,25 +320,25 @@ def unit_e_values(
     if null not in conformal.NULLS:
         raise ValueError(f"null must be one of {conformal.NULLS}, got {null!r}")
     n, m = calibration.shape[1], scores.shape[1]
-    own, test = (_real_columns(x, real) for x, real in ((calibration, calibration_mask), (scores, mask)))
+    calibrates, tested = (_real_columns(x, real) for x, real in ((calibration, calibration_mask), (scores, mask)))
     pooled = jnp.concatenate([calibration, scores], axis=1)
     if jnp.issubdtype(pooled.dtype, jnp.integer):
         last, turned = jnp.iinfo(pooled.dtype).max, ~pooled  # no float holds all integers
     else:
         pooled = pooled.astype(jnp.promote_types(pooled.dtype, jnp.float32))
         last, turned = jnp.inf, -pooled
-    pooled = jnp.where(jnp.concatenate([own, test]), pooled if null == "nonmember" else turned, last)
+    pooled = jnp.where(jnp.concatenate([calibrates, tested]), pooled if null == "nonmember" else turned, last)
     unit = jnp.concatenate([jnp.full(n, -1, jnp.int32), units.astype(jnp.int32)])
     order = jnp.argsort(pooled, axis=1)
     ordered = jnp.take_along_axis(pooled, order, axis=1)
     closes = jnp.concatenate([ordered[:, 1:] != ordered[:, :-1], jnp.ones((len(ordered), 1), bool)], axis=1)
     closes = closes & (ordered < last)  # the last of those that tie
-    real, belongs = jnp.concatenate([own, test])[order], unit[order]
+    real, belongs = jnp.concatenate([calibrates, tested])[order], unit[order]
     known = jnp.cumsum(real & (belongs < 0), axis=1, dtype=jnp.int32)
-    found = jnp.cumsum(real & (belongs >= 0), axis=1, dtype=jnp.int32)
+    num_below = jnp.cumsum(real & (belongs >= 0), axis=1, dtype=jnp.int32)
     has = [
         jax.ops.segment_max(is_real.astype(jnp.int32), which, size) > 0
-        for is_real, which, size in zip((own, test), (calibration_units, units), num_units, strict=True)
+        for is_real, which, size in zip((calibrates, tested), (calibration_units, units), num_units, strict=True)
     ]
     num_known, num_tested = (jnp.sum(some, dtype=jnp.int32) for some in has)
     dtype, level = jnp.result_type(float), lattice.as_level(alpha)
@@ -351,7 +351,7 @@ def unit_e_values(
     def judge(number: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
         """Score, threshold and a + n_u of one unit; 0 where it has no threshold."""
         mine = jnp.cumsum(real & (belongs == number), axis=1, dtype=jnp.int32)
-        counted, others = known + mine, found - mine
+        counted, others = known + mine, num_below - mine
         passes = closes & (counted <= allowed[others + 1])
         place = jnp.max(jnp.where(passes, index, -1), axis=1, initial=-1)
         at = jnp.maximum(place, 0)[:, None]
@@ -362,9 +362,9 @@ def unit_e_values(
 
     best, cut, counted = jax.lax.map(judge, jnp.arange(num_units[1], dtype=jnp.int32), batch_size=16)
     chosen = pooled[best[units], n + jnp.arange(m)] if m else jnp.zeros(0, pooled.dtype)
-    size = jnp.sum(test).astype(dtype) / (weight * jnp.maximum(counted, 1).astype(dtype))
+    size = jnp.sum(tested).astype(dtype) / (weight * jnp.maximum(counted, 1).astype(dtype))
     e_values = jnp.where((chosen <= cut[units]) & (counted[units] > 0), size[units], 0)
-    usable = test & lattice.in_range(level)
+    usable = tested & lattice.in_range(level)
     return UnitEValues(jnp.where(usable, e_values, jnp.nan), best, num_known, num_tested)
 
 

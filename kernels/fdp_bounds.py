@@ -131,8 +131,8 @@ def calibrate(
     level = lattice.as_level(delta)
     n = jnp.asarray(num_calibration, jnp.int32)
     grid, step, num_steps = grids(max_calibration, max_tests)
-    own, shared = jax.random.split(key)
-    order_statistics = _order_statistics(own, n, grid, max_calibration, num_draws)
+    order_key, null_key = jax.random.split(key)
+    order_statistics = _order_statistics(order_key, n, grid, max_calibration, num_draws)
     place = place_of(level, num_draws)
     width = _width(max_calibration, step * num_steps)
     ranks = jnp.asarray(grid)
@@ -140,7 +140,7 @@ def calibrate(
     def one_count(state, index):
         cells, widest = state
         k = (index + 1) * step
-        uniforms = jax.random.uniform(jax.random.fold_in(shared, index), (num_draws, step), jnp.float32)
+        uniforms = jax.random.uniform(jax.random.fold_in(null_key, index), (num_draws, step), jnp.float32)
         cells = jax.vmap(_add_cells)(cells, order_statistics, uniforms)
         start, tails = _tails(k, ranks, n, width)
         observed = jnp.clip(jnp.cumsum(cells, axis=1)[:, :-1] - start[None], 0, width)
@@ -329,8 +329,8 @@ def grids(max_calibration: int, max_tests: int) -> tuple[np.ndarray, int, int]:
 def _order_statistics(key: jax.Array, n: jax.Array, grid: np.ndarray, size: int, num_draws: int) -> jax.Array:
     """[B, I] order statistics U_(i:n) at the tabulated ranks, from the spacings; 1 beyond n."""
 
-    def one(own):
-        gaps = jnp.where(jnp.arange(size + 1) <= n, jax.random.exponential(own, (size + 1,), jnp.float32), 0)
+    def one(draw_key):
+        gaps = jnp.where(jnp.arange(size + 1) <= n, jax.random.exponential(draw_key, (size + 1,), jnp.float32), 0)
         sums = jnp.cumsum(gaps)
         return jax.lax.cummax(jnp.where(grid <= n, sums[grid - 1] / sums[-1], 1))
 

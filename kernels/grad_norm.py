@@ -98,8 +98,8 @@ def _add_bias_forward(inputs: jax.Array, bias: jax.Array, probe: jax.Array) -> t
 
 
 def _add_bias_backward(like: jax.Array, cotangent: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-    each = _sum_between(cotangent)
-    return cotangent, each.sum(0).astype(like.dtype), _sqnorm(each)
+    sums = _sum_between(cotangent)
+    return cotangent, sums.sum(0).astype(like.dtype), _sqnorm(sums)
 
 
 _add_bias.defvjp(_add_bias_forward, _add_bias_backward)
@@ -135,9 +135,9 @@ def _scale_backward(
     residuals: tuple[jax.Array, jax.Array], cotangent: jax.Array
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     inputs, factor = residuals
-    each = _sum_between(inputs.astype(jnp.float32) * cotangent.astype(jnp.float32))
+    sums = _sum_between(inputs.astype(jnp.float32) * cotangent.astype(jnp.float32))
     of_inputs = (cotangent * _along_last(factor, cotangent)).astype(inputs.dtype)
-    return of_inputs, each.sum(0).astype(factor.dtype), _sqnorm(each)
+    return of_inputs, sums.sum(0).astype(factor.dtype), _sqnorm(sums)
 
 
 _scale.defvjp(_scale_forward, _scale_backward)

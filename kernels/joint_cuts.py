@@ -87,9 +87,9 @@ def jecs_cuts(at_most: jax.Array, num_calibration: Any, levels: lattice.Level, g
 
     References: JECS, eq. 13-17 and appendix D.1.
     """
-    found = envelope_anchor.candidates(at_most, num_calibration, grid)
-    anchor = found.chosen
-    scale = envelope_anchor.line_scale(anchor, found.fitted, num_calibration, at_most[-1])
+    candidates = envelope_anchor.candidates(at_most, num_calibration, grid)
+    anchor = candidates.chosen
+    scale = envelope_anchor.line_scale(anchor, candidates.fitted, num_calibration, at_most[-1])
     on_line = at_most[anchor.limit]
 
     def one(level: lattice.Level) -> jax.Array:

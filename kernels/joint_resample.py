@@ -64,7 +64,7 @@ def pool(calibration: np.ndarray, scores: np.ndarray, contaminated: np.ndarray) 
     size = calibration.shape[1]
     ascending = np.argsort(calibration, axis=1, kind="stable")
     ordered = np.take_along_axis(calibration, ascending, axis=1)
-    below = [np.searchsorted(own, tested, side="left") for own, tested in zip(ordered, scores, strict=True)]
+    below = [np.searchsorted(column, tested, side="left") for column, tested in zip(ordered, scores, strict=True)]
     return JointPool(
         np.ascontiguousarray(ascending[:, ::-1].T, np.int32),
         np.ascontiguousarray(size - np.stack(below, axis=1), np.int32),

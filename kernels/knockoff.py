@@ -194,8 +194,8 @@ def select(
         num_knockoffs * jnp.maximum(along.favourable, 1).astype(along.cut.dtype)
     )
     lowest = jax.lax.cummin(jnp.where(along.start, ratio, jnp.inf))
-    own = lowest[along.place] if w.shape[0] else lowest
-    adjusted = adjust(reject, jnp.where(along.positive, own, 1), along.valid, level)
+    smallest = lowest[along.place] if w.shape[0] else lowest
+    adjusted = adjust(reject, jnp.where(along.positive, smallest, 1), along.valid, level)
     return KnockoffFilter(
         reject,
         adjusted,
@@ -342,8 +342,8 @@ def fdp_bound(w: jax.Array, delta: Any, *, mask: jax.Array | None = None) -> Kno
     factor = -jnp.log(chance) / jnp.log1p(1 - chance)
     # Rounding may not take a whole item off the bound.
     raw = jnp.floor(factor * (1 + along.against).astype(dtype) * (1 + 16 * float(jnp.finfo(dtype).eps)))
-    found = along.favourable.astype(dtype)
-    false = jnp.where(raw <= found, raw, found).astype(jnp.int32)  # NaN bounds nothing
+    selections = along.favourable.astype(dtype)
+    false = jnp.where(raw <= selections, raw, selections).astype(jnp.int32)  # NaN bounds nothing
     members = jnp.where(along.start, along.favourable - false, 0)
     members = jax.lax.cummax(members, reverse=True)
     if w.shape[0] == 0:
@@ -404,16 +404,16 @@ def first_place(along: Path, level: lattice.Level, offset: int = 1, num_knockoff
         raise ValueError(f"offset must be 0 or 1, got {offset!r}")
     if num_knockoffs < 1:
         raise ValueError(f"num_knockoffs must be at least 1, got {num_knockoffs!r}")
-    found = jnp.maximum(along.favourable, 1)
+    selections = jnp.maximum(along.favourable, 1)
     if lattice.is_exact(level):
         passes = lattice.product_le(
-            (offset + along.against, level.denominator), (level.numerator, num_knockoffs, found)
+            (offset + along.against, level.denominator), (level.numerator, num_knockoffs, selections)
         )
     else:
         dtype = along.cut.dtype
         eps = max(float(jnp.finfo(kind).eps) for kind in (dtype, level.value.dtype))
         value = jnp.where((level.value > 0) & (level.value < 1), level.value, jnp.nan).astype(dtype) * (1 + 4 * eps)
-        passes = (offset + along.against).astype(dtype) <= value * num_knockoffs * found.astype(dtype)
+        passes = (offset + along.against).astype(dtype) <= value * num_knockoffs * selections.astype(dtype)
     size = along.start.shape[0]
     return jnp.min(jnp.where(along.start & passes, jnp.arange(size, dtype=jnp.int32), size), initial=size)
 

@@ -75,8 +75,8 @@ def local_fdr(p_values: jax.Array, *, null_proportion: Any = 1.0, mask: jax.Arra
     lfdr = jnp.minimum(pi0 * (run * total) / rise, 1)
     tail = jnp.minimum(pi0 * ordered / height, 1)
 
-    def restored(found: jax.Array) -> jax.Array:
-        return jnp.where(valid, jnp.zeros(size, dtype).at[order].set(found, unique_indices=True), jnp.nan)
+    def restored(values: jax.Array) -> jax.Array:
+        return jnp.where(valid, jnp.zeros(size, dtype).at[order].set(values, unique_indices=True), jnp.nan)
 
     return LocalFdr(restored(lfdr), restored(tail), restored(density), m)
 

@@ -95,12 +95,12 @@ def subtraction(
     count = counts(calibration, scores, calibration_mask=calibration_mask, mask=mask)
     n = count.num_calibration
     m = jnp.sum(count.valid, dtype=jnp.int32)
-    kept = n - tail_size(n, eta, calibration.shape[0])
+    below_region = n - tail_size(n, eta, calibration.shape[0])
     # A score lies above tau exactly when at least K calibration scores lie below it, the tie group of tau included.
-    own = counts(calibration, calibration, calibration_mask=calibration_mask, mask=calibration_mask)
-    in_region = jnp.sum(own.valid & (own.less >= kept), dtype=jnp.int32)
-    test_in_region = jnp.sum(count.valid & (count.less >= kept), dtype=jnp.int32)
-    some = (in_region > 0) & (kept > 0)
+    of_calibration = counts(calibration, calibration, calibration_mask=calibration_mask, mask=calibration_mask)
+    in_region = jnp.sum(of_calibration.valid & (of_calibration.less >= below_region), dtype=jnp.int32)
+    test_in_region = jnp.sum(count.valid & (count.less >= below_region), dtype=jnp.int32)
+    some = (in_region > 0) & (below_region > 0)
     one = jnp.int32(1)
     numerator = (jnp.where(some, 1 + test_in_region, one), jnp.where(some, n, one), m)
     denominator = (jnp.where(some, m + 1, one), jnp.where(some, in_region, one), n + 1)

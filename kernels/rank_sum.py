@@ -122,9 +122,9 @@ def shard_ranks(
     group = jnp.cumsum(ordered[:, 1:] - ordered[:, :-1] > slack, axis=1, dtype=jnp.int32)
     group = jnp.pad(group, ((0, 0), (1, 0)))
     # Equal values stand in one group: the place of any of them tells the group of the canonical order.
-    own = jnp.max(jnp.where(ordered == canonical[:, None], group, 0), axis=1, keepdims=True)
-    below = jnp.sum(group < own, axis=1, dtype=jnp.int32)
-    ties = jnp.sum(group == own, axis=1, dtype=jnp.int32)
+    canonical_group = jnp.max(jnp.where(ordered == canonical[:, None], group, 0), axis=1, keepdims=True)
+    below = jnp.sum(group < canonical_group, axis=1, dtype=jnp.int32)
+    ties = jnp.sum(group == canonical_group, axis=1, dtype=jnp.int32)
     return jnp.where(real, below + jax.random.randint(key, below.shape, 0, ties, jnp.int32), -1)
 
 

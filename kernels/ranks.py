@@ -68,10 +68,10 @@ def counts(
     """
     calibration, scores = jnp.asarray(calibration), jnp.asarray(scores)
     common = jnp.promote_types(calibration.dtype, scores.dtype)
-    own, real = order_keys(calibration.astype(common), calibration_mask)
+    keys, is_real = order_keys(calibration.astype(common), calibration_mask)
     queries, valid = order_keys(scores.astype(common), mask)
-    total = jnp.sum(real, dtype=jnp.int32)
-    below, up_to = finder(own, total)(queries)
+    total = jnp.sum(is_real, dtype=jnp.int32)
+    below, up_to = finder(keys, total)(queries)
     return Counts(jnp.where(valid, below, 0), jnp.where(valid, up_to - below, 0), total, valid)
 
 

@@ -170,9 +170,9 @@ def decide(
     for name in proportions:
         if name not in PROPORTIONS:
             raise ValueError(f"proportions must be among {PROPORTIONS}, got {name!r}")
-    kept = drawn.num_calibration - tails[drawn.num_calibration]
-    ratios, kth = _smallest_ratios(pool, drawn, kept)
-    scales = _scales(pool, drawn, proportions, kept, kth)
+    below_region = drawn.num_calibration - tails[drawn.num_calibration]
+    ratios, kth = _smallest_ratios(pool, drawn, below_region)
+    scales = _scales(pool, drawn, proportions, below_region, kth)
     above = jnp.asarray(levels.above32, jnp.float32)[:, None]
     bounds = jnp.stack([above * scale.inverse * (_SLACK if scale.exact else _TRACED) for scale in scales])
     shape = bounds.shape
@@ -227,11 +227,11 @@ class _Scale(NamedTuple):
     exact: bool
 
 
-def _scales(pool: Pool, drawn: Drawn, proportions: Sequence[str], kept: jax.Array, kth: jax.Array) -> list[_Scale]:
+def _scales(pool: Pool, drawn: Drawn, proportions: Sequence[str], below_region: jax.Array, kth: jax.Array) -> list[_Scale]:
     """rho of every split; `proportion` defines the estimates."""
     n, m = drawn.num_calibration, drawn.num_tests
     one = jnp.ones_like(n)
-    some, tail = kept > 0, n - kept
+    some, tail = below_region > 0, n - below_region
 
     def ratio(numerator: tuple[jax.Array, ...], denominator: tuple[jax.Array, ...]) -> _Scale:
         top, bottom = jnp.float32(1), jnp.float32(1)
@@ -239,24 +239,24 @@ def _scales(pool: Pool, drawn: Drawn, proportions: Sequence[str], kept: jax.Arra
             top, bottom = top * x.astype(jnp.float32), bottom * y.astype(jnp.float32)
         return _Scale((*numerator, one, one)[:3], (*denominator, one, one)[:3], top / bottom, True)
 
-    found = []
+    scales = []
     for name in proportions:
         if name == "none":
-            found.append(ratio((m,), (n + 1,)))
+            scales.append(ratio((m,), (n + 1,)))
         elif name == "storey":  # tests at tau and above
             _, _, below = _counts(pool, drawn, pool.group[kth])
-            found.append(ratio((1 + m - jnp.where(some, below, 0),), (tail,)))
+            scales.append(ratio((1 + m - jnp.where(some, below, 0),), (tail,)))
         elif name == "subtraction":  # tests and calibration items above tau
             calibration, false, _ = _counts(pool, drawn, pool.behind[kth])
             tested = false + _row(drawn.members, pool.up_to[kth])
             inside = n - calibration
             usable = some & (inside > 0)
             top = (jnp.where(usable, 1 + m - tested, 1), jnp.where(usable, n, 1), m)
-            found.append(ratio(top, (jnp.where(usable, m + 1, 1), jnp.where(usable, inside, 1), n + 1)))
+            scales.append(ratio(top, (jnp.where(usable, m + 1, 1), jnp.where(usable, inside, 1), n + 1)))
         else:
             inverse = (n + 1) / (_moment(pool, drawn) * m)
-            found.append(ratio((one,), (one,))._replace(inverse=inverse.astype(jnp.float32), exact=False))
-    return found
+            scales.append(ratio((one,), (one,))._replace(inverse=inverse.astype(jnp.float32), exact=False))
+    return scales
 
 
 def _moment(pool: Pool, drawn: Drawn) -> jax.Array:
@@ -274,15 +274,15 @@ def _moment(pool: Pool, drawn: Drawn) -> jax.Array:
         for v in (pool.nonmembers, pool.members)
     ]
     tested = sums(pool.nonmembers, drawn.tested) if drawn.tested.shape[0] else every[0] - calibration
-    found = sums(pool.members, drawn.members)
+    members = sums(pool.members, drawn.members)
 
     def mean_and_variance(total: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
         count, first, second = total
         return count, first / count, (second - first * first / count) / (count - 1)
 
-    n1, mu1, var1 = mean_and_variance(every[1] - found)
+    n1, mu1, var1 = mean_and_variance(every[1] - members)
     n0, mu0, var0 = mean_and_variance(calibration)
-    m, mu, var = mean_and_variance(tested + found)
+    m, mu, var = mean_and_variance(tested + members)
     gap = mu1 - mu0
     raw = (mu1 - mu) / gap
     variance = (raw**2 * var0 / n0 + (1 - raw) ** 2 * var1 / n1 + var / m) / gap**2
@@ -300,17 +300,17 @@ def _counts(pool: Pool, drawn: Drawn, place: jax.Array) -> tuple[jax.Array, jax.
 def _row(table: jax.Array, place: jax.Array) -> jax.Array:
     """table[place[..., l], l]."""
     flat = place.reshape(-1, place.shape[-1])
-    found = jnp.take_along_axis(table, flat, axis=0, mode="promise_in_bounds")
-    return found.astype(jnp.int32).reshape(place.shape)
+    counts = jnp.take_along_axis(table, flat, axis=0, mode="promise_in_bounds")
+    return counts.astype(jnp.int32).reshape(place.shape)
 
 
-def _smallest_ratios(pool: Pool, drawn: Drawn, kept: jax.Array) -> tuple[jax.Array, jax.Array]:
+def _smallest_ratios(pool: Pool, drawn: Drawn, below_region: jax.Array) -> tuple[jax.Array, jax.Array]:
     """The smallest (1 + C)/R at each place or above it, where a decision can be, and the K-th place.
 
     Returns:
-      [N0 + 1, L] float32; [L] int32, 0 where K = `kept` is below 1.
+      [N0 + 1, L] float32; [L] int32, 0 where K = `below_region` is below 1.
     """
-    last, lanes = pool.nonmembers.shape[0], kept.shape[0]
+    last, lanes = pool.nonmembers.shape[0], below_region.shape[0]
 
     def body(step: jax.Array, state: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
         smallest, table, below = state
@@ -321,7 +321,7 @@ def _smallest_ratios(pool: Pool, drawn: Drawn, kept: jax.Array) -> tuple[jax.Arr
         selected = false + drawn.members[pool.below[place]].astype(jnp.int32)
         ratio = (1 + calibration).astype(jnp.float32) / selected.astype(jnp.float32)
         smallest = jnp.where(pool.group[place] == place, jnp.minimum(smallest, ratio), smallest)
-        return smallest, table, below + (calibration < kept).astype(jnp.int32)
+        return smallest, table, below + (calibration < below_region).astype(jnp.int32)
 
     start = (
         jnp.full((lanes,), jnp.inf, jnp.float32),

@@ -128,9 +128,9 @@ def spend(log_p_value: jax.Array, weights: Any) -> tuple[jax.Array, jax.Array]:
       ([L], [L]) p-values and their logarithms; NaN from the first NaN on. Cost: O(L).
     """
     log_p_value = jnp.asarray(log_p_value)
-    each = log_p_value - jnp.log(jnp.asarray(weights, log_p_value.dtype))
-    log_p = jnp.minimum(jax.lax.cummin(each), 0)
-    log_p = jnp.where(jax.lax.cummax(jnp.isnan(each).astype(jnp.int32)) > 0, jnp.nan, log_p)
+    weighted = log_p_value - jnp.log(jnp.asarray(weights, log_p_value.dtype))
+    log_p = jnp.minimum(jax.lax.cummin(weighted), 0)
+    log_p = jnp.where(jax.lax.cummax(jnp.isnan(weighted).astype(jnp.int32)) > 0, jnp.nan, log_p)
     return jnp.maximum(jnp.exp(log_p), jnp.finfo(log_p.dtype).tiny), log_p
 
 

@@ -92,14 +92,14 @@ def shingle_table(
     new[1:] = (first[1:] != first[:-1]) | (second[1:] != second[:-1])
     begins = np.flatnonzero(new)
     ends = np.append(begins[1:], text.size)
-    own = (text[begins] == text[ends - 1]) & (text[begins] < len(texts)) if begins.size else np.zeros(0, bool)
-    kept = begins[own]
-    hashes = first[kept]
+    in_one_text = (text[begins] == text[ends - 1]) & (text[begins] < len(texts)) if begins.size else np.zeros(0, bool)
+    starts = begins[in_one_text]
+    hashes = first[starts]
     table = ShingleTable(
         hashes,
-        start[kept].astype(np.int32),
-        text[kept].astype(np.int32),
-        (ends - begins)[own].astype(np.int32),
+        start[starts].astype(np.int32),
+        text[starts].astype(np.int32),
+        (ends - begins)[in_one_text].astype(np.int32),
         joined[: lengths[: len(texts)].sum()],
     )
     _, run = np.unique(hashes, return_counts=True)
@@ -144,18 +144,18 @@ def find(
     hashes = window_hashes(tokens, size)
     place = jnp.searchsorted(jnp.asarray(table.hashes), hashes).astype(jnp.int32)
     starts, stored = jnp.asarray(table.start), jnp.asarray(table.tokens)
-    found = jnp.full(hashes.shape, -1, jnp.int32)
+    entries = jnp.full(hashes.shape, -1, jnp.int32)
     for offset in range(longest_run):
         entry = jnp.minimum(place + offset, starts.shape[0] - 1)
         start = starts[entry]
         same = jnp.ones(hashes.shape, bool)
         for k in range(size):
             same &= stored[start + k] == tokens[:, k : k + count]
-        found = jnp.where(same, entry, found)
+        entries = jnp.where(same, entry, entries)
     if mask is not None:
         real = jnp.cumsum(jnp.pad(mask, ((0, 0), (1, 0))), axis=1, dtype=jnp.int32)
-        found = jnp.where(real[:, size:] - real[:, :count] == size, found, -1)
-    return found
+        entries = jnp.where(real[:, size:] - real[:, :count] == size, entries, -1)
+    return entries
 
 
 def row_fingerprints(tokens: jax.Array, mask: jax.Array | None = None) -> jax.Array:

@@ -155,8 +155,8 @@ def scaled_bh(p_values: jax.Array, alpha: Any, scale: jax.Array, mask: jax.Array
         return jnp.max(jnp.where(allowed, place + 1, 0), initial=0)
 
     # No item that does not count passes: its value is infinite.
-    found = fixed_point(lambda k: jnp.sum(passes(k), dtype=jnp.int32), num_tests, directly)
-    reject = valid & passes(found) & (found > 0)
+    num_rejected = fixed_point(lambda k: jnp.sum(passes(k), dtype=jnp.int32), num_tests, directly)
+    reject = valid & passes(num_rejected) & (num_rejected > 0)
     ordered, place, back = order(values)
     adjusted = jax.lax.cummin(ordered * scale / (place + 1).astype(values.dtype), reverse=True)
     return result(reject, back(jnp.minimum(adjusted, 1)), values, valid, num_tests, level)
@@ -194,8 +194,8 @@ def step_down(
         fails = (place < num_tests) & (ordered > largest(place))
         return jnp.min(jnp.where(fails, place, num_tests), initial=place.size)
 
-    found = fixed_point(lambda k: count(valid, values <= largest(k)), jnp.zeros_like(num_tests), directly)
-    reject = valid & (values <= largest(found))
+    num_rejected = fixed_point(lambda k: count(valid, values <= largest(k)), jnp.zeros_like(num_tests), directly)
+    reject = valid & (values <= largest(num_rejected))
     ordered, place, back = order(values)
     left = jnp.maximum(num_tests - place, 1).astype(values.dtype)
     adjusted = jax.lax.cummax(adjust(left, ordered))

@@ -155,7 +155,7 @@ def tile_statistics(logits: jax.Array, targets: jax.Array, block: int | None) ->
     variance, rest_entropy = _vocabulary_sums(second, logits, block)
     log_prob = target_shift - log_sum
     is_top = (target >= top)[:, 0]
-    own = jnp.where(is_top, 0.0, _p_log1p(jnp.exp(jnp.minimum(log_prob, -float(np.log(2.0))))))
+    of_target = jnp.where(is_top, 0.0, _p_log1p(jnp.exp(jnp.minimum(log_prob, -float(np.log(2.0))))))
     num_other_top = num_top - is_top
     log_other = _log_other(logits, top, other, num_other_top > 0)
     of_top = jnp.where(num_other_top > 0, num_other_top * jnp.exp(-log_sum) * (log_sum - log_other), 0.0)
@@ -167,7 +167,7 @@ def tile_statistics(logits: jax.Array, targets: jax.Array, block: int | None) ->
         renyi_half=2 * jnp.log1p(rest_half + (num_top - 1)) - log_sum,
         renyi_two=2 * log_sum - jnp.log1p(rest_two + (num_top - 1)),
         renyi_inf=log_sum,
-        m_entropy=surprise + jnp.maximum(rest_entropy - own, 0.0) + of_top,
+        m_entropy=surprise + jnp.maximum(rest_entropy - of_target, 0.0) + of_top,
         rank=rank.astype(jnp.int32),
     )
 

@@ -177,7 +177,7 @@ def selection(
     sizes = _bh_sizes(ordered, ordered_weights, masses, critical, num_tests, tests)
     p = _p(masses, ordered_weights)
     allowed = critical * sizes.astype(dtype) / tests
-    kept = tested & sound & (p <= allowed)
+    passing = tested & sound & (p <= allowed)
 
     factor = jnp.ones(m, dtype)
     if prune == "heterogeneous":
@@ -186,10 +186,10 @@ def selection(
     elif prune == "homogeneous":
         assert key is not None
         factor = factor * (1 - jax.random.uniform(key, (), dtype))
-    pruned = jnp.where(kept, factor * sizes.astype(dtype), jnp.inf)
+    pruned = jnp.where(passing, factor * sizes.astype(dtype), jnp.inf)
     place = jnp.arange(1, m + 1, dtype=jnp.int32)
     count = jnp.max(jnp.where(jnp.sort(pruned) <= place.astype(dtype), place, 0), initial=0)
-    chosen = kept & (pruned <= count.astype(dtype))
+    chosen = passing & (pruned <= count.astype(dtype))
 
     adjusted = jnp.minimum(p * tests / jnp.maximum(sizes, 1).astype(dtype), 1)
     adjusted = lattice.settle(chosen, adjusted, level)
@@ -266,19 +266,19 @@ def _last_at_most(values: jax.Array, bounds: jax.Array, ends: jax.Array) -> jax.
     levels = [level]
     for _ in range(depth):
         levels.append(jnp.min(levels[-1].reshape(-1, 2), axis=1))
-    block, found = ends - 1, jnp.full(ends.shape, -1, jnp.int32)
+    block, found_height = ends - 1, jnp.full(ends.shape, -1, jnp.int32)
     for height, minima in enumerate(levels):
-        searching = (found < 0) & (block >= 0)
+        searching = (found_height < 0) & (block >= 0)
         alone = (block & 1) == 0  # its parent would reach past the end
         hit = searching & alone & (minima[jnp.maximum(block, 0)] <= bounds)
-        found = jnp.where(hit, height, found)
-        block = jnp.where(found >= 0, block, (block - alone) >> 1)
+        found_height = jnp.where(hit, height, found_height)
+        block = jnp.where(found_height >= 0, block, (block - alone) >> 1)
     for height in range(depth - 1, -1, -1):
         last = 2 * block + 1
-        inside = found > height
+        inside = found_height > height
         child = jnp.where(levels[height][jnp.where(inside, last, 0)] <= bounds, last, last - 1)
         block = jnp.where(inside, child, block)
-    return jnp.where(found >= 0, block, -1)
+    return jnp.where(found_height >= 0, block, -1)
 
 
 def _masses(calibration: jax.Array, scores: jax.Array, weights: jax.Array, real: jax.Array) -> _Masses:

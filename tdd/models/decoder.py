@@ -178,14 +178,14 @@ class _Decoder(nn.Module):
             "past": None if past is None else past.by_layer(),
         }
         window = None if isinstance(windows, tuple) else windows
-        stream, kept = blocks(spec, dtype, window, self.keep, name="layers")(stream, of_layer, turns)
+        stream, keys_and_values = blocks(spec, dtype, window, self.keep, name="layers")(stream, of_layer, turns)
         if spec.final_norm:
             stream = _Norm(spec.norm, dtype, name="final_norm")(stream, probe)
         if spec.embedding_width is not None:
             stream = _Dense(spec.embedding_width, dtype, bias=False, name="embedding_out")(stream, probe)
         if self.is_initializing() and not spec.tied_head:
             _Head(spec, dtype, name="head")()
-        return stream, kept
+        return stream, keys_and_values
 
 
 class _Block(nn.Module):

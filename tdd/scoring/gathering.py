@@ -75,14 +75,14 @@ def _cut(spec: PartitionSpec) -> tuple[int, str] | None:
 
 
 def _whole_shape(leaf: jax.Array, spec: PartitionSpec, num_devices: int) -> jax.ShapeDtypeStruct:
-    found = _cut(spec)
-    sizes = [size * num_devices if found and axis == found[0] else size for axis, size in enumerate(leaf.shape)]
+    cut = _cut(spec)
+    sizes = [size * num_devices if cut and axis == cut[0] else size for axis, size in enumerate(leaf.shape)]
     return jax.ShapeDtypeStruct(tuple(sizes), leaf.dtype)
 
 
 def _share(leaf: jax.Array, spec: PartitionSpec) -> _Share | jax.Array:
-    found = _cut(spec)
-    return leaf if found is None else _Share(leaf, *found)
+    cut = _cut(spec)
+    return leaf if cut is None else _Share(leaf, *cut)
 
 
 def _value(given: Any) -> Any:

@@ -61,8 +61,8 @@ CONFORMAL = (
     Fault(
         "proportion: ties at tau are in the region",
         "kernels/proportion.py",
-        "own.valid & (own.less >= kept)",
-        "own.valid & (own.less + own.equal > kept)",
+        "of_calibration.valid & (of_calibration.less >= below_region)",
+        "of_calibration.valid & (of_calibration.less + of_calibration.equal > below_region)",
         _law("proportion.subtraction"),
     ),
     Fault(
@@ -339,8 +339,8 @@ ORDER_TESTS = (
     Fault(
         "grad_norm: squared before the sum over positions",
         "kernels/grad_norm.py",
-        "each.sum(0).astype(factor.dtype), _sqnorm(each)",
-        "each.sum(0).astype(factor.dtype), _sqnorm((inputs * cotangent).astype(jnp.float32))",
+        "sums.sum(0).astype(factor.dtype), _sqnorm(sums)",
+        "sums.sum(0).astype(factor.dtype), _sqnorm((inputs * cotangent).astype(jnp.float32))",
         (*_law("grad_norm.scale"), "tests/kernels/test_grad_norm.py"),
     ),
     Fault(
@@ -853,15 +853,15 @@ STUDIES = (
     Fault(
         "evalues: a unit counts its own items among the others",
         "kernels/evalues.py",
-        "counted, others = known + mine, found - mine",
-        "counted, others = known + mine, found",
+        "counted, others = known + mine, num_below - mine",
+        "counted, others = known + mine, num_below",
         ("tests/kernels/test_evalues.py",),
     ),
     Fault(
         "evalues: a unit's own items are no false discoveries",
         "kernels/evalues.py",
-        "counted, others = known + mine, found - mine",
-        "counted, others = known, found - mine",
+        "counted, others = known + mine, num_below - mine",
+        "counted, others = known, num_below - mine",
         ("tests/kernels/test_evalues.py",),
     ),
     Fault(

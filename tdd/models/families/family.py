@@ -130,11 +130,11 @@ class Family:
         """The configuration of a spec, with every key that `to_spec` reads; None if the family cannot express it."""
         if not (isinstance(spec.norm, self.norm) and isinstance(spec.positions, self.positions)):
             return None
-        own = self.own_config(spec)
-        if own is None:
+        own_keys = self.own_config(spec)
+        if own_keys is None:
             return None
         named = {"model_type": self.model_type, "architectures": [self.architecture]}
-        return {**named, **_common_config(spec, self.keys), **own}
+        return {**named, **_common_config(spec, self.keys), **own_keys}
 
 
 def spec_of(

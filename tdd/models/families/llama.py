@@ -90,8 +90,8 @@ LLAMA = Family(
 
 
 def _like_llama(model_type: str, architecture: str, *, own_keys: set[str], **differences: Any) -> Family:
-    own = {"ignored": frozenset(), "required": {}, "own_keys": ROPE_KEYS | own_keys, **differences}
-    return dataclasses.replace(LLAMA, model_type=model_type, architecture=architecture, **own)
+    fields = {"ignored": frozenset(), "required": {}, "own_keys": ROPE_KEYS | own_keys, **differences}
+    return dataclasses.replace(LLAMA, model_type=model_type, architecture=architecture, **fields)
 
 
 # Mistral: a window in every layer.
