@@ -54,9 +54,9 @@ def log_urn_bet(num_exceedances: jax.Array, num_draws: jax.Array, a: float, c: f
     Args:
       num_exceedances: x, integers in 0..b.
       num_draws: b, integers in 0..horizon.
-      a: parameter, static.
-      c: parameter, static.
-      horizon: largest b, static.
+      a: Parameter, static.
+      c: Parameter, static.
+      horizon: Largest b, static.
 
     Returns:
       Of the shape of x and JAX's default float. Cost: three tables of `horizon` logarithms, made when traced.

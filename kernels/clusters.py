@@ -77,15 +77,15 @@ def cluster_scores(
     Args:
       scores: [n] loss-like scores; NaN is masked out.
       clusters: [n] int32 labels in 0..C-1.
-      num_clusters: static, C.
-      aggregate: the mean sees every item, the median forgets outliers, the minimum finds one memorised item.
+      num_clusters: Static, C.
+      aggregate: The mean sees every item, the median forgets outliers, the minimum finds one memorised item.
       mask: [n] bool, True = real item.
 
     Returns:
       `ClusterScores`. An even median is the mean of the two middle scores.
 
     Raises:
-      ValueError: unknown `aggregate`.
+      ValueError: Unknown `aggregate`.
 
     Cost: one pass; the median sorts.
     """
@@ -123,7 +123,7 @@ def draw_items(
 
     Args:
       clusters: [n] int32 labels.
-      num_clusters: static, C.
+      num_clusters: Static, C.
       key: PRNG key.
       mask: [n] bool, True = real item.
 
@@ -160,7 +160,7 @@ def hierarchical_p_values(
       calibration: [n] loss-like scores of items for which the null holds.
       scores: [m] loss-like scores.
       calibration_clusters: [n] int32 labels.
-      num_clusters: static upper bound of the labels.
+      num_clusters: Static upper bound of the labels.
       null: "nonmember" (small scores are extreme) or "member".
       calibration_mask: [n] bool, True = real item.
       mask: [m] bool, True = real item.
@@ -170,7 +170,7 @@ def hierarchical_p_values(
       conformal p-values.
 
     Raises:
-      ValueError: unknown `null`.
+      ValueError: Unknown `null`.
 
     Cost: one sort of n, m binary searches.
 
@@ -218,7 +218,7 @@ def group_p_values(
       `GroupPValues`.
 
     Raises:
-      ValueError: unknown `null`.
+      ValueError: Unknown `null`.
 
     Cost: one sort of n + m by (group, score).
 

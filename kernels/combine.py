@@ -108,7 +108,7 @@ def truncated_cauchy(
       `Combined`.
 
     Raises:
-      ValueError: static tau outside (0, 1], or as `cauchy`.
+      ValueError: Static tau outside (0, 1], or as `cauchy`.
 
     References: Fang, Chang, Park & Tseng (2023), "Heavy-tailed distribution for combining dependent p-values".
     """

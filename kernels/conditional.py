@@ -38,7 +38,7 @@ def p_values(ranks: ConformalRanks, bounds: jax.Array) -> jax.Array:
     or asymptotic as the table is.
 
     Args:
-      ranks: conservative conformal ranks.
+      ranks: Conservative conformal ranks.
       bounds: [R] with R > n + 1.
     """
     return jnp.where(ranks.valid, bounds[jnp.minimum(ranks.rank, bounds.shape[0] - 1)], jnp.nan)
@@ -53,7 +53,7 @@ def simes_bounds(num_calibration: Any, delta: Any, *, max_rank: int, k: Any = No
     Args:
       num_calibration: [] int32, n; may be traced.
       delta: [] in (0, 1), number, `lattice.Level` or array.
-      max_rank: static upper bound of n + 1.
+      max_rank: Static upper bound of n + 1.
       k: [] number of order statistics that share the bound, in 1..n; None is max(1, floor(n/2)).
 
     Returns:
@@ -124,9 +124,9 @@ def monte_carlo_bounds(
     Args:
       num_calibration: [] int32, n; may be traced.
       delta: As `simes_bounds`.
-      max_rank: static upper bound of n + 1.
+      max_rank: Static upper bound of n + 1.
       key: PRNG key.
-      num_draws: static, B >= 1/delta - 1; fewer leave every bound at 1.
+      num_draws: Static, B >= 1/delta - 1; fewer leave every bound at 1.
 
     Returns:
       [max_rank + 1]. Cost: B·n draws, in pieces of bounded memory.
@@ -168,7 +168,7 @@ def hybrid_bounds(num_calibration: Any, delta: Any, gamma: Any, *, max_rank: int
       num_calibration: [] int32, n.
       delta: As `simes_bounds`.
       gamma: [] in (delta - 1, delta).
-      max_rank: static upper bound of n + 1.
+      max_rank: Static upper bound of n + 1.
 
     Returns:
       [max_rank + 1]; the Simes table below n = 17.

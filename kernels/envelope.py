@@ -37,7 +37,7 @@ class Envelope(NamedTuple):
       num_above: [t] int32, p-values above each of them.
       fitted: [] bool, False where no grid point qualified: the selection is that of JMCS then.
       null_proportion: [] (1 + #{P > tau}) / (m (1 - G(tau))), 1 where not fitted.
-      anchor: the same envelope in integers, for exact decisions.
+      anchor: The same envelope in integers, for exact decisions.
     """
 
     x: jax.Array
@@ -95,8 +95,8 @@ def fit(
     Args:
       rank: [m] int32 in 1..n+1; values above `max_rank` count as masked out.
       num_calibration: [] n.
-      max_rank: static upper bound of n + 1.
-      grid: static candidates tau in (0, 1), taken as exact fractions.
+      max_rank: Static upper bound of n + 1.
+      grid: Static candidates tau in (0, 1), taken as exact fractions.
       neighbours: [m + 1] int32, k by the number N of p-values above tau, cut to 1..N; None: ceil(sqrt(N)).
       mask: [m] bool, True = real item.
 
@@ -104,7 +104,7 @@ def fit(
       `Envelope`.
 
     Raises:
-      ValueError: an empty grid, a point outside (0, 1), or a common denominator of the points that reaches
+      ValueError: An empty grid, a point outside (0, 1), or a common denominator of the points that reaches
         2^31/max_rank.
 
     Cost: one histogram of the ranks and one cumulative sum, O(m + n), and a few operations a grid point; no sort.
@@ -171,16 +171,16 @@ def adaptive_bh(
     Args:
       rank: [m] int32, the ranks that the envelope was fitted on.
       num_calibration: [] n.
-      alpha: level in (0, 1); a static one decides exactly, a traced one with a tolerance of four machine epsilons.
+      alpha: Level in (0, 1); a static one decides exactly, a traced one with a tolerance of four machine epsilons.
       envelope: Result of `fit`.
-      max_rank: static upper bound of n + 1.
+      max_rank: Static upper bound of n + 1.
       mask: [m] bool, as for `fit`.
 
     Returns:
       `StepUp` with `threshold` on the scale of P.
 
     Raises:
-      ValueError: static alpha outside (0, 1). A traced one gives no rejections and NaN adjusted values.
+      ValueError: Static alpha outside (0, 1). A traced one gives no rejections and NaN adjusted values.
 
     Cost: O(m) a pass and a scalar search; `adjusted` O(m + n).
 

@@ -70,14 +70,14 @@ def candidates(
     Args:
       at_most: [max_rank + 1] int32, #{ranks <= r} for r = 0..max_rank, max_rank >= n + 1.
       num_calibration: [] n.
-      grid: static candidates tau in (0, 1), taken as exact fractions.
+      grid: Static candidates tau in (0, 1), taken as exact fractions.
       neighbours: [m + 1] int32, k by the number N of p-values above tau, cut to 1..N; None: ceil(sqrt(N)).
 
     Returns:
       `Candidates`.
 
     Raises:
-      ValueError: an empty grid, a point outside (0, 1), or a common denominator of the points that reaches
+      ValueError: An empty grid, a point outside (0, 1), or a common denominator of the points that reaches
         2^31/max_rank.
     """
     max_rank = at_most.shape[0] - 1
@@ -146,7 +146,7 @@ def largest_tail_count(level: lattice.Level, anchor: Anchor, num_calibration: An
     of 0..N.
 
     Args:
-      level: exact, or known as a float: then with a tolerance of four machine epsilons.
+      level: Exact, or known as a float: then with a tolerance of four machine epsilons.
       anchor: Anchor of the envelope.
       num_calibration: [] n.
       line_count: [] L, items on the line.

@@ -68,7 +68,7 @@ def e_bh(
 
     Args:
       e_values: [m] non-negative, +inf allowed; NaN and negative values are masked out of m.
-      alpha: level in (0, 1); a Python number is a static level, a JAX array may be traced.
+      alpha: Level in (0, 1); a Python number is a static level, a JAX array may be traced.
       mask: [m] bool, True = real item.
       uniform: [] U in (0, 1], or None.
 
@@ -76,7 +76,7 @@ def e_bh(
       `EStepUp`; adjusted_j is the minimum of m/(k'·e_(k')) over the k' >= the place of e_j.
 
     Raises:
-      ValueError: static alpha outside (0, 1). A traced one gives no rejections and NaN adjusted values.
+      ValueError: Static alpha outside (0, 1). A traced one gives no rejections and NaN adjusted values.
 
     Cost: a few passes over m; `adjusted` sorts.
 
@@ -117,7 +117,7 @@ def conformal_e_values(
     Args:
       calibration: [n] loss-like scores of items for which the null holds.
       scores: [m] loss-like scores to test.
-      alpha: level in (0, 1) that places s*; it costs no validity.
+      alpha: Level in (0, 1) that places s*; it costs no validity.
       null: "nonmember" (small scores are extreme) or "member" (large scores are).
       calibration_mask: [n] bool, True = real item; NaN is left out besides.
       mask: [m] bool, likewise.
@@ -127,7 +127,7 @@ def conformal_e_values(
       are on one side of s* together.
 
     Raises:
-      ValueError: unknown `null`; static alpha outside (0, 1).
+      ValueError: Unknown `null`; static alpha outside (0, 1).
 
     Cost: O((n + m) log n).
 
@@ -215,7 +215,7 @@ def closed_e_bh(e_values: jax.Array, alpha: Any, *, mask: jax.Array | None = Non
 
     Args:
       e_values: [m] non-negative, +inf allowed; NaN and negative values are masked out of m.
-      alpha: level in (0, 1); may be traced: out of range it gives no rejections and NaN adjusted values.
+      alpha: Level in (0, 1); may be traced: out of range it gives no rejections and NaN adjusted values.
       mask: [m] bool, True = real item.
 
     Returns:
@@ -298,10 +298,10 @@ def unit_e_values(
     Args:
       calibration: [K, n] loss-like scores of items of null units; with `calibration_units` [n] int32 in 0..C-1.
       scores: [K, m] loss-like scores to test; with `units` [m] int32 in 0..M-1.
-      calibration_units: see `calibration`.
-      units: see `scores`.
-      alpha: level in (0, 1) that places s; it costs no validity.
-      num_units: static upper bounds of C and M.
+      calibration_units: See `calibration`.
+      units: See `scores`.
+      alpha: Level in (0, 1) that places s; it costs no validity.
+      num_units: Static upper bounds of C and M.
       null: "nonmember" (small scores are extreme) or "member".
       calibration_mask: [n] bool, True = real item; an item with a NaN in any row is left out besides.
       mask: [m] bool, likewise.
@@ -310,7 +310,7 @@ def unit_e_values(
       `UnitEValues`.
 
     Raises:
-      ValueError: unknown `null`.
+      ValueError: Unknown `null`.
 
     Cost: O(K (n + m)) for each of the M units: 10^8 steps a second on one core.
 

@@ -109,18 +109,18 @@ def calibrate(
     Args:
       key: PRNG key.
       num_calibration: [] n <= max_calibration; may be traced.
-      delta: level in (0, 1), as `lattice.as_level` takes it; a traced one out of range gives u_k = k.
-      max_calibration: static N; up to 256 every rank is tabulated, beyond that every rank up to 32 and then
+      delta: Level in (0, 1), as `lattice.as_level` takes it; a traced one out of range gives u_k = k.
+      max_calibration: Static N; up to 256 every rank is tabulated, beyond that every rank up to 32 and then
         about 32 for each factor e, at most N/128 apart.
-      max_tests: static M; up to 256 every k, beyond that 128 equal steps. A number of nulls between two steps takes the
+      max_tests: Static M; up to 256 every k, beyond that 128 equal steps. A number of nulls between two steps takes the
         envelope of the larger one, which bounds it too.
-      num_draws: static B.
+      num_draws: Static B.
 
     Returns:
       `Template`.
 
     Raises:
-      ValueError: static delta outside (0, 1), or sizes below 1.
+      ValueError: Static delta outside (0, 1), or sizes below 1.
 
     Cost: O(B (N + M) + K I (B + W)), W the width of a tabulated tail, at most M + 1.
 
@@ -182,7 +182,7 @@ def bounds(
         others, the bounds are the trivial ones.
       rank: [m] int32 ranks in 1..n+1; larger than `max_rank` counts as masked out.
       num_calibration: [] n.
-      max_rank: static upper bound of n + 1.
+      max_rank: Static upper bound of n + 1.
       mask: [m] bool, True = real item.
 
     Returns:
@@ -287,7 +287,7 @@ def dkw(
       p_values: [m] p-values; NaN is masked out.
       thresholds: [t] cuts; may be the p-values.
       num_calibration: [] n.
-      delta: level in (0, 1).
+      delta: Level in (0, 1).
       interpolate: True lets a bound at a smaller threshold serve a larger one.
       mask: [m] bool, True = real item.
 

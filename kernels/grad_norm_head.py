@@ -72,7 +72,7 @@ def head_gradients(
       weights: [B, T] float32, of the prediction *made at* each position; that of the last must be 0. Rows of weight 0
         cost what others cost.
       soft_cap: c in logits = c tanh(z / c), or None.
-      chunk: columns of a block: about a million logits a block on CPU, several millions on accelerators. Static.
+      chunk: Columns of a block: about a million logits a block on CPU, several millions on accelerators. Static.
 
     Returns:
       `HeadGradients`.

@@ -35,7 +35,7 @@ def bh_cut(
 
     Args:
       at_most: [max_rank + 1] int32, #{ranks <= r} for r = 0..max_rank, max_rank >= n + 1.
-      level: exact (`lattice.as_level` of a number), its digits traced or not.
+      level: Exact (`lattice.as_level` of a number), its digits traced or not.
       scale: rho as in `stepup.bh_ranks`; m/(n+1) for BH.
       limit: [] int32, items of a larger rank are left out (default: none).
 
@@ -76,14 +76,14 @@ def jecs_cuts(at_most: jax.Array, num_calibration: Any, levels: lattice.Level, g
     Args:
       at_most: [max_rank + 1] int32, #{ranks <= r} for r = 0..max_rank, max_rank >= n + 1.
       num_calibration: [] n.
-      levels: exact, with fields [A].
-      grid: static candidates tau in (0, 1).
+      levels: Exact, with fields [A].
+      grid: Static candidates tau in (0, 1).
 
     Returns:
       [A] int32, 0 where nothing is selected; `rank <= cut` is `envelope.adaptive_bh(...).reject`.
 
     Raises:
-      ValueError: levels that are only known as floats; a grid as in `envelope.fit`.
+      ValueError: Levels that are only known as floats; a grid as in `envelope.fit`.
 
     References: JECS, eq. 13-17 and appendix D.1.
     """

@@ -168,7 +168,7 @@ def select(
 
     Args:
       w: [n] statistics, large = member; NaN is masked out.
-      alpha: level in (0, 1); a Python number is a static level, a JAX array may be traced.
+      alpha: Level in (0, 1); a Python number is a static level, a JAX array may be traced.
       offset: 1 (knockoff+) or 0.
       num_knockoffs: k'; more than 1 for the signed statistics of `multi_statistics` only.
       mask: [n] bool, True = real item.
@@ -251,7 +251,7 @@ def multi_threshold(
     Args:
       kappa: [n] int, 0 where the original wins.
       tau: [n] non-negative gaps; 0 and NaN are left out.
-      alpha: level in (0, 1); may be traced.
+      alpha: Level in (0, 1); may be traced.
       num_knockoffs: k.
       offset: 1 or 0.
       mask: [n] bool, True = real item.
@@ -279,7 +279,7 @@ def derandomized_e_values(w: jax.Array, alpha: Any, *, mask: jax.Array | None = 
 
     Args:
       w: [n, k] statistics of each item against each knockoff, large = member; a NaN masks the item in every draw.
-      alpha: level in (0, 1) that places T; it costs no validity.
+      alpha: Level in (0, 1) that places T; it costs no validity.
       mask: [n] bool, True = real item.
 
     Returns:
@@ -319,14 +319,14 @@ def fdp_bound(w: jax.Array, delta: Any, *, mask: jax.Array | None = None) -> Kno
 
     Args:
       w: [n] statistics, large = member; NaN is masked out.
-      delta: probability of failure, in (0, 1); a traced one out of range bounds nothing (fdp_bound NaN).
+      delta: Probability of failure, in (0, 1); a traced one out of range bounds nothing (fdp_bound NaN).
       mask: [n] bool, True = real item.
 
     Returns:
       `KnockoffBound`.
 
     Raises:
-      ValueError: static delta outside (0, 1).
+      ValueError: Static delta outside (0, 1).
 
     Cost: one sort of n integers and n binary searches.
 

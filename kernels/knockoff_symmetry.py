@@ -61,7 +61,7 @@ def count_signs(w: jax.Array, *, tail: Any = 0.1, mask: jax.Array | None = None)
       `Signs`.
 
     Raises:
-      ValueError: static tail outside (0, 1).
+      ValueError: Static tail outside (0, 1).
 
     Cost: one sort.
     """
@@ -90,7 +90,7 @@ def binomial_tails(successes: Any, trials: Any, *, num_knockoffs: int = 1, bound
       successes: [] int32.
       trials: [] int32.
       num_knockoffs: k', static.
-      bound: static upper bound of `trials`.
+      bound: Static upper bound of `trials`.
 
     Returns:
       `Tails`; `statistic` is successes/trials, NaN where there are no trials (both tails are 1 then).

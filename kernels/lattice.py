@@ -100,7 +100,7 @@ def product_le(left: tuple[Any, ...], right: tuple[Any, ...]) -> jax.Array:
     """True if the product of `left` is at most the product of `right`, exactly.
 
     Args:
-      left: non-negative integers below 2^31, scalars or arrays that broadcast against all the others.
+      left: Non-negative integers below 2^31, scalars or arrays that broadcast against all the others.
       right: Likewise.
 
     Returns:
@@ -118,9 +118,9 @@ def floor_ratio(numerator: tuple[Any, ...], denominator: tuple[Any, ...], bound:
     """The largest integer t in 0..bound with t·prod(denominator) <= prod(numerator), exactly.
 
     Args:
-      numerator: non-negative integers below 2^31; scalars (batch with `jax.vmap`).
+      numerator: Non-negative integers below 2^31; scalars (batch with `jax.vmap`).
       denominator: Likewise; a zero makes the answer `bound`.
-      bound: static, below 2^30.
+      bound: Static, below 2^30.
 
     Returns:
       [] int32.

@@ -93,7 +93,7 @@ def start(bet: Bet, *, dtype: Any = None) -> State:
     """M_0 = 1. `dtype` is JAX's default float by default.
 
     Raises:
-      ValueError: unknown `bet`.
+      ValueError: Unknown `bet`.
     """
     dtype = dtype or jnp.result_type(float)
     account = first_account(bet, dtype)
@@ -146,7 +146,7 @@ def conformal_martingale(log_p_values: jax.Array, *, bet: Bet, mask: jax.Array |
       `Martingale`.
 
     Raises:
-      ValueError: unknown `bet`.
+      ValueError: Unknown `bet`.
 
     Cost: O(T); "mixture" takes 96 exponentials a step, "any_start" 24.
     """
@@ -172,7 +172,7 @@ def control_p_value(
     Args:
       score: [...] loss-like scores.
       controls: [..., k] scores of the controls of each; NaN is masked out.
-      key: draws U.
+      key: Draws U.
       uniform: [...] U itself, in (0, 1].
       mask: [..., k] bool, True = real control.
 
@@ -180,7 +180,7 @@ def control_p_value(
       [...] in (0, 1]; NaN where the score is NaN.
 
     Raises:
-      ValueError: both `key` and `uniform`.
+      ValueError: Both `key` and `uniform`.
     """
     if key is not None and uniform is not None:
         raise ValueError("give key or uniform, not both")
@@ -203,7 +203,7 @@ def first_account(bet: Bet, dtype: Any) -> jax.Array:
     of the wealth in the three accounts.
 
     Raises:
-      ValueError: unknown `bet`.
+      ValueError: Unknown `bet`.
     """
     if bet not in BETS:
         raise ValueError(f"bet must be one of {BETS}, got {bet!r}")

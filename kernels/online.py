@@ -107,7 +107,7 @@ def lond(
 
     Args:
       p_values: [T] in the order of arrival; NaN is masked out.
-      alpha: level in (0, 1); a Python number is a static level, a JAX array may be traced.
+      alpha: Level in (0, 1); a Python number is a static level, a JAX array may be traced.
       dependence: "positive" or "any".
       mask: [T] bool, True = real.
 
@@ -115,7 +115,7 @@ def lond(
       `Online`.
 
     Raises:
-      ValueError: static alpha outside (0, 1), unknown `dependence`. A traced alpha gives no rejections and NaN levels.
+      ValueError: Static alpha outside (0, 1), unknown `dependence`. A traced alpha gives no rejections and NaN levels.
 
     Cost: one scan of T steps.
 
@@ -133,7 +133,7 @@ def e_lond(e_values: jax.Array, alpha: Any, *, mask: jax.Array | None = None) ->
 
     Args:
       e_values: [T] >= 0 in the order of arrival; NaN is masked out.
-      alpha: level as in `lond`.
+      alpha: Level as in `lond`.
       mask: [T] bool.
 
     Returns:
@@ -156,7 +156,7 @@ def lord_plus_plus(
 
     Args:
       p_values: [T] in the order of arrival; NaN is masked out.
-      alpha: level as in `lond`.
+      alpha: Level as in `lond`.
       initial_wealth: w0 as a fraction of alpha, in (0, 1); 1/10 where not given.
       mask: [T] bool, True = real.
 
@@ -164,7 +164,7 @@ def lord_plus_plus(
       `Online`.
 
     Raises:
-      ValueError: static alpha or `initial_wealth` out of range.
+      ValueError: Static alpha or `initial_wealth` out of range.
 
     Cost: a scan of T steps of O(T) each.
 
@@ -190,8 +190,8 @@ def saffron(
 
     Args:
       p_values: [T] in the order of arrival; NaN is masked out.
-      alpha: level as in `lond`.
-      lambda_: static, in (0, 1).
+      alpha: Level as in `lond`.
+      lambda_: Static, in (0, 1).
       initial_wealth: w0 as a fraction of alpha, in (0, 1); 1/2 where not given.
       mask: [T] bool, True = real.
 
@@ -199,7 +199,7 @@ def saffron(
       `Online`.
 
     Raises:
-      ValueError: static alpha, `lambda_` or `initial_wealth` out of range.
+      ValueError: Static alpha, `lambda_` or `initial_wealth` out of range.
 
     References: Ramdas, Zrnic, Wainwright & Jordan (2018).
     """
@@ -220,7 +220,7 @@ def start(
     Args:
       method: "lond" (independent or PRDS p-values), "lond/any" (any dependence), "e_lond" (e-values, any dependence),
         "lord_plus_plus" or "saffron" (independent p-values).
-      alpha: level in (0, 1); a Python number is a static level, a JAX array may be traced.
+      alpha: Level in (0, 1); a Python number is a static level, a JAX array may be traced.
       horizon: H, the largest number of hypotheses; static. Those after have level 0 and are never rejected. No
         decision before depends on it.
       initial_wealth: w0 as a fraction of alpha, in (0, 1), of the last two methods; None for 1/10 and 1/2.
@@ -228,7 +228,7 @@ def start(
       dtype: Type of the levels; JAX's default float by default.
 
     Raises:
-      ValueError: unknown `method`, `horizon` below 1, static numbers out of range. A traced alpha or initial wealth
+      ValueError: Unknown `method`, `horizon` below 1, static numbers out of range. A traced alpha or initial wealth
         out of range gives NaN levels.
     """
     if method not in METHODS:
@@ -295,7 +295,7 @@ def gamma(length: int, kind: Literal["log", "power"] = "log") -> np.ndarray:
       kind: "log", 0.07720838 log(max(t, 2)) / (t exp(sqrt(log t))); or "power", 0.4374901658 t^-1.6.
 
     Raises:
-      ValueError: unknown `kind`.
+      ValueError: Unknown `kind`.
 
     References: Javanmard & Montanari (2018) for "log"; Ramdas et al. (2018) for "power".
     """

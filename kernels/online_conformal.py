@@ -46,7 +46,7 @@ def start(window: int, *, null: Literal["nonmember", "member"], dtype: Any = Non
       dtype: Type of the scores; JAX's default float by default.
 
     Raises:
-      ValueError: unknown `null`, `window` below 1.
+      ValueError: Unknown `null`, `window` below 1.
     """
     if null not in NULLS:
         raise ValueError(f'null must be "nonmember" or "member", got {null!r}')
@@ -116,7 +116,7 @@ def p_values(
       [T] in (0, 1]; NaN for masked scores.
 
     Raises:
-      ValueError: unknown `null`, `window` below 1, no `key` where one is needed.
+      ValueError: Unknown `null`, `window` below 1, no `key` where one is needed.
 
     Cost: O(T w), O(T^2) for the whole past.
 

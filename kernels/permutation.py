@@ -60,7 +60,7 @@ def p_value(
       observed: [] L, large values are evidence.
       permuted: [B] L_b; NaN is left out.
       mask: [B] bool, True = real draw.
-      tolerance: relative tolerance of a tie; None for that of the float type (`tie_tolerance`).
+      tolerance: Relative tolerance of a tie; None for that of the float type (`tie_tolerance`).
       scale: [] what the tolerance is relative to; |L| by default.
 
     Returns:

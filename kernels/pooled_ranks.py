@@ -85,7 +85,7 @@ def pool(
       `Pool`.
 
     Raises:
-      ValueError: unknown `null`.
+      ValueError: Unknown `null`.
 
     Cost: a sort of n and one of m as integers, and two binary searches an item.
     """
@@ -146,7 +146,7 @@ def rank(
       `PooledRanks`. Weights that are negative, not finite or all zero mask every item.
 
     Raises:
-      ValueError: unknown `null` or `rule`, K = 0, or weights of another shape.
+      ValueError: Unknown `null` or `rule`, K = 0, or weights of another shape.
 
     Cost: K times `pool`, a sort of n and one binary search an item.
     """

@@ -23,7 +23,7 @@ class Proportion(NamedTuple):
 
     Attributes:
       null_proportion: [] pi0; may exceed 1.
-      numerator: factors of rho = pi0·m/(n+1).
+      numerator: Factors of rho = pi0·m/(n+1).
       denominator: Likewise.
     """
 
@@ -56,7 +56,7 @@ def storey(rank: jax.Array, valid: jax.Array, num_calibration: Any, *, max_rank:
       rank: [m] int32 conservative conformal ranks in 1..n+1.
       valid: [m] bool.
       num_calibration: [] int32, n.
-      max_rank: static upper bound of n + 1.
+      max_rank: Static upper bound of n + 1.
       eta: Fraction of the calibration scores in the region, in (0, 1); static numbers are taken as exact fractions.
 
     References: Bates et al. (2023), theorem 3. Both the >= and the + 1 are needed.
@@ -156,7 +156,7 @@ def tail_size(num_calibration: Any, eta: Any, bound: int) -> jax.Array:
     Args:
       num_calibration: [] int32, n.
       eta: Fraction in (0, 1); a traced one out of range counts as 1, which errs on the safe side.
-      bound: static upper bound of n.
+      bound: Static upper bound of n.
 
     Raises:
       ValueError: a static eta outside (0, 1).

@@ -44,7 +44,7 @@ def shard_randomization(
       key: PRNG key; not needed where `is_enumerable`.
       mask: [r] bool, True = real shard; a shard with a NaN is left out too. Without a mask a NaN anywhere makes the
         p-value NaN.
-      tolerance: relative; None for that of the float type.
+      tolerance: Relative; None for that of the float type.
 
     Returns:
       `PermutationP`; `num_draws` is (k + 1)^r where all relabellings were listed. No shard left: p = 1.

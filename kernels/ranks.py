@@ -101,7 +101,7 @@ def scores_of_keys(keys: jax.Array, dtype: Any) -> jax.Array:
 
     Args:
       keys: [n] signed integers.
-      dtype: the type of the scores that went in.
+      dtype: The type of the scores that went in.
 
     Returns:
       [n] scores of that type; -0 comes back as 0.

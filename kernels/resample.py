@@ -151,7 +151,7 @@ def decide(
     Args:
       pool: Result of `resample_pool.prepare`.
       drawn: Result of `draw`.
-      levels: exact levels with fields [A].
+      levels: Exact levels with fields [A].
       proportions: M names of `PROPORTIONS`, those of `tdd.ptdi`. "moment" takes the members that are not tested as the
         known ones.
       tails: [N0 + 1] int32 of `resample_pool.tails`, the calibration scores in the region of presumed non-members.
@@ -161,7 +161,7 @@ def decide(
       split without calibration items selects nothing.
 
     Raises:
-      ValueError: an unknown proportion.
+      ValueError: An unknown proportion.
 
     Cost: O(N) a repetition for the counts, O(sqrt(N)) for each decision; about 8·N·L bytes.
 

@@ -24,13 +24,13 @@ def map_rows(fun: Callable[..., Any], *arrays: jax.Array, block_items: int = BLO
     Args:
       fun: a function of one row of each array; pure, any pytree of arrays out.
       *arrays: [B, ...], at least one, all with the same B.
-      block_items: static, how many elements of the widest array a block holds, at least; never less than a row.
+      block_items: Static, how many elements of the widest array a block holds, at least; never less than a row.
 
     Returns:
       What `jax.vmap(fun)` returns, for any B. The last block overlaps the one before it where B is no multiple.
 
     Raises:
-      ValueError: no arrays, or arrays whose leading axes differ.
+      ValueError: No arrays, or arrays whose leading axes differ.
     """
     sizes = {array.shape[:1] for array in arrays}
     if len(sizes) != 1 or sizes == {()}:

@@ -55,7 +55,7 @@ def exceedances(
       shuffled: [r, B] log-probabilities of its shuffles in the order of drawing. A NaN is a draw that does not count in
         its shard, nor in the sum.
       mask: [r] bool, True = real shard.
-      tolerance: relative tolerance of a tie; None for that of the float type.
+      tolerance: Relative tolerance of a tie; None for that of the float type.
 
     Returns:
       `Exceedances`.

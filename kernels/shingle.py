@@ -68,9 +68,9 @@ def shingle_table(
     """The n-grams that exactly one of the texts has, and none of the `common` ones. On the host.
 
     Args:
-      texts: token ids of each text.
+      texts: Token ids of each text.
       size: n; a shorter text has no n-gram.
-      common: texts whose n-grams count for nobody.
+      common: Texts whose n-grams count for nobody.
 
     Returns:
       The table, in NumPy, and the longest run of equal hashes in it, at least 1: what `find` needs.
@@ -110,7 +110,7 @@ def window_hashes(tokens: Any, size: int, salt: int = 0) -> Any:
     """32-bit hash of every window of `size` tokens: [..., T] integers -> [..., T - size + 1] uint32.
 
     Args:
-      tokens: token ids; the result is NumPy's where they are, without a compilation.
+      tokens: Token ids; the result is NumPy's where they are, without a compilation.
       size: n, static, from 1 to T.
       salt: 0 or 1, which of two hash functions; static.
 
@@ -132,7 +132,7 @@ def find(
       tokens: [B, T] int32.
       table: Result of `shingle_table` for n-grams of `size`; at least one.
       size: n, static, at most T.
-      longest_run: most entries of equal hash, static.
+      longest_run: Most entries of equal hash, static.
       mask: [B, T] bool, True = real token; a window with another token in it is none.
 
     Returns:

@@ -50,14 +50,14 @@ def bh(p_values: jax.Array, alpha: Any, *, mask: jax.Array | None = None) -> Ste
 
     Args:
       p_values: [m] p-values; NaN is masked out of m.
-      alpha: level in (0, 1); a Python number is a static level, a JAX array may be traced.
+      alpha: Level in (0, 1); a Python number is a static level, a JAX array may be traced.
       mask: [m] bool, True = real item.
 
     Returns:
       `StepUp`.
 
     Raises:
-      ValueError: static alpha outside (0, 1). A traced one gives no rejections and NaN adjusted values.
+      ValueError: Static alpha outside (0, 1). A traced one gives no rejections and NaN adjusted values.
 
     Cost: a few passes over m; `adjusted` sorts.
 
@@ -83,7 +83,7 @@ def storey_bh(
 
     Args:
       p_values: [m] p-values; NaN is masked out.
-      alpha: level in (0, 1).
+      alpha: Level in (0, 1).
       lambda_: Lower end of the region of presumed nulls, in [0, 1).
       cap: True cuts pi0 at 1.
       mask: [m] bool, True = real item.
@@ -92,7 +92,7 @@ def storey_bh(
       `StepUp` with `null_proportion` = pi0.
 
     Raises:
-      ValueError: static alpha or `lambda_` out of range.
+      ValueError: Static alpha or `lambda_` out of range.
 
     References: Storey, Taylor & Siegmund (2004), eq. 8; Bates et al. (2023), theorem 3.
     """
@@ -127,7 +127,7 @@ def two_stage_bh(p_values: jax.Array, alpha: Any, *, variant: str = "bky", mask:
       alpha: those of the last stage times (m - r)/m and (1 + alpha), the latter with "bky".
 
     Raises:
-      ValueError: static alpha outside (0, 1), another variant. A traced alpha out of range gives no rejections and NaN
+      ValueError: Static alpha outside (0, 1), another variant. A traced alpha out of range gives no rejections and NaN
         adjusted values.
 
     Cost: twice the passes of BH; `adjusted` sorts.
@@ -268,8 +268,8 @@ def bh_ranks(
     Args:
       rank: [m] int32 ranks in 1..n+1; larger values are never rejected.
       num_calibration: [] n.
-      alpha: level in (0, 1).
-      max_rank: static upper bound of n + 1.
+      alpha: Level in (0, 1).
+      max_rank: Static upper bound of n + 1.
       scale: rho as (numerator factors, denominator factors), non-negative integers below 2^31; None is m/(n+1). If
         one of them is a float, the decision carries the tolerance of a traced level.
       mask: [m] bool, True = real item. Ranks above `max_rank` count as masked out.
@@ -278,7 +278,7 @@ def bh_ranks(
       `StepUp`; `adjusted` is min over r >= r_j of rho·r/#{ranks <= r}, from a histogram of the ranks, without a sort.
 
     Raises:
-      ValueError: static alpha outside (0, 1).
+      ValueError: Static alpha outside (0, 1).
 
     Cost: O(m) a pass and a scalar search; `adjusted` O(m + n).
     """
@@ -332,8 +332,8 @@ def min_rejections(alpha: Any, max_tests: int, *, scale: tuple[tuple[Any, ...], 
     The smallest rank is 1, so fewer than rho/alpha items are never rejected: the resolution of the calibration sample.
 
     Args:
-      alpha: level in (0, 1).
-      max_tests: static upper bound of m.
+      alpha: Level in (0, 1).
+      max_tests: Static upper bound of m.
       scale: rho, as in `bh_ranks`.
 
     Returns:

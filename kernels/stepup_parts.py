@@ -174,7 +174,7 @@ def step_down(
 
     Args:
       p_values: [m]; NaN is masked out.
-      alpha: level in (0, 1).
+      alpha: Level in (0, 1).
       mask: [m] bool, True = real item.
       cut: (alpha, l) -> the largest p-value that one of l hypotheses is rejected at, decreasing in l.
       adjust: (l, p) -> the smallest alpha with p <= cut(alpha, l); increasing in both.

@@ -60,7 +60,7 @@ def update(
         hamming = (V + T - (R - V)) / max(M, 1),  selected = R / max(M, 1).
 
     Args:
-      tally: so far; at most 2^19 repetitions in all, or the sums wrap.
+      tally: So far; at most 2^19 repetitions in all, or the sums wrap.
       false: [..., L] int32 V, the leading axes those of the cells.
       selected: [..., L] int32 R.
       targets: [L] or [..., L] int32 T.

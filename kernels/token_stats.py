@@ -82,8 +82,8 @@ def token_stats(
       targets: [N] int32 token ids in 0..V-1.
       mask: [N] bool, True where the row is a scored target. Other entries of the result are 0.
       soft_cap: c in logits = c tanh(z / c), or None.
-      chunk: rows a tile: 256 on CPU (the readout is read once for each tile), 1,024 and more on accelerators. Static.
-      block: columns a step of the vocabulary sums; None (whole rows) on accelerators. Static.
+      chunk: Rows a tile: 256 on CPU (the readout is read once for each tile), 1,024 and more on accelerators. Static.
+      block: Columns a step of the vocabulary sums; None (whole rows) on accelerators. Static.
 
     Returns:
       `TokenStatistics`, each field [N].
@@ -123,7 +123,7 @@ def tile_statistics(logits: jax.Array, targets: jax.Array, block: int | None) ->
     Args:
       logits: [c, V], taken as float32; -inf means a token that cannot occur.
       targets: [c] int32 token ids.
-      block: columns a step, or None to reduce whole rows at once (accelerators).
+      block: Columns a step, or None to reduce whole rows at once (accelerators).
 
     Returns:
       `TokenStatistics` of [c]. Relative error of the order of 1e-6 except for what float32 logits have lost already.

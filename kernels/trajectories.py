@@ -47,7 +47,7 @@ class State(NamedTuple):
       place: [K] int32, place in the grid of the lowest level that each trajectory has crossed; 0 = none.
       spent: [] the largest fraction of the level so far.
       e_value: [] sum of w_t e_t.
-      levels: the grid.
+      levels: The grid.
     """
 
     place: jax.Array
@@ -153,7 +153,7 @@ def spending(look: Any, horizon: Any = None) -> jax.Array:
 
     Args:
       look: [] number of the look, from 1.
-      horizon: largest number of looks, fixed beforehand; looks beyond it spend nothing more.
+      horizon: Largest number of looks, fixed beforehand; looks beyond it spend nothing more.
 
     Returns:
       [] in [0, 1], taken up to a multiple of 2^-24: the same number in every precision, so the same slots.

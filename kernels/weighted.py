@@ -91,7 +91,7 @@ def p_values(
       [m] in [0, 1]; NaN for masked items and where a weight is negative or not finite; 1 where all weights are 0.
 
     Raises:
-      ValueError: unknown `null`.
+      ValueError: Unknown `null`.
 
     Cost: one sort of n, m binary searches.
 
@@ -133,7 +133,7 @@ def selection(
       scores: [m] loss-like scores.
       calibration_weights: [n] non-negative.
       weights: [m] non-negative.
-      alpha: level in (0, 1); comparisons with it carry four machine epsilons in favour of equality.
+      alpha: Level in (0, 1); comparisons with it carry four machine epsilons in favour of equality.
       null: "nonmember" or "member".
       prune: Rule that prunes ties between the R_j.
       key: PRNG key for "heterogeneous" and "homogeneous".
@@ -145,7 +145,7 @@ def selection(
       that are negative or not finite.
 
     Raises:
-      ValueError: unknown `null` or `prune`, no `key` where one is needed, static alpha outside (0, 1).
+      ValueError: Unknown `null` or `prune`, no `key` where one is needed, static alpha outside (0, 1).
 
     Cost: O((n + m) log(n + m)) time, O(n + m) memory.
 

@@ -29,9 +29,9 @@ class _Share:
     """This device's part of an array.
 
     Attributes:
-      value: the part.
-      axis: where the array is cut.
-      mesh_axis: name of the devices' axis.
+      value: The part.
+      axis: Where the array is cut.
+      mesh_axis: Name of the devices' axis.
     """
 
     value: jax.Array
@@ -49,7 +49,7 @@ def gathering(function: Callable[..., Any], cuts: Any, num_devices: int) -> Call
     Args:
       function: `(params, *arguments) -> tree of arrays`, traceable by JAX.
       cuts: `PartitionSpec` of every parameter: at most one axis is cut.
-      num_devices: devices that share.
+      num_devices: Devices that share.
 
     Returns:
       `(shares, *arguments) -> tree of arrays`. The collectives inside need every device to call it together.

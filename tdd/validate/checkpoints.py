@@ -1,4 +1,4 @@
-"""Checks of checkpoint folders, architectures and token arrays."""
+"""Checks of the sizes of models, of token arrays, and of what foreign readers raise."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ import numpy as np
 from tdd.validate.errors import InputError
 
 __all__ = [
-    "check_callable",
     "check_choice",
     "check_divides",
     "check_positive",
@@ -21,9 +20,6 @@ __all__ = [
     "panics",
     "reading",
 ]
-
-
-# Plain values.
 
 
 def check_positive(**values: float) -> None:
@@ -37,19 +33,6 @@ def check_choice(name: str, value: Any, choices: Sequence[Any]) -> None:
     """`value` is one of `choices`."""
     if value not in choices:
         raise InputError(f"{name}={value!r} is not supported; supported: {', '.join(map(str, choices))}")
-
-
-def check_callable(name: str, value: Any) -> None:
-    """`value` can be called and hashed."""
-    if not callable(value):
-        raise InputError(f"{name} must be a function, got {value!r}")
-    try:
-        hash(value)
-    except TypeError as error:
-        raise InputError(f"{name} must be hashable, {type(value).__name__} is not; pass a function") from error
-
-
-# Architectures and what is fed to them.
 
 
 def check_divides(**sizes: int) -> None:
@@ -69,9 +52,6 @@ def check_tokens(shape: Sequence[int], dtype: Any, max_length: int | None) -> No
             f"tokens have length {shape[1]}, but the model accepts at most {max_length}; "
             "truncate the texts or score them in windows"
         )
-
-
-# Where a checkpoint lies.
 
 
 @contextlib.contextmanager

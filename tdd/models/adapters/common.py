@@ -8,7 +8,6 @@ from typing import Any
 
 import jax
 
-from tdd.validate.checkpoints import check_callable
 from tdd.validate.errors import InputError
 
 __all__ = [
@@ -16,6 +15,7 @@ __all__ = [
     "Arguments",
     "Output",
     "arguments_of",
+    "check_callable",
     "check_hashable",
     "check_module",
     "describe",
@@ -100,6 +100,16 @@ def check_module(argument: str, value: Any, kind: str, fits: bool) -> None:
             f"{argument} must be a {kind}, got {type(value).__name__}; adapters: tdd.from_linen, tdd.from_nnx, "
             "tdd.from_haiku, tdd.from_equinox, and tdd.from_function for everything else"
         )
+
+
+def check_callable(name: str, value: Any) -> None:
+    """`value` can be called and hashed."""
+    if not callable(value):
+        raise InputError(f"{name} must be a function, got {value!r}")
+    try:
+        hash(value)
+    except TypeError as error:
+        raise InputError(f"{name} must be hashable, {type(value).__name__} is not; pass a function") from error
 
 
 def check_hashable(what: str, value: Any) -> None:

@@ -46,23 +46,23 @@ def from_equinox(
     Equinox's own layers do. The logits must be causal, see `check_causal`.
 
     Args:
-      module: the module.
+      module: The module.
       vocab_size: V.
-      max_length: longest sequence it accepts, None where there is no limit.
-      name: shown in reports; by default the module's class.
-      method: the method that returns logits.
-      batched: whether it takes tokens [B, T]; otherwise it takes one sequence [T] and is mapped over the batch.
-      arguments: further keyword arguments of that method, hashable.
+      max_length: Longest sequence it accepts, None where there is no limit.
+      name: Shown in reports; by default the module's class.
+      method: The method that returns logits.
+      batched: Whether it takes tokens [B, T]; otherwise it takes one sequence [T] and is mapped over the batch.
+      arguments: Further keyword arguments of that method, hashable.
       hidden: a method's name, or a function of (module, tokens), for [T, D] ([B, T, D] where `batched`).
       readout: `(module) -> [V, D]`.
-      soft_cap: see `from_function`.
-      output: see `from_function`; applied to the result for one sequence unless `batched`.
+      soft_cap: See `from_function`.
+      output: See `from_function`; applied to the result for one sequence unless `batched`.
 
     Returns:
       (lm, params): params is the module with everything but its arrays left out.
 
     Raises:
-      InputError: not an Equinox module, a static field or argument that cannot be hashed, or as in `from_function`.
+      InputError: Not an Equinox module, a static field or argument that cannot be hashed, or as in `from_function`.
     """
     import equinox as eqx
 

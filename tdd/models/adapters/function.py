@@ -10,9 +10,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from tdd.models.adapters.common import Output, check_hashable, pick
+from tdd.models.adapters.common import Output, check_callable, check_hashable, pick
 from tdd.records import LanguageModel
-from tdd.validate.checkpoints import check_callable, check_positive, check_tokens
+from tdd.validate.checkpoints import check_positive, check_tokens
 from tdd.validate.errors import InputError
 
 __all__ = ["FunctionSpec", "from_function"]
@@ -23,13 +23,13 @@ class FunctionSpec:
     """Identity of an adapted model: equal only for equal functions and the same sizes.
 
     Attributes:
-      name: shown in reports.
-      logits_fn: the function.
+      name: Shown in reports.
+      logits_fn: The function.
       vocab_size: V.
-      max_length: longest sequence, or None.
+      max_length: Longest sequence, or None.
       hidden_fn: `(params, tokens) -> [B, T, D]`, or None.
       readout_fn: `(params) -> [V, D]`, or None.
-      output: where the logits are in what `logits_fn` returns.
+      output: Where the logits are in what `logits_fn` returns.
     """
 
     name: str
@@ -68,15 +68,15 @@ def from_function(
     Pass the same function object each time: a new closure is a new model and compiles again.
 
     Args:
-      logits_fn: the function.
+      logits_fn: The function.
       vocab_size: V.
-      max_length: longest sequence it accepts, None where there is no limit.
-      name: shown in reports.
+      max_length: Longest sequence it accepts, None where there is no limit.
+      name: Shown in reports.
       hidden: `(params, tokens [B, T]) -> [B, T, D]`, what the readout multiplies; with it and `readout`, scoring
         never builds [B, T, V].
       readout: `(params) -> [V, D]`, so that logits = cap(hidden @ readout.T).
       soft_cap: c in logits = c tanh(z / c), where the model has it; for `hidden` and `readout` only.
-      output: where the logits are, if the function returns more: an index, a key, an attribute's name or a
+      output: Where the logits are, if the function returns more: an index, a key, an attribute's name or a
         function of the result. Without it: the result itself, or its `logits`.
 
     Raises:

@@ -45,19 +45,19 @@ def from_haiku(
     must be causal, see `check_causal`.
 
     Args:
-      transformed: the transform.
+      transformed: The transform.
       vocab_size: V.
-      max_length: longest sequence it accepts, None where there is no limit.
-      name: shown in reports.
-      arguments: further keyword arguments of `f`, hashable.
+      max_length: Longest sequence it accepts, None where there is no limit.
+      name: Shown in reports.
+      arguments: Further keyword arguments of `f`, hashable.
       hidden: a second transform with the same parameters, or a function of (params, tokens), for [B, T, D]; see
         `from_function`. A transform of `hk.multi_transform` belongs here.
       readout: `(params) -> [V, D]`.
-      soft_cap: see `from_function`.
-      output: see `from_function`.
+      soft_cap: See `from_function`.
+      output: See `from_function`.
 
     Raises:
-      InputError: not a transform, unhashable arguments, or as in `from_function`; when traced, a function that draws
+      InputError: Not a transform, unhashable arguments, or as in `from_function`; when traced, a function that draws
         random numbers, or parameters of another form.
     """
     with_state = _has_state("transformed", transformed)

@@ -50,20 +50,20 @@ def from_linen(
     `check_causal`.
 
     Args:
-      module: the module, unbound.
+      module: The module, unbound.
       vocab_size: V.
-      max_length: longest sequence it accepts, None where there is no limit.
-      name: shown in reports; by default the module's class.
-      method: the method that returns logits, `__call__` unless given.
-      arguments: further keyword arguments of that method, and of `hidden` where it takes them; hashable.
-      mutable: collections that the method writes; what is written is dropped.
+      max_length: Longest sequence it accepts, None where there is no limit.
+      name: Shown in reports; by default the module's class.
+      method: The method that returns logits, `__call__` unless given.
+      arguments: Further keyword arguments of that method, and of `hidden` where it takes them; hashable.
+      mutable: Collections that the method writes; what is written is dropped.
       hidden: a method's name, or a function of (module, tokens), for [B, T, D]; see `from_function`.
       readout: `(variables) -> [V, D]`.
-      soft_cap: see `from_function`.
-      output: see `from_function`.
+      soft_cap: See `from_function`.
+      output: See `from_function`.
 
     Raises:
-      InputError: not a linen module, unhashable fields or arguments, or as in `from_function`; when traced, variables
+      InputError: Not a linen module, unhashable fields or arguments, or as in `from_function`; when traced, variables
         that do not fit, a collection that is written but not named in `mutable`, or a module that asks for randomness.
     """
     from flax import linen as nn

@@ -45,16 +45,16 @@ def from_nnx(
     the copy: adapt again for new weights, which compiles nothing. The logits must be causal, see `check_causal`.
 
     Args:
-      model: the module.
+      model: The module.
       vocab_size: V.
-      max_length: longest sequence it accepts, None where there is no limit.
-      name: shown in reports; by default the module's class.
-      method: the method that returns logits.
-      arguments: further keyword arguments of that method, hashable.
+      max_length: Longest sequence it accepts, None where there is no limit.
+      name: Shown in reports; by default the module's class.
+      method: The method that returns logits.
+      arguments: Further keyword arguments of that method, hashable.
       hidden: a method's name, or a function of (model, tokens), for [B, T, D]; see `from_function`.
       readout: `(model) -> [V, D]`.
-      soft_cap: see `from_function`.
-      output: see `from_function`.
+      soft_cap: See `from_function`.
+      output: See `from_function`.
 
     Returns:
       (lm, params): params is {"params": the `nnx.Param` leaves, "state": all other arrays}, nested dicts. "state"
@@ -62,7 +62,7 @@ def from_nnx(
       by a constant, because nothing may draw from it.
 
     Raises:
-      InputError: not an nnx module, an attribute or argument that cannot be hashed, or as in `from_function`; when
+      InputError: Not an nnx module, an attribute or argument that cannot be hashed, or as in `from_function`; when
         traced, parameters of another structure.
     """
     from flax import nnx
