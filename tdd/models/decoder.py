@@ -206,9 +206,9 @@ class _Block(nn.Module):
         self, stream: jax.Array, of_layer: Mapping[str, Any], turns: tuple[jax.Array, jax.Array] | None
     ) -> tuple[jax.Array, tuple[jax.Array, jax.Array] | None]:
         layout, probe = self.spec.layout, of_layer["probe"]
-        kept: list[jax.Array] = []
+        cache: list[jax.Array] = []
         parts = (
-            ("attention", functools.partial(self._attention, of_layer=of_layer, turns=turns, kept=kept)),
+            ("attention", functools.partial(self._attention, of_layer=of_layer, turns=turns, cache=cache)),
             ("mlp", functools.partial(self._mlp, probe=probe)),
         )
         given = stream
@@ -220,7 +220,7 @@ class _Block(nn.Module):
             if layout == "sandwich":
                 output = self._norm(f"{name}_post_norm", output, probe)
             stream = stream + output
-        return stream, (kept[0], kept[1]) if self.keep else None
+        return stream, (cache[0], cache[1]) if self.keep else None
 
     def _norm(self, name: str, inputs: jax.Array, probe: jax.Array | None) -> jax.Array:
         return _Norm(self.spec.norm, self.param_dtype, name=name)(inputs, probe)
@@ -236,7 +236,7 @@ class _Block(nn.Module):
         inputs: jax.Array,
         of_layer: Mapping[str, Any],
         turns: tuple[jax.Array, jax.Array] | None,
-        kept: list[jax.Array],
+        cache: list[jax.Array],
     ) -> jax.Array:
         attention, probe, past = self.spec.attention, of_layer["probe"], of_layer["past"]
         batch, length, _ = inputs.shape
@@ -250,7 +250,7 @@ class _Block(nn.Module):
             query, key = self._norm("query_norm", query, probe), self._norm("key_norm", key, probe)
         if turns is not None:
             query, key = rotate(query, *turns), rotate(key, *turns)
-        kept += [key, value]
+        cache += [key, value]
         window = self.window if of_layer["window"] is None else of_layer["window"]
         mixed = attend(query * of_layer["scale"], key, value, window=window, soft_cap=attention.soft_cap, past=past)
         return self._dense("attention_out", self.spec.width, attention.out_bias, mixed, probe, out=True)

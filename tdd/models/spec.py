@@ -34,7 +34,7 @@ Activation = Literal["gelu", "gelu_tanh", "relu", "silu", "tanh"]
 """Elementwise nonlinearity: `gelu` is x Phi(x), `gelu_tanh` its tanh approximation."""
 
 Layout = Literal["pre", "post", "parallel", "sandwich"]
-"""Where a block normalises, with h the residual stream:
+"""Places of the norms in a block, with h the residual stream:
 
 pre:       h += attention(norm(h));            h += mlp(norm(h))
 post:      h = norm(h + attention(h));         h = norm(h + mlp(h))
@@ -182,7 +182,7 @@ class DecoderSpec:
       attention: The attention of every block.
       mlp: The multilayer perceptron of every block.
       tied_head: True if the readout is the token embedding, False if it is a separate matrix.
-      layout: Where a block normalises.
+      layout: Places of the norms in a block.
       final_norm: True if the stream is normalised after the last block.
       embedding_scale: Factor on the token embeddings.
       embedding_width: Width of token embeddings and readout; if it is not D, one projection leads into the stream and

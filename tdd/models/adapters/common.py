@@ -27,7 +27,7 @@ __all__ = [
 ]
 
 Output = int | str | Callable[[Any], Any] | None
-"""Where the logits are in a model's result."""
+"""Place of the logits in the result of a model."""
 
 Arguments = tuple[tuple[str, Hashable], ...]
 """Keyword arguments as a hashable value."""

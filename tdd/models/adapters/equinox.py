@@ -48,10 +48,10 @@ def from_equinox(
     Args:
       module: The module.
       vocab_size: V.
-      max_length: Longest sequence it accepts, None where there is no limit.
+      max_length: Longest sequence that it accepts, or None.
       name: Shown in reports; by default the module's class.
       method: The method that returns logits.
-      batched: Whether it takes tokens [B, T]; otherwise it takes one sequence [T] and is mapped over the batch.
+      batched: True if it takes tokens [B, T]; otherwise it takes one sequence [T] and is mapped over the batch.
       arguments: Further keyword arguments of that method, hashable.
       hidden: a method's name, or a function of (module, tokens), for [T, D] ([B, T, D] where `batched`).
       readout: `(module) -> [V, D]`.

@@ -29,7 +29,7 @@ class FunctionSpec:
       max_length: Longest sequence, or None.
       hidden_fn: `(params, tokens) -> [B, T, D]`, or None.
       readout_fn: `(params) -> [V, D]`, or None.
-      output: Where the logits are in what `logits_fn` returns.
+      output: Place of the logits in the result of `logits_fn`.
     """
 
     name: str
@@ -70,13 +70,13 @@ def from_function(
     Args:
       logits_fn: The function.
       vocab_size: V.
-      max_length: Longest sequence it accepts, None where there is no limit.
+      max_length: Longest sequence that it accepts, or None.
       name: Shown in reports.
       hidden: `(params, tokens [B, T]) -> [B, T, D]`, what the readout multiplies; with it and `readout`, scoring
         never builds [B, T, V].
       readout: `(params) -> [V, D]`, so that logits = cap(hidden @ readout.T).
       soft_cap: c in logits = c tanh(z / c), where the model has it; for `hidden` and `readout` only.
-      output: Where the logits are, if the function returns more: an index, a key, an attribute's name or a
+      output: Place of the logits, if the function returns more: an index, a key, an attribute's name or a
         function of the result. Without it: the result itself, or its `logits`.
 
     Raises:

@@ -47,7 +47,7 @@ def from_haiku(
     Args:
       transformed: The transform.
       vocab_size: V.
-      max_length: Longest sequence it accepts, None where there is no limit.
+      max_length: Longest sequence that it accepts, or None.
       name: Shown in reports.
       arguments: Further keyword arguments of `f`, hashable.
       hidden: a second transform with the same parameters, or a function of (params, tokens), for [B, T, D]; see

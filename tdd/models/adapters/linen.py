@@ -52,7 +52,7 @@ def from_linen(
     Args:
       module: The module, unbound.
       vocab_size: V.
-      max_length: Longest sequence it accepts, None where there is no limit.
+      max_length: Longest sequence that it accepts, or None.
       name: Shown in reports; by default the module's class.
       method: The method that returns logits, `__call__` unless given.
       arguments: Further keyword arguments of that method, and of `hidden` where it takes them; hashable.

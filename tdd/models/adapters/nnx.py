@@ -47,7 +47,7 @@ def from_nnx(
     Args:
       model: The module.
       vocab_size: V.
-      max_length: Longest sequence it accepts, None where there is no limit.
+      max_length: Longest sequence that it accepts, or None.
       name: Shown in reports; by default the module's class.
       method: The method that returns logits.
       arguments: Further keyword arguments of that method, hashable.

@@ -86,7 +86,7 @@ class Keys:
 
 @dataclasses.dataclass(frozen=True)
 class Family:
-    """What distinguishes one family of checkpoints.
+    """The differences of one family of checkpoints.
 
     Attributes:
       model_type: The `model_type` of its config.json.

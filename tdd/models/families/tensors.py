@@ -1,4 +1,4 @@
-"""Which stored tensors fill which parameter, and in what form they are stored."""
+"""The stored tensors that fill each parameter, and the forms in which they are stored."""
 
 from __future__ import annotations
 
