@@ -320,7 +320,7 @@ def unit_e_values(
     if null not in conformal.NULLS:
         raise ValueError(f"null must be one of {conformal.NULLS}, got {null!r}")
     n, m = calibration.shape[1], scores.shape[1]
-    calibrates, tested = (_real_columns(x, real) for x, real in ((calibration, calibration_mask), (scores, mask)))
+    calibrates, tested = (ranks.real_columns(x, real) for x, real in ((calibration, calibration_mask), (scores, mask)))
     pooled = jnp.concatenate([calibration, scores], axis=1)
     if jnp.issubdtype(pooled.dtype, jnp.integer):
         last, turned = jnp.iinfo(pooled.dtype).max, ~pooled  # no float holds all integers
@@ -366,11 +366,3 @@ def unit_e_values(
     e_values = jnp.where((chosen <= cut[units]) & (counted[units] > 0), size[units], 0)
     usable = tested & lattice.in_range(level)
     return UnitEValues(jnp.where(usable, e_values, jnp.nan), best, num_known, num_tested)
-
-
-def _real_columns(scores: jax.Array, mask: jax.Array | None) -> jax.Array:
-    """[n] bool, items with all their scores."""
-    real = (
-        ~jnp.isnan(scores).any(axis=0) if jnp.issubdtype(scores.dtype, jnp.inexact) else jnp.ones(scores.shape[1], bool)
-    )
-    return real if mask is None else real & mask

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-__all__ = ["Counts", "WeightedCounts", "counts", "finder", "order_keys", "scores_of_keys", "weighted_counts"]
+__all__ = ["Counts", "counts", "finder", "order_keys", "scores_of_keys"]
 
 
 class Counts(NamedTuple):
@@ -27,22 +27,6 @@ class Counts(NamedTuple):
     less: jax.Array
     equal: jax.Array
     num_calibration: jax.Array
-    valid: jax.Array
-
-
-class WeightedCounts(NamedTuple):
-    """`Counts` with the calibration weights summed instead of counted.
-
-    Attributes:
-      less: [m] sum of w_i over T_i < T_j.
-      equal: [m] sum of w_i over T_i = T_j.
-      total: [] sum of w_i.
-      valid: [m] bool.
-    """
-
-    less: jax.Array
-    equal: jax.Array
-    total: jax.Array
     valid: jax.Array
 
 
@@ -139,41 +123,17 @@ def finder(keys: jax.Array, total: jax.Array) -> Callable[[jax.Array], tuple[jax
     return find
 
 
-def weighted_counts(
-    calibration: jax.Array,
-    scores: jax.Array,
-    weights: jax.Array,
-    *,
-    calibration_mask: jax.Array | None = None,
-    mask: jax.Array | None = None,
-) -> WeightedCounts:
-    """Sum the weights of the calibration scores strictly below and equal to each test score.
-
-    Args:
-      calibration: [n] scores.
-      scores: [m] scores.
-      weights: [n] non-negative weights of the calibration items.
-      calibration_mask: [n] bool, True = real item.
-      mask: [m] bool.
-
-    Returns:
-      `WeightedCounts`. Cost as `counts`.
-    """
-    calibration, scores = jnp.asarray(calibration), jnp.asarray(scores)
-    is_real, valid = real(calibration, calibration_mask), real(scores, mask)
-    ordered, order = jax.lax.sort_key_val(
-        jnp.where(is_real, calibration, largest(calibration.dtype)), jnp.arange(calibration.shape[0])
-    )
-    sums = jnp.cumsum(jnp.where(is_real, weights, 0)[order])
-    sums = jnp.concatenate([jnp.zeros_like(sums, shape=(1,)), sums])
-    below = sums[jnp.searchsorted(ordered, scores, side="left")]
-    up_to = sums[jnp.searchsorted(ordered, scores, side="right")]
-    return WeightedCounts(jnp.where(valid, below, 0), jnp.where(valid, up_to - below, 0), sums[-1], valid)
-
-
 def real(scores: jax.Array, mask: jax.Array | None) -> jax.Array:
     """Items that are neither masked out nor NaN."""
     known = ~jnp.isnan(scores) if jnp.issubdtype(scores.dtype, jnp.inexact) else jnp.ones(scores.shape, bool)
+    return known if mask is None else known & mask
+
+
+def real_columns(scores: jax.Array, mask: jax.Array | None) -> jax.Array:
+    """[m] bool, items of scores [K, m] that are not masked out and have no NaN in any row."""
+    known = jnp.ones(scores.shape[1], bool)
+    if jnp.issubdtype(scores.dtype, jnp.inexact):
+        known = ~jnp.isnan(scores).any(axis=0)
     return known if mask is None else known & mask
 
 

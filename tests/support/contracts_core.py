@@ -143,11 +143,6 @@ def counts_reference(calibration, scores, calibration_mask=None, mask=None):
     return {"less": less, "equal": equal, "num_calibration": total, "valid": valid}
 
 
-def weighted_reference(calibration, scores, weights, calibration_mask=None, mask=None):
-    less, equal, total, valid = ref.counts(calibration, scores, calibration_mask, mask, np.asarray(weights, np.float64))
-    return {"less": less, "equal": equal, "total": total, "valid": valid}
-
-
 def masked_to_nan(values, mask):
     return values if mask is None else np.where(mask, values, np.nan)
 
@@ -314,14 +309,6 @@ ENTRIES = [
         masked=False,
     ),
     Entry("ranks.counts", lambda **a: ranks.counts(**a)._asdict(), two_samples_masked, counts_reference),
-    Entry(
-        "ranks.weighted_counts",
-        lambda **a: ranks.weighted_counts(**a)._asdict(),
-        lambda rng, n, m: two_samples_masked(rng, n, m) | {"weights": rng.random(n).astype(np.float32)},
-        weighted_reference,
-        calibration=("calibration", "weights"),
-        tolerance=2e-6,
-    ),
     *[
         Entry("conformal.rank", rank_call(null), two_samples_masked, rank_reference(null), label=null)
         for null in conformal.NULLS
