@@ -48,8 +48,8 @@ class EProcess(NamedTuple):
 def log_urn_bet(num_exceedances: jax.Array, num_draws: jax.Array, a: float, c: float, *, horizon: int) -> jax.Array:
     """log B(a + x, c + b - x) B(1, 1) / (B(a, c) B(1 + x, 1 + b - x)), element-wise.
 
-    The likelihood ratio of a fraction of exceedances with law Beta(a, c) to the uniform one of an urn: a martingale with
-    mean 1 where the urn is Polya's. For a <= 1 <= c it falls with every exceedance more among the same draws.
+    The likelihood ratio of a fraction of exceedances with law Beta(a, c) to the uniform one of an urn: a martingale
+    with mean 1 if the urn is Polya's. For a <= 1 <= c it falls with every exceedance more among the same draws.
 
     Args:
       num_exceedances: x, integers in 0..b.

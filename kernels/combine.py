@@ -1,8 +1,9 @@
-"""Combinations of K p-values into one: Cauchy's, and those for independent p-values of Fisher, Pearson, Stouffer, Tippett.
+"""Combinations of K p-values into one: Cauchy's, and Fisher's, Pearson's, Stouffer's and Tippett's.
 
-Cauchy: T = sum of w_k·cot(pi·p_k), p = atan2(1, T)/pi. The textbook form tan((1/2 - p)·pi) loses every digit for small p (in float32 its sign flips below p = 1.5e-8). Here
-the argument of the tangent never exceeds pi/4 and is always an exact difference, so the combination keeps its relative
-accuracy down to the smallest normal float; `log_cauchy` has no smallest p-value at all.
+Cauchy: T = sum of w_k·cot(pi·p_k), p = atan2(1, T)/pi. The textbook form tan((1/2 - p)·pi) loses every digit for small
+p (in float32 its sign flips below p = 1.5e-8). Here the argument of the tangent never exceeds pi/4 and is always an
+exact difference, so the combination keeps its relative accuracy down to the smallest normal float; `log_cauchy` has no
+smallest p-value at all.
 
 Fisher, Pearson, Stouffer, Tippett: exact for independent uniform p-values, conservative for super-uniform ones;
 dependence voids them. Upper tails are computed as such, never as 1 - cdf. They take [..., K, ...] in [0, 1] with K on

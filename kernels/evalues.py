@@ -64,7 +64,8 @@ def e_bh(
     their sum over the nulls has mean at most m; finite-sample. With U uniform on (0, 1] and independent of the
     e-values, drawn once, the same. Proof: given the e-values, the number R(u) of rejections does not increase in u, and
     j is rejected where u <= c_j·R(u), c_j = alpha·e_j/m, that is up to some u_j <= c_j·R(u_j-). There 1/R(u) <=
-    1/R(u_j-), so the expected contribution of j to the FDP is at most u_j/R(u_j-) <= c_j; the nulls' c_j sum to alpha·m0/m.
+    1/R(u_j-), so the expected contribution of j to the FDP is at most u_j/R(u_j-) <= c_j; the nulls' c_j sum to
+    alpha·m0/m.
 
     Args:
       e_values: [m] non-negative, +inf allowed; NaN and negative values are masked out of m.
@@ -292,8 +293,8 @@ def unit_e_values(
     alpha·M0/M (M0 null units), if for each null unit u, given the other test units, u and the C calibration units are
     exchangeable, their sizes and all K scores included; finite-sample, whatever the dependence within units and between
     the scores. Proof: k and s are functions of the other test units and of the C + 1 units without their order. Given
-    those, n_u/(a + n_u) is the fraction of one of C + 1 exchangeable units, of mean 1/(C + 1) or 0, so the e-values of u
-    sum to at most m/M in expectation of e/m, and e-BH has FDR <= alpha·(sum over null units of sum_j E e_j/m).
+    those, n_u/(a + n_u) is the fraction of one of C + 1 exchangeable units, of mean 1/(C + 1) or 0, so the e-values of
+    u sum to at most m/M in expectation of e/m, and e-BH has FDR <= alpha·(sum over null units of sum_j E e_j/m).
 
     Args:
       calibration: [K, n] loss-like scores of items of null units; with `calibration_units` [n] int32 in 0..C-1.

@@ -240,7 +240,8 @@ def dkw_offset(num_calibration: Any, num_tests: Any, delta: Any) -> jax.Array:
     The fixed point, from 1 downwards, of x <- min(1, sqrt(log(1/delta) + log(1 + 2 tau x sqrt(2 pi/(n+m)))) / sqrt(2
     tau)) with tau = n m/(n+m).
 
-    Guarantee: The inequality above, for conformal p-values with exchangeable calibration and null test scores; finite-sample.
+    Guarantee: The inequality above, for conformal p-values with exchangeable calibration and null test scores;
+    finite-sample.
 
     Args:
       num_calibration: [] n >= 1.

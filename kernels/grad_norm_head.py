@@ -195,4 +195,3 @@ def _over_columns(reduction: Callable[..., jax.Array], values: jax.Array) -> jax
 def _pairs(values: jax.Array) -> jax.Array:
     """values [B, T] of every two positions, multiplied: [B, T, T]."""
     return values[:, :, None] * values[:, None, :]
-

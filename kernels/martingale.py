@@ -116,9 +116,7 @@ def advance(state: State, log_p_value: Any, mask: Any = True) -> tuple[State, Ma
     log_p = jnp.asarray(log_p_value, dtype)
     real = mask & ~jnp.isnan(log_p)
     num_tests = state.num_tests + real
-    account, log_wealth = place(
-        state.bet, state.account, state.log_martingale, num_tests.astype(dtype), log_p
-    )
+    account, log_wealth = place(state.bet, state.account, state.log_martingale, num_tests.astype(dtype), log_p)
     account = jnp.where(real, account, state.account)
     log_wealth = jnp.where(real, log_wealth, state.log_martingale)
     largest = jnp.maximum(state.log_running_max, log_wealth)

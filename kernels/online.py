@@ -307,9 +307,7 @@ def gamma(length: int, kind: Literal["log", "power"] = "log") -> np.ndarray:
     return _SERIES[kind] * np.log(np.maximum(t, 2)) / (t * np.exp(np.sqrt(np.log(t))))
 
 
-def _decided(
-    method: Method, values: jax.Array, alpha: Any, mask: jax.Array | None, **options: Any
-) -> Online:
+def _decided(method: Method, values: jax.Array, alpha: Any, mask: jax.Array | None, **options: Any) -> Online:
     """Decide one after the other, in at least single precision."""
     values = values.astype(jnp.promote_types(values.dtype, jnp.float32))
     valid = ~jnp.isnan(values) if mask is None else mask & ~jnp.isnan(values)

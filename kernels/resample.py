@@ -227,7 +227,9 @@ class _Scale(NamedTuple):
     exact: bool
 
 
-def _scales(pool: Pool, drawn: Drawn, proportions: Sequence[str], below_region: jax.Array, kth: jax.Array) -> list[_Scale]:
+def _scales(
+    pool: Pool, drawn: Drawn, proportions: Sequence[str], below_region: jax.Array, kth: jax.Array
+) -> list[_Scale]:
     """rho of every split; `proportion` defines the estimates."""
     n, m = drawn.num_calibration, drawn.num_tests
     one = jnp.ones_like(n)

@@ -4,7 +4,8 @@ The logits exist only as one float32 tile [chunk, V] at a time: z = hidden · re
 model has it. Rows that are not scored targets cost nothing but a gather: the scored rows are moved to the front and the
 loop stops after the last of them.
 
-A tile takes two passes over the vocabulary. With m = max_v z_v, d = z - m, r = sum_{d<0} e^d, n = #{d = 0} and s = n + r = sum_v e^d:
+A tile takes two passes over the vocabulary. With m = max_v z_v, d = z - m, r = sum_{d<0} e^d, n = #{d = 0} and
+s = n + r = sum_v e^d:
 
     log p_y = d_y - ln s       mu = sum p d - ln s          sigma^2 = sum p (d - sum p d)^2
     H_1/2   = 2 ln sum e^(d/2) - ln s      H_2 = 2 ln s - ln sum e^(2d)      H_inf = ln s

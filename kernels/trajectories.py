@@ -122,7 +122,7 @@ def advance(state: State, statistics: jax.Array, spent: Any) -> tuple[State, Evi
     f = exp(3 z), z the statistic standardised over the K rows. The K values f(s_b) / sum f sum to 1 and are
     exchangeable, so e_t has mean 1; N_t never falls and its limit has mean sum w_t <= 1, so E N <= 1 at any time that
     one may choose, and P(N_t >= 1/a at some look) <= a. (A product of e_t over looks at the same items is no e-value.)
-    Both need fractions that were fixed beforehand, and a training that does not react to the evidence except by stopping.
+    Both need fractions that were fixed beforehand, and a training that reacts to the evidence by stopping only.
 
     Args:
       state: Result of `start` or of the previous look.

@@ -1,7 +1,7 @@
 """Runs on Ray, which places the shards of a run and repeats those whose worker dies.
 
-Needs `pip install 'tdd[ray]'`. Without an address a local Ray is started for the run. Shards leave their work in a folder
-that all hosts share (`tdd.runs.shards`), so that a repeated shard computes only what is missing.
+Needs `pip install 'tdd[ray]'`. Without an address a local Ray is started for the run. Shards leave their work in a
+folder that all hosts share (`tdd.runs.shards`), so that a repeated shard computes only what is missing.
 """
 
 from __future__ import annotations

@@ -103,7 +103,7 @@ class Placement:
 
 
 def partition(shape: tuple[int, ...], mesh: Mesh, *, layered: bool) -> PartitionSpec:
-    """The partition of one parameter over a mesh of one axis: its longest axis that the devices divide, first of equals.
+    """The partition of one parameter over a mesh of one axis: along its longest axis that the devices divide.
 
     Args:
       shape: Shape of the parameter, with its layer axis if `layered`.

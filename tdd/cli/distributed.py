@@ -127,14 +127,16 @@ def _wait_for(coordinator: str) -> None:
     while True:
         try:
             with socket.create_connection((host.strip("[]"), int(port)), timeout=5) as connection:
-                if connection.getsockname() == connection.getpeername():  # TCP: a free port of this host may reach itself
+                if (
+                    connection.getsockname() == connection.getpeername()
+                ):  # TCP: a free port of this host may reach itself
                     raise ConnectionRefusedError("the connection led back to this process")
             return
         except OSError as error:
             if (waited := time.monotonic() - start) > _TIMEOUT:
                 raise InputError(
-                    f"nobody listens at coordinator={coordinator} after {waited:.0f} s ({error}); process 0 must run on "
-                    "that host, which the others must reach by that name and port"
+                    f"nobody listens at coordinator={coordinator} after {waited:.0f} s ({error}); process 0 must run "
+                    "on that host, which the others must reach by that name and port"
                 ) from error
             time.sleep(0.2)
 

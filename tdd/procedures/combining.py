@@ -144,8 +144,8 @@ def _compiled(method: str, axis: int) -> Callable[..., Combined]:
             return combine.truncated_cauchy(p, weights=w, axis=axis)
         if method == "stouffer":
             return combine.stouffer(p, weights=w, axis=axis)
-        if hasattr(independent, method):
-            return getattr(independent, method)(p, axis=axis)
+        if hasattr(combine, method):
+            return getattr(combine, method)(p, axis=axis)
         merged = getattr(merge, method)(p, axis=axis)
         return Combined(merged, merged)
 

@@ -11,7 +11,7 @@ import numpy as np
 from jax.core import Tracer
 
 from tdd.kernels import online
-from tdd.kernels.online import WEALTH_FRACTION, METHODS, Decision, Method, State
+from tdd.kernels.online import METHODS, WEALTH_FRACTION, Decision, Method, State
 from tdd.procedures.online import GUARANTEES
 from tdd.records import Guarantee
 from tdd.validate import arrays

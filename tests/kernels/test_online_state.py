@@ -59,9 +59,7 @@ def test_in_a_compiled_loop_and_from_saved_arrays(method):
 
     def one(state, item):
         value, real = item
-        return jax.lax.cond(
-            real, lambda: online.decide(state, value), lambda: online.decide(state, value, False)
-        )
+        return jax.lax.cond(real, lambda: online.decide(state, value), lambda: online.decide(state, value, False))
 
     loop = jax.jit(lambda state, values, mask: jax.lax.scan(one, state, (values, mask)))
     state, first = loop(start, values[:30], mask[:30])

@@ -116,8 +116,8 @@ class Layout:
             leaves = jax.tree.leaves(params[key])
             if len(leaves) != structure.num_leaves:
                 raise InputError(
-                    f"params[{key!r}] has {len(leaves)} arrays, the model has {structure.num_leaves}; pass what from_nnx "
-                    "returned"
+                    f"params[{key!r}] has {len(leaves)} arrays, the model has {structure.num_leaves}; pass what "
+                    "from_nnx returned"
                 )
             parts.append(jax.tree.unflatten(structure, leaves if key == "params" else frozen_state(leaves)))
         constants = [_constant(*leaf) for leaf in self.random_leaves]
