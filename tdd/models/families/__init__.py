@@ -71,7 +71,7 @@ def family_of_config(config: Mapping[str, Any], where: str) -> Family:
       InputError: Unsupported or missing `model_type`, an unknown key, or a value that is not implemented.
     """
     model_type = config.get("model_type")
-    if model_type not in FAMILIES:
+    if model_type not in tuple(FAMILIES):  # it may be anything, a list too
         named = "no model_type" if model_type is None else f"model_type {model_type!r}, which is not supported"
         raise InputError(f"{where} has {named}; supported architectures: {', '.join(FAMILIES)}")
     family = FAMILIES[model_type]
