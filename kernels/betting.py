@@ -1,4 +1,4 @@
-"""Evidence against exchangeable orders by betting, at every draw: an e-process that may be watched and stopped.
+"""Evidence against exchangeable orders by betting at every draw: an e-process that may be monitored and stopped.
 
 If the order means nothing and there are no ties, x exceedances in b draws of a shard follow Polya's urn: the next draw
 exceeds with probability (x + 1)/(b + 2), independently over shards. The sum over shards is one more such urn. A bet is
@@ -18,7 +18,7 @@ from tdd.kernels.sequential import Exceedances
 
 __all__ = ["EProcess", "e_process", "largest_log_e", "log_urn_bet"]
 
-_SHARD_BETS = (  # (a, c, share of the shards that is taken to be memorised), of equal weight
+_SHARD_BETS = (  # (a, c, assumed fraction of memorised shards), equally weighted
     (0.8, 1.2, 1.0),
     (0.5, 1.5, 1.0),
     (0.3, 4.0, 1.0),
@@ -48,15 +48,15 @@ class EProcess(NamedTuple):
 def log_urn_bet(num_exceedances: jax.Array, num_draws: jax.Array, a: float, c: float, *, horizon: int) -> jax.Array:
     """log B(a + x, c + b - x) B(1, 1) / (B(a, c) B(1 + x, 1 + b - x)), element-wise.
 
-    The likelihood ratio of a share of exceedances with law Beta(a, c) to the uniform one of an urn: a martingale with
-    mean 1 where the urn is Polya's. For a <= 1 <= c it falls with every exceedance more among the same draws.
+    The likelihood ratio of a fraction of exceedances with law Beta(a, c) to the uniform one of an urn: a martingale
+    with mean 1 if the urn is Polya's. For a <= 1 <= c it falls with every exceedance more among the same draws.
 
     Args:
       num_exceedances: x, integers in 0..b.
       num_draws: b, integers in 0..horizon.
-      a: parameter, static.
-      c: parameter, static.
-      horizon: largest b, static.
+      a: Parameter, static.
+      c: Parameter, static.
+      horizon: Largest b, static.
 
     Returns:
       Of the shape of x and JAX's default float. Cost: three tables of `horizon` logarithms, made when traced.
@@ -65,23 +65,23 @@ def log_urn_bet(num_exceedances: jax.Array, num_draws: jax.Array, a: float, c: f
 
 
 def e_process(counted: Exceedances, dtype: Any = None) -> EProcess:
-    """Bet against the urns: a product over shards, mixed over strengths and shares of memorised shards.
+    """Bet against the urns: a product over shards, mixed over strengths and fractions of memorised shards.
 
-    With E_i the ratio of `log_urn_bet` in shard i and s the share of shards taken to be memorised, the shards give the
+    With E_i the ratio of `log_urn_bet` in shard i and s the assumed fraction of memorised shards, the shards give the
     mean over a fixed set of (a, c, s) of the product over i of 1 - s + s E_i; the sum over shards gives the mean of its
     own ratios over (a, c). The e-value is max(0.9 of the first, 0.1 of the second), and the first alone for one shard.
     It is no sum: the two are martingales with respect to different histories, and only their crossing probabilities
     add up.
 
-    **Guarantee**: P(some p_b <= t) <= t for every t, finite-sample, whatever makes one stop, if in every shard the
+    **Guarantee**: P(some p_b <= t) <= t for every t, finite-sample, under any stopping rule, if in every shard the
     canonical order and its shuffles are exchangeable given all other shards. Ville's inequality bounds each part by
     its share of t. Ties only lower an e-value: with ties broken at random the urns are exactly Polya's, the counts of
     ties as exceedances are at every draw at least those, and no ratio rises with a count.
     The e-value itself has mean at most 1 at a draw that was fixed beforehand.
 
     Args:
-      counted: of `sequential.exceedances`.
-      dtype: of the result; JAX's default float by default.
+      counted: Result of `sequential.exceedances`.
+      dtype: Type of the result; JAX's default float by default.
 
     Returns:
       `EProcess`. Cost: O(r B).
@@ -91,9 +91,9 @@ def e_process(counted: Exceedances, dtype: Any = None) -> EProcess:
     dtype = dtype or jnp.result_type(float)
     horizon = counted.total.shape[0]
 
-    def of_shards(a: float, c: float, share: float) -> jax.Array:
-        each = _log_bet(counted.shards, counted.shard_draws, a, c, horizon, dtype)
-        return jnp.sum(each if share == 1 else jnp.log1p(share * jnp.expm1(each)), axis=0)
+    def of_shards(a: float, c: float, fraction: float) -> jax.Array:
+        log_bets = _log_bet(counted.shards, counted.shard_draws, a, c, horizon, dtype)
+        return jnp.sum(log_bets if fraction == 1 else jnp.log1p(fraction * jnp.expm1(log_bets)), axis=0)
 
     by_shards = _log_mean([of_shards(*bet) for bet in _SHARD_BETS])
     by_sum = _log_mean([_log_bet(counted.total, counted.total_draws, *bet, horizon, dtype) for bet in _SUM_BETS])
@@ -110,8 +110,8 @@ def largest_log_e(num_shards: int, num_draws: int) -> float:
         return float(np.sum(_increments(c, 1, num_draws)) - np.sum(_increments(a + c, 2, num_draws)))
 
     shards = [
-        num_shards * math.log1p(share * math.expm1(bet(a, c))) if share < 1 else num_shards * bet(a, c)
-        for a, c, share in _SHARD_BETS
+        num_shards * math.log1p(fraction * math.expm1(bet(a, c))) if fraction < 1 else num_shards * bet(a, c)
+        for a, c, fraction in _SHARD_BETS
     ]
     by_shards = float(np.logaddexp.reduce(shards)) - math.log(len(shards))
     if num_shards == 1:

@@ -1,11 +1,11 @@
-"""When did p-values that arrive one after the other begin to be small? For streams that are watched for ever.
+"""Detection of the time at which sequential p-values become small, for streams that are monitored without end.
 
-A martingale from a fixed start forgets nothing: what it lost on a long clean stretch it must win back. The procedure of
-Shiryaev and Roberts bets afresh from every step at once,
+A martingale from a fixed start must win back all that it lost on a long clean stretch. The procedure of Shiryaev and
+Roberts starts a new bet at every step,
 
     R_t = (1 + R_(t-1)) b(p_t),    R_0 = 0,
 
-here for the mean over eight bets b(p) = e p^(e - 1), gives an alarm where R_t >= A, and begins again at 0. Clean
+here for the mean over eight bets b(p) = e p^(e - 1), raises an alarm when R_t >= A, and restarts at 0. Clean
 p-values make R_t - t a supermartingale, and every alarm takes A from it: that bounds how often alarms are false. The
 CUSUM statistic of the same bets is never larger than R_t and has no better bound, so there is none.
 """
@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tdd.kernels.martingale_bets import power_bets
+from tdd.kernels.martingale import power_bets
 
 __all__ = ["Alarms", "State", "advance", "shiryaev_roberts", "start"]
 
@@ -26,7 +26,7 @@ _NUM_BETS = 8
 
 
 class State(NamedTuple):
-    """What is carried from step to step.
+    """The state between steps.
 
     Attributes:
       log_statistics: [8] log R of each bet; -inf after a start.
@@ -54,7 +54,7 @@ def start(mean_time: Any, *, dtype: Any = None) -> State:
 
     Args:
       mean_time: A >= 1, smallest mean number of p-values between false alarms; may be traced.
-      dtype: of the state; JAX's default float by default.
+      dtype: Type of the state; JAX's default float by default.
 
     Raises:
       ValueError: a static `mean_time` below 1. A traced one gives no alarm.
@@ -71,7 +71,7 @@ def advance(state: State, log_p_value: Any, mask: Any = True) -> tuple[State, Al
     """Bet on the next p-value.
 
     Args:
-      state: of `start` or of the step before.
+      state: Result of `start` or of the previous step.
       log_p_value: [] natural logarithm of p in [0, 1]; -inf is an alarm. NaN takes no place.
       mask: [] bool, False for a step that takes no place.
 
@@ -80,12 +80,12 @@ def advance(state: State, log_p_value: Any, mask: Any = True) -> tuple[State, Al
     """
     e, weights = power_bets(_NUM_BETS)
     dtype = state.log_statistics.dtype
-    slope, constant, share = (jnp.asarray(x, dtype) for x in (1 - e, np.log(e), np.log(weights)))
+    slope, constant, log_weights = (jnp.asarray(x, dtype) for x in (1 - e, np.log(e), np.log(weights)))
     log_p = jnp.asarray(log_p_value, dtype)
     real = mask & ~jnp.isnan(log_p)
     bets = jnp.logaddexp(state.log_statistics, jnp.zeros((), dtype)) + (constant - slope * jnp.where(real, log_p, 0))
     statistics = jnp.where(real, bets, state.log_statistics)
-    log_statistic = jax.nn.logsumexp(share + statistics)
+    log_statistic = jax.nn.logsumexp(log_weights + statistics)
     alarm = real & (log_statistic >= state.log_threshold)
     return state._replace(log_statistics=jnp.where(alarm, -jnp.inf, statistics)), Alarms(log_statistic, alarm)
 

@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from tdd.kernels import weighted
+from tdd.kernels import ranks, weighted
 from tdd.kernels.conformal import NULLS
 
 __all__ = [
@@ -77,15 +77,15 @@ def cluster_scores(
     Args:
       scores: [n] loss-like scores; NaN is masked out.
       clusters: [n] int32 labels in 0..C-1.
-      num_clusters: static, C.
-      aggregate: the mean sees every item, the median forgets outliers, the minimum finds one memorised item.
+      num_clusters: Static, C.
+      aggregate: The mean sees every item, the median forgets outliers, the minimum finds one memorised item.
       mask: [n] bool, True = real item.
 
     Returns:
       `ClusterScores`. An even median is the mean of the two middle scores.
 
     Raises:
-      ValueError: unknown `aggregate`.
+      ValueError: Unknown `aggregate`.
 
     Cost: one pass; the median sorts.
     """
@@ -95,16 +95,16 @@ def cluster_scores(
     labels = jnp.where(real, clusters, num_clusters).astype(jnp.int32)
     size = jax.ops.segment_sum(real.astype(jnp.int32), labels, num_clusters)
     if aggregate == "mean":
-        found = jax.ops.segment_sum(jnp.where(real, scores, 0), labels, num_clusters) / size.astype(scores.dtype)
+        values = jax.ops.segment_sum(jnp.where(real, scores, 0), labels, num_clusters) / size.astype(scores.dtype)
     elif aggregate == "min":
-        found = jax.ops.segment_min(jnp.where(real, scores, jnp.inf), labels, num_clusters)
+        values = jax.ops.segment_min(jnp.where(real, scores, jnp.inf), labels, num_clusters)
     else:
         ordered = jax.lax.sort((labels, scores), num_keys=2)[1]
         start = jnp.cumsum(size) - size
         last = max(scores.shape[0] - 1, 0)
         low, high = jnp.minimum(start + (size - 1) // 2, last), jnp.minimum(start + size // 2, last)
-        found = ordered[low] / 2 + ordered[high] / 2 if scores.shape[0] else jnp.zeros(num_clusters, scores.dtype)
-    return ClusterScores(jnp.where(size > 0, found, jnp.nan), size, size > 0)
+        values = ordered[low] / 2 + ordered[high] / 2 if scores.shape[0] else jnp.zeros(num_clusters, scores.dtype)
+    return ClusterScores(jnp.where(size > 0, values, jnp.nan), size, size > 0)
 
 
 def cluster_shares(clusters: jax.Array, *, num_clusters: int, mask: jax.Array | None = None) -> jax.Array:
@@ -112,8 +112,8 @@ def cluster_shares(clusters: jax.Array, *, num_clusters: int, mask: jax.Array | 
     real = jnp.ones(clusters.shape, bool) if mask is None else mask
     size = jax.ops.segment_sum(real.astype(jnp.int32), jnp.where(real, clusters, num_clusters), num_clusters)
     dtype = jnp.result_type(float)
-    own = size[jnp.clip(clusters, 0, num_clusters - 1)] if num_clusters else jnp.ones(clusters.shape, jnp.int32)
-    return jnp.where(real, 1 / jnp.maximum(own, 1).astype(dtype), 0)
+    sizes = size[jnp.clip(clusters, 0, num_clusters - 1)] if num_clusters else jnp.ones(clusters.shape, jnp.int32)
+    return jnp.where(real, 1 / jnp.maximum(sizes, 1).astype(dtype), 0)
 
 
 def draw_items(
@@ -123,7 +123,7 @@ def draw_items(
 
     Args:
       clusters: [n] int32 labels.
-      num_clusters: static, C.
+      num_clusters: Static, C.
       key: PRNG key.
       mask: [n] bool, True = real item.
 
@@ -160,7 +160,7 @@ def hierarchical_p_values(
       calibration: [n] loss-like scores of items for which the null holds.
       scores: [m] loss-like scores.
       calibration_clusters: [n] int32 labels.
-      num_clusters: static upper bound of the labels.
+      num_clusters: Static upper bound of the labels.
       null: "nonmember" (small scores are extreme) or "member".
       calibration_mask: [n] bool, True = real item.
       mask: [m] bool, True = real item.
@@ -170,7 +170,7 @@ def hierarchical_p_values(
       conformal p-values.
 
     Raises:
-      ValueError: unknown `null`.
+      ValueError: Unknown `null`.
 
     Cost: one sort of n, m binary searches.
 
@@ -218,7 +218,7 @@ def group_p_values(
       `GroupPValues`.
 
     Raises:
-      ValueError: unknown `null`.
+      ValueError: Unknown `null`.
 
     Cost: one sort of n + m by (group, score).
 
@@ -227,7 +227,7 @@ def group_p_values(
     if null not in NULLS:
         raise ValueError(f'null must be "nonmember" or "member", got {null!r}')
     calibration, scores = jnp.asarray(calibration), jnp.asarray(scores)
-    real, valid = _real(calibration, calibration_mask), _real(scores, mask)
+    real, valid = ranks.real(calibration, calibration_mask), ranks.real(scores, mask)
     n, m = calibration.shape[0], scores.shape[0]
     last = jnp.iinfo(jnp.int32).max
     group = jnp.concatenate(
@@ -259,10 +259,5 @@ def group_p_values(
 def _floats(scores: jax.Array, mask: jax.Array | None) -> tuple[jax.Array, jax.Array]:
     """Scores in at least single precision, and which are real."""
     scores = jnp.asarray(scores)
-    real = _real(scores, mask)
+    real = ranks.real(scores, mask)
     return scores.astype(jnp.promote_types(scores.dtype, jnp.float32)), real
-
-
-def _real(scores: jax.Array, mask: jax.Array | None) -> jax.Array:
-    real = ~jnp.isnan(scores) if jnp.issubdtype(scores.dtype, jnp.inexact) else jnp.ones(scores.shape, bool)
-    return real if mask is None else real & mask

@@ -1,8 +1,14 @@
-"""The Cauchy combination of p-values: T = sum of w_k·cot(pi·p_k), p = atan2(1, T)/pi.
+"""Combinations of K p-values into one: Cauchy's, and Fisher's, Pearson's, Stouffer's and Tippett's.
 
-The textbook form tan((1/2 - p)·pi) loses every digit for small p (in float32 its sign flips below p = 1.5e-8). Here
-the argument of the tangent never exceeds pi/4 and is always an exact difference, so the combination keeps its relative
-accuracy down to the smallest normal float; `log_cauchy` has no smallest p-value at all.
+Cauchy: T = sum of w_k·cot(pi·p_k), p = atan2(1, T)/pi. The textbook form tan((1/2 - p)·pi) loses every digit for small
+p (in float32 its sign flips below p = 1.5e-8). Here the argument of the tangent never exceeds pi/4 and is always an
+exact difference, so the combination keeps its relative accuracy down to the smallest normal float; `log_cauchy` has no
+smallest p-value at all.
+
+Fisher, Pearson, Stouffer, Tippett: exact for independent uniform p-values, conservative for super-uniform ones;
+dependence voids them. Upper tails are computed as such, never as 1 - cdf. They take [..., K, ...] in [0, 1] with K on
+`axis` and return `Combined` of [...]; NaN among the p-values, or a value outside [0, 1], gives NaN; K = 0 raises
+ValueError.
 
 References: Liu & Xie (2020), "Cauchy combination test"; TD4Eval, eq. 8-9.
 """
@@ -14,8 +20,19 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.scipy.special import gammainc, logsumexp, ndtr, ndtri
 
-__all__ = ["Combined", "cauchy", "cauchy_statistic", "log_cauchy", "truncated_cauchy"]
+__all__ = [
+    "Combined",
+    "cauchy",
+    "cauchy_statistic",
+    "fisher",
+    "log_cauchy",
+    "pearson",
+    "stouffer",
+    "tippett",
+    "truncated_cauchy",
+]
 
 _LOG_PI = math.log(math.pi)
 _FAR = 20  # beyond e^20, arctan(1/T) is 1/T and tan(x) is x to double precision
@@ -45,7 +62,7 @@ def cauchy(p_values: jax.Array, *, weights: jax.Array | None = None, axis: int =
         evidence is contradictory without bound. A single p-value with a positive weight is returned as it is.
       weights: [K] or the shape of `p_values`, not negative; equal by default. A p-value of weight 0 is ignored, NaN
         included. Only ratios of weights matter.
-      axis: where K is.
+      axis: Axis of K.
 
     Returns:
       [...] combined p-values. NaN where a used p-value is NaN or outside [0, 1], a weight is negative or not finite,
@@ -57,7 +74,7 @@ def cauchy(p_values: jax.Array, *, weights: jax.Array | None = None, axis: int =
     References: Liu & Xie (2020), eq. 2-3; TD4Eval, eq. 8-9.
     """
     p, w = operands(p_values, weights, axis)
-    used, _ = _shares(w)
+    used, _ = _fractions(w)
     combined = _upper_tail(_statistic(w, cotangent(p)))
     alone = jnp.sum(jnp.where(used, p, 0), axis=0)
     return jnp.where((jnp.sum(used, axis=0) == 1) & ~jnp.isnan(combined), alone, combined)
@@ -83,16 +100,16 @@ def truncated_cauchy(
     Guarantee: asymptotic, as `cauchy`; never smaller than the full statistic for tau >= 1/2, so less conservative.
 
     Args:
-      p_values: as `cauchy`.
-      tau: where to cut, in (0, 1].
-      weights: as `cauchy`.
-      axis: where K is.
+      p_values: As `cauchy`.
+      tau: Cut, in (0, 1].
+      weights: As `cauchy`.
+      axis: Axis of K.
 
     Returns:
       `Combined`.
 
     Raises:
-      ValueError: static tau outside (0, 1], or as `cauchy`.
+      ValueError: Static tau outside (0, 1], or as `cauchy`.
 
     References: Fang, Chang, Park & Tseng (2023), "Heavy-tailed distribution for combining dependent p-values".
     """
@@ -111,22 +128,22 @@ def log_cauchy(log_p_values: jax.Array, *, weights: jax.Array | None = None, axi
 
     Args:
       log_p_values: [..., K, ...] in [-inf, 0]; -inf is p = 0 and 0 is p = 1, as in `cauchy`.
-      weights: as `cauchy`.
-      axis: where K is.
+      weights: As `cauchy`.
+      axis: Axis of K.
 
     Returns:
       [...] log p. NaN as `cauchy`, and for a positive log p.
 
     Raises:
-      ValueError: as `cauchy`.
+      ValueError: As `cauchy`.
     """
     log_p, w = operands(log_p_values, weights, axis)
     log_p = jnp.where(log_p <= 0, log_p, jnp.nan)
-    used, share = _shares(w)
+    used, fractions = _fractions(w)
     sign, size = _log_cotangent(log_p)
     # T = scaled·e^top. A cotangent of 0 has size -inf and adds nothing; one of infinity must not meet the scale.
     top = jnp.max(jnp.where(used & jnp.isfinite(size), size, 0), axis=0, keepdims=True)
-    terms = jnp.where(size == jnp.inf, sign * size, share * sign * jnp.exp(size - top))
+    terms = jnp.where(size == jnp.inf, sign * size, fractions * sign * jnp.exp(size - top))
     scaled = jnp.sum(jnp.where(used, terms, 0), axis=0)
     log_t = top[0] + jnp.log(jnp.abs(scaled))
     near = jnp.arctan2(jnp.ones_like(log_t), jnp.exp(jnp.minimum(log_t, 2 * _FAR))) / jnp.pi  # the upper tail of |T|
@@ -134,6 +151,79 @@ def log_cauchy(log_p_values: jax.Array, *, weights: jax.Array | None = None, axi
     combined = jnp.where(scaled >= 0, log_tail, jnp.log1p(-jnp.exp(log_tail)))
     alone = jnp.sum(jnp.where(used, log_p, 0), axis=0)
     return jnp.where((jnp.sum(used, axis=0) == 1) & ~jnp.isnan(combined), alone, combined)
+
+
+def fisher(p_values: jax.Array, *, axis: int = -1) -> Combined:
+    """-2·sum log p_k against the upper tail of chi-squared with 2K degrees of freedom.
+
+    With s = -sum log p_k the tail is e^-s·(1 + s + ... + s^(K-1)/(K-1)!): a sum of positive terms, taken in logarithms.
+
+    Guarantee: super-uniform for independent p-values; finite-sample.
+
+    Returns:
+      `Combined`; p = 0 and an infinite statistic where a p-value is 0.
+
+    References: Fisher (1925).
+    """
+    p = probabilities(p_values, axis)
+    total = -jnp.sum(jnp.log(p), axis=0)
+    finite = jnp.where(total == jnp.inf, 1, total)
+    log_terms = jnp.stack([_log_power(finite, i) - math.lgamma(i + 1) for i in range(p.shape[0])])
+    log_tail = jnp.minimum(logsumexp(log_terms, axis=0) - finite, 0)
+    return Combined(jnp.where(total == jnp.inf, 0, jnp.exp(log_tail)), 2 * total)
+
+
+def pearson(p_values: jax.Array, *, axis: int = -1) -> Combined:
+    """2·sum log(1 - p_k), small where all p-values are small, against the lower tail of chi-squared.
+
+    Guarantee: super-uniform for independent p-values; finite-sample.
+
+    Returns:
+      `Combined` with the statistic 2·sum log(1 - p_k) <= 0; p = 1 where a p-value is 1.
+
+    References: Pearson (1933).
+    """
+    p = probabilities(p_values, axis)
+    total = -jnp.sum(jnp.log1p(-p), axis=0)
+    shape = jnp.full_like(total, p.shape[0])
+    tail = gammainc(shape, jnp.where(total == jnp.inf, 0, total))
+    return Combined(jnp.where(total == jnp.inf, 1, tail), -2 * total)
+
+
+def stouffer(p_values: jax.Array, *, weights: jax.Array | None = None, axis: int = -1) -> Combined:
+    """Z = sum w_k·z_k / sqrt(sum w_k^2), z_k the upper normal quantile of p_k; p = P(N(0,1) >= Z).
+
+    Guarantee: super-uniform for independent uniform p-values and fixed weights; finite-sample.
+
+    Args:
+      p_values: [..., K, ...].
+      weights: [K] or the shape of `p_values`, not negative; equal by default. A p-value of weight 0 is ignored.
+      axis: Axis of K.
+
+    Returns:
+      `Combined`. p-values 0 and 1 together give NaN, as do weights that are negative, not finite or all 0.
+
+    References: Stouffer et al. (1949); Liptak (1958) for the weights.
+    """
+    p, w = operands(p_values, weights, axis)
+    largest = jnp.max(w, axis=0, keepdims=True)
+    fine = jnp.all((w >= 0) & jnp.isfinite(w), axis=0, keepdims=True) & (largest > 0)
+    w = jnp.where(fine, w / largest, jnp.nan)
+    quantiles = -ndtri(in_range(p))
+    z = jnp.sum(jnp.where(w == 0, 0, w * quantiles), axis=0) / jnp.sqrt(jnp.sum(w * w, axis=0))
+    return Combined(ndtr(-z), z)
+
+
+def tippett(p_values: jax.Array, *, axis: int = -1) -> Combined:
+    """min p_k, against 1 - (1 - min)^K.
+
+    Guarantee: super-uniform for independent p-values; finite-sample.
+
+    References: Tippett (1931).
+    """
+    p = probabilities(p_values, axis)
+    least = jnp.min(p, axis=0)
+    return Combined(-jnp.expm1(p.shape[0] * jnp.log1p(-least)), least)
 
 
 def operands(p_values: jax.Array, weights: jax.Array | None, axis: int) -> tuple[jax.Array, jax.Array]:
@@ -154,8 +244,13 @@ def operands(p_values: jax.Array, weights: jax.Array | None, axis: int) -> tuple
 
 
 def in_range(p: jax.Array) -> jax.Array:
-    """p, NaN where it is no probability."""
+    """p, NaN outside [0, 1]."""
     return jnp.where((p >= 0) & (p <= 1), p, jnp.nan)
+
+
+def probabilities(p_values: jax.Array, axis: int) -> jax.Array:
+    """p-values [K, ...] of a floating type, K in front; NaN outside [0, 1]."""
+    return in_range(operands(p_values, None, axis)[0])
 
 
 def cotangent(p: jax.Array) -> jax.Array:
@@ -176,20 +271,25 @@ def _log_cotangent(log_p: jax.Array) -> tuple[jax.Array, jax.Array]:
     return jnp.where(log_p < half, 1, -1).astype(log_p.dtype), size
 
 
-def _shares(w: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Which p-values are used, and weights that sum to 1; NaN everywhere for weights that cannot be used."""
+def _fractions(w: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """The p-values that are used, and weights that sum to 1; NaN everywhere for unusable weights."""
     largest = jnp.max(w, axis=0, keepdims=True)
     fine = jnp.all((w >= 0) & jnp.isfinite(w), axis=0, keepdims=True) & (largest > 0)
     scaled = w / largest
-    share = jnp.where(fine, scaled / jnp.sum(scaled, axis=0, keepdims=True), jnp.nan)
-    return jnp.where(fine, w > 0, True), share
+    fractions = jnp.where(fine, scaled / jnp.sum(scaled, axis=0, keepdims=True), jnp.nan)
+    return jnp.where(fine, w > 0, True), fractions
 
 
 def _statistic(w: jax.Array, cotangents: jax.Array) -> jax.Array:
-    used, share = _shares(w)
-    return jnp.sum(jnp.where(used, share * cotangents, 0), axis=0)
+    used, fractions = _fractions(w)
+    return jnp.sum(jnp.where(used, fractions * cotangents, 0), axis=0)
 
 
 def _upper_tail(statistic: jax.Array) -> jax.Array:
     """P(standard Cauchy >= T)."""
     return jnp.minimum(jnp.arctan2(jnp.ones_like(statistic), statistic) / jnp.pi, 1)
+
+
+def _log_power(total: jax.Array, i: int) -> jax.Array:
+    """log(total^i), 0 for i = 0."""
+    return jnp.zeros_like(total) if i == 0 else i * jnp.log(total)

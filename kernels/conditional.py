@@ -38,7 +38,7 @@ def p_values(ranks: ConformalRanks, bounds: jax.Array) -> jax.Array:
     or asymptotic as the table is.
 
     Args:
-      ranks: conservative conformal ranks.
+      ranks: Conservative conformal ranks.
       bounds: [R] with R > n + 1.
     """
     return jnp.where(ranks.valid, bounds[jnp.minimum(ranks.rank, bounds.shape[0] - 1)], jnp.nan)
@@ -53,8 +53,8 @@ def simes_bounds(num_calibration: Any, delta: Any, *, max_rank: int, k: Any = No
     Args:
       num_calibration: [] int32, n; may be traced.
       delta: [] in (0, 1), number, `lattice.Level` or array.
-      max_rank: static upper bound of n + 1.
-      k: [] how many order statistics share the bound, in 1..n; None is max(1, floor(n/2)).
+      max_rank: Static upper bound of n + 1.
+      k: [] number of order statistics that share the bound, in 1..n; None is max(1, floor(n/2)).
 
     Returns:
       [max_rank + 1]. From products of neighbouring ratios in logarithms: relative error of a few eps in single
@@ -123,10 +123,10 @@ def monte_carlo_bounds(
 
     Args:
       num_calibration: [] int32, n; may be traced.
-      delta: as `simes_bounds`.
-      max_rank: static upper bound of n + 1.
+      delta: As `simes_bounds`.
+      max_rank: Static upper bound of n + 1.
       key: PRNG key.
-      num_draws: static, B >= 1/delta - 1; fewer leave every bound at 1.
+      num_draws: Static, B >= 1/delta - 1; fewer leave every bound at 1.
 
     Returns:
       [max_rank + 1]. Cost: B·n draws, in pieces of bounded memory.
@@ -143,16 +143,16 @@ def monte_carlo_bounds(
     centre, width = rank / size, _linear_width(n, rank, value.dtype)
     inside = (rank >= 1) & (rank <= n) & (width > 0)
 
-    def constant(own: jax.Array) -> jax.Array:
+    def constant(draw_key: jax.Array) -> jax.Array:
         """The smallest c that holds one draw of U_(1..n): partial sums of exponentials, normalised."""
-        sums = jnp.cumsum(jax.random.exponential(own, (max_rank + 1,), value.dtype))
+        sums = jnp.cumsum(jax.random.exponential(draw_key, (max_rank + 1,), value.dtype))
         uniform = jnp.concatenate([jnp.zeros(1, value.dtype), sums[:-1] / sums[n]])
         needed = jnp.where(inside, (uniform - centre) / jnp.where(inside, width, 1), 0)
         return jnp.max(needed, initial=0)
 
     batch = max(1, min(num_draws, _CHUNK_ELEMENTS // (max_rank + 1)))
     drawn = jax.lax.map(constant, jax.random.split(key, num_draws), batch_size=batch)
-    allowed = _share(delta, num_draws + 1)
+    allowed = _allowed_count(delta, num_draws + 1)
     largest = jnp.concatenate([jnp.full(1, jnp.inf, value.dtype), jnp.flip(jnp.sort(drawn))])
     bounds = jnp.where(inside, centre + largest[allowed] * jnp.where(inside, width, 1), 1)
     return _table(bounds, n, rank, value)
@@ -166,9 +166,9 @@ def hybrid_bounds(num_calibration: Any, delta: Any, gamma: Any, *, max_rank: int
 
     Args:
       num_calibration: [] int32, n.
-      delta: as `simes_bounds`.
+      delta: As `simes_bounds`.
       gamma: [] in (delta - 1, delta).
-      max_rank: static upper bound of n + 1.
+      max_rank: Static upper bound of n + 1.
 
     Returns:
       [max_rank + 1]; the Simes table below n = 17.
@@ -216,7 +216,7 @@ def _linear_width(n: jax.Array, rank: jax.Array, dtype: Any) -> jax.Array:
     return jnp.where(rank <= half, width(rank), last + (last - before) * (rank - half)).astype(dtype)
 
 
-def _share(delta: Any, count: int) -> jax.Array:
+def _allowed_count(delta: Any, count: int) -> jax.Array:
     """floor(delta·count), exact where delta is known as a fraction."""
     level = lattice.as_level(delta)
     if lattice.is_exact(level):

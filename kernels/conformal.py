@@ -65,7 +65,7 @@ def rank(
       `ConformalRanks`.
 
     Raises:
-      ValueError: unknown `null` or `tie_break`, or no `key` where one is needed.
+      ValueError: Unknown `null` or `tie_break`, or no `key` where one is needed.
 
     References: Vovk, Gammerman & Shafer (2005); Bates et al. (2023), eq. 2.
     """
@@ -120,7 +120,7 @@ def randomized_p_values(
       [m] p-values in (0, 1]; NaN for items that are masked out or NaN.
 
     Raises:
-      ValueError: unknown `null`.
+      ValueError: Unknown `null`.
     """
     _check(null, "randomized", ("randomized",), key)
     count = ranks.counts(calibration, scores, calibration_mask=calibration_mask, mask=mask)

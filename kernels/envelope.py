@@ -37,7 +37,7 @@ class Envelope(NamedTuple):
       num_above: [t] int32, p-values above each of them.
       fitted: [] bool, False where no grid point qualified: the selection is that of JMCS then.
       null_proportion: [] (1 + #{P > tau}) / (m (1 - G(tau))), 1 where not fitted.
-      anchor: the same envelope in integers, for exact decisions.
+      anchor: The same envelope in integers, for exact decisions.
     """
 
     x: jax.Array
@@ -95,8 +95,8 @@ def fit(
     Args:
       rank: [m] int32 in 1..n+1; values above `max_rank` count as masked out.
       num_calibration: [] n.
-      max_rank: static upper bound of n + 1.
-      grid: static candidates tau in (0, 1), taken as exact fractions.
+      max_rank: Static upper bound of n + 1.
+      grid: Static candidates tau in (0, 1), taken as exact fractions.
       neighbours: [m + 1] int32, k by the number N of p-values above tau, cut to 1..N; None: ceil(sqrt(N)).
       mask: [m] bool, True = real item.
 
@@ -104,7 +104,7 @@ def fit(
       `Envelope`.
 
     Raises:
-      ValueError: an empty grid, a point outside (0, 1), or a common denominator of the points that reaches
+      ValueError: An empty grid, a point outside (0, 1), or a common denominator of the points that reaches
         2^31/max_rank.
 
     Cost: one histogram of the ranks and one cumulative sum, O(m + n), and a few operations a grid point; no sort.
@@ -115,10 +115,10 @@ def fit(
     tests = jnp.sum(valid, dtype=jnp.int32)
     points = jnp.asarray(num_calibration, jnp.int32) + 1
     at_most = _cumulative(rank, valid, max_rank)
-    found = envelope_anchor.candidates(at_most, num_calibration, grid, neighbours)
-    anchors, anchor, fitted = found.anchors, found.chosen, found.fitted
+    candidates = envelope_anchor.candidates(at_most, num_calibration, grid, neighbours)
+    anchors, anchor, fitted = candidates.anchors, candidates.chosen, candidates.fitted
     dtype = jnp.result_type(float)
-    slopes = jnp.where(found.qualified, envelope_anchor.slope(anchors, num_calibration, dtype), jnp.inf)
+    slopes = jnp.where(candidates.qualified, envelope_anchor.slope(anchors, num_calibration, dtype), jnp.inf)
 
     s = anchor.numerator.astype(dtype)
     tau = jnp.where(fitted, s / anchor.denominator.astype(dtype), 0)
@@ -166,21 +166,21 @@ def adaptive_bh(
     linear in c_j and the left one grows faster, so the items that pass are those with c_j up to one cut, and if there
     are any then everything on the line passes too.
 
-    Guarantee: that of the envelope; asymptotic. With an envelope that is not fitted this is BH on P.
+    Guarantee: As the envelope's; asymptotic. With an envelope that is not fitted this is BH on P.
 
     Args:
       rank: [m] int32, the ranks that the envelope was fitted on.
       num_calibration: [] n.
-      alpha: level in (0, 1); a static one decides exactly, a traced one with a tolerance of four machine epsilons.
-      envelope: as `fit` returned it.
-      max_rank: static upper bound of n + 1.
+      alpha: Level in (0, 1); a static one decides exactly, a traced one with a tolerance of four machine epsilons.
+      envelope: Result of `fit`.
+      max_rank: Static upper bound of n + 1.
       mask: [m] bool, as for `fit`.
 
     Returns:
       `StepUp` with `threshold` on the scale of P.
 
     Raises:
-      ValueError: static alpha outside (0, 1). A traced one gives no rejections and NaN adjusted values.
+      ValueError: Static alpha outside (0, 1). A traced one gives no rejections and NaN adjusted values.
 
     Cost: O(m) a pass and a scalar search; `adjusted` O(m + n).
 
@@ -209,14 +209,10 @@ def adaptive_bh(
     left, right = envelope_anchor.tail_sides(anchor, num_calibration, line_count, count, dtype)
     scaled = jnp.where(valid & ~on_line, left / right, jnp.inf)
     adjusted = jnp.where(on_line, jnp.minimum(step.adjusted, jnp.min(scaled, initial=jnp.inf)), scaled)
-    single = dtype == jnp.float32
-    sides = (level.below32, level.above32) if single else (level.below64, level.above64)
-    low, high = (jnp.asarray(side).astype(dtype) for side in sides)
-    adjusted = jnp.where(reject, jnp.minimum(adjusted, low), jnp.maximum(jnp.minimum(adjusted, 1), high))
-    in_range = lattice.is_exact(level) | ((level.value > 0) & (level.value < 1))
+    adjusted = lattice.settle(reject, jnp.minimum(adjusted, 1), level)
     return StepUp(
         reject,
-        jnp.where(valid & in_range, adjusted, jnp.nan),
+        jnp.where(valid & lattice.in_range(level), adjusted, jnp.nan),
         jnp.max(jnp.where(reject, rank.astype(dtype) / points.astype(dtype), 0), initial=0),
         jnp.sum(reject, dtype=jnp.int32),
         tests,

@@ -70,14 +70,14 @@ def candidates(
     Args:
       at_most: [max_rank + 1] int32, #{ranks <= r} for r = 0..max_rank, max_rank >= n + 1.
       num_calibration: [] n.
-      grid: static candidates tau in (0, 1), taken as exact fractions.
+      grid: Static candidates tau in (0, 1), taken as exact fractions.
       neighbours: [m + 1] int32, k by the number N of p-values above tau, cut to 1..N; None: ceil(sqrt(N)).
 
     Returns:
       `Candidates`.
 
     Raises:
-      ValueError: an empty grid, a point outside (0, 1), or a common denominator of the points that reaches
+      ValueError: An empty grid, a point outside (0, 1), or a common denominator of the points that reaches
         2^31/max_rank.
     """
     max_rank = at_most.shape[0] - 1
@@ -109,7 +109,7 @@ def line_scale(anchor: Anchor, fitted: jax.Array, num_calibration: Any, num_test
     """rho = pi0·slope·m/(n+1), the scale of `stepup.bh_ranks` on the linear branch, as integer factors.
 
     Args:
-      anchor: of the envelope.
+      anchor: Anchor of the envelope.
       fitted: [] bool, whether there is one.
       num_calibration: [] n.
       num_tests: [] m.
@@ -146,8 +146,8 @@ def largest_tail_count(level: lattice.Level, anchor: Anchor, num_calibration: An
     of 0..N.
 
     Args:
-      level: exact, or known as a float: then with a tolerance of four machine epsilons.
-      anchor: of the envelope.
+      level: Exact, or known as a float: then with a tolerance of four machine epsilons.
+      anchor: Anchor of the envelope.
       num_calibration: [] n.
       line_count: [] L, items on the line.
 
@@ -229,17 +229,17 @@ def _smallest_slope(anchors: Anchor, qualified: jax.Array, points: jax.Array) ->
         )
 
     def meet(i: jax.Array, best: tuple[Anchor, jax.Array]) -> tuple[Anchor, jax.Array]:
-        kept, found = best
+        champion, any_so_far = best
         challenger: Anchor = jax.tree.map(lambda field: field[i], anchors)
-        wins = qualified[i] & (~found | larger(challenger, kept))
-        return jax.tree.map(lambda a, b: jnp.where(wins, a, b), challenger, kept), found | wins
+        wins = qualified[i] & (~any_so_far | larger(challenger, champion))
+        return jax.tree.map(lambda a, b: jnp.where(wins, a, b), challenger, champion), any_so_far | wins
 
     first: Anchor = jax.tree.map(lambda field: field[0], anchors)
     return jax.lax.fori_loop(1, qualified.shape[0], meet, (first, qualified[0]))[0]
 
 
 def _sum_le(left: Sequence[_Factors], right: Sequence[_Factors]) -> jax.Array:
-    """Whether one sum of products is at most another, exactly; integers below 2^31 as for `lattice.product_le`."""
+    """True if one sum of products is at most another, exactly; integers below 2^31 as for `lattice.product_le`."""
     small, large = (functools.reduce(_add, map(lattice._digits, side)) for side in (left, right))
     less, equal = jnp.asarray(False), jnp.asarray(True)
     for a, b in reversed(list(zip_longest(small, large, fillvalue=jnp.uint32(0)))):

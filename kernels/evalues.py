@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from tdd.kernels import conformal, lattice, stepup
+from tdd.kernels import conformal, lattice, ranks, stepup
 
 __all__ = ["EStepUp", "UnitEValues", "average", "closed_e_bh", "conformal_e_values", "e_bh", "unit_e_values"]
 
@@ -64,11 +64,12 @@ def e_bh(
     their sum over the nulls has mean at most m; finite-sample. With U uniform on (0, 1] and independent of the
     e-values, drawn once, the same. Proof: given the e-values, the number R(u) of rejections does not increase in u, and
     j is rejected where u <= c_j·R(u), c_j = alpha·e_j/m, that is up to some u_j <= c_j·R(u_j-). There 1/R(u) <=
-    1/R(u_j-), so the expected share of j in the FDP is at most u_j/R(u_j-) <= c_j; the nulls' c_j sum to alpha·m0/m.
+    1/R(u_j-), so the expected contribution of j to the FDP is at most u_j/R(u_j-) <= c_j; the nulls' c_j sum to
+    alpha·m0/m.
 
     Args:
       e_values: [m] non-negative, +inf allowed; NaN and negative values are masked out of m.
-      alpha: level in (0, 1); a Python number is a static level, a JAX array may be traced.
+      alpha: Level in (0, 1); a Python number is a static level, a JAX array may be traced.
       mask: [m] bool, True = real item.
       uniform: [] U in (0, 1], or None.
 
@@ -76,7 +77,7 @@ def e_bh(
       `EStepUp`; adjusted_j is the minimum of m/(k'·e_(k')) over the k' >= the place of e_j.
 
     Raises:
-      ValueError: static alpha outside (0, 1). A traced one gives no rejections and NaN adjusted values.
+      ValueError: Static alpha outside (0, 1). A traced one gives no rejections and NaN adjusted values.
 
     Cost: a few passes over m; `adjusted` sorts.
 
@@ -117,7 +118,7 @@ def conformal_e_values(
     Args:
       calibration: [n] loss-like scores of items for which the null holds.
       scores: [m] loss-like scores to test.
-      alpha: level in (0, 1) that places s*; it costs no validity.
+      alpha: Level in (0, 1) that places s*; it costs no validity.
       null: "nonmember" (small scores are extreme) or "member" (large scores are).
       calibration_mask: [n] bool, True = real item; NaN is left out besides.
       mask: [m] bool, likewise.
@@ -127,7 +128,7 @@ def conformal_e_values(
       are on one side of s* together.
 
     Raises:
-      ValueError: unknown `null`; static alpha outside (0, 1).
+      ValueError: Unknown `null`; static alpha outside (0, 1).
 
     Cost: O((n + m) log n).
 
@@ -143,8 +144,7 @@ def conformal_e_values(
     beyond = jnp.where(step.num_rejected > 0, step.reject, ranked.valid & (ranked.rank == 1))
     reached = jnp.where(step.num_rejected > 0, reached, 1)
     values = jnp.where(beyond, (n + 1).astype(dtype) / reached.astype(dtype), 0)
-    usable = ranked.valid if lattice.is_exact(level) else ranked.valid & (level.value > 0) & (level.value < 1)
-    return jnp.where(usable, values, jnp.nan)
+    return jnp.where(ranked.valid & lattice.in_range(level), values, jnp.nan)
 
 
 def average(e_values: jax.Array) -> jax.Array:
@@ -152,7 +152,7 @@ def average(e_values: jax.Array) -> jax.Array:
 
     The sum is compensated: it carries one rounding however large K is, so that equalities in `e_bh` survive.
 
-    Guarantee: that of the e-values averaged.
+    Guarantee: As the averaged e-values'.
 
     Args:
       e_values: [K, m] non-negative; K at least 1.
@@ -194,14 +194,11 @@ def _allowed_rank(level: lattice.Level, rejected: jax.Array, n: jax.Array, m: ja
 
 
 def _before(calibration: jax.Array, mask: jax.Array | None, null: str, place: jax.Array, n: jax.Array) -> jax.Array:
-    """How many calibration scores are strictly more extreme than the one at `place` in 1..n; n for place n + 1."""
+    """Number of calibration scores strictly more extreme than the one at `place` in 1..n; n for place n + 1."""
     if calibration.shape[0] == 0:
         return jnp.zeros_like(n)
-    floating = jnp.issubdtype(calibration.dtype, jnp.inexact)
-    real = ~jnp.isnan(calibration) if floating else jnp.ones(calibration.shape, bool)
-    real = real if mask is None else real & mask
-    largest = jnp.inf if floating else jnp.iinfo(calibration.dtype).max
-    ordered = jnp.sort(jnp.where(real, calibration, jnp.asarray(largest, calibration.dtype)))
+    real = ranks.real(calibration, mask)
+    ordered = jnp.sort(jnp.where(real, calibration, ranks.largest(calibration.dtype)))
     index = place - 1 if null == "nonmember" else n - place
     edge = ordered[jnp.clip(index, 0, calibration.shape[0] - 1)]
     beyond = calibration < edge if null == "nonmember" else calibration > edge
@@ -219,7 +216,7 @@ def closed_e_bh(e_values: jax.Array, alpha: Any, *, mask: jax.Array | None = Non
 
     Args:
       e_values: [m] non-negative, +inf allowed; NaN and negative values are masked out of m.
-      alpha: level in (0, 1); may be traced: out of range it gives no rejections and NaN adjusted values.
+      alpha: Level in (0, 1); may be traced: out of range it gives no rejections and NaN adjusted values.
       mask: [m] bool, True = real item.
 
     Returns:
@@ -269,9 +266,7 @@ def closed_e_bh(e_values: jax.Array, alpha: Any, *, mask: jax.Array | None = Non
     passed = jnp.where(valid, adjusted[place] if size else adjusted, jnp.nan)
     passed = jnp.where((level > 0) & (level < 1), passed, jnp.nan)
     reject = passed <= level.astype(dtype) * tolerance
-    below, above = (exact.below32, exact.above32) if dtype == jnp.float32 else (exact.below64, exact.above64)
-    below, above = (jnp.asarray(edge).astype(dtype) for edge in (below, above))
-    passed = jnp.where(reject, jnp.minimum(passed, below), jnp.maximum(passed, above))
+    passed = lattice.settle(reject, passed, exact)
     threshold = jnp.min(jnp.where(reject, values, jnp.inf), initial=jnp.inf)
     return EStepUp(reject, passed, threshold, jnp.sum(reject, dtype=jnp.int32), m)
 
@@ -294,20 +289,20 @@ def unit_e_values(
     largest s with (M/(C+1))·(a(s) + n_u(s)) <= alpha·(r(s) - n_u(s) + 1) are taken for which r - n_u, the other items
     up to s, are most. Its items up to s have e = (m/M)·(C+1)/(a(s) + n_u(s)), all others 0.
 
-    Guarantee: e-BH on them selects so that the expected share of items of null units among the selected is at most
+    Guarantee: e-BH on them selects so that the expected fraction of items of null units among the selected is at most
     alpha·M0/M (M0 null units), if for each null unit u, given the other test units, u and the C calibration units are
     exchangeable, their sizes and all K scores included; finite-sample, whatever the dependence within units and between
     the scores. Proof: k and s are functions of the other test units and of the C + 1 units without their order. Given
-    those, n_u/(a + n_u) is the share of one of C + 1 exchangeable units, of mean 1/(C + 1) or 0, so the e-values of u
-    sum to at most m/M in expectation of e/m, and e-BH has FDR <= alpha·(sum over null units of sum_j E e_j/m).
+    those, n_u/(a + n_u) is the fraction of one of C + 1 exchangeable units, of mean 1/(C + 1) or 0, so the e-values of
+    u sum to at most m/M in expectation of e/m, and e-BH has FDR <= alpha·(sum over null units of sum_j E e_j/m).
 
     Args:
       calibration: [K, n] loss-like scores of items of null units; with `calibration_units` [n] int32 in 0..C-1.
       scores: [K, m] loss-like scores to test; with `units` [m] int32 in 0..M-1.
-      calibration_units: see `calibration`.
-      units: see `scores`.
-      alpha: level in (0, 1) that places s; it costs no validity.
-      num_units: static upper bounds of C and M.
+      calibration_units: See `calibration`.
+      units: See `scores`.
+      alpha: Level in (0, 1) that places s; it costs no validity.
+      num_units: Static upper bounds of C and M.
       null: "nonmember" (small scores are extreme) or "member".
       calibration_mask: [n] bool, True = real item; an item with a NaN in any row is left out besides.
       mask: [m] bool, likewise.
@@ -316,7 +311,7 @@ def unit_e_values(
       `UnitEValues`.
 
     Raises:
-      ValueError: unknown `null`.
+      ValueError: Unknown `null`.
 
     Cost: O(K (n + m)) for each of the M units: 10^8 steps a second on one core.
 
@@ -326,25 +321,25 @@ def unit_e_values(
     if null not in conformal.NULLS:
         raise ValueError(f"null must be one of {conformal.NULLS}, got {null!r}")
     n, m = calibration.shape[1], scores.shape[1]
-    own, test = (_real_columns(x, real) for x, real in ((calibration, calibration_mask), (scores, mask)))
+    calibrates, tested = (ranks.real_columns(x, real) for x, real in ((calibration, calibration_mask), (scores, mask)))
     pooled = jnp.concatenate([calibration, scores], axis=1)
     if jnp.issubdtype(pooled.dtype, jnp.integer):
         last, turned = jnp.iinfo(pooled.dtype).max, ~pooled  # no float holds all integers
     else:
         pooled = pooled.astype(jnp.promote_types(pooled.dtype, jnp.float32))
         last, turned = jnp.inf, -pooled
-    pooled = jnp.where(jnp.concatenate([own, test]), pooled if null == "nonmember" else turned, last)
+    pooled = jnp.where(jnp.concatenate([calibrates, tested]), pooled if null == "nonmember" else turned, last)
     unit = jnp.concatenate([jnp.full(n, -1, jnp.int32), units.astype(jnp.int32)])
     order = jnp.argsort(pooled, axis=1)
     ordered = jnp.take_along_axis(pooled, order, axis=1)
     closes = jnp.concatenate([ordered[:, 1:] != ordered[:, :-1], jnp.ones((len(ordered), 1), bool)], axis=1)
     closes = closes & (ordered < last)  # the last of those that tie
-    real, belongs = jnp.concatenate([own, test])[order], unit[order]
+    real, belongs = jnp.concatenate([calibrates, tested])[order], unit[order]
     known = jnp.cumsum(real & (belongs < 0), axis=1, dtype=jnp.int32)
-    found = jnp.cumsum(real & (belongs >= 0), axis=1, dtype=jnp.int32)
+    num_below = jnp.cumsum(real & (belongs >= 0), axis=1, dtype=jnp.int32)
     has = [
         jax.ops.segment_max(is_real.astype(jnp.int32), which, size) > 0
-        for is_real, which, size in zip((own, test), (calibration_units, units), num_units, strict=True)
+        for is_real, which, size in zip((calibrates, tested), (calibration_units, units), num_units, strict=True)
     ]
     num_known, num_tested = (jnp.sum(some, dtype=jnp.int32) for some in has)
     dtype, level = jnp.result_type(float), lattice.as_level(alpha)
@@ -357,7 +352,7 @@ def unit_e_values(
     def judge(number: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
         """Score, threshold and a + n_u of one unit; 0 where it has no threshold."""
         mine = jnp.cumsum(real & (belongs == number), axis=1, dtype=jnp.int32)
-        counted, others = known + mine, found - mine
+        counted, others = known + mine, num_below - mine
         passes = closes & (counted <= allowed[others + 1])
         place = jnp.max(jnp.where(passes, index, -1), axis=1, initial=-1)
         at = jnp.maximum(place, 0)[:, None]
@@ -368,15 +363,7 @@ def unit_e_values(
 
     best, cut, counted = jax.lax.map(judge, jnp.arange(num_units[1], dtype=jnp.int32), batch_size=16)
     chosen = pooled[best[units], n + jnp.arange(m)] if m else jnp.zeros(0, pooled.dtype)
-    size = jnp.sum(test).astype(dtype) / (weight * jnp.maximum(counted, 1).astype(dtype))
+    size = jnp.sum(tested).astype(dtype) / (weight * jnp.maximum(counted, 1).astype(dtype))
     e_values = jnp.where((chosen <= cut[units]) & (counted[units] > 0), size[units], 0)
-    usable = test if lattice.is_exact(level) else test & (level.value > 0) & (level.value < 1)
+    usable = tested & lattice.in_range(level)
     return UnitEValues(jnp.where(usable, e_values, jnp.nan), best, num_known, num_tested)
-
-
-def _real_columns(scores: jax.Array, mask: jax.Array | None) -> jax.Array:
-    """[n] which items have all their scores."""
-    real = (
-        ~jnp.isnan(scores).any(axis=0) if jnp.issubdtype(scores.dtype, jnp.inexact) else jnp.ones(scores.shape[1], bool)
-    )
-    return real if mask is None else real & mask

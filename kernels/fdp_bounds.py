@@ -3,7 +3,7 @@
 Null ranks have one law whatever the scores: N_k(i) = #{k uniforms < U_(i:n)} of k null items have a conservative rank
 <= i. `calibrate` turns that law, by Monte Carlo, into an envelope u_k(i) that all N_k(i) stay under with probability
 >= 1 - delta; `bounds` reads it at the ranks of a data set. The envelope depends on n, m and delta alone, so one
-template serves any number of data sets of one size. `dkw` is the bound in closed form; `knockoff_fdp`
+template serves any number of data sets of one size. `dkw` is the bound in closed form; `knockoff.fdp_bound`
 bounds knockoff statistics.
 """
 
@@ -75,7 +75,7 @@ class DkwBounds(NamedTuple):
     """Closed-form bounds at given thresholds.
 
     Attributes:
-      fdp_bound: [t] at most this share of {p_j <= threshold} is null; 0 where nothing is selected.
+      fdp_bound: [t] at most this fraction of {p_j <= threshold} is null; 0 where nothing is selected.
       false_bound: [t] at most so many of them are nulls (a real number; its floor bounds too).
       num_selected: [t] int32, #{p_j <= threshold}.
       offset: [] lambda.
@@ -109,18 +109,18 @@ def calibrate(
     Args:
       key: PRNG key.
       num_calibration: [] n <= max_calibration; may be traced.
-      delta: level in (0, 1), as `lattice.as_level` takes it; a traced one out of range gives u_k = k.
-      max_calibration: static N; up to 256 every rank is tabulated, beyond that every rank up to 32 and then
+      delta: Level in (0, 1), as `lattice.as_level` takes it; a traced one out of range gives u_k = k.
+      max_calibration: Static N; up to 256 every rank is tabulated, beyond that every rank up to 32 and then
         about 32 for each factor e, at most N/128 apart.
-      max_tests: static M; up to 256 every k, beyond that 128 equal steps. A number of nulls between two steps takes the
+      max_tests: Static M; up to 256 every k, beyond that 128 equal steps. A number of nulls between two steps takes the
         envelope of the larger one, which bounds it too.
-      num_draws: static B.
+      num_draws: Static B.
 
     Returns:
       `Template`.
 
     Raises:
-      ValueError: static delta outside (0, 1), or sizes below 1.
+      ValueError: Static delta outside (0, 1), or sizes below 1.
 
     Cost: O(B (N + M) + K I (B + W)), W the width of a tabulated tail, at most M + 1.
 
@@ -131,8 +131,8 @@ def calibrate(
     level = lattice.as_level(delta)
     n = jnp.asarray(num_calibration, jnp.int32)
     grid, step, num_steps = grids(max_calibration, max_tests)
-    own, shared = jax.random.split(key)
-    order_statistics = _order_statistics(own, n, grid, max_calibration, num_draws)
+    order_key, null_key = jax.random.split(key)
+    order_statistics = _order_statistics(order_key, n, grid, max_calibration, num_draws)
     place = place_of(level, num_draws)
     width = _width(max_calibration, step * num_steps)
     ranks = jnp.asarray(grid)
@@ -140,7 +140,7 @@ def calibrate(
     def one_count(state, index):
         cells, widest = state
         k = (index + 1) * step
-        uniforms = jax.random.uniform(jax.random.fold_in(shared, index), (num_draws, step), jnp.float32)
+        uniforms = jax.random.uniform(jax.random.fold_in(null_key, index), (num_draws, step), jnp.float32)
         cells = jax.vmap(_add_cells)(cells, order_statistics, uniforms)
         start, tails = _tails(k, ranks, n, width)
         observed = jnp.clip(jnp.cumsum(cells, axis=1)[:, :-1] - start[None], 0, width)
@@ -178,11 +178,11 @@ def bounds(
     order: not for combined, weighted or randomised p-values.
 
     Args:
-      template: of `calibrate`, for this number of calibration scores and at least this many items; if it is for
+      template: Result of `calibrate`, for this number of calibration scores and at least this many items; if it is for
         others, the bounds are the trivial ones.
       rank: [m] int32 ranks in 1..n+1; larger than `max_rank` counts as masked out.
       num_calibration: [] n.
-      max_rank: static upper bound of n + 1.
+      max_rank: Static upper bound of n + 1.
       mask: [m] bool, True = real item.
 
     Returns:
@@ -219,7 +219,7 @@ def of_set(bounds: FdpBounds, selected: jax.Array) -> jax.Array:
     min over i of v(i) + #{selected items with rank > i}, which the bounds of all cuts imply.
 
     Args:
-      bounds: of `bounds`.
+      bounds: Result of `bounds`.
       selected: [m] bool.
 
     Returns:
@@ -240,7 +240,8 @@ def dkw_offset(num_calibration: Any, num_tests: Any, delta: Any) -> jax.Array:
     The fixed point, from 1 downwards, of x <- min(1, sqrt(log(1/delta) + log(1 + 2 tau x sqrt(2 pi/(n+m)))) / sqrt(2
     tau)) with tau = n m/(n+m).
 
-    Guarantee: as said, for conformal p-values with exchangeable calibration and null test scores; finite-sample.
+    Guarantee: The inequality above, for conformal p-values with exchangeable calibration and null test scores;
+    finite-sample.
 
     Args:
       num_calibration: [] n >= 1.
@@ -287,8 +288,8 @@ def dkw(
       p_values: [m] p-values; NaN is masked out.
       thresholds: [t] cuts; may be the p-values.
       num_calibration: [] n.
-      delta: level in (0, 1).
-      interpolate: whether a bound at a smaller threshold may serve a larger one.
+      delta: Level in (0, 1).
+      interpolate: True lets a bound at a smaller threshold serve a larger one.
       mask: [m] bool, True = real item.
 
     Returns:
@@ -329,8 +330,8 @@ def grids(max_calibration: int, max_tests: int) -> tuple[np.ndarray, int, int]:
 def _order_statistics(key: jax.Array, n: jax.Array, grid: np.ndarray, size: int, num_draws: int) -> jax.Array:
     """[B, I] order statistics U_(i:n) at the tabulated ranks, from the spacings; 1 beyond n."""
 
-    def one(own):
-        gaps = jnp.where(jnp.arange(size + 1) <= n, jax.random.exponential(own, (size + 1,), jnp.float32), 0)
+    def one(draw_key):
+        gaps = jnp.where(jnp.arange(size + 1) <= n, jax.random.exponential(draw_key, (size + 1,), jnp.float32), 0)
         sums = jnp.cumsum(gaps)
         return jax.lax.cummax(jnp.where(grid <= n, sums[grid - 1] / sums[-1], 1))
 
@@ -356,7 +357,7 @@ def place_of(level: lattice.Level, num_draws: int) -> jax.Array:
 
 
 def _width(max_calibration: int, max_nulls: int) -> int:
-    """How many values of N are tabulated around its mean: all, or enough for n down to a quarter of its bound."""
+    """Number of values of N tabulated around its mean: all, or enough for n down to a quarter of its bound."""
     deviation = 0.5 * math.sqrt(max_nulls * (1 + 4 * max_nulls / max_calibration))
     return min(max_nulls, max(1024, 2 * math.ceil(_DEVIATIONS * deviation)))
 

@@ -50,7 +50,7 @@ def dense(inputs: jax.Array, kernel: jax.Array, probe: jax.Array) -> jax.Array:
 @jax.custom_vjp
 def _dense(inputs: jax.Array, kernel: jax.Array, probe: jax.Array) -> jax.Array:
     del probe
-    return _product("bti,io->bto", inputs.astype(kernel.dtype), kernel)
+    return product("bti,io->bto", inputs.astype(kernel.dtype), kernel)
 
 
 def _dense_forward(
@@ -65,8 +65,8 @@ def _dense_backward(
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     inputs, kernel, like = residuals
     cotangent = cotangent.astype(kernel.dtype)
-    of_inputs = _product("bto,io->bti", cotangent, kernel).astype(like.dtype)
-    of_kernel = _product("bti,bto->io", inputs, cotangent).astype(kernel.dtype)
+    of_inputs = product("bto,io->bti", cotangent, kernel).astype(like.dtype)
+    of_kernel = product("bti,bto->io", inputs, cotangent).astype(kernel.dtype)
     return of_inputs, of_kernel, _product_sqnorm(inputs, cotangent)
 
 
@@ -98,8 +98,8 @@ def _add_bias_forward(inputs: jax.Array, bias: jax.Array, probe: jax.Array) -> t
 
 
 def _add_bias_backward(like: jax.Array, cotangent: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-    each = _sum_between(cotangent)
-    return cotangent, each.sum(0).astype(like.dtype), _sqnorm(each)
+    sums = _sum_between(cotangent)
+    return cotangent, sums.sum(0).astype(like.dtype), _sqnorm(sums)
 
 
 _add_bias.defvjp(_add_bias_forward, _add_bias_backward)
@@ -135,9 +135,9 @@ def _scale_backward(
     residuals: tuple[jax.Array, jax.Array], cotangent: jax.Array
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     inputs, factor = residuals
-    each = _sum_between(inputs.astype(jnp.float32) * cotangent.astype(jnp.float32))
+    sums = _sum_between(inputs.astype(jnp.float32) * cotangent.astype(jnp.float32))
     of_inputs = (cotangent * _along_last(factor, cotangent)).astype(inputs.dtype)
-    return of_inputs, each.sum(0).astype(factor.dtype), _sqnorm(each)
+    return of_inputs, sums.sum(0).astype(factor.dtype), _sqnorm(sums)
 
 
 _scale.defvjp(_scale_forward, _scale_backward)
@@ -179,14 +179,14 @@ def _product_sqnorm(inputs: jax.Array, cotangent: jax.Array) -> jax.Array:
     """|| sum_t x_t g_t^T ||^2 of every example, [B] float32, of inputs [B, T, I] and cotangents [B, T, O]."""
     length, width_in, width_out = *inputs.shape[1:], cotangent.shape[-1]
     if length * (width_in + width_out) < width_in * width_out:
-        of_inputs = _product("bti,bsi->bts", inputs, inputs)
-        of_cotangent = _product("bto,bso->bts", cotangent, cotangent)
+        of_inputs = product("bti,bsi->bts", inputs, inputs)
+        of_cotangent = product("bto,bso->bts", cotangent, cotangent)
         # rounding may leave a sum of almost nothing below 0, which has no root
         return jnp.maximum((of_inputs * of_cotangent).sum((1, 2)), 0.0)
-    return lax.map(lambda pair: _sqnorm(_product("ti,to->io", *pair)[None])[0], (inputs, cotangent))
+    return lax.map(lambda pair: _sqnorm(product("ti,to->io", *pair)[None])[0], (inputs, cotangent))
 
 
-def _product(subscripts: str, left: jax.Array, right: jax.Array) -> jax.Array:
+def product(subscripts: str, left: jax.Array, right: jax.Array) -> jax.Array:
     """Einsum that accumulates and returns float32."""
     return jnp.einsum(subscripts, left, right, preferred_element_type=jnp.float32)
 

@@ -25,13 +25,15 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from tdd.kernels.grad_norm import product
+
 __all__ = ["HeadGradients", "embedding_sqnorm", "head_gradients", "tied_cross"]
 
 _LANES = 32
 
 
 class HeadGradients(NamedTuple):
-    """What `head_gradients` returns.
+    """Gradients of the head.
 
     Attributes:
       hidden: [B, T, D] float32 cotangent of the hidden states.
@@ -72,7 +74,7 @@ def head_gradients(
       weights: [B, T] float32, of the prediction *made at* each position; that of the last must be 0. Rows of weight 0
         cost what others cost.
       soft_cap: c in logits = c tanh(z / c), or None.
-      chunk: columns of a block: about a million logits a block on CPU, several millions on accelerators. Static.
+      chunk: Columns of a block: about a million logits a block on CPU, several millions on accelerators. Static.
 
     Returns:
       `HeadGradients`.
@@ -101,8 +103,8 @@ def head_gradients(
         terms = lax.optimization_barrier(jnp.exp(logits - top[..., None]))
         others = sums.others * shift + _over_columns(jnp.sum, terms)
         terms = slope(terms, capped).astype(readout.dtype)
-        rows = sums.rows * shift[..., None] + _product("btc,cd->btd", terms, block)
-        gram = sums.gram * _pairs(shift) + _product("btc,bsc->bts", terms, terms)
+        rows = sums.rows * shift[..., None] + product("btc,cd->btd", terms, block)
+        gram = sums.gram * _pairs(shift) + product("btc,bsc->bts", terms, terms)
         return _Sums(top, others, rows, gram)
 
     start = _Sums(
@@ -124,7 +126,7 @@ def head_gradients(
     crossed = jnp.roll(terms, -1, axis=2) * target[:, None, :]  # e_s[y_t] target_t
     same = targets[:, :, None] == targets[:, None, :]
     gram = sums.gram - crossed - jnp.swapaxes(crossed, 1, 2) + jnp.where(same, _pairs(target), 0.0)
-    of_hidden = _product("btd,bsd->bts", hidden, hidden)
+    of_hidden = product("btd,bsd->bts", hidden, hidden)
     return HeadGradients(
         hidden=(sums.rows - target[..., None] * of_targets) * unit[..., None],
         sqnorm=jnp.maximum((gram * of_hidden * _pairs(unit)).sum((1, 2)), 0.0),
@@ -138,11 +140,11 @@ def tied_cross(gradients: HeadGradients, hidden: jax.Array, embedded: jax.Array)
     2 sum_{s,t} delta_s[v_t] <h_s, d_t>.
 
     Args:
-      gradients: of the head.
+      gradients: Gradients of the head.
       hidden: [B, T, D] h, as given to `head_gradients`.
       embedded: [B, T, D] d, cotangent of the rows of the embedding.
     """
-    return 2.0 * (gradients.at_tokens * _product("bsd,btd->bst", hidden.astype(jnp.float32), embedded)).sum((1, 2))
+    return 2.0 * (gradients.at_tokens * product("bsd,btd->bst", hidden.astype(jnp.float32), embedded)).sum((1, 2))
 
 
 def embedding_sqnorm(embedded: jax.Array, tokens: jax.Array) -> jax.Array:
@@ -155,7 +157,7 @@ def embedding_sqnorm(embedded: jax.Array, tokens: jax.Array) -> jax.Array:
     Cost: 2 B T^2 D flop and [B, T, T].
     """
     same = tokens[:, :, None] == tokens[:, None, :]
-    return jnp.maximum(jnp.where(same, _product("btd,bsd->bts", embedded, embedded), 0.0).sum((1, 2)), 0.0)
+    return jnp.maximum(jnp.where(same, product("btd,bsd->bts", embedded, embedded), 0.0).sum((1, 2)), 0.0)
 
 
 def _logits(hidden: jax.Array, rows: jax.Array, *, batched: bool = False) -> jax.Array:
@@ -193,8 +195,3 @@ def _over_columns(reduction: Callable[..., jax.Array], values: jax.Array) -> jax
 def _pairs(values: jax.Array) -> jax.Array:
     """values [B, T] of every two positions, multiplied: [B, T, T]."""
     return values[:, :, None] * values[:, None, :]
-
-
-def _product(subscripts: str, left: jax.Array, right: jax.Array) -> jax.Array:
-    """Einsum that accumulates and returns float32."""
-    return jnp.einsum(subscripts, left, right, preferred_element_type=jnp.float32)

@@ -31,14 +31,14 @@ def hommel(p_values: jax.Array, alpha: Any, *, mask: jax.Array | None = None) ->
 
     Args:
       p_values: [m] p-values; NaN is masked out of m.
-      alpha: level in (0, 1); a Python number is a static level, a JAX array may be traced.
+      alpha: Level in (0, 1); a Python number is a static level, a JAX array may be traced.
       mask: [m] bool, True = real item.
 
     Returns:
       `StepUp`. Equality is decided with a tolerance of four machine epsilons in favour of rejection.
 
     Raises:
-      ValueError: static alpha outside (0, 1). A traced one gives no rejections and NaN adjusted values.
+      ValueError: Static alpha outside (0, 1). A traced one gives no rejections and NaN adjusted values.
 
     Cost: a sort, a loop of 2 m constant steps for the hull, O(m log m) searches.
 

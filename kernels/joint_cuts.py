@@ -35,7 +35,7 @@ def bh_cut(
 
     Args:
       at_most: [max_rank + 1] int32, #{ranks <= r} for r = 0..max_rank, max_rank >= n + 1.
-      level: exact (`lattice.as_level` of a number), its digits traced or not.
+      level: Exact (`lattice.as_level` of a number), its digits traced or not.
       scale: rho as in `stepup.bh_ranks`; m/(n+1) for BH.
       limit: [] int32, items of a larger rank are left out (default: none).
 
@@ -71,25 +71,25 @@ def bh_cut(
 def jecs_cuts(at_most: jax.Array, num_calibration: Any, levels: lattice.Level, grid: Sequence[Any]) -> jax.Array:
     """The largest rank that JECS selects, at several levels on one envelope.
 
-    Guarantee: that of `envelope.fit`; asymptotic.
+    Guarantee: As `envelope.fit`; asymptotic.
 
     Args:
       at_most: [max_rank + 1] int32, #{ranks <= r} for r = 0..max_rank, max_rank >= n + 1.
       num_calibration: [] n.
-      levels: exact, with fields [A].
-      grid: static candidates tau in (0, 1).
+      levels: Exact, with fields [A].
+      grid: Static candidates tau in (0, 1).
 
     Returns:
       [A] int32, 0 where nothing is selected; `rank <= cut` is `envelope.adaptive_bh(...).reject`.
 
     Raises:
-      ValueError: levels that are only known as floats; a grid as in `envelope.fit`.
+      ValueError: Levels that are only known as floats; a grid as in `envelope.fit`.
 
     References: JECS, eq. 13-17 and appendix D.1.
     """
-    found = envelope_anchor.candidates(at_most, num_calibration, grid)
-    anchor = found.chosen
-    scale = envelope_anchor.line_scale(anchor, found.fitted, num_calibration, at_most[-1])
+    candidates = envelope_anchor.candidates(at_most, num_calibration, grid)
+    anchor = candidates.chosen
+    scale = envelope_anchor.line_scale(anchor, candidates.fitted, num_calibration, at_most[-1])
     on_line = at_most[anchor.limit]
 
     def one(level: lattice.Level) -> jax.Array:
@@ -117,7 +117,7 @@ def storey_scale(at_most: jax.Array, num_calibration: Any, tail: Any) -> tuple[_
 def _from_above(
     at_most: jax.Array, level: lattice.Level, numerator: _Factors, denominator: _Factors, limit: jax.Array
 ) -> jax.Array:
-    """Where to begin: a count that is at least the greatest fixed point, and mostly is it.
+    """A starting count that is at least the greatest fixed point, and mostly equal to it.
 
     The same iteration in single precision with every quotient rounded up; it stays above the exact one, so that the
     exact one takes over with a pass or two to go.

@@ -92,12 +92,7 @@ def cell_probabilities(
 ) -> jax.Array:
     """Draw the calibration items of L repetitions: the law of a candidate given them.
 
-    Args:
-      words: as in `count_ranks`, and so are the others.
-      signal: likewise.
-      member_share: likewise.
-      num_models: likewise.
-      num_calibration: likewise.
+    Arguments as `count_ranks`.
 
     Returns:
       [2(n+1), L] float32, the cumulative probabilities of the cells (member of none, R = 1..n+1), then (contaminated,

@@ -64,7 +64,7 @@ def pool(calibration: np.ndarray, scores: np.ndarray, contaminated: np.ndarray) 
     size = calibration.shape[1]
     ascending = np.argsort(calibration, axis=1, kind="stable")
     ordered = np.take_along_axis(calibration, ascending, axis=1)
-    below = [np.searchsorted(own, tested, side="left") for own, tested in zip(ordered, scores, strict=True)]
+    below = [np.searchsorted(column, tested, side="left") for column, tested in zip(ordered, scores, strict=True)]
     return JointPool(
         np.ascontiguousarray(ascending[:, ::-1].T, np.int32),
         np.ascontiguousarray(size - np.stack(below, axis=1), np.int32),
@@ -81,8 +81,8 @@ def drawn(words: jax.Array, size: int, wanted: int, stream: int) -> jax.Array:
     Args:
       words: [2, L] uint32 random words of the repetitions.
       size: N, below 2^16.
-      wanted: items to draw, at most N.
-      stream: number of the first of N consecutive draws, so that different subsets use different bits.
+      wanted: Items to draw, at most N.
+      stream: Number of the first of N consecutive draws, so that different subsets use different bits.
 
     Returns:
       [N, L] bool.
@@ -102,7 +102,7 @@ def count_ranks(pool: JointPool, words: jax.Array, *, num_calibration: int, num_
     The subset of the calibration items is `drawn(words, N, n, 0)`, that of the candidates `drawn(words, M, m, N)`.
 
     Args:
-      pool: the pool, N and M at most `LARGEST`.
+      pool: The pool, N and M at most `LARGEST`.
       words: [2, L] uint32 random words, independent over repetitions.
       num_calibration: n, calibration items a repetition.
       num_tests: m, candidates a repetition.

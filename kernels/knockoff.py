@@ -7,6 +7,13 @@ The threshold is
 
 k' = 1 for W, and +inf where no t qualifies: then nothing is selected. Each count takes whole groups of ties, and
 W = 0 is never selected.
+
+Several knockoffs without averaging (`multi_statistics`): which of the k + 1 copies is the most member-like, and by how
+much. If the k + 1 copies of a non-member are exchangeable, each is the smallest with probability 1/(k + 1) whatever the
+gap: a win of the original goes with k losses. An average over the knockoffs has no such symmetry.
+
+A threshold t > 0 matters only where it equals some |W_j|, and there it counts the whole group of equal |W| (`path`).
+One sort of integers serves: the bits of |W| order as |W| does, and the sign fits below them.
 """
 
 from __future__ import annotations
@@ -16,10 +23,24 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from tdd.kernels import lattice
-from tdd.kernels.knockoff_path import Path, path
+from tdd.kernels import evalues, lattice, ranks
 
-__all__ = ["KnockoffFilter", "adjust", "first_place", "select", "threshold", "w_statistics"]
+__all__ = [
+    "KnockoffBound",
+    "KnockoffFilter",
+    "MultiStatistics",
+    "Path",
+    "adjust",
+    "derandomized_e_values",
+    "fdp_bound",
+    "first_place",
+    "multi_statistics",
+    "multi_threshold",
+    "path",
+    "select",
+    "threshold",
+    "w_statistics",
+]
 
 
 class KnockoffFilter(NamedTuple):
@@ -39,6 +60,59 @@ class KnockoffFilter(NamedTuple):
     threshold: jax.Array
     num_rejected: jax.Array
     num_tests: jax.Array
+
+
+class KnockoffBound(NamedTuple):
+    """Bounds that hold for every cut at once, with probability 1 - delta.
+
+    Attributes:
+      num_selected: [n] int32, #{W >= W_j}: the size of the selection whose cut is at the item; 0 where W_j <= 0.
+      false_bound: [n] int32, at most this many of them are non-members.
+      fdp_bound: [n] false_bound / num_selected; NaN where W_j <= 0 or the item is masked.
+      min_true: [] int32, at least this many of all items are members.
+    """
+
+    num_selected: jax.Array
+    false_bound: jax.Array
+    fdp_bound: jax.Array
+    min_true: jax.Array
+
+
+class MultiStatistics(NamedTuple):
+    """Winner and gap of each item's k + 1 copies.
+
+    Attributes:
+      kappa: [n] int32, the copy with the smallest score: 0 the original, i its i-th knockoff; -1 for masked items. In a
+        tie for the smallest (tau = 0, never selected) a knockoff, the first.
+      tau: [n] gap between the smallest score and the second smallest; NaN for masked items.
+      statistic: [n] tau where the original wins, -tau where a knockoff does; what `select` takes.
+    """
+
+    kappa: jax.Array
+    tau: jax.Array
+    statistic: jax.Array
+
+
+class Path(NamedTuple):
+    """Counts at the n places of the increasing order of |W|; zeros and masked items come first.
+
+    Attributes:
+      start: [n] bool, True at the first place of each group of equal |W| > 0; the counts are meant there.
+      favourable: [n] int32, #{W >= t}, t the |W| at the place.
+      against: [n] int32, #{W <= -t}.
+      cut: [n] t in floating point.
+      place: [n] int32, in input order: the first place of the item's own group.
+      positive: [n] bool, in input order: W > 0, neither masked nor NaN.
+      valid: [n] bool, in input order: neither masked nor NaN.
+    """
+
+    start: jax.Array
+    favourable: jax.Array
+    against: jax.Array
+    cut: jax.Array
+    place: jax.Array
+    positive: jax.Array
+    valid: jax.Array
 
 
 def w_statistics(original: jax.Array, knockoffs: jax.Array, *, mask: jax.Array | None = None) -> jax.Array:
@@ -94,9 +168,9 @@ def select(
 
     Args:
       w: [n] statistics, large = member; NaN is masked out.
-      alpha: level in (0, 1); a Python number is a static level, a JAX array may be traced.
+      alpha: Level in (0, 1); a Python number is a static level, a JAX array may be traced.
       offset: 1 (knockoff+) or 0.
-      num_knockoffs: k'; more than 1 for the signed statistics of `knockoff_multi.multi_statistics` only.
+      num_knockoffs: k'; more than 1 for the signed statistics of `multi_statistics` only.
       mask: [n] bool, True = real item.
 
     Returns:
@@ -120,8 +194,8 @@ def select(
         num_knockoffs * jnp.maximum(along.favourable, 1).astype(along.cut.dtype)
     )
     lowest = jax.lax.cummin(jnp.where(along.start, ratio, jnp.inf))
-    own = lowest[along.place] if w.shape[0] else lowest
-    adjusted = adjust(reject, jnp.where(along.positive, own, 1), along.valid, level)
+    smallest = lowest[along.place] if w.shape[0] else lowest
+    adjusted = adjust(reject, jnp.where(along.positive, smallest, 1), along.valid, level)
     return KnockoffFilter(
         reject,
         adjusted,
@@ -129,6 +203,195 @@ def select(
         jnp.sum(reject, dtype=jnp.int32),
         jnp.sum(along.valid, dtype=jnp.int32),
     )
+
+
+def multi_statistics(original: jax.Array, knockoffs: jax.Array, *, mask: jax.Array | None = None) -> MultiStatistics:
+    """kappa_j and tau_j of Gimenez & Zou, for loss-like scores: the smallest score wins.
+
+    Args:
+      original: [n] loss-like scores.
+      knockoffs: [n, k] scores of the knockoffs, k at least 1.
+      mask: [n] bool, True = real item.
+
+    Returns:
+      `MultiStatistics`; items with a NaN among their k + 1 scores count as masked.
+
+    Raises:
+      ValueError: k = 0.
+
+    Guarantee: given everything else, kappa of a non-member is uniform on 0..k where tau > 0, if its k + 1 copies are
+    exchangeable.
+
+    References: Gimenez & Zou (2019), section 3.2.
+    """
+    if knockoffs.shape[1] == 0:
+        raise ValueError("knockoffs has no column: its shape must be [n, k] with k at least 1")
+    dtype = jnp.promote_types(jnp.promote_types(original.dtype, knockoffs.dtype), jnp.float32)
+    # Knockoffs first: argmin takes the first of equals, and a tie is never the original's.
+    copies = jnp.concatenate([knockoffs.astype(dtype), original.astype(dtype)[:, None]], axis=1)
+    winner = jnp.argmin(copies, axis=1).astype(jnp.int32)
+    others = jnp.where(jnp.arange(copies.shape[1])[None] == winner[:, None], jnp.inf, copies)
+    tau = jnp.min(others, axis=1) - jnp.min(copies, axis=1)
+    valid = ~jnp.isnan(copies).any(axis=1)
+    valid = valid if mask is None else valid & mask
+    original_wins = winner == knockoffs.shape[1]
+    kappa = jnp.where(original_wins, 0, winner + 1)
+    tau = jnp.where(valid, tau, jnp.nan)
+    return MultiStatistics(jnp.where(valid, kappa, -1), tau, jnp.where(original_wins, tau, -tau))
+
+
+def multi_threshold(
+    kappa: jax.Array, tau: jax.Array, alpha: Any, *, num_knockoffs: int, offset: int = 1, mask: jax.Array | None = None
+) -> jax.Array:
+    """min{t > 0: (offset + #{kappa >= 1, tau >= t}) / (k·max(1, #{kappa = 0, tau >= t})) <= alpha}, or +inf.
+
+    Guarantee: selecting kappa = 0 and tau >= t has FDR <= alpha if the k + 1 copies of a non-member are exchangeable
+    given all other items; finite-sample (offset 1).
+
+    Args:
+      kappa: [n] int, 0 where the original wins.
+      tau: [n] non-negative gaps; 0 and NaN are left out.
+      alpha: Level in (0, 1); may be traced.
+      num_knockoffs: k.
+      offset: 1 or 0.
+      mask: [n] bool, True = real item.
+
+    Returns:
+      [] threshold on tau.
+
+    Raises:
+      ValueError: As `select`.
+
+    References: Gimenez & Zou (2019), algorithm 1.
+    """
+    signed = jnp.where(kappa == 0, tau, -tau)
+    return threshold(signed, alpha, offset=offset, num_knockoffs=num_knockoffs, mask=mask)
+
+
+def derandomized_e_values(w: jax.Array, alpha: Any, *, mask: jax.Array | None = None) -> jax.Array:
+    """e_j = the mean over the k draws of p·1{W_j >= T} / (1 + #{W <= -T}), p the number of items.
+
+    T is the knockoff+ threshold of the draw at level `alpha`, which is not the level of the e-BH that follows: with
+    k > 1 use half of that (the same level leaves no power).
+
+    Guarantee: the e-values of the non-members sum to at most p in expectation if, in each draw, the signs of their W
+    are fair coins given everything else; the draws may depend on one another in any way. Finite-sample.
+
+    Args:
+      w: [n, k] statistics of each item against each knockoff, large = member; a NaN masks the item in every draw.
+      alpha: Level in (0, 1) that places T; it costs no validity.
+      mask: [n] bool, True = real item.
+
+    Returns:
+      [n] e-values; 0 where no draw selects, NaN for masked items and everywhere for a traced alpha out of range.
+
+    Raises:
+      ValueError: k = 0; static alpha outside (0, 1).
+
+    Cost: k sorts of n integers.
+
+    References: Ren & Barber (2024), eq. 6-7 and theorem 1.
+    """
+    level = lattice.as_level(alpha)
+    valid = ~jnp.isnan(w).any(axis=1)
+    valid = valid if mask is None else valid & mask
+    num_items = jnp.sum(valid, dtype=jnp.int32)
+
+    def one(draw: jax.Array) -> jax.Array:
+        along = path(draw, mask=valid)
+        first = first_place(along, level)
+        size = draw.shape[0]
+        against = along.against[jnp.minimum(first, size - 1)] if size else jnp.int32(0)
+        value = num_items.astype(along.cut.dtype) / (1 + against).astype(along.cut.dtype)
+        return jnp.where(along.positive & (along.place >= first), value, 0)
+
+    usable = valid & lattice.in_range(level)
+    return jnp.where(usable, evalues.average(jax.vmap(one, in_axes=1)(w)), jnp.nan)
+
+
+def fdp_bound(w: jax.Array, delta: Any, *, mask: jax.Array | None = None) -> KnockoffBound:
+    """Non-members among {W >= t}: at most c·(1 + #{W <= -t}) for all t > 0, c = log(1/delta)/log(2 - delta).
+
+    The bounds are sharpened by one another: members found beyond one cut are beyond every smaller one too.
+
+    Guarantee: P(the bound holds for all cuts at once) >= 1 - delta if the signs of the null W are fair coins given
+    everything else; finite-sample. The cut may be chosen after seeing everything.
+
+    Args:
+      w: [n] statistics, large = member; NaN is masked out.
+      delta: Probability of failure, in (0, 1); a traced one out of range bounds nothing (fdp_bound NaN).
+      mask: [n] bool, True = real item.
+
+    Returns:
+      `KnockoffBound`.
+
+    Raises:
+      ValueError: Static delta outside (0, 1).
+
+    Cost: one sort of n integers and n binary searches.
+
+    References: Katsevich & Ramdas (2020), theorem 2 and section 3.2.
+    """
+    delta = delta.value if isinstance(delta, lattice.Level) else delta
+    if not isinstance(delta, jax.Array) and not 0 < delta < 1:
+        raise ValueError(f"delta must lie strictly between 0 and 1, got {delta!r}")
+    along = path(w, mask=mask)
+    dtype = along.cut.dtype
+    chance = jnp.asarray(delta, dtype)
+    chance = jnp.where((chance > 0) & (chance < 1), chance, jnp.nan)
+    factor = -jnp.log(chance) / jnp.log1p(1 - chance)
+    # Rounding may not take a whole item off the bound.
+    raw = jnp.floor(factor * (1 + along.against).astype(dtype) * (1 + 16 * float(jnp.finfo(dtype).eps)))
+    selections = along.favourable.astype(dtype)
+    false = jnp.where(raw <= selections, raw, selections).astype(jnp.int32)  # NaN bounds nothing
+    members = jnp.where(along.start, along.favourable - false, 0)
+    members = jax.lax.cummax(members, reverse=True)
+    if w.shape[0] == 0:
+        nothing = jnp.zeros(0, jnp.int32)
+        return KnockoffBound(nothing, nothing, jnp.zeros(0, dtype), jnp.int32(0))
+    selected = jnp.where(along.positive, along.favourable[along.place], 0)
+    false_bound = jnp.where(along.positive, selected - members[along.place], 0)
+    fraction = false_bound.astype(dtype) / jnp.maximum(selected, 1).astype(dtype)
+    known = along.positive & ~jnp.isnan(chance)
+    return KnockoffBound(selected, false_bound, jnp.where(known, fraction, jnp.nan), members[0])
+
+
+def path(w: jax.Array, *, mask: jax.Array | None = None) -> Path:
+    """The counts behind every knockoff threshold.
+
+    Args:
+      w: [n] statistics, large = member.
+      mask: [n] bool, True = real item; NaN is left out besides.
+
+    Returns:
+      `Path`. -0.0 is 0.
+
+    Cost: one sort of n integers, and n binary searches for `place`.
+    """
+    size = w.shape[0]
+    valid = ranks.real(w, mask)
+    if jnp.issubdtype(w.dtype, jnp.inexact):
+        w = w.astype(jnp.promote_types(w.dtype, jnp.float32))
+        unsigned = jnp.uint64 if w.dtype.itemsize == 8 else jnp.uint32
+        bits = jax.lax.bitcast_convert_type(w, unsigned)
+        negative = bits >> (8 * w.dtype.itemsize - 1) == 1
+        bits = bits << 1  # the sign leaves at the top, room for it below
+    else:
+        unsigned = jnp.uint64 if w.dtype.itemsize == 8 else jnp.uint32
+        negative = w < 0
+        bits = jnp.abs(jnp.maximum(w, -jnp.iinfo(w.dtype).max)).astype(unsigned) << 1
+    bits = jnp.where(valid, bits, 0)
+    keys = jnp.sort(bits | jnp.where(bits > 0, negative, False).astype(unsigned))
+    magnitude = keys >> 1
+    start = (magnitude > 0) & jnp.concatenate([jnp.ones(min(size, 1), bool), magnitude[1:] != magnitude[:-1]])
+    loses = (keys & 1).astype(jnp.int32)
+    up_to = jnp.cumsum(loses)
+    against = (up_to[-1] if size else 0) - up_to + loses
+    beyond = size - jnp.arange(size, dtype=jnp.int32)
+    floating = jnp.issubdtype(w.dtype, jnp.inexact)
+    cut = jax.lax.bitcast_convert_type(magnitude, w.dtype) if floating else magnitude.astype(jnp.result_type(float))
+    place = jnp.searchsorted(keys, bits).astype(jnp.int32) if size else jnp.zeros(0, jnp.int32)
+    return Path(start, beyond - against, against, cut, place, (bits > 0) & ~negative, valid)
 
 
 def first_place(along: Path, level: lattice.Level, offset: int = 1, num_knockoffs: int = 1) -> jax.Array:
@@ -141,28 +404,24 @@ def first_place(along: Path, level: lattice.Level, offset: int = 1, num_knockoff
         raise ValueError(f"offset must be 0 or 1, got {offset!r}")
     if num_knockoffs < 1:
         raise ValueError(f"num_knockoffs must be at least 1, got {num_knockoffs!r}")
-    found = jnp.maximum(along.favourable, 1)
+    selections = jnp.maximum(along.favourable, 1)
     if lattice.is_exact(level):
         passes = lattice.product_le(
-            (offset + along.against, level.denominator), (level.numerator, num_knockoffs, found)
+            (offset + along.against, level.denominator), (level.numerator, num_knockoffs, selections)
         )
     else:
         dtype = along.cut.dtype
         eps = max(float(jnp.finfo(kind).eps) for kind in (dtype, level.value.dtype))
         value = jnp.where((level.value > 0) & (level.value < 1), level.value, jnp.nan).astype(dtype) * (1 + 4 * eps)
-        passes = (offset + along.against).astype(dtype) <= value * num_knockoffs * found.astype(dtype)
+        passes = (offset + along.against).astype(dtype) <= value * num_knockoffs * selections.astype(dtype)
     size = along.start.shape[0]
     return jnp.min(jnp.where(along.start & passes, jnp.arange(size, dtype=jnp.int32), size), initial=size)
 
 
 def adjust(reject: jax.Array, adjusted: jax.Array, valid: jax.Array, level: lattice.Level) -> jax.Array:
     """Adjusted values in [0, 1] on the side of alpha where the decision put them; NaN where nothing was tested."""
-    single = adjusted.dtype == jnp.float32
-    below, above = (level.below32, level.above32) if single else (level.below64, level.above64)
-    below, above = jnp.asarray(below).astype(adjusted.dtype), jnp.asarray(above).astype(adjusted.dtype)
-    settled = jnp.where(reject, jnp.minimum(adjusted, below), jnp.clip(adjusted, above, jnp.maximum(above, 1)))
-    usable = valid if lattice.is_exact(level) else valid & (level.value > 0) & (level.value < 1)
-    return jnp.where(usable, settled, jnp.nan)
+    settled = lattice.settle(reject, jnp.minimum(adjusted, 1), level)
+    return jnp.where(valid & lattice.in_range(level), settled, jnp.nan)
 
 
 def _cut_at(along: Path, place: jax.Array) -> jax.Array:

@@ -1,4 +1,4 @@
-"""Do knockoffs of known non-members win as often as they should? Exact tests given the sizes of the statistics.
+"""Exact tests that knockoffs of known non-members win as often as they should, given the sizes of the statistics.
 
 Under the assumption behind a knockoff threshold the signs of the statistics of non-members are independent coins given
 their absolute values, positive with probability 1/(1 + k'): the numbers of positive signs among all items, and among
@@ -39,7 +39,7 @@ class Tails(NamedTuple):
     Attributes:
       log_upper: [] log P(X >= x).
       log_lower: [] log P(X <= x).
-      statistic: [] what was observed, on a scale without units.
+      statistic: [] the observation, on a scale without units.
     """
 
     log_upper: jax.Array
@@ -48,24 +48,24 @@ class Tails(NamedTuple):
 
 
 def count_signs(w: jax.Array, *, tail: Any = 0.1, mask: jax.Array | None = None) -> Signs:
-    """Count the positive statistics among all, and among the share `tail` with the largest |W|.
+    """Count the positive statistics among all, and among the fraction `tail` with the largest |W|.
 
     The tail holds max(1, floor(tail·m)) of the m items with W != 0, and whatever ties with the last of them.
 
     Args:
       w: [n] statistics.
-      tail: share in (0, 1), exact where static.
+      tail: Fraction in (0, 1), exact if static.
       mask: [n] bool, True = real item.
 
     Returns:
       `Signs`.
 
     Raises:
-      ValueError: static tail outside (0, 1).
+      ValueError: Static tail outside (0, 1).
 
     Cost: one sort.
     """
-    size = jnp.where(_real(w, mask), jnp.abs(w), 0)
+    size = jnp.where(ranks.real(w, mask), jnp.abs(w), 0)
     total = jnp.sum(size > 0, dtype=jnp.int32)
     positive = (size > 0) & (w > 0)
     if w.shape[0] == 0:
@@ -90,7 +90,7 @@ def binomial_tails(successes: Any, trials: Any, *, num_knockoffs: int = 1, bound
       successes: [] int32.
       trials: [] int32.
       num_knockoffs: k', static.
-      bound: static upper bound of `trials`.
+      bound: Static upper bound of `trials`.
 
     Returns:
       `Tails`; `statistic` is successes/trials, NaN where there are no trials (both tails are 1 then).
@@ -112,8 +112,8 @@ def binomial_tails(successes: Any, trials: Any, *, num_knockoffs: int = 1, bound
     at_least, at_most, above, below = (
         jax.nn.logsumexp(jnp.where(region, log_mass, -jnp.inf)) - whole for region in regions
     )
-    share = successes.astype(dtype) / trials.astype(dtype)
-    return Tails(_likely(at_least, below), _likely(at_most, above), share)
+    fraction = successes.astype(dtype) / trials.astype(dtype)
+    return Tails(_likely(at_least, below), _likely(at_most, above), fraction)
 
 
 def signed_rank_tails(w: jax.Array, *, mask: jax.Array | None = None) -> Tails:
@@ -132,11 +132,11 @@ def signed_rank_tails(w: jax.Array, *, mask: jax.Array | None = None) -> Tails:
 
     References: Wilcoxon (1945); Pratt (1959) keeps zeros, which is not done here.
     """
-    used = _real(w, mask) & (w != 0)
+    used = ranks.real(w, mask) & (w != 0)
     size = jnp.abs(w)
     count = ranks.counts(size, size, calibration_mask=used, mask=used)
     dtype = jnp.result_type(float)
-    # Shares of the number of items: their squares stay small.
+    # Fractions of the number of items: their squares stay small.
     rank = (2 * count.less + count.equal + 1).astype(dtype) / (2 * jnp.maximum(count.num_calibration, 1))
     rank = jnp.where(used, rank, 0)
     spread = jnp.sqrt(jnp.sum(jnp.square(rank)))
@@ -148,7 +148,3 @@ def signed_rank_tails(w: jax.Array, *, mask: jax.Array | None = None) -> Tails:
 def _likely(log_p: jax.Array, log_complement: jax.Array) -> jax.Array:
     """log p, by the complement where p is near 1."""
     return jnp.where(log_complement < -0.7, jnp.log1p(-jnp.exp(log_complement)), jnp.minimum(log_p, 0))
-
-
-def _real(w: jax.Array, mask: jax.Array | None) -> jax.Array:
-    return ~jnp.isnan(w) if mask is None else mask & ~jnp.isnan(w)

@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-__all__ = ["Level", "as_level", "ceil_ratio", "floor_ratio", "is_exact", "product_le"]
+__all__ = ["Level", "as_level", "ceil_ratio", "floor_ratio", "in_range", "is_exact", "product_le", "settle"]
 
 _DENOMINATORS = (10**3, 10**6, 10**9)
 _GUESS_ERROR = 2e-6  # bounds the relative error of the float32 quotient below: under thirty roundings of 2^-24
@@ -77,16 +77,31 @@ def as_level(alpha: Any) -> Level:
 
 
 def is_exact(level: Level) -> bool:
-    """Whether the level is known as a fraction (its digits may be traced). Static."""
+    """True if the level is known as a fraction (its digits may be traced). Static."""
     return isinstance(level.numerator, jax.Array) or int(level.numerator) > 0
 
 
+def in_range(level: Level) -> jax.Array:
+    """[] bool, True if a level lies in (0, 1); a static one always does."""
+    if is_exact(level):
+        return jnp.asarray(True)
+    return (level.value > 0) & (level.value < 1)
+
+
+def settle(reject: jax.Array, adjusted: jax.Array, level: Level) -> jax.Array:
+    """Adjusted values on the side of alpha where the decision put them: `reject == (settled <= alpha)`."""
+    single = adjusted.dtype == jnp.float32
+    sides = (level.below32, level.above32) if single else (level.below64, level.above64)
+    below, above = (jnp.asarray(side).astype(adjusted.dtype) for side in sides)
+    return jnp.where(reject, jnp.minimum(adjusted, below), jnp.maximum(adjusted, above))
+
+
 def product_le(left: tuple[Any, ...], right: tuple[Any, ...]) -> jax.Array:
-    """Whether the product of `left` is at most the product of `right`, exactly.
+    """True if the product of `left` is at most the product of `right`, exactly.
 
     Args:
-      left: non-negative integers below 2^31, scalars or arrays that broadcast against all the others.
-      right: likewise.
+      left: Non-negative integers below 2^31, scalars or arrays that broadcast against all the others.
+      right: Likewise.
 
     Returns:
       bool, of the broadcast shape. Cost: O(len^2) integer operations an element.
@@ -103,9 +118,9 @@ def floor_ratio(numerator: tuple[Any, ...], denominator: tuple[Any, ...], bound:
     """The largest integer t in 0..bound with t·prod(denominator) <= prod(numerator), exactly.
 
     Args:
-      numerator: non-negative integers below 2^31; scalars (batch with `jax.vmap`).
-      denominator: likewise; a zero makes the answer `bound`.
-      bound: static, below 2^30.
+      numerator: Non-negative integers below 2^31; scalars (batch with `jax.vmap`).
+      denominator: Likewise; a zero makes the answer `bound`.
+      bound: Static, below 2^30.
 
     Returns:
       [] int32.

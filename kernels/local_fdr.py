@@ -19,7 +19,7 @@ class LocalFdr(NamedTuple):
 
     Attributes:
       local_fdr: [m] estimated probability that this item is null, NaN for masked items.
-      tail_fdr: [m] estimated share of nulls among the items with p-values up to this one, NaN for masked items.
+      tail_fdr: [m] estimated fraction of nulls among the items with p-values up to this one, NaN for masked items.
       density: [m] f at the item, +inf at p = 0, NaN for masked items.
       num_tests: [] int32, m without masked and NaN items.
     """
@@ -38,7 +38,7 @@ def local_fdr(p_values: jax.Array, *, null_proportion: Any = 1.0, mask: jax.Arra
     alpha·m0/m, for an alpha fixed beforehand. (These items are the selection of Soloff, Xiang & Fithian, which ends at
     the k that maximises alpha·k/m - p_(k).)
     As estimates both are consistent at p-values that stay away from 0, for independent draws of a mixture with a
-    decreasing density, if `null_proportion` is the share of nulls, and too large if it is larger. At the smallest
+    decreasing density, if `null_proportion` is the fraction of nulls, and too large if it is larger. At the smallest
     p-values they are not, at any m: where all items are nulls, the smallest local_fdr is below t with probability t.
     With a `null_proportion` below 1, and for tail_fdr, no error rate is controlled.
 
@@ -75,8 +75,8 @@ def local_fdr(p_values: jax.Array, *, null_proportion: Any = 1.0, mask: jax.Arra
     lfdr = jnp.minimum(pi0 * (run * total) / rise, 1)
     tail = jnp.minimum(pi0 * ordered / height, 1)
 
-    def restored(found: jax.Array) -> jax.Array:
-        return jnp.where(valid, jnp.zeros(size, dtype).at[order].set(found, unique_indices=True), jnp.nan)
+    def restored(values: jax.Array) -> jax.Array:
+        return jnp.where(valid, jnp.zeros(size, dtype).at[order].set(values, unique_indices=True), jnp.nan)
 
     return LocalFdr(restored(lfdr), restored(tail), restored(density), m)
 

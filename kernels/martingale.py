@@ -2,22 +2,55 @@
 
 If every p-value is uniform given those before it, wealth that is bet on small p-values is a martingale M_t with
 M_0 = 1, and P(M_t >= 1/a for some t) <= a (Ville's inequality): the stream may be watched at every step and stopped at
-any. `tdd.kernels.martingale_bets` defines the bets.
+any.
+
+With the bets b_e(p) = e p^(e - 1), 0 < e < 1,
+
+"mixture": the integral over e of prod_i b_e(p_i), by a Gauss-Legendre rule of 96 nodes: a weighted mean, of weights
+that are positive and sum to 1, so itself a martingale; for 100 p-values it is the integral to rounding.
+
+"any_start": the mean over eight e and over the step s at which betting begins, sum_s w_s prod_(i >= s) b_e(p_i), with
+w_s = h(s - 1) - h(s), h(s) = 1 / (1 + log(1 + s)); h(t) itself waits at t. For p-values that begin to be small late: a
+long clean stretch before costs log(1/w_s), where the other bets lose more with every step of it.
+
+"simple_jumper": three accounts, multiplied by 1 + e (p_t - 1/2) for e = -1, 0, 1. Before every step each account gives
+the fraction `JUMPING_RATE` of its wealth to all three evenly.
+
+The first two fall with every p-value, so those that are too large only lower them. The third bets on large p-values
+too: they must be exactly uniform.
+
+References: Vovk, Gammerman & Shafer (2005), section 7.1, for "mixture"; Vovk, Petej, Nouretdinov, Ahlberg, Carlsson &
+Gammerman (2021), algorithm 1, for "simple_jumper".
 """
 
 from __future__ import annotations
 
 import dataclasses
-import functools
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-from tdd.kernels import martingale_bets
-from tdd.kernels.martingale_bets import Bet
+__all__ = [
+    "BETS",
+    "JUMPING_RATE",
+    "Bet",
+    "Martingale",
+    "State",
+    "advance",
+    "conformal_martingale",
+    "control_p_value",
+    "first_account",
+    "place",
+    "power_bets",
+    "start",
+]
 
-__all__ = ["Martingale", "State", "advance", "conformal_martingale", "control_p_value", "start"]
+Bet = Literal["mixture", "any_start", "simple_jumper"]
+BETS = ("mixture", "any_start", "simple_jumper")
+JUMPING_RATE = 0.01
+_NUM_NODES, _NUM_STARTED = 96, 8
 
 
 class Martingale(NamedTuple):
@@ -36,38 +69,34 @@ class Martingale(NamedTuple):
     num_tests: jax.Array
 
 
-@functools.partial(
-    jax.tree_util.register_dataclass,
-    data_fields=("num_tests", "log_martingale", "log_running_max", "account"),
-    meta_fields=("bet",),
-)
+@jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class State:
-    """A martingale up to now; four arrays, whatever the length of the stream.
+    """A martingale so far: four arrays, whatever the length of the stream.
 
     Attributes:
       num_tests: [] int32.
       log_martingale: [].
       log_running_max: [].
-      account: what the bet carries.
-      bet: static.
+      account: State of the bet.
+      bet: Static.
     """
 
     num_tests: jax.Array
     log_martingale: jax.Array
     log_running_max: jax.Array
     account: jax.Array
-    bet: Bet
+    bet: Bet = dataclasses.field(metadata={"static": True})
 
 
 def start(bet: Bet, *, dtype: Any = None) -> State:
     """M_0 = 1. `dtype` is JAX's default float by default.
 
     Raises:
-      ValueError: unknown `bet`.
+      ValueError: Unknown `bet`.
     """
     dtype = dtype or jnp.result_type(float)
-    account = martingale_bets.first_account(bet, dtype)
+    account = first_account(bet, dtype)
     return State(jnp.int32(0), jnp.zeros((), dtype), jnp.zeros((), dtype), account, bet)
 
 
@@ -75,7 +104,7 @@ def advance(state: State, log_p_value: Any, mask: Any = True) -> tuple[State, Ma
     """Bet on the next p-value.
 
     Args:
-      state: of `start` or of the step before.
+      state: Result of `start` or of the previous step.
       log_p_value: [] natural logarithm of p in [0, 1]; -inf makes the wealth infinite for good, but of
         "simple_jumper", which at most multiplies it by 3/2. NaN takes no place.
       mask: [] bool, False for a step that takes no place.
@@ -87,9 +116,7 @@ def advance(state: State, log_p_value: Any, mask: Any = True) -> tuple[State, Ma
     log_p = jnp.asarray(log_p_value, dtype)
     real = mask & ~jnp.isnan(log_p)
     num_tests = state.num_tests + real
-    account, log_wealth = martingale_bets.place(
-        state.bet, state.account, state.log_martingale, num_tests.astype(dtype), log_p
-    )
+    account, log_wealth = place(state.bet, state.account, state.log_martingale, num_tests.astype(dtype), log_p)
     account = jnp.where(real, account, state.account)
     log_wealth = jnp.where(real, log_wealth, state.log_martingale)
     largest = jnp.maximum(state.log_running_max, log_wealth)
@@ -117,7 +144,7 @@ def conformal_martingale(log_p_values: jax.Array, *, bet: Bet, mask: jax.Array |
       `Martingale`.
 
     Raises:
-      ValueError: unknown `bet`.
+      ValueError: Unknown `bet`.
 
     Cost: O(T); "mixture" takes 96 exponentials a step, "any_start" 24.
     """
@@ -143,7 +170,7 @@ def control_p_value(
     Args:
       score: [...] loss-like scores.
       controls: [..., k] scores of the controls of each; NaN is masked out.
-      key: draws U.
+      key: Draws U.
       uniform: [...] U itself, in (0, 1].
       mask: [..., k] bool, True = real control.
 
@@ -151,7 +178,7 @@ def control_p_value(
       [...] in (0, 1]; NaN where the score is NaN.
 
     Raises:
-      ValueError: both `key` and `uniform`.
+      ValueError: Both `key` and `uniform`.
     """
     if key is not None and uniform is not None:
         raise ValueError("give key or uniform, not both")
@@ -165,3 +192,67 @@ def control_p_value(
     equal = jnp.sum(real & (controls == score[..., None]), axis=-1).astype(dtype)
     p = (lower + u * (1 + equal)) / (jnp.sum(real, axis=-1) + 1).astype(dtype)
     return jnp.where(score == score, jnp.minimum(p, 1), jnp.nan)
+
+
+def first_account(bet: Bet, dtype: Any) -> jax.Array:
+    """The state of a bet before the first p-value.
+
+    "mixture": [1], sum of -log p_i - 1; "any_start": [8], log of what each e holds; "simple_jumper": [3], fractions
+    of the wealth in the three accounts.
+
+    Raises:
+      ValueError: Unknown `bet`.
+    """
+    if bet not in BETS:
+        raise ValueError(f"bet must be one of {BETS}, got {bet!r}")
+    size, value = {"mixture": (1, 0.0), "any_start": (_NUM_STARTED, -np.inf), "simple_jumper": (3, 1 / 3)}[bet]
+    return jnp.full(size, value, dtype)
+
+
+def place(
+    bet: Bet, account: jax.Array, log_wealth: jax.Array, time: jax.Array, log_p: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """The account and log M_t after the t-th p-value.
+
+    Args:
+      bet: Static.
+      account: Result of `first_account` or of the previous step.
+      log_wealth: [] log M_(t-1).
+      time: [] t >= 1, of the type of log_p.
+      log_p: [] log p_t.
+    """
+    if bet == "mixture":
+        return _mixture(account, time, log_p)
+    if bet == "any_start":
+        return _any_start(account, time, log_p)
+    return _simple_jumper(account, log_wealth, log_p)
+
+
+def power_bets(size: int) -> tuple[np.ndarray, np.ndarray]:
+    """e in (0, 1) and weights that sum to 1: the Gauss-Legendre rule."""
+    nodes, weights = np.polynomial.legendre.leggauss(size)
+    return (nodes + 1) / 2, weights / 2
+
+
+def _mixture(account: jax.Array, time: jax.Array, log_p: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """log sum_k w_k exp(t log e_k + (1 - e_k) S), S = t + account: no difference of large numbers."""
+    e, weights = power_bets(_NUM_NODES)
+    drift, slope, log_weights = (jnp.asarray(x, log_p.dtype) for x in (np.log(e) + 1 - e, 1 - e, np.log(weights)))
+    account = account - log_p - 1
+    return account, jax.nn.logsumexp(log_weights + time * drift + slope * account)
+
+
+def _any_start(account: jax.Array, time: jax.Array, log_p: jax.Array) -> tuple[jax.Array, jax.Array]:
+    e, weights = power_bets(_NUM_STARTED)
+    constant, slope, log_weights = (jnp.asarray(x, log_p.dtype) for x in (np.log(e), 1 - e, np.log(weights)))
+    before, now = 1 + jnp.log(time), 1 + jnp.log1p(time)
+    begins = jnp.log(jnp.log1p(1 / time)) - jnp.log(before) - jnp.log(now)  # log w_t, with all its digits
+    account = jnp.logaddexp(account, begins) + (constant - slope * log_p)
+    return account, jnp.logaddexp(jax.nn.logsumexp(log_weights + account), -jnp.log(now))
+
+
+def _simple_jumper(account: jax.Array, log_wealth: jax.Array, log_p: jax.Array) -> tuple[jax.Array, jax.Array]:
+    mixed = account * (1 - JUMPING_RATE) + JUMPING_RATE / 3
+    parts = mixed * (1 + jnp.array([-1, 0, 1], log_p.dtype) * (jnp.exp(log_p) - 0.5))
+    total = jnp.sum(parts)
+    return parts / total, log_wealth + jnp.log(total)

@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tdd.kernels import combine
+from tdd.kernels.combine import probabilities
 
 __all__ = [
     "bonferroni",
@@ -39,7 +39,7 @@ def bonferroni(p_values: jax.Array, *, axis: int = -1) -> jax.Array:
 
     Guarantee: super-uniform under any dependence; finite-sample. Cost O(K).
     """
-    p = _probabilities(p_values, axis)
+    p = probabilities(p_values, axis)
     return _cut(p.shape[0] * jnp.min(p, axis=0))
 
 
@@ -51,7 +51,7 @@ def simes(p_values: jax.Array, *, axis: int = -1) -> jax.Array:
 
     References: Simes (1986); Sarkar (1998).
     """
-    return _cut(_simes(_probabilities(p_values, axis)))
+    return _cut(_simes(probabilities(p_values, axis)))
 
 
 def hommel(p_values: jax.Array, *, axis: int = -1) -> jax.Array:
@@ -61,7 +61,7 @@ def hommel(p_values: jax.Array, *, axis: int = -1) -> jax.Array:
 
     References: Hommel (1983).
     """
-    p = _probabilities(p_values, axis)
+    p = probabilities(p_values, axis)
     harmonic_number = math.fsum(1 / k for k in range(1, p.shape[0] + 1))
     return _cut(harmonic_number * _simes(p))
 
@@ -76,7 +76,7 @@ def ruger(p_values: jax.Array, *, k: int | None = None, axis: int = -1) -> jax.A
 
     References: Rueger (1978).
     """
-    p = _probabilities(p_values, axis)
+    p = probabilities(p_values, axis)
     size = p.shape[0]
     k = (size + 1) // 2 if k is None else k
     if not 1 <= k <= size:
@@ -90,7 +90,7 @@ def maximum(p_values: jax.Array, *, axis: int = -1) -> jax.Array:
 
     Guarantee: super-uniform under any dependence, also where only one of the K nulls is true; finite-sample.
     """
-    return jnp.max(_probabilities(p_values, axis), axis=0)
+    return jnp.max(probabilities(p_values, axis), axis=0)
 
 
 def twice_mean(p_values: jax.Array, *, axis: int = -1) -> jax.Array:
@@ -100,7 +100,7 @@ def twice_mean(p_values: jax.Array, *, axis: int = -1) -> jax.Array:
 
     References: Rueschendorf (1982); Vovk & Wang (2020), section 3.
     """
-    p = _probabilities(p_values, axis)
+    p = probabilities(p_values, axis)
     factor = 1 if p.shape[0] == 1 else 2
     return _cut(factor * jnp.sum(p, axis=0) / p.shape[0])
 
@@ -112,7 +112,7 @@ def geometric(p_values: jax.Array, *, axis: int = -1) -> jax.Array:
 
     References: Vovk & Wang (2020), proposition 5.
     """
-    p = _probabilities(p_values, axis)
+    p = probabilities(p_values, axis)
     factor = 1 if p.shape[0] == 1 else math.e
     return _cut(factor * jnp.prod(p ** (1 / p.shape[0]), axis=0))
 
@@ -124,7 +124,7 @@ def harmonic(p_values: jax.Array, *, axis: int = -1) -> jax.Array:
 
     References: Vovk & Wang (2020), proposition 6; Wilson (2019) for the uncorrected mean.
     """
-    p = _probabilities(p_values, axis)
+    p = probabilities(p_values, axis)
     if p.shape[0] == 1:
         return _cut(p[0])  # a compiler may make p·p/p of p/(p/p), and p·p underflows
     least = jnp.min(p, axis=0, keepdims=True)
@@ -156,10 +156,6 @@ def harmonic_constant(num_p_values: int) -> float:
         above = k * ((middle + 1) * math.log1p(middle) - middle) > middle * middle
         low, high = (middle, high) if above else (low, middle)
     return (low + k) ** 2 / (k * (low + 1))
-
-
-def _probabilities(p_values: jax.Array, axis: int) -> jax.Array:
-    return combine.in_range(combine.operands(p_values, None, axis)[0])
 
 
 def _simes(p: jax.Array) -> jax.Array:

@@ -1,20 +1,41 @@
 """Online control of the false discovery rate: each hypothesis is decided when it arrives, on what came before it.
 
 A level alpha_t is set from the decisions before t and hypothesis t is rejected iff p_t <= alpha_t (or e_t >=
-1/alpha_t). Masked and NaN hypotheses take no place in the stream. Each rule is a scan over the steps of
-`tdd.kernels.online_state`; gamma_t is its series "log" ("power" for SAFFRON).
+1/alpha_t). Masked and NaN hypotheses take no place in the stream. `lond`, `e_lond`, `lord_plus_plus` and `saffron`
+decide a whole stream; each is a scan over `decide`, whose state of fixed shape carries all that a level depends on: a
+stream may be decided inside a compiled training loop, saved as plain arrays, and continued. gamma_t is the series "log"
+("power" for SAFFRON).
 """
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-from tdd.kernels import online_state
+from tdd.kernels import lattice
 
-__all__ = ["Online", "e_lond", "lond", "lord_plus_plus", "saffron"]
+__all__ = [
+    "Decision",
+    "Method",
+    "Online",
+    "State",
+    "decide",
+    "e_lond",
+    "gamma",
+    "lond",
+    "lord_plus_plus",
+    "saffron",
+    "start",
+]
+
+Method = Literal["lond", "lond/any", "e_lond", "lord_plus_plus", "saffron"]
+METHODS = ("lond", "lond/any", "e_lond", "lord_plus_plus", "saffron")
+WEALTH_FRACTION = {"lord_plus_plus": 0.1, "saffron": 0.5}
+_SERIES = {"log": 0.07720838, "power": 0.4374901658}
 
 
 class Online(NamedTuple):
@@ -33,6 +54,44 @@ class Online(NamedTuple):
     num_tests: jax.Array
 
 
+class Decision(NamedTuple):
+    """The decision on one hypothesis.
+
+    Attributes:
+      reject: [] bool.
+      level: [] alpha_t; 0 beyond the horizon, NaN for masked hypotheses and where alpha was traced and out of range.
+    """
+
+    reject: jax.Array
+    level: jax.Array
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class State:
+    """A stream so far. Its leaves are plain arrays whose shapes depend on the horizon H alone.
+
+    Attributes:
+      num_tests: [] int32, hypotheses so far that were neither masked nor NaN.
+      num_rejected: [] int32.
+      clock: [] int32, ticks so far: hypotheses, for SAFFRON those that were no candidates.
+      levels: [H] LOND and e-LOND: alpha gamma_1, alpha gamma_2, ... LORD++ and SAFFRON: the level at every tick of the
+        clock if nothing more is discovered.
+      earned: [2, 2 H] H zeros and what the first, and every later, discovery adds to the next H levels; [0, 2 H] for
+        LOND and e-LOND.
+      method: Static.
+      lambda_: Static; for "saffron".
+    """
+
+    num_tests: jax.Array
+    num_rejected: jax.Array
+    clock: jax.Array
+    levels: jax.Array
+    earned: jax.Array
+    method: Method = dataclasses.field(metadata={"static": True})
+    lambda_: float = dataclasses.field(metadata={"static": True})
+
+
 def lond(
     p_values: jax.Array,
     alpha: Any,
@@ -48,7 +107,7 @@ def lond(
 
     Args:
       p_values: [T] in the order of arrival; NaN is masked out.
-      alpha: level in (0, 1); a Python number is a static level, a JAX array may be traced.
+      alpha: Level in (0, 1); a Python number is a static level, a JAX array may be traced.
       dependence: "positive" or "any".
       mask: [T] bool, True = real.
 
@@ -56,7 +115,7 @@ def lond(
       `Online`.
 
     Raises:
-      ValueError: static alpha outside (0, 1), unknown `dependence`. A traced alpha gives no rejections and NaN levels.
+      ValueError: Static alpha outside (0, 1), unknown `dependence`. A traced alpha gives no rejections and NaN levels.
 
     Cost: one scan of T steps.
 
@@ -74,7 +133,7 @@ def e_lond(e_values: jax.Array, alpha: Any, *, mask: jax.Array | None = None) ->
 
     Args:
       e_values: [T] >= 0 in the order of arrival; NaN is masked out.
-      alpha: level as in `lond`.
+      alpha: Level as in `lond`.
       mask: [T] bool.
 
     Returns:
@@ -97,15 +156,15 @@ def lord_plus_plus(
 
     Args:
       p_values: [T] in the order of arrival; NaN is masked out.
-      alpha: level as in `lond`.
-      initial_wealth: w0 as a share of alpha, in (0, 1); 1/10 where not given.
+      alpha: Level as in `lond`.
+      initial_wealth: w0 as a fraction of alpha, in (0, 1); 1/10 where not given.
       mask: [T] bool, True = real.
 
     Returns:
       `Online`.
 
     Raises:
-      ValueError: static alpha or `initial_wealth` out of range.
+      ValueError: Static alpha or `initial_wealth` out of range.
 
     Cost: a scan of T steps of O(T) each.
 
@@ -127,32 +186,159 @@ def saffron(
     alpha_t = min(lambda, (1 - lambda)(w0 gamma_(t - C0) + (alpha - w0) gamma_(t - tau_1 - C1) + alpha sum over j >= 2
     of gamma_(t - tau_j - Cj))), Cj the candidates after tau_j and before t.
 
-    Guarantee: as `lord_plus_plus`.
+    Guarantee: As `lord_plus_plus`.
 
     Args:
       p_values: [T] in the order of arrival; NaN is masked out.
-      alpha: level as in `lond`.
-      lambda_: static, in (0, 1).
-      initial_wealth: w0 as a share of alpha, in (0, 1); 1/2 where not given.
+      alpha: Level as in `lond`.
+      lambda_: Static, in (0, 1).
+      initial_wealth: w0 as a fraction of alpha, in (0, 1); 1/2 where not given.
       mask: [T] bool, True = real.
 
     Returns:
       `Online`.
 
     Raises:
-      ValueError: static alpha, `lambda_` or `initial_wealth` out of range.
+      ValueError: Static alpha, `lambda_` or `initial_wealth` out of range.
 
     References: Ramdas, Zrnic, Wainwright & Jordan (2018).
     """
     return _decided("saffron", p_values, alpha, mask, initial_wealth=initial_wealth, lambda_=lambda_)
 
 
-def _decided(
-    method: online_state.Method, values: jax.Array, alpha: Any, mask: jax.Array | None, **options: Any
-) -> Online:
+def start(
+    method: Method,
+    alpha: Any,
+    *,
+    horizon: int,
+    initial_wealth: Any = None,
+    lambda_: float = 0.5,
+    dtype: Any = None,
+) -> State:
+    """The state before the first hypothesis.
+
+    Args:
+      method: "lond" (independent or PRDS p-values), "lond/any" (any dependence), "e_lond" (e-values, any dependence),
+        "lord_plus_plus" or "saffron" (independent p-values).
+      alpha: Level in (0, 1); a Python number is a static level, a JAX array may be traced.
+      horizon: H, the largest number of hypotheses; static. Those after have level 0 and are never rejected. No
+        decision before depends on it.
+      initial_wealth: w0 as a fraction of alpha, in (0, 1), of the last two methods; None for 1/10 and 1/2.
+      lambda_: For "saffron"; static, in (0, 1).
+      dtype: Type of the levels; JAX's default float by default.
+
+    Raises:
+      ValueError: Unknown `method`, `horizon` below 1, static numbers out of range. A traced alpha or initial wealth
+        out of range gives NaN levels.
+    """
+    if method not in METHODS:
+        raise ValueError(f"method must be one of {METHODS}, got {method!r}")
+    if horizon < 1:
+        raise ValueError(f"horizon must be at least 1, got {horizon!r}")
+    if not 0 < lambda_ < 1:
+        raise ValueError(f"lambda_ must lie in (0, 1), got {lambda_!r}")
+    dtype = dtype or jnp.result_type(float)
+    level = jnp.asarray(lattice.as_level(alpha).value, dtype)
+    level = jnp.where((level > 0) & (level < 1), level, jnp.nan)
+    weights = gamma(horizon, "power" if method == "saffron" else "log")
+    if method == "lond/any":
+        weights = weights / np.cumsum(1 / np.arange(1, horizon + 1))
+    if method == "saffron":
+        weights = (1 - lambda_) * weights
+    series = jnp.asarray(weights, dtype)
+    if method in WEALTH_FRACTION:
+        wealth = level * jnp.asarray(_wealth_fraction(initial_wealth, WEALTH_FRACTION[method]), dtype)
+        levels, earned = wealth * series, jnp.stack([(level - wealth) * series, level * series])
+    else:
+        levels, earned = level * series, jnp.zeros((0, horizon), dtype)
+    earned = jnp.pad(earned, ((0, 0), (horizon, 0)))
+    return State(jnp.int32(0), jnp.int32(0), jnp.int32(0), levels, earned, method, lambda_)
+
+
+def decide(state: State, value: Any, mask: Any = True) -> tuple[State, Decision]:
+    """Decide the next hypothesis of the stream.
+
+    Args:
+      state: Result of `start` or of the previous decision.
+      value: [] p-value, or e-value for "e_lond". NaN takes no place in the stream.
+      mask: [] bool, False for a hypothesis that takes no place.
+
+    Returns:
+      The new state, of the same shapes, and `Decision`. Cost: O(1), for "lord_plus_plus" and "saffron" O(H).
+    """
+    value = jnp.asarray(value)
+    value = value.astype(jnp.promote_types(value.dtype, state.levels.dtype))
+    real = mask & ~jnp.isnan(value)
+    if state.method == "e_lond":
+        value = jnp.where(value > 0, 1 / value, jnp.inf)
+    horizon = state.levels.shape[0]
+    left = state.num_tests < horizon
+    level = jnp.where(left, _level(state), 0)
+    reject = real & left & (value <= level.astype(value.dtype))
+    tick = real & (value > state.lambda_) if state.method == "saffron" else real
+    after = dataclasses.replace(
+        state,
+        num_tests=state.num_tests + (real & left),
+        num_rejected=state.num_rejected + reject,
+        clock=jnp.minimum(state.clock + tick, horizon - 1),
+    )
+    if state.method in WEALTH_FRACTION:
+        after = dataclasses.replace(after, levels=jax.lax.cond(reject, _earn, lambda _: state.levels, after))
+    return after, Decision(reject, jnp.where(real, level, jnp.nan))
+
+
+def gamma(length: int, kind: Literal["log", "power"] = "log") -> np.ndarray:
+    """[length] float64 weights gamma_1, gamma_2, ... that sum to at most 1 over all of time.
+
+    Args:
+      length: Number of weights.
+      kind: "log", 0.07720838 log(max(t, 2)) / (t exp(sqrt(log t))); or "power", 0.4374901658 t^-1.6.
+
+    Raises:
+      ValueError: Unknown `kind`.
+
+    References: Javanmard & Montanari (2018) for "log"; Ramdas et al. (2018) for "power".
+    """
+    if kind not in _SERIES:
+        raise ValueError(f"kind must be one of {tuple(_SERIES)}, got {kind!r}")
+    t = np.arange(1, length + 1, dtype=np.float64)
+    if kind == "power":
+        return _SERIES[kind] * t**-1.6
+    return _SERIES[kind] * np.log(np.maximum(t, 2)) / (t * np.exp(np.sqrt(np.log(t))))
+
+
+def _decided(method: Method, values: jax.Array, alpha: Any, mask: jax.Array | None, **options: Any) -> Online:
     """Decide one after the other, in at least single precision."""
     values = values.astype(jnp.promote_types(values.dtype, jnp.float32))
     valid = ~jnp.isnan(values) if mask is None else mask & ~jnp.isnan(values)
-    state = online_state.start(method, alpha, horizon=max(values.shape[0], 1), dtype=values.dtype, **options)
-    _, (reject, levels) = jax.lax.scan(lambda s, item: online_state.decide(s, *item), state, (values, valid))
+    state = start(method, alpha, horizon=max(values.shape[0], 1), dtype=values.dtype, **options)
+    _, (reject, levels) = jax.lax.scan(lambda s, item: decide(s, *item), state, (values, valid))
     return Online(reject, levels, jnp.sum(reject, dtype=jnp.int32), jnp.sum(valid, dtype=jnp.int32))
+
+
+def _level(state: State) -> jax.Array:
+    level = state.levels[state.clock]
+    if state.method in WEALTH_FRACTION:
+        return jnp.minimum(level, state.lambda_ if state.method == "saffron" else 1.0)
+    return level * (state.num_rejected + 1).astype(level.dtype)
+
+
+def _earn(after: State) -> jax.Array:
+    """The levels after a discovery, which adds gamma_1 at the next tick, gamma_2 at the one after, and so on.
+
+    Sums of stored products, term by term in the order of discovery: the horizon cannot change their rounding.
+    """
+    horizon = after.levels.shape[0]
+    row = (after.num_rejected > 1).astype(jnp.int32)
+    gain = jax.lax.dynamic_slice(after.earned, (row, horizon - after.clock), (1, horizon))
+    return after.levels + gain[0]
+
+
+def _wealth_fraction(initial_wealth: Any, default: float) -> Any:
+    """w0/alpha; a traced one out of range gives NaN."""
+    fraction = default if initial_wealth is None else initial_wealth
+    if isinstance(fraction, jax.Array):
+        return jnp.where((fraction > 0) & (fraction < 1), fraction, jnp.nan)
+    if not 0 < fraction < 1:
+        raise ValueError(f"initial_wealth must lie in (0, 1), a share of alpha, got {fraction!r}")
+    return fraction

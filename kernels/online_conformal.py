@@ -11,7 +11,6 @@ scores in a row, or a uniform sample of all so far, would not do.
 from __future__ import annotations
 
 import dataclasses
-import functools
 from typing import Any, Literal
 
 import jax
@@ -22,7 +21,7 @@ __all__ = ["State", "advance", "draw", "p_values", "start"]
 NULLS = ("nonmember", "member")
 
 
-@functools.partial(jax.tree_util.register_dataclass, data_fields=("scores", "num_held"), meta_fields=("null",))
+@jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class State:
     """The scores that the next one is compared with.
@@ -30,24 +29,24 @@ class State:
     Attributes:
       scores: [w]; the first `num_held` are real.
       num_held: [] int32.
-      null: static.
+      null: Static.
     """
 
     scores: jax.Array
     num_held: jax.Array
-    null: Literal["nonmember", "member"]
+    null: Literal["nonmember", "member"] = dataclasses.field(metadata={"static": True})
 
 
 def start(window: int, *, null: Literal["nonmember", "member"], dtype: Any = None) -> State:
     """No score yet.
 
     Args:
-      window: w, how many scores are held; static. Up to w + 1 scores the p-values are those of the whole past.
+      window: w, the largest number of held scores; static. Up to w + 1 scores the p-values are those of the whole past.
       null: "nonmember" (small scores are extreme) or "member" (large scores are).
-      dtype: of the scores; JAX's default float by default.
+      dtype: Type of the scores; JAX's default float by default.
 
     Raises:
-      ValueError: unknown `null`, `window` below 1.
+      ValueError: Unknown `null`, `window` below 1.
     """
     if null not in NULLS:
         raise ValueError(f'null must be "nonmember" or "member", got {null!r}')
@@ -57,7 +56,7 @@ def start(window: int, *, null: Literal["nonmember", "member"], dtype: Any = Non
 
 
 def draw(key: jax.Array, window: int) -> tuple[jax.Array, jax.Array]:
-    """What chance decides at one step: U in (0, 1], and the place in 0..w of the score that leaves (w: the new one)."""
+    """Randomness of one step: U in (0, 1], and the place in 0..w of the score that leaves (w: the new one)."""
     tie, place = jax.random.split(key)
     return 1 - jax.random.uniform(tie, (), jnp.result_type(float)), jax.random.randint(place, (), 0, window + 1)
 
@@ -68,7 +67,7 @@ def advance(
     """The p-value of the next score, which then joins those that are held.
 
     Args:
-      state: of `start` or of the step before.
+      state: Result of `start` or of the previous step.
       score: [] score. NaN takes no place.
       uniform: [] U of `draw`.
       leaves: [] int32 place of `draw`; it counts once w scores are held.
@@ -101,7 +100,7 @@ def p_values(
     window: int | None = None,
     mask: jax.Array | None = None,
 ) -> jax.Array:
-    """Of a whole stream; a scan over `advance` with `draw(fold_in(key, t))`, t = 0, 1, ...
+    """p-values of a whole stream: a scan over `advance` with `draw(fold_in(key, t))`, t = 0, 1, ...
 
     **Guarantee**: independent and uniform for exchangeable scores, ties or not; finite-sample.
 
@@ -117,7 +116,7 @@ def p_values(
       [T] in (0, 1]; NaN for masked scores.
 
     Raises:
-      ValueError: unknown `null`, `window` below 1, no `key` where one is needed.
+      ValueError: Unknown `null`, `window` below 1, no `key` where one is needed.
 
     Cost: O(T w), O(T^2) for the whole past.
 

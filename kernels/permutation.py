@@ -60,7 +60,7 @@ def p_value(
       observed: [] L, large values are evidence.
       permuted: [B] L_b; NaN is left out.
       mask: [B] bool, True = real draw.
-      tolerance: relative tolerance of a tie; None for that of the float type (`tie_tolerance`).
+      tolerance: Relative tolerance of a tie; None for that of the float type (`tie_tolerance`).
       scale: [] what the tolerance is relative to; |L| by default.
 
     Returns:
@@ -138,7 +138,7 @@ def monte_carlo_p_value(num_at_least: Any, *, num_draws: int, num_permutations: 
 def _reaching(
     observed: Any, permuted: Any, mask: jax.Array | None, tolerance: Any, scale: Any
 ) -> tuple[jax.Array, jax.Array]:
-    """Which draws reach the observed statistic, and which are real."""
+    """Draws that reach the observed statistic, and real draws."""
     permuted = jnp.asarray(permuted)
     observed = jnp.asarray(observed, permuted.dtype)
     real = ~jnp.isnan(permuted)
@@ -170,13 +170,13 @@ def _averaged_binomial(draws: int, permutations: int) -> np.ndarray:
     return table
 
 
-def _binomial_sums(share: np.ndarray, weights: np.ndarray, draws: int) -> np.ndarray:
-    """[B + 1] sum over the shares p of weight · P(Binomial(B, p) <= x)."""
+def _binomial_sums(chances: np.ndarray, weights: np.ndarray, draws: int) -> np.ndarray:
+    """[B + 1] sum over the chances p of weight · P(Binomial(B, p) <= x)."""
     x = np.arange(draws + 1)
     log_choose = np.array([math.lgamma(draws + 1) - math.lgamma(j + 1) - math.lgamma(draws - j + 1) for j in x])
     mass = np.zeros(draws + 1)
     rows = max(1, 10**6 // (draws + 1))
-    for start in range(0, len(share), rows):
-        p, w = share[start : start + rows, None], weights[start : start + rows, None]
+    for start in range(0, len(chances), rows):
+        p, w = chances[start : start + rows, None], weights[start : start + rows, None]
         mass += (w * np.exp(log_choose + x * np.log(p) + (draws - x) * np.log1p(-p))).sum(axis=0)
     return np.cumsum(mass)

@@ -85,26 +85,26 @@ def pool(
       `Pool`.
 
     Raises:
-      ValueError: unknown `null`.
+      ValueError: Unknown `null`.
 
     Cost: a sort of n and one of m as integers, and two binary searches an item.
     """
     if null not in conformal.NULLS:
         raise ValueError(f'null must be "nonmember" or "member", got {null!r}')
     calibration, scores = jnp.asarray(calibration), jnp.asarray(scores)
-    own, own_real = ranks.order_keys(calibration, calibration_mask)
-    other, other_real = ranks.order_keys(scores, mask)
-    n, m = (jnp.sum(real, dtype=jnp.int32) for real in (own_real, other_real))
-    within_own, within_other = ranks.finder(own, n), ranks.finder(other, m)
-    places = [(within_own(keys), within_other(keys)) for keys in (own, other)]
+    calibration_keys, calibration_real = ranks.order_keys(calibration, calibration_mask)
+    test_keys, test_real = ranks.order_keys(scores, mask)
+    n, m = (jnp.sum(real, dtype=jnp.int32) for real in (calibration_real, test_real))
+    in_calibration, in_test = ranks.finder(calibration_keys, n), ranks.finder(test_keys, m)
+    places = [(in_calibration(keys), in_test(keys)) for keys in (calibration_keys, test_keys)]
     doubled = []
-    for real, (among_own, among_other) in zip((own_real, other_real), places, strict=True):
-        less, up_to = (sum(pair[1:], pair[0]) for pair in zip(among_own, among_other, strict=True))
+    for real, (in_first, in_second) in zip((calibration_real, test_real), places, strict=True):
+        less, up_to = (sum(pair[1:], pair[0]) for pair in zip(in_first, in_second, strict=True))
         extreme = less if null == "nonmember" else n + m - up_to
         doubled.append(jnp.where(real, 2 * extreme + up_to - less + 1, 0))
     less, up_to = places[1][0]  # the test scores among the calibration scores
     extreme = up_to if null == "nonmember" else n - less
-    alone = jnp.where(other_real, 1 + extreme, calibration.shape[0] + 2)
+    alone = jnp.where(test_real, 1 + extreme, calibration.shape[0] + 2)
     return Pool(doubled[0], doubled[1], alone, n + m)
 
 
@@ -146,7 +146,7 @@ def rank(
       `PooledRanks`. Weights that are negative, not finite or all zero mask every item.
 
     Raises:
-      ValueError: unknown `null` or `rule`, K = 0, or weights of another shape.
+      ValueError: Unknown `null` or `rule`, K = 0, or weights of another shape.
 
     Cost: K times `pool`, a sort of n and one binary search an item.
     """
@@ -156,37 +156,38 @@ def rank(
     num_detectors = calibration.shape[0]
     if num_detectors == 0:
         raise ValueError("at least one detector is needed")
-    shares = jnp.ones(num_detectors) if weights is None else jnp.asarray(weights, jnp.result_type(float))
-    if shares.shape != (num_detectors,):
-        raise ValueError(f"weights must have shape ({num_detectors},), got {shares.shape}")
-    own_real, other_real = _known(calibration, calibration_mask), _known(scores, mask)
-    pools = jax.vmap(lambda own, other: pool(own, other, null=null, calibration_mask=own_real, mask=other_real))(
+    weights = jnp.ones(num_detectors) if weights is None else jnp.asarray(weights, jnp.result_type(float))
+    if weights.shape != (num_detectors,):
+        raise ValueError(f"weights must have shape ({num_detectors},), got {weights.shape}")
+    calibration_real = ranks.real_columns(calibration, calibration_mask)
+    test_real = ranks.real_columns(scores, mask)
+    pools = jax.vmap(lambda known, new: pool(known, new, null=null, calibration_mask=calibration_real, mask=test_real))(
         calibration, scores
     )
-    tables = _tables(pools.num_pool[0], calibration.shape[1] + scores.shape[1], rule, shares)
+    tables = _tables(pools.num_pool[0], calibration.shape[1] + scores.shape[1], rule, weights)
     evidence = [_look_up(tables, place) for place in (pools.calibration, pools.scores)]
-    fine = jnp.all((shares >= 0) & jnp.isfinite(shares)) & (jnp.max(shares) > 0)
+    fine = jnp.all((weights >= 0) & jnp.isfinite(weights)) & (jnp.max(weights) > 0)
     combined = conformal.rank(
         *(ranks.order_keys(part)[0] for part in evidence),
         null="member",  # large evidence is extreme, whichever tail it came from
         tie_break="conservative" if key is None else "shared",
         key=key,
-        calibration_mask=own_real & fine,
-        mask=other_real & fine,
+        calibration_mask=calibration_real & fine,
+        mask=test_real & fine,
     )
     return PooledRanks(combined, pools.alone, *evidence)
 
 
-def _tables(num_pool: jax.Array, size: int, rule: str, shares: jax.Array) -> jax.Array:
+def _tables(num_pool: jax.Array, size: int, rule: str, weights: jax.Array) -> jax.Array:
     """[K, 2·size + 1] weighted value of each doubled mid-rank."""
-    doubled = jnp.arange(2 * size + 1, dtype=jnp.int32).astype(shares.dtype)
+    doubled = jnp.arange(2 * size + 1, dtype=jnp.int32).astype(weights.dtype)
     if rule == "sum":
         value = -doubled
     else:
-        value = combine.cotangent(jnp.clip(doubled / (2 * (num_pool + 1)).astype(shares.dtype), 0, 1))
+        value = combine.cotangent(jnp.clip(doubled / (2 * (num_pool + 1)).astype(weights.dtype), 0, 1))
         value = jnp.where(doubled == 0, 0, value)
     # Relative to the largest: equal weights are 1, and sums of ranks are exact.
-    table = (shares / jnp.max(shares))[:, None] * value[None, :]
+    table = (weights / jnp.max(weights))[:, None] * value[None, :]
     return jax.lax.optimization_barrier(table)  # looked up, never recomputed where it is used
 
 
@@ -196,11 +197,3 @@ def _look_up(tables: jax.Array, place: jax.Array) -> jax.Array:
     for table, places in zip(tables[1:], place[1:], strict=True):
         total = total + table[places]
     return total
-
-
-def _known(panel: jax.Array, mask: jax.Array | None) -> jax.Array:
-    """[.] items with a score from every detector."""
-    known = jnp.ones(panel.shape[1], bool)
-    if jnp.issubdtype(panel.dtype, jnp.floating):
-        known = ~jnp.any(jnp.isnan(panel), axis=0)
-    return known if mask is None else known & mask

@@ -23,8 +23,8 @@ class Proportion(NamedTuple):
 
     Attributes:
       null_proportion: [] pi0; may exceed 1.
-      numerator: factors of rho = pi0·m/(n+1).
-      denominator: likewise.
+      numerator: Factors of rho = pi0·m/(n+1).
+      denominator: Likewise.
     """
 
     null_proportion: jax.Array
@@ -56,8 +56,8 @@ def storey(rank: jax.Array, valid: jax.Array, num_calibration: Any, *, max_rank:
       rank: [m] int32 conservative conformal ranks in 1..n+1.
       valid: [m] bool.
       num_calibration: [] int32, n.
-      max_rank: static upper bound of n + 1.
-      eta: share of the calibration scores in the region, in (0, 1); static numbers are taken as exact fractions.
+      max_rank: Static upper bound of n + 1.
+      eta: Fraction of the calibration scores in the region, in (0, 1); static numbers are taken as exact fractions.
 
     References: Bates et al. (2023), theorem 3. Both the >= and the + 1 are needed.
     """
@@ -86,7 +86,7 @@ def subtraction(
     Args:
       calibration: [n] loss-like scores of known non-members.
       scores: [m] loss-like scores.
-      eta: share of the calibration scores in R.
+      eta: Fraction of the calibration scores in R.
       calibration_mask: [n] bool, True = real item.
       mask: [m] bool.
 
@@ -95,12 +95,12 @@ def subtraction(
     count = counts(calibration, scores, calibration_mask=calibration_mask, mask=mask)
     n = count.num_calibration
     m = jnp.sum(count.valid, dtype=jnp.int32)
-    kept = n - tail_size(n, eta, calibration.shape[0])
+    below_region = n - tail_size(n, eta, calibration.shape[0])
     # A score lies above tau exactly when at least K calibration scores lie below it, the tie group of tau included.
-    own = counts(calibration, calibration, calibration_mask=calibration_mask, mask=calibration_mask)
-    in_region = jnp.sum(own.valid & (own.less >= kept), dtype=jnp.int32)
-    test_in_region = jnp.sum(count.valid & (count.less >= kept), dtype=jnp.int32)
-    some = (in_region > 0) & (kept > 0)
+    of_calibration = counts(calibration, calibration, calibration_mask=calibration_mask, mask=calibration_mask)
+    in_region = jnp.sum(of_calibration.valid & (of_calibration.less >= below_region), dtype=jnp.int32)
+    test_in_region = jnp.sum(count.valid & (count.less >= below_region), dtype=jnp.int32)
+    some = (in_region > 0) & (below_region > 0)
     one = jnp.int32(1)
     numerator = (jnp.where(some, 1 + test_in_region, one), jnp.where(some, n, one), m)
     denominator = (jnp.where(some, m + 1, one), jnp.where(some, in_region, one), n + 1)
@@ -155,8 +155,8 @@ def tail_size(num_calibration: Any, eta: Any, bound: int) -> jax.Array:
 
     Args:
       num_calibration: [] int32, n.
-      eta: share in (0, 1); a traced one out of range counts as 1, which errs on the safe side.
-      bound: static upper bound of n.
+      eta: Fraction in (0, 1); a traced one out of range counts as 1, which errs on the safe side.
+      bound: Static upper bound of n.
 
     Raises:
       ValueError: a static eta outside (0, 1).

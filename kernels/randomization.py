@@ -44,7 +44,7 @@ def shard_randomization(
       key: PRNG key; not needed where `is_enumerable`.
       mask: [r] bool, True = real shard; a shard with a NaN is left out too. Without a mask a NaN anywhere makes the
         p-value NaN.
-      tolerance: relative; None for that of the float type.
+      tolerance: Relative; None for that of the float type.
 
     Returns:
       `PermutationP`; `num_draws` is (k + 1)^r where all relabellings were listed. No shard left: p = 1.
@@ -92,7 +92,7 @@ def shard_permutation(
 
 
 def is_enumerable(num_shards: int, num_shuffles: int, num_draws: int) -> bool:
-    """Whether all (k + 1)^r relabellings are listed instead of B being drawn. Static."""
+    """True if all (k + 1)^r relabellings are listed instead of B being drawn. Static."""
     return (num_shuffles + 1) ** num_shards <= num_draws + 1
 
 
@@ -119,7 +119,7 @@ def _all_sums(choices: jax.Array) -> jax.Array:
 
 
 def _count_draws(choices: jax.Array, slack: jax.Array, key: jax.Array, num_draws: int) -> jax.Array:
-    """How many of B random relabellings have a sum of differences >= -slack."""
+    """Number of B random relabellings with a sum of differences >= -slack."""
     r, width = choices.shape
     joined = 1
     while joined < r and width ** (joined + 1) <= _TABLE:

@@ -62,7 +62,7 @@ def rank_sum(
       shuffled: [r, k] log-probabilities of its shuffles, k >= 1.
       mask: [r] bool, True = real shard. With a mask the null distribution of every number of shards up to r is
         prepared; without one, a NaN anywhere makes the p-value NaN.
-      tolerance: relative tolerance of a tie; None for that of the float type.
+      tolerance: Relative tolerance of a tie; None for that of the float type.
       key: PRNG key, breaks ties at random.
 
     Returns:
@@ -122,9 +122,9 @@ def shard_ranks(
     group = jnp.cumsum(ordered[:, 1:] - ordered[:, :-1] > slack, axis=1, dtype=jnp.int32)
     group = jnp.pad(group, ((0, 0), (1, 0)))
     # Equal values stand in one group: the place of any of them tells the group of the canonical order.
-    own = jnp.max(jnp.where(ordered == canonical[:, None], group, 0), axis=1, keepdims=True)
-    below = jnp.sum(group < own, axis=1, dtype=jnp.int32)
-    ties = jnp.sum(group == own, axis=1, dtype=jnp.int32)
+    canonical_group = jnp.max(jnp.where(ordered == canonical[:, None], group, 0), axis=1, keepdims=True)
+    below = jnp.sum(group < canonical_group, axis=1, dtype=jnp.int32)
+    ties = jnp.sum(group == canonical_group, axis=1, dtype=jnp.int32)
     return jnp.where(real, below + jax.random.randint(key, below.shape, 0, ties, jnp.int32), -1)
 
 
@@ -132,13 +132,13 @@ def log_survival(total: Any, *, num_shards: int, num_shuffles: int, dtype: Any =
     """log P(S >= total) for the sum S of `num_shards` independent uniforms on 0..num_shuffles, element-wise.
 
     Args:
-      total: integers; 0 is returned at 0 and below, -inf above num_shards·num_shuffles.
-      num_shards: static.
-      num_shuffles: static.
-      dtype: of the result; JAX's default float by default.
+      total: Integers; 0 is returned at 0 and below, -inf above num_shards·num_shuffles.
+      num_shards: Static.
+      num_shuffles: Static.
+      dtype: Type of the result; JAX's default float by default.
 
     Raises:
-      ValueError: the exact distribution is out of reach.
+      ValueError: The exact distribution is out of reach.
     """
     table = jnp.asarray(_table(num_shards, num_shuffles), dtype or jnp.result_type(float))
     total = jnp.asarray(total)

@@ -1,4 +1,4 @@
-"""How many calibration scores lie below each test score, and how many equal it.
+"""Numbers of calibration scores below each test score, and equal to it.
 
 Ranks stay integers until the last division: `conformal` turns them into p-values, `stepup` decides on them directly.
 """
@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-__all__ = ["Counts", "WeightedCounts", "counts", "finder", "order_keys", "scores_of_keys", "weighted_counts"]
+__all__ = ["Counts", "counts", "finder", "order_keys", "scores_of_keys"]
 
 
 class Counts(NamedTuple):
@@ -27,22 +27,6 @@ class Counts(NamedTuple):
     less: jax.Array
     equal: jax.Array
     num_calibration: jax.Array
-    valid: jax.Array
-
-
-class WeightedCounts(NamedTuple):
-    """`Counts` with the calibration weights summed instead of counted.
-
-    Attributes:
-      less: [m] sum of w_i over T_i < T_j.
-      equal: [m] sum of w_i over T_i = T_j.
-      total: [] sum of w_i.
-      valid: [m] bool.
-    """
-
-    less: jax.Array
-    equal: jax.Array
-    total: jax.Array
     valid: jax.Array
 
 
@@ -68,10 +52,10 @@ def counts(
     """
     calibration, scores = jnp.asarray(calibration), jnp.asarray(scores)
     common = jnp.promote_types(calibration.dtype, scores.dtype)
-    own, real = order_keys(calibration.astype(common), calibration_mask)
+    keys, is_real = order_keys(calibration.astype(common), calibration_mask)
     queries, valid = order_keys(scores.astype(common), mask)
-    total = jnp.sum(real, dtype=jnp.int32)
-    below, up_to = finder(own, total)(queries)
+    total = jnp.sum(is_real, dtype=jnp.int32)
+    below, up_to = finder(keys, total)(queries)
     return Counts(jnp.where(valid, below, 0), jnp.where(valid, up_to - below, 0), total, valid)
 
 
@@ -86,14 +70,14 @@ def order_keys(scores: jax.Array, mask: jax.Array | None = None) -> tuple[jax.Ar
       keys [n], signed integers of the width of the scores (at least 32 bits for floats), the largest one for items that
       are masked out or NaN; and [n] bool, which items are real.
     """
-    real = _real(scores, mask)
+    is_real = real(scores, mask)
     keys = scores
     if jnp.issubdtype(scores.dtype, jnp.inexact):
         wide = jnp.promote_types(scores.dtype, jnp.float32)
         kind = jnp.int64 if wide == jnp.float64 else jnp.int32
         bits = jax.lax.bitcast_convert_type(jnp.where(scores == 0, 0, scores).astype(wide), kind)
         keys = jnp.where(bits < 0, bits ^ jnp.iinfo(kind).max, bits)
-    return jnp.where(real, keys, jnp.iinfo(keys.dtype).max), real
+    return jnp.where(is_real, keys, jnp.iinfo(keys.dtype).max), is_real
 
 
 def scores_of_keys(keys: jax.Array, dtype: Any) -> jax.Array:
@@ -101,7 +85,7 @@ def scores_of_keys(keys: jax.Array, dtype: Any) -> jax.Array:
 
     Args:
       keys: [n] signed integers.
-      dtype: the type of the scores that went in.
+      dtype: The type of the scores that went in.
 
     Returns:
       [n] scores of that type; -0 comes back as 0.
@@ -139,46 +123,22 @@ def finder(keys: jax.Array, total: jax.Array) -> Callable[[jax.Array], tuple[jax
     return find
 
 
-def weighted_counts(
-    calibration: jax.Array,
-    scores: jax.Array,
-    weights: jax.Array,
-    *,
-    calibration_mask: jax.Array | None = None,
-    mask: jax.Array | None = None,
-) -> WeightedCounts:
-    """Sum the weights of the calibration scores strictly below and equal to each test score.
-
-    Args:
-      calibration: [n] scores.
-      scores: [m] scores.
-      weights: [n] non-negative weights of the calibration items.
-      calibration_mask: [n] bool, True = real item.
-      mask: [m] bool.
-
-    Returns:
-      `WeightedCounts`. Cost as `counts`.
-    """
-    calibration, scores = jnp.asarray(calibration), jnp.asarray(scores)
-    real = _real(calibration, calibration_mask)
-    valid = _real(scores, mask)
-    ordered, order = jax.lax.sort_key_val(
-        jnp.where(real, calibration, _largest(calibration.dtype)), jnp.arange(calibration.shape[0])
-    )
-    sums = jnp.cumsum(jnp.where(real, weights, 0)[order])
-    sums = jnp.concatenate([jnp.zeros_like(sums, shape=(1,)), sums])
-    below = sums[jnp.searchsorted(ordered, scores, side="left")]
-    up_to = sums[jnp.searchsorted(ordered, scores, side="right")]
-    return WeightedCounts(jnp.where(valid, below, 0), jnp.where(valid, up_to - below, 0), sums[-1], valid)
-
-
-def _real(scores: jax.Array, mask: jax.Array | None) -> jax.Array:
+def real(scores: jax.Array, mask: jax.Array | None) -> jax.Array:
     """Items that are neither masked out nor NaN."""
-    real = ~jnp.isnan(scores) if jnp.issubdtype(scores.dtype, jnp.inexact) else jnp.ones(scores.shape, bool)
-    return real if mask is None else real & mask
+    known = ~jnp.isnan(scores) if jnp.issubdtype(scores.dtype, jnp.inexact) else jnp.ones(scores.shape, bool)
+    return known if mask is None else known & mask
 
 
-def _largest(dtype: jnp.dtype) -> jax.Array:
+def real_columns(scores: jax.Array, mask: jax.Array | None) -> jax.Array:
+    """[m] bool, items of scores [K, m] that are not masked out and have no NaN in any row."""
+    known = jnp.ones(scores.shape[1], bool)
+    if jnp.issubdtype(scores.dtype, jnp.inexact):
+        known = ~jnp.isnan(scores).any(axis=0)
+    return known if mask is None else known & mask
+
+
+def largest(dtype: Any) -> jax.Array:
+    """The largest value of a type; +inf of a floating one."""
     if jnp.issubdtype(dtype, jnp.inexact):
         return jnp.asarray(jnp.inf, dtype)
     return jnp.asarray(jnp.iinfo(dtype).max, dtype)

@@ -56,7 +56,7 @@ class Drawn(NamedTuple):
 
 
 class Decisions(NamedTuple):
-    """What is selected.
+    """Numbers of selected items.
 
     Attributes:
       false: [M, A, L] int32, selected non-members, by proportion, level and repetition.
@@ -96,8 +96,8 @@ def draw(pool: Pool, split: Split, words: jax.Array, *, eta: Any = 0.05, generat
     decides floor(w·left / 2^32) < still to be taken, so that each probability is off by less than 2^-32.
 
     Args:
-      pool: of `resample_pool.prepare`.
-      split: of `resample_pool.half_split` or `fixed_split`.
+      pool: Result of `resample_pool.prepare`.
+      split: Result of `resample_pool.half_split` or `fixed_split`.
       words: [2, L] uint32, independent keys.
       generator: "hash", or "threefry" to compare with.
 
@@ -116,8 +116,8 @@ def draw(pool: Pool, split: Split, words: jax.Array, *, eta: Any = 0.05, generat
     kind = jnp.int16 if size < 2**15 else jnp.int32
 
     def take(need: tuple[jax.Array, ...], item: jax.Array, offset: int, count: int) -> tuple[jax.Array, ...]:
-        """What is still to be taken below an item of `count`, of each of the kinds that it can become."""
-        chosen = _share(bits(words, (item + offset).astype(jnp.uint32)), item + 1, count)
+        """Numbers still to be taken below an item of `count`, for each of the kinds that it can become."""
+        chosen = _scaled_draw(bits(words, (item + offset).astype(jnp.uint32)), item + 1, count)
         start, still = jnp.zeros((), jnp.int32), []
         for wanted in need:
             still.append(wanted - ((chosen >= start) & (chosen < start + wanted)).astype(jnp.int32))
@@ -149,9 +149,9 @@ def decide(
     """Decide every split at every level with every proportion estimate.
 
     Args:
-      pool: of `resample_pool.prepare`.
-      drawn: of `draw`.
-      levels: exact levels with fields [A].
+      pool: Result of `resample_pool.prepare`.
+      drawn: Result of `draw`.
+      levels: Exact levels with fields [A].
       proportions: M names of `PROPORTIONS`, those of `tdd.ptdi`. "moment" takes the members that are not tested as the
         known ones.
       tails: [N0 + 1] int32 of `resample_pool.tails`, the calibration scores in the region of presumed non-members.
@@ -161,7 +161,7 @@ def decide(
       split without calibration items selects nothing.
 
     Raises:
-      ValueError: an unknown proportion.
+      ValueError: An unknown proportion.
 
     Cost: O(N) a repetition for the counts, O(sqrt(N)) for each decision; about 8·N·L bytes.
 
@@ -170,9 +170,9 @@ def decide(
     for name in proportions:
         if name not in PROPORTIONS:
             raise ValueError(f"proportions must be among {PROPORTIONS}, got {name!r}")
-    kept = drawn.num_calibration - tails[drawn.num_calibration]
-    ratios, kth = _smallest_ratios(pool, drawn, kept)
-    scales = _scales(pool, drawn, proportions, kept, kth)
+    below_region = drawn.num_calibration - tails[drawn.num_calibration]
+    ratios, kth = _smallest_ratios(pool, drawn, below_region)
+    scales = _scales(pool, drawn, proportions, below_region, kth)
     above = jnp.asarray(levels.above32, jnp.float32)[:, None]
     bounds = jnp.stack([above * scale.inverse * (_SLACK if scale.exact else _TRACED) for scale in scales])
     shape = bounds.shape
@@ -206,7 +206,7 @@ def decide(
     return Decisions(false, selected)
 
 
-def _share(word: jax.Array, left: jax.Array, bound: int) -> jax.Array:
+def _scaled_draw(word: jax.Array, left: jax.Array, bound: int) -> jax.Array:
     """floor(word·left / 2^32) for left <= bound < 2^24, by products of half words."""
     left = left.astype(jnp.uint32)
     high, low = word >> 16, word & jnp.uint32(0xFFFF)
@@ -227,11 +227,13 @@ class _Scale(NamedTuple):
     exact: bool
 
 
-def _scales(pool: Pool, drawn: Drawn, proportions: Sequence[str], kept: jax.Array, kth: jax.Array) -> list[_Scale]:
+def _scales(
+    pool: Pool, drawn: Drawn, proportions: Sequence[str], below_region: jax.Array, kth: jax.Array
+) -> list[_Scale]:
     """rho of every split; `proportion` defines the estimates."""
     n, m = drawn.num_calibration, drawn.num_tests
     one = jnp.ones_like(n)
-    some, tail = kept > 0, n - kept
+    some, tail = below_region > 0, n - below_region
 
     def ratio(numerator: tuple[jax.Array, ...], denominator: tuple[jax.Array, ...]) -> _Scale:
         top, bottom = jnp.float32(1), jnp.float32(1)
@@ -239,28 +241,28 @@ def _scales(pool: Pool, drawn: Drawn, proportions: Sequence[str], kept: jax.Arra
             top, bottom = top * x.astype(jnp.float32), bottom * y.astype(jnp.float32)
         return _Scale((*numerator, one, one)[:3], (*denominator, one, one)[:3], top / bottom, True)
 
-    found = []
+    scales = []
     for name in proportions:
         if name == "none":
-            found.append(ratio((m,), (n + 1,)))
+            scales.append(ratio((m,), (n + 1,)))
         elif name == "storey":  # tests at tau and above
             _, _, below = _counts(pool, drawn, pool.group[kth])
-            found.append(ratio((1 + m - jnp.where(some, below, 0),), (tail,)))
+            scales.append(ratio((1 + m - jnp.where(some, below, 0),), (tail,)))
         elif name == "subtraction":  # tests and calibration items above tau
             calibration, false, _ = _counts(pool, drawn, pool.behind[kth])
             tested = false + _row(drawn.members, pool.up_to[kth])
             inside = n - calibration
             usable = some & (inside > 0)
             top = (jnp.where(usable, 1 + m - tested, 1), jnp.where(usable, n, 1), m)
-            found.append(ratio(top, (jnp.where(usable, m + 1, 1), jnp.where(usable, inside, 1), n + 1)))
+            scales.append(ratio(top, (jnp.where(usable, m + 1, 1), jnp.where(usable, inside, 1), n + 1)))
         else:
             inverse = (n + 1) / (_moment(pool, drawn) * m)
-            found.append(ratio((one,), (one,))._replace(inverse=inverse.astype(jnp.float32), exact=False))
-    return found
+            scales.append(ratio((one,), (one,))._replace(inverse=inverse.astype(jnp.float32), exact=False))
+    return scales
 
 
 def _moment(pool: Pool, drawn: Drawn) -> jax.Array:
-    """[L] PTDI's adjusted moment estimate of the share of non-members, from sums over the drawn items."""
+    """[L] PTDI's adjusted moment estimate of the fraction of non-members, from sums over the drawn items."""
 
     def sums(values: jax.Array, table: jax.Array) -> jax.Array:
         """[3, L] count, sum and sum of squares of the items that a table of running counts marks."""
@@ -274,15 +276,15 @@ def _moment(pool: Pool, drawn: Drawn) -> jax.Array:
         for v in (pool.nonmembers, pool.members)
     ]
     tested = sums(pool.nonmembers, drawn.tested) if drawn.tested.shape[0] else every[0] - calibration
-    found = sums(pool.members, drawn.members)
+    members = sums(pool.members, drawn.members)
 
     def mean_and_variance(total: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
         count, first, second = total
         return count, first / count, (second - first * first / count) / (count - 1)
 
-    n1, mu1, var1 = mean_and_variance(every[1] - found)
+    n1, mu1, var1 = mean_and_variance(every[1] - members)
     n0, mu0, var0 = mean_and_variance(calibration)
-    m, mu, var = mean_and_variance(tested + found)
+    m, mu, var = mean_and_variance(tested + members)
     gap = mu1 - mu0
     raw = (mu1 - mu) / gap
     variance = (raw**2 * var0 / n0 + (1 - raw) ** 2 * var1 / n1 + var / m) / gap**2
@@ -300,17 +302,17 @@ def _counts(pool: Pool, drawn: Drawn, place: jax.Array) -> tuple[jax.Array, jax.
 def _row(table: jax.Array, place: jax.Array) -> jax.Array:
     """table[place[..., l], l]."""
     flat = place.reshape(-1, place.shape[-1])
-    found = jnp.take_along_axis(table, flat, axis=0, mode="promise_in_bounds")
-    return found.astype(jnp.int32).reshape(place.shape)
+    counts = jnp.take_along_axis(table, flat, axis=0, mode="promise_in_bounds")
+    return counts.astype(jnp.int32).reshape(place.shape)
 
 
-def _smallest_ratios(pool: Pool, drawn: Drawn, kept: jax.Array) -> tuple[jax.Array, jax.Array]:
+def _smallest_ratios(pool: Pool, drawn: Drawn, below_region: jax.Array) -> tuple[jax.Array, jax.Array]:
     """The smallest (1 + C)/R at each place or above it, where a decision can be, and the K-th place.
 
     Returns:
-      [N0 + 1, L] float32; [L] int32, 0 where K = `kept` is below 1.
+      [N0 + 1, L] float32; [L] int32, 0 where K = `below_region` is below 1.
     """
-    last, lanes = pool.nonmembers.shape[0], kept.shape[0]
+    last, lanes = pool.nonmembers.shape[0], below_region.shape[0]
 
     def body(step: jax.Array, state: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
         smallest, table, below = state
@@ -321,7 +323,7 @@ def _smallest_ratios(pool: Pool, drawn: Drawn, kept: jax.Array) -> tuple[jax.Arr
         selected = false + drawn.members[pool.below[place]].astype(jnp.int32)
         ratio = (1 + calibration).astype(jnp.float32) / selected.astype(jnp.float32)
         smallest = jnp.where(pool.group[place] == place, jnp.minimum(smallest, ratio), smallest)
-        return smallest, table, below + (calibration < kept).astype(jnp.int32)
+        return smallest, table, below + (calibration < below_region).astype(jnp.int32)
 
     start = (
         jnp.full((lanes,), jnp.inf, jnp.float32),

@@ -32,7 +32,7 @@ class Pool(NamedTuple):
 
 
 class Split(NamedTuple):
-    """How the sizes of a split are drawn.
+    """The law of the sizes of a split.
 
     Attributes:
       least: [] int32, the smallest number of calibration items n.
@@ -56,12 +56,12 @@ def prepare(scores: np.ndarray, is_member: np.ndarray) -> Pool:
       is_member: [N] bool.
     """
     low, high = np.sort(scores[~is_member]), np.sort(scores[is_member])
-    found = [
+    counted = [
         (among, count)
         for among in (high, low)
         for count in (np.searchsorted(among, low, "left"), np.searchsorted(among, low, "right"))
     ]
-    counts = [np.append(count, len(among)).astype(np.int32) for among, count in found]
+    counts = [np.append(count, len(among)).astype(np.int32) for among, count in counted]
     wide = scores.astype(np.float64) / 4  # a quarter: the range of the largest floats overflows
     unit = float(np.ptp(wide)) or 1.0
     values = ((part.astype(np.float64) / 4 - wide.mean()) / unit for part in (low, high))

@@ -24,13 +24,13 @@ def map_rows(fun: Callable[..., Any], *arrays: jax.Array, block_items: int = BLO
     Args:
       fun: a function of one row of each array; pure, any pytree of arrays out.
       *arrays: [B, ...], at least one, all with the same B.
-      block_items: static, how many elements of the widest array a block holds, at least; never less than a row.
+      block_items: Static, how many elements of the widest array a block holds, at least; never less than a row.
 
     Returns:
       What `jax.vmap(fun)` returns, for any B. The last block overlaps the one before it where B is no multiple.
 
     Raises:
-      ValueError: no arrays, or arrays whose leading axes differ.
+      ValueError: No arrays, or arrays whose leading axes differ.
     """
     sizes = {array.shape[:1] for array in arrays}
     if len(sizes) != 1 or sizes == {()}:
@@ -45,9 +45,9 @@ def map_rows(fun: Callable[..., Any], *arrays: jax.Array, block_items: int = BLO
     def blocks(*arrays: jax.Array) -> Any:
         def one(index: jax.Array, done: Any) -> Any:
             first = jnp.minimum(index * block, num_rows - block)
-            found = together(*(jax.lax.dynamic_slice_in_dim(array, first, block) for array in arrays))
+            block_results = together(*(jax.lax.dynamic_slice_in_dim(array, first, block) for array in arrays))
             write = lambda every, some: jax.lax.dynamic_update_slice_in_dim(every, some, first, 0)  # noqa: E731
-            return jax.tree.map(write, done, found)
+            return jax.tree.map(write, done, block_results)
 
         shapes = jax.eval_shape(together, *arrays)
         empty = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)

@@ -25,7 +25,7 @@ __all__ = [
 
 
 class Exceedances(NamedTuple):
-    """How many shuffles reached the canonical order, after every draw.
+    """Numbers of shuffles that reached the canonical order, after every draw.
 
     Attributes:
       shards: [r, B] int32, exceedances of each shard among the draws up to this one.
@@ -55,7 +55,7 @@ def exceedances(
       shuffled: [r, B] log-probabilities of its shuffles in the order of drawing. A NaN is a draw that does not count in
         its shard, nor in the sum.
       mask: [r] bool, True = real shard.
-      tolerance: relative tolerance of a tie; None for that of the float type.
+      tolerance: Relative tolerance of a tie; None for that of the float type.
 
     Returns:
       `Exceedances`.
@@ -93,9 +93,9 @@ def besag_clifford(counted: Exceedances, num_exceedances: int, dtype: Any = None
     exceedances, at draw b at the latest". Stopping because p is small is not that rule.
 
     Args:
-      counted: of `exceedances`.
+      counted: Result of `exceedances`.
       num_exceedances: h >= 1, static.
-      dtype: of the result; JAX's default float by default.
+      dtype: Type of the result; JAX's default float by default.
 
     Returns:
       ([B], [B]) p-values and their logarithms. Cost: O(B).
@@ -122,15 +122,15 @@ def spend(log_p_value: jax.Array, weights: Any) -> tuple[jax.Array, jax.Array]:
 
     Args:
       log_p_value: [L] logarithms of the p-values of the looks, in order.
-      weights: [L] shares of the level.
+      weights: [L] fractions of the level.
 
     Returns:
       ([L], [L]) p-values and their logarithms; NaN from the first NaN on. Cost: O(L).
     """
     log_p_value = jnp.asarray(log_p_value)
-    each = log_p_value - jnp.log(jnp.asarray(weights, log_p_value.dtype))
-    log_p = jnp.minimum(jax.lax.cummin(each), 0)
-    log_p = jnp.where(jax.lax.cummax(jnp.isnan(each).astype(jnp.int32)) > 0, jnp.nan, log_p)
+    weighted = log_p_value - jnp.log(jnp.asarray(weights, log_p_value.dtype))
+    log_p = jnp.minimum(jax.lax.cummin(weighted), 0)
+    log_p = jnp.where(jax.lax.cummax(jnp.isnan(weighted).astype(jnp.int32)) > 0, jnp.nan, log_p)
     return jnp.maximum(jnp.exp(log_p), jnp.finfo(log_p.dtype).tiny), log_p
 
 
@@ -141,7 +141,7 @@ def default_looks(horizon: int) -> tuple[int, ...]:
 
 
 def look_weights(looks: Sequence[int]) -> np.ndarray:
-    """[L] float64 shares of the level, in proportion to the shuffles of each look.
+    """[L] float64 fractions of the level, in proportion to the shuffles of each look.
 
     Early looks get little: they decide where the evidence is overwhelming anyway.
     """

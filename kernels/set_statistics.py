@@ -37,7 +37,7 @@ def labellings(num_suspect: int, num_reference: int, num_draws: int, seed: int) 
       num_suspect: m >= 0.
       num_reference: n >= 0.
       num_draws: B >= 0.
-      seed: of the draws; the same seed and sizes give the same rows.
+      seed: Random seed; the same seed and sizes give the same rows.
 
     Returns:
       [B + 1, m + n] bool, True = suspect. Cost: O(B N) on the host, about 50 ms for 10,000 rows of 400 items, and as
@@ -57,7 +57,7 @@ def set_statistics(
     mask: jax.Array | None = None,
     statistic: Statistic = "combined",
 ) -> jax.Array:
-    """How much lower the suspects score than the reference, under every labelling of the items.
+    """Difference by which the suspects score lower than the reference, under every labelling of the items.
 
     With q_i in (0, 1) the quantile of item i's mid-rank among all items in 4,096 steps (0 the lowest score), the sum
     over the suspects of a(q_i) less its mean over all items:
@@ -77,7 +77,7 @@ def set_statistics(
       labels: [K, N] bool, True = suspect.
       baseline: [N] scores of the same items at an earlier step.
       mask: [N] bool, True = real item. Items with a score or a baseline that is not finite are left out as well.
-      statistic: which.
+      statistic: Name of the statistic.
 
     Returns:
       [K] int32, larger = suspects score lower. All equal where the scores do not differ, or not from the line (up to

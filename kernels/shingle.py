@@ -1,4 +1,4 @@
-"""Which n-grams of tokens of a batch are among those of a table, and which rows of a batch were there before.
+"""Find n-grams of a table in a batch of tokens, and rows of a batch that were seen before.
 
 A window w of n tokens hashes to mix(sum_k mix(w_k) M^-k mod 2^32) with M odd: differences of one running sum, so the
 cost does not depend on n. Windows whose hash is in the table are compared with it token by token: a match is no
@@ -68,9 +68,9 @@ def shingle_table(
     """The n-grams that exactly one of the texts has, and none of the `common` ones. On the host.
 
     Args:
-      texts: token ids of each text.
+      texts: Token ids of each text.
       size: n; a shorter text has no n-gram.
-      common: texts whose n-grams count for nobody.
+      common: Texts whose n-grams count for nobody.
 
     Returns:
       The table, in NumPy, and the longest run of equal hashes in it, at least 1: what `find` needs.
@@ -92,14 +92,14 @@ def shingle_table(
     new[1:] = (first[1:] != first[:-1]) | (second[1:] != second[:-1])
     begins = np.flatnonzero(new)
     ends = np.append(begins[1:], text.size)
-    own = (text[begins] == text[ends - 1]) & (text[begins] < len(texts)) if begins.size else np.zeros(0, bool)
-    kept = begins[own]
-    hashes = first[kept]
+    in_one_text = (text[begins] == text[ends - 1]) & (text[begins] < len(texts)) if begins.size else np.zeros(0, bool)
+    starts = begins[in_one_text]
+    hashes = first[starts]
     table = ShingleTable(
         hashes,
-        start[kept].astype(np.int32),
-        text[kept].astype(np.int32),
-        (ends - begins)[own].astype(np.int32),
+        start[starts].astype(np.int32),
+        text[starts].astype(np.int32),
+        (ends - begins)[in_one_text].astype(np.int32),
         joined[: lengths[: len(texts)].sum()],
     )
     _, run = np.unique(hashes, return_counts=True)
@@ -110,7 +110,7 @@ def window_hashes(tokens: Any, size: int, salt: int = 0) -> Any:
     """32-bit hash of every window of `size` tokens: [..., T] integers -> [..., T - size + 1] uint32.
 
     Args:
-      tokens: token ids; the result is NumPy's where they are, without a compilation.
+      tokens: Token ids; the result is NumPy's where they are, without a compilation.
       size: n, static, from 1 to T.
       salt: 0 or 1, which of two hash functions; static.
 
@@ -126,13 +126,13 @@ def window_hashes(tokens: Any, size: int, salt: int = 0) -> Any:
 def find(
     tokens: jax.Array, table: ShingleTable, size: int, *, longest_run: int, mask: jax.Array | None = None
 ) -> jax.Array:
-    """Where the n-grams of a table are in a batch.
+    """Places of the n-grams of a table in a batch.
 
     Args:
       tokens: [B, T] int32.
-      table: of `shingle_table` for n-grams of `size`; at least one.
+      table: Result of `shingle_table` for n-grams of `size`; at least one.
       size: n, static, at most T.
-      longest_run: most entries of equal hash, static.
+      longest_run: Most entries of equal hash, static.
       mask: [B, T] bool, True = real token; a window with another token in it is none.
 
     Returns:
@@ -144,18 +144,18 @@ def find(
     hashes = window_hashes(tokens, size)
     place = jnp.searchsorted(jnp.asarray(table.hashes), hashes).astype(jnp.int32)
     starts, stored = jnp.asarray(table.start), jnp.asarray(table.tokens)
-    found = jnp.full(hashes.shape, -1, jnp.int32)
+    entries = jnp.full(hashes.shape, -1, jnp.int32)
     for offset in range(longest_run):
         entry = jnp.minimum(place + offset, starts.shape[0] - 1)
         start = starts[entry]
         same = jnp.ones(hashes.shape, bool)
         for k in range(size):
             same &= stored[start + k] == tokens[:, k : k + count]
-        found = jnp.where(same, entry, found)
+        entries = jnp.where(same, entry, entries)
     if mask is not None:
         real = jnp.cumsum(jnp.pad(mask, ((0, 0), (1, 0))), axis=1, dtype=jnp.int32)
-        found = jnp.where(real[:, size:] - real[:, :count] == size, found, -1)
-    return found
+        entries = jnp.where(real[:, size:] - real[:, :count] == size, entries, -1)
+    return entries
 
 
 def row_fingerprints(tokens: jax.Array, mask: jax.Array | None = None) -> jax.Array:
@@ -175,15 +175,15 @@ def forget_all(capacity: int) -> RowMemory:
 def remember(
     memory: RowMemory, fingerprints: jax.Array, step: jax.Array | int, real: jax.Array
 ) -> tuple[RowMemory, jax.Array, jax.Array]:
-    """Which rows were seen before, in earlier batches or further up in this one; then take them in.
+    """Rows that were seen before, in earlier batches or further up in this one; then remember them all.
 
     A row has one place, given by its fingerprint; the last row that came there holds it. A row is remembered after j
     other rows with probability (1 - 1/C)^j, and taken for another one with probability about 2^-64 a pair.
 
     Args:
-      memory: of `forget_all` or of the batch before.
+      memory: Result of `forget_all` or of the previous batch.
       fingerprints: [B, 2] of `row_fingerprints`.
-      step: of this batch.
+      step: Step of this batch.
       real: [B] bool; other rows are neither looked up nor taken in.
 
     Returns:

@@ -7,8 +7,8 @@ they are computed beside the decision, never the other way round, and a compiled
 not pay for them. By construction `reject == (adjusted <= alpha)`: where rounding would put an adjusted value on
 the wrong side of alpha it is moved by the few units in the last place that separate it from alpha.
 
-`bh`, `storey_bh`, `by`, `holm`, `hochberg` and `bonferroni` take p-values; with those, equality with a critical value
-is decided with a tolerance of four machine epsilons in favour of rejection. `bh_ranks` takes integers and is exact.
+`bh_ranks` takes integers and is exact; all others take p-values, where equality with a critical value is decided with a
+tolerance of four machine epsilons in favour of rejection (Šidák's: eight).
 """
 
 from __future__ import annotations
@@ -23,7 +23,23 @@ from tdd.kernels import lattice
 from tdd.kernels import stepup_parts as parts
 from tdd.kernels.stepup_parts import StepUp
 
-__all__ = ["StepUp", "bh", "bh_ranks", "bonferroni", "by", "hochberg", "holm", "min_rejections", "storey_bh"]
+__all__ = [
+    "VARIANTS",
+    "StepUp",
+    "bh",
+    "bh_ranks",
+    "bonferroni",
+    "by",
+    "hochberg",
+    "holm",
+    "holm_sidak",
+    "min_rejections",
+    "sidak",
+    "storey_bh",
+    "two_stage_bh",
+]
+
+VARIANTS = ("bky", "bh")
 
 
 def bh(p_values: jax.Array, alpha: Any, *, mask: jax.Array | None = None) -> StepUp:
@@ -34,14 +50,14 @@ def bh(p_values: jax.Array, alpha: Any, *, mask: jax.Array | None = None) -> Ste
 
     Args:
       p_values: [m] p-values; NaN is masked out of m.
-      alpha: level in (0, 1); a Python number is a static level, a JAX array may be traced.
+      alpha: Level in (0, 1); a Python number is a static level, a JAX array may be traced.
       mask: [m] bool, True = real item.
 
     Returns:
       `StepUp`.
 
     Raises:
-      ValueError: static alpha outside (0, 1). A traced one gives no rejections and NaN adjusted values.
+      ValueError: Static alpha outside (0, 1). A traced one gives no rejections and NaN adjusted values.
 
     Cost: a few passes over m; `adjusted` sorts.
 
@@ -67,16 +83,16 @@ def storey_bh(
 
     Args:
       p_values: [m] p-values; NaN is masked out.
-      alpha: level in (0, 1).
-      lambda_: where the region of presumed nulls begins, in [0, 1).
-      cap: whether pi0 is cut at 1.
+      alpha: Level in (0, 1).
+      lambda_: Lower end of the region of presumed nulls, in [0, 1).
+      cap: True cuts pi0 at 1.
       mask: [m] bool, True = real item.
 
     Returns:
       `StepUp` with `null_proportion` = pi0.
 
     Raises:
-      ValueError: static alpha or `lambda_` out of range.
+      ValueError: Static alpha or `lambda_` out of range.
 
     References: Storey, Taylor & Siegmund (2004), eq. 8; Bates et al. (2023), theorem 3.
     """
@@ -90,6 +106,43 @@ def storey_bh(
     pi0 = (jnp.minimum(pi0, 1) if cap else pi0).astype(values.dtype)
     step = parts.scaled_bh(p_values, alpha, pi0 * num_tests.astype(values.dtype), mask)
     return step._replace(null_proportion=pi0)
+
+
+def two_stage_bh(p_values: jax.Array, alpha: Any, *, variant: str = "bky", mask: jax.Array | None = None) -> StepUp:
+    """BH at level a rejects r items; then BH at level a·m/(m - r), with a = alpha/(1 + alpha) or alpha.
+
+    Where r = 0 nothing is rejected and where r = m everything is: no second stage.
+
+    Guarantee: for independent super-uniform p-values, finite-sample: FDR <= alpha with "bky"; FDR <= alpha/(1 - alpha)
+    with "bh", which is "bky" at that level. Nothing is proven under dependence, conformal p-values included.
+
+    Args:
+      p_values: [m] p-values; NaN is masked out of m.
+      alpha: Level in (0, 1), static or traced.
+      variant: "bky": both stages at alpha/(1 + alpha). "bh": both at alpha.
+      mask: [m] bool, True = real item.
+
+    Returns:
+      `StepUp`. `null_proportion` is (m - r)/m, 1 where there was no second stage. The adjusted values belong to this
+      alpha: those of the last stage times (m - r)/m and (1 + alpha), the latter with "bky".
+
+    Raises:
+      ValueError: Static alpha outside (0, 1), another variant. A traced alpha out of range gives no rejections and NaN
+        adjusted values.
+
+    Cost: twice the passes of BH; `adjusted` sorts.
+
+    References: Benjamini, Krieger & Yekutieli (2006), definition 6 and theorem 1.
+    """
+    if variant not in VARIANTS:
+        raise ValueError(f"variant must be one of {VARIANTS}, got {variant!r}")
+    values, _, num_tests = parts.items(p_values, mask)
+    level = lattice.as_level(alpha)
+    growth = 1 + jnp.asarray(level.value).astype(values.dtype) if variant == "bky" else jnp.ones((), values.dtype)
+    first = parts.scaled_bh(p_values, level, growth * num_tests.astype(values.dtype), mask).num_rejected
+    nulls = jnp.where(first < num_tests, num_tests - first, num_tests).astype(values.dtype)
+    step = parts.scaled_bh(p_values, level, growth * nulls, mask)
+    return step._replace(null_proportion=nulls / jnp.maximum(num_tests, 1).astype(values.dtype))
 
 
 def by(p_values: jax.Array, alpha: Any, *, mask: jax.Array | None = None) -> StepUp:
@@ -162,6 +215,38 @@ def bonferroni(p_values: jax.Array, alpha: Any, *, mask: jax.Array | None = None
     return parts.result(reject, jnp.minimum(values * tests, 1), values, valid, num_tests, level)
 
 
+def sidak(p_values: jax.Array, alpha: Any, *, mask: jax.Array | None = None) -> StepUp:
+    """Šidák's one-step procedure: reject p_j <= 1 - (1 - alpha)^(1/m); adjusted values 1 - (1 - p_j)^m.
+
+    Guarantee: family-wise error rate <= 1 - (1 - alpha)^(m0/m) <= alpha for super-uniform p-values that are independent
+    or orthant dependent among the true nulls, P(all p_j > c) >= prod P(p_j > c); finite-sample. Conformal p-values on
+    one calibration sample are: given that sample their chances of staying above c are equal and independent, and
+    E[G^k] >= E[G]^k. Under other dependence the procedure may fail: Bonferroni's does not.
+
+    Arguments, results and errors as `bh`. Cost: one pass over m; no sort even for `adjusted`.
+
+    References: Šidák (1967), theorem 1.
+    """
+    values, valid, num_tests = parts.items(p_values, mask)
+    level = lattice.as_level(alpha)
+    tests = jnp.maximum(num_tests, 1).astype(values.dtype)
+    reject = valid & (values <= _cut(parts.critical(level, values.dtype), tests))
+    return parts.result(reject, _at_least_one(tests, values), values, valid, num_tests, level)
+
+
+def holm_sidak(p_values: jax.Array, alpha: Any, *, mask: jax.Array | None = None) -> StepUp:
+    """Šidák's procedure stepping down: reject while p_(i) <= 1 - (1 - alpha)^(1/(m - i + 1)).
+
+    Guarantee: family-wise error rate <= alpha under the conditions of `sidak`; finite-sample. It rejects all that
+    `sidak` and Holm's procedure do. Arguments, results and errors as `sidak`.
+
+    Cost: a few passes over m; `adjusted` sorts.
+
+    References: Holm (1979), section 4; Holland & Copenhaver (1987).
+    """
+    return parts.step_down(p_values, alpha, mask, cut=_cut, adjust=_at_least_one)
+
+
 def bh_ranks(
     rank: jax.Array,
     num_calibration: Any,
@@ -177,14 +262,14 @@ def bh_ranks(
     t(k) = floor(alpha·k / rho), rho = pi0·m/(n+1), and k* = max{k: #{r_j <= t(k)} >= k}. For a static alpha, t(k) is
     exact at any size; for a traced one it carries a tolerance of four machine epsilons.
 
-    Guarantee: that of BH with the scale used; with `scale=None` FDR <= alpha·m0/m for conformal ranks whose calibration
+    Guarantee: As BH with the scale used; with `scale=None` FDR <= alpha·m0/m for conformal ranks whose calibration
     and null test scores are exchangeable; finite-sample.
 
     Args:
       rank: [m] int32 ranks in 1..n+1; larger values are never rejected.
       num_calibration: [] n.
-      alpha: level in (0, 1).
-      max_rank: static upper bound of n + 1.
+      alpha: Level in (0, 1).
+      max_rank: Static upper bound of n + 1.
       scale: rho as (numerator factors, denominator factors), non-negative integers below 2^31; None is m/(n+1). If
         one of them is a float, the decision carries the tolerance of a traced level.
       mask: [m] bool, True = real item. Ranks above `max_rank` count as masked out.
@@ -193,7 +278,7 @@ def bh_ranks(
       `StepUp`; `adjusted` is min over r >= r_j of rho·r/#{ranks <= r}, from a histogram of the ranks, without a sort.
 
     Raises:
-      ValueError: static alpha outside (0, 1).
+      ValueError: Static alpha outside (0, 1).
 
     Cost: O(m) a pass and a scalar search; `adjusted` O(m + n).
     """
@@ -247,8 +332,8 @@ def min_rejections(alpha: Any, max_tests: int, *, scale: tuple[tuple[Any, ...], 
     The smallest rank is 1, so fewer than rho/alpha items are never rejected: the resolution of the calibration sample.
 
     Args:
-      alpha: level in (0, 1).
-      max_tests: static upper bound of m.
+      alpha: Level in (0, 1).
+      max_tests: Static upper bound of m.
       scale: rho, as in `bh_ranks`.
 
     Returns:
@@ -263,6 +348,22 @@ def min_rejections(alpha: Any, max_tests: int, *, scale: tuple[tuple[Any, ...], 
         fewest = jnp.ceil(_float_ratio(numerator, denominator, dtype) / parts.critical(level, dtype))
         least = jnp.where(fewest <= max_tests, fewest, max_tests + 1).astype(jnp.int32)  # NaN: nothing
     return jnp.maximum(least, 1)
+
+
+def _cut(level: jax.Array, tests: jax.Array) -> jax.Array:
+    """1 - (1 - level)^(1/tests), with four epsilons more for the rounding of log1p and expm1; NaN stays NaN."""
+    return -jnp.expm1(_log_rest(level) / tests) * (1 + parts.tolerance(level.dtype))
+
+
+def _at_least_one(tests: jax.Array, p_values: jax.Array) -> jax.Array:
+    """1 - (1 - p)^tests: the chance that one of so many independent uniforms is at most p."""
+    return -jnp.expm1(tests * _log_rest(p_values))
+
+
+def _log_rest(p: jax.Array) -> jax.Array:
+    """log(1 - p) for p up to 1; XLA's log1p loses two digits of a double just below sqrt(2) - 1."""
+    p = jnp.minimum(p, 1)
+    return jnp.where(p < 0.3, jnp.log1p(-p), jnp.log(1 - p))
 
 
 def _has_float(factors: tuple[Any, ...]) -> bool:

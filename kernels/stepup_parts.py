@@ -1,4 +1,4 @@
-"""What step-up and step-down procedures on p-values share: items, levels, fixed points, orders and the result.
+"""Shared parts of step-up and step-down procedures on p-values: items, levels, fixed points, orders and the result.
 
 A procedure takes its items with `items`, its level with `lattice.as_level`, finds how many it rejects by
 `fixed_point`, and packs the decision with `result`, which sees to `reject == (adjusted <= alpha)`. `scaled_bh` and
@@ -20,7 +20,6 @@ __all__ = [
     "count",
     "critical",
     "fixed_point",
-    "in_range",
     "items",
     "order",
     "result",
@@ -68,18 +67,11 @@ def critical(level: lattice.Level, dtype: Any) -> jax.Array:
     """alpha with the tolerance of the floating-point comparisons; NaN for a traced level out of range."""
     value = jnp.asarray(level.value)
     widened = value.astype(dtype) * (1 + tolerance(dtype, value.dtype))
-    return widened if lattice.is_exact(level) else jnp.where(in_range(level), widened, jnp.nan)
-
-
-def in_range(level: lattice.Level) -> jax.Array:
-    """Whether a traced level lies in (0, 1); a static one always does."""
-    if lattice.is_exact(level):
-        return jnp.asarray(True)
-    return (level.value > 0) & (level.value < 1)
+    return widened if lattice.is_exact(level) else jnp.where(lattice.in_range(level), widened, jnp.nan)
 
 
 def count(valid: jax.Array, passes: jax.Array) -> jax.Array:
-    """How many real items pass, [] int32."""
+    """Number of real items that pass, [] int32."""
     return jnp.sum(valid & passes, dtype=jnp.int32)
 
 
@@ -137,13 +129,10 @@ def result(
     level: lattice.Level,
 ) -> StepUp:
     """Pack a decision; put the adjusted values on their side of alpha and NaN where nothing was tested."""
-    single = values.dtype == jnp.float32
-    below, above = (level.below32, level.above32) if single else (level.below64, level.above64)
-    below, above = jnp.asarray(below).astype(values.dtype), jnp.asarray(above).astype(values.dtype)
-    adjusted = jnp.where(reject, jnp.minimum(adjusted, below), jnp.maximum(adjusted, above))
+    adjusted = lattice.settle(reject, adjusted, level)
     return StepUp(
         reject,
-        jnp.where(valid & in_range(level), adjusted, jnp.nan),
+        jnp.where(valid & lattice.in_range(level), adjusted, jnp.nan),
         jnp.max(jnp.where(reject, values, 0), initial=0),
         jnp.sum(reject, dtype=jnp.int32),
         num_tests,
@@ -166,8 +155,8 @@ def scaled_bh(p_values: jax.Array, alpha: Any, scale: jax.Array, mask: jax.Array
         return jnp.max(jnp.where(allowed, place + 1, 0), initial=0)
 
     # No item that does not count passes: its value is infinite.
-    found = fixed_point(lambda k: jnp.sum(passes(k), dtype=jnp.int32), num_tests, directly)
-    reject = valid & passes(found) & (found > 0)
+    num_rejected = fixed_point(lambda k: jnp.sum(passes(k), dtype=jnp.int32), num_tests, directly)
+    reject = valid & passes(num_rejected) & (num_rejected > 0)
     ordered, place, back = order(values)
     adjusted = jax.lax.cummin(ordered * scale / (place + 1).astype(values.dtype), reverse=True)
     return result(reject, back(jnp.minimum(adjusted, 1)), values, valid, num_tests, level)
@@ -185,7 +174,7 @@ def step_down(
 
     Args:
       p_values: [m]; NaN is masked out.
-      alpha: level in (0, 1).
+      alpha: Level in (0, 1).
       mask: [m] bool, True = real item.
       cut: (alpha, l) -> the largest p-value that one of l hypotheses is rejected at, decreasing in l.
       adjust: (l, p) -> the smallest alpha with p <= cut(alpha, l); increasing in both.
@@ -205,8 +194,8 @@ def step_down(
         fails = (place < num_tests) & (ordered > largest(place))
         return jnp.min(jnp.where(fails, place, num_tests), initial=place.size)
 
-    found = fixed_point(lambda k: count(valid, values <= largest(k)), jnp.zeros_like(num_tests), directly)
-    reject = valid & (values <= largest(found))
+    num_rejected = fixed_point(lambda k: count(valid, values <= largest(k)), jnp.zeros_like(num_tests), directly)
+    reject = valid & (values <= largest(num_rejected))
     ordered, place, back = order(values)
     left = jnp.maximum(num_tests - place, 1).astype(values.dtype)
     adjusted = jax.lax.cummax(adjust(left, ordered))

@@ -52,8 +52,8 @@ def log_sf(t: Any, df: Any) -> jax.Array:
     of the smallest float. Near 0, for t far below 0, it has the relative accuracy of `sf` at -t.
 
     Args:
-      t: real; +inf gives -inf, NaN gives NaN.
-      df: degrees of freedom > 0, may be traced and infinite; NaN is returned for others.
+      t: Real; +inf gives -inf, NaN gives NaN.
+      df: Degrees of freedom > 0, may be traced and infinite; NaN is returned for others.
 
     Returns:
       Array of the broadcast shape.

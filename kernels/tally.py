@@ -1,6 +1,6 @@
 """Statistics of many repetitions, in integers: the same numbers in any order, batch or number of devices.
 
-Floating-point sums depend on the order of their terms, and with it on how the repetitions were shared out. Here each
+Floating-point sums depend on the order of their terms, and with it on how the repetitions were distributed. Here each
 proportion x in [0, 1] is rounded to a multiple of 2^-24 (the precision of float32), and those integers and those of
 x^2 are summed exactly, as a high and a low part of 12 bits each, so that 2^19 repetitions fit into 32 bits. A
 histogram of x rounded to multiples of 1/1024 carries the quantiles.
@@ -60,7 +60,7 @@ def update(
         hamming = (V + T - (R - V)) / max(M, 1),  selected = R / max(M, 1).
 
     Args:
-      tally: so far; at most 2^19 repetitions in all, or the sums wrap.
+      tally: So far; at most 2^19 repetitions in all, or the sums wrap.
       false: [..., L] int32 V, the leading axes those of the cells.
       selected: [..., L] int32 R.
       targets: [L] or [..., L] int32 T.

@@ -1,22 +1,66 @@
 """Per-token statistics of a language model's output distribution, from hidden states and the readout, in chunks.
 
-The logits exist only as one float32 tile [chunk, V] at a time: z = hidden · readout^T, then tanh soft-capping where
-the model has it, then `tdd.kernels.logit_tile`. Rows that are not scored targets cost nothing but a gather: the
-scored rows are moved to the front and the loop stops behind the last of them.
+The logits exist only as one float32 tile [chunk, V] at a time: z = hidden · readout^T, then tanh soft-capping if the
+model has it. Rows that are not scored targets cost nothing but a gather: the scored rows are moved to the front and the
+loop stops after the last of them.
+
+A tile takes two passes over the vocabulary. With m = max_v z_v, d = z - m, r = sum_{d<0} e^d, n = #{d = 0} and
+s = n + r = sum_v e^d:
+
+    log p_y = d_y - ln s       mu = sum p d - ln s          sigma^2 = sum p (d - sum p d)^2
+    H_1/2   = 2 ln sum e^(d/2) - ln s      H_2 = 2 ln s - ln sum e^(2d)      H_inf = ln s
+    M       = -(1 - p_y) ln p_y - sum_{v != y} p_v ln(1 - p_v)
+
+The maxima are kept out of every sum, so that ln s = log1p(n - 1 + r) and 1 - p_max = (n - 1 + r) / s keep their
+relative accuracy on peaked rows. A tile is read in blocks of columns: the exponential of a block is written once to
+cache (the optimisation barrier) and shared by all sums, which on CPU would otherwise each compute it again.
+Maxima are told by comparing z with m, never by the sign of z - m: where z is itself a product (soft-capping), the
+compiler may contract product and difference, and then z - m at the maximum is a rounding error instead of 0.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
-from tdd.kernels.logit_tile import TokenStatistics, tile_log_prob, tile_statistics
+__all__ = [
+    "TokenStatistics",
+    "tile_log_prob",
+    "tile_statistics",
+    "token_log_prob",
+    "token_stats",
+    "token_stats_from_logits",
+]
 
-__all__ = ["TokenStatistics", "token_log_prob", "token_stats", "token_stats_from_logits"]
+_UNDERFLOW = 1e-30
+"""Below this the sum of the non-maximal exponentials has lost digits and is computed again on its own scale."""
+
+_LOG1P_SERIES = tuple(
+    np.float32(c)
+    for c in np.polynomial.Chebyshev.interpolate(lambda p: -np.log1p(-p) / p, 8, domain=[0.0, 0.5])
+    .convert(kind=np.polynomial.Polynomial, domain=[-1.0, 1.0])
+    .coef
+)
+"""Coefficients of g(p) = -ln(1 - p) / p on [0, 1/2], ascending; relative error below 1e-6."""
+
+
+class TokenStatistics(NamedTuple):
+    """Per-token statistics, each [N] float32 (`rank` int32), in nats; meanings as in `tdd.records.TokenStats`."""
+
+    log_prob: jax.Array
+    mu: jax.Array
+    sigma: jax.Array
+    renyi_half: jax.Array
+    renyi_two: jax.Array
+    renyi_inf: jax.Array
+    m_entropy: jax.Array
+    rank: jax.Array
+
 
 _Tree = TypeVar("_Tree", TokenStatistics, jax.Array)
 
@@ -39,8 +83,8 @@ def token_stats(
       targets: [N] int32 token ids in 0..V-1.
       mask: [N] bool, True where the row is a scored target. Other entries of the result are 0.
       soft_cap: c in logits = c tanh(z / c), or None.
-      chunk: rows a tile: 256 on CPU (the readout is read once for each tile), 1,024 and more on accelerators. Static.
-      block: columns a step of the vocabulary sums; None (whole rows) on accelerators. Static.
+      chunk: Rows a tile: 256 on CPU (the readout is read once for each tile), 1,024 and more on accelerators. Static.
+      block: Columns a step of the vocabulary sums; None (whole rows) on accelerators. Static.
 
     Returns:
       `TokenStatistics`, each field [N].
@@ -72,6 +116,74 @@ def token_stats_from_logits(
 ) -> TokenStatistics:
     """`token_stats` for a model that only gives logits [N, V]; temporary memory of one float32 tile [chunk, V]."""
     return _over_chunks(lambda z, y: tile_statistics(z.astype(jnp.float32), y, block), logits, targets, mask, chunk)
+
+
+def tile_statistics(logits: jax.Array, targets: jax.Array, block: int | None) -> TokenStatistics:
+    """Every statistic of every row of a tile.
+
+    Args:
+      logits: [c, V], taken as float32; -inf means a token that cannot occur.
+      targets: [c] int32 token ids.
+      block: Columns a step, or None to reduce whole rows at once (accelerators).
+
+    Returns:
+      `TokenStatistics` of [c]. Relative error of the order of 1e-6 except for what float32 logits have lost already.
+    """
+    logits = logits.astype(jnp.float32)
+    top = logits.max(-1, keepdims=True)
+    target = jnp.take_along_axis(logits, targets[:, None], -1)
+
+    def first(z: jax.Array) -> tuple[jax.Array, ...]:
+        d = z - top
+        half = jnp.where(z < top, lax.optimization_barrier(jnp.exp(0.5 * d)), 0.0)
+        full = half * half
+        # 0 (-inf) = 0; the condition is written so that NaN stays NaN
+        moment = jnp.where(full == 0, 0.0, full * d)
+        return full, moment, half, full * full, _count(z >= top), _count(z > target)
+
+    rest, moment, rest_half, rest_two, num_top, rank = _vocabulary_sums(first, logits, block)
+    other = rest + (num_top - 1)
+    log_sum = jnp.log1p(other)
+    mean = moment / (1 + other)
+    target_shift = jnp.minimum(target - top, 0.0)[:, 0]
+
+    def second(z: jax.Array) -> tuple[jax.Array, ...]:
+        d = z - top
+        p = lax.optimization_barrier(jnp.exp(d - log_sum[:, None]))
+        spread = jnp.where(p == 0, 0.0, p * jnp.square(d - mean[:, None]))
+        return spread, _p_log1p(jnp.where(z < top, p, 0.0))
+
+    variance, rest_entropy = _vocabulary_sums(second, logits, block)
+    log_prob = target_shift - log_sum
+    is_top = (target >= top)[:, 0]
+    of_target = jnp.where(is_top, 0.0, _p_log1p(jnp.exp(jnp.minimum(log_prob, -float(np.log(2.0))))))
+    num_other_top = num_top - is_top
+    log_other = _log_other(logits, top, other, num_other_top > 0)
+    of_top = jnp.where(num_other_top > 0, num_other_top * jnp.exp(-log_sum) * (log_sum - log_other), 0.0)
+    surprise = jnp.where(log_prob < 0, jnp.expm1(log_prob) * log_prob, 0.0)
+    return TokenStatistics(
+        log_prob=log_prob,
+        mu=mean - log_sum,
+        sigma=jnp.sqrt(variance),
+        renyi_half=2 * jnp.log1p(rest_half + (num_top - 1)) - log_sum,
+        renyi_two=2 * log_sum - jnp.log1p(rest_two + (num_top - 1)),
+        renyi_inf=log_sum,
+        m_entropy=surprise + jnp.maximum(rest_entropy - of_target, 0.0) + of_top,
+        rank=rank.astype(jnp.int32),
+    )
+
+
+def tile_log_prob(logits: jax.Array, targets: jax.Array, block: int | None) -> jax.Array:
+    """log p_y of every row of a tile, [c] float32, in one pass after the maximum; arguments as `tile_statistics`."""
+    logits = logits.astype(jnp.float32)
+    top = logits.max(-1, keepdims=True)
+    target = jnp.take_along_axis(logits, targets[:, None], -1)
+
+    def terms(z: jax.Array) -> tuple[jax.Array, ...]:
+        return jnp.where(z < top, jnp.exp(z - top), 0.0), _count(z >= top)
+
+    rest, num_top = _vocabulary_sums(terms, logits, block)
+    return (target - top)[:, 0] - jnp.log1p(rest + (num_top - 1))
 
 
 def _logits_of(readout: jax.Array, soft_cap: float | None) -> Callable[[jax.Array], jax.Array]:
@@ -118,3 +230,51 @@ def _over_chunks(
     shapes = jax.eval_shape(of_chunk, jnp.int32(0))
     empty = jax.tree.map(lambda s: jnp.zeros((num_rows, *s.shape[1:]), s.dtype), shapes)
     return lax.fori_loop(0, num_chunks, step, empty)
+
+
+def _count(condition: jax.Array) -> jax.Array:
+    return condition.astype(jnp.float32)
+
+
+def _p_log1p(p: jax.Array) -> jax.Array:
+    """-p ln(1 - p) for 0 <= p <= 1/2."""
+    series = jnp.full_like(p, _LOG1P_SERIES[-1])
+    for coefficient in _LOG1P_SERIES[-2::-1]:
+        series = series * p + coefficient
+    return p * p * series
+
+
+def _log_other(logits: jax.Array, top: jax.Array, other: jax.Array, needed: jax.Array) -> jax.Array:
+    """ln sum_{v != one maximum} e^d; where that sum underflows, once more relative to the second largest logit."""
+    faint = needed & (other < _UNDERFLOW)
+
+    def rescaled(_: jax.Array) -> jax.Array:
+        d = jnp.where(logits < top, logits - top, -jnp.inf)
+        second = d.max(-1)
+        reachable = jnp.isfinite(second)
+        sums = jnp.exp(d - jnp.where(reachable, second, 0.0)[:, None]).sum(-1)
+        return jnp.where(faint, jnp.where(reachable, second, -jnp.inf) + jnp.log(sums), jnp.log(other))
+
+    return lax.cond(faint.any(), rescaled, jnp.log, other)
+
+
+def _vocabulary_sums(
+    terms: Callable[[jax.Array], tuple[jax.Array, ...]], logits: jax.Array, block: int | None
+) -> tuple[jax.Array, ...]:
+    """Sum over the vocabulary of each of `terms(logits)`, a tuple of [c].
+
+    Blocks are added lane by lane, [c, block] accumulators, and reduced once at the end: on CPU a sum along a row is a
+    chain of scalar additions, slower and less accurate.
+    """
+    num_blocks = 0 if block is None else logits.shape[1] // block
+    if block is None or num_blocks == 0:
+        return tuple(term.sum(-1) for term in terms(logits))
+
+    def step(i: jax.Array, lanes: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+        columns = lax.dynamic_slice_in_dim(logits, i * block, block, axis=1)
+        return tuple(lane + term for lane, term in zip(lanes, terms(columns), strict=True))
+
+    shapes = jax.eval_shape(terms, jax.ShapeDtypeStruct((logits.shape[0], block), logits.dtype))
+    lanes = lax.fori_loop(0, num_blocks, step, tuple(jnp.zeros(shape.shape, shape.dtype) for shape in shapes))
+    rest = terms(logits[:, num_blocks * block :])
+    return tuple(lane.sum(-1) + term.sum(-1) for lane, term in zip(lanes, rest, strict=True))

@@ -21,7 +21,7 @@ from tdd.kernels import lattice
 __all__ = ["Evidence", "Levels", "State", "advance", "spending", "start"]
 
 _DIGITS = (1_000, 800, 600, 500, 400, 300, 250, 200, 150, 125)  # levels of a decade, in thousandths
-_SHARE = 2**24  # shares of the level are counted in this many parts: exact in float32
+_UNITS = 2**24  # fractions of the level are multiples of 1/_UNITS: exact in float32
 _PATIENCE = 20  # looks after which half of the level has been spent, where no horizon is known
 _TILT = 3.0  # of the e-value: of those tried, found most often at 20 and above; see `advance`
 
@@ -41,13 +41,13 @@ class Levels(NamedTuple):
 
 
 class State(NamedTuple):
-    """What the looks so far have left.
+    """The state after the looks so far.
 
     Attributes:
       place: [K] int32, place in the grid of the lowest level that each trajectory has crossed; 0 = none.
-      spent: [] the largest share of the level so far.
+      spent: [] the largest fraction of the level so far.
       e_value: [] sum of w_t e_t.
-      levels: the grid.
+      levels: The grid.
     """
 
     place: jax.Array
@@ -57,7 +57,7 @@ class State(NamedTuple):
 
 
 class Evidence(NamedTuple):
-    """What a look says about row 0.
+    """The evidence of a look about row 0.
 
     Attributes:
       p_value: [] of this look alone, (1 + #{b >= 1: s_b >= s_0}) / K.
@@ -122,12 +122,12 @@ def advance(state: State, statistics: jax.Array, spent: Any) -> tuple[State, Evi
     f = exp(3 z), z the statistic standardised over the K rows. The K values f(s_b) / sum f sum to 1 and are
     exchangeable, so e_t has mean 1; N_t never falls and its limit has mean sum w_t <= 1, so E N <= 1 at any time that
     one may choose, and P(N_t >= 1/a at some look) <= a. (A product of e_t over looks at the same items is no e-value.)
-    Both need shares that were fixed beforehand, and a training that does not react to the evidence except by stopping.
+    Both need fractions that were fixed beforehand, and a training that reacts to the evidence by stopping only.
 
     Args:
-      state: of `start` or of the look before.
+      state: Result of `start` or of the previous look.
       statistics: [K] larger = more member-like, row 0 that of the true labelling. A NaN is least extreme.
-      spent: [] share in [0, 1] of the level that may have been spent by this look, with earlier looks; taken down to
+      spent: [] fraction in [0, 1] of the level that may have been spent by this look, with earlier looks; taken down to
         a multiple of 2^-24, and never below that of an earlier look.
 
     Returns:
@@ -139,29 +139,29 @@ def advance(state: State, statistics: jax.Array, spent: Any) -> tuple[State, Evi
     if jnp.issubdtype(statistics.dtype, jnp.floating):
         statistics = jnp.where(jnp.isnan(statistics), -jnp.inf, statistics)
     dtype = state.spent.dtype
-    share = jnp.asarray(spent, dtype)
-    share = jnp.maximum(state.spent, jnp.where(jnp.isnan(share), 0, jnp.clip(share, 0, 1)))
-    place = _cross(state.place, statistics, _capacity(state.levels, share, num_rows))
+    fraction = jnp.asarray(spent, dtype)
+    fraction = jnp.maximum(state.spent, jnp.where(jnp.isnan(fraction), 0, jnp.clip(fraction, 0, 1)))
+    place = _cross(state.place, statistics, _capacity(state.levels, fraction, num_rows))
     reached = jnp.sum(statistics >= statistics[0], dtype=jnp.int32)
-    e_value = state.e_value + (share - state.spent) * _e_value(statistics, dtype)
+    e_value = state.e_value + (fraction - state.spent) * _e_value(statistics, dtype)
     evidence = Evidence(reached.astype(dtype) / num_rows, state.levels.value[place[0]], jnp.log(e_value))
-    return State(place, share, e_value, state.levels), evidence
+    return State(place, fraction, e_value, state.levels), evidence
 
 
 def spending(look: Any, horizon: Any = None) -> jax.Array:
-    """Share of the level that may have been spent by a look: look/horizon, or look/(look + 20) without a horizon.
+    """Fraction of the level that may have been spent by a look: look/horizon, or look/(look + 20) without a horizon.
 
     Args:
       look: [] number of the look, from 1.
-      horizon: largest number of looks, fixed beforehand; looks beyond it spend nothing more.
+      horizon: Largest number of looks, fixed beforehand; looks beyond it spend nothing more.
 
     Returns:
       [] in [0, 1], taken up to a multiple of 2^-24: the same number in every precision, so the same slots.
     """
     look = jnp.maximum(jnp.asarray(look, jnp.int32), 0)
     whole = look + _PATIENCE if horizon is None else jnp.asarray(horizon, jnp.int32)
-    units = lattice.ceil_ratio((jnp.minimum(look, whole), _SHARE), (whole,), _SHARE)
-    return jnp.minimum(units, _SHARE).astype(jnp.result_type(float)) / _SHARE
+    units = lattice.ceil_ratio((jnp.minimum(look, whole), _UNITS), (whole,), _UNITS)
+    return jnp.minimum(units, _UNITS).astype(jnp.result_type(float)) / _UNITS
 
 
 def _rounded_down(level: Fraction, dtype: np.dtype) -> Any:
@@ -169,12 +169,12 @@ def _rounded_down(level: Fraction, dtype: np.dtype) -> Any:
     return np.nextafter(value, dtype.type(0)) if Fraction(float(value)) > level else value
 
 
-def _capacity(levels: Levels, share: jax.Array, num_rows: int) -> jax.Array:
-    """[J] int32: floor(a·share·K), exactly."""
-    units = jnp.floor(share * _SHARE).astype(jnp.int32)
+def _capacity(levels: Levels, fraction: jax.Array, num_rows: int) -> jax.Array:
+    """[J] int32: floor(a·fraction·K), exactly."""
+    units = jnp.floor(fraction * _UNITS).astype(jnp.int32)
 
     def one(numerator: jax.Array, denominator: jax.Array) -> jax.Array:
-        return lattice.floor_ratio((numerator, units, num_rows), (denominator, _SHARE), num_rows)
+        return lattice.floor_ratio((numerator, units, num_rows), (denominator, _UNITS), num_rows)
 
     return jax.vmap(one)(levels.numerator, levels.denominator)
 
@@ -207,5 +207,5 @@ def _e_value(statistics: jax.Array, dtype: Any) -> jax.Array:
     deviation = jnp.where(finite, value - jnp.sum(jnp.where(finite, value, 0)) / count, 0)
     scale = jnp.sqrt(jnp.sum(deviation**2) / count)
     tilted = jnp.where(finite, _TILT * deviation / jnp.where(scale > 0, scale, 1), -jnp.inf)
-    share = jnp.where(jnp.any(finite), jax.nn.softmax(tilted)[0], 1 / statistics.shape[0])
-    return share * statistics.shape[0]
+    weight = jnp.where(jnp.any(finite), jax.nn.softmax(tilted)[0], 1 / statistics.shape[0])
+    return weight * statistics.shape[0]

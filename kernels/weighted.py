@@ -18,7 +18,7 @@ from typing import Any, Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from tdd.kernels import lattice, stepup
+from tdd.kernels import lattice, ranks, stepup
 from tdd.kernels.conformal import NULLS
 
 __all__ = ["PRUNES", "WeightedStep", "effective_sample_size", "p_values", "selection"]
@@ -91,14 +91,14 @@ def p_values(
       [m] in [0, 1]; NaN for masked items and where a weight is negative or not finite; 1 where all weights are 0.
 
     Raises:
-      ValueError: unknown `null`.
+      ValueError: Unknown `null`.
 
     Cost: one sort of n, m binary searches.
 
     References: Tibshirani, Barber, Candes & Ramdas (2019); Jin & Candes (2023), eq. 5.
     """
     calibration, scores = _oriented(calibration, scores, null)
-    real, valid = _real(calibration, calibration_mask), _real(scores, mask)
+    real, valid = ranks.real(calibration, calibration_mask), ranks.real(scores, mask)
     calibration_weights, weights = _clean(calibration_weights, real, True), _clean(weights, valid, False)
     masses = _masses(calibration, scores, calibration_weights, real)
     return jnp.where(valid, _p(masses, weights), jnp.nan)
@@ -133,9 +133,9 @@ def selection(
       scores: [m] loss-like scores.
       calibration_weights: [n] non-negative.
       weights: [m] non-negative.
-      alpha: level in (0, 1); comparisons with it carry four machine epsilons in favour of equality.
+      alpha: Level in (0, 1); comparisons with it carry four machine epsilons in favour of equality.
       null: "nonmember" or "member".
-      prune: how ties between the R_j are pruned.
+      prune: Rule that prunes ties between the R_j.
       key: PRNG key for "heterogeneous" and "homogeneous".
       calibration_mask: [n] bool.
       mask: [m] bool.
@@ -145,7 +145,7 @@ def selection(
       that are negative or not finite.
 
     Raises:
-      ValueError: unknown `null` or `prune`, no `key` where one is needed, static alpha outside (0, 1).
+      ValueError: Unknown `null` or `prune`, no `key` where one is needed, static alpha outside (0, 1).
 
     Cost: O((n + m) log(n + m)) time, O(n + m) memory.
 
@@ -157,7 +157,7 @@ def selection(
         raise ValueError(f'prune="{prune}" needs key, a PRNG key from jax.random.key')
     level = lattice.as_level(alpha)
     calibration, scores = _oriented(calibration, scores, null)
-    real, valid = _real(calibration, calibration_mask), _real(scores, mask)
+    real, valid = ranks.real(calibration, calibration_mask), ranks.real(scores, mask)
     calibration_weights, weights = _clean(calibration_weights, real, True), _clean(weights, valid, False)
     sound = ~jnp.isnan(jnp.sum(calibration_weights)) & ~jnp.isnan(jnp.sum(weights))
     dtype = weights.dtype
@@ -169,7 +169,7 @@ def selection(
     # In the order of extremity, masked items last.
     index = jnp.arange(m, dtype=jnp.int32)
     ordered, order = jax.lax.sort(
-        (jnp.where(valid, scores, _largest(scores.dtype)), jnp.where(valid, index, m + index)), num_keys=2
+        (jnp.where(valid, scores, ranks.largest(scores.dtype)), jnp.where(valid, index, m + index)), num_keys=2
     )
     tested = order < m
     ordered_weights = jnp.where(tested, weights[jnp.minimum(order, m - 1)] if m else weights, 0)
@@ -177,7 +177,7 @@ def selection(
     sizes = _bh_sizes(ordered, ordered_weights, masses, critical, num_tests, tests)
     p = _p(masses, ordered_weights)
     allowed = critical * sizes.astype(dtype) / tests
-    kept = tested & sound & (p <= allowed)
+    passing = tested & sound & (p <= allowed)
 
     factor = jnp.ones(m, dtype)
     if prune == "heterogeneous":
@@ -186,16 +186,13 @@ def selection(
     elif prune == "homogeneous":
         assert key is not None
         factor = factor * (1 - jax.random.uniform(key, (), dtype))
-    pruned = jnp.where(kept, factor * sizes.astype(dtype), jnp.inf)
+    pruned = jnp.where(passing, factor * sizes.astype(dtype), jnp.inf)
     place = jnp.arange(1, m + 1, dtype=jnp.int32)
     count = jnp.max(jnp.where(jnp.sort(pruned) <= place.astype(dtype), place, 0), initial=0)
-    chosen = kept & (pruned <= count.astype(dtype))
+    chosen = passing & (pruned <= count.astype(dtype))
 
     adjusted = jnp.minimum(p * tests / jnp.maximum(sizes, 1).astype(dtype), 1)
-    single = dtype == jnp.float32
-    below = jnp.asarray(level.below32 if single else level.below64).astype(dtype)
-    above = jnp.asarray(level.above32 if single else level.above64).astype(dtype)
-    adjusted = jnp.where(chosen, jnp.minimum(adjusted, below), jnp.maximum(adjusted, above))
+    adjusted = lattice.settle(chosen, adjusted, level)
     adjusted = jnp.where(sound & ~jnp.isnan(critical), adjusted, jnp.nan)
 
     floor = jnp.min(
@@ -269,24 +266,24 @@ def _last_at_most(values: jax.Array, bounds: jax.Array, ends: jax.Array) -> jax.
     levels = [level]
     for _ in range(depth):
         levels.append(jnp.min(levels[-1].reshape(-1, 2), axis=1))
-    block, found = ends - 1, jnp.full(ends.shape, -1, jnp.int32)
+    block, found_height = ends - 1, jnp.full(ends.shape, -1, jnp.int32)
     for height, minima in enumerate(levels):
-        searching = (found < 0) & (block >= 0)
+        searching = (found_height < 0) & (block >= 0)
         alone = (block & 1) == 0  # its parent would reach past the end
         hit = searching & alone & (minima[jnp.maximum(block, 0)] <= bounds)
-        found = jnp.where(hit, height, found)
-        block = jnp.where(found >= 0, block, (block - alone) >> 1)
+        found_height = jnp.where(hit, height, found_height)
+        block = jnp.where(found_height >= 0, block, (block - alone) >> 1)
     for height in range(depth - 1, -1, -1):
         last = 2 * block + 1
-        inside = found > height
+        inside = found_height > height
         child = jnp.where(levels[height][jnp.where(inside, last, 0)] <= bounds, last, last - 1)
         block = jnp.where(inside, child, block)
-    return jnp.where(found >= 0, block, -1)
+    return jnp.where(found_height >= 0, block, -1)
 
 
 def _masses(calibration: jax.Array, scores: jax.Array, weights: jax.Array, real: jax.Array) -> _Masses:
     """Sums from the extreme end, so that a small sum keeps its digits."""
-    ordered, weights = jax.lax.sort_key_val(jnp.where(real, calibration, _largest(calibration.dtype)), weights)
+    ordered, weights = jax.lax.sort_key_val(jnp.where(real, calibration, ranks.largest(calibration.dtype)), weights)
     sums = jnp.concatenate([jnp.zeros(1, weights.dtype), jnp.cumsum(weights)])
     return _Masses(
         sums[jnp.searchsorted(ordered, scores, side="left")],
@@ -329,14 +326,3 @@ def _oriented(calibration: jax.Array, scores: jax.Array, null: str) -> tuple[jax
     if jnp.issubdtype(scores.dtype, jnp.inexact):
         return -calibration, -scores
     return ~calibration, ~scores
-
-
-def _real(scores: jax.Array, mask: jax.Array | None) -> jax.Array:
-    real = ~jnp.isnan(scores) if jnp.issubdtype(scores.dtype, jnp.inexact) else jnp.ones(scores.shape, bool)
-    return real if mask is None else real & mask
-
-
-def _largest(dtype: Any) -> jax.Array:
-    if jnp.issubdtype(dtype, jnp.inexact):
-        return jnp.asarray(jnp.inf, dtype)
-    return jnp.asarray(jnp.iinfo(dtype).max, dtype)

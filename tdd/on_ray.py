@@ -1,7 +1,7 @@
-"""Runs on Ray: it places the shards of a run, and repeats those whose worker dies.
+"""Runs on Ray, which places the shards of a run and repeats those whose worker dies.
 
-Needs `pip install 'tdd[ray]'`. Without an address a local Ray is started for the run. The shards leave their work in a
-folder that all hosts share (`tdd.runs.shards`), so that a shard that Ray repeats does what is missing and nothing else.
+Needs `pip install 'tdd[ray]'`. Without an address a local Ray is started for the run. Shards leave their work in a
+folder that all hosts share (`tdd.runs.shards`), so that a repeated shard computes only what is missing.
 """
 
 from __future__ import annotations
@@ -39,21 +39,20 @@ Call = Callable[[Shard | None], Any]
 
 
 class Scorer:
-    """A loaded model that scores batches of rows: the class for `ray.data.Dataset.map_batches`.
+    """A loaded model that scores batches of rows, for `ray.data.Dataset.map_batches`.
 
-    Each actor loads the model once. The rows keep their columns and get one for each score and "num_tokens".
+    Each actor loads the model once. The rows keep their columns and get one for each score and "num_tokens". Scores
+    differ from those of one call of `tdd.score` by at most 1e-5 relative, since batches have other shapes.
 
     Args:
-      model: a checkpoint folder or hub id that every host can read.
-      scores: names of scores, as `tdd.score` takes them.
-      text_column: column of the texts.
-      reference: second model, for the score "reference".
-      **options: other arguments of `tdd.score` (dtype, token_budget, max_length, long_texts, store, device).
+      model: A checkpoint folder or hub id that every host can read.
+      scores: Names of scores, as in `tdd.score`.
+      text_column: Column of the texts.
+      reference: Second model, for the score "reference".
+      **options: Other arguments of `tdd.score` (dtype, token_budget, max_length, long_texts, store, device).
 
     Raises:
-      InputError: as `tdd.load` and `tdd.score`; a batch without the column.
-
-    Numbers may differ from those of one call of `tdd.score` by at most 1e-5 relative, as batches of other shapes do.
+      InputError: As `tdd.load` and `tdd.score`; a batch without the column.
 
         import ray
         from tdd.on_ray import Scorer
@@ -84,15 +83,15 @@ class Scorer:
             self._options["reference"] = tdd.load(reference, dtype=dtype)
 
     def __call__(self, batch: Mapping[str, Any]) -> dict[str, Any]:
-        """The columns of a batch with those of its scores."""
+        """The columns of a batch, and those of its scores."""
         if self._text_column not in batch:
             raise InputError(
                 f"text_column={self._text_column!r} is not a column of the data set; columns found: {', '.join(batch)}"
             )
-        found = tdd.score(self._model, list(batch[self._text_column]), self._scores, **self._options)
-        added = {"num_tokens": found.num_tokens, **found.values}
-        if there := sorted(batch.keys() & added.keys()):
-            raise InputError(f"the data set has columns {', '.join(there)}, as the scores; rename or drop them")
+        scores = tdd.score(self._model, list(batch[self._text_column]), self._scores, **self._options)
+        added = {"num_tokens": scores.num_tokens, **scores.values}
+        if clashes := sorted(batch.keys() & added.keys()):
+            raise InputError(f"the data set has columns {', '.join(clashes)}, as the scores; rename or drop them")
         return {**batch, **added}
 
 
@@ -111,18 +110,18 @@ def score(
     """`tdd.score` by the workers of a Ray cluster: the same table, to the last bit.
 
     Args:
-      model: a checkpoint folder or hub id that every host can read.
-      texts: as `tdd.score`; sent to the workers.
-      scores: as `tdd.score`.
-      store: score store in a folder that all hosts share.
-      address: as `run_shards`, and so are num_workers, resources and progress.
-      num_workers: workers.
-      resources: of each worker.
-      progress: whether to show a bar of the shards.
-      **options: other arguments of `tdd.score`.
+      model: A checkpoint folder or hub id that every host can read.
+      texts: As `tdd.score`; sent to the workers.
+      scores: As `tdd.score`.
+      store: Score store in a folder that all hosts share.
+      address: As `run_shards`, and so are num_workers, resources and progress.
+      num_workers: Number of workers at a time.
+      resources: Resources of each worker.
+      progress: True shows a progress bar of the shards.
+      **options: Other arguments of `tdd.score`.
 
     Raises:
-      InputError: as `tdd.score` and `run_shards`.
+      InputError: As `tdd.score` and `run_shards`.
     """
     from tdd.texts import load_texts
 
@@ -131,8 +130,14 @@ def score(
     if options.get("reference") is not None:
         options["reference"] = _where("reference", options["reference"])
     make = functools.partial(_scoring, _where("model", model), load_texts(texts), scores, options)
-    there = {"address": address, "num_workers": num_workers, "resources": resources, "progress": progress}
-    return run_shards(make, shards_a_worker=1, **there)  # each shard tokenises all texts
+    return run_shards(
+        make,
+        address=address,
+        num_workers=num_workers,
+        shards_a_worker=1,  # each shard tokenises all texts
+        resources=resources,
+        progress=progress,
+    )
 
 
 def study(
@@ -147,16 +152,16 @@ def study(
     """`tdd.study.run` by the workers of a Ray cluster: the same numbers, to the last bit.
 
     Args:
-      *arguments: design and methods, as `tdd.study.run`; Ray must be able to pickle them.
-      folder: of the study, shared by all hosts.
-      address: as `run_shards`, and so are num_workers, resources and progress.
-      num_workers: workers.
-      resources: of each worker.
-      progress: whether to show a bar of the shards.
-      **options: other arguments of `tdd.study.run`.
+      *arguments: Design and methods, as `tdd.study.run`; Ray must be able to pickle them.
+      folder: Folder of the study, shared by all hosts.
+      address: As `run_shards`, and so are num_workers, resources and progress.
+      num_workers: Number of workers at a time.
+      resources: Resources of each worker.
+      progress: True shows a progress bar of the shards.
+      **options: Other arguments of `tdd.study.run`.
 
     Raises:
-      InputError: as `tdd.study.run` and `run_shards`.
+      InputError: As `tdd.study.run` and `run_shards`.
     """
     options = {**options, "folder": pathlib.Path(folder).expanduser().absolute()}
     make = functools.partial(_running, arguments, options)
@@ -167,16 +172,16 @@ def named_study(name: str, options: Any, *, command: str, **ray_options: Any) ->
     """`tdd study NAME` by the workers of a Ray cluster.
 
     Args:
-      name: of the study.
+      name: Name of the study.
       options: `tdd.study.named.record.Options`, with a folder that all hosts share.
-      command: the command line, for the record.
-      **ray_options: as `run_shards`.
+      command: The command line, for the record.
+      **ray_options: As `run_shards`.
 
     Returns:
       `tdd.study.named.driver.Outcome`.
 
     Raises:
-      InputError: no folder; a `target_se`, which shards do not know how to meet; as `run_shards`.
+      InputError: No folder; a `target_se`, which needs the totals of all shards; as `run_shards`.
     """
     if options.folder is None:
         raise InputError("--ray needs --out: a folder that all hosts share")
@@ -198,23 +203,22 @@ def run_shards(
     """Run all shards of a call on Ray, then the call that joins them.
 
     Args:
-      make: called once in each worker: returns `call(shard)`, whose work goes into a folder that all hosts share.
+      make: Called once in each worker; returns `call(shard)`, whose work goes into a folder that all hosts share.
       address: HOST:PORT or ray://HOST:PORT of a cluster, "auto" for the one of this host; None starts a local Ray for
-        the run. A Ray that this process is connected to already is used as it is.
-      num_workers: workers at a time (default: as many as the resources allow).
-      shards_a_worker: into how many shards for each worker the work is cut: more of them even out workers of unlike
-        speed, and each costs what comes before the work itself.
-      resources: of each worker, as {"CPU": 4, "GPU": 1} or {"TPU": 4} (default: one CPU).
-      progress: whether to show a bar of the shards where standard error is a terminal.
+        the run. An existing connection of this process is used as it is.
+      num_workers: Workers at a time (default: as many as the resources allow).
+      shards_a_worker: Number of shards per worker: more of them balance workers of different speed, and each repeats
+        the preparation.
+      resources: Resources of each worker, as {"CPU": 4, "GPU": 1} or {"TPU": 4} (default: one CPU).
+      progress: True shows a progress bar of the shards if standard error is a terminal.
 
     Returns:
-      What `call(None)` returns, run by one of the workers: it finds what the shards left.
+      The result of `call(None)`, run by one of the workers, which joins the shards. A shard whose worker or host dies
+      is given to another one, up to four times.
 
     Raises:
       InputError: Ray is not installed, nobody answers at the address, the resources do not exist, a worker lacks the
-        package or has another version; whatever a shard raises.
-
-    A shard whose worker or host dies is given to another one, up to four times.
+        package or has another version; any error of a shard.
     """
     try:
         import ray
@@ -255,11 +259,11 @@ def run_shards(
         except RayError as error:
             raise _cannot_go_on(error) from error
         finally:
-            for left in waiting:
-                ray.cancel(left, force=True)
+            for unfinished in waiting:
+                ray.cancel(unfinished, force=True)
 
 
-_calls: dict[str, Call] = {}  # what `make` returned in this worker
+_calls: dict[str, Call] = {}  # results of `make` in this worker
 
 
 def _work(version: str, keep_programs: bool, made: Sequence[Any], shard: Shard | None) -> Any:
@@ -314,19 +318,19 @@ def _carrying_out(name: str, options: Any, command: str) -> Call:
     from tdd.study import named
     from tdd.study.named.driver import carry_out, run_shard
 
-    found = named.load(name)
+    spec = named.load(name)
 
     def call(shard: Shard | None) -> Any:
         if shard is None:
-            return carry_out(found, options, command=command)
-        return run_shard(found, dataclasses.replace(options, shard=shard))
+            return carry_out(spec, options, command=command)
+        return run_shard(spec, dataclasses.replace(options, shard=shard))
 
     return call
 
 
 @contextlib.contextmanager
 def _cluster(ray: Any, address: str | None, num_workers: int | None, wanted: Mapping[str, float]) -> Iterator[None]:
-    """Connected to Ray: as before, to the cluster at the address, or to a local one that ends with the run."""
+    """A connection to Ray: the existing one, the cluster at the address, or a local one that ends with the run."""
     if address is not None:
         _check_address(address)
     if ray.is_initialized():
@@ -349,7 +353,7 @@ def _cluster(ray: Any, address: str | None, num_workers: int | None, wanted: Map
 
 
 def _check_address(address: str) -> None:
-    """A server of gRPC listens there, as Ray's do: Ray itself would try for minutes."""
+    """A gRPC server such as Ray's listens there; Ray itself would try for minutes."""
     if address in ("auto", "local"):
         return
     host, _, port = address.removeprefix("ray://").rpartition(":")
@@ -371,7 +375,7 @@ def _check_address(address: str) -> None:
 
 
 def _speaks_http2(talk: socket.socket) -> bool:
-    """Whether the other side begins as a server of HTTP/2 does, and so of gRPC."""
+    """True if the peer begins as a server of HTTP/2 does, and so of gRPC."""
     talk.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, _HTTP2_SETTINGS, 0, 0, 0, 0, 0]))
     try:
         header = talk.recv(9, socket.MSG_WAITALL)
@@ -394,14 +398,14 @@ def _resources(given: Mapping[str, float] | None) -> dict[str, float]:
 def _num_workers(
     nodes: Sequence[Mapping[str, float]], asked: int | None, wanted: Mapping[str, float], *, fixed: bool
 ) -> int:
-    """How many workers: as asked, else as many as fit; at least one must fit into a cluster that cannot grow."""
+    """Number of workers: as asked, else as many as fit; at least one must fit into a cluster that cannot grow."""
     if asked is not None and asked < 1:
         raise InputError(f"num_workers={asked} must be at least 1")
     fit = sum(int(min(node.get(name, 0) / amount + 1e-9 for name, amount in wanted.items())) for node in nodes)
     if fit < (asked or 1):
         needs = ", ".join(f"{name}={amount:g}" for name, amount in wanted.items())
-        found = "; ".join(", ".join(f"{name}={node.get(name, 0):g}" for name in wanted) for node in nodes[:4])
-        text = f"{asked or 1} worker{'s' if (asked or 1) > 1 else ''} with {needs} each do not fit: Ray has {found}"
+        existing = "; ".join(", ".join(f"{name}={node.get(name, 0):g}" for name in wanted) for node in nodes[:4])
+        text = f"{asked or 1} worker{'s' if (asked or 1) > 1 else ''} with {needs} each do not fit: Ray has {existing}"
         if fixed:
             raise InputError(f"{text}; ask for fewer workers or for less")
         _logger.warning("%s; %s", text, f"the run goes on with {fit}" if fit else "waiting until it has more")

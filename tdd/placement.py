@@ -1,10 +1,10 @@
 """Stored tensors → parameters on the devices, one tensor in host memory at a time.
 
-A parameter is allocated where it will stay and filled there: a layered one is a stack [L, ...] into which each layer
-is written in place, so that neither a host nor a device ever holds the stack twice. Over a mesh of n devices, each
-device holds a share of 1/n of every parameter with an axis that n divides; the layer axis is never cut, so that a
-scan over layers can gather one layer at a time. Where the mesh spans several processes, each of them runs the same
-calls with the same tensors and keeps the shares of its own devices.
+A parameter is allocated on its devices and filled there: a layered one is a stack [L, ...] into which each layer is
+written in place, so that neither a host nor a device ever holds the stack twice. Over a mesh of n devices, each device
+holds 1/n of every parameter with an axis that n divides. The layer axis is never cut, so that a scan over layers can
+gather one layer at a time. If the mesh spans several processes, each of them runs the same calls with the same tensors
+and keeps the shards of its own devices.
 """
 
 from __future__ import annotations
@@ -27,15 +27,14 @@ __all__ = ["Placement", "everywhere", "partition", "partitions", "put_shares", "
 
 @dataclasses.dataclass(frozen=True)
 class Placement:
-    """Where parameters go and in which type.
+    """Devices and type of the parameters.
 
     Attributes:
-      mesh: a mesh of one axis (`AxisType.Auto`) over which each parameter is shared out, or None for JAX's default
-        device.
-      dtype: of all parameters; None keeps each as it is stored.
+      mesh: A mesh of one axis (`AxisType.Auto`) over which each parameter is sharded, or None for JAX's default device.
+      dtype: Type of all parameters; None keeps each as it is stored.
 
     Raises:
-      InputError: the mesh has another number of axes, or another type of axis.
+      InputError: The mesh has another number of axes, or another type of axis.
     """
 
     mesh: Mesh | None = None
@@ -47,16 +46,17 @@ class Placement:
 
     @property
     def spans(self) -> bool:
-        """Whether the mesh has devices of other processes; parameters may come with `cut(index)` then."""
-        return self.mesh is not None and any(one.process_index != jax.process_index() for one in self.mesh.devices.flat)
+        """True if the mesh has devices of other processes; tensors may then come with `cut(index)`."""
+        index = jax.process_index()
+        return self.mesh is not None and any(device.process_index != index for device in self.mesh.devices.flat)
 
     def single(self, shape: tuple[int, ...], dtype: Any, read: Callable[[], Any]) -> jax.Array:
         """A parameter that is one stored tensor.
 
         Args:
-          shape: of the tensor.
-          dtype: of the parameter where `self.dtype` is None: that of the tensor as stored.
-          read: the tensor; called once. On CPU it may become the parameter without a copy: it must not change.
+          shape: Shape of the tensor.
+          dtype: Type of the tensor as stored; of the parameter too, unless `self.dtype` is set.
+          read: Returns the tensor; called once. On CPU it may become the parameter without a copy: it must not change.
 
         Returns:
           The parameter, in `self.dtype` or in `dtype`; the devices convert it.
@@ -65,18 +65,18 @@ class Placement:
           InputError: `read` returns another shape.
         """
         sharding = self._sharding(shape, layered=False)
-        put = _put(_check_tensor_read(read(), shape), sharding)
+        put = _put(read(), shape, sharding)
         target = np.dtype(dtype if self.dtype is None else self.dtype)
         return put if put.dtype == target else jax.block_until_ready(_cast(put, target, sharding))
 
     def stacked(self, num_layers: int, shape: tuple[int, ...], dtype: Any, read: Callable[[int], Any]) -> jax.Array:
-        """A parameter that is one stored tensor a layer.
+        """A parameter that is a stack of one stored tensor per layer.
 
         Args:
           num_layers: L.
-          shape: of one layer's tensor.
-          dtype: of the parameter where `self.dtype` is None: the common one of the tensors as stored.
-          read: layer -> its tensor; called once a layer, in order, each after the one before it is in its place.
+          shape: Shape of the tensor of one layer.
+          dtype: Common type of the tensors as stored; of the parameter too, unless `self.dtype` is set.
+          read: Layer -> its tensor; called once per layer, in order, each after the one before it is in its place.
 
         Returns:
           The parameter [L, *shape], in `self.dtype` or in `dtype`; the devices convert it.
@@ -84,36 +84,34 @@ class Placement:
         Raises:
           InputError: `read` returns another shape.
 
-        Cost: on each device, its share of the stack and of one layer; on the host, one layer, or the shares of its
-        devices where the mesh spans several processes.
+        Cost: Each device holds its shard of the stack and of one layer; the host holds one layer, or the shards of its
+        devices if the mesh spans several processes.
         """
         target = np.dtype(dtype if self.dtype is None else self.dtype)
-        whole = self._sharding((num_layers, *shape), layered=True)
-        stack = _zeros((num_layers, *shape), target, whole)
+        sharding = self._sharding((num_layers, *shape), layered=True)
+        of_layer = None if sharding is None else NamedSharding(sharding.mesh, PartitionSpec(*sharding.spec[1:]))
+        stack = _zeros((num_layers, *shape), target, sharding)
         for layer in range(num_layers):
-            put = _put(_check_tensor_read(read(layer), shape), self._layer_sharding(whole))
-            stack = jax.block_until_ready(_write(stack, put, layer, whole))
+            put = _put(read(layer), shape, of_layer)
+            stack = jax.block_until_ready(_write(stack, put, layer, sharding))
             del put
-            gc.collect(0)  # JAX lets go of what it copied from when garbage is collected, and not before
+            gc.collect(0)  # JAX releases the source of a copy only when garbage is collected
         return stack
 
     def _sharding(self, shape: tuple[int, ...], *, layered: bool) -> NamedSharding | None:
         return None if self.mesh is None else NamedSharding(self.mesh, partition(shape, self.mesh, layered=layered))
 
-    def _layer_sharding(self, whole: NamedSharding | None) -> NamedSharding | None:
-        return None if whole is None else NamedSharding(whole.mesh, PartitionSpec(*whole.spec[1:]))
-
 
 def partition(shape: tuple[int, ...], mesh: Mesh, *, layered: bool) -> PartitionSpec:
-    """The cut of one parameter over a mesh of one axis: its longest axis that the devices divide, the first of equals.
+    """The partition of one parameter over a mesh of one axis: along its longest axis that the devices divide.
 
     Args:
-      shape: of the parameter, with its layer axis where `layered`.
-      mesh: the mesh.
-      layered: whether the first axis runs over layers; it is never cut.
+      shape: Shape of the parameter, with its layer axis if `layered`.
+      mesh: The mesh.
+      layered: True if the first axis runs over layers; it is never cut.
 
     Returns:
-      Nowhere cut (every device holds the whole) where no axis can be: short vectors, odd sizes.
+      An empty partition (every device holds the whole) if no axis can be cut: short vectors, odd sizes.
     """
     (name,) = mesh.axis_names
     candidates = [axis for axis in range(int(layered), len(shape)) if shape[axis] > 0 and shape[axis] % mesh.size == 0]
@@ -127,8 +125,8 @@ def partitions(params: Any, mesh: Mesh) -> Any:
     """`partition` of every parameter; everything under the key "layers" has a leading layer axis.
 
     Args:
-      params: a nested dict of arrays, or of anything with a shape.
-      mesh: a mesh of one axis.
+      params: A nested dict of arrays, or of anything with a shape.
+      mesh: A mesh of one axis.
     """
 
     def cut(path: Any, leaf: Any) -> PartitionSpec:
@@ -139,22 +137,22 @@ def partitions(params: Any, mesh: Mesh) -> Any:
 
 
 def shard(params: Any, mesh: Mesh) -> Any:
-    """Parameters in memory, shared out over a mesh as `partitions` says; leaves that already lie so are not moved.
+    """Shard parameters in memory over a mesh as `partitions` says; leaves that are already in place are not moved.
 
     Args:
-      params: a nested dict of arrays.
-      mesh: a mesh of one axis.
+      params: A nested dict of arrays.
+      mesh: A mesh of one axis.
     """
     _check_mesh(mesh)
     return jax.tree.map(lambda leaf, cut: put_shares(leaf, NamedSharding(mesh, cut)), params, partitions(params, mesh))
 
 
 def put_shares(array: Any, sharding: NamedSharding) -> jax.Array:
-    """An array that every process has whole, or that lies over the devices already, placed as `sharding` says."""
+    """Place an array that every process has whole, or that lies on the devices already, as `sharding` says."""
     whole = not isinstance(array, jax.Array) or array.is_fully_addressable
     if whole and not sharding.is_fully_addressable:
-        given = np.asarray(array)
-        return jax.make_array_from_callback(given.shape, sharding, lambda index: given[index])
+        host = np.asarray(array)
+        return jax.make_array_from_callback(host.shape, sharding, lambda index: host[index])
     return jax.device_put(array, sharding)
 
 
@@ -164,8 +162,13 @@ def everywhere(array: jax.Array) -> jax.Array:
     return _cast(array, array.dtype, NamedSharding(array.sharding.mesh, PartitionSpec()))
 
 
-def _put(tensor: Any, sharding: NamedSharding | None) -> jax.Array:
-    """The tensor on its devices, when this returns."""
+def _put(tensor: Any, shape: tuple[int, ...], sharding: NamedSharding | None) -> jax.Array:
+    """The tensor on its devices, complete when this returns."""
+    if tensor.shape != tuple(shape):
+        raise InputError(
+            f"a tensor that should have the shape {list(shape)} was read with {list(tensor.shape)}; the file changed "
+            "while it was being read, or its header is wrong"
+        )
     if sharding is not None and hasattr(tensor, "cut"):  # only slices of it are ever read
         return jax.block_until_ready(
             jax.make_array_from_callback(tensor.shape, sharding, lambda i: tensor.cut(i or ()))
@@ -194,7 +197,7 @@ def _constrained(value: jax.Array, sharding: NamedSharding | None) -> jax.Array:
 
 
 def _check_mesh(mesh: Any) -> Mesh:
-    """A mesh of one axis, over which arrays are partitioned automatically."""
+    """A mesh of one automatically partitioned axis."""
     if not isinstance(mesh, Mesh):
         raise InputError(f"mesh is {type(mesh).__name__}; pass a jax.sharding.Mesh with one axis, or None")
     if len(mesh.axis_names) != 1:
@@ -205,13 +208,3 @@ def _check_mesh(mesh: Any) -> Mesh:
             "axis_types=(jax.sharding.AxisType.Auto,)): models that were not written for other types fail on them"
         )
     return mesh
-
-
-def _check_tensor_read(found: Any, shape: tuple[int, ...]) -> Any:
-    """What was read has the shape that was announced."""
-    if found.shape != tuple(shape):
-        raise InputError(
-            f"a tensor that should have the shape {list(shape)} was read with {list(found.shape)}; the file changed "
-            "while it was being read, or its header is wrong"
-        )
-    return found

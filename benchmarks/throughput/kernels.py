@@ -17,14 +17,11 @@ from tdd.kernels import (
     evalues,
     fdp_bounds,
     hommel,
-    independent,
     knockoff,
     permutation,
     pooled_ranks,
     rank_sum,
-    sidak,
     student,
-    two_stage,
     weighted,
 )
 from tdd.kernels import stepup as step
@@ -105,10 +102,10 @@ CASES = (
         "by", step.by, {"SciPy": Peer(stepup.fdr_scipy(ALPHA, "by"), "scipy", whole=True)} | _statsmodels("fdr_by"),
         "Benjamini-Yekutieli",
     ),
-    _rejections("two_stage", two_stage.two_stage_bh, _statsmodels("fdr_tsbky"), "two-stage BH"),
+    _rejections("two_stage", step.two_stage_bh, _statsmodels("fdr_tsbky"), "two-stage BH"),
     _rejections("holm", step.holm, {"NumPy": Peer(stepup.holm_numpy(ALPHA))}, "Holm"),
     _rejections("hochberg", step.hochberg, _statsmodels("simes-hochberg"), "Hochberg"),
-    _rejections("sidak", sidak.sidak, _statsmodels("sidak"), "Šidák"),
+    _rejections("sidak", step.sidak, _statsmodels("sidak"), "Šidák"),
     _rejections(
         "hommel", hommel.hommel,
         {"NumPy": Peer(stepup.hommel_numpy(ALPHA))} | _statsmodels("hommel", max_items=1_000), "Hommel",
@@ -119,7 +116,7 @@ CASES = (
         about="Cauchy combination of five p-values an item", tolerance=1e-5,
     ),
     Case(
-        "fisher", lambda p_values: {"p_value": independent.fisher(p_values).p_value}, data.groups, _scipy(tests.fisher),
+        "fisher", lambda p_values: {"p_value": combine.fisher(p_values).p_value}, data.groups, _scipy(tests.fisher),
         about="Fisher's combination of five p-values an item", tolerance=2e-5,
     ),
     Case(

@@ -22,7 +22,7 @@ from tdd.runs.folder import versions
 from tdd.runs.progress import progress_bar
 from tdd.runs.shards import ShardLog, as_shard
 from tdd.scoring.buckets import default_budget
-from tdd.scoring.devices import find_devices
+from tdd.scoring.devices import check_not_in_step, find_devices
 from tdd.scoring.gradient_pass import gradient_budget
 from tdd.scoring.in_step import check_alike, in_step
 from tdd.scoring.plan import ScorePlan, plan_scores
@@ -32,7 +32,6 @@ from tdd.scoring.store.store import ScoreStore
 from tdd.scoring.store.through import through
 from tdd.texts import load_texts
 from tdd.validate import scoring as checks
-from tdd.validate.distributed import check_not_in_step
 from tdd.validate.errors import InputError
 
 __all__ = ["score"]

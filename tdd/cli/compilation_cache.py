@@ -1,4 +1,4 @@
-"""Compiled programs kept between runs, so that the same model and shapes are compiled once a machine."""
+"""A cache of compiled programs, so that the same model and shapes are compiled once per machine."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 __all__ = ["cache_folder", "keep_compiled"]
 
 _SHORTEST = 0.1
-"""Seconds of compilation from which a program is worth keeping; JAX's own default leaves most of a small model out."""
+"""Compilation time in seconds from which a program is kept; JAX's default omits most of a small model."""
 
 _OFF = ("0", "false", "no", "off")
 
@@ -19,7 +19,7 @@ _logger = logging.getLogger("tdd")
 
 
 def cache_folder() -> pathlib.Path:
-    """Where compiled programs are kept: TDD_CACHE_DIR, else this user's folder for caches on this platform."""
+    """The folder of the cache: TDD_CACHE_DIR, else the platform's cache folder of this user."""
     if given := os.environ.get("TDD_CACHE_DIR"):
         return pathlib.Path(given).expanduser() / "xla"
     if sys.platform == "darwin":
@@ -35,13 +35,13 @@ def keep_compiled(enabled: bool = True) -> pathlib.Path | None:
     """Turn JAX's persistent compilation cache on, before anything is compiled.
 
     JAX's own settings (JAX_COMPILATION_CACHE_DIR, JAX_ENABLE_COMPILATION_CACHE) win, and TDD_COMPILATION_CACHE=0 turns
-    it off. A folder that cannot be written is no error: then everything is compiled again.
+    it off. If the folder cannot be written, everything is compiled again.
 
     Args:
       enabled: False leaves JAX as it is.
 
     Returns:
-      The folder, or None where this function turned nothing on.
+      The folder, or None if the cache stays as it was.
     """
     if not enabled or os.environ.get("TDD_COMPILATION_CACHE", "").lower() in _OFF:
         return None

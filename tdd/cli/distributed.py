@@ -10,7 +10,6 @@ import sys
 import time
 from typing import Any
 
-from tdd.validate import distributed as checks
 from tdd.validate.errors import InputError
 
 __all__ = ["add_distributed", "connect", "leads"]
@@ -20,7 +19,7 @@ _TIMEOUT = 300
 
 
 def add_distributed(parser: Any) -> None:
-    """How processes that hold one model between them find one another."""
+    """Add the options by which processes that hold one model between them find one another."""
     group = parser.add_argument_group(
         "a model larger than one host",
         "with --shard-params, the same command in several processes that jax.distributed connects; to give each "
@@ -43,10 +42,10 @@ def add_distributed(parser: Any) -> None:
 
 
 def connect(arguments: argparse.Namespace) -> None:
-    """Connect this process where the options of `add_distributed` say so. Call it before JAX computes anything.
+    """Connect this process as the options of `add_distributed` say. Call it before JAX computes anything.
 
     Raises:
-      InputError: options that do not fit, a coordinator that does not answer, a second call, a call after JAX has
+      InputError: Inconsistent options, a coordinator that does not answer, a second call, a call after JAX has
         computed something, or nothing to detect.
     """
     names = ("distributed", "coordinator", "num_processes", "process_id")
@@ -59,12 +58,13 @@ def connect(arguments: argparse.Namespace) -> None:
             "to give each process a part of the work, start the same command with --shard 0/N, --shard 1/N, ..."
         )
     if arguments.shard is not None:
-        checks.check_not_in_step(arguments.shard, spans=True)
+        from tdd.scoring.devices import check_not_in_step
+
+        check_not_in_step(arguments.shard, spans=True)
     coordinator = arguments.coordinator or os.environ.get("JAX_COORDINATOR_ADDRESS") or None
-    count = _check_number("num_processes", arguments.num_processes, "JAX_NUM_PROCESSES")
-    index = _check_number("process_id", arguments.process_id, "JAX_PROCESS_ID")
-    _check_numbers(count, index)
-    _check_address(coordinator, count)
+    count = _whole_number("num_processes", arguments.num_processes, "JAX_NUM_PROCESSES")
+    index = _whole_number("process_id", arguments.process_id, "JAX_PROCESS_ID")
+    _check_place(coordinator, count, index)
     import jax
 
     if not jax.distributed.is_initialized() and coordinator is not None and index:
@@ -80,8 +80,7 @@ def connect(arguments: argparse.Namespace) -> None:
 
 
 def leads(arguments: argparse.Namespace) -> bool:
-    """Whether this process writes and prints results; of those that hold one model between them process 0 does, and
-    the others say that they are done."""
+    """True if this process writes the results; of those that hold one model between them only process 0 does."""
     import jax
 
     if not arguments.shard_params or jax.process_index() == 0:
@@ -97,22 +96,22 @@ def leads(arguments: argparse.Namespace) -> bool:
 
 
 def _bind_address(coordinator: str) -> str | None:
-    """The coordinator's address, where process 0 can listen at it: by itself JAX listens at all addresses of the host,
-    without authentication. None where HOST is another name here than for the other hosts, or a service in front."""
+    """The coordinator's address if process 0 can listen at it; by default JAX listens at all addresses of the host,
+    without authentication. None if HOST resolves differently on other hosts, or names a service in front."""
     host, _, port = coordinator.rpartition(":")
     try:
-        found = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
+        addresses = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
     except OSError:
         return None
-    for family, *_, place in found:
+    for family, *_, place in addresses:
         address = str(place[0])
         loopback = address == "::1" or address.startswith("127.")
         if loopback and host.strip("[]") not in ("localhost", address):
             continue  # the host's own name, as Debian has it in /etc/hosts
-        with socket.socket(family) as own:
-            own.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        with socket.socket(family) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
-                own.bind(place)
+                probe.bind(place)
             except OSError as error:
                 if error.errno == errno.EADDRINUSE:  # JAX itself may crash
                     raise _port_taken(coordinator) from error
@@ -122,34 +121,39 @@ def _bind_address(coordinator: str) -> str | None:
 
 
 def _wait_for(coordinator: str) -> None:
-    """Until somebody listens at the address: JAX itself would end the process without a word about it."""
+    """Wait until the port is open; JAX itself would end the process without a message."""
     host, _, port = coordinator.rpartition(":")
     start = time.monotonic()
     while True:
         try:
-            with socket.create_connection((host.strip("[]"), int(port)), timeout=5) as found:
-                if found.getsockname() == found.getpeername():  # TCP: a free port of this host may reach itself
+            with socket.create_connection((host.strip("[]"), int(port)), timeout=5) as connection:
+                if (
+                    connection.getsockname() == connection.getpeername()
+                ):  # TCP: a free port of this host may reach itself
                     raise ConnectionRefusedError("the connection led back to this process")
             return
         except OSError as error:
             if (waited := time.monotonic() - start) > _TIMEOUT:
-                raise _no_coordinator(coordinator, waited, error) from error
+                raise InputError(
+                    f"nobody listens at coordinator={coordinator} after {waited:.0f} s ({error}); process 0 must run "
+                    "on that host, which the others must reach by that name and port"
+                ) from error
             time.sleep(0.2)
 
 
-def _check_number(name: str, value: int | None, variable: str) -> int | None:
+def _whole_number(name: str, value: int | None, variable: str) -> int | None:
     """A whole number as given, else from the environment."""
-    found = os.environ.get(variable)
-    if value is not None or not found:
+    text = os.environ.get(variable)
+    if value is not None or not text:
         return value
     try:
-        return int(found)
+        return int(text)
     except ValueError:
-        raise InputError(f"the variable {variable} is {found!r}; it must be a whole number, as {name}") from None
+        raise InputError(f"the variable {variable} is {text!r}; it must be a whole number, as {name}") from None
 
 
-def _check_numbers(count: int | None, index: int | None) -> None:
-    """Both or neither, and in range."""
+def _check_place(coordinator: str | None, count: int | None, index: int | None) -> None:
+    """Both numbers or neither, in range; and HOST:PORT beside them."""
     if (count is None) != (index is None):
         lacking, there = ("process_id", "num_processes") if index is None else ("num_processes", "process_id")
         raise InputError(f"{there} is given and {lacking} is not; give both, or neither and let JAX detect them")
@@ -157,10 +161,6 @@ def _check_numbers(count: int | None, index: int | None) -> None:
         raise InputError(f"num_processes={count} must be at least 1")
     if count is not None and index is not None and not 0 <= index < count:
         raise InputError(f"process_id={index} must be at least 0 and less than num_processes={count}")
-
-
-def _check_address(coordinator: str | None, count: int | None) -> None:
-    """HOST:PORT, beside the numbers."""
     if coordinator is None:
         if count is not None:
             raise InputError(
@@ -176,7 +176,7 @@ def _check_address(coordinator: str | None, count: int | None) -> None:
 
 
 def _not_initialized(error: BaseException, coordinator: str | None = None) -> InputError:
-    """What JAX says, and what helps."""
+    """JAX's message, with advice."""
     if "before any JAX" in str(error):
         return InputError("JAX has computed something already; call jax.distributed.initialize before anything else")
     if "only be called once" in str(error):
@@ -190,16 +190,8 @@ def _not_initialized(error: BaseException, coordinator: str | None = None) -> In
 
 
 def _port_taken(coordinator: str) -> InputError:
-    """Another program listens there."""
+    """The error for a port that another program has."""
     return InputError(
         f"process 0 cannot listen at coordinator={coordinator}: another program has port "
         f"{coordinator.rpartition(':')[2]}, an earlier run for instance; end that, or give all processes another port"
-    )
-
-
-def _no_coordinator(coordinator: str, seconds: float, error: BaseException) -> InputError:
-    """Process 0 did not come."""
-    return InputError(
-        f"nobody listens at coordinator={coordinator} after {seconds:.0f} s ({error}); process 0 must run on that "
-        "host, which the others must reach by that name and port"
     )

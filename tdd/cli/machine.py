@@ -1,4 +1,4 @@
-"""What the machine refuses, for every command: files, memory, the output itself."""
+"""Errors of the system, for every command: files, memory, the output itself."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from tdd.validate.errors import InputError
 __all__ = ["check_output_open", "check_still_there", "drop_output", "of_the_machine"]
 
 _OUTPUT = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
-"""Of errors without a file's name: those of the output."""
+"""Errors without a file name that concern the output."""
 
 
 def check_output_open(output: Any) -> None:
-    """There is a standard output."""
+    """Standard output is open."""
     if output is None:
         raise InputError("the standard output is closed; redirect it to a file, or to /dev/null")
 
 
 def check_still_there(arguments: argparse.Namespace) -> None:
-    """What the command was told to write has not been removed while it ran."""
+    """The output folder was not removed while the command ran."""
     out = getattr(arguments, "out", None)
     if out and not getattr(arguments, "follows", False) and not os.path.exists(os.path.expanduser(out)):
         raise InputError(f"{out} was removed while the command ran; run the same command again")
 
 
 def of_the_machine(error: BaseException) -> str:
-    """What the system says of a file, the output or its memory, in a line; "" where it is none of these."""
+    """The system's message on a file, the output or memory, in one line; "" for any other error."""
     from tdd.validate.scoring import is_memory_error
 
     if is_memory_error(error):
@@ -47,6 +47,6 @@ def of_the_machine(error: BaseException) -> str:
 
 
 def drop_output() -> None:
-    """Nothing more is written to a standard output that does not take it; Python would try again at its end."""
+    """Discard further output; Python would otherwise try to write it again at exit."""
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -8,8 +8,7 @@ from typing import Any
 from tdd.cli.common import command, console, names, print_json
 from tdd.cli.distributed import add_distributed, connect, leads
 from tdd.cli.options import add_scoring, add_texts, scoring
-from tdd.cli.ray import add_ray, check_ray, ray_options
-from tdd.cli.shards import add_shard, say_done
+from tdd.cli.shards import add_ray, add_shard, check_ray, ray_options, say_done
 
 __all__ = ["add"]
 

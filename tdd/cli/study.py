@@ -7,8 +7,7 @@ from typing import Any
 
 from tdd.cli import claims
 from tdd.cli.common import command, console, print_json, split
-from tdd.cli.ray import add_ray, check_ray, ray_options
-from tdd.cli.shards import add_shard, say_done
+from tdd.cli.shards import add_ray, add_shard, check_ray, ray_options, say_done
 from tdd.study import host
 from tdd.study.named import STUDIES
 

@@ -17,11 +17,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from tdd.records import LanguageModel
-from tdd.scoring.devices import Devices
+from tdd.scoring.devices import Devices, out_of_memory_in_step
 from tdd.scoring.passes import IN_FLIGHT
 from tdd.scoring.programs import head_log_probs, padded
 from tdd.scoring.token_stats import Tiling
-from tdd.validate.distributed import out_of_memory_in_step
 from tdd.validate.errors import InputError
 from tdd.validate.scoring import check_budget, is_memory_error
 

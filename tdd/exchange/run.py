@@ -34,14 +34,13 @@ from tdd.runs.folder import fingerprint, open_run_folder, plain, versions
 from tdd.runs.progress import progress_bar
 from tdd.runs.shards import ShardLog, as_shard
 from tdd.scoring.buckets import default_budget
-from tdd.scoring.devices import find_devices
+from tdd.scoring.devices import check_not_in_step, find_devices
 from tdd.scoring.in_step import check_alike, in_step
 from tdd.scoring.inputs import Model
 from tdd.scoring.store.store import ScoreStore
 from tdd.scoring.store.through import through
 from tdd.validate import arrays
 from tdd.validate import exchange as checks
-from tdd.validate.distributed import check_not_in_step
 from tdd.validate.errors import InputError
 from tdd.validate.scoring import check_budget
 

@@ -22,13 +22,14 @@ import numpy as np
 from tdd.lab.batches import Batches
 from tdd.lab.config import TrainConfig
 from tdd.lab.lora import Lora
+from tdd.models.configuration import check_vocabulary
+from tdd.models.weights import open_safetensors
 from tdd.records import LanguageModel
 from tdd.runs.atomic import write_atomically
-from tdd.validate.checkpoints import check_choice, check_vocabulary, reading
+from tdd.validate.checkpoints import check_choice, reading
 from tdd.validate.errors import InputError
 from tdd.validate.json_text import parse_json
 from tdd.validate.lab import check_out
-from tdd.validate.weights import check_opened
 
 __all__ = ["CHECKPOINT_FOLDER", "RECORD_FILE", "RunFolder", "RunRecord", "run_fingerprint"]
 
@@ -111,7 +112,7 @@ class RunFolder:
         if not path.exists():
             _check_not_finished(self.path, (self.path / CHECKPOINT_FOLDER).exists())
             return state, RunRecord()
-        with reading(path, "a training state"), check_opened(path) as file:
+        with reading(path, "a training state"), open_safetensors(path) as file:
             header = parse_json((file.metadata() or {})[_HEADER_KEY])
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
             seal = header.pop("sha256")

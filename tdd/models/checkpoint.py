@@ -13,30 +13,34 @@ import os
 import pathlib
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Iterator
+from typing import Any
 
-import jax
 import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 from jax.sharding import Mesh
 from jax.tree_util import tree_flatten_with_path
 
-from tdd.models.configuration import read_spec, read_tokenizer
+from tdd.models.configuration import check_layer_counts, check_vocabulary, read_spec, read_tokenizer
 from tdd.models.families import family_of_spec
-from tdd.models.families.record import Family, Slot
-from tdd.models.families.tensors import slots
+from tdd.models.families.family import Family
+from tdd.models.families.tensors import Slot, slots
 from tdd.models.language_model import language_model
-from tdd.models.matching import match
 from tdd.models.source import resolve
 from tdd.models.spec import DecoderSpec
-from tdd.models.weights import DTYPES, StoredTensors, write_tensors
+from tdd.models.weights import (
+    DTYPES,
+    StoredTensors,
+    check_finite_tensors,
+    check_tensors,
+    has_infinite,
+    write_tensors,
+)
 from tdd.placement import Placement
 from tdd.records import LanguageModel
-from tdd.validate import checkpoints as checks
+from tdd.validate.checkpoints import check_positive
 from tdd.validate.errors import InputError
-from tdd.validate.weights import check_finite_tensors, check_tensors
 
 __all__ = ["load", "save"]
 
@@ -49,30 +53,29 @@ def load(
     """Read a checkpoint.
 
     Args:
-      path: a folder in Hugging Face's format, or a hub id.
+      path: A folder in Hugging Face's format, or a hub id.
       dtype: "float32", "bfloat16" or "float16" (or the dtype itself) for all parameters; None keeps them
-        as stored, in the wider type where one parameter is stored in several.
-      revision: branch, tag or commit of a hub id.
-      mesh: a mesh of one axis (`AxisType.Auto`) over which every parameter is shared out, so that a model larger
-        than one device's memory loads; None places all on the default device. It may span the processes that
+        as stored, in the widest type of those in which one parameter is stored.
+      revision: Branch, tag or commit of a hub id.
+      mesh: A mesh of one axis (`AxisType.Auto`) over which every parameter is sharded, so that a model larger
+        than the memory of one device loads; None places all on the default device. It may span the processes that
         `jax.distributed` connects: each then reads little more of the files than its devices hold.
 
     Returns:
       (lm, params, tokenizer): the model, its parameters as a nested dict of arrays, and transformers' tokenizer.
 
     Raises:
-      InputError: anything about the checkpoint that would make its numbers wrong or its files unreadable.
+      InputError: Anything about the checkpoint that would make its numbers wrong or its files unreadable.
 
-    Cost: reads every weight once; on the host, one stored tensor at a time, and one layer of the parameter that
+    Cost: Reads every weight once. Host memory holds one stored tensor at a time, and one layer of the parameter that
     it is a part of.
     """
-    target = None if dtype is None else _check_dtype(dtype, _FLOATS)
+    target = _as_dtype(dtype)
     placement = Placement(mesh, target)
     folder = resolve(path, revision=revision).folder
     _check_tokenizer_present(folder)
     with StoredTensors(folder) as stored:
-        config = folder / "config.json"
-        _check_layer_counts(checks.check_config(config), len(stored.names()), str(config))
+        check_layer_counts(folder / "config.json", len(stored.names()))
         family, spec = read_spec(folder)
         tokenizer = read_tokenizer(folder, spec.vocab_size)
         params = _read_params(stored, family, spec, placement, str(folder))
@@ -94,30 +97,33 @@ def save(
     complete or absent.
 
     Args:
-      folder: where to write; it must not exist, or be empty.
-      lm: a model made by this package (`load`, or `language_model` of a spec).
-      params: its parameters.
-      tokenizer: a transformers tokenizer to write beside the weights; without one, `load` refuses the folder.
+      folder: Target; it must not exist, or be empty.
+      lm: A model made by this package (`load`, or `language_model` of a spec).
+      params: Its parameters.
+      tokenizer: A transformers tokenizer to write beside the weights; without one, `load` refuses the folder.
       dtype: "float32", "bfloat16" or "float16" for the written weights; None keeps each as it is.
-      max_shard_bytes: weights beyond this size are split into several files with an index.
+      max_shard_bytes: Weights beyond this size are split into several files with an index.
 
     Raises:
-      InputError: the target holds files, the model is not a decoder of this package, the parameters do not fit
+      InputError: The target holds files, the model is not a decoder of this package, the parameters do not fit
         it, they hold NaN or infinity in the type to be written, or the tokenizer has more ids than the model's
         vocabulary.
     """
-    target = None if dtype is None else _check_dtype(dtype, _FLOATS)
+    target = _as_dtype(dtype)
     place = pathlib.Path(folder).expanduser()
-    checks.check_positive(max_shard_bytes=max_shard_bytes)
-    _check_writable(place)
-    spec = _check_instance("lm.spec", lm.spec, DecoderSpec)
+    check_positive(max_shard_bytes=max_shard_bytes)
+    if place.exists() and (not place.is_dir() or any(place.iterdir())):
+        raise InputError(f"{place} already holds files; save into a new folder, or remove it first")
+    spec = lm.spec
+    if not isinstance(spec, DecoderSpec):
+        raise InputError(f"lm.spec must be a DecoderSpec, got {type(spec).__name__}")
     family, config = family_of_spec(spec)
     parameters = slots(spec, family.names)
     leaves = _leaves(params, parameters, spec)
     written = target or jnp.result_type(*{leaf.dtype for leaf in leaves.values()})
     config["dtype"] = written.name
     if tokenizer is not None:
-        checks.check_vocabulary(tokenizer.get_vocab(), spec.vocab_size, str(place))
+        check_vocabulary(tokenizer.get_vocab(), spec.vocab_size, str(place))
     for name in ("bos_token_id", "eos_token_id", "pad_token_id"):
         config[name] = getattr(tokenizer, name, None)
 
@@ -141,48 +147,87 @@ def _read_params(
     stored: StoredTensors, family: Family, spec: DecoderSpec, placement: Placement, where: str
 ) -> dict[str, Any]:
     parameters = slots(spec, family.names)
-    held = match(stored, family, spec, parameters, where)
-    types = {name: DTYPES[stored.dtype(in_file)] for name, in_file in held.items()}
+    name_in_file = _match(stored, family, spec, where)
+    types = {name: DTYPES[stored.dtype(in_file)] for name, in_file in name_in_file.items()}
     infinite: list[str] = []
 
     def read(name: str, index: tuple[slice, ...] | None = None) -> np.ndarray:
-        tensor = stored.read(held[name]) if index is None else stored.cut(held[name], index)
-        if _has_infinite(tensor, placement.dtype or types[name]):
+        tensor = stored.read(name_in_file[name]) if index is None else stored.cut(name_in_file[name], index)
+        if has_infinite(tensor, placement.dtype or types[name]):
             infinite.append(name)
         return tensor
 
     params: dict[str, Any] = {}
     for slot in parameters:
-        kept = jnp.result_type(*{types[name] for name, _ in slot.stored(spec.num_layers)})
-        read_layer = functools.partial(slot.sliced if placement.spans else slot.read, dtype=kept, read=read)
+        dtype = jnp.result_type(*{types[name] for name, _ in slot.stored(spec.num_layers)})
+        read_layer = functools.partial(slot.sliced if placement.spans else slot.read, dtype=dtype, read=read)
         if slot.layered:
-            leaf = placement.stacked(spec.num_layers, slot.shape, kept, read_layer)
+            leaf = placement.stacked(spec.num_layers, slot.shape, dtype, read_layer)
         else:
-            leaf = placement.single(slot.shape, kept, functools.partial(read_layer, 0))
-        _insert(params, slot.path, leaf)
+            leaf = placement.single(slot.shape, dtype, functools.partial(read_layer, 0))
+        *parents, last = slot.path
+        functools.reduce(lambda tree, name: tree.setdefault(name, {}), parents, params)[last] = leaf
     stored_as = ", ".join(sorted({kind.name for kind in types.values()}))
-    check_finite_tensors([*dict.fromkeys(infinite)], len(held), f"read as {placement.dtype or stored_as}", where)
+    check_finite_tensors(
+        [*dict.fromkeys(infinite)], len(name_in_file), f"read as {placement.dtype or stored_as}", where
+    )
     return params
 
 
-def _insert(tree: dict[str, Any], path: tuple[str, ...], leaf: jax.Array) -> None:
-    *parents, last = path
-    for name in parents:
-        tree = tree.setdefault(name, {})
-    tree[last] = leaf
+def _match(stored: StoredTensors, family: Family, spec: DecoderSpec, where: str) -> dict[str, str]:
+    """Find every tensor of an architecture in the files: name in the family's spelling -> name in the files.
+
+    Files of a bare model omit a prefix, some use other names, some hold buffers that are not parameters, and some
+    files of tied models hold the embedding twice, the second time as the head.
+
+    Raises:
+      InputError: Tensors are missing, too many, of another shape or of a type that is not read, all of them named in
+        one message; or the second copy of a tied embedding differs from it.
+    """
+    expected = {name: shape for slot in slots(spec, family.names) for name, shape in slot.stored(spec.num_layers)}
+    buffers = {name.format(layer=layer) for name in family.buffers for layer in range(spec.num_layers)}
+    name_in_file = _in_family_spelling(stored.names(), family, expected.keys() | buffers)
+    name_in_file = {name: in_file for name, in_file in name_in_file.items() if name not in buffers}
+    copy, original = f"{family.names.head}.weight", f"{family.names.base}{family.names.tokens}.weight"
+    if spec.tied_head and copy in name_in_file and original in name_in_file:
+        copy_in_file = name_in_file.pop(copy)
+        if not stored.equal(copy_in_file, name_in_file[original]):
+            raise InputError(
+                f"{where} ties the readout to the embedding (tie_word_embeddings), but {copy} differs from "
+                f"{original}; set tie_word_embeddings to false, or remove {copy}"
+            )
+    check_tensors(
+        expected,
+        {name: stored.shape(in_file) for name, in_file in name_in_file.items()},
+        where,
+        advice="its weights and its config.json do not belong together",
+        dtypes={name: stored.dtype(in_file) for name, in_file in name_in_file.items()},
+    )
+    return name_in_file
+
+
+def _in_family_spelling(names: frozenset[str], family: Family, known: set[str]) -> dict[str, str]:
+    prefix = family.bare_prefix or family.names.base
+    bare = not any(name.startswith(prefix) for name in names)
+    name_in_file: dict[str, str] = {}
+    for name in sorted(names):
+        spelled = prefix + name if bare and prefix + name in known else family.aliases.get(name, name)
+        # if a file has both spellings, the second stays as it is and is reported as too many
+        name_in_file[name if spelled in names and spelled != name else spelled] = name
+    return name_in_file
 
 
 def _leaves(params: Any, parameters: tuple[Slot, ...], spec: DecoderSpec) -> dict[tuple[str, ...], Any]:
     """Path -> leaf, after checking that `params` are exactly the parameters of the slots."""
-    found = {tuple(str(entry.key) for entry in path): leaf for path, leaf in tree_flatten_with_path(params)[0]}
+    leaves = {tuple(str(entry.key) for entry in path): leaf for path, leaf in tree_flatten_with_path(params)[0]}
     expected = {slot.path: ((spec.num_layers,) if slot.layered else ()) + slot.shape for slot in parameters}
     check_tensors(
         {"/".join(path): shape for path, shape in expected.items()},
-        {"/".join(path): leaf.shape for path, leaf in found.items()},
+        {"/".join(path): leaf.shape for path, leaf in leaves.items()},
         "params",
         advice="give the parameters that belong to lm",
     )
-    return found
+    return leaves
 
 
 def _named_tensors(
@@ -200,7 +245,7 @@ def _named_tensors(
             with np.errstate(over="ignore"):  # numbers too large for the type are noted instead
                 parameter = parameter.astype(dtype, copy=False)
             for name, tensor in slot.write(layer, parameter):
-                if _has_infinite(tensor, dtype):
+                if has_infinite(tensor, dtype):
                     infinite.append(name)
                 yield name, tensor
 
@@ -217,24 +262,16 @@ def _publish(partial: pathlib.Path, place: pathlib.Path) -> None:
     partial.rename(place)
 
 
-_T = TypeVar("_T")
-
-
-def _check_instance(name: str, value: Any, kind: type[_T]) -> _T:
-    """`value` is of the given type."""
-    if not isinstance(value, kind):
-        raise InputError(f"{name} must be a {kind.__name__}, got {type(value).__name__}")
-    return value
-
-
-def _check_dtype(dtype: Any, choices: Sequence[str]) -> np.dtype:
-    """`dtype` names one of the parameter dtypes."""
+def _as_dtype(dtype: Any) -> np.dtype | None:
+    """The parameters' dtype by its name; None stays None."""
+    if dtype is None:
+        return None
     try:
         kind = np.dtype(getattr(ml_dtypes, dtype, dtype) if isinstance(dtype, str) else dtype)
     except TypeError:
         kind = None
-    if kind is None or kind.name not in choices:
-        raise InputError(f"dtype={dtype!r} is not supported; supported: {', '.join(choices)}, or None")
+    if kind is None or kind.name not in _FLOATS:
+        raise InputError(f"dtype={dtype!r} is not supported; supported: {', '.join(_FLOATS)}, or None")
     return kind
 
 
@@ -246,53 +283,3 @@ def _check_tokenizer_present(folder: pathlib.Path) -> None:
             f"no tokenizer in {folder}: need tokenizer.json, tokenizer.model, or vocab.json with merges.txt; "
             "save the tokenizer that the model was trained with into the folder"
         )
-
-
-def _check_writable(folder: pathlib.Path) -> None:
-    """The target of a save does not exist, or is an empty folder."""
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise InputError(f"{folder} already holds files; save into a new folder, or remove it first")
-
-
-_LAYER_COUNTS = ("n_layer", "num_layers", "num_hidden_layers", "attention_types")
-
-
-def _check_layer_counts(config: Mapping[str, Any], num_tensors: int, where: str) -> None:
-    """No more layers than there are tensors, before a list as long as the layers is made."""
-    for key in _LAYER_COUNTS:
-        for number in _numbers(config.get(key)):
-            if number > num_tensors:
-                raise InputError(
-                    f"{where} has {key}={config[key]!r}, but the files beside it hold {num_tensors} tensors, fewer "
-                    "than layers: they do not belong together"
-                )
-
-
-def _numbers(value: Any) -> Iterator[int | float]:
-    """The numbers in nested lists."""
-    if isinstance(value, list):
-        for entry in value:
-            yield from _numbers(entry)
-    elif isinstance(value, (int, float)):
-        yield value
-
-
-_BLOCK = 1 << 20
-
-_INFINITE = {"float32": (np.uint32, 0x7FFFFFFF, 0x7F800000), "float16": (np.uint16, 0x7FFF, 0x7C00)}
-_INFINITE["bfloat16"] = (np.uint16, 0x7FFF, 0x7F80)
-
-
-def _has_infinite(tensor: np.ndarray, dtype: np.dtype) -> bool:
-    """Whether a float32, bfloat16 or float16 tensor holds NaN or infinity once it is of type `dtype`.
-
-    Looks at the bits, a block at a time: no copy of the tensor is made.
-    """
-    unsigned, magnitude, limit = _INFINITE[dtype.name]
-    flat = tensor.reshape(-1)
-    for start in range(0, flat.size, _BLOCK):
-        with np.errstate(over="ignore", invalid="ignore"):
-            block = flat[start : start + _BLOCK].astype(dtype, copy=False)
-        if ((block.view(unsigned) & magnitude) >= limit).any():
-            return True
-    return False

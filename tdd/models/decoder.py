@@ -25,7 +25,7 @@ from flax import linen as nn
 from jax import lax
 
 from tdd.kernels import grad_norm
-from tdd.models.attention import PrefixCache, attend, attend_after
+from tdd.models.attention import PrefixCache, attend
 from tdd.models.rotary import RotaryPositions, rotate, rotation
 from tdd.models.spec import DecoderSpec, LayerNorm, LearnedPositions, RmsNorm
 from tdd.validate.checkpoints import check_tokens
@@ -44,11 +44,11 @@ _ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
 
 
 def hidden(spec: DecoderSpec, params: Any, tokens: jax.Array) -> jax.Array:
-    """What the readout multiplies: the residual stream after the final norm and any projection.
+    """The residual stream after the final norm and any projection: what the readout multiplies.
 
     Args:
-      spec: the architecture (static).
-      params: nested dict of parameters, as `init_params` and `tdd.load` return it.
+      spec: The architecture (static).
+      params: Nested dict of parameters, as `init_params` and `tdd.load` return it.
       tokens: [B, T] integer token ids, T <= spec.max_length. An id of V or more
         gives NaN.
 
@@ -56,7 +56,7 @@ def hidden(spec: DecoderSpec, params: Any, tokens: jax.Array) -> jax.Array:
       [B, T, D] (the embedding's width where it differs), in the dtype of the readout.
 
     Raises:
-      InputError: tokens are not a [B, T] integer array, T is 0, or T exceeds the model's positions.
+      InputError: Tokens are not a [B, T] integer array, T is 0, or T exceeds the model's positions.
     """
     return trunk(spec, params, embed(spec, params, tokens)).astype(readout(spec, params).dtype)
 
@@ -79,19 +79,19 @@ def trunk(
     """From the rows of the embedding to what the readout multiplies: [B, T, width] float32.
 
     Args:
-      spec: the architecture (static).
-      params: nested dict of parameters.
+      spec: The architecture (static).
+      params: Nested dict of parameters.
       embedded: [B, T, width], as `embed` gives it.
       probes: None, or {"layers": zeros [L, B], "trunk": zeros [B]}, whose cotangents are the squared norms of the
         gradients of each layer's weights, and of the other weights between embedding and readout.
-      remat: recompute each block in the backward pass instead of keeping its activations.
-      past: of a prefix that stands before every row, or None.
+      remat: True recomputes each block in the backward pass instead of keeping its activations.
+      past: Keys and values of a prefix of every row, or None.
     """
     return _Decoder(spec, remat=remat).apply({"params": params}, embedded, probes, past)[0]  # type: ignore[return-value]
 
 
 def keys_and_values(spec: DecoderSpec, params: Any, embedded: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """What attention keeps of every layer: two arrays [L, B, T, G, d] float32."""
+    """Keys and values of the attention in every layer: two arrays [L, B, T, G, d] float32."""
     return _Decoder(spec, keep=True).apply({"params": params}, embedded, None)[1]  # type: ignore[return-value]
 
 
@@ -104,8 +104,8 @@ def logits(spec: DecoderSpec, params: Any, tokens: jax.Array) -> jax.Array:
     """Next-token logits [B, T, V], float32. Memory B * T * V: for short inputs and tests.
 
     Args:
-      spec: the architecture (static).
-      params: nested dict of parameters.
+      spec: The architecture (static).
+      params: Nested dict of parameters.
       tokens: [B, T] integer token ids.
     """
     output = jnp.einsum(
@@ -124,9 +124,9 @@ def init_params(spec: DecoderSpec, key: jax.Array, dtype: Any = jnp.float32) -> 
     stream with 0.02 / sqrt(2 L); biases 0, norm factors 1 (Radford et al. 2019, section 2.3).
 
     Args:
-      spec: the architecture.
+      spec: The architecture.
       key: PRNG key.
-      dtype: of every parameter.
+      dtype: Type of every parameter.
     """
     return _init(spec, key, jnp.dtype(dtype))
 
@@ -138,9 +138,9 @@ def _init(spec: DecoderSpec, key: jax.Array, dtype: jnp.dtype) -> dict[str, Any]
 
 
 class _Decoder(nn.Module):
-    """Positions, L blocks in a scan, final norm; between the embedding and the readout.
+    """Positions, L blocks in a scan and the final norm: everything between the embedding and the readout.
 
-    Returns the stream and, under `keep`, the keys and values of every layer.
+    Returns the stream and, with `keep`, the keys and values of every layer.
     """
 
     spec: DecoderSpec
@@ -178,22 +178,22 @@ class _Decoder(nn.Module):
             "past": None if past is None else past.by_layer(),
         }
         window = None if isinstance(windows, tuple) else windows
-        stream, kept = blocks(spec, dtype, window, self.keep, name="layers")(stream, of_layer, turns)
+        stream, keys_and_values = blocks(spec, dtype, window, self.keep, name="layers")(stream, of_layer, turns)
         if spec.final_norm:
             stream = _Norm(spec.norm, dtype, name="final_norm")(stream, probe)
         if spec.embedding_width is not None:
             stream = _Dense(spec.embedding_width, dtype, bias=False, name="embedding_out")(stream, probe)
         if self.is_initializing() and not spec.tied_head:
             _Head(spec, dtype, name="head")()
-        return stream, kept
+        return stream, keys_and_values
 
 
 class _Block(nn.Module):
-    """Attention and multilayer perceptron, laid out as the spec says.
+    """Attention and multilayer perceptron in the spec's layout.
 
     Attributes:
-      window: one for all layers, known while tracing, or None where `of_layer` holds one for each or none has any.
-      keep: whether to return keys and values beside the stream.
+      window: The window of all layers, known while tracing; None if `of_layer` holds one for each, or none has any.
+      keep: True returns keys and values beside the stream.
     """
 
     spec: DecoderSpec
@@ -206,9 +206,9 @@ class _Block(nn.Module):
         self, stream: jax.Array, of_layer: Mapping[str, Any], turns: tuple[jax.Array, jax.Array] | None
     ) -> tuple[jax.Array, tuple[jax.Array, jax.Array] | None]:
         layout, probe = self.spec.layout, of_layer["probe"]
-        kept: list[jax.Array] = []
+        cache: list[jax.Array] = []
         parts = (
-            ("attention", functools.partial(self._attention, of_layer=of_layer, turns=turns, kept=kept)),
+            ("attention", functools.partial(self._attention, of_layer=of_layer, turns=turns, cache=cache)),
             ("mlp", functools.partial(self._mlp, probe=probe)),
         )
         given = stream
@@ -220,7 +220,7 @@ class _Block(nn.Module):
             if layout == "sandwich":
                 output = self._norm(f"{name}_post_norm", output, probe)
             stream = stream + output
-        return stream, (kept[0], kept[1]) if self.keep else None
+        return stream, (cache[0], cache[1]) if self.keep else None
 
     def _norm(self, name: str, inputs: jax.Array, probe: jax.Array | None) -> jax.Array:
         return _Norm(self.spec.norm, self.param_dtype, name=name)(inputs, probe)
@@ -236,7 +236,7 @@ class _Block(nn.Module):
         inputs: jax.Array,
         of_layer: Mapping[str, Any],
         turns: tuple[jax.Array, jax.Array] | None,
-        kept: list[jax.Array],
+        cache: list[jax.Array],
     ) -> jax.Array:
         attention, probe, past = self.spec.attention, of_layer["probe"], of_layer["past"]
         batch, length, _ = inputs.shape
@@ -250,10 +250,9 @@ class _Block(nn.Module):
             query, key = self._norm("query_norm", query, probe), self._norm("key_norm", key, probe)
         if turns is not None:
             query, key = rotate(query, *turns), rotate(key, *turns)
-        kept += [key, value]
+        cache += [key, value]
         window = self.window if of_layer["window"] is None else of_layer["window"]
-        mix = attend if past is None else functools.partial(attend_after, past)
-        mixed = mix(query * of_layer["scale"], key, value, window=window, soft_cap=attention.soft_cap)
+        mixed = attend(query * of_layer["scale"], key, value, window=window, soft_cap=attention.soft_cap, past=past)
         return self._dense("attention_out", self.spec.width, attention.out_bias, mixed, probe, out=True)
 
     def _mlp(self, inputs: jax.Array, probe: jax.Array | None) -> jax.Array:
@@ -269,7 +268,7 @@ class _Block(nn.Module):
 
 
 class _Embedding(nn.Module):
-    """Learned positions, added. The table of tokens belongs here too, but is looked up outside (`embed`)."""
+    """Adds learned positions. The token table belongs here too, but is looked up outside (`embed`)."""
 
     spec: DecoderSpec
     param_dtype: Any
@@ -292,7 +291,7 @@ class _Embedding(nn.Module):
 
 
 class _Head(nn.Module):
-    """A readout of its own, [V, D]; used outside (`readout`)."""
+    """A separate readout, [V, D]; used outside (`readout`)."""
 
     spec: DecoderSpec
     param_dtype: Any
@@ -352,8 +351,8 @@ def _biased(module: Any, inputs: jax.Array, probe: jax.Array | None) -> jax.Arra
 
 
 def _windows(spec: DecoderSpec, length: int) -> int | tuple[int, ...] | None:
-    """The window of every layer: None where none cuts a sequence of this length, a number where all are alike."""
-    found = tuple(length if window is None else min(window, length) for window in spec.attention.windows)
-    if set(found) == {length}:
+    """The window of every layer: None if none shortens a sequence of this length, a number if all are equal."""
+    windows = tuple(length if window is None else min(window, length) for window in spec.attention.windows)
+    if set(windows) == {length}:
         return None
-    return found[0] if len(set(found)) == 1 else found
+    return windows[0] if len(set(windows)) == 1 else windows

@@ -1,4 +1,4 @@
-"""Per-example gradient norms of a decoder, without a gradient of any weight."""
+"""Per-example gradient norms of a decoder, without forming the gradient of any weight."""
 
 from __future__ import annotations
 
@@ -14,13 +14,11 @@ from tdd.records import GradSqNorms
 
 __all__ = ["activation_bytes", "grad_sqnorm"]
 
-_BUDGET = {"cpu": 2**30}
-_BUDGET_ELSEWHERE = 8 * 2**30
-"""Bytes of activations that are kept for the backward pass, by platform; beyond them each block is computed twice."""
+_BUDGET_CPU, _BUDGET = 2**30, 8 * 2**30
+"""Bytes of activations kept for the backward pass, on CPU and elsewhere; beyond them each block is computed twice."""
 
-_TILE = {"cpu": 2**20}
-_TILE_ELSEWHERE = 2**24
-"""Logits of a block of the head, by platform: on CPU they stay in cache."""
+_TILE_CPU, _TILE = 2**20, 2**24
+"""Logits of a block of the head, on CPU (where they stay in cache) and elsewhere."""
 
 
 def grad_sqnorm(
@@ -38,32 +36,32 @@ def grad_sqnorm(
     through the trunk; the head has its own pass (`tdd.kernels.grad_norm_head`).
 
     Args:
-      spec: the architecture (static).
-      params: nested dict of parameters.
+      spec: The architecture (static).
+      params: Nested dict of parameters.
       tokens: [B, T] integer token ids, padded on the right with any valid id.
       mask: [B, T] bool, True where the token is a scored target; the first column is ignored.
-      remat: True computes every block a second time in the backward pass instead of keeping its activations, False
-        never does, None decides by `activation_bytes`: beyond 1 GiB on CPU, 8 GiB elsewhere. Static.
-      chunk: columns of logits at a time; by default about a million logits on CPU, sixteen elsewhere. Static.
+      remat: True recomputes every block in the backward pass instead of keeping its activations, False never does,
+        None decides by `activation_bytes`: beyond 1 GiB on CPU, 8 GiB elsewhere. Static.
+      chunk: Columns of logits at a time; by default about a million logits on CPU, sixteen million elsewhere. Static.
 
     Returns:
       `GradSqNorms` with parts "layers" [L, B]; "trunk" (learned positions, final norm, projections); "embedding"
-      (of a tied head: both uses of it and their cross term); "head", where the head has a matrix of its own.
+      (for a tied head: both uses of it and their cross term); "head", if the head has a separate matrix.
 
     Raises:
-      InputError: tokens are not a [B, T] integer array, T is 0, or T exceeds the model's positions.
+      InputError: Tokens are not a [B, T] integer array, T is 0, or T exceeds the model's positions.
 
-    Cost: the flop of a forward pass twice (three times under `remat`, without the head), and a share of about T over
-    the widths more. Temporary memory: activations, or one layer's and L B T D floats under `remat`; nothing of the
-    size of a gradient.
+    Cost: The flops of a forward pass twice (three times with `remat`, except the head), plus a fraction of about T over
+    the widths. Temporary memory: the activations, or with `remat` those of one layer and L B T D floats; nothing of
+    the size of a gradient.
     """
     embedded = embed(spec, params, tokens)
     batch, length = tokens.shape
-    on = jax.default_backend()
+    on_cpu = jax.default_backend() == "cpu"
     if remat is None:
-        remat = activation_bytes(spec, batch, length) > _BUDGET.get(on, _BUDGET_ELSEWHERE)
+        remat = activation_bytes(spec, batch, length) > (_BUDGET_CPU if on_cpu else _BUDGET)
     if chunk is None:
-        chunk = max(256, _TILE.get(on, _TILE_ELSEWHERE) // max(1, batch * length) // 256 * 256)
+        chunk = max(256, (_TILE_CPU if on_cpu else _TILE) // max(1, batch * length) // 256 * 256)
     # the hidden state at t describes the target at t + 1
     weights = jnp.roll(jnp.asarray(mask, bool).at[:, 0].set(False), -1, axis=1).astype(jnp.float32)
     probes = {"layers": jnp.zeros((spec.num_layers, batch), jnp.float32), "trunk": jnp.zeros(batch, jnp.float32)}
@@ -71,7 +69,7 @@ def grad_sqnorm(
     table = readout(spec, params)
     hidden = hidden.astype(table.dtype)
     head = head_gradients(hidden, table, tokens, weights, soft_cap=spec.soft_cap, chunk=chunk)
-    # float16 would keep nothing of the cotangents of a text known by heart: a power of two of its own, out and in again
+    # float16 would lose the tiny cotangents of a memorised text: scale each text by a power of two, and back
     unit = jnp.ldexp(jnp.float32(1), jnp.frexp(jnp.abs(head.hidden).max((1, 2)))[1])
     of_embedded, parts = pull(head.hidden / unit[:, None, None])
     of_embedded = of_embedded * unit[:, None, None]
@@ -86,7 +84,7 @@ def grad_sqnorm(
 
 
 def activation_bytes(spec: DecoderSpec, batch: int, length: int) -> int:
-    """About what the backward pass of the whole trunk would keep: float32, all layers, [B, T] tokens."""
+    """Approximate bytes that the backward pass of the whole trunk would keep: float32, all layers, [B, T] tokens."""
     attention, mlp = spec.attention, spec.mlp
     inner = mlp.width * (5 if mlp.gated else 4)
     values = 8 * spec.width + 3 * sum(attention.qkv_widths) + inner + 2 * attention.num_heads * length

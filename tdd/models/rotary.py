@@ -1,7 +1,7 @@
-"""Rotary positions: how fast each pair of coordinates turns, and the variants that stretch the context.
+"""Rotary positions: the frequency of each pair of coordinates, and the variants that stretch the context.
 
-Pair i of the rotated part of a head (of even width d) turns by t * f_i at position t, f_i = theta^(-2i/d), in the
-layout that pairs coordinate i with coordinate i + d/2. Angles are computed in float32 from float64 frequencies.
+Pair i of the rotated part of a head (even width d) turns by t * f_i at position t, f_i = theta^(-2i/d); coordinate i is
+paired with coordinate i + d/2. Angles are computed in float32 from float64 frequencies.
 
 References: Su et al. (2021), RoFormer, eq. 34; Peng et al. (2023), YaRN, sections 3.2-3.4; the Llama 3.1 release
 for `Llama3Scaling`.
@@ -39,15 +39,15 @@ class LinearScaling:
 
 @dataclasses.dataclass(frozen=True)
 class Llama3Scaling:
-    """Slow pairs are slowed by `factor`, fast ones kept, those between interpolated by their wavelength.
+    """Slow pairs are slowed by `factor`, fast ones stay, those between are interpolated by their wavelength.
 
-    With w = 2 pi / f and context n = `original_length`: kept where w < n / high, divided by the factor where
-    w > n / low, and s f + (1 - s) f / factor between, s = (n / w - low) / (high - low).
+    With w = 2 pi / f and context n = `original_length`: f if w < n / high, f / factor if w > n / low, and
+    s f + (1 - s) f / factor between, s = (n / w - low) / (high - low).
 
     Attributes:
-      factor: how much slower the slow pairs turn.
-      low: wavelengths beyond n / low are slow.
-      high: wavelengths below n / high are fast.
+      factor: Factor by which slow pairs are slowed.
+      low: Wavelengths beyond n / low are slow.
+      high: Wavelengths below n / high are fast.
       original_length: n, the context before stretching.
     """
 
@@ -62,21 +62,21 @@ class Llama3Scaling:
     def scaled(self, frequencies: np.ndarray, theta: float) -> np.ndarray:
         """Frequencies [d/2] after scaling."""
         turns = self.original_length * frequencies / (2 * math.pi)
-        share = np.clip((turns - self.low) / (self.high - self.low), 0.0, 1.0)
-        return share * frequencies + (1 - share) * frequencies / self.factor
+        weight = np.clip((turns - self.low) / (self.high - self.low), 0.0, 1.0)
+        return weight * frequencies + (1 - weight) * frequencies / self.factor
 
 
 @dataclasses.dataclass(frozen=True)
 class YarnScaling:
-    """YaRN: slow pairs interpolated, fast ones kept, a linear ramp over the pair's index between.
+    """YaRN: slow pairs are interpolated, fast ones stay, with a linear ramp over the pair's index between.
 
     Attributes:
-      factor: how much longer the context becomes.
-      original_length: the context before stretching.
-      beta_fast: pairs with more turns than this within the original context are kept.
-      beta_slow: pairs with fewer turns than this are divided by `factor`.
-      amplitude: factor on the rotated queries and keys, "attention factor".
-      truncate: whether the ramp's ends are rounded outwards to whole pairs.
+      factor: Factor by which the context grows.
+      original_length: The context before stretching.
+      beta_fast: Pairs with more turns than this within the original context stay.
+      beta_slow: Pairs with fewer turns than this are divided by `factor`.
+      amplitude: Factor on the rotated queries and keys, "attention factor".
+      truncate: True if the ends of the ramp are rounded outwards to whole pairs.
     """
 
     factor: float
@@ -115,10 +115,10 @@ class RotaryPositions:
     """Queries and keys turned by an angle that grows with the position.
 
     Attributes:
-      max_length: longest sequence that the model accepts.
-      dim: width of the leading part of each head that turns; even.
-      theta: base of the frequencies.
-      scaling: how the frequencies are stretched, or None.
+      max_length: Longest sequence that the model accepts.
+      dim: Width of the leading part of each head that is rotated; even.
+      theta: Base of the frequencies.
+      scaling: Transformation of the frequencies that stretches the context, or None.
     """
 
     max_length: int
@@ -128,7 +128,8 @@ class RotaryPositions:
 
     def __post_init__(self) -> None:
         check_positive(max_length=self.max_length, dim=self.dim, theta=self.theta)
-        _check_even(dim=self.dim)
+        if self.dim % 2:
+            raise InputError(f"dim must be even, got {self.dim!r}")
 
     def frequencies(self) -> np.ndarray:
         """[dim/2] float64, radians a position."""
@@ -139,7 +140,7 @@ class RotaryPositions:
 def rotation(
     positions: RotaryPositions, length: int, first: int | jax.Array | None = None
 ) -> tuple[jax.Array, jax.Array]:
-    """Cosines and sines [T, dim/2] float32 of `length` positions: from `first` on, None for the very first."""
+    """Cosines and sines [T, dim/2] float32 of `length` positions that begin with `first` (None: 0)."""
     frequencies = np.asarray(positions.frequencies(), np.float32)
     steps = jnp.arange(length, dtype=jnp.float32)
     if first is not None:
@@ -155,10 +156,3 @@ def rotate(heads: jax.Array, cosines: jax.Array, sines: jax.Array) -> jax.Array:
     first, second, rest = jnp.split(heads, (half, 2 * half), axis=-1)
     cosines, sines = cosines[:, None], sines[:, None]
     return jnp.concatenate([first * cosines - second * sines, second * cosines + first * sines, rest], axis=-1)
-
-
-def _check_even(**values: int) -> None:
-    """Every named number is even."""
-    for name, value in values.items():
-        if value % 2:
-            raise InputError(f"{name} must be even, got {value!r}")

@@ -1,4 +1,4 @@
-"""Where a checkpoint lies: a folder, or a hub repository in the Hugging Face cache."""
+"""The files of a checkpoint: a folder, or a hub repository in the Hugging Face cache."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import hashlib
 import os
 import pathlib
 import re
-from collections.abc import Sequence
 
 from tdd.models.weights import INDEX, SINGLE
 from tdd.validate.errors import InputError
@@ -35,9 +34,9 @@ class ResolvedCheckpoint:
     """A checkpoint on this machine's disk.
 
     Attributes:
-      folder: where its files are.
-      revision: commit of the hub repository, or None for a plain folder.
-      files: names of the files that decide what the model computes, sorted.
+      folder: Folder of its files.
+      revision: Commit of the hub repository, or None for a plain folder.
+      files: Names of the files that decide what the model computes, sorted.
     """
 
     folder: pathlib.Path
@@ -48,25 +47,26 @@ class ResolvedCheckpoint:
 def resolve(path: str | os.PathLike[str], *, revision: str | None = None) -> ResolvedCheckpoint:
     """Find a checkpoint: an existing folder as it is, anything else as a hub id.
 
-    Hub files come from huggingface_hub's cache and are downloaded where they are absent; with
-    HF_HUB_OFFLINE set, the cache alone is used. Only configuration, tokenizer and safetensors files are
-    fetched.
+    Hub files come from huggingface_hub's cache and are downloaded if they are absent; with HF_HUB_OFFLINE set, only
+    the cache is used. Only configuration, tokenizer and safetensors files are fetched.
 
     Args:
-      path: a folder or a hub id such as "gpt2" or "owner/name".
-      revision: branch, tag or commit of a hub id; None for its main branch.
+      path: A folder or a hub id such as "gpt2" or "owner/name".
+      revision: Branch, tag or commit of a hub id; None for its main branch.
 
     Raises:
-      InputError: no such folder, not a hub id, a revision for a folder, a hub that does not deliver, or a pipe or a
-        device in the place of a file.
+      InputError: No such folder, not a hub id, a revision for a folder, a failed download, or a pipe or a device in
+        the place of a file.
     """
     text = os.fspath(path)
     folder = pathlib.Path(text).expanduser()
-    is_folder = _check_source(text, folder, is_hub_id=_HUB_ID.fullmatch(text) is not None, revision=revision)
+    is_folder = _is_folder(text, folder, revision)
     if not is_folder:
         folder = _snapshot(text, revision)
     names = sorted(entry.name for entry in folder.iterdir() if any(entry.match(pattern) for pattern in _COUNTED))
-    _check_regular(folder, names)
+    for name in names:
+        if not (folder / name).is_file():  # reading a pipe would wait for ever for its writer
+            raise InputError(f"{folder / name} is no file (a folder, a pipe or a link to nothing); download it again")
     return ResolvedCheckpoint(folder, None if is_folder else folder.name, tuple(names))
 
 
@@ -100,12 +100,21 @@ def _snapshot(repository: str, revision: str | None) -> pathlib.Path:
             repository, revision=revision, allow_patterns=list(_FETCHED), local_files_only=offline
         )
     except Exception as error:  # the hub's client raises its own, the transport's and the system's errors
-        raise _hub_failure(repository, revision, offline, error) from error
+        wanted = repository if revision is None else f"{repository} at revision {revision!r}"
+        if offline:
+            raise InputError(
+                f"{wanted} is neither a folder here nor in the Hugging Face cache, and HF_HUB_OFFLINE is set; "
+                "download it once without that setting, or give a folder"
+            ) from error
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise InputError(
+            f"{wanted} is not a folder here and the Hugging Face hub did not deliver it: {reason}"
+        ) from error
     return pathlib.Path(folder)
 
 
-def _check_source(text: str, folder: pathlib.Path, *, is_hub_id: bool, revision: str | None) -> bool:
-    """Whether `text` names an existing folder (True) or can only be a hub id (False)."""
+def _is_folder(text: str, folder: pathlib.Path, revision: str | None) -> bool:
+    """True if `text` names an existing folder, False if it can only be a hub id."""
     if not text:
         raise InputError("the model's name is empty; give a folder, or a hub id such as 'gpt2' or 'owner/name'")
     if folder.is_dir():
@@ -114,25 +123,6 @@ def _check_source(text: str, folder: pathlib.Path, *, is_hub_id: bool, revision:
         return True
     if folder.exists():
         raise InputError(f"{text!r} is a file; give the folder that holds config.json and the weights")
-    if not is_hub_id:
+    if _HUB_ID.fullmatch(text) is None:
         raise InputError(f"no model folder at {text!r}, and it is not a hub id such as 'gpt2' or 'owner/name'")
     return False
-
-
-def _check_regular(folder: pathlib.Path, names: Sequence[str]) -> None:
-    """The files of a checkpoint are files: one would wait for ever for the writer of a pipe."""
-    for name in names:
-        if not (folder / name).is_file():
-            raise InputError(f"{folder / name} is no file (a folder, a pipe or a link to nothing); download it again")
-
-
-def _hub_failure(repository: str, revision: str | None, offline: bool, error: Exception) -> InputError:
-    """The message for a repository that could not be had."""
-    wanted = repository if revision is None else f"{repository} at revision {revision!r}"
-    if offline:
-        return InputError(
-            f"{wanted} is neither a folder here nor in the Hugging Face cache, and HF_HUB_OFFLINE is set; "
-            "download it once without that setting, or give a folder"
-        )
-    reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-    return InputError(f"{wanted} is not a folder here and the Hugging Face hub did not deliver it: {reason}")

@@ -1,9 +1,9 @@
 """The architecture of a decoder as one frozen, hashable value.
 
-A `DecoderSpec` says everything that decides the computation and nothing else: no weights, no dropout, no
-generation settings. Every part that differs between families is a value of its own (`LayerNorm`,
-`LearnedPositions`, ...), so a further norm, position code or multilayer perceptron is one more class
-beside the existing ones. Two models with equal specs share their compiled programs.
+A `DecoderSpec` says everything that decides the computation and nothing else: no weights, no dropout, no generation
+settings. Every part that differs between families is a value of its own (`LayerNorm`, `LearnedPositions`, ...), so a
+new norm, position encoding or multilayer perceptron is one more class. Two models with equal specs share their
+compiled programs.
 
 Symbols: V vocabulary, D width of the residual stream, L layers, H heads, F inner width of the MLP, P
 positions.
@@ -12,7 +12,6 @@ positions.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
 from typing import Literal, get_args
 
 from tdd.models.rotary import RotaryPositions
@@ -32,10 +31,10 @@ __all__ = [
 ]
 
 Activation = Literal["gelu", "gelu_tanh", "relu", "silu", "tanh"]
-"""Elementwise non-linearity: `gelu` is x Phi(x), `gelu_tanh` its tanh approximation."""
+"""Elementwise nonlinearity: `gelu` is x Phi(x), `gelu_tanh` its tanh approximation."""
 
 Layout = Literal["pre", "post", "parallel", "sandwich"]
-"""Where a block normalises, with h the residual stream:
+"""Places of the norms in a block, with h the residual stream:
 
 pre:       h += attention(norm(h));            h += mlp(norm(h))
 post:      h = norm(h + attention(h));         h = norm(h + mlp(h))
@@ -49,8 +48,8 @@ class LayerNorm:
     """(x - mean) / sqrt(variance + eps) * scale + bias, over the width.
 
     Attributes:
-      eps: added to the (biased) variance.
-      affine: whether there are a scale and a bias; without them both are as if 1 and 0.
+      eps: Added to the (biased) variance.
+      affine: True if there are a scale and a bias.
     """
 
     eps: float = 1e-5
@@ -65,8 +64,8 @@ class RmsNorm:
     """x / sqrt(mean(x^2) + eps) * scale, over the width.
 
     Attributes:
-      eps: added to the mean square.
-      plus_one: True where the stored scale is the factor minus one.
+      eps: Added to the mean square.
+      plus_one: True if the stored scale is the factor minus one.
     """
 
     eps: float = 1e-6
@@ -78,11 +77,11 @@ class RmsNorm:
 
 @dataclasses.dataclass(frozen=True)
 class LearnedPositions:
-    """One trained vector a position, added to the token embedding.
+    """One trained vector per position, added to the token embedding.
 
     Attributes:
       count: P, also the longest sequence that the model accepts.
-      offset: rows of the table before that of the first position; it has count + offset rows.
+      offset: Rows of the table before that of the first position; it has count + offset rows.
     """
 
     count: int
@@ -103,16 +102,16 @@ class Attention:
 
     Attributes:
       num_heads: H.
-      head_dim: width of one head; H * head_dim need not equal D.
+      head_dim: Width of one head; H * head_dim need not equal D.
       scales: L numbers, the factor on q k^T in each layer.
-      num_kv_heads: heads of keys and values, each shared by H / num_kv_heads heads of queries; None means H.
-      windows: L entries: how many positions a token sees, itself included, or None where it sees all before it.
-        Empty means all of them None.
+      num_kv_heads: Key and value heads, each shared by H / num_kv_heads query heads; None means H.
+      windows: L entries: number of positions that a token sees, itself included, or None if it sees all before it.
+        Empty means all None.
       soft_cap: c in cap(x) = c tanh(x / c), or None.
-      qkv_bias: whether queries, keys and values have biases.
-      out_bias: whether the projection back has one.
-      qk_norm: whether each head of queries and keys is normalised, by the spec's norm with scales of its own,
-        before the rotation.
+      qkv_bias: True if queries, keys and values have biases.
+      out_bias: True if the projection back has one.
+      qk_norm: True if each head of queries and keys is normalised before the rotation, by the spec's norm with
+        scales of its own.
     """
 
     num_heads: int
@@ -127,14 +126,18 @@ class Attention:
 
     def __post_init__(self) -> None:
         check_positive(num_heads=self.num_heads, head_dim=self.head_dim)
-        kv_heads = self.num_heads if self.num_kv_heads is None else self.num_kv_heads
-        object.__setattr__(self, "num_kv_heads", kv_heads)
+        object.__setattr__(self, "num_kv_heads", self.kv_heads)
         object.__setattr__(self, "windows", tuple(self.windows) or (None,) * len(self.scales))
-        _check_attention(self.num_heads, kv_heads, self.windows, self.soft_cap)
+        check_divides(num_kv_heads=self.kv_heads, num_heads=self.num_heads)
+        for window in self.windows:
+            if window is not None:
+                check_positive(window=window)
+        if self.soft_cap is not None:
+            check_positive(soft_cap=self.soft_cap)
 
     @property
     def kv_heads(self) -> int:
-        """Heads of keys and of values."""
+        """Number of key heads, and of value heads."""
         return self.num_heads if self.num_kv_heads is None else self.num_kv_heads
 
     @property
@@ -149,9 +152,9 @@ class Mlp:
 
     Attributes:
       width: F.
-      activation: the non-linearity.
-      gated: whether there is a gate; W_gate and W_up stand side by side in one kernel [D, 2F], biases likewise.
-      bias: whether the projections have biases.
+      activation: The nonlinearity.
+      gated: True if there is a gate; W_gate and W_up are side by side in one kernel [D, 2F], biases likewise.
+      bias: True if the projections have biases.
     """
 
     width: int
@@ -174,16 +177,16 @@ class DecoderSpec:
       vocab_size: V.
       width: D.
       num_layers: L.
-      norm: the normalisation, the same kind at every place.
-      positions: how a token learns where it stands.
-      attention: the attention of every block.
-      mlp: the multilayer perceptron of every block.
-      tied_head: True where the readout is the token embedding itself, False where it is a matrix of its own.
-      layout: where a block normalises.
-      final_norm: whether the stream is normalised behind the last block.
-      embedding_scale: factor on the token embeddings.
-      embedding_width: width of token embeddings and readout where it is not D: then one projection leads into the
-        stream and one out of it. None means D.
+      norm: The normalisation, of the same kind at every place.
+      positions: The position encoding.
+      attention: The attention of every block.
+      mlp: The multilayer perceptron of every block.
+      tied_head: True if the readout is the token embedding, False if it is a separate matrix.
+      layout: Places of the norms in a block.
+      final_norm: True if the stream is normalised after the last block.
+      embedding_scale: Factor on the token embeddings.
+      embedding_width: Width of token embeddings and readout; if it is not D, one projection leads into the stream and
+        one out of it. None means D.
       soft_cap: c in logits = c tanh(z / c), or None.
     """
 
@@ -207,14 +210,14 @@ class DecoderSpec:
         if self.embedding_width == self.width:
             object.__setattr__(self, "embedding_width", None)
         check_choice("layout", self.layout, get_args(Layout))
-        _check_spec(
-            num_layers=self.num_layers,
-            scales=self.attention.scales,
-            windows=self.attention.windows,
-            head_dim=self.attention.head_dim,
-            rotated=self.positions.dim if isinstance(self.positions, RotaryPositions) else 0,
-            soft_cap=self.soft_cap,
-        )
+        for name, values in (("scales", self.attention.scales), ("windows", self.attention.windows)):
+            if len(values) != self.num_layers:
+                raise InputError(f"{name} must hold one number a layer ({self.num_layers}), got {len(values)}")
+        rotated, head_dim = getattr(self.positions, "dim", 0), self.attention.head_dim
+        if rotated > head_dim:
+            raise InputError(f"dim={rotated} coordinates cannot turn in a head of width {head_dim}; use at most that")
+        if self.soft_cap is not None:
+            check_positive(soft_cap=self.soft_cap)
 
     @property
     def max_length(self) -> int:
@@ -239,32 +242,3 @@ class DecoderSpec:
             attention=Attention(num_heads, head_dim, (head_dim**-0.5,) * num_layers),
             mlp=Mlp(4 * width, "gelu_tanh"),
         )
-
-
-def _check_spec(
-    *,
-    num_layers: int,
-    scales: Sequence[float],
-    windows: Sequence[int | None],
-    head_dim: int,
-    rotated: int,
-    soft_cap: float | None,
-) -> None:
-    """One attention scale and one window a layer; no more rotated coordinates than a head has."""
-    for name, found in (("scales", scales), ("windows", windows)):
-        if len(found) != num_layers:
-            raise InputError(f"{name} must hold one number a layer ({num_layers}), got {len(found)}")
-    if rotated > head_dim:
-        raise InputError(f"dim={rotated} coordinates cannot turn in a head of width {head_dim}; use at most that")
-    if soft_cap is not None:
-        check_positive(soft_cap=soft_cap)
-
-
-def _check_attention(num_heads: int, num_kv_heads: int, windows: Sequence[int | None], soft_cap: float | None) -> None:
-    """Heads in equal groups, windows of at least one position."""
-    check_divides(num_kv_heads=num_kv_heads, num_heads=num_heads)
-    for window in windows:
-        if window is not None:
-            check_positive(window=window)
-    if soft_cap is not None:
-        check_positive(soft_cap=soft_cap)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import pathlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
 
@@ -17,9 +17,20 @@ import numpy as np
 
 from tdd.validate.errors import InputError
 from tdd.validate.json_text import parse_json
-from tdd.validate.weights import check_opened, check_stored_once, check_weights_present
 
-__all__ = ["DTYPES", "INDEX", "SINGLE", "StoredTensors", "weight_files", "write_tensors"]
+__all__ = [
+    "DTYPES",
+    "INDEX",
+    "SINGLE",
+    "StoredTensors",
+    "check_finite_tensors",
+    "check_tensors",
+    "has_infinite",
+    "open_safetensors",
+    "some",
+    "weight_files",
+    "write_tensors",
+]
 
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
@@ -28,19 +39,47 @@ DTYPES = {"F32": np.dtype(np.float32), "F16": np.dtype(np.float16), "BF16": np.d
 """Types that are read, by their names in the files."""
 
 _COMPARED_BYTES = 1 << 24
+_CHECKED_NUMBERS = 1 << 20
+_SHOWN_NAMES = 5
+
+# unsigned type of the same width, mask of the magnitude, smallest magnitude that is not finite
+_BITS = {
+    "float32": (np.uint32, 0x7FFFFFFF, 0x7F800000),
+    "float16": (np.uint16, 0x7FFF, 0x7C00),
+    "bfloat16": (np.uint16, 0x7FFF, 0x7F80),
+}
 
 
 def weight_files(folder: pathlib.Path) -> tuple[pathlib.Path, ...]:
     """The safetensors files of a checkpoint folder; a single file goes before an index.
 
     Raises:
-      InputError: none there, `.bin` files only, an index that cannot be read, or a shard that is missing.
+      InputError: No weights, `.bin` files only, an index that cannot be read, or a missing shard.
     """
-    check_weights_present(folder, SINGLE, INDEX)
     if (folder / SINGLE).is_file():
         return (folder / SINGLE,)
-    names = sorted(set(_check_index(folder / INDEX).values()))
-    return tuple(folder / name for name in names)
+    if (folder / INDEX).is_file():
+        return tuple(folder / name for name in sorted(set(_read_index(folder / INDEX).values())))
+    pickled = sorted(path.name for path in folder.glob("*.bin")) + sorted(p.name for p in folder.glob("*.pt*"))
+    if pickled:
+        raise InputError(
+            f"{folder} has weights only as {some(pickled)}, which can run code when read; convert them "
+            "once with torch: AutoModelForCausalLM.from_pretrained(folder).save_pretrained(new_folder)"
+        )
+    raise InputError(f"no weights in {folder}: need {SINGLE}, or {INDEX} with its shards")
+
+
+def open_safetensors(path: pathlib.Path) -> Any:
+    """The file, opened as safetensors; a context manager."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        return safe_open(path, "numpy")
+    except (SafetensorError, OSError) as error:
+        raise InputError(
+            f"{path} is truncated or not a safetensors file ({path.stat().st_size} bytes; {error}); "
+            "download or save it again"
+        ) from error
 
 
 class StoredTensors:
@@ -54,8 +93,8 @@ class StoredTensors:
         self._file_of: dict[str, Any] = {}
         try:
             for path in weight_files(folder):
-                opened = self._stack.enter_context(check_opened(path))
-                check_stored_once(self._file_of.keys(), opened.keys(), path)
+                opened = self._stack.enter_context(open_safetensors(path))
+                _check_stored_once(self._file_of.keys(), opened.keys(), path)
                 self._file_of.update(dict.fromkeys(opened.keys(), opened))
         except BaseException:
             self._stack.close()
@@ -88,7 +127,7 @@ class StoredTensors:
         return self._file_of[name].get_slice(name)[index]
 
     def equal(self, name: str, other: str) -> bool:
-        """Whether two tensors are equal bit for bit, NaN aside; a block of rows of each is in memory at a time."""
+        """True if two tensors are equal bit for bit, NaN aside; reads a block of rows of each at a time."""
         shape = self.shape(name)
         if shape != self.shape(other) or self.dtype(name) != self.dtype(other):
             return False
@@ -141,7 +180,7 @@ def _shards(tensors: Iterable[tuple[str, np.ndarray]], max_shard_bytes: int) -> 
     yield shard
 
 
-def _check_index(path: pathlib.Path) -> dict[str, str]:
+def _read_index(path: pathlib.Path) -> dict[str, str]:
     """The weight map of a sharded checkpoint; every file that it names is there."""
     try:
         content = parse_json(path.read_text(encoding="utf-8"))
@@ -158,3 +197,78 @@ def _check_index(path: pathlib.Path) -> dict[str, str]:
         if not (path.parent / name).is_file():
             raise InputError(f"{path} names the shard {name!r}, which is missing from the folder")
     return weight_map
+
+
+def has_infinite(tensor: np.ndarray, dtype: np.dtype) -> bool:
+    """True if a float32, bfloat16 or float16 tensor, converted to `dtype`, holds NaN or infinity.
+
+    Looks at the bits, a block at a time: no copy of the tensor is made.
+    """
+    unsigned, magnitude, limit = _BITS[dtype.name]
+    flat = tensor.reshape(-1)
+    for start in range(0, flat.size, _CHECKED_NUMBERS):
+        with np.errstate(over="ignore", invalid="ignore"):
+            block = flat[start : start + _CHECKED_NUMBERS].astype(dtype, copy=False)
+        if ((block.view(unsigned) & magnitude) >= limit).any():
+            return True
+    return False
+
+
+def check_tensors(
+    expected: Mapping[str, Sequence[int]],
+    found: Mapping[str, Sequence[int]],
+    where: str,
+    *,
+    advice: str,
+    dtypes: Mapping[str, str] | None = None,
+) -> None:
+    """Exactly the expected tensors are there, in their shapes and in a type that is read; all faults in one error.
+
+    Args:
+      expected: Name -> shape.
+      found: Name -> shape.
+      where: What holds them.
+      advice: What a fault means, or how to correct it.
+      dtypes: Name -> type as stored, if types are to be checked.
+    """
+    missing, extra = sorted(expected.keys() - found.keys()), sorted(found.keys() - expected.keys())
+    shared = sorted(expected.keys() & found.keys())
+    reshaped = [
+        f"{name} {list(found[name])} instead of {list(expected[name])}"
+        for name in shared
+        if tuple(found[name]) != tuple(expected[name])
+    ]
+    retyped = [f"{name} ({dtypes[name]})" for name in shared if dtypes and dtypes[name] not in DTYPES]
+    faults = []
+    if missing:
+        faults.append(f"lacks {len(missing)} of {len(expected)} tensors: {some(missing)}")
+    if extra:
+        faults.append(f"has {len(extra)} tensors that the architecture has not: {some(extra)}")
+    if reshaped:
+        faults.append(f"has {len(reshaped)} tensors of another shape: {some(reshaped)}")
+    if retyped:
+        faults.append(f"has {len(retyped)} tensors not stored as {', '.join(DTYPES)}: {some(retyped)}")
+    if faults:
+        raise InputError(f"{where} {'; '.join(faults)}; {advice}")
+
+
+def check_finite_tensors(infinite: Sequence[str], total: int, form: str, where: str) -> None:
+    """No tensor was found to hold NaN or infinity in the form in which it is wanted."""
+    if infinite:
+        raise InputError(
+            f"{where} has NaN or infinite numbers in {len(infinite)} of {total} tensors: {some(sorted(infinite))} "
+            f"({form}); the file is damaged, the training went wrong, or a wider dtype is needed"
+        )
+
+
+def some(names: Sequence[str]) -> str:
+    """The first names, and how many more there are."""
+    shown = ", ".join(map(str, names[:_SHOWN_NAMES]))
+    return shown if len(names) <= _SHOWN_NAMES else f"{shown} and {len(names) - _SHOWN_NAMES} more"
+
+
+def _check_stored_once(known: Collection[str], new: Collection[str], path: pathlib.Path) -> None:
+    """No tensor of one shard is in another one too: which of the two counts cannot be told."""
+    twice = sorted(set(known) & set(new))
+    if twice:
+        raise InputError(f"{path} holds {some(twice)}, as another shard does; keep each tensor in one file")

@@ -18,7 +18,7 @@ import numpy as np
 from jax import lax
 from jax.sharding import AxisType, NamedSharding, PartitionSpec, reshard
 
-from tdd.kernels.logit_tile import tile_log_prob
+from tdd.kernels.token_stats import tile_log_prob
 from tdd.probe.gradients import quantiles
 from tdd.probe.result import ProbeResult
 from tdd.probe.texts import Bucket, Layout

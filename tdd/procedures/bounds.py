@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from tdd.kernels import conformal, knockoff_fdp, lattice
+from tdd.kernels import conformal, knockoff, lattice
 from tdd.kernels import fdp_bounds as kernels
 from tdd.kernels.fdp_bounds import DkwBounds, Template
 from tdd.procedures.calls import common_size, level_operand, order_preserving, to_common_size, tracing
@@ -386,7 +386,7 @@ def knockoff_fdp_bounds(statistic: Any, *, delta: Any = 0.05, mask: Any = None) 
     {W >= t} holds at most c·(1 + #{W <= -t}) non-members, c = log(1/delta)/log(2 - delta), and no fewer members than
     any smaller cut.
 
-    Guarantee: as `tdd.kernels.knockoff_fdp.fdp_bound`: simultaneous with probability >= 1 - delta, finite-sample, for
+    Guarantee: as `tdd.kernels.knockoff.fdp_bound`: simultaneous with probability >= 1 - delta, finite-sample, for
     one knockoff an item. Averages over several knockoffs do not have coin-flip signs.
 
     Args:
@@ -497,7 +497,7 @@ def _dkw(p_values, thresholds, n, delta, mask, *, interpolate) -> DkwBounds:
 
 @jax.jit
 def _knockoffs(statistic, delta, mask) -> KnockoffFdpBounds:
-    raw = knockoff_fdp.fdp_bound(statistic, delta, mask=mask)
+    raw = knockoff.fdp_bound(statistic, delta, mask=mask)
     return KnockoffFdpBounds(*raw, method="knockoffs", guarantee=GUARANTEES["knockoffs"])
 
 

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from tdd.kernels import combine, independent, merge
+from tdd.kernels import combine, merge
 from tdd.kernels.combine import Combined
 from tdd.procedures.calls import tracing
 from tdd.records import Guarantee
@@ -143,9 +143,9 @@ def _compiled(method: str, axis: int) -> Callable[..., Combined]:
         if method == "truncated_cauchy":
             return combine.truncated_cauchy(p, weights=w, axis=axis)
         if method == "stouffer":
-            return independent.stouffer(p, weights=w, axis=axis)
-        if hasattr(independent, method):
-            return getattr(independent, method)(p, axis=axis)
+            return combine.stouffer(p, weights=w, axis=axis)
+        if hasattr(combine, method):
+            return getattr(combine, method)(p, axis=axis)
         merged = getattr(merge, method)(p, axis=axis)
         return Combined(merged, merged)
 

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import jax
 import jax.numpy as jnp
 
-from tdd.kernels import knockoff, knockoff_multi
+from tdd.kernels import knockoff
 from tdd.kernels import knockoff_symmetry as symmetry_tests
 from tdd.kernels.knockoff_symmetry import Tails
 from tdd.procedures.calls import level_operand
@@ -120,7 +120,7 @@ def knockoff_symmetry(
 @functools.partial(jax.jit, static_argnames=("rule", "test", "alternative"))
 def _symmetry(original, knockoffs, mask, tail, *, rule, test, alternative) -> TestResult:
     if rule == "multi":
-        w, losses = knockoff_multi.multi_statistics(original, knockoffs, mask=mask).statistic, knockoffs.shape[1]
+        w, losses = knockoff.multi_statistics(original, knockoffs, mask=mask).statistic, knockoffs.shape[1]
     else:
         w, losses = knockoff.w_statistics(original, knockoffs, mask=mask), 1
 

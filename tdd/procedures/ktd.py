@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tdd.kernels import conformal, evalues, knockoff, knockoff_evalues, knockoff_multi, lattice, stepup
+from tdd.kernels import conformal, evalues, knockoff, lattice, stepup
 from tdd.kernels import proportion as proportions
 from tdd.procedures import knockoff_checks
 from tdd.procedures.calls import level_operand
@@ -211,12 +211,12 @@ def _ktd(
         # W of every draw; a NaN in one of them masks the item in all.
         draws = jax.vmap(lambda column: knockoff.w_statistics(original, column[:, None], mask=mask), 1, 1)(knockoffs)
         placing = alpha if k == 1 else _half(alpha)
-        statistic = knockoff_evalues.derandomized_e_values(draws, placing)
+        statistic = knockoff.derandomized_e_values(draws, placing)
         found = (evalues.e_bh if rule == "derandomized" else evalues.closed_e_bh)(statistic, alpha)
         cut, scale = found.threshold, ((jnp.int32(1),), (jnp.int32(1),))
     else:
         several = rule == "multi"
-        statistic = knockoff_multi.multi_statistics(original, knockoffs, mask=mask).statistic if several else w
+        statistic = knockoff.multi_statistics(original, knockoffs, mask=mask).statistic if several else w
         losses = k if several else 1
         found = knockoff.select(statistic, alpha, offset=offset, num_knockoffs=losses)
         cut, scale = found.threshold, ((jnp.int32(offset),), (jnp.int32(losses),))

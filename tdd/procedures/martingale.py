@@ -12,8 +12,7 @@ from jax.core import Tracer
 
 from tdd.kernels import change_detection, martingale, online_conformal
 from tdd.kernels.change_detection import Alarms
-from tdd.kernels.martingale import Martingale
-from tdd.kernels.martingale_bets import BETS, Bet
+from tdd.kernels.martingale import BETS, Bet, Martingale
 from tdd.procedures.calls import order_preserving
 from tdd.records import Guarantee, Null
 from tdd.validate import arrays

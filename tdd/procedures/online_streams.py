@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from tdd.kernels import online_state
-from tdd.kernels.online_state import FDR_SHARE, METHODS, Decision, Method, State
+from tdd.kernels import online
+from tdd.kernels.online import METHODS, WEALTH_FRACTION, Decision, Method, State
 from tdd.procedures.online import GUARANTEES
 from tdd.records import Guarantee
 from tdd.validate import arrays
@@ -25,7 +25,7 @@ GUARANTEE_ROWS: list[tuple[str, str, Guarantee]] = [
     ("tdd.online_test", f'method="{name}"', guarantee) for name, guarantee in _RECORDS.items()
 ]
 
-_decide = jax.jit(online_state.decide)
+_decide = jax.jit(online.decide)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,7 +50,7 @@ class OnlineTest:
 
     def init(self) -> State:
         """The state before the first hypothesis: a pytree of five arrays, whose shapes never change."""
-        return online_state.start(
+        return online.start(
             self.method,
             self.alpha,
             horizon=self.horizon,
@@ -120,7 +120,7 @@ def online_test(
     if isinstance(alpha, jax.Array):
         raise InputError("alpha must be a Python number here: the test is fixed when it is made; use float(alpha)")
     arrays.check_level(alpha)
-    _check_share(initial_wealth, "initial_wealth", method, tuple(FDR_SHARE))
+    _check_share(initial_wealth, "initial_wealth", method, tuple(WEALTH_FRACTION))
     _check_share(lambda_, "lambda_", method, ("saffron",))
     horizon = as_size(horizon, "horizon", "how many hypotheses may be tested")
     return OnlineTest(method, alpha, horizon, initial_wealth, 0.5 if lambda_ is None else lambda_, _RECORDS[method])

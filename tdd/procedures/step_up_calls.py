@@ -17,7 +17,7 @@ import numpy as np
 from jax.core import Tracer
 
 from tdd.kernels import hommel as hommels
-from tdd.kernels import lattice, sidak, stepup, two_stage
+from tdd.kernels import lattice, stepup
 from tdd.kernels.rows import map_rows
 from tdd.kernels.stepup_parts import StepUp
 from tdd.procedures.batches import in_pieces
@@ -29,9 +29,9 @@ __all__ = ["PROCEDURES", "run_step_up"]
 PROCEDURES: dict[str, Callable[..., StepUp]] = {
     **{name: getattr(stepup, name) for name in ("bh", "storey_bh", "by", "holm", "hochberg", "bonferroni")},
     "hommel": hommels.hommel,
-    "sidak": sidak.sidak,
-    "holm_sidak": sidak.holm_sidak,
-    "two_stage_bh": two_stage.two_stage_bh,
+    "sidak": stepup.sidak,
+    "holm_sidak": stepup.holm_sidak,
+    "two_stage_bh": stepup.two_stage_bh,
 }
 
 Static = tuple[tuple[str, Any], ...]

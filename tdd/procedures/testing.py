@@ -14,7 +14,7 @@ from typing import Any, Literal
 import jax
 import numpy as np
 
-from tdd.kernels import conformal, two_stage
+from tdd.kernels import conformal, stepup
 from tdd.kernels.stepup_parts import StepUp
 from tdd.procedures.calls import order_preserving
 from tdd.procedures.step_up_calls import PROCEDURES, run_step_up
@@ -435,7 +435,7 @@ def holm_sidak(p_values: Any, alpha: Any, *, mask: Any = None) -> StepUp:
 
 
 def two_stage_bh(p_values: Any, alpha: Any, *, variant: Literal["bky", "bh"] = "bky", mask: Any = None) -> StepUp:
-    """BH whose first stage estimates the number of nulls for a second; see `tdd.kernels.two_stage.two_stage_bh`.
+    """BH whose first stage estimates the number of nulls for a second; see `tdd.kernels.stepup.two_stage_bh`.
 
     Guarantee: for independent p-values FDR <= alpha with "bky" and <= alpha/(1 - alpha) with "bh"; finite-sample. For
     conformal p-values on one calibration sample `storey_bh` is proven, this is not.
@@ -503,7 +503,7 @@ def _storey_options(lambda_: float = 0.5, cap: bool = False) -> dict[str, Any]:
 
 
 def _stage_options(variant: str = "bky") -> dict[str, Any]:
-    arrays.check_choice(variant, two_stage.VARIANTS, "variant")
+    arrays.check_choice(variant, stepup.VARIANTS, "variant")
     return {"static": (("variant", variant),)}
 
 

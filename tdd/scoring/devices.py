@@ -18,11 +18,17 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from tdd.placement import everywhere, partitions, put_shares, shard
 from tdd.scoring.gathering import gathering
-from tdd.validate import devices as checks
 from tdd.validate.errors import InputError
 from tdd.validate.scoring import is_memory_error
 
-__all__ = ["Devices", "find_device", "find_devices"]
+__all__ = [
+    "Devices",
+    "check_not_in_step",
+    "find_device",
+    "find_devices",
+    "out_of_memory_in_step",
+    "parameters_too_large",
+]
 
 _AXIS = "data"
 
@@ -86,7 +92,7 @@ class Devices:
             if not is_memory_error(error):
                 raise
             size = sum(leaf.nbytes for leaf in jax.tree.leaves(params))
-            raise checks.parameters_too_large(self.devices, sharded=self.shard_params, num_bytes=size) from error
+            raise parameters_too_large(self.devices, sharded=self.shard_params, num_bytes=size) from error
 
     def put(self, arrays: Sequence[Any]) -> Any:
         """One array for each device; several lie side by side along a new first axis."""
@@ -231,3 +237,30 @@ def _check_divisible(cuts: Sequence[tuple[Any, ...]], num_devices: int) -> None:
             f"shard_params=True: no parameter has an axis that {num_devices} devices divide, so each would hold the "
             "whole model; use a number of devices that divides the width of the model, or leave shard_params out"
         )
+
+
+def parameters_too_large(devices: Sequence[Any], *, sharded: bool, num_bytes: int | None = None) -> InputError:
+    """The error for parameters that exceed a device's memory."""
+    part = "a share of them" if sharded else "all of them"
+    hint = "more devices" if sharded else "shard_params=True with several devices"
+    size = "" if num_bytes is None else f", {num_bytes / 2**30:.2f} GiB,"
+    return InputError(
+        f"the parameters{size} do not fit: each of {', '.join(map(str, devices))} must hold "
+        f"{part}; use dtype='bfloat16' where they are stored wider, or {hint}"
+    )
+
+
+def check_not_in_step(shard: Any, *, spans: bool) -> None:
+    """A shard computes alone, not in step with other processes."""
+    if shard is not None and spans:
+        raise InputError(
+            f"shard={shard} and shard_params over several processes exclude each other: processes that hold one model "
+            "between them compute every batch together; leave shard out, or give each process a model of its own"
+        )
+
+
+def out_of_memory_in_step(rows: int, length: int) -> InputError:
+    """The error for processes that compute in step: none of them can continue with smaller batches alone."""
+    return InputError(
+        f"out of memory in a batch of {rows} rows of {length} tokens; give all processes a smaller token_budget"
+    )

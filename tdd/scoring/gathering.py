@@ -1,9 +1,11 @@
-"""A function of whole parameters, computed from the shares that the devices hold: gathered late and layer by layer.
+"""A function of whole parameters, computed from the shards that the devices hold: gathered late and layer by layer.
 
-The function is traced with the whole shapes. Where a scan runs over a stack that is cut along another axis than the
-layers', it runs over the share, and its body gathers the slice of one layer at a time; every other operation gathers
-what it reads. So no model has to know that its parameters are shared out, a model that scans over its layers never
-holds more than a layer of them, and derivatives need nothing further: their scans are scans over the same stacks.
+The function is traced with the whole shapes. A scan over a stack that is cut along another axis than the layers' runs
+over the shards, and its body gathers the slice of one layer at a time; every other operation gathers what it reads.
+So any model works without knowing that its parameters are sharded, those of other libraries included; a model that
+scans over its layers never holds more than one of them whole; and derivatives work alike, since their scans run over
+the same stacks. (A gather written into the scan of our own decoder would serve that one only, and its backward pass
+would keep the gathered layers.)
 """
 
 from __future__ import annotations
@@ -21,17 +23,17 @@ from jax.sharding import PartitionSpec
 __all__ = ["gathering"]
 
 _INLINED = frozenset({"jit", "pjit", "closed_call", "core_call", "remat2", "checkpoint", "remat"})
-"""Primitives that only group operations: their operations are run one by one where they read a share."""
+"""Primitives that only group operations; those that read a shard are run operation by operation."""
 
 
 @dataclasses.dataclass(eq=False)
-class _Share:
+class _Shard:
     """This device's part of an array.
 
     Attributes:
-      value: the part.
-      axis: where the array is cut.
-      mesh_axis: name of the devices' axis.
+      value: The part.
+      axis: Axis along which the array is cut.
+      mesh_axis: Name of the axis of the devices.
     """
 
     value: jax.Array
@@ -44,30 +46,30 @@ class _Share:
 
 
 def gathering(function: Callable[..., Any], cuts: Any, num_devices: int) -> Callable[..., Any]:
-    """The same function of this device's shares, for use inside `jax.shard_map` over one axis.
+    """The same function of this device's shards, for use inside `jax.shard_map` over one axis.
 
     Args:
       function: `(params, *arguments) -> tree of arrays`, traceable by JAX.
       cuts: `PartitionSpec` of every parameter: at most one axis is cut.
-      num_devices: devices that share.
+      num_devices: Number of devices.
 
     Returns:
-      `(shares, *arguments) -> tree of arrays`. The collectives inside need every device to call it together.
+      `(shards, *arguments) -> tree of arrays`. The collectives inside need every device to call it together.
 
-    Cost: each parameter crosses the network once for each time that it is read; memory for those of one layer at a
-    time, and for each parameter outside of the layers while it is used.
+    Cost: Each parameter crosses the network once per read; memory for the parameters of one layer at a time, and for
+    each parameter outside of the layers while it is used.
     """
 
-    def of_shares(shares: Any, *arguments: Any) -> Any:
-        leaves, tree = jax.tree.flatten(shares)
+    def of_shards(shards: Any, *arguments: Any) -> Any:
+        leaves, tree = jax.tree.flatten(shards)
         specs = tree.flatten_up_to(cuts)
         whole = [_whole_shape(leaf, spec, num_devices) for leaf, spec in zip(leaves, specs, strict=True)]
         traced, shape = jax.make_jaxpr(function, return_shape=True)(tree.unflatten(whole), *arguments)
-        given = [_share(leaf, spec) for leaf, spec in zip(leaves, specs, strict=True)]
+        given = [_shard(leaf, spec) for leaf, spec in zip(leaves, specs, strict=True)]
         out = _run(traced.jaxpr, traced.consts, [*given, *jax.tree.leaves(arguments)])
         return jax.tree.structure(shape).unflatten(map(_value, out))
 
-    return of_shares
+    return of_shards
 
 
 def _cut(spec: PartitionSpec) -> tuple[int, str] | None:
@@ -75,22 +77,22 @@ def _cut(spec: PartitionSpec) -> tuple[int, str] | None:
 
 
 def _whole_shape(leaf: jax.Array, spec: PartitionSpec, num_devices: int) -> jax.ShapeDtypeStruct:
-    found = _cut(spec)
-    sizes = [size * num_devices if found and axis == found[0] else size for axis, size in enumerate(leaf.shape)]
+    cut = _cut(spec)
+    sizes = [size * num_devices if cut and axis == cut[0] else size for axis, size in enumerate(leaf.shape)]
     return jax.ShapeDtypeStruct(tuple(sizes), leaf.dtype)
 
 
-def _share(leaf: jax.Array, spec: PartitionSpec) -> _Share | jax.Array:
-    found = _cut(spec)
-    return leaf if found is None else _Share(leaf, *found)
+def _shard(leaf: jax.Array, spec: PartitionSpec) -> _Shard | jax.Array:
+    cut = _cut(spec)
+    return leaf if cut is None else _Shard(leaf, *cut)
 
 
 def _value(given: Any) -> Any:
-    return given.whole() if isinstance(given, _Share) else given
+    return given.whole() if isinstance(given, _Shard) else given
 
 
 def _run(jaxpr: Any, consts: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
-    """Outputs of a traced function, some of whose inputs are shares."""
+    """Outputs of a traced function with shards among its inputs."""
     known: dict[Any, Any] = dict(zip(jaxpr.constvars, consts, strict=True))
     known.update(zip(jaxpr.invars, inputs, strict=True))
 
@@ -109,21 +111,21 @@ def _is_literal(atom: Any) -> bool:
 
 def _step(around: Any, equation: Any, values: list[Any]) -> Sequence[Any]:
     primitive, params = equation.primitive, equation.params
-    if any(isinstance(value, _Share) for value in values):
+    if any(isinstance(value, _Shard) for value in values):
         if primitive.name == "scan":
             return _scan(equation, values)
         if primitive.name in _INLINED:
             return _run(*_opened(params["jaxpr"] if "jaxpr" in params else params["call_jaxpr"]), values)
         if primitive.name == "convert_element_type":
-            (share,) = values
-            return [_Share(lax.convert_element_type(share.value, params["new_dtype"]), share.axis, share.mesh_axis)]
+            (shard,) = values
+            return [_Shard(lax.convert_element_type(shard.value, params["new_dtype"]), shard.axis, shard.mesh_axis)]
     alone = {atom: _value(value) for atom, value in zip(equation.invars, values, strict=True) if not _is_literal(atom)}
     one = Jaxpr((), [*alone], equation.outvars, [equation], equation.effects, debug_info=around.debug_info)
     return jax.core.eval_jaxpr(one, (), *alone.values())
 
 
 def _scan(equation: Any, values: list[Any]) -> Sequence[Any]:
-    """A scan; stacks whose layers are not cut apart go in as shares."""
+    """A scan; stacks that are not cut between layers go in as shards."""
     params = equation.params
     body, consts_of_body = _opened(params["jaxpr"])
     # what is scanned, in and out, has one axis more outside than in the body: the rest are constants and carries
@@ -131,17 +133,17 @@ def _scan(equation: Any, values: list[Any]) -> Sequence[Any]:
     num_carry = _same_rank(equation.outvars, body.outvars)
     outside = [_value(value) for value in values[:num_outside]]
     consts, start = outside[: num_outside - num_carry], outside[num_outside - num_carry :]
-    stacks = [_value(x) if isinstance(x, _Share) and x.axis == 0 else x for x in values[num_outside:]]
+    stacks = [_value(x) if isinstance(x, _Shard) and x.axis == 0 else x for x in values[num_outside:]]
 
     def step(carry: list[Any], slices: list[Any]) -> tuple[list[Any], list[Any]]:
         layer = [
-            _Share(part, stack.axis - 1, stack.mesh_axis) if isinstance(stack, _Share) else part
+            _Shard(part, stack.axis - 1, stack.mesh_axis) if isinstance(stack, _Shard) else part
             for part, stack in zip(slices, stacks, strict=True)
         ]
         out = [*map(_value, _run(body, consts_of_body, [*consts, *carry, *layer]))]
         return out[:num_carry], out[num_carry:]
 
-    parts = [stack.value if isinstance(stack, _Share) else stack for stack in stacks]
+    parts = [stack.value if isinstance(stack, _Shard) else stack for stack in stacks]
     carry, collected = lax.scan(
         step, start, parts, length=params["length"], reverse=params["reverse"], unroll=params["unroll"]
     )

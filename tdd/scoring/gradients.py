@@ -7,13 +7,15 @@ from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from tdd.records import GradNorms, GradSqNorms, LanguageModel
-from tdd.validate.gradients import check_gradient_loss, check_microbatch, check_reduction
+from tdd.scoring.scores.grad_norm import check_reduction
+from tdd.validate.errors import InputError
 from tdd.validate.scoring import check_token_batch
 
-__all__ = ["grad_norms"]
+__all__ = ["check_gradient_loss", "check_microbatch", "grad_norms"]
 
 _ROWS = 128
 """Rows of logits [rows, V] at a time where the readout is known."""
@@ -143,3 +145,21 @@ def _loss(lm: LanguageModel, params: Any, tokens: jax.Array, mask: jax.Array) ->
 def _rows_loss(logits: jax.Array, targets: jax.Array, scored: jax.Array) -> jax.Array:
     log_p = jnp.take_along_axis(jax.nn.log_softmax(logits.astype(jnp.float32), axis=-1), targets[:, None], axis=-1)
     return -jnp.where(scored, log_p[:, 0], 0.0).sum()
+
+
+def check_microbatch(value: Any) -> int | None:
+    """A number of texts, or None."""
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
+        raise InputError(f"microbatch={value!r} must be a whole number of texts, at least 1, or None")
+    return int(value)
+
+
+def check_gradient_loss(name: str, num_leaves: int) -> None:
+    """A model has at least one parameter with a gradient."""
+    if not num_leaves:
+        raise InputError(
+            f"params of {name} hold no floating-point array, so there is nothing to take a gradient of; pass the "
+            "model's weights as params rather than closing over them"
+        )

@@ -11,8 +11,8 @@ import jax
 import numpy as np
 
 from tdd.scoring.buckets import Batch
+from tdd.scoring.devices import out_of_memory_in_step
 from tdd.scoring.programs import PassProgram, Rows
-from tdd.validate.distributed import out_of_memory_in_step
 from tdd.validate.scoring import is_memory_error
 
 __all__ = ["BatchRunner"]

@@ -1,32 +1,25 @@
-"""Checks of checkpoint folders, architectures and token arrays."""
+"""Checks of the sizes of models, of token arrays, and of what foreign readers raise."""
 
 from __future__ import annotations
 
 import contextlib
 import math
 import pathlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from tdd.validate.errors import InputError
-from tdd.validate.json_text import parse_json
 
 __all__ = [
-    "check_callable",
     "check_choice",
-    "check_config",
     "check_divides",
     "check_positive",
     "check_tokens",
-    "check_vocabulary",
     "panics",
     "reading",
 ]
-
-
-# Plain values.
 
 
 def check_positive(**values: float) -> None:
@@ -40,19 +33,6 @@ def check_choice(name: str, value: Any, choices: Sequence[Any]) -> None:
     """`value` is one of `choices`."""
     if value not in choices:
         raise InputError(f"{name}={value!r} is not supported; supported: {', '.join(map(str, choices))}")
-
-
-def check_callable(name: str, value: Any) -> None:
-    """`value` can be called and hashed."""
-    if not callable(value):
-        raise InputError(f"{name} must be a function, got {value!r}")
-    try:
-        hash(value)
-    except TypeError as error:
-        raise InputError(f"{name} must be hashable, {type(value).__name__} is not; pass a function") from error
-
-
-# Architectures and what is fed to them.
 
 
 def check_divides(**sizes: int) -> None:
@@ -72,9 +52,6 @@ def check_tokens(shape: Sequence[int], dtype: Any, max_length: int | None) -> No
             f"tokens have length {shape[1]}, but the model accepts at most {max_length}; "
             "truncate the texts or score them in windows"
         )
-
-
-# Where a checkpoint lies.
 
 
 @contextlib.contextmanager
@@ -98,47 +75,3 @@ def panics(message: str) -> Iterator[None]:
         raise
     except BaseException as error:
         raise InputError(f"{message}: {error}; mend or replace tokenizer.json") from error
-
-
-# config.json and the tokenizer.
-
-
-def check_config(path: pathlib.Path) -> dict[str, Any]:
-    """The contents of config.json."""
-    if not path.is_file():
-        raise InputError(f"no config.json in {path.parent}; a model folder needs config.json, weights, tokenizer")
-    return _json_object(path)
-
-
-def check_vocabulary(vocabulary: Mapping[str, int], vocab_size: int, where: str) -> None:
-    """Every id of the tokenizer has a row in the model."""
-    if not vocabulary:
-        raise InputError(f"the tokenizer of {where} has an empty vocabulary")
-    token_of = {number: token for token, number in vocabulary.items()}
-    for token, number in vocabulary.items():
-        if token_of[number] != token:
-            raise InputError(
-                f"the tokenizer of {where} has id {number} twice, for {token!r} and {token_of[number]!r}: which of the "
-                "two a row of the model stands for cannot be told; save the tokenizer of the model again"
-            )
-    token, largest = max(vocabulary.items(), key=lambda entry: entry[1])
-    if largest >= vocab_size:
-        raise InputError(
-            f"the tokenizer of {where} has id {largest} (token {token!r}), but the model's vocabulary has "
-            f"{vocab_size} rows: tokenizer and model do not belong together"
-        )
-
-
-# The target of a save.
-
-
-def _json_object(path: pathlib.Path) -> dict[str, Any]:
-    try:
-        content = parse_json(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror}") from error
-    except ValueError as error:
-        raise InputError(f"{path} is not valid JSON: {error}") from error
-    if not isinstance(content, dict):
-        raise InputError(f"{path} must hold a JSON object, got {type(content).__name__}")
-    return content

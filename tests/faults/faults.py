@@ -61,8 +61,8 @@ CONFORMAL = (
     Fault(
         "proportion: ties at tau are in the region",
         "kernels/proportion.py",
-        "own.valid & (own.less >= kept)",
-        "own.valid & (own.less + own.equal > kept)",
+        "of_calibration.valid & (of_calibration.less >= below_region)",
+        "of_calibration.valid & (of_calibration.less + of_calibration.equal > below_region)",
         _law("proportion.subtraction"),
     ),
     Fault(
@@ -177,15 +177,15 @@ STEP_UP = (
         _law("local_fdr.local_fdr/null_proportion=1.0"),
     ),
     Fault(
-        "online_state: LOND's + 1 dropped",
-        "kernels/online_state.py",
+        "online: LOND's + 1 dropped",
+        "kernels/online.py",
         "(state.num_rejected + 1).astype(level.dtype)",
         "jnp.maximum(state.num_rejected, 1).astype(level.dtype)",
         ("tests/kernels/test_online.py",),
     ),
     Fault(
-        "online_state: SAFFRON's clock ticks at lambda",
-        "kernels/online_state.py",
+        "online: SAFFRON's clock ticks at lambda",
+        "kernels/online.py",
         "real & (value > state.lambda_)",
         "real & (value >= state.lambda_)",
         ("tests/kernels/test_online.py", "tests/kernels/test_online_state.py"),
@@ -201,25 +201,25 @@ KNOCKOFFS_AND_MERGES = (
         _law("knockoff.select/alpha=0.3,offset=1,k=1,continuous", "knockoff.threshold"),
     ),
     Fault(
-        "knockoff_path: the threshold divides a group of ties",
-        "kernels/knockoff_path.py",
+        "knockoff: the threshold divides a group of ties",
+        "kernels/knockoff.py",
         "(magnitude > 0) & jnp.concatenate([jnp.ones(min(size, 1), bool), magnitude[1:] != magnitude[:-1]])",
         "magnitude > 0",
         ("tests/kernels/test_knockoff.py",),
     ),
     Fault(
-        "knockoff_multi: a tie is the original's",
-        "kernels/knockoff_multi.py",
+        "knockoff: a tie is the original's",
+        "kernels/knockoff.py",
         "original_wins = winner == knockoffs.shape[1]",
         "original_wins = original <= jnp.min(knockoffs, axis=1)",
-        _law("knockoff_multi.multi_statistics"),
+        _law("knockoff.multi_statistics"),
     ),
     Fault(
-        "knockoff_fdp: bounds are sharpened from the wrong end",
-        "kernels/knockoff_fdp.py",
+        "knockoff: bounds are sharpened from the wrong end",
+        "kernels/knockoff.py",
         "jax.lax.cummax(members, reverse=True)",
         "jax.lax.cummax(members)",
-        _law("knockoff_fdp.fdp_bound"),
+        _law("knockoff.fdp_bound"),
     ),
     Fault(
         "evalues: the mask is ignored",
@@ -238,8 +238,8 @@ KNOCKOFFS_AND_MERGES = (
     Fault(
         "combine: a weight of 0 lets NaN through",
         "kernels/combine.py",
-        "jnp.where(fine, w > 0, True), share",
-        "jnp.where(fine, w >= 0, True), share",
+        "jnp.where(fine, w > 0, True), fractions",
+        "jnp.where(fine, w >= 0, True), fractions",
         ("tests/kernels/test_combine.py",),
     ),
     Fault(
@@ -339,8 +339,8 @@ ORDER_TESTS = (
     Fault(
         "grad_norm: squared before the sum over positions",
         "kernels/grad_norm.py",
-        "each.sum(0).astype(factor.dtype), _sqnorm(each)",
-        "each.sum(0).astype(factor.dtype), _sqnorm((inputs * cotangent).astype(jnp.float32))",
+        "sums.sum(0).astype(factor.dtype), _sqnorm(sums)",
+        "sums.sum(0).astype(factor.dtype), _sqnorm((inputs * cotangent).astype(jnp.float32))",
         (*_law("grad_norm.scale"), "tests/kernels/test_grad_norm.py"),
     ),
     Fault(
@@ -780,8 +780,8 @@ MODELS = (
     Fault(
         "attention: a window of one token more",
         "tdd/models/attention.py",
-        "(behind >= 0) & (behind < window)",
-        "(behind >= 0) & (behind <= window)",
+        "seen & (distance < window)",
+        "seen & (distance <= window)",
         ("tests/models/test_families_golden.py", "tests/models/test_decoder.py"),
     ),
     Fault(
@@ -793,9 +793,9 @@ MODELS = (
     ),
     Fault(
         "gpt_neo: attention is scaled",
-        "tdd/models/families/gpt_neo.py",
-        "(1.0,) * num_layers",
-        "((width // num_heads) ** -0.5,) * num_layers",
+        "tdd/models/families/gpt.py",
+        '"scales": (1.0,) * num_layers',
+        '"scales": (head_dim_of(config, _GPT_NEO_KEYS) ** -0.5,) * num_layers',
         ("tests/models/test_families_golden.py", "tests/models/test_families_configs.py"),
     ),
     Fault(
@@ -853,15 +853,15 @@ STUDIES = (
     Fault(
         "evalues: a unit counts its own items among the others",
         "kernels/evalues.py",
-        "counted, others = known + mine, found - mine",
-        "counted, others = known + mine, found",
+        "counted, others = known + mine, num_below - mine",
+        "counted, others = known + mine, num_below",
         ("tests/kernels/test_evalues.py",),
     ),
     Fault(
         "evalues: a unit's own items are no false discoveries",
         "kernels/evalues.py",
-        "counted, others = known + mine, found - mine",
-        "counted, others = known, found - mine",
+        "counted, others = known + mine, num_below - mine",
+        "counted, others = known, num_below - mine",
         ("tests/kernels/test_evalues.py",),
     ),
     Fault(

@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tdd.kernels import combine, independent, merge
+from tdd.kernels import combine, merge
 
 MERGES = ("bonferroni", "simes", "hommel", "ruger", "maximum", "twice_mean", "geometric", "harmonic")
 CLASSICAL = ("fisher", "pearson", "stouffer", "tippett")
 cauchy = jax.jit(combine.cauchy)
 cauchy_statistic = jax.jit(combine.cauchy_statistic)
 log_cauchy = jax.jit(combine.log_cauchy)
-stouffer = jax.jit(independent.stouffer)
+stouffer = jax.jit(combine.stouffer)
 
 
 @jax.jit
@@ -23,7 +23,7 @@ def every_merge(p):
 
 @jax.jit
 def every_other(p):
-    found = {name: getattr(independent, name)(p).p_value for name in CLASSICAL}
+    found = {name: getattr(combine, name)(p).p_value for name in CLASSICAL}
     return found | {"cauchy_statistic": combine.cauchy_statistic(p), "log_cauchy": combine.log_cauchy(p)}
 
 
@@ -110,7 +110,7 @@ def test_only_ratios_of_weights_matter():
 
 AXIS = {
     name: jax.jit(kernel, static_argnames="axis")
-    for name, kernel in (("cauchy", combine.cauchy), ("hommel", merge.hommel), ("fisher", independent.fisher))
+    for name, kernel in (("cauchy", combine.cauchy), ("hommel", merge.hommel), ("fisher", combine.fisher))
 }
 
 

@@ -115,8 +115,8 @@ def test_monte_carlo_does_not_depend_on_its_chunks(monkeypatch):
 
 def test_the_share_of_draws_is_exact():
     """0.29 · 100 is 28.999... in floating point."""
-    share = jax.jit(conditional._share, static_argnames="count")
+    allowed_count = jax.jit(conditional._allowed_count, static_argnames="count")
     level = jax.tree.map(jnp.asarray, lattice.as_level(0.29))
-    assert int(share(level, 100)) == 29
-    assert int(jax.jit(lambda: conditional._share(0.29, 100))()) == 29
-    assert int(share(jnp.float32(0.25), 100)) == 25
+    assert int(allowed_count(level, 100)) == 29
+    assert int(jax.jit(lambda: conditional._allowed_count(0.29, 100))()) == 29
+    assert int(allowed_count(jnp.float32(0.25), 100)) == 25

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from statsmodels.stats.multitest import multipletests
 
-from tdd.kernels import sidak, stepup, stepup_parts, two_stage
+from tdd.kernels import stepup, stepup_parts
 
 RULES = {
-    "sidak": sidak.sidak,
-    "holm_sidak": sidak.holm_sidak,
-    "bky": two_stage.two_stage_bh,
-    "bh": lambda p, alpha, **options: two_stage.two_stage_bh(p, alpha, variant="bh", **options),
+    "sidak": stepup.sidak,
+    "holm_sidak": stepup.holm_sidak,
+    "bky": stepup.two_stage_bh,
+    "bh": lambda p, alpha, **options: stepup.two_stage_bh(p, alpha, variant="bh", **options),
 }
 COMPILED = {name: jax.jit(rule) for name, rule in RULES.items()}
 FIXED = {name: jax.jit(rule, static_argnames="alpha") for name, rule in RULES.items()}
@@ -61,7 +61,7 @@ def test_equality_is_rejected(wide):
 
 @jax.jit
 def rejections(p):
-    rules = (sidak.sidak, sidak.holm_sidak, stepup.holm, stepup.bonferroni, two_stage.two_stage_bh)
+    rules = (stepup.sidak, stepup.holm_sidak, stepup.holm, stepup.bonferroni, stepup.two_stage_bh)
     return *(rule(p, 0.1).reject for rule in rules), stepup.bh(p, 0.1 / 1.1).reject
 
 
@@ -118,21 +118,21 @@ def test_the_direct_answer_of_the_step_down_rule(monkeypatch):
     p = drawn(4, 60) / 3
     expected = np.asarray(FIXED["holm_sidak"](p, 0.3).reject)
     monkeypatch.setattr(stepup_parts, "_MAX_PASSES", 0)
-    direct = jax.jit(lambda p: sidak.holm_sidak(p, 0.3).reject)  # traced anew
+    direct = jax.jit(lambda p: stepup.holm_sidak(p, 0.3).reject)  # traced anew
     np.testing.assert_array_equal(direct(p), expected)
     assert 0 < expected.sum() < p.size
 
 
 def test_unknown_variant():
     with pytest.raises(ValueError, match="variant must be one of"):
-        two_stage.two_stage_bh(jnp.array([0.1]), 0.1, variant="tst")
+        stepup.two_stage_bh(jnp.array([0.1]), 0.1, variant="tst")
 
 
 @pytest.mark.skipif(jax.default_backend() != "cpu", reason="reads the program that XLA makes for the CPU")
 @pytest.mark.parametrize("batch", [False, True])
 @pytest.mark.parametrize(
     "rule",
-    [stepup.bh, stepup.storey_bh, stepup.holm, stepup.hochberg, sidak.holm_sidak, two_stage.two_stage_bh],
+    [stepup.bh, stepup.storey_bh, stepup.holm, stepup.hochberg, stepup.holm_sidak, stepup.two_stage_bh],
     ids=lambda rule: rule.__name__,
 )
 def test_a_decision_sorts_in_no_call_but_the_slow_one(rule, batch):

@@ -11,18 +11,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from tdd.kernels import knockoff, knockoff_evalues, knockoff_fdp, knockoff_multi, knockoff_symmetry
+from tdd.kernels import knockoff, knockoff_symmetry
 from tdd.procedures.calls import level_operand
 
 select = jax.jit(knockoff.select, static_argnames=("offset", "num_knockoffs"))
-e_values = jax.jit(knockoff_evalues.derandomized_e_values)
-fdp_bound = jax.jit(knockoff_fdp.fdp_bound)
+e_values = jax.jit(knockoff.derandomized_e_values)
+fdp_bound = jax.jit(knockoff.fdp_bound)
 fixed_select = jax.jit(knockoff.select, static_argnames=("alpha", "offset"))
 fixed_threshold = jax.jit(knockoff.threshold, static_argnames=("alpha", "num_knockoffs"))
-fixed_e_values = jax.jit(knockoff_evalues.derandomized_e_values, static_argnames="alpha")
-fixed_fdp_bound = jax.jit(knockoff_fdp.fdp_bound, static_argnames="delta")
+fixed_e_values = jax.jit(knockoff.derandomized_e_values, static_argnames="alpha")
+fixed_fdp_bound = jax.jit(knockoff.fdp_bound, static_argnames="delta")
 w_statistics = jax.jit(knockoff.w_statistics)
-multi_statistics = jax.jit(knockoff_multi.multi_statistics)
+multi_statistics = jax.jit(knockoff.multi_statistics)
 binomial_tails = jax.jit(knockoff_symmetry.binomial_tails, static_argnames=("num_knockoffs", "bound"))
 count_signs = jax.jit(knockoff_symmetry.count_signs)
 SIZE = 24

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 import references_martingale as ref
 
-from tdd.kernels import martingale, martingale_bets
+from tdd.kernels import martingale
 
 compiled = jax.jit(martingale.conformal_martingale, static_argnames="bet")
 step = jax.jit(martingale.advance)
 control_p_value = jax.jit(martingale.control_p_value)
 wealth_after = jax.jit(jax.vmap(lambda state, x: martingale.advance(state, -x)[1].log_martingale, in_axes=(None, 0)))
-every_bet = pytest.mark.parametrize("bet", martingale_bets.BETS)
+every_bet = pytest.mark.parametrize("bet", martingale.BETS)
 
 
 def p_values(seed=0, size=40, power=1.5):
@@ -131,7 +131,7 @@ def test_batches(bet):
 
 def test_weights_of_the_bets():
     for size in (8, 96):
-        e, weights = martingale_bets.power_bets(size)
+        e, weights = martingale.power_bets(size)
         assert (weights > 0).all()
         assert weights.sum() == pytest.approx(1, abs=1e-14)
         assert (e > 0).all()

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import references_bounds as ref
 
-from tdd.kernels import online, online_state
+from tdd.kernels import online
 
 PROCEDURES = {
     "lond": (online.lond, ref.lond),
@@ -102,7 +102,7 @@ def test_e_lond_is_lond_on_the_inverse():
 
 @pytest.mark.parametrize(("kind", "reference"), [("log", ref.log_series), ("power", ref.power_series)])
 def test_series(kind, reference):
-    series = online_state.gamma(10_000, kind)
+    series = online.gamma(10_000, kind)
     np.testing.assert_allclose(series[:50], [reference(t) for t in range(1, 51)], rtol=1e-13)
     assert (np.diff(series[1:]) < 0).all()
     assert 0.3 < series.sum() <= 1
@@ -110,7 +110,7 @@ def test_series(kind, reference):
 
 def test_bad_options():
     for call in (
-        lambda: online_state.gamma(3, "flat"),
+        lambda: online.gamma(3, "flat"),
         lambda: online.lond(jnp.zeros(2), 0.1, dependence="negative"),
         lambda: online.saffron(jnp.zeros(2), 0.1, lambda_=1.0),
         lambda: online.lord_plus_plus(jnp.zeros(2), 0.1, initial_wealth=1.0),

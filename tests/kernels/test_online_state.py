@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tdd.kernels import online, online_state
+from tdd.kernels import online
 
 ARRAY = {
     "lond": online.lond,
@@ -18,8 +18,8 @@ ARRAY = {
     "saffron": online.saffron,
 }
 COMPILED = {name: jax.jit(call) for name, call in ARRAY.items()}
-DECIDE = jax.jit(online_state.decide)
-every_method = pytest.mark.parametrize("method", online_state.METHODS)
+DECIDE = jax.jit(online.decide)
+every_method = pytest.mark.parametrize("method", online.METHODS)
 
 
 def stream(method, seed, size=60):
@@ -43,7 +43,7 @@ def test_the_array_call_to_the_bit(method, seed, horizon):
     """Whatever the horizon: with 333 the sums of the levels have another length."""
     values, mask = stream(method, seed)
     expected = COMPILED[method](jnp.asarray(values), jnp.float32(0.2), mask=mask)
-    state, (reject, level) = one_by_one(online_state.start(method, 0.2, horizon=horizon), values, mask)
+    state, (reject, level) = one_by_one(online.start(method, 0.2, horizon=horizon), values, mask)
     np.testing.assert_array_equal(reject, expected.reject)
     np.testing.assert_array_equal(level, expected.levels)
     assert int(state.num_rejected) == int(expected.num_rejected) > 3
@@ -54,14 +54,12 @@ def test_the_array_call_to_the_bit(method, seed, horizon):
 def test_in_a_compiled_loop_and_from_saved_arrays(method):
     """Half of the stream under `lax.cond`, the state through NumPy, the other half by `vmap` of one."""
     values, mask = stream(method, 3)
-    start = online_state.start(method, 0.2, horizon=60)
+    start = online.start(method, 0.2, horizon=60)
     expected = one_by_one(start, values, mask)[1][0]
 
     def one(state, item):
         value, real = item
-        return jax.lax.cond(
-            real, lambda: online_state.decide(state, value), lambda: online_state.decide(state, value, False)
-        )
+        return jax.lax.cond(real, lambda: online.decide(state, value), lambda: online.decide(state, value, False))
 
     loop = jax.jit(lambda state, values, mask: jax.lax.scan(one, state, (values, mask)))
     state, first = loop(start, values[:30], mask[:30])
@@ -78,7 +76,7 @@ def test_beyond_the_horizon_there_is_no_level(method):
     best = jnp.inf if method == "e_lond" else 0.0
     values, mask = np.full(9, best, np.float32), np.array([1, 1, 0, 1, 1, 1, 1, 1, 0], bool)
     values[3] = np.nan
-    state, (reject, level) = one_by_one(online_state.start(method, 0.2, horizon=4), values, mask)
+    state, (reject, level) = one_by_one(online.start(method, 0.2, horizon=4), values, mask)
     assert reject.tolist() == [True, True, False, False, True, True, False, False, False]
     assert level[6:8].tolist() == [0, 0]
     assert np.isnan(level[[2, 3, 8]]).all()
@@ -88,7 +86,7 @@ def test_beyond_the_horizon_there_is_no_level(method):
 @jax.jit
 @functools.partial(jax.vmap, in_axes=(None, 0))
 def decide_rows(state, row):
-    return jax.lax.scan(online_state.decide, state, row)[1]
+    return jax.lax.scan(online.decide, state, row)[1]
 
 
 def overspent(state, p, lambda_=None):
@@ -104,8 +102,8 @@ def test_never_more_is_spent_than_was_earned(method, lambda_):
     rng, size = np.random.default_rng(0), 40
     p = rng.random((2_000, size)) ** np.exp(rng.normal(0, 2, (2_000, 1)))
     p[:500] = np.where(rng.random((500, size)) < rng.random((500, 1)), 0, 1)
-    state = online_state.start(method, 0.1, horizon=size, initial_wealth=0.9, lambda_=lambda_ or 0.5)
-    share = online_state.gamma(size, "power" if lambda_ else "log").sum()
+    state = online.start(method, 0.1, horizon=size, initial_wealth=0.9, lambda_=lambda_ or 0.5)
+    share = online.gamma(size, "power" if lambda_ else "log").sum()
     levels, earned = (np.asarray(field) / np.float32(share) for field in (state.levels, state.earned))
     state = dataclasses.replace(state, levels=levels, earned=earned)
     found = overspent(state, p.astype(np.float32), lambda_)
@@ -121,9 +119,9 @@ def test_one_program_for_a_stream():
 
     def counted(state, value):
         traces.append(1)
-        return online_state.decide(state, value)
+        return online.decide(state, value)
 
-    compiled, state = jax.jit(counted), online_state.start("saffron", 0.1, horizon=50)
+    compiled, state = jax.jit(counted), online.start("saffron", 0.1, horizon=50)
     for value in np.random.default_rng(0).random(40).astype(np.float32):
         state, _ = compiled(state, value)
     assert len(traces) == 1
@@ -133,11 +131,11 @@ def test_one_program_for_a_stream():
 def test_double_precision_and_traced_levels(method):
     values, mask = stream(method, 4)
     with jax.enable_x64(True):
-        wide = jax.jit(lambda a: online_state.start(method, a, horizon=60))(jnp.float64(0.2))
+        wide = jax.jit(lambda a: online.start(method, a, horizon=60))(jnp.float64(0.2))
         assert {leaf.dtype for leaf in jax.tree.leaves(wide)} == {np.dtype(np.int32), np.dtype(np.float64)}
         reject = one_by_one(wide, values.astype(float), mask)[1][0]
     np.testing.assert_array_equal(reject, COMPILED[method](jnp.asarray(values), 0.2, mask=mask).reject)
-    begin = jax.jit(lambda a: online_state.start(method, a, horizon=3))
+    begin = jax.jit(lambda a: online.start(method, a, horizon=3))
     for alpha in (0.0, 1.0, np.nan):
         state = begin(jnp.float32(alpha))
         _, (reject, level) = one_by_one(state, np.zeros(2, np.float32), [True, True])
@@ -157,13 +155,13 @@ def test_double_precision_and_traced_levels(method):
 )
 def test_wrong_calls(arguments, options, words):
     with pytest.raises(ValueError, match=words):
-        online_state.start(*arguments, **options)
+        online.start(*arguments, **options)
 
 
 @pytest.mark.parametrize(("value", "same_as"), [(0.5, 0.4), (np.nextafter(np.float32(0.5), 1), 0.6)])
 def test_a_p_value_equal_to_lambda_is_a_candidate(value, same_as):
     """SAFFRON's clock stands still at p <= lambda."""
-    state = online_state.start("saffron", 0.1, horizon=9)
+    state = online.start("saffron", 0.1, horizon=9)
     after = [DECIDE(state, np.float32(p), True)[0] for p in (value, same_as)]
     jax.tree.map(np.testing.assert_array_equal, *after)
     other = DECIDE(state, np.float32(1 - same_as), True)[0]

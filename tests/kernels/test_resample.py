@@ -38,7 +38,7 @@ def drawn_splits(pool, split, keys):
 
 
 decide = jax.jit(resample.decide, static_argnames="proportions")
-share = jax.jit(resample._share, static_argnames="bound")
+scaled_draw = jax.jit(resample._scaled_draw, static_argnames="bound")
 
 
 def run(pool, drawn, proportions, alphas=ALPHAS, eta=0.05):
@@ -160,7 +160,7 @@ def test_share_of_what_is_left(bound):
     rng = np.random.default_rng(0)
     word = np.concatenate([rng.integers(0, 2**32, 1000), [0, 2**32 - 1, 2**31, 2**16]]).astype(np.uint64)
     for left in [1, 2, 255, bound // 3, bound]:
-        found = share(word.astype(np.uint32), np.int32(left), bound)
+        found = scaled_draw(word.astype(np.uint32), np.int32(left), bound)
         np.testing.assert_array_equal(np.asarray(found), (word * np.uint64(left)) >> np.uint64(32))
 
 

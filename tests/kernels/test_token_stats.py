@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tdd.kernels import token_stats as kernel
-from tdd.kernels.logit_tile import tile_statistics
+from tdd.kernels.token_stats import tile_statistics
 
 FIELDS = kernel.TokenStatistics._fields
 

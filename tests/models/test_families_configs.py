@@ -53,7 +53,7 @@ def test_every_key_that_transformers_writes(tmp_path, name):
 
 
 def test_each_key_in_one_list():
-    from tdd.models.config_keys import IGNORED, REQUIRED
+    from tdd.models.families import IGNORED, REQUIRED
 
     assert not IGNORED & REQUIRED.keys()
     for family in FAMILIES.values():

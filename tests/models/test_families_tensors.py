@@ -15,8 +15,7 @@ from tdd.models import decoder
 from tdd.models.checkpoint import load
 from tdd.models.configuration import read_spec
 from tdd.models.families import FAMILIES
-from tdd.models.families.record import Piece, Slot
-from tdd.models.families.tensors import slots
+from tdd.models.families.tensors import Piece, Slot, slots
 from tdd.validate import InputError
 
 ONE_OF_EACH = ["gpt2", "gpt_neo", "gpt_neox", "opt", "llama", "mistral, window", "qwen2", "qwen3", "gemma2"]

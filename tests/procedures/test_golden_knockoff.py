@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tdd.kernels import evalues, knockoff, knockoff_evalues, knockoff_multi
+from tdd.kernels import evalues, knockoff
 from tdd.procedures.calls import level_operand
 from tdd.procedures.evalues import conformal_e_values, e_bh
 from tdd.procedures.ktd import ktd
@@ -50,7 +50,7 @@ def test_multi_threshold(case):
     inputs, params = case["inputs"], case["params"]
     kappa = jnp.where(jnp.array(inputs["kappa_is_original"]), 0, 1)
     tau = jnp.array(inputs["tau"])
-    found = knockoff_multi.multi_threshold(kappa, tau, params["q"], num_knockoffs=params["M"])
+    found = knockoff.multi_threshold(kappa, tau, params["q"], num_knockoffs=params["M"])
     assert float(found) == case["expected"]["threshold"]
     assert chosen((kappa == 0) & (tau >= found)) == case["expected"]["selected"]
 
@@ -59,7 +59,7 @@ def test_multi_statistics():
     """There a large |T| is important; here the smallest score wins. Ties have no winner and drop out."""
     case = BY_NAME["multi_knockoff_stats"]
     original, copies = (-np.abs(np.array(case["inputs"][name])) for name in ("T0", "Tk"))
-    found = knockoff_multi.multi_statistics(jnp.asarray(original), jnp.asarray(copies.T))
+    found = knockoff.multi_statistics(jnp.asarray(original), jnp.asarray(copies.T))
     expected = case["expected"]
     np.testing.assert_allclose(found.tau, expected["tau_max_gimenez_zou"], atol=1e-7)
     assert (found.kappa == 0).tolist() == expected["kappa_is_original_strict"]
@@ -74,7 +74,7 @@ def test_derandomized():
     w = jnp.array(case["inputs"]["W"])
     level, alpha = case["params"]["alpha_kn"], case["params"]["alpha"]
     assert [float(knockoff.threshold(draw, level)) for draw in w] == case["expected"]["thresholds"]
-    e = knockoff_evalues.derandomized_e_values(w.T, level)
+    e = knockoff.derandomized_e_values(w.T, level)
     np.testing.assert_allclose(e, case["expected"]["evalues"], rtol=1e-7)
     assert chosen(e_bh(e, alpha).reject) == case["expected"]["selected"]
 

@@ -10,7 +10,7 @@ import pytest
 import references_martingale as ref
 
 import tdd
-from tdd.kernels import martingale, online_state
+from tdd.kernels import martingale, online
 from tdd.procedures import online_streams
 from tdd.procedures.guarantees import all_guarantees
 from tdd.procedures.martingale import GUARANTEE_ROWS, GUARANTEES
@@ -96,7 +96,7 @@ CALLS = {
 }
 
 
-@pytest.mark.parametrize("method", online_state.METHODS)
+@pytest.mark.parametrize("method", online.METHODS)
 def test_the_state_machine_is_the_call_and_survives_a_restart(method):
     values = P**4 if method != "e_lond" else 1 / P**4
     expected = CALLS[method](values.astype(np.float32), 0.1)
@@ -194,8 +194,8 @@ def scores(x, **options):
         (lambda: step([0.5]), "value and mask must be single"),
         (lambda: step(mask=[True]), "value and mask must be single"),
         (lambda: step(state=martingale.start("mixture")), r"state must come from init\(\) or step\(\)"),
-        (lambda: step(state=online_state.start("lond", 0.1, horizon=6)), "horizon=6, this test of method='lond' with"),
-        (lambda: step(state=online_state.start("saffron", 0.1, horizon=5)), "state is of method='saffron'"),
+        (lambda: step(state=online.start("lond", 0.1, horizon=6)), "horizon=6, this test of method='lond' with"),
+        (lambda: step(state=online.start("saffron", 0.1, horizon=5)), "state is of method='saffron'"),
     ],
 )
 def test_messages(call, words):

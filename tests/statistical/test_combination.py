@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from tdd.kernels import combine, conformal, independent, merge, pooled_ranks, stepup
+from tdd.kernels import combine, conformal, merge, pooled_ranks, stepup
 from tdd.procedures.td4eval import td4eval
 from tdd.study import monte_carlo
 from tdd.study.validity.combination import detector_scores, pooled_by_rejections
@@ -220,10 +220,10 @@ def test_merges_hold_under_any_dependence(draw, budget):
 @pytest.mark.slow("long")
 def test_combinations_of_independent_p_values_are_exact(budget):
     kernels = {
-        "fisher": lambda p: independent.fisher(p).p_value,
-        "pearson": lambda p: independent.pearson(p).p_value,
-        "stouffer": lambda p: independent.stouffer(p, weights=jnp.array([1.0, 2, 3, 0.5])).p_value,
-        "tippett": lambda p: independent.tippett(p).p_value,
+        "fisher": lambda p: combine.fisher(p).p_value,
+        "pearson": lambda p: combine.pearson(p).p_value,
+        "stouffer": lambda p: combine.stouffer(p, weights=jnp.array([1.0, 2, 3, 0.5])).p_value,
+        "tippett": lambda p: combine.tippett(p).p_value,
         "cauchy": lambda p: combine.cauchy(p, weights=jnp.array([1.0, 2, 3, 0.5])),
     }
 

@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from tdd.kernels import conformal, sidak, two_stage
+from tdd.kernels import conformal, stepup
 
 
 def independent_p(key, nulls, alternatives):
@@ -55,19 +55,19 @@ def down_one_step_too_far(p):
 
 
 def one_step(p):
-    return sidak.sidak(p, 0.1).reject
+    return stepup.sidak(p, 0.1).reject
 
 
 def down(p):
-    return sidak.holm_sidak(p, 0.1).reject
+    return stepup.holm_sidak(p, 0.1).reject
 
 
 def bky(p):
-    return two_stage.two_stage_bh(p, 0.3).reject
+    return stepup.two_stage_bh(p, 0.3).reject
 
 
 def bh(p):
-    return two_stage.two_stage_bh(p, 0.3, variant="bh").reject
+    return stepup.two_stage_bh(p, 0.3, variant="bh").reject
 
 
 @pytest.mark.guarantee(checks=3)
@@ -93,7 +93,7 @@ def test_family_wise_error(select, draw, nulls, alternatives, budget):
     [
         (one_test_too_few, independent_p, 6, 0, 0.1),
         (down_one_step_too_far, independent_p, 3, 3, 0.1),
-        (lambda p: sidak.sidak(p, 0.3).reject, exclusive_p, 6, 0, 0.3),
+        (lambda p: stepup.sidak(p, 0.3).reject, exclusive_p, 6, 0, 0.3),
     ],
     ids=["m - 1", "one step too far", "exclusive"],
 )

@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from tdd.kernels import conformal, evalues, knockoff, knockoff_fdp, knockoff_multi, stepup
+from tdd.kernels import conformal, evalues, knockoff, stepup
 from tdd.procedures.evalues import conformal_e_values, e_bh
 from tdd.procedures.ktd import knockoff_symmetry, ktd
 
@@ -62,7 +62,7 @@ def without_the_one(losses):
     """Offset 0: the smallest ratio may be 0 after a single win."""
 
     def select(original, knockoffs, key):
-        statistic = knockoff_multi.multi_statistics(original, knockoffs).statistic
+        statistic = knockoff.multi_statistics(original, knockoffs).statistic
         return knockoff.select(statistic, 0.2, offset=0, num_knockoffs=losses).reject
 
     return select
@@ -179,7 +179,7 @@ def bound_fails(draw, n, members, broken=None, delta=0.1):
         original, knockoffs = draw(key, n, members, 1)
         w = knockoff.w_statistics(original, knockoffs)
         beyond = jnp.sum((w[None] >= w[:, None]) & null[None], axis=1)
-        bound = knockoff_fdp.fdp_bound(w, delta)
+        bound = knockoff.fdp_bound(w, delta)
         losses, factor = jnp.sum(w[None] <= -w[:, None], axis=1), jnp.log(1 / delta) / jnp.log(2 - delta)
         limit = {
             None: bound.false_bound,

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tdd.kernels import online_state
+from tdd.kernels import online
 
 T = 20
 ALPHA = 0.2
@@ -20,13 +20,13 @@ ALPHA = 0.2
 
 def whole(method, alpha=ALPHA, times=1.0, **options):
     """A state whose gamma_1, ..., gamma_T sum to `times`."""
-    state = online_state.start(method, alpha, horizon=T, **options)
-    share = times / online_state.gamma(T, "power" if method == "saffron" else "log").sum()
+    state = online.start(method, alpha, horizon=T, **options)
+    share = times / online.gamma(T, "power" if method == "saffron" else "log").sum()
     return dataclasses.replace(state, levels=state.levels * share, earned=state.earned * share)
 
 
 def decide(state):
-    return lambda values: jax.lax.scan(online_state.decide, state, values)[1].reject
+    return lambda values: jax.lax.scan(online.decide, state, values)[1].reject
 
 
 # Draws: values in their order of arrival, and which of them are nulls; each is one with chance `share`.
@@ -128,7 +128,7 @@ CASES = {
     "saffron": (whole("saffron", initial_wealth=0.95), independent(1), ALPHA),
     "saffron, half null": (whole("saffron"), independent(0.5), ALPHA),
     "saffron, ties": (whole("saffron", initial_wealth=0.95, lambda_=0.3), lattice(1), ALPHA),
-    "saffron, past its horizon": (online_state.start("saffron", ALPHA, horizon=5), independent(0.5), ALPHA),
+    "saffron, past its horizon": (online.start("saffron", ALPHA, horizon=5), independent(0.5), ALPHA),
 }
 
 
@@ -168,7 +168,7 @@ TWINS = {
     ),
     "saffron without 1 - lambda": (decide(whole("saffron", times=2.0, initial_wealth=0.95)), independent(1), ALPHA),
     "saffron on dependent p-values": (
-        decide(online_state.start("saffron", ALPHA, horizon=2 * T)),
+        decide(online.start("saffron", ALPHA, horizon=2 * T)),
         after_certain_discoveries,
         ALPHA,
     ),

@@ -7,7 +7,7 @@ import numpy as np
 import references_combine as ref
 from contract_entry import Entry
 
-from tdd.kernels import combine, conformal, independent, merge, pooled_ranks
+from tdd.kernels import combine, conformal, merge, pooled_ranks
 
 TAU = 0.4
 
@@ -119,8 +119,8 @@ def merged(name, make=groups, label=""):
 def classical(name, make=inner_groups, label=""):
     # SciPy's Fisher tail and the kernel's carry |log p| roundings.
     return elementwise(
-        f"independent.{name}",
-        lambda **arrays: getattr(independent, name)(**arrays)._asdict(),
+        f"combine.{name}",
+        lambda **arrays: getattr(combine, name)(**arrays)._asdict(),
         make,
         pair(ref.classical(name)),
         label,

@@ -6,7 +6,7 @@ import contracts_core as core
 import references_family as ref
 from contract_entry import Entry
 
-from tdd.kernels import sidak, two_stage
+from tdd.kernels import stepup
 
 
 def entry(kernel, name, reference, alpha, **options):
@@ -23,22 +23,22 @@ def entry(kernel, name, reference, alpha, **options):
 
 
 ENTRIES = [
-    *[entry(sidak.sidak, "sidak.sidak", ref.sidak, alpha) for alpha in (0.3, 0.7)],
-    *[entry(sidak.holm_sidak, "sidak.holm_sidak", ref.holm_sidak, alpha) for alpha in (0.3, 0.7)],
+    *[entry(stepup.sidak, "stepup.sidak", ref.sidak, alpha) for alpha in (0.3, 0.7)],
+    *[entry(stepup.holm_sidak, "stepup.holm_sidak", ref.holm_sidak, alpha) for alpha in (0.3, 0.7)],
     *[
-        entry(two_stage.two_stage_bh, "two_stage.two_stage_bh", ref.two_stage_bh, alpha, variant=variant)
+        entry(stepup.two_stage_bh, "stepup.two_stage_bh", ref.two_stage_bh, alpha, variant=variant)
         for alpha in (0.1, 0.25)
-        for variant in two_stage.VARIANTS
+        for variant in stepup.VARIANTS
     ],
 ]
 
 ELSEWHERE = {
     **{
-        f"stepup_parts.{name}": "a part of every entry of stepup, hommel, sidak and two_stage"
-        for name in ("count", "critical", "in_range", "items", "order", "result", "tolerance")
+        f"stepup_parts.{name}": "a part of every entry of stepup and hommel"
+        for name in ("count", "critical", "items", "order", "result", "tolerance")
     },
     **{
-        f"stepup_parts.{name}": "takes functions; a whole family of the entries of stepup, sidak and two_stage"
+        f"stepup_parts.{name}": "takes functions; a whole family of the entries of stepup"
         for name in ("fixed_point", "scaled_bh", "step_down")
     },
     "rows.map_rows": "takes a function; against vmap in tests/kernels/test_rows.py",

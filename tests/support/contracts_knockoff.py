@@ -14,9 +14,6 @@ from scipy import stats
 from tdd.kernels import (
     evalues,
     knockoff,
-    knockoff_evalues,
-    knockoff_fdp,
-    knockoff_multi,
     knockoff_symmetry,
 )
 
@@ -226,29 +223,29 @@ ENTRIES = [
     filter_entry(0.1, 1, 3),
     filter_entry(0.3, 1, 1, continuous),
     entry(
-        "knockoff_multi.multi_statistics",
-        lambda **a: knockoff_multi.multi_statistics(**a)._asdict(),
+        "knockoff.multi_statistics",
+        lambda **a: knockoff.multi_statistics(**a)._asdict(),
         copies,
-        lambda **a: dict(zip(knockoff_multi.MultiStatistics._fields, knock.multi(**a), strict=True)),
+        lambda **a: dict(zip(knockoff.MultiStatistics._fields, knock.multi(**a), strict=True)),
         ("original", "knockoffs"),
     ),
     entry(
-        "knockoff_multi.multi_threshold",
-        lambda kappa, tau, mask=None: knockoff_multi.multi_threshold(kappa, tau, 0.3, num_knockoffs=COPIES, mask=mask),
+        "knockoff.multi_threshold",
+        lambda kappa, tau, mask=None: knockoff.multi_threshold(kappa, tau, 0.3, num_knockoffs=COPIES, mask=mask),
         winners,
         multi_threshold_reference,
         ("kappa", "tau"),
     ),
     entry(
-        "knockoff_evalues.derandomized_e_values",
-        lambda w, mask=None: knockoff_evalues.derandomized_e_values(w, 0.3, mask=mask),
+        "knockoff.derandomized_e_values",
+        lambda w, mask=None: knockoff.derandomized_e_values(w, 0.3, mask=mask),
         many_signed,
         lambda w, mask=None: knock.derandomized(w, 0.3, mask),
         ("w",),
     ),
     entry(
-        "knockoff_fdp.fdp_bound",
-        lambda w, mask=None: knockoff_fdp.fdp_bound(w, 0.3, mask=mask)._asdict(),
+        "knockoff.fdp_bound",
+        lambda w, mask=None: knockoff.fdp_bound(w, 0.3, mask=mask)._asdict(),
         signed,
         lambda w, mask=None: knock.fdp_bound(knock.kept(w, mask), 0.3),
         ("w",),
@@ -319,7 +316,7 @@ ENTRIES = [
 
 ELSEWHERE = {
     "evalues.unit_e_values": "takes rows of scores and units; tests/kernels/test_evalues.py",
-    "knockoff_path.path": "in the order of |W|, not of the items; compared through knockoff.select and fdp_bound",
+    "knockoff.path": "in the order of |W|, not of the items; compared through knockoff.select and fdp_bound",
     "knockoff.first_place": "a place in that order; compared as the threshold of knockoff.select",
     "knockoff.adjust": "rounding at alpha: reject == (adjusted <= alpha) in tests/kernels/test_knockoff.py",
 }

@@ -52,14 +52,14 @@ ENTRIES = [
 
 _ORDER = "depends on the order of the items; tests/kernels/"
 ELSEWHERE = {
-    "online_state.gamma": "a constant series; tests/kernels/test_online.py",
-    **{f"online_state.{name}": f"{_ORDER}test_online_state.py" for name in ("start", "decide")},
+    "online.gamma": "a constant series; tests/kernels/test_online.py",
+    **{f"online.{name}": f"{_ORDER}test_online_state.py" for name in ("start", "decide")},
     **{
         f"online_conformal.{name}": f"{_ORDER}test_online_conformal.py"
         for name in ("start", "draw", "advance", "p_values")
     },
     **{f"martingale.{name}": f"{_ORDER}test_martingale.py" for name in ("start", "advance", "conformal_martingale")},
-    **{f"martingale_bets.{name}": f"{_ORDER}test_martingale.py" for name in ("first_account", "place", "power_bets")},
+    **{f"martingale.{name}": f"{_ORDER}test_martingale.py" for name in ("first_account", "place", "power_bets")},
     **{
         f"change_detection.{name}": f"{_ORDER}test_change_detection.py"
         for name in ("start", "advance", "shiryaev_roberts")

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any
 
 import jax
 import numpy as np
 
-from tdd.models.adapters.evaluation import Arguments, Output, arguments_of, evaluation_arguments
+from tdd.models.adapters.common import (
+    Arguments,
+    Output,
+    arguments_of,
+    check_hashable,
+    check_module,
+    method_arguments,
+)
 from tdd.models.adapters.function import from_function
 from tdd.records import LanguageModel
-from tdd.validate import adapters as checks
 
 __all__ = ["from_equinox"]
 
@@ -39,39 +46,36 @@ def from_equinox(
     Equinox's own layers do. The logits must be causal, see `check_causal`.
 
     Args:
-      module: the module.
+      module: The module.
       vocab_size: V.
-      max_length: longest sequence it accepts, None where there is no limit.
-      name: shown in reports; by default the module's class.
-      method: the method that returns logits.
-      batched: whether it takes tokens [B, T]; otherwise it takes one sequence [T] and is mapped over the batch.
-      arguments: further keyword arguments of that method, hashable.
+      max_length: Longest sequence that it accepts, or None.
+      name: Shown in reports; by default the module's class.
+      method: The method that returns logits.
+      batched: True if it takes tokens [B, T]; otherwise it takes one sequence [T] and is mapped over the batch.
+      arguments: Further keyword arguments of that method, hashable.
       hidden: a method's name, or a function of (module, tokens), for [T, D] ([B, T, D] where `batched`).
       readout: `(module) -> [V, D]`.
-      soft_cap: see `from_function`.
-      output: see `from_function`; applied to the result for one sequence unless `batched`.
+      soft_cap: See `from_function`.
+      output: See `from_function`; applied to the result for one sequence unless `batched`.
 
     Returns:
       (lm, params): params is the module with everything but its arrays left out.
 
     Raises:
-      InputError: not an Equinox module, a static field or argument that cannot be hashed, or as in `from_function`.
+      InputError: Not an Equinox module, a static field or argument that cannot be hashed, or as in `from_function`.
     """
     import equinox as eqx
 
-    checks.check_module("module", module, "Equinox module", isinstance(module, eqx.Module))
+    check_module("module", module, "Equinox module", isinstance(module, eqx.Module))
     params, static = eqx.partition(eqx.nn.inference_mode(module), _is_array)
     leaves, structure = jax.tree.flatten(static)
     for leaf in (*leaves, structure):
-        checks.check_hashable("module", leaf)
+        check_hashable("module", leaf)
     kind, given = type(module), arguments_of(arguments)
 
     def call(method: str | Callable[..., Any], *, only_known: bool = False) -> EquinoxCall:
-        function = getattr(kind, method, None) if isinstance(method, str) else method
-        checks.check_method(method, function, kind.__name__)
-        assert function is not None
-        usable = evaluation_arguments(function, given, only_known=only_known)
-        return EquinoxCall(tuple(leaves), structure, method, usable, batched)
+        keywords = method_arguments(kind, method, given, only_known=only_known)
+        return EquinoxCall(tuple(leaves), structure, method, keywords, batched)
 
     lm = from_function(
         call(method),
@@ -100,14 +104,11 @@ class EquinoxCall:
         import equinox as eqx
 
         module = eqx.combine(params, jax.tree.unflatten(self.structure, self.leaves))
-        function = getattr(module, self.method) if isinstance(self.method, str) else None
-
-        def one(*inputs: jax.Array) -> Any:
-            if function is not None:
-                return function(*inputs, **dict(self.arguments))
-            return self.method(module, *inputs, **dict(self.arguments))  # type: ignore[operator]
-
-        return one(*inputs) if self.batched else jax.vmap(one)(*inputs)
+        if isinstance(self.method, str):
+            function = functools.partial(getattr(module, self.method), **dict(self.arguments))
+        else:
+            function = functools.partial(self.method, module, **dict(self.arguments))
+        return function(*inputs) if self.batched else jax.vmap(function)(*inputs)
 
 
 def _is_array(leaf: Any) -> bool:

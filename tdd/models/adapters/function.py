@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from tdd.models.adapters.evaluation import Output, pick
+from tdd.models.adapters.common import Output, check_callable, check_hashable, pick
 from tdd.records import LanguageModel
-from tdd.validate import adapters as checks
-from tdd.validate.checkpoints import check_callable, check_positive, check_tokens
+from tdd.validate.checkpoints import check_positive, check_tokens
 from tdd.validate.errors import InputError
 
 __all__ = ["FunctionSpec", "from_function"]
@@ -24,13 +23,13 @@ class FunctionSpec:
     """Identity of an adapted model: equal only for equal functions and the same sizes.
 
     Attributes:
-      name: shown in reports.
-      logits_fn: the function.
+      name: Shown in reports.
+      logits_fn: The function.
       vocab_size: V.
-      max_length: longest sequence, or None.
+      max_length: Longest sequence, or None.
       hidden_fn: `(params, tokens) -> [B, T, D]`, or None.
       readout_fn: `(params) -> [V, D]`, or None.
-      output: where the logits are in what `logits_fn` returns.
+      output: Place of the logits in the result of `logits_fn`.
     """
 
     name: str
@@ -69,15 +68,15 @@ def from_function(
     Pass the same function object each time: a new closure is a new model and compiles again.
 
     Args:
-      logits_fn: the function.
+      logits_fn: The function.
       vocab_size: V.
-      max_length: longest sequence it accepts, None where there is no limit.
-      name: shown in reports.
+      max_length: Longest sequence that it accepts, or None.
+      name: Shown in reports.
       hidden: `(params, tokens [B, T]) -> [B, T, D]`, what the readout multiplies; with it and `readout`, scoring
         never builds [B, T, V].
       readout: `(params) -> [V, D]`, so that logits = cap(hidden @ readout.T).
       soft_cap: c in logits = c tanh(z / c), where the model has it; for `hidden` and `readout` only.
-      output: where the logits are, if the function returns more: an index, a key, an attribute's name or a
+      output: Place of the logits, if the function returns more: an index, a key, an attribute's name or a
         function of the result. Without it: the result itself, or its `logits`.
 
     Raises:
@@ -87,7 +86,7 @@ def from_function(
     check_callable("logits_fn", logits_fn)
     check_positive(vocab_size=vocab_size, **({} if max_length is None else {"max_length": max_length}))
     _check_head(hidden, readout, soft_cap)
-    checks.check_hashable("output", output)
+    check_hashable("output", output)
     spec = FunctionSpec(name, logits_fn, vocab_size, max_length, hidden, readout, output)
     return LanguageModel(
         spec,
@@ -102,31 +101,41 @@ def from_function(
 
 def _logits(spec: FunctionSpec, params: Any, tokens: jax.Array) -> jax.Array:
     check_tokens(tokens.shape, tokens.dtype, spec.max_length)
-    found = pick(spec.name, spec.output, spec.logits_fn(params, tokens))
-    _check_logits_shape(spec.name, jnp.shape(found), (*tokens.shape, spec.vocab_size))
-    _check_floating(spec.name, "logits", jnp.result_type(found))
-    return jnp.asarray(found).astype(jnp.float32)
+    logits = pick(spec.name, spec.output, spec.logits_fn(params, tokens))
+    shape, expected = jnp.shape(logits), (*tokens.shape, spec.vocab_size)
+    if shape != expected:
+        raise InputError(f"the logits of {spec.name!r} have shape {shape}, expected [B, T, V] = {expected}")
+    _check_floating(spec.name, "logits", jnp.result_type(logits))
+    return jnp.asarray(logits).astype(jnp.float32)
 
 
 def _hidden(spec: FunctionSpec, params: Any, tokens: jax.Array) -> jax.Array:
     assert spec.hidden_fn is not None
     check_tokens(tokens.shape, tokens.dtype, spec.max_length)
-    found = spec.hidden_fn(params, tokens)
-    _check_hidden_shape(spec.name, jnp.shape(found), tokens.shape)
-    _check_floating(spec.name, "hidden states", found.dtype)
-    return found
+    hidden = spec.hidden_fn(params, tokens)
+    shape = jnp.shape(hidden)
+    if len(shape) != 3 or shape[:2] != tokens.shape:
+        raise InputError(
+            f"the hidden states of {spec.name!r} have shape {shape}, expected [B, T, D] = "
+            f"({tokens.shape[0]}, {tokens.shape[1]}, D)"
+        )
+    _check_floating(spec.name, "hidden states", hidden.dtype)
+    return hidden
 
 
 def _readout(spec: FunctionSpec, params: Any) -> jax.Array:
     assert spec.readout_fn is not None
-    found = spec.readout_fn(params)
-    _check_readout_shape(spec.name, jnp.shape(found), spec.vocab_size)
-    _check_floating(spec.name, "readout", found.dtype)
-    return found
+    readout, vocab_size = spec.readout_fn(params), spec.vocab_size
+    shape = jnp.shape(readout)
+    if len(shape) != 2 or shape[0] != vocab_size:
+        hint = "; transpose it" if len(shape) == 2 and shape[1] == vocab_size else ""
+        raise InputError(f"the readout of {spec.name!r} has shape {shape}, expected [V, D] = ({vocab_size}, D){hint}")
+    _check_floating(spec.name, "readout", readout.dtype)
+    return readout
 
 
 def _check_head(hidden: Any, readout: Any, soft_cap: Any) -> None:
-    """`hidden` and `readout` together or not at all; a soft cap for them only."""
+    """`hidden` and `readout` come together or not at all; a soft cap is for them only."""
     if (hidden is None) != (readout is None):
         given, missing = ("hidden", "readout") if readout is None else ("readout", "hidden")
         raise InputError(f"{given} is given without {missing}; the fast path needs both, plain logits need neither")
@@ -135,33 +144,10 @@ def _check_head(hidden: Any, readout: Any, soft_cap: Any) -> None:
             check_callable(name, function)
     if soft_cap is not None and hidden is None:
         raise InputError(f"soft_cap={soft_cap!r} belongs to hidden and readout; logits are capped by their own model")
-    if soft_cap is not None and not (isinstance(soft_cap, (int, float)) and 0 < soft_cap < float("inf")):
-        raise InputError(f"soft_cap must be a positive number, got {soft_cap!r}")
+    if soft_cap is not None:
+        check_positive(soft_cap=soft_cap)
 
 
 def _check_floating(name: str, what: str, dtype: Any) -> None:
-    """Numbers with a fraction."""
     if not jnp.issubdtype(dtype, jnp.floating):
         raise InputError(f"the {what} of {name!r} are {dtype}; they must be floating")
-
-
-def _check_hidden_shape(name: str, shape: Sequence[int], tokens: Sequence[int]) -> None:
-    """Hidden states [B, T, D]."""
-    if len(shape) != 3 or tuple(shape[:2]) != tuple(tokens):
-        raise InputError(
-            f"the hidden states of {name!r} have shape {tuple(shape)}, expected [B, T, D] = "
-            f"({tokens[0]}, {tokens[1]}, D)"
-        )
-
-
-def _check_readout_shape(name: str, shape: Sequence[int], vocab_size: int) -> None:
-    """A readout [V, D]."""
-    if len(shape) != 2 or shape[0] != vocab_size:
-        hint = "; transpose it" if len(shape) == 2 and shape[1] == vocab_size else ""
-        raise InputError(f"the readout of {name!r} has shape {tuple(shape)}, expected [V, D] = ({vocab_size}, D){hint}")
-
-
-def _check_logits_shape(name: str, shape: Sequence[int], expected: Sequence[int]) -> None:
-    """An adapted function returned [B, T, V]."""
-    if tuple(shape) != tuple(expected):
-        raise InputError(f"the logits of {name!r} have shape {tuple(shape)}, expected [B, T, V] = {tuple(expected)}")

@@ -8,10 +8,18 @@ from typing import Any
 
 import jax
 
-from tdd.models.adapters.evaluation import Arguments, Output, arguments_of, frozen_state
+from tdd.models.adapters.common import (
+    Arguments,
+    Output,
+    arguments_of,
+    check_module,
+    describe,
+    frozen_state,
+    wants_randomness,
+)
 from tdd.models.adapters.function import from_function
 from tdd.records import LanguageModel
-from tdd.validate import adapters as checks
+from tdd.validate.errors import InputError
 
 __all__ = ["from_haiku"]
 
@@ -37,19 +45,19 @@ def from_haiku(
     must be causal, see `check_causal`.
 
     Args:
-      transformed: the transform.
+      transformed: The transform.
       vocab_size: V.
-      max_length: longest sequence it accepts, None where there is no limit.
-      name: shown in reports.
-      arguments: further keyword arguments of `f`, hashable.
+      max_length: Longest sequence that it accepts, or None.
+      name: Shown in reports.
+      arguments: Further keyword arguments of `f`, hashable.
       hidden: a second transform with the same parameters, or a function of (params, tokens), for [B, T, D]; see
         `from_function`. A transform of `hk.multi_transform` belongs here.
       readout: `(params) -> [V, D]`.
-      soft_cap: see `from_function`.
-      output: see `from_function`.
+      soft_cap: See `from_function`.
+      output: See `from_function`.
 
     Raises:
-      InputError: not a transform, unhashable arguments, or as in `from_function`; when traced, a function that draws
+      InputError: Not a transform, unhashable arguments, or as in `from_function`; when traced, a function that draws
         random numbers, or parameters of another form.
     """
     with_state = _has_state("transformed", transformed)
@@ -81,11 +89,16 @@ class HaikuCall:
         try:
             if not self.with_state:
                 return self.apply(params, None, tokens, **dict(self.arguments))
-            trained, state = checks.check_params_and_state(params, self.name)
+            if not isinstance(params, tuple) or len(params) != 2:
+                raise InputError(
+                    f"params of {self.name!r} must be the pair (params, state) that init returned, got "
+                    f"{describe(params)}"
+                )
+            trained, state = params
             return self.apply(trained, frozen_state(state), None, tokens, **dict(self.arguments))[0]
         except ValueError as error:
             if "PRNGKey" in str(error):  # the class of this error is not public
-                raise checks.wants_randomness(self.name, error) from error
+                raise wants_randomness(self.name, error) from error
             raise
 
 
@@ -93,5 +106,5 @@ def _has_state(argument: str, transformed: Any) -> bool:
     import haiku
 
     known = (haiku.Transformed, haiku.TransformedWithState)
-    checks.check_module(argument, transformed, "Haiku transform", isinstance(transformed, known))
+    check_module(argument, transformed, "Haiku transform", isinstance(transformed, known))
     return isinstance(transformed, haiku.TransformedWithState)

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
 
-from tdd.models.adapters.evaluation import (
+from tdd.models.adapters.common import (
     EVALUATION,
     Arguments,
     Output,
     arguments_of,
-    evaluation_arguments,
+    check_hashable,
+    check_module,
+    first_line,
     frozen_state,
+    method_arguments,
+    wants_randomness,
 )
 from tdd.models.adapters.function import from_function
 from tdd.records import LanguageModel
-from tdd.validate import adapters as checks
 from tdd.validate.errors import InputError
 
 __all__ = ["from_linen"]
@@ -49,36 +50,33 @@ def from_linen(
     `check_causal`.
 
     Args:
-      module: the module, unbound.
+      module: The module, unbound.
       vocab_size: V.
-      max_length: longest sequence it accepts, None where there is no limit.
-      name: shown in reports; by default the module's class.
-      method: the method that returns logits, `__call__` unless given.
-      arguments: further keyword arguments of that method, and of `hidden` where it takes them; hashable.
-      mutable: collections that the method writes; what is written is dropped.
+      max_length: Longest sequence that it accepts, or None.
+      name: Shown in reports; by default the module's class.
+      method: The method that returns logits, `__call__` unless given.
+      arguments: Further keyword arguments of that method, and of `hidden` where it takes them; hashable.
+      mutable: Collections that the method writes; what is written is dropped.
       hidden: a method's name, or a function of (module, tokens), for [B, T, D]; see `from_function`.
       readout: `(variables) -> [V, D]`.
-      soft_cap: see `from_function`.
-      output: see `from_function`.
+      soft_cap: See `from_function`.
+      output: See `from_function`.
 
     Raises:
-      InputError: not a linen module, unhashable fields or arguments, or as in `from_function`; when traced, variables
+      InputError: Not a linen module, unhashable fields or arguments, or as in `from_function`; when traced, variables
         that do not fit, a collection that is written but not named in `mutable`, or a module that asks for randomness.
     """
     from flax import linen as nn
 
-    checks.check_module("module", module, "flax.linen module", isinstance(module, nn.Module))
+    check_module("module", module, "flax.linen module", isinstance(module, nn.Module))
     fields = {field.name for field in dataclasses.fields(module)}
     module = module.clone(**{switch: value for switch, value in EVALUATION.items() if switch in fields})
-    checks.check_hashable("module", module)
+    check_hashable("module", module)
     given = arguments_of(arguments)
 
     def call(method: str | Callable[..., Any], *, only_known: bool = False) -> LinenCall:
-        function = getattr(type(module), method, None) if isinstance(method, str) else method
-        checks.check_method(method, function, type(module).__name__)
-        assert function is not None
-        usable = evaluation_arguments(function, given, only_known=only_known)
-        return LinenCall(module, method, usable, tuple(mutable))
+        keywords = method_arguments(type(module), method, given, only_known=only_known)
+        return LinenCall(module, method, keywords, tuple(mutable))
 
     return from_function(
         call(method or "__call__"),
@@ -102,8 +100,11 @@ class LinenCall:
     mutable: tuple[str, ...]
 
     def __call__(self, variables: Any, tokens: jax.Array) -> Any:
-        _check_variables(variables, type(self.module).__name__)
-        with _linen_errors(type(self.module).__name__):
+        from flax import errors
+
+        name = type(self.module).__name__
+        _check_variables(variables, name)
+        try:
             result = self.module.apply(
                 _trained_only(variables),
                 tokens,
@@ -111,6 +112,21 @@ class LinenCall:
                 mutable=list(self.mutable) or False,
                 **dict(self.arguments),
             )
+        except errors.InvalidRngError as error:
+            raise wants_randomness(name, error) from error
+        except errors.ModifyScopeVariableError as error:
+            raise InputError(
+                f"{name!r} writes into a collection while it is evaluated; name it in mutable=, and what is written is "
+                f"dropped ({first_line(error)})"
+            ) from error
+        except (
+            errors.ScopeCollectionNotFound,
+            errors.ScopeParamNotFoundError,
+            errors.ScopeParamShapeError,
+        ) as error:
+            raise InputError(
+                f"params do not fit {name!r}; pass the variables that module.init returned ({first_line(error)})"
+            ) from error
         return result[0] if self.mutable else result
 
 
@@ -128,34 +144,10 @@ def _trained_only(variables: Any) -> dict[str, Any]:
     return {name: tree if name == "params" else frozen_state(tree) for name, tree in variables.items()}
 
 
-def _linen_errors(name: str) -> Any:
-    from flax import errors
-
-    return _translated(
-        {
-            errors.InvalidRngError: functools.partial(checks.wants_randomness, name),
-            errors.ModifyScopeVariableError: functools.partial(checks.writes_state, name),
-            errors.ScopeCollectionNotFound: functools.partial(checks.wrong_variables, name),
-            errors.ScopeParamNotFoundError: functools.partial(checks.wrong_variables, name),
-            errors.ScopeParamShapeError: functools.partial(checks.wrong_variables, name),
-        }
-    )
-
-
 def _check_variables(variables: Any, name: str) -> None:
     """Linen's collections, not the parameters alone."""
     if not isinstance(variables, Mapping) or "params" not in variables:
-        found = ", ".join(map(str, variables)) if isinstance(variables, Mapping) else type(variables).__name__
+        content = ", ".join(map(str, variables)) if isinstance(variables, Mapping) else type(variables).__name__
         raise InputError(
-            f"params of {name} must be the variables that module.init returned, {{'params': ...}}; they hold {found}"
+            f"params of {name} must be the variables that module.init returned, {{'params': ...}}; they hold {content}"
         )
-
-
-@contextlib.contextmanager
-def _translated(errors: Mapping[type[BaseException], Callable[[BaseException], InputError]]) -> Iterator[None]:
-    """Turn the named errors of a library into ours."""
-    try:
-        yield
-    except tuple(errors) as error:
-        make = next(make for kind, make in errors.items() if isinstance(error, kind))
-        raise make(error) from error

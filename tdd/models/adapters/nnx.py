@@ -9,10 +9,17 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from tdd.models.adapters.evaluation import Arguments, Output, arguments_of, evaluation_arguments, frozen_state
+from tdd.models.adapters.common import (
+    Arguments,
+    Output,
+    arguments_of,
+    check_hashable,
+    check_module,
+    frozen_state,
+    method_arguments,
+)
 from tdd.models.adapters.function import from_function
 from tdd.records import LanguageModel
-from tdd.validate import adapters as checks
 from tdd.validate.errors import InputError
 
 __all__ = ["from_nnx"]
@@ -38,16 +45,16 @@ def from_nnx(
     the copy: adapt again for new weights, which compiles nothing. The logits must be causal, see `check_causal`.
 
     Args:
-      model: the module.
+      model: The module.
       vocab_size: V.
-      max_length: longest sequence it accepts, None where there is no limit.
-      name: shown in reports; by default the module's class.
-      method: the method that returns logits.
-      arguments: further keyword arguments of that method, hashable.
+      max_length: Longest sequence that it accepts, or None.
+      name: Shown in reports; by default the module's class.
+      method: The method that returns logits.
+      arguments: Further keyword arguments of that method, hashable.
       hidden: a method's name, or a function of (model, tokens), for [B, T, D]; see `from_function`.
       readout: `(model) -> [V, D]`.
-      soft_cap: see `from_function`.
-      output: see `from_function`.
+      soft_cap: See `from_function`.
+      output: See `from_function`.
 
     Returns:
       (lm, params): params is {"params": the `nnx.Param` leaves, "state": all other arrays}, nested dicts. "state"
@@ -55,16 +62,16 @@ def from_nnx(
       by a constant, because nothing may draw from it.
 
     Raises:
-      InputError: not an nnx module, an attribute or argument that cannot be hashed, or as in `from_function`; when
+      InputError: Not an nnx module, an attribute or argument that cannot be hashed, or as in `from_function`; when
         traced, parameters of another structure.
     """
     from flax import nnx
 
-    checks.check_module("model", model, "flax.nnx module", isinstance(model, nnx.Module))
+    check_module("model", model, "flax.nnx module", isinstance(model, nnx.Module))
     copy = nnx.merge(*nnx.split(model))
     copy.eval()
     graph, trained, random, rest = nnx.split(copy, nnx.Param, nnx.RngState, ...)
-    checks.check_hashable("model", graph)
+    check_hashable("model", graph)
     layout = Layout(
         graph,
         jax.tree.structure(trained),
@@ -75,10 +82,7 @@ def from_nnx(
     kind, given = type(model), arguments_of(arguments)
 
     def call(method: str | Callable[..., Any], *, only_known: bool = False) -> NnxCall:
-        function = getattr(kind, method, None) if isinstance(method, str) else method
-        checks.check_method(method, function, kind.__name__)
-        assert function is not None
-        return NnxCall(layout, method, evaluation_arguments(function, given, only_known=only_known))
+        return NnxCall(layout, method, method_arguments(kind, method, given, only_known=only_known))
 
     lm = from_function(
         call(method),
@@ -110,7 +114,11 @@ class Layout:
         parts = []
         for key, structure in (("params", self.trained), ("state", self.rest)):
             leaves = jax.tree.leaves(params[key])
-            _check_num_leaves(key, len(leaves), structure.num_leaves)
+            if len(leaves) != structure.num_leaves:
+                raise InputError(
+                    f"params[{key!r}] has {len(leaves)} arrays, the model has {structure.num_leaves}; pass what "
+                    "from_nnx returned"
+                )
             parts.append(jax.tree.unflatten(structure, leaves if key == "params" else frozen_state(leaves)))
         constants = [_constant(*leaf) for leaf in self.random_leaves]
         return nnx.merge(self.graph, *parts, jax.tree.unflatten(self.random, constants))  # type: ignore[arg-type]
@@ -141,9 +149,3 @@ def _constant(shape: tuple[int, ...], dtype: Any, generator: Any) -> jax.Array:
     if generator is None:
         return jnp.zeros(shape, dtype)
     return jnp.broadcast_to(jax.random.key(0, impl=generator), shape)
-
-
-def _check_num_leaves(key: str, found: int, expected: int) -> None:
-    """As many arrays as the model has."""
-    if found != expected:
-        raise InputError(f"params[{key!r}] has {found} arrays, the model has {expected}; pass what from_nnx returned")

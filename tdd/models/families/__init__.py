@@ -1,50 +1,93 @@
 """Model families: how a Hugging Face configuration becomes a spec, and which stored tensors fill which parameter.
 
-A family is a value of `Family`; `FAMILIES` is the registry. Everything that a configuration may hold is named: keys
-that the spec is built from, keys that must have one value (another would change the computation in a way that is not
+A family is a value of `Family`; `FAMILIES` is the registry. Every key that a configuration may hold is listed: keys
+that the spec is built from, keys that must have one value (any other would change the computation in a way that is not
 implemented), and keys that are ignored because they only concern training, generation or bookkeeping. A key in none of
 these lists is an error, never a guess.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-from tdd.models.config_keys import IGNORED, REQUIRED
-from tdd.models.families.gemma2 import GEMMA2
-from tdd.models.families.gpt2 import GPT2
-from tdd.models.families.gpt_neo import GPT_NEO
-from tdd.models.families.gpt_neox import GPT_NEOX
-from tdd.models.families.llama import LLAMA, MISTRAL
-from tdd.models.families.opt import OPT
-from tdd.models.families.qwen import QWEN2, QWEN3
-from tdd.models.families.record import Family
+from tdd.models.families.family import Family
+from tdd.models.families.gpt import GPT2, GPT_NEO, GPT_NEOX, OPT
+from tdd.models.families.llama import GEMMA2, LLAMA, MISTRAL, QWEN2, QWEN3
 from tdd.models.spec import DecoderSpec
+from tdd.models.weights import some
 from tdd.validate.errors import InputError
 
-__all__ = ["FAMILIES", "family_of_config", "family_of_spec"]
+__all__ = ["FAMILIES", "IGNORED", "REQUIRED", "family_of_config", "family_of_spec"]
 
 FAMILIES: dict[str, Family] = {
     family.model_type: family for family in (GPT2, GPT_NEO, GPT_NEOX, OPT, LLAMA, MISTRAL, QWEN2, QWEN3, GEMMA2)
 }
 """Supported families by `model_type`."""
 
+REQUIRED: Mapping[str, tuple[Any, ...]] = {
+    "add_cross_attention": (False, None),
+    "auto_map": (None,),
+    "cross_attention_hidden_size": (None,),
+    "is_encoder_decoder": (False, None),
+    "pruned_heads": ({}, None),
+    "quantization_config": (None,),
+}
+"""Keys of every family that would change the computation, with the values under which they do not."""
+
+_PROVENANCE = """
+    _attn_implementation _attn_implementation_autoset _commit_hash _name_or_path _num_labels architectures
+    attn_implementation cache_implementation custom_pipelines dtype finetuning_task id2label label2id model_type
+    name_or_path problem_type task_specific_params tokenizer_class torch_dtype transformers.js_config
+    transformers_version unsloth_fixed unsloth_version
+"""
+_TRAINING_AND_OTHER_HEADS = """
+    activation_dropout attention_dropout attention_probs_dropout_prob attn_pdrop chunk_size_feed_forward
+    classifier_dropout dropout embd_pdrop embed_dropout gradient_checkpointing hidden_dropout hidden_dropout_prob
+    init_std initializer_range is_decoder layerdrop output_attentions output_hidden_states output_past output_scores
+    resid_dropout resid_pdrop return_dict return_dict_in_generate summary_activation summary_first_dropout
+    summary_proj_to_labels summary_type summary_use_proj tf_legacy_loss tie_encoder_decoder torchscript use_bfloat16
+    use_cache
+"""
+_GENERATION = """
+    bad_words_ids begin_suppress_tokens bos_token_id decoder_start_token_id diversity_penalty do_sample early_stopping
+    encoder_no_repeat_ngram_size eos_token_id exponential_decay_length_penalty forced_bos_token_id forced_eos_token_id
+    length_penalty max_length min_length no_repeat_ngram_size num_beam_groups num_beams num_return_sequences
+    pad_token_id prefix remove_invalid_values repetition_penalty sep_token_id suppress_tokens temperature top_k top_p
+    typical_p
+"""
+IGNORED = frozenset((_PROVENANCE + _TRAINING_AND_OTHER_HEADS + _GENERATION).split())
+"""Keys of every family that never change the logits of a text."""
+
 
 def family_of_config(config: Mapping[str, Any], where: str) -> Family:
-    """The family of a config.json as it stands in the file, after checking its keys.
+    """The family of a config.json, after checking its keys.
 
     Args:
-      config: contents of the file.
-      where: the file's path, for messages.
+      config: Contents of the file.
+      where: Path of the file, for messages.
 
     Raises:
-      InputError: unsupported or missing `model_type`, an unknown key, or a value that is not implemented.
+      InputError: Unsupported or missing `model_type`, an unknown key, or a value that is not implemented.
     """
-    _check_model_type(config.get("model_type"), tuple(FAMILIES), where)
-    family = FAMILIES[config["model_type"]]
-    known = family.used | family.ignored | IGNORED
-    _check_config_keys(config, known=known, required={**REQUIRED, **family.required}, where=where)
+    model_type = config.get("model_type")
+    if model_type not in tuple(FAMILIES):  # it may be anything, a list too
+        named = "no model_type" if model_type is None else f"model_type {model_type!r}, which is not supported"
+        raise InputError(f"{where} has {named}; supported architectures: {', '.join(FAMILIES)}")
+    family = FAMILIES[model_type]
+    required = {**REQUIRED, **family.required}
+    for key, allowed in required.items():
+        if key in config and config[key] not in allowed:
+            raise InputError(
+                f"{where} has {key}={config[key]!r}, which changes the computation and is not supported; "
+                f"supported: {' or '.join(map(repr, allowed))}"
+            )
+    unknown = sorted(config.keys() - family.used - family.ignored - IGNORED - required.keys())
+    if unknown:
+        raise InputError(
+            f"{where} has unknown keys {some(unknown)}: whether they change the computation cannot "
+            "be told; remove them if they do not"
+        )
     return family
 
 
@@ -52,7 +95,7 @@ def family_of_spec(spec: DecoderSpec) -> tuple[Family, dict[str, Any]]:
     """The first family whose configuration leads back to exactly this spec, and that configuration.
 
     Raises:
-      InputError: no supported family can express it.
+      InputError: No supported family can express it.
     """
     for family in FAMILIES.values():
         config = family.to_config(spec)
@@ -66,36 +109,3 @@ def _leads_back(family: Family, config: dict[str, Any], spec: DecoderSpec) -> bo
         return family.to_spec(config) == spec
     except InputError:
         return False
-
-
-_SHOWN = 5
-
-
-def _check_model_type(model_type: Any, supported: Sequence[str], where: str) -> None:
-    """The architecture is one that is implemented."""
-    if model_type not in supported:
-        named = "no model_type" if model_type is None else f"model_type {model_type!r}, which is not supported"
-        raise InputError(f"{where} has {named}; supported architectures: {', '.join(supported)}")
-
-
-def _check_config_keys(
-    config: Mapping[str, Any], *, known: frozenset[str], required: Mapping[str, tuple[Any, ...]], where: str
-) -> None:
-    """Every key is known, and those that must have one value have it."""
-    for key, allowed in required.items():
-        if key in config and config[key] not in allowed:
-            raise InputError(
-                f"{where} has {key}={config[key]!r}, which changes the computation and is not supported; "
-                f"supported: {' or '.join(map(repr, allowed))}"
-            )
-    unknown = sorted(config.keys() - known - required.keys())
-    if unknown:
-        raise InputError(
-            f"{where} has unknown keys {_listed(unknown)}: whether they change the computation cannot "
-            "be told; remove them if they do not"
-        )
-
-
-def _listed(names: Sequence[str]) -> str:
-    shown = ", ".join(map(str, names[:_SHOWN]))
-    return shown if len(names) <= _SHOWN else f"{shown} and {len(names) - _SHOWN} more"

@@ -1,154 +1,221 @@
-"""LLaMA and Mistral, and what Qwen and Gemma share with them."""
+"""LLaMA, Mistral, Qwen 2 and 3, Gemma 2: root-mean-square norms, rotary positions and a gated perceptron."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from tdd.models.families.common import (
-    ROPE_KEYS,
-    activation_name,
-    activation_of,
-    one_window,
-    rope_parameters,
-    rotary_positions,
+from tdd.models.families.family import (
+    Family,
+    Keys,
+    check_heads,
+    first_window,
+    head_dim_of,
+    layer_types,
+    layer_windows,
+    spec_of,
 )
-from tdd.models.families.record import Family, TensorNames
-from tdd.models.spec import Attention, DecoderSpec, Mlp, RmsNorm, RotaryPositions
-from tdd.validate.checkpoints import check_divides
+from tdd.models.families.rope import ROPE_KEYS, check_agrees, rotary_positions
+from tdd.models.families.tensors import TensorNames
+from tdd.models.spec import DecoderSpec, RmsNorm, RotaryPositions
+from tdd.validate.checkpoints import check_positive
 
-__all__ = ["LLAMA", "LLAMA_BUFFERS", "LLAMA_KEYS", "LLAMA_NAMES", "MISTRAL", "config_of", "spec_of"]
+__all__ = ["GEMMA2", "LLAMA", "MISTRAL", "QWEN2", "QWEN3"]
 
-LLAMA_NAMES = TensorNames(
-    base="model.",
-    layer="layers.{layer}.",
-    tokens="embed_tokens",
-    final_norm="norm",
-    attention_norm="input_layernorm",
-    qkv=("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
-    attention_out="self_attn.o_proj",
-    mlp_norm="post_attention_layernorm",
-    mlp_in=("mlp.gate_proj", "mlp.up_proj"),
-    mlp_out="mlp.down_proj",
-    query_norm="self_attn.q_norm",
-    key_norm="self_attn.k_norm",
-)
-LLAMA_BUFFERS = ("model.layers.{layer}.self_attn.rotary_emb.inv_freq", "model.rotary_emb.inv_freq")
-LLAMA_KEYS = ROPE_KEYS | {
-    "head_dim",
-    "hidden_size",
-    "intermediate_size",
-    "max_position_embeddings",
-    "num_attention_heads",
-    "num_hidden_layers",
-    "num_key_value_heads",
-    "rms_norm_eps",
-    "tie_word_embeddings",
-    "vocab_size",
-}
-"""Configuration keys that all of these families have."""
+_KEYS = Keys(eps="rms_norm_eps", head_dim="head_dim", num_kv_heads="num_key_value_heads")
 
 
-def spec_of(
+def _spec(
     config: Mapping[str, Any],
+    keys: Keys = _KEYS,
     *,
-    windows: tuple[int | None, ...] = (),
-    qkv_bias: bool = False,
-    out_bias: bool = False,
+    plus_one: bool = False,
     mlp_bias: bool = False,
-    qk_norm: bool = False,
+    attention: Mapping[str, Any],
+    **fields: Any,
 ) -> DecoderSpec:
-    """The spec of a family like LLaMA; what its own keys say comes as arguments."""
-    width, num_heads, num_layers = config["hidden_size"], config["num_attention_heads"], config["num_hidden_layers"]
-    head_dim = config.get("head_dim")
-    if head_dim is None:
-        check_divides(num_attention_heads=num_heads, hidden_size=width)
-        head_dim = width // num_heads
-    return DecoderSpec(
-        vocab_size=config["vocab_size"],
-        width=width,
-        num_layers=num_layers,
-        norm=RmsNorm(config["rms_norm_eps"]),
-        positions=rotary_positions(config, head_dim=head_dim),
-        attention=Attention(
-            num_heads,
-            head_dim,
-            (head_dim**-0.5,) * num_layers,
-            config["num_key_value_heads"],
-            windows,
-            qkv_bias=qkv_bias,
-            out_bias=out_bias,
-            qk_norm=qk_norm,
-        ),
-        mlp=Mlp(config["intermediate_size"], activation_of("hidden_act", config), gated=True, bias=mlp_bias),
-        tied_head=config["tie_word_embeddings"],
+    return spec_of(
+        config,
+        keys,
+        RmsNorm(config[keys.eps], plus_one),
+        rotary_positions(config, head_dim=head_dim_of(config, keys)),
+        attention={"qkv_bias": False, "out_bias": False, **attention},
+        mlp={"gated": True, "bias": mlp_bias},
+        **fields,
     )
 
 
-def config_of(spec: DecoderSpec, model_type: str, architecture: str, **own: Any) -> dict[str, Any] | None:
-    """The configuration of a family like LLaMA, with `own` keys."""
-    if not (isinstance(spec.norm, RmsNorm) and isinstance(spec.positions, RotaryPositions)):
-        return None
-    return {
-        "model_type": model_type,
-        "architectures": [architecture],
-        "vocab_size": spec.vocab_size,
-        "max_position_embeddings": spec.positions.max_length,
-        "hidden_size": spec.width,
-        "num_hidden_layers": spec.num_layers,
-        "num_attention_heads": spec.attention.num_heads,
-        "num_key_value_heads": spec.attention.kv_heads,
-        "head_dim": spec.attention.head_dim,
-        "intermediate_size": spec.mlp.width,
-        "hidden_act": activation_name(spec.mlp.activation),
-        "rms_norm_eps": spec.norm.eps,
-        "rope_parameters": rope_parameters(spec.positions),
-        "tie_word_embeddings": spec.tied_head,
-        **own,
-    }
+# LLaMA
 
 
 def _llama_spec(config: Mapping[str, Any]) -> DecoderSpec:
-    check_divides(num_attention_heads=config["num_attention_heads"], hidden_size=config["hidden_size"])
+    check_heads(config, _KEYS)
     bias = config["attention_bias"]
-    return spec_of(config, qkv_bias=bias, out_bias=bias, mlp_bias=config["mlp_bias"])
-
-
-def _llama_config(spec: DecoderSpec) -> dict[str, Any] | None:
-    bias = {"attention_bias": spec.attention.qkv_bias, "mlp_bias": spec.mlp.bias}
-    return config_of(spec, "llama", "LlamaForCausalLM", **bias)
-
-
-def _mistral_spec(config: Mapping[str, Any]) -> DecoderSpec:
-    return spec_of(config, windows=(config["sliding_window"],) * config["num_hidden_layers"])
-
-
-def _mistral_config(spec: DecoderSpec) -> dict[str, Any] | None:
-    window = one_window(spec.attention.windows, None)
-    return config_of(spec, "mistral", "MistralForCausalLM", sliding_window=window)
+    return _spec(config, attention={"qkv_bias": bias, "out_bias": bias}, mlp_bias=config["mlp_bias"])
 
 
 LLAMA = Family(
     model_type="llama",
+    architecture="LlamaForCausalLM",
+    norm=RmsNorm,
+    positions=RotaryPositions,
+    keys=_KEYS,
+    names=TensorNames(
+        base="model.",
+        layer="layers.{layer}.",
+        tokens="embed_tokens",
+        final_norm="norm",
+        attention_norm="input_layernorm",
+        qkv=("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
+        attention_out="self_attn.o_proj",
+        mlp_norm="post_attention_layernorm",
+        mlp_in=("mlp.gate_proj", "mlp.up_proj"),
+        mlp_out="mlp.down_proj",
+        query_norm="self_attn.q_norm",
+        key_norm="self_attn.k_norm",
+    ),
     to_spec=_llama_spec,
-    to_config=_llama_config,
-    names=LLAMA_NAMES,
-    used=LLAMA_KEYS | {"attention_bias", "hidden_act", "mlp_bias"},
+    own_config=lambda spec: {"attention_bias": spec.attention.qkv_bias, "mlp_bias": spec.mlp.bias},
+    own_keys=ROPE_KEYS | {"attention_bias", "mlp_bias"},
     ignored=frozenset(
         {
-            "max_sequence_length",  # of the first conversions; nothing reads it
+            "max_sequence_length",  # from the first conversions; nothing reads it
             "pretraining_tp",  # the order of a sum
         }
     ),
-    required={"is_llama_config": (True,), "rope_interleaved": (False,)},  # of other training code
-    buffers=LLAMA_BUFFERS,
+    required={"is_llama_config": (True,), "rope_interleaved": (False,)},  # from other training code
+    buffers=("model.layers.{layer}.self_attn.rotary_emb.inv_freq", "model.rotary_emb.inv_freq"),
 )
 
-MISTRAL = Family(
-    model_type="mistral",
-    to_spec=_mistral_spec,
-    to_config=_mistral_config,
-    names=LLAMA_NAMES,
-    used=LLAMA_KEYS | {"hidden_act", "sliding_window"},
-    buffers=LLAMA_BUFFERS,
+
+def _like_llama(model_type: str, architecture: str, *, own_keys: set[str], **differences: Any) -> Family:
+    fields = {"ignored": frozenset(), "required": {}, "own_keys": ROPE_KEYS | own_keys, **differences}
+    return dataclasses.replace(LLAMA, model_type=model_type, architecture=architecture, **fields)
+
+
+# Mistral: a window in every layer.
+
+MISTRAL = _like_llama(
+    "mistral",
+    "MistralForCausalLM",
+    to_spec=lambda config: _spec(
+        config, attention={"windows": (config["sliding_window"],) * config["num_hidden_layers"]}
+    ),
+    own_config=lambda spec: {"sliding_window": first_window(spec.attention.windows)},
+    own_keys={"sliding_window"},
+)
+
+
+# Qwen: biases (2) or norms (3) on queries and keys, and windows from some layer on.
+
+_SLIDING_KEYS = {"layer_types", "max_window_layers", "sliding_window", "use_sliding_window"}
+
+
+def _qwen_windows(config: Mapping[str, Any]) -> tuple[int | None, ...]:
+    window = config["sliding_window"] if config["use_sliding_window"] else None
+    return layer_windows(config["layer_types"], config["num_hidden_layers"], window)
+
+
+def _qwen_window_config(spec: DecoderSpec) -> dict[str, Any]:
+    windows = spec.attention.windows
+    window = first_window(windows)
+    return {
+        "use_sliding_window": window is not None,
+        "sliding_window": window,
+        "max_window_layers": next((i for i, window in enumerate(windows) if window is not None), spec.num_layers),
+        "layer_types": layer_types(windows),
+    }
+
+
+def _qwen3_spec(config: Mapping[str, Any]) -> DecoderSpec:
+    bias = config["attention_bias"]
+    windows = _qwen_windows(config)
+    return _spec(config, attention={"windows": windows, "qkv_bias": bias, "out_bias": bias, "qk_norm": True})
+
+
+QWEN2 = _like_llama(
+    "qwen2",
+    "Qwen2ForCausalLM",
+    to_spec=lambda config: _spec(config, attention={"windows": _qwen_windows(config), "qkv_bias": True}),
+    own_config=_qwen_window_config,
+    own_keys=_SLIDING_KEYS,
+    required={"use_mrope": (False,)},
+)
+
+QWEN3 = _like_llama(
+    "qwen3",
+    "Qwen3ForCausalLM",
+    to_spec=_qwen3_spec,
+    own_config=lambda spec: {"attention_bias": spec.attention.qkv_bias, **_qwen_window_config(spec)},
+    own_keys=_SLIDING_KEYS | {"attention_bias"},
+)
+
+
+# Gemma 2: norms before and after each part, soft caps, windows in every other layer.
+
+_GEMMA2_KEYS = dataclasses.replace(_KEYS, activation="hidden_activation")
+_GEMMA2_WINDOW = 4096
+
+
+def _gemma2_spec(config: Mapping[str, Any]) -> DecoderSpec:
+    check_heads(config, _GEMMA2_KEYS)
+    check_positive(query_pre_attn_scalar=config["query_pre_attn_scalar"])
+    check_agrees(config, "sliding_window_size", config["sliding_window"], "sliding_window")
+    num_layers, bias = config["num_hidden_layers"], config["attention_bias"]
+    attention = {
+        "scales": (config["query_pre_attn_scalar"] ** -0.5,) * num_layers,
+        "windows": layer_windows(config["layer_types"], num_layers, config["sliding_window"]),
+        "soft_cap": config["attn_logit_softcapping"],
+        "qkv_bias": bias,
+        "out_bias": bias,
+    }
+    return _spec(
+        config,
+        _GEMMA2_KEYS,
+        plus_one=True,
+        attention=attention,
+        layout="sandwich",
+        embedding_scale=config["hidden_size"] ** 0.5,
+        soft_cap=config["final_logit_softcapping"],
+    )
+
+
+def _gemma2_config(spec: DecoderSpec) -> dict[str, Any]:
+    attention = spec.attention
+    return {
+        "attention_bias": attention.qkv_bias,
+        "query_pre_attn_scalar": round(attention.scales[0] ** -2),
+        "attn_logit_softcapping": attention.soft_cap,
+        "final_logit_softcapping": spec.soft_cap,
+        "sliding_window": first_window(attention.windows, _GEMMA2_WINDOW),
+        "layer_types": layer_types(attention.windows),
+    }
+
+
+GEMMA2 = _like_llama(
+    "gemma2",
+    "Gemma2ForCausalLM",
+    keys=_GEMMA2_KEYS,
+    names=dataclasses.replace(
+        LLAMA.names,
+        attention_post_norm="post_attention_layernorm",
+        mlp_norm="pre_feedforward_layernorm",
+        mlp_post_norm="post_feedforward_layernorm",
+    ),
+    to_spec=_gemma2_spec,
+    own_config=_gemma2_config,
+    own_keys={
+        "attention_bias",
+        "attn_logit_softcapping",
+        "final_logit_softcapping",
+        "layer_types",
+        "query_pre_attn_scalar",
+        "sliding_window",
+        "sliding_window_size",
+    },
+    required={
+        "hidden_act": ("gelu_pytorch_tanh",),  # an unused alias of hidden_activation
+        "use_bidirectional_attention": (None, False),
+    },
 )

@@ -1,23 +1,199 @@
-"""Which stored tensors fill which parameter: one function of a spec and a family's names."""
+"""The stored tensors that fill each parameter, and the forms in which they are stored."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import dataclasses
+import functools
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
-from tdd.models.families.record import Piece, Slot, TensorNames
+import numpy as np
+
 from tdd.models.spec import DecoderSpec, LayerNorm, LearnedPositions
 
-__all__ = ["slots", "tied_copy"]
+__all__ = ["Piece", "Slot", "TensorNames", "slots"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Piece:
+    """One stored tensor that becomes a part of a parameter.
+
+    Attributes:
+      name: Its name in the files, with "{layer}" for the number of the layer.
+      shape: As stored.
+      transposed: True if the parameter has its axes in reverse order.
+      interleaved: Number of heads H whose queries, keys and values are stored head by head along the first axis,
+        (H, 3, d), where the parameter has all queries, then all keys, then all values; 0 for any other tensor.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    transposed: bool = False
+    interleaved: int = 0
+
+    @property
+    def part_shape(self) -> tuple[int, ...]:
+        """Shape of the part of the parameter."""
+        return self.shape[::-1] if self.transposed else self.shape
+
+    def to_part(self, stored: np.ndarray) -> np.ndarray:
+        """Stored tensor -> part of the parameter; a view unless interleaved."""
+        if self.interleaved:
+            by_head = stored.reshape(self.interleaved, 3, -1, *self.shape[1:])
+            stored = by_head.swapaxes(0, 1).reshape(self.shape)
+        return stored.T if self.transposed else stored
+
+    def cut(self, index: tuple[slice, ...], read: Callable[[tuple[slice, ...]], np.ndarray]) -> np.ndarray:
+        """A slice of the part of the parameter; `read` takes a slice of the stored tensor."""
+        if self.interleaved:
+            return self.to_part(read((slice(None),) * len(self.shape)))[index]
+        return read(index[::-1]).T if self.transposed else read(index)
+
+    def to_stored(self, part: np.ndarray) -> np.ndarray:
+        """The inverse of `to_part`."""
+        stored = part.T if self.transposed else part
+        if self.interleaved:
+            by_kind = stored.reshape(3, self.interleaved, -1, *self.shape[1:])
+            stored = by_kind.swapaxes(0, 1).reshape(self.shape)
+        return stored
+
+
+@dataclasses.dataclass(frozen=True)
+class Slot:
+    """One parameter and the stored tensors that fill it, side by side along its last axis.
+
+    Attributes:
+      path: Keys into the nested dict of parameters.
+      pieces: The stored tensors; those of one layer if `layered`.
+      layered: True if the parameter is stacked over layers, [L, *shape].
+    """
+
+    path: tuple[str, ...]
+    pieces: tuple[Piece, ...]
+    layered: bool
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the parameter, or of one of its layers."""
+        parts = [piece.part_shape for piece in self.pieces]
+        return (*parts[0][:-1], sum(shape[-1] for shape in parts))
+
+    def stored(self, num_layers: int) -> Iterator[tuple[str, tuple[int, ...]]]:
+        """Names and shapes of all stored tensors of this parameter."""
+        for layer in range(num_layers if self.layered else 1):
+            for piece in self.pieces:
+                yield piece.name.format(layer=layer), piece.shape
+
+    def read(self, layer: int, *, dtype: np.dtype, read: Callable[[str], np.ndarray]) -> np.ndarray:
+        """The parameter, or one of its layers, from a reader of stored tensors.
+
+        Args:
+          layer: Number of the layer; ignored unless `layered`.
+          dtype: Type of the result if it consists of several tensors; a single tensor keeps its own.
+          read: Name -> stored tensor; called once for each piece, of which only the part is kept.
+        """
+        if len(self.pieces) == 1:
+            (piece,) = self.pieces
+            return piece.to_part(read(piece.name.format(layer=layer)))
+        whole = np.empty(self.shape, dtype)
+        for piece, part in zip(self.pieces, self._parts(whole), strict=True):
+            part[...] = piece.to_part(read(piece.name.format(layer=layer)))
+        return whole
+
+    def sliced(self, layer: int, *, dtype: np.dtype, read: Callable[[str, tuple[slice, ...]], np.ndarray]) -> Sliced:
+        """As `read`, but nothing is read until a slice is asked for, and then little more than that slice."""
+        readers = (functools.partial(read, piece.name.format(layer=layer)) for piece in self.pieces)
+        return Sliced(self.shape, dtype, tuple(zip(self.pieces, readers, strict=True)))
+
+    def write(self, layer: int, parameter: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
+        """The inverse of `read`: stored tensors by name."""
+        for piece, part in zip(self.pieces, self._parts(parameter), strict=True):
+            yield piece.name.format(layer=layer), piece.to_stored(part)
+
+    def _parts(self, whole: np.ndarray) -> list[np.ndarray]:
+        ends = np.cumsum([piece.part_shape[-1] for piece in self.pieces])
+        return np.split(whole, ends[:-1], axis=-1)
+
+
+class Sliced(NamedTuple):
+    """A parameter, or one of its layers, that is read slice by slice.
+
+    Attributes:
+      shape: Its whole shape.
+      dtype: Type of slices to which several stored tensors contribute; a single tensor keeps its own.
+      pieces: The stored tensors, side by side along the last axis, each with a reader of its slices.
+    """
+
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    pieces: tuple[tuple[Piece, Callable[[tuple[slice, ...]], np.ndarray]], ...]
+
+    def cut(self, index: tuple[slice, ...]) -> np.ndarray:
+        """The parameter at one slice (without a step) for each axis."""
+        *before, last = index
+        start, stop, _ = last.indices(self.shape[-1])
+        parts, offset = [], 0
+        for piece, read in self.pieces:
+            size = piece.part_shape[-1]
+            overlap = slice(max(start - offset, 0), min(stop - offset, size))
+            if overlap.start < overlap.stop:
+                parts.append(piece.cut((*before, overlap), read))
+            offset += size
+        return parts[0] if len(self.pieces) == 1 else np.concatenate([part.astype(self.dtype) for part in parts], -1)
+
+
+@dataclasses.dataclass(frozen=True)
+class TensorNames:
+    """A family's names of its tensors, without ".weight" and ".bias"; "" for a tensor that it lacks.
+
+    Attributes:
+      base: Prefix of all names except the head's.
+      layer: Prefix of the names in a layer, after `base`, with "{layer}" for its number.
+      tokens: Token embedding.
+      final_norm: Norm after the last layer.
+      attention_norm: Norm of the attention: before it, or after the sum in a "post" layout.
+      qkv: One projection with all three, or those of queries, keys and values.
+      attention_out: Projection back into the stream.
+      mlp_norm: Norm of the multilayer perceptron.
+      mlp_in: One projection, or those of gate and up.
+      mlp_out: Projection back into the stream.
+      head: Readout of a model whose head is not tied.
+      positions: Learned positions.
+      embedding_in: Projection from the embedding's width.
+      embedding_out: Projection to the embedding's width.
+      query_norm: Norm of each query head.
+      key_norm: Norm of each key head.
+      attention_post_norm: Norm after the attention.
+      mlp_post_norm: Norm after the multilayer perceptron.
+      inputs_first: True if kernels are stored [in, out] instead of [out, in].
+      heads_interleaved: True if the one projection `qkv` is stored head by head.
+    """
+
+    base: str
+    layer: str
+    tokens: str
+    final_norm: str
+    attention_norm: str
+    qkv: tuple[str, ...]
+    attention_out: str
+    mlp_norm: str
+    mlp_in: tuple[str, ...]
+    mlp_out: str
+    head: str = "lm_head"
+    positions: str = ""
+    embedding_in: str = ""
+    embedding_out: str = ""
+    query_norm: str = ""
+    key_norm: str = ""
+    attention_post_norm: str = ""
+    mlp_post_norm: str = ""
+    inputs_first: bool = False
+    heads_interleaved: bool = False
 
 
 def slots(spec: DecoderSpec, names: TensorNames) -> tuple[Slot, ...]:
     """Every parameter of a decoder with its stored tensors."""
     return (*_trunk(spec, names), *_layer(spec, names))
-
-
-def tied_copy(names: TensorNames) -> tuple[str, str]:
-    """(copy, original): a second copy of the embedding that some files of tied models carry, as the head."""
-    return f"{names.head}.weight", f"{names.base}{names.tokens}.weight"
 
 
 def _trunk(spec: DecoderSpec, names: TensorNames) -> Iterator[Slot]:

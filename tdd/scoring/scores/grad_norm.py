@@ -12,11 +12,20 @@ single tensors is another number, and so is the mean of the norms of single toke
 
 from __future__ import annotations
 
+from typing import Any
+
 from tdd.records import TokenStats
 from tdd.scoring.scores.record import Array, Evidence, Score, namespace
-from tdd.validate.gradients import check_reduction
+from tdd.validate.errors import InputError
 
-__all__ = ["SCORE"]
+__all__ = ["SCORE", "check_reduction"]
+
+
+def check_reduction(value: Any) -> str:
+    """The reduction of the losses of a text's tokens."""
+    if value not in ("sum", "mean"):
+        raise InputError(f"reduction={value!r} is unknown; use 'sum' (of -log p over the scored tokens) or 'mean'")
+    return value
 
 
 def _divisor(stats: TokenStats, reduction: str) -> Array:

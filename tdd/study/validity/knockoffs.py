@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from tdd.kernels import knockoff
-from tdd.kernels.knockoff_path import path
+from tdd.kernels.knockoff import path
 from tdd.procedures.ktd import ktd
 from tdd.study.validity.claim import Claim
 

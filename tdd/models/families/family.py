@@ -1,0 +1,234 @@
+"""A model family: its configuration keys, its tensor names, and how its configuration becomes a spec."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from tdd.models.families.rope import rope_parameters
+from tdd.models.families.tensors import TensorNames
+from tdd.models.spec import (
+    Activation,
+    Attention,
+    DecoderSpec,
+    LayerNorm,
+    LearnedPositions,
+    Mlp,
+    RmsNorm,
+    RotaryPositions,
+)
+from tdd.validate.checkpoints import check_choice, check_divides
+from tdd.validate.errors import InputError
+
+__all__ = [
+    "WINDOW_KINDS",
+    "Family",
+    "Keys",
+    "check_heads",
+    "first_window",
+    "head_dim_of",
+    "layer_types",
+    "layer_windows",
+    "spec_of",
+]
+
+WINDOW_KINDS = ("sliding_attention", "full_attention")
+"""Layer types with and without a window, as most families name them."""
+
+_ACTIVATIONS: dict[str, Activation] = {
+    "gelu_new": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "gelu_fast": "gelu_tanh",
+    "gelu": "gelu",
+    "relu": "relu",
+    "silu": "silu",
+    "swish": "silu",
+    "tanh": "tanh",
+}
+"""Hugging Face's name -> ours; the first name of each of ours is the one that is written."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Keys:
+    """Names of the configuration keys that every family has; "" for a key that a family lacks.
+
+    Attributes:
+      width: Width of the residual stream.
+      num_layers: Number of layers.
+      num_heads: Number of query heads.
+      mlp_width: Inner width of the multilayer perceptron.
+      activation: Its nonlinearity.
+      max_length: Number of positions.
+      eps: The norms' epsilon.
+      head_dim: Width of a head; None in a configuration means width / num_heads.
+      num_kv_heads: Number of key and value heads.
+      vocab_size: Size of the vocabulary.
+      tied_head: True if the readout is the token embedding.
+    """
+
+    width: str = "hidden_size"
+    num_layers: str = "num_hidden_layers"
+    num_heads: str = "num_attention_heads"
+    mlp_width: str = "intermediate_size"
+    activation: str = "hidden_act"
+    max_length: str = "max_position_embeddings"
+    eps: str = "layer_norm_epsilon"
+    head_dim: str = ""
+    num_kv_heads: str = ""
+    vocab_size: str = "vocab_size"
+    tied_head: str = "tie_word_embeddings"
+
+    def names(self) -> frozenset[str]:
+        """All keys that the family has."""
+        return frozenset(dataclasses.astuple(self)) - {""}
+
+
+@dataclasses.dataclass(frozen=True)
+class Family:
+    """The differences of one family of checkpoints.
+
+    Attributes:
+      model_type: The `model_type` of its config.json.
+      architecture: Name of transformers' class.
+      norm: Type of its norms.
+      positions: Type of its positions.
+      keys: Names of the common configuration keys.
+      names: Names of its tensors.
+      to_spec: Configuration with its defaults filled in -> spec. InputError for an unsupported value.
+      own_config: Spec -> the configuration keys beyond the common ones that `to_spec` reads, or None if the family
+        cannot express the spec. `family_of_spec` checks that `to_spec` leads back to the spec.
+      own_keys: Configuration keys beyond the common ones that decide the spec.
+      required: Configuration keys that would change the computation, with the values under which they do not.
+      ignored: Configuration keys that never change the logits of a text.
+      buffers: Names of stored tensors that are not parameters, with "{layer}" for the number of a layer.
+      aliases: Alternative tensor names in files -> the name in `names`.
+      bare_prefix: What files of a model without its head omit from all names; "" means `names.base`.
+    """
+
+    model_type: str
+    architecture: str
+    norm: type[LayerNorm | RmsNorm]
+    positions: type[LearnedPositions | RotaryPositions]
+    keys: Keys
+    names: TensorNames
+    to_spec: Callable[[Mapping[str, Any]], DecoderSpec]
+    own_config: Callable[[DecoderSpec], dict[str, Any] | None]
+    own_keys: frozenset[str] = frozenset()
+    required: Mapping[str, tuple[Any, ...]] = dataclasses.field(default_factory=dict)
+    ignored: frozenset[str] = frozenset()
+    buffers: tuple[str, ...] = ()
+    aliases: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    bare_prefix: str = ""
+
+    @property
+    def used(self) -> frozenset[str]:
+        """All configuration keys that decide the spec."""
+        return self.keys.names() | self.own_keys
+
+    def to_config(self, spec: DecoderSpec) -> dict[str, Any] | None:
+        """The configuration of a spec, with every key that `to_spec` reads; None if the family cannot express it."""
+        if not (isinstance(spec.norm, self.norm) and isinstance(spec.positions, self.positions)):
+            return None
+        own_keys = self.own_config(spec)
+        if own_keys is None:
+            return None
+        named = {"model_type": self.model_type, "architectures": [self.architecture]}
+        return {**named, **_common_config(spec, self.keys), **own_keys}
+
+
+def spec_of(
+    config: Mapping[str, Any],
+    keys: Keys,
+    norm: LayerNorm | RmsNorm,
+    positions: LearnedPositions | RotaryPositions,
+    *,
+    attention: Mapping[str, Any] | None = None,
+    mlp: Mapping[str, Any] | None = None,
+    **fields: Any,
+) -> DecoderSpec:
+    """The spec that the common keys describe, with a family's own fields of `Attention`, `Mlp` and `DecoderSpec`."""
+    num_heads, num_layers, head_dim = config[keys.num_heads], config[keys.num_layers], head_dim_of(config, keys)
+    return DecoderSpec(
+        vocab_size=config[keys.vocab_size],
+        width=config[keys.width],
+        num_layers=num_layers,
+        norm=norm,
+        positions=positions,
+        attention=Attention(
+            **{
+                "num_heads": num_heads,
+                "head_dim": head_dim,
+                "scales": (head_dim**-0.5,) * num_layers,
+                "num_kv_heads": config[keys.num_kv_heads] if keys.num_kv_heads else None,
+                **(attention or {}),
+            }
+        ),
+        mlp=Mlp(config[keys.mlp_width], _activation(keys.activation, config), **(mlp or {})),
+        tied_head=config[keys.tied_head],
+        **fields,
+    )
+
+
+def _common_config(spec: DecoderSpec, keys: Keys) -> dict[str, Any]:
+    """The common keys of a spec's configuration."""
+    activation = next(name for name, ours in _ACTIVATIONS.items() if ours == spec.mlp.activation)
+    values = {
+        keys.vocab_size: spec.vocab_size,
+        keys.max_length: spec.max_length,
+        keys.width: spec.width,
+        keys.num_layers: spec.num_layers,
+        keys.num_heads: spec.attention.num_heads,
+        keys.num_kv_heads: spec.attention.kv_heads,
+        keys.head_dim: spec.attention.head_dim,
+        keys.mlp_width: spec.mlp.width,
+        keys.activation: activation,
+        keys.eps: spec.norm.eps,
+        keys.tied_head: spec.tied_head,
+    }
+    if isinstance(spec.positions, RotaryPositions):
+        values["rope_parameters"] = rope_parameters(spec.positions)
+    return {key: value for key, value in values.items() if key}
+
+
+def head_dim_of(config: Mapping[str, Any], keys: Keys) -> int:
+    """Width of a head."""
+    given = config.get(keys.head_dim) if keys.head_dim else None
+    return check_heads(config, keys) if given is None else given
+
+
+def check_heads(config: Mapping[str, Any], keys: Keys) -> int:
+    """The heads divide the width; returns the width of each."""
+    check_divides(**{keys.num_heads: config[keys.num_heads], keys.width: config[keys.width]})
+    return config[keys.width] // config[keys.num_heads]
+
+
+def layer_windows(
+    types: Sequence[str], num_layers: int, window: int | None, kinds: tuple[str, str] = WINDOW_KINDS
+) -> tuple[int | None, ...]:
+    """One window a layer from the types of the layers; `kinds` names those with and without a window."""
+    local, full = kinds
+    if not isinstance(types, Sequence) or isinstance(types, str) or len(types) != num_layers:
+        raise InputError(f"the configuration must name one type of attention a layer ({num_layers}), got {types!r}")
+    unknown = sorted({str(kind) for kind in types} - {local, full})
+    if unknown:
+        raise InputError(f"attention of type {', '.join(unknown)} is not supported; supported: {full}, {local}")
+    if window is None and local in types:
+        raise InputError(f"the configuration has layers of type {local}, but no window for them; set sliding_window")
+    return tuple(window if kind == local else None for kind in types)
+
+
+def layer_types(windows: Sequence[int | None], kinds: tuple[str, str] = WINDOW_KINDS) -> list[str]:
+    """The inverse of `layer_windows`."""
+    local, full = kinds
+    return [full if window is None else local for window in windows]
+
+
+def first_window(windows: Sequence[int | None], default: int | None = None) -> int | None:
+    """The window of the layers that have one, or `default`."""
+    return next((window for window in windows if window is not None), default)
+
+
+def _activation(key: str, config: Mapping[str, Any]) -> Activation:
+    check_choice(key, config[key], tuple(_ACTIVATIONS))
+    return _ACTIVATIONS[config[key]]
