@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,11 +14,13 @@ from jax.core import Tracer
 from tdd.validate.errors import InputError
 
 __all__ = [
+    "as_count",
     "as_mask",
     "as_matrix",
     "as_rows",
     "as_vector",
     "check_choice",
+    "check_e_values",
     "check_finite",
     "check_key",
     "check_level",
@@ -25,6 +28,7 @@ __all__ = [
     "check_seed",
     "check_some",
     "check_weights",
+    "refuse",
 ]
 
 _LOWEST_LEVEL = 1e-9
@@ -55,6 +59,18 @@ def check_choice(value: Any, choices: Sequence[str], name: str) -> None:
     """One of a fixed set of names."""
     if not isinstance(value, str) or value not in choices:
         raise InputError(f"{name} must be one of {', '.join(map(repr, choices))}; got {value!r}")
+
+
+def as_count(value: Any, name: str, largest: int = 10**9, why: str = "") -> int:
+    """A whole number from 1 to `largest`; `why` says in the message what it counts."""
+    try:
+        count = 0 if isinstance(value, (bool, np.bool_)) else operator.index(value)
+    except TypeError:
+        count = 0
+    if not 1 <= count <= largest:
+        meaning = f" ({why})" if why else ""
+        raise InputError(f"{name} must be a whole number from 1 to {largest:,}{meaning}, got {value!r}")
+    return count
 
 
 def as_vector(values: Any, name: str) -> jax.Array | np.ndarray:
@@ -149,33 +165,46 @@ def check_some(values: Any, mask: Any, name: str, why: str) -> None:
         raise InputError(f"{name} has no real item: all {host.size} are NaN or masked out; {why}")
 
 
-def check_finite(values: Any, name: str) -> None:
+def refuse(values: np.ndarray, invalid: np.ndarray, name: str, why: str) -> None:
+    """Raise an `InputError` about the first invalid entry, if there is one.
+
+    Args:
+      values: the values.
+      invalid: bool, of their shape.
+      name: of the argument, for the message.
+      why: the rest of the message; "{count}" and "{size}" stand for the numbers of invalid and of all entries.
+    """
+    places = np.argwhere(invalid)
+    if len(places):
+        where = tuple(int(i) for i in places[0])
+        reason = why.format(count=len(places), size=values.size)
+        raise InputError(f"{name}[{', '.join(map(str, where))}] is {values[where].item()!r}; {reason}")
+
+
+def check_finite(
+    values: Any,
+    name: str,
+    why: str = "{count} of {size} values are infinite. Scores must be finite; use NaN for a missing score, which is "
+    "left out and counted",
+) -> None:
     """No infinite entries (NaN is allowed: it is masked out and counted)."""
-    if isinstance(values, Tracer) or not jnp.issubdtype(values.dtype, jnp.floating):
-        return
-    host = np.asarray(values)
-    bad = np.argwhere(np.isinf(host))
-    if len(bad):
-        where = tuple(int(i) for i in bad[0])
-        raise InputError(
-            f"{name}[{', '.join(map(str, where))}] is {float(host[where])}; {len(bad)} of {host.size} values are "
-            "infinite. Scores must be "
-            "finite; use NaN for a missing score, which is left out and counted"
-        )
+    if not isinstance(values, Tracer) and jnp.issubdtype(values.dtype, jnp.floating):
+        host = np.asarray(values)
+        refuse(host, np.isinf(host), name, why)
 
 
 def check_p_values(p_values: Any, name: str = "p_values") -> None:
     """Every p-value in [0, 1] or NaN."""
-    if isinstance(p_values, Tracer):
-        return
-    host = np.asarray(p_values)
-    bad = np.argwhere((host < 0) | (host > 1))
-    if len(bad):
-        where = tuple(int(i) for i in bad[0])
-        raise InputError(
-            f"{name}[{', '.join(map(str, where))}] is {float(host[where])!r}; p-values must lie in [0, 1] "
-            f"({len(bad)} of {host.size} do not)"
-        )
+    if not isinstance(p_values, Tracer):
+        host = np.asarray(p_values)
+        refuse(host, (host < 0) | (host > 1), name, "p-values must lie in [0, 1] ({count} of {size} do not)")
+
+
+def check_e_values(e_values: Any, name: str = "e_values") -> None:
+    """No e-value below 0."""
+    if not isinstance(e_values, Tracer):
+        host = np.asarray(e_values)
+        refuse(host, host < 0, name, "e-values are not negative ({count} of {size} are)")
 
 
 def check_weights(weights: Any, name: str = "weights", why: str = "weights are shares of trust") -> None:
@@ -183,13 +212,7 @@ def check_weights(weights: Any, name: str = "weights", why: str = "weights are s
     if isinstance(weights, Tracer):
         return
     host = np.asarray(weights)
-    bad = np.argwhere(~np.isfinite(host) | (host < 0))
-    if len(bad):
-        where = tuple(int(i) for i in bad[0])
-        raise InputError(
-            f"{name}[{', '.join(map(str, where))}] is {float(host[where])!r}; {why}, so each must be finite and not "
-            "negative"
-        )
+    refuse(host, ~np.isfinite(host) | (host < 0), name, f"{why}, so each must be finite and not negative")
     if host.size == 0 or not (host.sum(axis=-1) > 0).all():
         raise InputError(f"{name} are all zero; {why}, so at least one must be positive")
 
