@@ -260,12 +260,7 @@ def fdp_bounds(
     samples, masks = order_preserving((calibration, scores), (calibration_mask, mask))
     ranked = _ranked(*samples, null=null, calibration_mask=masks[0], mask=masks[1])
     n, max_calibration = ranked.num_calibration, calibration.shape[0]
-    if template is None:
-        template = template_for(
-            key, n, delta, num_draws, max_calibration=max_calibration, max_tests=ranked.rank.shape[0]
-        )
-    else:
-        _check_template(template, key, delta, n, ranked.rank, max_calibration)
+    template = _drawn_or_given(template, key, delta, num_draws, n, ranked.rank, max_calibration)
     return _of_sizes(_apply(template, ranked.rank, n, None, max_rank=max_calibration + 1, null=null), *sizes)
 
 
@@ -321,10 +316,7 @@ def fdp_bounds_of_ranks(
     ranks = _check_ranks(ranks, n)
     mask = arrays.as_mask(mask, ranks, "mask")
     ranks = jnp.asarray(ranks, jnp.int32)
-    if template is None:
-        template = template_for(key, n, delta, num_draws, max_calibration=n, max_tests=ranks.shape[0])
-    else:
-        _check_template(template, key, delta, n, ranks, n)
+    template = _drawn_or_given(template, key, delta, num_draws, n, ranks, n)
     return _apply(template, ranks, n, mask, max_rank=n + 1, null=null)
 
 
@@ -477,12 +469,17 @@ def _check_ranks(ranks: Any, num_calibration: int) -> jax.Array | np.ndarray:
     return array.astype(np.int32)
 
 
-def _check_template(template: Any, key: Any, delta: Any, n: Any, rank: jax.Array, max_calibration: int) -> None:
-    """Check a template, given instead of key and delta, for n calibration scores and at least this many items."""
+def _drawn_or_given(
+    template: Any, key: Any, delta: Any, num_draws: int, n: Any, rank: jax.Array, max_calibration: int
+) -> Template:
+    """Draw a template, or check the given one for n calibration scores and at least this many items."""
+    if template is None:
+        sizes = {"max_calibration": max_calibration, "max_tests": rank.shape[0]}
+        return template_for(key, n, delta, num_draws, **sizes)
     if key is not None or delta is not None:
         raise InputError("template already holds the draws and delta: give either it or key and delta")
     if isinstance(template.num_calibration, Tracer) or isinstance(n, Tracer) or np.ndim(template.num_calibration):
-        return
+        return template
     if int(template.num_calibration) != int(n):
         raise InputError(
             f"template was made for num_calibration={int(template.num_calibration)}, but {int(n)} calibration scores "
@@ -492,3 +489,4 @@ def _check_template(template: Any, key: Any, delta: Any, n: Any, rank: jax.Array
     largest = int(np.max(np.asarray(template.num_nulls), initial=0))
     if num_tests > largest:
         raise InputError(f"template was made for at most {largest} items, but scores has {num_tests}")
+    return template

@@ -1,4 +1,4 @@
-"""How every public statistical call prepares its arguments for a compiled kernel and returns the results.
+"""Preparation of arguments for compiled kernels and conversion of their results, shared by all statistical calls.
 
 Concrete values are checked on the host; tracers pass unchecked (bad values become NaN). Where only the order of scores
 matters, concrete 64-bit scores are replaced by dense integer ranks if JAX runs in 32 bits: rounding would create ties
@@ -92,7 +92,7 @@ def to_common_size(sample: Any, mask: Any, *others: Any) -> tuple[Any, Any]:
     """Pad host values [..., n] to a common size, the padding masked out, so that data sets share compiled programs.
 
     A program stays in memory for as long as the process lives, and a service that meets a new size with each data set
-    would fill it. JAX arrays, and values beside tracers (`others`), are unchanged: their owner compiles for them.
+    would fill it. JAX arrays, and values beside tracers (`others`), stay unchanged: their owner compiles for them.
 
     Returns:
       The values [..., N] and their mask [N].
@@ -137,11 +137,11 @@ def checked_scores(calibration: Any, scores: Any, calibration_mask: Any, mask: A
 
 def ordered_scores(
     calibration: Any, scores: Any, calibration_mask: Any, mask: Any
-) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
-    """Return `checked_scores` as operands of a compiled function; see `order_preserving`."""
+) -> tuple[list[jax.Array], dict[str, jax.Array]]:
+    """Return `checked_scores` as operands of a compiled function, and its masks by name; see `order_preserving`."""
     *samples, calibration_mask, mask = checked_scores(calibration, scores, calibration_mask, mask)
     samples, masks = order_preserving(samples, (calibration_mask, mask))
-    return samples[0], samples[1], masks[0], masks[1]
+    return samples, dict(zip(("calibration_mask", "mask"), masks, strict=True))
 
 
 def order_preserving(samples: Sequence[Any], masks: Sequence[Any]) -> tuple[list[jax.Array], list[jax.Array]]:

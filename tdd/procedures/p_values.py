@@ -141,17 +141,16 @@ def conformal_p_values(
     """
     arrays.check_choice(null, conformal.NULLS, "null")
     arrays.check_choice(tie_break, tuple(CONFORMAL), "tie_break")
-    operands = ordered_scores(calibration, scores, calibration_mask, mask)
+    samples, masks = ordered_scores(calibration, scores, calibration_mask, mask)
     if tie_break == "conservative":
         key = None  # draws nothing
     else:
         arrays.check_key(key, f'tie_break="{tie_break}"')
-    return _conformal(*operands, key, null=null, tie_break=tie_break)
+    return _conformal(*samples, masks, key, null=null, tie_break=tie_break)
 
 
 @functools.partial(jax.jit, static_argnames=("null", "tie_break"))
-def _conformal(calibration, scores, calibration_mask, mask, key, *, null, tie_break):
-    masks = {"calibration_mask": calibration_mask, "mask": mask}
+def _conformal(calibration, scores, masks, key, *, null, tie_break):
     if tie_break == "randomized":
         return conformal.randomized_p_values(calibration, scores, null=null, key=key, **masks)
     ranked = conformal.rank(calibration, scores, null=null, tie_break=tie_break, key=key, **masks)
@@ -281,19 +280,10 @@ def hierarchical_p_values(
     References: Lee, Barber & Willett (2023), theorem 1.
     """
     arrays.check_choice(null, conformal.NULLS, "null")
-    operands = ordered_scores(calibration, scores, calibration_mask, mask)
-    labels = as_labels(calibration_clusters, operands[0], "calibration_clusters")
+    samples, masks = ordered_scores(calibration, scores, calibration_mask, mask)
     known: dict[Hashable, int] = {}
-    clusters = jnp.asarray(label_indices(labels, known))
-    return _hierarchical(
-        operands[0],
-        operands[1],
-        clusters,
-        calibration_mask=operands[2],
-        mask=operands[3],
-        num_clusters=len(known),
-        null=null,
-    )
+    clusters = label_indices(as_labels(calibration_clusters, samples[0], "calibration_clusters"), known)
+    return _hierarchical(*samples, jnp.asarray(clusters), num_clusters=len(known), null=null, **masks)
 
 
 _hierarchical = jax.jit(cluster_kernels.hierarchical_p_values, static_argnames=("num_clusters", "null"))
@@ -342,15 +332,12 @@ def mondrian_p_values(
     References: Vovk, Lindsay, Nouretdinov & Gammerman (2003).
     """
     arrays.check_choice(null, conformal.NULLS, "null")
-    *samples, calibration_mask, mask = ordered_scores(calibration, scores, calibration_mask, mask)
-    labels = [
-        as_labels(calibration_groups, samples[0], "calibration_groups"),
-        as_labels(groups, samples[1], "groups"),
-    ]
-    _check_same_kind(*labels)
+    samples, masks = ordered_scores(calibration, scores, calibration_mask, mask)
+    sides = as_labels(calibration_groups, samples[0], "calibration_groups"), as_labels(groups, samples[1], "groups")
+    _check_same_kind(*sides)
     known: dict[Hashable, int] = {}
-    indices = [jnp.asarray(label_indices(side, known)) for side in labels]
-    return _mondrian(*samples, *indices, null=null, calibration_mask=calibration_mask, mask=mask).p_values
+    indices = [jnp.asarray(label_indices(labels, known)) for labels in sides]
+    return _mondrian(*samples, *indices, null=null, **masks).p_values
 
 
 _mondrian = jax.jit(cluster_kernels.group_p_values, static_argnames="null")

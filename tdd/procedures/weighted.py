@@ -182,7 +182,7 @@ def weighted_conformal_selection(
         key = None
     else:
         arrays.check_key(key, f'prune="{prune}"')
-    return _selection(*operands, level_operand(alpha), key, **masks, null=null, prune=prune)
+    return _selection(*operands, masks, level_operand(alpha), key, null=null, prune=prune)
 
 
 def effective_sample_size(weights: Any) -> jax.Array:
@@ -223,13 +223,12 @@ def _checked(
 
 @functools.partial(jax.jit, static_argnames=("null", "prune"))
 def _selection(
-    calibration, scores, calibration_weights, weights, alpha, key, *, calibration_mask, mask, null, prune
+    calibration, scores, calibration_weights, weights, masks, alpha, key, *, null, prune
 ) -> WeightedSelection:
-    masks = {"calibration_mask": calibration_mask, "mask": mask}
     step = weighted.selection(
         calibration, scores, calibration_weights, weights, alpha, null=null, prune=prune, key=key, **masks
     )
-    real = calibration_mask
+    real = masks["calibration_mask"]
     if jnp.issubdtype(calibration.dtype, jnp.inexact):
         real = real & ~jnp.isnan(calibration)
     return WeightedSelection(

@@ -434,7 +434,7 @@ METHODS = (
         "weighted: left-out items have an effective size",
         "tdd/procedures/weighted.py",
         "weighted.effective_sample_size(calibration_weights, mask=real)",
-        "weighted.effective_sample_size(calibration_weights, mask=calibration_mask)",
+        "weighted.effective_sample_size(calibration_weights, mask=masks['calibration_mask'])",
         ("tests/procedures/test_shift.py",),
     ),
     Fault(
