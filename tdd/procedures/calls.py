@@ -285,8 +285,9 @@ def narrowed(decisions: _T, alpha: Any) -> _T:
     level = jax.tree.map(np.asarray, lattice.as_level(alpha))
     with np.errstate(over="ignore"):  # an e-value can be larger than any single-precision number
         single: Any = jax.tree.map(lambda leaf: leaf.astype(np.float32) if leaf.dtype == np.float64 else leaf, result)
-    decided = single.reject if isinstance(single, tuple) else single.selected
+    is_step = hasattr(single, "reject")
+    decided = single.reject if is_step else single.selected
     beneath, above = np.minimum(single.adjusted, level.below32), np.maximum(single.adjusted, level.above32)
     adjusted = np.where(decided, beneath, above).astype(np.float32)
-    changed = single._replace if isinstance(single, tuple) else functools.partial(dataclasses.replace, single)
+    changed = single._replace if is_step else functools.partial(dataclasses.replace, single)
     return jax.tree.map(jnp.asarray, changed(adjusted=adjusted))

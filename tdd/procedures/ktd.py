@@ -22,7 +22,7 @@ from tdd.records import Guarantee, KnockoffSelection
 from tdd.validate import arrays
 from tdd.validate.errors import InputError
 
-__all__ = ["GUARANTEES", "GUARANTEE_ROWS", "RULES", "ktd"]
+__all__ = ["GUARANTEES", "GUARANTEE_ROWS", "RULES", "guarantee_of", "ktd"]
 
 Rule = Literal["multi", "derandomized", "closed", "conformal", "ktd"]
 RULES = ("multi", "derandomized", "closed", "conformal", "ktd")
@@ -182,9 +182,7 @@ def _ktd(
     dtype = w.dtype
     p_values, threshold = jnp.full(w.shape, jnp.nan, dtype), jnp.asarray(jnp.nan, dtype)
     members, num_calibration = jnp.zeros((), dtype), jnp.int32(0)
-    name = f"{rule}, k {'=' if k == 1 else '>'} 1" if rule == "ktd" else rule
     if rule == "conformal":
-        name = f"conformal, {proportion}"
         calibration_w = knockoff.w_statistics(calibration, calibration_knockoffs, mask=calibration_mask)
         ranked = conformal.rank(-calibration_w, -w, null="nonmember")
         num_calibration, max_rank = ranked.num_calibration, calibration_w.shape[0] + 1
@@ -218,10 +216,17 @@ def _ktd(
         min_selections=stepup.min_rejections(alpha, n, scale=scale),
         method=f"ktd/{rule}",
         null="nonmember",
-        guarantee=GUARANTEES[name if offset else f"{name}, offset=0"],
+        guarantee=guarantee_of(rule, proportion, offset, k),
         statistic=statistic,
         cut=cut,
     )
+
+
+def guarantee_of(rule: str, proportion: str | None, offset: int, num_knockoffs: int) -> Guarantee:
+    """Return the guarantee of a rule with its options."""
+    several = "=" if num_knockoffs == 1 else ">"
+    name = {"conformal": f"conformal, {proportion}", "ktd": f"ktd, k {several} 1"}.get(rule, rule)
+    return GUARANTEES[name if offset else f"{name}, offset=0"]
 
 
 def _narrowed(selection: KnockoffSelection, alpha: Any) -> KnockoffSelection:

@@ -22,10 +22,9 @@ from tdd.procedures.jecs import GRID, checked_grid, jecs, jmcs
 from tdd.procedures.jecs import GUARANTEES as JOINT
 from tdd.procedures.jecs import RULES as JMCS_RULES
 from tdd.procedures.jecs import Rule as JMCSRule
-from tdd.procedures.ktd import GUARANTEES as KNOCKOFFS
 from tdd.procedures.ktd import RULES as KTD_RULES
 from tdd.procedures.ktd import Rule as KTDRule
-from tdd.procedures.ktd import ktd
+from tdd.procedures.ktd import guarantee_of, ktd
 from tdd.procedures.p_values import CONDITIONAL, calibration_conditional_p_values
 from tdd.procedures.procedure import Procedure, check_options
 from tdd.procedures.ptdi import GUARANTEES as PTDI_GUARANTEES
@@ -280,7 +279,6 @@ class KTD(_WithOption):
 
     name = "ktd"
     _option = "rule"
-    _guarantees = KNOCKOFFS
     score = "grad_norm"
     long_texts = "truncate"
 
@@ -304,8 +302,7 @@ class KTD(_WithOption):
     @property
     def guarantee(self) -> Guarantee:
         """The guarantee for several knockoffs an item; that of a selection is for the actual number."""
-        name = {"conformal": f"conformal, {self.proportion}", "ktd": "ktd, k > 1"}.get(self.rule, self.rule)
-        return KNOCKOFFS[name if self.offset else f"{name}, offset=0"]
+        return guarantee_of(self.rule, self.proportion, self.offset, 2)
 
     def select(self, evidence: Evidence, alpha: Any, key: jax.Array | None = None) -> Selection:  # noqa: D102
         options: dict[str, Any] = {}
