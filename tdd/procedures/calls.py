@@ -287,7 +287,7 @@ def narrowed(decisions: _T, alpha: Any) -> _T:
         single: Any = jax.tree.map(lambda leaf: leaf.astype(np.float32) if leaf.dtype == np.float64 else leaf, result)
     is_step = hasattr(single, "reject")
     decided = single.reject if is_step else single.selected
-    beneath, above = np.minimum(single.adjusted, level.below32), np.maximum(single.adjusted, level.above32)
-    adjusted = np.where(decided, beneath, above).astype(np.float32)
+    below, above = np.minimum(single.adjusted, level.below32), np.maximum(single.adjusted, level.above32)
+    adjusted = np.where(decided, below, above).astype(np.float32)
     changed = single._replace if is_step else functools.partial(dataclasses.replace, single)
     return jax.tree.map(jnp.asarray, changed(adjusted=adjusted))
