@@ -6,6 +6,7 @@ of shards in canonical order and shuffled, and give one p-value.
 
 from __future__ import annotations
 
+import bisect
 import functools
 import math
 from collections.abc import Callable
@@ -335,11 +336,8 @@ def _smallest(reaches: Callable[[int], bool]) -> int:
         high *= 2
         if high > _MOST_SHUFFLES:
             raise InputError(f"no number of shuffles up to {_MOST_SHUFFLES:,} reaches alpha; use more shards")
-    low = high // 2
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if reaches(middle) else (middle, high)
-    return high
+    low = high // 2 + 1  # high // 2 does not reach it
+    return low + bisect.bisect_left(range(low, high), True, key=reaches)
 
 
 def tie_tolerance(canonical: Any, shuffled: Any) -> float:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
-from collections.abc import Callable
 from typing import Any, Literal
 
 import jax
@@ -87,7 +85,7 @@ def lond(p_values: Any, alpha: Any, *, dependence: Literal["positive", "any"] = 
     [True, False, True]
     """
     arrays.check_choice(dependence, ("positive", "any"), "dependence")
-    return _decided("lond", p_values, alpha, mask, dependence=dependence)
+    return _decided(_lond, p_values, alpha, mask, dependence=dependence)
 
 
 def e_lond(e_values: Any, alpha: Any, *, mask: Any = None) -> Online:
@@ -109,7 +107,7 @@ def e_lond(e_values: Any, alpha: Any, *, mask: Any = None) -> Online:
     e_values = arrays.as_vector(e_values, "e_values")
     arrays.check_e_values(e_values)
     mask = arrays.as_mask(mask, e_values, "mask")
-    return _compiled("e_lond", ())(as_floating(e_values), level_operand(alpha), mask, None)
+    return _e_lond(as_floating(e_values), level_operand(alpha), mask=mask)
 
 
 def lord_plus_plus(p_values: Any, alpha: Any, *, initial_wealth: Any = None, mask: Any = None) -> Online:
@@ -130,7 +128,7 @@ def lord_plus_plus(p_values: Any, alpha: Any, *, initial_wealth: Any = None, mas
     Raises:
       InputError: as `lond`, and `initial_wealth` outside (0, 1).
     """
-    return _decided("lord_plus_plus", p_values, alpha, mask, initial_wealth)
+    return _decided(_lord_plus_plus, p_values, alpha, mask, initial_wealth)
 
 
 def saffron(p_values: Any, alpha: Any, *, lambda_: float = 0.5, initial_wealth: Any = None, mask: Any = None) -> Online:
@@ -153,28 +151,24 @@ def saffron(p_values: Any, alpha: Any, *, lambda_: float = 0.5, initial_wealth: 
     """
     if not isinstance(lambda_, (int, float, np.number)) or isinstance(lambda_, bool) or not 0 < lambda_ < 1:
         raise InputError(f"lambda_ must be one number in (0, 1), got {lambda_!r}")
-    return _decided("saffron", p_values, alpha, mask, initial_wealth, lambda_=float(lambda_))
+    return _decided(_saffron, p_values, alpha, mask, initial_wealth, lambda_=float(lambda_))
 
 
-def _decided(name: str, p_values: Any, alpha: Any, mask: Any, initial_wealth: Any = None, **static: Any) -> Online:
-    """Check the p-values and run the kernel of that name."""
+def _decided(kernel: Any, p_values: Any, alpha: Any, mask: Any, initial_wealth: Any = None, **options: Any) -> Online:
+    """Check the p-values and run the compiled kernel."""
     p_values = arrays.as_vector(p_values, "p_values")
     mask = arrays.as_mask(mask, p_values, "mask")
     arrays.check_p_values(p_values)
     if initial_wealth is not None:
         arrays.check_level(initial_wealth, "initial_wealth")
-        initial_wealth = jnp.asarray(initial_wealth, jnp.result_type(float))
-    return _compiled(name, tuple(static.items()))(as_floating(p_values), level_operand(alpha), mask, initial_wealth)
+        options["initial_wealth"] = jnp.asarray(initial_wealth, jnp.result_type(float))
+    return kernel(as_floating(p_values), level_operand(alpha), mask=mask, **options)
 
 
-@functools.cache
-def _compiled(name: str, static: tuple[tuple[str, Any], ...]) -> Callable[..., Online]:
-    kernel = functools.partial(getattr(online, name), **dict(static))
-    if name in ("lond", "e_lond"):
-        return jax.jit(lambda values, alpha, mask, _: kernel(values, alpha, mask=mask))
-    return jax.jit(lambda values, alpha, mask, wealth: kernel(values, alpha, initial_wealth=wealth, mask=mask))
-
-
+_lond = jax.jit(online.lond, static_argnames="dependence")
+_e_lond = jax.jit(online.e_lond)
+_lord_plus_plus = jax.jit(online.lord_plus_plus)
+_saffron = jax.jit(online.saffron, static_argnames="lambda_")
 _decide = jax.jit(online_state.decide)
 
 
