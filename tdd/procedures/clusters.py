@@ -140,7 +140,7 @@ def cluster_ptdi(
     """Select candidates that were in the training data from items that come in clusters.
 
     Passages of one book are alike, so that a calibration passage and a candidate are not exchangeable one by one, and
-    the FDR of `tdd.ptdi` on passages can be far above its level. Whole books are exchangeable:
+    the FDR of `tdd.ptdi` on passages can be far above its level. Whole books can be exchangeable:
       "cluster": one score a cluster, `tdd.ptdi` on clusters; all items of a selected cluster are selected.
       "item": e-values of items, (m/M) (C + 1)/(a + n_c) up to a threshold chosen by the other clusters, where a and n_c
         count the items of calibration and of the item's own cluster up to it; e-BH
