@@ -1,6 +1,6 @@
 """The records that the stages hand to each other.
 
-Texts → TokenBatch → TokenStats → Scores → PValues → Selection → Report. Records whose fields are arrays are frozen
+Texts → TokenBatch → TokenStats → Scores → Evidence → Selection → Report. Records whose fields are arrays are frozen
 dataclasses registered as pytrees: arrays are data, names, polarities and guarantees are static, so they travel
 through `jax.jit` unchanged. Axis letters: n calibration, m test, B batch, T tokens, V vocabulary, D hidden width.
 """
@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Hashable, Mapping
-from typing import Any, Literal, NamedTuple, TypeVar, dataclass_transform
+from typing import Any, Literal, NamedTuple, Self, TypeVar, dataclass_transform
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from tdd.kernels.envelope import Envelope
@@ -26,7 +27,6 @@ __all__ = [
     "KnockoffSelection",
     "LanguageModel",
     "Null",
-    "PValues",
     "Scores",
     "Selection",
     "TestResult",
@@ -37,7 +37,7 @@ __all__ = [
 ]
 
 Null = Literal["nonmember", "member"]
-"""The null hypothesis of one item; it says on which side calibration stands and which tail is evidence."""
+"""The null hypothesis of one item. It decides what calibrates and which tail is evidence."""
 
 _T = TypeVar("_T")
 
@@ -57,15 +57,15 @@ def pytree(*static: str) -> Callable[[type[_T]], type[_T]]:
 
 @dataclasses.dataclass(frozen=True)
 class Guarantee:
-    """What a procedure controls, under which assumptions, and who proved it.
+    """The error rate that a procedure controls, its assumptions and its source.
 
     Attributes:
       controls: the error rate and its bound, for example "FDR <= alpha".
-      assumes: what must hold for it, one sentence each.
+      assumes: the assumptions, one sentence each.
       kind: "finite-sample", "asymptotic" or "none".
       source: paper and equation.
-      levels: what `adjusted` may be compared with: "any" level that was fixed beforehand, or only the "one" level that
-        the result was computed for, where statistics depend on it. Never a level that was chosen after looking.
+      levels: levels that `adjusted` may be compared with: "any" that was fixed beforehand, or only the "one" that the
+        result was computed for, where statistics depend on it. Never a level that was chosen after looking.
     """
 
     controls: str
@@ -73,6 +73,13 @@ class Guarantee:
     kind: Literal["finite-sample", "asymptotic", "none"]
     source: str
     levels: Literal["any", "one"] = "any"
+
+    @classmethod
+    def finite_sample(
+        cls, controls: str, assumes: tuple[str, ...], source: str, levels: Literal["any", "one"] = "any"
+    ) -> Self:
+        """Return a guarantee that holds at every sample size."""
+        return cls(controls, assumes, "finite-sample", source, levels)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -233,26 +240,9 @@ class Scores:
         return self.values[name]
 
 
-@pytree("null")
-class PValues:
-    """Conformal p-values with the integers behind them.
-
-    Attributes:
-      values: [m] p-values; NaN where the item is masked out or its score is NaN.
-      rank: [m] int32 conservative rank r in 1..n+1, p = r / (n + 1); n + 2 where the item is masked out.
-      num_calibration: [] int32, n.
-      null: "nonmember" or "member".
-    """
-
-    values: jax.Array
-    rank: jax.Array
-    num_calibration: jax.Array
-    null: Null
-
-
 @pytree("names", "clusters", "calibration_clusters")
 class Evidence:
-    """What a procedure decides on: loss-like scores by role, LOWER = MORE member-like; None where there are none.
+    """The data of a procedure: loss-like scores by role, LOWER = MORE member-like; None where there are none.
 
     Attributes:
       calibration: [n] or [K, n] scores of items for which the null holds.
@@ -261,12 +251,12 @@ class Evidence:
       calibration_mask: [n] bool, True = real item; None where all are.
       members: [n1] scores of known members.
       knockoffs: [m, k] scores of the candidates' knockoffs.
-      calibration_knockoffs: [n, k] likewise of the calibration items.
+      calibration_knockoffs: [n, k] scores of the calibration items' knockoffs.
       weights: [m] density ratio of each candidate.
-      calibration_weights: [n] likewise of each calibration item.
-      split: [n] bool, calibration items from which weights of detectors are learned.
-      p_values: [m] p-values, where they are given and not computed from scores.
-      names: of the K rows of scores.
+      calibration_weights: [n] density ratio of each calibration item.
+      split: [n] bool, calibration items from which the weights of detectors are learned.
+      p_values: [m] p-values that are given, not computed from scores.
+      names: names of the K rows of scores.
       clusters: [m] cluster of each candidate.
       calibration_clusters: [n] cluster of each calibration item.
     """
@@ -289,23 +279,23 @@ class Evidence:
 
 @pytree("method", "null", "guarantee")
 class Selection:
-    """Selected items and how they were selected. The boolean mask is the decision; nothing recomputes it.
+    """The decision of a procedure. The boolean mask is the decision; nothing recomputes it.
 
     Attributes:
       selected: [m] bool, in input order.
       p_values: [m] the p-values before any scaling; NaN for masked items.
       adjusted: [m] adjusted p-values; `selected == (adjusted <= alpha)`. NaN for masked items.
-      threshold: [] largest p-value that is selected, 0 where nothing is.
-      proportion: [] estimated proportion of items for which the null is false (0 where it is not estimated; negative
-        where the null-proportion estimate exceeds 1).
+      threshold: [] largest selected p-value, 0 if nothing is selected.
+      proportion: [] estimated proportion of items for which the null is false (0 if it is not estimated; negative if
+        the estimated proportion of nulls exceeds 1).
       num_selected: [] int32.
-      num_tests: [] int32, m: items that were really tested (neither masked nor NaN).
-      num_calibration: [] int32, n, likewise.
-      min_selections: [] int32, the smallest number of selections that n, m, alpha and the proportion allow; fewer
-        cannot happen, and more than m means that nothing can be selected at all.
+      num_tests: [] int32, m: tested items, neither masked nor NaN.
+      num_calibration: [] int32, n: calibration items, neither masked nor NaN.
+      min_selections: [] int32, the smallest number of selections that n, m, alpha and the proportion allow: fewer
+        cannot occur, and a value above m means that nothing can be selected.
       method: name of the procedure.
       null: direction of the null.
-      guarantee: what holds, under which assumptions.
+      guarantee: the guarantee and its assumptions.
     """
 
     selected: jax.Array
@@ -320,6 +310,24 @@ class Selection:
     method: str
     null: Null
     guarantee: Guarantee
+
+    @classmethod
+    def from_step(cls, step: Any, **fields: Any) -> Self:
+        """Return the selection that a step-up procedure decides.
+
+        Args:
+          step: `StepUp` or another record with its first five fields.
+          fields: the other fields, and those that replace fields of the step.
+        """
+        decided = {
+            "selected": step.reject,
+            "adjusted": step.adjusted,
+            "threshold": step.threshold,
+            "num_selected": step.num_rejected,
+            "num_tests": step.num_tests,
+            "proportion": jnp.zeros(()),
+        }
+        return cls(**{**decided, **fields})
 
 
 @pytree("method", "null", "guarantee")
@@ -337,12 +345,13 @@ class CombinedSelection(Selection):
 
 @pytree("method", "null", "guarantee")
 class KnockoffSelection(Selection):
-    """A selection by knockoffs. There is no calibration sample (`num_calibration` is 0) and, where the rule has no
-    p-values, `p_values` is NaN; `adjusted` is the smallest level at which an item is selected.
+    """A selection by knockoffs; `adjusted` is the smallest level at which an item is selected.
+
+    `num_calibration` is 0 and `p_values` is NaN unless the rule has a calibration sample.
 
     Attributes:
-      statistic: [n] what the threshold is compared with; large = member, 0 or negative is never selected.
-      cut: [] the threshold on `statistic`, +inf where nothing qualifies.
+      statistic: [n] statistic that is compared with the cut; large = member, 0 or negative is never selected.
+      cut: [] threshold of `statistic`, +inf if none qualifies.
     """
 
     statistic: jax.Array
@@ -362,14 +371,14 @@ class JointSelection(Selection):
 
 @pytree("method", "guarantee")
 class TestResult:
-    """One test of one hypothesis.
+    """The result of one test.
 
     Attributes:
-      p_value: [] the p-value.
-      log_p_value: [] its natural logarithm, finite far below the smallest float.
+      p_value: [].
+      log_p_value: [] natural logarithm of the p-value, finite far below the smallest float.
       statistic: [] the test statistic.
       method: name of the test.
-      guarantee: what holds, under which assumptions.
+      guarantee: the guarantee and its assumptions.
     """
 
     __test__ = False  # not a pytest class

@@ -25,8 +25,9 @@ from benchmarks.reproductions.record import Options, Outcome, Reproduction, Row,
 from benchmarks.reproductions.stages import trained_stages
 from benchmarks.reproductions.summary import mean_and_error, seconds_of, spearman
 from tdd.lab.benchmark_items import Benchmark, benchmark
+from tdd.procedures.p_values import conformal_p_values
 from tdd.procedures.td4eval import td4eval
-from tdd.procedures.testing import bh, conformal_p_values
+from tdd.procedures.testing import bh
 
 __all__ = ["DETECTORS", "REPRODUCTION", "RULES", "Sizes", "run"]
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from tdd.audit.evidence import Panels
 from tdd.audit.run_inputs import Inputs
-from tdd.procedures.ktd import knockoff_symmetry
+from tdd.procedures.knockoff_symmetry import knockoff_symmetry
 
 __all__ = ["KnockoffTexts", "LongTexts", "Symmetry", "copies", "cut_texts", "symmetry"]
 

@@ -323,7 +323,7 @@ def _plan(arguments: argparse.Namespace) -> tuple[str, int]:
             f"--target-p {arguments.target_p:g} asks to stop for evidence, which --stop {stop} never does; use --stop "
             "e_process or --stop spending, or leave one of the two out"
         )
-    from tdd.procedures.shuffles import shuffles_needed
+    from tdd.procedures.exchangeability import shuffles_needed
 
     check_count("num_shards", arguments.shards)
     by_bets = stop == "e_process"

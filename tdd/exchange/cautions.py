@@ -145,7 +145,7 @@ def _of_reach(one: Mapping[str, Any], run: Mapping[str, Any], num_shards: int, l
 
 def _needed(num_shards: int, level: float, test: str) -> float:
     """Fewest shuffles with which a test can reach the level; infinite where no number suffices."""
-    from tdd.procedures.shuffles import shuffles_needed
+    from tdd.procedures.exchangeability import shuffles_needed
 
     try:
         return shuffles_needed(num_shards, level, test)

@@ -17,7 +17,7 @@ from tdd.exchange.properties import properties, shown, statistic
 from tdd.exchange.repeats import Repeats, duplicates
 from tdd.exchange.sortedness import sortedness
 from tdd.records import Guarantee
-from tdd.validate.shards import as_draws
+from tdd.validate.arrays import as_count
 
 __all__ = ["OrderStructure", "OrderTest", "Repeats", "duplicates", "order_structure", "sortedness"]
 
@@ -111,7 +111,7 @@ def order_structure(
     >>> order_structure(texts, [(0, 60)], seed=0).p_value < 0.05
     True
     """
-    num_draws = as_draws(num_draws)
+    num_draws = as_count(num_draws, "num_draws")
     blocks = _blocks(bounds)
     found = properties(examples, fields or {}, blocks)
     rng = np.random.default_rng([seed, 0x5EED])

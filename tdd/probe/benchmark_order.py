@@ -24,9 +24,9 @@ from tdd.records import Guarantee, Texts
 from tdd.scoring.tokenise import prepends_bos
 from tdd.texts import load_texts
 from tdd.validate import guards as checks
+from tdd.validate.arrays import as_count
 from tdd.validate.errors import InputError
 from tdd.validate.scoring import check_max_length
-from tdd.validate.sequential import as_count
 
 __all__ = ["OrderContamination", "ShardEvidence"]
 

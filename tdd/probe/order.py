@@ -14,8 +14,8 @@ from tdd.kernels import martingale, online_conformal
 from tdd.records import Guarantee
 from tdd.validate import arrays
 from tdd.validate import guards as checks
+from tdd.validate.arrays import as_count
 from tdd.validate.errors import InputError
-from tdd.validate.sequential import as_count
 
 __all__ = ["OrderEvidence", "OrderGuard", "OrderRecord", "OrderState"]
 

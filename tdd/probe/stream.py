@@ -15,8 +15,8 @@ from tdd.kernels import shingle
 from tdd.records import Texts
 from tdd.scoring.tokenise import token_ids
 from tdd.validate import guards as checks
+from tdd.validate.arrays import as_count
 from tdd.validate.errors import InputError
-from tdd.validate.sequential import as_count
 
 __all__ = ["StreamGuard", "StreamMatches", "StreamRecord", "StreamState", "WatchedText", "token_rows"]
 

@@ -1,7 +1,4 @@
-"""Has a set of items been memorised during training? Evidence over many looks at the same items, valid at all of them.
-
-Paths of scores over steps in, p-values and e-values for each look out.
-"""
+"""Evidence that a set of items was memorised during training, valid at every one of many looks at the same items."""
 
 from __future__ import annotations
 
@@ -14,13 +11,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from tdd.kernels import lattice, set_statistics, trajectories
+from tdd.kernels import set_statistics, trajectories
 from tdd.kernels.set_statistics import STATISTICS, Statistic
-from tdd.procedures.calls import tracing
+from tdd.procedures.calls import exact_fraction, tracing
 from tdd.records import Guarantee, pytree
 from tdd.validate import arrays
+from tdd.validate.arrays import as_count
 from tdd.validate.errors import InputError
-from tdd.validate.sequential import as_count
 
 __all__ = ["BASELINES", "GUARANTEE", "GUARANTEE_ROWS", "TrajectoryResult", "trajectory_test"]
 
@@ -30,7 +27,7 @@ _MAX_LABELS = 2**32  # bytes of the table of labellings
 Baseline = Literal["first", "none"]
 BASELINES = ("first", "none")
 
-GUARANTEE = Guarantee(
+GUARANTEE = Guarantee.finite_sample(
     "P(anytime_p_value <= alpha at some look) <= alpha, and the e-value has mean at most 1 at any time",
     (
         "null hypothesis: given the scores of all items at all looks, which of them are the suspects is a uniformly "
@@ -38,7 +35,6 @@ GUARANTEE = Guarantee(
         "the looks and the horizon were fixed before any score was seen",
         "the training does not react to the evidence, except by stopping",
     ),
-    "finite-sample",
     "slots of exchangeable trajectories (`tdd.kernels.trajectories.advance`); spending after Lan & DeMets (1983)",
 )
 GUARANTEE_ROWS = [("tdd.trajectory_test", "", GUARANTEE)]
@@ -49,14 +45,14 @@ class TrajectoryResult:
     """Evidence that a set of items was memorised, at each of T looks.
 
     Attributes:
-      p_value: [T] of each look alone; not valid over several looks.
-      anytime_p_value: [T] lowest level crossed so far, of a grid that holds alpha; it never rises.
-      log_e_value: [T] logarithm of the e-value so far; it never falls. -inf or more.
+      p_value: [T] p-value of each look alone; not valid over several looks.
+      anytime_p_value: [T] lowest level crossed so far, on a grid that contains alpha; it never rises.
+      log_e_value: [T] logarithm of the e-value so far, -inf or more; it never falls.
       alarm: [T] bool, anytime_p_value <= alpha; it stays.
-      first_alarm: [] int32, index of the first look with an alarm, -1 where there is none.
-      num_masked: [T] int32, items left out at the look, for a missing score there or before.
+      first_alarm: [] int32, index of the first look with an alarm, -1 if there is none.
+      num_masked: [T] int32, items left out at the look because of a missing score there or earlier.
       method: name of the statistic and the baseline.
-      guarantee: what `anytime_p_value` and `log_e_value` promise.
+      guarantee: guarantee of `anytime_p_value` and `log_e_value`.
     """
 
     p_value: jax.Array
@@ -82,46 +78,47 @@ def trajectory_test(
 ) -> TrajectoryResult:
     """Test at each look whether the suspects among the items have become more member-like than the reference items.
 
-    At each look the items are ranked, by score or by what the first score does not explain, and the
-    suspects' ranks are compared with those of `num_draws` random choices of as many suspects. The looks share the
-    level: linearly up to `horizon`, as look / (look + 20) where none was fixed. Because it is counted how many random
-    choices would have raised an alarm so far, looks that depend on each other cost little or nothing.
+    At each look the items are ranked by score, or by its residual given the first score, and the suspects' ranks are
+    compared with those of `num_draws` random choices of as many suspects. The looks share the level: linearly up to
+    `horizon`, as look / (look + 20) if none was fixed. The test counts the random choices that would have raised an
+    alarm so far, so that looks that depend on each other cost little or no power.
 
-    A set that moved by 2 sd of the statistic's null law at the first of 50 looks and then stays is found at level .05
-    with probability .66, as by one look at the whole level; testing each look at alpha/50 finds .13, the e-value
-    at 20 finds .28 (10,000 rows, looks that repeat, 200 repetitions, standard errors up to .034).
+    A set that moves by 2 sd of the statistic's null distribution at the first of 50 looks and then stays is detected at
+    level .05 with probability .66, as by one look at the whole level; testing each look at alpha/50 detects it with
+    probability .13, the e-value at 20 with .28 (10,000 rows, repeated looks, 200 repetitions, standard errors up to
+    .034).
 
     Guarantee: P(anytime_p_value <= alpha at some look) <= alpha for every alpha, and E e-value <= 1 at any time,
     finite-sample, if the suspects are a uniformly random choice among the items given all scores (nobody trained on
-    them, and they were drawn as the reference items were), the looks and the horizon were fixed beforehand, and the
-    training reacts to the evidence by stopping at most.
+    them, and they were drawn like the reference items), the looks and the horizon were fixed beforehand, and the
+    training does not react to the evidence, except by stopping.
 
     Args:
       scores: [T, N] loss-like scores of the same N items at T looks, in order. A NaN leaves the item out at that look.
       is_suspect: [N] bool, True = suspect, False = reference.
       alpha: level of the alarm, a number.
-      num_draws: random labellings; at least 1/alpha - 1, better 20 / (alpha · share of the first look).
-      horizon: number of looks, fixed beforehand; None where training may go on for as long as it likes.
+      num_draws: random labellings; at least 1/alpha - 1, better 20 / (alpha · fraction spent at the first look).
+      horizon: number of looks, fixed beforehand; None if it is open.
       baseline: "first": ranks of the residuals of the least-squares line, over all items, on each item's first score;
         the first look itself ranks the scores. "none": ranks of the scores at all looks.
       statistic: "rank_sum" for a shift of the whole set, "tail" for a part of it that moved far, "combined": the
         larger of both.
-      seed: of the labellings.
+      seed: seed of the labellings.
 
     Returns:
       `TrajectoryResult`. Concrete scores are ranked in float64, traced ones in their own type.
 
     Raises:
-      InputError: shapes that do not fit, infinite scores, a look without a score, no suspect or no reference item,
-        more looks than the horizon, too few or too many labellings, unknown options.
+      InputError: wrong shapes, infinite scores, a look without a score, no suspect or no reference item, more looks
+        than the horizon, too few or too many labellings, unknown options.
 
     Cost: about 5 ms a look for 10,000 labellings of 400 items on one core; (num_draws + 1) N bytes.
 
     >>> rng = np.random.default_rng(0)
     >>> suspect = np.arange(60) < 30
     >>> paths = rng.normal(size=60) + 0.1 * rng.normal(size=(6, 60)) - 0.2 * suspect * np.arange(6)[:, None]
-    >>> found = trajectory_test(paths, suspect, alpha=0.05, num_draws=999, horizon=6)
-    >>> found.alarm.tolist(), int(found.first_alarm)
+    >>> result = trajectory_test(paths, suspect, alpha=0.05, num_draws=999, horizon=6)
+    >>> result.alarm.tolist(), int(result.first_alarm)
     ([False, True, True, True, True, True], 1)
 
     References: Lan & DeMets (1983) for spending; Vovk & Wang (2021) for averages of e-values.
@@ -145,8 +142,8 @@ def trajectory_test(
         evidence, place, num_masked = _looks(jnp.asarray(paths, wide)[:, order], *options)
     else:
         with jax.enable_x64(True):
-            found = _looks(np.asarray(paths).astype(float)[:, order], *options)
-            evidence, place, num_masked = jax.tree.map(np.asarray, found)
+            looks = _looks(np.asarray(paths).astype(float)[:, order], *options)
+            evidence, place, num_masked = jax.tree.map(np.asarray, looks)
     anytime = levels[jnp.asarray(place)]
     alarm = anytime <= alpha
     return TrajectoryResult(
@@ -165,7 +162,7 @@ def trajectory_test(
 def _looks(
     paths: jax.Array, labels: jax.Array, alpha: float, horizon: int | None, from_first: bool, statistic: Statistic
 ) -> tuple[trajectories.Evidence, jax.Array, jax.Array]:
-    """Evidence of each look, the place of the true labelling in the grid, the number of items left out."""
+    """Return the evidence of each look, the true labelling's place in the grid and the number of items left out."""
 
     def statistics(scores: jax.Array, baseline: jax.Array | None) -> jax.Array:
         return set_statistics.set_statistics(scores, labels, baseline=baseline, statistic=statistic)
@@ -174,22 +171,22 @@ def _looks(
         (state, first), (number, scores) = carry, step
         known = jnp.isfinite(scores)
         if from_first:
-            found = jax.lax.cond(number == 1, lambda: statistics(scores, None), lambda: statistics(scores, first))
+            values = jax.lax.cond(number == 1, lambda: statistics(scores, None), lambda: statistics(scores, first))
             ranked = known & ((number == 1) | jnp.isfinite(first))
         else:
-            found, ranked = statistics(scores, None), known
-        state, evidence = trajectories.advance(state, found, trajectories.spending(number, horizon))
+            values, ranked = statistics(scores, None), known
+        state, evidence = trajectories.advance(state, values, trajectories.spending(number, horizon))
         first = jnp.where(jnp.isfinite(first), first, scores)
         return (state, first), (evidence, state.place[0], jnp.sum(~ranked, dtype=jnp.int32))
 
     state = trajectories.start(labels.shape[0] - 1, alpha=alpha)
     first = jnp.full(paths.shape[1], jnp.nan, paths.dtype)
-    _, found = jax.lax.scan(look, (state, first), (jnp.arange(1, paths.shape[0] + 1), paths))
-    return found
+    _, by_look = jax.lax.scan(look, (state, first), (jnp.arange(1, paths.shape[0] + 1), paths))
+    return by_look
 
 
 def _as_paths(scores: Any) -> jax.Array | np.ndarray:
-    """[T, N] finite scores or NaN, with some item to rank at every look."""
+    """Check scores [T, N], finite or NaN, with an item to rank at every look."""
     array = arrays.as_matrix(scores, "scores", "[looks, items]")
     arrays.check_finite(array, "scores")
     num_looks, num_items = array.shape
@@ -206,7 +203,7 @@ def _as_paths(scores: Any) -> jax.Array | np.ndarray:
 
 
 def _as_suspects(is_suspect: Any, num_items: int) -> np.ndarray:
-    """[N] bool with at least one suspect and one reference item."""
+    """Check [N] bool with at least one suspect and one reference item."""
     if isinstance(is_suspect, Tracer):
         raise InputError("is_suspect must be known before tracing: the labellings are drawn on the host")
     array = np.asarray(is_suspect)
@@ -222,11 +219,11 @@ def _as_suspects(is_suspect: Any, num_items: int) -> np.ndarray:
 
 
 def _as_relabellings(num_draws: Any, alpha: Any, num_items: int) -> int:
-    """A number of random labellings at which the level can be reached, and whose table can be held."""
+    """Check that the number of random labellings can reach the level and that their table fits in memory."""
     count = as_count(num_draws, "num_draws")
-    level = lattice.as_level(alpha)
-    if int(level.numerator) * (count + 1) < int(level.denominator):
-        needed = math.ceil(int(level.denominator) / int(level.numerator)) - 1
+    level = exact_fraction(alpha)
+    if level * (count + 1) < 1:
+        needed = math.ceil(1 / level) - 1
         raise InputError(
             f"num_draws={count} random labellings cannot give a p-value of alpha={alpha} or below; at least {needed} "
             "are needed, and 20 times as many for looks that share the level"
@@ -240,13 +237,13 @@ def _as_relabellings(num_draws: Any, alpha: Any, num_items: int) -> int:
 
 
 def _as_horizon(horizon: Any, num_looks: int) -> int | None:
-    """A number of looks fixed beforehand, at least those that were taken."""
+    """Check the number of looks fixed beforehand against those that were taken."""
     if horizon is None:
         return None
     wanted = as_count(horizon, "horizon")
     if wanted < num_looks:
         raise InputError(
             f"scores has {num_looks} looks, more than horizon={wanted}: a horizon is fixed before the first look; "
-            f"pass scores[:{wanted}], or horizon=None where none was fixed"
+            f"pass scores[:{wanted}], or horizon=None if none was fixed"
         )
     return wanted

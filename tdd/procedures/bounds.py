@@ -1,28 +1,34 @@
-"""Simultaneous bounds: "whatever cut you choose, at most x % of what you select is innocent", "at least N are members".
+"""Simultaneous bounds on the false discovery proportion of every cut and on the number of members.
 
-One event of probability >= 1 - delta carries all of it, so cuts may be chosen after looking at the bounds.
+All bounds hold together on one event of probability >= 1 - delta, so that cuts may be chosen after looking at them.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-import operator
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from tdd.kernels import conformal, knockoff, lattice
+from tdd.kernels import conformal, knockoff
 from tdd.kernels import fdp_bounds as kernels
 from tdd.kernels.fdp_bounds import DkwBounds, Template
-from tdd.procedures.calls import common_size, level_operand, order_preserving, to_common_size, tracing
-from tdd.procedures.fdp_template import LARGE, draw_template
-from tdd.procedures.knockoff_checks import PAIRS
-from tdd.procedures.precision import computed
-from tdd.procedures.testing import checked_scores
+from tdd.procedures.calls import (
+    as_floating,
+    checked_scores,
+    common_size,
+    in_own_precision,
+    level_operand,
+    order_preserving,
+    to_common_size,
+    tracing,
+)
+from tdd.procedures.fdp_template import template_for
+from tdd.procedures.knockoff_symmetry import PAIRS
 from tdd.records import Guarantee, Null, pytree
 from tdd.validate import arrays
 from tdd.validate.errors import InputError
@@ -36,7 +42,6 @@ __all__ = [
     "dkw_fdp_bounds",
     "fdp_bounds",
     "fdp_bounds_of_ranks",
-    "fdp_template",
     "knockoff_fdp_bounds",
 ]
 
@@ -46,26 +51,23 @@ _ONE_SCORE = (
     "one score, chosen before any result was seen, or ranks of one pooled score",
 )
 
+_ALL_CUTS = "P(some cut has FDP above its bound) <= delta"
+
 GUARANTEES: dict[str, Guarantee] = {
-    "envelope": Guarantee(
+    "envelope": Guarantee.finite_sample(
         "P(some cut has FDP above its bound, or the count of true discoveries is wrong) <= delta",
         _ONE_SCORE,
-        "finite-sample",
         "Gazin, Blanchard & Roquain (2024); Song, Jin & Candes (2026)",
     ),
-    "dkw": Guarantee(
-        "P(some cut has FDP above its bound) <= delta",
-        (*_ONE_SCORE, "p-values are conservative"),
-        "finite-sample",
-        "Gazin, Blanchard & Roquain (2024), theorem 2.4",
+    "dkw": Guarantee.finite_sample(
+        _ALL_CUTS, (*_ONE_SCORE, "p-values are conservative"), "Gazin, Blanchard & Roquain (2024), theorem 2.4"
     ),
-    "knockoffs": Guarantee(
-        "P(some cut has FDP above its bound) <= delta",
+    "knockoffs": Guarantee.finite_sample(
+        _ALL_CUTS,
         (
             *PAIRS,
             "W has one knockoff an item, or is symmetric for non-members: given all else their signs are fair coins",
         ),
-        "finite-sample",
         "Katsevich & Ramdas (2020), theorem 2",
     ),
 }
@@ -79,13 +81,13 @@ GUARANTEE_ROWS: list[tuple[str, str, Guarantee]] = [
 
 
 class Cut(NamedTuple):
-    """What is known of one set of items.
+    """Bounds for one set of items.
 
     Attributes:
       num_selected: [] int32, its size.
-      false_bound: [] int32, at most so many of them are null.
+      false_bound: [] int32, upper bound on its nulls.
       fdp_bound: [] false_bound / max(1, num_selected).
-      min_true: [] int32, at least so many of them are not null.
+      min_true: [] int32, lower bound on its non-nulls.
     """
 
     num_selected: jax.Array
@@ -102,18 +104,18 @@ class FdpBounds:
 
     Attributes:
       num_selected: [N+1] int32, R(i), entry i - 1 for rank i.
-      false_bound: [N+1] int32, at most so many of these are null.
+      false_bound: [N+1] int32, upper bound on the nulls among these.
       fdp_bound: [N+1] false_bound / max(1, num_selected).
       item_fdp_bound: [m] the bound for the cut at each item's own rank; NaN for masked items.
       rank: [m] int32, conformal ranks; N + 2 for masked items.
-      max_nulls: [] int32, at most so many of the m items are null.
-      min_true: [] int32, at least so many are not: m - max_nulls.
+      max_nulls: [] int32, upper bound on the nulls among the m items.
+      min_true: [] int32, lower bound on the non-nulls: m - max_nulls.
       num_tests: [] int32, m without masked and NaN items.
-      num_calibration: [] int32, n likewise.
+      num_calibration: [] int32, n without masked and NaN items.
       delta: [] probability that some bound fails.
       method: "envelope".
       null: direction of the null.
-      guarantee: what holds, under which assumptions.
+      guarantee: the guarantee and its assumptions.
     """
 
     num_selected: jax.Array
@@ -132,7 +134,7 @@ class FdpBounds:
 
     @property
     def min_members(self) -> jax.Array:
-        """[] int32, at least so many of the items are members of the training data.
+        """Lower bound [] int32 on the number of members of the training data among the items.
 
         Raises:
           ValueError: bounds with null="member", which count clean items (`min_clean`).
@@ -143,7 +145,7 @@ class FdpBounds:
 
     @property
     def min_clean(self) -> jax.Array:
-        """[] int32, at least so many of the items are not members.
+        """Lower bound [] int32 on the number of items that are not members.
 
         Raises:
           ValueError: bounds with null="nonmember", which count members (`min_members`).
@@ -153,18 +155,18 @@ class FdpBounds:
         return self.min_true
 
     def at(self, rank: Any) -> Cut:
-        """What is known of {j: r_j <= rank}; a rank below 1 selects nothing."""
+        """Return the bounds for {j: r_j <= rank}; a rank below 1 selects nothing."""
         slot = jnp.asarray(rank, jnp.int32) - 1
         inside = jnp.clip(slot, 0, self.num_selected.shape[0] - 1)
         count = jnp.where(slot >= 0, self.num_selected[inside], 0)
         return _cut(count, jnp.where(slot >= 0, self.false_bound[inside], 0))
 
     def fdp_at(self, rank: Any) -> jax.Array:
-        """[] bound on the false discovery proportion of {j: r_j <= rank}."""
+        """Return the bound [] on the false discovery proportion of {j: r_j <= rank}."""
         return self.at(rank).fdp_bound
 
     def of(self, selected: Any) -> Cut:
-        """What is known of any set of items, also of one chosen after looking.
+        """Return the bounds for any set of items, even one chosen after looking.
 
         Args:
           selected: [m] bool; masked items do not count.
@@ -182,12 +184,12 @@ class KnockoffFdpBounds:
     """Bounds for the cut {W >= W_j} at each item; all of them hold together with probability >= 1 - delta.
 
     Attributes:
-      num_selected: [m] int32, #{W >= W_j}; 0 where W_j <= 0 or masked, where there is no cut.
-      false_bound: [m] int32, at most so many of these are null.
+      num_selected: [m] int32, #{W >= W_j}; 0 if W_j <= 0 or masked, where there is no cut.
+      false_bound: [m] int32, upper bound on the nulls among these.
       fdp_bound: [m] false_bound / num_selected; NaN where there is no cut.
-      min_true: [] int32, at least so many of the items are not null.
+      min_true: [] int32, lower bound on the non-nulls among the items.
       method: "knockoffs".
-      guarantee: what holds, under which assumptions.
+      guarantee: the guarantee and its assumptions.
     """
 
     num_selected: jax.Array
@@ -198,34 +200,11 @@ class KnockoffFdpBounds:
     guarantee: Guarantee
 
 
-def fdp_template(
-    num_calibration: int, num_tests: int, *, key: jax.Array, delta: Any = 0.05, num_draws: int = 999
-) -> Template:
-    """The Monte Carlo part of `fdp_bounds`, which depends on the sizes alone: once for many data sets of one size.
-
-    Args:
-      num_calibration: n, calibration scores that are real in every data set.
-      num_tests: the largest m.
-      key: PRNG key of the draws.
-      delta: probability in (0, 1) that some bound fails.
-      num_draws: B; the bounds are valid for any B >= 1/delta - 1, and steadier for more.
-
-    Returns:
-      `Template`, for `fdp_bounds(..., template=...)`.
-
-    Raises:
-      InputError: sizes that are not positive, delta out of range, too few draws, no key.
-    """
-    n = _check_size(num_calibration, "num_calibration", "calibration scores")
-    m = _check_size(num_tests, "num_tests", "items")
-    return _calibrated(key, n, delta, num_draws, n, m)
-
-
 def fdp_bounds(
     calibration: Any,
     scores: Any,
     *,
-    null: Literal["nonmember", "member"],
+    null: Null,
     key: jax.Array | None = None,
     delta: Any = None,
     num_draws: int = 999,
@@ -235,9 +214,9 @@ def fdp_bounds(
 ) -> FdpBounds:
     """Upper bounds on the false discovery proportion of every cut, and on the number of nulls among the candidates.
 
-    u_k(i): an envelope that the numbers of k null ranks <= i stay under for all i with probability >= 1 - delta;
-    max_nulls = max{k: k <= u_k(i) + m - R(i) for all i}; v(i) = min(u_max_nulls(i), R(i)), made consistent between
-    cuts; FDP(i) <= v(i)/max(1, R(i)).
+    u_k(i): an envelope above the numbers of k null ranks <= i for all i with probability >= 1 - delta; max_nulls =
+    max{k: k <= u_k(i) + m - R(i) for all i}; v(i) = min(u_max_nulls(i), R(i)), made consistent between cuts; FDP(i) <=
+    v(i)/max(1, R(i)).
 
     Guarantee: all bounds hold together with probability >= 1 - delta, over data and draws, if calibration scores and
     the scores of null candidates are exchangeable, ties allowed; finite-sample.
@@ -245,12 +224,12 @@ def fdp_bounds(
     Args:
       calibration: [n] loss-like scores of items for which the null holds.
       scores: [m] loss-like scores of the candidates; one score, chosen beforehand.
-      null: "nonmember" (small scores are evidence; the bounds count innocents among presumed members) or "member"
+      null: "nonmember" (small scores are evidence; the bounds count non-members among presumed members) or "member"
         (large scores are evidence; they count contaminated items among presumed clean ones).
       key: PRNG key of the Monte Carlo draws.
-      delta: probability in (0, 1) that some bound fails; 0.05 where nothing is said.
+      delta: probability in (0, 1) that some bound fails; default 0.05.
       num_draws: B, as in `fdp_template`.
-      template: of `fdp_template`, instead of key and delta; also what to close over under `jax.vmap`.
+      template: result of `fdp_template`, instead of key and delta; also the value to close over under `jax.vmap`.
       calibration_mask: [n] bool, True = real item.
       mask: [m] bool, True = real item.
 
@@ -258,11 +237,11 @@ def fdp_bounds(
       `FdpBounds`. NaN scores are left out of n and m.
 
     Raises:
-      InputError: bad shapes (several detectors among them: refused), infinite scores, no calibration items, neither
+      InputError: wrong shapes (scores of several detectors included), infinite scores, no calibration items, neither
         key nor template or both, a template for other sizes, delta out of range, too few draws.
 
-    Cost: the draws take about a second at n = m = 1,000 and four for any larger sizes (`fdp_template.draw_template`;
-    under a transformation each uniform is drawn: half a minute at 100,000); the rest O(m + n) and one sort of n.
+    Cost: the draws take about a second at n = m = 1,000 and four for any larger sizes (half a minute at 100,000 under a
+    transformation, where each uniform is drawn); the rest O(m + n) and one sort of n.
 
     >>> calibration, scores = jnp.arange(40.0), jnp.concatenate([jnp.arange(20.0) - 30, jnp.arange(20.0)])
     >>> bounds = fdp_bounds(calibration, scores, null="nonmember", key=jax.random.key(0), delta=0.1)
@@ -279,15 +258,14 @@ def fdp_bounds(
         calibration, calibration_mask = to_common_size(calibration, calibration_mask, scores, mask, key, delta)
         scores, mask = to_common_size(scores, mask, calibration, calibration_mask, key, delta)
     samples, masks = order_preserving((calibration, scores), (calibration_mask, mask))
-    ranked = _ranked(*samples, *masks, null=null)
-    found = _bounded(
-        ranked.rank, ranked.num_calibration, None, calibration.shape[0], null, key, delta, num_draws, template
-    )
-    return _of_sizes(found, *sizes)
+    ranked = _ranked(*samples, null=null, calibration_mask=masks[0], mask=masks[1])
+    n, max_calibration = ranked.num_calibration, calibration.shape[0]
+    template = _drawn_or_given(template, key, delta, num_draws, n, ranked.rank, max_calibration)
+    return _of_sizes(_apply(template, ranked.rank, n, None, max_rank=max_calibration + 1, null=null), *sizes)
 
 
 def _of_sizes(bounds: FdpBounds, n: int, m: int) -> FdpBounds:
-    """Bounds without what `to_common_size` added to n and m."""
+    """Remove from the bounds what `to_common_size` added to n and m."""
     if (bounds.num_selected.shape[0], bounds.rank.shape[0]) == (n + 1, m):
         return bounds
     by_rank = {
@@ -304,40 +282,42 @@ def fdp_bounds_of_ranks(
     ranks: Any,
     num_calibration: int,
     *,
-    null: Literal["nonmember", "member"],
+    null: Null,
     key: jax.Array | None = None,
     delta: Any = None,
     num_draws: int = 999,
     template: Template | None = None,
     mask: Any = None,
 ) -> FdpBounds:
-    """`fdp_bounds` from conformal ranks (whole numbers in 1..n+1), for a pooled score of several detectors.
+    """Bounds as `fdp_bounds` from conformal ranks (whole numbers in 1..n+1), for a pooled score of several detectors.
 
     Guarantee: as `fdp_bounds`, if the ranks are those of one score that is symmetric in calibration and candidates,
-    ties counted against the candidate or broken by one random order of calibration and candidates together. Smoothed,
-    weighted and combined p-values have no such ranks.
+    with ties counted against the candidate or broken by one random order of calibration and candidates together.
+    Smoothed, weighted and combined p-values have no such ranks.
 
     Args:
       ranks: [m] int, r_j = (n+1) p_j.
       num_calibration: n.
       null: direction of the null that the ranks test.
-      key: as `fdp_bounds`, and so are delta, num_draws and template.
-      delta: level.
-      num_draws: B.
-      template: of `fdp_template`.
+      key: PRNG key of the Monte Carlo draws.
+      delta: probability in (0, 1) that some bound fails; default 0.05.
+      num_draws: B, as in `fdp_template`.
+      template: result of `fdp_template`, instead of key and delta.
       mask: [m] bool, True = real item.
 
     Returns:
       `FdpBounds`.
 
     Raises:
-      InputError: ranks that are no whole numbers in 1..n+1, else as `fdp_bounds`.
+      InputError: ranks that are not whole numbers in 1..n+1, else as `fdp_bounds`.
     """
     arrays.check_choice(null, conformal.NULLS, "null")
-    n = _check_size(num_calibration, "num_calibration", "calibration scores")
+    n = arrays.as_count(num_calibration, "num_calibration", why="calibration scores")
     ranks = _check_ranks(ranks, n)
     mask = arrays.as_mask(mask, ranks, "mask")
-    return _bounded(jnp.asarray(ranks, jnp.int32), n, mask, n, null, key, delta, num_draws, template)
+    ranks = jnp.asarray(ranks, jnp.int32)
+    template = _drawn_or_given(template, key, delta, num_draws, n, ranks, n)
+    return _apply(template, ranks, n, mask, max_rank=n + 1, null=null)
 
 
 def dkw_fdp_bounds(
@@ -349,15 +329,15 @@ def dkw_fdp_bounds(
     interpolate: bool = True,
     mask: Any = None,
 ) -> DkwBounds:
-    """Closed-form bounds on the false discovery proportion of {p_j <= t}, for all t at once; no key is needed.
+    """Closed-form bounds on the false discovery proportion of {p_j <= t}, for all t at once; they need no key.
 
     Guarantee: as `tdd.kernels.fdp_bounds.dkw`: simultaneous with probability >= 1 - delta, finite-sample. The envelope
     of `fdp_bounds` is tighter where it matters, at small t.
 
     Args:
       p_values: [m] conservative conformal p-values of one score; NaN is left out.
-      thresholds: [t] cuts in [0, 1]; the p-values themselves where not given.
-      num_calibration: n behind the p-values.
+      thresholds: [t] cuts in [0, 1]; default the p-values themselves.
+      num_calibration: n of the p-values.
       delta: probability in (0, 1) that some bound fails.
       interpolate: whether a bound at a smaller threshold may serve a larger one.
       mask: [m] bool, True = real item.
@@ -371,13 +351,14 @@ def dkw_fdp_bounds(
     >>> dkw_fdp_bounds([0.02] * 40, [0.02], num_calibration=99, delta=0.1).fdp_bound.round(2).tolist()
     [0.2800000011920929]
     """
-    n = _check_size(num_calibration, "num_calibration", "calibration scores")
+    n = arrays.as_count(num_calibration, "num_calibration", why="calibration scores")
     p_values = arrays.as_vector(p_values, "p_values")
     mask = arrays.as_mask(mask, p_values, "mask")
     arrays.check_p_values(p_values)
     thresholds = p_values if thresholds is None else arrays.as_vector(thresholds, "thresholds")
     arrays.check_p_values(thresholds, "thresholds")
-    return _dkw(*_floats(p_values, thresholds), n, level_operand(delta, "delta"), mask, interpolate=bool(interpolate))
+    operands = as_floating(p_values), as_floating(thresholds), n, level_operand(delta, "delta")
+    return _dkw(*operands, interpolate=bool(interpolate), mask=mask)
 
 
 def knockoff_fdp_bounds(statistic: Any, *, delta: Any = 0.05, mask: Any = None) -> KnockoffFdpBounds:
@@ -387,7 +368,7 @@ def knockoff_fdp_bounds(statistic: Any, *, delta: Any = 0.05, mask: Any = None) 
     any smaller cut.
 
     Guarantee: as `tdd.kernels.knockoff.fdp_bound`: simultaneous with probability >= 1 - delta, finite-sample, for
-    one knockoff an item. Averages over several knockoffs do not have coin-flip signs.
+    one knockoff an item. The signs of averages over several knockoffs are not fair coins.
 
     Args:
       statistic: [m] W, large = evidence of membership (`KnockoffSelection.statistic` of rule="ktd" with one
@@ -414,51 +395,11 @@ def knockoff_fdp_bounds(statistic: Any, *, delta: Any = 0.05, mask: Any = None) 
     def run(samples: list[Any]) -> KnockoffFdpBounds:
         return _knockoffs(*samples, level_operand(delta, "delta"), mask)
 
-    return jax.tree.map(jnp.asarray, computed(run, (statistic,), mask, delta))
+    return jax.tree.map(jnp.asarray, in_own_precision(run, (statistic,), mask, delta))
 
 
-def _calibrated(key: Any, n: Any, delta: Any, num_draws: int, max_calibration: int, max_tests: int) -> Template:
-    """Checked arguments to the compiled calibration."""
-    draws = _check_size(num_draws, "num_draws", "Monte Carlo draws")
-    arrays.check_key(key, "the envelope")
-    level = level_operand(0.05 if delta is None else delta, "delta")
-    if not isinstance(delta, jax.Array) and (draws + 1) * float(0.05 if delta is None else delta) < 1 - 1e-9:
-        raise InputError(f"num_draws={draws} is too few for delta={delta!r}: at least 1/delta - 1 draws are needed")
-    sizes = {"max_calibration": max_calibration, "max_tests": max_tests, "num_draws": draws}
-    if max(max_calibration, max_tests) > LARGE and isinstance(level, lattice.Level) and not tracing(key, n, *level):
-        return draw_template(key, n, level, **sizes)
-    return _template(key, n, level, **sizes)
-
-
-def _bounded(
-    rank: jax.Array,
-    n: Any,
-    mask: Any,
-    max_calibration: int,
-    null: Null,
-    key: Any,
-    delta: Any,
-    num_draws: int,
-    template: Template | None,
-) -> FdpBounds:
-    if template is None:
-        template = _calibrated(key, n, delta, num_draws, max_calibration, rank.shape[0])
-    else:
-        if key is not None or delta is not None:
-            raise InputError("template already holds the draws and delta: give either it or key and delta")
-        tests = rank.shape[0] if isinstance(rank, Tracer) else int((np.asarray(rank) <= max_calibration + 1).sum())
-        _check_template(template, n, tests)
-    return _apply(template, rank, n, mask, max_rank=max_calibration + 1, null=null)
-
-
-@functools.partial(jax.jit, static_argnames="null")
-def _ranked(calibration, scores, calibration_mask, mask, *, null) -> conformal.ConformalRanks:
-    return conformal.rank(calibration, scores, null=null, calibration_mask=calibration_mask, mask=mask)
-
-
-@functools.partial(jax.jit, static_argnames=("max_calibration", "max_tests", "num_draws"))
-def _template(key, n, delta, *, max_calibration, max_tests, num_draws) -> Template:
-    return kernels.calibrate(key, n, delta, max_calibration=max_calibration, max_tests=max_tests, num_draws=num_draws)
+_ranked = jax.jit(conformal.rank, static_argnames=("null", "tie_break"))
+_dkw = jax.jit(kernels.dkw, static_argnames="interpolate")
 
 
 @functools.partial(jax.jit, static_argnames=("max_rank", "null"))
@@ -490,11 +431,6 @@ def _of_set(rank, false_bound, max_nulls, num_tests, n, selected) -> Cut:
     return _cut(jnp.sum(selected & (slot >= 0), dtype=jnp.int32), kernels.of_set(raw, selected))
 
 
-@functools.partial(jax.jit, static_argnames="interpolate")
-def _dkw(p_values, thresholds, n, delta, mask, *, interpolate) -> DkwBounds:
-    return kernels.dkw(p_values, thresholds, n, delta, interpolate=interpolate, mask=mask)
-
-
 @jax.jit
 def _knockoffs(statistic, delta, mask) -> KnockoffFdpBounds:
     raw = knockoff.fdp_bound(statistic, delta, mask=mask)
@@ -506,25 +442,8 @@ def _cut(count: jax.Array, false: jax.Array) -> Cut:
     return Cut(count, false, false.astype(dtype) / jnp.maximum(count, 1).astype(dtype), count - false)
 
 
-def _floats(*values: Any) -> tuple[jax.Array, ...]:
-    """Arrays in JAX's float type."""
-    plain = (jnp.asarray(value) for value in values)
-    return tuple(x if jnp.issubdtype(x.dtype, jnp.floating) else x.astype(jnp.result_type(float)) for x in plain)
-
-
-def _check_size(value: Any, name: str, why: str) -> int:
-    """A positive whole number."""
-    try:
-        size = 0 if isinstance(value, (bool, np.bool_)) else operator.index(value)
-    except TypeError:
-        size = 0
-    if size < 1:
-        raise InputError(f"{name} must be a positive whole number ({why}), got {value!r}")
-    return size
-
-
 def _check_one_score(calibration: Any, scores: Any) -> None:
-    """One score an item: the law of the ranks is known for one score alone."""
+    """Refuse several scores an item: the distribution of the ranks is known for one score only."""
     for name, values in (("calibration", calibration), ("scores", scores)):
         if np.ndim(values) == 2:
             raise InputError(
@@ -535,7 +454,7 @@ def _check_one_score(calibration: Any, scores: Any) -> None:
 
 
 def _check_ranks(ranks: Any, num_calibration: int) -> jax.Array | np.ndarray:
-    """Conservative conformal ranks: whole numbers from 1 to n + 1."""
+    """Check conservative conformal ranks, whole numbers from 1 to n + 1."""
     array: Any = ranks if isinstance(ranks, jax.Array) else np.asarray(ranks)
     if array.ndim != 1 or (array.size and not jnp.issubdtype(array.dtype, jnp.integer)):
         raise InputError(
@@ -545,25 +464,29 @@ def _check_ranks(ranks: Any, num_calibration: int) -> jax.Array | np.ndarray:
     if isinstance(array, Tracer):
         return array
     host = np.asarray(array)
-    bad = np.flatnonzero((host < 1) | (host > num_calibration + 1))
-    if bad.size:
-        raise InputError(
-            f"ranks[{bad[0]}] is {host[bad[0]]}; with num_calibration={num_calibration} ranks lie in "
-            f"1..{num_calibration + 1}. Leave items out by mask"
-        )
+    why = f"with num_calibration={num_calibration} ranks lie in 1..{num_calibration + 1}. Leave items out by mask"
+    arrays.refuse(host, (host < 1) | (host > num_calibration + 1), "ranks", why)
     return array.astype(np.int32)
 
 
-def _check_template(template: Any, num_calibration: Any, num_tests: int) -> None:
-    """A template made for this many calibration scores and for at least this many items."""
-    made_for, largest = template.num_calibration, template.num_nulls
-    if isinstance(made_for, Tracer) or isinstance(num_calibration, Tracer) or np.ndim(made_for):
-        return
-    if int(made_for) != int(num_calibration):
+def _drawn_or_given(
+    template: Any, key: Any, delta: Any, num_draws: int, n: Any, rank: jax.Array, max_calibration: int
+) -> Template:
+    """Draw a template, or check the given one for n calibration scores and at least this many items."""
+    if template is None:
+        sizes = {"max_calibration": max_calibration, "max_tests": rank.shape[0]}
+        return template_for(key, n, delta, num_draws, **sizes)
+    if key is not None or delta is not None:
+        raise InputError("template already holds the draws and delta: give either it or key and delta")
+    if isinstance(template.num_calibration, Tracer) or isinstance(n, Tracer) or np.ndim(template.num_calibration):
+        return template
+    if int(template.num_calibration) != int(n):
         raise InputError(
-            f"template was made for num_calibration={int(made_for)}, but {int(num_calibration)} calibration scores are "
-            "real (neither NaN nor masked out)"
+            f"template was made for num_calibration={int(template.num_calibration)}, but {int(n)} calibration scores "
+            "are real (neither NaN nor masked out)"
         )
-    top = int(np.max(np.asarray(largest), initial=0))
-    if num_tests > top:
-        raise InputError(f"template was made for at most {top} items, but scores has {num_tests}")
+    num_tests = rank.shape[0] if isinstance(rank, Tracer) else int((np.asarray(rank) <= max_calibration + 1).sum())
+    largest = int(np.max(np.asarray(template.num_nulls), initial=0))
+    if num_tests > largest:
+        raise InputError(f"template was made for at most {largest} items, but scores has {num_tests}")
+    return template

@@ -1,16 +1,17 @@
-"""What every public statistical call does with its arguments before a compiled kernel sees them.
+"""Preparation of arguments for compiled kernels and conversion of their results, shared by all statistical calls.
 
-Concrete values are checked on the host; tracers pass unchecked (their bad values become NaN). Scores matter through
-their order alone, so concrete 64-bit scores are replaced by dense integer ranks where JAX runs in 32 bits: rounding
-would create ties that the data do not have.
+Concrete values are checked on the host; tracers pass unchecked (bad values become NaN). Where only the order of scores
+matters, concrete 64-bit scores are replaced by dense integer ranks if JAX runs in 32 bits: rounding would create ties
+that the data do not have. Where their differences matter, they are computed in double precision.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -22,23 +23,44 @@ from tdd.validate import arrays
 from tdd.validate.errors import InputError
 
 __all__ = [
-    "Ordered",
+    "CHOSEN_BEFOREHAND",
+    "as_floating",
+    "checked_scores",
     "common_size",
+    "exact_fraction",
     "first_items",
+    "half_level",
+    "in_own_precision",
     "level_operand",
+    "narrowed",
     "order_preserving",
     "ordered_panels",
+    "ordered_scores",
     "to_common_size",
     "tracing",
 ]
 
-Ordered = tuple[list[jax.Array], list[jax.Array]]
+_T = TypeVar("_T")
+
+CHOSEN_BEFOREHAND = "the score, alpha and every other option were chosen before any result was seen"
+"""An assumption of almost every guarantee."""
+
+
+def tracing(*values: Any) -> bool:
+    """Return whether one of the values, or everything, is being traced."""
+    return any(isinstance(value, Tracer) for value in (*values, jnp.zeros(())))
+
+
+def as_floating(values: Any) -> jax.Array:
+    """Return the values as a JAX array of their own floating type, integers in JAX's default one."""
+    array = jnp.asarray(values)
+    return array if jnp.issubdtype(array.dtype, jnp.floating) else array.astype(jnp.result_type(float))
 
 
 def level_operand(alpha: Any, name: str = "alpha") -> Any:
-    """A level as an operand of a jitted function: an exact fraction where it is a number, else the array itself.
+    """Return a level as an operand of a jitted function: a number as an exact fraction, an array as it is.
 
-    A `lattice.Level` is one already; its digits may be traced, so that one compiled program serves many exact levels.
+    The digits of a `lattice.Level` may be traced, so that one compiled program serves many exact levels.
     """
     if isinstance(alpha, (Tracer, lattice.Level)):
         return alpha
@@ -46,17 +68,31 @@ def level_operand(alpha: Any, name: str = "alpha") -> Any:
     return alpha if isinstance(alpha, jax.Array) else jax.tree.map(jnp.asarray, lattice.as_level(alpha))
 
 
+def exact_fraction(alpha: Any) -> Fraction:
+    """Return a level that is known as a fraction."""
+    level = lattice.as_level(alpha)
+    return Fraction(int(level.numerator), int(level.denominator))
+
+
+def half_level(alpha: Any) -> Any:
+    """Return alpha/2, exact where alpha is: halving a float loses no digit."""
+    if not isinstance(alpha, lattice.Level):
+        return alpha / 2
+    halved = jax.tree.map(lambda field: field / 2, alpha)
+    return halved._replace(numerator=alpha.numerator, denominator=alpha.denominator * 2)
+
+
 def common_size(size: int) -> int:
-    """The least of 64, 72, 80, ..., 128, 144, ..., 256, 288, ... (eight a factor of two) that is at least `size`."""
+    """Round up to one of 64, 72, 80, ..., 128, 144, ..., 256, 288, ... (eight for each factor of two)."""
     step = 2 ** max((size - 1).bit_length() - 4, 3)
     return max(64, -(-size // step) * step)
 
 
 def to_common_size(sample: Any, mask: Any, *others: Any) -> tuple[Any, Any]:
-    """Host values [..., n] lengthened to a common size, what is added masked out, so that data sets share programs.
+    """Pad host values [..., n] to a common size, the padding masked out, so that data sets share compiled programs.
 
-    A program stays in memory for as long as the process lives: a service that meets a new size with each data set would
-    fill it. JAX arrays, and values beside tracers (`others`), are left as they are: their owner compiles for them.
+    A program stays in memory for as long as the process lives, and a service that meets a new size with each data set
+    would fill it. JAX arrays, and values beside tracers (`others`), stay unchanged: their owner compiles for them.
 
     Returns:
       The values [..., N] and their mask [N].
@@ -67,32 +103,57 @@ def to_common_size(sample: Any, mask: Any, *others: Any) -> tuple[Any, Any]:
     if not extra:
         return sample, mask
     real = np.ones(sample.shape[-1], bool) if mask is None else np.asarray(mask)
-    lengthened = np.concatenate([sample, np.zeros((*sample.shape[:-1], extra), sample.dtype)], axis=-1)
-    return lengthened, np.concatenate([real, np.zeros(extra, bool)])
+    padded = np.concatenate([sample, np.zeros((*sample.shape[:-1], extra), sample.dtype)], axis=-1)
+    return padded, np.concatenate([real, np.zeros(extra, bool)])
 
 
 def first_items(selection: Any, number: int) -> Any:
-    """A selection without what `to_common_size` added to its items."""
+    """Remove from a selection the items that `to_common_size` added."""
     if selection.selected.shape[0] == number:
         return selection
-    cut = {name: jnp.asarray(np.asarray(getattr(selection, name))[:number]) for name in _BY_ITEM}
-    least = jnp.minimum(selection.min_selections, jnp.int32(number + 1))
-    return dataclasses.replace(selection, min_selections=least, **cut)
+    cut = {
+        name: jnp.asarray(np.asarray(getattr(selection, name))[:number])
+        for name in ("selected", "p_values", "adjusted")
+    }
+    min_selections = jnp.minimum(selection.min_selections, jnp.int32(number + 1))
+    return dataclasses.replace(selection, min_selections=min_selections, **cut)
 
 
-_BY_ITEM = ("selected", "p_values", "adjusted")
+def checked_scores(calibration: Any, scores: Any, calibration_mask: Any, mask: Any) -> tuple[Any, Any, Any, Any]:
+    """Check the scores [n] and [m] and the masks of a call that ranks one among the other.
+
+    Raises:
+      InputError: wrong shapes, infinite scores, no calibration item.
+    """
+    calibration, scores = arrays.as_vector(calibration, "calibration"), arrays.as_vector(scores, "scores")
+    calibration_mask = arrays.as_mask(calibration_mask, calibration, "calibration_mask")
+    mask = arrays.as_mask(mask, scores, "mask")
+    arrays.check_finite(calibration, "calibration")
+    arrays.check_finite(scores, "scores")
+    why = "at least one item for which the null holds is needed"
+    arrays.check_some(calibration, calibration_mask, "calibration", why)
+    return calibration, scores, calibration_mask, mask
 
 
-def order_preserving(samples: Sequence[Any], masks: Sequence[Any]) -> Ordered:
-    """Scores that a 32-bit kernel orders as their owner did, with a mask for what is not a number.
+def ordered_scores(
+    calibration: Any, scores: Any, calibration_mask: Any, mask: Any
+) -> tuple[list[jax.Array], dict[str, jax.Array]]:
+    """Return `checked_scores` as operands of a compiled function, and its masks by name; see `order_preserving`."""
+    *samples, calibration_mask, mask = checked_scores(calibration, scores, calibration_mask, mask)
+    samples, masks = order_preserving(samples, (calibration_mask, mask))
+    return samples, dict(zip(("calibration_mask", "mask"), masks, strict=True))
+
+
+def order_preserving(samples: Sequence[Any], masks: Sequence[Any]) -> tuple[list[jax.Array], list[jax.Array]]:
+    """Return scores that a 32-bit kernel orders as the given ones are ordered, and their masks.
 
     Args:
-      samples: [.] arrays of scores, as `arrays.as_vector` returns them, that will be compared with one another.
-      masks: bool arrays or None, one a sample.
+      samples: arrays of scores, as `arrays.as_vector` returns them, that will be compared with one another.
+      masks: a bool array or None for each sample.
 
     Returns:
-      The samples and the masks as JAX arrays. NumPy scores of one type that JAX has come back as they are; all others
-      as int32 places in their common order, with NaN False in the masks.
+      The samples and the masks as JAX arrays. NumPy scores of one type that JAX has are unchanged; all others become
+      int32 places in their common order, with NaN False in the masks.
 
     Raises:
       InputError: JAX arrays of different integer types, whose common type could wrap around.
@@ -106,8 +167,8 @@ def order_preserving(samples: Sequence[Any], masks: Sequence[Any]) -> Ordered:
         if len({sample.dtype for sample in plain}) > 1:
             common = functools.reduce(jnp.promote_types, [sample.dtype for sample in plain])
             if not jnp.issubdtype(common, jnp.floating):
-                found = ", ".join(str(sample.dtype) for sample in plain)
-                raise InputError(f"scores of different integer types ({found}); give them one type")
+                types = ", ".join(str(sample.dtype) for sample in plain)
+                raise InputError(f"scores of different integer types ({types}); give them one type")
             plain = [sample.astype(common) for sample in plain]
         return plain, filled
     types = {sample.dtype for sample in samples}
@@ -127,17 +188,17 @@ def ordered_panels(
     mask: Any = None,
     *,
     rows: str = "detectors",
-    lengthen: bool = False,
+    pad: bool = False,
 ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
-    """Scores of the same items by K detectors or models, checked, each row ordered as its owner ordered it.
+    """Check scores of the same items by K detectors or models and return them as operands; see `order_preserving`.
 
     Args:
       calibration: [K, n] scores of the calibration items.
       scores: [K, m] scores of the test items.
       calibration_mask: [n] bool or None.
       mask: [m] bool or None.
-      rows: what the K rows are, for messages.
-      lengthen: to common sizes; see `to_common_size`.
+      rows: name of the K rows in messages.
+      pad: whether to pad to common sizes; see `to_common_size`.
 
     Returns:
       calibration [K, n], scores [K, m], calibration_mask [n], mask [m]: JAX arrays; an item with a NaN in any row is
@@ -155,20 +216,17 @@ def ordered_panels(
         )
     if calibration.shape[0] == 0:
         raise InputError(f"calibration and scores have no {rows}: at least one row is needed")
-    given = (("calibration", calibration, calibration_mask), ("scores", scores, mask))
     masks = []
-    for name, panel, own in given:
+    for name, panel, given in (("calibration", calibration, calibration_mask), ("scores", scores, mask)):
         arrays.check_finite(panel, name)
-        own = arrays.as_mask(own, panel[0], "mask" if name == "scores" else "calibration_mask")
-        host = isinstance(panel, np.ndarray) and not tracing(own)
-        xp = np if host else jnp
-        known = (
-            ~xp.isnan(panel).any(axis=0) if jnp.issubdtype(panel.dtype, jnp.floating) else xp.ones(panel.shape[1], bool)
-        )
-        masks.append(known if own is None else known & own)
+        given = arrays.as_mask(given, panel[0], "mask" if name == "scores" else "calibration_mask")
+        xp = np if isinstance(panel, np.ndarray) and not tracing(given) else jnp
+        floating = jnp.issubdtype(panel.dtype, jnp.floating)
+        known = ~xp.isnan(panel).any(axis=0) if floating else xp.ones(panel.shape[1], bool)
+        masks.append(known if given is None else known & given)
     why = f"at least one item for which the null holds and that has a score in each of the {rows} is needed"
     arrays.check_some(calibration[0], masks[0], "calibration", why)
-    if lengthen and not tracing(*masks):
+    if pad and not tracing(*masks):
         calibration, masks[0] = to_common_size(calibration, masks[0])
         scores, masks[1] = to_common_size(scores, masks[1])
     ordered = [order_preserving((row, other), masks)[0] for row, other in zip(calibration, scores, strict=True)]
@@ -177,13 +235,59 @@ def ordered_panels(
 
 
 def _shared_places(samples: Sequence[np.ndarray]) -> list[jax.Array]:
-    """Each value's place among the distinct values of all samples, int32; NaN comes last."""
+    """Return each value's place among the distinct values of all samples, int32; NaN comes last."""
     together = np.concatenate(samples)
     _, inverse = np.unique(together, return_inverse=True)
     ends = np.cumsum([sample.size for sample in samples])
     return [jnp.asarray(part, jnp.int32) for part in np.split(inverse, ends[:-1])]
 
 
-def tracing(*values: Any) -> bool:
-    """Whether one of the values, or everything, is being traced."""
-    return any(isinstance(value, Tracer) for value in (*values, jnp.zeros(())))
+def in_own_precision(run: Callable[[list[Any]], _T], samples: Sequence[Any], *others: Any) -> _T:
+    """Return run(samples), in double precision if any sample is a NumPy array of 64 bits.
+
+    Differences of scores, unlike their order, do not survive rounding: single precision ties gaps that the data tell
+    apart.
+
+    Args:
+      run: a function that makes its level operands itself, in the precision in which it is called.
+      samples: arrays as `arrays.as_vector` and `as_matrix` return them, or None.
+      others: further values that `run` uses and that may be traced.
+
+    Returns:
+      The result of `run`; NumPy arrays with float64 leaves if it was computed in double precision.
+    """
+    given = [sample for sample in samples if sample is not None]
+    wide = (
+        jnp.result_type(float) == np.float32
+        and all(isinstance(sample, np.ndarray) for sample in given)
+        and any(sample.dtype.itemsize == 8 for sample in given)
+        and not tracing(*others)
+    )
+    if not wide:
+        return run([None if sample is None else jnp.asarray(sample) for sample in samples])
+    with jax.enable_x64(True):
+        result = run([None if sample is None else jnp.asarray(sample, np.float64) for sample in samples])
+        return jax.tree.map(np.asarray, result)
+
+
+def narrowed(decisions: _T, alpha: Any) -> _T:
+    """Return decisions made in double precision (NumPy) in JAX's default type; all others unchanged.
+
+    Rounding carries no `adjusted` value across alpha.
+
+    Args:
+      decisions: a NamedTuple with `reject` or a record with `selected`, and with `adjusted`.
+      alpha: level of the decisions.
+    """
+    result: Any = decisions
+    if not isinstance(result.adjusted, np.ndarray):
+        return decisions
+    level = jax.tree.map(np.asarray, lattice.as_level(alpha))
+    with np.errstate(over="ignore"):  # an e-value can be larger than any single-precision number
+        single: Any = jax.tree.map(lambda leaf: leaf.astype(np.float32) if leaf.dtype == np.float64 else leaf, result)
+    is_step = hasattr(single, "reject")
+    decided = single.reject if is_step else single.selected
+    below, above = np.minimum(single.adjusted, level.below32), np.maximum(single.adjusted, level.above32)
+    adjusted = np.where(decided, below, above).astype(np.float32)
+    changed = single._replace if is_step else functools.partial(dataclasses.replace, single)
+    return jax.tree.map(jnp.asarray, changed(adjusted=adjusted))

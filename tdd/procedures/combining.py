@@ -1,4 +1,4 @@
-"""p-values of one hypothesis combined into one: `tdd.combine_p_values`, checked input around the merging kernels."""
+"""Combination of several p-values of one hypothesis, on checked input: `tdd.combine_p_values`."""
 
 from __future__ import annotations
 
@@ -38,6 +38,7 @@ Method = Literal[
 ]
 
 _SIZE = "P(p <= t) <= t for every t"
+_LIMIT = "P(p <= t)/t -> 1 as t -> 0; above t at usual levels"
 _EACH = ("each p-value is super-uniform under the null",)
 _INDEPENDENT = ("the p-values are independent and super-uniform under the null",)
 _TAIL = (
@@ -47,24 +48,22 @@ _TAIL = (
 _MEAN = "Vovk & Wang (2020)"
 
 GUARANTEES: dict[str, Guarantee] = {
-    "cauchy": Guarantee("P(p <= t)/t -> 1 as t -> 0; above t at usual levels", _TAIL, "asymptotic", "Liu & Xie (2020)"),
-    "truncated_cauchy": Guarantee(
-        "P(p <= t)/t -> 1 as t -> 0; above t at usual levels", _TAIL, "asymptotic", "Fang et al. (2023)"
+    "cauchy": Guarantee(_LIMIT, _TAIL, "asymptotic", "Liu & Xie (2020)"),
+    "truncated_cauchy": Guarantee(_LIMIT, _TAIL, "asymptotic", "Fang et al. (2023)"),
+    "bonferroni": Guarantee.finite_sample(_SIZE, _EACH, "Bonferroni's inequality"),
+    "hommel": Guarantee.finite_sample(_SIZE, _EACH, "Hommel (1983)"),
+    "twice_mean": Guarantee.finite_sample(_SIZE, _EACH, f"Rueschendorf (1982); {_MEAN}"),
+    "geometric": Guarantee.finite_sample(_SIZE, _EACH, _MEAN),
+    "harmonic": Guarantee.finite_sample(_SIZE, _EACH, f"{_MEAN}, with the exact constant"),
+    "ruger": Guarantee.finite_sample(_SIZE, _EACH, "Rueger (1978)"),
+    "maximum": Guarantee.finite_sample(_SIZE, ("one of the p-values is super-uniform under the null",), "-"),
+    "simes": Guarantee.finite_sample(
+        _SIZE, ("the p-values are independent or positively dependent (PRDS)",), "Simes (1986)"
     ),
-    "bonferroni": Guarantee(_SIZE, _EACH, "finite-sample", "Bonferroni's inequality"),
-    "hommel": Guarantee(_SIZE, _EACH, "finite-sample", "Hommel (1983)"),
-    "twice_mean": Guarantee(_SIZE, _EACH, "finite-sample", f"Rueschendorf (1982); {_MEAN}"),
-    "geometric": Guarantee(_SIZE, _EACH, "finite-sample", _MEAN),
-    "harmonic": Guarantee(_SIZE, _EACH, "finite-sample", f"{_MEAN}, with the exact constant"),
-    "ruger": Guarantee(_SIZE, _EACH, "finite-sample", "Rueger (1978)"),
-    "maximum": Guarantee(_SIZE, ("one of the p-values is super-uniform under the null",), "finite-sample", "-"),
-    "simes": Guarantee(
-        _SIZE, ("the p-values are independent or positively dependent (PRDS)",), "finite-sample", "Simes (1986)"
-    ),
-    "fisher": Guarantee(_SIZE, _INDEPENDENT, "finite-sample", "Fisher (1925)"),
-    "stouffer": Guarantee(_SIZE, _INDEPENDENT, "finite-sample", "Stouffer et al. (1949)"),
-    "pearson": Guarantee(_SIZE, _INDEPENDENT, "finite-sample", "Pearson (1933)"),
-    "tippett": Guarantee(_SIZE, _INDEPENDENT, "finite-sample", "Tippett (1931)"),
+    "fisher": Guarantee.finite_sample(_SIZE, _INDEPENDENT, "Fisher (1925)"),
+    "stouffer": Guarantee.finite_sample(_SIZE, _INDEPENDENT, "Stouffer et al. (1949)"),
+    "pearson": Guarantee.finite_sample(_SIZE, _INDEPENDENT, "Pearson (1933)"),
+    "tippett": Guarantee.finite_sample(_SIZE, _INDEPENDENT, "Tippett (1931)"),
 }
 METHODS = tuple(GUARANTEES)
 
@@ -76,7 +75,7 @@ _WEIGHTED = ("cauchy", "truncated_cauchy", "stouffer")
 def combine_p_values(p_values: Any, *, method: Method, weights: Any = None, axis: int = -1) -> Combined:
     """Combine K p-values of the same null hypothesis into one.
 
-    Guarantee: by `method` (P(p <= t) <= t for every t is meant):
+    Guarantee: P(p <= t) <= t for every t, by `method`:
       "bonferroni", "hommel", "twice_mean", "geometric", "harmonic", "ruger" (twice the median), "maximum": under any
         dependence, finite-sample.
       "simes": for independent or positively dependent p-values, finite-sample.
@@ -84,16 +83,16 @@ def combine_p_values(p_values: Any, *, method: Method, weights: Any = None, axis
       "cauchy", "truncated_cauchy" (p-values below 1/2): only in the limit t -> 0, for fixed weights.
 
     Args:
-      p_values: [..., K, ...] in [0, 1]; NaN anywhere in a group makes its result NaN.
-      method: one of the names above; there is no default, because they assume different things.
+      p_values: [..., K, ...] in [0, 1]; a NaN in a group makes its result NaN.
+      method: one of the names above; there is no default, because their assumptions differ.
       weights: [K] or the shape of `p_values`, not negative, for "cauchy", "truncated_cauchy" and "stouffer"; a p-value
         of weight 0 is ignored.
-      axis: where K is.
+      axis: the axis of K.
 
     Returns:
-      `Combined(p_value, statistic)`, [...] each; for methods without a statistic of their own it is the p-value. NumPy
-      float64 (or a list) is computed and returned as NumPy float64 whatever JAX's default type, so that p-values of
-      1e-300 survive; JAX arrays stay what they are.
+      `Combined(p_value, statistic)`, [...] each; the statistic is the p-value for methods that have none. NumPy float64
+      (or a list) is computed and returned as NumPy float64 whatever JAX's default type, so that p-values of 1e-300
+      survive; JAX arrays keep their type.
 
     Raises:
       InputError: p outside [0, 1], negative or all-zero weights, weights for a method without them, wrong shapes.
@@ -112,7 +111,7 @@ def combine_p_values(p_values: Any, *, method: Method, weights: Any = None, axis
     size = p.shape[axis]
     if size == 0:
         raise InputError(f"p_values has shape {p.shape}: there is no p-value along axis {axis}")
-    _check_in_range(p)
+    arrays.check_p_values(p)
     w = None
     if weights is not None:
         if method not in _WEIGHTED:
@@ -135,7 +134,7 @@ def combine_p_values(p_values: Any, *, method: Method, weights: Any = None, axis
 
 @functools.cache
 def _compiled(method: str, axis: int) -> Callable[..., Combined]:
-    """The kernel of a method as a jitted function of p-values and weights."""
+    """Compile the kernel of a method, a function of p-values and weights."""
 
     def run(p: jax.Array, w: jax.Array | None) -> Combined:
         if method == "cauchy":
@@ -153,31 +152,7 @@ def _compiled(method: str, axis: int) -> Callable[..., Combined]:
 
 
 def _numbers(values: Any, name: str) -> Any:
-    """An array of numbers: a JAX array as it is, anything else NumPy, whole numbers as float64."""
-    if isinstance(values, jax.Array):
-        array: Any = values
-    else:
-        try:
-            array = np.asarray(values)
-            if array.dtype.kind in "iub":
-                array = array.astype(np.float64)
-        except (TypeError, ValueError) as error:
-            raise InputError(f"{name} must be an array of numbers: {error}") from error
-    if array.ndim == 0:
-        raise InputError(f"{name} must be an array with the values to combine along one axis, got {values!r}")
-    if not (jnp.issubdtype(array.dtype, jnp.floating) or jnp.issubdtype(array.dtype, jnp.integer)):
-        raise InputError(f"{name} must hold numbers, got dtype {array.dtype}")
-    return array
-
-
-def _check_in_range(p: Any) -> None:
-    if isinstance(p, Tracer):
-        return
-    host = np.asarray(p)
-    bad = np.argwhere((host < 0) | (host > 1))
-    if len(bad):
-        where = tuple(int(i) for i in bad[0])
-        raise InputError(
-            f"p_values[{', '.join(map(str, where))}] is {float(host[where])!r}; p-values must lie in [0, 1] "
-            f"({len(bad)} of {host.size} do not)"
-        )
+    """Check an array of numbers; on the host integers become float64."""
+    array = arrays.as_rows(values, name)
+    integers = isinstance(array, np.ndarray) and array.dtype.kind in "iu"
+    return array.astype(np.float64) if integers else array

@@ -1,13 +1,16 @@
-"""Was a data set in the training data? A test of whether the model knows the order of its examples.
+"""Test whether a model knows the order of a data set's examples, and the shuffles that the test needs.
 
-A model that never saw the data set finds its canonical order as likely as any shuffle. Log-probabilities in (of
-shards in canonical order and shuffled), one p-value out.
+A model that never saw the data set finds its canonical order as likely as any shuffle. The tests take log-probabilities
+of shards in canonical order and shuffled, and give one p-value.
 """
 
 from __future__ import annotations
 
+import bisect
 import functools
 import math
+from collections.abc import Callable
+from fractions import Fraction
 from typing import Any, Literal
 
 import jax
@@ -15,43 +18,50 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from tdd.kernels import permutation, randomization, rank_sum, student
+from tdd.kernels import betting, permutation, randomization, rank_sum, student
 from tdd.procedures.calls import tracing
 from tdd.records import Guarantee, TestResult, pytree
 from tdd.validate import arrays
 from tdd.validate.errors import InputError
-from tdd.validate.shards import as_draws, as_shards
 
-__all__ = ["GUARANTEES", "GUARANTEE_ROWS", "TESTS", "ExchangeabilityResult", "exchangeability"]
+__all__ = [
+    "GUARANTEES",
+    "GUARANTEE_ROWS",
+    "TESTS",
+    "ExchangeabilityResult",
+    "as_shards",
+    "exchangeability",
+    "shuffles_needed",
+    "tie_tolerance",
+]
 
 TestName = Literal["combined", "rank_sum", "exact", "t", "permutation"]
 TESTS = ("combined", "rank_sum", "exact", "t", "permutation")
 
 _ORDER = (
-    "the examples were published in an order that means nothing (exchangeable), and the model does not depend on it",
+    "the examples were published in an arbitrary (exchangeable) order, and the model does not depend on it",
     "shards, statistic and shuffles were fixed before any log-probability was seen",
     "shuffles are independent uniform draws that may repeat the canonical order (or distinct orders without it)",
 )
 _SIZE = "P(p <= alpha) <= alpha if the model is independent of the order"
 
 GUARANTEES: dict[str, Guarantee] = {
-    "combined": Guarantee(_SIZE, _ORDER, "finite-sample", "Bonferroni over rank_sum and exact"),
-    "rank_sum": Guarantee(_SIZE, _ORDER, "finite-sample", "Lehmann & Romano (2005), theorem 15.2.2, in each shard"),
-    "exact": Guarantee(_SIZE, _ORDER, "finite-sample", "Lehmann & Romano (2005), theorems 15.2.1 and 15.2.2"),
+    "combined": Guarantee.finite_sample(_SIZE, _ORDER, "Bonferroni over rank_sum and exact"),
+    "rank_sum": Guarantee.finite_sample(_SIZE, _ORDER, "Lehmann & Romano (2005), theorem 15.2.2, in each shard"),
+    "exact": Guarantee.finite_sample(_SIZE, _ORDER, "Lehmann & Romano (2005), theorems 15.2.1 and 15.2.2"),
     "t": Guarantee(
         "P(p <= alpha) <= alpha in the limit of many shards",
         (
             *_ORDER,
-            "shard statistics are independent and alike",
-            "they are many, and their law has no long left tail",
+            "shard statistics are independent and identically distributed",
+            "there are many shards, and their statistics have no long left tail",
         ),
         "asymptotic",
         "the sharded exchangeability test, theorem 2 (with ddof = 1)",
     ),
-    "permutation": Guarantee(
+    "permutation": Guarantee.finite_sample(
         _SIZE,
         (*_ORDER, "column b of the shuffles is one order of the whole data set"),
-        "finite-sample",
         "the sharded exchangeability test, proposition 1 and section 3.1 (with >= in place of >)",
     ),
 }
@@ -61,23 +71,28 @@ GUARANTEE_ROWS = [
     ("tdd.run_exchange", "each data set", GUARANTEES["combined"]),
 ]
 
-_SKEW = 0.1  # the t-test's size at .01 exceeds .015 where -skewness/sqrt(r) exceeds this (to second order)
+_SKEW = 0.1  # the t-test's size at .01 exceeds .015 if -skewness/sqrt(r) exceeds this (to second order)
+_MOST_SHUFFLES = 10**9
+_INFINITE = (
+    "{count} of {size} log-probabilities are infinite. A model that gives a text probability 0 (or 1 to an overflow) "
+    "cannot be tested; use NaN for a value that is missing: its shard is left out and counted"
+)
 
 
 @pytree("method", "guarantee")
 class ExchangeabilityResult(TestResult):
-    """A test of canonical order, with what each shard contributes whichever test was run.
+    """A test of canonical order, with the contribution of each shard whichever test was run.
 
     Attributes:
-      shard_ranks: [r] int32, shuffles that the canonical order of each shard beats; -1 where it is left out.
-      shard_statistic: [r] canonical minus mean shuffled log-probability; NaN where it is left out.
-      skewness: [] of the shard statistics.
-      skewed: [] bool, a left tail so long for the number of shards that the t-test rejects too often (its size at .01
-        exceeds .015): look at the exact tests.
+      shard_ranks: [r] int32, shuffles that the canonical order of each shard beats; -1 if it is left out.
+      shard_statistic: [r] canonical minus mean shuffled log-probability; NaN if it is left out.
+      skewness: [] skewness of the shard statistics.
+      skewed: [] bool, whether their left tail is so long for the number of shards that the t-test rejects too often
+        (its size at .01 exceeds .015): use the exact tests.
       num_shards: [] int32, shards that were used.
       num_masked: [] int32, shards that were masked out or have a NaN.
-      log_smallest_p: [] logarithm of the smallest p-value that the test could have given on these sizes (-inf for
-        "t"): above log(alpha), it cannot reject.
+      log_smallest_p: [] logarithm of the smallest p-value that the test can give at these sizes (-inf for "t"). If it
+        exceeds log(alpha), the test cannot reject.
     """
 
     shard_ranks: jax.Array
@@ -110,13 +125,13 @@ def exchangeability(
       "exact": the sum of l_i0 against sums with a random one of the k + 1 orders in each shard as the canonical one
         (all of them where (k + 1)^r <= num_draws + 1); finite-sample. Smallest possible 1/(num_draws + 1).
       "t": one-sided t-test of s_1..s_r, the paper's; asymptotic, and above its level for left-skewed s (`skewed`).
-        p = 1 (no test) for one shard and where all s are equal: there is no spread to compare with.
+        p = 1 for one shard and if all s are equal: there is no spread to compare with.
       "permutation": the sum of l_i0 against the sum of l_ib over shards, b = 1..k; finite-sample, for one shard too.
         Smallest possible 1/(k + 1).
 
     Power at level .01 with r = k = 50 (2,000 repetitions, standard errors up to .011): all shards shifted by 0.4 sd,
     log-probabilities -Exp(1): rank_sum .92, combined .88, exact .74, t .63. Three of 50 normal shards shifted by 6 sd:
-    exact .54, combined .43, t .06, rank_sum .05. "combined" loses little where either test is strong.
+    exact .54, combined .43, t .06, rank_sum .05. "combined" loses little if either test is strong.
 
     Args:
       canonical: [r] log-probabilities (sums over tokens, nats), higher = more likely. Log-densities may be positive.
@@ -124,17 +139,17 @@ def exchangeability(
       test: which test.
       key: PRNG key for "exact" and "combined" (unless all relabellings are listed) and for randomised ties.
       num_draws: random relabellings.
-      tie_break: of the ranks: "conservative" counts ties against the canonical order, "randomized" breaks them by
-        chance ("rank_sum" and "combined").
-      mask: [r] bool, True = real shard. A shard with a NaN is left out and counted besides; inside a trace, where that
-        cannot be seen beforehand, it is left out if a mask is given and makes the p-value NaN otherwise.
+      tie_break: ties of the ranks: "conservative" counts them against the canonical order, "randomized" breaks them at
+        random ("rank_sum" and "combined").
+      mask: [r] bool, True = real shard. A shard with a NaN is left out and counted as masked; inside a trace it is left
+        out if a mask is given and makes the p-value NaN otherwise.
 
     Returns:
       `ExchangeabilityResult`. Concrete input is tested in float64 (ties: within 100 epsilons of the sum of magnitudes,
       4 epsilons of the narrower type for float32 input); traced input in its own type.
 
     Raises:
-      InputError: shapes that do not fit, infinite values, no shard or shuffle, unknown options, a missing key.
+      InputError: wrong shapes, infinite values, no shard or shuffle, unknown options, a missing key.
 
     Cost: O(r k) and O(num_draws r) for the draws: 15 ms for 99,999 draws at r = k = 50 on two CPU cores.
 
@@ -149,11 +164,10 @@ def exchangeability(
     if tie_break == "randomized" and test not in ("combined", "rank_sum"):
         raise InputError(f'tie_break="randomized" is for test="rank_sum" and "combined", not for {test!r}')
     canonical, shuffled, mask = as_shards(canonical, shuffled, mask)
-    num_draws = as_draws(num_draws)
+    num_draws = arrays.as_count(num_draws, "num_draws")
     if tracing(canonical, shuffled, mask, key):
         return _traced(canonical, shuffled, mask, key, test, num_draws, tie_break)
-    given = np.result_type(np.asarray(canonical).dtype, np.asarray(shuffled).dtype)
-    tolerance = permutation.tie_tolerance(given if jnp.issubdtype(given, jnp.floating) else np.float64)
+    tolerance = tie_tolerance(canonical, shuffled)
     canonical, shuffled = np.asarray(canonical).astype(float), np.asarray(shuffled).astype(float)
     real = ~(np.isnan(canonical) | np.isnan(shuffled).any(axis=1)) & (True if mask is None else np.asarray(mask))
     _check_randomness(test, tie_break, key, int(real.sum()), shuffled.shape[1], num_draws)
@@ -169,8 +183,10 @@ def exchangeability(
 
 
 def _traced(canonical, shuffled, mask, key, test, num_draws, tie_break) -> ExchangeabilityResult:
-    """The call inside a trace, in the floating type of what is traced. Every test depends on differences only:
-    log-probabilities that are known beforehand are centred in double precision first."""
+    """Run the test inside a trace, in the floating type of what is traced.
+
+    Every test depends on differences only: log-probabilities that are known beforehand are centred in double precision.
+    """
     if not isinstance(canonical, Tracer) and not isinstance(shuffled, Tracer):
         canonical, shuffled = np.asarray(canonical).astype(float), np.asarray(shuffled).astype(float)
         canonical, shuffled = np.zeros_like(canonical), shuffled - canonical[:, None]
@@ -187,8 +203,7 @@ def _traced(canonical, shuffled, mask, key, test, num_draws, tie_break) -> Excha
 
 
 def _check_randomness(test: str, tie_break: str, key: Any, r: int, k: int, num_draws: int) -> None:
-    draws = test in ("combined", "exact") and not randomization.is_enumerable(r, k, num_draws)
-    if draws:
+    if test in ("combined", "exact") and not randomization.is_enumerable(r, k, num_draws):
         arrays.check_key(
             key, f"test={test!r} with {k + 1}^{r} relabellings, more than num_draws + 1 = {num_draws + 1},"
         )
@@ -198,7 +213,7 @@ def _check_randomness(test: str, tie_break: str, key: Any, r: int, k: int, num_d
 
 @functools.partial(jax.jit, static_argnames=("test", "num_draws", "ties"))
 def _test(canonical, shuffled, mask, key, tolerance, *, test, num_draws, ties) -> ExchangeabilityResult:
-    """Every test on real or masked shards, in one program."""
+    """Run any of the tests on real or masked shards, in one program."""
     r, k = shuffled.shape
     options = {"mask": mask, "tolerance": tolerance}
     rank_key, draw_key = (None, None) if key is None else jax.random.split(key)
@@ -233,8 +248,8 @@ def _test(canonical, shuffled, mask, key, tolerance, *, test, num_draws, ties) -
         statistic = by_t.statistic
         floor = jnp.where(used >= 2, -jnp.inf, 0)
     else:
-        found = randomization.shard_permutation(canonical, shuffled, **options)
-        p, log_p, statistic, floor = found.p_value, found.log_p_value, total, jnp.full((), -math.log(k + 1))
+        whole = randomization.shard_permutation(canonical, shuffled, **options)
+        p, log_p, statistic, floor = whole.p_value, whole.log_p_value, total, jnp.full((), -math.log(k + 1))
     return ExchangeabilityResult(
         p_value=p,
         log_p_value=log_p,
@@ -252,7 +267,7 @@ def _test(canonical, shuffled, mask, key, tolerance, *, test, num_draws, ties) -
 
 
 def _restored(result: ExchangeabilityResult, real: np.ndarray) -> ExchangeabilityResult:
-    """The result in JAX's default types, its shards in their places among those that were left out."""
+    """Return the result in JAX's default types, its shards in their places among those that were left out."""
     ranks, statistic = np.full(real.shape, -1, np.int32), np.full(real.shape, np.nan)
     ranks[real], statistic[real] = result.shard_ranks, result.shard_statistic
     tiny = np.finfo(jnp.result_type(float)).tiny
@@ -264,3 +279,115 @@ def _restored(result: ExchangeabilityResult, real: np.ndarray) -> Exchangeabilit
         "num_masked": np.int32((~real).sum()),
     }
     return jax.tree.map(jnp.asarray, ExchangeabilityResult(**fields))
+
+
+def shuffles_needed(num_shards: int, alpha: float, test: str = "combined", *, num_draws: int = 99_999) -> int:
+    """Return the smallest number k of shuffles with which a test can reach the level.
+
+    Fewer can detect no data set. Real data sets need more: the level is reached by a canonical order that beats every
+    shuffle of every shard. The smallest p-values, with r shards: "rank_sum" (k + 1)^-r; "exact" the same if all
+    relabellings are listed ((k + 1)^r <= num_draws + 1), else 1/(num_draws + 1); "combined" twice the smaller of the
+    two; "permutation" 1/(k + 1); "t" unbounded for r >= 2; "e_process" 1 over its largest e-value.
+
+    Args:
+      num_shards: r.
+      alpha: level, taken as the decimal that it is written as.
+      test: test of `exchangeability`, or "e_process" of `exchangeability_sequence`.
+      num_draws: random relabellings of "exact" and "combined".
+
+    Raises:
+      InputError: arguments out of range, or no number of shuffles suffices: "exact" with too few draws, "t" with one
+        shard.
+
+    >>> [shuffles_needed(r, 0.001) for r in (1, 2, 5, 50)], shuffles_needed(50, 0.001, "permutation")
+    ([1999, 44, 4, 1], 999)
+    """
+    r = arrays.as_count(num_shards, "num_shards", 10**6)
+    arrays.check_level(alpha)
+    arrays.check_choice(test, (*TESTS, "e_process"), "test")
+    draws = arrays.as_count(num_draws, "num_draws")
+    level = Fraction(repr(float(alpha)))
+    if test == "t":
+        if r == 1:
+            raise InputError('num_shards=1: test="t" needs at least two shards; cut the data set into more')
+        return 1
+    if test == "exact" and level * (draws + 1) < 1:
+        needed = math.ceil(1 / level) - 1
+        raise InputError(
+            f'num_draws={draws}: test="exact" cannot reach alpha={alpha!r} with any number of shuffles, its p-values '
+            f'are at least 1/{draws + 1}; give num_draws={needed} or more, or test="rank_sum"'
+        )
+
+    shards, factor = (1 if test == "permutation" else r), (2 if test == "combined" else 1)
+    wanted = -math.log(level)
+
+    def reaches(k: int) -> bool:
+        if test == "e_process":
+            return betting.largest_log_e(r, k) >= wanted * (1 - 1e-12)
+        return shards * math.log(k + 1) > wanted + 1 or Fraction(factor, (k + 1) ** shards) <= level
+
+    return _smallest(reaches)
+
+
+def _smallest(reaches: Callable[[int], bool]) -> int:
+    """Return the smallest k >= 1 with reaches(k), which is monotone in k."""
+    high = 1
+    while not reaches(high):
+        high *= 2
+        if high > _MOST_SHUFFLES:
+            raise InputError(f"no number of shuffles up to {_MOST_SHUFFLES:,} reaches alpha; use more shards")
+    low = high // 2 + 1  # high // 2 does not reach it
+    return low + bisect.bisect_left(range(low, high), True, key=reaches)
+
+
+def tie_tolerance(canonical: Any, shuffled: Any) -> float:
+    """Return the relative tolerance of ties between log-probabilities of concrete input."""
+    dtype = np.result_type(np.asarray(canonical).dtype, np.asarray(shuffled).dtype)
+    return permutation.tie_tolerance(dtype if jnp.issubdtype(dtype, jnp.floating) else np.float64)
+
+
+def as_shards(canonical: Any, shuffled: Any, mask: Any) -> tuple[Any, Any, Any]:
+    """Check log-probabilities [r] and [r, k] and a mask [r] or None.
+
+    Raises:
+      InputError: wrong or mismatched shapes, no shard, no shuffle, infinite values, every shard masked out or NaN.
+    """
+    canonical = arrays.as_vector(canonical, "canonical")
+    _check_axes(canonical, shuffled)
+    shuffled = arrays.as_matrix(shuffled, "shuffled", "[shards, shuffles]")
+    r, (rows, k) = canonical.shape[0], shuffled.shape
+    if r == 0:
+        raise InputError("canonical is empty; at least one shard is needed")
+    if rows != r:
+        turned = "; it looks transposed: pass shuffled.T" if k == r else ""
+        raise InputError(
+            f"canonical has {r} shards and shuffled has shape {(rows, k)}; shuffled needs one row a shard and one "
+            f"column a shuffle, [{r}, shuffles]{turned}"
+        )
+    if k == 0:
+        raise InputError(f"shuffled has shape {(rows, k)}: at least one shuffle a shard is needed")
+    for name, values in (("canonical", canonical), ("shuffled", shuffled)):
+        arrays.check_finite(values, name, _INFINITE)
+    mask = arrays.as_mask(mask, canonical, "mask")
+    if not isinstance(canonical, Tracer) and not isinstance(shuffled, Tracer) and not isinstance(mask, Tracer):
+        unknown = np.isnan(np.asarray(canonical, float)) | np.isnan(np.asarray(shuffled, float)).any(axis=1)
+        if not (~unknown if mask is None else ~unknown & np.asarray(mask)).any():
+            raise InputError(
+                f"no shard is left: {int(unknown.sum())} of {r} have a NaN in canonical or shuffled, the others are "
+                "masked out"
+            )
+    return canonical, shuffled, mask
+
+
+def _check_axes(canonical: Any, shuffled: Any) -> None:
+    """Refuse one axis too few, and name the brackets that each of its two meanings needs."""
+    try:
+        ndim = np.ndim(shuffled)
+    except ValueError:  # rows of different lengths: reported with the other checks
+        return
+    if ndim == 1:
+        length, r = np.shape(shuffled)[0], canonical.shape[0]
+        fix = "shuffled[:, None] for one shuffle of each shard" if length == r else "one row a shard"
+        if r == 1:
+            fix = "[shuffled] for the shuffles of the only shard"
+        raise InputError(f"shuffled must have two axes, [shards, shuffles]; got shape ({length},): pass {fix}")

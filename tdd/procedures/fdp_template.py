@@ -1,4 +1,4 @@
-"""The template of `fdp_bounds` for large sizes, drawn on the host at a cost that does not grow with them."""
+"""The Monte Carlo template of `fdp_bounds`: drawn by a kernel, or on the host at a cost that sizes do not raise."""
 
 from __future__ import annotations
 
@@ -10,30 +10,72 @@ import jax.numpy as jnp
 import numpy as np
 
 from tdd.kernels import lattice
-from tdd.kernels.fdp_bounds import Template, grids, place_of
+from tdd.kernels.fdp_bounds import Template, calibrate, grids, place_of
+from tdd.procedures.calls import level_operand, tracing
+from tdd.validate import arrays
+from tdd.validate.errors import InputError
 
-__all__ = ["LARGE", "draw_template"]
+__all__ = ["LARGE", "draw_template", "fdp_template", "template_for"]
 
 LARGE = 2_048
 """Calibration scores or items beyond which the host draws: there the kernel, which draws each uniform, is slower."""
 
 
+def fdp_template(
+    num_calibration: int, num_tests: int, *, key: jax.Array, delta: Any = 0.05, num_draws: int = 999
+) -> Template:
+    """Draw the Monte Carlo part of `fdp_bounds`, which depends on the sizes only, for many data sets of one size.
+
+    Args:
+      num_calibration: n, calibration scores that are real in every data set.
+      num_tests: the largest m.
+      key: PRNG key of the draws.
+      delta: probability in (0, 1) that some bound fails.
+      num_draws: B; the bounds are valid for any B >= 1/delta - 1, and vary less for more.
+
+    Returns:
+      `Template`, for `fdp_bounds(..., template=...)`.
+
+    Raises:
+      InputError: sizes that are not positive, delta out of range, too few draws, no key.
+    """
+    n = arrays.as_count(num_calibration, "num_calibration", why="calibration scores")
+    m = arrays.as_count(num_tests, "num_tests", why="items")
+    return template_for(key, n, delta, num_draws, max_calibration=n, max_tests=m)
+
+
+def template_for(key: Any, n: Any, delta: Any, num_draws: int, *, max_calibration: int, max_tests: int) -> Template:
+    """Check the arguments and draw the template; n may be traced, and delta=None stands for 0.05."""
+    draws = arrays.as_count(num_draws, "num_draws", why="Monte Carlo draws")
+    arrays.check_key(key, "the envelope")
+    level = level_operand(0.05 if delta is None else delta, "delta")
+    if not isinstance(delta, jax.Array) and (draws + 1) * float(0.05 if delta is None else delta) < 1 - 1e-9:
+        raise InputError(f"num_draws={draws} is too few for delta={delta!r}: at least 1/delta - 1 draws are needed")
+    sizes = {"max_calibration": max_calibration, "max_tests": max_tests, "num_draws": draws}
+    if max(max_calibration, max_tests) > LARGE and isinstance(level, lattice.Level) and not tracing(key, n, *level):
+        return draw_template(key, n, level, **sizes)
+    return _template(key, n, level, **sizes)
+
+
+_template = jax.jit(calibrate, static_argnames=("max_calibration", "max_tests", "num_draws"))
+
+
 def draw_template(
     key: Any, num_calibration: int, level: lattice.Level, *, max_calibration: int, max_tests: int, num_draws: int
 ) -> Template:
-    """The envelope u_k(i) of null ranks at the ranks and numbers of nulls of `tdd.kernels.fdp_bounds.calibrate`.
+    """Draw the envelope u_k(i) of `tdd.kernels.fdp_bounds.calibrate` on the host, at its ranks and numbers of nulls.
 
-    The uniforms below U_(i:n) are counted at the tabulated ranks alone: the differences of U_(i:n) there are Dirichlet,
+    The uniforms below U_(i:n) are counted at the tabulated ranks only: the differences of U_(i:n) there are Dirichlet,
     and the counts between them multinomial. Of k null ranks, N_k(i) reach rank i; Molenaar's approximation of the
-    hypergeometric law, z_ki(c) = sqrt(c (n+1-i)) - sqrt((k+1-c) i), puts P(N_k(i) >= c) on one scale for all i. With
+    hypergeometric distribution, z_ki(c) = sqrt(c (n+1-i)) - sqrt((k+1-c) i), puts P(N_k(i) >= c) on one scale. With
     Z_b = max_i z_ki(N_k^b(i)) and z the floor(delta (B+1))-th largest Z_b, u_k(i) = max{c: z_ki(c) <= z}, then the
     largest u_k' of k' <= k.
 
     Guarantee: P(N_k(i) <= u_k(i) for all i) >= 1 - delta for every k, over the draws and the data; finite-sample, for
-    any number of draws. The approximation decides how the error is shared among the ranks, not how much of it there is.
+    any number of draws. The approximation affects how the error is divided among the ranks, not its total.
 
     Args:
-      key: PRNG key; its data seed NumPy's generator.
+      key: PRNG key, whose data seed NumPy's generator.
       num_calibration: n <= max_calibration.
       level: delta.
       max_calibration: N of the tabulated ranks.
@@ -41,7 +83,7 @@ def draw_template(
       num_draws: B.
 
     Returns:
-      `Template`; the last eight are kept, so that runs of the same sizes, level and key draw once.
+      `Template`; the last eight are cached, so that calls with the same sizes, level and key draw once.
 
     Cost: B multinomial draws for each pair of a tabulated rank and number of nulls: four seconds of one core for B =
     999, one for B = 199, whatever n and m.
@@ -82,12 +124,12 @@ def _drawn(
 
 
 def _deviation(count: np.ndarray, k: int, rank: np.ndarray, n: int) -> np.ndarray:
-    """z_ki(c), increasing in the count c."""
+    """Return z_ki(c), increasing in the count c."""
     return np.sqrt(count * (n + 1 - rank)) - np.sqrt((k + 1 - count) * rank)
 
 
 def _largest(deviation: float, k: int, rank: np.ndarray, n: int) -> np.ndarray:
-    """max{c <= k: z_ki(c) <= deviation}, from the root c = (k+1) sin² and its neighbours."""
+    """Return max{c <= k: z_ki(c) <= deviation}, from the root c = (k+1) sin² and its neighbours."""
     angle = np.arcsin(np.sqrt(rank / (n + 1))) + np.arcsin(np.clip(deviation / np.sqrt((k + 1) * (n + 1)), -1, 1))
     near = np.floor((k + 1) * np.sin(np.clip(angle, 0, np.pi / 2)) ** 2) + np.arange(-2, 3)[:, None]
     near = np.clip(near, 0, k)

@@ -1,4 +1,4 @@
-"""Every guarantee record of the project, by procedure: the table that `tdd guarantees` prints."""
+"""The table of all guarantees, which `tdd guarantees` prints."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ from tdd.records import Guarantee
 __all__ = ["Row", "all_guarantees"]
 
 _MODULES = (
+    "procedures.p_values",
     "procedures.testing",
     "procedures.ptdi",
     "procedures.ktd",
+    "procedures.knockoff_symmetry",
     "procedures.td4eval",
     "procedures.combining",
     "procedures.jecs",
@@ -22,13 +24,10 @@ _MODULES = (
     "procedures.anytime",
     "procedures.evalues",
     "procedures.best_score",
-    "procedures.conditional",
     "procedures.weighted",
     "procedures.clusters",
     "procedures.bounds",
-    "procedures.local_fdr",
     "procedures.online",
-    "procedures.online_streams",
     "procedures.martingale",
     "exchange.structure",
     "probe.evidence",
@@ -47,8 +46,8 @@ class Row(NamedTuple):
 
     Attributes:
       call: public function, as "tdd.ptdi".
-      option: the option that decides, as 'proportion="storey"', or "".
-      guarantee: the record that its results carry.
+      option: the decisive option, as 'proportion="storey"', or "".
+      guarantee: the record in its results.
     """
 
     call: str
@@ -57,11 +56,10 @@ class Row(NamedTuple):
 
 
 def all_guarantees() -> tuple[Row, ...]:
-    """Rows in the order of the procedures; each module lists its own in `GUARANTEE_ROWS`. Procedures that a user has
-    defined come last, with their usual options."""
+    """Return the `GUARANTEE_ROWS` of all modules, then procedures that a user has defined, with default options."""
     modules = [importlib.import_module(f"tdd.{name}") for name in _MODULES]
-    own = [cls for cls in known_procedures().values() if not cls.__module__.startswith("tdd.")]
+    defined = [cls for cls in known_procedures().values() if not cls.__module__.startswith("tdd.")]
     return (
         *(Row(*row) for module in modules for row in module.GUARANTEE_ROWS),
-        *(Row(f"{cls.__module__}.{cls.__qualname__}", "", cls().guarantee) for cls in own),
+        *(Row(f"{cls.__module__}.{cls.__qualname__}", "", cls().guarantee) for cls in defined),
     )

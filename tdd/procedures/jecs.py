@@ -1,4 +1,4 @@
-"""JMCS and JECS: one clean set for several models, from scores of items that all of them are known to have seen.
+"""JMCS and JECS: one clean set for several models, calibrated on items that all of them were trained on.
 
 An item's null hypothesis is that it is a member of at least one of the K models. Its p-value is the largest of its K
 conformal p-values, calibrated on shared known members.
@@ -17,9 +17,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tdd.kernels import conformal, envelope, lattice, stepup
+from tdd.kernels import conformal, envelope, stepup
 from tdd.kernels import proportion as proportions
-from tdd.procedures.calls import level_operand, ordered_panels, tracing
+from tdd.procedures.calls import CHOSEN_BEFOREHAND, exact_fraction, level_operand, ordered_panels, tracing
 from tdd.records import Guarantee, JointSelection
 from tdd.validate import arrays
 from tdd.validate.errors import InputError
@@ -30,19 +30,19 @@ Rule = Literal["bh", "storey", "by"]
 RULES = ("bh", "storey", "by")
 GRID = tuple(Fraction(i, 10) for i in range(1, 10))
 
-_FEWEST_ABOVE = 10  # p-values above a grid point that make it a candidate
+_MIN_ABOVE = 10  # p-values above a grid point that make it a candidate
 
-# Fewer calibration items than this, or than this many square roots of m, and `jecs` warns.
+# `jecs` warns if there are fewer calibration items than _FEW or than _FEW_ROOTS·sqrt(m).
 _FEW, _FEW_ROOTS = 1_000, 20
 
 _SHARED = (
     "the calibration items are members of the training data of every model",
     "for each model, scores of the calibration items and of the candidates that it was trained on are exchangeable",
-    "the score, alpha and every other option were chosen before any result was seen",
+    CHOSEN_BEFOREHAND,
 )
 _INDEPENDENT = (
-    "given its labels, the scores of an item under the K models are independent, and so are items: not so in practice, "
-    'where a text is easy or difficult for all models; rule="by" needs no independence'
+    "given its labels, the scores of an item under the K models are independent, and so are items: never quite true in "
+    'practice, where a text is easy or difficult for all models; rule="by" needs no independence'
 )
 
 _ENVELOPE = (
@@ -51,34 +51,30 @@ _ENVELOPE = (
     "the distribution function of the largest p-value of a contaminated item is convex",
     "just above tau contaminated items are at least as dense as among all items above tau",
 )
+_LIMIT = "GCR <= alpha in the limit of many items"
 
 GUARANTEES: dict[str, Guarantee] = {
-    "bh": Guarantee(
-        "GCR <= alpha * m0/m if models are independent; whatever they are, GCR <= alpha * (1 + 1/2 + ... + 1/m)",
+    "bh": Guarantee.finite_sample(
+        "GCR <= alpha * m0/m if models are independent; GCR <= alpha * (1 + 1/2 + ... + 1/m) in any case",
         (*_SHARED, _INDEPENDENT),
-        "finite-sample",
         "JECS eq. 10-12 (the paper states it without independence, where it fails)",
     ),
-    "storey": Guarantee(
+    "storey": Guarantee.finite_sample(
         "GCR <= alpha if models are independent; no bound otherwise",
         (*_SHARED, _INDEPENDENT),
-        "finite-sample",
-        "Storey's estimate on the largest p-values; argued at tdd.jmcs",
+        "Storey's estimate on the largest p-values; proof at tdd.jmcs",
     ),
-    "by": Guarantee(
-        "GCR <= alpha * m0/m",
-        _SHARED,
-        "finite-sample",
-        "JECS eq. 10-11 with Benjamini & Yekutieli (2001), theorem 1.3",
+    "by": Guarantee.finite_sample(
+        "GCR <= alpha * m0/m", _SHARED, "JECS eq. 10-11 with Benjamini & Yekutieli (2001), theorem 1.3"
     ),
     "jecs": Guarantee(
-        "GCR <= alpha in the limit of many items",
+        _LIMIT,
         (*_ENVELOPE, "calibration items grow faster than the square root of the number of candidates above tau"),
         "asymptotic",
         "JECS proposition 2 and theorem 3",
     ),
     "jecs, neighbours": Guarantee(
-        "GCR <= alpha in the limit of many items",
+        _LIMIT,
         (
             *_ENVELOPE,
             "with the number N of candidates above tau, the k neighbours grow without bound and k/N falls to 0",
@@ -106,31 +102,29 @@ def jmcs(
     calibration_mask: Any = None,
     mask: Any = None,
 ) -> JointSelection:
-    """Joint max conformal selection: the items that no model was trained on, at a contamination rate of at most alpha.
-
-    The level of rule="bh" and "storey" takes the scores of an item under different models as independent given its
-    labels. In practice a difficult text is difficult for all models, so this is never quite true: read their bound as
-    alpha·(1 + 1/2 + ... + 1/m) for "bh", as none for "storey", or use rule="by", whose level holds under any
-    dependence. (Measured with shared difficulty, correlations .5 and .9, both keep alpha; examples that do not have to
-    be built: `tdd study validity`.)
+    """Joint max conformal selection: items that no model was trained on, at a contamination rate of at most alpha.
 
     p_j^(k) = (1 + #{i: T_i^(k) >= T_j^(k)})/(n+1) for each model k, P_j = max_k p_j^(k), a step-up procedure on P.
 
-    Guarantee: on the global contamination rate GCR = E[contaminated selected / selected], in finite samples, provided
-    that each model's scores of the calibration items and of the candidates it was trained on are exchangeable, and, for
-    "bh" and "storey", that the scores of an item under different models are independent given its labels:
+    Guarantee: on the global contamination rate GCR = E[contaminated selected / selected], in finite samples, if each
+    model's scores of the calibration items and of the candidates it was trained on are exchangeable, and, for "bh" and
+    "storey", if the scores of an item under different models are independent given its labels:
       "bh": BH at alpha; GCR <= alpha·m0/m. Without independence the bound is alpha·(1 + ... + 1/m), and alpha itself is
         exceeded in examples (3/4 at 2/3 for n = m = 2, .607 at .6 for n = 9, m = 6), by little at small levels.
-      "storey": BH at alpha/pi0, pi0 = (1 + #{P_j >= lambda})/(m (1 - lambda)), uncapped; GCR <= alpha. Stronger where
-        most candidates are pure, weaker where contaminated ones abound: their P_j lie near 1, and pi0 exceeds 1.
+      "storey": BH at alpha/pi0, pi0 = (1 + #{P_j >= lambda})/(m (1 - lambda)), uncapped; GCR <= alpha, and no bound
+        without independence. Stronger if most candidates are clean, weaker if many are contaminated: their P_j lie near
+        1, and pi0 exceeds 1.
       "by": BH at alpha/(1 + 1/2 + ... + 1/m); GCR <= alpha·m0/m under any dependence.
+    In practice a text that is difficult for one model is difficult for all, so that independence is never quite true.
+    (Measured with shared difficulty, correlations .5 and .9, "bh" and "storey" keep alpha; counterexamples have to be
+    constructed: `tdd study validity`.)
 
-    Why "storey" holds: let model k be one that was trained on item j, Q_j = p_j^(k) <= P_j, and hold fixed all scores
+    Proof for "storey": let model k be one that was trained on item j, Q_j = p_j^(k) <= P_j, and hold fixed all scores
     of the other models, model k's scores of the other candidates, and the unordered scores of model k on calibration
     and j. Then Q_j is super-uniform, every P_i is non-decreasing in Q_j, and hence the number R of selections
     non-increasing; pi0 is at least its value A_j at the smallest Q_j with item j left out. So j contributes at most
     E[1{Q_j <= alpha R/(m A_j)}/R] <= E[alpha/(m A_j)]. The Q_i <= P_i of the m0 - 1 other contaminated items reach
-    lambda as independent trials whose chances p_i depend on the calibration alone, E[1/p_i] <= 1/(1 - lambda), and
+    lambda as independent trials whose probabilities p_i depend on the calibration only, E[1/p_i] <= 1/(1 - lambda), and
     E[1/(1 + successes)] <= E[1/(m0 mean(p))] <= 1/(m0 (1 - lambda)) (Hoeffding 1956; Jensen). The sum over j is at
     most alpha. "bh" is the first half with A_j = 1.
 
@@ -139,8 +133,7 @@ def jmcs(
       scores: [K, m] loss-like scores of the candidates, models in the same order.
       alpha: level in (0, 1); a number is taken as an exact fraction, a JAX array may be traced.
       rule: the step-up procedure.
-      eta: 1 - lambda for "storey": the share of the calibration scores that the region of presumed contaminated items
-        holds.
+      eta: 1 - lambda for "storey": the fraction of calibration scores in the region of presumed contaminated items.
       calibration_mask: [n] bool, True = real item.
       mask: [m] bool, True = real item.
 
@@ -181,7 +174,7 @@ def jecs(
 
     Guarantee: asymptotic only, under a convex null distribution function, contaminated items that dominate the right
     tail, and many more calibration items than the square root of the tail. With the first two assumptions true and half
-    of the candidates pure, GCR at alpha = .1 was .15 for n = 100, m = 200, .14 for n = 300, m = 700, .19 for n = 99,
+    of the candidates clean, GCR at alpha = .1 was .15 for n = 100, m = 200, .14 for n = 300, m = 700, .19 for n = 99,
     m = 10,000 and still .12 for n = m = 20,000. `jmcs` holds in finite samples; its rule "storey" has almost the same
     power there.
 
@@ -190,18 +183,18 @@ def jecs(
       scores: [K, m] loss-like scores of the candidates, models in the same order.
       alpha: level in (0, 1); a number is taken as an exact fraction, a JAX array may be traced.
       grid: candidates for tau, numbers in (0, 1), taken as exact fractions.
-      neighbours: k(N), how many of the N p-values above tau measure the density there; 1 <= k(N) <= N for 10 <= N <= m.
-        The paper takes any k that grows without bound while k(N)/N falls to 0; k = 1 or k = N do not, and for them
-        nothing is proven. Default ceil(sqrt(N)).
+      neighbours: k(N), how many of the N p-values above tau estimate the density there; 1 <= k(N) <= N for 10 <= N <=
+        m. The paper needs a k that grows without bound while k(N)/N falls to 0; nothing is proven for others, such as
+        k = 1 or k = N. Default ceil(sqrt(N)).
       calibration_mask: [n] bool, True = real item.
       mask: [m] bool, True = real item.
 
     Returns:
-      `JointSelection`; `envelope` is the fitted envelope for plotting. Where no grid point has ten p-values above it,
+      `JointSelection`; `envelope` is the fitted envelope for plotting. If no grid point has ten p-values above it,
       `envelope.fitted` is False and the selection is that of `jmcs`. `proportion` is 1 - pi0.
 
     Raises:
-      InputError: as `jmcs`, a grid that is empty or not static numbers in (0, 1), and `neighbours` that are no whole
+      InputError: as `jmcs`, a grid that is empty or not static numbers in (0, 1), and `neighbours` that are not whole
         numbers in 1..N.
 
     Warns:
@@ -221,7 +214,7 @@ def jecs(
 
 
 def checked_grid(grid: Sequence[Any]) -> tuple[Fraction, ...]:
-    """The grid as exact fractions, which a compiled function can be keyed by."""
+    """Return the grid as exact fractions, hashable for a compiled function."""
     if isinstance(grid, (str, bytes, jax.Array)) or np.ndim(grid) != 1 or len(grid) == 0:
         raise InputError(f"grid must be a sequence of numbers between 0 and 1 and hold at least one, got {grid!r}")
     points = []
@@ -229,17 +222,16 @@ def checked_grid(grid: Sequence[Any]) -> tuple[Fraction, ...]:
         if isinstance(tau, jax.Array):
             raise InputError(f"grid[{i}] must be a number, not a JAX array: the grid is static")
         arrays.check_level(tau, f"grid[{i}]")
-        level = lattice.as_level(tau)
-        points.append(Fraction(int(level.numerator), int(level.denominator)))
+        points.append(exact_fraction(tau))
     return tuple(points)
 
 
 def _places(neighbours: Callable[[int], int], num_tests: int) -> np.ndarray:
-    """[m + 1] int32, k(N) for N = 0..m; 1 where no grid point qualifies."""
+    """Return [m + 1] int32, k(N) for N = 0..m; 1 where no grid point qualifies."""
     if not callable(neighbours):
         raise InputError(f"neighbours must be a function from N to k, for example math.isqrt, got {neighbours!r}")
     table = np.ones(num_tests + 1, np.int32)
-    for above in range(_FEWEST_ABOVE, num_tests + 1):
+    for above in range(_MIN_ABOVE, num_tests + 1):
         k = neighbours(above)
         if isinstance(k, bool) or not isinstance(k, (int, np.integer)) or not 1 <= k <= above:
             raise InputError(f"neighbours({above}) must be a whole number in 1..{above}, got {k!r}")
@@ -269,7 +261,6 @@ def _warn_if_few(num_calibration: int, num_tests: int) -> None:
 
 @functools.partial(jax.jit, static_argnames="rule")
 def _jmcs(calibration, scores, calibration_mask, mask, alpha, eta, *, rule) -> JointSelection:
-    """JMCS on scores ordered as their owner ordered them."""
     ranked, max_rank = _largest(calibration, scores, calibration_mask, mask)
     n, m = ranked.num_calibration, ranked.num_tests
     if rule == "storey":
@@ -280,70 +271,56 @@ def _jmcs(calibration, scores, calibration_mask, mask, alpha, eta, *, rule) -> J
     if rule == "by":
         top, bottom = (jnp.asarray(table)[m] for table in harmonic(scores.shape[1]))
         scale = ((m, top), (n + 1, bottom))
-    step = stepup.bh_ranks(ranked.rank, n, alpha, max_rank=max_rank, scale=scale)
-    fewest = stepup.min_rejections(alpha, scores.shape[1], scale=scale)
-    fitted = envelope.identity(ranked.rank, n, max_rank=max_rank)
-    return _selection(f"jmcs/{rule}", step, ranked, fitted, 1 - estimate.null_proportion, fewest, GUARANTEES[rule])
+    return JointSelection.from_step(
+        stepup.bh_ranks(ranked.rank, n, alpha, max_rank=max_rank, scale=scale),
+        p_values=conformal.p_values(ranked),
+        proportion=1 - estimate.null_proportion,
+        num_tests=m,
+        num_calibration=n,
+        min_selections=stepup.min_rejections(alpha, scores.shape[1], scale=scale),
+        method=f"jmcs/{rule}",
+        null="member",
+        guarantee=GUARANTEES[rule],
+        envelope=envelope.identity(ranked.rank, n, max_rank=max_rank),
+    )
 
 
 @functools.partial(jax.jit, static_argnames="grid")
 def _jecs(calibration, scores, calibration_mask, mask, alpha, places, *, grid) -> JointSelection:
-    """JECS on scores ordered as their owner ordered them."""
     ranked, max_rank = _largest(calibration, scores, calibration_mask, mask)
     n, m = ranked.num_calibration, ranked.num_tests
     fitted = envelope.fit(ranked.rank, n, max_rank=max_rank, grid=grid, neighbours=places)
-    step = envelope.adaptive_bh(ranked.rank, n, alpha, fitted, max_rank=max_rank)
-    fewest = stepup.min_rejections(alpha, scores.shape[1], scale=envelope.line_scale(fitted, n, m))
-    # With no rank on the line the smallest p-value stands in the tail, and there nothing passes alone.
-    fewest = jnp.where(fitted.anchor.limit > 0, fewest, scores.shape[1] + 1)
-    guarantee = GUARANTEES["jecs" if places is None else "jecs, neighbours"]
-    return _selection("jecs", step, ranked, fitted, 1 - fitted.null_proportion, fewest, guarantee)
+    min_selections = stepup.min_rejections(alpha, scores.shape[1], scale=envelope.line_scale(fitted, n, m))
+    return JointSelection.from_step(
+        envelope.adaptive_bh(ranked.rank, n, alpha, fitted, max_rank=max_rank),
+        p_values=conformal.p_values(ranked),
+        proportion=1 - fitted.null_proportion,
+        num_tests=m,
+        num_calibration=n,
+        # If no rank lies on the line, the smallest p-value is in the tail, where nothing passes alone.
+        min_selections=jnp.where(fitted.anchor.limit > 0, min_selections, scores.shape[1] + 1),
+        method="jecs",
+        null="member",
+        guarantee=GUARANTEES["jecs" if places is None else "jecs, neighbours"],
+        envelope=fitted,
+    )
 
 
 def _largest(
     calibration: jax.Array, scores: jax.Array, calibration_mask: jax.Array, mask: jax.Array
 ) -> tuple[conformal.ConformalRanks, int]:
-    """Ranks of the largest of the K p-values of each item, and their bound."""
-
-    def alone(own: jax.Array, tested: jax.Array) -> conformal.ConformalRanks:
-        return conformal.rank(own, tested, null="member", calibration_mask=calibration_mask, mask=mask)
-
-    ranked = jax.vmap(alone)(calibration, scores)
+    """Return the ranks of the largest of the K p-values of each item, and their bound."""
+    masks: dict[str, Any] = {"calibration_mask": calibration_mask, "mask": mask}
+    ranked = jax.vmap(lambda c, s: conformal.rank(c, s, null="member", **masks))(calibration, scores)
     first = jax.tree.map(lambda field: field[0], ranked)
     return first._replace(rank=jnp.max(ranked.rank, axis=0)), calibration.shape[1] + 1
 
 
-def _selection(
-    method: str,
-    step: stepup.StepUp,
-    ranked: conformal.ConformalRanks,
-    fitted: envelope.Envelope,
-    proportion: jax.Array,
-    fewest: jax.Array,
-    guarantee: Guarantee,
-) -> JointSelection:
-    return JointSelection(
-        selected=step.reject,
-        p_values=conformal.p_values(ranked),
-        adjusted=step.adjusted,
-        threshold=step.threshold,
-        proportion=proportion,
-        num_selected=step.num_rejected,
-        num_tests=ranked.num_tests,
-        num_calibration=ranked.num_calibration,
-        min_selections=fewest,
-        method=method,
-        null="member",
-        guarantee=guarantee,
-        envelope=fitted,
-    )
-
-
 @functools.cache
 def harmonic(size: int) -> tuple[np.ndarray, np.ndarray]:
-    """1 + 1/2 + ... + 1/m for m = 0..size as numerators and denominators below 2^31.
+    """Return 1 + 1/2 + ... + 1/m for m = 0..size as numerators and denominators below 2^31.
 
-    Exact as long as the fraction fits, rounded up by less than 2^-25 beyond.
+    Exact as long as the fraction fits, beyond that rounded up by less than 2^-25.
     """
     sums = np.concatenate([[1.0], np.cumsum(1 / np.arange(1, size + 1))])
     top = np.ceil(sums * (1 + 1e-12) * 2**26).astype(np.int32)

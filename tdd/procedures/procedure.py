@@ -1,4 +1,4 @@
-"""What a procedure is to audits, studies, power plans and reports: a frozen value that decides on `Evidence`."""
+"""The interface of procedures for audits, studies, power plans and reports: a value that decides on `Evidence`."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ __all__ = ["Procedure", "check_options"]
 class Procedure(abc.ABC):
     """A multiple testing procedure with its options.
 
-    Subclasses are frozen dataclasses whose fields are the options, checked in `__post_init__`. `name`, `guarantee` and
-    `select` suffice; then `tdd.select`, `tdd.run_audit`, `tdd.study.run`, `tdd.expected_power`, the report and the
-    table of guarantees take it.
+    Subclasses are frozen dataclasses whose fields are the options, checked in `__post_init__`. With `name`, `guarantee`
+    and `select` defined, `tdd.select`, `tdd.run_audit`, `tdd.study.run`, `tdd.expected_power`, the report and the table
+    of guarantees accept it.
 
     Attributes:
-      name: of the procedure, without options; one word.
+      name: name of the procedure without options; one word.
       null: the null hypothesis of an item.
-      columns: what the rows of scores are that decide: "one" score, several "detectors", or one score under several
-        "models".
-      score: the score of texts that decides in an audit where none is named.
-      long_texts: what an audit does with texts longer than the context where nothing is said; see `tdd.score`.
+      columns: meaning of the rows of scores: "one" score, several "detectors", or one score under several "models".
+      score: default score of texts in an audit.
+      long_texts: default handling of texts longer than the context in an audit; see `tdd.score`.
+      no_bounds: why there are no simultaneous bounds, for a procedure that does not define `bounds`.
 
     >>> import tdd
     >>> tdd.procedure("ptdi:proportion=none,eta=0.1")
@@ -42,21 +42,22 @@ class Procedure(abc.ABC):
     columns: ClassVar[Literal["one", "detectors", "models"]] = "one"
     score: ClassVar[str] = "min_k_plus_plus"
     long_texts: ClassVar[str] = "window"
+    no_bounds: ClassVar[str] = "the distribution of its statistics under the null is unknown"
 
     @property
     @abc.abstractmethod
     def guarantee(self) -> Guarantee:
-        """What holds of a selection under these options."""
+        """The guarantee of a selection under these options."""
 
     @abc.abstractmethod
     def select(self, evidence: Evidence, alpha: Any, key: jax.Array | None = None) -> Selection:
         """Decide. Pure; traced by `jax.jit` in studies.
 
         Args:
-          evidence: what `needs` names is there; scores are [m] for columns="one", else [K, m].
-          alpha: level in (0, 1); in studies an exact fraction whose digits may be traced, which every step-up of `tdd`
-            takes.
-          key: PRNG key; always given, for procedures that draw.
+          evidence: data with all fields in `needs`; scores are [m] for columns="one", else [K, m].
+          alpha: level in (0, 1); in studies an exact fraction whose digits may be traced, which every step-up procedure
+            of `tdd` accepts.
+          key: PRNG key for procedures that draw; always given.
         """
 
     @property
@@ -66,26 +67,21 @@ class Procedure(abc.ABC):
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """Fields of `Evidence` beside the scores without which it cannot decide."""
+        """Required fields of `Evidence` beside the scores."""
         return ("calibration",)
 
     def selection(self, step: StepUp, p_values: Any, num_calibration: Any, min_selections: Any = 1) -> Selection:
-        """The result of a step-up (or step-down) procedure on p-values.
+        """Return the selection of a step-up or step-down procedure on p-values.
 
         Args:
-          step: what `tdd.bh` and its like return.
+          step: result of `tdd.bh` and its neighbours.
           p_values: [m].
-          num_calibration: [] calibration items that count, 0 where there are none.
+          num_calibration: [] real calibration items, 0 if there are none.
           min_selections: [] the smallest number of selections that the sizes allow.
         """
-        return Selection(
-            selected=step.reject,
+        return Selection.from_step(
+            step,
             p_values=p_values,
-            adjusted=step.adjusted,
-            threshold=step.threshold,
-            proportion=jnp.zeros(()),
-            num_selected=step.num_rejected,
-            num_tests=step.num_tests,
             num_calibration=jnp.asarray(num_calibration, jnp.int32),
             min_selections=jnp.asarray(min_selections, jnp.int32),
             method=self.label,
@@ -94,50 +90,50 @@ class Procedure(abc.ABC):
         )
 
     def record(self) -> dict[str, Any]:
-        """The options as they go into run.json."""
+        """Return the options as run.json records them."""
         return {
             field.name: list(value) if isinstance(value := getattr(self, field.name), tuple) else value
             for field in dataclasses.fields(self)
         }
 
     def min_selections(self, n: int, m: int, num_targets: int, alpha: float, num_knockoffs: int = 1) -> int:
-        """The smallest number of selections that the sizes allow; m + 1 where nothing can be selected.
+        """Return the smallest number of selections that the sizes allow; m + 1 if nothing can be selected.
 
         Args:
           n: calibration items.
           m: candidates.
           num_targets: candidates for which the null is false.
           alpha: level.
-          num_knockoffs: of an item.
+          num_knockoffs: knockoffs of an item.
         """
         return 1
 
     def facts(self, evidence: Evidence, selection: Selection) -> list[tuple[str, str]]:
-        """What a report says of the result beyond the decision, as (what, value)."""
+        """Return facts for the report beyond the decision, as (label, value)."""
         return []
 
     def warnings(self, evidence: Evidence, selection: Selection) -> list[str]:
-        """What the reader must know about this result."""
+        """Return warnings for the reader of this result."""
         return []
 
     def bounds(self, evidence: Evidence, selection: Selection, *, delta: float, key: jax.Array, num_draws: int) -> Any:
-        """Simultaneous bounds of the false discoveries (`FdpBounds`, `KnockoffFdpBounds`), or why there are none.
+        """Return simultaneous bounds on false discoveries (`FdpBounds`, `KnockoffFdpBounds`), or why there are none.
 
         Args:
           evidence: as in `select`.
-          selection: its result.
-          delta: the bounds hold with probability at least 1 - delta.
+          selection: result of `select`.
+          delta: probability that some bound fails.
           key: PRNG key.
-          num_draws: draws for bounds that are simulated.
+          num_draws: draws of simulated bounds.
         """
-        return "the law of its statistics under the null is not known"
+        return self.no_bounds
 
 
 def check_options(value: Procedure, **choices: tuple[str, ...]) -> None:
-    """Each option is one of its choices.
+    """Check that each option is one of its choices.
 
     Raises:
-      InputError: it is not.
+      InputError: an option is not.
     """
     for name, known in choices.items():
         arrays.check_choice(getattr(value, name), known, name)

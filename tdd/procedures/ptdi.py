@@ -14,8 +14,14 @@ import numpy as np
 
 from tdd.kernels import conformal, stepup
 from tdd.kernels import proportion as proportions
-from tdd.procedures.calls import first_items, level_operand, order_preserving, to_common_size
-from tdd.procedures.testing import checked_scores
+from tdd.procedures.calls import (
+    CHOSEN_BEFOREHAND,
+    checked_scores,
+    first_items,
+    level_operand,
+    order_preserving,
+    to_common_size,
+)
 from tdd.records import Guarantee, Selection
 from tdd.validate import arrays
 from tdd.validate.errors import InputError
@@ -29,23 +35,23 @@ _EXCHANGEABLE = (
     "the calibration items are non-members of the training data",
     "given the scores of the candidates that are members, calibration scores and the scores of non-member candidates "
     "are exchangeable: the same kind of text, prepared and scored in the same way",
-    "the score, alpha and every other option were chosen before any result was seen",
+    CHOSEN_BEFOREHAND,
 )
 
-_STOREY = "Bates et al. (2023), theorem 3; Marandon et al. (2024) for exchangeable scores with ties"
-
 GUARANTEES: dict[str, Guarantee] = {
-    "none": Guarantee(
+    "none": Guarantee.finite_sample(
         "FDR <= alpha * m0/m",
         _EXCHANGEABLE,
-        "finite-sample",
         "PTDI eq. 7 and 9 without scaling; Marandon et al. (2024) for exchangeable scores",
     ),
-    "storey": Guarantee("FDR <= alpha", _EXCHANGEABLE, "finite-sample", _STOREY),
-    "subtraction": Guarantee(
+    "storey": Guarantee.finite_sample(
+        "FDR <= alpha",
+        _EXCHANGEABLE,
+        "Bates et al. (2023), theorem 3; Marandon et al. (2024) for exchangeable scores with ties",
+    ),
+    "subtraction": Guarantee.finite_sample(
         "FDR <= alpha * (1 + 1/m) * (1 + 1/n)",
         (*_EXCHANGEABLE, "scores have no ties at the region's edge"),
-        "finite-sample",
         "PTDI eq. 8-9 and 12 (the paper states alpha)",
     ),
     "moment": Guarantee(
@@ -53,10 +59,10 @@ GUARANTEES: dict[str, Guarantee] = {
         (
             *_EXCHANGEABLE,
             "the known members are representative of the candidates that are members",
-            "calibration, known members and candidates are many",
+            "there are many calibration items, known members and candidates",
         ),
         "asymptotic",
-        "PTDI eq. 13, propositions 2 and theorem 4, with the clip of theta mended",
+        "PTDI eq. 13, proposition 2 and theorem 4, with the clip of theta corrected",
     ),
 }
 
@@ -79,9 +85,8 @@ def ptdi(
     p_j = (1 + #{i: T_i <= T_j})/(n+1); p~_j = (1 - pi)·p_j; k* = max{k: p~_(k) <= k·alpha/m}; select
     p~_j <= k*·alpha/m.
 
-    Guarantee: by `proportion`, provided calibration scores and the scores of non-member candidates are exchangeable,
-    given the scores of the others
-    ("Selection.guarantee" says it in words):
+    Guarantee: by `proportion`, if calibration scores and the scores of non-member candidates are exchangeable given the
+    scores of the members (`Selection.guarantee` states it in words):
       "none": pi = 0; FDR <= alpha·m0/m, finite-sample.
       "storey": Storey's pi0 on the lattice; FDR <= alpha, finite-sample. The default.
       "subtraction": the paper's estimator; FDR <= alpha (1 + 1/m)(1 + 1/n), finite-sample.
@@ -92,19 +97,19 @@ def ptdi(
       calibration: [n] loss-like scores (lower = more member-like) of known non-members.
       scores: [m] loss-like scores of the candidates.
       alpha: level in (0, 1). A number is taken as an exact fraction and equality on the lattice is decided exactly; a
-        JAX array may be traced and carries a tolerance of four machine epsilons.
-      proportion: how the proportion of members is estimated.
-      eta: share of the calibration scores in the region of presumed non-members ("subtraction", "storey").
+        JAX array may be traced and has a tolerance of four machine epsilons.
+      proportion: estimator of the proportion of members.
+      eta: fraction of the calibration scores in the region of presumed non-members ("subtraction", "storey").
       members: [n1] loss-like scores of known members, for "moment".
       calibration_mask: [n] bool, True = real item.
       mask: [m] bool, True = real item.
 
     Returns:
-      `Selection`. NaN scores are left out of n and m (`num_calibration`, `num_tests` count what remained).
+      `Selection`. NaN scores are left out of n and m (`num_calibration`, `num_tests`).
 
     Raises:
-      InputError: wrong shapes, infinite scores, no calibration items, alpha or eta out of range, unknown
-        `proportion`, `members` missing or given for nothing.
+      InputError: wrong shapes, infinite scores, no calibration items, alpha or eta out of range, unknown `proportion`,
+        `members` missing or not used.
 
     Cost: O((n + m) log n); a few passes over m for the decision.
 
@@ -132,15 +137,14 @@ def ptdi(
         calibration, calibration_mask = to_common_size(calibration, calibration_mask, scores, mask, alpha, eta)
         scores, mask = to_common_size(scores, mask, calibration, calibration_mask, alpha, eta)
     samples, masks = order_preserving((calibration, scores), (calibration_mask, mask))
-    found = _ptdi(*samples, *masks, values, level_operand(alpha), level_operand(eta, "eta"), proportion=proportion)
-    return first_items(found, number)
+    levels = level_operand(alpha), level_operand(eta, "eta")
+    return first_items(_ptdi(*samples, *masks, values, *levels, proportion=proportion), number)
 
 
 def _standardised(*samples: Any) -> tuple[jax.Array, ...]:
-    """Samples of a moment estimate in JAX's float type.
+    """Return samples of a moment estimate in JAX's float type, NumPy scores centred and scaled together first.
 
-    The estimate does not change with the origin and the unit of the scores, its rounding does: NumPy scores are centred
-    and scaled together in double precision first.
+    The estimate does not depend on the origin and the unit of the scores, but its rounding error does.
     """
     if all(isinstance(sample, np.ndarray) for sample in samples):
         together = np.concatenate(samples).astype(np.float64)
@@ -164,17 +168,15 @@ def _ptdi(calibration, scores, calibration_mask, mask, values, alpha, eta, *, pr
         estimate = proportions.subtraction(calibration, scores, eta=eta, calibration_mask=calibration_mask, mask=mask)
     else:
         estimate = proportions.moment(*values, calibration_mask=calibration_mask, mask=mask)
-    step = stepup.bh_ranks(ranked.rank, n, alpha, max_rank=max_rank, scale=(estimate.numerator, estimate.denominator))
-    return Selection(
-        selected=step.reject,
+    scale = (estimate.numerator, estimate.denominator)
+    step = stepup.bh_ranks(ranked.rank, n, alpha, max_rank=max_rank, scale=scale)
+    return Selection.from_step(
+        step,
         p_values=conformal.p_values(ranked),
-        adjusted=step.adjusted,
-        threshold=step.threshold,
         proportion=1 - estimate.null_proportion,
-        num_selected=step.num_rejected,
         num_tests=m,
         num_calibration=n,
-        min_selections=stepup.min_rejections(alpha, scores.shape[0], scale=(estimate.numerator, estimate.denominator)),
+        min_selections=stepup.min_rejections(alpha, scores.shape[0], scale=scale),
         method=f"ptdi/{proportion}",
         null="nonmember",
         guarantee=GUARANTEES[proportion],

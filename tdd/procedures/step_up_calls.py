@@ -1,7 +1,7 @@
-"""How every public step-up procedure runs: p-values checked, one family or many rows of them, in their own precision.
+"""The driver of all step-up procedures: checked p-values, one family or many rows of them, in their own precision.
 
-NumPy float64 p-values are decided in float64 whatever JAX's default type; the numbers returned come in that default
-type. Values are checked by the compiled function that decides, in the pass that it makes anyway.
+NumPy float64 p-values are decided in float64 whatever JAX's default type; results have that default type. The compiled
+function that decides also checks the values, in a pass that it makes anyway.
 """
 
 from __future__ import annotations
@@ -17,14 +17,13 @@ import numpy as np
 from jax.core import Tracer
 
 from tdd.kernels import hommel as hommels
-from tdd.kernels import lattice, stepup
+from tdd.kernels import stepup
 from tdd.kernels.rows import map_rows
 from tdd.kernels.stepup_parts import StepUp
-from tdd.procedures.batches import in_pieces
-from tdd.procedures.calls import level_operand, to_common_size, tracing
+from tdd.procedures.calls import level_operand, narrowed, to_common_size, tracing
 from tdd.validate import arrays
 
-__all__ = ["PROCEDURES", "run_step_up"]
+__all__ = ["PROCEDURES", "in_pieces", "run_step_up"]
 
 PROCEDURES: dict[str, Callable[..., StepUp]] = {
     **{name: getattr(stepup, name) for name in ("bh", "storey_bh", "by", "holm", "hochberg", "bonferroni")},
@@ -33,6 +32,8 @@ PROCEDURES: dict[str, Callable[..., StepUp]] = {
     "holm_sidak": stepup.holm_sidak,
     "two_stage_bh": stepup.two_stage_bh,
 }
+
+PIECE_ITEMS = 2**20  # all pieces have one shape: the last may overlap the one before it
 
 Static = tuple[tuple[str, Any], ...]
 
@@ -47,16 +48,16 @@ def run_step_up(
     operands: dict[str, Any] | None = None,
     only_reject: bool = False,
 ) -> Any:
-    """One procedure on checked p-values.
+    """Run one procedure on checked p-values.
 
     Args:
       procedure: a name in `PROCEDURES`.
-      p_values: [..., m]; every row along the last axis is a family of its own.
+      p_values: [..., m]; every row along the last axis is a separate family.
       alpha: level in (0, 1); may be traced.
       mask: [..., m] or [m] bool, or None.
       static: options of the kernel that are compiled in.
       operands: its other options.
-      only_reject: whether the decisions are all that is wanted: without adjusted p-values nothing is sorted.
+      only_reject: whether only the decisions are wanted; without adjusted p-values nothing is sorted.
 
     Returns:
       `StepUp` with leading axes, or its `reject`.
@@ -66,28 +67,28 @@ def run_step_up(
     """
     p_values = arrays.as_rows(p_values, "p_values")
     if mask is not None and np.ndim(mask) == 1 < p_values.ndim:
-        for_each = arrays.as_mask(mask, np.empty(p_values.shape[-1]), "mask")
-        mask = None if for_each is None else jnp.broadcast_to(for_each, p_values.shape)
+        row_mask = arrays.as_mask(mask, np.empty(p_values.shape[-1]), "mask")
+        mask = None if row_mask is None else jnp.broadcast_to(row_mask, p_values.shape)
     mask = arrays.as_mask(mask, p_values, "mask")
     compiled = _compiled(procedure, static, only_reject)
     run = lambda p, mask: compiled(p, level_operand(alpha), mask, operands or {})  # noqa: E731
     if not jnp.issubdtype(p_values.dtype, jnp.floating):
         p_values = p_values.astype(jnp.result_type(float))
     if not isinstance(p_values, np.ndarray) or tracing(alpha, mask):
-        found, outside = run(jnp.asarray(p_values), mask)
+        decisions, outside = run(jnp.asarray(p_values), mask)
     else:
         wide = p_values.dtype == np.float64 and jnp.result_type(float) == np.float32
         with jax.enable_x64(True) if wide else contextlib.nullcontext():
-            found, outside = _from_host(run, p_values, mask)
-        found = jax.tree.map(jnp.asarray, _narrow(found, alpha) if wide and not only_reject else found)
+            decisions, outside = _from_host(run, p_values, mask)
+        decisions = jax.tree.map(jnp.asarray, narrowed(decisions, alpha) if wide and not only_reject else decisions)
     if isinstance(outside, Tracer) or np.any(outside):
         arrays.check_p_values(p_values)
-    return found
+    return decisions
 
 
 @functools.cache
 def _compiled(procedure: str, static: Static, only_reject: bool) -> Callable[..., tuple[Any, jax.Array]]:
-    """[..., m] p-values to the decisions, and whether a value lies outside [0, 1]."""
+    """Compile a function from p-values [..., m] to the decisions and whether a value lies outside [0, 1]."""
     kernel = functools.partial(PROCEDURES[procedure], **dict(static))
 
     def run(p_values: jax.Array, alpha: Any, mask: jax.Array | None, operands: dict[str, Any]) -> tuple[Any, jax.Array]:
@@ -99,33 +100,50 @@ def _compiled(procedure: str, static: Static, only_reject: bool) -> Callable[...
         if p_values.ndim == 1:
             return family(*given)
         lead, rows = p_values.shape[:-1], int(np.prod(p_values.shape[:-1]))
-        found = map_rows(family, *(array.reshape(rows, p_values.shape[-1]) for array in given))
-        return jax.tree.map(lambda leaf: leaf.reshape(lead + leaf.shape[1:]), found)
+        by_row = map_rows(family, *(array.reshape(rows, p_values.shape[-1]) for array in given))
+        return jax.tree.map(lambda leaf: leaf.reshape(lead + leaf.shape[1:]), by_row)
 
     return jax.jit(run)
 
 
 def _from_host(run: Callable[..., Any], p_values: np.ndarray, mask: Any) -> Any:
-    """`run` on NumPy p-values, large ones in pieces; NumPy arrays out."""
+    """Apply `run` to NumPy p-values, large ones in pieces, and return NumPy arrays."""
     if p_values.ndim == 1:
         number, (p_values, mask) = p_values.size, to_common_size(p_values, mask)
-        found = jax.tree.map(np.asarray, run(p_values, mask))
-        return jax.tree.map(lambda leaf: leaf[:number] if leaf.ndim else leaf, found)
+        padded = jax.tree.map(np.asarray, run(p_values, mask))
+        return jax.tree.map(lambda leaf: leaf[:number] if leaf.ndim else leaf, padded)
     if p_values.size == 0:
         return jax.tree.map(np.asarray, run(p_values, mask))
     lead, m = p_values.shape[:-1], p_values.shape[-1]
     masks = None if mask is None else np.asarray(mask).reshape(-1, m)
-    found = in_pieces(run, p_values.reshape(-1, m), masks)
-    return jax.tree.map(lambda leaf: leaf.reshape(lead + leaf.shape[1:]), found)
+    by_row = in_pieces(run, p_values.reshape(-1, m), masks)
+    return jax.tree.map(lambda leaf: leaf.reshape(lead + leaf.shape[1:]), by_row)
 
 
-def _narrow(step: StepUp, alpha: Any) -> StepUp:
-    """Results in single precision; rounding may not carry an adjusted value across alpha."""
-    level = jax.tree.map(np.asarray, lattice.as_level(alpha))
-    adjusted = step.adjusted.astype(np.float32)
-    adjusted = np.where(step.reject, np.minimum(adjusted, level.below32), np.maximum(adjusted, level.above32))
-    return step._replace(
-        adjusted=adjusted.astype(np.float32),
-        threshold=step.threshold.astype(np.float32),
-        null_proportion=step.null_proportion.astype(np.float32),
-    )
+def in_pieces(run: Callable[..., Any], rows: np.ndarray, mask: Any) -> Any:
+    """Apply a compiled `run` to many rows, a few megabytes at a time.
+
+    Copying 80 MB to a fresh device buffer takes longer than deciding on them. A piece that fits the processor's cache
+    is copied to where the one before lay, while that one is being worked on.
+
+    Args:
+      run: function from rows [b, m] and mask [b, m] or None to a pytree of arrays [b, ...].
+      rows: [B, m].
+      mask: [B, m] or None.
+
+    Returns:
+      The pytree of NumPy arrays [B, ...].
+    """
+    total = rows.shape[0]
+    step = max(1, PIECE_ITEMS // max(rows.shape[1], 1))
+    if step >= total:
+        return jax.tree.map(np.asarray, run(rows, mask))
+    firsts = [min(first, total - step) for first in range(0, total, step)]
+    pieces = [run(rows[i : i + step], None if mask is None else mask[i : i + step]) for i in firsts]
+    repeated = len(firsts) * step - total  # rows of the last piece that the one before has
+
+    def join(*leaves: jax.Array) -> np.ndarray:
+        *whole, last = map(np.asarray, leaves)
+        return np.concatenate([*whole, last[repeated:]])
+
+    return jax.tree.map(join, *pieces)

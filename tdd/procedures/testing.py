@@ -1,22 +1,25 @@
-"""Conformal p-values and step-up procedures with checked input: what `tdd.bh` and its neighbours are.
+"""Step-up and step-down procedures and local false discovery rates on checked p-values: `tdd.bh` and its neighbours.
 
 Each call checks its values on the host and then runs one compiled kernel. Inside `jax.jit`, `jax.vmap` or
-`jax.lax.scan` the checks of values step aside. NumPy float64 p-values are decided in float64 whatever JAX's default
-type; the numbers returned come in that default type.
+`jax.lax.scan` values are not checked. NumPy float64 p-values are decided in float64 whatever JAX's default type;
+results have that default type.
 """
 
 from __future__ import annotations
 
-import functools
 import inspect
 from typing import Any, Literal
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
-from tdd.kernels import conformal, stepup
+from tdd.kernels import local_fdr as local_fdr_kernel
+from tdd.kernels import stepup
+from tdd.kernels.local_fdr import LocalFdr
 from tdd.kernels.stepup_parts import StepUp
-from tdd.procedures.calls import order_preserving
+from tdd.procedures.calls import as_floating
 from tdd.procedures.step_up_calls import PROCEDURES, run_step_up
 from tdd.records import Guarantee
 from tdd.validate import arrays
@@ -28,198 +31,113 @@ __all__ = [
     "bh",
     "bonferroni",
     "by",
-    "conformal_p_values",
     "hochberg",
     "holm",
     "holm_sidak",
     "hommel",
+    "local_fdr",
     "rejections",
     "sidak",
     "storey_bh",
     "two_stage_bh",
 ]
 
-_EXCHANGEABLE = (
-    "the null holds for every calibration item",
-    "calibration scores and the scores of null test items are exchangeable",
-)
 _SUPER_UNIFORM = "p-values are super-uniform under the null"
-_ANY_DEPENDENCE = "the p-values may depend on one another in any way"
-_INDEPENDENT = "p-values are independent; conformal p-values on one calibration sample are not"
-_ORTHANT = "p-values of true nulls are independent or positively orthant dependent; conformal p-values are"
-_VOVK = "Vovk, Gammerman & Shafer (2005)"
+_ANY_DEPENDENCE = (_SUPER_UNIFORM, "the p-values may depend on one another in any way")
+_SIMES = "so that Simes' inequality holds"
+_INDEPENDENT = (_SUPER_UNIFORM, "p-values are independent; conformal p-values on one calibration sample are not")
+_ORTHANT = (
+    _SUPER_UNIFORM,
+    "p-values of true nulls are independent or positively orthant dependent; conformal p-values are",
+)
+_BKY = "Benjamini, Krieger & Yekutieli (2006), theorem 1"
 
 GUARANTEES: dict[str, Guarantee] = {
-    "conservative": Guarantee(
-        "P(p <= t) <= t for every t", _EXCHANGEABLE, "finite-sample", f"{_VOVK}; Bates et al. (2023), eq. 2"
-    ),
-    "randomized": Guarantee("P(p <= t) = t for every t", _EXCHANGEABLE, "finite-sample", f"{_VOVK}, smoothed"),
-    "shared": Guarantee(
-        "P(p <= k/(n+1)) = k/(n+1) for every k",
-        _EXCHANGEABLE,
-        "finite-sample",
-        f"{_VOVK}, on one random order of calibration and test items that refines the scores",
-    ),
-    "bh": Guarantee(
+    "bh": Guarantee.finite_sample(
         "FDR <= alpha * m0/m",
         (_SUPER_UNIFORM, "p-values are independent or PRDS; conformal p-values are"),
-        "finite-sample",
         "Benjamini & Hochberg (1995); Benjamini & Yekutieli (2001), theorem 1.2; Bates et al. (2023), theorem 2",
     ),
-    "storey_bh": Guarantee(
+    "storey_bh": Guarantee.finite_sample(
         "FDR <= alpha",
         (
             _SUPER_UNIFORM,
             "p-values are independent; or they are conservative conformal p-values and lambda = K/(n+1), K an integer",
         ),
-        "finite-sample",
         "Storey, Taylor & Siegmund (2004), theorem 3; Bates et al. (2023), theorem 3",
     ),
     "storey_bh/cap": Guarantee(
         "FDR <= alpha in the limit of many tests",
-        (_SUPER_UNIFORM, "p-values are weakly dependent", "the tests are many: with few of them FDR exceeds alpha"),
+        (_SUPER_UNIFORM, "p-values are weakly dependent", "there are many tests: with few, the FDR exceeds alpha"),
         "asymptotic",
         "Storey, Taylor & Siegmund (2004), theorem 4",
     ),
-    "by": Guarantee(
-        "FDR <= alpha * m0/m",
-        (_SUPER_UNIFORM, _ANY_DEPENDENCE),
-        "finite-sample",
-        "Benjamini & Yekutieli (2001), theorem 1.3",
-    ),
-    "holm": Guarantee("FWER <= alpha", (_SUPER_UNIFORM, _ANY_DEPENDENCE), "finite-sample", "Holm (1979)"),
-    "hochberg": Guarantee(
+    "by": Guarantee.finite_sample("FDR <= alpha * m0/m", _ANY_DEPENDENCE, "Benjamini & Yekutieli (2001), theorem 1.3"),
+    "holm": Guarantee.finite_sample("FWER <= alpha", _ANY_DEPENDENCE, "Holm (1979)"),
+    "hochberg": Guarantee.finite_sample(
         "FWER <= alpha",
-        (_SUPER_UNIFORM, "p-values are independent or positively dependent (MTP2), so that Simes' inequality holds"),
-        "finite-sample",
+        (_SUPER_UNIFORM, f"p-values are independent or positively dependent (MTP2), {_SIMES}"),
         "Hochberg (1988); Sarkar (1998)",
     ),
-    "hommel": Guarantee(
+    "hommel": Guarantee.finite_sample(
         "FWER <= alpha",
-        (_SUPER_UNIFORM, "p-values are independent or PRDS, so that Simes' inequality holds; conformal p-values are"),
-        "finite-sample",
+        (_SUPER_UNIFORM, f"p-values are independent or PRDS, {_SIMES}; conformal p-values are"),
         "Hommel (1988); Meijer, Krebs & Goeman (2019)",
     ),
-    "bonferroni": Guarantee(
-        "FWER <= alpha * m0/m", (_SUPER_UNIFORM, _ANY_DEPENDENCE), "finite-sample", "Bonferroni's inequality"
+    "bonferroni": Guarantee.finite_sample("FWER <= alpha * m0/m", _ANY_DEPENDENCE, "Bonferroni's inequality"),
+    "sidak": Guarantee.finite_sample("FWER <= 1 - (1 - alpha)^(m0/m)", _ORTHANT, "Šidák (1967), theorem 1"),
+    "holm_sidak": Guarantee.finite_sample(
+        "FWER <= alpha", _ORTHANT, "Holm (1979), section 4; Holland & Copenhaver (1987)"
     ),
-    "sidak": Guarantee(
-        "FWER <= 1 - (1 - alpha)^(m0/m)", (_SUPER_UNIFORM, _ORTHANT), "finite-sample", "Šidák (1967), theorem 1"
+    "two_stage_bh": Guarantee.finite_sample("FDR <= alpha", _INDEPENDENT, _BKY),
+    "two_stage_bh/bh": Guarantee.finite_sample(
+        "FDR <= alpha / (1 - alpha)", _INDEPENDENT, f"{_BKY}, at alpha / (1 - alpha)"
     ),
-    "holm_sidak": Guarantee(
-        "FWER <= alpha",
-        (_SUPER_UNIFORM, _ORTHANT),
-        "finite-sample",
-        "Holm (1979), section 4; Holland & Copenhaver (1987)",
+    "rejections": Guarantee.finite_sample(
+        "the error rate of the named procedure, in each family separately",
+        ("the assumptions of the named procedure, for each family",),
+        "the row of that procedure",
     ),
-    "two_stage_bh": Guarantee(
-        "FDR <= alpha",
-        (_SUPER_UNIFORM, _INDEPENDENT),
-        "finite-sample",
-        "Benjamini, Krieger & Yekutieli (2006), theorem 1",
+    "local_fdr": Guarantee.finite_sample(
+        "P(the least extreme item with local_fdr <= alpha is a null) <= alpha·m0/m, for one alpha fixed beforehand",
+        ("the p-values of the nulls are uniform, and independent of each other and of all others",),
+        "Soloff, Xiang & Fithian (2024), theorem 1",
     ),
-    "two_stage_bh/bh": Guarantee(
-        "FDR <= alpha / (1 - alpha)",
-        (_SUPER_UNIFORM, _INDEPENDENT),
-        "finite-sample",
-        "Benjamini, Krieger & Yekutieli (2006), theorem 1, at alpha / (1 - alpha)",
+    "local_fdr/estimate": Guarantee(
+        "estimates the local false discovery rate at p-values that stay away from 0, in the limit of many items; at "
+        "the smallest p-values it is not consistent, and no error rate is controlled",
+        (
+            "p-values are independent, uniform under the null, with a decreasing density",
+            "null_proportion is the proportion of nulls; a larger value makes the estimate too large",
+        ),
+        "asymptotic",
+        "Grenander (1956); Strimmer (2008)",
     ),
 }
 
+_OPTIONS = {
+    "storey_bh": "cap=False",
+    "storey_bh/cap": "cap=True",
+    "two_stage_bh": 'variant="bky"',
+    "two_stage_bh/bh": 'variant="bh"',
+    "local_fdr": "null_proportion=1",
+    "local_fdr/estimate": "null_proportion < 1",
+}
 GUARANTEE_ROWS: list[tuple[str, str, Guarantee]] = [
-    *(
-        ("tdd.conformal_p_values", f'tie_break="{name}"', GUARANTEES[name])
-        for name in ("conservative", "randomized", "shared")
-    ),
-    ("tdd.bh", "", GUARANTEES["bh"]),
-    ("tdd.storey_bh", "cap=False", GUARANTEES["storey_bh"]),
-    ("tdd.storey_bh", "cap=True", GUARANTEES["storey_bh/cap"]),
-    *((f"tdd.{name}", "", GUARANTEES[name]) for name in ("by", "holm", "hochberg", "hommel", "bonferroni")),
-    *((f"tdd.{name}", "", GUARANTEES[name]) for name in ("sidak", "holm_sidak")),
-    ("tdd.two_stage_bh", 'variant="bky"', GUARANTEES["two_stage_bh"]),
-    ("tdd.two_stage_bh", 'variant="bh"', GUARANTEES["two_stage_bh/bh"]),
-    (
-        "tdd.rejections",
-        "",
-        Guarantee(
-            "what the named procedure controls, in each family by itself",
-            ("what the named procedure assumes, of each family",),
-            "finite-sample",
-            "the row of that procedure",
-        ),
-    ),
+    (f"tdd.{name.split('/')[0]}", _OPTIONS.get(name, ""), guarantee) for name, guarantee in GUARANTEES.items()
 ]
 
 
-def conformal_p_values(
-    calibration: Any,
-    scores: Any,
-    *,
-    null: Literal["nonmember", "member"],
-    tie_break: Literal["conservative", "randomized", "shared"] = "conservative",
-    key: jax.Array | None = None,
-    calibration_mask: Any = None,
-    mask: Any = None,
-) -> jax.Array:
-    """Conformal p-values p_j = (1 + #{i: T_i at least as member-like as T_j}) / (n + 1), or the reverse.
-
-    Guarantee: P(p_j <= t) <= t for every t under the null, if calibration scores and null test scores are exchangeable;
-    finite-sample. With "randomized" and "shared" P(p_j <= t) = t on the whole resolution of the p-value.
-
-    Args:
-      calibration: [n] loss-like scores (lower = more member-like) of items for which the null holds.
-      scores: [m] loss-like scores to test.
-      null: "nonmember": calibrated on known non-members, small scores are evidence of membership. "member":
-        calibrated on known members, large scores are evidence of being clean.
-      tie_break: "conservative" counts ties against the item; "randomized" smooths each p-value by its own uniform;
-        "shared" breaks all ties by one random order of calibration and test together.
-      key: PRNG key for the last two.
-      calibration_mask: [n] bool, True = real item.
-      mask: [m] bool, True = real item.
-
-    Returns:
-      [m] p-values in (0, 1], NaN where the score is NaN or masked out.
-
-    Raises:
-      InputError: bad shapes, an infinite score, no calibration items, unknown options, a key that is missing or none.
-
-    Cost: O((n + m) log n).
-
-    >>> conformal_p_values([1.0, 2.0, 3.0], [0.5, 2.0, 9.0], null="nonmember").tolist()
-    [0.25, 0.75, 1.0]
-
-    References: Vovk, Gammerman & Shafer (2005); PTDI, eq. 7; TD4Eval, eq. 5 (with the inequality and the + 1 mended).
-    """
-    arrays.check_choice(null, conformal.NULLS, "null")
-    arrays.check_choice(tie_break, ("conservative", "randomized", "shared"), "tie_break")
-    calibration, scores, calibration_mask, mask = checked_scores(calibration, scores, calibration_mask, mask)
-    if tie_break == "conservative":
-        key = None  # draws nothing
-    else:
-        arrays.check_key(key, f'tie_break="{tie_break}"')
-    (calibration, scores), (calibration_mask, mask) = order_preserving((calibration, scores), (calibration_mask, mask))
-    return _conformal(calibration, scores, calibration_mask, mask, key, null=null, tie_break=tie_break)
-
-
-@functools.partial(jax.jit, static_argnames=("null", "tie_break"))
-def _conformal(calibration, scores, calibration_mask, mask, key, *, null, tie_break):
-    masks = {"calibration_mask": calibration_mask, "mask": mask}
-    if tie_break == "randomized":
-        return conformal.randomized_p_values(calibration, scores, null=null, key=key, **masks)
-    ranked = conformal.rank(calibration, scores, null=null, tie_break=tie_break, key=key, **masks)
-    return conformal.p_values(ranked)
-
-
 def bh(p_values: Any, alpha: Any, *, mask: Any = None) -> StepUp:
-    """Benjamini-Hochberg on checked p-values; see `tdd.kernels.stepup.bh`.
+    """Benjamini-Hochberg: reject the k smallest p-values, k the largest i with p_(i) <= i·alpha/m.
 
     Guarantee: FDR <= alpha·m0/m for super-uniform null p-values that are independent or PRDS (conformal p-values are);
     finite-sample.
 
     Args:
-      p_values: [m] in [0, 1]; NaN is left out of m. Or [..., m], each row along the last axis a family of its own.
+      p_values: [..., m] in [0, 1], each row a family of hypotheses; NaN is left out of m.
       alpha: level in (0, 1); may be traced.
-      mask: [m] bool, True = real item; or [..., m], a row for each family.
+      mask: [..., m] or [m] bool, True = real item.
 
     Returns:
       `StepUp(reject, adjusted, threshold, num_rejected, num_tests, null_proportion)`, with the leading axes of
@@ -231,7 +149,7 @@ def bh(p_values: Any, alpha: Any, *, mask: Any = None) -> StepUp:
     >>> bh([0.01, 0.02, 0.03, 0.5], 0.05).reject.tolist()
     [True, True, True, False]
 
-    Where the decisions are all that is wanted, `tdd.rejections` is far faster on many families.
+    If only the decisions are wanted, `tdd.rejections` is far faster on many families.
 
     References: Benjamini & Hochberg (1995).
     """
@@ -242,20 +160,20 @@ def storey_bh(p_values: Any, alpha: Any, *, lambda_: float = 0.5, cap: bool = Fa
     """BH at alpha/pi0 with Storey's estimate; see `tdd.kernels.stepup.storey_bh`.
 
     Guarantee: FDR <= alpha for independent p-values, and for conservative conformal p-values with lambda_ = K/(n+1) for
-    an integer K (the default 1/2 is one for odd n); finite-sample with `cap=False`, asymptotic with `cap=True`.
+    an integer K (for odd n the default 1/2 is one); finite-sample with `cap=False`, asymptotic with `cap=True`.
 
     Args:
-      p_values: [m] in [0, 1]; NaN is left out. Or [..., m], rows of families.
+      p_values: [..., m] in [0, 1], each row a family of hypotheses; NaN is left out of m.
       alpha: level in (0, 1).
       lambda_: in [0, 1).
-      cap: whether to cut pi0 at 1.
-      mask: [m] or [..., m] bool.
+      cap: whether to cap pi0 at 1.
+      mask: [..., m] or [m] bool, True = real item.
 
     Returns:
-      `StepUp`, `null_proportion` the estimate pi0 (which exceeds 1 where few p-values are small).
+      `StepUp`; `null_proportion` is the estimate pi0, which exceeds 1 if few p-values are small.
 
     Raises:
-      InputError: as `bh`, and lambda_ outside [0, 1).
+      InputError: p outside [0, 1], alpha outside (0, 1), lambda_ outside [0, 1), wrong shapes.
 
     References: Storey, Taylor & Siegmund (2004); Bates et al. (2023).
     """
@@ -268,9 +186,9 @@ def by(p_values: Any, alpha: Any, *, mask: Any = None) -> StepUp:
     Guarantee: FDR <= alpha·m0/m for super-uniform null p-values under any dependence; finite-sample.
 
     Args:
-      p_values: [m] in [0, 1]; NaN is left out of m. Or [..., m], each row along the last axis a family of its own.
+      p_values: [..., m] in [0, 1], each row a family of hypotheses; NaN is left out of m.
       alpha: level in (0, 1); may be traced.
-      mask: [m] or [..., m] bool, True = real item.
+      mask: [..., m] or [m] bool, True = real item.
 
     Returns:
       `StepUp`; `adjusted` are those of BH times the harmonic number of m, at most 1.
@@ -292,12 +210,12 @@ def holm(p_values: Any, alpha: Any, *, mask: Any = None) -> StepUp:
     Guarantee: family-wise error rate <= alpha for super-uniform null p-values under any dependence; finite-sample.
 
     Args:
-      p_values: [m] in [0, 1]; NaN is left out of m. Or [..., m], each row along the last axis a family of its own.
+      p_values: [..., m] in [0, 1], each row a family of hypotheses; NaN is left out of m.
       alpha: level in (0, 1); may be traced.
-      mask: [m] or [..., m] bool, True = real item.
+      mask: [..., m] or [m] bool, True = real item.
 
     Returns:
-      `StepUp`; `adjusted[j] <= alpha` where hypothesis j is rejected at level alpha.
+      `StepUp`; `adjusted[j] <= alpha` if hypothesis j is rejected at level alpha.
 
     Raises:
       InputError: p outside [0, 1], alpha outside (0, 1), wrong shapes.
@@ -313,16 +231,16 @@ def holm(p_values: Any, alpha: Any, *, mask: Any = None) -> StepUp:
 def hochberg(p_values: Any, alpha: Any, *, mask: Any = None) -> StepUp:
     """Hochberg's step-up procedure: reject the k smallest p-values, k the largest i with p_(i) <= alpha / (m - i + 1).
 
-    Guarantee: family-wise error rate <= alpha for super-uniform null p-values that are independent, or dependent in a
-    way (MTP2) under which Simes' inequality holds; finite-sample. Rejects whatever `holm` does.
+    Guarantee: family-wise error rate <= alpha for super-uniform null p-values that are independent, or positively
+    dependent (MTP2), so that Simes' inequality holds; finite-sample. Rejects whatever `holm` does.
 
     Args:
-      p_values: [m] in [0, 1]; NaN is left out of m. Or [..., m], each row along the last axis a family of its own.
+      p_values: [..., m] in [0, 1], each row a family of hypotheses; NaN is left out of m.
       alpha: level in (0, 1); may be traced.
-      mask: [m] or [..., m] bool, True = real item.
+      mask: [..., m] or [m] bool, True = real item.
 
     Returns:
-      `StepUp`; `adjusted[j] <= alpha` where hypothesis j is rejected at level alpha.
+      `StepUp`; `adjusted[j] <= alpha` if hypothesis j is rejected at level alpha.
 
     Raises:
       InputError: p outside [0, 1], alpha outside (0, 1), wrong shapes.
@@ -342,12 +260,12 @@ def hommel(p_values: Any, alpha: Any, *, mask: Any = None) -> StepUp:
     p-values are); finite-sample. Rejects whatever `hochberg` and `holm` do.
 
     Args:
-      p_values: [m] in [0, 1]; NaN is left out of m. Or [..., m], each row along the last axis a family of its own.
+      p_values: [..., m] in [0, 1], each row a family of hypotheses; NaN is left out of m.
       alpha: level in (0, 1); may be traced.
-      mask: [m] or [..., m] bool, True = real item.
+      mask: [..., m] or [m] bool, True = real item.
 
     Returns:
-      `StepUp`; `adjusted[j] <= alpha` where hypothesis j is rejected at level alpha.
+      `StepUp`; `adjusted[j] <= alpha` if hypothesis j is rejected at level alpha.
 
     Raises:
       InputError: p outside [0, 1], alpha outside (0, 1), wrong shapes.
@@ -366,9 +284,9 @@ def bonferroni(p_values: Any, alpha: Any, *, mask: Any = None) -> StepUp:
     Guarantee: family-wise error rate <= alpha·m0/m for super-uniform null p-values under any dependence; finite-sample.
 
     Args:
-      p_values: [m] in [0, 1]; NaN is left out of m. Or [..., m], each row along the last axis a family of its own.
+      p_values: [..., m] in [0, 1], each row a family of hypotheses; NaN is left out of m.
       alpha: level in (0, 1); may be traced.
-      mask: [m] or [..., m] bool, True = real item.
+      mask: [..., m] or [m] bool, True = real item.
 
     Returns:
       `StepUp`; `adjusted` are m·p, at most 1.
@@ -391,9 +309,9 @@ def sidak(p_values: Any, alpha: Any, *, mask: Any = None) -> StepUp:
     positively orthant dependent (conformal p-values are); finite-sample. Rejects whatever `bonferroni` does.
 
     Args:
-      p_values: [m] in [0, 1]; NaN is left out of m. Or [..., m], each row along the last axis a family of its own.
+      p_values: [..., m] in [0, 1], each row a family of hypotheses; NaN is left out of m.
       alpha: level in (0, 1); may be traced.
-      mask: [m] or [..., m] bool, True = real item.
+      mask: [..., m] or [m] bool, True = real item.
 
     Returns:
       `StepUp`; `adjusted` are 1 - (1 - p)^m.
@@ -416,12 +334,12 @@ def holm_sidak(p_values: Any, alpha: Any, *, mask: Any = None) -> StepUp:
     orthant dependent (conformal p-values are); finite-sample. Rejects whatever `sidak` and `holm` do.
 
     Args:
-      p_values: [m] in [0, 1]; NaN is left out of m. Or [..., m], each row along the last axis a family of its own.
+      p_values: [..., m] in [0, 1], each row a family of hypotheses; NaN is left out of m.
       alpha: level in (0, 1); may be traced.
-      mask: [m] or [..., m] bool, True = real item.
+      mask: [..., m] or [m] bool, True = real item.
 
     Returns:
-      `StepUp`; `adjusted[j] <= alpha` where hypothesis j is rejected at level alpha.
+      `StepUp`; `adjusted[j] <= alpha` if hypothesis j is rejected at level alpha.
 
     Raises:
       InputError: p outside [0, 1], alpha outside (0, 1), wrong shapes.
@@ -435,22 +353,22 @@ def holm_sidak(p_values: Any, alpha: Any, *, mask: Any = None) -> StepUp:
 
 
 def two_stage_bh(p_values: Any, alpha: Any, *, variant: Literal["bky", "bh"] = "bky", mask: Any = None) -> StepUp:
-    """BH whose first stage estimates the number of nulls for a second; see `tdd.kernels.stepup.two_stage_bh`.
+    """BH in two stages, the first of which estimates the number of nulls; see `tdd.kernels.stepup.two_stage_bh`.
 
-    Guarantee: for independent p-values FDR <= alpha with "bky" and <= alpha/(1 - alpha) with "bh"; finite-sample. For
-    conformal p-values on one calibration sample `storey_bh` is proven, this is not.
+    Guarantee: for independent p-values FDR <= alpha with "bky" and <= alpha/(1 - alpha) with "bh"; finite-sample. It is
+    not proven for conformal p-values on one calibration sample; `storey_bh` is.
 
     Args:
-      p_values: [m] in [0, 1]; NaN is left out. Or [..., m], rows of families.
+      p_values: [..., m] in [0, 1], each row a family of hypotheses; NaN is left out of m.
       alpha: level in (0, 1).
       variant: "bky" runs both stages at alpha/(1 + alpha), "bh" at alpha.
-      mask: [m] bool, True = real item.
+      mask: [..., m] or [m] bool, True = real item.
 
     Returns:
-      `StepUp`, `null_proportion` the first stage's estimate; the adjusted values hold for this alpha alone.
+      `StepUp`; `null_proportion` is the first stage's estimate, and `adjusted` holds for this alpha only.
 
     Raises:
-      InputError: as `bh`, and an unknown variant.
+      InputError: p outside [0, 1], alpha outside (0, 1), an unknown variant, wrong shapes.
 
     >>> two_stage_bh([0.005, 0.01, 0.02, 0.5, 0.09], 0.05).reject.tolist()
     [True, True, True, False, True]
@@ -461,26 +379,26 @@ def two_stage_bh(p_values: Any, alpha: Any, *, variant: Literal["bky", "bh"] = "
 
 
 def rejections(p_values: Any, alpha: Any, *, procedure: str = "bh", mask: Any = None, **options: Any) -> jax.Array:
-    """What a procedure rejects, and nothing else: many families of p-values at once, in a small share of the time.
+    """Decide many families of p-values at once, in a fraction of the time that adjusted p-values take.
 
-    The adjusted p-values of `tdd.bh` and its neighbours need an order of the items; decisions mostly do not. NumPy
-    float64 p-values are decided in float64.
+    The adjusted p-values of `tdd.bh` and its neighbours need a sort; most decisions do not. NumPy float64 p-values are
+    decided in float64.
 
     Guarantee: that of the procedure, for each family.
 
     Args:
-      p_values: [..., m] in [0, 1], each row along the last axis a family of its own; NaN is left out of m.
+      p_values: [..., m] in [0, 1], each row a family of hypotheses; NaN is left out of m.
       alpha: level in (0, 1); may be traced.
       procedure: "bh", "storey_bh", "two_stage_bh", "by", "bonferroni", "holm", "hochberg", "hommel", "sidak" or
         "holm_sidak".
-      mask: [..., m] bool, True = real item, or [m] for every family.
-      **options: those of the procedure: `lambda_` and `cap` of "storey_bh", `variant` of "two_stage_bh".
+      mask: [..., m] or [m] bool, True = real item.
+      **options: `lambda_` and `cap` of "storey_bh", `variant` of "two_stage_bh".
 
     Returns:
-      [..., m] bool: `tdd.bh(p_values, alpha).reject`, or that of the procedure named.
+      [..., m] bool, for example `tdd.bh(p_values, alpha).reject`.
 
     Raises:
-      InputError: as the procedure; an unknown procedure, or an option that it does not have.
+      InputError: as the procedure, and an unknown procedure or option.
 
     >>> rejections([[0.01, 0.02, 0.03, 0.5], [0.2, 0.01, 0.4, 0.9]], 0.05).sum(axis=-1).tolist()
     [3, 1]
@@ -507,13 +425,41 @@ def _stage_options(variant: str = "bky") -> dict[str, Any]:
     return {"static": (("variant", variant),)}
 
 
-def checked_scores(calibration: Any, scores: Any, calibration_mask: Any, mask: Any) -> tuple[Any, Any, Any, Any]:
-    """Calibration and test scores as vectors with their masks, checked; shared by every call that ranks."""
-    calibration, scores = arrays.as_vector(calibration, "calibration"), arrays.as_vector(scores, "scores")
-    calibration_mask = arrays.as_mask(calibration_mask, calibration, "calibration_mask")
-    mask = arrays.as_mask(mask, scores, "mask")
-    arrays.check_finite(calibration, "calibration")
-    arrays.check_finite(scores, "scores")
-    why = "at least one item for which the null holds is needed"
-    arrays.check_some(calibration, calibration_mask, "calibration", why)
-    return calibration, scores, calibration_mask, mask
+def local_fdr(p_values: Any, *, null_proportion: Any = 1.0, mask: Any = None) -> LocalFdr:
+    """Estimate the probability that each item is a null, by Grenander's density; see `tdd.kernels.local_fdr.local_fdr`.
+
+    Guarantee, for null_proportion=1: if the p-values of the nulls are uniform and independent, the least extreme of the
+    items with local_fdr <= alpha is a null with probability at most alpha·m0/m; finite-sample, for an alpha fixed
+    beforehand. Conformal p-values share their calibration items and are not independent: for them, and for a smaller
+    null_proportion, these are estimates, which are not consistent at the smallest p-values. For FDR control use
+    `tdd.ptdi`.
+
+    Args:
+      p_values: [m] in [0, 1]; NaN is left out.
+      null_proportion: proportion of nulls in (0, 1]; 1 is conservative.
+      mask: [m] bool, True = real item.
+
+    Returns:
+      `LocalFdr(local_fdr, tail_fdr, density, num_tests)`.
+
+    Raises:
+      InputError: p outside [0, 1], null_proportion outside (0, 1], wrong shapes.
+
+    >>> local_fdr([0.01, 0.02, 0.9, 1.0]).local_fdr.round(2).tolist()
+    [0.03999999910593033, 0.03999999910593033, 1.0, 1.0]
+    """
+    p_values = arrays.as_vector(p_values, "p_values")
+    mask = arrays.as_mask(mask, p_values, "mask")
+    arrays.check_p_values(p_values)
+    if not isinstance(null_proportion, Tracer):
+        try:
+            valid = jnp.ndim(null_proportion) == 0 and 0 < float(null_proportion) <= 1
+        except (TypeError, ValueError):
+            valid = False
+        if not valid or isinstance(null_proportion, bool):
+            raise InputError(f"null_proportion must be one number in (0, 1], got {null_proportion!r}")
+    proportion = jnp.asarray(null_proportion, jnp.result_type(float))
+    return _local_fdr(as_floating(p_values), null_proportion=proportion, mask=mask)
+
+
+_local_fdr = jax.jit(local_fdr_kernel.local_fdr)

@@ -1,4 +1,4 @@
-"""Candidates drawn from another law than the calibration items, by a known ratio of densities."""
+"""Weighted conformal p-values and selection under covariate shift with a known density ratio."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from typing import Any, Literal
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
 from tdd.kernels import conformal, weighted
-from tdd.procedures.calls import level_operand, order_preserving
-from tdd.procedures.testing import checked_scores
-from tdd.records import Guarantee, Selection, pytree
-from tdd.validate import arrays, shift
+from tdd.procedures.calls import CHOSEN_BEFOREHAND, checked_scores, level_operand, order_preserving
+from tdd.records import Guarantee, Null, Selection, pytree
+from tdd.validate import arrays
+from tdd.validate.errors import InputError
 
 __all__ = [
     "GUARANTEES",
@@ -26,36 +27,33 @@ __all__ = [
 ]
 
 _KNOWN = (
-    "calibration items are independent draws of one law",
-    "each null candidate, given the other candidates, is an independent draw of the law with the density ratio that "
-    "the weights give, up to one factor",
+    "calibration items are independent draws from one distribution",
+    "each null candidate, given the other candidates, is an independent draw from the distribution with the density "
+    "ratio that the weights give, up to one factor",
     "the weights are known; with estimated weights the level holds approximately",
-    "the score, alpha and every other option were chosen before any result was seen",
+    CHOSEN_BEFOREHAND,
 )
+_RANDOMNESS = {
+    "homogeneous": "one uniform for all items",
+    "heterogeneous": "an independent uniform for each item",
+    "deterministic": "no randomness",
+}
 
 GUARANTEES: dict[str, Guarantee] = {
-    "p_values": Guarantee(
+    "p_values": Guarantee.finite_sample(
         "P(p <= t) <= t for every null candidate; not for BH on several of them",
         _KNOWN,
-        "finite-sample",
         "Tibshirani et al. (2019), theorem 2; Jin & Candes (2023), eq. 5",
     ),
     **{
-        name: Guarantee("FDR <= alpha", _KNOWN, "finite-sample", f"Jin & Candes (2023), theorem 3, {words}", "one")
-        for name, words in (
-            ("homogeneous", "one uniform for all items"),
-            ("heterogeneous", "an independent uniform for each item"),
-            ("deterministic", "no randomness"),
-        )
+        name: Guarantee.finite_sample("FDR <= alpha", _KNOWN, f"Jin & Candes (2023), theorem 3, {words}", "one")
+        for name, words in _RANDOMNESS.items()
     },
 }
 
 GUARANTEE_ROWS: list[tuple[str, str, Guarantee]] = [
     ("tdd.weighted_conformal_p_values", "", GUARANTEES["p_values"]),
-    *[
-        ("tdd.weighted_conformal_selection", f'prune="{name}"', GUARANTEES[name])
-        for name in ("homogeneous", "heterogeneous", "deterministic")
-    ],
+    *(("tdd.weighted_conformal_selection", f'prune="{name}"', GUARANTEES[name]) for name in _RANDOMNESS),
 ]
 
 
@@ -64,13 +62,14 @@ class WeightedSelection(Selection):
     """A weighted conformal selection.
 
     `adjusted` is m·p_j/R_j, the level at which the item would pass its own comparison with the R_j of this level, and
-    lies above alpha for items that pass and are pruned. `selected == (adjusted <= alpha)` holds at the level of the
-    call; the procedure is not monotone in the level, so `adjusted` says nothing of other levels.
+    exceeds alpha for items that pass and are pruned. `selected == (adjusted <= alpha)` holds at the level of the call
+    only: the procedure is not monotone in the level.
 
     Attributes:
-      bh_sizes: [m] int32, R_j, what BH rejects when the item stands in for a calibration item; 0 for masked items.
-      effective_sample_size: [] (sum w)^2 / sum w^2 of the calibration weights: of how many equally weighted items the
-        calibration sample is worth.
+      bh_sizes: [m] int32, R_j, the number of BH rejections when the item takes the place of a calibration item; 0 for
+        masked items.
+      effective_sample_size: [] (sum w)^2 / sum w^2 of the calibration weights, the number of equally weighted items
+        that the calibration sample is worth.
     """
 
     bh_sizes: jax.Array
@@ -83,7 +82,7 @@ def weighted_conformal_p_values(
     calibration_weights: Any,
     weights: Any,
     *,
-    null: Literal["nonmember", "member"],
+    null: Null,
     calibration_mask: Any = None,
     mask: Any = None,
 ) -> jax.Array:
@@ -92,8 +91,8 @@ def weighted_conformal_p_values(
     Ties count against the item; unit weights give `tdd.conformal_p_values`. Only ratios of weights matter.
 
     Guarantee: P(p_j <= t) <= t under the null for every t, if the weights are the density ratio of null candidates to
-    calibration items; finite-sample. Several of these p-values are not positively dependent, which BH needs: decide
-    them by `tdd.weighted_conformal_selection`.
+    calibration items; finite-sample. Several of these p-values lack the positive dependence that BH needs; use
+    `tdd.weighted_conformal_selection`.
 
     Args:
       calibration: [n] loss-like scores of items for which the null holds.
@@ -105,10 +104,10 @@ def weighted_conformal_p_values(
       mask: [m] bool, True = real item.
 
     Returns:
-      [m] p-values in [0, 1] (0 only for an item of weight 0), NaN where the score is NaN or masked out.
+      [m] p-values in [0, 1] (0 only for an item of weight 0), NaN if the score is NaN or masked out.
 
     Raises:
-      InputError: bad shapes, an infinite score, no calibration items, bad weights, unknown `null`.
+      InputError: wrong shapes, an infinite score, no calibration items, invalid weights, unknown `null`.
 
     Cost: O((n + m) log n).
 
@@ -118,8 +117,11 @@ def weighted_conformal_p_values(
     References: Tibshirani, Barber, Candes & Ramdas (2019); Jin & Candes (2023), eq. 5.
     """
     arrays.check_choice(null, conformal.NULLS, "null")
-    samples, operands = _checked(calibration, scores, calibration_weights, weights, calibration_mask, mask)
-    return _p_values(*samples, *operands, null=null)
+    operands, masks = _checked(calibration, scores, calibration_weights, weights, calibration_mask, mask)
+    return _p_values(*operands, null=null, **masks)
+
+
+_p_values = jax.jit(weighted.p_values, static_argnames="null")
 
 
 def weighted_conformal_selection(
@@ -129,7 +131,7 @@ def weighted_conformal_selection(
     weights: Any,
     *,
     alpha: Any,
-    null: Literal["nonmember", "member"],
+    null: Null,
     prune: Literal["heterogeneous", "homogeneous", "deterministic"] = "homogeneous",
     key: jax.Array | None = None,
     calibration_mask: Any = None,
@@ -137,24 +139,24 @@ def weighted_conformal_selection(
 ) -> WeightedSelection:
     """Select candidates under covariate shift, with FDR control; see `tdd.kernels.weighted.selection`.
 
-    Each candidate's weighted conformal p-value is compared with alpha·R_j/m, R_j its own number of rejections of BH
-    when it stands in for a calibration item; what passes is pruned until the counts agree.
+    Each candidate's weighted conformal p-value is compared with alpha·R_j/m, where R_j is the number of BH rejections
+    when the candidate takes the place of a calibration item; the items that pass are pruned until the counts agree.
 
-    Guarantee: FDR <= alpha for known weights, finite-sample; by estimated weights approximate. Every `prune` is valid,
-    their power is not alike: of 100 members among 400 candidates "homogeneous" found 36 %, "heterogeneous" 21 % and
-    "deterministic" under 1 %, where BH, which has no guarantee here, found 37 %. "homogeneous" keeps or drops the
-    passing items nearly as a whole, by one uniform.
+    Guarantee: FDR <= alpha for known weights, finite-sample; approximate for estimated weights. Every `prune` is valid,
+    but their power differs: of 100 members among 400 candidates "homogeneous" found 36 %, "heterogeneous" 21 % and
+    "deterministic" under 1 %; BH, which has no guarantee here, found 37 %. "homogeneous" keeps or drops nearly all
+    passing items together, by one uniform.
 
     Args:
       calibration: [n] loss-like scores of items for which the null holds.
       scores: [m] loss-like scores of the candidates.
       calibration_weights: [n] weights of the calibration items, not negative, not all zero.
       weights: [m] weights of the candidates, not negative.
-      alpha: level in (0, 1); may be traced. Compared with a tolerance of four machine epsilons.
+      alpha: level in (0, 1); may be traced. Comparisons have a tolerance of four machine epsilons.
       null: "nonmember" (find members) or "member" (certify clean items).
-      prune: what the counts R_j are multiplied with before they are pruned: one uniform for all ("homogeneous"), one
-        for each item ("heterogeneous"), or 1 ("deterministic").
-      key: PRNG key for the first two.
+      prune: factor of the counts R_j in the pruning: one uniform for all items ("homogeneous"), one for each item
+        ("heterogeneous"), or 1 ("deterministic").
+      key: PRNG key for "homogeneous" and "heterogeneous".
       calibration_mask: [n] bool, True = real item.
       mask: [m] bool, True = real item.
 
@@ -164,32 +166,33 @@ def weighted_conformal_selection(
     Raises:
       InputError: as `weighted_conformal_p_values`, alpha out of range, unknown `prune`, a missing key.
 
-    Cost: O((n + m) log(n + m)); the auxiliary p-values of the definition, m² of them, are never formed.
+    Cost: O((n + m) log(n + m)); the m² auxiliary p-values of the definition are never formed.
 
-    >>> found = weighted_conformal_selection(
+    >>> selection = weighted_conformal_selection(
     ...     range(9), [-1.0, 9.0], [1.0] * 9, [1.0, 2.0], alpha=0.2, null="nonmember", prune="deterministic")
-    >>> found.selected.tolist(), found.bh_sizes.tolist()
+    >>> selection.selected.tolist(), selection.bh_sizes.tolist()
     ([True, False], [1, 2])
 
     References: Jin & Candes (2023), algorithm 1, with w_j (not w_l) in the auxiliary p-value of l.
     """
     arrays.check_choice(null, conformal.NULLS, "null")
     arrays.check_choice(prune, weighted.PRUNES, "prune")
-    samples, operands = _checked(calibration, scores, calibration_weights, weights, calibration_mask, mask)
-    random = prune != "deterministic"
-    if random:
+    operands, masks = _checked(calibration, scores, calibration_weights, weights, calibration_mask, mask)
+    if prune == "deterministic":
+        key = None
+    else:
         arrays.check_key(key, f'prune="{prune}"')
-    return _selection(*samples, *operands, level_operand(alpha), key if random else None, null=null, prune=prune)
+    return _selection(*operands, masks, level_operand(alpha), key, null=null, prune=prune)
 
 
 def effective_sample_size(weights: Any) -> jax.Array:
-    """(sum w)^2 / sum w^2: of how many equally weighted items a weighted sample is worth.
+    """Kish's effective sample size (sum w)^2 / sum w^2 of a weighted sample.
 
     Args:
       weights: [n] not negative, not all zero.
 
     Raises:
-      InputError: bad weights.
+      InputError: invalid weights.
 
     >>> float(effective_sample_size([1.0, 1.0, 0.0, 2.0]).round(3))
     2.6670000553131104
@@ -199,63 +202,77 @@ def effective_sample_size(weights: Any) -> jax.Array:
     weights = arrays.as_vector(weights, "weights")
     arrays.check_weights(weights, "weights", "a weight is a ratio of densities")
     weights, _ = _common_unit(weights, weights)
-    return _effective(jnp.asarray(weights, jnp.result_type(float)))
+    return _effective_sample_size(jnp.asarray(weights, jnp.result_type(float)))
+
+
+_effective_sample_size = jax.jit(weighted.effective_sample_size)
 
 
 def _checked(
     calibration: Any, scores: Any, calibration_weights: Any, weights: Any, calibration_mask: Any, mask: Any
-) -> tuple[Any, Any]:
-    """Ordered samples, and (weights, masks) as operands."""
+) -> tuple[list[jax.Array], dict[str, jax.Array]]:
+    """Return ordered calibration scores and scores with their weights, and the masks, as operands."""
     calibration, scores, calibration_mask, mask = checked_scores(calibration, scores, calibration_mask, mask)
-    own = shift.as_item_weights(calibration_weights, calibration, calibration_mask, "calibration_weights", some=True)
-    other = shift.as_item_weights(weights, scores, mask, "weights", some=False)
-    own, other = _common_unit(own, other)
+    calibration_weights = _as_item_weights(calibration_weights, calibration, calibration_mask, "calibration_weights")
+    weights = _as_item_weights(weights, scores, mask, "weights", some_positive=False)
+    both = _common_unit(calibration_weights, weights)
     samples, masks = order_preserving((calibration, scores), (calibration_mask, mask))
-    return samples, (*(jnp.asarray(each, jnp.result_type(float)) for each in (own, other)), *masks)
-
-
-@functools.partial(jax.jit, static_argnames="null")
-def _p_values(calibration, scores, calibration_weights, weights, calibration_mask, mask, *, null) -> jax.Array:
-    masks = {"calibration_mask": calibration_mask, "mask": mask}
-    return weighted.p_values(calibration, scores, calibration_weights, weights, null=null, **masks)
+    operands = [*samples, *(jnp.asarray(side, jnp.result_type(float)) for side in both)]
+    return operands, {"calibration_mask": masks[0], "mask": masks[1]}
 
 
 @functools.partial(jax.jit, static_argnames=("null", "prune"))
 def _selection(
-    calibration, scores, calibration_weights, weights, calibration_mask, mask, alpha, key, *, null, prune
+    calibration, scores, calibration_weights, weights, masks, alpha, key, *, null, prune
 ) -> WeightedSelection:
-    masks = {"calibration_mask": calibration_mask, "mask": mask}
     step = weighted.selection(
         calibration, scores, calibration_weights, weights, alpha, null=null, prune=prune, key=key, **masks
     )
-    real = calibration_mask
+    real = masks["calibration_mask"]
     if jnp.issubdtype(calibration.dtype, jnp.inexact):
         real = real & ~jnp.isnan(calibration)
     return WeightedSelection(
-        selected=step.selected,
-        p_values=step.p_values,
-        adjusted=step.adjusted,
-        threshold=step.threshold,
+        **step._asdict(),
         proportion=jnp.zeros_like(step.threshold),
-        num_selected=step.num_selected,
-        num_tests=step.num_tests,
-        num_calibration=step.num_calibration,
-        min_selections=step.min_selections,
         method=f"weighted_conformal_selection/{prune}",
         null=null,
         guarantee=GUARANTEES[prune],
-        bh_sizes=step.bh_sizes,
         effective_sample_size=weighted.effective_sample_size(calibration_weights, mask=real),
     )
 
 
-@jax.jit
-def _effective(weights):
-    return weighted.effective_sample_size(weights)
+def _as_item_weights(
+    weights: Any, values: Any, mask: Any, name: str, *, some_positive: bool = True
+) -> jax.Array | np.ndarray:
+    """Check one weight an item: finite and not negative where the item is real, with `some_positive` not all zero."""
+    if isinstance(weights, Tracer):
+        _check_length(weights.shape, values, name)
+        return weights
+    try:
+        host = np.asarray(weights, dtype=float)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{name} must be a one-dimensional array of numbers: {error}") from error
+    _check_length(host.shape, values, name)
+    if not isinstance(values, Tracer) and not isinstance(mask, Tracer):
+        real = ~np.isnan(np.asarray(values, float)) & (True if mask is None else np.asarray(mask))
+        why = "a weight is a ratio of densities, so each must be finite and not negative ({count} of {size} are not)"
+        arrays.refuse(host, real & ~((host >= 0) & np.isfinite(host)), name, why)
+        if some_positive and real.any() and not (host[real] > 0).any():
+            raise InputError(
+                f"{name} are all zero; at least one calibration item must be possible among the candidates"
+            )
+    return weights if isinstance(weights, jax.Array) else host
+
+
+def _check_length(shape: tuple[int, ...], values: Any, name: str) -> None:
+    if shape != np.shape(values):
+        raise InputError(
+            f"{name} has shape {shape}, but there are {np.shape(values)[0]} scores: one entry a score is needed"
+        )
 
 
 def _common_unit(first: Any, second: Any) -> tuple[Any, Any]:
-    """Both weights in one unit, in which the largest is about 1; only their ratios matter. By a power of two: exact."""
+    """Scale both weights by one power of two, an exact operation, so that the largest is about 1."""
     if not (isinstance(first, np.ndarray) and isinstance(second, np.ndarray)):
         return first, second
     together = np.concatenate([first, second])

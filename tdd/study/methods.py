@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from tdd.procedures import exchangeability, jecs, ktd, online, ptdi, td4eval, testing
+from tdd.procedures import exchangeability, jecs, ktd, online, p_values, ptdi, td4eval, testing
 from tdd.procedures.grammar import as_procedure, known_procedures
 from tdd.procedures.procedure import Procedure
 from tdd.procedures.values import JECS, JMCS, KTD, PTDI, TD4Eval
@@ -159,7 +159,7 @@ class _Named:
         if p is None:
             if null is None:
                 raise InputError(f"{self.family} needs to know which items calibrate: give the design a field null")
-            p = testing.conformal_p_values(*both, null=null, **masks)
+            p = p_values.conformal_p_values(*both, null=null, **masks)
         return _P_VALUES[self.family](p, alpha, mask=sample.mask, **options).reject
 
     def _threshold(self, sample: Sample, alpha: Any, null: Any, options: dict[str, Any]) -> jax.Array:

@@ -1,7 +1,8 @@
-"""Checks of arrays and levels given to the statistical calls. Tracers pass: their values are not known."""
+"""Checks of arrays and numbers given to the statistical calls. Tracers pass: their values are unknown."""
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,11 +14,13 @@ from jax.core import Tracer
 from tdd.validate.errors import InputError
 
 __all__ = [
+    "as_count",
     "as_mask",
     "as_matrix",
     "as_rows",
     "as_vector",
     "check_choice",
+    "check_e_values",
     "check_finite",
     "check_key",
     "check_level",
@@ -25,6 +28,7 @@ __all__ = [
     "check_seed",
     "check_some",
     "check_weights",
+    "refuse",
 ]
 
 _LOWEST_LEVEL = 1e-9
@@ -32,7 +36,7 @@ _HIGHEST_LEVEL = 1 - 1e-6
 
 
 def check_level(alpha: Any, name: str = "alpha") -> None:
-    """A level is one number strictly between 0 and 1."""
+    """Check a level, one number strictly between 0 and 1."""
     if isinstance(alpha, Tracer):
         return
     words = f"{name} must be one number strictly between 0 and 1"
@@ -52,13 +56,25 @@ def check_level(alpha: Any, name: str = "alpha") -> None:
 
 
 def check_choice(value: Any, choices: Sequence[str], name: str) -> None:
-    """One of a fixed set of names."""
+    """Check that a value is one of a fixed set of names."""
     if not isinstance(value, str) or value not in choices:
         raise InputError(f"{name} must be one of {', '.join(map(repr, choices))}; got {value!r}")
 
 
+def as_count(value: Any, name: str, largest: int = 10**9, why: str = "") -> int:
+    """Return a whole number from 1 to `largest`; `why` states in the message what it counts."""
+    try:
+        count = 0 if isinstance(value, (bool, np.bool_)) else operator.index(value)
+    except TypeError:
+        count = 0
+    if not 1 <= count <= largest:
+        meaning = f" ({why})" if why else ""
+        raise InputError(f"{name} must be a whole number from 1 to {largest:,}{meaning}, got {value!r}")
+    return count
+
+
 def as_vector(values: Any, name: str) -> jax.Array | np.ndarray:
-    """A one-dimensional array of numbers; a JAX array as it is, anything else as a NumPy array.
+    """Return a one-dimensional array of numbers, a JAX array unchanged, anything else as a NumPy array.
 
     Raises:
       InputError: not numbers, or not one-dimensional.
@@ -74,7 +90,7 @@ def as_vector(values: Any, name: str) -> jax.Array | np.ndarray:
 
 
 def as_matrix(values: Any, name: str, axes: str) -> jax.Array | np.ndarray:
-    """A two-dimensional array of numbers; `axes` says in the message what the two axes are.
+    """Return a two-dimensional array of numbers; `axes` names the two axes in the message.
 
     Raises:
       InputError: not numbers, rows of different lengths, or not two-dimensional.
@@ -87,7 +103,7 @@ def as_matrix(values: Any, name: str, axes: str) -> jax.Array | np.ndarray:
 
 
 def as_rows(values: Any, name: str) -> jax.Array | np.ndarray:
-    """An array of numbers [..., m] of at least one axis; a JAX array as it is, anything else as a NumPy array.
+    """Return an array of numbers [..., m] with at least one axis, a JAX array unchanged, anything else as NumPy.
 
     Raises:
       InputError: not numbers, rows of different lengths, or a single number.
@@ -101,7 +117,7 @@ def as_rows(values: Any, name: str) -> jax.Array | np.ndarray:
 
 
 def _numbers(values: Any, name: str, what: str) -> Any:
-    """A JAX array as it is, anything else as a NumPy array, missing and masked values as NaN."""
+    """Return a JAX array unchanged, anything else as a NumPy array, missing and masked values as NaN."""
     if isinstance(values, jax.Array):
         return values
     if isinstance(values, np.ma.MaskedArray):
@@ -124,7 +140,7 @@ def _real_type(array: Any, name: str) -> Any:
 
 
 def as_mask(mask: Any, values: Any, name: str) -> jax.Array | np.ndarray | None:
-    """A boolean mask of the shape of what it masks, or None."""
+    """Return a boolean mask with the shape of the values that it masks, or None."""
     if mask is None:
         return None
     if isinstance(mask, np.ma.MaskedArray):
@@ -138,7 +154,7 @@ def as_mask(mask: Any, values: Any, name: str) -> jax.Array | np.ndarray | None:
 
 
 def check_some(values: Any, mask: Any, name: str, why: str) -> None:
-    """At least one item that is neither NaN nor masked out."""
+    """Check that at least one item is neither NaN nor masked out."""
     if np.shape(values)[0] == 0:
         raise InputError(f"{name} is empty; {why}")
     if isinstance(values, Tracer) or isinstance(mask, Tracer):
@@ -149,60 +165,67 @@ def check_some(values: Any, mask: Any, name: str, why: str) -> None:
         raise InputError(f"{name} has no real item: all {host.size} are NaN or masked out; {why}")
 
 
-def check_finite(values: Any, name: str) -> None:
-    """No infinite entries (NaN is allowed: it is masked out and counted)."""
-    if isinstance(values, Tracer) or not jnp.issubdtype(values.dtype, jnp.floating):
-        return
-    host = np.asarray(values)
-    bad = np.argwhere(np.isinf(host))
-    if len(bad):
-        where = tuple(int(i) for i in bad[0])
-        raise InputError(
-            f"{name}[{', '.join(map(str, where))}] is {float(host[where])}; {len(bad)} of {host.size} values are "
-            "infinite. Scores must be "
-            "finite; use NaN for a missing score, which is left out and counted"
-        )
+def refuse(values: np.ndarray, invalid: np.ndarray, name: str, why: str) -> None:
+    """Raise an `InputError` about the first invalid entry, if there is one.
+
+    Args:
+      values: the values.
+      invalid: bool, of their shape.
+      name: name of the argument.
+      why: the rest of the message; "{count}" and "{size}" stand for the numbers of invalid and of all entries.
+    """
+    places = np.argwhere(invalid)
+    if len(places):
+        where = tuple(int(i) for i in places[0])
+        reason = why.format(count=len(places), size=values.size)
+        raise InputError(f"{name}[{', '.join(map(str, where))}] is {values[where].item()!r}; {reason}")
+
+
+def check_finite(
+    values: Any,
+    name: str,
+    why: str = "{count} of {size} values are infinite. Scores must be finite; use NaN for a missing score, which is "
+    "left out and counted",
+) -> None:
+    """Check that no entry is infinite (NaN is allowed: it is masked out and counted)."""
+    if not isinstance(values, Tracer) and jnp.issubdtype(values.dtype, jnp.floating):
+        host = np.asarray(values)
+        refuse(host, np.isinf(host), name, why)
 
 
 def check_p_values(p_values: Any, name: str = "p_values") -> None:
-    """Every p-value in [0, 1] or NaN."""
-    if isinstance(p_values, Tracer):
-        return
-    host = np.asarray(p_values)
-    bad = np.argwhere((host < 0) | (host > 1))
-    if len(bad):
-        where = tuple(int(i) for i in bad[0])
-        raise InputError(
-            f"{name}[{', '.join(map(str, where))}] is {float(host[where])!r}; p-values must lie in [0, 1] "
-            f"({len(bad)} of {host.size} do not)"
-        )
+    """Check that every p-value is in [0, 1] or NaN."""
+    if not isinstance(p_values, Tracer):
+        host = np.asarray(p_values)
+        refuse(host, (host < 0) | (host > 1), name, "p-values must lie in [0, 1] ({count} of {size} do not)")
 
 
-def check_weights(weights: Any, name: str = "weights", why: str = "weights are shares of trust") -> None:
-    """Weights are finite, not negative, and not all zero (along the last axis)."""
+def check_e_values(e_values: Any, name: str = "e_values") -> None:
+    """Check that no e-value is below 0."""
+    if not isinstance(e_values, Tracer):
+        host = np.asarray(e_values)
+        refuse(host, host < 0, name, "e-values are not negative ({count} of {size} are)")
+
+
+def check_weights(weights: Any, name: str = "weights", why: str = "weights are proportions") -> None:
+    """Check that weights are finite, not negative, and not all zero (along the last axis)."""
     if isinstance(weights, Tracer):
         return
     host = np.asarray(weights)
-    bad = np.argwhere(~np.isfinite(host) | (host < 0))
-    if len(bad):
-        where = tuple(int(i) for i in bad[0])
-        raise InputError(
-            f"{name}[{', '.join(map(str, where))}] is {float(host[where])!r}; {why}, so each must be finite and not "
-            "negative"
-        )
+    refuse(host, ~np.isfinite(host) | (host < 0), name, f"{why}, so each must be finite and not negative")
     if host.size == 0 or not (host.sum(axis=-1) > 0).all():
         raise InputError(f"{name} are all zero; {why}, so at least one must be positive")
 
 
 def check_seed(seed: Any) -> int:
-    """A whole number that a PRNG key can be made of."""
+    """Return a whole number that can seed a PRNG key."""
     if isinstance(seed, (bool, np.bool_)) or not isinstance(seed, (int, np.integer)) or not 0 <= seed < 2**32:
         raise InputError(f"seed must be a whole number from 0 to 2^32 - 1, got {seed!r}")
     return int(seed)
 
 
 def check_key(key: Any, why: str) -> None:
-    """A PRNG key where one is needed."""
+    """Check a required PRNG key; `why` states what draws."""
     if key is None:
         raise InputError(f"key is missing: {why} draws random numbers; pass key=jax.random.key(seed)")
     if not isinstance(key, jax.Array):
@@ -216,5 +239,5 @@ def check_key(key: Any, why: str) -> None:
 
 
 def _is_missing(value: Any) -> bool:
-    """None, or a marker as pandas.NA that is not equal to itself or to anything."""
+    """Return whether a value is None or a marker such as pandas.NA, which equals nothing."""
     return value is None or type(value).__name__ in ("NAType", "NaTType")

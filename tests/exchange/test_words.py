@@ -141,7 +141,7 @@ def test_p_values_that_cannot_be_small(found):
 def test_sequential_rules_that_cannot_reject(rule, needed):
     short, enough = (exchange_runs.entry(k=1, r=3, rule=rule) | {"num_shuffles": k} for k in (needed - 1, needed))
     if rule == "e_process":
-        from tdd.procedures.shuffles import shuffles_needed
+        from tdd.procedures.exchangeability import shuffles_needed
 
         assert shuffles_needed(3, 0.05, "e_process") == needed
     assert f"with at most {needed - 1} shuffles it cannot reject: {rule} needs {needed} at least" in warned(short)

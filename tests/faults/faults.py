@@ -370,15 +370,15 @@ METHODS = (
     Fault(
         "td4eval: e-values at the whole level",
         "tdd/procedures/td4eval.py",
-        '_half(alpha) if combine in ("e_values", "closed_e_values") else None',
-        'level_operand(alpha) if combine in ("e_values", "closed_e_values") else None',
+        "half = half_level(alpha)",
+        "half = alpha",
         ("tests/procedures/test_td4eval.py",),
     ),
     Fault(
         "td4eval: the items that give the weights calibrate too",
         "tdd/procedures/td4eval.py",
-        "first, second = own_real & split, own_real & ~split",
-        "first, second = own_real & split, own_real",
+        "first, second = calibration_mask & split, calibration_mask & ~split",
+        "first, second = calibration_mask & split, calibration_mask",
         ("tests/procedures/test_td4eval.py",),
     ),
     Fault(
@@ -419,8 +419,8 @@ METHODS = (
     Fault(
         "clusters: the harmonic factor is missing from the resolution",
         "tdd/procedures/clusters.py",
-        "scale=((step.num_tests, harmonic), (used + 1,))",
-        "scale=((step.num_tests,), (used + 1,))",
+        '"item/uninformative", ((step.num_tests, harmonic), (used + 1,))',
+        '"item/uninformative", ((step.num_tests,), (used + 1,))',
         ("tests/procedures/test_shift.py",),
     ),
     Fault(
@@ -434,12 +434,12 @@ METHODS = (
         "weighted: left-out items have an effective size",
         "tdd/procedures/weighted.py",
         "weighted.effective_sample_size(calibration_weights, mask=real)",
-        "weighted.effective_sample_size(calibration_weights, mask=calibration_mask)",
+        "weighted.effective_sample_size(calibration_weights, mask=masks['calibration_mask'])",
         ("tests/procedures/test_shift.py",),
     ),
     Fault(
         "conditional: k is ignored",
-        "tdd/procedures/conditional.py",
+        "tdd/procedures/p_values.py",
         "conditional.simes_bounds(n, delta, max_rank=max_rank, k=k)",
         "conditional.simes_bounds(n, delta, max_rank=max_rank)",
         ("tests/procedures/test_shift.py",),

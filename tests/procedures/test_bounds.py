@@ -7,10 +7,11 @@ import pytest
 import references_knockoff as ref
 
 from tdd.procedures import bounds as calls
-from tdd.procedures.bounds import dkw_fdp_bounds, fdp_bounds, fdp_bounds_of_ranks, fdp_template, knockoff_fdp_bounds
-from tdd.procedures.local_fdr import local_fdr
+from tdd.procedures.bounds import dkw_fdp_bounds, fdp_bounds, fdp_bounds_of_ranks, knockoff_fdp_bounds
+from tdd.procedures.fdp_template import fdp_template
 from tdd.procedures.online import e_lond, lond, lord_plus_plus, saffron
-from tdd.procedures.testing import conformal_p_values, hommel
+from tdd.procedures.p_values import conformal_p_values
+from tdd.procedures.testing import hommel, local_fdr
 from tdd.validate.errors import InputError
 
 KEY = jax.random.key(0)
@@ -141,7 +142,7 @@ BAD_BOUNDS = [
     ({"key": None}, "key is missing"),
     ({"delta": 0.0}, "delta must lie strictly between 0 and 1"),
     ({"delta": "5%"}, "delta must be one number"),
-    ({"num_draws": 0}, "num_draws must be a positive whole number"),
+    ({"num_draws": 0}, "num_draws must be a whole number from 1"),
     ({"num_draws": 10}, "num_draws=10 is too few for delta=0.05"),
     ({"calibration": np.zeros((2, 5)), "scores": np.zeros((2, 5))}, "calibration has shape .* one score"),
     ({"scores": [np.inf]}, "scores\\[0\\] is inf"),
@@ -167,7 +168,7 @@ def test_messages_of_templates(template):
         fdp_bounds(calibration, np.append(scores, 0), null="nonmember", template=template)
     with pytest.raises(InputError, match="template already holds"):
         fdp_bounds(calibration, scores, null="nonmember", template=template, delta=0.1)
-    with pytest.raises(InputError, match="num_tests must be a positive"):
+    with pytest.raises(InputError, match="num_tests must be a whole number from 1"):
         fdp_template(5, 2.5, key=KEY)
 
 
@@ -185,7 +186,7 @@ def test_messages_of_ranks(ranks, message):
     [
         (lambda: dkw_fdp_bounds([0.1, 1.2], num_calibration=9), "p_values\\[1\\] is 1.2"),
         (lambda: dkw_fdp_bounds([0.1], [-0.5], num_calibration=9), "thresholds\\[0\\]"),
-        (lambda: dkw_fdp_bounds([0.1], num_calibration=0), "num_calibration must be a positive"),
+        (lambda: dkw_fdp_bounds([0.1], num_calibration=0), "num_calibration must be a whole number from 1"),
         (lambda: dkw_fdp_bounds([0.1], num_calibration=9, delta=1), "delta must lie"),
         (lambda: knockoff_fdp_bounds([np.inf]), "statistic\\[0\\] is inf"),
         (lambda: knockoff_fdp_bounds([1.0], delta=2), "delta must lie"),
@@ -198,7 +199,7 @@ def test_messages_of_ranks(ranks, message):
         (lambda: lond([[0.2]], 0.1), "one-dimensional"),
         (lambda: lord_plus_plus([0.2], 0.1, initial_wealth=1.0), "initial_wealth must lie"),
         (lambda: saffron([0.2], 0.1, lambda_=1), "lambda_ must be one number"),
-        (lambda: e_lond([-1.0], 0.1), "e_values must not be negative"),
+        (lambda: e_lond([-1.0], 0.1), "e-values are not negative"),
         (lambda: e_lond([1.0], 7), "alpha must lie"),
     ],
 )

@@ -65,7 +65,12 @@ def test_bounds_have_the_sizes_of_the_data(n, m):
 def test_a_new_size_needs_no_new_program(call):
     """Within one common size; JAX arrays, whose owner compiles for them, do need one."""
     seen = []
-    for module, name in (("ptdi", "_ptdi"), ("td4eval", "_td4eval"), ("bounds", "_ranked"), ("bounds", "_template")):
+    for module, name in (
+        ("ptdi", "_ptdi"),
+        ("td4eval", "_td4eval"),
+        ("bounds", "_ranked"),
+        ("fdp_template", "_template"),
+    ):
         program = getattr(importlib.import_module(f"tdd.procedures.{module}"), name)
         seen.append(program._cache_size)
     step_up = importlib.import_module("tdd.procedures.step_up_calls")

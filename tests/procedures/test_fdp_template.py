@@ -7,7 +7,7 @@ import pytest
 
 import tdd
 from tdd.kernels import lattice
-from tdd.procedures import bounds, fdp_template
+from tdd.procedures import fdp_template
 
 LEVEL = lattice.as_level(0.1)
 
@@ -33,7 +33,7 @@ def test_the_largest_count_is_that_of_a_search(k, n):
 def test_the_template_is_close_to_that_of_the_kernel():
     n = m = 600
     key, level = jax.random.key(0), jax.tree.map(jnp.asarray, LEVEL)
-    kernel = bounds._template(key, n, level, max_calibration=n, max_tests=m, num_draws=999)
+    kernel = fdp_template._template(key, n, level, max_calibration=n, max_tests=m, num_draws=999)
     host = drawn(n, m, num_draws=999)
     np.testing.assert_array_equal(host.rank, kernel.rank)
     np.testing.assert_array_equal(host.num_nulls, kernel.num_nulls)
@@ -64,8 +64,8 @@ def test_draws_are_kept_by_sizes_level_and_key():
 def test_large_samples_are_bounded_by_draws_of_the_host(monkeypatch):
     rng = np.random.default_rng(0)
     calibration, scores = rng.normal(size=3_000), np.append(rng.normal(size=1_500), rng.normal(-4, 1, 1_500))
-    calls = []
-    monkeypatch.setattr(bounds, "draw_template", lambda *a, **k: calls.append(k) or fdp_template.draw_template(*a, **k))
+    calls, draw = [], fdp_template.draw_template
+    monkeypatch.setattr(fdp_template, "draw_template", lambda *a, **k: calls.append(k) or draw(*a, **k))
     found = tdd.fdp_bounds(calibration, scores, null="nonmember", key=jax.random.key(0))
     assert len(calls) == 1
     assert 1_300 <= int(found.min_true) <= 1_500

@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 
 from tdd.procedures.bounds import dkw_fdp_bounds
-from tdd.procedures.local_fdr import local_fdr
 from tdd.procedures.online import lond, lord_plus_plus
-from tdd.procedures.testing import hommel
+from tdd.procedures.testing import hommel, local_fdr
 
 CASES = json.loads((pathlib.Path(__file__).parents[1] / "golden" / "bounds.json").read_text())
 

@@ -12,7 +12,8 @@ from scipy import stats
 
 from tdd.kernels import knockoff
 from tdd.procedures.bounds import knockoff_fdp_bounds
-from tdd.procedures.ktd import GUARANTEE_ROWS, GUARANTEES, RULES, knockoff_symmetry, ktd
+from tdd.procedures.knockoff_symmetry import knockoff_symmetry
+from tdd.procedures.ktd import GUARANTEE_ROWS, GUARANTEES, RULES, ktd
 from tdd.procedures.ptdi import ptdi
 from tdd.validate import InputError
 

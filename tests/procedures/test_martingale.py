@@ -10,8 +10,8 @@ import pytest
 import references_martingale as ref
 
 import tdd
-from tdd.kernels import martingale, online
-from tdd.procedures import online_streams
+from tdd.kernels import martingale
+from tdd.procedures import online
 from tdd.procedures.guarantees import all_guarantees
 from tdd.procedures.martingale import GUARANTEE_ROWS, GUARANTEES
 from tdd.validate.errors import InputError
@@ -118,10 +118,10 @@ def test_inside_a_compiled_loop_without_a_second_program():
     expected = tdd.saffron(P**4, 0.1, lambda_=0.4, initial_wealth=0.3)
     state, found = jax.jit(lambda p: jax.lax.scan(test.step, test.init(), p))(jnp.asarray(P**4))
     np.testing.assert_array_equal(found.reject, expected.reject)
-    before = online_streams._decide._cache_size()
+    before = online._decide._cache_size()
     for value in P:
         state, _ = test.step(state, value)
-    assert online_streams._decide._cache_size() <= before + 1
+    assert online._decide._cache_size() <= before + 1
     assert test == tdd.online_test("saffron", 0.1, horizon=50, lambda_=0.4, initial_wealth=0.3)
     assert hash(test) == hash(dataclasses.replace(test))
 
@@ -141,10 +141,10 @@ def test_nan_and_masked_values_take_no_place():
 
 def test_guarantees_are_listed():
     rows = {(row.call, row.option): row.guarantee for row in all_guarantees()}
-    for call, option, guarantee in (*GUARANTEE_ROWS, *online_streams.GUARANTEE_ROWS):
+    for call, option, guarantee in (*GUARANTEE_ROWS, *online.GUARANTEE_ROWS):
         assert rows[call, option] == guarantee
         assert guarantee.kind == "finite-sample"
-    assert len(online_streams.GUARANTEE_ROWS) == 5
+    assert len(online.GUARANTEE_ROWS) == 2 + 3 + 5
     assert "no conservative ones" in GUARANTEES["simple_jumper"].assumes[0]
     assert tdd.online_test("lond", 0.1, horizon=1).guarantee == tdd.online_test("lond", 0.2, horizon=1).guarantee
 

@@ -61,7 +61,7 @@ def test_select_and_its_report(tmp_path):
     assert audit.run["options"]["method"] == "conformal_bonferroni"
     assert audit.run["options"]["share"] == 1.0
     assert audit.run["decision"]["guarantee"]["controls"] == "FWER <= alpha"
-    assert audit.run["certificate"]["reason"] == "the law of its statistics under the null is not known"
+    assert audit.run["certificate"]["reason"] == "the distribution of its statistics under the null is unknown"
     console = Console(record=True, width=120)
     terminal.print_report(audit.run, audit.items, console=console)
     assert "FWER <= alpha" in (said := console.export_text())

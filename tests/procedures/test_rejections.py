@@ -8,7 +8,7 @@ from scipy.stats import false_discovery_control
 from statsmodels.stats.multitest import multipletests
 
 import tdd
-from tdd.procedures import batches
+from tdd.procedures import step_up_calls
 from tdd.procedures.step_up_calls import PROCEDURES
 from tdd.validate import InputError
 
@@ -81,11 +81,11 @@ def test_results_keep_the_leading_axes():
 
 @pytest.mark.parametrize(("rows", "step"), [(7, 3), (6, 3), (3, 3), (2, 3), (1, 1), (5, 1), (4, 3)])
 def test_pieces(rows, step, monkeypatch):
-    monkeypatch.setattr(batches, "PIECE_ITEMS", step * M)
+    monkeypatch.setattr(step_up_calls, "PIECE_ITEMS", step * M)
     p, mask = drawn(rows, M), drawn(rows, M, seed=1) < 0.9
     np.testing.assert_array_equal(tdd.rejections(p, 0.3, mask=mask), looped(p, 0.3, mask=mask))
-    assert len(jax.tree.leaves(batches.in_pieces(lambda p, mask: (p, p[:, 0]), p, None))) == 2
-    np.testing.assert_array_equal(batches.in_pieces(lambda p, mask: p, p, None), p)
+    assert len(jax.tree.leaves(step_up_calls.in_pieces(lambda p, mask: (p, p[:, 0]), p, None))) == 2
+    np.testing.assert_array_equal(step_up_calls.in_pieces(lambda p, mask: p, p, None), p)
 
 
 def test_double_precision_is_kept():

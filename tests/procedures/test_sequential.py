@@ -240,7 +240,7 @@ def test_exact_levels_of_the_plan():
         ((0, 0.05), "num_shards must be a whole number"),
         ((5, 0.0), "alpha must lie strictly between 0 and 1"),
         ((5, 0.05, "spending"), "test must be one of"),
-        ((1, 0.05, "t"), "needs two shards"),
+        ((1, 0.05, "t"), "needs at least two shards"),
         ((5, 1e-6, "exact"), "give num_draws=999999 or more"),
     ],
 )

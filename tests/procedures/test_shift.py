@@ -7,11 +7,15 @@ import pytest
 
 from tdd.kernels import conditional
 from tdd.procedures import clusters as cluster_module
-from tdd.procedures.clusters import UNITS, ClusterSelection, cluster_ptdi, hierarchical_p_values, mondrian_p_values
-from tdd.procedures.conditional import calibration_conditional_p_values
+from tdd.procedures.clusters import UNITS, ClusterSelection, cluster_ptdi
 from tdd.procedures.guarantees import Row
+from tdd.procedures.p_values import (
+    calibration_conditional_p_values,
+    conformal_p_values,
+    hierarchical_p_values,
+    mondrian_p_values,
+)
 from tdd.procedures.ptdi import ptdi
-from tdd.procedures.testing import conformal_p_values
 from tdd.procedures.weighted import (
     GUARANTEES,
     effective_sample_size,
@@ -500,13 +504,11 @@ def test_long_clusters_pay_for_their_length():
 
 
 def test_every_option_has_a_guarantee():
-    from tdd.procedures import conditional as conditional_module
+    from tdd.procedures import p_values as p_values_module
     from tdd.procedures import weighted as weighted_module
 
-    rows = [
-        Row(*row) for module in (conditional_module, weighted_module, cluster_module) for row in module.GUARANTEE_ROWS
-    ]
-    assert len({(row.call, row.option) for row in rows}) == len(rows) == 4 + 4 + 10
+    rows = [Row(*row) for module in (p_values_module, weighted_module, cluster_module) for row in module.GUARANTEE_ROWS]
+    assert len({(row.call, row.option) for row in rows}) == len(rows) == 9 + 4 + 8
     for row in rows:
         assert row.guarantee.controls
         assert row.guarantee.assumes

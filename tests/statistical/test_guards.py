@@ -11,7 +11,8 @@ from tdd.probe.benchmark_order import ShardEvidence, _labels
 from tdd.probe.evidence import SetEvidence
 from tdd.probe.order import OrderGuard
 from tdd.probe.result import ProbeResult
-from tdd.procedures.bounds import fdp_bounds, fdp_template
+from tdd.procedures.bounds import fdp_bounds
+from tdd.procedures.fdp_template import fdp_template
 
 LENGTH, BATCH, ALPHA = 48, 12, 0.2
 

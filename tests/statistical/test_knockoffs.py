@@ -7,7 +7,8 @@ import pytest
 
 from tdd.kernels import conformal, evalues, knockoff, stepup
 from tdd.procedures.evalues import conformal_e_values, e_bh
-from tdd.procedures.ktd import knockoff_symmetry, ktd
+from tdd.procedures.knockoff_symmetry import knockoff_symmetry
+from tdd.procedures.ktd import ktd
 
 # --- data: an item's copies are exchangeable, members' originals are shifted down -------------------------------------
 

@@ -1,0 +1,420 @@
+"""Conformal p-values: plain, given the calibration sample at hand, against clusters, within groups.
+
+Each call checks its values on the host and then runs one compiled kernel. Inside `jax.jit`, `jax.vmap` or
+`jax.lax.scan` values are not checked.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Hashable, Sequence
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
+
+from tdd.kernels import clusters as cluster_kernels
+from tdd.kernels import conditional, conformal
+from tdd.procedures.calls import (
+    CHOSEN_BEFOREHAND,
+    checked_scores,
+    level_operand,
+    order_preserving,
+    ordered_scores,
+    tracing,
+)
+from tdd.records import Guarantee, Null
+from tdd.validate import arrays
+from tdd.validate.errors import InputError
+
+__all__ = [
+    "CONDITIONAL",
+    "GUARANTEE_ROWS",
+    "as_labels",
+    "calibration_conditional_p_values",
+    "conformal_p_values",
+    "hierarchical_p_values",
+    "label_indices",
+    "mondrian_p_values",
+]
+
+_EXCHANGEABLE = (
+    "the null holds for every calibration item",
+    "calibration scores and the scores of null test items are exchangeable",
+)
+_VOVK = "Vovk, Gammerman & Shafer (2005)"
+
+CONFORMAL: dict[str, Guarantee] = {
+    "conservative": Guarantee.finite_sample(
+        "P(p <= t) <= t for every t", _EXCHANGEABLE, f"{_VOVK}; Bates et al. (2023), eq. 2"
+    ),
+    "randomized": Guarantee.finite_sample("P(p <= t) = t for every t", _EXCHANGEABLE, f"{_VOVK}, smoothed"),
+    "shared": Guarantee.finite_sample(
+        "P(p <= k/(n+1)) = k/(n+1) for every k",
+        _EXCHANGEABLE,
+        f"{_VOVK}, on one random order of calibration and test items that refines the scores",
+    ),
+}
+
+_DRAWN = ("calibration scores and null test scores are independent draws from one distribution", CHOSEN_BEFOREHAND)
+_GIVEN_CALIBRATION = "P(p <= t | calibration) <= t for all t, with probability 1 - delta over the calibration sample"
+
+CONDITIONAL: dict[str, Guarantee] = {
+    "simes": Guarantee.finite_sample(_GIVEN_CALIBRATION, _DRAWN, "Bates et al. (2023), theorem 4; Sarkar (2008)"),
+    "dkwm": Guarantee.finite_sample(_GIVEN_CALIBRATION, _DRAWN, "Massart (1990), theorem 1"),
+    "monte_carlo": Guarantee.finite_sample(
+        f"{_GIVEN_CALIBRATION} and the draws",
+        _DRAWN,
+        "Bates et al. (2023), section 3.4, with an exact Monte Carlo constant",
+    ),
+    "asymptotic": Guarantee(
+        _GIVEN_CALIBRATION,
+        (*_DRAWN, "the number of calibration items is large"),
+        "asymptotic",
+        "Bates et al. (2023), eq. 15",
+    ),
+}
+
+HIERARCHICAL = Guarantee.finite_sample(
+    "P(p <= t) <= t for every t",
+    (
+        "the item is drawn at random from a cluster that is exchangeable with the calibration clusters, their sizes "
+        "included",
+    ),
+    "Lee, Barber & Willett (2023), theorem 1",
+)
+MONDRIAN = Guarantee.finite_sample(
+    "P(p <= t | group) <= t for every t",
+    ("within each group, calibration scores and null test scores are exchangeable",),
+    "Vovk, Lindsay, Nouretdinov & Gammerman (2003)",
+)
+
+GUARANTEE_ROWS: list[tuple[str, str, Guarantee]] = [
+    *(("tdd.conformal_p_values", f'tie_break="{name}"', guarantee) for name, guarantee in CONFORMAL.items()),
+    *(("tdd.calibration_conditional_p_values", f'method="{name}"', row) for name, row in CONDITIONAL.items()),
+    ("tdd.hierarchical_p_values", "", HIERARCHICAL),
+    ("tdd.mondrian_p_values", "", MONDRIAN),
+]
+
+
+def conformal_p_values(
+    calibration: Any,
+    scores: Any,
+    *,
+    null: Null,
+    tie_break: Literal["conservative", "randomized", "shared"] = "conservative",
+    key: jax.Array | None = None,
+    calibration_mask: Any = None,
+    mask: Any = None,
+) -> jax.Array:
+    """Conformal p-values p_j = (1 + #{i: T_i at least as member-like as T_j}) / (n + 1), or the reverse.
+
+    Guarantee: P(p_j <= t) <= t for every t under the null, if calibration scores and null test scores are exchangeable;
+    finite-sample. With "randomized" and "shared" P(p_j <= t) = t on the whole resolution of the p-value.
+
+    Args:
+      calibration: [n] loss-like scores (lower = more member-like) of items for which the null holds.
+      scores: [m] loss-like scores to test.
+      null: "nonmember": calibrated on known non-members, small scores are evidence of membership. "member":
+        calibrated on known members, large scores are evidence that an item is clean.
+      tie_break: "conservative" counts ties against the item; "randomized" smooths each p-value by its own uniform;
+        "shared" breaks all ties by one random order of calibration and test items together.
+      key: PRNG key for "randomized" and "shared".
+      calibration_mask: [n] bool, True = real item.
+      mask: [m] bool, True = real item.
+
+    Returns:
+      [m] p-values in (0, 1], NaN if the score is NaN or masked out.
+
+    Raises:
+      InputError: wrong shapes, an infinite score, no calibration items, unknown options, a missing or invalid key.
+
+    Cost: O((n + m) log n).
+
+    >>> conformal_p_values([1.0, 2.0, 3.0], [0.5, 2.0, 9.0], null="nonmember").tolist()
+    [0.25, 0.75, 1.0]
+
+    References: Vovk, Gammerman & Shafer (2005); PTDI, eq. 7; TD4Eval, eq. 5 (inequality corrected, + 1 added).
+    """
+    arrays.check_choice(null, conformal.NULLS, "null")
+    arrays.check_choice(tie_break, tuple(CONFORMAL), "tie_break")
+    samples, masks = ordered_scores(calibration, scores, calibration_mask, mask)
+    if tie_break == "conservative":
+        key = None  # draws nothing
+    else:
+        arrays.check_key(key, f'tie_break="{tie_break}"')
+    return _conformal(*samples, masks, key, null=null, tie_break=tie_break)
+
+
+@functools.partial(jax.jit, static_argnames=("null", "tie_break"))
+def _conformal(calibration, scores, masks, key, *, null, tie_break):
+    if tie_break == "randomized":
+        return conformal.randomized_p_values(calibration, scores, null=null, key=key, **masks)
+    ranked = conformal.rank(calibration, scores, null=null, tie_break=tie_break, key=key, **masks)
+    return conformal.p_values(ranked)
+
+
+def calibration_conditional_p_values(
+    calibration: Any,
+    scores: Any,
+    *,
+    null: Null,
+    delta: Any = 0.1,
+    method: Literal["simes", "dkwm", "monte_carlo", "asymptotic"] = "simes",
+    k: int | None = None,
+    num_draws: int = 999,
+    key: jax.Array | None = None,
+    calibration_mask: Any = None,
+    mask: Any = None,
+) -> jax.Array:
+    """Conformal p-values, enlarged so that they hold for the calibration sample at hand.
+
+    A plain conformal p-value is valid on average over calibration samples; given one sample it is too small for about
+    half of them. Here p_j = b_r for the conservative integer rank r = (n+1)·p, where the bounds b hold for all order
+    statistics of n uniforms simultaneously.
+
+    Guarantee: with probability 1 - delta over the calibration sample, P(p_j <= t | calibration) <= t for every t, if
+    calibration and null test scores are independent draws from one distribution (ties allowed):
+      "simes": finite-sample; tight for the smallest p-values. The default.
+      "monte_carlo": finite-sample, over the draws too; tighter than "simes" at the smallest ranks and from about r = k
+        on.
+      "dkwm": finite-sample; adds one constant, so no p-value is small.
+      "asymptotic": in the limit of many calibration items.
+    Given a sample for which they hold, p-values of independent candidates are independent, so that BH on them controls
+    the FDR conditionally too.
+
+    Args:
+      calibration: [n] loss-like scores of items for which the null holds.
+      scores: [m] loss-like scores to test.
+      null: "nonmember" (small scores are evidence) or "member" (large scores are).
+      delta: probability in (0, 1) that the guarantee fails for a calibration sample; may be traced.
+      method: the table of bounds.
+      k: for "simes", how many order statistics share the bound, in 1..n; default floor(n/2).
+      num_draws: for "monte_carlo", at least 1/delta - 1.
+      key: PRNG key for "monte_carlo".
+      calibration_mask: [n] bool, True = real item.
+      mask: [m] bool, True = real item.
+
+    Returns:
+      [m] p-values in (0, 1], NaN if the score is NaN or masked out.
+
+    Raises:
+      InputError: wrong shapes, an infinite score, no calibration items, delta outside (0, 1), unknown options, options
+        of another method, fewer than 17 calibration items for "asymptotic".
+
+    Cost: O((n + m) log n), and num_draws·n for "monte_carlo".
+
+    >>> calibration_conditional_p_values(range(99), [-1.0, 40.5], null="nonmember").round(4).tolist()
+    [0.045899998396635056, 0.6032999753952026]
+
+    References: Bates, Candes, Lei, Romano & Sesia (2023), section 3; the table is indexed by the integer rank.
+    """
+    arrays.check_choice(null, conformal.NULLS, "null")
+    arrays.check_choice(method, tuple(CONDITIONAL), "method")
+    calibration, scores, calibration_mask, mask = checked_scores(calibration, scores, calibration_mask, mask)
+    level = level_operand(delta, "delta")
+    drawn = method == "monte_carlo"
+    if drawn:
+        arrays.check_key(key, 'method="monte_carlo"')
+        _check_draws(num_draws, delta)
+    if not tracing(calibration, calibration_mask):
+        _check_size(calibration, calibration_mask, method, k)
+    if k is not None and method != "simes":
+        raise InputError(f'k is used by method="simes" only, not by {method!r}')
+    samples, masks = order_preserving((calibration, scores), (calibration_mask, mask))
+    options = {"null": null, "method": method, "k": k, "num_draws": num_draws if drawn else 0}
+    return _conditional(*samples, *masks, level, key if drawn else None, **options)
+
+
+@functools.partial(jax.jit, static_argnames=("null", "method", "k", "num_draws"))
+def _conditional(calibration, scores, calibration_mask, mask, delta, key, *, null, method, k, num_draws) -> jax.Array:
+    ranked = conformal.rank(calibration, scores, null=null, calibration_mask=calibration_mask, mask=mask)
+    n, max_rank = ranked.num_calibration, calibration.shape[0] + 1
+    if method == "simes":
+        table = conditional.simes_bounds(n, delta, max_rank=max_rank, k=k)
+    elif method == "dkwm":
+        table = conditional.dkwm_bounds(n, delta, max_rank=max_rank)
+    elif method == "asymptotic":
+        table = conditional.asymptotic_bounds(n, delta, max_rank=max_rank)
+    else:
+        table = conditional.monte_carlo_bounds(n, delta, max_rank=max_rank, key=key, num_draws=num_draws)
+    return conditional.p_values(ranked, table)
+
+
+def hierarchical_p_values(
+    calibration: Any,
+    scores: Any,
+    calibration_clusters: Sequence[Hashable] | Any,
+    *,
+    null: Null,
+    calibration_mask: Any = None,
+    mask: Any = None,
+) -> jax.Array:
+    """Conformal p-values of single items against clusters of calibration items, each cluster with weight 1.
+
+    p_j = (1 + sum over clusters c of #{i in c: T_ci at least as extreme as T_j}/n_c) / (C + 1).
+
+    Guarantee: P(p_j <= t) <= t for an item drawn at random from a null cluster that is exchangeable with the C
+    calibration clusters, their sizes included; finite-sample.
+
+    Args:
+      calibration: [n] loss-like scores of items for which the null holds.
+      scores: [m] loss-like scores of items from other clusters.
+      calibration_clusters: [n] labels, anything hashable.
+      null: "nonmember" (small scores are evidence) or "member" (large scores are).
+      calibration_mask: [n] bool, True = real item.
+      mask: [m] bool, True = real item.
+
+    Returns:
+      [m] p-values in (0, 1], NaN if the score is NaN or masked out.
+
+    Raises:
+      InputError: wrong shapes, an infinite score, no calibration items, missing labels, unknown `null`.
+
+    >>> hierarchical_p_values([1.0, 3.0, 5.0], [2.0], ["a", "a", "b"], null="nonmember").tolist()
+    [0.5]
+
+    References: Lee, Barber & Willett (2023), theorem 1.
+    """
+    arrays.check_choice(null, conformal.NULLS, "null")
+    samples, masks = ordered_scores(calibration, scores, calibration_mask, mask)
+    known: dict[Hashable, int] = {}
+    clusters = label_indices(as_labels(calibration_clusters, samples[0], "calibration_clusters"), known)
+    return _hierarchical(*samples, jnp.asarray(clusters), num_clusters=len(known), null=null, **masks)
+
+
+_hierarchical = jax.jit(cluster_kernels.hierarchical_p_values, static_argnames=("num_clusters", "null"))
+
+
+def mondrian_p_values(
+    calibration: Any,
+    scores: Any,
+    calibration_groups: Sequence[Hashable] | Any,
+    groups: Sequence[Hashable] | Any,
+    *,
+    null: Null,
+    calibration_mask: Any = None,
+    mask: Any = None,
+) -> jax.Array:
+    """Conformal p-values within groups: p_j = (1 + #{i in the group of j, as extreme as j})/(n_g + 1).
+
+    For sources, languages or lengths whose scores differ: a candidate is compared with the calibration items of its own
+    group only.
+
+    Guarantee: P(p_j <= t | group) <= t under the null, if calibration and null test scores are exchangeable within each
+    group; finite-sample. A candidate whose group has no calibration item has p = 1. If groups are independent of one
+    another, BH on all of them together has FDR <= alpha·m0/m.
+
+    Args:
+      calibration: [n] loss-like scores of items for which the null holds.
+      scores: [m] loss-like scores to test.
+      calibration_groups: [n] labels, anything hashable.
+      groups: [m] labels.
+      null: "nonmember" (small scores are evidence) or "member" (large scores are).
+      calibration_mask: [n] bool, True = real item.
+      mask: [m] bool, True = real item.
+
+    Returns:
+      [m] p-values in (0, 1], NaN if the score is NaN or masked out.
+
+    Raises:
+      InputError: wrong shapes, an infinite score, no calibration items, missing labels, no common group but labels that
+        differ in type only (1 and "1").
+
+    Cost: one sort of n + m.
+
+    >>> mondrian_p_values([1.0, 2.0, 9.0], [1.5, 8.0], ["x", "x", "y"], ["x", "y"], null="nonmember").round(4).tolist()
+    [0.666700005531311, 0.5]
+
+    References: Vovk, Lindsay, Nouretdinov & Gammerman (2003).
+    """
+    arrays.check_choice(null, conformal.NULLS, "null")
+    samples, masks = ordered_scores(calibration, scores, calibration_mask, mask)
+    sides = as_labels(calibration_groups, samples[0], "calibration_groups"), as_labels(groups, samples[1], "groups")
+    _check_same_kind(*sides)
+    known: dict[Hashable, int] = {}
+    indices = [jnp.asarray(label_indices(labels, known)) for labels in sides]
+    return _mondrian(*samples, *indices, null=null, **masks).p_values
+
+
+_mondrian = jax.jit(cluster_kernels.group_p_values, static_argnames="null")
+
+
+def as_labels(labels: Any, values: Any, name: str) -> list[Hashable]:
+    """Return one hashable label for each item.
+
+    Raises:
+      InputError: traced labels, another length, an unhashable or missing label.
+    """
+    if isinstance(labels, Tracer):
+        raise InputError(f"{name} must be known before tracing: pass it as a constant, not as an argument of jax.jit")
+    if isinstance(labels, (str, bytes)):
+        raise InputError(f"{name} must be a sequence of labels, one an item; got the single text {labels!r}")
+    try:
+        known: list[Any] = labels.tolist() if hasattr(labels, "tolist") else list(labels)
+    except TypeError as error:
+        raise InputError(f"{name} must be a sequence of labels, one an item: {error}") from error
+    if not isinstance(known, list):
+        raise InputError(f"{name} must be a sequence of labels, one an item; got {labels!r}")
+    if len(known) != np.shape(values)[0]:
+        raise InputError(
+            f"{name} has shape {(len(known),)}, but there are {np.shape(values)[0]} scores: one entry a score is needed"
+        )
+    for i, label in enumerate(known):
+        try:
+            hash(label)
+        except TypeError as error:
+            raise InputError(
+                f"{name}[{i}] is {label!r}, which cannot be a label: labels must be hashable and one an item"
+            ) from error
+        if label is None or type(label).__name__ in ("NAType", "NaTType") or label != label:
+            raise InputError(f"{name}[{i}] is missing ({label!r}); give an item without a cluster a label of its own")
+    return known
+
+
+def label_indices(labels: Sequence[Hashable], known: dict[Hashable, int]) -> np.ndarray:
+    """Number labels in order of first appearance, [n] int32; `known` is extended in place."""
+    return np.fromiter((known.setdefault(label, len(known)) for label in labels), np.int32, count=len(labels))
+
+
+def _check_same_kind(calibration_labels: Sequence[Hashable], labels: Sequence[Hashable]) -> None:
+    """Refuse labels that differ in type only (1 and "1") if no label is common."""
+    known, tested = set(calibration_labels), set(labels)
+    if known & tested:
+        return
+    alike = {str(label): label for label in known}
+    for label in tested:
+        if str(label) in alike:
+            raise InputError(
+                f"groups and calibration_groups have no label in common: {label!r} is not {alike[str(label)]!r}, and "
+                "every p-value would be 1; give both the same type"
+            )
+
+
+def _check_draws(num_draws: Any, delta: Any) -> None:
+    arrays.as_count(num_draws, "num_draws")
+    if not tracing(delta) and (num_draws + 1) * float(delta) < 1 - 1e-6:
+        raise InputError(
+            f"num_draws is {num_draws}, too few for delta = {float(delta):g}: every p-value would be 1; at least "
+            f"{math.ceil(1 / float(delta)) - 1} are needed"
+        )
+
+
+def _check_size(calibration: Any, calibration_mask: Any, method: str, k: Any) -> None:
+    """Check that the number of real calibration items suffices for the method and its k."""
+    host = np.asarray(calibration)
+    real = ~np.isnan(host.astype(float)) & (True if calibration_mask is None else np.asarray(calibration_mask))
+    n = int(real.sum())
+    minimum = conditional.LEAST_ASYMPTOTIC
+    if method == "asymptotic" and n < minimum:
+        raise InputError(
+            f'calibration has {n} real items; method="asymptotic" needs at least {minimum} (and many more to be '
+            'accurate): use "simes" or "monte_carlo"'
+        )
+    if k is None:
+        return
+    if not isinstance(k, (int, np.integer)) or isinstance(k, bool) or not 1 <= k <= n:
+        raise InputError(f"k must be an integer from 1 to the number of real calibration items, {n}; got {k!r}")
