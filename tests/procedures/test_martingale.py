@@ -11,6 +11,7 @@ import references_martingale as ref
 
 import tdd
 from tdd.kernels import martingale
+from tdd.kernels import online as online_kernel
 from tdd.procedures import online
 from tdd.procedures.guarantees import all_guarantees
 from tdd.procedures.martingale import GUARANTEE_ROWS, GUARANTEES
@@ -194,8 +195,8 @@ def scores(x, **options):
         (lambda: step([0.5]), "value and mask must be single"),
         (lambda: step(mask=[True]), "value and mask must be single"),
         (lambda: step(state=martingale.start("mixture")), r"state must come from init\(\) or step\(\)"),
-        (lambda: step(state=online.start("lond", 0.1, horizon=6)), "horizon=6, this test of method='lond' with"),
-        (lambda: step(state=online.start("saffron", 0.1, horizon=5)), "state is of method='saffron'"),
+        (lambda: step(state=online_kernel.start("lond", 0.1, horizon=6)), "horizon=6, this test of method='lond' with"),
+        (lambda: step(state=online_kernel.start("saffron", 0.1, horizon=5)), "state is of method='saffron'"),
     ],
 )
 def test_messages(call, words):
