@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 
 from tdd import InputError
-from tdd.lab.canaries import canary_set
+from tdd.lab.canaries import canary_set, plant_canaries
 from tdd.lab.plant import plant, save_truth, truth_rows
-from tdd.lab.plant_canaries import plant_canaries
 from tdd.records import Texts
 
 POOL = Texts(ids=tuple(f"t{i}" for i in range(40)), texts=tuple(f"text {i}" for i in range(40)))
