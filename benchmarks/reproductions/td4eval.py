@@ -20,18 +20,15 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from benchmarks.reproductions.models import Base, answer_log_probs, fine_tune, score_table
-from benchmarks.reproductions.record import Options, Outcome, Reproduction, Row, cell, provenance
-from benchmarks.reproductions.stages import trained_stages
-from benchmarks.reproductions.summary import mean_and_error, seconds_of, spearman
+from benchmarks.reproductions.models import Base, answer_log_probs, fine_tune, score_table, trained_stages
+from benchmarks.reproductions.record import Reproduction, Row, Run
+from benchmarks.reproductions.summary import mean_and_error, spearman
 from tdd.lab.benchmark_items import Benchmark, benchmark
 from tdd.procedures.td4eval import td4eval
 from tdd.procedures.testing import bh, conformal_p_values
 
-__all__ = ["DETECTORS", "REPRODUCTION", "RULES", "Sizes", "run"]
+__all__ = ["DETECTORS", "REPRODUCTION", "RULES", "Sizes"]
 
-NAME = "td4eval"
-TITLE = "A contaminated benchmark, cleaned: rankings of models before and after"
 ALPHA = 0.15
 DETECTORS = ("loss", "zlib", "min_k", "min_k_plus_plus", "max_renyi")
 SHARES = (0.05, 0.1, 0.25, 0.5)
@@ -52,19 +49,18 @@ RULES: dict[str, dict[str, Any] | None] = {
 
 @dataclasses.dataclass(frozen=True)
 class Sizes:
-    """Numbers of one run.
+    """Sizes of the experiment.
 
     Attributes:
-      items: of the benchmark.
-      documents: that the models are trained on.
-      stages: epochs of training between one model and the next.
-      contaminated: which model is trained on items, counted from the weakest.
-      width: of the models.
-      sets: random sets of items a share of contamination.
-      epochs: of training on items.
-      learning_rate: of that.
-      splits: random divisions into validation and test set.
-      max_length: tokens of an item.
+      items: Items of the benchmark.
+      documents: Training documents of the models.
+      stages: Epochs of training between one model and the next.
+      contaminated: Index of the model that is trained on items, counted from the weakest.
+      width: Width of the models.
+      sets: Random sets of items for each fraction of contamination.
+      epochs, learning_rate: Options of the training on items.
+      splits: Random divisions into validation and test set.
+      max_length: Tokens of an item.
     """
 
     items: int = 800
@@ -93,49 +89,35 @@ class Sizes:
         )
 
 
-def run(options: Options, sizes: Sizes | None = None) -> Outcome:
-    """Train, contaminate, clean, rank; see the module.
-
-    Args:
-      options: of the run.
-      sizes: other numbers than those of the scale.
-    """
-    sizes = Sizes.at(options.scale) if sizes is None else sizes
-    settings = {"scale": float(options.scale), "seed": options.seed, **dataclasses.asdict(sizes)}
-    items = benchmark(sizes.items, seed=_ITEMS + options.seed, swaps=3)
+def _measure(run: Run, sizes: Sizes) -> tuple[list[Row], dict[str, Any], dict[str, Any]]:
+    """Train, contaminate, clean, rank; see the module."""
+    items = benchmark(sizes.items, seed=_ITEMS + run.options.seed, swaps=3)
     models = functools.cache(
         lambda: trained_stages(
-            options.folder,
+            run.options.folder,
             documents=sizes.documents,
             stages=sizes.stages,
             width=sizes.width,
-            seed=options.seed,
-            progress=options.progress,
+            seed=run.options.seed,
+            progress=run.options.progress,
         )
     )
-    clean = cell(options.folder, "models", lambda: [_answered(model, items, sizes) for model in models()], settings)
+    clean = run.cell("models", lambda: [_answered(model, items, sizes) for model in models()])
     rows: list[Row] = []
     for share in SHARES:
         for index in range(sizes.sets):
-            compute = functools.partial(_contaminated, share, index, options.seed, sizes, items, models, clean)
-            found = cell(options.folder, f"contaminated-{share:g}-{index}", compute, settings)
-            rows += [{"share": share, "set": index, **row} for row in found]
+            compute = functools.partial(_contaminated, share, index, run.options.seed, sizes, items, models, clean)
+            cleaned = run.cell(f"contaminated-{share:g}-{index}", compute)
+            rows += [{"share": share, "set": index, **row} for row in cleaned]
     accuracy = [float(np.mean(model["right"])) for model in clean]
-    return Outcome(
-        name=NAME,
-        title=TITLE,
-        rows=tuple(rows),
-        tables={"The models before contamination": _skills(accuracy, sizes), **_tables(rows)},
-        seconds=seconds_of(options.folder),
-        provenance=provenance(options, settings),
-    )
+    return rows, {"The models before contamination": _skills(accuracy, sizes), **_tables(rows)}, {}
 
 
 def _answered(model: Base, items: Benchmark, sizes: Sizes) -> dict[str, list[float]]:
-    """Whether the model puts the right answer first, and the log-probability it gives that one, for each item."""
-    found = answer_log_probs(model, items.prompts, items.options, max_length=sizes.max_length)
-    own = found[np.arange(len(items)), items.right]
-    return {"right": (found.argmax(axis=1) == items.right).astype(int).tolist(), "log_prob": own.tolist()}
+    """For each item, whether the model ranks the right answer first, and the log-probability of that answer."""
+    log_probs = answer_log_probs(model, items.prompts, items.options, max_length=sizes.max_length)
+    of_right = log_probs[np.arange(len(items)), items.right]
+    return {"right": (log_probs.argmax(axis=1) == items.right).astype(int).tolist(), "log_prob": of_right.tolist()}
 
 
 def _contaminated(
@@ -319,4 +301,6 @@ def _tables(rows: Sequence[Row]) -> dict[str, tuple[Row, ...]]:
     return tables
 
 
-REPRODUCTION = Reproduction(name=NAME, title=TITLE, paper="TD4Eval, section 5.4 and appendix 12", run=run, minutes=3.0)
+REPRODUCTION = Reproduction(
+    "td4eval", "A contaminated benchmark, cleaned: rankings of models before and after", Sizes.at, _measure
+)

@@ -10,7 +10,8 @@ import numpy as np
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
 
-from benchmarks.reproductions.canary_tables import LEVELS, ROUNDING
+from benchmarks.reproductions.exchangeability import LEVELS, ROUNDING
+from benchmarks.reproductions.figures.offset_bars import log_p_axis
 from benchmarks.reproductions.order_tests import ORDER_TESTS
 from benchmarks.reproductions.record import Outcome, Row
 from tdd.report.plots import sheet
@@ -65,11 +66,7 @@ def _p_values(axes: Any, rows: Sequence[Row], tests: Sequence[str]) -> None:
         axes.plot(places, medians, color=look.colour, linestyle=look.dashes, linewidth=1, alpha=0.75, zorder=2)
     for level in LEVELS:
         axes.axhline(math.log10(level), **sheet.LEVEL)
-    low = math.floor(floor)
-    step = max(1, -low // 6)
-    ticks = np.arange(0, low - 1, -step)
-    axes.set_yticks(ticks, ["1" if tick == 0 else f"$10^{{{tick}}}$" for tick in ticks])
-    axes.set_ylim(low - 0.3, 0.3)
+    log_p_axis(axes, floor)
     axes.set_xticks(np.arange(len(counts)), [f"{count}" for count in counts])
     axes.set_xlim(-0.55, len(counts) - 0.45)
     axes.grid(axis="x", visible=False)
