@@ -126,18 +126,19 @@ class Subsets:
     def draw(self, key: jax.Array) -> Sample:
         """One subset."""
         dtype = jnp.result_type(float)
-        own, bad, good = (jnp.asarray(part, dtype) for part in (self.calibration, self.contaminated, self.clean))
+        parts = (self.calibration, self.contaminated, self.clean)
+        calibration, contaminated, clean = (jnp.asarray(part, dtype) for part in parts)
         one, two, three = jax.random.split(key, 3)
-        own = jax.random.permutation(one, own, axis=1)[:, : self.num_calibration]
+        calibration = jax.random.permutation(one, calibration, axis=1)[:, : self.num_calibration]
         if self.even:
-            bad = jax.random.permutation(two, bad, axis=1)[:, : self.num_contaminated]
-            good = jax.random.permutation(three, good, axis=1)[:, : self.num_clean]
-        tested = jnp.concatenate([bad, good], axis=1)
-        target = jnp.arange(tested.shape[1]) >= bad.shape[1]
+            contaminated = jax.random.permutation(two, contaminated, axis=1)[:, : self.num_contaminated]
+            clean = jax.random.permutation(three, clean, axis=1)[:, : self.num_clean]
+        tested = jnp.concatenate([contaminated, clean], axis=1)
+        target = jnp.arange(tested.shape[1]) >= contaminated.shape[1]
         if not self.even:
             chosen = jax.random.permutation(two, tested.shape[1])[: self.num_contaminated + self.num_clean]
             tested, target = tested[:, chosen], target[chosen]
-        return Sample(own, tested, target)
+        return Sample(calibration, tested, target)
 
 
 def _measure(run: Run, sizes: Sizes) -> tuple[list[Row], dict[str, Any], dict[str, Any]]:
@@ -187,11 +188,15 @@ def _selected(
     scores: np.ndarray, member: np.ndarray, shared: np.ndarray, mix: str, seed: int, sizes: Sizes
 ) -> list[Row]:
     """Contamination rate and power of every rule over random subsets of scores [K, N]."""
-    own, bad, good = (scores[:, items] for items in (shared, member.any(axis=0) & ~shared, ~member.any(axis=0)))
-    num_own, num_bad, num_good = (max(1, int(_SHARE * part.shape[1])) for part in (own, bad, good))
+    trained = member.any(axis=0)
+    parts = [scores[:, items] for items in (shared, trained & ~shared, ~trained)]
+    sizes_of_subsets = [max(1, int(_SHARE * part.shape[1])) for part in parts]
     even = mix == "even"
-    found = study(
-        Subsets(own, bad, good, num_own, num_bad, num_bad if even else num_good, even),
+    if even:
+        sizes_of_subsets[2] = sizes_of_subsets[1]
+    num_contaminated, num_clean = (part.shape[1] for part in parts[1:])
+    result = study(
+        Subsets(*parts, *sizes_of_subsets, even),
         [method(rule, label=label) for label, rule in METHODS.items()],
         alphas=sizes.alphas,
         repetitions=sizes.repetitions,
@@ -201,14 +206,14 @@ def _selected(
         {
             "rule": row["method"],
             "alpha": row["alpha"],
-            "contaminated": bad.shape[1] / (bad.shape[1] + good.shape[1]) if not even else 0.5,
+            "contaminated": 0.5 if even else num_contaminated / (num_contaminated + num_clean),
             "gcr": row["fdr"],
             "gcr_se_subsets": row["fdr_se"],
             "power": row["power"],
             "power_se_subsets": row["power_se"],
             "selected": row["num_selected"],
         }
-        for row in found.rows()
+        for row in result.rows()
     ]
 
 

@@ -281,13 +281,13 @@ def score_table(
     tokens, mask = _laid_out(encoded.tokens, max_length, batch_size)
     gradient = any("gradient" in request.score.passes for request in requests)
     labels = tuple(request.label for request in requests)
-    found: dict[str, list[np.ndarray]] = {name: [] for name in (*labels, "gradient")}
+    parts_of: dict[str, list[np.ndarray]] = {name: [] for name in (*labels, "gradient")}
     for batch in zip(tokens, mask, strict=True):
         for name, column in zip(labels, _rows(model.lm, model.params, *batch, names=labels), strict=True):
-            found[name].append(np.asarray(column, np.float64))
+            parts_of[name].append(np.asarray(column, np.float64))
         if gradient:
-            found["gradient"].append(np.asarray(_norms(model.lm, model.params, *batch), np.float64))
-    columns = {name: np.concatenate(parts)[: len(texts)] for name, parts in found.items() if parts}
+            parts_of["gradient"].append(np.asarray(_norms(model.lm, model.params, *batch), np.float64))
+    columns = {name: np.concatenate(parts)[: len(texts)] for name, parts in parts_of.items() if parts}
     evidence = Evidence(compressed_bytes=size, grad_norm=columns.get("gradient"))
     return {
         request.label: np.asarray(request.score.finish(columns[request.label], evidence), np.float64)

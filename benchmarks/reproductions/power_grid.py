@@ -123,7 +123,7 @@ def plant(design: Design, seed: int) -> Planted:
         *generate(design.background, seed=seed_of(seed, _BACKGROUND)).texts,
         *(text for count, texts in members.items() for text in texts * count),
     ]
-    found = plant_canaries(
+    planted = plant_canaries(
         {name: texts for name, (_, texts) in sets.items()},
         {name: count for name, (count, _) in sets.items()},
         background,
@@ -131,7 +131,7 @@ def plant(design: Design, seed: int) -> Planted:
         seed=seed_of(seed, _BACKGROUND),
     )
     nonmembers = tuple(_items(design, design.nonmembers, seed_of(seed, _NONMEMBERS)))
-    return Planted(found.documents, members, nonmembers, sets)
+    return Planted(planted.documents, members, nonmembers, sets)
 
 
 def _items(design: Design, count: int, seed: int) -> list[str]:
@@ -200,7 +200,7 @@ def _power(unseen: np.ndarray, members: np.ndarray, design: Design, seed: int) -
     """PTDI over random divisions of a group's members and the non-members into halves."""
     scores = np.concatenate([members, unseen])
     is_member = np.arange(len(scores)) < len(members)
-    found = resample(
+    result = resample(
         scores,
         is_member,
         alphas=[ALPHA],
@@ -211,11 +211,11 @@ def _power(unseen: np.ndarray, members: np.ndarray, design: Design, seed: int) -
     )
     below = (members[:, None] < unseen).mean() + (members[:, None] == unseen).mean() / 2
     return {
-        "power": float(found.power[0, 0]),
-        "power_se": float(found.power_se[0, 0]),
-        "fdp": float(found.fdr[0, 0]),
-        "fdp_se": float(found.fdr_se[0, 0]),
-        "fdp_95": float(found.fdp_quantiles[0, 0, -1]),
+        "power": float(result.power[0, 0]),
+        "power_se": float(result.power_se[0, 0]),
+        "fdp": float(result.fdr[0, 0]),
+        "fdp_se": float(result.fdr_se[0, 0]),
+        "fdp_95": float(result.fdp_quantiles[0, 0, -1]),
         "auc": float(below),
         "p_value": None,
         "log_p_value": None,
@@ -248,9 +248,9 @@ def _sets_table(rows: Sequence[Row]) -> tuple[Row, ...]:
     for mine in _by_model(rows):
         line = _named(mine)
         for count in sorted({row["copies"] for row in mine if row["question"] == "data set"}):
-            found = [row["p_value"] for row in mine if row["question"] == "data set" and row["copies"] == count]
-            seen = sum(p <= 0.05 for p in found)
-            line[f"p, {_copies(count)}"] = f"{np.median(found):.2g} ({seen} of {len(found)})"
+            p_values = [row["p_value"] for row in mine if row["question"] == "data set" and row["copies"] == count]
+            seen = sum(p <= 0.05 for p in p_values)
+            line[f"p, {_copies(count)}"] = f"{np.median(p_values):.2g} ({seen} of {len(p_values)})"
         table.append(line)
     return tuple(table)
 

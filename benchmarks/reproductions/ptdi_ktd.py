@@ -112,12 +112,12 @@ class Divisions:
         """`half` non-members for calibration; all members and the other non-members are audited."""
         members, others = (jnp.asarray(table, jnp.result_type(float)) for table in (self.members, self.others))
         mixed = jax.random.permutation(key, others, axis=0)
-        own, tested = mixed[: self.half], jnp.concatenate([members, mixed[self.half :]])
+        calibration, tested = mixed[: self.half], jnp.concatenate([members, mixed[self.half :]])
         return Sample(
-            own[:, 0],
+            calibration[:, 0],
             tested[:, 0],
             jnp.arange(len(tested)) < len(members),
-            extra={"knockoffs": tested[:, 1:], "calibration_knockoffs": own[:, 1:]},
+            extra={"knockoffs": tested[:, 1:], "calibration_knockoffs": calibration[:, 1:]},
         )
 
 
@@ -164,7 +164,7 @@ def _rules(name: str, copies: np.ndarray, seed: int, sizes: Sizes) -> list[Row]:
     rows: list[Row] = []
     for k in sorted({1, sizes.knockoffs}, reverse=True):
         names = list(METHODS) if k == sizes.knockoffs else ["KTD (the paper)"]
-        found = study(
+        result = study(
             Divisions(members[:, : k + 1], others[:, : k + 1], len(others) // 2),
             [method(METHODS[rule], label=rule) for rule in names],
             alphas=sizes.alphas,
@@ -179,9 +179,9 @@ def _rules(name: str, copies: np.ndarray, seed: int, sizes: Sizes) -> list[Row]:
                         "rule": rule,
                         "knockoffs": 0 if METHODS[rule].startswith("ptdi") else k,
                         "alpha": alpha,
-                        "fdp": float(found.fdr[i, j]),
-                        "power": float(found.power[i, j]),
-                        "selected": float(found.num_selected[i, j]),
+                        "fdp": float(result.fdr[i, j]),
+                        "power": float(result.power[i, j]),
+                        "selected": float(result.num_selected[i, j]),
                         "leaning": _leaning(others[:, : k + 1], rule),
                         "auc": _auc(members, others),
                     }

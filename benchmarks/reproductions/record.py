@@ -165,9 +165,9 @@ def cell(
     seconds = time.perf_counter() - began
     with disk_errors(place.parent):
         place.parent.mkdir(parents=True, exist_ok=True)
-    kept = {"key": key, "identity": identity, "settings": plain(settings or {}), "seconds": seconds}
-    kept |= {"versions": versions(), "value": value}
-    write_atomically(place, (json.dumps(kept, ensure_ascii=False, allow_nan=False) + "\n").encode())
+    record = {"key": key, "identity": identity, "settings": plain(settings or {}), "seconds": seconds}
+    record |= {"versions": versions(), "value": value}
+    write_atomically(place, (json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n").encode())
     return value
 
 
@@ -210,16 +210,16 @@ def _place(folder: pathlib.Path, key: str) -> pathlib.Path:
 
 def _read(place: pathlib.Path, identity: str, settings: Mapping[str, Any]) -> dict[str, Any]:
     """A kept cell of these settings."""
-    found = _load(place)
-    if found["identity"] != identity:
-        then, now = found["settings"], plain(settings)
+    record = _load(place)
+    if record["identity"] != identity:
+        then, now = record["settings"], plain(settings)
         names = sorted(name for name in {**then, **now} if then.get(name) != now.get(name))
         shown = "; ".join(f"{name}: {then.get(name)!r} there, {now.get(name)!r} now" for name in names[:3])
         raise InputError(
             f"{place.parent.parent} holds a run of other settings ({shown or 'another cell of the same name'}); "
             "choose another folder, or delete this one to start anew"
         )
-    return found
+    return record
 
 
 def _cells(folder: pathlib.Path | None) -> list[dict[str, Any]]:

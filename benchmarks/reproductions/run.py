@@ -80,8 +80,8 @@ def _open(folder: pathlib.Path, identity: Mapping[str, Any]) -> None:
         raise InputError(f"{place} is damaged ({error}); choose another folder") from error
     names = [name for name, value in plain(identity).items() if not isinstance(there, dict) or there.get(name) != value]
     if names:
-        found = there if isinstance(there, dict) else {}
-        shown = ", ".join(f"{name} {found.get(name)!r} there, {identity[name]!r} now" for name in names)
+        values = there if isinstance(there, dict) else {}
+        shown = ", ".join(f"{name} {values.get(name)!r} there, {identity[name]!r} now" for name in names)
         raise InputError(f"{folder} holds another run ({shown}); choose another folder, or delete this one")
 
 

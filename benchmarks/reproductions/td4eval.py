@@ -200,20 +200,20 @@ def _cleaned(
     rows: list[Row] = []
     for name, how in RULES.items():
         selected = _selected(name, how, scores, splits)
-        false, kept = (selected & ~truth).sum(axis=1), selected.sum(axis=1)
+        false, num_selected = (selected & ~truth).sum(axis=1), selected.sum(axis=1)
         for metric, value in values.items():
             here, true = (_means(value, tested, chosen) for chosen in (selected, truth))
             rank, true_rank = (_rank(means, contaminated) for means in (here, true))
-            known = kept > 0
+            known = num_selected > 0
             agreement = spearman(here, true)[known]
             agreement = agreement[~np.isnan(agreement)]  # no ranking where all models are equal
             rows.append(
                 {
                     "rule": name,
                     "metric": metric,
-                    "fdp": float(np.mean(false / np.maximum(1, kept))),
+                    "fdp": float(np.mean(false / np.maximum(1, num_selected))),
                     "power": float(np.mean((selected & truth).sum(axis=1) / truth.sum(axis=1))),
-                    "kept": float(kept.mean()),
+                    "kept": float(num_selected.mean()),
                     "srcc": float(agreement.mean()) if agreement.size else None,
                     "rank": float(rank[known].mean()) if known.any() else None,
                     "true_rank": float(true_rank[known].mean()) if known.any() else None,
@@ -235,21 +235,23 @@ def _selected(name: str, how: dict[str, Any] | None, scores: np.ndarray, splits:
 
 
 @functools.partial(jax.jit, static_argnames="how")
-def _combined(scores: Any, own: Any, real: Any, tested: Any, mask: Any, *, how: tuple[tuple[str, Any], ...]) -> Any:
-    def one(own: jax.Array, tested: jax.Array) -> jax.Array:
+def _combined(
+    scores: Any, calibration: Any, real: Any, tested: Any, mask: Any, *, how: tuple[tuple[str, Any], ...]
+) -> Any:
+    def one(calibration: jax.Array, tested: jax.Array) -> jax.Array:
         masks = {"calibration_mask": real, "mask": mask}
-        return td4eval(scores[:, own], scores[:, tested], alpha=ALPHA, **masks, **dict(how)).selected
+        return td4eval(scores[:, calibration], scores[:, tested], alpha=ALPHA, **masks, **dict(how)).selected
 
-    return jax.vmap(one)(own, tested)
+    return jax.vmap(one)(calibration, tested)
 
 
 @jax.jit
-def _alone(scores: Any, own: Any, real: Any, tested: Any, mask: Any) -> jax.Array:
-    def one(own: jax.Array, tested: jax.Array) -> jax.Array:
-        p = conformal_p_values(scores[own], scores[tested], null="member", calibration_mask=real, mask=mask)
+def _alone(scores: Any, calibration: Any, real: Any, tested: Any, mask: Any) -> jax.Array:
+    def one(calibration: jax.Array, tested: jax.Array) -> jax.Array:
+        p = conformal_p_values(scores[calibration], scores[tested], null="member", calibration_mask=real, mask=mask)
         return bh(p, ALPHA, mask=mask).reject
 
-    return jax.vmap(one)(own, tested)
+    return jax.vmap(one)(calibration, tested)
 
 
 def _means(value: np.ndarray, tested: np.ndarray, chosen: np.ndarray) -> np.ndarray:
@@ -259,8 +261,8 @@ def _means(value: np.ndarray, tested: np.ndarray, chosen: np.ndarray) -> np.ndar
 
 def _rank(means: np.ndarray, model: int) -> np.ndarray:
     """Rank of a model, 1 the best, ties the mean: [splits]."""
-    own = means[:, [model]]
-    return 1 + (means > own).sum(axis=1) + ((means == own).sum(axis=1) - 1) / 2
+    of_model = means[:, [model]]
+    return 1 + (means > of_model).sum(axis=1) + ((means == of_model).sum(axis=1) - 1) / 2
 
 
 def _skills(accuracy: Sequence[float], sizes: Sizes) -> tuple[Row, ...]:

@@ -55,13 +55,13 @@ def _p_values(axes: Any, rows: Sequence[Row], tests: Sequence[str]) -> None:
         look, medians = sheet.stroke(i), []
         aside = (i - (len(tests) - 1) / 2) * _APART
         for place, count in enumerate(counts):
-            found = [_log10(row) for row in rows if row["copies"] == count and row["test"] == test]
+            log_p = [_log10(row) for row in rows if row["copies"] == count and row["test"] == test]
             axes.plot(
-                np.full(len(found), place + aside), found, linestyle="", marker=look.marker, markersize=3.6,
+                np.full(len(log_p), place + aside), log_p, linestyle="", marker=look.marker, markersize=3.6,
                 color=look.colour, markerfacecolor="none", markeredgewidth=0.8, zorder=3,
             )  # fmt: skip
-            medians.append(float(np.median(found)))
-            floor = min(floor, *found)
+            medians.append(float(np.median(log_p)))
+            floor = min(floor, *log_p)
         places = np.arange(len(counts)) + aside
         axes.plot(places, medians, color=look.colour, linestyle=look.dashes, linewidth=1, alpha=0.75, zorder=2)
     for level in LEVELS:
@@ -82,15 +82,15 @@ def _sizes(axes: Any, rows: Sequence[Row], tests: Sequence[str]) -> None:
     low, number = 1.0, 1
     for i, test in enumerate(tests):
         look = sheet.stroke(i)
-        found = np.sort([row["p_value"] for row in rows if row["copies"] == 0 and row["test"] == test])
-        number = len(found)
-        low = min(low, float(found[0]))
+        p_values = np.sort([row["p_value"] for row in rows if row["copies"] == 0 and row["test"] == test])
+        number = len(p_values)
+        low = min(low, float(p_values[0]))
         axes.step(
-            np.append(found, 1.0), np.append(np.arange(1, number + 1), number) / number, where="post",
+            np.append(p_values, 1.0), np.append(np.arange(1, number + 1), number) / number, where="post",
             color=look.colour, linestyle=look.dashes, linewidth=1.1, zorder=3,
         )  # fmt: skip
         for level in LEVELS:
-            share = float(np.mean(found <= level * ROUNDING))
+            share = float(np.mean(p_values <= level * ROUNDING))
             if share:
                 axes.plot(level, share, marker=look.marker, color=look.colour, markersize=4.2, zorder=4)
     low = 10.0 ** math.floor(math.log10(min(low, 1 / number)))

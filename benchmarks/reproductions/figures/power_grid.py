@@ -72,12 +72,12 @@ def _sets(axes: Any, rows: Sequence[Row], copies: Sequence[int], look: sheet.Str
     mine = [row for row in rows if row["question"] == "data set"]
     medians = []
     for place, count in enumerate(copies):
-        found = [row["log_p_value"] / math.log(10) for row in mine if row["copies"] == count]
+        log_p = [row["log_p_value"] / math.log(10) for row in mine if row["copies"] == count]
         axes.plot(
-            np.full(len(found), place + aside), found, linestyle="", color=look.colour, marker=look.marker,
+            np.full(len(log_p), place + aside), log_p, linestyle="", color=look.colour, marker=look.marker,
             markerfacecolor="none", markersize=3.4, markeredgewidth=0.8, zorder=3,
         )  # fmt: skip
-        medians.append(float(np.median(found)))
+        medians.append(float(np.median(log_p)))
     axes.plot(
         np.arange(len(copies)) + aside, medians, color=look.colour, linestyle=look.dashes, linewidth=1, alpha=0.75
     )
