@@ -10,7 +10,7 @@ import numpy as np
 from tdd.lab.assign import assign_models, three_blocks, training_lists
 from tdd.lab.canaries import canary_set, plant_canaries
 from tdd.lab.corpus import generate
-from tdd.lab.plant import Row, plant, take, truth_rows
+from tdd.lab.plant import Row, plant, take
 from tdd.lab.recipe import AssignmentsDesign, BlocksDesign, CanariesDesign, MembersDesign, Recipe
 from tdd.records import Texts
 from tdd.texts import load_texts
@@ -78,17 +78,16 @@ def _plan_members(recipe: Recipe, design: MembersDesign) -> Plan:
     sizes = {name: getattr(design, name) for name in ("members", "nonmembers", "calibration", "background")}
     pool = _pool(recipe, sum(sizes.values()))
     planted = plant(pool, **sizes, duplication=design.duplication, seed=recipe.seed_of("plant"))
-    truth = truth_rows(planted)
     text_of = dict(zip(pool.ids, pool.texts, strict=True))
     groups: dict[tuple[str, int], list[str]] = {}
-    for row in truth:
+    for row in planted.truth:
         name = ("member" if row["label"] else "nonmember") if row["role"] == "candidate" else row["role"]
         groups.setdefault((name, row["copies"]), []).append(text_of[row["id"]])
     order = ("calibration", "nonmember", "background", "member")
     parts = sorted(groups.items(), key=lambda entry: (order.index(entry[0][0]), entry[0][1]))
     return Plan(
         training=(planted.training.texts,),
-        truth=truth,
+        truth=planted.truth,
         audited={"candidates.jsonl": _rows(planted.candidates), "calibration.jsonl": _rows(planted.calibration)},
         held_out=planted.calibration.texts,
         parts=(tuple(Part(name, copies, tuple(texts)) for (name, copies), texts in parts),),

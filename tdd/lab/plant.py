@@ -16,7 +16,7 @@ from tdd.runs.atomic import write_atomically
 from tdd.texts import hash_texts
 from tdd.validate.errors import InputError
 
-__all__ = ["Planted", "Role", "Row", "check_copies", "csv_bytes", "plant", "save_truth", "take", "truth_rows"]
+__all__ = ["Planted", "Role", "Row", "check_copies", "csv_bytes", "plant", "save_truth", "take"]
 
 Row = Mapping[str, Any]
 """One row of a ground truth: a planted text or set as plain values."""
@@ -33,15 +33,13 @@ class Planted(NamedTuple):
         in random order. The second copy of a text has the identifier `ID#2`, the third `ID#3`, ...
       calibration: Non-members for calibration; labels all 0.
       candidates: Members (label 1) and non-members (label 0) in random order.
-      truth: (id, role, label) of every assigned text, in the order of the input.
-      copies: Number of copies in the training data of the text of each row of `truth`; 0 for non-members.
+      truth: One row per assigned text in the order of the input: id, role, label, copies (in the training data).
     """
 
     training: Texts
     calibration: Texts
     candidates: Texts
-    truth: tuple[tuple[str, Role, int], ...]
-    copies: tuple[int, ...]
+    truth: tuple[Row, ...]
 
 
 def plant(
@@ -98,30 +96,23 @@ def plant(
     role: dict[int, Role] = dict.fromkeys(candidates.tolist(), "candidate")
     role |= dict.fromkeys(part["calibration"].tolist(), "calibration")
     role |= dict.fromkeys(part["background"].tolist(), "background")
-    truth: tuple[tuple[str, Role, int], ...] = tuple(
-        (texts.ids[index], role[index], int(labels[index])) for index in sorted(role)
+    truth = tuple(
+        {"id": texts.ids[index], "role": role[index], "label": int(labels[index]), "copies": int(copies[index])}
+        for index in sorted(role)
     )
     return Planted(
         training=take(texts, training, labels),
         calibration=take(texts, part["calibration"], labels),
         candidates=take(texts, candidates, labels),
         truth=truth,
-        copies=tuple(int(copies[index]) for index in sorted(role)),
-    )
-
-
-def truth_rows(planted: Planted) -> tuple[Row, ...]:
-    """The ground truth as rows of id, role, label, copies."""
-    return tuple(
-        {"id": name, "role": role, "label": label, "copies": copies}
-        for (name, role, label), copies in zip(planted.truth, planted.copies, strict=True)
     )
 
 
 def save_truth(path: str | os.PathLike[str], planted: Planted) -> None:
     """Write the ground truth as CSV with the columns id, role, label; and copies, if any text has more than one."""
-    names = ("id", "role", "label", "copies") if max(planted.copies) > 1 else ("id", "role", "label")
-    write_atomically(path, csv_bytes([{name: row[name] for name in names} for row in truth_rows(planted)]))
+    repeated = any(row["copies"] > 1 for row in planted.truth)
+    names = ("id", "role", "label", "copies") if repeated else ("id", "role", "label")
+    write_atomically(path, csv_bytes([{name: row[name] for name in names} for row in planted.truth]))
 
 
 def csv_bytes(rows: Sequence[Row]) -> bytes:
