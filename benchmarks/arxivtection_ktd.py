@@ -159,7 +159,7 @@ def main() -> None:
         "seconds": {step: round(value, 1) for step, value in seconds.items()},
         "tdd": tdd.__version__,
     }
-    print(harness.table([{name: row[name] for name in row if not name.endswith("_by_model")} for row in summary]))
+    print(harness.table(summary))
     print(f"written to {harness.write(options.out, found).name}")
 
 

@@ -61,7 +61,7 @@ def main() -> None:
 
 
 def show(row: dict[str, Any]) -> None:
-    print(harness.table([{key: value for key, value in row.items() if not isinstance(value, dict)}]), flush=True)
+    print(harness.table([row]), flush=True)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import argparse
 
 from benchmarks import harness
 from benchmarks.throughput import families
-from benchmarks.throughput.family_models import SPECS
+from benchmarks.throughput.random_model import SPECS
 
 
 def main() -> None:
@@ -22,15 +22,11 @@ def main() -> None:
 
     def say(row: dict) -> None:
         rows.append(row)
-        print(harness.table([_shown(row)]), flush=True)
+        print(harness.table([row]), flush=True)
         harness.write("families", {"tolerance": families.TOLERANCE, "rounds": options.rounds, "rows": rows})
 
     families.run(options.families, options.texts, options.rounds, say)
-    print(harness.table([_shown(row) for row in rows]))
-
-
-def _shown(row: dict) -> dict:
-    return {key: value for key, value in row.items() if not isinstance(value, dict)}
+    print(harness.table(rows))
 
 
 if __name__ == "__main__":

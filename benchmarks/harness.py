@@ -1,4 +1,4 @@
-"""What the scripts here share: the package's benchmark harness, and where their results go."""
+"""Helpers of the scripts: timing, memory, results and tables."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def write(name: str, result: Mapping[str, Any]) -> pathlib.Path:
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
-    """A Markdown table; the columns are the keys of the first row."""
-    columns = list(rows[0])
+    """A Markdown table; the columns are the keys of the first row whose values are not nested."""
+    columns = [name for name, value in rows[0].items() if not isinstance(value, (dict, list))]
     cells = [[_cell(row.get(column)) for column in columns] for row in rows]
     lines = [columns, ["---"] * len(columns), *cells]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)

@@ -30,7 +30,7 @@ from tdd import probe
 from tdd.lab.batches import Batch
 from tdd.lab.corpus import generate
 from tdd.lab.loss import token_losses
-from tdd.lab.stepper import Stepper
+from tdd.lab.step import Stepper
 from tdd.lab.tokenizer import train_tokenizer
 from tdd.lab.train import TrainConfig
 from tdd.models.decoder import init_params

@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import json
-import pathlib
 from typing import Any
 
 from tdd.report.tables import markdown
 
-__all__ = ["parts"]
+__all__ = ["leak"]
 
 _RULES = {"ours": "`contamination`", "single look": "any look's p ≤ α", "divided": "any look's p ≤ α / looks"}
 
 
-def parts(results: pathlib.Path) -> list[str]:
+def leak(result: dict[str, Any]) -> str:
     """A planted leak look by look, false alarms of clean runs, power and the estimate of the beginning."""
-    path = results / "leak.json"
-    if not path.exists():
-        return []
-    result = json.loads(path.read_text("utf-8"))
-    return [_shown(result["shown"]), _clean(result), _power(result)]
+    return "\n\n".join([_shown(result["shown"]), _clean(result), _power(result)])
 
 
 def _shown(shown: dict[str, Any]) -> str:

@@ -2,32 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import pathlib
 from typing import Any
 
 from tdd.report.tables import markdown
 
-__all__ = ["parts"]
+__all__ = ["reproduction", "speed", "tests"]
 
 
-def parts(results: pathlib.Path) -> list[str]:
-    """What was measured: size and power of the tests, speed and calls on models, the reproductions."""
-    found = []
-    for name, table in (("exchange_tests", _tests), ("exchange", _speed)):
-        path = results / f"{name}.json"
-        if path.exists():
-            found += table(json.loads(path.read_text("utf-8")))
-    for path in sorted((results / "reproductions").glob("*/results.json")):
-        found += _reproduction(json.loads(path.read_text("utf-8")), path.parent.name)
-    return found
-
-
-def _table(header: list[str], rows: list[list[str]]) -> str:
-    return markdown(header, rows)
-
-
-def _tests(result: dict[str, Any]) -> list[str]:
+def tests(result: dict[str, Any]) -> str:
     """The tests against each other, and what stopping early saves."""
     alpha, tests = 0.01, ("combined", "rank_sum", "exact", "t", "permutation")
     cells = {
@@ -46,7 +28,7 @@ def _tests(result: dict[str, Any]) -> list[str]:
         f"standard errors at most {error:.4f}) and power at α = {alpha}; {result['design']} "
         "(`benchmarks/exchange_tests.py`)."
     )
-    parts = [f"{text}\n\n{_table(['shards', *tests], rows)}"]
+    parts = [f"{text}\n\n{markdown(['shards', *tests], rows)}"]
     sequential = result["sequential"]
     levels = sorted({row["alpha"] for row in sequential["rows"]}, reverse=True)
     wanted: dict[tuple[str, str], dict[float, dict[str, Any]]] = {}
@@ -63,11 +45,11 @@ def _tests(result: dict[str, Any]) -> list[str]:
         f"or once {sequential['num_exceedances']} shuffles of the whole reach the canonical order; "
         f"{sequential['rows'][0]['repetitions']:,} repetitions. Besag and Clifford's rule stops for the latter alone."
     )
-    parts.append(f"{text}\n\n{_table(['planted', 'rule', *(f'α = {level}' for level in levels)], rows)}")
-    return ["\n\n".join(parts)]
+    parts.append(f"{text}\n\n{markdown(['planted', 'rule', *(f'α = {level}' for level in levels)], rows)}")
+    return "\n\n".join(parts)
 
 
-def _speed(result: dict[str, Any]) -> list[str]:
+def speed(result: dict[str, Any]) -> str:
     """Sequences a second beside the reference way, and model calls until a case is clear."""
     machine, rows = result["machine"], result["throughput"]["rows"]
     cells = [
@@ -87,7 +69,7 @@ def _speed(result: dict[str, Any]) -> list[str]:
         "(`benchmarks/exchange.py`)."
     )
     header = ["orders", "tdd sequences/s", "torch sequences/s", "ratio", "tokens a sequence", "largest difference"]
-    parts = [f"{text}\n\n{_table(header, cells)}"]
+    parts = [f"{text}\n\n{markdown(header, cells)}"]
     calls = [
         [
             f"{row['share permuted']:g}", f"{row['way']}: k = {row['shuffles']}", f"{row['calls']:,}",
@@ -104,7 +86,7 @@ def _speed(result: dict[str, Any]) -> list[str]:
         f"{result['calls'][0]['p_value of t']:.4f}."
     )
     header = ["share permuted", "way", "calls", "of the fixed design's", "tokens", "p-value", "p < .001"]
-    parts.append(f"{text}\n\n{_table(header, calls)}")
+    parts.append(f"{text}\n\n{markdown(header, calls)}")
     power = [
         [
             str(row["shards"]), f"{row['share permuted']:g}", str(row["shuffles"]), f"{row['tokens of a shard']:g}",
@@ -118,22 +100,22 @@ def _speed(result: dict[str, Any]) -> list[str]:
         "for as many tokens."
     )
     header = ["shards", "share permuted", "shuffles", "tokens", "effect, sd", "power, combined", "power, t"]
-    parts.append(f"{text}\n\n{_table(header, power)}")
-    return ["\n\n".join(parts)]
+    parts.append(f"{text}\n\n{markdown(header, power)}")
+    return "\n\n".join(parts)
 
 
-def _reproduction(result: dict[str, Any], folder: str) -> list[str]:
+def reproduction(result: dict[str, Any]) -> str:
     """One experiment of the laboratory: its tables and its figure."""
     seed, scale = (result["provenance"][field] for field in ("seed", "scale"))
     command = f"python -m benchmarks reproduce {result['name']} --seed {seed} --scale {scale:g}"
     lines = [
         f"**{result['title']}.** `{command}`, {result['seconds']:,.0f} s on two shared cores; "
-        f"[all tables](results/reproductions/{folder}/tables.md)."
+        f"[all tables](results/reproductions/{result['name']}/tables.md)."
     ]
     told = {title: rows for title, rows in result["tables"].items() if "models" not in title.lower()}
     for title, rows in [*told.items()][-2:]:
         header = list(dict.fromkeys(name for row in rows for name in row))
         cells = [[str(row.get(name, "")) for name in header] for row in rows]
-        lines.append(f"{title}:\n\n{_table(header, cells)}")
-    lines.append(f"![{result['title']}](results/reproductions/{folder}/figure.png)")
-    return ["\n\n".join(lines)]
+        lines.append(f"{title}:\n\n{markdown(header, cells)}")
+    lines.append(f"![{result['title']}](results/reproductions/{result['name']}/figure.png)")
+    return "\n\n".join(lines)

@@ -23,7 +23,7 @@ from benchmarks.throughput.memory import program_bytes
 from tdd.demo import retrain
 from tdd.demo.data import demo_files
 from tdd.lab.batches import Batch, Batches, encode
-from tdd.lab.stepper import Stepper
+from tdd.lab.step import Stepper
 from tdd.models.decoder import init_params
 
 CADENCES = (50, 500)

@@ -24,7 +24,7 @@ def main() -> None:
         options.texts, options.rounds, options.gate, say=lambda row: print(json.dumps(row, indent=2), flush=True)
     )
     path = harness.write("scoring", result)
-    print(harness.table([{k: v for k, v in run.items() if not isinstance(v, (dict, list))} for run in result["runs"]]))
+    print(harness.table(result["runs"]))
     print(f"written: {path.name}")
 
 

@@ -1,9 +1,9 @@
-"""How much memory does a process need for its share of a model's parameters, on this machine?
+"""Memory that a process needs for its part of a model's parameters on this machine.
 
     python -m benchmarks.shared_parameters
 
 A checkpoint of random numbers is loaded whole by one process, and by two processes that `jax.distributed` connects
-through the loopback and that share the parameters out over their devices (`--shard-params`): growth of the peak of the
+through the loopback and that shard the parameters over their devices (`--shard-params`): growth of the peak of the
 resident set while loading.
 """
 
@@ -82,18 +82,10 @@ def save_random(place: pathlib.Path, width: int) -> None:
     from tdd.models.checkpoint import load, save
     from tdd.models.decoder import init_params
     from tdd.models.language_model import language_model
-    from tdd.models.spec import Attention, DecoderSpec, LayerNorm, LearnedPositions, Mlp
+    from tdd.models.spec import DecoderSpec
 
     tokenizer = load(demo_files().checkpoint)[2]
-    spec = DecoderSpec(
-        vocab_size=40 * width,
-        width=width,
-        num_layers=8,
-        norm=LayerNorm(),
-        positions=LearnedPositions(256),
-        attention=Attention(8, width // 8, ((width // 8) ** -0.5,) * 8),
-        mlp=Mlp(4 * width, "gelu_tanh"),
-    )
+    spec = DecoderSpec.gpt2(vocab_size=40 * width, width=width, num_layers=8, num_heads=8, max_length=256)
     save(place, language_model(spec), init_params(spec, jax.random.key(0)), tokenizer)
 
 

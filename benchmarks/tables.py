@@ -24,6 +24,8 @@ PAGES = {
     "validity": ROOT / "tdd" / "study" / "README.md",
     "measured": ROOT / "benchmarks" / "README.md",
 }
+_REPRODUCTIONS = sorted((RESULTS / "reproductions").glob("*/results.json"))
+Results = dict[str, Any]
 
 
 def guarantees() -> str:
@@ -41,26 +43,8 @@ def validity() -> str:
 
 
 def measured() -> str:
-    """Benchmarks and studies."""
-    parts = [
-        *_bench("bench"),
-        *_bench("bench_gpu"),
-        _scoring(),
-        _procedures(),
-        _parity(),
-        *_families(),
-        *_gradients(),
-        *_probe(),
-        *order_tables.parts(RESULTS),
-        *leak_tables.parts(RESULTS),
-        _wikimia(),
-        *_arxivtection(),
-        _booktection(),
-        _combined(),
-        _joint_synthetic(),
-        _rules(),
-        _exact_null(),
-    ]
+    """Benchmarks and studies, in the order of the page; what was not measured is left out."""
+    parts = [section(_load(name)) for name, section in _MEASURED.items() if (RESULTS / f"{name}.json").exists()]
     return "\n\n".join(parts)
 
 
@@ -77,7 +61,7 @@ def updated(page: str) -> str:
     return page
 
 
-def _load(name: str) -> dict[str, Any]:
+def _load(name: str) -> Results:
     return json.loads((RESULTS / f"{name}.json").read_text("utf-8"))
 
 
@@ -90,11 +74,8 @@ def _with_error(value: float, error: float) -> str:
     return f"{value:.3f} ± {error:.3f}"
 
 
-def _bench(name: str) -> list[str]:
-    """The tables of `python -m benchmarks throughput`, where it was run with --out benchmarks/results/<name>.json."""
-    if not (RESULTS / f"{name}.json").exists():
-        return []
-    result = _load(name)
+def _bench(result: Results) -> str:
+    """The tables of `python -m benchmarks throughput --out benchmarks/results/bench.json`."""
     parts = [f"**`{result['command']}`.** {report.note(result)}"]
     if result.get("studies"):
         parts.append(_table(list(report.STUDY_HEADER), report.study_rows(result["studies"])))
@@ -107,11 +88,11 @@ def _bench(name: str) -> list[str]:
             "a share of what a plain copy of a large array moves (what stays in cache can exceed 1). Every case gave "
             "the decisions of its peers before it was timed; times as fast: medians over interleaved rounds."
         )
-    return ["\n\n".join(parts)]
+    return "\n\n".join(parts)
 
 
-def _parity() -> str:
-    rows = [[row["configuration"], f"{row['max_abs_difference']:.1e}"] for row in _load("parity")["rows"]]
+def _parity(result: Results) -> str:
+    rows = [[row["configuration"], f"{row['max_abs_difference']:.1e}"] for row in result["rows"]]
     text = (
         "**Parity.** Largest difference of logits from torch's class in float32, from saved files with every parameter "
         "perturbed (`benchmarks/parity.py`)."
@@ -119,11 +100,8 @@ def _parity() -> str:
     return f"{text}\n\n{_table(['configuration', 'max abs. difference'], rows)}"
 
 
-def _families() -> list[str]:
-    """Throughput of every family, where it was measured."""
-    if not (RESULTS / "families.json").exists():
-        return []
-    result = _load("families")
+def _families(result: Results) -> str:
+    """Throughput of every family."""
     machine = result["machine"]
     shapes = ("8x256", "24x85", "2x1024")
     rows = [
@@ -149,14 +127,11 @@ def _families() -> list[str]:
         "matrix-product rate that one batch of about 2,048 tokens reaches with every statistic, beside the memory of "
         "its program (`benchmarks/families.py`)."
     )
-    return [f"{text}\n\n{_table(header, rows)}"]
+    return f"{text}\n\n{_table(header, rows)}"
 
 
-def _gradients() -> list[str]:
-    """Gradient norms beside their peers, where they were measured."""
-    if not (RESULTS / "gradients.json").exists():
-        return []
-    result = _load("gradients")
+def _gradients(result: Results) -> str:
+    """Gradient norms beside their peers."""
     machine = result["machine"]
     rows = []
     for row in result["rows"]:
@@ -179,14 +154,11 @@ def _gradients() -> list[str]:
         "(`benchmarks/gradients.py`)."
     )
     header = ["run", "way", "texts/s", "time / tdd's", "temporaries, MiB", "memory / tdd's", "largest difference"]
-    return [f"{text}\n\n{_table(header, rows)}"]
+    return f"{text}\n\n{_table(header, rows)}"
 
 
-def _probe() -> list[str]:
-    """What a probe costs, where it was measured."""
-    if not (RESULTS / "probe.json").exists():
-        return []
-    result = _load("probe")
+def _probe(result: Results) -> str:
+    """What a probe costs."""
     counted, machine = result["counted"], result["machine"]
     shares = [name for name in result["rows"][0] if name.startswith("share")]
     rows = [
@@ -206,7 +178,7 @@ def _probe() -> list[str]:
         f"{result['parameters'] / 2**20:.1f} MiB of parameters, which are not copied."
     )
     header = ["watched", "a look, in steps", *(name.removeprefix("share, ") + " steps" for name in shares)]
-    return [f"{text}\n\n{_table(header, rows)}"]
+    return f"{text}\n\n{_table(header, rows)}"
 
 
 def _times(count: int) -> str:
@@ -215,8 +187,7 @@ def _times(count: int) -> str:
     )
 
 
-def _wikimia() -> str:
-    result = _load("wikimia_audit")
+def _wikimia(result: Results) -> str:
     rows = [
         [*name.split("/"), _with_error(cell["fdp"], cell["fdp_se"]), _with_error(cell["power"], cell["power_se"])]
         for name, cell in result["summary"].items()
@@ -239,11 +210,8 @@ def _wikimia() -> str:
     return f"{text}\n\n{_table(header, rows)}\n\n{warning}"
 
 
-def _arxivtection() -> list[str]:
-    """KTD end to end, where benchmarks/arxivtection_ktd.py was run."""
-    if not (RESULTS / "arxivtection_ktd.json").exists():
-        return []
-    result = _load("arxivtection_ktd")
+def _arxivtection(result: Results) -> str:
+    """KTD end to end."""
     cells = {tuple(row[k] for k in ("design", "knockoffs", "rule", "score", "alpha")): row for row in result["summary"]}
     scores, alphas = (list(dict.fromkeys(key[i] for key in cells)) for i in (3, 4))
     rows = []
@@ -280,11 +248,10 @@ def _arxivtection() -> list[str]:
     )
     header = ["design", "k", "rule", f"promised at {', '.join(f'{alpha:g}' for alpha in alphas)}"]
     header += [f"{score}, α = {alpha:g}" for score in scores for alpha in alphas]
-    return [f"{text}\n\n{_table(header, rows)}\n\n{why}"]
+    return f"{text}\n\n{_table(header, rows)}\n\n{why}"
 
 
-def _booktection() -> str:
-    result = _load("booktection_study")
+def _booktection(result: Results) -> str:
     wanted = {(row["score"], row["method"], row["alpha"]): row for row in result["rows"]}
     rows = []
     for name in dict.fromkeys(row["score"] for row in result["rows"]):
@@ -307,8 +274,7 @@ def _booktection() -> str:
     return f"{text}\n\n{_table(header, rows)}"
 
 
-def _combined() -> str:
-    result = _load("booktection_combined")
+def _combined(result: Results) -> str:
     wanted: dict[tuple[str, str], dict[float, dict[str, Any]]] = {}
     for row in result["rows"]:
         wanted.setdefault((row["setting"], row["method"]), {})[row["alpha"]] = row
@@ -326,8 +292,7 @@ def _combined() -> str:
     return f"{text}\n\n{_table(['scores', 'procedure', *(f'α = {alpha}' for alpha in levels)], rows)}"
 
 
-def _joint_synthetic() -> str:
-    result = _load("jecs_synthetic")
+def _joint_synthetic(result: Results) -> str:
     rows = [
         [f"{setting['signal']:g}", row["procedure"], f"{row['alpha']:g}"]
         + [_with_error(row[name], row[f"{name}_se"]) for name in ("gcr", "power")]
@@ -343,8 +308,7 @@ def _joint_synthetic() -> str:
     return f"{text}\n\n{_table(['μ', 'procedure', 'α', 'GCR ± s.e.', 'power ± s.e.'], rows)}"
 
 
-def _rules() -> str:
-    result = _load("rules")
+def _rules(result: Results) -> str:
     rows = [
         [row["setting"], row["method"], *(_with_error(row[name], row[f"{name}_se"]) for name in ("fdr", "power"))]
         for row in result["rows"]
@@ -356,8 +320,7 @@ def _rules() -> str:
     return f"{text}\n\n{_table(['setting', 'rule', 'FDR ± s.e.', 'power ± s.e.'], rows)}"
 
 
-def _exact_null() -> str:
-    result = _load("exact_null")
+def _exact_null(result: Results) -> str:
     levels = sorted({row["alpha"] for row in result["rows"]})
     cells = {(row["method"], row["alpha"]): row for row in result["rows"]}
     rows = [
@@ -375,8 +338,7 @@ def _exact_null() -> str:
     return f"{text}\n\n{_table(['procedure', *(f'α = {alpha}' for alpha in levels)], rows)}"
 
 
-def _procedures() -> str:
-    result = _load("procedures")
+def _procedures(result: Results) -> str:
     cells = {(row["procedure"], row["size"]): row for row in result["rows"]}
     sizes = sorted({row["size"] for row in result["rows"]})
     rows = []
@@ -400,8 +362,7 @@ def _procedures() -> str:
     return f"{text}\n\n{_table(header, rows)}"
 
 
-def _scoring() -> str:
-    result = _load("scoring")
+def _scoring(result: Results) -> str:
     machine, rows = result["machine"], []
     for run in result["runs"]:
         ratios = [torch / ours for ours, torch in zip(run["seconds"]["tdd"], run["seconds"]["torch"], strict=True)]
@@ -432,6 +393,30 @@ def _scoring() -> str:
         f"{memory['resident MiB after 200 texts']:.0f} MiB over 200."
     )
     return f"{text}\n\n{_table(header, rows)}"
+
+
+_MEASURED: dict[str, Callable[[Results], str]] = {
+    "bench": _bench,
+    "bench_gpu": _bench,
+    "scoring": _scoring,
+    "procedures": _procedures,
+    "parity": _parity,
+    "families": _families,
+    "gradients": _gradients,
+    "probe": _probe,
+    "exchange_tests": order_tables.tests,
+    "exchange": order_tables.speed,
+    **{f"reproductions/{place.parent.name}/results": order_tables.reproduction for place in _REPRODUCTIONS},
+    "leak": leak_tables.leak,
+    "wikimia_audit": _wikimia,
+    "arxivtection_ktd": _arxivtection,
+    "booktection_study": _booktection,
+    "booktection_combined": _combined,
+    "jecs_synthetic": _joint_synthetic,
+    "rules": _rules,
+    "exact_null": _exact_null,
+}
+"""Name of a result -> its part of the page."""
 
 
 def main() -> None:

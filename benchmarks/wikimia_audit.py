@@ -34,7 +34,7 @@ from tdd.lab.train import TrainConfig, train
 from tdd.models import checkpoint
 from tdd.models.decoder import init_params
 from tdd.models.language_model import language_model
-from tdd.models.spec import Attention, DecoderSpec, LayerNorm, LearnedPositions, Mlp
+from tdd.models.spec import DecoderSpec
 from tdd.records import LanguageModel, Scores, Texts
 
 SCORES = ("loss", "min_k_plus_plus")
@@ -50,7 +50,9 @@ def main() -> None:
     started = time.perf_counter()
     texts = {label: read_articles(options.data, label) for label in (0, 1)}
     tokenizer = train_tokenizer([*texts[0].texts, *texts[1].texts], vocab_size=VOCABULARY)
-    spec = architecture()
+    spec = DecoderSpec.gpt2(
+        vocab_size=VOCABULARY, width=WIDTH, num_layers=LAYERS, num_heads=HEADS, max_length=POSITIONS
+    )
     lm = language_model(spec)
     base = train(
         lm,
@@ -113,19 +115,6 @@ def read_articles(path: pathlib.Path, label: int) -> Texts:
             longest[" ".join(row["input"].split()[:FIRST_WORDS])] = (str(row["id"]), row["input"])
     ids, texts = zip(*longest.values(), strict=True)
     return Texts(ids=ids, texts=texts)
-
-
-def architecture() -> DecoderSpec:
-    head_dim = WIDTH // HEADS
-    return DecoderSpec(
-        vocab_size=VOCABULARY,
-        width=WIDTH,
-        num_layers=LAYERS,
-        norm=LayerNorm(),
-        positions=LearnedPositions(POSITIONS),
-        attention=Attention(HEADS, head_dim, (head_dim**-0.5,) * LAYERS),
-        mlp=Mlp(4 * WIDTH, "gelu_tanh"),
-    )
 
 
 def part_sizes(available: int) -> dict[str, int]:

@@ -44,10 +44,9 @@ def load(name: str) -> Reproduction:
     """The reproduction of a name.
 
     Raises:
-      InputError: there is none of that name.
+      InputError: An unknown name.
     """
-    if name not in REPRODUCTIONS:
-        from tdd.validate.errors import InputError
+    from tdd.lab.checks import check_named
 
-        raise InputError(f"reproduction {name!r} is not known; choose one of {', '.join(REPRODUCTIONS)}")
+    check_named("reproduction", name, tuple(REPRODUCTIONS))
     return importlib.import_module(f"benchmarks.reproductions.{name.replace('-', '_')}").REPRODUCTION

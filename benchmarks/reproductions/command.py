@@ -36,14 +36,12 @@ def _run(arguments: argparse.Namespace) -> None:
         _list(arguments)
         return
     from tdd.cli.compilation_cache import keep_compiled
-    from tdd.lab.memory import keep_memory
+    from tdd.lab.checks import check_named
     from tdd.validate.errors import InputError
-    from tdd.validate.recipes import check_named
 
     check_named("reproduction", arguments.name, tuple(REPRODUCTIONS))
     if arguments.out is None:
         raise InputError("--out is needed: the folder for results and figure, where an interrupted run goes on")
-    keep_memory()
     keep_compiled(not arguments.no_compilation_cache)
     from benchmarks.reproductions.record import Options
     from benchmarks.reproductions.run import run_reproduction

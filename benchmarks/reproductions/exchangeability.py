@@ -5,24 +5,35 @@ them, and how often does it see sets that were not planted?
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from benchmarks.reproductions.canary_tables import PLANTED, SIZES_AT_ZERO, planted_table, size_table
+from benchmarks.reproductions.models import Base, Shape, canary_tokenizer, scratch_model, seed_of
 from benchmarks.reproductions.order_tests import ORDER_TESTS, order_tests
-from benchmarks.reproductions.record import Options, Outcome, Reproduction, Row, cell, cell_seconds, provenance
-from benchmarks.reproductions.scratch import Shape, canary_tokenizer, scratch_model, seed_of
-from tdd.lab.canaries import canary_set
+from benchmarks.reproductions.record import Reproduction, Row, Run
+from tdd.lab.canaries import canary_set, plant_canaries
 from tdd.lab.config import TrainConfig
 from tdd.lab.corpus import generate
-from tdd.lab.plant_canaries import plant_canaries
 from tdd.records import Texts
 
-__all__ = ["REPRODUCTION", "Design"]
+__all__ = ["LEVELS", "PLANTED", "REPRODUCTION", "ROUNDING", "SIZES_AT_ZERO", "Design", "planted_table", "size_table"]
+
+LEVELS = (0.01, 0.05)
+PLANTED = "Sets by number of copies: median p-value of each test"
+SIZES_AT_ZERO = (
+    "Size: share of unplanted sets with a p-value at most the level, ± the standard error at that level. "
+    "All are tested under the one model, which saw none of them: independent draws of the null hypothesis"
+)
+ROUNDING = 1 + 1e-6
+"""p-values are single precision: 1/20 is a little more than the double .05."""
+
+COPIES = {1: 6, 2: 6, 4: 6, 10: 4, 50: 3, 100: 3}
+"""Copies -> sets at scale 1."""
 
 _SEPARATOR = "\n\n"
 _BACKGROUND, _ORDER, _PLANTED, _UNPLANTED = 1, 2, 1_000, 500_000
@@ -33,16 +44,16 @@ class Design:
     """Sizes of the experiment.
 
     Attributes:
-      shape: of the model.
-      num_examples: of each set.
+      shape: Shape of the model.
+      num_examples: Number of examples in each set.
       num_shards: r.
       num_shuffles: k.
-      copies: how often a set is in the training data -> how many such sets; more where a set costs little.
-      unplanted: sets of 0 copies.
-      background: other documents, one copy each.
-      vocab_size: of the tokenizer.
-      batch_size: windows a step.
-      learning_rate: highest.
+      copies: Copies of a set in the training data -> number of such sets.
+      unplanted: Number of sets of 0 copies.
+      background: Number of other documents, one copy each.
+      vocab_size: V of the tokenizer.
+      batch_size: Windows per step.
+      learning_rate: Highest learning rate.
     """
 
     shape: Shape
@@ -74,54 +85,33 @@ class Design:
         )
 
 
-COPIES = {1: 6, 2: 6, 4: 6, 10: 4, 50: 3, 100: 3}
-"""Copies -> sets at scale 1."""
-
-
-def run(options: Options) -> Outcome:
+def _measure(run: Run, design: Design) -> tuple[list[Row], dict[str, Any], dict[str, Any]]:
     """Train one model on the planted sets, test them and as many as `Design.unplanted` that it never saw."""
-    design = Design.at(options.scale)
-    settings = {"seed": options.seed, "scale": options.scale, "design": dataclasses.asdict(design)}
-    planted = _planted(design, options.seed)
+    seed = run.options.seed
+    planted = _planted(design, seed)
     unplanted = {
-        f"0 copies, set {i + 1}": canary_set(design.num_examples, seed=seed_of(options.seed, _UNPLANTED + i))
+        f"0 copies, set {i + 1}": canary_set(design.num_examples, seed=seed_of(seed, _UNPLANTED + i))
         for i in range(design.unplanted)
     }
     copies = {name: count for name, (count, _) in planted.items()} | dict.fromkeys(unplanted, 0)
     sets = {name: texts for name, (_, texts) in planted.items()} | unplanted
-
-    state: dict[str, Any] = {}
-
-    def model() -> tuple[Any, dict[str, Any]]:
-        if not state:
-            state["model"], state["training"] = _model(options, design, planted)
-        return state["model"], state["training"]
-
-    training = cell(options.folder, "training", lambda: model()[1], settings)
-    found = cell(
-        options.folder,
+    trained = functools.cache(lambda: _model(run, design, planted))
+    training = run.cell("training", lambda: trained()[1])
+    tests = run.cell(
         "orders",
         lambda: order_tests(
-            model()[0],
+            trained()[0],
             sets,
             num_shards=design.num_shards,
             num_shuffles=design.num_shuffles,
-            seed=seed_of(options.seed, _ORDER),
-            folder=None if options.folder is None else options.folder / "scoring",
+            seed=seed_of(seed, _ORDER),
+            folder=run.place("scoring"),
             separator=_SEPARATOR,
-            progress=options.progress,
+            progress=run.options.progress,
         ),
-        settings,
     )
-    rows = tuple(_row(name, copies[name], found[name], test) for name in sets for test in ORDER_TESTS)
-    return Outcome(
-        name=REPRODUCTION.name,
-        title=REPRODUCTION.title,
-        rows=rows,
-        tables={PLANTED: planted_table(rows), SIZES_AT_ZERO: size_table(rows)},
-        seconds=sum(cell_seconds(options.folder).values()),
-        provenance={**provenance(options, settings["design"]), "training": training},
-    )
+    rows = [_row(name, copies[name], tests[name], test) for name in sets for test in ORDER_TESTS]
+    return rows, {PLANTED: planted_table(rows), SIZES_AT_ZERO: size_table(rows)}, {"training": training}
 
 
 def _planted(design: Design, seed: int) -> dict[str, tuple[int, Texts]]:
@@ -136,9 +126,9 @@ def _planted(design: Design, seed: int) -> dict[str, tuple[int, Texts]]:
     }
 
 
-def _model(options: Options, design: Design, planted: Mapping[str, tuple[int, Texts]]) -> tuple[Any, dict[str, Any]]:
-    """The trained model, and what it was trained on."""
-    seed = seed_of(options.seed, _BACKGROUND)
+def _model(run: Run, design: Design, planted: Mapping[str, tuple[int, Texts]]) -> tuple[Base, dict[str, Any]]:
+    """The trained model, and a record of its training."""
+    seed = seed_of(run.options.seed, _BACKGROUND)
     background = generate(design.background, seed=seed).texts
     sets = {name: texts for name, (_, texts) in planted.items()}
     counts = {name: count for name, (count, _) in planted.items()}
@@ -153,42 +143,71 @@ def _model(options: Options, design: Design, planted: Mapping[str, tuple[int, Te
         num_buckets=2,
         seed=seed,
     )
-    folder = None if options.folder is None else options.folder / "model"
     began = time.perf_counter()
-    model, history = scratch_model(folder, lm, tokenizer, documents, config=config, progress=options.progress)
+    model, history = scratch_model(
+        run.place("model"), lm, tokenizer, documents, config=config, progress=run.options.progress
+    )
     lengths = [len(ids) for ids in tokenizer([*documents])["input_ids"]]
     return model, {
         "tokens": sum(lengths),
         "planted_share": 1 - sum(len(ids) for ids in tokenizer([*background])["input_ids"]) / sum(lengths),
         "steps": history[-1]["step"],
         "loss": history[-1]["loss"],
-        "parameters": int(sum(np.size(leaf) for leaf in _leaves(model.params))),
+        "parameters": model.num_parameters,
         "seconds": time.perf_counter() - began,
     }
 
 
-def _leaves(params: Any) -> list[Any]:
-    import jax
-
-    return jax.tree_util.tree_leaves(params)
-
-
-def _row(name: str, copies: int, found: Mapping[str, Any], test: str) -> Row:
+def _row(name: str, copies: int, tested: Mapping[str, Any], test: str) -> Row:
     return {
         "set": name,
         "copies": copies,
         "test": test,
-        "p_value": found["tests"][test]["p_value"],
-        "log_p_value": found["tests"][test]["log_p_value"],
-        "effect": found["effect"],
-        "loss": found["loss"],
+        "p_value": tested["tests"][test]["p_value"],
+        "log_p_value": tested["tests"][test]["log_p_value"],
+        "effect": tested["effect"],
+        "loss": tested["loss"],
     }
 
 
+def planted_table(rows: Sequence[Row]) -> tuple[Row, ...]:
+    """A row a number of copies: how well the sets are known, and the median p-value of each test."""
+    table = []
+    for count in sorted({row["copies"] for row in rows}):
+        mine = [row for row in rows if row["copies"] == count]
+        by_test = {test: [row["p_value"] for row in mine if row["test"] == test] for test in ORDER_TESTS}
+        seen = [p <= 0.05 * ROUNDING for p in by_test["combined"]]
+        table.append(
+            {
+                "copies": count,
+                "sets": len(seen),
+                "loss, nats a token": round(float(np.mean([row["loss"] for row in mine])), 3),
+                "effect, sd": round(float(np.mean([row["effect"] for row in mine])), 3),
+                **{f"median p, {test}": float(f"{np.median(by_test[test]):.2g}") for test in ORDER_TESTS},
+                "combined p <= .05": f"{sum(seen)} of {len(seen)}",
+            }
+        )
+    return tuple(table)
+
+
+def size_table(rows: Sequence[Row]) -> tuple[Row, ...]:
+    """A row a test: the share of sets of 0 copies with p at most .01 and .05, and its standard error there.
+
+    All are tested under one model, which saw none of them: they are independent draws of the null hypothesis.
+    """
+    table = []
+    for test in ORDER_TESTS:
+        p_values = np.array([row["p_value"] for row in rows if row["copies"] == 0 and row["test"] == test])
+        line: Row = {"test": test, "sets": len(p_values)}
+        for level in LEVELS:
+            share = float(np.mean(p_values <= level * ROUNDING))
+            error = math.sqrt(level * (1 - level) / len(p_values))
+            line[f"p <= {level:g}"] = f"{share:.3f} ± {error:.3f}"
+            line[f"within {level:g}"] = "yes" if share - 3 * error <= level else "ABOVE"
+        table.append(line)
+    return tuple(table)
+
+
 REPRODUCTION = Reproduction(
-    name="exchangeability",
-    title="When a test of canonical order sees a planted data set",
-    paper="the sharded exchangeability test, figure 2 and table 1",
-    run=run,
-    minutes=3,
+    "exchangeability", "When a test of canonical order sees a planted data set", Design.at, _measure
 )

@@ -12,16 +12,17 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from benchmarks.reproductions.models import Base, base_model, fine_tune, score_table
-from benchmarks.reproductions.record import Options, Outcome, Reproduction, Row, cell, provenance
-from benchmarks.reproductions.summary import mean_and_error, seconds_of
+from benchmarks.reproductions.models import fine_tune, score_table
+from benchmarks.reproductions.record import Reproduction, Row, Run
+from benchmarks.reproductions.summary import by_level
 from tdd.lab.assign import ThreeBlocks, three_blocks
 from tdd.lab.corpus import generate
 from tdd.records import Null, Texts, pytree
@@ -29,10 +30,8 @@ from tdd.study import method
 from tdd.study import run as study
 from tdd.study.sample import Sample
 
-__all__ = ["METHODS", "MIXES", "PROMISES", "REPRODUCTION", "Sizes", "Subsets", "run"]
+__all__ = ["METHODS", "MIXES", "PROMISES", "REPRODUCTION", "Sizes", "Subsets"]
 
-NAME = "jecs"
-TITLE = "One clean set for several models: contamination rate and power"
 SCORES = ("loss", "min_k_plus_plus")
 MIXES = ("blocks", "even")
 METHODS = {
@@ -51,7 +50,7 @@ PROMISES = {
     "intersection (invalid)": "no",
     "union (invalid)": "no",
 }
-"""When GCR <= level is promised. Models that share a base are not independent: what they find hard, they share."""
+"""Conditions under which GCR <= level is guaranteed. Models that share a base are not independent."""
 
 _POOL, _BLOCKS = 900_000, 910_000
 _SHARE = 0.8
@@ -59,20 +58,19 @@ _SHARE = 0.8
 
 @dataclasses.dataclass(frozen=True)
 class Sizes:
-    """Numbers of one run.
+    """Sizes of the experiment.
 
     Attributes:
       models: K.
-      replicates: independent documents, blocks and K models each.
+      replicates: Number of replicates, each with its own documents, blocks and K models.
       documents: N of a replicate, in all three blocks.
-      calibration: share of them that every model is trained on.
-      remainder: share of them that some models are trained on.
-      trained: share of the remainder that a model is trained on.
-      max_length: tokens of a text.
-      epochs: of fine-tuning.
-      learning_rate: of fine-tuning.
-      alphas: levels.
-      repetitions: random subsets.
+      calibration: Fraction of them that every model is trained on.
+      remainder: Fraction of them that some models are trained on.
+      trained: Fraction of the remainder that a model is trained on.
+      max_length: Tokens of a text.
+      epochs, learning_rate: Options of fine-tuning.
+      alphas: Levels.
+      repetitions: Number of random subsets.
     """
 
     models: int = 4
@@ -109,10 +107,10 @@ class Subsets:
       calibration: [K, n] scores of all calibration items.
       contaminated: [K, a] scores of the candidates that a model was trained on.
       clean: [K, b] scores of the others.
-      num_calibration: items a repetition calibrates with.
-      num_contaminated: of the candidates; where not `even`, how many come out contaminated is random.
-      num_clean: likewise.
-      even: whether both numbers are kept to, or only their sum.
+      num_calibration: Calibration items of a repetition.
+      num_contaminated: Contaminated candidates of a repetition; unless `even`, their number is random.
+      num_clean: Clean candidates, likewise.
+      even: Whether both numbers are fixed, or only their sum.
     """
 
     null: ClassVar[Null] = "member"
@@ -128,34 +126,27 @@ class Subsets:
     def draw(self, key: jax.Array) -> Sample:
         """One subset."""
         dtype = jnp.result_type(float)
-        own, bad, good = (jnp.asarray(part, dtype) for part in (self.calibration, self.contaminated, self.clean))
+        parts = (self.calibration, self.contaminated, self.clean)
+        calibration, contaminated, clean = (jnp.asarray(part, dtype) for part in parts)
         one, two, three = jax.random.split(key, 3)
-        own = jax.random.permutation(one, own, axis=1)[:, : self.num_calibration]
+        calibration = jax.random.permutation(one, calibration, axis=1)[:, : self.num_calibration]
         if self.even:
-            bad = jax.random.permutation(two, bad, axis=1)[:, : self.num_contaminated]
-            good = jax.random.permutation(three, good, axis=1)[:, : self.num_clean]
-        tested = jnp.concatenate([bad, good], axis=1)
-        target = jnp.arange(tested.shape[1]) >= bad.shape[1]
+            contaminated = jax.random.permutation(two, contaminated, axis=1)[:, : self.num_contaminated]
+            clean = jax.random.permutation(three, clean, axis=1)[:, : self.num_clean]
+        tested = jnp.concatenate([contaminated, clean], axis=1)
+        target = jnp.arange(tested.shape[1]) >= contaminated.shape[1]
         if not self.even:
             chosen = jax.random.permutation(two, tested.shape[1])[: self.num_contaminated + self.num_clean]
             tested, target = tested[:, chosen], target[chosen]
-        return Sample(own, tested, target)
+        return Sample(calibration, tested, target)
 
 
-def run(options: Options, sizes: Sizes | None = None) -> Outcome:
-    """Fine-tune K models, score, select; see the module.
-
-    Args:
-      options: of the run.
-      sizes: other numbers than those of the scale.
-    """
-    sizes = Sizes.at(options.scale) if sizes is None else sizes
-    settings = {"scale": float(options.scale), "seed": options.seed, **dataclasses.asdict(sizes)}
-    base = functools.cache(lambda: base_model(options.folder, scale=options.scale, seed=options.seed))
+def _measure(run: Run, sizes: Sizes) -> tuple[list[Row], dict[str, Any], dict[str, Any]]:
+    """Fine-tune K models, score, select; see the module."""
     rows: list[Row] = []
     models: list[Row] = []
     for index in range(sizes.replicates):
-        seed = options.seed * 1_000 + index
+        seed = run.options.seed * 1_000 + index
         texts = generate(sizes.documents, seed=_POOL + seed)
         blocks = three_blocks(
             texts,
@@ -165,37 +156,25 @@ def run(options: Options, sizes: Sizes | None = None) -> Outcome:
             share=sizes.trained,
             seed=_BLOCKS + seed,
         )
-        found = [
-            cell(
-                options.folder,
-                f"model-{index}-{k}",
-                functools.partial(_scored, k, texts, blocks, seed, sizes, base),
-                settings,
-            )
+        tables = [
+            run.cell(f"model-{index}-{k}", functools.partial(_scored, run, k, texts, blocks, seed, sizes))
             for k in range(sizes.models)
         ]
         shared = np.array([row["block"] == "calibration" for row in blocks.truth])
         for name in SCORES:
-            scores = np.array([model[name] for model in found])
+            scores = np.array([table[name] for table in tables])
             models += _separation(index, name, scores, blocks.member, shared)
             for mix in MIXES:
                 compute = functools.partial(_selected, scores, blocks.member, shared, mix, seed, sizes)
-                kept = cell(options.folder, f"selections-{index}-{name}-{mix}", compute, settings)
-                rows += [{"replicate": index, "score": name, "mix": mix, **row} for row in kept]
-    return Outcome(
-        name=NAME,
-        title=TITLE,
-        rows=tuple(rows),
-        tables={"Models": tuple(models), **_tables(rows)},
-        seconds=seconds_of(options.folder),
-        provenance=provenance(options, settings),
-    )
+                selections = run.cell(f"selections-{index}-{name}-{mix}", compute)
+                rows += [{"replicate": index, "score": name, "mix": mix, **row} for row in selections]
+    return rows, {"Models": tuple(models), **_tables(rows)}, {}
 
 
-def _scored(k: int, texts: Texts, blocks: ThreeBlocks, seed: int, sizes: Sizes, base: Callable[[], Base]) -> Any:
+def _scored(run: Run, k: int, texts: Texts, blocks: ThreeBlocks, seed: int, sizes: Sizes) -> Any:
     """Scores of all documents under model k."""
     model = fine_tune(
-        base(),
+        run.base,
         blocks.training[k].texts,
         epochs=sizes.epochs,
         learning_rate=sizes.learning_rate,
@@ -209,11 +188,15 @@ def _selected(
     scores: np.ndarray, member: np.ndarray, shared: np.ndarray, mix: str, seed: int, sizes: Sizes
 ) -> list[Row]:
     """Contamination rate and power of every rule over random subsets of scores [K, N]."""
-    own, bad, good = (scores[:, items] for items in (shared, member.any(axis=0) & ~shared, ~member.any(axis=0)))
-    num_own, num_bad, num_good = (max(1, int(_SHARE * part.shape[1])) for part in (own, bad, good))
+    trained = member.any(axis=0)
+    parts = [scores[:, items] for items in (shared, trained & ~shared, ~trained)]
+    sizes_of_subsets = [max(1, int(_SHARE * part.shape[1])) for part in parts]
     even = mix == "even"
-    found = study(
-        Subsets(own, bad, good, num_own, num_bad, num_bad if even else num_good, even),
+    if even:
+        sizes_of_subsets[2] = sizes_of_subsets[1]
+    num_contaminated, num_clean = (part.shape[1] for part in parts[1:])
+    result = study(
+        Subsets(*parts, *sizes_of_subsets, even),
         [method(rule, label=label) for label, rule in METHODS.items()],
         alphas=sizes.alphas,
         repetitions=sizes.repetitions,
@@ -223,14 +206,14 @@ def _selected(
         {
             "rule": row["method"],
             "alpha": row["alpha"],
-            "contaminated": bad.shape[1] / (bad.shape[1] + good.shape[1]) if not even else 0.5,
+            "contaminated": 0.5 if even else num_contaminated / (num_contaminated + num_clean),
             "gcr": row["fdr"],
             "gcr_se_subsets": row["fdr_se"],
             "power": row["power"],
             "power_se_subsets": row["power_se"],
             "selected": row["num_selected"],
         }
-        for row in found.rows()
+        for row in result.rows()
     ]
 
 
@@ -254,20 +237,13 @@ def _separation(index: int, name: str, scores: np.ndarray, member: np.ndarray, s
 
 def _tables(rows: Sequence[Row]) -> dict[str, tuple[Row, ...]]:
     """Means over replicates, with standard errors over them; those of the subsets are smaller by far."""
-    alphas = sorted({row["alpha"] for row in rows})
     tables = {}
     for mix in MIXES:
         lines = []
-        for name in SCORES:
-            for rule in METHODS:
-                line: Row = {"score": name, "rule": rule}
-                for alpha in alphas:
-                    wanted = (name, mix, rule, alpha)
-                    mine = [row for row in rows if (row["score"], row["mix"], row["rule"], row["alpha"]) == wanted]
-                    line[f"GCR at {alpha:g}"] = mean_and_error([row["gcr"] for row in mine])
-                    line[f"power at {alpha:g}"] = mean_and_error([row["power"] for row in mine])
-                line["GCR <= level promised"] = PROMISES[rule]
-                lines.append(line)
+        for name, rule in itertools.product(SCORES, METHODS):
+            mine = [row for row in rows if (row["score"], row["mix"], row["rule"]) == (name, mix, rule)]
+            rates = by_level(mine, {"gcr": "GCR", "power": "power"})
+            lines.append({"score": name, "rule": rule, **rates, "GCR <= level promised": PROMISES[rule]})
         share = np.mean([row["contaminated"] for row in rows if row["mix"] == mix])
         tables[f"{_MIX_WORDS[mix]}: {share:.1%} of the candidates contaminated"] = tuple(lines)
     return tables
@@ -275,4 +251,6 @@ def _tables(rows: Sequence[Row]) -> dict[str, tuple[Row, ...]]:
 
 _MIX_WORDS = {"blocks": "The paper's blocks", "even": "As many clean candidates as contaminated ones"}
 
-REPRODUCTION = Reproduction(name=NAME, title=TITLE, paper="JECS, section 4 and appendix D", run=run, minutes=3.0)
+REPRODUCTION = Reproduction(
+    "jecs", "One clean set for several models: contamination rate and power", Sizes.at, _measure
+)

@@ -1,12 +1,14 @@
-"""Small models for the reproductions: a pretrained base, fine-tuning it in memory, scoring many short texts.
+"""Small models for the reproductions: training kept in the run's folder, fine-tuning in memory, scoring short texts.
 
-A reproduction trains and scores a dozen models of one shape. So everything here keeps to one compiled program a shape:
-texts are scored in batches of one size and one padded length.
+A reproduction trains and scores a dozen models of one shape, with one compiled program for each shape: texts are scored
+in batches of one size and one padded length.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import functools
+import json
 import math
 import pathlib
 import zlib
@@ -17,34 +19,101 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+import tdd
+from tdd.demo.data import demo_files
+from tdd.lab.canaries import canary_set
 from tdd.lab.config import TrainConfig
 from tdd.lab.corpus import generate
+from tdd.lab.tokenizer import train_tokenizer
 from tdd.lab.train import CHECKPOINT_FOLDER, train
-from tdd.records import LanguageModel
+from tdd.models.checkpoint import load
+from tdd.models.decoder import init_params
+from tdd.models.language_model import language_model
+from tdd.models.spec import DecoderSpec
+from tdd.records import LanguageModel, Texts
 from tdd.scoring.gradients import grad_norms
 from tdd.scoring.scores import parse_score
 from tdd.scoring.scores.record import Evidence
 from tdd.scoring.token_stats import token_stats
 from tdd.scoring.tokenise import encode
 
-__all__ = ["Base", "answer_log_probs", "base_model", "fine_tune", "score_table", "width_at"]
+__all__ = [
+    "Base",
+    "Shape",
+    "answer_log_probs",
+    "base_model",
+    "canary_tokenizer",
+    "fine_tune",
+    "joined",
+    "score_table",
+    "scratch_model",
+    "seed_of",
+    "trained_stages",
+    "width_at",
+]
 
 _STEP = 16
-_TOKENIZER_SEED, _BACKGROUND_SEED, _PARAMETER_SEED = 71_001, 71_002, 71_003
+_TOKENIZER_SEED, _BACKGROUND_SEED, _PARAMETER_SEED, _CANARY_TOKENIZER_SEED = 71_001, 71_002, 71_003, 72_001
+_STAGE_CORPUS, _STAGE_TOKENIZER, _STAGE_PARAMETERS = 830_000, 840_000, 850_000
 _MIN_WIDTH, _HEAD_WIDTH = 16, 32
+_SEEDS = 1_000_000
 
 
 class Base(NamedTuple):
-    """A pretrained model: its description, its parameters, its tokenizer."""
+    """A model: its description, its parameters, its tokenizer."""
 
     lm: LanguageModel
     params: Any
     tokenizer: Any
 
+    @property
+    def num_parameters(self) -> int:
+        """The number of parameters."""
+        return int(sum(np.size(leaf) for leaf in jax.tree_util.tree_leaves(self.params)))
+
+
+def seed_of(seed: int, part: int) -> int:
+    """The seed of a part of a run, different for all parts of all runs."""
+    return seed * _SEEDS + part
+
 
 def width_at(scale: float, width: int = 128) -> int:
     """The width of a model at a scale: `width` at 1, growing with the root of the scale, a multiple of 16."""
     return max(_MIN_WIDTH, round(width * math.sqrt(scale) / 16) * 16)
+
+
+@dataclasses.dataclass(frozen=True)
+class Shape:
+    """The sizes of a GPT-2.
+
+    Attributes:
+      width: D; heads are 64 wide.
+      num_layers: L.
+      context: Largest number of tokens in a sequence.
+    """
+
+    width: int
+    num_layers: int
+    context: int
+
+    @classmethod
+    def at(cls, scale: float, *, width: int, num_layers: int = 2, context: int = 128) -> Shape:
+        """`width` and `num_layers` at scale 1; the width grows with the root of the scale, the depth with its logarithm
+        above 1. Below .1 one layer."""
+        wide = max(32, round(width * math.sqrt(scale) / 32) * 32)
+        return cls(wide, 1 if scale < 0.1 else num_layers + max(0, round(math.log2(max(scale, 1)))), context)
+
+    def language_model(self, vocab_size: int) -> LanguageModel:
+        """The model, without parameters; the same object for equal sizes, so that compiled steps are shared."""
+        return language_model(
+            DecoderSpec.gpt2(
+                vocab_size=vocab_size,
+                width=self.width,
+                num_layers=self.num_layers,
+                num_heads=math.gcd(self.width, max(1, self.width // 64)),
+                max_length=self.context,
+            )
+        )
 
 
 def base_model(folder: pathlib.Path | None, *, scale: float, seed: int, progress: bool = False) -> Base:
@@ -54,23 +123,13 @@ def base_model(folder: pathlib.Path | None, *, scale: float, seed: int, progress
     `300 scale` documents into `folder/base`, and read from there when it is finished.
 
     Args:
-      folder: of the run; None keeps nothing.
-      scale: of the run.
-      seed: of the run.
-      progress: whether to show a bar.
+      folder: Folder of the run; None keeps nothing.
+      scale: Scale of the run.
+      seed: Random seed of the run.
+      progress: Whether to show a bar.
     """
-    import tdd
-    from tdd.demo.data import demo_files
-    from tdd.lab.tokenizer import train_tokenizer
-    from tdd.models.decoder import init_params
-    from tdd.models.language_model import language_model
-    from tdd.models.spec import DecoderSpec
-
     if scale == 1:
         return Base(*tdd.load(demo_files().checkpoint))
-    out = None if folder is None else folder / "base"
-    if out is not None and (out / "training.json").exists():
-        return Base(*tdd.load(out / CHECKPOINT_FOLDER))
     width, documents = width_at(scale), max(32, round(300 * scale))
     vocabulary = generate(max(64, min(4000, documents * 10)), seed=_TOKENIZER_SEED).texts
     tokenizer = train_tokenizer(vocabulary, vocab_size=1024 if scale > 0.1 else 400)
@@ -81,7 +140,6 @@ def base_model(folder: pathlib.Path | None, *, scale: float, seed: int, progress
         num_heads=max(1, width // _HEAD_WIDTH),
         max_length=256,
     )
-    lm = language_model(spec)
     config = TrainConfig(
         epochs=12 if scale > 0.1 else 2,
         batch_size=16,
@@ -90,10 +148,92 @@ def base_model(folder: pathlib.Path | None, *, scale: float, seed: int, progress
         num_buckets=2 if scale > 0.1 else 1,
         seed=seed,
     )
-    params = init_params(spec, jax.random.key(_PARAMETER_SEED + seed))
+    start = Base(language_model(spec), init_params(spec, jax.random.key(_PARAMETER_SEED + seed)), tokenizer)
     texts = generate(documents, seed=_BACKGROUND_SEED + seed).texts
-    found = train(lm, params, tokenizer, texts, config=config, out=out, progress=progress)
-    return Base(lm, found.params, tokenizer)
+    return _trained(start, texts, config, None if folder is None else folder / "base", progress)[0]
+
+
+def canary_tokenizer(vocab_size: int) -> Any:
+    """A tokenizer trained on documents and canary examples that no run plants."""
+    number = min(3_000, 3 * vocab_size)
+    documents = generate(number // 2, seed=_CANARY_TOKENIZER_SEED).texts
+    return train_tokenizer((*documents, *canary_set(number, seed=_CANARY_TOKENIZER_SEED).texts), vocab_size=vocab_size)
+
+
+def scratch_model(
+    folder: pathlib.Path | None,
+    lm: Any,
+    tokenizer: Any,
+    documents: Sequence[str],
+    *,
+    config: TrainConfig,
+    progress: bool = False,
+) -> tuple[Base, list[dict[str, Any]]]:
+    """Train a model on `documents` from random parameters, whose seed is that of `config`.
+
+    Args:
+      folder: Holds its state while it is trained and its checkpoint afterwards; a finished one is read. None keeps
+        nothing.
+      lm: The model, as `Shape.language_model` gives it.
+      tokenizer: As `canary_tokenizer` gives it.
+      documents: Training texts.
+      config: Options of the training.
+      progress: Whether to show a bar.
+
+    Returns:
+      The model, and one record for each epoch: epoch, step, loss.
+    """
+    start = Base(lm, init_params(lm.spec, jax.random.key(config.seed)), tokenizer)
+    return _trained(start, documents, config, folder, progress)
+
+
+def trained_stages(
+    folder: pathlib.Path | None,
+    *,
+    documents: int,
+    stages: Sequence[int],
+    width: int,
+    seed: int,
+    progress: bool = False,
+) -> list[Base]:
+    """Models of different skill: model i is model i - 1, trained `stages[i]` epochs more on the same documents.
+
+    Every stage has its own warm-up and cosine, so each model is a finished one; all share their compiled programs.
+
+    Args:
+      folder: Folder of the run, which keeps the models as checkpoints `stage-1`, ...; None keeps nothing. Finished
+        stages are read from there, and an interrupted one continues.
+      documents: Number of synthetic documents to train on.
+      stages: Epochs of each stage.
+      width: Width of the models, which have two layers.
+      seed: Random seed of documents, parameters and order.
+      progress: Whether to show bars.
+    """
+    vocabulary = generate(max(64, min(4000, 8 * documents)), seed=_STAGE_TOKENIZER).texts
+    tokenizer = train_tokenizer(vocabulary, vocab_size=1024 if documents > 100 else 400)
+    texts = generate(documents, seed=_STAGE_CORPUS + seed).texts
+    spec = DecoderSpec.gpt2(
+        vocab_size=len(tokenizer), width=width, num_layers=2, num_heads=max(1, width // 32), max_length=128
+    )
+    models = [Base(language_model(spec), init_params(spec, jax.random.key(_STAGE_PARAMETERS + seed)), tokenizer)]
+    for i, epochs in enumerate(stages):
+        config = TrainConfig(
+            epochs=epochs,
+            batch_size=16,
+            learning_rate=4e-3,
+            warmup=0.1,
+            max_length=64,
+            num_buckets=1,
+            seed=int(np.random.default_rng([seed, i]).integers(2**31)),
+        )
+        out = None if folder is None else folder / f"stage-{i + 1}"
+        models.append(_trained(models[-1], texts, config, out, progress)[0])
+    return models[1:]
+
+
+def joined(examples: Texts, size: int) -> list[str]:
+    """Passages of `size` consecutive examples each."""
+    return [" ".join(examples.texts[i : i + size]) for i in range(0, len(examples) - size + 1, size)]
 
 
 def fine_tune(
@@ -107,11 +247,11 @@ def fine_tune(
     batch_size: int = 16,
     progress: bool = False,
 ) -> Base:
-    """The base with all its parameters trained further on `texts`, each once an epoch; in memory.
+    """Train all parameters of the base further on `texts`, each once an epoch; in memory.
 
     Every text is cut to its first `max_length` tokens, and all of them are padded to one length.
     """
-    kept = encode(base.tokenizer, texts, max_tokens=max_length).kept
+    cut = encode(base.tokenizer, texts, max_tokens=max_length).kept
     config = TrainConfig(
         epochs=epochs,
         batch_size=batch_size,
@@ -120,8 +260,7 @@ def fine_tune(
         num_buckets=1,
         seed=seed,
     )
-    found = train(base.lm, base.params, base.tokenizer, kept, config=config, progress=progress)
-    return base._replace(params=found.params)
+    return _trained(base, cut, config, None, progress)[0]
 
 
 def score_table(
@@ -142,13 +281,13 @@ def score_table(
     tokens, mask = _laid_out(encoded.tokens, max_length, batch_size)
     gradient = any("gradient" in request.score.passes for request in requests)
     labels = tuple(request.label for request in requests)
-    found: dict[str, list[np.ndarray]] = {name: [] for name in (*labels, "gradient")}
+    parts_of: dict[str, list[np.ndarray]] = {name: [] for name in (*labels, "gradient")}
     for batch in zip(tokens, mask, strict=True):
         for name, column in zip(labels, _rows(model.lm, model.params, *batch, names=labels), strict=True):
-            found[name].append(np.asarray(column, np.float64))
+            parts_of[name].append(np.asarray(column, np.float64))
         if gradient:
-            found["gradient"].append(np.asarray(_norms(model.lm, model.params, *batch), np.float64))
-    columns = {name: np.concatenate(parts)[: len(texts)] for name, parts in found.items() if parts}
+            parts_of["gradient"].append(np.asarray(_norms(model.lm, model.params, *batch), np.float64))
+    columns = {name: np.concatenate(parts)[: len(texts)] for name, parts in parts_of.items() if parts}
     evidence = Evidence(compressed_bytes=size, grad_norm=columns.get("gradient"))
     return {
         request.label: np.asarray(request.score.finish(columns[request.label], evidence), np.float64)
@@ -175,6 +314,17 @@ def answer_log_probs(
     mask &= np.arange(mask.shape[2]) >= starts[..., None]
     parts = [np.asarray(_sums(model.lm, model.params, *batch), np.float64) for batch in zip(tokens, mask, strict=True)]
     return np.concatenate(parts)[: len(rows)].reshape(len(prompts), count)
+
+
+def _trained(
+    start: Base, texts: Sequence[str], config: TrainConfig, folder: pathlib.Path | None, progress: bool
+) -> tuple[Base, list[dict[str, Any]]]:
+    """The model after training and a record for each epoch; a finished one is read from `folder`."""
+    if folder is not None and (folder / "training.json").exists():
+        history = json.loads((folder / "training.json").read_text("utf-8"))["history"]
+        return start._replace(params=load(folder / CHECKPOINT_FOLDER)[1]), history
+    result = train(start.lm, start.params, start.tokenizer, texts, config=config, out=folder, progress=progress)
+    return start._replace(params=result.params), [*result.history]
 
 
 def _common(prompt: np.ndarray, row: np.ndarray) -> int:

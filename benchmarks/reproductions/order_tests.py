@@ -32,14 +32,14 @@ def order_tests(
     """Test each data set.
 
     Args:
-      model: the model.
-      sets: name -> examples in canonical order.
+      model: The model.
+      sets: Name -> examples in canonical order.
       num_shards: r.
       num_shuffles: k.
-      seed: of shuffles and relabellings.
-      folder: where scored batches are kept, so that an interrupted pass goes on; None keeps nothing.
-      separator: between two examples.
-      progress: whether to show a bar.
+      seed: Random seed of shuffles and relabellings.
+      folder: Keeps scored batches, so that an interrupted pass continues; None keeps nothing.
+      separator: String between two examples.
+      progress: Whether to show a bar.
 
     Returns:
       Name -> num_tokens; loss (nats a token in canonical order); effect (canonical minus mean shuffled log-probability,
@@ -59,7 +59,7 @@ def order_tests(
     from tdd.scoring.inputs import Model
     from tdd.scoring.store.store import ScoreStore
 
-    shards = [Shards.cut(one, num_shards=num_shards, suffix=1.0, seed=seed) for one in load_sets(dict(sets))]
+    shards = [Shards.cut(data, num_shards=num_shards, suffix=1.0, seed=seed) for data in load_sets(dict(sets))]
     tested = Model(model.lm, model.params, model.tokenizer, "model")
     where = find_devices(None, None, shard_params=False)
     layout = Layout(separator, "auto", None, None, 4096 if where.platform == "cpu" else 65_536)
@@ -71,16 +71,16 @@ def order_tests(
             tested, where, shards, [num_shuffles] * len(shards), layout,
             sequences=[None] * len(shards), store=store, advance=advance,
         )  # fmt: skip
-    found = {}
-    for number, one in enumerate(passes):
-        canonical, shuffled = one.log_probs[:, 0], one.log_probs[:, 1:]
+    results = {}
+    for number, scored in enumerate(passes):
+        canonical, shuffled = scored.log_probs[:, 0], scored.log_probs[:, 1:]
         tests, _ = tests_of(canonical, shuffled, ORDER_TESTS, jax.random.fold_in(jax.random.key(seed), number))
         spread = float(np.sqrt(shuffled.var(axis=1, ddof=1).mean()))
-        tokens = int(one.rows.num_tokens.sum())
-        found[one.shards.data.name] = {
+        tokens = int(scored.rows.num_tokens.sum())
+        results[scored.shards.data.name] = {
             "num_tokens": tokens,
             "loss": -float(canonical.sum()) / tokens,
             "effect": float((canonical - shuffled.mean(axis=1)).mean()) / spread if spread else 0.0,
             "tests": tests,
         }
-    return found
+    return results

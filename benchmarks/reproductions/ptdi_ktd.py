@@ -23,9 +23,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from benchmarks.reproductions.models import Base, base_model, fine_tune, score_table
-from benchmarks.reproductions.record import Options, Outcome, Reproduction, Row, cell, provenance
-from benchmarks.reproductions.summary import mean_and_error, seconds_of
+from benchmarks.reproductions.models import fine_tune, score_table
+from benchmarks.reproductions.record import Reproduction, Row, Run
+from benchmarks.reproductions.summary import by_level
 from tdd.lab.corpus import generate
 from tdd.lab.paraphrase import paraphrases
 from tdd.records import Null, pytree
@@ -33,10 +33,8 @@ from tdd.study import method
 from tdd.study import run as study
 from tdd.study.sample import Sample
 
-__all__ = ["DESIGNS", "METHODS", "REPRODUCTION", "Divisions", "Sizes", "run"]
+__all__ = ["DESIGNS", "METHODS", "REPRODUCTION", "Divisions", "Sizes"]
 
-NAME = "ptdi-ktd"
-TITLE = "PTDI and KTD on the same fine-tuned models: who keeps the level, and at what power"
 DESIGNS = ("original", "drawn")
 SCORES = ("loss", "grad_norm")
 
@@ -56,19 +54,18 @@ _CALIBRATED = ("PTDI, Storey", "PTDI, subtraction", "PTDI on W")
 
 @dataclasses.dataclass(frozen=True)
 class Sizes:
-    """Numbers of one run.
+    """Sizes of the experiment.
 
     Attributes:
-      models: fine-tuned models a design.
-      members: documents that are trained on.
-      nonmembers: documents that are not.
+      models: Fine-tuned models per design.
+      members: Number of documents that are trained on.
+      nonmembers: Number of documents that are not.
       knockoffs: k.
-      words: chance that the paraphraser replaces a word it knows; sentences between the first and the last move.
-      max_length: tokens of a text.
-      epochs: of fine-tuning.
-      learning_rate: of fine-tuning.
-      alphas: levels.
-      repetitions: random divisions a model.
+      words: Probability that the paraphraser replaces a word it knows; sentences between the first and the last move.
+      max_length: Tokens of a text.
+      epochs, learning_rate: Options of fine-tuning.
+      alphas: Levels.
+      repetitions: Random divisions per model.
     """
 
     models: int = 4
@@ -102,7 +99,7 @@ class Divisions:
     Attributes:
       members: [M, k + 1] scores of members, the text's own first.
       others: [N, k + 1] scores of non-members.
-      half: how many non-members calibrate.
+      half: Number of non-members that calibrate.
     """
 
     null: ClassVar[Null] = "nonmember"
@@ -115,54 +112,40 @@ class Divisions:
         """`half` non-members for calibration; all members and the other non-members are audited."""
         members, others = (jnp.asarray(table, jnp.result_type(float)) for table in (self.members, self.others))
         mixed = jax.random.permutation(key, others, axis=0)
-        own, tested = mixed[: self.half], jnp.concatenate([members, mixed[self.half :]])
+        calibration, tested = mixed[: self.half], jnp.concatenate([members, mixed[self.half :]])
         return Sample(
-            own[:, 0],
+            calibration[:, 0],
             tested[:, 0],
             jnp.arange(len(tested)) < len(members),
-            extra={"knockoffs": tested[:, 1:], "calibration_knockoffs": own[:, 1:]},
+            extra={"knockoffs": tested[:, 1:], "calibration_knockoffs": calibration[:, 1:]},
         )
 
 
-def run(options: Options, sizes: Sizes | None = None) -> Outcome:
-    """Fine-tune, score, divide; see the module.
-
-    Args:
-      options: of the run.
-      sizes: other numbers than those of the scale.
-    """
-    sizes = Sizes.at(options.scale) if sizes is None else sizes
-    settings = {"scale": float(options.scale), "seed": options.seed, **dataclasses.asdict(sizes)}
-    base = functools.cache(lambda: base_model(options.folder, scale=options.scale, seed=options.seed))
+def _measure(run: Run, sizes: Sizes) -> tuple[list[Row], dict[str, Any], dict[str, Any]]:
+    """Fine-tune, score, divide; see the module."""
     rows: list[Row] = []
     for design in DESIGNS:
         for index in range(sizes.models):
-            compute = functools.partial(_measured, design, index, options.seed, sizes, base)
-            found = cell(options.folder, f"{design}-{index}", compute, settings)
-            rows += [{"design": design, "model": index, **row} for row in found]
-    return Outcome(
-        name=NAME,
-        title=TITLE,
-        rows=tuple(rows),
-        tables=_tables(rows),
-        seconds=seconds_of(options.folder),
-        provenance=provenance(options, settings),
-    )
+            rates = run.cell(f"{design}-{index}", functools.partial(_rates, run, design, index, sizes))
+            rows += [{"design": design, "model": index, **row} for row in rates]
+    return rows, _tables(rows), {}
 
 
-def _measured(design: str, index: int, seed: int, sizes: Sizes, base: Any) -> list[Row]:
+def _rates(run: Run, design: str, index: int, sizes: Sizes) -> list[Row]:
     """One model: error and power of each rule with each score, as rows."""
-    versions = versions_of(design, seed * 1_000 + index, sizes)
-    model: Base = fine_tune(
-        base(),
+    seed = run.options.seed * 1_000 + index
+    versions = versions_of(design, seed, sizes)
+    model = fine_tune(
+        run.base,
         versions[: sizes.members, 0].tolist(),
         epochs=sizes.epochs,
         learning_rate=sizes.learning_rate,
-        seed=seed * 1_000 + index,
+        seed=seed,
         max_length=sizes.max_length,
     )
     table = score_table(model, versions.reshape(-1).tolist(), SCORES, max_length=sizes.max_length)
-    return [row for name in SCORES for row in _rules(name, table[name].reshape(versions.shape), seed + index, sizes)]
+    rules_seed = run.options.seed + index
+    return [row for name in SCORES for row in _rules(name, table[name].reshape(versions.shape), rules_seed, sizes)]
 
 
 def versions_of(design: str, seed: int, sizes: Sizes) -> np.ndarray:
@@ -181,7 +164,7 @@ def _rules(name: str, copies: np.ndarray, seed: int, sizes: Sizes) -> list[Row]:
     rows: list[Row] = []
     for k in sorted({1, sizes.knockoffs}, reverse=True):
         names = list(METHODS) if k == sizes.knockoffs else ["KTD (the paper)"]
-        found = study(
+        result = study(
             Divisions(members[:, : k + 1], others[:, : k + 1], len(others) // 2),
             [method(METHODS[rule], label=rule) for rule in names],
             alphas=sizes.alphas,
@@ -196,9 +179,9 @@ def _rules(name: str, copies: np.ndarray, seed: int, sizes: Sizes) -> list[Row]:
                         "rule": rule,
                         "knockoffs": 0 if METHODS[rule].startswith("ptdi") else k,
                         "alpha": alpha,
-                        "fdp": float(found.fdr[i, j]),
-                        "power": float(found.power[i, j]),
-                        "selected": float(found.num_selected[i, j]),
+                        "fdp": float(result.fdr[i, j]),
+                        "power": float(result.power[i, j]),
+                        "selected": float(result.num_selected[i, j]),
                         "leaning": _leaning(others[:, : k + 1], rule),
                         "auc": _auc(members, others),
                     }
@@ -207,7 +190,7 @@ def _rules(name: str, copies: np.ndarray, seed: int, sizes: Sizes) -> list[Row]:
 
 
 def _leaning(others: np.ndarray, rule: str) -> float | None:
-    """How often a non-member's statistic says "member", over what it would under exchangeable versions; 1 is fair."""
+    """Rate at which non-members' statistics say "member", relative to that under exchangeable versions."""
     if rule in _CALIBRATED:
         return None
     if rule == "KTD multi":
@@ -216,7 +199,7 @@ def _leaning(others: np.ndarray, rule: str) -> float | None:
 
 
 def _auc(members: np.ndarray, others: np.ndarray) -> float:
-    """Chance that a member's own score is below a non-member's."""
+    """Probability that a member's own score is below a non-member's."""
     return float(np.mean(members[:, 0, None] < others[None, :, 0]))
 
 
@@ -231,24 +214,23 @@ def promised(design: str, rule: str, knockoffs: int) -> str:
 
 def _tables(rows: Sequence[Row]) -> dict[str, tuple[Row, ...]]:
     """Means over models with the standard errors of models and divisions together, a table a design."""
-    alphas = sorted({row["alpha"] for row in rows})
     tables = {}
     for design in DESIGNS:
         mine = [row for row in rows if row["design"] == design]
         lines = []
         for score, rule, knockoffs in dict.fromkeys((row["score"], row["rule"], row["knockoffs"]) for row in mine):
-            line: Row = {"score": score, "rule": rule, "k": knockoffs or None}
-            for alpha in alphas:
-                at = [
-                    row
-                    for row in mine
-                    if (row["score"], row["rule"], row["knockoffs"], row["alpha"]) == (score, rule, knockoffs, alpha)
-                ]
-                for column, heading in (("fdp", "FDP"), ("power", "power")):
-                    line[f"{heading} at {alpha:g}"] = mean_and_error([row[column] for row in at])
-            line["non-members leaning"] = _mean([row["leaning"] for row in at])
-            line["FDR <= level promised"] = promised(design, rule, knockoffs)
-            lines.append(line)
+            of_rule = [row for row in mine if (row["score"], row["rule"], row["knockoffs"]) == (score, rule, knockoffs)]
+            leaning = [row["leaning"] for row in of_rule]
+            lines.append(
+                {
+                    "score": score,
+                    "rule": rule,
+                    "k": knockoffs or None,
+                    **by_level(of_rule, {"fdp": "FDP", "power": "power"}),
+                    "non-members leaning": None if leaning[0] is None else float(np.mean(leaning)),
+                    "FDR <= level promised": promised(design, rule, knockoffs),
+                }
+            )
         tables[f"Text = {_DESIGN_WORDS[design]}"] = tuple(lines)
     return tables
 
@@ -256,8 +238,6 @@ def _tables(rows: Sequence[Row]) -> dict[str, tuple[Row, ...]]:
 _DESIGN_WORDS = {"original": "the original (the papers' design)", "drawn": "one of its k + 1 versions at random"}
 
 
-def _mean(values: Sequence[float | None]) -> float | None:
-    return None if values[0] is None else float(np.mean([value for value in values if value is not None]))
-
-
-REPRODUCTION = Reproduction(name=NAME, title=TITLE, paper="PTDI, section 4; KTD, section 5", run=run, minutes=3.0)
+REPRODUCTION = Reproduction(
+    "ptdi-ktd", "PTDI and KTD on the same fine-tuned models: who keeps the level, and at what power", Sizes.at, _measure
+)

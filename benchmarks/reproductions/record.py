@@ -1,46 +1,52 @@
-"""What a reproduction is, what it gives, and the folder in which an interrupted one goes on.
+"""A reproduction, its result, and the folder in which an interrupted one continues.
 
-A reproduction divides its work into cells: a trained model and what was measured on it, as plain values. `cell` keeps
-each finished one as a JSON file, and a later run of the same folder reads it. Whether it is read or computed, what
-comes back went through JSON, so an interrupted and continued run gives the same rows as an uninterrupted one.
+A reproduction divides its work into cells: a trained model and its measurements, as plain values. `cell` keeps each
+finished one as a JSON file, and a later run of the same folder reads it. Whether it is read or computed, the value went
+through JSON, so an interrupted and continued run gives the same rows as an uninterrupted one.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import json
 import pathlib
 import re
 import time
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
+from tdd.lab.checks import check_range
 from tdd.runs.atomic import disk_errors, write_atomically
 from tdd.runs.folder import fingerprint, plain, versions
 from tdd.validate.arrays import check_seed
 from tdd.validate.errors import InputError
-from tdd.validate.lab import check_range
 
-__all__ = ["Options", "Outcome", "Reproduction", "cell", "cell_seconds", "provenance"]
+if TYPE_CHECKING:
+    from benchmarks.reproductions.models import Base
+
+__all__ = ["Options", "Outcome", "Reproduction", "Row", "Run", "cell", "cell_seconds", "provenance"]
 
 Row = dict[str, Any]
+Tables = Mapping[str, Sequence[Row]]
+"""Title -> rows for people: column heading -> value, the same headings in each row."""
 
 _CELLS = "cells"
 
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """How a reproduction is run; what is the same for all of them.
+    """Options of every reproduction.
 
     Attributes:
-      folder: where cells and results are kept; None keeps nothing.
-      seed: of everything random.
+      folder: Keeps cells and results; None keeps nothing.
+      seed: Random seed.
       scale: 1 takes minutes on two cores; more grows models, corpora and repetitions, less shrinks them.
-      progress: whether to show bars on standard error.
+      progress: Whether to show bars on standard error.
 
     Raises:
-      InputError: a seed that is negative or 2^32 and more, or a scale outside 0.001..1000.
+      InputError: A seed that is negative or 2^32 and more, or a scale outside 0.001..1000.
     """
 
     folder: pathlib.Path | None
@@ -57,23 +63,46 @@ class Options:
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """What a reproduction gives.
+    """The result of a reproduction.
 
     Attributes:
-      name: of the reproduction.
-      title: what is shown, in a few words.
-      rows: the long table, one plain value a column, the same columns in each row; `results.csv`.
-      tables: title -> rows for people: column heading -> value, the same headings in each row.
-      seconds: that its cells took, whichever run computed them.
-      provenance: seed, scale, settings, versions, seconds of each cell; see `provenance`.
+      name: Name of the reproduction.
+      title: Title of its figure.
+      rows: The long table, one plain value per column, the same columns in each row; `results.csv`.
+      tables: Title -> rows for people.
+      seconds: Seconds that its cells took, whichever run computed them.
+      provenance: Seed, scale, settings, versions, seconds of each cell; see `provenance`.
     """
 
     name: str
     title: str
     rows: tuple[Row, ...]
-    tables: Mapping[str, tuple[Row, ...]]
+    tables: Tables
     seconds: float
     provenance: Mapping[str, Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """A run of a reproduction: its options, and the settings that its cells depend on."""
+
+    options: Options
+    settings: Mapping[str, Any]
+
+    def cell(self, key: str, compute: Callable[[], Any]) -> Any:
+        """The value of a finished cell of this run, or else of `compute()`; see `cell`."""
+        return cell(self.options.folder, key, compute, self.settings)
+
+    def place(self, name: str) -> pathlib.Path | None:
+        """A path in the run's folder; None if the run keeps nothing."""
+        return None if self.options.folder is None else self.options.folder / name
+
+    @functools.cached_property
+    def base(self) -> Base:
+        """The base model of the run's scale and seed."""
+        from benchmarks.reproductions.models import base_model
+
+        return base_model(self.options.folder, scale=self.options.scale, seed=self.options.seed)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,18 +110,31 @@ class Reproduction:
     """A reproduction that the command line knows by name.
 
     Attributes:
-      name: of the reproduction.
-      title: of its figure.
-      paper: whose question it is.
-      run: `(options) -> Outcome`; does its work through `cell`, and writes nothing else.
-      minutes: about how long it takes at scale 1 on two cores.
+      name: Name of the reproduction.
+      title: Title of its figure.
+      sizes: Scale -> the sizes of the experiment, a dataclass.
+      measure: (run, sizes) -> (rows, tables, further provenance); does its work through `run.cell`, and writes nothing
+        else.
     """
 
     name: str
     title: str
-    paper: str
-    run: Callable[[Options], Outcome]
-    minutes: float
+    sizes: Callable[[float], Any]
+    measure: Callable[[Run, Any], tuple[Sequence[Row], Tables, Mapping[str, Any]]]
+
+    def run(self, options: Options, sizes: Any = None) -> Outcome:
+        """Measure with the sizes of the scale, or with other ones."""
+        sizes = self.sizes(options.scale) if sizes is None else sizes
+        settings = {"scale": float(options.scale), "seed": options.seed, **dataclasses.asdict(sizes)}
+        rows, tables, extra = self.measure(Run(options, settings), sizes)
+        return Outcome(
+            name=self.name,
+            title=self.title,
+            rows=tuple(rows),
+            tables=tables,
+            seconds=float(sum(cell_seconds(options.folder).values())),
+            provenance={**provenance(options, settings), **extra},
+        )
 
 
 def cell(
@@ -104,14 +146,14 @@ def cell(
     """The value of a finished cell, or else that of `compute()`, which is kept.
 
     Args:
-      folder: of the run; the file is `<folder>/cells/<key>.json`. None keeps nothing.
-      key: names the cell; unique within the run.
-      compute: gives plain values, arrays or records; what it gives is turned into JSON's own types (NaN and infinities
-        into None) and comes back so.
-      settings: plain values on which the cell depends (seed, scale, sizes). A kept cell of other settings is an error.
+      folder: Folder of the run; the file is `<folder>/cells/<key>.json`. None keeps nothing.
+      key: Name of the cell, unique within the run.
+      compute: Gives plain values, arrays or records, which are turned into JSON's own types (NaN and infinities into
+        None) and come back so.
+      settings: Plain values on which the cell depends (seed, scale, sizes). A kept cell of other settings is an error.
 
     Raises:
-      InputError: the kept cell is damaged or of other settings, or the folder cannot be written.
+      InputError: The kept cell is damaged or of other settings, or the folder cannot be written.
     """
     if folder is None:
         return plain(compute())
@@ -123,9 +165,9 @@ def cell(
     seconds = time.perf_counter() - began
     with disk_errors(place.parent):
         place.parent.mkdir(parents=True, exist_ok=True)
-    kept = {"key": key, "identity": identity, "settings": plain(settings or {}), "seconds": seconds}
-    kept |= {"versions": versions(), "value": value}
-    write_atomically(place, (json.dumps(kept, ensure_ascii=False, allow_nan=False) + "\n").encode())
+    record = {"key": key, "identity": identity, "settings": plain(settings or {}), "seconds": seconds}
+    record |= {"versions": versions(), "value": value}
+    write_atomically(place, (json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n").encode())
     return value
 
 
@@ -140,8 +182,8 @@ def provenance(options: Options, settings: Mapping[str, Any]) -> dict[str, Any]:
     Cells that an earlier run computed with other versions are named.
 
     Args:
-      options: of the run.
-      settings: sizes and constants of the design, as plain values.
+      options: Options of the run.
+      settings: Sizes and constants of the design, as plain values.
     """
     import jax
 
@@ -168,16 +210,16 @@ def _place(folder: pathlib.Path, key: str) -> pathlib.Path:
 
 def _read(place: pathlib.Path, identity: str, settings: Mapping[str, Any]) -> dict[str, Any]:
     """A kept cell of these settings."""
-    found = _load(place)
-    if found["identity"] != identity:
-        then, now = found["settings"], plain(settings)
+    record = _load(place)
+    if record["identity"] != identity:
+        then, now = record["settings"], plain(settings)
         names = sorted(name for name in {**then, **now} if then.get(name) != now.get(name))
         shown = "; ".join(f"{name}: {then.get(name)!r} there, {now.get(name)!r} now" for name in names[:3])
         raise InputError(
             f"{place.parent.parent} holds a run of other settings ({shown or 'another cell of the same name'}); "
             "choose another folder, or delete this one to start anew"
         )
-    return found
+    return record
 
 
 def _cells(folder: pathlib.Path | None) -> list[dict[str, Any]]:

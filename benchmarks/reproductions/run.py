@@ -15,11 +15,11 @@ from typing import Any
 
 from benchmarks.reproductions import load
 from benchmarks.reproductions.record import Options, Outcome
+from tdd.lab.checks import check_out
 from tdd.report.tables import markdown
 from tdd.runs.atomic import disk_errors, write_atomically
 from tdd.runs.folder import plain, to_json
 from tdd.validate.errors import InputError
-from tdd.validate.lab import check_out
 
 __all__ = ["number_or_words", "run_reproduction", "tables_as_markdown"]
 
@@ -33,13 +33,13 @@ def run_reproduction(name: str, options: Options) -> Outcome:
     whether or not the run was interrupted.
 
     Args:
-      name: one of `benchmarks.reproductions.REPRODUCTIONS`.
-      options: folder (not None), seed, scale, progress.
+      name: One of `benchmarks.reproductions.REPRODUCTIONS`.
+      options: Folder (not None), seed, scale, progress.
 
     Raises:
-      InputError: an unknown name, or a folder of another reproduction, seed or scale.
+      InputError: An unknown name, or a folder of another reproduction, seed or scale.
 
-    Cost: `load(name).minutes` at scale 1 on two cores.
+    Cost: three to seven minutes at scale 1 on two cores.
     """
     reproduction = load(name)
     if options.folder is None:
@@ -66,7 +66,7 @@ def tables_as_markdown(tables: Mapping[str, Sequence[Mapping[str, Any]]]) -> str
 def _open(folder: pathlib.Path, identity: Mapping[str, Any]) -> None:
     """Make the folder this run's own, or find that it is."""
     place = folder / "run.json"
-    check_out(folder, folder.exists() and not folder.is_dir())
+    check_out(folder)
     with disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
     if not place.exists():
@@ -80,8 +80,8 @@ def _open(folder: pathlib.Path, identity: Mapping[str, Any]) -> None:
         raise InputError(f"{place} is damaged ({error}); choose another folder") from error
     names = [name for name, value in plain(identity).items() if not isinstance(there, dict) or there.get(name) != value]
     if names:
-        found = there if isinstance(there, dict) else {}
-        shown = ", ".join(f"{name} {found.get(name)!r} there, {identity[name]!r} now" for name in names)
+        values = there if isinstance(there, dict) else {}
+        shown = ", ".join(f"{name} {values.get(name)!r} there, {identity[name]!r} now" for name in names)
         raise InputError(f"{folder} holds another run ({shown}); choose another folder, or delete this one")
 
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-import pathlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
+from scipy.stats import rankdata
 
-from benchmarks.reproductions.record import cell_seconds
+from benchmarks.reproductions.record import Row
 
-__all__ = ["mean_and_error", "seconds_of", "spearman", "standard_error"]
+__all__ = ["by_level", "mean_and_error", "spearman", "standard_error"]
 
 
 def standard_error(values: Sequence[float]) -> float:
@@ -28,9 +28,18 @@ def mean_and_error(values: Sequence[float]) -> str:
     return f"{np.mean(values):.3f}" + ("" if math.isnan(error) else f" ± {error:.3f}")
 
 
-def seconds_of(folder: pathlib.Path | None) -> float:
-    """Seconds that all cells of a folder took, whichever run computed them."""
-    return float(sum(cell_seconds(folder).values()))
+def by_level(rows: Sequence[Row], columns: Mapping[str, str]) -> Row:
+    """Means and standard errors of columns at each level: "HEADING at LEVEL" -> "0.123 ± 0.004".
+
+    Args:
+      rows: Rows with a level `alpha` and the columns.
+      columns: Column -> its heading.
+    """
+    return {
+        f"{heading} at {alpha:g}": mean_and_error([row[column] for row in rows if row["alpha"] == alpha])
+        for alpha in sorted({row["alpha"] for row in rows})
+        for column, heading in columns.items()
+    }
 
 
 def spearman(first: np.ndarray, second: np.ndarray) -> np.ndarray:
@@ -43,13 +52,7 @@ def spearman(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     >>> float(spearman(np.array([1.0, 2.0, 3.0]), np.array([2.0, 4.0, 3.0])))
     0.5
     """
-    one, two = (_mean_ranks(np.asarray(values, np.float64)) for values in (first, second))
-    one, two = (ranks - ranks.mean(axis=-1, keepdims=True) for ranks in (one, two))
+    ranks = (rankdata(values, axis=-1) for values in (first, second))
+    one, two = (values - values.mean(axis=-1, keepdims=True) for values in ranks)
     with np.errstate(invalid="ignore", divide="ignore"):
         return (one * two).sum(axis=-1) / np.sqrt((one**2).sum(axis=-1) * (two**2).sum(axis=-1))
-
-
-def _mean_ranks(values: np.ndarray) -> np.ndarray:
-    below = (values[..., None, :] < values[..., :, None]).sum(axis=-1)
-    equal = (values[..., None, :] == values[..., :, None]).sum(axis=-1)
-    return below + (equal + 1) / 2

@@ -20,19 +20,16 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from benchmarks.reproductions.models import Base, answer_log_probs, fine_tune, score_table
-from benchmarks.reproductions.record import Options, Outcome, Reproduction, Row, cell, provenance
-from benchmarks.reproductions.stages import trained_stages
-from benchmarks.reproductions.summary import mean_and_error, seconds_of, spearman
+from benchmarks.reproductions.models import Base, answer_log_probs, fine_tune, score_table, trained_stages
+from benchmarks.reproductions.record import Reproduction, Row, Run
+from benchmarks.reproductions.summary import mean_and_error, spearman
 from tdd.lab.benchmark_items import Benchmark, benchmark
 from tdd.procedures.p_values import conformal_p_values
 from tdd.procedures.td4eval import td4eval
 from tdd.procedures.testing import bh
 
-__all__ = ["DETECTORS", "REPRODUCTION", "RULES", "Sizes", "run"]
+__all__ = ["DETECTORS", "REPRODUCTION", "RULES", "Sizes"]
 
-NAME = "td4eval"
-TITLE = "A contaminated benchmark, cleaned: rankings of models before and after"
 ALPHA = 0.15
 DETECTORS = ("loss", "zlib", "min_k", "min_k_plus_plus", "max_renyi")
 SHARES = (0.05, 0.1, 0.25, 0.5)
@@ -53,19 +50,18 @@ RULES: dict[str, dict[str, Any] | None] = {
 
 @dataclasses.dataclass(frozen=True)
 class Sizes:
-    """Numbers of one run.
+    """Sizes of the experiment.
 
     Attributes:
-      items: of the benchmark.
-      documents: that the models are trained on.
-      stages: epochs of training between one model and the next.
-      contaminated: which model is trained on items, counted from the weakest.
-      width: of the models.
-      sets: random sets of items a share of contamination.
-      epochs: of training on items.
-      learning_rate: of that.
-      splits: random divisions into validation and test set.
-      max_length: tokens of an item.
+      items: Items of the benchmark.
+      documents: Training documents of the models.
+      stages: Epochs of training between one model and the next.
+      contaminated: Index of the model that is trained on items, counted from the weakest.
+      width: Width of the models.
+      sets: Random sets of items for each fraction of contamination.
+      epochs, learning_rate: Options of the training on items.
+      splits: Random divisions into validation and test set.
+      max_length: Tokens of an item.
     """
 
     items: int = 800
@@ -94,49 +90,35 @@ class Sizes:
         )
 
 
-def run(options: Options, sizes: Sizes | None = None) -> Outcome:
-    """Train, contaminate, clean, rank; see the module.
-
-    Args:
-      options: of the run.
-      sizes: other numbers than those of the scale.
-    """
-    sizes = Sizes.at(options.scale) if sizes is None else sizes
-    settings = {"scale": float(options.scale), "seed": options.seed, **dataclasses.asdict(sizes)}
-    items = benchmark(sizes.items, seed=_ITEMS + options.seed, swaps=3)
+def _measure(run: Run, sizes: Sizes) -> tuple[list[Row], dict[str, Any], dict[str, Any]]:
+    """Train, contaminate, clean, rank; see the module."""
+    items = benchmark(sizes.items, seed=_ITEMS + run.options.seed, swaps=3)
     models = functools.cache(
         lambda: trained_stages(
-            options.folder,
+            run.options.folder,
             documents=sizes.documents,
             stages=sizes.stages,
             width=sizes.width,
-            seed=options.seed,
-            progress=options.progress,
+            seed=run.options.seed,
+            progress=run.options.progress,
         )
     )
-    clean = cell(options.folder, "models", lambda: [_answered(model, items, sizes) for model in models()], settings)
+    clean = run.cell("models", lambda: [_answered(model, items, sizes) for model in models()])
     rows: list[Row] = []
     for share in SHARES:
         for index in range(sizes.sets):
-            compute = functools.partial(_contaminated, share, index, options.seed, sizes, items, models, clean)
-            found = cell(options.folder, f"contaminated-{share:g}-{index}", compute, settings)
-            rows += [{"share": share, "set": index, **row} for row in found]
+            compute = functools.partial(_contaminated, share, index, run.options.seed, sizes, items, models, clean)
+            cleaned = run.cell(f"contaminated-{share:g}-{index}", compute)
+            rows += [{"share": share, "set": index, **row} for row in cleaned]
     accuracy = [float(np.mean(model["right"])) for model in clean]
-    return Outcome(
-        name=NAME,
-        title=TITLE,
-        rows=tuple(rows),
-        tables={"The models before contamination": _skills(accuracy, sizes), **_tables(rows)},
-        seconds=seconds_of(options.folder),
-        provenance=provenance(options, settings),
-    )
+    return rows, {"The models before contamination": _skills(accuracy, sizes), **_tables(rows)}, {}
 
 
 def _answered(model: Base, items: Benchmark, sizes: Sizes) -> dict[str, list[float]]:
-    """Whether the model puts the right answer first, and the log-probability it gives that one, for each item."""
-    found = answer_log_probs(model, items.prompts, items.options, max_length=sizes.max_length)
-    own = found[np.arange(len(items)), items.right]
-    return {"right": (found.argmax(axis=1) == items.right).astype(int).tolist(), "log_prob": own.tolist()}
+    """For each item, whether the model ranks the right answer first, and the log-probability of that answer."""
+    log_probs = answer_log_probs(model, items.prompts, items.options, max_length=sizes.max_length)
+    of_right = log_probs[np.arange(len(items)), items.right]
+    return {"right": (log_probs.argmax(axis=1) == items.right).astype(int).tolist(), "log_prob": of_right.tolist()}
 
 
 def _contaminated(
@@ -219,20 +201,20 @@ def _cleaned(
     rows: list[Row] = []
     for name, how in RULES.items():
         selected = _selected(name, how, scores, splits)
-        false, kept = (selected & ~truth).sum(axis=1), selected.sum(axis=1)
+        false, num_selected = (selected & ~truth).sum(axis=1), selected.sum(axis=1)
         for metric, value in values.items():
             here, true = (_means(value, tested, chosen) for chosen in (selected, truth))
             rank, true_rank = (_rank(means, contaminated) for means in (here, true))
-            known = kept > 0
+            known = num_selected > 0
             agreement = spearman(here, true)[known]
             agreement = agreement[~np.isnan(agreement)]  # no ranking where all models are equal
             rows.append(
                 {
                     "rule": name,
                     "metric": metric,
-                    "fdp": float(np.mean(false / np.maximum(1, kept))),
+                    "fdp": float(np.mean(false / np.maximum(1, num_selected))),
                     "power": float(np.mean((selected & truth).sum(axis=1) / truth.sum(axis=1))),
-                    "kept": float(kept.mean()),
+                    "kept": float(num_selected.mean()),
                     "srcc": float(agreement.mean()) if agreement.size else None,
                     "rank": float(rank[known].mean()) if known.any() else None,
                     "true_rank": float(true_rank[known].mean()) if known.any() else None,
@@ -254,21 +236,23 @@ def _selected(name: str, how: dict[str, Any] | None, scores: np.ndarray, splits:
 
 
 @functools.partial(jax.jit, static_argnames="how")
-def _combined(scores: Any, own: Any, real: Any, tested: Any, mask: Any, *, how: tuple[tuple[str, Any], ...]) -> Any:
-    def one(own: jax.Array, tested: jax.Array) -> jax.Array:
+def _combined(
+    scores: Any, calibration: Any, real: Any, tested: Any, mask: Any, *, how: tuple[tuple[str, Any], ...]
+) -> Any:
+    def one(calibration: jax.Array, tested: jax.Array) -> jax.Array:
         masks = {"calibration_mask": real, "mask": mask}
-        return td4eval(scores[:, own], scores[:, tested], alpha=ALPHA, **masks, **dict(how)).selected
+        return td4eval(scores[:, calibration], scores[:, tested], alpha=ALPHA, **masks, **dict(how)).selected
 
-    return jax.vmap(one)(own, tested)
+    return jax.vmap(one)(calibration, tested)
 
 
 @jax.jit
-def _alone(scores: Any, own: Any, real: Any, tested: Any, mask: Any) -> jax.Array:
-    def one(own: jax.Array, tested: jax.Array) -> jax.Array:
-        p = conformal_p_values(scores[own], scores[tested], null="member", calibration_mask=real, mask=mask)
+def _alone(scores: Any, calibration: Any, real: Any, tested: Any, mask: Any) -> jax.Array:
+    def one(calibration: jax.Array, tested: jax.Array) -> jax.Array:
+        p = conformal_p_values(scores[calibration], scores[tested], null="member", calibration_mask=real, mask=mask)
         return bh(p, ALPHA, mask=mask).reject
 
-    return jax.vmap(one)(own, tested)
+    return jax.vmap(one)(calibration, tested)
 
 
 def _means(value: np.ndarray, tested: np.ndarray, chosen: np.ndarray) -> np.ndarray:
@@ -278,8 +262,8 @@ def _means(value: np.ndarray, tested: np.ndarray, chosen: np.ndarray) -> np.ndar
 
 def _rank(means: np.ndarray, model: int) -> np.ndarray:
     """Rank of a model, 1 the best, ties the mean: [splits]."""
-    own = means[:, [model]]
-    return 1 + (means > own).sum(axis=1) + ((means == own).sum(axis=1) - 1) / 2
+    of_model = means[:, [model]]
+    return 1 + (means > of_model).sum(axis=1) + ((means == of_model).sum(axis=1) - 1) / 2
 
 
 def _skills(accuracy: Sequence[float], sizes: Sizes) -> tuple[Row, ...]:
@@ -320,4 +304,6 @@ def _tables(rows: Sequence[Row]) -> dict[str, tuple[Row, ...]]:
     return tables
 
 
-REPRODUCTION = Reproduction(name=NAME, title=TITLE, paper="TD4Eval, section 5.4 and appendix 12", run=run, minutes=3.0)
+REPRODUCTION = Reproduction(
+    "td4eval", "A contaminated benchmark, cleaned: rankings of models before and after", Sizes.at, _measure
+)

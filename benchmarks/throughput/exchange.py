@@ -22,8 +22,8 @@ import numpy as np
 from benchmarks.throughput import harness
 from benchmarks.throughput.cases import Disagreement
 from benchmarks.throughput.machine import matmul_flops
-from benchmarks.throughput.made_model import GPT2_SMALL, sample_texts, save_model
-from benchmarks.throughput.peers.torch_exchange import TorchOrders, overlapping
+from benchmarks.throughput.peers.torch_models import TorchOrders, overlapping
+from benchmarks.throughput.random_model import GPT2_SMALL, sample_texts, save_model
 from tdd.exchange.data import load_examples
 from tdd.exchange.orders import Shards
 from tdd.exchange.passes import Layout, run_sets

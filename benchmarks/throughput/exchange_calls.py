@@ -17,14 +17,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from benchmarks.reproductions.scratch import Shape, canary_tokenizer
+from benchmarks.reproductions.models import Shape, canary_tokenizer, scratch_model
 from tdd.exchange.run import run_exchange
-from tdd.lab.canaries import canary_set
+from tdd.lab.canaries import canary_set, plant_canaries
 from tdd.lab.config import TrainConfig
 from tdd.lab.corpus import generate
-from tdd.lab.plant_canaries import plant_canaries
-from tdd.lab.train import train
-from tdd.models.decoder import init_params
 from tdd.procedures.exchangeability import exchangeability
 from tdd.scoring.inputs import Model
 
@@ -93,15 +90,15 @@ def planted_model(design: Design, seed: int = 0) -> tuple[Model, dict[str, Any]]
     config = TrainConfig(
         epochs=1, batch_size=4, learning_rate=2e-3, max_length=design.shape.context, num_buckets=2, seed=seed
     )
-    found = train(lm, init_params(lm.spec, jax.random.key(seed)), tokenizer, documents, config=config)
+    model, history = scratch_model(None, lm, tokenizer, documents, config=config)
     facts = {
-        "parameters": int(sum(leaf.size for leaf in jax.tree.leaves(found.params))),
+        "parameters": model.num_parameters,
         "training tokens": int(sum(len(ids) for ids in tokenizer([*documents])["input_ids"])),
-        "steps": found.history[-1]["step"],
-        "loss": found.history[-1]["loss"],
+        "steps": history[-1]["step"],
+        "loss": history[-1]["loss"],
         "seconds": time.perf_counter() - began,
     }
-    return Model(lm, found.params, tokenizer, "planted"), facts
+    return Model(lm, model.params, tokenizer, "planted"), facts
 
 
 def clear_set(design: Design) -> Any:

@@ -22,10 +22,9 @@ import numpy as np
 
 from benchmarks.throughput import harness, memory
 from benchmarks.throughput.cases import Disagreement
-from benchmarks.throughput.family_models import SPECS, forward_flops
 from benchmarks.throughput.machine import matmul_flops
-from benchmarks.throughput.made_model import sample_texts, save_model, wikimia_lengths
-from benchmarks.throughput.peers.torch_loop import ONE_PASS, TorchLoop
+from benchmarks.throughput.peers.torch_models import ONE_PASS, TorchLoop
+from benchmarks.throughput.random_model import SPECS, forward_flops, sample_texts, save_model, wikimia_lengths
 from tdd.audit.score import score
 from tdd.models import checkpoint
 from tdd.scoring.token_stats import token_stats

@@ -22,10 +22,9 @@ import numpy as np
 
 from benchmarks.throughput import harness, memory
 from benchmarks.throughput.cases import Disagreement
-from benchmarks.throughput.family_models import SPECS
 from benchmarks.throughput.machine import matmul_flops
-from benchmarks.throughput.made_model import TOKENS_PER_WORD, sample_texts, save_model
 from benchmarks.throughput.peers.gradients import JAX_PEERS, Opacus, TorchBackward
+from benchmarks.throughput.random_model import SPECS, TOKENS_PER_WORD, sample_texts, save_model
 from tdd.audit.score import score
 from tdd.models import checkpoint
 from tdd.scoring.gradients import grad_norms

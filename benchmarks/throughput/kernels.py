@@ -1,10 +1,14 @@
-"""The cases of the suite `kernels`: every family of kernels, at n = m = 1,000 and 100,000 and in batches."""
+"""The cases of the suite `kernels`: every family of kernels, at n = m = 1,000 and 100,000 and in batches.
+
+The last cases have a ratio that must be reached, at the sizes it is stated for.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -25,6 +29,7 @@ from tdd.kernels import (
     weighted,
 )
 from tdd.kernels import stepup as step
+from tdd.procedures import testing
 from tdd.procedures.jecs import jecs, jmcs
 from tdd.procedures.ptdi import ptdi
 
@@ -78,6 +83,35 @@ def _ptdi(proportion: Any) -> Callable[..., dict[str, Any]]:
 def _rank_sum(canonical: Any, shuffled: Any) -> dict[str, Any]:
     found = rank_sum.rank_sum(canonical, shuffled)
     return {"statistic": found.statistic, "p_value": found.p_value}
+
+
+def lattice_ranks(rng: np.random.Generator, size: Size) -> dict[str, np.ndarray]:
+    """Conformal ranks in 1..n+1, n = m, and the p-values that SciPy is given."""
+    drawn = data.p_values(rng, size)["p_values"]
+    rank = np.ceil(drawn * (size.items + 1)).clip(1, size.items + 1).astype(np.int32)
+    return {"rank": rank, "p_values": rank / (size.items + 1)}
+
+
+def doubles(rng: np.random.Generator, size: Size) -> dict[str, np.ndarray]:
+    """P-values as NumPy makes them."""
+    return {"p_values": data.p_values(rng, size)["p_values"].astype(float)}
+
+
+def _public_rejections(p_values: np.ndarray) -> dict[str, Any]:
+    return {"reject": np.asarray(testing.rejections(p_values, ALPHA))}
+
+
+def _adjusted(p_values: jax.Array) -> dict[str, Any]:
+    return {"adjusted": step.bh(p_values, ALPHA).adjusted}
+
+
+def _adjusted_on_lattice(rank: jax.Array, p_values: jax.Array) -> dict[str, Any]:
+    found = step.bh_ranks(rank, rank.shape[-1], ALPHA, max_rank=rank.shape[-1] + 1)
+    return {"adjusted": found.adjusted}
+
+
+def _numpy_adjusted(rank: np.ndarray, p_values: np.ndarray) -> dict[str, np.ndarray]:
+    return stepup.scipy_adjusted(p_values)
 
 
 _WHOLE = {"SciPy": Peer(stepup.fdr_scipy(ALPHA), "scipy", whole=True)}
@@ -158,5 +192,31 @@ CASES = (
     Case(
         "fdp_bounds", _bounds, data.templates, {"NumPy": Peer(tests.fdp_bounds)},
         about="simultaneous bounds at every rank"
+    ),
+    Case(
+        "bh-10000x1000", lambda p_values: {"reject": step.bh(p_values, ALPHA).reject}, data.p_values,
+        _WHOLE | _statsmodels("fdr_bh"),
+        sizes=(Size(1_000, 10_000),), about="batched BH decisions", bars={"SciPy": 15, "statsmodels": 50},
+    ),
+    Case(
+        "rejections-10000x1000", _public_rejections, doubles,
+        _WHOLE | _statsmodels("fdr_bh"),
+        sizes=(Size(1_000, 10_000),), about="tdd.rejections: BH decisions from NumPy to NumPy in float64",
+        bars={"SciPy": 15, "statsmodels": 50}, public=True,
+    ),
+    Case(
+        "bh-adjusted", _adjusted, data.p_values,
+        {"SciPy": Peer(stepup.scipy_adjusted, "scipy", whole=True)},
+        sizes=(Size(1_000, 10_000),), about="batched BH-adjusted p-values of any p-values",
+    ),
+    Case(
+        "bh-adjusted-lattice", _adjusted_on_lattice, lattice_ranks,
+        {"SciPy": Peer(_numpy_adjusted, "scipy", whole=True)},
+        sizes=(Size(1_000, 10_000),), about="batched BH-adjusted conformal p-values, n = m", bars={"SciPy": 4},
+    ),
+    Case(
+        "conformal-1e6", _conformal, data.scores, {"NumPy": Peer(ranking.conformal)},
+        sizes=(Size(1_000_000),), about="conformal p-values", tolerance=2e-7, bars={"NumPy": 1 / 1.3},
+        gpu_bars={"NumPy": 20},
     ),
 )  # fmt: skip

@@ -20,8 +20,8 @@ import numpy as np
 from benchmarks.throughput import harness, memory
 from benchmarks.throughput.cases import Disagreement
 from benchmarks.throughput.machine import matmul_flops
-from benchmarks.throughput.made_model import forward_flops, sample_texts, save_model, wikimia_lengths
-from benchmarks.throughput.peers.torch_loop import SCORES, TorchLoop
+from benchmarks.throughput.peers.torch_models import SCORES, TorchLoop
+from benchmarks.throughput.random_model import sample_texts, save_model, three_pass_flops, wikimia_lengths
 from tdd.audit.score import score
 from tdd.models import checkpoint
 
@@ -66,7 +66,7 @@ def compare(name: str, texts: list[str], ours: Any, peer: TorchLoop, rounds: int
         "torch": lambda: peer.scores(texts),
     }
     seconds = harness.interleaved(calls, rounds)
-    flops = forward_flops(texts)
+    flops = three_pass_flops(texts)
     shares = [flops / s / rate for s, rate in zip(seconds["tdd"], rates, strict=True)]
     return {
         "run": name,

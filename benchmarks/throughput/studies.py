@@ -1,7 +1,7 @@
 """Monte Carlo studies beside the loops that they replace: repetitions a second, compilation included and not.
 
-Each function runs in a process of its own (`fresh`): the study and its peer in interleaved rounds, after their error
-rates and powers were found to agree.
+Each function runs in a process of its own (`subprocess_bench`): the study and its peer in interleaved rounds, after
+their error rates and powers were found to agree.
 """
 
 from __future__ import annotations

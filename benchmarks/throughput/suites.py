@@ -9,7 +9,7 @@ from typing import Any
 
 import jax
 
-from benchmarks.throughput import bars, fresh, kernels, token_cases
+from benchmarks.throughput import kernels, subprocess_bench, token_cases
 from benchmarks.throughput.cases import Case, Disagreement, Size
 from benchmarks.throughput.measure import Options, measure
 from tdd.validate.errors import InputError
@@ -17,7 +17,7 @@ from tdd.validate.errors import InputError
 __all__ = ["CASES", "STUDIES", "SUITES", "TEXTS", "Study", "Texts", "chosen", "run"]
 
 SUITES = ("kernels", "studies", "scoring")
-CASES: dict[str, tuple[Case, ...]] = {"kernels": kernels.CASES + bars.CASES, "scoring": token_cases.CASES}
+CASES: dict[str, tuple[Case, ...]] = {"kernels": kernels.CASES, "scoring": token_cases.CASES}
 NUM_TEXTS, NUM_QUICK_TEXTS = 48, 8
 
 _QUICK_ITEMS, _QUICK_BATCH = 10_000, 100
@@ -29,7 +29,7 @@ class Study:
 
     Attributes:
       name: what `--only` matches.
-      spec: for `benchmarks.throughput.fresh`, without the repetitions.
+      spec: for `benchmarks.throughput.subprocess_bench`, without the repetitions.
       repetitions: of each round on CPU, in `--quick`, and on a GPU.
       peer_repetitions: of the loop in each round.
       bars: `steady` and `first` (compilation included): how many times the loop's rate, on CPU; `gpu`, repetitions a
@@ -164,7 +164,7 @@ def _study(study: Study, options: Options) -> dict[str, Any]:
     }
     bars = {name: bar for name, bar in study.bars.items() if (name == "gpu") == on_gpu and not options.quick}
     try:
-        return {"case": study.name, "unit": "repetitions", **fresh.in_fresh_process(spec), "bars": bars}
+        return {"case": study.name, "unit": "repetitions", **subprocess_bench.in_fresh_process(spec), "bars": bars}
     except RuntimeError as error:
         return {"case": study.name, "failed": str(error)}
 
@@ -174,6 +174,6 @@ def _texts(case: Texts, options: Options) -> dict[str, Any]:
     about = {"case": case.name, "items": count, "batch": None}
     spec = {"study": "score_texts.score_texts", "flags": False, "num_texts": count, "rounds": options.rounds}
     try:
-        return {"case": case.name, **fresh.in_fresh_process(spec)}
+        return {"case": case.name, **subprocess_bench.in_fresh_process(spec)}
     except RuntimeError as error:
         return {**about, "failed": str(error)}

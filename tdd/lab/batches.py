@@ -1,4 +1,4 @@
-"""Training batches: few lengths, and an order that depends on seed and epoch alone."""
+"""Training batches with few different lengths, in an order that depends only on seed and epoch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LENGTH_STEP = 16
 
 
 class Batch(NamedTuple):
-    """One step's input.
+    """The input of one step.
 
     Attributes:
       tokens: [B, T] int32, right-padded with 0.
@@ -33,18 +33,29 @@ def encode(name: str, tokenizer: Any, texts: Sequence[str], *, max_length: int, 
     A window of a single token, which predicts nothing, is dropped.
 
     Args:
-      name: how errors call the texts.
-      tokenizer: a Hugging Face tokenizer.
-      texts: the texts.
-      max_length: most tokens in a window.
+      name: Name of the texts in error messages.
+      tokenizer: A Hugging Face tokenizer.
+      texts: The texts.
+      max_length: Largest number of tokens in a window.
       vocab_size: V of the model.
 
     Raises:
-      InputError: a text of fewer than two tokens, or a token id that the model does not have.
+      InputError: A text of fewer than two tokens, or a token id that the model does not have.
     """
     rows = token_ids(tokenizer, texts, add_special_tokens=True)
-    _check_token_rows(name, [len(row) for row in rows], max_length)
-    _check_token_ids(max(int(row.max()) for row in rows), vocab_size)
+    if max_length < 2:
+        raise InputError(f"max_length must be at least 2, got {max_length}")
+    for index, row in enumerate(rows):
+        if len(row) < 2:
+            raise InputError(
+                f"{name}[{index}] has {len(row)} token(s); a text needs at least two, remove or lengthen it"
+            )
+    largest = max(int(row.max()) for row in rows)
+    if largest >= vocab_size:
+        raise InputError(
+            f"tokenizer gives token id {largest}, but the model's vocabulary has {vocab_size} entries; "
+            "use the tokenizer that the model was made for"
+        )
     windows = (row[start : start + max_length] for row in rows for start in range(0, len(row), max_length))
     return [window for window in windows if len(window) > 1]
 
@@ -56,10 +67,10 @@ class Batches:
     sees at most `num_buckets` shapes.
 
     Attributes:
-      rows: the token ids.
+      rows: The token ids of each row.
       batch_size: B.
-      seed: of the order.
-      per_epoch: batches an epoch.
+      seed: Random seed of the order.
+      per_epoch: Number of batches in an epoch.
     """
 
     def __init__(
@@ -113,21 +124,3 @@ def _bucket_lengths(lengths: np.ndarray, num_buckets: int, max_length: int) -> n
     quantiles = np.quantile(lengths, np.arange(1, num_buckets + 1) / num_buckets, method="higher")
     edges = np.unique(np.minimum(-(-quantiles.astype(int) // _LENGTH_STEP) * _LENGTH_STEP, max_length))
     return edges[np.searchsorted(edges, lengths)]
-
-
-def _check_token_rows(name: str, lengths: Sequence[int], max_length: int) -> None:
-    """Every text has at least two tokens, so that there is something to predict."""
-    if max_length < 2:
-        raise InputError(f"max_length must be at least 2, got {max_length}")
-    for index, length in enumerate(lengths):
-        if length < 2:
-            raise InputError(f"{name}[{index}] has {length} token(s); a text needs at least two, remove or lengthen it")
-
-
-def _check_token_ids(largest: int, vocab_size: int) -> None:
-    """Every token id has a row in the model's embedding."""
-    if largest >= vocab_size:
-        raise InputError(
-            f"tokenizer gives token id {largest}, but the model's vocabulary has {vocab_size} entries; "
-            "use the tokenizer that the model was made for"
-        )

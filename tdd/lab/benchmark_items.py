@@ -1,8 +1,8 @@
-"""A synthetic multiple-choice benchmark: which sentence goes on with a document, among ones with misplaced words.
+"""A synthetic multiple-choice benchmark: which sentence continues a document, among ones with misplaced words.
 
 A question is the beginning of a synthetic document. The right answer is the document's next sentence; the wrong ones
 are that sentence with some words put where words of another kind belong ("Boil the lanterns in a saucepan"). So an item
-asks for skill in the documents' language, which a model has more of the longer it was trained, and not for facts.
+tests skill in the documents' language, which grows with training, and not facts.
 """
 
 from __future__ import annotations
@@ -13,10 +13,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from tdd.lab.checks import check_count
 from tdd.lab.corpus import generate
-from tdd.lab.paraphrase import split_sentences
-from tdd.lab.phrases import Phrase, find_phrases, lists, mend_articles
-from tdd.validate.lab import check_count
+from tdd.lab.paraphrase import Phrase, correct_articles, find_phrases, lists, split_sentences
 
 __all__ = ["Benchmark", "benchmark"]
 
@@ -28,8 +27,8 @@ class Benchmark:
     """Items of one benchmark.
 
     Attributes:
-      prompts: the questions.
-      options: for each its answers, in random order; each begins with a space.
+      prompts: The questions.
+      options: The answers of each question in random order; each begins with a space.
       right: [N] position of the right answer.
     """
 
@@ -41,9 +40,9 @@ class Benchmark:
         return len(self.prompts)
 
     def texts(self) -> tuple[str, ...]:
-        """Each question with its right answer: what a contaminated model was trained on, and what detectors score."""
-        chosen = zip(self.prompts, self.options, self.right, strict=True)
-        return tuple(prompt + options[right] for prompt, options, right in chosen)
+        """Each question with its right answer: the texts that contaminate training and that detectors score."""
+        items = zip(self.prompts, self.options, self.right, strict=True)
+        return tuple(prompt + options[right] for prompt, options, right in items)
 
 
 def benchmark(num_items: int, *, seed: int, num_options: int = 4, swaps: int = 1) -> Benchmark:
@@ -51,12 +50,12 @@ def benchmark(num_items: int, *, seed: int, num_options: int = 4, swaps: int = 1
 
     Args:
       num_items: N.
-      seed: non-negative; the documents are those of `generate(..., seed=seed)`.
-      num_options: answers an item, at least 2.
-      swaps: words that are misplaced in a wrong answer, at most; the answer has at least one that can be.
+      seed: Non-negative random seed; the documents are those of `generate(..., seed=seed)`.
+      num_options: Answers per item, at least 2.
+      swaps: Largest number of misplaced words in a wrong answer; at least one word is.
 
     Raises:
-      InputError: counts that are not positive whole numbers.
+      InputError: Counts that are not positive whole numbers.
 
     >>> items = benchmark(2, seed=0)
     >>> len(items), [len(options) for options in items.options]
@@ -83,7 +82,7 @@ def benchmark(num_items: int, *, seed: int, num_options: int = 4, swaps: int = 1
 
 
 def _item(text: str, rng: np.random.Generator, num_options: int, swaps: int) -> tuple[str, list[str]] | None:
-    """First sentence and answers, the right one first; None where the document offers none."""
+    """First sentence and answers, the right one first; None if the document offers no item."""
     sentences = split_sentences(text)
     if len(sentences) < 2 or len(sentences[0]) + len(sentences[1]) > _LONGEST:
         return None
@@ -91,21 +90,21 @@ def _item(text: str, rng: np.random.Generator, num_options: int, swaps: int) -> 
     phrases = [phrase for phrase in find_phrases(answer) if _others(phrase.symbol, len(phrase.words))]
     if not phrases:
         return None
-    found = [answer]
+    options = [answer]
     for _ in range(20 * num_options):
         wrong = _misplaced(answer, phrases, rng, swaps)
-        if wrong not in found:
-            found.append(wrong)
-        if len(found) == num_options:
-            return sentences[0], [f" {option}" for option in found]
+        if wrong not in options:
+            options.append(wrong)
+        if len(options) == num_options:
+            return sentences[0], [f" {option}" for option in options]
     return None
 
 
 @functools.cache
 def _others(symbol: str, length: int) -> tuple[str, ...]:
-    """Phrases of other lists that are about as long: a wrong answer shall not be told by its length."""
-    found = (word for other, words in lists().items() if other != symbol for word in words)
-    return tuple(word for word in found if abs(len(word) - length) <= _LONGER)
+    """Phrases of other lists that are about as long, so that length does not give a wrong answer away."""
+    candidates = (word for other, words in lists().items() if other != symbol for word in words)
+    return tuple(word for word in candidates if abs(len(word) - length) <= _LONGER)
 
 
 def _misplaced(answer: str, phrases: Sequence[Phrase], rng: np.random.Generator, swaps: int) -> str:
@@ -119,4 +118,4 @@ def _misplaced(answer: str, phrases: Sequence[Phrase], rng: np.random.Generator,
             capital = answer[phrase.start].isupper()
             parts += [answer[last : phrase.start], new[:1].upper() + new[1:] if capital else new]
             last = phrase.stop
-    return mend_articles("".join(parts) + answer[last:])
+    return correct_articles("".join(parts) + answer[last:])

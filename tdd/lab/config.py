@@ -1,11 +1,11 @@
-"""How a model is trained."""
+"""The options of a training run."""
 
 from __future__ import annotations
 
 import dataclasses
 
+from tdd.lab.checks import check_count, check_range
 from tdd.validate.checkpoints import check_choice
-from tdd.validate.lab import check_count, check_range
 
 __all__ = ["COMPUTE_DTYPES", "TrainConfig"]
 
@@ -15,27 +15,27 @@ COMPUTE_DTYPES = ("float32", "bfloat16")
 
 @dataclasses.dataclass(frozen=True)
 class TrainConfig:
-    """How to train.
+    """Options of a training run.
 
     Attributes:
-      epochs: passes over the texts.
-      batch_size: texts (or windows of long texts) that go through the model at once.
-      accumulate: batches whose gradients make one step, each weighted by its number of scored tokens: the gradient is
-        that of `accumulate * batch_size` texts, in the memory of `batch_size`. The last step of an epoch takes what
-        is left.
-      learning_rate: highest learning rate.
-      warmup: share of the steps on which the rate rises linearly, 0..1.
-      final: share of the highest rate that the cosine ends at, 0..1.
-      weight_decay: decoupled; not applied to biases and norms.
-      beta1, beta2, eps: of Adam.
-      clip_norm: largest global gradient norm.
-      max_length: most tokens in a sequence; longer texts are cut into windows. The model's own limit where
-        that is smaller.
-      num_buckets: most different padded lengths, and so compiled shapes.
+      epochs: Passes over the texts.
+      batch_size: Texts (or windows of long texts) that go through the model at once.
+      accumulate: Batches whose gradients make one step, each weighted by its number of scored tokens: the gradient is
+        that of `accumulate * batch_size` texts, in the memory of `batch_size`. The last step of an epoch takes the
+        remaining batches.
+      learning_rate: Highest learning rate.
+      warmup: Fraction of the steps on which the rate rises linearly, 0..1.
+      final: Fraction of the highest rate that the cosine ends at, 0..1.
+      weight_decay: Decoupled; not applied to biases and norms.
+      beta1, beta2, eps: Options of Adam.
+      clip_norm: Largest global gradient norm.
+      max_length: Largest number of tokens in a sequence; longer texts are cut into windows. The model's own limit
+        applies if it is smaller.
+      num_buckets: Largest number of different padded lengths, and so of compiled shapes.
       compute_dtype: "float32", or "bfloat16" for mixed precision: products with weights in that type, accumulated in
         float32; weights, optimizer state, norms, biases, softmax and loss stay float32.
-      save_every: steps between two saved states, where there is an output folder.
-      seed: of the order of the texts, and of LoRA's factors.
+      save_every: Steps between two saved states, if there is an output folder.
+      seed: Random seed of the order of the texts, and of LoRA's factors.
     """
 
     epochs: int = 3

@@ -1,28 +1,38 @@
-"""Synthetic documents: texts that nobody has seen, so that it is known who was trained on them.
+"""Synthetic documents that nobody has seen, so that it is known who was trained on them.
 
-A document is drawn from the grammar of its genre (`tdd.lab.genres`, `tdd.lab.vocabulary`). Names are made
-of syllables and numbers are drawn anew, so that every document holds particulars that only memorisation can
-predict. Documents are independent draws from one distribution: whichever of them are assigned at random to be
-members, members and non-members are exchangeable.
+A document is drawn from the grammar of its genre (`data/grammar.toml`). Names are made of syllables and numbers are
+drawn anew, so that every document holds particulars that only memorisation can predict. Documents are independent draws
+from one distribution: whichever of them are assigned at random to be members, members and non-members are exchangeable.
 """
 
 from __future__ import annotations
 
+import functools
+import importlib.resources
 import re
+import tomllib
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
-from tdd.lab.genres import GENRES, Genre
-from tdd.lab.vocabulary import SYLLABLES, WORDS
+from tdd.lab.checks import check_count
 from tdd.records import Texts
 from tdd.texts import hash_texts
-from tdd.validate.lab import check_count
 
-__all__ = ["expand", "generate"]
+__all__ = ["expand", "generate", "grammar", "numbered"]
 
 _SLOT = re.compile(r"\{([a-z_]+|(\d+)-(\d+))(?::(\w+))?\}")
 _ARTICLE = re.compile(r"\b([Aa]) (?=[aeiou])")
 _SENTENCE_START = re.compile(r"(?:^|(?<=[.?!] ))[a-z]")
+_NAMES = {"first": "given", "surname": "family", "place": "town", "river": "given"}
+"""Slot of a name -> the syllables that it ends in."""
+
+
+@functools.cache
+def grammar() -> dict[str, Any]:
+    """The tables of `data/grammar.toml`: syllables, words, genres, canaries."""
+    return tomllib.loads((importlib.resources.files("tdd.lab") / "data" / "grammar.toml").read_text("utf-8"))
 
 
 def generate(num_documents: int, *, seed: int, prefix: str = "doc") -> Texts:
@@ -32,9 +42,9 @@ def generate(num_documents: int, *, seed: int, prefix: str = "doc") -> Texts:
     same seed begins with the shorter one.
 
     Args:
-      num_documents: how many, at least 1.
-      seed: non-negative seed of the corpus.
-      prefix: identifiers are `prefix-00000`, `prefix-00001`, ...
+      num_documents: Number of documents, at least 1.
+      seed: Non-negative random seed.
+      prefix: Identifiers are `prefix-00000`, `prefix-00001`, ...
 
     Returns:
       Texts without labels; its source names the generator and the seed.
@@ -49,78 +59,74 @@ def generate(num_documents: int, *, seed: int, prefix: str = "doc") -> Texts:
     """
     check_count("num_documents", num_documents, minimum=1)
     check_count("seed", seed, minimum=0)
-    documents = tuple(_document(np.random.default_rng([seed, index])) for index in range(num_documents))
-    identifiers = tuple(f"{prefix}-{index:05d}" for index in range(num_documents))
-    return Texts(
-        ids=identifiers,
-        texts=documents,
-        source=f"tdd.lab.corpus.generate(seed={seed})",
-        sha256=hash_texts(identifiers, documents),
-    )
+    documents = [_document(np.random.default_rng([seed, index])) for index in range(num_documents)]
+    return numbered(documents, prefix, source=f"tdd.lab.corpus.generate(seed={seed})")
+
+
+def numbered(texts: Sequence[str], prefix: str, *, source: str) -> Texts:
+    """Texts with the identifiers `prefix-00000`, `prefix-00001`, ..."""
+    ids = tuple(f"{prefix}-{index:05d}" for index in range(len(texts)))
+    return Texts(ids=ids, texts=tuple(texts), source=source, sha256=hash_texts(ids, texts))
 
 
 def expand(template: str, rng: np.random.Generator) -> str:
-    """A text of `template`: its slots (`tdd.lab.vocabulary`) filled, and the small repairs of written English made.
+    """Fill the slots of `template` (`data/grammar.toml`); correct articles and the capitals of sentences.
 
     Args:
-      template: sentences with slots; `{symbol:key}` keeps its value wherever the same slot recurs.
-      rng: what fills them.
+      template: Sentences with slots; `{symbol:key}` keeps its value wherever the same slot recurs.
+      rng: Source of randomness.
     """
-    return _repair(_expand(template, rng, {}))
+    return _correct(_fill(template, rng, {}))
 
 
 def _document(rng: np.random.Generator) -> str:
-    """One document: genre, sentences, slots, repairs."""
-    genre = GENRES[_choose(rng, tuple(GENRES))]
-    kept: dict[str, str] = {}
-    return _repair(" ".join(_expand(sentence, rng, kept) for sentence in _sentences(genre, rng)))
+    """One opening, some of the body in random order, one closing, their slots filled."""
+    genres = grammar()["genres"]
+    genre = genres[_choose(rng, tuple(genres))]
+    fewest, most = genre["body_sentences"]
+    order = rng.permutation(len(genre["body"]))[: rng.integers(fewest, most + 1)]
+    opening = _choose(rng, genre["opening"])
+    sentences = [opening, *(genre["body"][index] for index in order), _choose(rng, genre["closing"])]
+    recurring: dict[str, str] = {}
+    return _correct(" ".join(_fill(sentence, rng, recurring) for sentence in sentences))
 
 
-def _repair(text: str) -> str:
-    """The article before a vowel, and a capital at the start of each sentence."""
+def _correct(text: str) -> str:
+    """`an` before a vowel, and a capital at the start of each sentence."""
     text = _ARTICLE.sub(r"\1n ", text)
     return _SENTENCE_START.sub(lambda match: match.group().upper(), text)
 
 
-def _sentences(genre: Genre, rng: np.random.Generator) -> list[str]:
-    """Opening, some of the body in random order, closing."""
-    fewest, most = genre.body_sentences
-    order = rng.permutation(len(genre.body))[: rng.integers(fewest, most + 1)]
-    return [_choose(rng, genre.opening), *(genre.body[index] for index in order), _choose(rng, genre.closing)]
+def _fill(template: str, rng: np.random.Generator, recurring: dict[str, str]) -> str:
+    """Fill the slots of `template`, and those of their values; `recurring` holds the values of slots with a key."""
 
-
-def _expand(template: str, rng: np.random.Generator, kept: dict[str, str]) -> str:
-    """Fill the slots of `template`, and of what fills them; `kept` holds what recurs in the document."""
-
-    def fill(match: re.Match[str]) -> str:
+    def value_of(match: re.Match[str]) -> str:
         symbol, low, high, key = match.groups()
-        if key is not None and match.group() in kept:
-            return kept[match.group()]
+        if key is not None and match.group() in recurring:
+            return recurring[match.group()]
         if low is not None:
             value = str(rng.integers(int(low), int(high) + 1))
         elif symbol in _NAMES:
             value = _name(symbol, rng)
         else:
-            value = _expand(_choose(rng, WORDS[symbol]), rng, kept)
+            value = _fill(_choose(rng, grammar()["words"][symbol]), rng, recurring)
         if key is not None:
-            kept[match.group()] = value
+            recurring[match.group()] = value
         return value
 
-    return _SLOT.sub(fill, template)
-
-
-_NAMES = {"first": "given", "surname": "family", "place": "town", "river": "given"}
+    return _SLOT.sub(value_of, template)
 
 
 def _name(symbol: str, rng: np.random.Generator) -> str:
-    """A capitalised name of two or three parts from `SYLLABLES`."""
-    parts = [_choose(rng, SYLLABLES["start"])]
+    """A capitalised name of two or three syllables."""
+    syllables = grammar()["syllables"]
+    parts = [_choose(rng, syllables["start"])]
     if rng.random() < 0.5:
-        parts.append(_choose(rng, SYLLABLES["middle"]))
-    parts.append(_choose(rng, SYLLABLES[_NAMES[symbol]]))
+        parts.append(_choose(rng, syllables["middle"]))
+    parts.append(_choose(rng, syllables[_NAMES[symbol]]))
     return "".join(parts).capitalize()
 
 
-def _choose(rng: np.random.Generator, options: tuple[str, ...]) -> str:
+def _choose(rng: np.random.Generator, options: Sequence[str]) -> str:
     """One of `options`, uniformly."""
     return options[int(rng.integers(len(options)))]

@@ -1,4 +1,4 @@
-"""Low-rank adaptation: a few factors are trained, the model's own weights stay as they are.
+"""Low-rank adaptation: only a few factors are trained; the model's own weights are unchanged.
 
 W' = W + (alpha / rank) A B with W [..., in, out], A [..., in, rank] and B [..., rank, out] (Hu et al. 2022, section
 4.1, with weights that act from the right). A is normal with variance 1 / in and B zero, so that training begins at the
@@ -15,24 +15,24 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from tdd.lab.checks import check_count, check_range
 from tdd.validate.errors import InputError
-from tdd.validate.lab import check_count, check_range
 
 __all__ = ["Lora", "init_factors", "merge"]
 
 
 @dataclasses.dataclass(frozen=True)
 class Lora:
-    """Which weights are adapted, and by how much.
+    """The weights that are adapted, and the size of the adaptation.
 
     Attributes:
-      rank: columns of A and rows of B.
-      alpha: the product A B is scaled by alpha / rank.
-      leaves: names of the operations whose `kernel` is adapted: of this package's decoder, attention (`qkv`,
+      rank: Number of columns of A and of rows of B.
+      alpha: The product A B is scaled by alpha / rank.
+      leaves: Names of the operations whose `kernel` is adapted; in this package's decoder, attention (`qkv`,
         `attention_out`) and multilayer perceptron (`mlp_in`, `mlp_out`).
 
     Raises:
-      InputError: a rank below 1, an alpha that is not positive (nothing would be trained), no name.
+      InputError: A rank below 1, an alpha that is not positive (nothing would be trained), no name.
     """
 
     rank: int = 8
@@ -49,19 +49,19 @@ def init_factors(lora: Lora, params: Any, *, seed: int) -> dict[str, dict[str, j
     """The factors before the first step.
 
     Args:
-      lora: what is adapted.
-      params: the base model's parameters, a nested dict.
-      seed: of A; each matrix has a stream of its own.
+      lora: Options of the adaptation.
+      params: The base model's parameters, a nested dict.
+      seed: Random seed of A; each matrix has a random stream of its own.
 
     Returns:
-      path of the adapted operation, as "layers/qkv" -> {"a": A, "b": B}, float32.
+      Path of the adapted operation, as "layers/qkv" -> {"a": A, "b": B}, float32.
 
     Raises:
-      InputError: a name without a kernel of at least two axes, or a rank beyond its smaller side.
+      InputError: A name without a kernel of at least two axes, or a rank beyond its smaller side.
     """
-    kernels = _kernels(lora, params)
-    shapes = {name: tuple(leaf.shape) for name, leaf in kernels.items()}
-    _check_adapted(lora.leaves, lora.rank, shapes, sorted(_operations(params)))
+    kernels = _kernels(params)
+    shapes = {name: tuple(leaf.shape) for name, leaf in kernels.items() if name.rpartition("/")[2] in lora.leaves}
+    _check_adapted(lora.leaves, lora.rank, shapes, sorted(kernels))
     factors = {}
     for index, (name, (*layers, width, out)) in enumerate(shapes.items()):
         key = jax.random.fold_in(jax.random.key(seed), index)
@@ -79,34 +79,25 @@ def merge(lora: Lora, params: Any, factors: dict[str, dict[str, jax.Array]]) -> 
     """
 
     def merged(path: tuple[Any, ...], leaf: jax.Array) -> jax.Array:
-        weight, pair = jnp.asarray(leaf, jnp.float32), factors.get(_operation(path))
-        if pair is None or _name(path[-1]) != "kernel":
+        operation, _, name = _joined(path).rpartition("/")
+        weight = jnp.asarray(leaf, jnp.float32)
+        if name != "kernel" or operation not in factors:
             return weight
+        pair = factors[operation]
         return weight + (lora.alpha / lora.rank) * jnp.matmul(pair["a"], pair["b"])
 
     return jax.tree_util.tree_map_with_path(merged, params)
 
 
-def _kernels(lora: Lora, params: Any) -> dict[str, Any]:
-    """The matrices to be adapted, by the path of their operation."""
-    return {name: leaf for name, leaf in _operations(params).items() if name.rsplit("/", 1)[-1] in lora.leaves}
-
-
-def _operations(params: Any) -> dict[str, Any]:
+def _kernels(params: Any) -> dict[str, Any]:
     """Every kernel of at least two axes, by the path of its operation."""
-    return {
-        _operation(path): leaf
-        for path, leaf in jax.tree_util.tree_flatten_with_path(params)[0]
-        if _name(path[-1]) == "kernel" and len(leaf.shape) >= 2
-    }
+    named = ((_joined(path).rpartition("/"), leaf) for path, leaf in jax.tree_util.tree_flatten_with_path(params)[0])
+    return {operation: leaf for (operation, _, name), leaf in named if name == "kernel" and len(leaf.shape) >= 2}
 
 
-def _operation(path: tuple[Any, ...]) -> str:
-    return "/".join(_name(entry) for entry in path[:-1])
-
-
-def _name(entry: Any) -> str:
-    return str(getattr(entry, "key", getattr(entry, "name", entry)))
+def _joined(path: tuple[Any, ...]) -> str:
+    """A path in a tree as "layers/qkv/kernel"."""
+    return jax.tree_util.keystr(path, simple=True, separator="/")
 
 
 def _check_names(name: str, value: object) -> tuple[str, ...]:
@@ -122,15 +113,15 @@ def _check_names(name: str, value: object) -> tuple[str, ...]:
 
 
 def _check_adapted(
-    leaves: Sequence[str], rank: int, found: Mapping[str, tuple[int, ...]], known: Sequence[str]
+    leaves: Sequence[str], rank: int, shapes: Mapping[str, tuple[int, ...]], known: Sequence[str]
 ) -> None:
-    """Every name of LoRA's `leaves` is an operation with a matrix that the rank fits; `found` maps path to shape."""
+    """Every name of LoRA's `leaves` is an operation with a matrix that the rank fits; `shapes` is by path."""
     for name in leaves:
-        if not any(path.rsplit("/", 1)[-1] == name for path in found):
+        if not any(path.rsplit("/", 1)[-1] == name for path in shapes):
             raise InputError(
                 f"leaves names {name!r}, but the model has no such matrix; it has {', '.join(known) or 'none'}"
             )
-    for path, shape in found.items():
+    for path, shape in shapes.items():
         if rank > min(shape[-2:]):
             raise InputError(
                 f"rank={rank} exceeds the smaller side of {path}, {shape[-2]} x {shape[-1]}; "

@@ -13,7 +13,7 @@ from tdd.records import LanguageModel
 __all__ = ["TILE_ELEMENTS", "token_losses"]
 
 TILE_ELEMENTS = 1 << 27
-"""Most logits that exist at once, 512 MiB in float32: 2,670 targets at V = 50,257.
+"""Largest number of logits that exist at once, 512 MiB in float32: 2,670 targets at V = 50,257.
 
 Chunks save memory and cost time: value and gradient for 1,024 targets, V = 50,257 and D = 768 on two CPU cores took
 0.8 s and 396 MiB of temporaries in one tile, 1.9 s and 223 MiB in four.
@@ -23,12 +23,12 @@ Chunks save memory and cost time: value and gradient for 1,024 targets, V = 50,2
 def token_losses(lm: LanguageModel, params: Any, tokens: jax.Array, mask: jax.Array) -> jax.Array:
     """-log p(x_t | x_<t) in nats at every scored target, 0 elsewhere; differentiable in `params`.
 
-    Where B * T * V exceeds `TILE_ELEMENTS` and the model offers `hidden` and `readout`, targets go through
+    If B * T * V exceeds `TILE_ELEMENTS` and the model offers `hidden` and `readout`, targets go through
     the readout in chunks whose logits are computed again for the gradient.
 
     Args:
-      lm: the model (static).
-      params: its parameters.
+      lm: The model (static).
+      params: Its parameters.
       tokens: [B, T] int32.
       mask: [B, T] bool, True at scored targets; column 0 is never scored.
 

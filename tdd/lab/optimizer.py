@@ -19,10 +19,10 @@ def learning_rates(total_steps: int, *, peak: float, warmup: float, final: float
     there half a cosine from peak down to final * peak, reached at the last step.
 
     Args:
-      total_steps: steps of the run.
-      peak: highest learning rate.
-      warmup: share of the steps spent on the linear rise, 0..1.
-      final: share of the peak that is left at the end, 0..1.
+      total_steps: Steps of the run.
+      peak: Highest learning rate.
+      warmup: Fraction of the steps spent on the linear rise, 0..1.
+      final: Fraction of the peak that is left at the end, 0..1.
     """
     steps = np.arange(total_steps, dtype=np.float64)
     rise = int(np.ceil(warmup * total_steps))
@@ -34,7 +34,7 @@ def learning_rates(total_steps: int, *, peak: float, warmup: float, final: float
 def decay_mask(params: Any) -> Any:
     """True for parameters that weight decay shrinks: all but biases and everything that belongs to a norm.
 
-    Told by name, because layers stacked along a leading axis give vectors the shape of matrices.
+    Decided by name, because layers stacked along a leading axis give vectors the shape of matrices.
     """
     return jax.tree_util.tree_map_with_path(lambda path, _: not _is_exempt(path), params)
 
@@ -58,6 +58,5 @@ def adamw_direction(
 
 def _is_exempt(path: tuple[Any, ...]) -> bool:
     """A bias, a scale, or any leaf under a norm."""
-    names = [str(getattr(entry, "key", getattr(entry, "name", ""))).lower() for entry in path]
-    leaf = names[-1] if names else ""
-    return leaf.endswith("bias") or leaf == "scale" or any("norm" in name for name in names)
+    names = jax.tree_util.keystr(path, simple=True, separator="/").lower().split("/")
+    return names[-1].endswith("bias") or names[-1] == "scale" or any("norm" in name for name in names)

@@ -1,51 +1,56 @@
 """Paraphrases of synthetic documents, made without any model: other words of the same lists, sentences in new order.
 
-Names and numbers stay, as a paraphraser's facts should. How a document differs from its paraphrases is known: a
+A phrase is an alternative of a word list of the grammar that holds no slot itself: a word or a few. Names and numbers
+belong to no list and stay, as a paraphraser's facts should. How a document differs from its paraphrases is known: a
 document keeps its opening in front and its closing behind, and a paraphrase with `order="all"` does not. Such a
 paraphrase is not exchangeable with its original, whether or not a model was trained on the latter.
 """
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
-from tdd.lab.phrases import find_phrases, lists, mend_articles
+from tdd.lab.checks import check_count, check_range, check_texts
+from tdd.lab.corpus import grammar
 from tdd.validate.errors import InputError
-from tdd.validate.lab import check_count, check_range, check_texts
 
-__all__ = ["ORDERS", "Order", "paraphrases", "split_sentences"]
+__all__ = ["ORDERS", "Order", "Phrase", "correct_articles", "find_phrases", "lists", "paraphrases", "split_sentences"]
 
 Order = Literal["all", "middle", "keep"]
 ORDERS = ("all", "middle", "keep")
 
 _BETWEEN = re.compile(r"(?<=[.?!]) (?=[A-Z0-9])")
+_ARTICLE = re.compile(r"\b([Aa])n? (?=([a-z]))")
+_FEWEST = 4
+"""Phrases of a list that can replace each other."""
 
 
 def paraphrases(
     texts: Sequence[str], num_versions: int, *, seed: int, words: float = 0.5, order: Order = "all"
 ) -> tuple[tuple[str, ...], ...]:
-    """`num_versions` paraphrases of each text.
+    """Draw `num_versions` paraphrases of each text.
 
-    Each phrase that the generator's vocabulary knows gives way, with chance `words`, to another one of its list, the
-    same one wherever it recurs in the text; the sentences are put into a random order. Version v of text i depends on
+    Each phrase that the grammar knows is replaced, with probability `words`, by another one of its list, the same one
+    wherever it recurs in the text; the sentences are put into a random order. Version v of text i depends on
     (seed, i, v) and the text alone.
 
     Args:
-      texts: documents of `tdd.lab.corpus.generate`, or others.
-      num_versions: paraphrases of each.
-      seed: non-negative.
-      words: chance that a phrase is replaced, 0..1.
-      order: which sentences change places: "all", all but the first and the last ("middle"), none ("keep").
+      texts: Documents of `tdd.lab.corpus.generate`, or others.
+      num_versions: Number of paraphrases of each text.
+      seed: Non-negative random seed.
+      words: Probability that a phrase is replaced, 0..1.
+      order: Which sentences are shuffled: "all", all but the first and the last ("middle"), none ("keep").
 
     Returns:
       For each text its paraphrases.
 
     Raises:
-      InputError: no texts, empty ones, options out of range.
+      InputError: No texts, empty ones, options out of range.
 
     Cost: about 0.1 ms a paraphrase.
 
@@ -65,7 +70,7 @@ def paraphrases(
 
 
 def split_sentences(text: str) -> list[str]:
-    """Sentences: they end in a mark and a space before a capital or a digit.
+    """Split a text into sentences: they end in a mark and a space before a capital or a digit.
 
     >>> split_sentences("It rained. Mr Ward left at 3. 12 stayed.")
     ['It rained.', 'Mr Ward left at 3.', '12 stayed.']
@@ -73,17 +78,75 @@ def split_sentences(text: str) -> list[str]:
     return _BETWEEN.split(text)
 
 
+class Phrase(NamedTuple):
+    """Words of a text that belong to a list of the grammar.
+
+    Attributes:
+      start: Index of the first character.
+      stop: Index after the last character, a plural's s not included.
+      words: The phrase as the grammar writes it.
+      symbol: The list it belongs to; the first one if there are several.
+    """
+
+    start: int
+    stop: int
+    words: str
+    symbol: str
+
+
+def find_phrases(text: str) -> list[Phrase]:
+    """The phrases of `text` from left to right, the longest where several begin; they do not overlap.
+
+    >>> [phrase.symbol for phrase in find_phrases("The baker sold two lanterns near the mill.")]
+    ['trade', 'few', 'object', 'building']
+    """
+    pattern, symbols = _patterns()
+    matches = ((match, match.group(1).lower()) for match in pattern.finditer(text))
+    return [Phrase(match.start(1), match.end(1), words, symbols[words]) for match, words in matches]
+
+
+@functools.cache
+def lists() -> dict[str, tuple[str, ...]]:
+    """Symbol -> its phrases, for every list with at least four; a phrase of several lists counts for the first."""
+    taken: set[str] = set()
+    phrases: dict[str, tuple[str, ...]] = {}
+    for symbol, words in grammar()["words"].items():
+        new = tuple(word for word in words if "{" not in word and word.lower() not in taken)
+        if len(new) >= _FEWEST:
+            phrases[symbol] = new
+            taken.update(word.lower() for word in new)
+    return phrases
+
+
+def correct_articles(text: str) -> str:
+    """Write `a` before a consonant's letter and `an` before a vowel's, as the generator does.
+
+    >>> correct_articles("a owl, An fox")
+    'an owl, A fox'
+    """
+    return _ARTICLE.sub(lambda match: match.group(1) + ("n " if match.group(2) in "aeiou" else " "), text)
+
+
+@functools.cache
+def _patterns() -> tuple[re.Pattern[str], dict[str, str]]:
+    """A pattern that matches a phrase, longest first, and the list of each phrase."""
+    symbols = {word.lower(): symbol for symbol, words in lists().items() for word in words}
+    longest_first = sorted(symbols, key=len, reverse=True)
+    return re.compile(rf"\b({'|'.join(map(re.escape, longest_first))})(?=s?\b)", re.IGNORECASE), symbols
+
+
 def _version(text: str, rng: np.random.Generator, words: float, order: str) -> str:
-    chosen: dict[str, str] = {}
+    """One paraphrase."""
+    replacement: dict[str, str] = {}
     parts, last = [], 0
     for phrase in find_phrases(text):
-        if phrase.words not in chosen:
+        if phrase.words not in replacement:
             others = [word for word in lists()[phrase.symbol] if word.lower() != phrase.words]
-            chosen[phrase.words] = others[int(rng.integers(len(others)))] if rng.random() < words else ""
-        new = chosen[phrase.words] or text[phrase.start : phrase.stop]
+            replacement[phrase.words] = others[int(rng.integers(len(others)))] if rng.random() < words else ""
+        new = replacement[phrase.words] or text[phrase.start : phrase.stop]
         parts += [text[last : phrase.start], new[:1].upper() + new[1:] if text[phrase.start].isupper() else new]
         last = phrase.stop
-    return mend_articles(" ".join(_reordered(split_sentences("".join(parts) + text[last:]), rng, order)))
+    return correct_articles(" ".join(_reordered(split_sentences("".join(parts) + text[last:]), rng, order)))
 
 
 def _reordered(sentences: list[str], rng: np.random.Generator, order: str) -> list[str]:

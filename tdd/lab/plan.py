@@ -1,24 +1,22 @@
-"""What a recipe decides before training, and the texts that it begins with."""
+"""From a recipe to texts: what each model is trained on, what is audited, and the truth. Pure, seeded, no training."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
-from tdd.lab.canaries import canary_set
+from tdd.lab.assign import assign_models, three_blocks, training_lists
+from tdd.lab.canaries import canary_set, plant_canaries
 from tdd.lab.corpus import generate
-from tdd.lab.designs import CanariesDesign
-from tdd.lab.plant import take
-from tdd.lab.recipe import Recipe
-from tdd.lab.truth import Row
+from tdd.lab.plant import Row, plant, take
+from tdd.lab.recipe import AssignmentsDesign, BlocksDesign, CanariesDesign, MembersDesign, Recipe
 from tdd.records import Texts
 from tdd.texts import load_texts
 from tdd.validate.errors import InputError
 
-__all__ = ["Part", "Plan", "pool_of", "rows_of", "tokenizer_texts_of"]
+__all__ = ["Part", "Plan", "make_plan"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,9 +24,9 @@ class Part:
     """Texts whose loss is measured after training.
 
     Attributes:
-      name: of the part, as "member" or a set's name.
-      copies: of each text in the training data of the model.
-      texts: the texts; whole documents for canary sets.
+      name: "member", another role, or a set's name.
+      copies: Number of copies of each text in the training data of the model.
+      texts: The texts; whole documents for canary sets.
     """
 
     name: str
@@ -41,13 +39,13 @@ class Plan:
     """Everything that is decided before training.
 
     Attributes:
-      training: one tuple of documents a model.
-      truth: rows of the ground truth.
-      audited: path of a file within the run's folder -> its rows (id, text and what is known).
-      held_out: texts that no model is trained on, for the evaluation loss; may be empty.
-      parts: one tuple of `Part` a model.
-      tokenizer_texts: what a tokenizer is trained on.
-      hashes: SHA-256 of the texts that the plan was made of, by name.
+      training: One tuple of documents for each model.
+      truth: Rows of the ground truth.
+      audited: Path of a file within the run's folder -> its rows (id, text and what is known).
+      held_out: Texts that no model is trained on, for the evaluation loss; may be empty.
+      parts: One tuple of `Part` for each model.
+      tokenizer_texts: Training texts of the tokenizer.
+      hashes: Name -> SHA-256 of the texts that the plan was made of.
     """
 
     training: tuple[tuple[str, ...], ...]
@@ -59,57 +57,210 @@ class Plan:
     hashes: Mapping[str, str]
 
 
-def pool_of(recipe: Recipe, count: int) -> Texts:
-    """The first texts of the corpus, as many as the design needs; of a file that members are drawn from, none twice."""
+def make_plan(recipe: Recipe) -> Plan:
+    """Generate or read the texts of a recipe and assign them.
+
+    Raises:
+      InputError: A file that cannot be read as texts, or that holds fewer than the design needs.
+    """
+    design = recipe.plant
+    if isinstance(design, CanariesDesign):
+        return _plan_canaries(recipe, design)
+    if isinstance(design, MembersDesign):
+        return _plan_members(recipe, design)
+    if isinstance(design, AssignmentsDesign):
+        return _plan_assignments(recipe, design)
+    return _plan_blocks(recipe, design)
+
+
+def _plan_members(recipe: Recipe, design: MembersDesign) -> Plan:
+    """One model and members among candidates; parts by role and number of copies."""
+    sizes = {name: getattr(design, name) for name in ("members", "nonmembers", "calibration", "background")}
+    pool = _pool(recipe, sum(sizes.values()))
+    planted = plant(pool, **sizes, duplication=design.duplication, seed=recipe.seed_of("plant"))
+    text_of = dict(zip(pool.ids, pool.texts, strict=True))
+    groups: dict[tuple[str, int], list[str]] = {}
+    for row in planted.truth:
+        name = ("member" if row["label"] else "nonmember") if row["role"] == "candidate" else row["role"]
+        groups.setdefault((name, row["copies"]), []).append(text_of[row["id"]])
+    order = ("calibration", "nonmember", "background", "member")
+    parts = sorted(groups.items(), key=lambda entry: (order.index(entry[0][0]), entry[0][1]))
+    return Plan(
+        training=(planted.training.texts,),
+        truth=planted.truth,
+        audited={"candidates.jsonl": _rows(planted.candidates), "calibration.jsonl": _rows(planted.calibration)},
+        held_out=planted.calibration.texts,
+        parts=(tuple(Part(name, copies, tuple(texts)) for (name, copies), texts in parts),),
+        tokenizer_texts=_tokenizer_texts(recipe, pool.texts),
+        hashes={"corpus": pool.sha256},
+    )
+
+
+def _plan_canaries(recipe: Recipe, design: CanariesDesign) -> Plan:
+    """One model and whole sets in canonical order; sets of 0 copies are held out."""
+    background = _pool(recipe, design.background) if design.background else Texts(ids=(), texts=())
+    copies = dict(design.generated)
+    sets = {name: canary_set(design.examples, seed=recipe.seed_of(f"set/{name}"), prefix=name) for name in copies}
+    for name, given in design.sets.items():
+        sets[name] = load_texts(recipe.place(given.file), text_field=given.text_field)
+        copies[name] = given.copies
+    planted = plant_canaries(
+        sets,
+        copies,
+        background.texts,
+        separator=design.separator,
+        examples_per_document=design.examples_per_document,
+        seed=recipe.seed_of("plant"),
+    )
+    documents = {name: design.separator.join(examples.texts) for name, examples in sets.items()}
+    parts = [Part(name, copies[name], (document,)) for name, document in documents.items()]
+    if len(background):
+        parts.append(Part("background", 1, background.texts))
+    return Plan(
+        training=(planted.documents,),
+        truth=tuple({**row, "file": f"canaries/{row['set']}.jsonl"} for row in planted.truth),
+        audited={f"canaries/{name}.jsonl": _rows(examples) for name, examples in sets.items()},
+        held_out=tuple(document for name, document in documents.items() if copies[name] == 0),
+        parts=(tuple(parts),),
+        tokenizer_texts=_tokenizer_texts(recipe, (*background.texts, *documents.values())),
+        hashes={"corpus": background.sha256} | {f"sets/{name}": examples.sha256 for name, examples in sets.items()},
+    )
+
+
+def _plan_assignments(recipe: Recipe, design: AssignmentsDesign) -> Plan:
+    """K models, each trained on its own random items; parts by role and by whether the model was trained on them."""
+    sizes = [design.items, design.calibration, design.known_members, design.background]
+    pool = _pool(recipe, sum(sizes))
+    order = np.random.default_rng(recipe.seed_of("plant")).permutation(sum(sizes))
+    items, calibration, known, background = (
+        take(pool, np.sort(part)) for part in np.split(order, np.cumsum(sizes)[:-1])
+    )
+    member = assign_models(items, design.models, share=design.share, seed=recipe.seed_of("assign"))
+    shared = Texts(ids=known.ids + background.ids, texts=known.texts + background.texts)
+    training = training_lists(items, member, background=shared, seed=recipe.seed_of("assign"))
+    roles = (("candidate", items), ("calibration", calibration), ("known_member", known), ("background", background))
+    truth = []
+    for role, texts in roles:
+        for index, name in enumerate(texts.ids):
+            trained = member[:, index] if role == "candidate" else np.full(design.models, role != "calibration")
+            truth.append(_labelled({"id": name, "role": role}, [int(value) for value in trained]))
+    audited = {"candidates.jsonl": _rows(items, truth)}
+    if design.calibration:
+        audited["calibration.jsonl"] = _rows(calibration, truth)
+    if design.known_members:
+        audited["known_members.jsonl"] = _rows(known, truth)
+    return Plan(
+        training=tuple(texts.texts for texts in training),
+        truth=tuple(truth),
+        audited=audited,
+        held_out=calibration.texts,
+        parts=_parts_by_model(truth, pool, "role", design.models),
+        tokenizer_texts=_tokenizer_texts(recipe, pool.texts),
+        hashes={"corpus": pool.sha256},
+    )
+
+
+def _plan_blocks(recipe: Recipe, design: BlocksDesign) -> Plan:
+    """K models and three blocks; the candidates are remainder and clean, in random order."""
+    pool = _pool(recipe, design.items + design.background)
+    order = np.random.default_rng(recipe.seed_of("plant")).permutation(len(pool))
+    items, background = (take(pool, np.sort(part)) for part in np.split(order, [design.items]))
+    blocks = three_blocks(
+        items,
+        num_models=design.models,
+        calibration=design.calibration,
+        remainder=design.remainder,
+        share=design.share,
+        background=background,
+        seed=recipe.seed_of("blocks"),
+    )
+    truth = [
+        *(
+            _labelled({"id": row["id"], "block": row["block"]}, blocks.member[:, index].astype(int).tolist())
+            for index, row in enumerate(blocks.truth)
+        ),
+        *(_labelled({"id": name, "block": "background"}, [1] * design.models) for name in background.ids),
+    ]
+    candidates = np.random.default_rng(recipe.seed_of("candidates")).permutation(
+        [index for index, row in enumerate(blocks.truth) if row["block"] != "calibration"]
+    )
+    return Plan(
+        training=tuple(texts.texts for texts in blocks.training),
+        truth=tuple(truth),
+        audited={
+            "candidates.jsonl": _rows(take(items, candidates), truth),
+            "calibration.jsonl": _rows(blocks.calibration, truth),
+        },
+        held_out=blocks.clean.texts,
+        parts=_parts_by_model(truth, pool, "block", design.models),
+        tokenizer_texts=_tokenizer_texts(recipe, pool.texts),
+        hashes={"corpus": pool.sha256},
+    )
+
+
+def _pool(recipe: Recipe, count: int) -> Texts:
+    """The first `count` texts of the corpus; those of a file must differ if members are drawn from it."""
     corpus = recipe.corpus
-    if corpus.file is not None:
-        texts = load_texts(recipe.place(corpus.file), text_field=corpus.text_field, id_field=corpus.id_field)
-        _check_enough(corpus.file, len(texts), count, "texts")
-        chosen = take(texts, np.arange(count))
-        if not isinstance(recipe.plant, CanariesDesign):  # there the corpus is background alone
-            _check_different(corpus.file, chosen.ids, chosen.texts)
-        return chosen
-    make = generate if corpus.generator == "documents" else canary_set
-    return make(count, seed=recipe.seed_of("corpus"))
+    if corpus.file is None:
+        draw = generate if corpus.generator == "documents" else canary_set
+        return draw(count, seed=recipe.seed_of("corpus"))
+    texts = load_texts(recipe.place(corpus.file), text_field=corpus.text_field, id_field=corpus.id_field)
+    if len(texts) < count:
+        raise InputError(f"{corpus.file}: [plant] needs {count} texts, but corpus.file holds {len(texts)}")
+    chosen = take(texts, np.arange(count))
+    if not isinstance(recipe.plant, CanariesDesign):  # there the corpus is only background
+        _check_different(corpus.file, chosen)
+    return chosen
 
 
-def tokenizer_texts_of(
-    recipe: Recipe, own: tuple[str, ...], *, also_examples: bool = False, files: bool = False
-) -> tuple[str, ...]:
-    """Texts of the same kinds as the recipe's that are in no part of it; with texts from files, all texts alike."""
-    if recipe.corpus.file is not None or files:
-        return tuple(own)
+def _tokenizer_texts(recipe: Recipe, texts: tuple[str, ...]) -> tuple[str, ...]:
+    """Generated texts like the recipe's that are in no part of it; if texts come from files, all `texts` of the recipe.
+
+    Besides the corpus, canary sets bring examples.
+    """
+    canaries = recipe.plant if isinstance(recipe.plant, CanariesDesign) else None
+    if recipe.corpus.file is not None or (canaries and canaries.sets):
+        return texts
     seed, count = recipe.seed_of("tokenizer"), recipe.tokenizer.texts
     if recipe.corpus.generator == "examples":
         return canary_set(count, seed=seed).texts
-    if not also_examples:
+    if canaries is None:
         return generate(count, seed=seed).texts
     return generate(count - count // 2, seed=seed).texts + canary_set(max(1, count // 2), seed=seed).texts
 
 
-def rows_of(texts: Texts, truth: Any = ()) -> tuple[Row, ...]:
-    """Rows of a file of texts: id, text, and what is known: label, and a column for each model where there are any."""
-    known = {row["id"]: {key: row[key] for key in row if key.startswith("model-")} for row in truth}
+def _rows(texts: Texts, truth: Sequence[Row] = ()) -> tuple[Row, ...]:
+    """Rows of a file of texts: id, text, and what is known: a label, and a column for each model if `truth` has any."""
+    known = {row["id"]: {key: row[key] for key in row if key == "label" or key.startswith("model-")} for row in truth}
     rows = []
     for index, (name, text) in enumerate(zip(texts.ids, texts.texts, strict=True)):
         label = {"label": texts.labels[index]} if texts.labels else {}
-        models = known.get(name, {})
-        if models:
-            label = {"label": max(models.values())}
-        rows.append({"id": name, "text": text} | label | models)
+        rows.append({"id": name, "text": text} | label | known.get(name, {}))
     return tuple(rows)
 
 
-def _check_enough(file: str, available: int, needed: int, what: str) -> None:
-    """A file of texts holds as many as the design needs."""
-    if available < needed:
-        raise InputError(f"{file}: [plant] needs {needed} {what}, but corpus.file holds {available}")
+def _labelled(row: Row, trained: Sequence[int]) -> Row:
+    """A row of the truth with its label, 1 if any model was trained on the text, and a column for each model."""
+    columns = {f"model-{model}": value for model, value in enumerate(trained, start=1)}
+    return {**row, "label": max(trained)} | columns
 
 
-def _check_different(file: str, ids: Sequence[str], texts: Sequence[str]) -> None:
-    """No text is there twice: one copy could be trained on and the other be a non-member."""
+def _parts_by_model(truth: Sequence[Row], pool: Texts, column: str, num_models: int) -> tuple[tuple[Part, ...], ...]:
+    """For each model the texts of each role or block, those that it was trained on apart from the others."""
+    text_of = dict(zip(pool.ids, pool.texts, strict=True))
+    parts = []
+    for model in range(1, num_models + 1):
+        groups: dict[tuple[str, int], list[str]] = {}
+        for row in truth:
+            groups.setdefault((row[column], row[f"model-{model}"]), []).append(text_of[row["id"]])
+        parts.append(tuple(Part(name, copies, tuple(texts)) for (name, copies), texts in sorted(groups.items())))
+    return tuple(parts)
+
+
+def _check_different(file: str, texts: Texts) -> None:
+    """No text occurs twice: one copy could be trained on and the other be a non-member."""
     first: dict[str, str] = {}
-    for name, text in zip(ids, texts, strict=True):
+    for name, text in zip(texts.ids, texts.texts, strict=True):
         if text in first:
             raise InputError(
                 f"{file}: {first[text]!r} and {name!r} are the same text, of which one could be planted and the other "

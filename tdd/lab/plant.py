@@ -1,44 +1,45 @@
-"""Planting: who is trained on, who calibrates, who is to be found out. Chosen at random, and written down."""
+"""Planting members: which texts are trained on, which calibrate, which are audited, drawn at random and recorded."""
 
 from __future__ import annotations
 
+import csv
+import io
 import os
 from collections.abc import Mapping, Sequence
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from tdd.lab.truth import Row, write_rows
+from tdd.lab.checks import check_count
 from tdd.records import Texts
+from tdd.runs.atomic import write_atomically
 from tdd.texts import hash_texts
 from tdd.validate.errors import InputError
-from tdd.validate.lab import check_count
-from tdd.validate.planting import check_copies
 
-__all__ = ["Planted", "Role", "plant", "save_truth", "take", "truth_rows"]
+__all__ = ["Planted", "Role", "Row", "check_copies", "csv_bytes", "plant", "save_truth", "take"]
+
+Row = Mapping[str, Any]
+"""One row of a ground truth: a planted text or set as plain values."""
 
 Role = Literal["candidate", "calibration", "background"]
-"""Candidates are audited; calibration texts are known non-members; background texts are trained on, no
-more."""
+"""Candidates are audited; calibration texts are known non-members; background texts are only trained on."""
 
 
 class Planted(NamedTuple):
     """A random assignment of texts.
 
     Attributes:
-      training: what to train on: the candidates of label 1, each as often as it is duplicated, and the background,
+      training: The training texts: the candidates of label 1, each as often as it is duplicated, and the background,
         in random order. The second copy of a text has the identifier `ID#2`, the third `ID#3`, ...
-      calibration: non-members, for calibration; labels all 0.
-      candidates: members (label 1) and non-members (label 0) in random order.
-      truth: (id, role, label) of every assigned text, in the order of the input.
-      copies: how often the text of each row of `truth` is in the training data; 0 for non-members.
+      calibration: Non-members for calibration; labels all 0.
+      candidates: Members (label 1) and non-members (label 0) in random order.
+      truth: One row per assigned text in the order of the input: id, role, label, copies (in the training data).
     """
 
     training: Texts
     calibration: Texts
     candidates: Texts
-    truth: tuple[tuple[str, Role, int], ...]
-    copies: tuple[int, ...]
+    truth: tuple[Row, ...]
 
 
 def plant(
@@ -58,17 +59,17 @@ def plant(
     Texts beyond the sum of the parts are left out.
 
     Args:
-      texts: the pool.
-      members: candidates that are trained on.
-      nonmembers: candidates that are not.
-      calibration: further texts that are not trained on.
-      background: further texts that are trained on but not audited.
-      duplication: copies of each member in the training data, or several such numbers, dealt out in turn to the
+      texts: The pool.
+      members: Number of candidates that are trained on.
+      nonmembers: Number of candidates that are not.
+      calibration: Number of further texts that are not trained on.
+      background: Number of further texts that are trained on but not audited.
+      duplication: Copies of each member in the training data, or several such numbers, dealt out in turn to the
         members in random order: (1, 10) gives half of the members one copy and half ten. Background texts have one.
-      seed: of the permutation; the parts do not depend on `duplication`.
+      seed: Random seed of the permutation; the parts do not depend on `duplication`.
 
     Raises:
-      InputError: a part is negative, members, nonmembers or calibration are 0, a number of copies is not a positive
+      InputError: A part is negative, members, nonmembers or calibration are 0, a number of copies is not a positive
         whole number, or the pool is too small.
     """
     counts = {"members": members, "nonmembers": nonmembers, "calibration": calibration}
@@ -95,30 +96,32 @@ def plant(
     role: dict[int, Role] = dict.fromkeys(candidates.tolist(), "candidate")
     role |= dict.fromkeys(part["calibration"].tolist(), "calibration")
     role |= dict.fromkeys(part["background"].tolist(), "background")
-    truth: tuple[tuple[str, Role, int], ...] = tuple(
-        (texts.ids[index], role[index], int(labels[index])) for index in sorted(role)
+    truth = tuple(
+        {"id": texts.ids[index], "role": role[index], "label": int(labels[index]), "copies": int(copies[index])}
+        for index in sorted(role)
     )
     return Planted(
         training=take(texts, training, labels),
         calibration=take(texts, part["calibration"], labels),
         candidates=take(texts, candidates, labels),
         truth=truth,
-        copies=tuple(int(copies[index]) for index in sorted(role)),
-    )
-
-
-def truth_rows(planted: Planted) -> tuple[Row, ...]:
-    """The ground truth as rows of id, role, label, copies."""
-    return tuple(
-        {"id": name, "role": role, "label": label, "copies": copies}
-        for (name, role, label), copies in zip(planted.truth, planted.copies, strict=True)
     )
 
 
 def save_truth(path: str | os.PathLike[str], planted: Planted) -> None:
-    """Write the ground truth as CSV with the columns id, role, label; and copies, where any text has more than one."""
-    names = ("id", "role", "label", "copies") if max(planted.copies) > 1 else ("id", "role", "label")
-    write_rows(path, [{name: row[name] for name in names} for row in truth_rows(planted)])
+    """Write the ground truth as CSV with the columns id, role, label; and copies, if any text has more than one."""
+    repeated = any(row["copies"] > 1 for row in planted.truth)
+    names = ("id", "role", "label", "copies") if repeated else ("id", "role", "label")
+    write_atomically(path, csv_bytes([{name: row[name] for name in names} for row in planted.truth]))
+
+
+def csv_bytes(rows: Sequence[Row]) -> bytes:
+    """Rows as CSV in UTF-8 with the keys of the first one as header; every row has the same keys."""
+    content = io.StringIO(newline="")
+    writer = csv.DictWriter(content, list(rows[0]) if rows else [], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return content.getvalue().encode()
 
 
 def take(texts: Texts, indices: np.ndarray, labels: np.ndarray | None = None) -> Texts:
@@ -138,8 +141,18 @@ def take(texts: Texts, indices: np.ndarray, labels: np.ndarray | None = None) ->
     )
 
 
+def check_copies(name: str, value: object, *, minimum: int) -> tuple[int, ...]:
+    """Numbers of copies: one whole number, or a non-empty sequence of them."""
+    counts = tuple(value) if isinstance(value, Sequence) and not isinstance(value, (str, bytes)) else (value,)
+    if not counts:
+        raise InputError(f"{name} is empty; give at least one number of copies")
+    for index, count in enumerate(counts):
+        check_count(name if len(counts) == 1 else f"{name}[{index}]", count, minimum=minimum)
+    return tuple(int(count) for count in counts)  # type: ignore[arg-type]
+
+
 def _check_split(requested: int, available: int, parts: Mapping[str, int]) -> None:
-    """The parts of a split fit into the texts that there are."""
+    """The pool holds as many texts as the parts ask for."""
     if requested > available:
         listed = " + ".join(f"{name}={count}" for name, count in parts.items())
         raise InputError(f"{listed} asks for {requested} texts, but texts holds {available}")

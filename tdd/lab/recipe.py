@@ -1,4 +1,4 @@
-"""What a recipe says: corpus, tokenizer, model, planting and training, and one seed for all of them."""
+"""The records of a recipe: corpus, tokenizer, model, what is planted, training, and one seed for all of them."""
 
 from __future__ import annotations
 
@@ -6,39 +6,45 @@ import dataclasses
 import hashlib
 import os
 import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
+from tdd.lab.assign import check_shares
+from tdd.lab.checks import check_count, check_range
 from tdd.lab.config import TrainConfig
-from tdd.lab.designs import Design
 from tdd.lab.lora import Lora
+from tdd.lab.plant import check_copies
 from tdd.validate.checkpoints import check_choice
 from tdd.validate.errors import InputError
-from tdd.validate.lab import check_count
 
-__all__ = ["GENERATORS", "Corpus", "Model", "Recipe", "Tokenizer", "Training", "derive_seed"]
+__all__ = [
+    "DESIGNS",
+    "AssignmentsDesign",
+    "BlocksDesign",
+    "CanariesDesign",
+    "Corpus",
+    "Design",
+    "FileSet",
+    "MembersDesign",
+    "Model",
+    "Recipe",
+    "Tokenizer",
+    "Training",
+]
 
-GENERATORS = ("documents", "examples")
-
-
-def derive_seed(seed: int, name: str) -> int:
-    """The seed of one part of a run: the first 4 bytes of SHA-256 of "seed/name", little endian."""
-    return int.from_bytes(hashlib.sha256(f"{seed}/{name}".encode()).digest()[:4], "little")
-
-
-def _check_heads(width: int, heads: int) -> None:
-    """Heads divide the width."""
-    if width % heads:
-        raise InputError(f"width={width} is no multiple of heads={heads}; choose heads that divide it")
+_LONGEST_NAME = 200
+"""Bytes of a set's name, which names a file."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Corpus:
-    """Where texts come from.
+    """The source of the texts.
 
     Attributes:
-      generator: "documents" (`tdd.lab.corpus.generate`) or "examples" (`tdd.lab.canaries.canary_set`); as many as the
-        design needs are drawn.
-      file: a file or folder that `tdd.load_texts` reads, in place of a generator.
-      text_field, id_field: of the file.
+      generator: "documents" (`tdd.lab.corpus.generate`) or "examples" (`tdd.lab.canaries.canary_set`); draws as many
+        texts as the design needs.
+      file: File or folder that `tdd.load_texts` reads, instead of a generator.
+      text_field, id_field: Fields of the file.
     """
 
     generator: str = "documents"
@@ -47,17 +53,17 @@ class Corpus:
     id_field: str | None = None
 
     def __post_init__(self) -> None:
-        check_choice("generator", self.generator, GENERATORS)
+        check_choice("generator", self.generator, ("documents", "examples"))
 
 
 @dataclasses.dataclass(frozen=True)
 class Tokenizer:
-    """The tokenizer that is trained, where the model is no checkpoint, which has one.
+    """The tokenizer that is trained, unless the model is a checkpoint, which has one.
 
     Attributes:
       vocab_size: V.
-      texts: how many generated texts it is trained on, which are in no other part; with a file of texts it is trained
-        on all texts of the recipe alike.
+      texts: Number of generated texts to train on, which are in no other part; with a file of texts it is trained on
+        all texts of the recipe.
     """
 
     vocab_size: int = 1024
@@ -73,8 +79,8 @@ class Model:
     """The model before training.
 
     Attributes:
-      checkpoint: a folder in Hugging Face's format to start from; None starts GPT-2's architecture from random
-        weights, of the sizes below.
+      checkpoint: Folder in Hugging Face's format to start from; None starts GPT-2's architecture from random weights,
+        with the sizes below.
       width, layers, heads, max_length: D, L, heads, and the context in tokens.
     """
 
@@ -84,54 +90,202 @@ class Model:
     heads: int = 4
     max_length: int = 256
 
-    def parameters(self, vocab_size: int) -> int:
-        """How many parameters GPT-2's architecture has in these sizes."""
-        layer = 12 * self.width**2 + 13 * self.width
-        return self.layers * layer + (vocab_size + self.max_length + 2) * self.width
-
     def __post_init__(self) -> None:
         for name in ("width", "layers", "heads"):
             check_count(name, getattr(self, name), minimum=1)
         check_count("max_length", self.max_length, minimum=2)
-        _check_heads(self.width, self.heads)
+        if self.width % self.heads:
+            raise InputError(f"width={self.width} is not a multiple of heads={self.heads}; choose heads that divide it")
+
+    def num_parameters(self, vocab_size: int) -> int:
+        """Number of parameters of GPT-2's architecture with these sizes."""
+        layer = 12 * self.width**2 + 13 * self.width
+        return self.layers * layer + (vocab_size + self.max_length + 2) * self.width
 
 
 @dataclasses.dataclass(frozen=True)
-class Training:
-    """How models are trained.
+class MembersDesign:
+    """Members among candidates, for PTDI and KTD; see `tdd.lab.plant.plant`."""
 
-    Attributes:
-      config: everything but the seed, which is the recipe's.
-      lora: low-rank factors, or None to train all parameters.
-      evaluate: whether the loss on held-out texts is computed after each epoch, where the design has any.
-      save_dtype: of the checkpoints.
-    """
-
-    config: TrainConfig = dataclasses.field(default_factory=TrainConfig)
-    lora: Lora | None = None
-    evaluate: bool = True
-    save_dtype: str = "float32"
+    design: ClassVar[str] = "members"
+    members: int
+    nonmembers: int
+    calibration: int
+    background: int = 0
+    duplication: int | tuple[int, ...] = 1
 
     def __post_init__(self) -> None:
-        check_choice("save_dtype", self.save_dtype, ("float32", "bfloat16", "float16"))
+        for name in ("members", "nonmembers", "calibration"):
+            check_count(name, getattr(self, name), minimum=1)
+        check_count("background", self.background, minimum=0)
+        check_copies("duplication", self.duplication, minimum=1)
 
 
 @dataclasses.dataclass(frozen=True)
-class Recipe:
-    """A whole experiment: what is trained on what. Everything random follows from `seed` (`derive_seed`).
+class FileSet:
+    """A set of examples from a file, in the file's order.
 
     Attributes:
-      seed: non-negative.
-      corpus, tokenizer, model, plant, training: the sections.
-      folder: paths in the recipe are relative to it.
-      source: the recipe as it was given; empty where it was made in Python.
+      file: File or folder that `tdd.load_texts` reads.
+      copies: Number of copies in the training data.
+      text_field: Field of the file.
     """
 
-    plant: Design
+    file: str
+    copies: int
+    text_field: str = "text"
+
+    def __post_init__(self) -> None:
+        check_count("copies", self.copies, minimum=0)
+
+
+@dataclasses.dataclass(frozen=True)
+class CanariesDesign:
+    """Whole sets in canonical order, for the exchangeability test; see `tdd.lab.canaries.plant_canaries`.
+
+    Attributes:
+      examples: Number of examples in each generated set.
+      copies: One generated set for each number, named `x0`, `x10`, ...; a number given twice gives `x10-a`, `x10-b`.
+      sets: Further sets from files, by name.
+      background: Number of documents of the corpus among them.
+      separator: String between two examples.
+      examples_per_document: None for one document per set.
+    """
+
+    design: ClassVar[str] = "canaries"
+    examples: int = 200
+    copies: tuple[int, ...] = ()
+    sets: Mapping[str, FileSet] = dataclasses.field(default_factory=dict)
+    background: int = 0
+    separator: str = "\n\n"
+    examples_per_document: int | None = None
+
+    def __post_init__(self) -> None:
+        check_count("examples", self.examples, minimum=2)
+        if self.copies or not self.sets:
+            check_copies("copies", self.copies, minimum=0)
+        _check_set_names(self.sets, self.generated)
+        check_count("background", self.background, minimum=0)
+        if self.examples_per_document is not None:
+            check_count("examples_per_document", self.examples_per_document, minimum=1)
+
+    @property
+    def generated(self) -> dict[str, int]:
+        """Name -> copies of the generated sets."""
+        copies_of: dict[str, int] = {}
+        for count in self.copies:
+            same = [name for name, copies in copies_of.items() if copies == count]
+            twice = self.copies.count(count) > 1
+            copies_of[f"x{count}-{_letters(len(same))}" if twice else f"x{count}"] = count
+        return copies_of
+
+
+@dataclasses.dataclass(frozen=True)
+class AssignmentsDesign:
+    """Several models, each trained on a random fraction of the items; see `tdd.lab.assign.assign_models`.
+
+    Attributes:
+      models: K.
+      items: Number of texts that are audited.
+      share: Fraction of the items that a model is trained on; one number, or one for each model.
+      calibration: Number of further texts that no model is trained on.
+      known_members: Number of further texts that all models are trained on, known to the auditor.
+      background: Number of further texts that all models are trained on.
+    """
+
+    design: ClassVar[str] = "assignments"
+    models: int
+    items: int
+    share: float | tuple[float, ...] = 0.5
+    calibration: int = 0
+    known_members: int = 0
+    background: int = 0
+
+    def __post_init__(self) -> None:
+        check_count("models", self.models, minimum=1)
+        check_count("items", self.items, minimum=1)
+        shares = check_shares("share", self.share, self.models)
+        for name in ("calibration", "known_members", "background"):
+            check_count(name, getattr(self, name), minimum=0)
+        _check_all_trained(shares, self.items, self.known_members + self.background)
+
+
+@dataclasses.dataclass(frozen=True)
+class BlocksDesign:
+    """Several models and three blocks, for JMCS and JECS; see `tdd.lab.assign.three_blocks`.
+
+    Attributes:
+      models: K.
+      items: Number of texts that are divided.
+      calibration, remainder, share: Fractions; see `three_blocks`.
+      background: Number of further texts that all models are trained on.
+    """
+
+    design: ClassVar[str] = "blocks"
+    models: int
+    items: int
+    calibration: float = 0.3
+    remainder: float = 0.1
+    share: float | tuple[float, ...] = 0.5
+    background: int = 0
+
+    def __post_init__(self) -> None:
+        check_count("models", self.models, minimum=1)
+        check_count("items", self.items, minimum=3)
+        for name in ("calibration", "remainder"):
+            check_range(name, getattr(self, name), 0.0, 1.0)
+        check_shares("share", self.share, self.models)
+        check_count("background", self.background, minimum=0)
+
+
+Design = MembersDesign | CanariesDesign | AssignmentsDesign | BlocksDesign
+
+DESIGNS: dict[str, type[Design]] = {
+    kind.design: kind for kind in (CanariesDesign, MembersDesign, AssignmentsDesign, BlocksDesign)
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Training(TrainConfig):
+    """The training of the models; the seed of each is derived from the recipe's.
+
+    Attributes:
+      evaluate: Whether the loss on held-out texts is computed after each epoch, if the design has any.
+      save_dtype: Floating-point type of the checkpoints.
+      lora: Low-rank factors, or None to train all parameters.
+    """
+
+    seed: int = dataclasses.field(default=0, init=False)
+    evaluate: bool = True
+    save_dtype: str = "float32"
+    lora: Lora | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_choice("save_dtype", self.save_dtype, ("float32", "bfloat16", "float16"))
+
+    def config(self, seed: int) -> TrainConfig:
+        """The configuration of one model's training."""
+        names = (field.name for field in dataclasses.fields(TrainConfig) if field.name != "seed")
+        return TrainConfig(**{name: getattr(self, name) for name in names}, seed=seed)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """A whole experiment: which models are trained on which texts. All randomness follows from `seed`.
+
+    Attributes:
+      seed: Non-negative random seed.
+      corpus, tokenizer, model, plant, training: The sections.
+      folder: Paths in the recipe are relative to it.
+      source: The recipe as it was given; empty if it was made in Python.
+    """
+
     seed: int = 0
     corpus: Corpus = Corpus()
     tokenizer: Tokenizer = Tokenizer()
     model: Model = Model()
+    plant: Design
     training: Training = Training()
     folder: pathlib.Path = dataclasses.field(default=pathlib.Path(), compare=False)
     source: bytes = dataclasses.field(default=b"", compare=False, repr=False)
@@ -140,9 +294,43 @@ class Recipe:
         check_count("seed", self.seed, minimum=0)
 
     def seed_of(self, name: str) -> int:
-        """The seed of one part of the run."""
-        return derive_seed(self.seed, name)
+        """The seed of one part of the run: the first 4 bytes of SHA-256 of "seed/name", little endian."""
+        return int.from_bytes(hashlib.sha256(f"{self.seed}/{name}".encode()).digest()[:4], "little")
 
     def place(self, path: str) -> pathlib.Path:
-        """Where a file lies that the recipe names."""
+        """The location of a file that the recipe names."""
         return self.folder / os.path.expanduser(path)  # leaves the homes of unknown users as they are
+
+
+def _letters(index: int) -> str:
+    """a, b, ..., z, aa, ab, ..."""
+    letters = ""
+    while index >= 0:
+        index, letter = divmod(index, 26)
+        letters, index = chr(ord("a") + letter) + letters, index - 1
+    return letters
+
+
+def _check_all_trained(shares: Sequence[float], items: int, num_shared: int) -> None:
+    """Every model is trained on some text; a fraction of less than half an item is none."""
+    for model, share in enumerate(shares, start=1):
+        if not num_shared and int(share * items + 0.5) == 0:
+            raise InputError(
+                f"model {model} is trained on nothing: its share of the {items} items is {share:g}, and there are "
+                "neither known_members nor background; give it some"
+            )
+
+
+def _check_set_names(sets: Mapping[str, Any], generated: Mapping[str, int]) -> None:
+    """Names of sets are valid names of files, and different on every file system."""
+    spelled = {name.casefold(): name for name in generated}
+    for name in sets:
+        if not name or not all(letter.isalnum() or letter in "-_." for letter in name) or name.startswith("."):
+            raise InputError(f"sets names {name!r}; use letters, digits, '-', '_' and '.', for it names a file")
+        if len(name.encode()) > _LONGEST_NAME:
+            raise InputError(f"sets names {name!r}, longer than {_LONGEST_NAME} bytes, and it names a file; shorten it")
+        if name in generated:
+            raise InputError(f"sets names {name!r}, which is the name of a generated set; choose another")
+        other = spelled.setdefault(name.casefold(), name)
+        if other != name:
+            raise InputError(f"sets names {name!r}, which is one file with {other!r} on some systems; choose another")

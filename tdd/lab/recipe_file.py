@@ -3,40 +3,40 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 import pathlib
+import re
 import tomllib
-import types
-import typing
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
-from tdd.lab.config import TrainConfig
-from tdd.lab.designs import DESIGNS, CanariesDesign, Design, FileSet
+import msgspec
+import tomli_w
+
+from tdd.lab.checks import suggestion
 from tdd.lab.lora import Lora
-from tdd.lab.recipe import Corpus, Model, Recipe, Tokenizer, Training
+from tdd.lab.recipe import DESIGNS, CanariesDesign, Corpus, FileSet, Model, Recipe, Tokenizer, Training
 from tdd.runs.atomic import disk_errors
-from tdd.validate import recipes as checks
 from tdd.validate.errors import InputError
 
 __all__ = ["load_recipe", "parse_recipe", "recipe_dict", "recipe_toml"]
 
 _T = TypeVar("_T")
-
 _SECTIONS = ("corpus", "tokenizer", "model", "plant", "training")
+_ERROR = re.compile(r"(?P<reason>.*?)(?: - at `\$\.?(?P<path>.*)`)?", re.DOTALL)
+_MISSING = re.compile(r"Object missing required field `(?P<key>.*)`")
 
 
 def load_recipe(path: str | os.PathLike[str]) -> Recipe:
     """Read a recipe.
 
     Args:
-      path: a TOML file with `seed` and the sections corpus, tokenizer, model, plant and training; plant alone is
-        needed. `tdd lab example DESIGN` prints one with every key.
+      path: TOML file with `seed` and the sections corpus, tokenizer, model, plant and training; only plant is
+        required. `tdd lab example DESIGN` prints one with every key.
 
     Raises:
-      InputError: no such file, no TOML, an unknown or missing key, a value of another type or outside its range, a
-        file that does not exist; the message names the file, the key's path, the value, and the nearest known key.
+      InputError: No such file, invalid TOML, an unknown or missing key, a value of another type or outside its range,
+        a file that does not exist; the message names the file, the key's path, the value, and the nearest known key.
     """
     place = pathlib.Path(path).expanduser()
     if not place.is_file():
@@ -59,200 +59,143 @@ def parse_recipe(
     source: bytes = b"",
     must_exist: bool = True,
 ) -> Recipe:
-    """A recipe of nested dicts, as `tomllib` reads them.
+    """Make a recipe from nested dicts, as `tomllib` reads them.
 
     Args:
-      given: section -> key -> value.
-      file: how errors call it.
-      folder: paths in the recipe are relative to it.
-      source: the bytes that it was read from, if any.
-      must_exist: whether the files that it names must be there.
+      given: Section -> key -> value.
+      file: Name of the recipe in error messages.
+      folder: Paths in the recipe are relative to it.
+      source: The bytes that it was read from, if any.
+      must_exist: Whether the files that it names must exist.
 
     Raises:
-      InputError: as `load_recipe`.
+      InputError: As `load_recipe`.
     """
-    checks.check_known_keys(file, "", given, ("seed", *_SECTIONS))
-    sections = {name: _check_section(file, name, given.get(name, {})) for name in _SECTIONS}
-    checks.check_present(file, "", given, ("plant",))
-    checks.check_one_of_two(file, "corpus", sections["corpus"], "file", ("generator",))
-    checks.check_one_of_two(file, "model", sections["model"], "checkpoint", ("width", "layers", "heads", "max_length"))
-    if "checkpoint" in sections["model"] and sections["tokenizer"]:
+    _check_keys(file, "", given, ("seed", *_SECTIONS))
+    tables = {name: _check_section(file, name, given.get(name, {})) for name in _SECTIONS}
+    _check_exclusive(file, "corpus", tables["corpus"], "file", ("generator",))
+    _check_exclusive(file, "model", tables["model"], "checkpoint", ("width", "layers", "heads", "max_length"))
+    if "checkpoint" in tables["model"] and tables["tokenizer"]:
         raise InputError(f"{file}: model.checkpoint brings its tokenizer; remove the section [tokenizer]")
-    parts: dict[str, Any] = {
-        "seed": _check_typed(file, "seed", given.get("seed", 0), int),
-        "corpus": _record(file, "corpus", sections["corpus"], Corpus),
-        "tokenizer": _record(file, "tokenizer", sections["tokenizer"], Tokenizer),
-        "model": _record(file, "model", sections["model"], Model),
-        "plant": _design(file, sections["plant"]),
-        "training": _training(file, sections["training"]),
+    if "plant" not in given:
+        raise InputError(f"{file}: plant is missing; it has no default")
+    sections = {
+        "corpus": _record(file, "corpus", tables["corpus"], Corpus),
+        "tokenizer": _record(file, "tokenizer", tables["tokenizer"], Tokenizer),
+        "model": _record(file, "model", tables["model"], Model),
+        "plant": _design(file, tables["plant"]),
+        "training": _training(file, tables["training"]),
     }
-    recipe = checks.named(file, "", lambda: Recipe(**parts, folder=folder, source=source))
-    for path, value in _places(recipe) if must_exist else ():
-        _check_existing(file, path, recipe.place(value), value)
+    try:
+        recipe = Recipe(seed=given.get("seed", 0), **sections, folder=folder, source=source)
+    except InputError as error:
+        raise InputError(f"{file}: {error}") from error
+    if must_exist:
+        _check_files(file, recipe)
     return recipe
 
 
 def recipe_dict(recipe: Recipe) -> dict[str, Any]:
-    """A recipe as nested dicts with every key that it has, defaults included; `parse_recipe` reads them back."""
-    model = dataclasses.asdict(recipe.model)
-    made = {
-        "seed": recipe.seed,
-        "corpus": dataclasses.asdict(recipe.corpus),
-        "tokenizer": dataclasses.asdict(recipe.tokenizer),
-        "model": model,
-        "plant": {"design": recipe.plant.design, **dataclasses.asdict(recipe.plant)},
-        "training": {
-            **{name: value for name, value in dataclasses.asdict(recipe.training.config).items() if name != "seed"},
-            "evaluate": recipe.training.evaluate,
-            "save_dtype": recipe.training.save_dtype,
-            "lora": None if recipe.training.lora is None else dataclasses.asdict(recipe.training.lora),
-        },
-    }
+    """A recipe as nested dicts with every key, defaults included; `parse_recipe` reads them back."""
+    sections = {name: dataclasses.asdict(getattr(recipe, name)) for name in _SECTIONS}
+    sections["plant"] = {"design": recipe.plant.design, **sections["plant"]}
+    del sections["training"]["seed"]
     if recipe.model.checkpoint is not None:
-        made["model"] = {"checkpoint": recipe.model.checkpoint}
-        del made["tokenizer"]
+        sections["model"] = {"checkpoint": recipe.model.checkpoint}
+        del sections["tokenizer"]
     if recipe.corpus.file is not None:
-        del made["corpus"]["generator"]
-    return _without_none(made)
+        del sections["corpus"]["generator"]
+    return _without_none({"seed": recipe.seed, **sections})
 
 
 def recipe_toml(recipe: Recipe) -> str:
     """A recipe as TOML with every key, defaults included; `load_recipe` of it gives an equal recipe."""
-    return "\n".join(_lines(recipe_dict(recipe), ())).lstrip("\n") + "\n"
+    return tomli_w.dumps(recipe_dict(recipe))
 
 
-def _record(file: str, where: str, given: Mapping[str, Any], kind: type[_T], *, skip: tuple[str, ...] = ()) -> _T:
-    """A section as the dataclass that declares its keys, types and defaults."""
-    hints = typing.get_type_hints(kind)
-    fields = [field for field in dataclasses.fields(kind) if field.name not in skip]  # pyright: ignore[reportArgumentType]
-    checks.check_known_keys(file, where, given, [field.name for field in fields])
-    required = [
-        field.name
-        for field in fields
-        if field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
-    ]
-    checks.check_present(file, where, given, required)
-    values = {name: _check_typed(file, f"{where}.{name}", value, hints[name]) for name, value in given.items()}
-    return checks.named(file, where, lambda: kind(**values))
+def _design(file: str, table: Mapping[str, Any]) -> Any:
+    """[plant]: its keys depend on its design; sets from files are sections of their own."""
+    if "design" not in table:
+        raise InputError(f"{file}: plant.design is missing; it has no default")
+    name = table["design"]
+    if not isinstance(name, str) or name not in DESIGNS:
+        near = suggestion(str(name), DESIGNS)
+        raise InputError(f"{file}: plant.design = {name!r} is unknown; {near}choose one of {', '.join(DESIGNS)}")
+    kind = DESIGNS[name]
+    if kind is CanariesDesign:
+        for set_name, given in _check_section(file, "plant.sets", table.get("sets", {})).items():
+            _record(file, f"plant.sets.{set_name}", given, FileSet)  # whose errors name the set
+    return _record(file, "plant", {key: value for key, value in table.items() if key != "design"}, kind)
 
 
-def _design(file: str, given: Mapping[str, Any]) -> Design:
-    """[plant]: which keys it has depends on its design; sets from files are sections of their own."""
-    kind = DESIGNS[checks.check_key(file, "plant", given, "design", tuple(DESIGNS))]
-    rest = {name: value for name, value in given.items() if name != "design"}
-    if "sets" in rest and kind.design == "canaries":
-        tables = _check_section(file, "plant.sets", rest["sets"])
-        rest["sets"] = {
-            name: _record(file, f"plant.sets.{name}", _check_section(file, f"plant.sets.{name}", table), FileSet)
-            for name, table in tables.items()
-        }
-    return _record(file, "plant", rest, kind)
-
-
-def _training(file: str, given: Mapping[str, Any]) -> Training:
+def _training(file: str, table: Mapping[str, Any]) -> Training:
     """[training] and [training.lora]."""
-    own = ("evaluate", "save_dtype", "lora")
-    config = [field.name for field in dataclasses.fields(TrainConfig) if field.name != "seed"]
-    checks.check_known_keys(file, "training", given, [*config, *own])
-    lora = None
-    if "lora" in given:
-        lora = _record(file, "training.lora", _check_section(file, "training.lora", given["lora"]), Lora)
-    settings = {name: value for name, value in given.items() if name in config}
-    made = _record(
-        file, "training", {name: given[name] for name in own[:2] if name in given}, Training, skip=("config", "lora")
-    )
-    return dataclasses.replace(made, config=_record(file, "training", settings, TrainConfig, skip=("seed",)), lora=lora)
+    if "lora" in table:
+        _record(file, "training.lora", table["lora"], Lora)  # whose unknown keys msgspec ignores
+    return _record(file, "training", table, Training)
 
 
-def _places(recipe: Recipe) -> list[tuple[str, str]]:
-    """Every path that a recipe names, by its key."""
-    found = [("corpus.file", recipe.corpus.file), ("model.checkpoint", recipe.model.checkpoint)]
-    if isinstance(recipe.plant, CanariesDesign):
-        found += [(f"plant.sets.{name}.file", each.file) for name, each in recipe.plant.sets.items()]
-    return [(path, value) for path, value in found if value is not None]
+def _record(file: str, section: str, table: Any, kind: type[_T]) -> _T:
+    """Convert a section to the dataclass that declares its keys, types and defaults."""
+    known = [field.name for field in dataclasses.fields(kind) if field.init]  # pyright: ignore[reportArgumentType]
+    _check_keys(file, section, _check_section(file, section, table), known)
+    try:
+        return msgspec.convert(table, kind)
+    except msgspec.ValidationError as error:
+        raise InputError(f"{file}: {_explained(section, table, error)}") from error
 
 
-def _without_none(value: Any) -> Any:
-    """Nested dicts without the keys that are None, which TOML cannot say, and without empty sections."""
-    if not isinstance(value, dict):
-        return list(value) if isinstance(value, tuple) else value
-    made = {key: _without_none(entry) for key, entry in value.items()}
-    return {key: entry for key, entry in made.items() if entry is not None and entry != {}}
+def _explained(section: str, table: Any, error: msgspec.ValidationError) -> str:
+    """An error of msgspec, which says "REASON - at `$.key[0]`", with the key's path and value."""
+    if isinstance(error.__cause__, InputError):
+        return f"[{section}] {error.__cause__}"
+    reason, path = _ERROR.fullmatch(str(error)).groups()  # pyright: ignore[reportOptionalMemberAccess]
+    missing = _MISSING.fullmatch(reason)
+    if missing:
+        return f"{section}.{missing['key']} is missing; it has no default"
+    value = table
+    for step in re.findall(r"\w+", path):
+        value = value[int(step) if isinstance(value, list) else step]
+    return f"{section}.{path} = {value!r} has another type: {reason.lower()}"
 
 
-def _lines(table: Mapping[str, Any], path: tuple[str, ...]) -> list[str]:
-    """A table as lines of TOML: its own keys first, then its sections."""
-    lines = [f"{_key(name)} = {_value(value)}" for name, value in table.items() if not isinstance(value, dict)]
-    if path and lines:
-        lines = ["", f"[{'.'.join(map(_key, path))}]", *lines]
-    for name, value in table.items():
-        if isinstance(value, dict):
-            lines += _lines(value, (*path, name))
-    return lines
+def _without_none(table: Mapping[str, Any]) -> dict[str, Any]:
+    """Nested dicts without the keys that are None, which TOML cannot express, and without empty sections."""
+    kept = {key: _without_none(value) if isinstance(value, dict) else value for key, value in table.items()}
+    return {key: value for key, value in kept.items() if value is not None and value != {}}
 
 
-def _key(name: str) -> str:
-    plain = name and all(letter.isascii() and (letter.isalnum() or letter in "-_") for letter in name)
-    return name if plain else _value(name)
-
-
-def _value(value: Any) -> str:
-    """A value of TOML; strings as in JSON, whose escapes are TOML's too."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, list):
-        return f"[{', '.join(_value(entry) for entry in value)}]"
-    if isinstance(value, str):
-        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-    return repr(value)
-
-
-_WORDS: dict[Any, str] = {
-    int: "a whole number",
-    float: "a number",
-    str: "a text in quotes",
-    bool: "true or false",
-}
-
-
-def _check_section(file: str, name: str, value: object) -> Mapping[str, Any]:
+def _check_section(file: str, section: str, value: object) -> Mapping[str, Any]:
     """A section is a table."""
     if not isinstance(value, Mapping):
-        raise InputError(f"{file}: {name} = {value!r} must be a section; write [{name}] and its keys below it")
+        raise InputError(f"{file}: {section} = {value!r} must be a section; write [{section}] and its keys below it")
     return value
 
 
-def _check_typed(file: str, path: str, value: Any, hint: Any) -> Any:
-    """`value` as the type that a field declares; lists become tuples, whole numbers serve as numbers."""
-    options = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
-    for option in options:
-        if _fits(value, option):
-            return tuple(value) if isinstance(value, list) else float(value) if option is float else value
-    wanted = " or ".join(_words(option) for option in options if option is not types.NoneType)
-    raise InputError(f"{file}: {path} must be {wanted}, got {value!r}")
+def _check_keys(file: str, section: str, table: Mapping[str, Any], known: Sequence[str]) -> None:
+    """No key is unknown; the nearest known one is suggested."""
+    for key, value in table.items():
+        if key not in known:
+            path = f"{section}.{key}" if section else key
+            near = suggestion(key, known)
+            raise InputError(f"{file}: {path} = {value!r} is unknown; {near}known: {', '.join(known)}")
 
 
-def _check_existing(file: str, path: str, place: pathlib.Path, value: str) -> None:
-    """A file or folder that a recipe names is there."""
-    if not place.exists():
-        raise InputError(
-            f"{file}: {path} = {value!r}: there is no {str(place)!r}; paths are relative to the recipe's folder"
-        )
+def _check_exclusive(file: str, section: str, table: Mapping[str, Any], key: str, others: Sequence[str]) -> None:
+    """`key` excludes `others`."""
+    for other in others:
+        if key in table and other in table:
+            raise InputError(f"{file}: {section}.{key} and {section}.{other} exclude each other; remove one")
 
 
-def _fits(value: Any, kind: Any) -> bool:
-    """Whether a value of TOML has a declared type; true and false are no numbers."""
-    if typing.get_origin(kind) is tuple:
-        element = typing.get_args(kind)[0]
-        return isinstance(value, (list, tuple)) and all(_fits(entry, element) for entry in value)
-    if typing.get_origin(kind) is not None:  # a mapping
-        return isinstance(value, Mapping)
-    if isinstance(value, bool) or kind is bool:
-        return isinstance(value, bool) and kind is bool
-    return isinstance(value, (int, float) if kind is float else kind)
-
-
-def _words(kind: Any) -> str:
-    if typing.get_origin(kind) is tuple:
-        return f"a list, each entry {_WORDS[typing.get_args(kind)[0]]}"
-    return _WORDS.get(kind, "a section")
+def _check_files(file: str, recipe: Recipe) -> None:
+    """The files and folders that a recipe names exist."""
+    paths = {"corpus.file": recipe.corpus.file, "model.checkpoint": recipe.model.checkpoint}
+    if isinstance(recipe.plant, CanariesDesign):
+        paths |= {f"plant.sets.{name}.file": given.file for name, given in recipe.plant.sets.items()}
+    for key, path in paths.items():
+        if path is not None and not recipe.place(path).exists():
+            raise InputError(
+                f"{file}: {key} = {path!r}: there is no {str(recipe.place(path))!r}; paths are relative to the "
+                "recipe's folder"
+            )

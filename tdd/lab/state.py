@@ -20,6 +20,7 @@ import jax
 import numpy as np
 
 from tdd.lab.batches import Batches
+from tdd.lab.checks import check_out
 from tdd.lab.config import TrainConfig
 from tdd.lab.lora import Lora
 from tdd.models.configuration import check_vocabulary
@@ -29,12 +30,11 @@ from tdd.runs.atomic import write_atomically
 from tdd.validate.checkpoints import check_choice, reading
 from tdd.validate.errors import InputError
 from tdd.validate.json_text import parse_json
-from tdd.validate.lab import check_out
 
 __all__ = ["CHECKPOINT_FOLDER", "RECORD_FILE", "RunFolder", "RunRecord", "run_fingerprint"]
 
 CHECKPOINT_FOLDER = "checkpoint"
-"""Where a finished run lies in its output folder, in Hugging Face's format."""
+"""Subfolder with the checkpoint of a finished run, in Hugging Face's format."""
 
 RECORD_FILE = "training.json"
 """The record of a finished run: configuration and history."""
@@ -45,13 +45,13 @@ _HEADER_KEY = "tdd_training"
 
 @dataclasses.dataclass(frozen=True)
 class RunRecord:
-    """How far a run has come.
+    """The progress of a run.
 
     Attributes:
-      step: finished steps.
-      epoch_loss: loss summed over the tokens of the present epoch.
-      epoch_tokens: number of those tokens.
-      history: one dict a finished epoch: epoch, step, loss, eval_loss.
+      step: Number of finished steps.
+      epoch_loss: Loss summed over the tokens of the current epoch.
+      epoch_tokens: Number of those tokens.
+      history: One dict per finished epoch: epoch, step, loss, eval_loss.
     """
 
     step: int = 0
@@ -61,15 +61,15 @@ class RunRecord:
 
     @property
     def recent_loss(self) -> float:
-        """Mean loss of the present epoch so far; of the last one where none of it is done."""
+        """Mean loss of the current epoch so far, or of the last one before its first step."""
         return self.epoch_loss / self.epoch_tokens if self.epoch_tokens else self.history[-1]["loss"]
 
     def after_step(self, loss: float, tokens: int) -> RunRecord:
-        """One more step, with its summed loss and number of scored tokens."""
+        """The record after one more step with this summed loss and number of scored tokens."""
         return RunRecord(self.step + 1, self.epoch_loss + loss, self.epoch_tokens + tokens, self.history)
 
     def after_epoch(self, eval_loss: float | None) -> RunRecord:
-        """The epoch's line joins the history; the sums start anew."""
+        """The record after the end of an epoch: a line is added to the history, the sums start at zero."""
         line = {
             "epoch": len(self.history) + 1,
             "step": self.step,
@@ -83,8 +83,7 @@ class RunFolder:
     """The files of one run.
 
     Raises:
-      InputError: the folder is a file, the model cannot be saved, or another run or a finished one lies
-        there.
+      InputError: The folder is a file or holds another run or a finished one, or the model cannot be saved.
     """
 
     def __init__(
@@ -95,31 +94,42 @@ class RunFolder:
         self.path = pathlib.Path(out).expanduser()
         self.lm, self.tokenizer, self.dtype = lm, tokenizer, dtype
         self.fingerprint = fingerprint
-        _check_saveable(lm.spec, DecoderSpec)
+        if not isinstance(lm.spec, DecoderSpec):
+            raise InputError(
+                f"out needs a model whose spec is a DecoderSpec, got {type(lm.spec).__name__}; train without out and "
+                "save the returned params yourself"
+            )
         check_choice("save_dtype", dtype, ("float32", "bfloat16", "float16"))
         check_vocabulary(tokenizer.get_vocab(), lm.vocab_size, "tokenizer")
-        check_out(self.path, self.path.exists() and not self.path.is_dir())
+        check_out(self.path)
         self.path.mkdir(parents=True, exist_ok=True)
-        _check_not_finished(self.path, (self.path / RECORD_FILE).exists())
+        self._check_not_finished(RECORD_FILE)
 
     def open(self, state: Any) -> tuple[Any, RunRecord]:
-        """Where the run stands: what was saved, in the structure of `state`, or `state` itself at step 0.
+        """The saved state, in the structure of `state`, and its record; `state` itself at step 0 if none was saved.
 
         Raises:
-          InputError: what was saved is damaged, of another run, or of a model of other parameters.
+          InputError: The saved state is damaged, of another run, or of a model with other parameters.
         """
         path = self.path / _STATE_FILE
         if not path.exists():
-            _check_not_finished(self.path, (self.path / CHECKPOINT_FOLDER).exists())
+            self._check_not_finished(CHECKPOINT_FOLDER)
             return state, RunRecord()
         with reading(path, "a training state"), open_safetensors(path) as file:
             header = parse_json((file.metadata() or {})[_HEADER_KEY])
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-            seal = header.pop("sha256")
-            _check_state_seal(path, seal, _digest(header, tensors))
-        _check_same_run(self.path, header.pop("run"), self.fingerprint)
+            if header.pop("sha256") != _digest(header, tensors):
+                raise InputError(
+                    f"training state {str(path)!r} is damaged: it does not fit its SHA-256; delete the file to start "
+                    "anew"
+                )
+        if header.pop("run") != self.fingerprint:
+            raise InputError(
+                f"out={str(self.path)!r} holds a training run of another model, other texts or another configuration; "
+                "choose another folder or delete it"
+            )
         expected = _named_leaves(state)
-        _check_state_tensors(path, _layout(tensors), _layout(expected))
+        _check_layout(path, _layout(tensors), _layout(expected))
         structure = jax.tree_util.tree_structure(state)
         leaves = [jax.numpy.array(tensors[name]) for name in expected]
         history = tuple(header.pop("history"))
@@ -151,6 +161,13 @@ class RunFolder:
         }
         write_atomically(self.path / RECORD_FILE, (json.dumps(summary, indent=2) + "\n").encode())
         (self.path / _STATE_FILE).unlink(missing_ok=True)
+
+    def _check_not_finished(self, evidence: str) -> None:
+        """The folder holds no finished run, which would have left `evidence`."""
+        if (self.path / evidence).exists():
+            raise InputError(
+                f"out={str(self.path)!r} holds a finished training run; load its checkpoint, or choose another out"
+            )
 
 
 def run_fingerprint(
@@ -195,46 +212,14 @@ def _layout(tensors: Mapping[str, np.ndarray]) -> dict[str, tuple[tuple[int, ...
     return {name: (tuple(tensor.shape), str(tensor.dtype)) for name, tensor in tensors.items()}
 
 
-def _check_saveable(spec: object, spec_type: type) -> None:
-    """Only the project's own decoder can be written as a Hugging Face checkpoint."""
-    if not isinstance(spec, spec_type):
-        raise InputError(
-            f"out needs a model whose spec is a {spec_type.__name__}, got {type(spec).__name__}; "
-            "train without out and save the returned params yourself"
-        )
-
-
-def _check_not_finished(out: Any, finished: bool) -> None:
-    """`out` holds no finished training run."""
-    if finished:
-        raise InputError(f"out={str(out)!r} holds a finished training run; load its checkpoint, or choose another out")
-
-
-def _check_same_run(out: Any, found: str, expected: str) -> None:
-    """What lies in `out` was begun with the same model, texts and configuration."""
-    if found != expected:
-        raise InputError(
-            f"out={str(out)!r} holds a training run of another model, other texts or another "
-            "configuration; choose another folder or delete it"
-        )
-
-
-def _check_state_seal(path: Any, seal: Any, found: str) -> None:
-    """A saved training state is, to the bit, what was saved."""
-    if seal != found:
-        raise InputError(
-            f"training state {str(path)!r} is damaged: it does not fit its SHA-256; delete the file to start anew"
-        )
-
-
-def _check_state_tensors(path: Any, found: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
+def _check_layout(path: Any, layout: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
     """A saved training state has exactly the tensors that the run needs; both map names to (shape, dtype)."""
-    for name in sorted(found.keys() ^ expected.keys()):
+    for name in sorted(layout.keys() ^ expected.keys()):
         where = "lacks" if name in expected else "has an unknown"
         raise InputError(f"training state {str(path)!r} {where} tensor {name!r}; delete the file to start anew")
     for name, wanted in expected.items():
-        if found[name] != wanted:
+        if layout[name] != wanted:
             raise InputError(
-                f"training state {str(path)!r}: tensor {name!r} is {found[name]}, expected {wanted}; "
+                f"training state {str(path)!r}: tensor {name!r} is {layout[name]}, expected {wanted}; "
                 "delete the file to start anew"
             )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from tdd.validate.lab import check_count, check_texts
+from tdd.lab.checks import check_count, check_texts
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 __all__ = ["END_OF_TEXT", "train_tokenizer"]
 
 END_OF_TEXT = "<|endoftext|>"
-"""The one special token; it is never added to a text of itself."""
+"""The only special token; it is never added to a text automatically."""
 
 _NUM_BYTES = 256
 
@@ -22,18 +22,18 @@ def train_tokenizer(texts: Sequence[str], *, vocab_size: int = 1536) -> PreTrain
     """Learn byte-pair merges from `texts`; every text, whatever its script, can be encoded and decoded.
 
     The tokenizer adds no token of its own to a text, as GPT-2's does not. Train it on texts that are neither
-    members nor non-members (or on both kinds alike), or else the lengths of texts tell the two apart.
+    members nor non-members (or equally on both kinds); otherwise the lengths of texts tell the two apart.
 
     Args:
-      texts: what to learn from.
+      texts: Training texts.
       vocab_size: V, at least 257: the bytes and one special token come first, merges fill the rest. Fewer
-        where the texts offer fewer merges.
+        if the texts offer fewer merges.
 
     Returns:
       A Hugging Face fast tokenizer; `save_pretrained` writes what `AutoTokenizer` reads.
 
     Raises:
-      InputError: `texts` is empty or holds something other than text, or `vocab_size` is too small.
+      InputError: `texts` is empty or holds something other than strings, or `vocab_size` is too small.
 
     Cost: seconds for ten thousand short texts.
     """

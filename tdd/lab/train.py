@@ -1,8 +1,8 @@
 """Training on given texts, so that it is known what a model was trained on.
 
 The loop is plain: AdamW on the mean next-token loss, warm-up, cosine, clipped gradients. All parameters are trained, or
-LoRA's factors; in float32, or with the products of bfloat16. Everything random comes from the seed and the epoch, so a
-run that is interrupted and resumed ends with the same bits as one that is not (on the same machine and versions).
+LoRA's factors; in float32, or with products in bfloat16. All randomness comes from the seed and the epoch, so a run
+that is interrupted and resumed ends with the same bits as one that is not (on the same machine and versions).
 """
 
 from __future__ import annotations
@@ -14,24 +14,23 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from tdd.lab.batches import Batch, Batches, encode
+from tdd.lab.checks import check_texts
 from tdd.lab.config import TrainConfig
 from tdd.lab.lora import Lora
 from tdd.lab.optimizer import learning_rates
 from tdd.lab.state import CHECKPOINT_FOLDER, RunFolder, RunRecord, run_fingerprint
-from tdd.lab.step import mean_loss
-from tdd.lab.stepper import Stepper
+from tdd.lab.step import Stepper, mean_loss
 from tdd.records import LanguageModel
-from tdd.validate.lab import check_texts
 
 __all__ = ["CHECKPOINT_FOLDER", "Lora", "TrainConfig", "TrainResult", "evaluation_loss", "fine_tune", "train"]
 
 
 class TrainResult(NamedTuple):
-    """What `train` returns.
+    """The result of `train`.
 
     Attributes:
-      params: trained parameters, float32; with LoRA, the base with the factors merged into it.
-      history: one dict an epoch: epoch (from 1), step, loss (mean over the epoch's scored tokens, each at the
+      params: Trained parameters, float32; with LoRA, the base with the factors merged into it.
+      history: One dict per epoch: epoch (from 1), step, loss (mean over the epoch's scored tokens, each at the
         parameters of its step), eval_loss (None without evaluation texts; of the float32 parameters).
       factors: LoRA's factors (`tdd.lab.lora`), or None.
     """
@@ -55,32 +54,32 @@ def train(
     on_step: Callable[[int, Any], None] | None = None,
     progress: bool = False,
 ) -> TrainResult:
-    """Train `lm` on `texts`, all of its parameters or LoRA's factors; from `params`, be they random or a checkpoint's.
+    """Train `lm` on `texts`, all of its parameters or LoRA's factors, starting at `params`.
 
     Every text is a sequence of its own, as it is when it is scored. A run with `out` saves its state there
-    every `config.save_every` steps; called again with the same arguments after an interruption it goes on
-    from there. At the end the state gives way to `checkpoint/` in Hugging Face's format and `training.json`
-    (configuration, history). An interruption between two batches of one accumulated step loses that step alone.
+    every `config.save_every` steps; called again with the same arguments after an interruption it continues
+    from there. At the end the state is replaced by `checkpoint/` in Hugging Face's format and `training.json`
+    (configuration, history). An interruption between two batches of one accumulated step loses only that step.
 
     Args:
-      lm: the model; `tdd.models.language_model.language_model(spec)` or any other. Saving needs the former.
-      params: its parameters, left untouched; trained as float32.
-      tokenizer: a Hugging Face tokenizer.
-      texts: what to train on.
-      config: how to train.
-      lora: adapt the model by low-rank factors: `params` are shared and unchanged, only the factors are trained and
+      lm: The model; `tdd.models.language_model.language_model(spec)` or any other. Saving needs the former.
+      params: Its parameters, left untouched; trained as float32.
+      tokenizer: A Hugging Face tokenizer.
+      texts: Training texts.
+      config: Options of the training.
+      lora: Adapt the model by low-rank factors: `params` are shared and unchanged, only the factors are trained and
         have optimizer state, and they are merged for evaluation, `on_step` and the checkpoint. None trains all.
-      out: folder for state and checkpoint, or None to keep everything in memory.
-      eval_texts: held-out texts, whose mean loss is computed after each epoch.
-      save_dtype: dtype of the checkpoint's weights: "float32", "bfloat16" or "float16".
-      on_step: called after each step as `on_step(step, params)`, steps counted from 1. The parameters are
+      out: Folder for state and checkpoint, or None to keep everything in memory.
+      eval_texts: Held-out texts, whose mean loss is computed after each epoch.
+      save_dtype: Type of the checkpoint's weights: "float32", "bfloat16" or "float16".
+      on_step: Called after each step as `on_step(step, params)`, steps counted from 1. The parameters are
         valid only during the call; copy what must outlive it.
-      progress: whether to show a progress bar on standard error.
+      progress: Whether to show a progress bar on standard error.
 
     Raises:
-      InputError: unusable texts or configuration, or an `out` that holds a run of other inputs.
+      InputError: Unusable texts or configuration, or an `out` that holds a run of other inputs.
 
-    Cost: 6 P flop a token and epoch for P parameters; memory 4 copies of the parameters (5 where gradients are
+    Cost: 6 P flop per token and epoch for P parameters; memory 4 copies of the parameters (5 if gradients are
     accumulated) and the activations. LoRA saves the two copies that are optimizer state, not the flop: gradients pass
     through the merged matrices.
     """
@@ -121,10 +120,10 @@ def fine_tune(model: Any, texts: Sequence[str], *, config: TrainConfig, **option
     """`train`, from a checkpoint.
 
     Args:
-      model: a checkpoint's folder or hub id, or (lm, params, tokenizer) as `tdd.load` returns it.
-      texts: what to train on.
-      config: how to train.
-      **options: of `train`: lora, out, eval_texts, save_dtype, on_step, progress.
+      model: A checkpoint's folder or hub id, or (lm, params, tokenizer) as `tdd.load` returns it.
+      texts: Training texts.
+      config: Options of the training.
+      **options: Passed to `train`: lora, out, eval_texts, save_dtype, on_step, progress.
     """
     from tdd.models.checkpoint import load
 
@@ -138,11 +137,11 @@ def evaluation_loss(
     """Mean loss in nats over all scored tokens of `texts`, cut and batched as in training.
 
     Args:
-      lm: the model.
-      params: its parameters.
-      tokenizer: a Hugging Face tokenizer.
-      texts: what to evaluate on.
-      config: for `max_length`, `batch_size` and `num_buckets`.
+      lm: The model.
+      params: Its parameters.
+      tokenizer: A Hugging Face tokenizer.
+      texts: Texts to evaluate on.
+      config: Gives `max_length`, `batch_size` and `num_buckets`.
     """
     return mean_loss(lm, params, _batches("texts", texts, lm, tokenizer, config))
 
@@ -161,7 +160,7 @@ def _batches(name: str, texts: Sequence[str], lm: LanguageModel, tokenizer: Any,
 
 
 def _remaining(batches: Batches, config: TrainConfig, step: int) -> Iterator[list[Batch]]:
-    """The batches of each step that a run of `step` finished steps has still to do."""
+    """The batches of each remaining step of a run with `step` finished steps."""
     first, done = divmod(step, -(-batches.per_epoch // config.accumulate))
     for epoch in range(first, config.epochs):
         left = batches.epoch(epoch, start=done * config.accumulate if epoch == first else 0)
@@ -171,7 +170,7 @@ def _remaining(batches: Batches, config: TrainConfig, step: int) -> Iterator[lis
 
 @contextlib.contextmanager
 def _progress_bar(shown: bool, total: int, done: int) -> Iterator[Callable[[RunRecord], None]]:
-    """A bar on standard error; gives the function to call with the record after each step."""
+    """Show a bar on standard error; yields the function to call with the record after each step."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 

@@ -1,4 +1,4 @@
-"""What the laboratory prints: losses by part, the command to go on with."""
+"""The summary of a laboratory run: losses by part, files, the command to continue with."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import shlex
 
 from rich.table import Table
 
-from tdd.lab.designs import AssignmentsDesign, CanariesDesign
+from tdd.lab.recipe import AssignmentsDesign, BlocksDesign, CanariesDesign
 from tdd.lab.recipe_run import LabRun
 
 __all__ = ["files_line", "next_command", "parts_table"]
@@ -18,7 +18,7 @@ _EXAMPLES_A_SHARD = 10
 
 def parts_table(run: LabRun) -> Table:
     """Mean loss of each model on each part after training."""
-    table = Table(title="Mean loss after training, nats a token", title_justify="left", header_style="bold")
+    table = Table(title="Mean loss after training, nats per token", title_justify="left", header_style="bold")
     many = len(run.checkpoints) > 1
     for name in (*(("model",) if many else ()), "part"):
         table.add_column(name)
@@ -33,7 +33,7 @@ def parts_table(run: LabRun) -> Table:
 
 
 def files_line(run: LabRun) -> str:
-    """What lies in the folder."""
+    """The files of the folder."""
     models = run.summary["models"]
     names = ["truth.csv", *run.summary["audited"], *(model["checkpoint"] for model in models), "lab.json"]
     return f"Written to {run.folder}: {', '.join(names)}"
@@ -58,7 +58,7 @@ def next_command(run: LabRun) -> str:
             return f"tdd score {models} {candidates} --out {shlex.quote(str(run.checkpoints[0].parent / 'scores.csv'))}"
         if not design.calibration:
             calibration, options = "known_members.jsonl", f"{options} --method td4eval --score loss,min_k"
-    elif design.design == "blocks":
+    elif isinstance(design, BlocksDesign):
         options += " --method jecs"
     return (
         f"tdd audit {models} --candidates {candidates} --calibration {shlex.quote(str(folder / calibration))} {options}"

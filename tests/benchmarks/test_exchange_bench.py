@@ -8,11 +8,11 @@ import pytest
 from word_tokenizer import word_tokenizer
 
 import tdd.exchange.run
-from benchmarks.reproductions.scratch import Shape
+from benchmarks.reproductions.models import Shape
 from benchmarks.throughput import exchange, exchange_calls
 from benchmarks.throughput.cases import Disagreement
-from benchmarks.throughput.made_model import save_model
-from benchmarks.throughput.peers.torch_exchange import TorchOrders, overlapping
+from benchmarks.throughput.peers.torch_models import TorchOrders, overlapping
+from benchmarks.throughput.random_model import save_model
 from tdd.models import checkpoint
 from tdd.models.spec import DecoderSpec
 from tdd.scoring.inputs import Model

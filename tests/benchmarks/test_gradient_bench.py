@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks.throughput import gradients
 from benchmarks.throughput.cases import Disagreement
-from benchmarks.throughput.made_model import save_model
+from benchmarks.throughput.random_model import save_model
 from tdd.models.spec import DecoderSpec
 
 

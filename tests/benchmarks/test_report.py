@@ -7,7 +7,7 @@ import os
 import numpy as np
 import pytest
 
-from benchmarks.throughput import command, fresh, harness, machine, memory, report, studies, suites
+from benchmarks.throughput import command, harness, machine, memory, report, studies, subprocess_bench, suites
 from benchmarks.throughput.cases import Disagreement
 from benchmarks.throughput.measure import Options
 from tdd.validate.errors import InputError
@@ -186,12 +186,14 @@ def test_studies_call_functions_that_exist():
 
 def test_a_fresh_process_has_no_flags_and_its_failure_is_told(monkeypatch):
     monkeypatch.setenv("XLA_FLAGS", "--xla_force_host_platform_device_count=3")
-    seen = fresh.in_fresh_process({"study": "fresh.told", "flags": False, "value": 5})
+    seen = subprocess_bench.in_fresh_process({"study": "subprocess_bench.echo", "flags": False, "value": 5})
     assert seen["value"] == 5
     assert seen["xla_flags"] == ""
     assert os.environ["XLA_FLAGS"]
-    with pytest.raises(RuntimeError, match=r"fresh\.told failed in its own process:(.|\n)*unexpected keyword"):
-        fresh.in_fresh_process({"study": "fresh.told", "flags": False, "wrong": 5})
+    with pytest.raises(
+        RuntimeError, match=r"subprocess_bench\.echo failed in its own process:(.|\n)*unexpected keyword"
+    ):
+        subprocess_bench.in_fresh_process({"study": "subprocess_bench.echo", "flags": False, "wrong": 5})
 
 
 def test_interleaved_and_ratio():

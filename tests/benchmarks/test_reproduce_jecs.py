@@ -24,7 +24,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def outcome(folder):
-    return jecs.run(Options(folder, scale=0.01), SIZES)
+    return jecs.REPRODUCTION.run(Options(folder, scale=0.01), SIZES)
 
 
 @pytest.mark.slow("long")
@@ -98,7 +98,7 @@ def test_a_date_is_a_seed():
 def test_an_interrupted_run_goes_on_to_the_same_rows(folder, outcome):
     (folder / "cells" / "model-0-1.json").unlink()
     (folder / "cells" / "selections-0-loss-even.json").unlink()
-    assert jecs.run(Options(folder, scale=0.01), SIZES).rows == outcome.rows
+    assert jecs.REPRODUCTION.run(Options(folder, scale=0.01), SIZES).rows == outcome.rows
 
 
 @pytest.mark.slow("training")

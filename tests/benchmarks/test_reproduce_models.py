@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 import tdd
-from benchmarks.reproductions import models, stages
+from benchmarks.reproductions import models
 from benchmarks.reproductions.summary import mean_and_error, spearman, standard_error
 from tdd.lab.corpus import generate
 
@@ -83,11 +83,11 @@ def test_widths():
 @pytest.mark.slow("long")
 def test_stages_go_on_from_one_another(tmp_path):
     how = {"documents": 48, "width": 16, "seed": 0}
-    one, two = stages.trained_stages(tmp_path, stages=(1, 1), **how)
+    one, two = models.trained_stages(tmp_path, stages=(1, 1), **how)
     leaves = zip(jax.tree.leaves(one.params), jax.tree.leaves(two.params), strict=True)
     assert any(not np.array_equal(a, b) for a, b in leaves)
     (tmp_path / "stage-2").rename(tmp_path / "gone")
-    for found, wanted in zip(stages.trained_stages(tmp_path, stages=(1, 1), **how), (one, two), strict=True):
+    for found, wanted in zip(models.trained_stages(tmp_path, stages=(1, 1), **how), (one, two), strict=True):
         jax.tree.map(np.testing.assert_array_equal, found.params, wanted.params)
         assert found.lm == wanted.lm  # and so the same compiled programs
 

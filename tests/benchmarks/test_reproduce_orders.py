@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 import tdd
-from benchmarks.reproductions import REPRODUCTIONS, canary_tables, exchangeability, grid_design, load, power_grid
+from benchmarks.reproductions import REPRODUCTIONS, exchangeability, load, power_grid
 from benchmarks.reproductions import run as running
+from benchmarks.reproductions.models import seed_of
 from benchmarks.reproductions.order_tests import ORDER_TESTS
 from benchmarks.reproductions.record import Options
-from benchmarks.reproductions.scratch import seed_of
 from tdd.lab.canaries import canary_set
 
 
@@ -40,7 +40,7 @@ def test_every_set_has_a_row_for_each_test(planted):
     assert {row["copies"] for row in outcome.rows} == {0, *design.copies}
     assert all(0 < row["p_value"] <= 1 for row in outcome.rows)
     assert all(row["p_value"] == pytest.approx(math.exp(row["log_p_value"]), rel=1e-5) for row in outcome.rows)
-    by_copies = {row["copies"]: row["loss, nats a token"] for row in outcome.tables[canary_tables.PLANTED]}
+    by_copies = {row["copies"]: row["loss, nats a token"] for row in outcome.tables[exchangeability.PLANTED]}
     assert by_copies[max(by_copies)] < by_copies[0]
 
 
@@ -99,11 +99,11 @@ def test_the_tables_count_what_the_rows_say():
     nulls = [0.005, np.float32(0.05), 0.3, 0.7]
     rows = [row(0, test, p, f"{i}") for test in ORDER_TESTS for i, p in enumerate(nulls)]
     rows += [row(8, test, p, f"planted {i}") for test in ORDER_TESTS for i, p in enumerate([1e-6, 1e-4, 0.2])]
-    sizes = canary_tables.size_table(rows)
+    sizes = exchangeability.size_table(rows)
     assert [line["p <= 0.05"] for line in sizes] == ["0.500 ± 0.109"] * len(ORDER_TESTS)
     assert [line["within 0.05"] for line in sizes] == ["ABOVE"] * len(ORDER_TESTS)
     assert [line["p <= 0.01"] for line in sizes] == ["0.250 ± 0.050"] * len(ORDER_TESTS)
-    unplanted, eight = canary_tables.planted_table(rows)
+    unplanted, eight = exchangeability.planted_table(rows)
     assert (unplanted["copies"], unplanted["combined p <= .05"]) == (0, "2 of 4")
     assert (eight["copies"], eight["combined p <= .05"], eight["median p, t"]) == (8, "2 of 3", 1e-4)
 
@@ -111,7 +111,7 @@ def test_the_tables_count_what_the_rows_say():
 @pytest.mark.slow("training")
 def test_the_grid_is_complete(grid):
     _, outcome = grid
-    design = grid_design.Design.at(0.01)
+    design = power_grid.Design.at(0.01)
     models = len(design.shapes) * len(design.epochs)
     questions = [row["question"] for row in outcome.rows]
     assert questions.count("items") == models * len(design.copies)
@@ -144,7 +144,7 @@ def test_an_interrupted_grid_ends_the_same(grid, tmp_path):
 
 
 def test_power_of_items_that_are_known_by_heart():
-    design = grid_design.Design.at(0.01)
+    design = power_grid.Design.at(0.01)
     rng = np.random.default_rng(0)
     unseen = rng.normal(size=300)
     known = power_grid._power(unseen, rng.normal(size=60) - 10, design, seed=0)
@@ -169,7 +169,7 @@ def test_parts_of_runs_have_seeds_of_their_own():
 
 @pytest.mark.parametrize("name", ["exchangeability", "power-grid"])
 def test_designs_grow_with_the_scale(name):
-    module = {"exchangeability": exchangeability, "power-grid": grid_design}[name]
+    module = {"exchangeability": exchangeability, "power-grid": power_grid}[name]
     small, one, large = (module.Design.at(scale) for scale in (0.01, 1.0, 8.0))
     assert small.num_shards < one.num_shards < large.num_shards
     assert small.background < one.background < large.background

@@ -26,7 +26,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def outcome(folder):
-    return ptdi_ktd.run(Options(folder, scale=0.01), SIZES)
+    return ptdi_ktd.REPRODUCTION.run(Options(folder, scale=0.01), SIZES)
 
 
 @pytest.mark.slow("long")
@@ -75,7 +75,7 @@ def test_rows_of_a_tiny_run(outcome):
 @pytest.mark.slow("training")
 def test_an_interrupted_run_goes_on_to_the_same_rows(folder, outcome):
     (folder / "cells" / "drawn-1.json").unlink()
-    assert ptdi_ktd.run(Options(folder, scale=0.01), SIZES).rows == outcome.rows
+    assert ptdi_ktd.REPRODUCTION.run(Options(folder, scale=0.01), SIZES).rows == outcome.rows
 
 
 @pytest.mark.slow("training")

@@ -1,5 +1,6 @@
 """The frame of the reproductions: cells that are kept, folders that belong to one run, what is written."""
 
+import dataclasses
 import json
 import sys
 import types
@@ -9,7 +10,7 @@ import pytest
 
 from benchmarks.reproductions import REPRODUCTIONS, load, record
 from benchmarks.reproductions import run as running
-from benchmarks.reproductions.record import Options, Outcome, Reproduction, cell, cell_seconds
+from benchmarks.reproductions.record import Options, Reproduction, cell, cell_seconds
 from tdd.validate import InputError
 
 
@@ -89,9 +90,17 @@ def test_options_out_of_range(tmp_path, options, message):
 
 
 def test_an_unknown_name_lists_the_known():
-    with pytest.raises(InputError, match="reproduction 'ptdi' is not known; choose one of exchangeability, ptdi-ktd"):
+    with pytest.raises(
+        InputError,
+        match=r"there is no reproduction 'ptdi'; did you mean 'ptdi-ktd'.*choose one of exchangeability, ptdi-ktd",
+    ):
         load("ptdi")
     assert list(REPRODUCTIONS) == ["exchangeability", "ptdi-ktd", "td4eval", "jecs", "power-grid"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Sizes:
+    cells: int = 2
 
 
 @pytest.fixture
@@ -105,16 +114,16 @@ def toy(monkeypatch):
             raise KeyboardInterrupt
         return {"number": number, "square": number**2 / 3, "none": None}
 
-    def run(options):
-        rows = tuple(cell(options.folder, f"cell {n}", lambda n=n: square(n), {"seed": options.seed}) for n in (1, 2))
-        return Outcome("toy", "Squares", rows, {"Squares | all": rows}, 0.0, record.provenance(options, {"cells": 2}))
+    def measure(run, sizes):
+        rows = [run.cell(f"cell {n}", lambda n=n: square(n)) for n in range(1, sizes.cells + 1)]
+        return rows, {"Squares | all": rows}, {"further": 1}
 
     def draw(outcome):
         from tdd.report.plots import sheet
 
         return sheet.sheet(outcome.title, "nothing", rows=1, columns=1)
 
-    monkeypatch.setattr(running, "load", lambda name: Reproduction("toy", "Squares", "none", run, 0.0))
+    monkeypatch.setattr(running, "load", lambda name: Reproduction("toy", "Squares", lambda scale: Sizes(), measure))
     monkeypatch.setitem(sys.modules, "benchmarks.reproductions.figures.toy", types.SimpleNamespace(draw=draw))
     return state
 
@@ -139,7 +148,8 @@ def test_an_interrupted_run_gives_what_an_uninterrupted_one_does(tmp_path, toy):
     assert (tmp_path / "cut" / "tables.md").read_text() == (
         "Squares | all\n\n| number | square | none |\n| --- | --- | --- |\n| 1 | 0.3333 | - |\n| 2 | 1.333 | - |\n"
     )
-    assert results[0]["provenance"]["seed"] == 0
+    assert results[0]["provenance"]["settings"] == {"scale": 1.0, "seed": 0, "cells": 2}
+    assert (results[0]["provenance"]["seed"], results[0]["provenance"]["further"]) == (0, 1)
     assert list(results[0]["provenance"]["cells"]) == ["cell 1", "cell 2"]
 
 

@@ -22,7 +22,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def outcome(folder):
-    return td4eval.run(Options(folder, scale=0.01), SIZES)
+    return td4eval.REPRODUCTION.run(Options(folder, scale=0.01), SIZES)
 
 
 def test_contaminated_items_of_the_validation_set_calibrate_and_are_not_tested():
@@ -112,7 +112,7 @@ def test_rows_of_a_tiny_run(outcome):
 @pytest.mark.slow("training")
 def test_an_interrupted_run_goes_on_to_the_same_rows(folder, outcome):
     (folder / "cells" / "contaminated-0.25-0.json").unlink()
-    assert td4eval.run(Options(folder, scale=0.01), SIZES).rows == outcome.rows
+    assert td4eval.REPRODUCTION.run(Options(folder, scale=0.01), SIZES).rows == outcome.rows
 
 
 @pytest.mark.slow("training")

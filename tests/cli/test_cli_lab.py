@@ -1,5 +1,6 @@
 """`tdd lab`: examples that run, tables, JSON, and mistakes in one line."""
 
+import importlib.resources
 import json
 import pathlib
 import subprocess
@@ -8,8 +9,9 @@ import sys
 import pytest
 
 from tdd.cli import _parser, main
-from tdd.lab.examples import EXAMPLES
 
+RECIPES = importlib.resources.files("tdd.lab") / "data" / "recipes"
+EXAMPLES = {place.name.removesuffix(".toml"): place.read_text("utf-8") for place in RECIPES.iterdir()}
 RECIPE = """\
 seed = 1
 [corpus]
@@ -35,11 +37,6 @@ num_buckets = 1
 """
 
 
-@pytest.fixture(autouse=True)
-def _this_process_keeps_its_allocator(monkeypatch):
-    monkeypatch.setattr("tdd.lab.memory.keep_memory", lambda: True)
-
-
 @pytest.fixture
 def recipe(tmp_path):
     path = tmp_path / "recipe.toml"
@@ -47,7 +44,7 @@ def recipe(tmp_path):
     return path
 
 
-@pytest.mark.parametrize("design", EXAMPLES)
+@pytest.mark.parametrize("design", sorted(EXAMPLES))
 def test_examples_are_printed(capsys, design):
     assert main(["lab", "example", design]) == 0
     assert capsys.readouterr().out == EXAMPLES[design]
@@ -85,7 +82,7 @@ def test_mistakes_are_one_line(capsys, recipe, tmp_path):
     assert main(["lab", "train", str(recipe), "--out", str(tmp_path / "run")]) == 2
     error = capsys.readouterr().err
     assert error.count("\n") == 1
-    assert "recipe.toml: training.epohcs = 1 is unknown; did you mean epochs?" in error
+    assert "recipe.toml: training.epohcs = 1 is unknown; did you mean 'epochs'?" in error
     assert not (tmp_path / "run").exists()
     assert main(["lab", "train", str(tmp_path / "none.toml"), "--out", str(tmp_path / "run")]) == 2
     assert "there is no recipe" in capsys.readouterr().err

@@ -29,7 +29,7 @@ def test_texts_are_those_that_retraining_generates():
     planted = planted_corpus()
     for kept, made in ((load_calibration(), planted.calibration), (load_candidates(), planted.candidates)):
         assert (kept.ids, kept.texts, kept.labels) == (made.ids, made.texts, made.labels)
-    assert read_truth() == {name: (role, label) for name, role, label in planted.truth}
+    assert read_truth() == {row["id"]: (row["role"], row["label"]) for row in planted.truth}
 
 
 def test_roles_and_labels_agree_with_the_truth():

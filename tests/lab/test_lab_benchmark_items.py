@@ -7,7 +7,7 @@ import pytest
 
 from tdd.lab.benchmark_items import benchmark
 from tdd.lab.corpus import generate
-from tdd.lab.phrases import find_phrases
+from tdd.lab.paraphrase import find_phrases
 from tdd.validate import InputError
 
 ITEMS = benchmark(120, seed=4, swaps=2)

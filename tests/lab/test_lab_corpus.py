@@ -7,12 +7,11 @@ import numpy as np
 import pytest
 
 from tdd import InputError
-from tdd.lab.corpus import generate
-from tdd.lab.genres import GENRES
-from tdd.lab.vocabulary import SYLLABLES, WORDS
+from tdd.lab.corpus import generate, grammar
 from tdd.texts import hash_texts
 
 NAMES = {"first", "surname", "place", "river"}
+GENRES, WORDS, SYLLABLES = (grammar()[table] for table in ("genres", "words", "syllables"))
 
 
 @pytest.fixture(scope="module")
@@ -66,8 +65,9 @@ def test_lengths_and_characters(corpus):
 
 @pytest.mark.parametrize("genre", sorted(GENRES))
 def test_every_slot_can_be_filled_and_every_genre_can_be_written(genre):
-    sentences = [*GENRES[genre].opening, *GENRES[genre].body, *GENRES[genre].closing]
-    assert max(GENRES[genre].body_sentences) <= len(GENRES[genre].body)
+    parts = GENRES[genre]
+    sentences = [*parts["opening"], *parts["body"], *parts["closing"]]
+    assert max(parts["body_sentences"]) <= len(parts["body"])
     slots = re.findall(r"\{([^}:]+)", " ".join([*sentences, *itertools.chain(*WORDS.values())]))
     for slot in slots:
         assert slot in WORDS or slot in NAMES or re.fullmatch(r"\d+-\d+", slot), slot

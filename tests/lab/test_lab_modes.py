@@ -9,14 +9,13 @@ import numpy as np
 import pytest
 
 from tdd import InputError
-from tdd.lab import step as steps
 from tdd.lab.batches import Batches, encode
 from tdd.lab.corpus import generate
 from tdd.lab.lora import Lora, init_factors, merge
 from tdd.lab.loss import token_losses
+from tdd.lab.step import Weights, accumulate
 from tdd.lab.tokenizer import train_tokenizer
 from tdd.lab.train import TrainConfig, evaluation_loss, fine_tune, train
-from tdd.lab.weights import Weights
 from tdd.models import checkpoint
 from tdd.models.decoder import init_params
 from tdd.models.language_model import language_model
@@ -82,7 +81,7 @@ def gradient_sums(weights, frozen, trained, rows, batch_size):
     sums, total, count = jax.tree.map(jnp.zeros_like, trained), 0.0, 0
     batches = Batches(rows, batch_size=batch_size, num_buckets=1, max_length=64, seed=0)
     for batch in batches.in_order():
-        sums, loss, scored = steps.accumulate(TOY, weights, frozen, trained, sums, *batch)
+        sums, loss, scored = accumulate(TOY, weights, frozen, trained, sums, *batch)
         total, count = total + float(loss), count + int(scored)
     return sums, total, count
 
@@ -119,10 +118,10 @@ def test_a_step_of_all_batches_moves_as_one_large_batch(tokenizer, toy):
 
 def test_steps_of_an_epoch_are_rounded_up_and_never_cross_it(tokenizer, toy, rows):
     per_epoch = Batches(rows, batch_size=3, num_buckets=1, max_length=64, seed=7).per_epoch
-    for accumulate in (2, 3, per_epoch, per_epoch + 5):
-        config = dataclasses.replace(CONFIG, accumulate=accumulate)
+    for number in (2, 3, per_epoch, per_epoch + 5):
+        config = dataclasses.replace(CONFIG, accumulate=number)
         history = train(TOY, toy, tokenizer, TEXTS, config=config).history
-        expected = -(-per_epoch // accumulate)
+        expected = -(-per_epoch // number)
         assert [line["step"] for line in history] == [expected, 2 * expected]
 
 

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from tdd.lab.corpus import generate
-from tdd.lab.paraphrase import ORDERS, paraphrases, split_sentences
-from tdd.lab.phrases import find_phrases, lists, mend_articles
+from tdd.lab.paraphrase import ORDERS, correct_articles, find_phrases, lists, paraphrases, split_sentences
 from tdd.validate import InputError
 
 TEXTS = generate(60, seed=3).texts
@@ -79,7 +78,7 @@ def test_the_longest_phrase_wins():
 
 
 def test_articles():
-    assert mend_articles("a owl and an fox; a Owl") == "an owl and a fox; a Owl"
+    assert correct_articles("a owl and an fox; a Owl") == "an owl and a fox; a Owl"
 
 
 @pytest.mark.parametrize(

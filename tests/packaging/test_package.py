@@ -62,6 +62,8 @@ def test_wheel_holds_the_kernels_once_and_the_demonstration(distributions):
     for folder in ("checkpoint", "corpus"):
         for file in (ROOT / "tdd" / "demo" / folder).iterdir():
             assert f"tdd/demo/{folder}/{file.name}" in names
+    for file in (ROOT / "tdd" / "lab" / "data").rglob("*.toml"):
+        assert file.relative_to(ROOT).as_posix() in names
     assert any(name.endswith("LICENSE") for name in names)
 
 

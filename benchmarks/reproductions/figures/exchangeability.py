@@ -10,7 +10,8 @@ import numpy as np
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
 
-from benchmarks.reproductions.canary_tables import LEVELS, ROUNDING
+from benchmarks.reproductions.exchangeability import LEVELS, ROUNDING
+from benchmarks.reproductions.figures.offset_bars import log_p_axis
 from benchmarks.reproductions.order_tests import ORDER_TESTS
 from benchmarks.reproductions.record import Outcome, Row
 from tdd.report.plots import sheet
@@ -54,22 +55,18 @@ def _p_values(axes: Any, rows: Sequence[Row], tests: Sequence[str]) -> None:
         look, medians = sheet.stroke(i), []
         aside = (i - (len(tests) - 1) / 2) * _APART
         for place, count in enumerate(counts):
-            found = [_log10(row) for row in rows if row["copies"] == count and row["test"] == test]
+            log_p = [_log10(row) for row in rows if row["copies"] == count and row["test"] == test]
             axes.plot(
-                np.full(len(found), place + aside), found, linestyle="", marker=look.marker, markersize=3.6,
+                np.full(len(log_p), place + aside), log_p, linestyle="", marker=look.marker, markersize=3.6,
                 color=look.colour, markerfacecolor="none", markeredgewidth=0.8, zorder=3,
             )  # fmt: skip
-            medians.append(float(np.median(found)))
-            floor = min(floor, *found)
+            medians.append(float(np.median(log_p)))
+            floor = min(floor, *log_p)
         places = np.arange(len(counts)) + aside
         axes.plot(places, medians, color=look.colour, linestyle=look.dashes, linewidth=1, alpha=0.75, zorder=2)
     for level in LEVELS:
         axes.axhline(math.log10(level), **sheet.LEVEL)
-    low = math.floor(floor)
-    step = max(1, -low // 6)
-    ticks = np.arange(0, low - 1, -step)
-    axes.set_yticks(ticks, ["1" if tick == 0 else f"$10^{{{tick}}}$" for tick in ticks])
-    axes.set_ylim(low - 0.3, 0.3)
+    log_p_axis(axes, floor)
     axes.set_xticks(np.arange(len(counts)), [f"{count}" for count in counts])
     axes.set_xlim(-0.55, len(counts) - 0.45)
     axes.grid(axis="x", visible=False)
@@ -85,15 +82,15 @@ def _sizes(axes: Any, rows: Sequence[Row], tests: Sequence[str]) -> None:
     low, number = 1.0, 1
     for i, test in enumerate(tests):
         look = sheet.stroke(i)
-        found = np.sort([row["p_value"] for row in rows if row["copies"] == 0 and row["test"] == test])
-        number = len(found)
-        low = min(low, float(found[0]))
+        p_values = np.sort([row["p_value"] for row in rows if row["copies"] == 0 and row["test"] == test])
+        number = len(p_values)
+        low = min(low, float(p_values[0]))
         axes.step(
-            np.append(found, 1.0), np.append(np.arange(1, number + 1), number) / number, where="post",
+            np.append(p_values, 1.0), np.append(np.arange(1, number + 1), number) / number, where="post",
             color=look.colour, linestyle=look.dashes, linewidth=1.1, zorder=3,
         )  # fmt: skip
         for level in LEVELS:
-            share = float(np.mean(found <= level * ROUNDING))
+            share = float(np.mean(p_values <= level * ROUNDING))
             if share:
                 axes.plot(level, share, marker=look.marker, color=look.colour, markersize=4.2, zorder=4)
     low = 10.0 ** math.floor(math.log10(min(low, 1 / number)))

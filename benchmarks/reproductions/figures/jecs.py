@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from benchmarks.reproductions.figures.offset_bars import dodged, handles, levels_at
+from benchmarks.reproductions.figures.offset_bars import error_and_power
 from benchmarks.reproductions.jecs import METHODS, MIXES, SCORES
-from benchmarks.reproductions.record import Outcome, Row
+from benchmarks.reproductions.record import Outcome
 from tdd.report.plots import sheet
 
 __all__ = ["draw"]
@@ -13,38 +13,15 @@ _MIXES = {"blocks": "the paper's blocks", "even": "half contaminated"}
 
 
 def draw(outcome: Outcome) -> sheet.Sheet:
-    """A row a mix of candidates and score; on the left the contamination rate, on the right the power."""
-    panels = [(mix, score) for mix in MIXES for score in SCORES]
-    alphas = sorted({row["alpha"] for row in outcome.rows})
-    with sheet.style():
-        drawn = sheet.sheet(
-            outcome.title,
-            _caption(outcome),
-            rows=len(panels),
-            columns=2,
-            legend={**handles(list(METHODS)), "level": sheet.level_line()},
-            height=1.35,
-            foot=0.3,
-            share_y=False,
-        )
-        for (mix, score), (left, right) in zip(panels, drawn.panels, strict=True):
-            mine = [row for row in outcome.rows if row["mix"] == mix and row["score"] == score]
-            for axes, column in ((left, "gcr"), (right, "power")):
-                dodged(axes, [f"α = {alpha:g}" for alpha in alphas], _series(mine, alphas, column))
-                axes.set_title(f"{_MIXES[mix]}, {score}", loc="left", color=sheet.INK)
-            levels_at(left, alphas)
-            left.set_ylim(bottom=-0.012)
-            right.set_ylim(-0.03, 1.03)
-            left.set_ylabel("GCR, ± 2 s.e.")
-            right.set_ylabel("power")
-    return drawn
-
-
-def _series(rows: list[Row], alphas: list[float], column: str) -> dict[str, list[list[float]]]:
-    return {
-        rule: [[row[column] for row in rows if row["rule"] == rule and row["alpha"] == alpha] for alpha in alphas]
-        for rule in METHODS
+    """A row of panels for each mix of candidates and score; on the left the contamination rate, on the right power."""
+    panels = {
+        f"{_MIXES[mix]}, {score}": [row for row in outcome.rows if row["mix"] == mix and row["score"] == score]
+        for mix in MIXES
+        for score in SCORES
     }
+    return error_and_power(
+        outcome, _caption(outcome), panels, list(METHODS), lambda row: row["rule"], error="gcr", bottom=-0.012
+    )
 
 
 def _caption(outcome: Outcome) -> str:

@@ -10,6 +10,7 @@ import numpy as np
 from matplotlib.lines import Line2D
 from matplotlib.ticker import NullLocator
 
+from benchmarks.reproductions.figures.offset_bars import log_p_axis
 from benchmarks.reproductions.power_grid import ALPHA
 from benchmarks.reproductions.record import Outcome, Row
 from tdd.report.plots import sheet
@@ -52,7 +53,8 @@ def draw(outcome: Outcome) -> sheet.Sheet:
         drawn.panels[0][0].set_ylim(-0.03, 1.03)
         drawn.panels[0][0].set_ylabel(f"items: power and FDP at {ALPHA:g}")
         drawn.panels[1][0].set_ylabel("data sets: p-value")
-        _p_axis(drawn.panels[1][0], outcome.rows)
+        log_p = [row["log_p_value"] for row in outcome.rows if row["question"] == "data set"]
+        log_p_axis(drawn.panels[1][0], min(-2, min(log_p) / math.log(10)))
     return drawn
 
 
@@ -70,23 +72,15 @@ def _sets(axes: Any, rows: Sequence[Row], copies: Sequence[int], look: sheet.Str
     mine = [row for row in rows if row["question"] == "data set"]
     medians = []
     for place, count in enumerate(copies):
-        found = [row["log_p_value"] / math.log(10) for row in mine if row["copies"] == count]
+        log_p = [row["log_p_value"] / math.log(10) for row in mine if row["copies"] == count]
         axes.plot(
-            np.full(len(found), place + aside), found, linestyle="", color=look.colour, marker=look.marker,
+            np.full(len(log_p), place + aside), log_p, linestyle="", color=look.colour, marker=look.marker,
             markerfacecolor="none", markersize=3.4, markeredgewidth=0.8, zorder=3,
         )  # fmt: skip
-        medians.append(float(np.median(found)))
+        medians.append(float(np.median(log_p)))
     axes.plot(
         np.arange(len(copies)) + aside, medians, color=look.colour, linestyle=look.dashes, linewidth=1, alpha=0.75
     )
-
-
-def _p_axis(axes: Any, rows: Sequence[Row]) -> None:
-    low = math.floor(min(row["log_p_value"] for row in rows if row["question"] == "data set") / math.log(10))
-    low = min(low, -2)
-    ticks = np.arange(0, low - 1, -max(1, -low // 6))
-    axes.set_yticks(ticks, ["1" if tick == 0 else f"$10^{{{tick}}}$" for tick in ticks])
-    axes.set_ylim(low - 0.3, 0.3)
 
 
 def _caption(outcome: Outcome) -> str:

@@ -60,8 +60,8 @@ def draw(outcome: Outcome) -> sheet.Sheet:
 
 def _values(rows: list[Row], rule: str, share: float, column: str) -> list[float]:
     """Of each random set of items; a set in which the rule never kept anything has no ranking."""
-    found = (row[column] for row in rows if row["rule"] == rule and row["share"] == share)
-    return [value for value in found if value is not None]
+    values = (row[column] for row in rows if row["rule"] == rule and row["share"] == share)
+    return [value for value in values if value is not None]
 
 
 def _caption(outcome: Outcome) -> str:

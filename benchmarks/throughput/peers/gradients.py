@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from benchmarks.throughput.peers.torch_models import torch_model
 from tdd.records import LanguageModel
 
 __all__ = ["JAX_PEERS", "Opacus", "TorchBackward"]
@@ -63,10 +64,8 @@ class TorchBackward:
 
     def __init__(self, folder: pathlib.Path) -> None:
         import torch
-        from transformers import AutoModelForCausalLM
 
-        self.torch = torch
-        self.model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+        self.torch, self.model = torch, torch_model(folder)
         self.parameters = list(self.model.parameters())
 
     def _backward(self, tokens: np.ndarray) -> list[Any]:

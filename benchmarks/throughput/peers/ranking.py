@@ -8,7 +8,9 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["SLACK", "conformal", "jecs", "jmcs", "max_p_values", "pooled_sum", "ptdi", "select_bh", "weighted"]
+from benchmarks.throughput.joint_peer import max_ranks
+
+__all__ = ["SLACK", "conformal", "jecs", "jmcs", "pooled_sum", "ptdi", "select_bh", "weighted"]
 
 Arrays = dict[str, np.ndarray]
 GRID_TENTHS = range(1, 10)
@@ -63,20 +65,11 @@ def subtraction(ordered: np.ndarray, scores: np.ndarray, eta: float) -> float:
     return float(1 - (1 + np.count_nonzero(scores > tau)) / (m + 1) / (in_region / n))
 
 
-def max_p_values(calibration: np.ndarray, scores: np.ndarray) -> tuple[np.ndarray, int]:
-    """[K, n], [K, m] -> integer ranks [m] of the largest of the K p-values with known members, and n."""
-    n = calibration.shape[1]
-    ordered = np.sort(calibration, axis=1)
-    below = [np.searchsorted(own, candidates) for own, candidates in zip(ordered, scores, strict=True)]
-    return 1 + n - np.minimum.reduce(below), n
-
-
 def jmcs(alpha: float) -> Callable[..., Arrays]:
     """BH on the largest p-values."""
 
     def call(calibration: np.ndarray, scores: np.ndarray) -> Arrays:
-        rank, n = max_p_values(calibration, scores)
-        return {"selected": select_bh(rank / (n + 1), alpha)}
+        return {"selected": select_bh(max_ranks(calibration, scores) / (calibration.shape[1] + 1), alpha)}
 
     return call
 
@@ -85,7 +78,7 @@ def jecs(alpha: float) -> Callable[..., Arrays]:
     """BH on the largest p-values under their fitted envelope, grid .1, ..., .9."""
 
     def call(calibration: np.ndarray, scores: np.ndarray) -> Arrays:
-        return {"selected": jecs_of_ranks(*max_p_values(calibration, scores), alpha)}
+        return {"selected": jecs_of_ranks(max_ranks(calibration, scores), calibration.shape[1], alpha)}
 
     return call
 

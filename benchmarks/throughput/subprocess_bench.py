@@ -1,7 +1,7 @@
 """Measurements that need a process of their own: what a study costs with its imports and compilation, flags or none.
 
-`python -m benchmarks.throughput.fresh SPEC`, SPEC a JSON object, prints one JSON object. The peer runs in the same
-process, its rounds between those of the study.
+`python -m benchmarks.throughput.subprocess_bench SPEC`, SPEC a JSON object, prints one JSON object. The peer runs
+in the same process, its rounds between those of the study.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["in_fresh_process", "main", "told"]
+__all__ = ["echo", "in_fresh_process", "main"]
 
 _KEPT = (
     "PATH", "HOME", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "PYTHONPATH", "TMPDIR", "VIRTUAL_ENV", "JAX_PLATFORMS",
@@ -40,7 +40,7 @@ def in_fresh_process(spec: Mapping[str, Any]) -> dict[str, Any]:
       RuntimeError: the process failed; the message holds the end of what it said.
     """
     environment = {name: os.environ[name] for name in _KEPT if name in os.environ}
-    command = [sys.executable, "-m", "benchmarks.throughput.fresh", json.dumps(dict(spec))]
+    command = [sys.executable, "-m", "benchmarks.throughput.subprocess_bench", json.dumps(dict(spec))]
     done = subprocess.run(
         command, env=environment, cwd=_ROOT, capture_output=True, text=True, timeout=_DEADLINE, check=False
     )
@@ -62,7 +62,7 @@ def main(spec: dict[str, Any]) -> dict[str, Any]:
     return measure(**spec) | {"import_s": import_s, "xla_flags": os.environ.get("XLA_FLAGS", "")}
 
 
-def told(value: Any) -> dict[str, Any]:
+def echo(value: Any) -> dict[str, Any]:
     """What it was given: a measurement of nothing, to see that processes start."""
     return {"value": value}
 

@@ -1,14 +1,22 @@
-"""The loop of public membership-inference tools: torch, one text at a time, float32, full log-softmax."""
+"""The reference ways with transformers' torch models, float32, one sequence at a time, full log-softmax.
+
+`TorchLoop` is the loop of public membership-inference tools; `TorchOrders` scores the orders of a data set in
+overlapping windows.
+"""
 
 from __future__ import annotations
 
+import math
 import pathlib
 import zlib
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-__all__ = ["ONE_PASS", "SCORES", "TorchLoop"]
+__all__ = ["ONE_PASS", "SCORES", "TorchLoop", "TorchOrders", "overlapping", "torch_model"]
+
+Spans = Sequence[tuple[int, int, int]]
 
 SCORES = ("loss", "zlib", "lowercase", "reference", "min_k", "min_k_plus_plus", "m_entropy", "max_renyi")
 ONE_PASS = ("loss", "zlib", "min_k", "min_k_plus_plus", "m_entropy", "max_renyi")
@@ -17,18 +25,24 @@ ONE_PASS = ("loss", "zlib", "min_k", "min_k_plus_plus", "m_entropy", "max_renyi"
 K = 0.2
 
 
+def torch_model(path: pathlib.Path) -> Any:
+    """transformers' torch model of a checkpoint, float32, in evaluation mode."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    return AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32).eval()
+
+
 class TorchLoop:
     """The reference: transformers' torch model, one text at a time, full log-softmax."""
 
     def __init__(self, target: pathlib.Path, reference: pathlib.Path | None = None) -> None:
         import torch
-        from transformers import AutoModelForCausalLM, AutoTokenizer
+        from transformers import AutoTokenizer
 
         self.torch = torch
-        self.target, self.reference = (
-            AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32).eval() if path is not None else None
-            for path in (target, reference)
-        )
+        self.target = torch_model(target)
+        self.reference = None if reference is None else torch_model(reference)
         self.tokenizer = AutoTokenizer.from_pretrained(target)
 
     def scores(self, texts: list[str]) -> dict[str, np.ndarray]:
@@ -81,3 +95,46 @@ class TorchLoop:
             "m_entropy": modified.mean().item(),
             "max_renyi": renyi.sort(descending=True).values[:count].mean().item(),
         }
+
+
+def overlapping(num_tokens: int, context: int) -> list[tuple[int, int, int]]:
+    """Windows (start, first scored token, stop) of the context's length, each half of it further on.
+
+    Half of the tokens of every window but the first serve as context only, and are computed twice.
+
+    >>> overlapping(10, 8), overlapping(17, 8)
+    ([(0, 1, 8), (4, 8, 10)], [(0, 1, 8), (4, 8, 12), (8, 12, 16), (12, 16, 17)])
+    """
+    stride = context // 2
+    count = 1 + math.ceil(max(0, num_tokens - context) / stride)
+    spans = [(stride * j, min(stride * j + context, num_tokens)) for j in range(count)]
+    return [(start, spans[j - 1][1] if j else 1, stop) for j, (start, stop) in enumerate(spans)]
+
+
+class TorchOrders:
+    """transformers' model of a checkpoint, float32."""
+
+    def __init__(self, path: pathlib.Path, tokenizer: Any) -> None:
+        import torch
+
+        self.torch, self.tokenizer, self.model = torch, tokenizer, torch_model(path)
+        self.context = int(self.model.config.max_position_embeddings)
+
+    def log_probs(self, texts: Sequence[str]) -> np.ndarray:
+        """Sums of log-probabilities, [texts]: windows of the context, each half of it further on."""
+        sums = []
+        for text in texts:
+            tokens = self.tokenizer(text)["input_ids"]
+            sums.append(self.log_prob(tokens, overlapping(len(tokens), self.context)))
+        return np.array(sums)
+
+    def log_prob(self, tokens: Sequence[int], windows: Spans) -> float:
+        """Sum over the scored tokens of windows (start, first scored token, stop)."""
+        torch, total = self.torch, 0.0
+        for start, target, stop in windows:
+            ids = torch.tensor([[*tokens[start:stop]]])
+            with torch.no_grad():
+                logits = self.model(ids, use_cache=False).logits[0, :-1]
+                log_probs = torch.nn.functional.log_softmax(logits, dim=-1).gather(-1, ids[0, 1:, None])
+            total += log_probs[target - start - 1 :].sum().item()
+        return total

@@ -1,24 +1,21 @@
-"""Checks of the laboratory's arguments: corpora, splits, training and its saved state."""
+"""Checks that several files of the laboratory share: counts, ranges, texts, output folders."""
 
 from __future__ import annotations
 
+import difflib
 import math
 import numbers
-from collections.abc import Sequence
+import pathlib
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from tdd.validate.errors import InputError
 
-__all__ = [
-    "check_count",
-    "check_out",
-    "check_range",
-    "check_texts",
-]
+__all__ = ["check_count", "check_named", "check_out", "check_range", "check_texts", "suggestion"]
 
 
 def check_count(name: str, value: object, *, minimum: int) -> None:
-    """`value` is a whole number of at least `minimum` that 32 bits hold."""
+    """Require a whole number of at least `minimum` that fits in 32 bits."""
     if isinstance(value, bool) or not isinstance(value, numbers.Integral) or int(value) < minimum:
         raise InputError(f"{name} must be a whole number of at least {minimum}, got {value!r}")
     if int(value) >= 2**32:
@@ -26,7 +23,7 @@ def check_count(name: str, value: object, *, minimum: int) -> None:
 
 
 def check_range(name: str, value: Any, low: float, high: float = math.inf) -> None:
-    """`value` is a finite number of low..high."""
+    """Require a finite number between `low` and `high`, both included."""
     if isinstance(value, bool) or not isinstance(value, numbers.Real) or not low <= float(value) <= high:
         bound = f"between {low:g} and {high:g}" if high < math.inf else f"of at least {low:g}"
         raise InputError(f"{name} must be a number {bound}, got {value!r}")
@@ -35,7 +32,7 @@ def check_range(name: str, value: Any, low: float, high: float = math.inf) -> No
 
 
 def check_texts(name: str, texts: Sequence[Any]) -> None:
-    """`texts` is a non-empty sequence of non-empty strings."""
+    """Require a non-empty sequence of non-empty strings."""
     if isinstance(texts, (str, bytes)):
         raise InputError(f"{name} must be a sequence of texts, got a single {type(texts).__name__}")
     if len(texts) == 0:
@@ -45,7 +42,19 @@ def check_texts(name: str, texts: Sequence[Any]) -> None:
             raise InputError(f"{name}[{index}] must be a non-empty string, got {text!r}")
 
 
-def check_out(out: Any, is_file: bool) -> None:
-    """`out` can be a folder."""
-    if is_file:
+def check_out(out: pathlib.Path) -> None:
+    """Require a path that is a folder or can become one."""
+    if out.exists() and not out.is_dir():
         raise InputError(f"out={str(out)!r} is a file; name a folder")
+
+
+def check_named(kind: str, name: str, known: Collection[str]) -> None:
+    """Require a known name of its kind."""
+    if name not in known:
+        raise InputError(f"there is no {kind} {name!r}; {suggestion(name, known)}choose one of {', '.join(known)}")
+
+
+def suggestion(name: str, known: Collection[str]) -> str:
+    """ "did you mean 'NEAREST'? " for an error message, or nothing if no known name is near."""
+    near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
+    return f"did you mean {near[0]!r}? " if near else ""
