@@ -10,10 +10,9 @@ import jax.numpy as jnp
 
 from tdd.models.checkpoint import load
 from tdd.records import LanguageModel
-from tdd.scoring.devices import Devices
+from tdd.scoring.devices import Devices, parameters_too_large
 from tdd.scoring.inputs import Model
 from tdd.validate import scoring as checks
-from tdd.validate.devices import parameters_too_large
 from tdd.validate.errors import InputError
 
 __all__ = ["find_model"]

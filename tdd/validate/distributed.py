@@ -1,4 +1,4 @@
-"""Checks of processes that `jax.distributed` connects: their numbers, their address, and that all do the same."""
+"""Checks of processes that `jax.distributed` connects."""
 
 from __future__ import annotations
 
@@ -6,10 +6,7 @@ from typing import Any
 
 from tdd.validate.errors import InputError
 
-__all__ = [
-    "check_not_in_step",
-    "out_of_memory_in_step",
-]
+__all__ = ["check_not_in_step"]
 
 
 def check_not_in_step(shard: Any, *, spans: bool) -> None:
@@ -19,10 +16,3 @@ def check_not_in_step(shard: Any, *, spans: bool) -> None:
             f"shard={shard} and shard_params over several processes exclude each other: processes that hold one model "
             "between them compute every batch together; leave shard out, or give each process a model of its own"
         )
-
-
-def out_of_memory_in_step(rows: int, length: int) -> InputError:
-    """Processes that compute in step cannot each go on with smaller batches."""
-    return InputError(
-        f"out of memory in a batch of {rows} rows of {length} tokens; give all processes a smaller token_budget"
-    )

@@ -20,7 +20,7 @@ __all__ = ["SCORE"]
 
 
 def _divisor(stats: TokenStats, reduction: str) -> Array:
-    """What the norm of the summed loss is divided by: [B]; NaN for a row without scored tokens."""
+    """The divisor of the norm of the summed loss: [B]; NaN for a row without scored tokens."""
     xp, num_scored = namespace(stats), stats.mask.sum(-1)
     return xp.where(num_scored > 0, num_scored if reduction == "mean" else 1.0, xp.nan)
 
