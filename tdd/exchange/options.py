@@ -46,6 +46,7 @@ class Options:
         orders takes from there what another has computed, and only if it computed the very same batches: the bits of a
         run do not depend on what is stored.
       progress: Show a bar if standard error is a terminal.
+      command: Command line for run.json.
     """
 
     num_shards: int
@@ -72,6 +73,7 @@ class Options:
     shard_params: bool = False
     store: str | os.PathLike[str] | None = None
     progress: bool = True
+    command: str | None = None
 
     def __post_init__(self) -> None:
         self.num_shards = check_count("num_shards", self.num_shards)

@@ -69,7 +69,6 @@ def run_exchange(
     seed: int = 0,
     out: str | os.PathLike[str] | None = None,
     shard: tuple[int, int] | str | None = None,
-    command: str | None = None,
     **options: Any,
 ) -> Exchange | None:
     """Test whether a model prefers the published order of data sets to random orders of the same examples.
@@ -105,10 +104,9 @@ def run_exchange(
       shard: (i, n) or "i/n", from 0: compute the part i of n of the log-probabilities alone, into `out` (or `store`),
         decide nothing, and return None; see `tdd.score`. The same call without a shard decides. For stop="none": a
         sequential rule needs all log-probabilities so far before it knows whether to go on.
-      command: Command line for run.json.
       **options: How rows become texts (`template`, `text_field`, `format`, `separator`, `suffix`, `allow_sorted`), how
         texts are laid into the context (`bos`, `max_length`, `stride`), and how the model runs (`params`, `tokenizer`,
-        `dtype`, `token_budget`, `device`, `devices`, `shard_params`, `store`, `progress`); see
+        `dtype`, `token_budget`, `device`, `devices`, `shard_params`, `store`, `progress`, `command`); see
         `tdd.exchange.options.Options`.
 
     Returns:
@@ -169,20 +167,7 @@ def run_exchange(
         _finding(one, None if controls is None else controls[number], test, seed, number)
         for number, one in enumerate(passes)
     ]
-    run = {
-        "schema": SCHEMA,
-        "kind": "exchange",
-        "command": command,
-        "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "versions": versions(),
-        "seed": seed,
-        **described,
-        "options": recorded,
-        "data": findings,
-        "selection": _select(findings, alpha),
-        "seconds": round(time.perf_counter() - start, 3),
-    }
-    _summarise(run)
+    run = _record(findings, described, recorded, given, seed, time.perf_counter() - start)
     log_probs = {one.shards.data.name: (one.log_probs[:, 0], one.log_probs[:, 1:]) for one in passes}
     exchange = Exchange(plain(run), shard_table(passes), log_probs)
     if folder is not None and devices.leads:
@@ -343,11 +328,32 @@ def _select(findings: Sequence[dict[str, Any]], alpha: float) -> dict[str, Any]:
     return {"procedure": "bh", "alpha": alpha, "num_rejected": select(findings, alpha, excluded=doubtful)}
 
 
-def _summarise(run: dict[str, Any]) -> None:
-    """Add the words of a run to its record, and log the warnings."""
-    for one in run["data"]:
+def _record(
+    findings: list[dict[str, Any]],
+    described: Mapping[str, Any],
+    recorded: Mapping[str, Any],
+    given: Options,
+    seed: int,
+    seconds: float,
+) -> dict[str, Any]:
+    """Content of run.json, after the decision on all data sets; logs the warnings."""
+    run: dict[str, Any] = {
+        "schema": SCHEMA,
+        "kind": "exchange",
+        "command": given.command,
+        "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "versions": versions(),
+        "seed": seed,
+        **described,
+        "options": recorded,
+        "data": findings,
+        "selection": _select(findings, given.alpha),
+        "seconds": round(seconds, 3),
+    }
+    for one in findings:
         one["warnings"] = summary.data_warnings(one, run)
     run |= {"warnings": summary.run_warnings(run), "open_points": summary.open_points(run)}
     run["outcome"] = summary.outcome(run)
-    for warning in [*run["warnings"], *(text for one in run["data"] for text in one["warnings"])]:
+    for warning in [*run["warnings"], *(text for one in findings for text in one["warnings"])]:
         _findings.warning("%s", warning)
+    return run

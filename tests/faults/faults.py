@@ -667,6 +667,13 @@ SHARDS = (
         ("tests/scoring/test_score_shards.py",),
     ),
     Fault(
+        "sums: a shared prefix is counted for every row",
+        "tdd/scoring/sums.py",
+        "num_tokens[place] -= len(row.prefix) if prefix in groups else 0",
+        "num_tokens[place] -= 0",
+        ("tests/scoring/test_sums.py",),
+    ),
+    Fault(
         "sums: a shard computes everything",
         "tdd/scoring/sums.py",
         "for number, batch in numbered if self.shard.owns(number)]",

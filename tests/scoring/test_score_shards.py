@@ -28,7 +28,7 @@ from tdd.scoring.engine import BatchRunner
 from tdd.scoring.store import namespace
 from scored_models import random_texts, scored_model
 folder, shard, pause = sys.argv[1:]
-namespace._SECONDS = namespace._SHARE = 0.0  # a file a batch
+namespace._SECONDS = namespace._FRACTION = 0.0  # a file a batch
 plain = BatchRunner.run
 def counted(self, *arguments):
     for done, found in enumerate(plain(self, *arguments), start=1):

@@ -173,7 +173,7 @@ def test_a_kill_at_any_call_to_the_disk_loses_nothing_that_was_finished(tmp_path
         killed, promised, there, wrong = crash(tmp_path / "store", at, when, power, prepared)
         assert there[:promised] == [*range(promised)], (at, there)
         assert not wrong, at
-    assert at > (15 if damaged else 35)
+    assert at > (12 if damaged else 35)
 
 
 def test_without_fsync_the_power_takes_what_was_finished(tmp_path, monkeypatch):
