@@ -57,15 +57,21 @@ def read_or_compute(
         for _, batch, rows in compute(iter(batches)):
             yield batch, rows
         return
+
+    def is_stored(batch: _Item) -> bool:
+        return all(namespace.has(key, fields_of(batch)) for key in keys_of(batch))
+
+    decided = ((number, batch, is_stored(batch)) for number, batch in batches)
     if lockstep:
-        yield from _in_lockstep(namespace, [*batches], compute, keys_of, fields_of)
-        return
+        namespace.refresh()
+        here = [*decided]
+        everywhere = gathered(np.array([there for *_, there in here], bool)).all(axis=0).tolist()
+        decided = ((number, batch, there) for (number, batch, _), there in zip(here, everywhere, strict=True))
     stored: list[_Item] = []
 
     def missing() -> Iterator[tuple[int, _Item]]:
-        for number, batch in batches:
-            fields = fields_of(batch)
-            if all(namespace.has(key, fields) for key in keys_of(batch)):
+        for number, batch, there in decided:
+            if there:
                 stored.append(batch)
             else:
                 yield number, batch
@@ -78,31 +84,11 @@ def read_or_compute(
 
     for _, batch, rows in compute(missing()):
         yield from read()
-        yield batch, namespace.append(keys_of(batch), rows, fields_of(batch))
+        stores = not lockstep or jax.process_index() == 0
+        yield batch, namespace.append(keys_of(batch), rows, fields_of(batch)) if stores else rows
     yield from read()
-
-
-def _in_lockstep(
-    namespace: Namespace,
-    batches: Sequence[tuple[int, Any]],
-    compute: Callable[[Iterator[tuple[int, Any]]], Iterable[tuple[int, Any, Sequence[np.ndarray]]]],
-    keys_of: Callable[[Any], Sequence[bytes]],
-    fields_of: Callable[[Any], Sequence[str]],
-) -> Iterator[tuple[Any, Sequence[np.ndarray]]]:
-    namespace.refresh()
-    here = [all(namespace.has(key, fields_of(batch)) for key in keys_of(batch)) for _, batch in batches]
-    everywhere = gathered(np.array(here, bool)).all(axis=0)
-    missing = []
-    for (number, batch), stored in zip(batches, everywhere, strict=True):
-        if stored:
-            yield batch, [namespace.read(key, fields_of(batch)) for key in keys_of(batch)]
-        else:
-            missing.append((number, batch))
-    for _, batch, rows in compute(iter(missing)):
-        if jax.process_index() == 0:
-            rows = namespace.append(keys_of(batch), rows, fields_of(batch))
-        yield batch, rows
-    namespace.flush()
+    if lockstep:
+        namespace.flush()
 
 
 class BatchRunner:
