@@ -65,7 +65,7 @@ def read_or_compute(
     if lockstep:
         namespace.refresh()
         here = [*decided]
-        everywhere = gathered(np.array([there for *_, there in here], bool)).all(axis=0).tolist()
+        everywhere = np.all(gathered(np.array([there for *_, there in here], bool)), axis=0).tolist()
         decided = ((number, batch, there) for (number, batch, _), there in zip(here, everywhere, strict=True))
     stored: list[_Item] = []
 
