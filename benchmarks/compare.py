@@ -122,7 +122,7 @@ def start(checkout: str) -> subprocess.Popen[str]:
 
 def run() -> int:
     """Print a line for each case; the exit status is 1 where one became slower."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("before")
     parser.add_argument("after")
     parser.add_argument("--rounds", type=int, default=5)

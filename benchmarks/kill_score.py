@@ -38,7 +38,7 @@ FILES = ("s.csv", "s.csv.provenance.json")
 NOTING = """
 import os, sys
 from tdd.scoring import programs
-from tdd.scoring.store import space
+from tdd.scoring.store import namespace
 from tdd.scoring.store.address import row_key
 from tdd.cli import main
 
@@ -52,7 +52,7 @@ def noting(self, pieces, size, length, rows, halvings):
     return start(self, pieces, size, length, rows, halvings)
 
 programs.TokenProgram.start = noting
-space._SECONDS = 0.2
+namespace._SECONDS = 0.2
 sys.exit(main(sys.argv[2:]))
 """
 
@@ -178,13 +178,9 @@ def written(out: pathlib.Path) -> bool:
 
 
 def finished(out: pathlib.Path) -> dict[pathlib.Path, str]:
-    """The shards that a manifest calls finished, with their SHA-256."""
-    found = {}
-    for manifest in out.parent.glob(f".{out.name}.scoring/*/manifest/*.jsonl"):
-        for line in manifest.read_bytes().split(b"\n")[:-1]:
-            path = manifest.parents[1] / json.loads(line)["shard"]
-            found[path] = hashlib.sha256(path.read_bytes()).hexdigest() if path.exists() else "missing"
-    return found
+    """The finished shards, with their SHA-256."""
+    shards = out.parent.glob(f".{out.name}.scoring/*/[0-9]*.parquet")
+    return {path: hashlib.sha256(path.read_bytes()).hexdigest() for path in shards}
 
 
 def keys_of(shards: dict[pathlib.Path, str]) -> set[tuple[str, int]]:

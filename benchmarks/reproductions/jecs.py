@@ -196,7 +196,7 @@ def _selected(
         sizes_of_subsets[2] = sizes_of_subsets[1]
     num_contaminated, num_clean = (part.shape[1] for part in parts[1:])
     result = study(
-        Subsets(*parts, *sizes_of_subsets, even),
+        Subsets(*parts, *sizes_of_subsets, even=even),
         [method(rule, label=label) for label, rule in METHODS.items()],
         alphas=sizes.alphas,
         repetitions=sizes.repetitions,

@@ -185,7 +185,7 @@ def _errors(
         few = min(orders, 3 if len(shards.data) == sample.examples else 2)
         for number in range(few):
             tokens = model.tokenizer(shards.text(0, number, "\n\n"))["input_ids"]
-            scored = passed.rows.orders([number])[0].rows[0].first_target
+            scored = passed.rows.orders([number])[0][0].first_target
             first, *rest = context_windows(len(tokens), peer.context, None, first=1)
             expected.append(peer.log_prob(tokens, [(first.start, scored, first.stop), *rest]))
         ours = passed.log_probs[0, :few]

@@ -21,15 +21,13 @@ from tdd.records import Scores, Texts
 from tdd.runs.folder import versions
 from tdd.runs.progress import progress_bar
 from tdd.runs.shards import ShardLog, as_shard
-from tdd.scoring.buckets import default_budget
+from tdd.scoring.buckets import default_budget, gradient_budget
 from tdd.scoring.devices import check_not_in_step, find_devices
-from tdd.scoring.gradient_pass import gradient_budget
-from tdd.scoring.in_step import check_alike, in_step
+from tdd.scoring.lockstep import check_alike
 from tdd.scoring.plan import ScorePlan, plan_scores
 from tdd.scoring.run import ScoreRun
 from tdd.scoring.scores import parse_score
 from tdd.scoring.store.store import ScoreStore
-from tdd.scoring.store.through import through
 from tdd.texts import load_texts
 from tdd.validate import scoring as checks
 from tdd.validate.errors import InputError
@@ -191,7 +189,7 @@ def score(
         log = None if store is None else ShardLog(store, facts, job)
         if log is not None and own is not None:
             log.begin(own)
-        there, rows = plan.found
+        there, rows = plan.num_stored, plan.num_rows
         if log is not None and own is None and there < rows:
             log.warn()
         todo = plan.numbered(own)
@@ -200,7 +198,7 @@ def score(
         title = f"scoring ({there:,} of {rows:,} rows stored)" if there else "scoring"
         num_tokens = sum(batch.size * batch.length for _, batch in todo)
         advance = stack.enter_context(progress_bar(title, num_tokens, enabled=progress and where.leads))
-        for done, batch in enumerate(run.run(plan, todo, where, in_step if where.spans else through), start=1):
+        for done, batch in enumerate(run.run(plan, todo, where), start=1):
             advance(batch.size * batch.length)
             if on_batch is not None:
                 on_batch(done, len(todo))

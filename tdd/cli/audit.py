@@ -230,7 +230,7 @@ def _print_report(run: Mapping[str, Any], folder: pathlib.Path, shard_table: boo
     from tdd.runs.folder import read_items
 
     if run["kind"] == "exchange":
-        from tdd.exchange.read import read_shards
+        from tdd.exchange.result import read_shards
         from tdd.report import exchange
 
         exchange.print_report(run, read_shards(folder, run) if shard_table else None, console=console())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import math
 import re
 from typing import Any
 
@@ -16,11 +15,11 @@ __all__ = ["add"]
 
 _SHUFFLES = 50
 _LAST_LOOK = 1 / 3
-"""Share of the level that the last look of "spending" has at least."""
+"""Smallest fraction of the level that the last look of "spending" has."""
 
-_GIVEN = {"log_probs", "test", "alpha", "seed", "json", "quiet", "verbose", "fail_on_detection"}
-_GIVEN |= {"command", "model", "dataset", "run", "typed", "usual"}
-"""What the command reads beside --log-probs."""
+_WITH_LOG_PROBS = {"log_probs", "test", "alpha", "seed", "json", "quiet", "verbose", "fail_on_detection"}
+_WITH_LOG_PROBS |= {"command", "model", "dataset", "run", "typed", "usual"}
+"""Arguments that the command reads beside --log-probs."""
 
 _EPILOG = """\
 what it does:
@@ -82,20 +81,22 @@ def _add_examples(group: Any) -> None:
         "as .jsonl files mostly have it (default: the field with the text)",
     )
     group.add_argument(
-        "--text-field", metavar="FIELD", help="(default: text, or the only field that is known to hold texts)"
+        "--text-field",
+        metavar="FIELD",
+        help="(default: text, or the only field that is known to hold texts)",
     )
-    group.add_argument("--format", help="format of the files, where their ending does not tell")
+    group.add_argument("--format", help="format of the files, if their ending does not tell")
     group.add_argument(
         "--separator",
         default=r"\n\n",
         metavar="TEXT",
-        help=r"what stands between two examples, as the training data is likely to have it; \n, \t, \r and \\ are "
+        help=r"text between two examples, as the training data is likely to have it; \n, \t, \r and \\ are "
         r"understood; a special token written in it is text (default: '%(default)s')",
     )
     group.add_argument(
         "--allow-sorted",
         action="store_true",
-        help="test a sorted data set all the same; its p-value proves nothing, see what a control says",
+        help="test a sorted data set all the same; its p-value proves nothing without a control",
     )
 
 
@@ -119,11 +120,11 @@ def _add_orders(group: Any) -> None:
         "--suffix",
         type=float,
         default=1.0,
-        metavar="SHARE",
-        help="shuffle only this share of each shard, its end; the beginning is computed once for all orders, which "
+        metavar="FRACTION",
+        help="shuffle only this fraction of each shard, its end; the beginning is computed once for all orders, which "
         "saves time and costs power (default: %(default)s)",
     )
-    group.add_argument("--seed", type=int, default=0, help="of everything random (default: %(default)s)")
+    group.add_argument("--seed", type=int, default=0, help="random seed (default: %(default)s)")
 
 
 def _add_decision(group: Any) -> None:
@@ -131,7 +132,7 @@ def _add_decision(group: Any) -> None:
         "--test",
         choices=["combined", "rank_sum", "exact", "t", "permutation"],
         default="combined",
-        help="combined: rank_sum (strong where all shards are a little more likely) and exact (where a few are much "
+        help="combined: rank_sum (strong if all shards are a little more likely) and exact (if a few are much "
         "more), corrected for taking both; t: the paper's, asymptotic, wrong for skewed shards; permutation: one "
         "comparison of the whole data set (default: %(default)s)",
     )
@@ -145,7 +146,7 @@ def _add_decision(group: Any) -> None:
         "--stop",
         choices=["none", "e_process", "spending", "besag_clifford"],
         help="stop before all shuffles are scored, as soon as the case is clear, with a p-value that stays valid: "
-        "e_process and spending stop for evidence, besag_clifford where there is none (default: none, with --target-p "
+        "e_process and spending stop for evidence, besag_clifford for lack of it (default: none, with --target-p "
         "spending)",
     )
     group.add_argument(
@@ -174,11 +175,11 @@ def _add_model(group: Any) -> None:
         "--stride",
         type=int,
         metavar="N",
-        help="tokens that each further window adds where a shard is longer than that; fewer give more context and cost "
+        help="tokens that each further window adds if a shard is longer than that; fewer give more context and cost "
         "more (default: all but one)",
     )
     group.add_argument(
-        "--dtype", choices=["float32", "bfloat16", "float16"], help="of the parameters (default: as stored)"
+        "--dtype", choices=["float32", "bfloat16", "float16"], help="type of the parameters (default: as stored)"
     )
     group.add_argument("--token-budget", type=int, metavar="N", help="tokens a batch")
     add_store(group, "scoring in --out")
@@ -195,50 +196,39 @@ def _add_output(group: Any) -> None:
     group.add_argument(
         "--fail-on-detection",
         action="store_true",
-        help="exit status 1 where a data set is found (3 where its order does not look random, with or without this)",
+        help="exit status 1 if a data set is found (3 if its order does not look random, with or without this)",
     )
-    group.add_argument("--shard-table", action="store_true", help="print what every shard contributes")
+    group.add_argument("--shard-table", action="store_true", help="print the contribution of every shard")
 
 
 def _run(arguments: argparse.Namespace) -> int:
     import pathlib
     import shlex
 
-    from tdd.exchange.cautions import in_doubt
     from tdd.exchange.run import run_exchange
+    from tdd.exchange.summary import in_doubt
     from tdd.validate import runs
     from tdd.validate.errors import InputError
 
     if arguments.log_probs is not None:
-        return _given(arguments)
+        return _run_log_probs(arguments)
     if arguments.model is None or not arguments.dataset:
         raise InputError("a model and a data set are needed, or --log-probs FILE")
     connect(arguments)
     if arguments.plot:
         runs.check_output_file(pathlib.Path(arguments.plot), (".png", ".svg"), arguments.dataset)
     stop, shuffles = _plan(arguments)
+    same_names = (
+        "test", "alpha", "text_field", "format", "bos", "max_length", "stride", "suffix", "target_p", "control",
+        "allow_sorted", "seed", "out", "store", "dtype", "token_budget",
+    )  # fmt: skip
     options = dict(
+        {name: getattr(arguments, name) for name in same_names},
         num_shards=arguments.shards,
         num_shuffles=shuffles,
-        test=arguments.test,
-        alpha=arguments.alpha,
+        stop=stop,
         separator=_unescaped(arguments.separator),
         template=None if arguments.template is None else _unescaped(arguments.template),
-        text_field=arguments.text_field,
-        format=arguments.format,
-        bos=arguments.bos,
-        max_length=arguments.max_length,
-        stride=arguments.stride,
-        suffix=arguments.suffix,
-        stop=stop,
-        target_p=arguments.target_p,
-        control=arguments.control,
-        allow_sorted=arguments.allow_sorted,
-        seed=arguments.seed,
-        out=arguments.out,
-        store=arguments.store,
-        dtype=arguments.dtype,
-        token_budget=arguments.token_budget,
         command=shlex.join(["tdd", *arguments.typed]),
         **devices(arguments),
     )
@@ -267,52 +257,34 @@ def _run(arguments: argparse.Namespace) -> int:
     return status
 
 
-def _given(arguments: argparse.Namespace) -> int:
-    """The test on log-probabilities that are there already."""
-    from rich.table import Table
-
-    from tdd.exchange.given import order_of_log_probs, read_log_probs
-    from tdd.exchange.p_words import p_words
-    from tdd.report.exchange_tables import points
-    from tdd.report.terminal import plain_text
+def _run_log_probs(arguments: argparse.Namespace) -> int:
+    """The test on log-probabilities that exist already."""
+    from tdd.exchange.precomputed import order_of_log_probs, read_log_probs
     from tdd.validate.errors import InputError
 
     if arguments.model is not None:
         raise InputError("--log-probs takes no model and no data set: the log-probabilities say what they said")
-    for name in sorted(vars(arguments).keys() - _GIVEN):
+    for name in sorted(vars(arguments).keys() - _WITH_LOG_PROBS):
         if getattr(arguments, name) != arguments.usual(name):
             raise InputError(
                 f"--{name.replace('_', '-')} has no use beside --log-probs, which runs no model; leave it out"
             )
-    found = order_of_log_probs(
+    result = order_of_log_probs(
         read_log_probs(arguments.log_probs), test=arguments.test, alpha=arguments.alpha, seed=arguments.seed
     )
-    status = DETECTED if arguments.fail_on_detection and any(one["rejected"] for one in found["data"]) else 0
     if arguments.json:
-        print_json(found)
-        return status
-    table = Table(title=f"Test of canonical order: {arguments.log_probs}", title_justify="left")
-    for name in ("data set", "shards", "shuffles", f"p-value ({found['test']})", "adjusted", f"at {found['alpha']:g}"):
-        table.add_column(name, justify="left" if name == "data set" else "right")
-    for one in found["data"]:
-        known = not math.isnan(one["p_value"])
-        words = "depends on the order" if one["rejected"] else "nothing found" if known else "no p-value"
-        sizes = f"{one['num_shards']:,}", f"{one['num_shuffles']:,}"
-        numbers = (p_words(one["p_value"]), p_words(one["adjusted"]))
-        table.add_row(plain_text(one["name"]), *sizes, *numbers, words)
-    screen, guarantee = console(), found["guarantee"]
-    screen.print(table)
-    screen.print(f"{guarantee['controls']}, {guarantee['kind']} ({guarantee['source']})", markup=False)
-    screen.print(points("Assumptions of the guarantee", guarantee["assumes"], "·"))
-    unseen = ["The texts: whether their published order looks random.", "Whether the number of shuffles was fixed."]
-    screen.print(points("Not looked at", unseen, "·"))
-    return status
+        print_json(result)
+    else:
+        from tdd.report.exchange import print_log_probs
+
+        print_log_probs(result, arguments.log_probs, console=console())
+    return DETECTED if arguments.fail_on_detection and any(one["rejected"] for one in result["data"]) else 0
 
 
 def _plan(arguments: argparse.Namespace) -> tuple[str, int]:
-    """The rule of stopping, and the most shuffles: with a wanted p-value at least as many as it needs."""
+    """The stopping rule, and the most shuffles: with a target p-value at least as many as it needs."""
+    from tdd.exchange.options import check_count, check_target
     from tdd.validate.errors import InputError
-    from tdd.validate.exchange import check_count, check_target
 
     check_target(arguments.target_p)
     if arguments.target_p is None:
@@ -340,7 +312,7 @@ def _plan(arguments: argparse.Namespace) -> tuple[str, int]:
 
 
 def _sources(paths: list[str]) -> Any:
-    """Each file under a name of its own: that of the file, or the path where two files have one name."""
+    """Each file under its own name, or under its path if two files have the same name."""
     import pathlib
 
     from tdd.validate.errors import InputError
@@ -355,7 +327,7 @@ def _sources(paths: list[str]) -> Any:
 
 
 def _unescaped(text: str) -> str:
-    r"""\n, \t, \r and \\ as the characters that they stand for; shells make these hard to type.
+    r"""Replace \n, \t, \r and \\ by the characters that they stand for; shells make these hard to type.
 
     >>> _unescaped(r"a\nb\\n")
     'a\nb\\n'
@@ -365,7 +337,7 @@ def _unescaped(text: str) -> str:
 
 
 def _draw(arguments: argparse.Namespace, exchange: Any) -> list[Any]:
-    """Figures into the folder and where --plot says; every file written."""
+    """Draw the figures into the folder, or to --plot; returns every file written."""
     import pathlib
 
     from tdd.exchange.result import FILES

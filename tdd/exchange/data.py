@@ -31,11 +31,11 @@ class ExampleSet:
     """Examples in their canonical order.
 
     Attributes:
-      name: what reports call the data set.
+      name: What reports call the data set.
       examples: N texts.
-      source: where they came from.
-      sha256: of the examples in their order.
-      fields: further fields with few distinct values, as labels; their order is looked at without the model.
+      source: Their origin.
+      sha256: SHA-256 of the examples in their order.
+      fields: Further fields with few distinct values, as labels; their order is looked at without the model.
     """
 
     name: str
@@ -54,12 +54,12 @@ def load_sets(
     """One data set, or several.
 
     Args:
-      data: a source as `tdd.load_texts` takes it (a path, a list of strings, a table), which is one data set; a list of
+      data: A source as `tdd.load_texts` takes it (a path, a list of strings, a table), which is one data set; a list of
         paths, `Texts` or tables, or a dict from name to source, which are several. A list of strings is one data set
         of these examples: name several files by `pathlib.Path` or in a dict.
-      template: how a row becomes an example, see `load_examples`.
-      text_field: field with the text, where there is no template.
-      format: of the files, where their ending does not tell.
+      template: How a row becomes an example, see `load_examples`.
+      text_field: Field with the text, without a template.
+      format: Format of the files, if their ending does not tell.
 
     Raises:
       InputError: nothing to read, two data sets of one name, a field that is not there, empty or equal examples.
@@ -86,13 +86,13 @@ def load_examples(
     """One data set.
 
     Args:
-      source: a path or a Python object, as in `tdd.load_texts`; its order is the canonical one.
-      name: what reports call it; by default the file's name without its ending.
+      source: A path or a Python object, as in `tdd.load_texts`; its order is the canonical one.
+      name: What reports call it; by default the file's name without its ending.
       template: "Q: {question} A: {answer}" writes an example from the fields of a row (plain names in braces, doubled
-        braces for braces; what is no string is written as JSON); "json" writes the whole row as one line of JSON,
-        separated by ", " and ": " and without null fields, as most .jsonl files are; None takes `text_field`.
-      text_field: field with the text.
-      format: of a file, where its ending does not tell.
+        braces for braces; values other than strings are written as JSON); "json" writes the whole row as one line of
+        JSON, separated by ", " and ": " and without null fields, as most .jsonl files are; None takes `text_field`.
+      text_field: Field with the text.
+      format: Format of a file, if its ending does not tell.
 
     Raises:
       InputError: as `tdd.load_texts`; a template with an unknown field; a row that lacks one; a blank example; examples
@@ -129,13 +129,13 @@ def _examples(rows: Rows, template: str | None, text_field: str | None) -> tuple
 
 def _labels(rows: Rows) -> dict[str, tuple[Any, ...]]:
     """Fields whose values are few, simple and present in every row."""
-    found = {}
+    labels = {}
     for field in rows.fields:
         values = tuple(rows.column(field))
         simple = all(isinstance(value, (str, int, bool)) for value in values)
         if simple and 2 <= len(set(values)) <= min(_MOST_LABELS, len(values) // 2):
-            found[field] = values
-    return found
+            labels[field] = values
+    return labels
 
 
 def _written(template: str, columns: Mapping[str, Sequence[Any]], index: int, place: Any) -> str:

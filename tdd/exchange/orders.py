@@ -34,10 +34,10 @@ class Shards:
     the seed, the data set, the shard and b alone, so that more shuffles leave those before them as they are.
 
     Attributes:
-      data: the data set.
+      data: The data set.
       bounds: (first, stop) of each shard.
-      suffix: share of each shard that is permuted.
-      seed: of the draws.
+      suffix: Fraction of each shard that is permuted.
+      seed: Random seed of the draws.
     """
 
     data: ExampleSet
@@ -64,7 +64,7 @@ class Shards:
         return stop - first
 
     def num_free(self, shard: int) -> int:
-        """How many examples at the end of a shard are permuted: its share, rounded up, at least two."""
+        """Number of examples at the end of a shard that are permuted: `suffix` of it, rounded up, at least two."""
         return max(2, math.ceil(self.suffix * self.size(shard) - 1e-9))
 
     @property
@@ -83,7 +83,7 @@ class Shards:
         return indices
 
     def fixed_text(self, shard: int, separator: str) -> str:
-        """The examples that stay where they are, joined; empty where all are permuted."""
+        """The examples that keep their places, joined; empty if all are permuted."""
         first, stop = self.bounds[shard]
         return separator.join(self.data.examples[first : stop - self.num_free(shard)])
 

@@ -20,14 +20,14 @@ class Repeats:
     """Duplicates within a data set.
 
     Attributes:
-      num_examples: all examples.
-      num_distinct: different texts among them.
-      num_groups: texts that occur more than once.
-      largest_group: examples of the most frequent text.
-      num_within_shards: examples that repeat an earlier one of their own shard.
-      num_near: examples with a near duplicate of another wording, whitespace or case.
-      share: share of the examples that have an exact or a near duplicate.
-      complete: False where the search for near duplicates stopped early; `num_near` and `share` are then lower bounds.
+      num_examples: All examples.
+      num_distinct: Different texts among them.
+      num_groups: Texts that occur more than once.
+      largest_group: Examples of the most frequent text.
+      num_within_shards: Examples that repeat an earlier one of the same shard.
+      num_near: Examples with a near duplicate of another wording, whitespace or case.
+      share: Fraction of the examples that have an exact or a near duplicate.
+      complete: False if the search for near duplicates stopped early; `num_near` and `share` are then lower bounds.
       near: Jaccard similarity from which a pair counts as near.
     """
 
@@ -51,9 +51,9 @@ def duplicates(
     whose sets of 5-grams (of words in long texts, of characters in short ones) have Jaccard similarity `near` or more.
 
     Args:
-      examples: the texts.
+      examples: The texts.
       bounds: (first, stop) of each shard; the whole data set is one without it.
-      near: smallest similarity of a near duplicate.
+      near: Smallest similarity of a near duplicate.
 
     Returns:
       `Repeats`.

@@ -1,4 +1,4 @@
-"""What a test of canonical order found: tests, tables, and the folder that holds them."""
+"""The result of a test of canonical order: tests, decisions, tables, and the folder that holds them."""
 
 from __future__ import annotations
 
@@ -13,11 +13,13 @@ from typing import Any
 import numpy as np
 
 from tdd.exchange.passes import SetPass
-from tdd.exchange.sequence import as_double
+from tdd.exchange.sequential import as_double
+from tdd.procedures.testing import bh
 from tdd.runs.atomic import write_atomically
-from tdd.runs.folder import write_run
+from tdd.runs.folder import read_table, write_run
+from tdd.validate.errors import InputError
 
-__all__ = ["FILES", "SHARD_COLUMNS", "Exchange", "shard_table", "tests_of"]
+__all__ = ["FILES", "SHARD_COLUMNS", "Exchange", "read_shards", "select", "shard_table", "tests_of"]
 
 FILES = ("run.json", "shards.csv", "log_probs.npz")
 
@@ -28,6 +30,7 @@ SHARD_COLUMNS = (
 
 _FIELDS = ("p_value", "log_p_value", "statistic", "log_smallest_p")
 _NUM_DRAWS = 99_999
+_WHOLE = ("shard", "first_example", "num_examples", "num_tokens", "rank", "num_shuffles")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,9 +38,9 @@ class Exchange:
     """A finished test of canonical order.
 
     Attributes:
-      run: what run.json holds, plain values.
-      shards: column -> values, one row a shard of each data set (`SHARD_COLUMNS`); log-probabilities in nats.
-      log_probs: name of the data set -> (canonical [r], shuffled [r, k]), float64, in nats.
+      run: Content of run.json, plain values.
+      shards: Column -> values, one row a shard of each data set (`SHARD_COLUMNS`); log-probabilities in nats.
+      log_probs: Name of the data set -> (canonical [r], shuffled [r, k]), float64, in nats.
     """
 
     run: Mapping[str, Any]
@@ -67,8 +70,8 @@ class Exchange:
 def tests_of(
     canonical: np.ndarray, shuffled: np.ndarray, names: Sequence[str], key: Any
 ) -> tuple[dict[str, dict[str, float]], dict[str, Any]]:
-    """Each test on the log-probabilities of one data set, and the results themselves by name; NaN and no results where
-    every shard lacks a log-probability."""
+    """Each test on the log-probabilities of one data set, as plain values and as results by name; NaN and no results
+    if every shard lacks a log-probability."""
     from tdd.procedures.exchangeability import exchangeability
 
     if not (np.isfinite(canonical) & np.isfinite(shuffled).all(axis=1)).any():
@@ -77,23 +80,39 @@ def tests_of(
         name: exchangeability(canonical, shuffled, test=name, key=key, num_draws=_NUM_DRAWS)  # type: ignore[arg-type]
         for name in names
     }
-    plain = {name: {field: as_double(getattr(found, field)) for field in _FIELDS} for name, found in results.items()}
+    plain = {name: {field: as_double(getattr(result, field)) for field in _FIELDS} for name, result in results.items()}
     return plain, results
+
+
+def select(entries: Sequence[dict[str, Any]], alpha: float, *, excluded: Sequence[bool]) -> int:
+    """Benjamini and Hochberg's procedure over data sets that have a p-value and are not excluded.
+
+    Writes `adjusted` and `rejected` of each; returns the number of rejections.
+    """
+    p_values = np.array([entry["p_value"] for entry in entries], float)
+    taking_part = ~np.isnan(p_values) & ~np.array(excluded, bool)
+    adjusted, reject = np.full(len(entries), math.nan), np.zeros(len(entries), bool)
+    if taking_part.any():
+        decided = bh(p_values[taking_part], alpha)
+        adjusted[taking_part], reject[taking_part] = np.asarray(decided.adjusted), np.asarray(decided.reject)
+    for entry, value, rejected in zip(entries, adjusted, reject, strict=True):
+        entry["adjusted"], entry["rejected"] = float(value), bool(rejected)
+    return int(reject.sum())
 
 
 def shard_table(passes: Sequence[SetPass]) -> dict[str, np.ndarray]:
     """One row a shard."""
     rows: list[tuple[Any, ...]] = []
     for one in passes:
-        canonical, shuffled = one.log_probs[:, 0], one.log_probs[:, 1:]
         for shard, (first, stop) in enumerate(one.shards.bounds):
-            own, others = canonical[shard], shuffled[shard]
-            spread = float(others.std(ddof=1)) if len(others) > 1 else math.nan
-            beaten = -1 if np.isnan(own) or np.isnan(others).any() else int((own > others).sum())
+            canonical, shuffled = one.log_probs[shard, 0], one.log_probs[shard, 1:]
+            spread = float(shuffled.std(ddof=1)) if len(shuffled) > 1 else math.nan
+            known = not np.isnan(canonical) and not np.isnan(shuffled).any()
+            rank = int((canonical > shuffled).sum()) if known else -1
             rows.append(
                 (
-                    one.shards.data.name, shard, first, stop - first, int(one.rows.num_tokens[shard]), float(own),
-                    float(others.mean()), spread, float(own - others.mean()), beaten, len(others),
+                    one.shards.data.name, shard, first, stop - first, int(one.rows.num_tokens[shard]), float(canonical),
+                    float(shuffled.mean()), spread, float(canonical - shuffled.mean()), rank, len(shuffled),
                 )
             )  # fmt: skip
     columns = zip(*rows, strict=True)
@@ -103,7 +122,38 @@ def shard_table(passes: Sequence[SetPass]) -> dict[str, np.ndarray]:
     }
 
 
+def read_shards(folder: pathlib.Path, run: Mapping[str, Any] | None = None) -> dict[str, np.ndarray] | None:
+    """Columns of shards.csv, one row a shard of each data set; None if there is no such file.
+
+    Args:
+      folder: Folder of the run.
+      run: Content of its run.json, which holds the SHA-256 of the table.
+
+    Raises:
+      InputError: a damaged table.
+    """
+    place = folder / "shards.csv"
+    if not place.is_file():
+        return None
+    header, rows = read_table(folder, "shards.csv", run)
+    try:
+        if tuple(header) != SHARD_COLUMNS or any(len(row) != len(header) for row in rows):
+            raise ValueError(f"its columns are not {', '.join(SHARD_COLUMNS)}")
+        columns = dict(zip(header, zip(*rows, strict=True) if rows else [()] * len(header), strict=True))
+        return {name: _array(name, values) for name, values in columns.items()}
+    except ValueError as error:
+        raise InputError(f"{place} is damaged: {error}; run the test again") from error
+
+
 def _cell(value: Any) -> Any:
     if isinstance(value, (float, np.floating)):
         return "" if math.isnan(value) else repr(float(value))
     return value
+
+
+def _array(name: str, values: tuple[str, ...]) -> np.ndarray:
+    if name == "data":
+        return np.array(values, dtype=object)
+    if name in _WHOLE:
+        return np.array([int(value) for value in values], np.int64)
+    return np.array([float(value or "nan") for value in values])

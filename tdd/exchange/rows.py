@@ -9,23 +9,23 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tdd.exchange.orders import Shards
-from tdd.scoring.tokenise import Window, token_ids
+from tdd.scoring.sums import Row
+from tdd.scoring.tokenise import Window, check_token_ids, token_ids
 from tdd.validate.errors import InputError
-from tdd.validate.scoring import check_token_ids
 
-__all__ = ["Context", "Order", "OrderRows", "Row", "bos_tokens", "context_windows"]
+__all__ = ["Context", "OrderRows", "bos_tokens", "context_windows"]
 
 _MIN_SHARED = 16
 """Fewer shared tokens are not worth a program of their own."""
 
 
 class Context(NamedTuple):
-    """How texts are laid into the model's context.
+    """The layout of texts in the model's context.
 
     Attributes:
-      bos: tokens that every window begins with.
-      room: tokens of text that a window holds beside them, or None where positions are unbounded.
-      stride: tokens that a window adds to the one before it.
+      bos: Tokens that every window begins with.
+      room: Tokens of text that a window holds beside them, or None for unbounded positions.
+      stride: Tokens that a window adds to the one before it; by default all but one.
     """
 
     bos: tuple[int, ...]
@@ -38,37 +38,16 @@ class Context(NamedTuple):
         return None if self.room is None else self.room + len(self.bos)
 
 
-class Row(NamedTuple):
-    """Tokens that go through the model; those from `first_target` on are scored."""
-
-    tokens: np.ndarray
-    first_target: int
-
-
-class Order(NamedTuple):
-    """One order of one shard.
-
-    Attributes:
-      shard: which.
-      number: 0 for the canonical order.
-      rows: its windows, as far as they hold a scored token.
-      num_shared: leading tokens of the only row that all orders of the shard have in common and none scores, all but
-        the last of which need no computing anew; 0 where there are none or several windows.
-    """
-
-    shard: int
-    number: int
-    rows: tuple[Row, ...]
-    num_shared: int
-
-
 def bos_tokens(tokenizer: Any, policy: str) -> tuple[int, ...]:
     """The tokens that a window begins with: "auto" as the tokenizer begins a text, "always" its
     beginning-of-sequence token, "never" none."""
     if policy == "never":
         return ()
     if policy == "always":
-        return (_existing_bos(tokenizer),)
+        token = getattr(tokenizer, "bos_token_id", None)
+        if token is None:
+            raise InputError('bos="always" needs a tokenizer with a beginning-of-sequence token, and this one has none')
+        return (int(token),)
     plain, special = (token_ids(tokenizer, ["a"], add_special_tokens=added)[0].tolist() for added in (False, True))
     if not plain:  # the probe is unknown to the tokenizer, which leaves it out
         return tuple(special[:1]) if special[:1] == [getattr(tokenizer, "bos_token_id", None)] else ()
@@ -83,10 +62,10 @@ def context_windows(num_tokens: int, room: int | None, stride: int | None, *, fi
     the last token of the window before it, and has as much context to their left as fits.
 
     Args:
-      num_tokens: tokens of the text.
-      room: tokens that a window holds, at least 2, or None for one window.
-      stride: tokens that a further window adds, at most room - 1.
-      first: first scored token: 0 where something precedes the text in every window, else 1.
+      num_tokens: Tokens of the text.
+      room: Tokens that a window holds, at least 2, or None for one window.
+      stride: Tokens that a further window adds, at most room - 1.
+      first: First scored token: 0 if something precedes the text in every window, else 1.
 
     >>> [*context_windows(7, 4, 2, first=1)]
     [Window(start=0, first_target=1, stop=4), Window(start=2, first_target=4, stop=6), Window(start=3, \
@@ -104,19 +83,19 @@ first_target=6, stop=7)]
 class OrderRows:
     """Makes rows of the orders of one data set for one model.
 
-    The text of an order is tokenised as a whole, as a crawler's document is. Where only a suffix of each shard is
+    The text of an order is tokenised as a whole, as a crawler's document is. If only a suffix of each shard is
     permuted, the tokens before it are the same in all orders and are not scored: they would add the same number to
     each, and every test depends on differences alone.
 
     Args:
-      shards: the orders.
-      tokenizer: of the model.
-      vocab_size: of the model.
-      separator: between two examples.
-      context: of the model.
+      shards: The orders.
+      tokenizer: The tokenizer of the model.
+      vocab_size: The size of its vocabulary.
+      separator: The text between two examples.
+      context: The model's context.
 
     Attributes:
-      num_long: examples that are as long as the context.
+      num_long: Examples that are as long as the context.
       num_tokens: [r] tokens of each shard in canonical order, without beginning-of-sequence tokens.
     """
 
@@ -144,25 +123,22 @@ class OrderRows:
         """Rows of the canonical order of a shard."""
         return len(self._rows(shard, self._canonical[shard]))
 
-    def orders(self, numbers: Sequence[int]) -> list[Order]:
-        """The given orders of every shard, order after order."""
+    def orders(self, numbers: Sequence[int]) -> list[tuple[Row, ...]]:
+        """The rows of the given orders of every shard, order after order, as far as they hold a scored token."""
         wanted = [(shard, number) for number in numbers for shard in range(len(self.shards))]
         texts = [self.shards.text(shard, number, self.separator) for shard, number in wanted if number]
         tokens = iter(self._tokens(texts))
-        made = []
+        rows = []
         for shard, number in wanted:
             ids = next(tokens) if number else self._canonical[shard]
             shared = self._shared[shard]
             if not np.array_equal(ids[:shared], self._canonical[shard][:shared]):
                 raise _prefix_depends_on_order(self.shards.data.name, shard)
-            rows = self._rows(shard, ids)
-            num_shared = shared + len(self.context.bos) if len(rows) == 1 and shared >= _MIN_SHARED else 0
-            if num_shared and (self.context.limit or len(rows[0].tokens)) < len(ids) + len(self.context.bos):
-                num_shared = 0
-            made.append(Order(shard, number, rows, num_shared))
-        return made
+            rows.append(self._rows(shard, ids))
+        return rows
 
     def _rows(self, shard: int, ids: np.ndarray) -> tuple[Row, ...]:
+        """Windows of one order; a single one that holds it all shares what its orders have in common."""
         bos, shared = self.context.bos, self._shared[shard]
         head = np.array(bos, np.int32)
         rows = []
@@ -171,6 +147,9 @@ class OrderRows:
             if target < window.stop:
                 tokens = np.concatenate([head, ids[window.start : window.stop]])
                 rows.append(Row(tokens, target - window.start + len(bos)))
+        whole = self.context.room is None or len(ids) <= self.context.room
+        if len(rows) == 1 and shared >= _MIN_SHARED and whole:
+            rows = [rows[0]._replace(num_shared=shared + len(bos))]
         return tuple(rows)
 
     def _tokens(self, texts: Sequence[str]) -> list[np.ndarray]:
@@ -195,7 +174,7 @@ def _warn_of_special_separator(separator: str, special: Sequence[str]) -> None:
 
 
 def _check_context(name: str, lengths: Sequence[int], window: int) -> int:
-    """How many examples are as long as the context; an error where it is more than half of them."""
+    """Number of examples that are as long as the context; an error if they are more than half."""
     long = [index for index, length in enumerate(lengths) if length >= window]
     if 2 * len(long) > len(lengths):
         worst = max(long, key=lambda index: lengths[index])
@@ -214,11 +193,3 @@ def _prefix_depends_on_order(name: str, shard: int) -> InputError:
         f"data set {name!r}, shard {shard + 1}: the tokens of the part that is kept depend on the order of the rest; "
         "use suffix=1, or a separator that the tokenizer does not join with its neighbours, such as a line end"
     )
-
-
-def _existing_bos(tokenizer: Any) -> int:
-    """The tokenizer's beginning-of-sequence token."""
-    found = getattr(tokenizer, "bos_token_id", None)
-    if found is None:
-        raise InputError('bos="always" needs a tokenizer with a beginning-of-sequence token, and this one has none')
-    return int(found)

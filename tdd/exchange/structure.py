@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Mapping, Sequence
-from typing import Any
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from tdd.exchange.properties import properties, shown, statistic
-from tdd.exchange.repeats import Repeats, duplicates
-from tdd.exchange.sortedness import sortedness
+from tdd.audit.words import normalise, words_and_marks
 from tdd.records import Guarantee
 from tdd.validate.arrays import as_count
 
-__all__ = ["OrderStructure", "OrderTest", "Repeats", "duplicates", "order_structure", "sortedness"]
+__all__ = ["OrderStructure", "OrderTest", "order_structure", "sortedness"]
 
 GUARANTEE_ROWS = [
     (
@@ -36,6 +36,12 @@ GUARANTEE_ROWS = [
 
 _BLOCK = 400  # examples that are shuffled among themselves: similarities of all pairs of them are held in memory
 _MAX_EXAMPLES = 20_000
+_MAX_CHARACTERS = 5_000
+_FIRST_NUMBER = re.compile(r"\d{1,15}")
+_UNIT = 1 << 20  # similarities are whole multiples of 1/_UNIT
+_SORTED_BY_CHANCE = 0.005 / 4  # by each of the four keys
+
+_Kind = Literal["alike", "trend", "ascending", "equal"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,11 +50,12 @@ class OrderTest:
 
     Attributes:
       name: "neighbours" (mean TF-IDF cosine of adjacent examples), "lengths" (rank correlation of position and length
-        in characters), "alphabet" (share of neighbours in ascending alphabetical order, ties counted half), "numbers"
-        (likewise of the first number in each text), or "field NAME" (share of neighbours with the same value).
-      observed: the property of the published order.
-      expected: its mean over the shuffles.
-      p_value: two-sided permutation p-value.
+        in characters), "alphabet" (fraction of neighbours in ascending alphabetical order, ties counted half),
+        "numbers" (likewise of the first number in each text), or "field NAME" (fraction of neighbours with the same
+        value).
+      observed: The property of the published order.
+      expected: Its mean over the shuffles.
+      p_value: Two-sided permutation p-value.
     """
 
     name: str
@@ -59,13 +66,13 @@ class OrderTest:
 
 @dataclasses.dataclass(frozen=True)
 class OrderStructure:
-    """What the order shows without a model.
+    """The structure of an order, seen without a model.
 
     Attributes:
-      tests: one for each property that the examples can show at all.
-      p_value: min(1, number of tests times the smallest p-value); 1 without tests.
-      num_draws: shuffles behind each p-value.
-      num_examples: examples that were looked at; large data sets are sampled in whole blocks, evenly over the file.
+      tests: One for each property that the examples can show at all.
+      p_value: Min(1, number of tests times the smallest p-value); 1 without tests.
+      num_draws: Shuffles behind each p-value.
+      num_examples: Examples that were looked at; large data sets are sampled in whole blocks, evenly over the file.
     """
 
     tests: tuple[OrderTest, ...]
@@ -92,11 +99,11 @@ def order_structure(
     show that they are: structure of other kinds is not seen.
 
     Args:
-      examples: the texts in published order.
+      examples: The texts in published order.
       bounds: (first, stop) of each shard.
-      seed: of the shuffles.
-      num_draws: shuffles.
-      fields: further values of each example (a label, a source); those that repeat are tested for runs.
+      seed: Random seed of the shuffles.
+      num_draws: Number of shuffles.
+      fields: Further values of each example (a label, a source); those that repeat are tested for runs.
 
     Returns:
       `OrderStructure`.
@@ -113,22 +120,49 @@ def order_structure(
     """
     num_draws = as_count(num_draws, "num_draws")
     blocks = _blocks(bounds)
-    found = properties(examples, fields or {}, blocks)
+    properties = _properties(examples, fields or {}, blocks)
     rng = np.random.default_rng([seed, 0x5EED])
     sizes = [stop - first for first, stop in blocks]
-    totals = np.zeros((len(found), num_draws + 1), np.int64)
+    totals = np.zeros((len(properties), num_draws + 1), np.int64)
     for place, size in enumerate(sizes):
         orders = np.tile(np.arange(size), (num_draws + 1, 1))
         orders[1:] = rng.permuted(orders[1:], axis=1)
-        for row, prop in enumerate(found):
-            totals[row] += statistic(prop.kind, prop.values[place], orders)
+        for row, prop in enumerate(properties):
+            totals[row] += _statistic(prop.kind, prop.values[place], orders)
     tests = []
-    for prop, row in zip(found, totals, strict=True):
-        in_words = shown(prop, sizes)
+    for prop, row in zip(properties, totals, strict=True):
+        in_units = _in_units(prop, sizes)
         p = float(two_sided(row[0], row[1:]))
-        tests.append(OrderTest(prop.name, in_words(row[0]), in_words(row[1:].mean()), p))
+        tests.append(OrderTest(prop.name, in_units(row[0]), in_units(row[1:].mean()), p))
     smallest = min((test.p_value for test in tests), default=1.0)
     return OrderStructure(tuple(tests), min(1.0, smallest * max(1, len(tests))), num_draws, sum(sizes))
+
+
+def sortedness(examples: Sequence[str]) -> str | None:
+    """The key and direction by which the order is exactly sorted, "by text, ascending"; None if it is not.
+
+    Keys: the text, the text without differences of case and white space, its length in characters, and the first
+    number in it if every text has one. Ties are allowed, as long as a random order would be sorted by that key, in
+    one of the two directions, with a probability of at most .00125: the order of six texts says little. A random order
+    passes for sorted with a probability of at most .005.
+
+    >>> sortedness(["ant", "bee", "Cat", "dog", "emu", "fox", "gnu"])
+    'by text without case, ascending'
+    """
+    numbers = [_FIRST_NUMBER.search(text[:_MAX_CHARACTERS]) for text in examples]
+    keys: dict[str, Sequence[Any]] = {
+        "text": examples,
+        "text without case": [normalise(text) for text in examples],
+        "length": [len(text) for text in examples],
+    }
+    if all(numbers):
+        keys["the first number in each text"] = [int(match[0]) for match in numbers if match]
+    for name, values in keys.items():
+        for direction, step in (("ascending", 1), ("descending", -1)):
+            line = values[::step]
+            if all(a <= b for a, b in itertools.pairwise(line)) and _by_chance(values) <= _SORTED_BY_CHANCE:
+                return f"by {name}, {direction}"
+    return None
 
 
 def two_sided(observed: Any, drawn: np.ndarray) -> np.ndarray:
@@ -147,3 +181,109 @@ def _blocks(bounds: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
         pieces += [(a, b) for a, b in itertools.pairwise(cuts) if b - a > 1]
     every = -(-sum(b - a for a, b in pieces) // _MAX_EXAMPLES)
     return pieces[:: max(1, every)]
+
+
+def _by_chance(values: Sequence[Any]) -> float:
+    """Probability that a random order is sorted by these keys, up or down (1 if all are equal)."""
+    _, counts = np.unique(_codes(values), return_counts=True)
+    return min(1.0, 2 * math.exp(sum(math.lgamma(n + 1) for n in counts) - math.lgamma(len(values) + 1)))
+
+
+class _Property(NamedTuple):
+    """A property of orders: whole numbers from which it is computed block by block; sums and ties are exact."""
+
+    name: str
+    kind: _Kind
+    values: tuple[np.ndarray, ...]
+
+
+def _properties(
+    examples: Sequence[str], fields: Mapping[str, Sequence[Any]], blocks: Sequence[tuple[int, int]]
+) -> list[_Property]:
+    """The properties that the examples can show, whatever their order within the blocks."""
+    rows = [row for first, stop in blocks for row in range(first, stop)]
+    if not rows:
+        return []
+    cuts = np.cumsum([stop - first for first, stop in blocks])[:-1]
+    texts = [examples[row][:_MAX_CHARACTERS] for row in rows]
+    numbers = [_FIRST_NUMBER.search(text) for text in texts]
+    keys: dict[str, tuple[_Kind, Sequence[Any]]] = {
+        "lengths": ("trend", [len(examples[row]) for row in rows]),
+        "alphabet": ("ascending", [normalise(text) for text in texts]),
+    }
+    if 2 * sum(match is not None for match in numbers) >= len(rows):
+        keys["numbers"] = ("ascending", [int(match[0]) if match else -1 for match in numbers])
+    chosen = [
+        _Property(name, kind, tuple(_ranks(part) for part in np.split(_codes(values), cuts)))
+        for name, (kind, values) in keys.items()
+    ]
+    for name, column in fields.items():
+        labels = _codes([str(column[row]) for row in rows])
+        if 2 * np.unique(labels).size <= labels.size:
+            chosen.append(_Property(f"field {name}", "equal", tuple(np.split(labels, cuts))))
+    chosen = [prop for prop in chosen if any(np.ptp(part) for part in prop.values)]
+    similar = _similarities(texts, cuts)
+    if any(np.ptp(part[~np.eye(len(part), dtype=bool)]) for part in similar):
+        chosen.insert(0, _Property("neighbours", "alike", similar))
+    return chosen
+
+
+def _statistic(kind: _Kind, values: np.ndarray, orders: np.ndarray) -> np.ndarray:
+    """The property of each order [..., m] of a block, as a whole number [...]: a sum that adds up over blocks."""
+    before, after = orders[..., :-1], orders[..., 1:]
+    if kind == "alike":
+        return values[before, after].sum(axis=-1, dtype=np.int64)
+    if kind == "trend":
+        return (values[orders] * _places(orders.shape[-1])).sum(axis=-1)
+    if kind == "ascending":
+        return np.sign(values[after] - values[before]).sum(axis=-1)
+    return (values[before] == values[after]).sum(axis=-1)
+
+
+def _in_units(prop: _Property, sizes: Sequence[int]) -> Callable[[Any], float]:
+    """The function from sums to the property in the units of `OrderTest`."""
+    pairs = sum(size - 1 for size in sizes)
+    if prop.kind == "trend":
+        squares = [(np.sum(_places(m) ** 2), np.sum(part**2)) for m, part in zip(sizes, prop.values, strict=True)]
+        scale = math.sqrt(float(sum(a for a, _ in squares)) * float(sum(b for _, b in squares)))
+        return lambda total: float(total) / scale
+    if prop.kind == "ascending":
+        return lambda total: (float(total) / pairs + 1) / 2
+    unit = _UNIT if prop.kind == "alike" else 1
+    return lambda total: float(total) / pairs / unit
+
+
+def _codes(values: Sequence[Any]) -> np.ndarray:
+    """Whole numbers in the order of the values, equal for equal ones."""
+    places = {value: place for place, value in enumerate(sorted(set(values)))}
+    return np.array([places[value] for value in values], np.int64)
+
+
+def _similarities(texts: list[str], cuts: np.ndarray) -> tuple[np.ndarray, ...]:
+    """TF-IDF cosines within blocks, [m, m] int32 in units of 1/_UNIT."""
+    from sklearn.feature_extraction.text import TfidfVectorizer
+
+    words: Any = _words
+    vectorizer = TfidfVectorizer(analyzer=words, sublinear_tf=True)
+    try:
+        rows: Any = vectorizer.fit_transform(texts)
+    except ValueError:  # no word in any text
+        return ()
+    edges = [0, *cuts.tolist(), len(texts)]
+    parts = [rows[a:b] for a, b in itertools.pairwise(edges)]
+    return tuple(np.rint((part @ part.T).toarray() * _UNIT).astype(np.int32) for part in parts)
+
+
+def _words(text: str) -> list[str]:
+    return words_and_marks(normalise(text))
+
+
+def _ranks(values: np.ndarray) -> np.ndarray:
+    """Twice the midranks, centred: whole numbers that add up to 0."""
+    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
+    last = np.cumsum(counts)
+    return (2 * last - counts - len(values))[inverse]
+
+
+def _places(size: int) -> np.ndarray:
+    return 2 * np.arange(size) - (size - 1)

@@ -3,45 +3,51 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 
-from tdd.exchange.words import is_known, p_words
-from tdd.report.exchange_overview import dot, overview, powers, rank_key, short
+from tdd.exchange.summary import format_p_value, is_known
 from tdd.report.plots import sheet
+from tdd.report.terminal import plain_text
 
-__all__ = ["draw", "draw_shards"]
+__all__ = ["dot", "draw", "draw_shards", "powers", "short"]
 
 _PANELS = 12
 _ALL, _SOME = sheet.stroke(1), sheet.stroke(0)
+_MODEL, _CONTROL = sheet.stroke(0), sheet.stroke(1)
+
+_NAMED = 40
+"""More data sets than this are drawn by rank, without their names."""
+
+_LONGEST_NAME = 34
 
 
 def draw(run: Mapping[str, Any], shards: Mapping[str, np.ndarray]) -> sheet.Sheet:
     """The figure of a run: of one data set its shards (and looks), of several their p-values.
 
     Args:
-      run: content of run.json.
-      shards: columns of shards.csv.
+      run: Content of run.json.
+      shards: Columns of shards.csv.
     """
     data = run["data"]
     if len(data) > 1:
-        return overview(run)
-    one = data[0]
-    looks = one["sequential"]["looks"] if one["sequential"] else []
+        return _overview(run)
+    entry = data[0]
+    looks = entry["sequential"]["looks"] if entry["sequential"] else []
     looks = looks if len(looks) > 1 else []
-    each = "1 shuffle" if one["shuffles_used"] == 1 else f"{one['shuffles_used']} shuffles"
-    title = f"{short(one['name'], 40)} under {short(run['model']['name'], 40)}"
+    each = "1 shuffle" if entry["shuffles_used"] == 1 else f"{entry['shuffles_used']} shuffles"
+    title = f"{short(entry['name'], 40)} under {short(run['model']['name'], 40)}"
     with sheet.style():
         drawn = sheet.sheet(
-            f"Test of canonical order: {title}, p = {_p(one)} ({one['test']})",
-            f"{_rows_of(shards, one).size} shards in the order of the file, {each} each. "
+            f"Test of canonical order: {title}, p = {_p(entry)} ({entry['test']})",
+            f"{_rows_of(shards, entry).size} shards in the order of the file, {each} each. "
             "Difference: log-probability of the published order minus the mean of the shuffles, in standard "
             "deviations of the shuffles of that shard (in nats where these do not vary). "
-            + ("The p-values hold at every look." if looks and one["test"] != "besag_clifford" else ""),
+            + ("The p-values hold at every look." if looks and entry["test"] != "besag_clifford" else ""),
             rows=3 if looks else 2,
             columns=1,
             legend=_shard_legend(),
@@ -49,19 +55,19 @@ def draw(run: Mapping[str, Any], shards: Mapping[str, np.ndarray]) -> sheet.Shee
             share_x=False,
         )
         above, below = drawn.panels[0][0], drawn.panels[1][0]
-        _differences(above, shards, one)
-        _ranks(below, shards, one)
+        _differences(above, shards, entry)
+        _ranks(below, shards, entry)
         above.set_title("How much more likely the published order is", loc="left", color=sheet.INK)
         below.set_title("How many of its shuffles it beats", loc="left", color=sheet.INK)
         below.set_xlabel("shard")
         if looks:
-            _looks(drawn.panels[2][0], one, run)
+            _looks(drawn.panels[2][0], entry, run)
     return drawn
 
 
 def draw_shards(run: Mapping[str, Any], shards: Mapping[str, np.ndarray]) -> sheet.Sheet:
     """The shards of several data sets, a panel each; of more than twelve, those of the smallest p-values."""
-    data = sorted(run["data"], key=rank_key)[:_PANELS]
+    data = sorted(run["data"], key=_rank_key)[:_PANELS]
     columns = min(2, len(data))
     more = len(run["data"]) - len(data)
     with sheet.style():
@@ -78,14 +84,105 @@ def draw_shards(run: Mapping[str, Any], shards: Mapping[str, np.ndarray]) -> she
             share_x=False,
         )
         panels = [axes for line in drawn.panels for axes in line]
-        for axes, one in zip(panels, data, strict=False):
-            _differences(axes, shards, one, label=axes in [line[0] for line in drawn.panels])
+        for axes, entry in zip(panels, data, strict=False):
+            _differences(axes, shards, entry, label=axes in [line[0] for line in drawn.panels])
             axes.set_title(
-                f"{short(one['name'], 30 if columns == 2 else 60)}, p = {_p(one)}", loc="left", color=sheet.INK
+                f"{short(entry['name'], 30 if columns == 2 else 60)}, p = {_p(entry)}", loc="left", color=sheet.INK
             )
         for axes in panels[len(data) :]:
             axes.set_visible(False)
     return drawn
+
+
+def _overview(run: Mapping[str, Any]) -> sheet.Sheet:
+    """p-values of many data sets, those of the control beside them."""
+    data, alpha = sorted(run["data"], key=_rank_key), run["selection"]["alpha"]
+    control = any(entry["control"] is not None for entry in data)
+    legend: dict[str, Any] = {
+        "rejected": dot(_MODEL.colour, "o"),
+        "not rejected": dot(_MODEL.colour, "o", hollow=True),
+    }
+    if control:
+        legend["negative control"] = dot(_CONTROL.colour, "x")
+    named = len(data) <= _NAMED
+    legend[f"level {alpha:g}" if named else "Benjamini and Hochberg's line"] = sheet.level_line()
+    with sheet.style():
+        drawn = sheet.sheet(
+            f"Test of canonical order: {len(data)} data sets under {short(run['model']['name'], 40)}",
+            f"{run['selection']['num_rejected']} rejected by Benjamini and Hochberg's procedure at level {alpha:g}. "
+            + (f"Negative control: {short(run['control']['name'], 60)}." if control else "No negative control."),
+            rows=1,
+            columns=1,
+            legend=legend,
+            height=max(1.2, 0.17 * len(data) + 0.1) if named else 3.2,
+        )
+        axes = drawn.panels[0][0]
+        places = np.arange(len(data))
+        values = np.array([_log10_p(entry) for entry in data])
+        rejected = np.array([entry["rejected"] for entry in data])
+        across = (lambda p, at: (p, at)) if named else (lambda p, at: (at + 1, p))
+        if control:
+            also = np.array([math.nan if entry["control"] is None else _log10_p(entry["control"]) for entry in data])
+            axes.plot(*across(also, places), linestyle="none", marker="x", color=_CONTROL.colour, zorder=2)
+        for chosen, face in ((rejected, _MODEL.colour), (~rejected, "white")):
+            axes.plot(
+                *across(values[chosen], places[chosen]), linestyle="none", marker="o", color=_MODEL.colour,
+                markerfacecolor=face, zorder=3,
+            )  # fmt: skip
+        if named:
+            axes.axvline(math.log10(alpha), **sheet.LEVEL)
+            _names(drawn, axes, [entry["name"] for entry in data])
+            axes.set_xlabel("p-value")
+            powers(axes.xaxis)
+        else:
+            axes.plot(places + 1, np.log10(alpha * (places + 1) / len(data)), **sheet.LEVEL)
+            axes.set_xlabel("data sets, smallest p-value first")
+            axes.set_ylabel("p-value")
+            powers(axes.yaxis)
+    return drawn
+
+
+def powers(axis: Any) -> None:
+    """Ticks of an axis of base-10 logarithms, as powers of ten."""
+    axis.set_major_locator(MaxNLocator(integer=True, nbins=8))
+    axis.set_major_formatter(FuncFormatter(lambda x, _: "1" if x == 0 else f"$10^{{{x:.0f}}}$"))
+
+
+def dot(colour: str, marker: str, *, hollow: bool = False) -> Line2D:
+    """Points in the legend."""
+    face = "white" if hollow else colour
+    return Line2D([], [], color=colour, marker=marker, markerfacecolor=face, linestyle="none")
+
+
+def _log10_p(entry: Mapping[str, Any]) -> float:
+    """Base-10 logarithm of a p-value; NaN if it is unknown."""
+    log = entry["log_p_value"]
+    return log / math.log(10) if is_known(log) else math.nan
+
+
+def _rank_key(entry: Mapping[str, Any]) -> float:
+    """Smallest p-value first, unknown ones last."""
+    value = _log10_p(entry)
+    return math.inf if math.isnan(value) else value
+
+
+def short(name: str, longest: int) -> str:
+    """A name that can be drawn: control characters spelled out, no formulas, long names without their middle."""
+    name = plain_text(name).plain
+    if len(name) > longest:
+        half = (longest - 1) // 2
+        name = f"{name[: longest - 1 - half]}…{name[-half:]}"
+    return name.replace("$", r"\$")
+
+
+def _names(drawn: sheet.Sheet, axes: Any, names: Sequence[str]) -> None:
+    """Names down the side, with room for them; the first on top."""
+    axes.set_yticks(range(len(names)), [short(name, _LONGEST_NAME) for name in names])
+    axes.set_ylim(len(names) - 0.4, -0.6)
+    box = axes.get_position()
+    longest = max(min(len(name), _LONGEST_NAME) for name in names)
+    left = min(0.42, max(box.x0, (0.075 * longest + 0.15) / drawn.figure.get_figwidth()))
+    axes.set_position((left, box.y0, box.x1 - left, box.height))
 
 
 def _shard_legend() -> dict[str, Any]:
@@ -97,9 +194,9 @@ def _shard_legend() -> dict[str, Any]:
     }
 
 
-def _differences(axes: Any, shards: Mapping[str, np.ndarray], one: Mapping[str, Any], *, label: bool = True) -> None:
+def _differences(axes: Any, shards: Mapping[str, np.ndarray], entry: Mapping[str, Any], *, label: bool = True) -> None:
     """Canonical minus mean shuffled of each shard, in standard deviations of its shuffles."""
-    rows = _rows_of(shards, one)
+    rows = _rows_of(shards, entry)
     spread, values = shards["sd_shuffled"][rows], shards["statistic"][rows]
     in_sd = bool((spread > 0).any())
     if in_sd:
@@ -112,18 +209,18 @@ def _differences(axes: Any, shards: Mapping[str, np.ndarray], one: Mapping[str, 
         axes.set_ylabel("difference, sd" if in_sd else "difference, nats")
 
 
-def _ranks(axes: Any, shards: Mapping[str, np.ndarray], one: Mapping[str, Any]) -> None:
-    """The share of its shuffles that the canonical order of each shard beats."""
-    rows = _rows_of(shards, one)
-    share = np.where(
+def _ranks(axes: Any, shards: Mapping[str, np.ndarray], entry: Mapping[str, Any]) -> None:
+    """The fraction of its shuffles that the canonical order of each shard beats."""
+    rows = _rows_of(shards, entry)
+    beaten = np.where(
         shards["rank"][rows] < 0, np.nan, shards["rank"][rows] / np.maximum(1, shards["num_shuffles"][rows])
     )
     axes.axhline(0.5, **sheet.LEVEL)
-    _points(axes, shards, rows, share)
-    if np.isfinite(share).any():
-        axes.axhline(np.nanmean(share), color=sheet.INK, linewidth=1, zorder=1)
+    _points(axes, shards, rows, beaten)
+    if np.isfinite(beaten).any():
+        axes.axhline(np.nanmean(beaten), color=sheet.INK, linewidth=1, zorder=1)
     axes.set_ylim(-0.04, 1.06)
-    axes.set_ylabel("share of shuffles beaten")
+    axes.set_ylabel("fraction of shuffles beaten")
 
 
 def _points(axes: Any, shards: Mapping[str, np.ndarray], rows: np.ndarray, values: np.ndarray) -> None:
@@ -144,14 +241,14 @@ def _points(axes: Any, shards: Mapping[str, np.ndarray], rows: np.ndarray, value
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=10))
 
 
-def _looks(axes: Any, one: Mapping[str, Any], run: Mapping[str, Any]) -> None:
-    """The p-value look by look, and the e-value where there is one."""
-    looks = one["sequential"]["looks"]
+def _looks(axes: Any, entry: Mapping[str, Any], run: Mapping[str, Any]) -> None:
+    """The p-value look by look, and the e-value if there is one."""
+    looks = entry["sequential"]["looks"]
     number = [look["shuffles"] for look in looks]
     p = [math.log10(max(look["p_value"], 1e-300)) if is_known(look["p_value"]) else math.nan for look in looks]
     look = sheet.stroke(0)
     axes.plot(number, p, color=look.colour, marker=look.marker, linestyle=look.dashes, zorder=3)
-    stops = one["sequential"]["rule"] != "besag_clifford"
+    stops = entry["sequential"]["rule"] != "besag_clifford"
     target = _target(run) if stops else run["selection"]["alpha"] / len(run["data"])
     axes.axhline(math.log10(target), **sheet.LEVEL)
     axes.text(
@@ -169,12 +266,12 @@ def _looks(axes: Any, one: Mapping[str, Any], run: Mapping[str, Any]) -> None:
     powers(axes.yaxis)
 
 
-def _rows_of(shards: Mapping[str, np.ndarray], one: Mapping[str, Any]) -> np.ndarray:
-    return np.flatnonzero(shards["data"] == one["name"])
+def _rows_of(shards: Mapping[str, np.ndarray], entry: Mapping[str, Any]) -> np.ndarray:
+    return np.flatnonzero(shards["data"] == entry["name"])
 
 
-def _p(one: Mapping[str, Any]) -> str:
-    return p_words(one["p_value"], one["log_p_value"])
+def _p(entry: Mapping[str, Any]) -> str:
+    return format_p_value(entry["p_value"], entry["log_p_value"])
 
 
 def _target(run: Mapping[str, Any]) -> float:

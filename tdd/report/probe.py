@@ -12,8 +12,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from tdd.exchange.p_words import is_known, p_words
-from tdd.report.exchange_tables import pairs, points
+from tdd.exchange.summary import format_p_value, is_known
+from tdd.report.exchange import pairs, points
 from tdd.report.terminal import plain_text
 
 __all__ = ["print_report", "render"]
@@ -111,7 +111,7 @@ def _last(run: Mapping[str, Any], history: Mapping[str, np.ndarray], items: Mapp
     now = {name: values[-1] for name, values in history.items()}
     suspects = sum(role == "suspect" for role in items["role"])
     rows = [
-        ("anytime p-value", p_words(now["anytime_p_value"])),
+        ("anytime p-value", format_p_value(now["anytime_p_value"])),
         ("log10 e-value", f"{now['log_e_value'] / math.log(10):.2f}"),
     ]
     if any(is_known(value) for value in items["p_value"]):  # of a benchmark's order, no item is decided on
@@ -141,8 +141,8 @@ def _looks(run: Mapping[str, Any], history: Mapping[str, np.ndarray]) -> Rendera
         at = {name: values[i] for name, values in history.items()}
         table.add_row(
             f"{at['step']:,.0f}",
-            p_words(at["p_value"]),
-            p_words(at["anytime_p_value"]) + ("*" if at["alarm"] else ""),
+            format_p_value(at["p_value"]),
+            format_p_value(at["anytime_p_value"]) + ("*" if at["alarm"] else ""),
             f"{at['num_flagged']:.0f}",
             _score(at["mean_suspect"]),
             _score(at["mean_reference"]),

@@ -10,7 +10,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
-from tdd.report.exchange_overview import dot, powers, short
+from tdd.report.exchange_plots import dot, powers, short
 from tdd.report.plots import sheet
 
 __all__ = ["draw"]

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-__all__ = ["Batch", "bucket_lengths", "default_budget", "plan"]
+__all__ = ["Batch", "bucket_lengths", "default_budget", "gradient_budget", "plan"]
 
 _STEP = 8
 """Bucket lengths are multiples of this."""
@@ -30,7 +30,7 @@ class Batch:
     """Rows that go through the model together.
 
     Attributes:
-      kind: the pass.
+      kind: The pass.
       rows: [<= size] indices of the rows of that pass.
       size: B, rows of the compiled shape; missing rows are padding.
       length: T, tokens of the compiled shape.
@@ -43,8 +43,13 @@ class Batch:
 
 
 def default_budget(platform: str) -> int:
-    """Tokens a batch, unless the user says otherwise: 2,048 on CPU, 16,384 elsewhere."""
+    """Default tokens of a batch: 2,048 on CPU, 16,384 elsewhere."""
     return 2048 if platform == "cpu" else 16_384
+
+
+def gradient_budget(token_budget: int) -> int:
+    """Tokens of a batch for gradients, half of the others': activations are kept for the way back."""
+    return max(1, token_budget // 2)
 
 
 def plan(
@@ -53,10 +58,10 @@ def plan(
     """Batches over the rows of several passes.
 
     Args:
-      lengths: pass -> [R] tokens of each row.
+      lengths: Pass -> [R] tokens of each row.
       token_budget: B T of a batch does not exceed this, unless one row alone does.
-      max_buckets: most different shapes.
-      limit: longest sequence the model accepts; bucket lengths never exceed it.
+      max_buckets: Most different shapes.
+      limit: Longest sequence the model accepts; bucket lengths never exceed it.
 
     Returns:
       Batches pass by pass in the order of `lengths`, within a pass from long to short: what does not fit into
@@ -64,13 +69,13 @@ def plan(
     """
     everything = np.concatenate([np.asarray(rows, np.int64) for rows in lengths.values()])
     buckets = bucket_lengths(everything, max_buckets, price=_PRICE, limit=limit)
-    of_kind = {kind: np.searchsorted(buckets, rows) for kind, rows in lengths.items()}
+    bucket_of = {kind: np.searchsorted(buckets, rows) for kind, rows in lengths.items()}
     batches = []
     for bucket, length in enumerate(buckets):
-        counts = [int((found == bucket).sum()) for found in of_kind.values()]
+        counts = [int((indices == bucket).sum()) for indices in bucket_of.values()]
         size = _rows_a_batch(counts, max(1, token_budget // int(length)))
-        for kind, found in of_kind.items():
-            rows = np.flatnonzero(found == bucket)
+        for kind, indices in bucket_of.items():
+            rows = np.flatnonzero(indices == bucket)
             rows = rows[np.argsort(-lengths[kind][rows], kind="stable")]
             batches += [Batch(kind, rows[i : i + size], size, int(length)) for i in range(0, len(rows), size)]
     order = {kind: i for i, kind in enumerate(lengths)}
@@ -85,9 +90,9 @@ def bucket_lengths(lengths: np.ndarray, max_buckets: int, *, price: int = 0, lim
 
     Args:
       lengths: [R] tokens of each row.
-      max_buckets: most buckets.
-      price: tokens of padding that one more bucket must save.
-      limit: no bucket is longer than this.
+      max_buckets: Most buckets.
+      price: Tokens of padding that one more bucket must save.
+      limit: No bucket is longer than this.
     """
     step = _STEP * max(1, -(-int(lengths.max()) // (_STEP * _MAX_CANDIDATES)))
     rounded = -(-lengths // step) * step
@@ -114,7 +119,7 @@ def bucket_lengths(lengths: np.ndarray, max_buckets: int, *, price: int = 0, lim
 
 
 def _rows_a_batch(counts: list[int], most: int) -> int:
-    """B <= most with the fewest padded rows over all passes, fewer batches where that is close."""
+    """B <= most with the fewest padded rows over all passes, fewer batches if that is close."""
     sizes = np.arange(1, min(most, max(counts)) + 1)
     num_batches = sum(-(-count // sizes) for count in counts)
     return int(sizes[np.argmin((sizes + _ROWS_PER_CALL) * num_batches)])

@@ -1,4 +1,4 @@
-"""On which devices a model runs, and one program for all of them: every device has its own batch.
+"""The devices of a model, and one program for all of them: every device has its own batch.
 
 A device's part of the program has the shapes that a single device's program has, whatever the number of devices; so
 the numbers do not depend on it. The devices may be those of several processes that `jax.distributed` connects: then
@@ -21,14 +21,7 @@ from tdd.scoring.gathering import gathering
 from tdd.validate.errors import InputError
 from tdd.validate.scoring import is_memory_error
 
-__all__ = [
-    "Devices",
-    "check_not_in_step",
-    "find_device",
-    "find_devices",
-    "out_of_memory_in_step",
-    "parameters_too_large",
-]
+__all__ = ["Devices", "check_not_in_step", "find_device", "find_devices", "parameters_too_large"]
 
 _AXIS = "data"
 
@@ -38,8 +31,8 @@ class Devices:
     """The devices of a run. Hashable: a static argument of its programs.
 
     Attributes:
-      devices: at least one.
-      shard_params: whether each holds a share of the parameters, rather than all of them.
+      devices: At least one.
+      shard_params: Whether each holds a part of the parameters, rather than all of them.
     """
 
     devices: tuple[Any, ...]
@@ -56,16 +49,16 @@ class Devices:
     @property
     def home(self) -> Any:
         """The first device of this process."""
-        return next(one for one in self.devices if one.process_index == jax.process_index())
+        return next(device for device in self.devices if device.process_index == jax.process_index())
 
     @property
     def spans(self) -> bool:
         """Whether some of them belong to other processes."""
-        return any(one.process_index != jax.process_index() for one in self.devices)
+        return any(device.process_index != jax.process_index() for device in self.devices)
 
     @property
     def leads(self) -> bool:
-        """Whether this process writes the results: of those whose devices these are, process 0."""
+        """Whether this process writes the results: process 0 does, if several own these devices."""
         return not self.spans or jax.process_index() == 0
 
     @functools.cached_property
@@ -74,10 +67,10 @@ class Devices:
         return Mesh(np.array(self.devices), (_AXIS,), axis_types=(AxisType.Auto,))
 
     def put_params(self, params: Any) -> Any:
-        """Parameters on the devices: whole on each, or shared out over them.
+        """Parameters on the devices: whole on each, or sharded over them.
 
         Raises:
-          InputError: they do not fit, or nothing of them can be shared out.
+          InputError: they do not fit, or none of them can be sharded.
         """
         try:
             if self.shard_params:
@@ -101,13 +94,13 @@ class Devices:
         return put_shares(np.stack(arrays), NamedSharding(self.mesh, PartitionSpec(_AXIS)))
 
     def fetch(self, array: jax.Array) -> list[np.ndarray]:
-        """What each device made."""
+        """The part of each device."""
         if len(self) == 1:
             return [np.asarray(array)]
         return list(np.asarray(everywhere(array).addressable_data(0) if self.spans else array))
 
     def each(self, function: Callable[..., Any], params: Any, *arrays: Any) -> Any:
-        """`function(params, *arrays)` on every device, of its own arrays; for use under jit."""
+        """`function(params, *arrays)` on every device, with the arrays of that device; for use under jit."""
         if len(self) == 1:
             return function(params, *arrays)
         cuts: Any = PartitionSpec()
@@ -115,12 +108,12 @@ class Devices:
             cuts = partitions(params, self.mesh)
             function = gathering(function, cuts, len(self))
 
-        def own(params: Any, *arrays: Any) -> Any:
+        def on_device(params: Any, *arrays: Any) -> Any:
             return jax.tree.map(lambda x: x[None], function(params, *jax.tree.map(lambda x: x[0], arrays)))
 
         parts = tuple(PartitionSpec(_AXIS) for _ in arrays)
         return jax.shard_map(
-            own, mesh=self.mesh, in_specs=(cuts, *parts), out_specs=PartitionSpec(_AXIS), check_vma=False
+            on_device, mesh=self.mesh, in_specs=(cuts, *parts), out_specs=PartitionSpec(_AXIS), check_vma=False
         )(params, *arrays)
 
 
@@ -134,92 +127,75 @@ def find_device(device: Any) -> Any:
     try:
         return jax.local_devices(backend=platform)[int(index or 0)]
     except (RuntimeError, ValueError, IndexError) as error:
-        raise _no_device(device, [str(found) for found in jax.devices()]) from error
+        existing = ", ".join(map(str, jax.devices()))
+        raise InputError(f"device={device!r} is not available; JAX sees {existing}") from error
 
 
 def find_devices(device: Any = None, devices: Any = None, *, shard_params: bool = False) -> Devices:
-    """What the arguments `device`, `devices` and `shard_params` of `tdd.score` mean.
+    """The devices that the arguments `device`, `devices` and `shard_params` of `tdd.score` mean.
 
-    Parameters are shared out over the devices of all processes that `jax.distributed` connects, an equal number of
-    each; everything else runs on those of this process.
+    Parameters are sharded over the devices of all processes that `jax.distributed` connects, an equal number of each;
+    everything else runs on those of this process.
 
     Raises:
-      InputError: devices that are not there, twice the same, of several kinds; one device to share parameters with.
+      InputError: devices that do not exist, twice the same, of several kinds; a single device to shard parameters over.
     """
-    _check_one_place(device, devices)
-    if devices is None and not (shard_params and jax.process_count() > 1):
-        found = (find_device(device),)
-    elif isinstance(devices, (list, tuple, np.ndarray)) and all(isinstance(one, jax.Device) for one in devices):
-        found = _check_device_list([*devices])
-    else:
-        count = _check_devices("all" if devices is None else devices)
-        local = jax.local_devices(backend=find_device(device).platform)
-        existing = jax.devices(local[0].platform) if shard_params and jax.process_count() > 1 else local
-        if count is not None:
-            _check_device_count(count, existing)
-        found = tuple(existing[:count])
-        if existing is not local:
-            _check_equal_shares([one.process_index for one in found], jax.process_count())
-    if shard_params:
-        _check_shard_params(len(found))
-    return Devices(found, bool(shard_params))
-
-
-def _no_device(device: Any, existing: Sequence[str]) -> InputError:
-    """A device that JAX does not see."""
-    return InputError(f"device={device!r} is not available; JAX sees {', '.join(existing)}")
-
-
-def _check_devices(devices: Any) -> int | None:
-    """A number of devices as it was written, None for all of them."""
-    if devices == "all":
-        return None
-    if isinstance(devices, str) and devices.isdecimal():
-        return int(devices)
-    if isinstance(devices, bool) or not isinstance(devices, (int, np.integer)):
-        raise InputError(
-            f"devices={devices!r} cannot be used; give a number, 'all', or a sequence of different jax.Device objects"
-        )
-    return int(devices)
-
-
-def _check_device_count(count: int, existing: Sequence[Any]) -> None:
-    """At least one device, and no more than there are."""
-    if 1 <= count <= len(existing):
-        return
-    on_cpu = existing[0].platform == "cpu"
-    hint = "; XLA_FLAGS=--xla_force_host_platform_device_count=N makes a CPU appear as N devices" if on_cpu else ""
-    listing = ", ".join(map(str, existing))
-    raise InputError(f"devices={count} must be at least 1 and at most {len(existing)}; JAX sees {listing}{hint}")
-
-
-def _check_device_list(devices: Sequence[Any]) -> tuple[Any, ...]:
-    """Different devices of one kind."""
-    found = tuple(devices)
-    if not found or len(set(found)) < len(found) or len({device.platform for device in found}) > 1:
-        listing = ", ".join(map(str, found)) or "nothing"
-        raise InputError(f"devices must be different devices of one kind, at least one; it has {listing}")
-    return found
-
-
-def _check_one_place(device: Any, devices: Any) -> None:
-    """One way to say where the model runs: an index, or several devices."""
     if device is not None and devices is not None and (not isinstance(device, str) or ":" in device):
         raise InputError(
             f"device={str(device)!r} is one device and devices={devices!r} asks for several; leave one of them out"
         )
-
-
-def _check_shard_params(num_devices: int) -> None:
-    """Sharing parameters out needs somebody to share with."""
-    if num_devices < 2:
+    over_processes = shard_params and jax.process_count() > 1
+    if devices is None and not over_processes:
+        chosen = (find_device(device),)
+    elif isinstance(devices, (list, tuple, np.ndarray)) and all(isinstance(x, jax.Device) for x in devices):
+        chosen = tuple(devices)
+        if not chosen or len(set(chosen)) < len(chosen) or len({x.platform for x in chosen}) > 1:
+            listing = ", ".join(map(str, chosen)) or "nothing"
+            raise InputError(f"devices must be different devices of one kind, at least one; it has {listing}")
+    else:
+        local = jax.local_devices(backend=find_device(device).platform)
+        existing = jax.devices(local[0].platform) if over_processes else local
+        chosen = tuple(existing[: _count_of("all" if devices is None else devices, existing)])
+        if over_processes:
+            _check_equal_parts([x.process_index for x in chosen], jax.process_count())
+    if shard_params and len(chosen) < 2:
         raise InputError(
             "shard_params=True shares the parameters out over several devices, but only one is used; pass "
             "devices='all' or a number of at least 2, or leave shard_params out"
         )
+    return Devices(chosen, bool(shard_params))
 
 
-def _check_equal_shares(owners: Sequence[int], num_processes: int) -> None:
+def parameters_too_large(devices: Sequence[Any], *, sharded: bool, num_bytes: int | None = None) -> InputError:
+    """The error for parameters that do not fit into the memory of a device."""
+    part = "a part of them" if sharded else "all of them"
+    hint = "more devices" if sharded else "shard_params=True with several devices"
+    size = "" if num_bytes is None else f", {num_bytes / 2**30:.2f} GiB,"
+    return InputError(
+        f"the parameters{size} do not fit: each of {', '.join(map(str, devices))} must hold "
+        f"{part}; use dtype='bfloat16' where they are stored wider, or {hint}"
+    )
+
+
+def _count_of(devices: Any, existing: Sequence[Any]) -> int:
+    """A number of devices, at least one and no more than there are."""
+    if devices == "all":
+        return len(existing)
+    if isinstance(devices, str) and devices.isdecimal():
+        devices = int(devices)
+    if isinstance(devices, bool) or not isinstance(devices, (int, np.integer)):
+        raise InputError(
+            f"devices={devices!r} cannot be used; give a number, 'all', or a sequence of different jax.Device objects"
+        )
+    if not 1 <= devices <= len(existing):
+        on_cpu = existing[0].platform == "cpu"
+        hint = "; XLA_FLAGS=--xla_force_host_platform_device_count=N makes a CPU appear as N devices" if on_cpu else ""
+        listing = ", ".join(map(str, existing))
+        raise InputError(f"devices={devices} must be at least 1 and at most {len(existing)}; JAX sees {listing}{hint}")
+    return int(devices)
+
+
+def _check_equal_parts(owners: Sequence[int], num_processes: int) -> None:
     """As many devices of each process."""
     counts = [owners.count(process) for process in range(num_processes)]
     if len(set(counts)) > 1:
@@ -239,17 +215,6 @@ def _check_divisible(cuts: Sequence[tuple[Any, ...]], num_devices: int) -> None:
         )
 
 
-def parameters_too_large(devices: Sequence[Any], *, sharded: bool, num_bytes: int | None = None) -> InputError:
-    """The error for parameters that exceed a device's memory."""
-    part = "a share of them" if sharded else "all of them"
-    hint = "more devices" if sharded else "shard_params=True with several devices"
-    size = "" if num_bytes is None else f", {num_bytes / 2**30:.2f} GiB,"
-    return InputError(
-        f"the parameters{size} do not fit: each of {', '.join(map(str, devices))} must hold "
-        f"{part}; use dtype='bfloat16' where they are stored wider, or {hint}"
-    )
-
-
 def check_not_in_step(shard: Any, *, spans: bool) -> None:
     """A shard computes alone, not in step with other processes."""
     if shard is not None and spans:
@@ -257,10 +222,3 @@ def check_not_in_step(shard: Any, *, spans: bool) -> None:
             f"shard={shard} and shard_params over several processes exclude each other: processes that hold one model "
             "between them compute every batch together; leave shard out, or give each process a model of its own"
         )
-
-
-def out_of_memory_in_step(rows: int, length: int) -> InputError:
-    """The error for processes that compute in step: none of them can continue with smaller batches alone."""
-    return InputError(
-        f"out of memory in a batch of {rows} rows of {length} tokens; give all processes a smaller token_budget"
-    )

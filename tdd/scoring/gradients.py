@@ -1,4 +1,4 @@
-"""Per-example gradient norms of any `LanguageModel`: by its own fast road, or one example after the other."""
+"""Per-example gradient norms of any `LanguageModel`: by its own fast method, or one example after the other."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from jax import lax
 
 from tdd.records import GradNorms, GradSqNorms, LanguageModel
 from tdd.scoring.scores.grad_norm import check_reduction
+from tdd.scoring.token_stats import check_token_batch
 from tdd.validate.errors import InputError
-from tdd.validate.scoring import check_token_batch
 
 __all__ = ["check_gradient_loss", "check_microbatch", "grad_norms"]
 
 _ROWS = 128
-"""Rows of logits [rows, V] at a time where the readout is known."""
+"""Rows of logits [rows, V] at a time if the readout is known."""
 
 _Tree = TypeVar("_Tree")
 
@@ -39,21 +39,21 @@ def grad_norms(
     uses. Integer and boolean leaves of `params` have no gradient.
 
     Args:
-      lm: the model. One with `grad_sqnorm` (every model of `tdd.load`) forms no gradient of a weight at all; any other
+      lm: The model. One with `grad_sqnorm` (every model of `tdd.load`) forms no gradient of a weight at all; any other
         is differentiated one example at a time.
-      params: its parameters.
+      params: Its parameters.
       tokens: [B, T] int32 token ids, padded on the right with any valid id. A text with another id has NaN.
       mask: [B, T] bool, True where the token is a scored target; the first column is ignored.
       reduction: "sum" or "mean". Under "mean" a text without a scored token has NaN.
-      microbatch: texts that are differentiated side by side; fewer take less memory. None means all of them where the
+      microbatch: Texts that are differentiated side by side; fewer take less memory. None means all of them where the
         model has `grad_sqnorm`, one otherwise.
 
     Returns:
-      `GradNorms` of [B] float32: `total`; `input_embedding` (NaN where the model does not say what its embedding is);
+      `GradNorms` of [B] float32: `total`; `input_embedding` (NaN if the model does not name its embedding);
       `parts`, by layer and group of parameters, or by the names at the top of `params`.
 
     Raises:
-      InputError: shapes that do not fit, an unknown reduction, a microbatch that is no positive number, parameters
+      InputError: shapes that do not fit, an unknown reduction, a microbatch that is not a positive number, parameters
         without a floating-point leaf (at trace time).
 
     Cost: with `grad_sqnorm` a forward and a backward pass for activations only, and memory that no [B, T, V] and no
@@ -86,10 +86,10 @@ def _in_groups(
         return fun(*arrays)
     num_groups = -(-num_rows // size)
     padded = (jnp.pad(x, ((0, num_groups * size - num_rows), (0, 0))) for x in arrays)
-    found = lax.map(lambda pair: fun(*pair), tuple(x.reshape(num_groups, size, -1) for x in padded))
+    groups = lax.map(lambda pair: fun(*pair), tuple(x.reshape(num_groups, size, -1) for x in padded))
     # [groups, ..., size] -> [..., groups * size]
     joined = lambda x: jnp.moveaxis(x, 0, -2).reshape(*x.shape[1:-1], -1)[..., :num_rows]  # noqa: E731
-    return jax.tree.map(joined, found)
+    return jax.tree.map(joined, groups)
 
 
 def _one_example(lm: LanguageModel, params: Any) -> Callable[[jax.Array, jax.Array], GradSqNorms]:
@@ -100,10 +100,10 @@ def _one_example(lm: LanguageModel, params: Any) -> Callable[[jax.Array, jax.Arr
     groups = [_group(leaves[i][0], params) for i in trained]
 
     def loss(values: list[jax.Array], tokens: jax.Array, mask: jax.Array) -> jax.Array:
-        found = [leaf for _, leaf in leaves]
+        replaced = [leaf for _, leaf in leaves]
         for i, value in zip(trained, values, strict=True):
-            found[i] = value
-        return _loss(lm, jax.tree_util.tree_unflatten(structure, found), tokens, mask)
+            replaced[i] = value
+        return _loss(lm, jax.tree_util.tree_unflatten(structure, replaced), tokens, mask)
 
     def one(tokens: jax.Array, mask: jax.Array) -> GradSqNorms:
         gradients = jax.grad(loss)([leaves[i][1] for i in trained], tokens, mask)

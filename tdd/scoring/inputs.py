@@ -1,23 +1,27 @@
-"""Texts → token rows of each pass."""
+"""Texts → token rows of each pass, and which of them differ."""
 
 from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from tdd.records import LanguageModel, Texts
 from tdd.scoring.programs import Rows
-from tdd.scoring.tokenise import Encoded, encode, windows
-from tdd.validate import scoring as checks
+from tdd.scoring.store.address import row_key
+from tdd.scoring.tokenise import Encoded, check_token_ids, encode, windows
 from tdd.validate.errors import InputError
+from tdd.validate.scoring import check_max_length
 
-__all__ = ["Model", "PassInput", "encode_pass"]
+__all__ = ["DistinctRows", "Model", "PassInput", "distinct_rows", "encode_pass"]
 
 _logger = logging.getLogger("tdd")
+
+_SAME_MODEL = {"lowercase": "text"}
+"""A text that is in lower case already is computed once for both passes."""
 
 
 class Model(NamedTuple):
@@ -34,9 +38,9 @@ class PassInput:
     """Texts of one pass as tokens and as rows.
 
     Attributes:
-      encoded: the tokenised texts.
-      rows: their windows.
-      limit: longest sequence that the pass may send through its model.
+      encoded: The tokenised texts.
+      rows: Their windows.
+      limit: Longest sequence that the pass may send through its model.
     """
 
     encoded: Encoded
@@ -61,21 +65,21 @@ def encode_pass(
     In the pass for gradients no text is cut into windows: the norms of their gradients would not add up.
 
     Args:
-      name: the pass.
-      table: the texts.
-      model: the model that they go through.
-      statistics: what the pass must deliver.
-      max_length: longest window that the user allows.
-      long_texts: what happens to longer texts.
-      windowed: whether every score that is asked for may be computed in windows; it decides what a message advises.
-      encoded: the texts as tokens, where another pass has them already.
+      name: The pass.
+      table: The texts.
+      model: The model that they go through.
+      statistics: Fields that the pass must deliver.
+      max_length: Longest window that the user allows.
+      long_texts: What happens to longer texts.
+      windowed: Whether every requested score may be computed in windows; it decides what a message advises.
+      encoded: The texts as tokens, if another pass has them already.
     """
     texts = [text.lower() for text in table.texts] if name == "lowercase" else table.texts
-    limit = checks.check_max_length(max_length, model.lm.max_length)
+    limit = check_max_length(max_length, model.lm.max_length)
     if encoded is None:
         encoded = encode(model.tokenizer, texts, max_tokens=limit if long_texts == "truncate" else None)
     what = "reference model" if name == "reference" else "model"
-    checks.check_token_ids(encoded.tokens, table.ids, model.lm.vocab_size, what)
+    check_token_ids(encoded.tokens, table.ids, model.lm.vocab_size, what)
     lengths = [len(ids) for ids in encoded.tokens]
     if long_texts == "error" or name == "gradient":
         _check_text_lengths(table.ids, lengths, limit, what, gradient=not windowed)
@@ -95,18 +99,58 @@ def encode_pass(
     return PassInput(encoded, rows, limit)
 
 
+class DistinctRows(NamedTuple):
+    """The rows that are computed, each once.
+
+    Attributes:
+      keys: Pass -> [R], what tells each row from others.
+      first: Pass -> [R] bool, rows unlike all before them.
+      copies: (pass, row) -> the rows that get its numbers too, as (pass, row).
+    """
+
+    keys: Mapping[str, Sequence[bytes]]
+    first: Mapping[str, np.ndarray]
+    copies: Mapping[tuple[str, int], list[tuple[str, int]]]
+
+
+def distinct_rows(passes: Mapping[str, Rows]) -> DistinctRows:
+    """Find rows of equal tokens and targets, within each pass and between those of one model.
+
+    Args:
+      passes: Their rows; those of a pass that is not computed have no statistics.
+
+    Cost: one hash a row, about 2 microseconds.
+    """
+    keys: dict[str, list[bytes]] = {}
+    first: dict[str, np.ndarray] = {}
+    copies: dict[tuple[str, int], list[tuple[str, int]]] = {}
+    seen: dict[str, dict[bytes, int]] = {}
+    for name, rows in passes.items():
+        if not rows.statistics:
+            continue
+        keys[name] = [
+            row_key(rows.tokens[text][window.start : window.stop], window.first_target - window.start)
+            for text, window in zip(map(int, rows.text), rows.windows, strict=True)
+        ]
+        seen[name], first[name] = {}, np.ones(len(keys[name]), bool)
+        owners = [name]
+        other = _SAME_MODEL.get(name)
+        if other in seen and set(rows.statistics) <= set(passes[other].statistics):
+            owners.append(other)
+        for row, key in enumerate(keys[name]):
+            owner = next((owner for owner in owners if key in seen[owner]), None)
+            if owner is None:
+                seen[name][key] = row
+            else:
+                first[name][row] = False
+                copies.setdefault((owner, seen[owner][key]), []).append((name, row))
+    return DistinctRows(keys, first, copies)
+
+
 def _check_text_lengths(
     identifiers: Sequence[str], lengths: Sequence[int], limit: int | None, what: str, *, gradient: bool = False
 ) -> None:
-    """No text is longer than the model's context.
-
-    Args:
-      identifiers: of the texts.
-      lengths: their tokens.
-      limit: most tokens; None is no limit.
-      what: "model" or "reference model".
-      gradient: whether windows are out of the question, because gradient norms of windows do not add up.
-    """
+    """No text is longer than the model's context; `gradient` rules windows out, because norms do not add up."""
     too_long = [] if limit is None else [index for index, length in enumerate(lengths) if length > limit]
     if not too_long:
         return

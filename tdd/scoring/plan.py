@@ -1,4 +1,4 @@
-"""Which rows of a run come from the store, and the batches of the others."""
+"""The plan of a run: rows that come from the store, and the batches of the others."""
 
 from __future__ import annotations
 
@@ -12,41 +12,41 @@ from typing import Any
 import numpy as np
 
 from tdd.runs.shards import Shard
-from tdd.scoring.buckets import Batch, plan
+from tdd.scoring.buckets import Batch, gradient_budget, plan
 from tdd.scoring.devices import Devices
-from tdd.scoring.distinct_rows import DistinctRows
-from tdd.scoring.gradient_pass import gradient_budget
-from tdd.scoring.inputs import Model, PassInput
+from tdd.scoring.inputs import DistinctRows, Model, PassInput
 from tdd.scoring.store.address import address, fingerprint
-from tdd.scoring.store.space import Space
+from tdd.scoring.store.namespace import Namespace
 from tdd.scoring.store.store import ScoreStore
 
 __all__ = ["ScorePlan", "plan_scores"]
 
 _READ = 4096
-"""Stored rows that are taken in together."""
+"""Stored rows that are read together."""
 
 _MACHINE = ("platform", "device", "matmul_precision", "x64")
-"""Of the address of rows: what the machine adds to model and versions."""
+"""The part of an address that the machine adds to model and versions."""
 
 
 @dataclasses.dataclass(frozen=True)
 class ScorePlan:
-    """What a run does, in order.
+    """The work of a run, in order.
 
     Attributes:
-      stored: groups of rows that were stored before the run began.
-      batches: of the rows that were not.
-      spaces: pass -> where its rows are kept; empty without a store.
-      facts: what all shards of the run must have alike: models to the bit, rows, machine. Batches follow from these.
-      found: how many of how many rows are in the store by now.
+      stored: Groups of rows that were stored before the run began.
+      batches: Batches of the rows that were not.
+      namespaces: Pass -> where its rows are stored; empty without a store.
+      facts: What all shards of the run must have alike: models to the bit, rows, machine. Batches follow from these.
+      num_rows: Distinct rows.
+      num_stored: Distinct rows that are in the store by now.
     """
 
     stored: Sequence[Batch]
     batches: Sequence[Batch]
-    spaces: Mapping[str, Space]
+    namespaces: Mapping[str, Namespace]
     facts: Mapping[str, Any]
-    found: tuple[int, int] = (0, 0)
+    num_rows: int = 0
+    num_stored: int = 0
 
     def numbered(self, shard: Shard | None = None) -> list[tuple[int, Batch]]:
         """Everything with its number, or the batches of a shard; the numbers of batches are the same in all shards.
@@ -55,12 +55,12 @@ class ScorePlan:
         """
         if shard is None:
             return [*enumerate((*self.batches, *self.stored))]
-        found: list[tuple[int, Batch]] = []
+        mine: list[tuple[int, Batch]] = []
         for _, group in itertools.groupby(enumerate(self.batches), lambda entry: entry[1].kind):
             batches = [*group]
             part = shard.part([batch.size * batch.length for _, batch in batches])
-            found += batches[part.start : part.stop]
-        return found
+            mine += batches[part.start : part.stop]
+        return mine
 
     def batches_digest(self) -> str:
         """SHA-256 of the batches."""
@@ -74,7 +74,7 @@ def plan_scores(
     inputs: Mapping[str, PassInput],
     distinct: DistinctRows,
     models: Mapping[str, Model],
-    where: Devices,
+    devices: Devices,
     budget: int,
     store: ScoreStore | None,
 ) -> ScorePlan:
@@ -86,39 +86,41 @@ def plan_scores(
     if store is None:
         return ScorePlan((), _batches(inputs, distinct.first, budget), {}, {})
     prints = {name: fingerprint(model.lm.spec, model.params) for name, model in models.items()}
-    about = {
+    addresses = {
         name: address(
             "gradient norms" if name == "gradient" else "token statistics",
             prints["reference" if name == "reference" else "text"],
-            where,
+            devices,
         )
         for name in distinct.keys
     }
-    spaces = {name: store.space(one) for name, one in about.items()}
+    namespaces = {name: store.namespace(one) for name, one in addresses.items()}
     missing = {
-        name: first & [not spaces[name].has(key, inputs[name].rows.statistics) for key in distinct.keys[name]]
+        name: first & [not namespaces[name].has(key, inputs[name].rows.statistics) for key in distinct.keys[name]]
         for name, first in distinct.first.items()
     }
-    ends = np.cumsum([len(one) for one in missing.values()])[:-1]
-    run = _run_key(inputs, distinct, about, budget)
+    ends = np.cumsum([len(mask) for mask in missing.values()])[:-1]
+    run = _run_key(inputs, distinct, addresses, budget)
     plans = [
-        dict(zip(missing, np.split(one, ends), strict=True))
-        for one in store.plans(run, np.concatenate([np.zeros(0, bool), *missing.values()]))
+        dict(zip(missing, np.split(planned, ends), strict=True))
+        for planned in store.plans(run, np.concatenate([np.zeros(0, bool), *missing.values()]))
     ]
     stored = []
     for name, first in distinct.first.items():
-        rows = np.flatnonzero(first & ~np.logical_or.reduce([np.zeros_like(first), *(one[name] for one in plans)]))
-        rows = rows[np.argsort([spaces[name].place(distinct.keys[name][row]) for row in rows.tolist()], kind="stable")]
+        planned = np.logical_or.reduce([np.zeros_like(first), *(masks[name] for masks in plans)])
+        rows = np.flatnonzero(first & ~planned)
+        places = [namespaces[name].place(distinct.keys[name][row]) for row in rows.tolist()]
+        rows = rows[np.argsort(places, kind="stable")]
         lengths = inputs[name].rows.lengths
         for i in range(0, len(rows), _READ):
             group = rows[i : i + _READ]
             stored.append(Batch(name, group, len(group), int(lengths[group].max())))
-    batches = [batch for one in plans for batch in _batches(inputs, one, budget)]
+    batches = [batch for masks in plans for batch in _batches(inputs, masks, budget)]
     named = {"model" if name == "text" else name: value for name, value in prints.items()}
-    machine = {name: one[name] for one in about.values() for name in _MACHINE}
+    machine = {name: one[name] for one in addresses.values() for name in _MACHINE}
     facts = {**named, **machine, "tokens": _digest_of_keys(hashlib.sha256(), distinct)}
-    rows, lacking = (sum(int(one.sum()) for one in masks.values()) for masks in (distinct.first, missing))
-    return ScorePlan(stored, batches, spaces, facts, (rows - lacking, rows))
+    num_rows, num_missing = (sum(int(mask.sum()) for mask in masks.values()) for masks in (distinct.first, missing))
+    return ScorePlan(stored, batches, namespaces, facts, num_rows, num_rows - num_missing)
 
 
 def _batches(inputs: Mapping[str, PassInput], chosen: Mapping[str, np.ndarray], budget: int) -> list[Batch]:
@@ -142,11 +144,9 @@ def _batches(inputs: Mapping[str, PassInput], chosen: Mapping[str, np.ndarray], 
     return sorted(batches, key=lambda batch: order.index(batch.kind))
 
 
-def _run_key(
-    inputs: Mapping[str, PassInput], distinct: DistinctRows, about: Mapping[str, Mapping[str, object]], budget: int
-) -> str:
+def _run_key(inputs: Mapping[str, PassInput], distinct: DistinctRows, addresses: Mapping[str, Any], budget: int) -> str:
     """SHA-256 of the rows of a run and of everything that its batches depend on."""
-    options = {name: [about[name], inputs[name].limit, inputs[name].rows.statistics] for name in distinct.keys}
+    options = {name: [addresses[name], inputs[name].limit, inputs[name].rows.statistics] for name in distinct.keys}
     return _digest_of_keys(hashlib.sha256(json.dumps([options, budget]).encode()), distinct)
 
 

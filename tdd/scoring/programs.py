@@ -1,8 +1,8 @@
-"""The compiled programs of a pass for token statistics, and what goes into them and comes out.
+"""The compiled programs of a pass: token statistics and gradient norms of batches of rows.
 
-Each batch is two programs: the trunk, compiled once a bucket, gathers the hidden states of the scored positions into
-one buffer of fixed capacity; the head, compiled once for all buckets, makes statistics of it. A model that only has
-`logits` is one program a bucket.
+Token statistics take two programs a batch: the trunk, compiled once a bucket, gathers the hidden states of the scored
+positions into one buffer of fixed capacity; the head, compiled once for all buckets, makes statistics of it. A model
+that only has `logits` takes one program a bucket.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ import numpy as np
 
 from tdd.records import LanguageModel
 from tdd.scoring.devices import Devices
+from tdd.scoring.gradients import grad_norms
 from tdd.scoring.token_stats import Tiling, head_log_prob, head_statistics, model_statistics, trunk_rows
 from tdd.scoring.tokenise import Window
 
-__all__ = ["PassProgram", "Rows", "TokenProgram", "head_log_probs", "lay_out", "padded"]
+__all__ = ["GradientProgram", "PassProgram", "Rows", "TokenProgram", "head_log_probs", "lay_out", "padded"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,10 +30,10 @@ class Rows:
     """The rows of one pass: windows over tokenised texts.
 
     Attributes:
-      tokens: token ids of each text.
+      tokens: Token ids of each text.
       text: [R] index of the text of each row.
       windows: [R] window of each row.
-      statistics: fields that the pass must deliver.
+      statistics: Fields that the pass must deliver.
     """
 
     tokens: tuple[np.ndarray, ...]
@@ -51,7 +52,7 @@ class Rows:
 
 
 class PassProgram(Protocol):
-    """How batches of one kind of pass are computed."""
+    """Computes the batches of one kind of pass."""
 
     def start(self, pieces: Sequence[np.ndarray], size: int, length: int, rows: Rows, halvings: int) -> Any:
         """Begin to compute one piece of rows a device, each padded to [size, length]; returns at once.
@@ -86,46 +87,78 @@ class TokenProgram:
     """Token statistics of one model.
 
     Args:
-      lm: the model.
-      params: its parameters, where they are computed with.
-      where: the devices.
-      capacity: scored positions that a batch can have.
-      tile: sizes of the head's tiles.
+      lm: The model.
+      params: Its parameters, on the devices.
+      devices: The devices.
+      capacity: Scored positions that a batch can have.
+      tile: Sizes of the head's tiles.
     """
 
-    def __init__(self, lm: LanguageModel, params: Any, where: Devices, capacity: int, tile: Tiling) -> None:
-        self.lm, self.params, self.where = lm, params, where
+    def __init__(self, lm: LanguageModel, params: Any, devices: Devices, capacity: int, tile: Tiling) -> None:
+        self.lm, self.params, self.devices = lm, params, devices
         self.capacity, self.tile = capacity, tile
 
     def start(self, pieces: Sequence[np.ndarray], size: int, length: int, rows: Rows, halvings: int) -> Any:
         """See `PassProgram`. Memory errors halve the head's tiles as well as the batch."""
         tokens, positions, targets = zip(*(lay_out(piece, size, length, rows) for piece in pieces), strict=True)
         tile = self.tile._replace(chunk=max(1, self.tile.chunk >> halvings))
-        put = self.where.put
+        put = self.devices.put
         if self.lm.hidden is None or self.lm.readout is None:
             place, scored = np.zeros((2, len(pieces), size * length), np.int32)
             for i, (position, target) in enumerate(zip(positions, targets, strict=True)):
                 place[i, position], scored[i, position] = target, 1
-            out = _from_logits(self.lm, self.where, self.params, put(tokens), put([*place]), put([*scored]), tile=tile)
-            return out, positions
+            arrays = put(tokens), put([*place]), put([*scored])
+            return _from_logits(self.lm, self.devices, self.params, *arrays, tile=tile), positions
         capacity = max(self.capacity >> halvings, size * length)
         capacity = -(-capacity // tile.chunk) * tile.chunk
-        hidden = _trunk(self.lm, self.where, self.params, put(tokens), put([padded(p, capacity) for p in positions]))
+        hidden = self._hidden(put(tokens), put([padded(p, capacity) for p in positions]))
         head = head_log_probs if set(rows.statistics) <= {"log_prob"} else _head
         counts = put([np.int32(len(target)) for target in targets])
-        given = put([padded(target, capacity) for target in targets])
-        out = head(self.lm, self.where, self.params, hidden, given, counts, tile=tile)
+        following = put([padded(target, capacity) for target in targets])
+        out = head(self.lm, self.devices, self.params, hidden, following, counts, tile=tile)
         return out, [slice(len(target)) for target in targets]
 
     def fetch(self, started: Any, rows: Rows) -> list[np.ndarray]:
         """See `PassProgram`."""
         out, places = started
         fields = [out] if isinstance(out, jax.Array) else [getattr(out, name) for name in rows.statistics]
-        found = [self.where.fetch(field) for field in fields]
+        values = [self.devices.fetch(field) for field in fields]
         return [
-            np.stack([field[device][place].astype(np.float32) for field in found])
+            np.stack([field[device][place].astype(np.float32) for field in values])
             for device, place in enumerate(places)
         ]
+
+    def _hidden(self, tokens: Any, positions: Any) -> jax.Array:
+        """Hidden states at flat positions, on every device."""
+        return _trunk(self.lm, self.devices, self.params, tokens, positions)
+
+
+class GradientProgram:
+    """Gradient norms of the texts' summed losses under one model; one compiled program a bucket.
+
+    Args:
+      lm: The model.
+      params: Its parameters, on the devices.
+      devices: The devices.
+    """
+
+    def __init__(self, lm: LanguageModel, params: Any, devices: Devices) -> None:
+        self.lm, self.params, self.devices = lm, params, devices
+
+    def start(self, pieces: Sequence[np.ndarray], size: int, length: int, rows: Rows, halvings: int) -> Any:
+        """See `PassProgram`."""
+        laid = [lay_out(piece, size, length, rows) for piece in pieces]
+        masks = np.zeros((len(pieces), size * length), bool)
+        for mask, (_, positions, _) in zip(masks, laid, strict=True):
+            mask[positions + 1] = True  # the token after a position is the target
+        tokens = self.devices.put([tokens for tokens, _, _ in laid])
+        mask = self.devices.put([*masks.reshape(-1, size, length)])
+        return _norms(self.lm, self.devices, self.params, tokens, mask), [len(piece) for piece in pieces]
+
+    def fetch(self, started: Any, rows: Rows) -> list[np.ndarray]:
+        """See `PassProgram`: one column a row."""
+        out, counts = started
+        return [norms[None, :count] for norms, count in zip(self.devices.fetch(out), counts, strict=True)]
 
 
 def padded(values: np.ndarray, size: int) -> np.ndarray:
@@ -133,15 +166,15 @@ def padded(values: np.ndarray, size: int) -> np.ndarray:
     return np.pad(values, (0, size - len(values)))
 
 
-@functools.partial(jax.jit, static_argnames=("lm", "where"))
-def _trunk(lm: LanguageModel, where: Devices, params: Any, tokens: jax.Array, positions: jax.Array) -> jax.Array:
-    return where.each(functools.partial(trunk_rows, lm), params, tokens, positions)
+@functools.partial(jax.jit, static_argnames=("lm", "devices"))
+def _trunk(lm: LanguageModel, devices: Devices, params: Any, tokens: jax.Array, positions: jax.Array) -> jax.Array:
+    return devices.each(functools.partial(trunk_rows, lm), params, tokens, positions)
 
 
-@functools.partial(jax.jit, static_argnames=("lm", "where", "tile"))
+@functools.partial(jax.jit, static_argnames=("lm", "devices", "tile"))
 def _head(
     lm: LanguageModel,
-    where: Devices,
+    devices: Devices,
     params: Any,
     hidden: jax.Array,
     targets: jax.Array,
@@ -149,16 +182,16 @@ def _head(
     *,
     tile: Any,
 ) -> Any:
-    def own(params: Any, hidden: jax.Array, targets: jax.Array, count: jax.Array) -> Any:
+    def on_device(params: Any, hidden: jax.Array, targets: jax.Array, count: jax.Array) -> Any:
         return head_statistics(lm, params, hidden, targets, jnp.arange(targets.size) < count, tile)
 
-    return where.each(own, params, hidden, targets, counts)
+    return devices.each(on_device, params, hidden, targets, counts)
 
 
-@functools.partial(jax.jit, static_argnames=("lm", "where", "tile"))
+@functools.partial(jax.jit, static_argnames=("lm", "devices", "tile"))
 def head_log_probs(
     lm: LanguageModel,
-    where: Devices,
+    devices: Devices,
     params: Any,
     hidden: jax.Array,
     targets: jax.Array,
@@ -168,16 +201,16 @@ def head_log_probs(
 ) -> Any:
     """Log-probabilities of targets [capacity] after hidden states, on every device; the first `counts` are real."""
 
-    def own(params: Any, hidden: jax.Array, targets: jax.Array, count: jax.Array) -> Any:
+    def on_device(params: Any, hidden: jax.Array, targets: jax.Array, count: jax.Array) -> Any:
         return head_log_prob(lm, params, hidden, targets, jnp.arange(targets.size) < count, tile)
 
-    return where.each(own, params, hidden, targets, counts)
+    return devices.each(on_device, params, hidden, targets, counts)
 
 
-@functools.partial(jax.jit, static_argnames=("lm", "where", "tile"))
+@functools.partial(jax.jit, static_argnames=("lm", "devices", "tile"))
 def _from_logits(
     lm: LanguageModel,
-    where: Devices,
+    devices: Devices,
     params: Any,
     tokens: jax.Array,
     targets: jax.Array,
@@ -185,7 +218,12 @@ def _from_logits(
     *,
     tile: Any,
 ) -> Any:
-    def own(params: Any, tokens: jax.Array, targets: jax.Array, scored: jax.Array) -> Any:
+    def on_device(params: Any, tokens: jax.Array, targets: jax.Array, scored: jax.Array) -> Any:
         return model_statistics(lm, params, tokens, targets, scored > 0, tile)
 
-    return where.each(own, params, tokens, targets, scored)
+    return devices.each(on_device, params, tokens, targets, scored)
+
+
+@functools.partial(jax.jit, static_argnames=("lm", "devices"))
+def _norms(lm: LanguageModel, devices: Devices, params: Any, tokens: jax.Array, mask: jax.Array) -> jax.Array:
+    return devices.each(lambda *arrays: grad_norms(lm, *arrays).total, params, tokens, mask)

@@ -1,31 +1,27 @@
-"""The passes that a set of scores needs, and the way of their rows through the store and the model."""
+"""The passes that a set of scores needs: token rows → statistics from the store or the model → scores of texts."""
 
 from __future__ import annotations
 
 import dataclasses
-import functools
-import itertools
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from tdd.records import Texts
+from tdd.records import Texts, TokenStats
 from tdd.scoring.buckets import Batch
 from tdd.scoring.devices import Devices
-from tdd.scoring.distinct_rows import DistinctRows, distinct_rows
-from tdd.scoring.gradient_pass import GradientProgram, GradientResults
-from tdd.scoring.in_step import ReadOrCompute
-from tdd.scoring.inputs import Model, PassInput, encode_pass
-from tdd.scoring.passes import BatchRunner
+from tdd.scoring.engine import BatchRunner, read_or_compute
+from tdd.scoring.inputs import DistinctRows, Model, PassInput, distinct_rows, encode_pass
 from tdd.scoring.plan import ScorePlan
-from tdd.scoring.programs import TokenProgram
-from tdd.scoring.row_results import RowResults
+from tdd.scoring.programs import GradientProgram, PassProgram, Rows, TokenProgram
 from tdd.scoring.scores import Evidence, ScoreRequest, parse_score
-from tdd.scoring.store.through import through
 from tdd.scoring.token_stats import tiling
 
 __all__ = ["ScoreRun"]
+
+_PAD = 64
+"""Texts whose numbers of tokens round up to the same multiple of this are scored together."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,11 +29,11 @@ class ScoreRun:
     """Everything between the arguments of `tdd.score` and its numbers.
 
     Attributes:
-      requests: the scores.
-      models: "text", and "reference" where a score needs it.
-      inputs: pass -> its rows.
-      distinct: which of them are computed.
-      results: pass -> what came back.
+      requests: The scores.
+      models: "text", and "reference" if a score needs it.
+      inputs: Pass -> its rows.
+      distinct: Those that are computed.
+      results: Pass -> what came back.
     """
 
     requests: Sequence[ScoreRequest]
@@ -58,7 +54,7 @@ class ScoreRun:
     ) -> ScoreRun:
         """Tokenise the texts of every pass; computes nothing of the models.
 
-        The pass over the texts themselves has no statistics where no score needs them, and is not computed.
+        The pass over the texts themselves is not computed if no score needs its statistics.
         """
         passes = ["text", *dict.fromkeys(name for request in requests for name in request.score.passes)]
         statistics = tuple(dict.fromkeys(field for request in requests for field in request.score.statistics))
@@ -84,31 +80,23 @@ class ScoreRun:
         distinct = distinct_rows({name: given.rows for name, given in inputs.items()})
         return cls(requests, models, inputs, distinct, results)
 
-    def run(
-        self,
-        plan: ScorePlan,
-        todo: Sequence[tuple[int, Batch]],
-        where: Devices,
-        read_or_compute: ReadOrCompute = through,
-    ) -> Iterator[Batch]:
-        """Compute what is not in the store, take everything in, and yield each batch when that has happened.
+    def run(self, plan: ScorePlan, todo: Sequence[tuple[int, Batch]], devices: Devices) -> Iterator[Batch]:
+        """Compute what is not in the store, collect everything, and yield each batch when that has happened.
 
         Args:
-          plan: of the run.
-          todo: its batches with their numbers, or those of a shard.
-          where: the devices.
-          read_or_compute: decides for each batch.
+          plan: The plan of the run.
+          todo: Its batches with their numbers, or those of a shard.
+          devices: The devices.
         """
         if not self.inputs["text"].rows.statistics:
             self._count_tokens()
         for group in (("text", "lowercase"), ("gradient",), ("reference",)):
             batches = [(number, batch) for number, batch in todo if batch.kind in group]
             if batches:
-                model = self.models["reference" if "reference" in group else "text"]
-                yield from self._run(plan, batches, model, where, read_or_compute)
+                yield from self._run(plan, batches, devices)
 
     def evidence(self) -> Evidence:
-        """What the scores need beside the statistics of the texts."""
+        """The evidence of the scores beside the statistics of the texts."""
         text, results = self.inputs["text"].encoded, self.results
         compressed = np.array([len(zlib.compress(kept.encode())) for kept in text.kept], np.float64)
         evidence = Evidence(compressed_bytes=compressed)
@@ -129,57 +117,46 @@ class ScoreRun:
 
     def tokens_of(self, name: str) -> RowResults:
         """Results of a pass for token statistics."""
-        found = self.results[name]
-        assert isinstance(found, RowResults)
-        return found
+        results = self.results[name]
+        assert isinstance(results, RowResults)
+        return results
 
-    def _run(
-        self,
-        plan: ScorePlan,
-        batches: Sequence[tuple[int, Batch]],
-        model: Model,
-        where: Devices,
-        read_or_compute: ReadOrCompute,
-    ) -> Iterator[Batch]:
+    def _run(self, plan: ScorePlan, batches: Sequence[tuple[int, Batch]], devices: Devices) -> Iterator[Batch]:
         kind = batches[0][1].kind
-        capacity = max((one.size * one.length for one in plan.batches if one.kind != "gradient"), default=0)
+        model = self.models["reference" if kind == "reference" else "text"]
+        capacity = max((batch.size * batch.length for batch in plan.batches if batch.kind != "gradient"), default=0)
 
-        @functools.cache
-        def runner() -> BatchRunner:
-            params = where.put_params(model.params)
+        def program() -> PassProgram:
+            params = devices.put_params(model.params)
             if kind == "gradient":
-                program = GradientProgram(model.lm, params, where)
-            else:
-                program = TokenProgram(model.lm, params, where, capacity, tiling(where.platform))
-            return BatchRunner(program, len(where), halve=not where.spans)
+                return GradientProgram(model.lm, params, devices)
+            return TokenProgram(model.lm, params, devices, capacity, tiling(devices.platform))
 
-        def compute(todo: Iterator[tuple[int, Batch]]) -> Iterator[tuple[int, Batch, list[np.ndarray]]]:
-            first = next(todo, None)
-            if first is None:
-                return  # and the parameters need not be placed
-            computed = runner().run(itertools.chain([first], todo), lambda kind: self.inputs[kind].rows)
-            for number, batch, values in computed:
+        runner = BatchRunner(program, len(devices), halve=not devices.spans)
+
+        def compute(missing: Iterator[tuple[int, Batch]]) -> Iterator[tuple[int, Batch, list[np.ndarray]]]:
+            for number, batch, values in runner.run(missing, lambda kind: self.inputs[kind].rows):
                 yield number, batch, self._parts(batch, values)
 
         for batch, parts in read_or_compute(
-            plan.spaces.get(kind),
+            plan.namespaces.get(kind),
             batches,
             compute,
             lambda batch: [self.distinct.keys[batch.kind][row] for row in batch.rows],
             lambda batch: self.inputs[batch.kind].rows.statistics,
+            lockstep=devices.spans,
         ):
-            self._take(batch, parts)
+            self._collect(batch, parts)
             yield batch
 
     def _parts(self, batch: Batch, values: np.ndarray) -> list[np.ndarray]:
         """Values [fields, columns] of a batch, cut into those of its rows."""
-        columns = np.ones(len(batch.rows)) if batch.kind == "gradient" else None
-        if columns is None:
-            columns = self.inputs[batch.kind].rows.num_targets(batch.rows)
-        return np.split(values, np.cumsum(columns)[:-1].astype(np.int64), axis=1)
+        one_each = np.ones(len(batch.rows), np.int64)
+        columns = one_each if batch.kind == "gradient" else self.inputs[batch.kind].rows.num_targets(batch.rows)
+        return np.split(values, np.cumsum(columns)[:-1], axis=1)
 
-    def _take(self, batch: Batch, parts: Sequence[np.ndarray]) -> None:
-        """Hand the numbers of a batch to the results, and to those of the rows that are the same."""
+    def _collect(self, batch: Batch, parts: Sequence[np.ndarray]) -> None:
+        """Add the numbers of a batch to the results of its rows and of all that are the same."""
         self.results[batch.kind].add(batch.rows, parts)
         fields = self.inputs[batch.kind].rows.statistics
         for row, part in zip(batch.rows, parts, strict=True):
@@ -192,3 +169,68 @@ class ScoreRun:
         rows = self.inputs["text"].rows
         every = np.arange(len(rows.windows))
         self.results["text"].add(every, [np.zeros((0, count), np.float32) for count in rows.num_targets(every)])
+
+
+class RowResults:
+    """Collects one pass. Holds statistics only of texts whose windows are not complete yet.
+
+    Attributes:
+      values: Label -> [N] float64, the tokens' part of each score; NaN for texts without rows.
+      num_tokens: [N] int64, scored tokens.
+    """
+
+    def __init__(self, rows: Rows, requests: Sequence[ScoreRequest]) -> None:
+        num_texts = len(rows.tokens)
+        self.values = {request.label: np.full(num_texts, np.nan) for request in requests}
+        self.num_tokens = np.zeros(num_texts, np.int64)
+        self._rows, self._requests = rows, requests
+        self._missing = np.bincount(rows.text, minlength=num_texts)
+        self._parts: dict[int, list[tuple[int, np.ndarray]]] = {}
+
+    def add(self, row_indices: np.ndarray, parts: Sequence[np.ndarray]) -> None:
+        """Add the statistics of some rows, [fields, targets] each."""
+        complete: list[int] = []
+        for row, part in zip(row_indices, parts, strict=True):
+            text = int(self._rows.text[row])
+            self._parts.setdefault(text, []).append((int(row), part))
+            self._missing[text] -= 1
+            if self._missing[text] == 0:
+                complete.append(text)
+        wide: dict[int, list[tuple[int, np.ndarray]]] = {}
+        for text in complete:
+            parts = [part for _, part in sorted(self._parts.pop(text), key=lambda p: p[0])]
+            column = np.concatenate(parts, axis=1) if len(parts) > 1 else parts[0]
+            wide.setdefault(-(-column.shape[1] // _PAD) * _PAD, []).append((text, column))
+        for width, pairs in wide.items():
+            self._reduce([text for text, _ in pairs], [column for _, column in pairs], width)
+
+    def _reduce(self, texts: list[int], columns: list[np.ndarray], width: int) -> None:
+        """Score complete texts together. The length that a text is padded to depends on it alone: so do its bits."""
+        counts = np.array([column.shape[1] for column in columns])
+        padded = np.zeros((len(self._rows.statistics), len(texts), width))
+        for i, column in enumerate(columns):
+            padded[:, i, : column.shape[1]] = column
+        statistics = dict(zip(self._rows.statistics, padded, strict=True))
+        absent = np.zeros(padded.shape[1:])
+        mask = np.arange(width) < counts[:, None]
+        names = [name for name in TokenStats.__dataclass_fields__ if name != "mask"]
+        stats = TokenStats(**{name: statistics.get(name, absent) for name in names}, mask=mask)  # type: ignore[arg-type]
+        self.num_tokens[texts] = counts
+        for request in self._requests:
+            self.values[request.label][texts] = request.rows(stats)
+
+
+class GradientResults:
+    """Collects the pass.
+
+    Attributes:
+      values: [N] float64, norm of the gradient of each text's summed loss.
+    """
+
+    def __init__(self, rows: Rows) -> None:
+        self.values = np.full(len(rows.tokens), np.nan)
+        self._text = rows.text
+
+    def add(self, row_indices: np.ndarray, parts: Sequence[np.ndarray]) -> None:
+        """Add the norms of some texts, [1, 1] each."""
+        self.values[self._text[row_indices]] = np.concatenate(parts, axis=1)[0]

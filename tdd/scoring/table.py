@@ -27,11 +27,11 @@ def store_beside(path: pathlib.Path) -> pathlib.Path:
 
 
 def write_scores(table: Scores, path: pathlib.Path, *, keep_store: bool = True) -> None:
-    """Write ids, token counts and scores; `<name>.provenance.json` beside them says how they were made.
+    """Write ids, token counts and scores; `<name>.provenance.json` beside them records how they were computed.
 
     Args:
-      table: the scores.
-      path: a file name ending in .csv, .parquet or .jsonl.
+      table: The scores.
+      path: A file name ending in .csv, .parquet or .jsonl.
       keep_store: False removes the store beside `path`.
 
     Raises:

@@ -9,13 +9,22 @@ import jax.numpy as jnp
 
 from tdd.kernels import token_stats as kernel
 from tdd.records import LanguageModel, TokenStats
-from tdd.validate.scoring import check_token_batch
+from tdd.validate.errors import InputError
 
-__all__ = ["Tiling", "head_log_prob", "head_statistics", "model_statistics", "tiling", "token_stats", "trunk_rows"]
+__all__ = [
+    "Tiling",
+    "check_token_batch",
+    "head_log_prob",
+    "head_statistics",
+    "model_statistics",
+    "tiling",
+    "token_stats",
+    "trunk_rows",
+]
 
 
 class Tiling(NamedTuple):
-    """How the head is cut: `chunk` rows a tile, `block` columns a step of the sums (None: whole rows)."""
+    """Tile sizes of the head: `chunk` rows a tile, `block` columns a step of the sums (None: whole rows)."""
 
     chunk: int
     block: int | None
@@ -33,11 +42,11 @@ def token_stats(
     """Statistics of the model's next-token distribution at every scored target. Pure; jit with `lm` static.
 
     Args:
-      lm: the model.
-      params: its parameters.
+      lm: The model.
+      params: Its parameters.
       tokens: [B, T] int32 token ids, padded on the right with any valid id.
       mask: [B, T] bool, True where the token is a scored target; the first column is ignored.
-      tile: sizes of the head's tiles; by default those of the default backend.
+      tile: Sizes of the head's tiles; by default those of the default backend.
 
     Returns:
       `TokenStats` of [B, T]; entries outside `mask` are 0.
@@ -80,7 +89,7 @@ def trunk_rows(lm: LanguageModel, params: Any, tokens: jax.Array, rows: jax.Arra
 def head_statistics(
     lm: LanguageModel, params: Any, hidden: jax.Array, targets: jax.Array, scored: jax.Array, tile: Tiling
 ) -> kernel.TokenStatistics:
-    """All statistics of hidden states [N, D], for targets [N] where `scored` holds."""
+    """All statistics of hidden states [N, D], for targets [N] if `scored` holds."""
     assert lm.readout is not None
     return kernel.token_stats(
         hidden, lm.readout(params), targets, scored, soft_cap=lm.soft_cap, chunk=tile.chunk, block=tile.block
@@ -95,3 +104,9 @@ def head_log_prob(
     return kernel.token_log_prob(
         hidden, lm.readout(params), targets, scored, soft_cap=lm.soft_cap, chunk=tile.chunk, block=tile.block
     )
+
+
+def check_token_batch(tokens_shape: tuple[int, ...], mask_shape: tuple[int, ...]) -> None:
+    """Tokens [B, T] with a mask of the same shape."""
+    if len(tokens_shape) != 2 or tokens_shape != mask_shape:
+        raise InputError(f"tokens and mask must both be [B, T]; their shapes are {tokens_shape} and {mask_shape}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,7 +11,7 @@ import numpy as np
 from tdd.validate.checkpoints import panics
 from tdd.validate.errors import InputError
 
-__all__ = ["Encoded", "Window", "encode", "prepends_bos", "token_ids", "windows"]
+__all__ = ["Encoded", "Window", "check_token_ids", "encode", "prepends_bos", "token_ids", "windows"]
 
 _BLOCK = 250_000
 """Characters that are tokenised at a time: a tokenizer takes some hundred bytes for each token, an array four."""
@@ -25,10 +25,10 @@ class Encoded:
     tokenizer prepends a beginning-of-sequence token, that is the one, and every token of the text is scored.
 
     Attributes:
-      tokens: one int32 array a text.
-      kept: the texts, cut exactly where the tokens were cut.
+      tokens: One int32 array a text.
+      kept: The texts, cut exactly where the tokens were cut.
       scored_bytes: UTF-8 bytes of the part of each text that is scored.
-      prepends_bos: whether the tokenizer puts a special token before the text.
+      prepends_bos: Whether the tokenizer puts a special token before the text.
     """
 
     tokens: tuple[np.ndarray, ...]
@@ -49,10 +49,10 @@ def encode(tokenizer: Any, texts: Sequence[str], *, max_tokens: int | None = Non
     """Tokenise texts. A special token that is written in a text, as <|endoftext|>, is text.
 
     Args:
-      tokenizer: a transformers tokenizer, or any callable `(texts, add_special_tokens=True, ...)` that returns
+      tokenizer: A transformers tokenizer, or any callable `(texts, add_special_tokens=True, ...)` that returns
         {"input_ids": [...]}; with `return_offsets_mapping` it may add "offset_mapping" (character spans).
-      texts: the texts.
-      max_tokens: longer texts are cut to this many tokens; None keeps them whole.
+      texts: The texts.
+      max_tokens: Longer texts are cut to this many tokens; None keeps them whole.
 
     Raises:
       InputError: the tokenizer returns something else.
@@ -73,9 +73,9 @@ def token_ids(tokenizer: Any, texts: Sequence[str], *, add_special_tokens: bool)
     """Token ids of each text, int32; a special token that is written in a text is text.
 
     Args:
-      tokenizer: as in `encode`.
-      texts: the texts.
-      add_special_tokens: whether the tokenizer adds its own.
+      tokenizer: As in `encode`.
+      texts: The texts.
+      add_special_tokens: Whether the tokenizer adds its own.
 
     Raises:
       InputError: the tokenizer returns something else, or gives up.
@@ -97,8 +97,8 @@ def windows(num_tokens: int, max_length: int | None) -> Iterator[Window]:
     for context, and scores only what is left.
 
     Args:
-      num_tokens: tokens of the text, at least 2.
-      max_length: longest window, at least 2, or None for one window.
+      num_tokens: Tokens of the text, at least 2.
+      max_length: Longest window, at least 2, or None for one window.
     """
     longest = num_tokens if max_length is None else max_length
     first_target = 1
@@ -111,7 +111,7 @@ def windows(num_tokens: int, max_length: int | None) -> Iterator[Window]:
 def _rows(
     tokenizer: Any, texts: Sequence[str], *, add_special_tokens: bool = True, spans: bool = False
 ) -> Iterator[tuple[Sequence[int], Any]]:
-    """Token ids of each text, and its character spans where the tokenizer knows them (fast tokenizers do), else None.
+    """Token ids of each text, and its character spans if the tokenizer knows them (fast tokenizers do), else None.
 
     What a tokenizer returns is in memory for one block of texts at a time.
     """
@@ -150,8 +150,19 @@ def _end_of(tokenizer: Any, text: str, ids: Sequence[int], spans: Any) -> int:
     return min(len(text), len(tokenizer.decode(list(ids), skip_special_tokens=True)))
 
 
+def check_token_ids(tokens: Iterable[np.ndarray], identifiers: Sequence[str], vocab_size: int, what: str) -> None:
+    """Every token id has a row in the readout."""
+    for identifier, ids in zip(identifiers, tokens, strict=True):
+        if len(ids) and not 0 <= ids.min() <= ids.max() < vocab_size:
+            worst = ids.max() if ids.max() >= vocab_size else ids.min()
+            raise InputError(
+                f"text {identifier!r} has token id {worst}, but the {what} has a vocabulary of {vocab_size}: the "
+                "tokenizer belongs to another model; pass the tokenizer that the model was trained with"
+            )
+
+
 def _check_encoded(encoded: Any, num_texts: int) -> list[Sequence[int]]:
-    """What a tokenizer returned for a list of texts."""
+    """The token ids that a tokenizer returned for a list of texts."""
     try:
         ids = list(encoded["input_ids"])
     except (TypeError, KeyError, IndexError) as error:

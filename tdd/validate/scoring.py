@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from fractions import Fraction
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -12,19 +11,15 @@ from tdd.validate.errors import InputError
 
 __all__ = [
     "check_budget",
-    "check_fraction",
     "check_max_length",
     "check_reference",
     "check_score_names",
-    "check_token_batch",
-    "check_token_ids",
     "is_memory_error",
     "score_syntax",
 ]
 
-
 _OUT_OF_MEMORY = ("resource_exhausted", "out of memory", "out_of_memory", "failed to allocate")
-"""What JAX's backends write where memory does not suffice, in lower case."""
+"""Words of JAX's backends when memory does not suffice, in lower case."""
 
 
 def score_syntax(text: Any) -> InputError:
@@ -37,7 +32,9 @@ def score_syntax(text: Any) -> InputError:
 def check_score_names(scores: Any) -> tuple[str, ...]:
     """One or more score names, none twice."""
     if not isinstance(scores, Iterable):
-        raise InputError(f"scores={scores!r} is no name and no sequence of names; give for example scores=('loss',)")
+        raise InputError(
+            f"scores={scores!r} is neither a name nor a sequence of names; give for example scores=('loss',)"
+        )
     names = (scores,) if isinstance(scores, str) else tuple(scores)
     if not names:
         raise InputError("scores is empty; name at least one score, for example scores=('loss',)")
@@ -47,20 +44,6 @@ def check_score_names(scores: Any) -> tuple[str, ...]:
         if names.count(name) > 1:
             raise InputError(f"scores names {name!r} more than once; remove the repetition")
     return names
-
-
-def check_fraction(parameter: str, value: Any, *, allow_zero: bool) -> Fraction:
-    """A share of the tokens, kept as the exact decimal that was written."""
-    try:
-        share = Fraction(str(value))
-    except (ValueError, ZeroDivisionError):
-        share = None
-    if share is None or not (0 <= share <= 1) or (share == 0 and not allow_zero):
-        interval = "[0, 1]" if allow_zero else "(0, 1]"
-        raise InputError(f"{parameter}={value!s} is not a share of the tokens; give a number in {interval}")
-    if share.denominator > 10_000:
-        raise InputError(f"{parameter}={value!s} has too many digits; give at most four decimals")
-    return share
 
 
 def is_memory_error(error: BaseException) -> bool:
@@ -84,23 +67,6 @@ def check_max_length(value: Any, of_model: int | None) -> int | None:
     if of_model is not None and value > of_model:
         raise InputError(f"max_length={value} exceeds the {of_model} positions of the model; use at most that")
     return int(value)
-
-
-def check_token_ids(tokens: Iterable[np.ndarray], identifiers: Sequence[str], vocab_size: int, what: str) -> None:
-    """Every token id has a row in the readout."""
-    for identifier, ids in zip(identifiers, tokens, strict=True):
-        if len(ids) and not 0 <= ids.min() <= ids.max() < vocab_size:
-            worst = ids.max() if ids.max() >= vocab_size else ids.min()
-            raise InputError(
-                f"text {identifier!r} has token id {worst}, but the {what} has a vocabulary of {vocab_size}: the "
-                "tokenizer belongs to another model; pass the tokenizer that the model was trained with"
-            )
-
-
-def check_token_batch(tokens_shape: tuple[int, ...], mask_shape: tuple[int, ...]) -> None:
-    """Tokens [B, T] with a mask of the same shape."""
-    if len(tokens_shape) != 2 or tokens_shape != mask_shape:
-        raise InputError(f"tokens and mask must both be [B, T]; their shapes are {tokens_shape} and {mask_shape}")
 
 
 def check_reference(passes: Iterable[str], reference: Any) -> None:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tdd.scoring.buckets import Batch, plan
-from tdd.scoring.passes import BatchRunner
+from tdd.scoring.engine import BatchRunner
 
 GPU = (
     "RESOURCE_EXHAUSTED: Out of memory while trying to allocate 17179869184 bytes.",
@@ -56,7 +56,7 @@ def batches_of(lengths, budget):
 def test_every_row_once_and_in_order(lengths, budget, room, devices, at):
     batches = batches_of(lengths, budget)
     program = Squares(room, at)
-    found = list(BatchRunner(program, devices).run(batches, lambda kind: None))
+    found = list(BatchRunner(lambda: program, devices).run(batches, lambda kind: None))
     assert [number for number, _, _ in found] == [number for number, _ in batches]
     for _, batch, values in found:
         np.testing.assert_array_equal(values[0], batch.rows)
@@ -69,7 +69,7 @@ def test_memory_errors_are_known_by_the_words_of_every_backend(message, at, capl
     batches = [(i, Batch("a", np.arange(8) + 8 * i, 8, 16)) for i in range(5)]
     program = Squares(2, at, message)
     with caplog.at_level(logging.WARNING, "tdd"):
-        found = list(BatchRunner(program).run(batches, lambda kind: None))
+        found = list(BatchRunner(lambda: program).run(batches, lambda kind: None))
     assert len(found) == 5
     assert [record.message.split(" with ")[1].split(";")[0] for record in caplog.records] == [
         "batches of 4 rows of 16 tokens",
@@ -92,7 +92,7 @@ def test_two_groups_are_in_flight():
             return super().fetch(started, rows)
 
     batches = [(i, Batch("a", np.array([i]), 1, 8)) for i in range(4)]
-    list(BatchRunner(Watched(1)).run(batches, lambda kind: None))
+    list(BatchRunner(lambda: Watched(1)).run(batches, lambda kind: None))
     assert events == [
         ("start", 0),
         ("start", 1),
@@ -108,13 +108,13 @@ def test_two_groups_are_in_flight():
 def test_a_group_has_one_shape_and_one_kind():
     shapes = [("a", 2, 16), ("a", 2, 16), ("a", 2, 8), ("b", 2, 8), ("b", 2, 8), ("b", 2, 8)]
     batches = [(i, Batch(kind, np.array([i]), size, length)) for i, (kind, size, length) in enumerate(shapes)]
-    groups = list(BatchRunner(Squares(9), 2)._groups(batches))
+    groups = list(BatchRunner(lambda: Squares(9), 2)._groups(batches))
     assert [[number for number, _ in group] for group in groups] == [[0, 1], [2], [3, 4], [5]]
 
 
 def test_one_row_that_does_not_fit_is_the_end():
     batches = [(0, Batch("a", np.arange(4), 4, 16))]
     with pytest.raises(jax.errors.JaxRuntimeError, match="RESOURCE_EXHAUSTED"):
-        list(BatchRunner(Squares(0)).run(batches, lambda kind: None))
+        list(BatchRunner(lambda: Squares(0)).run(batches, lambda kind: None))
     with pytest.raises(jax.errors.JaxRuntimeError, match="INTERNAL: broken"):
-        list(BatchRunner(Squares(0, message="INTERNAL: broken")).run(batches, lambda kind: None))
+        list(BatchRunner(lambda: Squares(0, message="INTERNAL: broken")).run(batches, lambda kind: None))

@@ -10,7 +10,7 @@ import pytest
 
 from tdd.cli import exchange, main
 from tdd.cli.exchange import _plan, _sources, _unescaped
-from tdd.scoring.store.space import Space
+from tdd.scoring.store.namespace import Namespace
 from tdd.validate import InputError
 
 SMALL = ("--shards", 4, "--shuffles", 4, "-q")
@@ -151,7 +151,7 @@ def test_a_sequential_run(checkpoint, quiz, capsys):
         (("--max-length", 65, "--shards", 4), "exceeds the 64 positions"),
         (("--max-length", 5, "--shards", 4), "as long as the context of 5 tokens (example "),
         (("--stride", 64, "--shards", 4), "stride=64 leaves tokens without a window"),
-        (("--suffix", 0, "--shards", 4), "suffix=0.0 must be a share"),
+        (("--suffix", 0, "--shards", 4), "suffix=0.0 must be a fraction"),
         (("--bos", "always", "--shards", 4), "needs a tokenizer with a beginning-of-sequence token"),
         (("--plot", "figure.pdf"), "must end in .png, .svg"),
         (("--plot", "nowhere/figure.png"), "does not exist"),
@@ -244,7 +244,7 @@ def test_missing_log_probabilities(broken, tmp_path, capsys):
 def test_an_interrupted_run_continues(checkpoint, quiz, tmp_path, capsys, monkeypatch):
     options = (checkpoint, quiz, *SMALL, "--token-budget", 64)
     assert run(*options, "--out", tmp_path / "whole", capsys=capsys)[0] == 0
-    append, count = Space.append, 0
+    append, count = Namespace.append, 0
 
     def dying(self, *arguments):
         nonlocal count
@@ -254,7 +254,7 @@ def test_an_interrupted_run_continues(checkpoint, quiz, tmp_path, capsys, monkey
             raise KeyboardInterrupt
         return kept
 
-    monkeypatch.setattr(Space, "append", dying)
+    monkeypatch.setattr(Namespace, "append", dying)
     status, said = run(*options, "--out", tmp_path / "cut", capsys=capsys)
     assert status == 130
     assert "run the same command again to continue" in said.err
@@ -262,7 +262,7 @@ def test_an_interrupted_run_continues(checkpoint, quiz, tmp_path, capsys, monkey
     assert "an unfinished run; run the same command again" in capsys.readouterr().err
     status, said = run(*options, "--out", tmp_path / "cut", "--seed", 1, capsys=capsys)
     assert status == 2
-    monkeypatch.setattr(Space, "append", append)
+    monkeypatch.setattr(Namespace, "append", append)
     for again in range(2):  # the second time everything is there
         assert run(*options, "--out", tmp_path / "cut", capsys=capsys)[0] == 0, again
         for name in ("shards.csv", "log_probs.npz", "figure.png"):

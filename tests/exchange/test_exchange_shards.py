@@ -8,8 +8,8 @@ from scored_models import random_texts, scored_model
 
 import tdd
 from tdd.cli import main
-from tdd.exchange.prefix import PrefixProgram
-from tdd.scoring.passes import BatchRunner
+from tdd.scoring.engine import BatchRunner
+from tdd.scoring.prefixes import PrefixSums
 from tdd.validate.errors import InputError
 
 
@@ -27,7 +27,7 @@ def computed(monkeypatch):
 
         monkeypatch.setattr(kind, name, method)
 
-    count(PrefixProgram, "log_prob_sums", "prefixes")
+    count(PrefixSums, "__call__", "prefixes")
     count(BatchRunner, "_dispatch", "batches")
     return counts
 

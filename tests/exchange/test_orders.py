@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tdd.exchange.data import ExampleSet
 from tdd.exchange.orders import Shards, shard_bounds
-from tdd.exchange.sequence import waves
+from tdd.exchange.sequential import waves
 from tdd.validate.errors import InputError
 
 

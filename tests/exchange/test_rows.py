@@ -65,7 +65,7 @@ def test_many_texts_are_tokenised_in_pieces(monkeypatch):
         pieces, "tokenizer", lambda texts, **options: (sizes.append(len(texts)), own(texts, **options))[1]
     )
     for a, b in zip(whole.orders([0, 1, 2, 3]), pieces.orders([0, 1, 2, 3]), strict=True):
-        assert all((one.tokens == other.tokens).all() for one, other in zip(a.rows, b.rows, strict=True))
+        assert all((one.tokens == other.tokens).all() for one, other in zip(a, b, strict=True))
     assert sum(sizes) == 6
     assert max(sizes) == 1, "each shard has more than 150 characters"
 
@@ -78,49 +78,46 @@ def rows_of(count=12, *, num_shards=2, suffix=1.0, bos=(), room=None, stride=Non
     return OrderRows(shards, word_tokenizer(VOCABULARY), VOCABULARY, separator=" ", context=context)
 
 
-def ids_of(rows, order):
-    text = rows.shards.text(order.shard, order.number, " ")
-    return np.array([2 * int(word[1:]) + 1 for word in text.split()])
+def orders_of(rows, numbers):
+    """(token ids of the text, rows) of each order of two shards."""
+    places = [(shard, number) for number in numbers for shard in range(2)]
+    for (shard, number), order in zip(places, rows.orders(numbers), strict=True):
+        yield np.array([2 * int(word[1:]) + 1 for word in rows.shards.text(shard, number, " ").split()]), order
 
 
 def test_one_window_holds_the_joined_text():
     rows = rows_of(bos=(299,))
-    for order in rows.orders([0, 1, 2]):
-        (row,) = order.rows
+    for ids, (row,) in orders_of(rows, [0, 1, 2]):
         assert row.first_target == 1
         assert row.tokens[0] == 299
-        assert (row.tokens[1:] == ids_of(rows, order)).all()
-        assert order.num_shared == 0
-    assert [order.number for order in rows.orders([0, 1])] == [0, 0, 1, 1]
+        assert (row.tokens[1:] == ids).all()
+        assert row.num_shared == 0
 
 
 @pytest.mark.parametrize("bos", [(), (299,)])
 def test_windows_of_a_long_shard(bos):
     rows = rows_of(bos=bos, room=7, stride=3)
-    for order in rows.orders([0, 3]):
-        ids, seen = ids_of(rows, order), []
-        for row in order.rows:
+    for ids, order in orders_of(rows, [0, 3]):
+        seen = []
+        for row in order:
             assert tuple(row.tokens[: len(bos)]) == bos
             assert len(row.tokens) == 7 + len(bos)
             seen += [*row.tokens[row.first_target :]]
         assert seen == [*ids[0 if bos else 1 :]]
-    assert rows.windows_of(0) == len(rows.orders([0])[0].rows)
+    assert rows.windows_of(0) == len(rows.orders([0])[0])
 
 
 @pytest.mark.parametrize("bos", [(), (299,)])
 def test_what_all_orders_share_is_not_scored(bos):
     rows = rows_of(40, suffix=0.5, bos=bos)
     shared = 30 - 1  # ten examples of three words, and a word's margin
-    for order in rows.orders([0, 1, 2]):
-        (row,) = order.rows
-        assert order.num_shared == shared + len(bos)
-        assert row.first_target == order.num_shared
-        assert (row.tokens[len(bos) :] == ids_of(rows, order)).all()
+    for ids, (row,) in orders_of(rows, [0, 1, 2]):
+        assert row.num_shared == row.first_target == shared + len(bos)
+        assert (row.tokens[len(bos) :] == ids).all()
     windowed = rows_of(40, suffix=0.5, bos=bos, room=20, stride=5)
-    for order in windowed.orders([0, 1]):
-        assert order.num_shared == 0
-        scored = [token for row in order.rows for token in row.tokens[row.first_target :]]
-        assert scored == [*ids_of(windowed, order)[shared:]]
+    for ids, order in orders_of(windowed, [0, 1]):
+        assert all(row.num_shared == 0 for row in order)
+        assert [token for row in order for token in row.tokens[row.first_target :]] == [*ids[shared:]]
 
 
 def test_a_context_shorter_than_the_examples():

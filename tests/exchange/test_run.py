@@ -13,18 +13,18 @@ import pytest
 from scored_models import VOCABULARY, random_texts, scored_model
 
 from tdd.exchange import run as run_module
-from tdd.exchange import scorer
 from tdd.exchange.data import load_examples
 from tdd.exchange.orders import Shards
-from tdd.exchange.passes import Layout, _about
 from tdd.exchange.rows import context_windows
 from tdd.exchange.run import _select, run_exchange
-from tdd.exchange.sequence import Sequence, as_double
+from tdd.exchange.sequential import SequentialTest, as_double
 from tdd.procedures.exchangeability import TESTS, exchangeability
 from tdd.records import LanguageModel
+from tdd.scoring import sums
 from tdd.scoring.devices import find_devices
 from tdd.scoring.inputs import Model
-from tdd.scoring.store.space import Space
+from tdd.scoring.store.namespace import Namespace
+from tdd.scoring.store.store import ScoreStore
 from tdd.validate.errors import InputError
 
 TEXTS = random_texts(60, 1, 3, 9)
@@ -189,7 +189,7 @@ class Interrupted(Exception):
 def test_an_interrupted_run_ends_with_the_same_bits(model, tmp_path, monkeypatch, suffix):
     options = {**OPTIONS, "suffix": suffix, "stop": "spending", "control": scored_model(1, positions=128)}
     whole = run_exchange(model, TEXTS, **options, out=tmp_path / "whole")
-    append = Space.append
+    append = Namespace.append
     for stop_at in (2, 5):
         count = 0
 
@@ -201,10 +201,10 @@ def test_an_interrupted_run_ends_with_the_same_bits(model, tmp_path, monkeypatch
                 raise Interrupted
             return kept
 
-        monkeypatch.setattr(Space, "append", dying)
+        monkeypatch.setattr(Namespace, "append", dying)
         with pytest.raises(Interrupted):
             run_exchange(model, TEXTS, **options, out=tmp_path / "cut")
-        monkeypatch.setattr(Space, "append", append)
+        monkeypatch.setattr(Namespace, "append", append)
     assert not (tmp_path / "cut" / "run.json").exists()
     resumed = run_exchange(model, TEXTS, **options, out=tmp_path / "cut")
     for name in ("shards.csv", "log_probs.npz"):
@@ -235,14 +235,14 @@ def test_one_store_serves_all_runs_and_changes_no_bit_of_them(plain, model, tmp_
     reseeded = run_exchange(model, TEXTS, **OPTIONS | {"seed": 1}, store=store)
     expected = run_exchange(model, TEXTS, **OPTIONS | {"seed": 1})
     np.testing.assert_array_equal(reseeded.log_probs["data 1"][1], expected.log_probs["data 1"][1])
-    monkeypatch.setattr(scorer, "TokenProgram", None)  # no model is run
+    monkeypatch.setattr(sums, "TokenProgram", None)  # no model is run
     again = run_exchange(model, TEXTS, **OPTIONS | {"test": "rank_sum", "alpha": 0.2}, store=store)
     for a, b in zip(again.log_probs["data 1"], plain.log_probs["data 1"], strict=True):
         np.testing.assert_array_equal(a, b)
 
 
 def test_a_control_that_cannot_take_the_data_is_refused_before_the_model_runs(model, monkeypatch):
-    monkeypatch.setattr(scorer.Scorer, "log_probs", lambda *_: pytest.fail("the model was run"))
+    monkeypatch.setattr(sums.LogProbSums, "__call__", lambda *_: pytest.fail("the model was run"))
     short = scored_model(1, positions=32)
     with pytest.raises(InputError, match="control: max_length=64 exceeds the 32 positions"):
         run_exchange(model, TEXTS, **OPTIONS, max_length=64, control=short)
@@ -344,15 +344,15 @@ def ids_of(model, text):
         (TEXTS, {"max_length": 32, "stride": 32}, "stride=32 leaves tokens without a window"),
         (TEXTS, {"num_shards": 0}, "num_shards=0 must be a whole number"),
         (TEXTS, {"num_shuffles": True}, "num_shuffles=True"),
-        (TEXTS, {"suffix": 0}, "suffix=0 must be a share"),
+        (TEXTS, {"suffix": 0}, "suffix=0 must be a fraction"),
         (TEXTS, {"suffix": 1.5}, "suffix=1.5"),
-        (TEXTS, {"stop": "soon"}, "stop must be one of none, e_process"),
+        (TEXTS, {"stop": "soon"}, "stop must be one of 'none', 'e_process'"),
         (TEXTS, {"test": "u"}, "test"),
         (TEXTS, {"alpha": 2}, "alpha"),
         (TEXTS, {"target_p": 0}, "target_p=0"),
         (TEXTS, {"target_p": 0.01}, 'stop for evidence, which stop="none" never does'),
         (TEXTS, {"target_p": 0.01, "stop": "besag_clifford"}, 'which stop="besag_clifford" never does'),
-        (TEXTS, {"bos": "yes"}, 'bos must be "auto"'),
+        (TEXTS, {"bos": "yes"}, "bos must be one of 'auto'"),
         (TEXTS, {"bos": "always"}, "beginning-of-sequence token, and this one has none"),
         (TEXTS, {"separator": None}, "separator must be a string"),
         (TEXTS, {"seed": -1}, r"seed must be a whole number from 0 to 2\^32 - 1, got -1"),
@@ -382,16 +382,20 @@ def test_several_sets_share_the_level_of_stopping(model, monkeypatch):
 
 def test_the_number_of_exceedances_alone_stops_besag_and_clifford():
     """A small p-value on the way is none of its evidence."""
-    by_rule = {rule: Sequence(rule, (5, 10), 0.5, "rank_sum", None) for rule in ("besag_clifford", "spending")}
+    by_rule = {rule: SequentialTest(rule, (5, 10), 0.5, "rank_sum", None) for rule in ("besag_clifford", "spending")}
     for sequence in by_rule.values():
         sequence.look(np.full(4, 1.0), np.zeros((4, 5)), calls=24)
     assert by_rule["spending"].stopped == "evidence"
     assert by_rule["besag_clifford"].stopped is None
 
 
-def test_sums_of_batches_of_another_size_are_other_rows(model):
+def test_sums_of_batches_of_another_size_are_other_rows(model, tmp_path):
     """Rounding depends on what is computed together."""
-    layout = Layout(" ", "auto", None, None, 512)
-    given = Model(*model, "tiny"), find_devices()
-    assert _about(*given, layout) == _about(*given, dataclasses.replace(layout, separator="|"))
-    assert _about(*given, layout) != _about(*given, dataclasses.replace(layout, budget=256))
+    given = ScoreStore(tmp_path), Model(*model, "tiny"), find_devices()
+    assert sums.sums_namespace(*given, 512) is sums.sums_namespace(*given, 512)
+    assert sums.sums_namespace(*given, 512) is not sums.sums_namespace(*given, 256)
+
+
+def test_an_option_that_does_not_exist(model):
+    with pytest.raises(TypeError, match="num_shard"):
+        run_exchange(model, TEXTS, num_shard=5)

@@ -7,8 +7,16 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
-from tdd.exchange.properties import codes, properties, shown, statistic
-from tdd.exchange.structure import duplicates, order_structure, sortedness, two_sided
+from tdd.exchange.repeats import duplicates
+from tdd.exchange.structure import (
+    _codes,
+    _in_units,
+    _properties,
+    _statistic,
+    order_structure,
+    sortedness,
+    two_sided,
+)
 from tdd.validate import InputError
 
 RNG = np.random.default_rng(0)
@@ -36,7 +44,7 @@ def random_orders(found, size, repetitions=100_000, draws=19):
     parts = []
     for _ in range(10):
         orders = np.argsort(rng.random((repetitions // 10, draws + 1, size)), axis=-1)
-        parts.append([statistic(one.kind, one.values[0], orders) for one in found])
+        parts.append([_statistic(one.kind, one.values[0], orders) for one in found])
     return [np.concatenate(rows) for rows in zip(*parts, strict=True)]
 
 
@@ -47,7 +55,7 @@ def reached(p, level):
 @pytest.fixture(scope="module")
 def sums():
     texts = ["b 3", "a 1", "a 1", "c long text 2", "d 2 a", "b 3 a", "e 7"]
-    found = properties(texts, {"label": [0, 1, 1, 0, 0, 1, 0]}, [(0, 7)])
+    found = _properties(texts, {"label": [0, 1, 1, 0, 0, 1, 0]}, [(0, 7)])
     assert [one.name for one in found] == ["neighbours", "lengths", "alphabet", "numbers", "field label"]
     return random_orders(found, 7)
 
@@ -62,7 +70,7 @@ def test_p_values_are_super_uniform_on_exchangeable_data(sums, false_alarm_level
 @pytest.mark.guarantee(checks=1)
 def test_the_order_itself_counts(false_alarm_level):
     """The broken twin: without the published order among the draws the p-value is too small."""
-    found = [one for one in properties(TOPICS[:20], {}, [(0, 20)]) if one.name == "neighbours"]
+    found = [one for one in _properties(TOPICS[:20], {}, [(0, 20)]) if one.name == "neighbours"]
     row = random_orders(found, 20, repetitions=20_000)[0]
     p = 2 * np.minimum(*((np.sign(row[:, 1:] - row[:, :1]) * side >= 0).sum(axis=1) for side in (1, -1))) / 19
     guarantees.assert_exceeds(reached(p, 0.22), 0.22, guarantees.Budget(false_alarm_level, guarantees.LONG))
@@ -138,8 +146,10 @@ def test_cosines_of_neighbours_against_scikit_learn():
     rows = TfidfVectorizer(token_pattern=r"\S+", sublinear_tf=True).fit_transform(texts).toarray()
     expected = np.mean(np.sum(rows[1:] * rows[:-1], axis=1))
     assert one(texts, "neighbours").observed == pytest.approx(expected, abs=1e-6)
-    found = properties(texts, {}, [(0, 40)])[0]
-    assert shown(found, [40])(statistic("alike", found.values[0], np.arange(40))) == pytest.approx(expected, abs=1e-6)
+    found = _properties(texts, {}, [(0, 40)])[0]
+    assert _in_units(found, [40])(_statistic("alike", found.values[0], np.arange(40))) == pytest.approx(
+        expected, abs=1e-6
+    )
 
 
 def test_two_sided_p_values_by_hand():
@@ -220,4 +230,4 @@ def test_near_duplicates_of_long_texts():
 def test_duplicates_of_nothing_and_of_one_text():
     assert duplicates([]).share == 0
     assert duplicates(["a"] * 5).largest_group == 5
-    assert codes(["b", "a", "b"]).tolist() == [1, 0, 1]
+    assert _codes(["b", "a", "b"]).tolist() == [1, 0, 1]

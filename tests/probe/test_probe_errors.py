@@ -36,7 +36,7 @@ def build(suspect=ROWS[:20], reference=ROWS[20:], lm=SMALL, **options):
         ({"score": "zlib"}, "score='zlib' needs more than .* choose one of loss, min_k"),
         ({"score": "reference"}, "score='reference' needs more"),
         ({"score": "grad_norm"}, "score='grad_norm' needs more"),
-        ({"score": "min_k:k=2"}, "k=2 is not a share"),
+        ({"score": "min_k:k=2"}, "k=2 is not a fraction"),
         ({"proportion": "moment"}, "proportion must be one of 'none', 'subtraction', 'storey'"),
         ({"baseline": "last"}, "baseline must be one of 'first', 'none'"),
         ({"statistic": "mean"}, "statistic must be one of"),

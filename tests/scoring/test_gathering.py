@@ -9,7 +9,6 @@ CODE = """
 import json, re, sys
 import jax, jax.numpy as jnp, numpy as np
 from jax import lax
-from tdd.scoring import gradient_pass
 from tdd.scoring import programs
 from tdd.scoring.devices import find_devices
 from tdd.models.decoder import init_params
@@ -87,7 +86,7 @@ rows = [np.arange(8, dtype=np.int32)] * 4
 masks = [np.ones((1, 8), bool)] * 4
 out["memory"] = {}
 for name, program, arguments in (
-    ("trunk", programs._trunk, (tokens, rows)), ("gradient", gradient_pass._norms, (tokens, masks))
+    ("trunk", programs._trunk, (tokens, rows)), ("gradient", programs._norms, (tokens, masks))
 ):
     used = []
     for where in (whole, shared):

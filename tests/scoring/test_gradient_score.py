@@ -13,7 +13,7 @@ from word_tokenizer import word_tokenizer
 
 from tdd.audit.score import score
 from tdd.records import TokenStats
-from tdd.scoring import gradient_pass
+from tdd.scoring import programs
 from tdd.scoring.scores import Evidence, parse_score, score_rows
 from tdd.validate import InputError
 
@@ -143,13 +143,13 @@ def test_an_interrupted_run_continues_with_the_same_bits(tmp_path, monkeypatch):
     texts, started = random_texts(10), []
     with pytest.raises(Stopped):
         run(model(), texts, ("loss", *NAMES), on_batch=stop, store=tmp_path)
-    original, expected = gradient_pass.GradientProgram.start, whole()["grad_norm"]
+    original, expected = programs.GradientProgram.start, whole()["grad_norm"]
 
     def spy(self, *arguments):
         started.append(arguments)
         return original(self, *arguments)
 
-    monkeypatch.setattr(gradient_pass.GradientProgram, "start", spy)
+    monkeypatch.setattr(programs.GradientProgram, "start", spy)
     found = run(model(), texts, ("loss", *NAMES), store=tmp_path)
     assert len(started) == 2
     np.testing.assert_array_equal(found["grad_norm"], expected)
@@ -157,7 +157,7 @@ def test_an_interrupted_run_continues_with_the_same_bits(tmp_path, monkeypatch):
 
 @pytest.mark.slow("long")
 def test_memory_errors_halve_the_batches(monkeypatch, caplog):
-    original, rows, expected = gradient_pass._norms, [], whole()["grad_norm"]
+    original, rows, expected = programs._norms, [], whole()["grad_norm"]
 
     def limited(lm, where, params, tokens, mask):
         rows.append(tokens.shape[0])
@@ -167,7 +167,7 @@ def test_memory_errors_halve_the_batches(monkeypatch, caplog):
             )
         return original(lm, where, params, tokens, mask)
 
-    monkeypatch.setattr(gradient_pass, "_norms", limited)
+    monkeypatch.setattr(programs, "_norms", limited)
     with caplog.at_level(logging.WARNING, "tdd"):
         found = run(model(), random_texts(10), token_budget=1024)
     np.testing.assert_allclose(found["grad_norm"], expected, rtol=1e-5)

@@ -381,7 +381,7 @@ def test_dtype_and_device(model, texts):
     ("options", "message"),
     [
         ({"scores": ()}, "scores is empty"),
-        ({"scores": None}, "scores=None is no name and no sequence of names"),
+        ({"scores": None}, "scores=None is neither a name nor a sequence of names"),
         ({"scores": ("loss", "loss")}, "'loss' more than once"),
         ({"scores": ("perplexity",)}, "no score 'perplexity'; existing scores are loss"),
         ({"scores": ("reference",)}, "needs a second model: pass reference="),

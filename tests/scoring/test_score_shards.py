@@ -14,8 +14,8 @@ from scored_models import random_texts, scored_model
 import tdd
 from tdd.cli import main
 from tdd.scoring import programs
-from tdd.scoring.passes import BatchRunner
-from tdd.scoring.store import space
+from tdd.scoring.engine import BatchRunner
+from tdd.scoring.store import namespace
 from tdd.validate.errors import InputError
 
 TEXTS = random_texts(24)
@@ -24,11 +24,11 @@ SCORES = ("loss", "lowercase", "min_k")
 WORKER = """
 import sys, time
 import tdd
-from tdd.scoring.passes import BatchRunner
-from tdd.scoring.store import space
+from tdd.scoring.engine import BatchRunner
+from tdd.scoring.store import namespace
 from scored_models import random_texts, scored_model
 folder, shard, pause = sys.argv[1:]
-space._SECONDS = space._SHARE = 0.0  # a file a batch
+namespace._SECONDS = namespace._FRACTION = 0.0  # a file a batch
 plain = BatchRunner.run
 def counted(self, *arguments):
     for done, found in enumerate(plain(self, *arguments), start=1):
@@ -110,8 +110,8 @@ def test_what_no_shard_has_computed_is_computed_at_last(model, plain, tmp_path, 
 
 
 def test_a_shard_that_was_interrupted_goes_on(model, plain, tmp_path, rows, monkeypatch):
-    monkeypatch.setattr(space, "_SECONDS", 0.0)
-    monkeypatch.setattr(space, "_SHARE", 0.0)
+    monkeypatch.setattr(namespace, "_SECONDS", 0.0)
+    monkeypatch.setattr(namespace, "_FRACTION", 0.0)
 
     def stop(done, total):
         if done == 2:
@@ -259,7 +259,7 @@ def test_a_scheduler_ends_a_shard_in_order(tmp_path, files, monkeypatch, capsys)
                 os.kill(os.getpid(), signal.SIGTERM)
 
     before = signal.getsignal(signal.SIGTERM)
-    monkeypatch.setattr(space, "_SECONDS", 1000.0)
+    monkeypatch.setattr(namespace, "_SECONDS", 1000.0)
     monkeypatch.setattr(BatchRunner, "run", ended)
     assert main(command(files, tmp_path / "one.csv", "--store", store, "--shard", "0/2")) == 143
     assert "interrupted; run the same command again to continue" in capsys.readouterr().err

@@ -6,7 +6,7 @@ import math
 import numpy as np
 from scipy import stats
 
-from tdd.exchange import words
+from tdd.exchange import summary
 from tdd.exchange.result import SHARD_COLUMNS
 from tdd.procedures import sequential as sequences
 from tdd.procedures.exchangeability import GUARANTEES
@@ -168,9 +168,9 @@ def finish(entries, *, alpha=0.05, control=False, **options):
         "seconds": 1.0,
     }
     for one in data:
-        one["warnings"] = words.data_warnings(one, run)
-    run |= {"warnings": words.run_warnings(run), "open_points": words.open_points(run)}
-    run["outcome"] = words.outcome(run)
+        one["warnings"] = summary.data_warnings(one, run)
+    run |= {"warnings": summary.run_warnings(run), "open_points": summary.open_points(run)}
+    run["outcome"] = summary.outcome(run)
     return plain(run)
 
 

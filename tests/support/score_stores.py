@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tdd.scoring.store import space
+from tdd.scoring.store.namespace import VALUE
 from tdd.scoring.store.store import ScoreStore
 
 ABOUT = {"model": "a", "kind": "test"}
@@ -20,12 +20,12 @@ def key(number):
     return number.to_bytes(16, "big")
 
 
-def fill(rows, numbers, fields=space.VALUE):
+def fill(rows, numbers, fields=VALUE):
     return rows.append([key(i) for i in numbers], [row(i, len(fields)) for i in numbers], fields)
 
 
 def opened(folder, about=ABOUT):
-    return ScoreStore(folder).space(about)
+    return ScoreStore(folder).namespace(about)
 
 
 def shards(folder):

@@ -29,7 +29,7 @@ def check_reduction(value: Any) -> str:
 
 
 def _divisor(stats: TokenStats, reduction: str) -> Array:
-    """What the norm of the summed loss is divided by: [B]; NaN for a row without scored tokens."""
+    """The divisor of the norm of the summed loss: [B]; NaN for a row without scored tokens."""
     xp, num_scored = namespace(stats), stats.mask.sum(-1)
     return xp.where(num_scored > 0, num_scored if reduction == "mean" else 1.0, xp.nan)
 

@@ -10,9 +10,8 @@ from fractions import Fraction
 from typing import Any
 
 from tdd.records import TokenStats
-from tdd.scoring.scores.record import Array, Score, largest_mean, namespace
+from tdd.scoring.scores.record import Array, Score, check_fraction, largest_mean, namespace
 from tdd.validate.errors import InputError
-from tdd.validate.scoring import check_fraction
 
 __all__ = ["SCORE"]
 

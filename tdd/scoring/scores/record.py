@@ -1,4 +1,4 @@
-"""What a score is: which statistics and passes it needs, and how a row of tokens becomes one number."""
+"""The record of a score: the statistics and passes that it needs, and how a row of tokens becomes one number."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from fractions import Fraction
 from typing import Any, Literal, NamedTuple
 
 from tdd.records import TokenStats
+from tdd.validate.errors import InputError
 
-__all__ = ["Evidence", "Pass", "Score", "largest_mean", "masked_mean", "namespace", "smallest_mean"]
+__all__ = ["Evidence", "Pass", "Score", "check_fraction", "largest_mean", "masked_mean", "namespace", "smallest_mean"]
 
 Pass = Literal["lowercase", "reference", "gradient"]
 """A pass of a model beyond the one over the texts themselves."""
@@ -19,15 +20,15 @@ Array = Any
 
 
 class Evidence(NamedTuple):
-    """What a score may use beside the statistics of the text: each [B], or None where no score asks for it.
+    """Evidence beside the statistics of the text: each [B], or None if no score asks for it.
 
     Attributes:
-      compressed_bytes: length of zlib.compress(text as UTF-8), header included.
-      lowercase_loss: loss of the lowercased text.
-      reference_loss: loss of the text under the reference model.
-      tokens_per_byte: scored tokens per byte of scored text under the model; 1 where tokenizers agree.
-      reference_tokens_per_byte: the same under the reference model's tokenizer; 1 where they agree.
-      grad_norm: norm of the gradient of the text's loss, summed over its scored tokens, over all parameters.
+      compressed_bytes: Length of zlib.compress(text as UTF-8), header included.
+      lowercase_loss: Loss of the lowercased text.
+      reference_loss: Loss of the text under the reference model.
+      tokens_per_byte: Scored tokens per byte of scored text under the model; 1 where tokenizers agree.
+      reference_tokens_per_byte: The same under the reference model's tokenizer; 1 where they agree.
+      grad_norm: Norm of the gradient of the text's loss, summed over its scored tokens, over all parameters.
     """
 
     compressed_bytes: Array = None
@@ -47,14 +48,14 @@ class Score:
     """One loss-like score: LOWER = MORE member-like.
 
     Attributes:
-      name: how it is called.
-      meaning: one line for listings.
-      statistics: fields of `TokenStats` that `rows` reads.
+      name: The name.
+      meaning: One line for listings.
+      statistics: Fields of `TokenStats` that `rows` reads.
       rows: `(stats, **parameters) -> [B]`, the part that comes from the tokens of the text.
       finish: `(rows, evidence) -> [B]`, the part that needs other passes or the text itself.
-      passes: further passes over the texts that `finish` needs.
-      checks: parameter -> check of its value; the check returns what `rows` receives.
-      defaults: parameter -> default.
+      passes: Further passes over the texts that `finish` needs.
+      checks: Parameter -> check of its value; the check returns what `rows` receives.
+      defaults: Parameter -> default.
     """
 
     name: str
@@ -68,7 +69,7 @@ class Score:
 
 
 def namespace(stats: TokenStats) -> Any:
-    """numpy or jax.numpy, by what the statistics are made of."""
+    """numpy or jax.numpy, by the type of the statistics."""
     return stats.log_prob.__array_namespace__()
 
 
@@ -77,22 +78,36 @@ def masked_mean(xp: Any, values: Array, mask: Array) -> Array:
     return _ratio(xp, xp.where(mask, values, 0).sum(-1), mask.sum(-1))
 
 
-def smallest_mean(xp: Any, values: Array, mask: Array, share: Fraction) -> Array:
-    """Mean of the max(1, floor(share * n)) smallest of the n scored values of each row: [B, T] -> [B].
+def smallest_mean(xp: Any, values: Array, mask: Array, fraction: Fraction) -> Array:
+    """Mean of the max(1, floor(fraction * n)) smallest of the n scored values of each row: [B, T] -> [B].
 
-    The floor is exact: `share` is a fraction, so 0.29 of 100 tokens is 29. A NaN among the values gives NaN.
+    The floor is exact: `fraction` is rational, so 0.29 of 100 tokens is 29. A NaN among the values gives NaN.
     """
     num_scored = mask.sum(-1)
-    count = xp.maximum(1, num_scored * share.numerator // share.denominator)
+    count = xp.maximum(1, num_scored * fraction.numerator // fraction.denominator)
     ordered = xp.sort(xp.where(mask, values, xp.inf), axis=-1)
     taken = xp.arange(values.shape[-1]) < xp.minimum(count, num_scored)[..., None]
     mean = _ratio(xp, xp.where(taken, ordered, 0).sum(-1), xp.where(num_scored > 0, count, 0))
     return xp.where((xp.isnan(values) & mask).any(-1), xp.nan, mean)
 
 
-def largest_mean(xp: Any, values: Array, mask: Array, share: Fraction) -> Array:
-    """Mean of the max(1, floor(share * n)) largest of the n scored values of each row: [B, T] -> [B]."""
-    return -smallest_mean(xp, -values, mask, share)
+def largest_mean(xp: Any, values: Array, mask: Array, fraction: Fraction) -> Array:
+    """Mean of the max(1, floor(fraction * n)) largest of the n scored values of each row: [B, T] -> [B]."""
+    return -smallest_mean(xp, -values, mask, fraction)
+
+
+def check_fraction(parameter: str, value: Any, *, allow_zero: bool) -> Fraction:
+    """A fraction of the tokens, kept as the exact decimal that was written."""
+    try:
+        fraction = Fraction(str(value))
+    except (ValueError, ZeroDivisionError):
+        fraction = None
+    if fraction is None or not (0 <= fraction <= 1) or (fraction == 0 and not allow_zero):
+        interval = "[0, 1]" if allow_zero else "(0, 1]"
+        raise InputError(f"{parameter}={value!s} is not a fraction of the tokens; give a number in {interval}")
+    if fraction.denominator > 10_000:
+        raise InputError(f"{parameter}={value!s} has too many digits; give at most four decimals")
+    return fraction
 
 
 def _ratio(xp: Any, total: Array, count: Array) -> Array:

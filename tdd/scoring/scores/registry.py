@@ -36,9 +36,9 @@ class ScoreRequest:
     """A score with the parameters that a user chose.
 
     Attributes:
-      label: the text that the user wrote; the column's name in the result.
-      score: the score.
-      parameters: parameter -> checked value, defaults filled in.
+      label: The text that the user wrote; the column's name in the result.
+      score: The score.
+      parameters: Parameter -> checked value, defaults filled in.
     """
 
     label: str
@@ -76,9 +76,9 @@ def score_rows(stats: TokenStats, name: str, evidence: Evidence = Evidence()) ->
     """One score of every row of a batch, LOWER = MORE member-like. Pure; jit-able with `name` static.
 
     Args:
-      stats: statistics [B, T], NumPy or JAX.
-      name: a score, with options as in `parse_score`.
-      evidence: what the scores zlib, lowercase, reference and grad_norm need beside the text's own statistics.
+      stats: Statistics [B, T], NumPy or JAX.
+      name: A score, with options as in `parse_score`.
+      evidence: Evidence that the scores zlib, lowercase, reference and grad_norm need beside the text's own statistics.
 
     Returns:
       [B] in the float type of the statistics; NaN for a row without scored tokens.

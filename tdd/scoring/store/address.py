@@ -1,4 +1,4 @@
-"""What numbers depend on beside the row itself: the model to the bit, the versions, the machine's kind."""
+"""Addresses: what numbers depend on beside the row itself, the model to the bit, the versions, the kind of machine."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from tdd.scoring.devices import Devices
 __all__ = ["address", "fingerprint", "row_key"]
 
 _CODE = 1
-"""To be raised when the code computes other numbers under the same version of the package."""
+"""Raise this when the code computes other numbers under the same version of the package."""
 
 _PIECE = 2**26
 
 
-def address(kind: str, model: str, where: Devices, **more: Any) -> dict[str, Any]:
+def address(kind: str, model: str, devices: Devices, **more: Any) -> dict[str, Any]:
     """The address of the numbers of a model.
 
     Args:
-      kind: of numbers.
-      model: its fingerprint.
-      where: the devices.
-      more: what else these numbers depend on.
+      kind: Kind of numbers.
+      model: Fingerprint of the model.
+      devices: Its devices.
+      **more: What else these numbers depend on.
     """
     config: Any = jax.config
     return {
@@ -37,8 +37,8 @@ def address(kind: str, model: str, where: Devices, **more: Any) -> dict[str, Any
         "tdd": tdd.__version__,
         "code": _CODE,
         "jax": jax.__version__,
-        "platform": where.platform,
-        "device": where.devices[0].device_kind,
+        "platform": devices.platform,
+        "device": devices.devices[0].device_kind,
         "matmul_precision": str(config.jax_default_matmul_precision),
         "x64": bool(config.jax_enable_x64),
         **more,
@@ -46,7 +46,7 @@ def address(kind: str, model: str, where: Devices, **more: Any) -> dict[str, Any
 
 
 def row_key(tokens: np.ndarray, first_target: int) -> bytes:
-    """16 bytes that tell a row from any other: its tokens, and from which one on they are scored."""
+    """16 bytes that tell a row from any other: a digest of its tokens and of its first scored one."""
     digest = hashlib.blake2b(np.ascontiguousarray(tokens, "<i4").data, digest_size=16)
     digest.update(first_target.to_bytes(8, "little"))
     return digest.digest()
@@ -55,7 +55,7 @@ def row_key(tokens: np.ndarray, first_target: int) -> bytes:
 def fingerprint(spec: Any, params: Any) -> str:
     """SHA-256 of a model: its spec, and name, type, shape and bytes of every parameter.
 
-    Reads all of them once, in pieces: a model that is shared out over devices need not fit into host memory.
+    Reads all of them once, in pieces: a model that is sharded over devices need not fit into host memory.
     """
     digest = hashlib.sha256(repr(spec).encode())
     for path, leaf in jax.tree_util.tree_flatten_with_path(params)[0]:
@@ -67,8 +67,8 @@ def fingerprint(spec: Any, params: Any) -> str:
 
 
 def _pieces(leaf: Any) -> Iterator[Any]:
-    """Runs of rows of an array, of about 64 MiB, or one row where that is more. What lies over the devices of several
-    processes is put together in each."""
+    """Runs of rows of an array, of about 64 MiB or a single row. An array over the devices of several processes is put
+    together in each of them."""
     if isinstance(leaf, jax.Array) and not leaf.is_fully_addressable:
         yield from (everywhere(piece).addressable_data(0) for piece in _runs(leaf))
     else:

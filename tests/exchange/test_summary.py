@@ -6,7 +6,7 @@ import exchange_runs
 import numpy as np
 import pytest
 
-from tdd.exchange.words import p_words
+from tdd.exchange.summary import format_p_value
 
 
 @pytest.fixture(scope="module")
@@ -206,4 +206,4 @@ def test_what_is_left_open(found, nothing):
     ],
 )
 def test_p_values_in_words(p, log_p, words):
-    assert p_words(p, log_p) == words
+    assert format_p_value(p, log_p) == words

@@ -10,13 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scored_models import VOCABULARY, small_model
 
-from tdd.exchange import prefix as module
-from tdd.exchange.prefix import PrefixProgram, padded_length, padded_size
-from tdd.records import LanguageModel
+from tdd.scoring import prefixes as module
 from tdd.scoring import programs
 from tdd.scoring.devices import find_devices
+from tdd.scoring.prefixes import PrefixSums, padded_length, padded_size
 from tdd.scoring.token_stats import Tiling
-from tdd.validate import InputError
 
 
 def draw(*lengths, seed=0):
@@ -34,16 +32,16 @@ def model():
 
 
 @pytest.fixture(scope="module")
-def program(model):
+def sums(model):
     return made(model)
 
 
 def made(model, budget=48):
-    where = find_devices("cpu")
-    return PrefixProgram(model[0], where.put_params(model[1]), where, Tiling(16, 32), token_budget=budget)
+    devices = find_devices("cpu")
+    return PrefixSums(model[0], devices.put_params(model[1]), devices, Tiling(16, 32), token_budget=budget)
 
 
-def reference(model, prefix, suffixes, first=1):
+def reference(model, prefix, suffixes):
     """In float64 from the logits of each whole sequence; padding on the right spares compilations."""
     sums = []
     for suffix in suffixes:
@@ -52,82 +50,71 @@ def reference(model, prefix, suffixes, first=1):
         top = logits.max(-1)
         log_prob = logits[np.arange(LIMIT - 1), np.roll(np.pad(whole, (0, LIMIT - len(whole))), -1)[:-1]]
         log_prob = log_prob - top[:-1] - np.log(np.exp(logits - top[:, None]).sum(-1))[:-1]
-        sums.append(log_prob[len(prefix) + first - 1 : len(whole) - 1].sum())
+        sums.append(log_prob[len(prefix) : len(whole) - 1].sum())
     return np.array(sums)
 
 
 SUFFIXES = draw(5, 9, 8, 2, 7, 7, 9, seed=1)
 
 
-@pytest.mark.parametrize("before", [0, 1, 11, LIMIT - 9])
-def test_sums_are_those_of_whole_sequences(model, program, before):
+@pytest.mark.parametrize("before", [1, 11, LIMIT - 9])
+def test_sums_are_those_of_whole_sequences(model, sums, before):
     (shared,) = draw(before)
-    found = program.log_prob_sums(shared, SUFFIXES)
+    found = sums(shared, SUFFIXES)
     assert found.dtype == np.float64
     np.testing.assert_allclose(found, reference(model, shared, SUFFIXES), rtol=2e-6)
 
 
-def test_first_target(model, program):
+def test_one_suffix(model, sums):
     (shared,) = draw(11)
-    chosen = [one for one in SUFFIXES if len(one) > 4]
-    found = program.log_prob_sums(shared, chosen, first_target=4)
-    np.testing.assert_allclose(found, reference(model, shared, chosen, 4), rtol=2e-6)
-    assert not np.allclose(found, program.log_prob_sums(shared, chosen))
+    np.testing.assert_allclose(sums(shared, SUFFIXES[:1]), reference(model, shared, SUFFIXES[:1]), rtol=2e-6)
 
 
-def test_one_and_none(model, program):
+def test_the_same_call_gives_the_same_bits(sums):
     (shared,) = draw(11)
-    np.testing.assert_allclose(
-        program.log_prob_sums(shared, SUFFIXES[:1]), reference(model, shared, SUFFIXES[:1]), rtol=2e-6
-    )
-    assert program.log_prob_sums(shared, []).shape == (0,)
+    first = sums(shared, SUFFIXES)
+    sums(draw(7, seed=3)[0], SUFFIXES)
+    np.testing.assert_array_equal(sums(shared, SUFFIXES), first)
 
 
-def test_the_same_call_gives_the_same_bits(program):
-    (shared,) = draw(11)
-    first = program.log_prob_sums(shared, SUFFIXES)
-    program.log_prob_sums(draw(7, seed=3)[0], SUFFIXES)
-    np.testing.assert_array_equal(program.log_prob_sums(shared, SUFFIXES), first)
-
-
-def test_a_prefix_is_computed_once(program, monkeypatch):
+def test_a_prefix_is_computed_once(sums, monkeypatch):
     counted = []
     compute = module._prefix
     monkeypatch.setattr(module, "_prefix", lambda *given: counted.append(1) or compute(*given))
     for seed in (20, 20, 21, 20):
-        program.log_prob_sums(draw(11, seed=seed)[0], SUFFIXES)
+        sums(draw(11, seed=seed)[0], SUFFIXES)
     assert len(counted) == 3
 
 
 @pytest.mark.slow("long")
 def test_shards_of_all_lengths_share_programs(model):
-    program = made(model, budget=96)
+    sums = made(model, budget=96)
     compiled = (module._prefix, module._trunk, programs.head_log_probs)
     for function in compiled:
         function.clear_cache()  # of what other tests compiled
     for seed, (length, own) in enumerate([(33, 17), (38, 18), (40, 24), (35, 22)]):
-        program.log_prob_sums(draw(length, seed=seed)[0], draw(*[own] * (4 - seed % 2), seed=seed))
+        sums(draw(length, seed=seed)[0], draw(*[own] * (4 - seed % 2), seed=seed))
     assert [function._cache_size() for function in compiled] == [1, 2, 1]  # suffixes padded to 24, in batches of 4, 3
 
 
 def test_memory_errors_halve_the_batches(model, monkeypatch):
-    program, compute, sizes = made(model), module._trunk, []
+    sums, compute, sizes = made(model), module._trunk, []
 
-    def scarce(lm, where, params, cache, tokens, positions):
+    def scarce(lm, devices, params, cache, tokens, positions):
         sizes.append(tokens.shape[0])
         if tokens.size > 20:
             raise MemoryError("RESOURCE_EXHAUSTED: out of memory")
-        return compute(lm, where, params, cache, tokens, positions)
+        return compute(lm, devices, params, cache, tokens, positions)
 
     monkeypatch.setattr(module, "_trunk", scarce)
     (shared,) = draw(11)
-    found = program.log_prob_sums(shared, SUFFIXES)
+    found = sums(shared, SUFFIXES)
     np.testing.assert_allclose(found, reference(model, shared, SUFFIXES), rtol=2e-6)
     assert sizes[0] == 3
     assert sizes[-1] == 1
     monkeypatch.setattr(module, "_trunk", lambda *given: (_ for _ in ()).throw(MemoryError("RESOURCE_EXHAUSTED")))
     with pytest.raises(MemoryError):
-        program.log_prob_sums(shared, SUFFIXES)
+        sums(shared, SUFFIXES)
 
 
 CODE = """
@@ -135,17 +122,17 @@ import json, sys
 import numpy as np
 from scored_models import VOCABULARY, small_model
 from tdd.scoring.devices import find_devices
-from tdd.exchange.prefix import PrefixProgram
+from tdd.scoring.prefixes import PrefixSums
 from tdd.scoring.token_stats import Tiling
 lm, params = small_model()
 rng = np.random.default_rng(0)
-shared = rng.integers(0, VOCABULARY, 11)
-suffixes = [rng.integers(0, VOCABULARY, 7) for _ in range(11)]
+shared = rng.integers(0, VOCABULARY, 11).astype(np.int32)
+suffixes = [rng.integers(0, VOCABULARY, 7).astype(np.int32) for _ in range(11)]
 found = {}
 for name, devices, share in (("1", 1, False), ("4", 4, False), ("shared", 4, True)):
-    where = find_devices(devices=devices, shard_params=share)
-    program = PrefixProgram(lm, where.put_params(params), where, Tiling(16, 32), token_budget=16)
-    found[name] = [program.log_prob_sums(shared[:cut], suffixes).tolist() for cut in (0, 11)]
+    placed = find_devices(devices=devices, shard_params=share)
+    sums = PrefixSums(lm, placed.put_params(params), placed, Tiling(16, 32), token_budget=16)
+    found[name] = [sums(shared[:cut], suffixes).tolist() for cut in (5, 11)]
 print(json.dumps(found))
 """
 
@@ -156,25 +143,6 @@ def test_one_device_and_several_to_the_last_bit():
     assert found["1"][1] != found["1"][0]
     assert found["4"] == found["1"]
     assert found["shared"] == found["1"]
-
-
-def test_a_model_without_prefixes(model):
-    bare = LanguageModel(spec="bare", vocab_size=VOCABULARY, max_length=None, logits=model[0].logits)
-    with pytest.raises(InputError, match="does not share prefixes: it has no prefix, hidden_after, hidden, readout"):
-        made((bare, model[1]))
-
-
-@pytest.mark.parametrize(
-    ("before", "suffixes", "first", "message"),
-    [
-        (5, draw(3, 1), 1, r"suffix 1 has 1 token\(s\), none from first_target = 1 on"),
-        (5, draw(3), 0, "first_target must be at least 1, got 0"),
-        (LIMIT - 2, draw(2, 3), 1, f"suffix 1 of 3 tokens after a prefix of 62 makes 65, .* at most {LIMIT}"),
-    ],
-)
-def test_unusable_calls(program, before, suffixes, first, message):
-    with pytest.raises(InputError, match=message):
-        program.log_prob_sums(draw(before)[0], suffixes, first)
 
 
 @given(st.integers(1, 3000), st.sampled_from([None, 3000]))

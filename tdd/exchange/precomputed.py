@@ -1,10 +1,9 @@
-"""The test of canonical order on log-probabilities that somebody else computed: no model, no texts."""
+"""The test of canonical order on log-probabilities that were computed elsewhere: no model, no texts."""
 
 from __future__ import annotations
 
 import csv
 import dataclasses
-import math
 import os
 import pathlib
 from collections.abc import Mapping
@@ -13,9 +12,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from tdd.exchange.result import tests_of
+from tdd.exchange.result import select, tests_of
 from tdd.procedures.exchangeability import GUARANTEES, TESTS
-from tdd.procedures.testing import bh
 from tdd.runs.atomic import disk_errors
 from tdd.validate import arrays
 from tdd.validate.errors import InputError
@@ -33,7 +31,7 @@ def read_log_probs(path: str | os.PathLike[str]) -> dict[str, tuple[np.ndarray, 
         "canonical", a column "shuffle..." for each shuffle, and, for several data sets, a column "data".
 
     Raises:
-      InputError: no such file, another format, a cell that is no number, a column that is missing or has another name.
+      InputError: no such file, another format, a cell that is not a number, a missing column, a column of another name.
     """
     place = pathlib.Path(path)
     if not place.is_file():
@@ -47,7 +45,7 @@ def read_log_probs(path: str | os.PathLike[str]) -> dict[str, tuple[np.ndarray, 
         except InputError:
             raise
         except (ValueError, KeyError, TypeError) as error:
-            raise InputError(f"{place} is no log_probs.npz of tdd exchange: {error}") from error
+            raise InputError(f"{place} is not a log_probs.npz of tdd exchange: {error}") from error
     with disk_errors(place), open(place, encoding="utf-8-sig", newline="") as file:
         rows = [*csv.DictReader(file)]
     if not rows or "canonical" not in rows[0]:
@@ -58,14 +56,14 @@ def read_log_probs(path: str | os.PathLike[str]) -> dict[str, tuple[np.ndarray, 
             f"{place}: column {other[0]!r} is neither 'data' nor 'canonical' nor a shuffle; name the shuffles "
             "shuffle_1, shuffle_2, ... and leave other columns out"
         )
-    found: dict[str, list[list[float]]] = {}
+    rows_of: dict[str, list[list[float]]] = {}
     for line, row in enumerate(rows, 2):
         try:
             values = [number_of(row[name]) for name in ("canonical", *shuffles)]
         except (TypeError, ValueError) as error:
             raise InputError(f"{place}, line {line}: every cell must be a number, in nats: {error}") from error
-        found.setdefault(row.get("data") or place.stem, []).append(values)
-    return {name: (np.array(values)[:, 0], np.array(values)[:, 1:]) for name, values in found.items()}
+        rows_of.setdefault(row.get("data") or place.stem, []).append(values)
+    return {name: (np.array(values)[:, 0], np.array(values)[:, 1:]) for name, values in rows_of.items()}
 
 
 def order_of_log_probs(
@@ -75,14 +73,14 @@ def order_of_log_probs(
 
     Guarantee: that of `tdd.exchangeability` for the test, for each data set; FDR <= alpha over independent data sets.
     Shards, shuffles and test must have been fixed before any log-probability was seen, and the published order must be
-    random: without the texts that is not looked at. The number of shuffles must have been fixed too: where a run
-    stopped for what it had seen, its own p-value holds and not this one.
+    random: without the texts that is not looked at. The number of shuffles must have been fixed too: if a run stopped
+    for what it had seen, its own p-value holds and not this one.
 
     Args:
-      log_probs: name -> (canonical [r], shuffled [r, k]), sums over the tokens of a shard in nats.
-      test: of `tdd.exchangeability`.
-      alpha: level over the data sets.
-      seed: of random relabellings.
+      log_probs: Name -> (canonical [r], shuffled [r, k]), sums over the tokens of a shard in nats.
+      test: Test of `tdd.exchangeability`.
+      alpha: Level over the data sets.
+      seed: Random seed of relabellings.
 
     Returns:
       {"alpha", "test", "guarantee", "data": [{"name", "num_shards", "num_shuffles", "p_value", "tests", "adjusted",
@@ -112,10 +110,5 @@ def order_of_log_probs(
                 "tests": tests,
             }
         )
-    known = [one for one in data if not math.isnan(one["p_value"])]
-    for one in data:
-        one |= {"adjusted": math.nan, "rejected": False}
-    decided = bh([one["p_value"] for one in known], alpha)
-    for one, adjusted, rejected in zip(known, decided.adjusted.tolist(), decided.reject.tolist(), strict=True):
-        one |= {"adjusted": adjusted, "rejected": rejected}
+    select(data, alpha, excluded=[False] * len(data))
     return {"alpha": alpha, "test": test, "guarantee": dataclasses.asdict(GUARANTEES[test]), "data": data}

@@ -7,7 +7,7 @@ import pytest
 
 from tdd import InputError, exchangeability
 from tdd.cli import main
-from tdd.exchange.given import order_of_log_probs, read_log_probs
+from tdd.exchange.precomputed import order_of_log_probs, read_log_probs
 
 RNG = np.random.default_rng(0)
 CANONICAL, SHUFFLED = RNG.normal(size=20) + 1.5, RNG.normal(size=(20, 19))
@@ -61,10 +61,10 @@ def test_messages(tmp_path, content, words):
 
 def test_no_archive_and_no_model(tmp_path, capsys):
     (tmp_path / "t.npz").write_bytes(b"PK\x03\x04 nothing")
-    with pytest.raises(InputError, match=r"no log_probs\.npz"):
+    with pytest.raises(InputError, match=r"not a log_probs\.npz"):
         read_log_probs(tmp_path / "t.npz")
     np.savez(tmp_path / "u.npz", names=np.array([{"a": 1}], dtype=object))
-    with pytest.raises(InputError, match=r"no log_probs\.npz"):
+    with pytest.raises(InputError, match=r"not a log_probs\.npz"):
         read_log_probs(tmp_path / "u.npz")  # pickled objects are never read
     for arguments, words in (
         ([], "a model and a data set are needed"),

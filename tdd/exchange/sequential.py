@@ -1,4 +1,4 @@
-"""When a run has seen enough: the looks of its schedule, and what is decided at each."""
+"""Sequential runs: the looks of a schedule, and the decision to stop at each."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Sequence", "as_double", "waves"]
+__all__ = ["SequentialTest", "as_double", "waves"]
 
 _WAVE = 50
 """Most shuffles of a shard that are tokenised at a time."""
@@ -30,9 +30,9 @@ def waves(num_shuffles: int, *, looks: tuple[int, ...] = (), num_tokens: int = 0
     """Shuffles (first, stop) of each wave, counted from 1; with looks, one wave ends at each of them.
 
     Args:
-      num_shuffles: of a shard.
-      looks: numbers of shuffles.
-      num_tokens: of one order of everything; large data sets get smaller waves.
+      num_shuffles: Shuffles of a shard.
+      looks: Numbers of shuffles.
+      num_tokens: Tokens of one order of all shards; large data sets get smaller waves.
 
     >>> waves(120)
     ((1, 51), (51, 101), (101, 121))
@@ -45,18 +45,18 @@ def waves(num_shuffles: int, *, looks: tuple[int, ...] = (), num_tokens: int = 0
 
 
 @dataclasses.dataclass
-class Sequence:
+class SequentialTest:
     """The sequential test of one data set.
 
     Attributes:
       rule: "e_process", "spending" or "besag_clifford".
-      looks: numbers of shuffles at which the rule looks, fixed beforehand; the last is the horizon.
-      target: level at which the run stops for evidence.
-      test: that "spending" looks at.
+      looks: Numbers of shuffles at which the rule looks, fixed beforehand; the last is the horizon.
+      target: Level at which the run stops for evidence.
+      test: That "spending" looks at.
       key: PRNG key of its relabellings.
-      history: one dict a look: shuffles, calls, p_value, log_e_value.
+      history: One dict a look: shuffles, calls, p_value, log_e_value.
       stopped: None while it runs, then "evidence", "futility" or "complete".
-      result: what the rule said last.
+      result: What the rule said last.
     """
 
     rule: str
