@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
-from tdd.procedures.grammar import as_procedure
+from tdd.procedures.grammar import as_procedure, check_no_options
 from tdd.procedures.procedure import Procedure
 from tdd.procedures.values import ConditionalBH
 from tdd.validate import arrays
@@ -14,7 +15,9 @@ from tdd.validate.errors import InputError
 __all__ = ["audited"]
 
 
-def audited(method: Any, *, alpha: float, delta: float, seed: int, null: str | None, **options: Any) -> Procedure:
+def audited(
+    method: Any, *, alpha: float, delta: float, seed: int, null: str | None, others: Mapping[str, Any]
+) -> Procedure:
     """The procedure that an audit runs.
 
     Args:
@@ -23,12 +26,13 @@ def audited(method: Any, *, alpha: float, delta: float, seed: int, null: str | N
       delta: of the audit; "conditional" by name holds for a share 1 - delta of calibration samples, unless told.
       seed: of the audit.
       null: the direction that the caller believes to test; checked where given.
-      **options: of the procedure, None where not given.
+      others: further keywords of the call, none of which may be an option of a procedure.
 
     Raises:
       InputError: as `as_procedure`; a null that the procedure does not test, a level out of range.
     """
-    procedure = as_procedure(method, **options)
+    procedure = as_procedure(method)
+    check_no_options(procedure, others)
     _check_direction(null, procedure.null, procedure.name)
     arrays.check_level(alpha)
     arrays.check_level(delta, "delta")

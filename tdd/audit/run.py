@@ -49,12 +49,6 @@ def run_audit(
     score: str | Sequence[str] | None = ...,
     also: Sequence[str] = ...,
     method: str | Procedure = ...,
-    proportion: str | None = ...,
-    eta: float | None = ...,
-    weights: Sequence[float] | None = ...,
-    grid: Sequence[float] | None = ...,
-    combine: str | None = ...,
-    rule: str | None = ...,
     knockoffs: Sequence[Any] = ...,
     calibration_knockoffs: Sequence[Any] = ...,
     members: Any = ...,
@@ -64,7 +58,6 @@ def run_audit(
     label_field: str | None = ...,
     group_field: str | None = ...,
     format: str | None = ...,
-    unit: str | None = ...,
     delta: float = ...,
     null: str | None = ...,
     out: str | os.PathLike[str] | None = ...,
@@ -85,12 +78,6 @@ def run_audit(
     score: str | Sequence[str] | None = None,
     also: Sequence[str] = (),
     method: str | Procedure = "ptdi",
-    proportion: str | None = None,
-    eta: float | None = None,
-    weights: Sequence[float] | None = None,
-    grid: Sequence[float] | None = None,
-    combine: str | None = None,
-    rule: str | None = None,
     knockoffs: Sequence[Any] = (),
     calibration_knockoffs: Sequence[Any] = (),
     members: Any = None,
@@ -100,7 +87,6 @@ def run_audit(
     label_field: str | None = None,
     group_field: str | None = None,
     format: str | None = None,
-    unit: str | None = None,
     delta: float = 0.05,
     null: str | None = None,
     out: str | os.PathLike[str] | None = None,
@@ -125,24 +111,17 @@ def run_audit(
         "grad_norm" for "ktd" and "min_k_plus_plus" for the others.
       also: further scores to compute and store; they decide nothing.
       method: "ptdi", "best_score", "conditional" or "ktd" (find members); "td4eval", "jmcs" or "jecs" (find clean
-        items).
-      proportion: "storey" unless given; see `tdd.ptdi`.
-      eta: see `tdd.ptdi` (0.05 unless given) and `tdd.jmcs` (0.5).
-      weights: of the detectors, fixed beforehand; see `tdd.td4eval`.
-      grid: see `tdd.jecs`.
-      combine: see `tdd.td4eval`; "pooled_rank" unless given.
-      rule: see `tdd.select`.
+        items); with options as in "ptdi:proportion=none,eta=0.1", or the value, `tdd.PTDI("none", eta=0.1)`.
       knockoffs: k collections of texts, each with one paraphrase of every candidate, in the same order ("ktd").
       calibration_knockoffs: k collections, likewise of the calibration texts.
-      members: texts known to be in the training data, for proportion="moment".
+      members: texts known to be in the training data, for "ptdi:proportion=moment".
       text_field: field with the text, where a file or table is read.
       knockoff_fields: fields of `candidates` (and of `calibration`) with the paraphrases, instead of `knockoffs`.
       id_field: field with the identifiers; see `tdd.load_texts`.
       label_field: field with the known truth of candidates and calibration texts, 1 member and 0 not.
-      group_field: field with the cluster of each text, as the book of a passage.
+      group_field: field with the cluster of each text, as the book of a passage; "ptdi" then decides on clusters, or
+        on what its option `unit` says.
       format: format of the files, where their extension does not tell.
-      unit: "cluster" (unless given), "item" or "drawn", where `group_field` names clusters ("ptdi"); see
-        `tdd.cluster_ptdi`.
       delta: the simultaneous bounds of the report hold with probability at least 1 - delta.
       null: the direction that the caller believes to test; checked where given.
       out: run folder; an interrupted run continues there.
@@ -158,11 +137,7 @@ def run_audit(
     Raises:
       InputError: anything that cannot be used; nothing is written then but the folder's `inputs.json`.
     """
-    given = {
-        "proportion": proportion, "eta": eta, "combine": combine, "rule": rule, "unit": unit, "weights": weights,
-        "grid": grid,
-    }  # fmt: skip
-    procedure = audited(method, alpha=alpha, delta=delta, seed=seed, null=null, **given)
+    procedure = audited(method, alpha=alpha, delta=delta, seed=seed, null=null, others=scoring)
     name, needs = procedure.name, procedure.needs
     fields = (knockoff_fields,) if isinstance(knockoff_fields, str) else tuple(knockoff_fields)
     owner = name if "knockoffs" in needs else "ktd"
@@ -176,7 +151,7 @@ def run_audit(
         raise InputError(f"method {name!r} needs a density ratio of each item: score the texts and use tdd select")
     runs.check_knockoffs(name, "knockoffs" in needs, knockoffs or fields)
     grouped = group_field is not None and isinstance(procedure, PTDI)
-    runs.check_unit(getattr(procedure, "unit", "cluster"), unit, grouped)
+    runs.check_unit(procedure, grouped)
     models = models_of(model, several=procedure.columns == "models")
     place = next((one for one in (scoring.get("store"), out) if one is not None), None)
     own = as_shard(shard, place, "out")

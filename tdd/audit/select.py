@@ -33,16 +33,9 @@ def select(
     alpha: float,
     score: str | Sequence[str] | None = None,
     method: str | Procedure = "ptdi",
-    proportion: str | None = None,
-    eta: float | None = None,
-    weights: Sequence[float] | None = None,
-    grid: Sequence[float] | None = None,
     weight_column: str | None = None,
     split_column: str | None = None,
-    combine: str | None = None,
-    rule: str | None = None,
     knockoffs: Sequence[str] = (),
-    unit: str | None = None,
     delta: float = 0.05,
     null: str | None = None,
     out: str | os.PathLike[str] | None = None,
@@ -57,20 +50,12 @@ def select(
       score: the column that decides, or the columns of the K detectors ("td4eval") or models ("jmcs", "jecs"); may be
         left out where the table has no others. It must be chosen before its results are seen.
       method: "ptdi", "best_score", "conditional", "weighted" and "ktd" find members; "td4eval", "jmcs" and "jecs"
-        find clean items, calibrated on known members.
-      proportion: how the proportion of members is estimated, "storey" unless given; see `tdd.ptdi`.
-      eta: see `tdd.ptdi` (0.05 unless given) and `tdd.jmcs` (0.5).
-      weights: of the detectors, fixed beforehand; see `tdd.td4eval`.
-      grid: see `tdd.jecs`.
+        find clean items, calibrated on known members. Options are part of it: "ptdi:proportion=none,eta=0.1", or the
+        value `tdd.PTDI("none", eta=0.1)`; see `tdd.PTDI`, `tdd.TD4Eval`, ...
       weight_column: column with the density ratio of each item ("weighted"); see `tdd.weighted_conformal_selection`.
-      split_column: column with 1 for the calibration items from which combine="split_weights" learns its weights.
-      combine: see `tdd.td4eval`; "pooled_rank" unless given.
-      rule: see `tdd.ktd` ("multi" unless given), `tdd.td4eval` ("sum"), `tdd.jmcs` ("bh"),
-        `tdd.calibration_conditional_p_values` (its method, "simes") or `tdd.weighted_conformal_selection` (its prune,
-        "heterogeneous"); for "best_score" "deterministic" or "randomized", which draws its key from `seed`.
+      split_column: column with 1 for the calibration items from which "td4eval:combine=split_weights" learns its
+        weights.
       knockoffs: columns with the scores of each item's knockoffs ("ktd").
-      unit: "cluster" (unless given), "item" or "drawn", where `group_field` names clusters of items ("ptdi"); see
-        `tdd.cluster_ptdi`.
       delta: the simultaneous bounds of the report hold with probability at least 1 - delta.
       null: the direction that the caller believes to test; checked where given.
       out: run folder to write.
@@ -83,11 +68,7 @@ def select(
     Raises:
       InputError: unreadable or unusable table, options, or output folder.
     """
-    given = {
-        "proportion": proportion, "eta": eta, "combine": combine, "rule": rule, "unit": unit, "weights": weights,
-        "grid": grid,
-    }  # fmt: skip
-    procedure = audited(method, alpha=alpha, delta=delta, seed=seed, null=null, **given)
+    procedure = audited(method, alpha=alpha, delta=delta, seed=seed, null=null, others=columns)
     name = procedure.name
     runs.check_used(
         name,
@@ -121,7 +102,7 @@ def select(
     members = table.values(names[0], "member") if "members" in procedure.needs else np.zeros(0)
     _check_members("members" in procedure.needs, members.size)
     grouped = bool(table.groups) and isinstance(procedure, PTDI)
-    runs.check_unit(getattr(procedure, "unit", "cluster"), unit, grouped)
+    runs.check_unit(procedure, grouped)
     panels = Panels(
         names,
         _panel(table, names, candidates),

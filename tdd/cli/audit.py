@@ -7,7 +7,7 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any
 
-from tdd.cli.common import CHECK_FAILED, DETECTED, command, console, names, numbers, one_or_all, print_json, split
+from tdd.cli.common import CHECK_FAILED, DETECTED, command, console, names, one_or_all, print_json, split
 from tdd.cli.distributed import add_distributed, connect, leads
 from tdd.cli.options import add_decision, add_scoring, add_texts, scoring
 from tdd.cli.shards import add_shard, say_done
@@ -56,11 +56,10 @@ def _add_audit(commands: Any) -> None:
     audit.add_argument(
         "--label-field", metavar="FIELD", help="known truth of candidates and calibration, 1 member, 0 not"
     )
-    audit.add_argument("--group-field", metavar="FIELD", help="clusters of texts, as the book of a passage")
     audit.add_argument(
-        "--unit",
-        choices=["cluster", "item", "drawn"],
-        help="what is decided on where --group-field names clusters, for --method ptdi (default: cluster)",
+        "--group-field",
+        metavar="FIELD",
+        help="clusters of texts, as the book of a passage; ptdi then selects clusters, or as its option unit says",
     )
     add_decision(audit)
     add_texts(audit)
@@ -89,7 +88,8 @@ def _add_select(commands: Any) -> None:
     select.add_argument(
         "--split-column",
         metavar="COLUMN",
-        help="1 for the calibration items from which --combine split_weights learns (default: half of them, drawn)",
+        help="1 for the calibration items from which td4eval:combine=split_weights learns (default: half of them, "
+        "drawn)",
     )
     select.add_argument("--higher-is-member", action="store_true", help="higher values are more member-like")
     select.add_argument("--calibration", metavar="FILE", help="table of the calibration items, if not rows of TABLE")
@@ -102,13 +102,12 @@ def _add_select(commands: Any) -> None:
         metavar="WORD",
         help="(default: candidate; with --calibration-role every row of no other role is a candidate)",
     )
-    select.add_argument("--member-role", metavar="WORD", help="known members, for --proportion moment")
+    select.add_argument("--member-role", metavar="WORD", help="known members, for ptdi:proportion=moment")
     select.add_argument("--label-field", metavar="COLUMN", help="known truth, 1 member, 0 not, blank unknown")
-    select.add_argument("--group-field", metavar="COLUMN", help="clusters of items, as the book of a passage")
     select.add_argument(
-        "--unit",
-        choices=["cluster", "item", "drawn"],
-        help="what is decided on where --group-field names clusters (default: cluster)",
+        "--group-field",
+        metavar="COLUMN",
+        help="clusters of items, as the book of a passage; ptdi then selects clusters, or as its option unit says",
     )
     select.add_argument("--id-field", metavar="COLUMN", help='identifiers (default: "id", else row numbers)')
     select.add_argument("--format", help="format of the table, where its ending does not tell")
@@ -127,18 +126,11 @@ def _audit(arguments: argparse.Namespace) -> int:
         label_field=arguments.label_field,
         group_field=arguments.group_field,
         format=arguments.format,
-        unit=arguments.unit,
         alpha=arguments.alpha,
         score=one_or_all(names(",".join(arguments.score))) if arguments.score else None,
-        combine=arguments.combine,
-        rule=arguments.rule,
         delta=arguments.delta,
         also=names(arguments.also) if arguments.also else (),
         method=arguments.method,
-        proportion=arguments.proportion,
-        eta=arguments.eta,
-        weights=numbers(arguments.weights, "--weights"),
-        grid=numbers(arguments.grid, "--grid"),
         members=arguments.members,
         null=arguments.null,
         out=arguments.out,
@@ -183,14 +175,7 @@ def _select(arguments: argparse.Namespace) -> int:
         alpha=arguments.alpha,
         score=one_or_all(scores) if scores else None,
         method=arguments.method,
-        proportion=arguments.proportion,
-        eta=arguments.eta,
-        weights=numbers(arguments.weights, "--weights"),
-        grid=numbers(arguments.grid, "--grid"),
-        combine=arguments.combine,
-        rule=arguments.rule,
         knockoffs=knockoffs,
-        unit=arguments.unit,
         weight_column=arguments.weight_column,
         split_column=arguments.split_column,
         delta=arguments.delta,

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from tdd.validate.errors import InputError, printable
+from tdd.validate.errors import printable
 
 __all__ = [
     "CHECK_FAILED",
@@ -18,7 +18,6 @@ __all__ = [
     "console",
     "logging_on_stderr",
     "names",
-    "numbers",
     "one_or_all",
     "print_json",
     "split",
@@ -46,16 +45,6 @@ def split(values: list[str] | None) -> list[str]:
 def names(text: str) -> list[str]:
     """ "loss,min_k:k=0.1;..." → names; semicolons separate the options of one score."""
     return [name.strip().replace(";", ",") for name in text.split(",") if name.strip()]
-
-
-def numbers(text: str | None, option: str) -> tuple[float, ...] | None:
-    """ "0.1,0.5" → numbers; None where the option is not given."""
-    if text is None:
-        return None
-    try:
-        return tuple(float(part) for part in text.split(","))
-    except ValueError as error:
-        raise InputError(f"{option} takes numbers, separated by commas; got {text!r}") from error
 
 
 def one_or_all(names: list[str]) -> Any:

@@ -99,8 +99,26 @@ def devices(arguments: argparse.Namespace) -> dict[str, Any]:
     }
 
 
+_METHODS = """\
+options of the methods, the default first; --method NAME:option=value,option=value, several numbers with colons:
+  ptdi         proportion=storey, subtraction, moment or none; eta=0.05, the region of presumed non-members;
+               unit=cluster, item or drawn (with --group-field)
+  best_score   rule=deterministic or randomized (by --seed; more power)
+  conditional  rule=simes, monte_carlo, dkwm or asymptotic; delta (default: --delta)
+  weighted     rule=heterogeneous, homogeneous or deterministic
+  ktd          rule=multi, derandomized, closed, conformal or ktd (the paper's); proportion=storey or none (conformal);
+               offset=1 or 0
+  td4eval      combine=pooled_rank (exact), cauchy (the paper's, no guarantee), hommel, e_values, ... (tdd guarantees);
+               rule=sum or cauchy; weights=0.2:0.8, of the detectors, fixed beforehand
+  jmcs         rule=bh, storey or by; eta=0.5
+  jecs         grid=0.1:0.3:0.5, candidate edges of the envelope
+"""
+
+
 def add_decision(parser: argparse.ArgumentParser) -> None:
-    """How scores become decisions."""
+    """Add the options of a decision."""
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = _METHODS
     group = parser.add_argument_group("decision")
     group.add_argument(
         "--alpha", type=float, default=0.1, help="level of the false discovery rate (default: %(default)s)"
@@ -110,25 +128,9 @@ def add_decision(parser: argparse.ArgumentParser) -> None:
         default="ptdi",
         metavar="NAME",
         help="ptdi, best_score (the best of several scores), conditional (valid for this calibration sample), weighted "
-        "(known density ratios), ktd (find members); td4eval, jmcs, jecs (find clean items); with options as in "
-        "ptdi:proportion=none,eta=0.1 (default: %(default)s)",
+        "(known density ratios), ktd (find members); td4eval, jmcs, jecs (find clean items). Options follow a colon: "
+        "ptdi:proportion=none,eta=0.1 (default: %(default)s); they are listed below",
     )
-    group.add_argument(
-        "--combine",
-        metavar="NAME",
-        help="td4eval: pooled_rank (exact, the default), cauchy (the paper's, no guarantee), hommel, e_values, ...; "
-        "see `tdd guarantees`",
-    )
-    group.add_argument(
-        "--rule",
-        metavar="NAME",
-        help="ktd: multi (the default), derandomized, closed, conformal, ktd (the paper's); td4eval: sum (the "
-        "default), cauchy; jmcs: bh (the default), storey, by; conditional: simes (the default), monte_carlo, dkwm, "
-        "asymptotic; weighted: heterogeneous (the default), homogeneous, deterministic; best_score: deterministic (the "
-        "default), randomized (by --seed: more power)",
-    )
-    group.add_argument("--weights", metavar="NUMBERS", help="weights of the detectors, fixed beforehand (td4eval)")
-    group.add_argument("--grid", metavar="NUMBERS", help="candidate edges of the envelope (jecs)")
     group.add_argument(
         "--delta",
         type=float,
@@ -136,13 +138,7 @@ def add_decision(parser: argparse.ArgumentParser) -> None:
         help="the simultaneous bounds hold with confidence 1 - DELTA (default: %(default)s)",
     )
     group.add_argument("--seed", type=int, default=0, help="of everything random (default: %(default)s)")
-    group.add_argument(
-        "--proportion",
-        metavar="NAME",
-        help="how the share of members is estimated (ptdi): storey, subtraction, moment, none (default: storey)",
-    )
-    group.add_argument("--eta", type=float, help="region of presumed nulls (ptdi, default: 0.05; jmcs, default: 0.5)")
-    group.add_argument("--members", metavar="FILE", help="known members, for --proportion moment")
+    group.add_argument("--members", metavar="FILE", help="known members, for ptdi:proportion=moment")
     group.add_argument(
         "--null", choices=["nonmember", "member"], help="state the null; refused where the method tests another"
     )

@@ -45,10 +45,10 @@ def check_used(method: str, **options: tuple[Any, str]) -> None:
             )
 
 
-def check_unit(own: str, unit: str | None, grouped: bool) -> None:
-    """A unit of decision, given or of the procedure, only where clusters are named."""
-    unit = own if unit is None and own != "cluster" else unit
-    if unit is not None and not grouped:
+def check_unit(procedure: Any, grouped: bool) -> None:
+    """A unit of decision other than the default, only where clusters are named."""
+    unit = getattr(procedure, "unit", "cluster")
+    if unit != "cluster" and not grouped:
         raise InputError(f"unit={unit!r} needs clusters: name their column (group_field) and use method 'ptdi'")
 
 

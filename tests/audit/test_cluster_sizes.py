@@ -104,7 +104,7 @@ def test_the_verdict_is_withheld_with_the_reason():
         "book": names,
         "loss": np.concatenate([given.calibration[0], given.candidates[0]]).tolist(),
     }
-    audit = select(columns, alpha=0.2, group_field="book", unit="item")
+    audit = select(columns, alpha=0.2, group_field="book", method="ptdi:unit=item")
     assert not audit.run["verdict"]["stands"]
     assert "the clusters are not exchangeable" in audit.run["verdict"]["failed"][0]
     calm = evidence(np.random.default_rng(4), tilt=0.0)

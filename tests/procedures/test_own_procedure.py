@@ -196,7 +196,7 @@ def test_what_is_no_procedure(text, message):
 
 
 def test_options_beside_a_value():
-    with pytest.raises(tdd.InputError, match=r"eta=0.1 beside method=PTDI\(.*: give it as an option of PTDI, or leave"):
+    with pytest.raises(tdd.InputError, match=r"eta is an option of the procedure: .* or tdd.PTDI\(eta=0.1\)"):
         tdd.select(table(), alpha=0.1, method=tdd.PTDI(), eta=0.1)
 
 
