@@ -1,4 +1,4 @@
-"""What the commands share: their parser, words out of arguments, the console."""
+"""Shared by the commands: parsers, lists of names, logging, the console."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ DETECTED, CHECK_FAILED = 1, 3
 
 
 def command(commands: Any, name: str, run: Any, summary: str) -> argparse.ArgumentParser:
-    """The parser of a command, with the options that all of them have."""
+    """The parser of a command, with the options that all commands have."""
     parser = commands.add_parser(name, help=summary, description=summary[:1].upper() + summary[1:] + ".")
     parser.set_defaults(run=run)
     parser.add_argument("--json", action="store_true", help="print JSON for machines")
@@ -38,7 +38,7 @@ def command(commands: Any, name: str, run: Any, summary: str) -> argparse.Argume
 
 
 def split(values: list[str] | None) -> list[str]:
-    """Repeated and comma-separated names in one list."""
+    """Join repeated and comma-separated names in one list."""
     return [name.strip() for value in values or () for name in value.split(",") if name.strip()]
 
 
@@ -48,7 +48,7 @@ def names(text: str) -> list[str]:
 
 
 def one_or_all(names: list[str]) -> Any:
-    """A single name by itself."""
+    """Unpack a list of a single name."""
     return names[0] if len(names) == 1 else names
 
 
@@ -91,8 +91,8 @@ def console(wide: bool = False) -> Any:
 
     from rich.console import Console
 
-    told = sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdecimal()
-    return Console(width=None if told else 160 if wide else 100, highlight=False)
+    fits = sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdecimal()
+    return Console(width=None if fits else 160 if wide else 100, highlight=False)
 
 
 def print_json(value: Any) -> None:

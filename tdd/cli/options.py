@@ -9,23 +9,23 @@ __all__ = ["add_decision", "add_device", "add_devices", "add_scoring", "add_stor
 
 
 def add_texts(parser: argparse.ArgumentParser) -> None:
-    """How files of texts are read."""
+    """Add the options for reading files of texts."""
     group = parser.add_argument_group("texts")
     group.add_argument(
         "--text-field", metavar="FIELD", help="(default: text, or the only field that is known to hold texts)"
     )
     group.add_argument("--id-field", metavar="FIELD", help='(default: "id", else row numbers)')
-    group.add_argument("--format", help="format of the files, where their ending does not tell")
+    group.add_argument("--format", help="format of the files (default: by their extension)")
 
 
 def add_scoring(parser: argparse.ArgumentParser, *, by_method: bool = False) -> None:
-    """How a model scores texts; `by_method`: the method of an audit decides what becomes of long texts."""
+    """Add the options for scoring texts; `by_method`: the method of an audit has its own default for long texts."""
     group = parser.add_argument_group("scoring")
     group.add_argument("--reference", metavar="MODEL", help='second model, for the score "reference"')
     group.add_argument(
-        "--dtype", choices=["float32", "bfloat16", "float16"], help="of the parameters (default: as stored)"
+        "--dtype", choices=["float32", "bfloat16", "float16"], help="dtype of the parameters (default: as stored)"
     )
-    group.add_argument("--token-budget", type=int, metavar="N", help="tokens a batch")
+    group.add_argument("--token-budget", type=int, metavar="N", help="tokens per batch")
     group.add_argument("--max-length", type=int, metavar="N", help="longest window in tokens (default: the model's)")
     group.add_argument(
         "--long",
@@ -42,7 +42,7 @@ def add_scoring(parser: argparse.ArgumentParser, *, by_method: bool = False) -> 
 
 
 def add_store(group: Any, default: str) -> None:
-    """Where what a model said of a text is kept."""
+    """Add the option for the score store."""
     group.add_argument(
         "--store",
         metavar="DIR",
@@ -52,30 +52,30 @@ def add_store(group: Any, default: str) -> None:
 
 
 def add_devices(group: Any) -> None:
-    """On which devices the model runs, and what is kept of its programs."""
+    """Add the options for devices and compiled programs."""
     add_device(group)
     group.add_argument(
-        "--devices", metavar="N", help='several devices, each with batches of its own: how many, or "all" (default: 1)'
+        "--devices", metavar="N", help='number of devices, each with its own batches, or "all" (default: 1)'
     )
     group.add_argument(
         "--shard-params",
         action="store_true",
-        help="each device holds a share of the parameters: for models that do not fit on one",
+        help="divide the parameters over the devices: for models that do not fit on one",
     )
     group.add_argument(
         "--no-compilation-cache",
         action="store_true",
-        help="keep no compiled programs for the next run (kept in TDD_CACHE_DIR, else in the user's cache folder)",
+        help="do not keep compiled programs for later runs (by default in TDD_CACHE_DIR or the user's cache folder)",
     )
 
 
 def add_device(parser: Any) -> None:
-    """Where the model runs."""
+    """Add the option for a single device."""
     parser.add_argument("--device", metavar="NAME", help="cpu, gpu, tpu, gpu:1 (default: JAX's first)")
 
 
 def scoring(arguments: argparse.Namespace) -> dict[str, Any]:
-    """The arguments of `add_scoring` as keywords. Turns the compilation cache on, unless the user does not want it."""
+    """The arguments of `add_scoring` as keywords; turns the compilation cache on unless it was declined."""
     return {
         "dtype": arguments.dtype,
         "token_budget": arguments.token_budget,
@@ -137,14 +137,12 @@ def add_decision(parser: argparse.ArgumentParser) -> None:
         default=0.05,
         help="the simultaneous bounds hold with confidence 1 - DELTA (default: %(default)s)",
     )
-    group.add_argument("--seed", type=int, default=0, help="of everything random (default: %(default)s)")
+    group.add_argument("--seed", type=int, default=0, help="random seed (default: %(default)s)")
     group.add_argument("--members", metavar="FILE", help="known members, for ptdi:proportion=moment")
-    group.add_argument(
-        "--null", choices=["nonmember", "member"], help="state the null; refused where the method tests another"
-    )
+    group.add_argument("--null", choices=["nonmember", "member"], help="check that the method tests this null")
     group.add_argument("--out", metavar="DIR", help="run folder to write; an interrupted run continues there")
     group.add_argument(
         "--fail-on-detection",
         action="store_true",
-        help="exit status 1 where something is selected (3 where a check failed, with or without this)",
+        help="exit with status 1 if something is selected (with 3 if a check failed, with or without this option)",
     )
