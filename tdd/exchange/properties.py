@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from tdd.audit.words import normalise, words_and_marks
+from tdd.audit.word_split import normalise, words_and_marks
 
 __all__ = ["FIRST_NUMBER", "MAX_CHARACTERS", "Property", "codes", "properties", "shown", "statistic"]
 

@@ -16,8 +16,7 @@ from typing import Any, overload
 import jax
 import numpy as np
 
-from tdd.audit.find_model import find_model
-from tdd.audit.run_models import provenance_of
+from tdd.audit.models import find_model, provenance_of
 from tdd.exchange import words
 from tdd.exchange.cautions import in_doubt
 from tdd.exchange.data import load_sets

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tdd.audit.words import normalise
+from tdd.audit.word_split import normalise
 from tdd.exchange.properties import FIRST_NUMBER, MAX_CHARACTERS, codes
 
 __all__ = ["sortedness"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import tdd.procedures.values
@@ -119,6 +119,8 @@ def _parsed(name: str, text: str, kind: Any) -> Any:
             return tuple(float(part) for part in text.split(":"))
     except ValueError:
         raise InputError(f"{name}={text} is no number") from None
+    if any(typing.get_origin(choice) is Callable for choice in typing.get_args(kind)):
+        raise InputError(f"{name} is a function, which no text can say; give the procedure as a value")
     return text
 
 

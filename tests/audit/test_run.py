@@ -38,7 +38,7 @@ def some_texts(seed, count, labels=()):
 
 
 def small_audit(checkpoint, out=None, **options):
-    arguments = {"alpha": 0.2, "score": "loss", "also": ("min_k",), "progress": False} | options
+    arguments = {"alpha": 0.2, "score": "loss", "extra_scores": ("min_k",), "progress": False} | options
     return tdd.run_audit(checkpoint, some_texts(1, 24), some_texts(2, 40), out=out, **arguments)
 
 

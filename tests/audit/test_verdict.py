@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tdd.audit.overlap import LEAST, RUN, overlap
-from tdd.audit.verdict import failures
+from tdd.audit.summary import failures
 from tdd.cli import main
 from tdd.records import Texts
 
