@@ -301,7 +301,12 @@ def _scoring(model: str, texts: Any, scores: Any, options: Mapping[str, Any]) ->
         loaded = find_model("model", model, None, None, dtype, where)
         if (reference := options.get("reference")) is not None:
             options = {**options, "reference": find_model("reference", reference, None, None, dtype, where)}
-    return lambda shard: tdd.score(loaded, texts, scores, **{**options, "shard": shard})
+
+    def call(shard: Shard | None) -> Any:
+        arguments: dict[str, Any] = {**options, "shard": shard}
+        return tdd.score(loaded, texts, scores, **arguments)
+
+    return call
 
 
 def _running(arguments: Sequence[Any], options: Mapping[str, Any]) -> Call:

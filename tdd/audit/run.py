@@ -6,7 +6,7 @@ import logging
 import os
 import pathlib
 from collections.abc import Mapping, Sequence
-from typing import Any, Unpack, overload
+from typing import Any, overload
 
 import numpy as np
 
@@ -18,7 +18,6 @@ from tdd.audit.inputs import Inputs, ScoresByRole, read_inputs
 from tdd.audit.knockoff_checks import cut_texts, knockoff_texts
 from tdd.audit.models import column_prefixes, describe, list_of_models, provenance_of
 from tdd.audit.overlap import overlap, sharing
-from tdd.audit.score import ScoreOptions
 from tdd.audit.score import score as score_texts
 from tdd.procedures.procedure import Procedure
 from tdd.procedures.values import PTDI
@@ -62,7 +61,7 @@ def run_audit(
     out: str | os.PathLike[str] | None = ...,
     seed: int = ...,
     shard: None = None,
-    **scoring: Unpack[ScoreOptions],
+    **scoring: Any,
 ) -> Audit: ...
 @overload
 def run_audit(

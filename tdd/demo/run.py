@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Unpack
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +13,6 @@ import numpy as np
 
 from tdd.audit.decide import Panels, decide
 from tdd.audit.run import run_audit
-from tdd.audit.score import ScoreOptions
 from tdd.demo.data import DemoFiles, demo_files, load_calibration, load_candidates
 from tdd.procedures.ptdi import ptdi
 from tdd.procedures.values import PTDI
@@ -47,7 +46,7 @@ def run_demo(
     scores: Sequence[str] = SCORES,
     files: DemoFiles | None = None,
     out: str | os.PathLike[str] | None = None,
-    **scoring: Unpack[ScoreOptions],
+    **scoring: Any,
 ) -> Demo:
     """Audit the packaged model on the packaged texts, whose membership is known.
 
