@@ -24,7 +24,7 @@ from tdd.validate.texts import Place, is_absent, number_of
 __all__ = ["Role", "ScoreTable", "load_score_table"]
 
 Role = Literal["calibration", "candidate", "member"]
-"""What an item is for: calibration under the null, a decision, known membership (for the moment estimate)."""
+"""The role of an item: calibration under the null, a decision, known membership (for the moment estimate)."""
 
 _HASHED_TOGETHER = 2**16
 _SHOWN = 8
@@ -68,7 +68,7 @@ class ScoreTable:
         return self.scores[name][self.rows(role)]
 
     def num_missing(self, name: str, role: Role) -> int:
-        """How many items with a role have no score."""
+        """The number of items with a role that have no score."""
         return int(np.count_nonzero(np.isnan(self.values(name, role))))
 
 
@@ -100,8 +100,8 @@ def load_score_table(
     Args:
       source: a path or a Python table as in `tdd.texts.load_texts`; its rows have named columns.
       scores: score columns to read; without it, the only column that has no other purpose.
-      calibration: table of the calibration items, where they are not rows of `source`.
-      members: table of the known members, likewise.
+      calibration: table of the calibration items, if they are not rows of `source`.
+      members: table of the known members, if there are any outside `source`.
       role_field: column of the roles in a single table, "role" unless given.
       calibration_role: word of calibration items in that column.
       candidate_role: word of candidates, or None: every row that is nothing else.
@@ -120,7 +120,7 @@ def load_score_table(
       The table; separate tables are joined in the order candidates, calibration, members.
 
     Raises:
-      InputError: unreadable source; unknown column; a score that is no number or is infinite; a role that is
+      InputError: unreadable source; unknown column; a score that is not a number or is infinite; a role that is
         not expected; no calibration items or no candidates; repeated ids. A missing score is NaN, not an
         error, unless a role has no score at all.
     """
@@ -371,7 +371,7 @@ def _check_ids_apart(tables: Iterable[tuple[str, str, Sequence[str]]]) -> None:
 
 
 def _number(value: Any) -> float | None:
-    """The value as a float, NaN where it is missing, None where it is no number."""
+    """The value as a float; NaN if it is missing, None if it is not a number."""
     if is_absent(value):
         return float("nan")
     if isinstance(value, str):

@@ -30,7 +30,7 @@ _findings = logging.getLogger("tdd.findings")
 
 @dataclasses.dataclass(frozen=True)
 class Items:
-    """What is known of the items.
+    """Identifiers, scores, labels and groups of the items.
 
     Attributes:
       ids: [m] identifiers of the candidates.
@@ -66,8 +66,8 @@ def assemble(
       panels: the scores that decide.
       items: ids, labels and columns of the tables.
       options: the options, as run.json records them.
-      inputs: sources and hashes, likewise.
-      model: the model, likewise; None for a selection from scores alone.
+      inputs: sources and hashes of the inputs, as run.json records them.
+      model: the model, as run.json records it; None for a selection from scores alone.
       checks: diagnostics of the texts by name; those of the scores are added.
     """
     decision = decide(panels, choices.procedure, choices.alpha, seed=choices.seed, labels=items.labels)

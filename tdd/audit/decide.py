@@ -26,7 +26,7 @@ __all__ = ["Choices", "Decision", "Panels", "Truth", "choose", "decide", "level_
 
 @dataclasses.dataclass(frozen=True)
 class Choices:
-    """What is chosen before any result is seen.
+    """The choices that are made before any result is seen.
 
     Attributes:
       procedure: the procedure with its options.
@@ -86,11 +86,11 @@ class Panels:
       calibration: [K, n] items for which the null holds; n = 0 where the procedure needs none.
       members: [n1] known members, for the moment estimate, or an empty array.
       knockoffs: [m, k] scores of the candidates' knockoffs, [m, 0] where there are none.
-      calibration_knockoffs: [n, k] scores of the calibration items' knockoffs, likewise.
+      calibration_knockoffs: [n, k] scores of the calibration items' knockoffs, or [n, 0].
       clusters: one name a candidate, or an empty tuple.
       calibration_clusters: one name a calibration item, or an empty tuple.
       weights: [m] density ratio of each candidate ("weighted"), or an empty array.
-      calibration_weights: [n] density ratio of each calibration item, likewise.
+      calibration_weights: [n] density ratio of each calibration item, or an empty array.
       split: [n] bool, calibration items from which "td4eval" learns its weights, or an empty array.
     """
 

@@ -52,7 +52,7 @@ class Inputs:
     Attributes:
       roles: the texts of every role: candidates, then calibration texts and members where given, then knockoffs.
       clusters: cluster of each candidate where the procedure decides by cluster, else empty.
-      calibration_clusters: cluster of each calibration text, likewise.
+      calibration_clusters: cluster of each calibration text, or empty.
       ignored_groups: group of every text where there are groups and the procedure ignores them, else empty.
     """
 
@@ -157,7 +157,7 @@ def read_inputs(
       calibration: texts for which the null holds, or None; a table with the same columns where knockoffs are columns.
       members: known members, or None.
       knockoffs: k collections, one paraphrase a candidate each; empty where `knockoff_fields` names columns.
-      calibration_knockoffs: k collections of paraphrases of the calibration texts, likewise.
+      calibration_knockoffs: k collections of paraphrases of the calibration texts, or empty.
       knockoff_fields: columns with the paraphrases.
       label_field: column with the known truth of candidates and calibration items.
       group_field: column with their clusters.

@@ -153,7 +153,7 @@ def _warning(counts: list[int], totals: list[int], example: tuple[str, ...]) -> 
     return (
         f"{counts[0]} of {totals[0]} calibration items and {counts[1]} of {totals[1]} candidates share {RUN} "
         f"words in a row, or all of a shorter text (calibration item {example[0]!r} and candidate {example[1]!r}, for "
-        "one): parts of one text are no independent draws; remove them from one role"
+        "one): parts of one text are not independent draws; remove them from one role"
     )
 
 

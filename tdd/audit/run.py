@@ -111,7 +111,7 @@ def run_audit(
       method: "ptdi", "best_score", "conditional" or "ktd" (find members); "td4eval", "jmcs" or "jecs" (find clean
         items); with options as in "ptdi:proportion=none,eta=0.1", or the value, `tdd.PTDI("none", eta=0.1)`.
       knockoffs: k collections of texts, each with one paraphrase of every candidate, in the same order ("ktd").
-      calibration_knockoffs: k collections of paraphrases of the calibration texts, likewise.
+      calibration_knockoffs: k collections of texts, each with one paraphrase of every calibration text.
       members: texts known to be in the training data, for "ptdi:proportion=moment".
       text_field: field with the text in files and tables.
       knockoff_fields: fields of `candidates` (and of `calibration`) with the paraphrases, instead of `knockoffs`.

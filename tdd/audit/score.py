@@ -234,7 +234,7 @@ def _named(*models: Any) -> bool:
 def _provenance(
     run: ScoreRun, plan: ScorePlan, table: Texts, where: Devices, options: Mapping[str, Any], *, stored: bool
 ) -> dict[str, Any]:
-    """What a table of scores was computed from, on and how."""
+    """The model, texts, devices and batches that a table of scores was computed with."""
     text, reference = run.inputs["text"], run.models.get("reference")
     provenance: dict[str, Any] = {
         "model": run.models["text"].name,

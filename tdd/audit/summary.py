@@ -1,4 +1,4 @@
-"""What a run says: its outcome, why a verdict is withheld, its warnings, and what it leaves open."""
+"""The sentences of a run: its outcome, reasons to withhold a verdict, warnings, and open points."""
 
 from __future__ import annotations
 
@@ -119,14 +119,14 @@ def warnings_of(checks: Mapping[str, Any], decision: Decision, ignored_groups: S
 
 
 def outcome(decision: Decision, bounds: SimultaneousBounds, failed: Sequence[str]) -> str:
-    """How many candidates are shown to be members (or clean), and which are selected; or why there is no verdict.
+    """The number of candidates shown to be members (or clean), and the selection; or why there is no verdict.
 
     These are two answers: far more items may be shown to be among the candidates than can be named.
     """
     if failed:
         return (
-            f"No verdict: {'; '.join(failed)}. What the procedure selects has no known error rate then; it stands in "
-            "items.csv, and is no finding. Mend the data and run again: see the warnings."
+            f"No verdict: {'; '.join(failed)}. What the procedure selects then has no known error rate; it is in "
+            "items.csv, but it is not a finding. Correct the data and run again: see the warnings."
         )
     return _of_set(decision, bounds) + _of_items(decision)
 
@@ -174,7 +174,7 @@ def _of_items(decision: Decision) -> str:
 def open_points(
     decision: Decision, failed: Sequence[str], *, texts: bool, groups_ignored: bool, symmetry_tested: bool
 ) -> Sequence[str]:
-    """What the run does not establish."""
+    """The points that the run does not establish."""
     points = [
         "The level bounds an average over repetitions. The share of errors in this one list can be larger or smaller.",
     ]

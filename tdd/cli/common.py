@@ -86,7 +86,7 @@ class _OneLine(logging.Formatter):
 
 
 def console(wide: bool = False) -> Any:
-    """Where tables are printed: as wide as the terminal or as COLUMNS says, else 100 or 160 columns."""
+    """The console for tables: as wide as the terminal or as COLUMNS says, else 100 or 160 columns."""
     import os
 
     from rich.console import Console

@@ -20,7 +20,7 @@ __all__ = ["Choice", "choices", "entries", "records"]
 _logger = logging.getLogger("tdd")
 
 _SERVER_IDS = ("cmpl-", "chatcmpl-", "batch_req_", "gen-")
-"""How identifiers begin that a server drew at random; they name no text."""
+"""Prefixes of identifiers that a server drew at random; they do not name texts."""
 
 
 class Choice(NamedTuple):
@@ -88,8 +88,8 @@ def entries(rows: Rows, *, generated: int | None, id_field: str | None, text_fie
         if generated is None and values and values[0] is not None:
             raise InputError(
                 f"{rows.source}: {choice.place}: the first token has a log-probability ({shown(values[0])}), so the "
-                "list is no echo of a prompt but what the model generated; ask with echo=true. If it is the text after "
-                "all, say generated=0"
+                "list is not an echo of a prompt but what the model generated; ask with echo=true. If it is the text "
+                "after all, say generated=0"
             )
         usage = choice.record.get("usage")
         unknown += generated is None and not isinstance(usage, Mapping)

@@ -31,7 +31,7 @@ FORMATS = ("auto", "plain", "openai", "vllm", "lm-eval")
 
 @dataclasses.dataclass(frozen=True)
 class Reading:
-    """How files of log-probabilities are read; see `tdd.score_log_probs` for every option."""
+    """Layout and units of a file of log-probabilities; see `tdd.score_log_probs` for the options."""
 
     format: str = "auto"
     base: Any = "e"

@@ -1,4 +1,4 @@
-"""What the readers of all layouts return, and the checks that they share."""
+"""The records that the readers of all layouts return, and their common checks."""
 
 from __future__ import annotations
 

@@ -194,7 +194,7 @@ def _values_of(column: Any) -> Sequence[Any]:
     if column.type not in strings or column.null_count:
         return column.to_pylist()
     column = column.cast(pyarrow.string())
-    column.validate(full=True)  # a file may hold bytes that are no text
+    column.validate(full=True)  # a file may hold invalid UTF-8
     return StringColumn(column)
 
 
@@ -282,6 +282,6 @@ def some_rows(source: str, num_rows: int) -> None:
 def bad_record(source: str, place: str, value: object) -> InputError:
     """A row that should be a record of named fields."""
     return InputError(
-        f"{source}: {place} is no object with named fields but {kind(value)}: {shown(value)}; "
+        f"{source}: {place} is not an object with named fields but {kind(value)}: {shown(value)}; "
         'expected for example {"id": "a1", "text": "..."}'
     )

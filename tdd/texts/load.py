@@ -47,7 +47,7 @@ def load_texts(
       The texts, in the order of the source, with the hash of ids and texts.
 
     Raises:
-      InputError: missing, empty or malformed source; missing field; empty text or one that is no string;
+      InputError: missing, empty or malformed source; missing field; empty text or one that is not a string;
         repeated ids; a label other than 0 and 1; a repeated key or column; a link that leads out of a folder; a file
         that decompresses to far more than texts do (`tdd.texts.files.LARGEST_DECOMPRESSED`); a named pipe. The
         message names the line, row or index.

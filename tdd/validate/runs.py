@@ -25,7 +25,7 @@ _PARTS = {
     "exchange": ("run the test again", ("data", "selection", "options", "control", "model")),
     "probe": ("save the probe again", ("name", "options", "inputs", "alarm", "first_alarm", "guarantees", "looks")),
 }
-"""Of each kind of run: how to get another, and what its run.json holds beside sentences."""
+"""Kind of run -> how to get another, and the parts of its run.json beside sentences."""
 
 
 def check_run(run: Mapping[str, Any], place: pathlib.Path) -> None:

@@ -45,7 +45,7 @@ COMMON_TEXT_FIELDS = (
     "raw_text",
     "raw_content",
 )
-"""Fields taken for the text where there is no field "text" and exactly one of these."""
+"""Fields taken for the text if there is no field "text" and exactly one of these."""
 
 
 _NAMED = 5
@@ -106,7 +106,7 @@ def identifier_column(source: str, values: Sequence[Any], place: Place) -> tuple
 
 
 def _are_plain(values: Sequence[Any]) -> bool:
-    """Whether all values are integers or strings of ASCII, which need no closer look."""
+    """True if all values are integers or ASCII strings, which need no further check."""
     return set(map(type, values)) <= {str, int} and all(type(value) is int or value.isascii() for value in values)
 
 
@@ -160,7 +160,7 @@ def number_of(value: Any) -> float:
 
 
 def is_absent(value: object) -> bool:
-    """Whether a value is what a table library puts where there is none: None, NaN, pandas' NA and NaT."""
+    """True for the values by which table libraries mark missing ones: None, NaN, pandas' NA and NaT."""
     if isinstance(value, float):
         return value != value
     return value is None or type(value).__name__ in ("NAType", "NaTType")
@@ -172,7 +172,9 @@ def _check_unicode(source: str, what: str, text: str) -> None:
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise InputError(f"{source}: {what} holds half a surrogate pair, which is no text: {shown(text)}") from error
+        raise InputError(
+            f"{source}: {what} holds half a surrogate pair, which is not valid text: {shown(text)}"
+        ) from error
 
 
 def fields_found(fields: Sequence[str]) -> str:
