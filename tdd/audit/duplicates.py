@@ -133,7 +133,7 @@ def duplicates(
         for second in copies[1][unique[1][right]]
     )
     within = [len(role) - len(distinct) for role, distinct in zip(normal, unique, strict=True)]
-    return Duplicates(
+    result = Duplicates(
         num_exact_pairs=num_exact,
         num_near_pairs=num_near,
         num_candidates=num_candidates,
@@ -143,8 +143,9 @@ def duplicates(
         pairs=tuple(itertools.islice(pairs, _MAX_PAIRS)),
         complete=complete,
         near=near,
-        warning=_warning(num_exact, num_near, num_calibration, num_candidates, within, complete, near),
+        warning="",
     )
+    return dataclasses.replace(result, warning=_warning(result))
 
 
 def _ids(texts: Texts | Sequence[str]) -> Sequence[str]:
@@ -199,29 +200,22 @@ def _best_of_each(blocks: list[_Pairs], left: list[str], right: list[str]) -> _P
     return a[first], b[first], similarity[first]
 
 
-def _warning(
-    num_exact: int,
-    num_near: int,
-    num_calibration: int,
-    num_candidates: int,
-    within: list[int],
-    complete: bool,
-    near: float,
-) -> str:
+def _warning(result: Duplicates) -> str:
     parts = []
-    if num_candidates:
-        least = "" if complete else "at least "
+    if result.num_candidates:
+        least = "" if result.complete else "at least "
         parts.append(
-            f"{least}{num_candidates} candidates are copies or near copies (Jaccard similarity {near:g} or more) of "
-            f"{num_calibration} calibration items ({num_exact} exact and {num_near} near pairs): their null is "
-            "known from the calibration set, and they void exchangeability; remove them from one role"
+            f"{least}{result.num_candidates} candidates are copies or near copies (Jaccard similarity {result.near:g} "
+            f"or more) of {result.num_calibration} calibration items ({result.num_exact_pairs} exact and "
+            f"{result.num_near_pairs} near pairs): their null is known from the calibration set, and they void "
+            "exchangeability; remove them from one role"
         )
-    if not complete:
+    if not result.complete:
         parts.append("the search for near duplicates stopped early, too many texts are alike")
-    if within[0]:
-        parts.append(f"{within[0]} calibration items repeat others and add no information")
-    if within[1]:
-        parts.append(f"{within[1]} candidates repeat others and are counted again in every error rate")
+    if result.within_calibration:
+        parts.append(f"{result.within_calibration} calibration items repeat others and add no information")
+    if result.within_candidates:
+        parts.append(f"{result.within_candidates} candidates repeat others and are counted again in every error rate")
     return "; ".join(parts)
 
 

@@ -87,8 +87,8 @@ def overlap(calibration: Texts | Sequence[str], candidates: Texts | Sequence[str
             hit[text[np.isin(code, shared)]] = True
         if shared.size and not example:
             example = (_name(roles[0], int(codes[0][1][first[0]])), _name(roles[1], int(codes[1][1][second[0]])))
-    counts, totals = [int(hit.sum()) for hit in shares], [hit.size for hit in shares]
-    return Overlap(counts[1], counts[0], totals[1], totals[0], example, _warning(counts, totals, example))
+    result = Overlap(int(shares[1].sum()), int(shares[0].sum()), shares[1].size, shares[0].size, example, "")
+    return dataclasses.replace(result, warning=_warning(result))
 
 
 def _shared_runs(texts: Sequence[str]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -147,13 +147,14 @@ def _name(texts: Texts | Sequence[str], row: int) -> str:
     return str(texts.ids[row]) if isinstance(texts, Texts) else str(row + 1)
 
 
-def _warning(counts: list[int], totals: list[int], example: tuple[str, ...]) -> str:
-    if not counts[0]:
+def _warning(result: Overlap) -> str:
+    if not result.num_calibration:
         return ""
     return (
-        f"{counts[0]} of {totals[0]} calibration items and {counts[1]} of {totals[1]} candidates share {RUN} "
-        f"words in a row, or all of a shorter text (calibration item {example[0]!r} and candidate {example[1]!r}, for "
-        "one): parts of one text are not independent draws; remove them from one role"
+        f"{result.num_calibration} of {result.total_calibration} calibration items and {result.num_candidates} of "
+        f"{result.total_candidates} candidates share {RUN} words in a row, or all of a shorter text (calibration item "
+        f"{result.example[0]!r} and candidate {result.example[1]!r}, for one): parts of one text are not independent "
+        "draws; remove them from one role"
     )
 
 
