@@ -275,10 +275,10 @@ def command(model: str, folder: str) -> list[str]:
     """The audit as it is typed."""
     knockoffs = ",".join(VERSIONS[1:])
     return [
-        *("audit", model, "--method", "ktd", "--rule", "conformal", "--alpha", str(AUDIT_LEVEL)),
+        *("audit", model, "--method", "ktd:rule=conformal", "--alpha", str(AUDIT_LEVEL)),
         *("--candidates", f"{folder}/candidates.csv", "--calibration", f"{folder}/calibration.csv"),
         *("--text-field", VERSIONS[0], "--knockoff-fields", knockoffs, "--label-field", "member"),
-        *("--score", SCORES[0], "--also", ",".join(SCORES[1:]), "--out", f"{folder}/run"),
+        *("--score", SCORES[0], "--extra-scores", ",".join(SCORES[1:]), "--out", f"{folder}/run"),
     ]
 
 

@@ -296,7 +296,7 @@ def _where(name: str, model: Any) -> str:
 
 def _scoring(model: str, texts: Any, scores: Any, options: Mapping[str, Any]) -> Call:
     """Loads the models once for all shards of a worker."""
-    from tdd.audit.find_model import find_model
+    from tdd.audit.models import find_model
     from tdd.scoring.devices import find_devices
 
     where = find_devices(options.get("device"), options.get("devices"), shard_params=options.get("shard_params", False))
@@ -305,7 +305,12 @@ def _scoring(model: str, texts: Any, scores: Any, options: Mapping[str, Any]) ->
         loaded = find_model("model", model, None, None, dtype, where)
         if (reference := options.get("reference")) is not None:
             options = {**options, "reference": find_model("reference", reference, None, None, dtype, where)}
-    return lambda shard: tdd.score(loaded, texts, scores, **{**options, "shard": shard})
+
+    def call(shard: Shard | None) -> Any:
+        arguments: dict[str, Any] = {**options, "shard": shard}
+        return tdd.score(loaded, texts, scores, **arguments)
+
+    return call
 
 
 def _running(arguments: Sequence[Any], options: Mapping[str, Any]) -> Call:

@@ -3,25 +3,33 @@
 from __future__ import annotations
 
 import dataclasses
+import decimal
 import hashlib
+import logging
+import numbers
 import sys
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
 
 from tdd.texts.read import read_rows
 from tdd.texts.rows import Rows
-from tdd.validate import tables as checks
 from tdd.validate import texts as text_checks
 from tdd.validate.errors import InputError
+from tdd.validate.string_columns import StringColumn, coded_words
+from tdd.validate.texts import Place, is_absent, number_of
 
 __all__ = ["Role", "ScoreTable", "load_score_table"]
 
 Role = Literal["calibration", "candidate", "member"]
-"""What an item is for: calibration under the null, a decision, known membership (for the moment estimate)."""
+"""The role of an item: calibration under the null, a decision, known membership (for the moment estimate)."""
 
 _HASHED_TOGETHER = 2**16
+_SHOWN = 8
+_MISSING = frozenset({"", "na", "n/a", "nan", "null", "none"})
+_logger = logging.getLogger("tdd")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,7 +68,7 @@ class ScoreTable:
         return self.scores[name][self.rows(role)]
 
     def num_missing(self, name: str, role: Role) -> int:
-        """How many items with a role have no score."""
+        """The number of items with a role that have no score."""
         return int(np.count_nonzero(np.isnan(self.values(name, role))))
 
 
@@ -92,8 +100,8 @@ def load_score_table(
     Args:
       source: a path or a Python table as in `tdd.texts.load_texts`; its rows have named columns.
       scores: score columns to read; without it, the only column that has no other purpose.
-      calibration: table of the calibration items, where they are not rows of `source`.
-      members: table of known members, likewise.
+      calibration: table of the calibration items, if they are not rows of `source`.
+      members: table of the known members, if there are any outside `source`.
       role_field: column of the roles in a single table, "role" unless given.
       calibration_role: word of calibration items in that column.
       candidate_role: word of candidates, or None: every row that is nothing else.
@@ -106,17 +114,20 @@ def load_score_table(
       calibrated: whether calibration items must be there. With False (knockoffs need none), a table without a role
         column is a table of candidates.
       optional: score columns that may be blank for all items of a role.
-      format: format of the files, where their extension does not tell.
+      format: format of the files, if not that of their extension.
 
     Returns:
       The table; separate tables are joined in the order candidates, calibration, members.
 
     Raises:
-      InputError: unreadable source; unknown column; a score that is no number or is infinite; a role that is
+      InputError: unreadable source; unknown column; a score that is not a number or is infinite; a role that is
         not expected; no calibration items or no candidates; repeated ids. A missing score is NaN, not an
         error, unless a role has no score at all.
     """
-    _check_sources(role_field, calibration, members)
+    if calibration is not None and role_field is not None:
+        raise InputError(f"role_field={role_field!r} and calibration=... both say which rows calibrate; give one")
+    if calibration is None and members is not None:
+        raise InputError("members=... needs calibration=...; in a single table use member_role=")
     sources: dict[str, Any] = {"candidate": source}
     if calibration is not None:
         sources["calibration"] = calibration
@@ -142,7 +153,7 @@ def load_score_table(
         del rows
         _release_unused()
     if len(parts) > 1:
-        checks.check_ids_apart([(role, part.source, part.ids) for role, part in zip(sources, parts, strict=True)])
+        _check_ids_apart([(role, part.source, part.ids) for role, part in zip(sources, parts, strict=True)])
     table = _join(parts)
     needed = {name: values for name, values in table.scores.items() if name not in optional}
     _check_scored(table.source, needed, table.roles, calibrated)
@@ -160,31 +171,34 @@ def _read_part(
 ) -> ScoreTable:
     """One source as a table; every row has `role` unless `fields` names a role column."""
     source, place = rows.source, rows.place
-    _check_fields(source, rows.fields)
+    if not rows.fields:
+        raise InputError(f"{source}: a score table needs named columns, these rows are bare values")
     for argument, field in fields.items():
         if field is not None:
             text_checks.existing_field(source, argument, field, rows.fields)
     id_field = fields["id_field"] or ("id" if "id" in rows.fields else None)
     role_field, label_field, group_field = (fields.get(f"{name}_field") for name in ("role", "label", "group"))
     taken = {field for field in (id_field, role_field, label_field, group_field) if field is not None}
-    names = checks.score_names(source, scores, rows.fields, taken)
-    checks.check_flipped(flipped, names)
+    names = _score_names(source, scores, rows.fields, taken)
+    for name in flipped:
+        if name not in names:
+            raise InputError(f"higher_is_member names {name!r}, which is not among the scores: {_list(names)}")
 
     if id_field is None:
         prefix = "" if role == "candidate" else f"{role}-"
         ids = tuple(f"{prefix}{number}" for number in range(1, rows.num_rows + 1))
     else:
         ids = text_checks.identifier_column(source, rows.column(id_field), place)
-    columns = {name: checks.score_column(source, name, rows.column(name), place) for name in names}
+    columns = {name: _score_column(source, name, rows.column(name), place) for name in names}
     roles = np.full(rows.num_rows, role, dtype=object)
     if role_field is not None:
-        roles = checks.role_column(source, role_field, rows.column(role_field), place, words, calibrated)
+        roles = _role_column(source, role_field, rows.column(role_field), place, words, calibrated)
     labels: Sequence[int] | np.ndarray = np.full(rows.num_rows, -1)
     if label_field is not None:
         labels = text_checks.label_column(source, rows.column(label_field), place, missing=-1)
     groups: tuple[str, ...] = ()
     if group_field is not None:
-        groups = checks.group_column(source, group_field, rows.column(group_field), place)
+        groups = text_checks.group_column(source, group_field, rows.column(group_field), place)
     return ScoreTable(
         ids=ids,
         scores={name: -column if name in flipped else column for name, column in columns.items()},
@@ -232,23 +246,150 @@ def _release_unused() -> None:
         sys.modules["pyarrow"].default_memory_pool().release_unused()
 
 
-def _check_sources(role_field: str | None, calibration: Any, members: Any) -> None:
-    """Roles come from a column or from separate tables, not from both."""
-    if calibration is not None and role_field is not None:
-        raise InputError(f"role_field={role_field!r} and calibration=... both say which rows calibrate; give one")
-    if calibration is None and members is not None:
-        raise InputError("members=... needs calibration=...; in a single table use member_role=")
-
-
-def _check_fields(source: str, fields: Sequence[str]) -> None:
-    """Rows with named fields."""
-    if not fields:
-        raise InputError(f"{source}: a score table needs named columns, these rows are bare values")
-
-
-def _check_scored(source: str, scores: Mapping[str, np.ndarray], roles: np.ndarray, calibrated: bool = True) -> None:
-    """At least one score in every column for candidates, and for calibration items where they are needed."""
+def _check_scored(source: str, scores: Mapping[str, np.ndarray], roles: np.ndarray, calibrated: bool) -> None:
+    """Check that every column has a score of a candidate, and of a calibration item where those are needed."""
     for name, values in scores.items():
         for role, word in (("calibration", "calibration item"), ("candidate", "candidate")):
             if (calibrated or role == "candidate") and np.all(np.isnan(values[roles == role])):
                 raise InputError(f"{source}: score column {name!r} has no value for any {word}")
+
+
+def _score_names(
+    source: str, scores: str | Sequence[str] | None, fields: Sequence[str], taken: Collection[str]
+) -> tuple[str, ...]:
+    """Names of the score columns: the given ones, or the only column that has no other purpose."""
+    free = [field for field in fields if field not in taken]
+    if scores is None:
+        if len(free) != 1:
+            raise InputError(f"{source}: name the score columns with scores=; columns left: {_list(free)}")
+        return tuple(free)
+    names = (scores,) if isinstance(scores, str) else tuple(scores)
+    if not names:
+        raise InputError(f"{source}: scores= is empty; columns left: {_list(free)}")
+    for name in names:
+        if name not in fields:
+            raise InputError(f"{source}: there is no score column {name!r}; columns found: {_list(fields)}")
+        if name in taken:
+            raise InputError(f"{source}: column {name!r} is used for ids, roles, labels or groups, not as a score")
+        if names.count(name) > 1:
+            raise InputError(f"{source}: score column {name!r} is named twice in scores=")
+    return names
+
+
+def _score_column(source: str, name: str, values: Sequence[Any], place: Place) -> np.ndarray:
+    """Scores: [N] float64, NaN where there is none; neither infinite nor anything but a number."""
+    if isinstance(values, StringColumn):
+        column, others = values.decimals()
+    elif set(map(type, values)) == {float}:
+        column, others = np.array(values, np.float64), np.zeros(len(values), bool)
+    else:
+        column, others = np.empty(len(values)), np.ones(len(values), bool)
+    indices = np.flatnonzero(others)
+    left = values.take(indices) if isinstance(values, StringColumn) else [values[i] for i in indices.tolist()]
+    for index, value in zip(indices.tolist(), left, strict=True):
+        number = _number(value)
+        if number is None:
+            raise InputError(f"{source}: score column {name!r} holds {value!r} at {place(index)}, no number")
+        column[index] = number
+    infinite = np.flatnonzero(np.isinf(column))
+    if infinite.size:
+        index = int(infinite[0])
+        raise InputError(
+            f"{source}: score column {name!r} is infinite at {place(index)} ({infinite.size} such rows); "
+            "remove the value (leave it blank) or clip it before"
+        )
+    return column
+
+
+def _role_column(
+    source: str,
+    field: str,
+    values: Sequence[Any],
+    place: Place,
+    roles: Mapping[str, str | None],
+    calibrated: bool,
+) -> np.ndarray:
+    """Roles: [N] str, keys of `roles`, each mapped to its word in the table (None: all others)."""
+    words, codes = coded_words(values, lambda value: "" if is_absent(value) else str(value).strip())
+    counts = dict(zip(words, np.bincount(codes, minlength=len(words)).tolist(), strict=True))
+    known = {word: role for role, word in roles.items() if word is not None}
+    if len(known) != sum(word is not None for word in roles.values()):
+        raise InputError(f"two roles have the same word in column {field!r}: {dict(roles)}")
+    rest = next((role for role, word in roles.items() if word is None), None)
+    listing = ", ".join(f"{word!r} ({count} rows)" for word, count in Counter(counts).most_common(_SHOWN))
+    expected = ", ".join(f"{word!r} for {role}" for word, role in known.items())
+
+    def first(number: int) -> str:
+        return place(int(np.argmax(codes == number)))
+
+    if rest is None:
+        for number, word in enumerate(words):
+            if word not in known:
+                raise InputError(
+                    f"{source}: role column {field!r} holds {word!r} at {first(number)}; expected {expected}; "
+                    f"found: {listing}"
+                )
+    else:
+        _check_other_roles(source, field, counts, first, known)
+    result = np.array([known.get(word, rest) for word in words], dtype=object)[codes]
+    for role, words_for in (("calibration", "calibration items"), ("candidate", "candidates")):
+        if (calibrated or role == "candidate") and not np.any(result == role):
+            raise InputError(f"{source}: no {words_for}: role column {field!r} holds {listing}; expected {expected}")
+    return result
+
+
+def _check_other_roles(
+    source: str, field: str, counts: Mapping[str, int], first: Place, known: Mapping[str, str]
+) -> None:
+    """Check the words that mean candidates because they mean nothing else: no misspelt roles; blanks are logged.
+
+    `counts` maps each word to its number of rows, `first` the index of a word to the place of its first row.
+    """
+    spelt = {word.casefold(): word for word in known}
+    if blank := sum(count for word, count in counts.items() if not word and word not in known):
+        _logger.warning("%s: %d rows have no role in column %r and are taken as candidates", source, blank, field)
+    for number, word in enumerate(counts):
+        meant = spelt.get(word.casefold(), word)
+        if meant != word:
+            raise InputError(
+                f"{source}: role column {field!r} holds {word!r} at {first(number)} where {meant!r} is the word for "
+                f"{known[meant]}; spell it alike, or name both roles"
+            )
+
+
+def _check_ids_apart(tables: Iterable[tuple[str, str, Sequence[str]]]) -> None:
+    """Check that no id is in two of the tables, each given as role, source and ids."""
+    owner: dict[str, str] = {}
+    for role, source, ids in tables:
+        shared = [name for name in ids if name in owner]
+        if shared:
+            raise InputError(
+                f"{source}: {len(shared)} ids of {role} items are also ids of {owner[shared[0]]} items "
+                f"({_list([repr(name) for name in shared])}); an item can have one role only"
+            )
+        owner.update(dict.fromkeys(ids, role))
+
+
+def _number(value: Any) -> float | None:
+    """The value as a float; NaN if it is missing, None if it is not a number."""
+    if is_absent(value):
+        return float("nan")
+    if isinstance(value, str):
+        word = value.strip().lower()
+        if word in _MISSING:
+            return float("nan")
+    elif not isinstance(value, (numbers.Real, decimal.Decimal)) or isinstance(value, bool):
+        return None
+    try:
+        return number_of(value)
+    except OverflowError:
+        return float("inf")
+    except (ValueError, TypeError):
+        return None
+
+
+def _list(names: Sequence[str]) -> str:
+    if not names:
+        return "none"
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(map(str, names[:_SHOWN])) + more

@@ -1,1 +1,1 @@
-"""audit."""
+"""Audits: texts or scores → decision with its guarantee, diagnostics, run folder."""

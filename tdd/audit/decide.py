@@ -1,26 +1,132 @@
-"""Scores → decision: one procedure, chosen beforehand, with its guarantee in words."""
+"""Scores by role → decision: one procedure, chosen beforehand, with its guarantee in words."""
 
 from __future__ import annotations
 
 import dataclasses
 import warnings
+from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any
 
 import jax
 import numpy as np
 
-from tdd.audit.evidence import Panels
 from tdd.kernels import lattice
 from tdd.kernels.proportion import tail_size
 from tdd.procedures.clusters import ClusterSelection
+from tdd.procedures.grammar import as_procedure, check_no_options
 from tdd.procedures.procedure import Procedure
-from tdd.procedures.values import PTDI
-from tdd.records import Guarantee, KnockoffSelection, Null, Selection
+from tdd.procedures.values import PTDI, ConditionalBH
+from tdd.records import Evidence, Guarantee, KnockoffSelection, Null, Selection
 from tdd.validate import arrays
 from tdd.validate.errors import InputError
 
-__all__ = ["Decision", "Truth", "decide", "level_in_words"]
+__all__ = ["Choices", "Decision", "Panels", "Truth", "choose", "decide", "level_in_words"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Choices:
+    """The choices that are made before any result is seen.
+
+    Attributes:
+      procedure: the procedure with its options.
+      alpha: level in (0, 1).
+      delta: the simultaneous bounds hold with probability at least 1 - delta.
+      seed: seed of every random choice.
+    """
+
+    procedure: Procedure
+    alpha: float
+    delta: float = 0.05
+    seed: int = 0
+
+
+def choose(
+    method: Any, *, alpha: float, delta: float, seed: int, null: str | None, others: Mapping[str, Any]
+) -> Choices:
+    """Check the choices of an audit.
+
+    Args:
+      method: a `Procedure`, or its name with or without options.
+      alpha: level.
+      delta: also the delta of "conditional", unless its options name another.
+      seed: seed of the audit.
+      null: the null that the caller means to test, or None; checked.
+      others: further keywords of the call, none of which may be an option of a procedure.
+
+    Raises:
+      InputError: as `tdd.procedure`; a null that the procedure does not test, a level out of range.
+    """
+    procedure = as_procedure(method)
+    check_no_options(procedure, others)
+    _check_direction(null, procedure.null, procedure.name)
+    arrays.check_level(alpha)
+    arrays.check_level(delta, "delta")
+    arrays.check_seed(seed)
+    if isinstance(procedure, ConditionalBH) and isinstance(method, str) and "delta=" not in method:
+        procedure = dataclasses.replace(procedure, delta=float(delta))
+    return Choices(procedure, alpha, delta, seed)
+
+
+def _empty() -> np.ndarray:
+    return np.zeros(0)
+
+
+def _no_rows() -> np.ndarray:
+    return np.zeros((0, 0))
+
+
+@dataclasses.dataclass(frozen=True)
+class Panels:
+    """Loss-like scores on the host: LOWER = MORE member-like, NaN where an item has none.
+
+    Attributes:
+      names: K names of the columns that decide: one score, several detectors, or one score under several models.
+      candidates: [K, m].
+      calibration: [K, n] items for which the null holds; n = 0 where the procedure needs none.
+      members: [n1] known members, for the moment estimate, or an empty array.
+      knockoffs: [m, k] scores of the candidates' knockoffs, [m, 0] where there are none.
+      calibration_knockoffs: [n, k] scores of the calibration items' knockoffs, or [n, 0].
+      clusters: one name a candidate, or an empty tuple.
+      calibration_clusters: one name a calibration item, or an empty tuple.
+      weights: [m] density ratio of each candidate ("weighted"), or an empty array.
+      calibration_weights: [n] density ratio of each calibration item, or an empty array.
+      split: [n] bool, calibration items from which "td4eval" learns its weights, or an empty array.
+    """
+
+    names: tuple[str, ...]
+    candidates: np.ndarray
+    calibration: np.ndarray
+    members: np.ndarray = dataclasses.field(default_factory=_empty)
+    knockoffs: np.ndarray = dataclasses.field(default_factory=_no_rows)
+    calibration_knockoffs: np.ndarray = dataclasses.field(default_factory=_no_rows)
+    clusters: tuple[str, ...] = ()
+    calibration_clusters: tuple[str, ...] = ()
+    weights: np.ndarray = dataclasses.field(default_factory=_empty)
+    calibration_weights: np.ndarray = dataclasses.field(default_factory=_empty)
+    split: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros(0, bool))
+
+    @classmethod
+    def of(cls, calibration: np.ndarray, candidates: np.ndarray, name: str = "score") -> Panels:
+        """Panels of one score: [n] and [m]."""
+        return cls((name,), np.asarray(candidates, float)[None], np.asarray(calibration, float)[None])
+
+    def evidence(self, procedure: Procedure) -> Evidence:
+        """The evidence as the procedure takes it: one row of scores as a vector, None for what is empty."""
+        row = 0 if procedure.columns == "one" else slice(None)
+        optional = ("members", "knockoffs", "calibration_knockoffs", "weights", "calibration_weights", "split")
+        return Evidence(
+            self.calibration[row],
+            self.candidates[row],
+            **{name: value if (value := getattr(self, name)).size else None for name in optional},
+            names=self.names,
+            clusters=self.clusters,
+            calibration_clusters=self.calibration_clusters,
+        )
+
+    def complete_calibration(self) -> np.ndarray:
+        """[n] bool: calibration items with a score in every column and for every knockoff."""
+        return _complete(self.calibration, self.calibration_knockoffs)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,8 +137,8 @@ class Truth:
     `null="member"`.
 
     Attributes:
-      fdp: false selections over all selections (0 where nothing is selected). Where clusters are decided on, of
-        clusters: one without any member is false.
+      fdp: false selections over all selections (0 where nothing is selected); of clusters, where clusters are decided
+        on: one without any member is false.
       power: right selections over all candidates for which the null is false; NaN where there are none.
       num_members: candidates that are members.
       num_false: selected candidates for which the null holds.
@@ -46,12 +152,12 @@ class Truth:
 
 @dataclasses.dataclass(frozen=True)
 class Decision:
-    """What was decided, on host arrays in the order of the candidates.
+    """The decision, on host arrays in the order of the candidates.
 
     Attributes:
       unit: what is decided on, "item", "cluster" or "drawn" (one item of each cluster).
-      num_units: how many of these were tested.
-      num_units_selected: how many of these are selected.
+      num_units: units tested.
+      num_units_selected: units selected.
       selected: [m] bool.
       p_values: [m] float, NaN where a candidate has no score or the procedure has no p-values.
       adjusted: [m] float, NaN where a candidate has no score; `selected == (adjusted <= alpha)`.
@@ -63,18 +169,18 @@ class Decision:
       alpha: level.
       proportion: estimated proportion of items for which the null is false; negative where the estimate of the others
         exceeds 1, 0 where nothing is estimated.
-      bound: what the guarantee bounds the expected share of errors by, as a number; alpha or slightly more.
+      bound: upper bound of the expected proportion of errors; alpha or slightly more.
       edge_ties: calibration scores tied at the edge of the region of presumed non-members, where that matters.
       threshold: largest selected p-value, 0 where nothing is selected.
-      score_cut: the selected score nearest to the others, None where nothing is selected or several columns decide.
-      num_selected: how many were selected.
+      score_cut: the least extreme selected score, None where nothing is selected or several columns decide.
+      num_selected: selected candidates.
       num_tests: m, candidates with a score.
       num_calibration: n, calibration items (clusters, where the decision is by cluster) that the p-values rest on.
       num_missing: candidates without a score.
       num_missing_calibration: calibration items without a score.
-      min_selections: fewer than this many cannot be selected.
+      min_selections: the fewest selections that the sizes allow.
       guarantee: what is controlled, under which assumptions.
-      facts: what else the procedure found, as (what, value).
+      facts: further findings of the procedure, as (what, value).
       warnings: what the reader must know about this result.
       truth: outcome against labels, or None where they are not known for all tested candidates.
       selection: what the procedure returned.
@@ -115,9 +221,9 @@ def decide(panels: Panels, procedure: Procedure, alpha: float, *, seed: int = 0,
 
     Args:
       panels: scores of candidates and calibration items.
-      procedure: with its options.
+      procedure: the procedure with its options.
       alpha: level in (0, 1).
-      seed: of every random choice in the decision.
+      seed: seed of every random choice in the decision.
       labels: [m] 1 member, 0 non-member, -1 unknown; or None. For several models: 1 member of at least one of them.
 
     Raises:
@@ -125,28 +231,33 @@ def decide(panels: Panels, procedure: Procedure, alpha: float, *, seed: int = 0,
     """
     arrays.check_level(alpha)
     ptdi = procedure if isinstance(procedure, PTDI) else None
-    if ptdi is not None:
-        _check_cluster_proportion(ptdi.proportion, bool(panels.clusters))
+    if ptdi is not None and panels.clusters and ptdi.proportion not in ("storey", "none"):
+        raise InputError(
+            f"proportion={ptdi.proportion!r} is not offered where items come in clusters; use 'storey' or 'none'"
+        )
     evidence = panels.evidence(procedure)
-    with warnings.catch_warnings(record=True) as said:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         result = procedure.select(evidence, alpha, jax.random.key(seed))
     selected, tested = np.asarray(result.selected), ~np.isnan(np.asarray(result.adjusted))
     n, m = int(result.num_calibration), int(result.num_tests)
     subtracted = ptdi is not None and ptdi.proportion == "subtraction"
-    calibrated = panels.calibration.shape[1] if "calibration" in procedure.needs or n else 0
-    knockoffs = "knockoffs" in procedure.needs
-    unscored = calibrated - _scored(panels.calibration, panels.calibration_knockoffs if knockoffs else None)
-    scored = _scored(panels.candidates, panels.knockoffs if knockoffs else None)
-    unit, counted = "item", (int(tested.sum()), int(selected.sum()))
+    by_knockoffs = "knockoffs" in procedure.needs
+    complete = _complete(panels.candidates, panels.knockoffs if by_knockoffs else None)
+    num_missing_calibration = 0
+    if "calibration" in procedure.needs or n:
+        known = _complete(panels.calibration, panels.calibration_knockoffs if by_knockoffs else None)
+        num_missing_calibration = int((~known).sum())
+    unit, num_units, num_units_selected = "item", int(tested.sum()), int(selected.sum())
     if isinstance(result, ClusterSelection) and ptdi is not None:
         unit = ptdi.unit
         if unit == "cluster":
-            counted = (int(result.num_clusters), int(np.asarray(result.cluster_selected).sum()))
+            num_units = int(result.num_clusters)
+            num_units_selected = int(np.asarray(result.cluster_selected).sum())
     return Decision(
         unit=unit,
-        num_units=counted[0],
-        num_units_selected=counted[1],
+        num_units=num_units,
+        num_units_selected=num_units_selected,
         selected=selected,
         p_values=np.asarray(result.p_values),
         adjusted=np.asarray(result.adjusted),
@@ -164,30 +275,42 @@ def decide(panels: Panels, procedure: Procedure, alpha: float, *, seed: int = 0,
         num_selected=int(selected.sum()),
         num_tests=int(tested.sum()),
         num_calibration=n,
-        num_missing=panels.candidates.shape[1] - scored,
-        num_missing_calibration=unscored if calibrated else 0,
+        num_missing=int((~complete).sum()),
+        num_missing_calibration=num_missing_calibration,
         min_selections=int(result.min_selections),
         guarantee=result.guarantee,
         facts=tuple(procedure.facts(evidence, result)),
-        warnings=(*procedure.warnings(evidence, result), *(str(item.message) for item in said)),
+        warnings=(*procedure.warnings(evidence, result), *(str(item.message) for item in caught)),
         truth=_truth(selected, tested, labels, result.null, panels.clusters if unit == "cluster" else ()),
         selection=result,
     )
 
 
 def level_in_words(alpha: float) -> str:
-    """10 % for 0.1, without the noise of binary fractions."""
+    """The level in percent, without the noise of binary fractions: 10 % for 0.1."""
     level = lattice.as_level(alpha)
     percent = 100 * Fraction(int(level.numerator), int(level.denominator))
     return f"{percent.numerator} %" if percent.denominator == 1 else f"{float(percent):g} %"
 
 
-def _scored(panel: np.ndarray, knockoffs: np.ndarray | None) -> int:
-    """Items with a score in every column, those of their knockoffs included."""
-    missing = np.isnan(panel).any(axis=0)
-    if knockoffs is not None and len(knockoffs) == missing.size:
-        missing |= np.isnan(knockoffs).any(axis=1)
-    return int((~missing).sum())
+def _check_direction(null: str | None, tested: str, method: str) -> None:
+    """Check that the null that the caller names, if any, is the one that the method tests."""
+    if null is None or null == tested:
+        return
+    if null not in ("nonmember", "member"):
+        raise InputError(f'null must be "nonmember" or "member", got {null!r}')
+    raise InputError(
+        f'{method} tests the null "{tested}" and calibrates on known {tested}s; null={null!r} would invert its '
+        f"guarantee. Pass known {tested}s as calibration and leave null out"
+    )
+
+
+def _complete(panel: np.ndarray, knockoffs: np.ndarray | None) -> np.ndarray:
+    """[items] bool: items with a score in every column, and for every knockoff where there are knockoffs."""
+    complete = np.asarray(~np.isnan(panel).any(axis=0))
+    if knockoffs is not None and len(knockoffs) == complete.size:
+        complete &= ~np.isnan(knockoffs).any(axis=1)
+    return complete
 
 
 def _score_cut(panels: Panels, null: Null, selected: np.ndarray) -> float | None:
@@ -230,11 +353,3 @@ def _truth(
         num_members=num_members,
         num_false=false,
     )
-
-
-def _check_cluster_proportion(proportion: str, clustered: bool) -> None:
-    """The estimates whose guarantee is stated for clusters without a condition on ties."""
-    if clustered and proportion not in ("storey", "none"):
-        raise InputError(
-            f"proportion={proportion!r} is not offered where items come in clusters; use 'storey' or 'none'"
-        )

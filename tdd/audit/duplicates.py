@@ -1,27 +1,40 @@
 """Exact and near duplicates between and within the roles.
 
-A candidate that is a copy of a calibration item has a known answer, and its score is no fresh draw: exchangeability
-is void for that pair.
+A candidate that is a copy of a calibration item has a known answer, and its score is not an independent draw:
+exchangeability does not hold for that pair.
+
+Near duplicates are pairs of sets of n-grams with Jaccard similarity J = |A and B| / |A or B| of at least t. They are
+found by a prefix filter (Bayardo, Ma & Srikant 2007; Wang, Li & Feng 2012): order all n-grams globally, rare ones
+first. If J >= t, then A and B have at least o = ceil(t max(|A|, |B|)) n-grams in common, and for every l <= o at least
+l of them are among the first |A| - ceil(t |A|) + l of A and the first |B| - ceil(t |B|) + l of B. Only pairs that pass,
+with l = 4 or o if that is less, are compared.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
+import scipy.sparse as sp
 
-from tdd.audit.shingles import shingle_sets, similar_pairs
-from tdd.audit.words import normalise
+from tdd.audit.word_split import normalise, strings
 from tdd.records import Texts
-from tdd.validate import honesty as checks
+from tdd.validate.errors import InputError
 
-__all__ = ["DuplicatePair", "Duplicates", "duplicates", "near_pairs"]
+__all__ = ["DuplicatePair", "Duplicates", "Shingles", "duplicates", "near_pairs", "shingle_sets", "similar_pairs"]
 
 _LONG = 60
 _MAX_PAIRS = 1_000
 _MAX_COMPARED = 5_000_000
+_SIZE = 5
+_PREFIX_MATCHES = 4
+_BLOCK = 2_000_000
+_MULTIPLIERS = np.array(
+    [0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0xD6E8FEB86659FD93, 0xFF51AFD7ED558CCD],
+    dtype=np.uint64,
+)
 
 _Pairs = tuple[np.ndarray, np.ndarray, np.ndarray]
 
@@ -43,7 +56,7 @@ class DuplicatePair:
 
 @dataclasses.dataclass(frozen=True)
 class Duplicates:
-    """What was found.
+    """The duplicates between and within the roles.
 
     Attributes:
       num_exact_pairs: pairs of a calibration item and a candidate with the same text, after normalisation.
@@ -53,8 +66,8 @@ class Duplicates:
       within_calibration: calibration items that repeat an earlier one.
       within_candidates: candidates that repeat an earlier one.
       pairs: the pairs, exact ones first, then by falling similarity; at most 1,000.
-      complete: False where the search for near duplicates stopped early; counts of it are then lower bounds.
-      near: the similarity from which a pair counts.
+      complete: False if the search for near duplicates stopped early; its counts are then lower bounds.
+      near: smallest similarity of a near duplicate.
       warning: empty where nothing was found.
     """
 
@@ -82,7 +95,7 @@ def duplicates(
 
     Args:
       calibration: calibration texts; ids are row numbers from 1 where plain strings are given.
-      candidates: candidate texts, likewise.
+      candidates: candidate texts; ids as for calibration texts.
       near: smallest Jaccard similarity of a near duplicate.
 
     Returns:
@@ -94,9 +107,8 @@ def duplicates(
     Cost: linear in the length of the texts, plus about 5 million comparisons of pairs at most; memory proportional to
     the length of the texts.
     """
-    checks.check_near(near)
     names = [_ids(calibration), _ids(candidates)]
-    normal = [[normalise(text) for text in _strings(role)] for role in (calibration, candidates)]
+    normal = [[normalise(text) for text in strings(role)] for role in (calibration, candidates)]
     copies: list[dict[str, list[int]]] = [{}, {}]
     for rows_of_text, texts in zip(copies, normal, strict=True):
         for row, text in enumerate(texts):
@@ -121,7 +133,7 @@ def duplicates(
         for second in copies[1][unique[1][right]]
     )
     within = [len(role) - len(distinct) for role, distinct in zip(normal, unique, strict=True)]
-    return Duplicates(
+    result = Duplicates(
         num_exact_pairs=num_exact,
         num_near_pairs=num_near,
         num_candidates=num_candidates,
@@ -131,12 +143,9 @@ def duplicates(
         pairs=tuple(itertools.islice(pairs, _MAX_PAIRS)),
         complete=complete,
         near=near,
-        warning=_warning(num_exact, num_near, num_calibration, num_candidates, within, complete, near),
+        warning="",
     )
-
-
-def _strings(texts: Texts | Sequence[str]) -> Sequence[str]:
-    return texts.texts if isinstance(texts, Texts) else texts
+    return dataclasses.replace(result, warning=_warning(result))
 
 
 def _ids(texts: Texts | Sequence[str]) -> Sequence[str]:
@@ -144,7 +153,9 @@ def _ids(texts: Texts | Sequence[str]) -> Sequence[str]:
 
 
 def near_pairs(left: list[str], right: list[str], near: float) -> tuple[_Pairs, bool]:
-    """Pairs of different texts with similarity `near` or more, best first, and whether the search was complete."""
+    """Pairs of different texts with similarity `near` or more, best first; and False if the search stopped early."""
+    if not 0 < near <= 1:
+        raise InputError(f"near={near!r} must be a Jaccard similarity above 0 and at most 1")
     vocabulary: dict[str, int] = {}
     words = [
         [np.array([vocabulary.setdefault(word, len(vocabulary)) for word in text.split()]) for text in texts]
@@ -153,7 +164,7 @@ def near_pairs(left: list[str], right: list[str], near: float) -> tuple[_Pairs, 
     long = [np.array([len(row) >= _LONG for row in role], dtype=bool) for role in words]
     short = [np.array([len(row) < 2 * _LONG for row in role], dtype=bool) for role in words]
     rows = [(np.flatnonzero(long[0]), np.flatnonzero(long[1])), (np.flatnonzero(short[0]), np.flatnonzero(short[1]))]
-    found: list[_Pairs] = []
+    blocks: list[_Pairs] = []
     num_compared = 0
     for by_words, (rows_left, rows_right) in zip((True, False), rows, strict=True):
         if not (rows_left.size and rows_right.size):
@@ -163,23 +174,23 @@ def near_pairs(left: list[str], right: list[str], near: float) -> tuple[_Pairs, 
         else:
             sequences = [[_letters(left[i]) for i in rows_left], [_letters(right[i]) for i in rows_right]]
         for a, b, similarity, work in similar_pairs(shingle_sets(sequences[0]), shingle_sets(sequences[1]), near):
-            found.append((rows_left[a], rows_right[b], similarity))
+            blocks.append((rows_left[a], rows_right[b], similarity))
             num_compared += work
             if num_compared > _MAX_COMPARED:
-                return _best_of_each(found, left, right), False
-    return _best_of_each(found, left, right), True
+                return _best_of_each(blocks, left, right), False
+    return _best_of_each(blocks, left, right), True
 
 
 def _letters(text: str) -> np.ndarray:
     return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype="<u4")
 
 
-def _best_of_each(found: list[_Pairs], left: list[str], right: list[str]) -> _Pairs:
+def _best_of_each(blocks: list[_Pairs], left: list[str], right: list[str]) -> _Pairs:
     """Each pair once with its best similarity, best pairs first, without equal texts."""
-    if not found:
+    if not blocks:
         empty = np.empty(0, dtype=np.int64)
         return empty, empty, np.empty(0)
-    a, b, similarity = (np.concatenate(part) for part in zip(*found, strict=True))
+    a, b, similarity = (np.concatenate(part) for part in zip(*blocks, strict=True))
     order = np.lexsort((b, a, -similarity))
     a, b, similarity = a[order], b[order], similarity[order]
     _, first = np.unique(a * max(1, len(right)) + b, return_index=True)
@@ -189,27 +200,151 @@ def _best_of_each(found: list[_Pairs], left: list[str], right: list[str]) -> _Pa
     return a[first], b[first], similarity[first]
 
 
-def _warning(
-    num_exact: int,
-    num_near: int,
-    num_calibration: int,
-    num_candidates: int,
-    within: list[int],
-    complete: bool,
-    near: float,
-) -> str:
+def _warning(result: Duplicates) -> str:
     parts = []
-    if num_candidates:
-        least = "" if complete else "at least "
+    if result.num_candidates:
+        least = "" if result.complete else "at least "
         parts.append(
-            f"{least}{num_candidates} candidates are copies or near copies (Jaccard similarity {near:g} or more) of "
-            f"{num_calibration} calibration items ({num_exact} exact and {num_near} near pairs): their null is "
-            "known from the calibration set, and they void exchangeability; remove them from one role"
+            f"{least}{result.num_candidates} candidates are copies or near copies (Jaccard similarity {result.near:g} "
+            f"or more) of {result.num_calibration} calibration items ({result.num_exact_pairs} exact and "
+            f"{result.num_near_pairs} near pairs): their null is known from the calibration set, and they void "
+            "exchangeability; remove them from one role"
         )
-    if not complete:
+    if not result.complete:
         parts.append("the search for near duplicates stopped early, too many texts are alike")
-    if within[0]:
-        parts.append(f"{within[0]} calibration items repeat others and add no information")
-    if within[1]:
-        parts.append(f"{within[1]} candidates repeat others and are counted again in every error rate")
+    if result.within_calibration:
+        parts.append(f"{result.within_calibration} calibration items repeat others and add no information")
+    if result.within_candidates:
+        parts.append(f"{result.within_candidates} candidates repeat others and are counted again in every error rate")
     return "; ".join(parts)
+
+
+@dataclasses.dataclass(frozen=True)
+class Shingles:
+    """Sets of n-grams.
+
+    Attributes:
+      row: [entries] int64 index of the set, not decreasing.
+      code: [entries] uint64 64-bit hash of the n-gram, no pair (row, code) twice.
+      sizes: [N] int64 number of elements of each set.
+    """
+
+    row: np.ndarray
+    code: np.ndarray
+    sizes: np.ndarray
+
+
+def shingle_sets(sequences: Sequence[np.ndarray]) -> Shingles:
+    """Sets of 5-grams of integer sequences; a shorter sequence, padded, is one n-gram.
+
+    Two different 5-grams have the same code with a chance of about 2^-64 a pair.
+    """
+    lengths = np.array([max(len(sequence), _SIZE) for sequence in sequences], dtype=np.int64)
+    starts = np.concatenate([[0], np.cumsum(lengths)])
+    joined = np.zeros(starts[-1], dtype=np.uint64)
+    for start, sequence in zip(starts, sequences, strict=False):
+        joined[start : start + len(sequence)] = np.asarray(sequence, dtype=np.uint64) + np.uint64(1)
+    row = np.repeat(np.arange(len(sequences)), lengths - _SIZE + 1)
+    first = np.arange(row.size) + (_SIZE - 1) * row
+    code = np.zeros(row.size, dtype=np.uint64)
+    for offset in range(_SIZE):
+        code = _mix((code ^ joined[first + offset]) * _MULTIPLIERS[offset])
+    order = np.lexsort((code, row))
+    row, code = row[order], code[order]
+    new = np.ones(row.size, dtype=bool)
+    new[1:] = (row[1:] != row[:-1]) | (code[1:] != code[:-1])
+    row, code = row[new], code[new]
+    return Shingles(row, code, np.bincount(row, minlength=len(sequences)).astype(np.int64))
+
+
+def similar_pairs(
+    left: Shingles, right: Shingles, near: float
+) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray, int]]:
+    """All pairs with Jaccard similarity `near` or more, in blocks.
+
+    Yields:
+      row of `left`, row of `right`, similarity, and the number of pairs compared for the block.
+
+    Cost: linear in the n-grams, plus the compared pairs times their shared n-grams; memory is that of the n-grams
+    and of one block of at most about two million pairs (more only where one text alone has more).
+    """
+    codes, inverse = np.unique(np.concatenate([left.code, right.code]), return_inverse=True)
+    in_left, in_right = inverse[: left.code.size], inverse[left.code.size :]
+    count_left = np.bincount(in_left, minlength=codes.size)
+    count_right = np.bincount(in_right, minlength=codes.size)
+    shared = (count_left > 0) & (count_right > 0)
+    order = np.lexsort((count_left + count_right, ~shared))
+    position = np.empty(codes.size, dtype=np.int64)
+    position[order] = np.arange(codes.size)
+    width = max(1, int(np.count_nonzero(shared)))
+    sets = []
+    for shingles, element in ((left, in_left), (right, in_right)):
+        kept = shared[element]
+        sets.append(_matrix(shingles.row[kept], position[element[kept]], (shingles.sizes.size, width)))
+    prefixes = [_prefix(matrix, s.sizes, width, near) for matrix, s in zip(sets, (left, right), strict=True)]
+    frequency = np.bincount(prefixes[1].indices, minlength=width)
+    work = np.add.reduceat(np.append(frequency[prefixes[0].indices], 0), prefixes[0].indptr[:-1])
+    work[np.diff(prefixes[0].indptr) == 0] = 0
+    transposed = prefixes[1].T.tocsr()
+    for start, stop in _blocks(work):
+        candidates = (prefixes[0][start:stop] @ transposed).tocoo()
+        rows, columns = candidates.row.astype(np.int64) + start, candidates.col.astype(np.int64)
+        required = np.maximum(_overlap(left.sizes[rows], near), _overlap(right.sizes[columns], near))
+        possible = np.minimum(left.sizes[rows], right.sizes[columns])
+        fits = (possible >= required) & (candidates.data >= np.minimum(_PREFIX_MATCHES, required))
+        rows, columns = rows[fits], columns[fits]
+        common = _intersections(sets[0], sets[1], rows, columns)
+        similarity = common / (left.sizes[rows] + right.sizes[columns] - common)
+        similar = similarity >= near
+        yield rows[similar], columns[similar], similarity[similar], rows.size
+
+
+def _mix(values: np.ndarray) -> np.ndarray:
+    """A bijection of 64-bit words in which every input bit moves every output bit (the finaliser of SplitMix64)."""
+    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return values ^ (values >> np.uint64(31))
+
+
+def _matrix(row: np.ndarray, column: np.ndarray, shape: tuple[int, int]) -> sp.csr_array:
+    matrix = sp.csr_array((np.ones(row.size, dtype=np.int32), (row, column)), shape=shape)
+    matrix.sort_indices()
+    return matrix
+
+
+def _overlap(sizes: np.ndarray, near: float) -> np.ndarray:
+    """Fewest common elements that a set of each size needs for a similarity of `near`."""
+    return np.ceil(near * sizes - 1e-9).astype(np.int64)
+
+
+def _prefix(matrix: sp.csr_array, sizes: np.ndarray, width: int, near: float) -> sp.csr_array:
+    """The n-grams of each set's prefix that both sides have; in the order, those of one side come first."""
+    num_shared = np.diff(matrix.indptr)
+    required = _overlap(sizes, near)
+    length = np.where(num_shared < required, 0, num_shared - required + _PREFIX_MATCHES)
+    place = np.arange(matrix.indices.size) - np.repeat(matrix.indptr[:-1], num_shared)
+    kept = place < np.repeat(length, num_shared)
+    row = np.repeat(np.arange(sizes.size), num_shared)
+    return _matrix(row[kept], matrix.indices[kept], (sizes.size, width))
+
+
+def _blocks(work: np.ndarray) -> Iterator[tuple[int, int]]:
+    """Ranges of rows with at most about `_BLOCK` units of work together; rows without work at the ends are left."""
+    total = np.cumsum(work)
+    start = 0
+    while start < work.size:
+        done = total[start - 1] if start else 0
+        stop = max(start + 1, int(np.searchsorted(total, done + _BLOCK, side="right")))
+        if total[stop - 1] > done:
+            yield start, stop
+        start = stop
+
+
+def _intersections(left: sp.csr_array, right: sp.csr_array, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
+    """Sizes of the intersections of set `rows[i]` of the left with set `columns[i]` of the right: [pairs] int64."""
+    entries = np.diff(left.indptr)[rows] + np.diff(right.indptr)[columns]
+    common = np.zeros(rows.size, dtype=np.int64)
+    for start, stop in _blocks(entries):
+        product = left[rows[start:stop]].multiply(right[columns[start:stop]])
+        common[start:stop] = product.sum(axis=1)
+    return common

@@ -1,6 +1,5 @@
-"""Are the knockoffs of known non-members treated like the originals? The assumption of every knockoff rule.
-
-What can be seen of it: the symmetry of scores on known non-members, and texts that are no paraphrases at all.
+"""Diagnostics of knockoffs: does the model treat those of known non-members like the originals, and are they
+paraphrases at all? The first is the assumption of every knockoff rule.
 """
 
 from __future__ import annotations
@@ -12,15 +11,15 @@ from typing import Any
 
 import numpy as np
 
-from tdd.audit.evidence import Panels
-from tdd.audit.run_inputs import Inputs
+from tdd.audit.decide import Panels
+from tdd.audit.inputs import Inputs
 from tdd.procedures.knockoff_symmetry import knockoff_symmetry
 
-__all__ = ["KnockoffTexts", "LongTexts", "Symmetry", "copies", "cut_texts", "symmetry"]
+__all__ = ["KnockoffTexts", "LongTexts", "Symmetry", "cut_texts", "knockoff_texts", "symmetry"]
 
 _LEVEL = 0.01
 _NAMED = 3
-_MUCH = 0.1
+_MANY_CUT = 0.1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,12 +27,12 @@ class Symmetry:
     """The symmetry test on known non-members.
 
     Attributes:
-      p_value: of the null that original and knockoff scores of a non-member are exchangeable.
+      p_value: p-value of the null that original and knockoff scores of a non-member are exchangeable.
       num_items: known non-members with their knockoffs.
       method: name of the test.
-      num_leaning: of them, those that look like members: W > 0 for rule="ktd", for the others those whose own score is
-        the lowest of the k + 1.
-      expected: how many would by chance, num_items / 2 or num_items / (k + 1).
+      num_leaning: items that look like members: W > 0 for rule="ktd", for the others those whose own score is the
+        lowest of the k + 1.
+      expected: their expected number under the null, num_items / 2 or num_items / (k + 1).
       warning: empty where nothing was found; that it is empty proves nothing for the candidates.
     """
 
@@ -45,50 +44,50 @@ class Symmetry:
     warning: str
 
 
-def symmetry(panels: Panels, rule: str) -> dict[str, Symmetry]:
-    """{"symmetry": finding} where known non-members have knockoffs, else {}.
+def symmetry(panels: Panels, rule: str) -> Symmetry | None:
+    """Test what a knockoff rule assumes, on known non-members; None unless some have knockoffs.
 
-    What is tested is what the rule assumes: "ktd" that the averaged statistic is symmetric, the others that the copies
+    Tested is what the rule assumes: for "ktd" that the averaged statistic is symmetric, for the others that the copies
     of a text are exchangeable.
     """
-    known = ~np.isnan(panels.calibration[0])
-    if not panels.calibration_knockoffs.size or not known.any():
-        return {}
-    known &= ~np.isnan(panels.calibration_knockoffs).any(axis=1)
-    if not known.any():
-        return {}
-    own, copies = panels.calibration[0], panels.calibration_knockoffs
-    result = knockoff_symmetry(own, copies, rule="ktd" if rule == "ktd" else "multi")
-    rival = copies[known].mean(axis=1) if rule == "ktd" else copies[known].min(axis=1)
-    leaning, items = int((own[known] < rival).sum()), int(known.sum())
-    expected = items / (2 if rule == "ktd" else copies.shape[1] + 1)
+    scores, copies = panels.calibration[0], panels.calibration_knockoffs
+    known = ~np.isnan(scores)
+    if copies.size:
+        known &= ~np.isnan(copies).any(axis=1)
+    if not copies.size or not known.any():
+        return None
+    averaged = rule == "ktd"
+    result = knockoff_symmetry(scores, copies, rule="ktd" if averaged else "multi")
+    rival = copies[known].mean(axis=1) if averaged else copies[known].min(axis=1)
+    num_leaning, num_items = int((scores[known] < rival).sum()), int(known.sum())
+    expected = num_items / (2 if averaged else copies.shape[1] + 1)
     p_value = float(result.p_value) or math.exp(float(result.log_p_value))  # too small for single precision
     warning = ""
     if p_value <= _LEVEL:
-        found = (
+        finding = (
             "the averaged statistic of known non-members is not symmetric"
-            if rule == "ktd"
+            if averaged
             else "the scores of known non-members and of their knockoffs differ"
         )
         warning = (
-            f"{found} (symmetry test, p = {p_value:.3g}): {leaning} of {items} look like members, about "
+            f"{finding} (symmetry test, p = {p_value:.3g}): {num_leaning} of {num_items} look like members, about "
             f"{expected:.0f} would by chance"
         )
         if rule != "conformal":
             warning += f'; rule="{rule}" is not valid here, and rule="conformal" needs no symmetry'
-    return {"symmetry": Symmetry(p_value, items, result.method, leaning, expected, warning)}
+    return Symmetry(p_value, num_items, result.method, num_leaning, expected, warning)
 
 
 @dataclasses.dataclass(frozen=True)
 class KnockoffTexts:
-    """Knockoffs that are no paraphrases, among candidates and calibration items; texts are compared as they are.
+    """Knockoffs of candidates and calibration items that are not paraphrases; texts are compared as they are.
 
     Attributes:
       num_items: items with knockoffs.
       num_unchanged: items with a knockoff that is the text itself.
       num_repeated: items of which two knockoffs are the same.
-      num_foreign: items with a knockoff that is the text of another item: a sign of columns out of step.
-      warning: empty where none of this was found.
+      num_foreign: items with a knockoff that is the text of another item: a sign of misaligned columns.
+      warning: empty where nothing was found.
     """
 
     num_items: int
@@ -98,37 +97,43 @@ class KnockoffTexts:
     warning: str
 
 
-def copies(inputs: Inputs) -> dict[str, KnockoffTexts]:
-    """{"knockoff_texts": finding}: knockoffs equal to their text, to one another, or to another item's text."""
+def knockoff_texts(inputs: Inputs) -> KnockoffTexts:
+    """Find knockoffs that equal their text, one another, or another item's text."""
     unchanged, repeated, foreign, total = [], [], [], 0
-    owners = [owner for owner in ("candidate", "calibration") if inputs.knockoffs(owner)]
-    originals = {text for owner in owners for text in inputs.roles[owner].texts}
-    for owner in owners:
-        items = inputs.roles[owner]
+    paraphrased = [
+        (items, knockoffs)
+        for items, knockoffs in (
+            (inputs.candidates, inputs.knockoffs("candidate")),
+            (inputs.calibration, inputs.knockoffs("calibration")),
+        )
+        if items is not None and knockoffs
+    ]
+    originals = {text for items, _ in paraphrased for text in items.texts}
+    for items, knockoffs in paraphrased:
         total += len(items)
-        columns = zip(*(texts.texts for texts in inputs.knockoffs(owner)), strict=True)
-        for name, text, own in zip(items.ids, items.texts, columns, strict=True):
-            if text in own:
+        versions = zip(*(texts.texts for texts in knockoffs), strict=True)
+        for name, text, copies in zip(items.ids, items.texts, versions, strict=True):
+            if text in copies:
                 unchanged.append(name)
-            if len(set(own)) < len(own):
+            if len(set(copies)) < len(copies):
                 repeated.append(name)
-            if any(other in originals and other != text for other in own):
+            if any(copy in originals and copy != text for copy in copies):
                 foreign.append(name)
-    found = []
+    parts = []
     if unchanged:
-        found.append(
-            f"{_of(unchanged, total)} have a knockoff that is the text itself: both score the same, W = 0, and where "
-            "it is the only knockoff, or with rule=multi, such an item is never selected"
+        parts.append(
+            f"{_some_of(unchanged, total)} have a knockoff that is the text itself: both score the same, W = 0, and "
+            "where it is the only knockoff, or with rule=multi, such an item is never selected"
         )
     if repeated:
-        found.append(f"{_of(repeated, total)} have two knockoffs that are the same text, which say no more than one")
-    if foreign:
-        found.append(
-            f"{_of(foreign, total)} have a knockoff that is the text of another item: are the columns out of step?"
+        parts.append(
+            f"{_some_of(repeated, total)} have two knockoffs that are the same text, which say no more than one"
         )
-    return {
-        "knockoff_texts": KnockoffTexts(total, len(unchanged), len(repeated), len(foreign), "; ".join(found)),
-    }
+    if foreign:
+        parts.append(
+            f"{_some_of(foreign, total)} have a knockoff that is the text of another item: are the columns out of step?"
+        )
+    return KnockoffTexts(total, len(unchanged), len(repeated), len(foreign), "; ".join(parts))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -137,7 +142,7 @@ class LongTexts:
 
     Attributes:
       num_texts: distinct texts, knockoffs included.
-      num_cut: of them, cut where the context ends.
+      num_cut: texts that were cut where the context ends.
       warning: empty where at most one text in ten was cut.
     """
 
@@ -146,27 +151,27 @@ class LongTexts:
     warning: str
 
 
-def cut_texts(details: Sequence[Mapping[str, Any]], total: int) -> dict[str, LongTexts]:
-    """{"long_texts": finding} where long texts are cut, else {}.
+def cut_texts(details: Sequence[Mapping[str, Any]], total: int) -> LongTexts | None:
+    """Count the texts that were cut; None where long texts are not cut.
 
     Args:
       details: provenance of the scores under each model.
       total: distinct texts, knockoffs included.
     """
-    counts = [one["num_truncated"] for one in details if "num_truncated" in one]
+    counts = [detail["num_truncated"] for detail in details if "num_truncated" in detail]
     if not counts:
-        return {}
-    cut = max(counts)
+        return None
+    num_cut = max(counts)
     warning = ""
-    if cut > _MUCH * total:
+    if num_cut > _MANY_CUT * total:
         warning = (
-            f"{cut} of {total} texts are longer than the model's context and were cut there, originals and knockoffs "
-            "alike: what lies beyond was not looked at"
+            f"{num_cut} of {total} texts are longer than the model's context and were cut there, originals and "
+            "knockoffs alike: what lies beyond was not looked at"
         )
-    return {"long_texts": LongTexts(total, cut, warning)}
+    return LongTexts(total, num_cut, warning)
 
 
-def _of(names: Sequence[str], total: int) -> str:
+def _some_of(names: Sequence[str], total: int) -> str:
     """ "2 of 40 items ('a', 'b')"."""
     more = ", ..." if len(names) > _NAMED else ""
     return f"{len(names)} of {total} items ({', '.join(map(repr, names[:_NAMED]))}{more})"

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import logging
+import dataclasses
 import zlib
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -17,8 +17,6 @@ from tdd.validate.errors import InputError
 from tdd.validate.scoring import check_score_names
 
 __all__ = ["PER_BYTE", "score_log_probs"]
-
-_logger = logging.getLogger("tdd")
 
 PER_BYTE = "loss_per_byte"
 """Minus the sum of the log-probabilities over the UTF-8 bytes of the text: the score that sums suffice for."""
@@ -68,13 +66,12 @@ def score_log_probs(
       lowercase: dump of the lowercased texts, for "lowercase"; rows are matched by id.
       reference: dump of the texts under a reference model, for "reference"; matched by id. Where any text has another
         number of tokens there, both losses are per byte of text.
-      texts: the texts, matched by id, where the dump does not hold them; see `tdd.texts.load_texts`.
+      texts: the texts, matched by id, if the dump does not hold them; see `tdd.texts.load_texts`.
       format: one of the layouts.
-      base: of the logarithms: "e", 2, 10 or another number above 1.
+      base: base of the logarithms: "e", 2, 10 or another number above 1.
       polarity: "log_prob" where numbers are log p, "loss" where they are -log p.
       floor: see above; None makes minus infinity an error.
-      field: the field with the list ("plain"), where it is not log_probs, logprobs, token_log_probs or
-        token_logprobs.
+      field: the field with the list ("plain"); by default log_probs, logprobs, token_log_probs or token_logprobs.
       id_field: the field with identifiers; without it "id" ("custom_id", "doc_id"), else row numbers from 1.
         Identifiers that a server drew at random do not count as such; several choices of a record are "<id>-<index>".
       text_field: the field with the text.
@@ -99,13 +96,8 @@ def score_log_probs(
     dump = read_log_probs(source, reading)
     bytes_of, compressed = _sizes(dump, texts)
     passes = {name for request in requests.values() if request is not None for name in request.score.passes}
-    _check_sufficient(
-        {label: None if request is None else request.score for label, request in requests.items()},
-        format=dump.format,
-        only_sums=not dump.tokens,
-        num_without_text=int(np.isnan(bytes_of).sum()),
-        given={"lowercase": lowercase, "reference": reference},
-    )
+    num_without_text = int(np.isnan(bytes_of).sum())
+    _check_sufficient(requests, dump, num_without_text, {"lowercase": lowercase, "reference": reference})
     evidence = Evidence(compressed_bytes=compressed)
     seconds: dict[str, LogProbs] = {}
     if "lowercase" in passes:
@@ -117,7 +109,11 @@ def score_log_probs(
         same = bool(dump.tokens and other.tokens) and np.array_equal(dump.num_tokens, other.num_tokens)
         evidence = evidence._replace(reference_loss=_losses(other) if same else -other.sums / bytes_of)
         if not same:
-            _check_texts_for_bytes(int(np.isnan(bytes_of).sum()))
+            if num_without_text:
+                raise InputError(
+                    "the reference dump has other numbers of tokens, so both losses must be per byte of text, and "
+                    f"{num_without_text} rows have no text: name their field with text_field, or give texts="
+                )
             unit = "byte"
             evidence = evidence._replace(tokens_per_byte=(dump.num_tokens if dump.tokens else 1.0) / bytes_of)
     values = {label: _values(request, dump, bytes_of, evidence) for label, request in requests.items()}
@@ -166,14 +162,14 @@ def _losses(dump: LogProbs) -> np.ndarray:
 
 def _sizes(dump: LogProbs, texts: Any) -> tuple[np.ndarray, np.ndarray]:
     """UTF-8 bytes and compressed bytes of every text, NaN where there is no text: [N], [N] float64."""
-    found: Mapping[str, str | None] = dict(zip(dump.ids, dump.texts, strict=True))
+    by_id: Mapping[str, str | None] = dict(zip(dump.ids, dump.texts, strict=True))
     if texts is not None:
         table = load_texts(texts)
-        found = dict(zip(table.ids, table.texts, strict=True))
-        _check_matched("texts", table.source, [name for name in dump.ids if name not in found])
-    known = [found[name] for name in dump.ids]
+        by_id = dict(zip(table.ids, table.texts, strict=True))
+        _check_matched("texts", table.source, [name for name in dump.ids if name not in by_id])
     sizes = [
-        (np.nan, np.nan) if not text else (len(text.encode()), len(zlib.compress(text.encode()))) for text in known
+        (len(text.encode()), len(zlib.compress(text.encode()))) if (text := by_id[name]) else (np.nan, np.nan)
+        for name in dump.ids
     ]
     return tuple(np.array(sizes, np.float64).reshape(-1, 2).T)  # type: ignore[return-value]
 
@@ -183,23 +179,22 @@ def _matched(name: str, source: Any, reading: Reading, dump: LogProbs) -> LogPro
     other = read_log_probs(source, reading)
     place = {identifier: index for index, identifier in enumerate(other.ids)}
     _check_matched(name, other.source, [identifier for identifier in dump.ids if identifier not in place])
-    if name == "lowercase":
-        _check_has_tokens(name, other.source, bool(other.tokens))
+    if name == "lowercase" and not other.tokens:
+        raise InputError(f"{other.source}: {name} needs one log-probability a token, this file holds sums")
     order = [place[identifier] for identifier in dump.ids]
-    chosen = LogProbs(
-        dump.ids,
-        tuple(other.tokens[i] for i in order) if other.tokens else (),
-        other.sums[order],
-        tuple(other.texts[i] for i in order),
-        other.format,
-        other.num_floored,
-        other.source,
-        other.sha256,
-        other.file_sha256,
+    matched = dataclasses.replace(
+        other,
+        ids=dump.ids,
+        tokens=tuple(other.tokens[i] for i in order) if other.tokens else (),
+        sums=other.sums[order],
+        texts=tuple(other.texts[i] for i in order),
     )
-    wanted = [text and text.lower() if name == "lowercase" else text for text in dump.texts]
-    _check_same_texts(name, other.source, dump.ids, wanted, chosen.texts)
-    return chosen
+    for identifier, scored, text in zip(dump.ids, dump.texts, matched.texts, strict=True):
+        expected = scored and scored.lower() if name == "lowercase" else scored
+        if expected is not None and text is not None and expected != text:
+            what = "the lowercased text" if name == "lowercase" else "the same text"
+            raise InputError(f"{other.source}: the text of {identifier!r} in {name} is not {what}: {text[:60]!r}")
+    return matched
 
 
 def _summary(dump: LogProbs) -> dict[str, Any]:
@@ -222,105 +217,71 @@ _WHOLE_VOCABULARY = (
 )
 
 
-class _Score(Protocol):
-    @property
-    def name(self) -> str: ...
-    @property
-    def statistics(self) -> tuple[str, ...]: ...
-    @property
-    def passes(self) -> tuple[Any, ...]: ...
-
-
 def _check_sufficient(
-    scores: Mapping[str, _Score | None],
-    *,
-    format: str,
-    only_sums: bool,
+    requests: Mapping[str, ScoreRequest | None],
+    dump: LogProbs,
     num_without_text: int,
-    given: Mapping[str, Any],
+    seconds: Mapping[str, Any],
 ) -> None:
-    """Every score can be computed; all that cannot are named with their reasons.
+    """Check that every score can be computed; all that cannot are named with their reasons.
 
     Args:
-      scores: label -> the score, None for loss_per_byte.
-      format: layout of the dump.
-      only_sums: the dump has one sum a text instead of one number a token.
-      num_without_text: texts that are not there.
-      given: further passes -> their dumps, None where not given.
+      requests: label -> the score, None for loss_per_byte.
+      dump: the log-probabilities.
+      num_without_text: rows without a text.
+      seconds: further passes -> their dumps, None where not given.
     """
     reasons = {}
-    for label, score in scores.items():
-        reason = _missing(score, format, only_sums, num_without_text, given)
+    for label, request in requests.items():
+        reason = _missing(request, dump, num_without_text, seconds)
         if reason is not None:
             reasons[label] = reason
     if reasons:
         listing = "; ".join(f"{label!r} {reason}" for label, reason in reasons.items())
-        possible = "loss_per_byte, reference" if only_sums else "loss, min_k, zlib, lowercase, reference, loss_per_byte"
+        possible = (
+            "loss, min_k, zlib, lowercase, reference, loss_per_byte" if dump.tokens else "loss_per_byte, reference"
+        )
         raise InputError(f"the log-probabilities do not suffice: {listing}. Possible from this file: {possible}")
-    used = {name for score in scores.values() if score is not None for name in score.passes}
-    for name, dump in given.items():
-        if dump is not None and name not in used:
+    used = {name for request in requests.values() if request is not None for name in request.score.passes}
+    for name, second in seconds.items():
+        if second is not None and name not in used:
             raise InputError(f"{name} is given but no score uses it; add {name!r} to scores or leave it out")
 
 
 def _missing(
-    score: _Score | None, format: str, only_sums: bool, num_without_text: int, given: Mapping[str, Any]
+    request: ScoreRequest | None, dump: LogProbs, num_without_text: int, seconds: Mapping[str, Any]
 ) -> str | None:
     """Why a score cannot be computed, or None."""
     no_text = (
         f"needs the texts, and {num_without_text} rows have none: name their field with text_field, or give texts="
     )
-    if score is None:
+    if request is None:
         return no_text if num_without_text else None
+    score = request.score
     beyond = [name for name in score.statistics if name != "log_prob"]
     if beyond:
         return _WHOLE_VOCABULARY.format(" and ".join(beyond))
     if score.statistics != ("log_prob",):
         return "needs the model itself, not only its log-probabilities; see tdd.score"
     for name in score.passes:
-        if name not in given:
+        if name not in seconds:
             return f"needs the model itself ({name}); see tdd.score"
-        if given[name] is None:
+        if seconds[name] is None:
             return f"needs a second dump: give {name}="
-    if only_sums and score.name != "reference":
+    if not dump.tokens and score.name != "reference":
         return (
-            f"needs the log-probability of every token; {format} files hold their sum and not their number, which "
+            f"needs the log-probability of every token; {dump.format} files hold their sum and not their number, which "
             "suffices for 'loss_per_byte'"
         )
-    if num_without_text and (score.name == "zlib" or only_sums):
+    if num_without_text and (score.name == "zlib" or not dump.tokens):
         return no_text
     return None
 
 
-def _check_texts_for_bytes(num_without_text: int) -> None:
-    """Bytes of every text, where tokens are no common unit."""
-    if num_without_text:
-        raise InputError(
-            "the reference dump has other numbers of tokens, so both losses must be per byte of text, and "
-            f"{num_without_text} rows have no text: name their field with text_field, or give texts="
-        )
-
-
 def _check_matched(name: str, source: str, missing: Sequence[str]) -> None:
-    """Every row has its partner."""
+    """Check that every row has its partner."""
     if missing:
         shown = ", ".join(map(repr, missing[:_NAMED])) + (" ..." if len(missing) > _NAMED else "")
         raise InputError(
             f"{source}: {len(missing)} ids of the scored texts are not in {name}: {shown}; rows are matched by id"
         )
-
-
-def _check_has_tokens(name: str, source: str, has_tokens: bool) -> None:
-    """A dump with one number a token."""
-    if not has_tokens:
-        raise InputError(f"{source}: {name} needs one log-probability a token, this file holds sums")
-
-
-def _check_same_texts(
-    name: str, source: str, ids: Sequence[str], wanted: Sequence[str | None], found: Sequence[str | None]
-) -> None:
-    """Where both dumps have a text, it is the same one (lowercased for "lowercase")."""
-    for identifier, expected, text in zip(ids, wanted, found, strict=True):
-        if expected is not None and text is not None and expected != text:
-            what = "the lowercased text" if name == "lowercase" else "the same text"
-            raise InputError(f"{source}: the text of {identifier!r} in {name} is not {what}: {text[:60]!r}")

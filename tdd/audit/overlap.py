@@ -1,29 +1,47 @@
-"""Long runs of words that a calibration text and a candidate have in common: one contains a part of the other.
+"""Texts that the two roles share: long runs of words in common, and whether there are more than chance would make.
 
 Jaccard similarity does not see that a calibration text is the first half of a candidate. A run does: `RUN` words in a
-row, or the whole of a text that has fewer (but `LEAST`, below which runs are common phrases).
+row, or the whole of a text that has fewer (but `LEAST`, below which runs are common phrases). Copies and common
+passages also occur among texts that are drawn alike: quotations, templates, repeated questions. They speak against
+exchangeability where they stand across the roles more often than within them, which `sharing` tests.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 
 import numpy as np
 
-from tdd.audit.words import normalise
-from tdd.records import Texts
+from tdd.audit.duplicates import near_pairs
+from tdd.audit.word_split import normalise, strings
+from tdd.records import Guarantee, Texts
 
-__all__ = ["LEAST", "RUN", "Overlap", "overlap", "rare", "shared_runs"]
+__all__ = ["GUARANTEE_ROWS", "LEAST", "RUN", "Overlap", "Sharing", "overlap", "sharing"]
 
 RUN, LEAST = 30, 8
-_COMMON, _COMMON_SHARE = 2, 0.05
+_COMMON, _COMMON_FRACTION = 2, 0.05
 _BASE = np.uint64(0x9E3779B97F4A7C15)
+_DRAWS = 999
+_NEAR = 0.8
+
+GUARANTEE_ROWS = [
+    (
+        "tdd.audit.overlap.sharing",
+        "",
+        Guarantee(
+            "P(p <= t) <= t",
+            ("calibration texts and candidates are exchangeable (groups of them, where groups are named)",),
+            "finite-sample",
+            "Phipson & Smyth (2010) for the observed division as one of the draws",
+        ),
+    )
+]
 
 
 @dataclasses.dataclass(frozen=True)
 class Overlap:
-    """What was found.
+    """The texts of each role that share a run of words with the other role.
 
     Attributes:
       num_candidates: candidates that share a run of words with a calibration item.
@@ -50,7 +68,7 @@ def overlap(calibration: Texts | Sequence[str], candidates: Texts | Sequence[str
 
     Args:
       calibration: calibration texts; ids are row numbers from 1 where plain strings are given.
-      candidates: candidate texts, likewise.
+      candidates: candidate texts; ids as for calibration texts.
 
     Returns:
       `Overlap`. The search is complete but for templates, and exact but for 64-bit hash collisions.
@@ -59,21 +77,21 @@ def overlap(calibration: Texts | Sequence[str], candidates: Texts | Sequence[str
     22 times. A second for 4,000 texts of 500 words.
     """
     roles, n = (calibration, candidates), len(calibration)
-    found = [np.zeros(len(role), bool) for role in roles]
+    shares = [np.zeros(len(role), bool) for role in roles]
     example: tuple[str, ...] = ()
-    for code, text in shared_runs([*_strings(calibration), *_strings(candidates)]):
-        own = text < n
-        codes = [rare(code[own], text[own], n), rare(code[~own], text[~own] - n, len(candidates))]
+    for code, text in _shared_runs([*strings(calibration), *strings(candidates)]):
+        known = text < n
+        codes = [_rare(code[known], text[known], n), _rare(code[~known], text[~known] - n, len(candidates))]
         shared, first, second = np.intersect1d(codes[0][0], codes[1][0], return_indices=True)
-        for (code, text), hit in zip(codes, found, strict=True):
+        for (code, text), hit in zip(codes, shares, strict=True):
             hit[text[np.isin(code, shared)]] = True
         if shared.size and not example:
             example = (_name(roles[0], int(codes[0][1][first[0]])), _name(roles[1], int(codes[1][1][second[0]])))
-    counts = [int(hit.sum()) for hit in found]
-    return Overlap(counts[1], counts[0], len(found[1]), len(found[0]), example, _warning(counts, found, example))
+    result = Overlap(int(shares[1].sum()), int(shares[0].sum()), shares[1].size, shares[0].size, example, "")
+    return dataclasses.replace(result, warning=_warning(result))
 
 
-def shared_runs(texts: Sequence[str]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+def _shared_runs(texts: Sequence[str]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Codes of the runs of each length that counts and the texts they stand in; one may stand in a text repeatedly."""
     known: dict[str, int] = {}
     words = [[known.setdefault(word, len(known)) for word in normalise(text).split()] for text in texts]
@@ -113,7 +131,7 @@ def _runs(stream: tuple[np.ndarray, np.ndarray], size: int) -> tuple[np.ndarray,
     return code[inside], text[:count][inside]
 
 
-def rare(code: np.ndarray, text: np.ndarray, total: int) -> tuple[np.ndarray, np.ndarray]:
+def _rare(code: np.ndarray, text: np.ndarray, total: int) -> tuple[np.ndarray, np.ndarray]:
     """Each (code, text) once, without codes of many of the `total` texts."""
     order = np.lexsort((text, code))
     code, text = code[order], text[order]
@@ -121,23 +139,120 @@ def rare(code: np.ndarray, text: np.ndarray, total: int) -> tuple[np.ndarray, np
     new[1:] = (code[1:] != code[:-1]) | (text[1:] != text[:-1])
     code, text = code[new], text[new]
     _, inverse, times = np.unique(code, return_inverse=True, return_counts=True)
-    few = times[inverse] <= max(_COMMON, _COMMON_SHARE * total) if code.size else np.zeros(0, bool)
+    few = times[inverse] <= max(_COMMON, _COMMON_FRACTION * total) if code.size else np.zeros(0, bool)
     return code[few], text[few]
-
-
-def _strings(texts: Texts | Sequence[str]) -> Sequence[str]:
-    return texts.texts if isinstance(texts, Texts) else texts
 
 
 def _name(texts: Texts | Sequence[str], row: int) -> str:
     return str(texts.ids[row]) if isinstance(texts, Texts) else str(row + 1)
 
 
-def _warning(counts: list[int], found: list[np.ndarray], example: tuple[str, ...]) -> str:
-    if not counts[0]:
+def _warning(result: Overlap) -> str:
+    if not result.num_calibration:
         return ""
     return (
-        f"{counts[0]} of {len(found[0])} calibration items and {counts[1]} of {len(found[1])} candidates share {RUN} "
-        f"words in a row, or all of a shorter text (calibration item {example[0]!r} and candidate {example[1]!r}, for "
-        "one): parts of one text are no independent draws; remove them from one role"
+        f"{result.num_calibration} of {result.total_calibration} calibration items and {result.num_candidates} of "
+        f"{result.total_candidates} candidates share {RUN} words in a row, or all of a shorter text (calibration item "
+        f"{result.example[0]!r} and candidate {result.example[1]!r}, for one): parts of one text are not independent "
+        "draws; remove them from one role"
     )
+
+
+@dataclasses.dataclass(frozen=True)
+class Sharing:
+    """The texts that share something with the other role, against random divisions.
+
+    Attributes:
+      p_value: p-value of the null that roles were given to the texts (or groups) at random.
+      num_shared: texts of both roles that share something with the other role.
+      expected: their mean number in a random division.
+      num_draws: random divisions.
+      warning: empty; the searches for copies and common passages warn of what they find.
+    """
+
+    p_value: float
+    num_shared: int
+    expected: float
+    num_draws: int
+    warning: str = ""
+
+
+def sharing(
+    calibration: Texts | Sequence[str],
+    candidates: Texts | Sequence[str],
+    *,
+    seed: int,
+    groups: tuple[Sequence[Hashable], Sequence[Hashable]] | None = None,
+) -> Sharing:
+    """Test the number of texts that share something with the other role against random divisions of the same texts.
+
+    Two texts share something where they are equal, nearly equal (Jaccard similarity .8; see `tdd.audit.duplicates`), or
+    have a run of words in common (see `tdd.audit.overlap`; runs in more than 5 % of all texts are templates).
+
+    Guarantee: P(p_value <= t) <= t if texts (groups, where they are named) of both roles are exchangeable;
+    finite-sample. The observed division counts as one of the draws.
+
+    Args:
+      calibration: calibration texts.
+      candidates: candidate texts.
+      seed: seed of the divisions.
+      groups: group of every calibration text and of every candidate; a group goes to one role as a whole, and the parts
+        of a group with both roles count as two.
+
+    Returns:
+      `Sharing`.
+
+    Cost: the two searches over all texts, and 999 passes over what they found.
+    """
+    texts = [*strings(calibration), *strings(candidates)]
+    known = np.arange(len(texts)) < len(calibration)
+    group: Sequence[Hashable] = range(len(texts)) if groups is None else [*groups[0], *groups[1]]
+    numbers: dict[Hashable, int] = {}
+    keys = zip(known.tolist(), group, strict=True)
+    unit = np.array([numbers.setdefault(key, len(numbers)) for key in keys], np.int64)
+    role = np.zeros(len(numbers), bool)
+    role[unit] = known
+    link, text = _links(texts)
+    observed = _num_across(link, text, known)
+    if not observed:
+        return Sharing(1.0, 0, 0.0, 0)
+    rng = np.random.default_rng((seed, 0x5A4E))
+    drawn = np.array([_num_across(link, text, rng.permutation(role)[unit]) for _ in range(_DRAWS)])
+    p_value = (1 + int((drawn >= observed).sum())) / (1 + _DRAWS)
+    return Sharing(p_value, observed, float(drawn.mean()), _DRAWS)
+
+
+def _links(texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+    """Numbers of what at least two texts share, and the text of each entry."""
+    normal = [normalise(text) for text in texts]
+    place: dict[str, int] = {}
+    first = np.array([place.setdefault(text, row) for row, text in enumerate(normal)], np.int64)
+    order, unique = np.argsort(first, kind="stable"), np.unique(first)
+    copies = np.split(order, np.flatnonzero(np.diff(first[order])) + 1) if len(texts) else []
+    distinct = [normal[row] for row in unique]
+    (left, right, _), complete = near_pairs(distinct, distinct, _NEAR)
+    parts = [(first, np.arange(len(texts)))]
+    if complete and left.size:  # an early end depends on the order of the texts
+        alike = [np.concatenate([copies[a], copies[b]]) for a, b in zip(left, right, strict=True)]
+        parts.append((np.repeat(np.arange(left.size), [rows.size for rows in alike]), np.concatenate(alike)))
+    parts += [_rare(code, text, len(texts)) for code, text in _shared_runs(texts)]
+    links, rows, offset = [], [], 0
+    for code, text in parts:
+        _, number, times = np.unique(code, return_inverse=True, return_counts=True)
+        keep = times[number] > 1
+        links.append(number[keep] + offset)
+        rows.append(text[keep])
+        offset += times.size
+    link, row = np.concatenate(links), np.concatenate(rows)
+    return link, row
+
+
+def _num_across(link: np.ndarray, text: np.ndarray, known: np.ndarray) -> int:
+    """Texts with a link to a text of the other role."""
+    if not link.size:
+        return 0
+    role = known[text].astype(int)
+    size = int(link.max()) + 1
+    count = np.stack([np.bincount(link[role == value], minlength=size) for value in (0, 1)])
+    across = count[1 - role, link] > 0
+    return int(np.unique(text[across]).size)

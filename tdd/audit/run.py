@@ -1,4 +1,4 @@
-"""The whole road: texts and a checkpoint → decision, honesty checks, run folder."""
+"""The whole audit: texts and a checkpoint → scores, decision, diagnostics, run folder."""
 
 from __future__ import annotations
 
@@ -10,28 +10,26 @@ from typing import Any, overload
 
 import numpy as np
 
-from tdd.audit.assemble import RESERVED, assemble, score_checks, warnings_of
-from tdd.audit.certificates import certify
-from tdd.audit.cluster_sizes import cluster_sizes
-from tdd.audit.decide import decide
-from tdd.audit.evidence import Panels
-from tdd.audit.honesty import blind_baseline, duplicates, overlap, sharing
-from tdd.audit.knockoff_checks import copies, cut_texts, symmetry
-from tdd.audit.options import audited
-from tdd.audit.run_inputs import joined, read_inputs, scores_of_knockoffs, split, with_knockoffs
-from tdd.audit.run_models import describe, labels_of, models_of, provenance_of, score_under
-from tdd.audit.statement import groups_warning
+from tdd.audit.assemble import Items, assemble
+from tdd.audit.blind_baseline import blind_baseline
+from tdd.audit.decide import Choices, Panels, choose
+from tdd.audit.duplicates import duplicates
+from tdd.audit.inputs import Inputs, ScoresByRole, read_inputs
+from tdd.audit.knockoff_checks import cut_texts, knockoff_texts
+from tdd.audit.models import column_prefixes, describe, list_of_models, provenance_of
+from tdd.audit.overlap import overlap, sharing
+from tdd.audit.score import score as score_texts
 from tdd.procedures.procedure import Procedure
 from tdd.procedures.values import PTDI
+from tdd.records import Texts
 from tdd.runs.folder import Audit, fingerprint, open_run_folder
-from tdd.runs.shards import as_shard
+from tdd.runs.shards import Shard, as_shard
 from tdd.scoring.devices import find_devices
 from tdd.scoring.scores import parse_score
-from tdd.validate import runs
 from tdd.validate.errors import InputError
 from tdd.validate.scoring import check_reference
 
-__all__ = ["RESERVED", "run_audit"]
+__all__ = ["run_audit"]
 
 _LAYOUT = ("dtype", "max_length", "long_texts")
 """Scoring options that belong to a run's identity; how fast it is computed, and where, does not."""
@@ -47,14 +45,8 @@ def run_audit(
     *,
     alpha: float,
     score: str | Sequence[str] | None = ...,
-    also: Sequence[str] = ...,
+    extra_scores: Sequence[str] = ...,
     method: str | Procedure = ...,
-    proportion: str | None = ...,
-    eta: float | None = ...,
-    weights: Sequence[float] | None = ...,
-    grid: Sequence[float] | None = ...,
-    combine: str | None = ...,
-    rule: str | None = ...,
     knockoffs: Sequence[Any] = ...,
     calibration_knockoffs: Sequence[Any] = ...,
     members: Any = ...,
@@ -64,7 +56,6 @@ def run_audit(
     label_field: str | None = ...,
     group_field: str | None = ...,
     format: str | None = ...,
-    unit: str | None = ...,
     delta: float = ...,
     null: str | None = ...,
     out: str | os.PathLike[str] | None = ...,
@@ -83,14 +74,8 @@ def run_audit(
     *,
     alpha: float,
     score: str | Sequence[str] | None = None,
-    also: Sequence[str] = (),
+    extra_scores: Sequence[str] = (),
     method: str | Procedure = "ptdi",
-    proportion: str | None = None,
-    eta: float | None = None,
-    weights: Sequence[float] | None = None,
-    grid: Sequence[float] | None = None,
-    combine: str | None = None,
-    rule: str | None = None,
     knockoffs: Sequence[Any] = (),
     calibration_knockoffs: Sequence[Any] = (),
     members: Any = None,
@@ -100,7 +85,6 @@ def run_audit(
     label_field: str | None = None,
     group_field: str | None = None,
     format: str | None = None,
-    unit: str | None = None,
     delta: float = 0.05,
     null: str | None = None,
     out: str | os.PathLike[str] | None = None,
@@ -110,8 +94,8 @@ def run_audit(
 ) -> Audit | None:
     """Audit a checkpoint: which candidates were in its training data, or which are clean, with a controlled error.
 
-    All texts are scored together, in one layout, so that nothing but the texts can tell them apart; then the blind
-    baseline, the search for duplicates and the resolution check run, whatever the outcome.
+    All texts are scored together, in one layout, so that nothing but the texts can tell them apart. The diagnostics of
+    texts and scores run whatever the outcome.
 
     Args:
       model: a checkpoint folder, a hub id, or (lm, params, tokenizer); for "jmcs" and "jecs" a list of them.
@@ -121,36 +105,29 @@ def run_audit(
         data ("ptdi"), known to be in it ("td4eval"), known to be in that of every model ("jmcs", "jecs"). "ktd" needs
         none; known non-members together with `calibration_knockoffs` allow its symmetry test and rule="conformal".
       alpha: level in (0, 1).
-      score: the score that decides, chosen beforehand; for "td4eval" the scores of the K detectors. Unless given
+      score: the score that decides, chosen beforehand; for "td4eval" the scores of the K detectors. By default
         "grad_norm" for "ktd" and "min_k_plus_plus" for the others.
-      also: further scores to compute and store; they decide nothing.
+      extra_scores: further scores to compute and store; they decide nothing.
       method: "ptdi", "best_score", "conditional" or "ktd" (find members); "td4eval", "jmcs" or "jecs" (find clean
-        items).
-      proportion: "storey" unless given; see `tdd.ptdi`.
-      eta: see `tdd.ptdi` (0.05 unless given) and `tdd.jmcs` (0.5).
-      weights: of the detectors, fixed beforehand; see `tdd.td4eval`.
-      grid: see `tdd.jecs`.
-      combine: see `tdd.td4eval`; "pooled_rank" unless given.
-      rule: see `tdd.select`.
+        items); with options as in "ptdi:proportion=none,eta=0.1", or the value, `tdd.PTDI("none", eta=0.1)`.
       knockoffs: k collections of texts, each with one paraphrase of every candidate, in the same order ("ktd").
-      calibration_knockoffs: k collections, likewise of the calibration texts.
-      members: texts known to be in the training data, for proportion="moment".
-      text_field: field with the text, where a file or table is read.
+      calibration_knockoffs: k collections of texts, each with one paraphrase of every calibration text.
+      members: texts known to be in the training data, for "ptdi:proportion=moment".
+      text_field: field with the text in files and tables.
       knockoff_fields: fields of `candidates` (and of `calibration`) with the paraphrases, instead of `knockoffs`.
       id_field: field with the identifiers; see `tdd.load_texts`.
       label_field: field with the known truth of candidates and calibration texts, 1 member and 0 not.
-      group_field: field with the cluster of each text, as the book of a passage.
-      format: format of the files, where their extension does not tell.
-      unit: "cluster" (unless given), "item" or "drawn", where `group_field` names clusters ("ptdi"); see
-        `tdd.cluster_ptdi`.
+      group_field: field with the cluster of each text, as the book of a passage; "ptdi" then decides on clusters, or
+        on what its option `unit` says.
+      format: format of the files, if not that of their extension.
       delta: the simultaneous bounds of the report hold with probability at least 1 - delta.
-      null: the direction that the caller believes to test; checked where given.
+      null: the null that the caller means to test, "nonmember" or "member"; checked where given.
       out: run folder; an interrupted run continues there.
-      seed: of the blind baseline, of random choices in the decision and of the simulation behind the bounds.
-      shard: (i, n) or "i/n", from 0: compute the part i of n of the scores alone, into `out` (or `store`), decide
-        nothing, and return None; see `tdd.score`. The same call without a shard decides.
+      seed: seed of the diagnostics, of random choices in the decision and of the simulation behind the bounds.
+      shard: (i, n) or "i/n", from 0: compute only part i of n of the scores, into `out` (or `store`), decide nothing,
+        and return None; see `tdd.score`. The same call without a shard decides.
       **scoring: passed to `tdd.score` (reference, dtype, token_budget, long_texts, device, progress, ...). For "ktd"
-        long_texts="truncate" unless given: originals and knockoffs are cut alike where the context ends.
+        long_texts is "truncate" by default: originals and knockoffs are cut alike where the context ends.
 
     Returns:
       `Audit`; None with a shard.
@@ -158,154 +135,179 @@ def run_audit(
     Raises:
       InputError: anything that cannot be used; nothing is written then but the folder's `inputs.json`.
     """
-    given = {
-        "proportion": proportion, "eta": eta, "combine": combine, "rule": rule, "unit": unit, "weights": weights,
-        "grid": grid,
-    }  # fmt: skip
-    procedure = audited(method, alpha=alpha, delta=delta, seed=seed, null=null, **given)
-    name, needs = procedure.name, procedure.needs
-    fields = (knockoff_fields,) if isinstance(knockoff_fields, str) else tuple(knockoff_fields)
-    owner = name if "knockoffs" in needs else "ktd"
-    runs.check_used(
-        name,
-        knockoffs=(knockoffs or None, owner),
-        calibration_knockoffs=(calibration_knockoffs or None, owner),
-        knockoff_fields=(fields or None, owner),
+    choices = choose(method, alpha=alpha, delta=delta, seed=seed, null=null, others=scoring)
+    procedure = choices.procedure
+    deciding, names = _score_names(procedure, score, extra_scores, scoring.get("reference"))
+    models = list_of_models(model, several=procedure.columns == "models")
+    part = as_shard(shard, out if scoring.get("store") is None else scoring.get("store"), "out")
+    devices = find_devices(
+        scoring.get("device"), scoring.get("devices"), shard_params=scoring.get("shard_params", False)
     )
-    if "weights" in needs:
-        raise InputError(f"method {name!r} needs a density ratio of each item: score the texts and use tdd select")
-    runs.check_knockoffs(name, "knockoffs" in needs, knockoffs or fields)
-    grouped = group_field is not None and isinstance(procedure, PTDI)
-    runs.check_unit(getattr(procedure, "unit", "cluster"), unit, grouped)
-    models = models_of(model, several=procedure.columns == "models")
-    place = next((one for one in (scoring.get("store"), out) if one is not None), None)
-    own = as_shard(shard, place, "out")
-    where = find_devices(*map(scoring.get, ("device", "devices")), shard_params=scoring.get("shard_params", False))
-    several = procedure.columns == "detectors"
-    deciding = runs.detectors(procedure.score if score is None else score, several=several)
-    names = list(dict.fromkeys([*deciding, *also]))
-    passes = [name for request in map(parse_score, names) for name in request.score.passes]
-    check_reference(passes, scoring.get("reference"))
-    if (members is None) == ("members" in needs):
-        raise InputError('members are needed for proportion="moment", and only for it')
-    _check_calibration(name, calibration, "calibration" in needs)
     inputs = read_inputs(
+        procedure,
         candidates,
         calibration,
         members,
         knockoffs,
         calibration_knockoffs,
-        knockoff_fields=fields,
+        knockoff_fields=(knockoff_fields,) if isinstance(knockoff_fields, str) else tuple(knockoff_fields),
         label_field=label_field,
         group_field=group_field,
-        conformal="calibration_knockoffs" in needs,
         text_field=text_field,
         id_field=id_field,
         format=format,
     )
-    roles = inputs.roles
-    known = roles.get("calibration")
-    if known is not None:
-        runs.check_known_labels(known.labels, known.ids, procedure.null)
     if scoring.get("long_texts") is None:
         scoring["long_texts"] = procedure.long_texts
-    run_options = {
-        "method": name,
-        **procedure.record(),
-        "alpha": alpha,
-        "score": list(deciding),
-        "delta": delta,
-        "scores": names,
-        **{key: str(value) for key, value in scoring.items() if key in _LAYOUT and value is not None},
-        **({"unit": None} if isinstance(procedure, PTDI) and not grouped else {}),
-    }
-    described = {
-        role: {"source": texts.source, "sha256": texts.sha256, "texts": len(texts)} for role, texts in roles.items()
-    }
-    provenance = [provenance_of(one) for one in models]
+    provenance = [provenance_of(audited) for audited in models]
     if scoring.get("reference") is not None:
-        provenance[0]["reference"] = provenance_of(scoring["reference"])
+        provenance[0]["reference"] = provenance_of(scoring.get("reference"))
+    options = _options(choices, deciding, names, inputs, scoring)
     folder = None if out is None else pathlib.Path(out)
     if folder is not None:
-        hashes = [texts.sha256 for texts in roles.values()]
-        if grouped:
-            hashes.append(fingerprint([inputs.groups, inputs.calibration_groups]))
-        identity = fingerprint({"model": provenance, "inputs": hashes, "seed": seed, **run_options})
-        what = ", ".join(one["name"] for one in provenance)
-        open_run_folder(folder, identity, f"audit of {what}")
+        _open_folder(folder, provenance, inputs, {"seed": seed, **options})
         if scoring.get("store") is None:
             scoring["store"] = folder / "scoring"
     scoring.setdefault("job", "" if folder is None else folder.name)
-    distinct, index = joined(roles)
-    if own is not None:
-        score_under(models, provenance, distinct, names, scoring, own)
+    texts, places = inputs.joined()
+    if part is not None:
+        _score_under(models, provenance, texts, names, scoring, part)
         return None
 
-    checks: dict[str, Any] = {}
-    if known is not None:
-        _logger.info("searching for duplicates between calibration and candidates, and running the blind baseline")
-        checks["duplicates"] = duplicates(known, roles["candidate"])
-        checks["overlap"] = overlap(known, roles["candidate"])
-        within = (inputs.calibration_groups, inputs.groups) if grouped else None
-        checks["sharing"] = sharing(known, roles["candidate"], seed=seed, groups=within)
-        checks["blind_baseline"] = blind_baseline(known, roles["candidate"], seed=seed, groups=within)
-    if fields or knockoffs:
-        checks |= copies(inputs)
-    values, details = score_under(models, provenance, distinct, names, scoring)
-    columns = split(values, index, roles)
-    deciding = tuple(f"{label}{name}" for label in labels_of(provenance) for name in deciding)
-    panels = Panels(
-        deciding,
-        _panel(columns["candidate"], deciding),
-        _panel(columns["calibration"], deciding) if known is not None else np.zeros((len(deciding), 0)),
-        columns["member"][deciding[0]] if members is not None else np.zeros(0),
-        scores_of_knockoffs(columns, "candidate", deciding[0], len(roles["candidate"])),
-        scores_of_knockoffs(columns, "calibration", deciding[0], 0 if known is None else len(known)),
-        inputs.groups if grouped else (),
-        inputs.calibration_groups if grouped else (),
-    )
-    decision = decide(panels, procedure, alpha, seed=seed, labels=roles["candidate"].labels)
-    checks = {
-        **score_checks(decision, panels, known),
-        **symmetry(panels, getattr(procedure, "rule", "")),
-        **cluster_sizes(panels, decision.unit, seed),
-        **cut_texts(details, len(distinct)),
-        **checks,
-    }
-    warnings = warnings_of(checks, decision)
-    if inputs.groups and not grouped:
-        every = [*inputs.groups, *inputs.calibration_groups]
-        warnings.append(groups_warning(name, len(every), len(set(every))))
+    checks = _text_checks(inputs, seed)
+    values, details = _score_under(models, provenance, texts, names, scoring)
+    scores = inputs.split(values, places)
+    long_texts = cut_texts(details, len(texts))
     audit = assemble(
-        "audit",
-        decision,
-        certify(panels, procedure, decision, delta=delta, seed=seed),
-        run_options,
-        described,
-        describe(provenance, details),
-        checks,
-        warnings,
-        texts=True,
-        groups_ignored=bool(inputs.groups) and not grouped,
-        seed=seed,
-        ids=roles["candidate"].ids,
-        scores=with_knockoffs(columns, "candidate"),
-        labels=np.asarray(roles["candidate"].labels),
-        calibration={
-            "id": np.asarray(known.ids if known is not None else (), dtype=object),
-            **(with_knockoffs(columns, "calibration") if known is not None else {}),
+        choices,
+        _panels(inputs, scores, [prefix + name for prefix in column_prefixes(provenance) for name in deciding]),
+        _items(inputs, scores),
+        options=options,
+        inputs={
+            str(role): {"source": texts.source, "sha256": texts.sha256, "texts": len(texts)}
+            for role, texts in inputs.roles.items()
         },
+        model=describe(provenance, details),
+        checks={**({} if long_texts is None else {"long_texts": long_texts}), **checks},
     )
-    if folder is not None and where.leads:
+    if folder is not None and devices.leads:
         audit.save(folder)
     return audit
 
 
-def _panel(columns: Mapping[str, np.ndarray], names: Sequence[str]) -> np.ndarray:
-    return np.stack([columns[name] for name in names])
+def _score_names(
+    procedure: Procedure, score: str | Sequence[str] | None, extra_scores: Sequence[str], reference: Any
+) -> tuple[tuple[str, ...], list[str]]:
+    """The scores that decide, and all scores to compute."""
+    score = procedure.score if score is None else score
+    deciding = (score,) if isinstance(score, str) else tuple(score)
+    if not deciding:
+        raise InputError("score names nothing; at least one score decides")
+    if len(deciding) > 1 and procedure.columns != "detectors":
+        raise InputError(
+            f"score names {len(deciding)} scores ({', '.join(deciding)}) and this method decides on one; choose it "
+            "before looking at results, or combine them with method td4eval"
+        )
+    if len(set(deciding)) < len(deciding):
+        raise InputError(f"score names a detector twice: {', '.join(deciding)}")
+    names = list(dict.fromkeys([*deciding, *extra_scores]))
+    check_reference([name for request in map(parse_score, names) for name in request.score.passes], reference)
+    return deciding, names
 
 
-def _check_calibration(method: str, calibration: Any, needed: bool) -> None:
-    """Calibration texts where the method needs them."""
-    if needed and calibration is None:
-        raise InputError(f"calibration is missing: {method} compares candidates with texts for which the null holds")
+def _options(
+    choices: Choices, deciding: Sequence[str], names: Sequence[str], inputs: Inputs, scoring: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The options as run.json records them; they identify the run."""
+    procedure = choices.procedure
+    return {
+        "method": procedure.name,
+        **procedure.record(),
+        "alpha": choices.alpha,
+        "score": list(deciding),
+        "delta": choices.delta,
+        "scores": list(names),
+        **{key: str(value) for key, value in scoring.items() if key in _LAYOUT and value is not None},
+        **({"unit": None} if isinstance(procedure, PTDI) and not inputs.clusters else {}),
+    }
+
+
+def _open_folder(
+    folder: pathlib.Path, provenance: Sequence[Mapping[str, Any]], inputs: Inputs, options: Mapping[str, Any]
+) -> None:
+    """Create the run folder, or accept one of the same run."""
+    hashes = [texts.sha256 for texts in inputs.roles.values()]
+    if inputs.clusters:
+        hashes.append(fingerprint([inputs.clusters, inputs.calibration_clusters]))
+    identity = fingerprint({"model": provenance, "inputs": hashes, **options})
+    open_run_folder(folder, identity, f"audit of {', '.join(model['name'] for model in provenance)}")
+
+
+def _text_checks(inputs: Inputs, seed: int) -> dict[str, Any]:
+    """The diagnostics of the texts by name, computed before any model is looked at."""
+    checks: dict[str, Any] = {}
+    known, candidates = inputs.calibration, inputs.candidates
+    if known is not None:
+        _logger.info("searching for duplicates between calibration and candidates, and running the blind baseline")
+        clusters = (inputs.calibration_clusters, inputs.clusters) if inputs.clusters else None
+        checks["duplicates"] = duplicates(known, candidates)
+        checks["overlap"] = overlap(known, candidates)
+        checks["sharing"] = sharing(known, candidates, seed=seed, groups=clusters)
+        checks["blind_baseline"] = blind_baseline(known, candidates, seed=seed, groups=clusters)
+    if inputs.knockoffs("candidate"):
+        checks["knockoff_texts"] = knockoff_texts(inputs)
+    return checks
+
+
+def _score_under(
+    models: Sequence[Any],
+    provenance: Sequence[dict[str, Any]],
+    texts: Texts,
+    names: Sequence[str],
+    scoring: Mapping[str, Any],
+    part: Shard | None = None,
+) -> tuple[dict[str, np.ndarray], list[dict[str, Any]]]:
+    """Every score under every model, [texts] each, and the provenance of each table; neither for a shard."""
+    values: dict[str, np.ndarray] = {}
+    details = []
+    for number, (prefix, model) in enumerate(zip(column_prefixes(provenance), models, strict=True)):
+        options = dict(scoring)
+        if len(models) > 1:
+            options["job"] = f"{options['job']}-{number}"
+        if part is not None:
+            score_texts(model, texts, names, shard=part, **options)
+            continue
+        table = score_texts(model, texts, names, **options)
+        values |= {f"{prefix}{name}": column for name, column in table.values.items()}
+        details.append(dict(table.provenance))
+    return values, details
+
+
+def _panels(inputs: Inputs, scores: ScoresByRole, deciding: Sequence[str]) -> Panels:
+    """The scores that decide."""
+    return Panels(
+        tuple(deciding),
+        scores.panel("candidate", deciding),
+        scores.panel("calibration", deciding),
+        scores.panel("member", deciding)[0],
+        scores.knockoffs("candidate", deciding[0]),
+        scores.knockoffs("calibration", deciding[0]),
+        inputs.clusters,
+        inputs.calibration_clusters,
+    )
+
+
+def _items(inputs: Inputs, scores: ScoresByRole) -> Items:
+    """Identifiers, labels and all score columns."""
+    known = inputs.calibration
+    return Items(
+        ids=inputs.candidates.ids,
+        scores=scores.table("candidate"),
+        labels=np.asarray(inputs.candidates.labels),
+        calibration={
+            "id": np.asarray(() if known is None else known.ids, dtype=object),
+            **scores.table("calibration"),
+        },
+        calibration_texts=known,
+        ignored_groups=inputs.ignored_groups,
+    )

@@ -1,7 +1,7 @@
 """`tdd.score`: texts and a model → a table of scores.
 
 Texts are tokenised, cut into windows, sorted by length into few batch shapes, and sent through the model once for
-each distinct pass: the texts, their lowercased forms, the reference model, and forth and back for gradient norms.
+each distinct pass: the texts, their lowercased forms, the reference model, and forward and backward for gradient norms.
 Statistics come back as vectors over the scored tokens and are reduced to scores on the host in float64.
 """
 
@@ -10,19 +10,19 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-from collections.abc import Callable, Sequence
-from typing import Any, overload
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypedDict, Unpack, overload
 
 import jax
 import numpy as np
 
-from tdd.audit.find_model import find_model
+from tdd.audit.models import find_model
 from tdd.records import Scores, Texts
 from tdd.runs.folder import versions
 from tdd.runs.progress import progress_bar
-from tdd.runs.shards import ShardLog, as_shard
+from tdd.runs.shards import Shard, ShardLog, as_shard
 from tdd.scoring.buckets import default_budget, gradient_budget
-from tdd.scoring.devices import check_not_in_step, find_devices
+from tdd.scoring.devices import Devices, check_not_in_step, find_devices
 from tdd.scoring.lockstep import check_alike
 from tdd.scoring.plan import ScorePlan, plan_scores
 from tdd.scoring.run import ScoreRun
@@ -32,32 +32,33 @@ from tdd.texts import load_texts
 from tdd.validate import scoring as checks
 from tdd.validate.errors import InputError
 
-__all__ = ["score"]
+__all__ = ["ScoreOptions", "score"]
 
 _logger = logging.getLogger("tdd")
 
 
+class ScoreOptions(TypedDict, total=False):
+    """The options of `tdd.score` that say under what and how texts are scored."""
+
+    reference: Any
+    params: Any
+    tokenizer: Any
+    dtype: Any
+    token_budget: int | None
+    max_length: int | None
+    long_texts: str
+    progress: bool
+    store: str | os.PathLike[str] | None
+    device: Any
+    devices: Any
+    shard_params: bool
+    job: str
+    on_batch: Callable[[int, int], None] | None
+
+
 @overload
 def score(
-    model: Any,
-    texts: Any,
-    scores: str | Sequence[str] = ...,
-    *,
-    reference: Any = ...,
-    params: Any = ...,
-    tokenizer: Any = ...,
-    dtype: Any = ...,
-    token_budget: int | None = ...,
-    max_length: int | None = ...,
-    long_texts: str = ...,
-    progress: bool = ...,
-    store: str | os.PathLike[str] | None = ...,
-    device: Any = ...,
-    devices: Any = ...,
-    shard_params: bool = ...,
-    shard: None = None,
-    job: str = ...,
-    on_batch: Callable[[int, int], None] | None = ...,
+    model: Any, texts: Any, scores: str | Sequence[str] = ..., *, shard: None = None, **options: Unpack[ScoreOptions]
 ) -> Scores: ...
 @overload
 def score(
@@ -65,21 +66,8 @@ def score(
     texts: Any,
     scores: str | Sequence[str] = ...,
     *,
-    reference: Any = ...,
-    params: Any = ...,
-    tokenizer: Any = ...,
-    dtype: Any = ...,
-    token_budget: int | None = ...,
-    max_length: int | None = ...,
-    long_texts: str = ...,
-    progress: bool = ...,
-    store: str | os.PathLike[str] | None = ...,
-    device: Any = ...,
-    devices: Any = ...,
-    shard_params: bool = ...,
     shard: tuple[int, int] | str,
-    job: str = ...,
-    on_batch: Callable[[int, int], None] | None = ...,
+    **options: Unpack[ScoreOptions],
 ) -> None: ...
 def score(
     model: Any,
@@ -113,14 +101,14 @@ def score(
       reference: second model for the score "reference", in any form that `model` takes except a bare LanguageModel.
       params: parameters, where `model` is a LanguageModel.
       tokenizer: tokenizer, where `model` is a LanguageModel.
-      dtype: of the parameters ("float32", "bfloat16"); None keeps them as stored.
-      token_budget: tokens a batch and device, 2,048 on CPU and 16,384 elsewhere by default; half of it for gradient
-        norms. Halved, and the run goes on, where memory does not suffice.
+      dtype: dtype of the parameters ("float32", "bfloat16"); None keeps them as stored.
+      token_budget: tokens per batch and device, 2,048 on CPU and 16,384 elsewhere by default; half of it for gradient
+        norms. Halved during the run if the memory is exceeded.
       max_length: longest window in tokens; by default the model's own limit.
       long_texts: "window": every token scored exactly once, in windows whose last is extended to the left;
         "truncate": tokens beyond the limit are dropped, and the text with them; "error": no text may be longer. The
         score "grad_norm" has no windows, because norms of gradients do not add up: there, "window" means "error".
-      progress: show a bar where standard error is a terminal.
+      progress: show a progress bar if standard error is a terminal.
       store: folder in which the statistics of every row of tokens are kept, `tdd.scoring.store.store.ScoreStore`. The
         same call after an interruption continues there and ends with the same numbers to the bit; another call, of
         other texts or scores, takes from there what has been computed with the same model and versions. A number
@@ -130,40 +118,43 @@ def score(
       device: "cpu", "gpu", "tpu", with an index as in "gpu:1", or a `jax.Device`; by default JAX's first.
       devices: several devices, each with its own batches: "all" of this process, how many, or a sequence of
         `jax.Device`. The numbers do not depend on it: each device does what a single one would do.
-      shard_params: each device holds a share of every parameter that the devices divide, instead of all of them, and
-        gathers them when it needs them, those of stacked layers one layer at a time: for models that do not fit on
-        one device. A checkpoint is loaded straight into the shares.
-      shard: (i, n) or "i/n", from 0: compute the part i of n of the batches alone, into `store`, and return None. Any
-        number of shards may run at once, on all hosts that share the folder. The same call without a shard then takes
+      shard_params: divide the parameters over the devices, which gather them when they need them, those of stacked
+        layers one layer at a time: for models that do not fit on one device. A checkpoint is loaded straight into the
+        shards.
+      shard: (i, n) or "i/n", from 0: compute only part i of n of the batches, into `store`, and return None. Any number
+        of shards may run at once, on all hosts that share the folder. The same call without a shard then takes
         everything from the store and computes what is missing; its table is that of a single call to the last bit.
-      job: any name, the same in all shards and the call that joins them, where several runs with shards use one store.
+      job: any name, the same in all shards and the call that joins them, if several runs with shards use one store.
       on_batch: called with (batches done, batches in all) after each batch; in a shard those of the shard.
 
     Returns:
       `Scores`, a column for each name as it was written. NaN where a score does not exist (a text whose lowercased
       or reference form has fewer than two tokens; counted in the log). None with a shard.
 
-    Processes that `jax.distributed` connects compute everything each by itself, unless each is given its part with
-    shard=(jax.process_index(), jax.process_count()). With shard_params=True they share out the parameters over the
-    devices of all of them, compute in step, and all get the same table.
+    Processes that `jax.distributed` connects each compute everything, unless each is given its part with
+    shard=(jax.process_index(), jax.process_count()). With shard_params=True they divide the parameters over all their
+    devices, compute in step, and all get the same table.
 
     Raises:
       InputError: anything about model, texts or options that cannot be used; the message says what would work.
 
     Cost: one forward pass over the texts; "lowercase" adds a second, "reference" one of the reference model,
-    "grad_norm" one forth and back (three to four times a forward pass). Host memory: the texts, their tokens and one
-    number a text and score.
+    "grad_norm" one forward and backward (three to four times a forward pass). Host memory: the texts, their tokens and
+    one number per text and score.
     """
     requests = [parse_score(name) for name in checks.check_score_names(scores)]
     passes = {name for request in requests for name in request.score.passes}
     checks.check_reference(passes, reference)
-    _check_long_texts(long_texts)
+    if long_texts not in ("window", "truncate", "error"):
+        raise InputError(
+            f"long_texts={long_texts!r} is unknown; use 'window' (score every token once), 'truncate' or 'error'"
+        )
     where = find_devices(device, devices, shard_params=shard_params)
     budget = default_budget(where.platform) if token_budget is None else token_budget
     checks.check_budget(budget)
     table = load_texts(texts)
-    own = as_shard(shard, store)
-    check_not_in_step(own, spans=where.spans)
+    part = as_shard(shard, store)
+    check_not_in_step(part, spans=where.spans)
     options = {
         "scores": [request.label for request in requests],
         "dtype": None if dtype is None else str(dtype),
@@ -181,102 +172,102 @@ def score(
     run = ScoreRun.prepare(requests, table, models, max_length=max_length, long_texts=long_texts)
     with contextlib.ExitStack() as stack:
         stack.enter_context(jax.default_device(where.home))
-        kept = None if store is None else stack.enter_context(ScoreStore(store))
-        plan = plan_scores(run.inputs, run.distinct, models, where, budget, kept)
+        open_store = None if store is None else stack.enter_context(ScoreStore(store))
+        plan = plan_scores(run.inputs, run.distinct, models, where, budget, open_store)
         facts |= plan.facts
         if where.spans:
             check_alike({**facts, "batches": plan.batches_digest()})
         log = None if store is None else ShardLog(store, facts, job)
-        if log is not None and own is not None:
-            log.begin(own)
-        there, rows = plan.num_stored, plan.num_rows
-        if log is not None and own is None and there < rows:
+        if log is not None and part is not None:
+            log.begin(part)
+        elif log is not None and plan.num_stored < plan.num_rows:
             log.warn()
-        todo = plan.numbered(own)
-        if there:
-            _logger.info("%d of %d rows are in the store", there, rows)
-        title = f"scoring ({there:,} of {rows:,} rows stored)" if there else "scoring"
-        num_tokens = sum(batch.size * batch.length for _, batch in todo)
-        advance = stack.enter_context(progress_bar(title, num_tokens, enabled=progress and where.leads))
+        _compute(run, plan, part, where, progress, on_batch)
+    if part is not None:
+        if log is not None:
+            log.finish(part)
+        return None
+    if log is not None:
+        log.forget()
+
+    evidence, of_texts = run.evidence(), run.tokens_of("text")
+    values = {request.label: request.score.finish(of_texts.values[request.label], evidence) for request in requests}
+    for label, column in values.items():
+        if missing := int(np.isnan(column).sum()):
+            _logger.warning("score %s does not exist for %d of %d texts", label, missing, len(table))
+    provenance = {**options, **_provenance(run, plan, table, where, options, stored=store is not None)}
+    return Scores(ids=table.ids, values=values, num_tokens=of_texts.num_tokens, provenance=provenance)
+
+
+def _compute(
+    run: ScoreRun,
+    plan: ScorePlan,
+    part: Shard | None,
+    where: Devices,
+    progress: bool,
+    on_batch: Callable[[int, int], None] | None,
+) -> None:
+    """Compute all batches that are not in the store, or those of a shard."""
+    num_stored, num_rows = plan.num_stored, plan.num_rows
+    todo = plan.numbered(part)
+    title = "scoring"
+    if num_stored:
+        _logger.info("%d of %d rows are in the store", num_stored, num_rows)
+        title = f"scoring ({num_stored:,} of {num_rows:,} rows stored)"
+    num_tokens = sum(batch.size * batch.length for _, batch in todo)
+    with progress_bar(title, num_tokens, enabled=progress and where.leads) as advance:
         for done, batch in enumerate(run.run(plan, todo, where), start=1):
             advance(batch.size * batch.length)
             if on_batch is not None:
                 on_batch(done, len(todo))
-    if log is not None and own is None:
-        log.forget()
-    elif log is not None and own is not None:
-        log.finish(own)
-    if own is not None:
-        return None
-
-    evidence, found = run.evidence(), run.tokens_of("text")
-    values = {request.label: request.score.finish(found.values[request.label], evidence) for request in requests}
-    for label, column in values.items():
-        if missing := int(np.isnan(column).sum()):
-            _logger.warning("score %s does not exist for %d of %d texts", label, missing, len(table))
-    return Scores(
-        ids=table.ids,
-        values=values,
-        num_tokens=found.num_tokens,
-        provenance={
-            **options,
-            "model": models["text"].name,
-            "reference": models["reference"].name if reference is not None else None,
-            "texts_sha256": table.sha256,
-            "device": ", ".join(map(str, where.devices)),
-            "num_devices": len(where),
-            "shard_params": where.shard_params,
-            **({"num_processes": jax.process_count()} if where.spans else {}),
-            "prepends_bos": run.inputs["text"].encoded.prepends_bos,
-            "num_windows": len(run.inputs["text"].rows.windows),
-            **({"num_truncated": _num_truncated(run, table)} if long_texts == "truncate" else {}),
-            "batch_shapes": sorted({(batch.size, batch.length) for batch in plan.batches if batch.kind != "gradient"}),
-            "padding_share": _padding(run, plan),
-            **({"num_stored_before": sum(len(one.rows) for one in plan.stored)} if store is not None else {}),
-            **(_gradient_provenance(run, plan, budget) if "gradient" in run.inputs else {}),
-        },
-    )
 
 
 def _named(*models: Any) -> bool:
-    """Whether models are given by their names."""
+    """True if all models are given by name or path."""
     return all(model is None or isinstance(model, (str, os.PathLike)) for model in models)
 
 
-def _num_truncated(run: ScoreRun, table: Texts) -> int:
-    """Texts of which the end was cut off."""
-    kept = run.inputs["text"].encoded.kept
-    return sum(len(left) < len(text) for left, text in zip(kept, table.texts, strict=True))
+def _provenance(
+    run: ScoreRun, plan: ScorePlan, table: Texts, where: Devices, options: Mapping[str, Any], *, stored: bool
+) -> dict[str, Any]:
+    """The model, texts, devices and batches that a table of scores was computed with."""
+    text, reference = run.inputs["text"], run.models.get("reference")
+    provenance: dict[str, Any] = {
+        "model": run.models["text"].name,
+        "reference": None if reference is None else reference.name,
+        "texts_sha256": table.sha256,
+        "device": ", ".join(map(str, where.devices)),
+        "num_devices": len(where),
+        "shard_params": where.shard_params,
+    }
+    if where.spans:
+        provenance["num_processes"] = jax.process_count()
+    provenance |= {"prepends_bos": text.encoded.prepends_bos, "num_windows": len(text.rows.windows)}
+    if options["long_texts"] == "truncate":
+        pairs = zip(text.encoded.kept, table.texts, strict=True)
+        provenance["num_truncated"] = sum(len(kept) < len(whole) for kept, whole in pairs)
+    provenance |= {"batch_shapes": _shapes(plan, gradient=False), "padding_share": _padding(run, plan)}
+    if stored:
+        provenance["num_stored_before"] = sum(len(batch.rows) for batch in plan.stored)
+    if "gradient" in run.inputs:
+        fast = run.models["text"].lm.grad_sqnorm is not None
+        provenance["gradient"] = {
+            "definition": "Euclidean norm of the gradient of the summed loss over all parameters, tied ones once",
+            "computed_by": "norm probe, a batch at a time" if fast else "automatic differentiation, text by text",
+            "token_budget": gradient_budget(options["token_budget"]),
+            "batch_shapes": _shapes(plan, gradient=True),
+        }
+    return provenance
+
+
+def _shapes(plan: ScorePlan, *, gradient: bool) -> list[tuple[int, int]]:
+    """The shapes of the batches, of those with gradients or of the others."""
+    return sorted({(batch.size, batch.length) for batch in plan.batches if (batch.kind == "gradient") == gradient})
 
 
 def _padding(run: ScoreRun, plan: ScorePlan) -> float:
-    """Share of the tokens of all batches that are padding."""
+    """Fraction of the tokens of all batches that are padding."""
     lengths = {name: given.rows.lengths for name, given in run.inputs.items()}
     real = sum(int(lengths[batch.kind][batch.rows].sum()) for batch in plan.batches)
     computed = sum(batch.size * batch.length for batch in plan.batches)
     return 1 - real / computed if computed else 0.0
-
-
-def _gradient_provenance(run: ScoreRun, plan: ScorePlan, budget: int) -> dict[str, Any]:
-    """What the column grad_norm is, and how it was computed."""
-    fast = run.models["text"].lm.grad_sqnorm is not None
-    return {
-        "gradient": {
-            "definition": "Euclidean norm of the gradient of the summed loss over all parameters, tied ones once",
-            "computed_by": "norm probe, a batch at a time" if fast else "automatic differentiation, text by text",
-            "token_budget": gradient_budget(budget),
-            "batch_shapes": sorted({(batch.size, batch.length) for batch in plan.batches if batch.kind == "gradient"}),
-        }
-    }
-
-
-_LONG_TEXTS = ("window", "truncate", "error")
-
-
-def _check_long_texts(value: Any) -> str:
-    """A policy for texts longer than the model's context."""
-    if value not in _LONG_TEXTS:
-        raise InputError(
-            f"long_texts={value!r} is unknown; use 'window' (score every token once), 'truncate' or 'error'"
-        )
-    return value

@@ -1,30 +1,47 @@
-"""A table of scores → decision: the black-box road, no model needed."""
+"""A table of scores → decision: the black-box way, no model needed."""
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import pathlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from tdd.audit.assemble import RESERVED, assemble, score_checks, warnings_of
-from tdd.audit.certificates import certify
-from tdd.audit.cluster_sizes import cluster_sizes
-from tdd.audit.decide import decide
-from tdd.audit.evidence import Panels
-from tdd.audit.knockoff_checks import symmetry
-from tdd.audit.options import audited
-from tdd.audit.statement import groups_warning
+from tdd.audit.assemble import RESERVED, Items, assemble
+from tdd.audit.decide import Panels, choose
+from tdd.audit.inputs import check_clusters_named, check_knockoffs, check_known_labels, check_used
 from tdd.procedures.procedure import Procedure
 from tdd.procedures.values import PTDI
 from tdd.runs.folder import Audit, fingerprint, open_run_folder
-from tdd.tables import ScoreTable, load_score_table
-from tdd.validate import runs
+from tdd.tables import Role, ScoreTable, load_score_table
 from tdd.validate.errors import InputError
 
 __all__ = ["select"]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Columns:
+    """The columns of a table that a procedure uses.
+
+    Attributes:
+      names: the columns that decide.
+      knockoffs: scores of each item's knockoffs.
+      weight: density ratios, or None.
+      split: 1 for the calibration items from which detectors' weights are learned, or None.
+    """
+
+    names: tuple[str, ...]
+    knockoffs: tuple[str, ...]
+    weight: str | None
+    split: str | None
+
+    @property
+    def beside(self) -> tuple[str, ...]:
+        """The columns that do not decide."""
+        return (*self.knockoffs, *(name for name in (self.weight, self.split) if name is not None))
 
 
 def select(
@@ -33,16 +50,9 @@ def select(
     alpha: float,
     score: str | Sequence[str] | None = None,
     method: str | Procedure = "ptdi",
-    proportion: str | None = None,
-    eta: float | None = None,
-    weights: Sequence[float] | None = None,
-    grid: Sequence[float] | None = None,
     weight_column: str | None = None,
     split_column: str | None = None,
-    combine: str | None = None,
-    rule: str | None = None,
     knockoffs: Sequence[str] = (),
-    unit: str | None = None,
     delta: float = 0.05,
     null: str | None = None,
     out: str | os.PathLike[str] | None = None,
@@ -54,27 +64,19 @@ def select(
     Args:
       table: a `ScoreTable`, or what `tdd.tables.load_score_table` reads (a path, a data frame, ...).
       alpha: level in (0, 1).
-      score: the column that decides, or the columns of the K detectors ("td4eval") or models ("jmcs", "jecs"); may be
-        left out where the table has no others. It must be chosen before its results are seen.
+      score: the column that decides, or the columns of the K detectors ("td4eval") or models ("jmcs", "jecs"); by
+        default the only ones there are. It must be chosen before its results are seen.
       method: "ptdi", "best_score", "conditional", "weighted" and "ktd" find members; "td4eval", "jmcs" and "jecs"
-        find clean items, calibrated on known members.
-      proportion: how the proportion of members is estimated, "storey" unless given; see `tdd.ptdi`.
-      eta: see `tdd.ptdi` (0.05 unless given) and `tdd.jmcs` (0.5).
-      weights: of the detectors, fixed beforehand; see `tdd.td4eval`.
-      grid: see `tdd.jecs`.
+        find clean items, calibrated on known members. Options are part of it: "ptdi:proportion=none,eta=0.1", or the
+        value `tdd.PTDI("none", eta=0.1)`; see `tdd.PTDI`, `tdd.TD4Eval`, ...
       weight_column: column with the density ratio of each item ("weighted"); see `tdd.weighted_conformal_selection`.
-      split_column: column with 1 for the calibration items from which combine="split_weights" learns its weights.
-      combine: see `tdd.td4eval`; "pooled_rank" unless given.
-      rule: see `tdd.ktd` ("multi" unless given), `tdd.td4eval` ("sum"), `tdd.jmcs` ("bh"),
-        `tdd.calibration_conditional_p_values` (its method, "simes") or `tdd.weighted_conformal_selection` (its prune,
-        "heterogeneous"); for "best_score" "deterministic" or "randomized", which draws its key from `seed`.
+      split_column: column with 1 for the calibration items from which "td4eval:combine=split_weights" learns its
+        weights.
       knockoffs: columns with the scores of each item's knockoffs ("ktd").
-      unit: "cluster" (unless given), "item" or "drawn", where `group_field` names clusters of items ("ptdi"); see
-        `tdd.cluster_ptdi`.
       delta: the simultaneous bounds of the report hold with probability at least 1 - delta.
-      null: the direction that the caller believes to test; checked where given.
+      null: the null that the caller means to test, "nonmember" or "member"; checked where given.
       out: run folder to write.
-      seed: of random choices in the decision and of the simulation behind the bounds.
+      seed: seed of random choices in the decision and of the simulation behind the bounds.
       **columns: passed to `load_score_table` (role_field, calibration, label_field, higher_is_member, ...).
 
     Returns:
@@ -83,151 +85,119 @@ def select(
     Raises:
       InputError: unreadable or unusable table, options, or output folder.
     """
-    given = {
-        "proportion": proportion, "eta": eta, "combine": combine, "rule": rule, "unit": unit, "weights": weights,
-        "grid": grid,
-    }  # fmt: skip
-    procedure = audited(method, alpha=alpha, delta=delta, seed=seed, null=null, **given)
-    name = procedure.name
-    runs.check_used(
-        name,
-        knockoffs=(knockoffs or None, "ktd" if "knockoffs" not in procedure.needs else name),
-        weight_column=(weight_column, "weighted" if "weights" not in procedure.needs else name),
-        split_column=(split_column, "td4eval" if name != "td4eval" else name),
+    choices = choose(method, alpha=alpha, delta=delta, seed=seed, null=null, others=columns)
+    procedure, name = choices.procedure, choices.procedure.name
+    uses = _Columns(
+        () if score is None else (score,) if isinstance(score, str) else tuple(score),
+        (knockoffs,) if isinstance(knockoffs, str) else tuple(knockoffs),
+        weight_column,
+        split_column,
     )
-    if "weights" in procedure.needs and weight_column is None:
-        raise InputError(f"weight_column is missing: method {name!r} needs the column of the density ratios")
-    beside = tuple(one for one in (weight_column, split_column) if one is not None)
-    knockoffs = (knockoffs,) if isinstance(knockoffs, str) else tuple(knockoffs)
-    runs.check_knockoffs(name, "knockoffs" in procedure.needs, knockoffs)
-    calibrates = "calibration" in procedure.needs
-    wanted = None if score is None else (score,) if isinstance(score, str) else tuple(score)
+    _check_uses(procedure, uses)
     if not isinstance(table, ScoreTable):
-        if wanted is not None:
-            columns.setdefault("scores", (*wanted, *(x for x in (*knockoffs, *beside) if x not in wanted)))
+        if score is not None:
+            columns.setdefault("scores", tuple(dict.fromkeys((*uses.names, *uses.beside))))
         table = load_score_table(
-            table, calibrated=calibrates, optional=(split_column,) if split_column else (), **columns
+            table,
+            calibrated="calibration" in procedure.needs,
+            optional=(split_column,) if split_column else (),
+            **columns,
         )
-    names = _deciding_columns(
-        wanted, [name for name in table.scores if name not in (*knockoffs, *beside)], table.scores, procedure.columns
-    )
-    _check_columns_exist(knockoffs, table.scores, "knockoffs")
-    _check_columns_exist(beside, table.scores, "weight_column or split_column")
-    _check_knockoffs_apart(names, knockoffs)
-    _check_column_names(table.scores, RESERVED)
+    if score is None:
+        uses = dataclasses.replace(uses, names=tuple(name for name in table.scores if name not in uses.beside))
+    _check_columns(procedure, uses, table, chosen=score is not None)
+    clustered = bool(table.groups) and isinstance(procedure, PTDI)
+    check_clusters_named(procedure, clustered)
     calibration, candidates = table.rows("calibration"), table.rows("candidate")
     ids = np.asarray(table.ids, dtype=object)
-    runs.check_known_labels(table.labels[calibration], ids[calibration], procedure.null)
-    members = table.values(names[0], "member") if "members" in procedure.needs else np.zeros(0)
-    _check_members("members" in procedure.needs, members.size)
-    grouped = bool(table.groups) and isinstance(procedure, PTDI)
-    runs.check_unit(getattr(procedure, "unit", "cluster"), unit, grouped)
-    panels = Panels(
-        names,
-        _panel(table, names, candidates),
-        _panel(table, names, calibration),
-        members,
-        _panel(table, knockoffs, candidates).T,
-        _panel(table, knockoffs, calibration).T,
-        tuple(table.groups[i] for i in candidates) if grouped else (),
-        tuple(table.groups[i] for i in calibration) if grouped else (),
-        weights=_column(table, weight_column, "candidate"),
-        calibration_weights=_column(table, weight_column, "calibration"),
-        split=_column(table, split_column, "calibration") > 0,
+    check_known_labels(table.labels[calibration], ids[calibration], procedure.null)
+    panels = _panels(table, uses, procedure, clustered)
+    items = Items(
+        ids=ids[candidates],
+        scores={key: column[candidates] for key, column in table.scores.items()},
+        labels=table.labels[candidates],
+        calibration={
+            "id": ids[calibration],
+            **{key: column[calibration] for key, column in table.scores.items()},
+        },
+        ignored_groups=() if clustered or not table.groups else [table.groups[i] for i in (*candidates, *calibration)],
     )
-    labels = table.labels[candidates]
-    decision = decide(panels, procedure, alpha, seed=seed, labels=labels)
-    checks = {
-        **score_checks(decision, panels),
-        **symmetry(panels, getattr(procedure, "rule", "")),
-        **cluster_sizes(panels, decision.unit, seed),
-    }
-    warnings = warnings_of(checks, decision)
-    if table.groups and not grouped:
-        number = len({table.groups[i] for i in calibration} | {table.groups[i] for i in candidates})
-        warnings.append(groups_warning(name, len(table), number))
-    run_options = {
+    options = {
         "method": name,
         **procedure.record(),
         **({"weight_column": weight_column} if "weights" in procedure.needs else {}),
         **({"split_column": split_column} if name == "td4eval" else {}),
         "alpha": alpha,
-        "score": list(names),
-        "knockoffs": list(knockoffs),
-        "unit": decision.unit if grouped else None,
+        "score": list(uses.names),
+        "knockoffs": list(uses.knockoffs),
+        "unit": getattr(procedure, "unit", None) if clustered else None,
         "delta": delta,
     }
-    audit = assemble(
-        "select",
-        decision,
-        certify(panels, procedure, decision, delta=delta, seed=seed),
-        run_options,
-        {"table": {"source": table.source, "sha256": table.sha256, "rows": len(table)}},
-        None,
-        checks,
-        warnings,
-        texts=False,
-        groups_ignored=bool(table.groups) and not grouped,
-        seed=seed,
-        ids=ids[candidates],
-        scores={key: column[candidates] for key, column in table.scores.items()},
-        labels=labels,
-        calibration={
-            "id": ids[calibration],
-            **{key: column[calibration] for key, column in table.scores.items()},
-        },
-    )
+    inputs = {"table": {"source": table.source, "sha256": table.sha256, "rows": len(table)}}
+    audit = assemble(choices, panels, items, options=options, inputs=inputs)
     if out is not None:
-        identity = fingerprint({"inputs": table.sha256, "seed": seed, **run_options})
+        identity = fingerprint({"inputs": table.sha256, "seed": seed, **options})
         open_run_folder(pathlib.Path(out), identity, f"selection from {table.source}")
         audit.save(pathlib.Path(out))
     return audit
 
 
-def _column(table: ScoreTable, name: str | None, role: Any) -> np.ndarray:
-    return np.zeros(0) if name is None else table.values(name, role)
+def _panels(table: ScoreTable, uses: _Columns, procedure: Procedure, clustered: bool) -> Panels:
+    """The scores that decide, by role."""
+
+    def rows(names: Sequence[str], role: Role) -> np.ndarray:
+        chosen = table.rows(role)
+        return np.stack([table.scores[name][chosen] for name in names]) if names else np.zeros((0, len(chosen)))
+
+    def column(name: str | None, role: Role) -> np.ndarray:
+        return np.zeros(0) if name is None else table.values(name, role)
+
+    def clusters(role: Role) -> tuple[str, ...]:
+        return tuple(table.groups[i] for i in table.rows(role)) if clustered else ()
+
+    members = np.zeros(0)
+    if "members" in procedure.needs:
+        members = table.values(uses.names[0], "member")
+        if not members.size:
+            raise InputError('proportion="moment" needs known members; give a table of members or a member role')
+    return Panels(
+        uses.names,
+        rows(uses.names, "candidate"),
+        rows(uses.names, "calibration"),
+        members,
+        rows(uses.knockoffs, "candidate").T,
+        rows(uses.knockoffs, "calibration").T,
+        clusters("candidate"),
+        clusters("calibration"),
+        column(uses.weight, "candidate"),
+        column(uses.weight, "calibration"),
+        column(uses.split, "calibration") > 0,
+    )
 
 
-def _panel(table: ScoreTable, names: Sequence[str], rows: np.ndarray) -> np.ndarray:
-    """[columns, items] of some rows."""
-    return np.stack([table.scores[name][rows] for name in names]) if names else np.zeros((0, len(rows)))
+def _check_uses(procedure: Procedure, uses: _Columns) -> None:
+    """Check that the procedure has the columns that it needs and would ignore none."""
+    name, needs = procedure.name, procedure.needs
+    check_used(name, name if "knockoffs" in needs else "ktd", knockoffs=uses.knockoffs or None)
+    check_used(name, name if "weights" in needs else "weighted", weight_column=uses.weight)
+    check_used(name, "td4eval", split_column=uses.split)
+    if "weights" in needs and uses.weight is None:
+        raise InputError(f"weight_column is missing: method {name!r} needs the column of the density ratios")
+    check_knockoffs(procedure, uses.knockoffs)
 
 
-def _check_knockoffs_apart(names: Sequence[str], knockoffs: Sequence[str]) -> None:
-    """No column is its own knockoff, and none is named twice."""
-    both = [name for name in knockoffs if name in names or list(knockoffs).count(name) > 1]
-    if both:
-        raise InputError(f"knockoffs names {both[0]!r}, which is the score itself or named twice; leave it out")
-
-
-def _check_members(needed: bool, count: int) -> None:
-    """Known members for the moment estimate."""
-    if needed and not count:
-        raise InputError('proportion="moment" needs known members; give a table of members or a member role')
-
-
-def _check_columns_exist(names: Iterable[str], available: Iterable[str], argument: str) -> None:
-    """Columns that the table has."""
-    known = list(available)
-    for name in names:
-        if name not in known:
-            raise InputError(f"{argument} names {name!r}, which is not a score column; there are {', '.join(known)}")
-
-
-def _deciding_columns(
-    wanted: Sequence[str] | None, free: Sequence[str], available: Iterable[str], number: str
-) -> tuple[str, ...]:
-    """The column or columns that decide: those asked for, else the only ones there are."""
-    names = tuple(free if wanted is None else wanted)
-    if wanted is None and number == "one" and len(names) != 1:
+def _check_columns(procedure: Procedure, uses: _Columns, table: ScoreTable, *, chosen: bool) -> None:
+    """Check the columns against the table; `chosen`: the caller named those that decide."""
+    names, number = uses.names, procedure.columns
+    available = ", ".join(table.scores)
+    if not chosen and number == "one" and len(names) != 1:
         raise InputError(
             f"score is missing and the table has {len(names)} score columns: {', '.join(names)}; choose the one that "
             "decides before looking at results"
         )
-    known = list(available)
     for name in names:
-        if name not in known:
-            raise InputError(f"score {name!r} is not a score column; there are {', '.join(known)}")
+        if name not in table.scores:
+            raise InputError(f"score {name!r} is not a score column; there are {available}")
     if number == "one" and len(names) != 1:
         raise InputError(
             f"score names {len(names)} columns ({', '.join(names)}) and this method decides on one; choose it before "
@@ -237,14 +207,16 @@ def _deciding_columns(
         raise InputError("score names no column; at least one detector or model is needed")
     if len(set(names)) < len(names):
         raise InputError(f"score names a column twice: {', '.join(names)}")
-    return names
-
-
-def _check_column_names(names: Iterable[str], reserved: Sequence[str]) -> None:
-    """No score is called like a column of the result."""
-    taken = [name for name in names if name in reserved]
-    if taken:
-        raise InputError(
-            f"score column {taken[0]!r} has the name of a column of the result ({', '.join(reserved)}); rename it, or "
-            "choose the score columns without it"
-        )
+    for name in uses.beside:
+        if name not in table.scores:
+            argument = "knockoffs" if name in uses.knockoffs else "weight_column or split_column"
+            raise InputError(f"{argument} names {name!r}, which is not a score column; there are {available}")
+    for name in uses.knockoffs:
+        if name in names or uses.knockoffs.count(name) > 1:
+            raise InputError(f"knockoffs names {name!r}, which is the score itself or named twice; leave it out")
+    for name in table.scores:
+        if name in RESERVED:
+            raise InputError(
+                f"score column {name!r} has the name of a column of the result ({', '.join(RESERVED)}); rename it, or "
+                "choose the score columns without it"
+            )

@@ -1,4 +1,4 @@
-"""`tdd audit`, `tdd select` and `tdd report`: decisions, and what is said about them."""
+"""`tdd audit`, `tdd select` and `tdd report`: decisions and their reports."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any
 
-from tdd.cli.common import CHECK_FAILED, DETECTED, command, console, names, numbers, one_or_all, print_json, split
+from tdd.cli.common import CHECK_FAILED, DETECTED, command, console, names, one_or_all, print_json, split
 from tdd.cli.distributed import add_distributed, connect, leads
 from tdd.cli.options import add_decision, add_scoring, add_texts, scoring
 from tdd.cli.shards import add_shard, say_done
@@ -19,10 +19,10 @@ def add(commands: Any) -> None:
     """Register the commands."""
     _add_audit(commands)
     _add_select(commands)
-    report = command(commands, "report", _report, "print the report of a finished run again")
+    report = command(commands, "report", _report, "print the report of a finished run")
     report.add_argument("folder", help="run folder")
-    report.add_argument("--shard-table", action="store_true", help="with every shard, for a run of tdd exchange")
-    report.add_argument("--plot", metavar="FILE", help="of a probe's folder: write the figure here, .png or .svg")
+    report.add_argument("--shard-table", action="store_true", help="list every shard of a run of tdd exchange")
+    report.add_argument("--plot", metavar="FILE", help="write the figure of a probe's run to this .png or .svg file")
 
 
 def _add_audit(commands: Any) -> None:
@@ -44,7 +44,7 @@ def _add_audit(commands: Any) -> None:
         help="the score that decides (default: grad_norm for ktd, min_k_plus_plus for the others); several, repeated "
         "or comma-separated, for td4eval",
     )
-    audit.add_argument("--also", metavar="NAMES", help="further scores to store; they decide nothing")
+    audit.add_argument("--extra-scores", metavar="NAMES", help="further scores to store; they decide nothing")
     audit.add_argument(
         "--knockoff-fields",
         "--knockoffs",
@@ -54,13 +54,12 @@ def _add_audit(commands: Any) -> None:
         "--method ktd; repeated or comma-separated",
     )
     audit.add_argument(
-        "--label-field", metavar="FIELD", help="known truth of candidates and calibration, 1 member, 0 not"
+        "--label-field", metavar="FIELD", help="known truth of candidates and calibration texts: 1 member, 0 not"
     )
-    audit.add_argument("--group-field", metavar="FIELD", help="clusters of texts, as the book of a passage")
     audit.add_argument(
-        "--unit",
-        choices=["cluster", "item", "drawn"],
-        help="what is decided on where --group-field names clusters, for --method ptdi (default: cluster)",
+        "--group-field",
+        metavar="FIELD",
+        help="clusters of texts, as the book of a passage; ptdi then selects clusters, or as its option unit says",
     )
     add_decision(audit)
     add_texts(audit)
@@ -71,13 +70,13 @@ def _add_audit(commands: Any) -> None:
 
 def _add_select(commands: Any) -> None:
     select = command(commands, "select", _select, "a table of scores → selected members; no model needed")
-    select.add_argument("table", help="scores, one row an item: .csv, .parquet, .jsonl")
+    select.add_argument("table", help="scores, one row per item: .csv, .parquet, .jsonl")
     select.add_argument(
         "--score",
         action="append",
         metavar="COLUMNS",
         help="the column that decides; for td4eval, jmcs and jecs those of the detectors or models, repeated or "
-        "comma-separated; needed where there are others",
+        "comma-separated (default: the only score column)",
     )
     select.add_argument(
         "--knockoffs",
@@ -89,10 +88,13 @@ def _add_select(commands: Any) -> None:
     select.add_argument(
         "--split-column",
         metavar="COLUMN",
-        help="1 for the calibration items from which --combine split_weights learns (default: half of them, drawn)",
+        help="1 for the calibration items from which td4eval:combine=split_weights learns (default: half of them, "
+        "drawn)",
     )
     select.add_argument("--higher-is-member", action="store_true", help="higher values are more member-like")
-    select.add_argument("--calibration", metavar="FILE", help="table of the calibration items, if not rows of TABLE")
+    select.add_argument(
+        "--calibration", metavar="FILE", help="table of the calibration items, if they are not in TABLE"
+    )
     select.add_argument(
         "--role-field", metavar="COLUMN", help='column of the roles in a single table (default: "role")'
     )
@@ -100,18 +102,17 @@ def _add_select(commands: Any) -> None:
     select.add_argument(
         "--candidate-role",
         metavar="WORD",
-        help="(default: candidate; with --calibration-role every row of no other role is a candidate)",
+        help="(default: candidate; with --calibration-role, every row without another role)",
     )
-    select.add_argument("--member-role", metavar="WORD", help="known members, for --proportion moment")
-    select.add_argument("--label-field", metavar="COLUMN", help="known truth, 1 member, 0 not, blank unknown")
-    select.add_argument("--group-field", metavar="COLUMN", help="clusters of items, as the book of a passage")
+    select.add_argument("--member-role", metavar="WORD", help="known members, for ptdi:proportion=moment")
+    select.add_argument("--label-field", metavar="COLUMN", help="known truth: 1 member, 0 not, blank unknown")
     select.add_argument(
-        "--unit",
-        choices=["cluster", "item", "drawn"],
-        help="what is decided on where --group-field names clusters (default: cluster)",
+        "--group-field",
+        metavar="COLUMN",
+        help="clusters of items, as the book of a passage; ptdi then selects clusters, or as its option unit says",
     )
     select.add_argument("--id-field", metavar="COLUMN", help='identifiers (default: "id", else row numbers)')
-    select.add_argument("--format", help="format of the table, where its ending does not tell")
+    select.add_argument("--format", help="format of the table (default: by its extension)")
     add_decision(select)
 
 
@@ -127,18 +128,11 @@ def _audit(arguments: argparse.Namespace) -> int:
         label_field=arguments.label_field,
         group_field=arguments.group_field,
         format=arguments.format,
-        unit=arguments.unit,
         alpha=arguments.alpha,
         score=one_or_all(names(",".join(arguments.score))) if arguments.score else None,
-        combine=arguments.combine,
-        rule=arguments.rule,
         delta=arguments.delta,
-        also=names(arguments.also) if arguments.also else (),
+        extra_scores=names(arguments.extra_scores) if arguments.extra_scores else (),
         method=arguments.method,
-        proportion=arguments.proportion,
-        eta=arguments.eta,
-        weights=numbers(arguments.weights, "--weights"),
-        grid=numbers(arguments.grid, "--grid"),
         members=arguments.members,
         null=arguments.null,
         out=arguments.out,
@@ -183,14 +177,7 @@ def _select(arguments: argparse.Namespace) -> int:
         alpha=arguments.alpha,
         score=one_or_all(scores) if scores else None,
         method=arguments.method,
-        proportion=arguments.proportion,
-        eta=arguments.eta,
-        weights=numbers(arguments.weights, "--weights"),
-        grid=numbers(arguments.grid, "--grid"),
-        combine=arguments.combine,
-        rule=arguments.rule,
         knockoffs=knockoffs,
-        unit=arguments.unit,
         weight_column=arguments.weight_column,
         split_column=arguments.split_column,
         delta=arguments.delta,
@@ -244,7 +231,7 @@ def _print_report(run: Mapping[str, Any], folder: pathlib.Path, shard_table: boo
 
 
 def _print_audit(arguments: argparse.Namespace, audit: Any) -> int:
-    """Print it; the exit status."""
+    """Print the report; return the exit status."""
     status = 0 if audit.verdict_stands else CHECK_FAILED
     if arguments.fail_on_detection and not status and audit.run["decision"]["num_selected"]:
         status = DETECTED

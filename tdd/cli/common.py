@@ -1,4 +1,4 @@
-"""What the commands share: their parser, words out of arguments, the console."""
+"""Shared by the commands: parsers, lists of names, logging, the console."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from tdd.validate.errors import InputError, printable
+from tdd.validate.errors import printable
 
 __all__ = [
     "CHECK_FAILED",
@@ -19,7 +19,6 @@ __all__ = [
     "console",
     "logging_on_stderr",
     "names",
-    "numbers",
     "one_or_all",
     "print_json",
     "split",
@@ -77,7 +76,7 @@ def command(commands: Any, name: str, run: Any, summary: str, *, usual: Sequence
 
 
 def split(values: list[str] | None) -> list[str]:
-    """Repeated and comma-separated names in one list."""
+    """Join repeated and comma-separated names in one list."""
     return [name.strip() for value in values or () for name in value.split(",") if name.strip()]
 
 
@@ -86,18 +85,8 @@ def names(text: str) -> list[str]:
     return [name.strip().replace(";", ",") for name in text.split(",") if name.strip()]
 
 
-def numbers(text: str | None, option: str) -> tuple[float, ...] | None:
-    """ "0.1,0.5" → numbers; None where the option is not given."""
-    if text is None:
-        return None
-    try:
-        return tuple(float(part) for part in text.split(","))
-    except ValueError as error:
-        raise InputError(f"{option} takes numbers, separated by commas; got {text!r}") from error
-
-
 def one_or_all(names: list[str]) -> Any:
-    """A single name by itself."""
+    """Unpack a list of a single name."""
     return names[0] if len(names) == 1 else names
 
 
@@ -135,13 +124,13 @@ class _OneLine(logging.Formatter):
 
 
 def console(wide: bool = False) -> Any:
-    """Where tables are printed: as wide as the terminal or as COLUMNS says, else 100 or 160 columns."""
+    """The console for tables: as wide as the terminal or as COLUMNS says, else 100 or 160 columns."""
     import os
 
     from rich.console import Console
 
-    told = sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdecimal()
-    return Console(width=None if told else 160 if wide else 100, highlight=False)
+    fits = sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdecimal()
+    return Console(width=None if fits else 160 if wide else 100, highlight=False)
 
 
 def print_json(value: Any) -> None:

@@ -14,7 +14,7 @@ Log-probabilities of the texts' own tokens suffice for loss and min_k; with the 
 second dump for lowercase and reference. The other scores need the model and are refused.
 
 layouts (told apart by their fields, or --format):
-  plain    {"id": "a1", "text": "...", "log_probs": [null, -3.2, -0.1]}, a line a text; also token_logprobs, Parquet
+  plain    {"id": "a1", "text": "...", "log_probs": [null, -3.2, -0.1]}, one line per text; also token_logprobs, Parquet
   openai   completions with echo=true: choices[].logprobs.token_logprobs; also batch files
   vllm     prompt_logprobs of vLLM, with prompt_token_ids or prompt_logprobs=0
   lm-eval  samples_*.jsonl of lm-evaluation-harness: sums, for loss_per_byte and reference
@@ -45,12 +45,12 @@ def add(commands: Any) -> None:
     parser.add_argument("--out", required=True, metavar="FILE", help="table to write: .csv, .parquet or .jsonl")
     parser.add_argument("--lowercase", metavar="FILE", help="dump of the lowercased texts, matched by id")
     parser.add_argument("--reference", metavar="FILE", help="dump under a reference model, matched by id")
-    parser.add_argument("--texts", metavar="FILE", help="the texts, matched by id, where the dump has none")
+    parser.add_argument("--texts", metavar="FILE", help="the texts, matched by id, if the dump has none")
     group = parser.add_argument_group("how the dump is read")
     group.add_argument(
         "--format", choices=["auto", "plain", "openai", "vllm", "lm-eval"], default="auto", help="(default: by fields)"
     )
-    group.add_argument("--base", default="e", metavar="B", help="of the logarithms: e, 2, 10 (default: %(default)s)")
+    group.add_argument("--base", default="e", metavar="B", help="logarithm base: e, 2, 10 (default: %(default)s)")
     group.add_argument(
         "--polarity", choices=["log_prob", "loss"], default="log_prob", help="log p or -log p (default: %(default)s)"
     )
@@ -68,7 +68,7 @@ def add(commands: Any) -> None:
         "--generated", type=int, metavar="N", help="generated tokens at the end of every list (openai; default: usage)"
     )
     group.add_argument(
-        "--first-entry", action="store_true", help="vLLM's order was kept: the prompt's token comes first (vllm)"
+        "--first-entry", action="store_true", help="the prompt's token comes first, as vLLM writes it (vllm)"
     )
 
 

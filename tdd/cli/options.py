@@ -9,23 +9,23 @@ __all__ = ["add_decision", "add_device", "add_devices", "add_scoring", "add_stor
 
 
 def add_texts(parser: argparse.ArgumentParser) -> None:
-    """How files of texts are read."""
+    """Add the options for reading files of texts."""
     group = parser.add_argument_group("texts")
     group.add_argument(
         "--text-field", metavar="FIELD", help="(default: text, or the only field that is known to hold texts)"
     )
     group.add_argument("--id-field", metavar="FIELD", help='(default: "id", else row numbers)')
-    group.add_argument("--format", help="format of the files, where their ending does not tell")
+    group.add_argument("--format", help="format of the files (default: by their extension)")
 
 
 def add_scoring(parser: argparse.ArgumentParser, *, by_method: bool = False) -> None:
-    """How a model scores texts; `by_method`: the method of an audit decides what becomes of long texts."""
+    """Add the options for scoring texts; `by_method`: the method of an audit has its own default for long texts."""
     group = parser.add_argument_group("scoring")
     group.add_argument("--reference", metavar="MODEL", help='second model, for the score "reference"')
     group.add_argument(
-        "--dtype", choices=["float32", "bfloat16", "float16"], help="of the parameters (default: as stored)"
+        "--dtype", choices=["float32", "bfloat16", "float16"], help="dtype of the parameters (default: as stored)"
     )
-    group.add_argument("--token-budget", type=int, metavar="N", help="tokens a batch")
+    group.add_argument("--token-budget", type=int, metavar="N", help="tokens per batch")
     group.add_argument("--max-length", type=int, metavar="N", help="longest window in tokens (default: the model's)")
     group.add_argument(
         "--long",
@@ -42,7 +42,7 @@ def add_scoring(parser: argparse.ArgumentParser, *, by_method: bool = False) -> 
 
 
 def add_store(group: Any, default: str) -> None:
-    """Where what a model said of a text is kept."""
+    """Add the option for the score store."""
     group.add_argument(
         "--store",
         metavar="DIR",
@@ -52,30 +52,30 @@ def add_store(group: Any, default: str) -> None:
 
 
 def add_devices(group: Any) -> None:
-    """On which devices the model runs, and what is kept of its programs."""
+    """Add the options for devices and compiled programs."""
     add_device(group)
     group.add_argument(
-        "--devices", metavar="N", help='several devices, each with batches of its own: how many, or "all" (default: 1)'
+        "--devices", metavar="N", help='number of devices, each with its own batches, or "all" (default: 1)'
     )
     group.add_argument(
         "--shard-params",
         action="store_true",
-        help="each device holds a share of the parameters: for models that do not fit on one",
+        help="divide the parameters over the devices: for models that do not fit on one",
     )
     group.add_argument(
         "--no-compilation-cache",
         action="store_true",
-        help="keep no compiled programs for the next run (kept in TDD_CACHE_DIR, else in the user's cache folder)",
+        help="do not keep compiled programs for later runs (by default in TDD_CACHE_DIR or the user's cache folder)",
     )
 
 
 def add_device(parser: Any) -> None:
-    """Where the model runs."""
+    """Add the option for a single device."""
     parser.add_argument("--device", metavar="NAME", help="cpu, gpu, tpu, gpu:1 (default: JAX's first)")
 
 
 def scoring(arguments: argparse.Namespace) -> dict[str, Any]:
-    """The arguments of `add_scoring` as keywords. Turns the compilation cache on, unless the user does not want it."""
+    """The arguments of `add_scoring` as keywords; turns the compilation cache on unless it was declined."""
     return {
         "dtype": arguments.dtype,
         "token_budget": arguments.token_budget,
@@ -99,8 +99,26 @@ def devices(arguments: argparse.Namespace) -> dict[str, Any]:
     }
 
 
+_METHODS = """\
+options of the methods, the default first; --method NAME:option=value,option=value, several numbers with colons:
+  ptdi         proportion=storey, subtraction, moment or none; eta=0.05, the region of presumed non-members;
+               unit=cluster, item or drawn (with --group-field)
+  best_score   rule=deterministic or randomized (by --seed; more power)
+  conditional  rule=simes, monte_carlo, dkwm or asymptotic; delta (default: --delta)
+  weighted     rule=heterogeneous, homogeneous or deterministic
+  ktd          rule=multi, derandomized, closed, conformal or ktd (the paper's); proportion=storey or none (conformal);
+               offset=1 or 0
+  td4eval      combine=pooled_rank (exact), cauchy (the paper's, no guarantee), hommel, e_values, ... (tdd guarantees);
+               rule=sum or cauchy; weights=0.2:0.8, of the detectors, fixed beforehand
+  jmcs         rule=bh, storey or by; eta=0.5
+  jecs         grid=0.1:0.3:0.5, candidate edges of the envelope
+"""
+
+
 def add_decision(parser: argparse.ArgumentParser) -> None:
-    """How scores become decisions."""
+    """Add the options of a decision."""
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = _METHODS
     group = parser.add_argument_group("decision")
     group.add_argument(
         "--alpha", type=float, default=0.1, help="level of the false discovery rate (default: %(default)s)"
@@ -110,45 +128,21 @@ def add_decision(parser: argparse.ArgumentParser) -> None:
         default="ptdi",
         metavar="NAME",
         help="ptdi, best_score (the best of several scores), conditional (valid for this calibration sample), weighted "
-        "(known density ratios), ktd (find members); td4eval, jmcs, jecs (find clean items); with options as in "
-        "ptdi:proportion=none,eta=0.1 (default: %(default)s)",
+        "(known density ratios), ktd (find members); td4eval, jmcs, jecs (find clean items). Options follow a colon: "
+        "ptdi:proportion=none,eta=0.1 (default: %(default)s); they are listed below",
     )
-    group.add_argument(
-        "--combine",
-        metavar="NAME",
-        help="td4eval: pooled_rank (exact, the default), cauchy (the paper's, no guarantee), hommel, e_values, ...; "
-        "see `tdd guarantees`",
-    )
-    group.add_argument(
-        "--rule",
-        metavar="NAME",
-        help="ktd: multi (the default), derandomized, closed, conformal, ktd (the paper's); td4eval: sum (the "
-        "default), cauchy; jmcs: bh (the default), storey, by; conditional: simes (the default), monte_carlo, dkwm, "
-        "asymptotic; weighted: heterogeneous (the default), homogeneous, deterministic; best_score: deterministic (the "
-        "default), randomized (by --seed: more power)",
-    )
-    group.add_argument("--weights", metavar="NUMBERS", help="weights of the detectors, fixed beforehand (td4eval)")
-    group.add_argument("--grid", metavar="NUMBERS", help="candidate edges of the envelope (jecs)")
     group.add_argument(
         "--delta",
         type=float,
         default=0.05,
         help="the simultaneous bounds hold with confidence 1 - DELTA (default: %(default)s)",
     )
-    group.add_argument("--seed", type=int, default=0, help="of everything random (default: %(default)s)")
-    group.add_argument(
-        "--proportion",
-        metavar="NAME",
-        help="how the share of members is estimated (ptdi): storey, subtraction, moment, none (default: storey)",
-    )
-    group.add_argument("--eta", type=float, help="region of presumed nulls (ptdi, default: 0.05; jmcs, default: 0.5)")
-    group.add_argument("--members", metavar="FILE", help="known members, for --proportion moment")
-    group.add_argument(
-        "--null", choices=["nonmember", "member"], help="state the null; refused where the method tests another"
-    )
+    group.add_argument("--seed", type=int, default=0, help="random seed (default: %(default)s)")
+    group.add_argument("--members", metavar="FILE", help="known members, for ptdi:proportion=moment")
+    group.add_argument("--null", choices=["nonmember", "member"], help="check that the method tests this null")
     group.add_argument("--out", metavar="DIR", help="run folder to write; an interrupted run continues there")
     group.add_argument(
         "--fail-on-detection",
         action="store_true",
-        help="exit status 1 where something is selected (3 where a check failed, with or without this)",
+        help="exit with status 1 if something is selected (with 3 if a check failed, with or without this option)",
     )

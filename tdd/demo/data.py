@@ -1,4 +1,4 @@
-"""Where the packaged checkpoint and texts lie, and what is known about them."""
+"""The packaged checkpoint, texts and truth."""
 
 from __future__ import annotations
 

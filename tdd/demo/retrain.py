@@ -1,4 +1,4 @@
-"""Making the demonstration anew: corpus, tokenizer, split, training. Everything follows from the seeds below."""
+"""Train the demonstration again: corpus, tokenizer, split, training. Everything follows from the seeds below."""
 
 from __future__ import annotations
 

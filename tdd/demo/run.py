@@ -1,4 +1,4 @@
-"""The demonstration: audit the packaged checkpoint and hold the decisions against the known truth."""
+"""The demonstration: audit the packaged checkpoint and compare the decisions with the known truth."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tdd.audit.decide import decide
-from tdd.audit.evidence import Panels
+from tdd.audit.decide import Panels, decide
 from tdd.audit.run import run_audit
 from tdd.demo.data import DemoFiles, demo_files, load_calibration, load_candidates
 from tdd.procedures.ptdi import ptdi
@@ -28,7 +27,7 @@ _RESPLITS = 1_000
 
 
 class Demo(NamedTuple):
-    """What the demonstration found.
+    """The results of the demonstration.
 
     Attributes:
       audit: the audit at level 0.1 on the loss.
@@ -65,7 +64,7 @@ def run_demo(
     files = files or demo_files()
     candidates, calibration = load_candidates(files), load_calibration(files)
     audit = run_audit(
-        files.checkpoint, candidates, calibration, alpha=0.1, score=_DECIDING, also=scores, out=out, **scoring
+        files.checkpoint, candidates, calibration, alpha=0.1, score=_DECIDING, extra_scores=scores, out=out, **scoring
     )
     rows = []
     member = np.asarray(candidates.labels) == 1
@@ -106,12 +105,12 @@ def _resplit(nonmembers: jax.Array, members: jax.Array, levels: jax.Array, *, nu
     """
     num_false = nonmembers.shape[0] - num_calibration
 
-    def one(alpha: jax.Array, key: jax.Array) -> jax.Array:
+    def repetition(alpha: jax.Array, key: jax.Array) -> jax.Array:
         shuffled = jax.random.permutation(key, nonmembers)
         candidates = jnp.concatenate([shuffled[num_calibration:], members])
         selected = ptdi(shuffled[:num_calibration], candidates, alpha=alpha).selected
-        false, found = jnp.sum(selected[:num_false]), jnp.sum(selected)
-        return jnp.stack([false / jnp.maximum(found, 1), (found - false) / members.shape[0]])
+        false, total = jnp.sum(selected[:num_false]), jnp.sum(selected)
+        return jnp.stack([false / jnp.maximum(total, 1), (total - false) / members.shape[0]])
 
     keys = jax.random.split(jax.random.key(0), _RESPLITS)
-    return jax.vmap(lambda alpha: jax.vmap(lambda key: one(alpha, key), out_axes=1)(keys))(levels)
+    return jax.vmap(lambda alpha: jax.vmap(lambda key: repetition(alpha, key), out_axes=1)(keys))(levels)

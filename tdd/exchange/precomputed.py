@@ -18,7 +18,7 @@ from tdd.runs.atomic import disk_errors
 from tdd.validate import arrays
 from tdd.validate.errors import InputError
 from tdd.validate.npz import read_npz
-from tdd.validate.tables import number_of
+from tdd.validate.texts import number_of
 
 __all__ = ["order_of_log_probs", "read_log_probs"]
 

@@ -9,8 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tdd.audit.duplicates import near_pairs
-from tdd.audit.words import normalise
-from tdd.validate import honesty as checks
+from tdd.audit.word_split import normalise
 
 __all__ = ["Repeats", "duplicates"]
 
@@ -66,7 +65,6 @@ def duplicates(
     >>> duplicates(["a cat", "a dog", "a cat"]).num_groups
     1
     """
-    checks.check_near(near)
     times = collections.Counter(examples)
     bounds = [(0, len(examples))] if bounds is None else bounds
     folded: dict[str, set[str]] = {}

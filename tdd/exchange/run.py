@@ -15,8 +15,7 @@ from typing import Any, overload
 
 import jax
 
-from tdd.audit.find_model import find_model
-from tdd.audit.run_models import provenance_of
+from tdd.audit.models import find_model, provenance_of
 from tdd.exchange import summary
 from tdd.exchange.data import load_sets
 from tdd.exchange.options import Options

@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from tdd.audit.words import normalise, words_and_marks
+from tdd.audit.word_split import normalise, words_and_marks
 from tdd.records import Guarantee
 from tdd.validate.arrays import as_count
 

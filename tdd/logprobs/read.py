@@ -15,10 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from tdd.logprobs import lm_eval, openai, plain, vllm
-from tdd.logprobs.record import Entry, LogProbs
+from tdd.logprobs import openai, plain, vllm
+from tdd.logprobs.record import Entry, LogProbs, shown
 from tdd.texts import Rows, hash_texts, read_rows
-from tdd.validate import logprobs as checks
 from tdd.validate import texts as text_checks
 from tdd.validate.errors import InputError
 
@@ -32,7 +31,7 @@ FORMATS = ("auto", "plain", "openai", "vllm", "lm-eval")
 
 @dataclasses.dataclass(frozen=True)
 class Reading:
-    """How files of log-probabilities are read; see `tdd.score_log_probs` for every option."""
+    """Layout and units of a file of log-probabilities; see `tdd.score_log_probs` for the options."""
 
     format: str = "auto"
     base: Any = "e"
@@ -45,8 +44,19 @@ class Reading:
     first_entry: bool = False
 
     def check(self) -> float:
-        """Nats in one unit of the file, after checking all options."""
-        _check_reading(self.format, FORMATS, self.polarity, self.floor, self.generated)
+        """Check all options; return the nats in one unit of the file."""
+        if self.format not in FORMATS:
+            raise InputError(f"format={self.format!r} is not known; layouts: {', '.join(FORMATS)}")
+        if self.polarity not in ("log_prob", "loss"):
+            raise InputError(
+                f"polarity={self.polarity!r} is unknown; use 'log_prob' (log p, at most 0) or 'loss' (-log p)"
+            )
+        floor, generated = self.floor, self.generated
+        real = isinstance(floor, numbers.Real) and not isinstance(floor, bool)
+        if floor is not None and not (real and -math.inf < float(floor) < 0):
+            raise InputError(f"floor={floor!r} must be a negative number, or None to refuse minus infinity")
+        if generated is not None and (isinstance(generated, bool) or not isinstance(generated, int) or generated < 0):
+            raise InputError(f"generated={generated!r} must be a number of tokens, 0 or more")
         return _nats_of(self.base)
 
 
@@ -66,38 +76,35 @@ def read_log_probs(source: Any, reading: Reading = Reading()) -> LogProbs:
     """
     scale = reading.check()
     rows = _rows(source)
-    name = _detected(rows.source, rows.fields, _detect(rows)) if reading.format == "auto" else reading.format
+    name = _detect(rows) if reading.format == "auto" else reading.format
     entries = list(_entries(rows, name, reading))
-    given = [entry.id for entry in entries]
-    if any(identifier is None for identifier in given):
-        _check_all_or_none(rows.source, reading.id_field, given)
-        ids = tuple(str(number) for number in range(1, len(entries) + 1))
-    else:
+    ids = tuple(str(number) for number in range(1, len(entries) + 1))
+    num_without_id = sum(entry.id is None for entry in entries)
+    if num_without_id and (num_without_id < len(entries) or reading.id_field is not None):
+        raise InputError(f"{rows.source}: {num_without_id} of {len(entries)} rows have no id; give all an id, or none")
+    if not num_without_id:
+        given = [entry.id for entry in entries]
         ids = text_checks.identifier_column(rows.source, given, lambda index: entries[index].place)
-    tokens, sums, floored = [], np.empty(len(entries)), 0
-    for index, entry in enumerate(entries):
-        numbers = _numbers(rows.source, entry, reading, scale)
-        if reading.floor is not None:
-            floored += int(np.count_nonzero(numbers <= reading.floor))
-            numbers = np.maximum(numbers, reading.floor)
-        tokens.append(numbers)
-        sums[index] = numbers.sum()
-    only_sums = name == "lm-eval"
-    if floored:
+    tokens, num_floored = [_log_probs(rows.source, entry, reading, scale) for entry in entries], 0
+    if reading.floor is not None:
+        num_floored = sum(int(np.count_nonzero(values <= reading.floor)) for values in tokens)
+        tokens = [np.maximum(values, reading.floor) for values in tokens]
+    if num_floored:
         _logger.warning(
             "%s: %d log-probabilities are at or below %g, which servers write for minus infinity; they count as %g",
-            *(rows.source, floored, reading.floor, reading.floor),
+            *(rows.source, num_floored, reading.floor, reading.floor),
         )
-    found = LogProbs(
+    return LogProbs(
         ids,
-        () if only_sums else tuple(tokens),
-        sums,
+        () if name == "lm-eval" else tuple(tokens),
+        np.array([values.sum() for values in tokens], np.float64),
         tuple(entry.text for entry in entries),
         name,
-        floored,
+        num_floored,
         rows.source,
+        sha256=hash_texts(ids, [hashlib.sha256(values.astype("<f8").tobytes()).hexdigest() for values in tokens]),
+        file_sha256=_hash_file(source),
     )
-    return dataclasses.replace(found, sha256=_hash(ids, tokens), file_sha256=_hash_file(source))
 
 
 def _rows(source: Any) -> Rows:
@@ -108,8 +115,8 @@ def _rows(source: Any) -> Rows:
     return read_rows(source, format=None if known else "jsonl")
 
 
-def _detect(rows: Rows) -> str | None:
-    """The layout that the fields name, or None."""
+def _detect(rows: Rows) -> str:
+    """The layout that the fields name."""
     fields = set(rows.fields)
     if "prompt_logprobs" in fields and ("choices" not in fields or rows.column("prompt_logprobs")[0] is not None):
         return "vllm"
@@ -117,7 +124,14 @@ def _detect(rows: Rows) -> str | None:
         return _server_layout(rows.column("choices" if "choices" in fields else "response")[0])
     if "doc_id" in fields and fields & {"filtered_resps", "resps"}:
         return "lm-eval"
-    return "plain" if fields & set(plain.FIELDS) else None
+    if fields & set(plain.FIELDS):
+        return "plain"
+    raise InputError(
+        f"{rows.source}: no layout of token log-probabilities that is known; fields found: "
+        f"{', '.join(map(str, rows.fields)) or 'none'}. Known: a list in log_probs or token_logprobs (plain), choices "
+        "with logprobs (openai), prompt_logprobs (vllm), doc_id with filtered_resps (lm-eval); name a list with "
+        "field= and format='plain'"
+    )
 
 
 def _server_layout(answer: Any) -> str:
@@ -126,37 +140,33 @@ def _server_layout(answer: Any) -> str:
     body = body if isinstance(body, Mapping) else {}
     answers = body.get("choices")
     choice = answers[0] if isinstance(answers, list) and answers else None
-    found = [part.get("prompt_logprobs") for part in (body, choice) if isinstance(part, Mapping)]
+    lists = [part.get("prompt_logprobs") for part in (body, choice) if isinstance(part, Mapping)]
     logprobs = choice.get("logprobs") if isinstance(choice, Mapping) else None
     echo = logprobs.get("token_logprobs") if isinstance(logprobs, Mapping) else None
     echoed = isinstance(echo, list) and echo[:1] == [None]
-    return "vllm" if not echoed and any(isinstance(value, list) for value in found) else "openai"
+    return "vllm" if not echoed and any(isinstance(value, list) for value in lists) else "openai"
 
 
 def _entries(rows: Rows, name: str, reading: Reading) -> Iterator[Entry]:
     readers: dict[str, Callable[..., Iterator[Entry]]] = {
-        "plain": functools.partial(plain.entries, field=reading.field),
+        "plain": functools.partial(plain.plain_entries, field=reading.field),
         "openai": functools.partial(openai.entries, generated=reading.generated),
         "vllm": functools.partial(vllm.entries, first_entry=reading.first_entry),
-        "lm-eval": lm_eval.entries,
+        "lm-eval": plain.lm_eval_entries,
     }
     if reading.id_field is not None:
         text_checks.existing_field(rows.source, "id_field", reading.id_field, rows.fields)
     return readers[name](rows, id_field=reading.id_field, text_field=reading.text_field)
 
 
-def _numbers(source: str, entry: Entry, reading: Reading, scale: float) -> np.ndarray:
+def _log_probs(source: str, entry: Entry, reading: Reading, scale: float) -> np.ndarray:
     """The scored tokens' log-probabilities in nats: [n] float64, n >= 1."""
     values: Sequence[Any] = entry.values if isinstance(entry.values, Sequence) else [entry.values]
     offset = int(len(values) > 0 and values[0] is None)  # the first token has no context
-    raw = checks.check_numbers(source, entry.place, values[offset:], offset)
+    raw = _check_numbers(source, entry.place, values[offset:], offset)
     nats = (-raw if reading.polarity == "loss" else raw) * scale
     _check_log_probs(source, entry.place, nats, raw, offset, reading.polarity, reading.floor)
     return np.minimum(nats, 0.0)
-
-
-def _hash(ids: Sequence[str], tokens: Sequence[np.ndarray]) -> str:
-    return hash_texts(ids, [hashlib.sha256(values.astype("<f8").tobytes()).hexdigest() for values in tokens])
 
 
 def _hash_file(source: Any) -> str:
@@ -170,21 +180,6 @@ _ROUNDING = 1e-6
 """Log-probabilities this far above 0 are roundings of 0."""
 
 
-def _check_reading(
-    format: str, formats: Sequence[str], polarity: str, floor: float | None, generated: int | None
-) -> None:
-    """Layout, polarity, floor, generated tokens."""
-    if format not in formats:
-        raise InputError(f"format={format!r} is not known; layouts: {', '.join(formats)}")
-    if polarity not in ("log_prob", "loss"):
-        raise InputError(f"polarity={polarity!r} is unknown; use 'log_prob' (log p, at most 0) or 'loss' (-log p)")
-    real = isinstance(floor, numbers.Real) and not isinstance(floor, bool)
-    if floor is not None and not (real and -math.inf < float(floor) < 0):
-        raise InputError(f"floor={floor!r} must be a negative number, or None to refuse minus infinity")
-    if generated is not None and (isinstance(generated, bool) or not isinstance(generated, int) or generated < 0):
-        raise InputError(f"generated={generated!r} must be a number of tokens, 0 or more")
-
-
 def _nats_of(base: Any) -> float:
     """Nats in one unit of a logarithm to `base`: "e", or a number above 1."""
     if base == "e":
@@ -194,27 +189,8 @@ def _nats_of(base: Any) -> float:
     except (TypeError, ValueError):
         number = math.nan
     if isinstance(base, bool) or not 1 < number < math.inf:
-        raise InputError(f"base={base!r} is no base of a logarithm; use 'e', 2, 10 or another number above 1")
+        raise InputError(f"base={base!r} is not a valid logarithm base; use 'e', 2, 10 or another number above 1")
     return math.log(number)
-
-
-def _detected(source: str, fields: Sequence[str], found: str | None) -> str:
-    """The layout, if the fields tell it."""
-    if found is None:
-        raise InputError(
-            f"{source}: no layout of token log-probabilities that is known; fields found: "
-            f"{', '.join(map(str, fields)) or 'none'}. Known: a list in log_probs or token_logprobs (plain), choices "
-            "with logprobs (openai), prompt_logprobs (vllm), doc_id with filtered_resps (lm-eval); name a list with "
-            "field= and format='plain'"
-        )
-    return found
-
-
-def _check_all_or_none(source: str, field: str | None, ids: Sequence[Any]) -> None:
-    """Either every row has an identifier or none has."""
-    missing = sum(identifier is None for identifier in ids)
-    if missing != len(ids) or field is not None:
-        raise InputError(f"{source}: {missing} of {len(ids)} rows have no id; give all an id, or none")
 
 
 def _check_log_probs(
@@ -243,3 +219,23 @@ def _check_log_probs(
             f"{source}: {place}: position {first(below)[0]} holds minus infinity, which makes the score infinite; give "
             "floor=, a smallest log-probability"
         )
+
+
+def _check_numbers(source: str, place: str, values: Sequence[Any], offset: int) -> np.ndarray:
+    """Scored tokens as numbers: [n] float64, n >= 1. `offset` positions stand before them."""
+    if not values:
+        raise InputError(f"{source}: {place} has no scored token; the first of a text is never scored, so give two")
+    kinds = {type(value) for value in values}
+    if not kinds <= {float, int}:
+        for position, value in enumerate(values, start=offset):
+            if value is None:
+                raise InputError(
+                    f"{source}: {place}: position {position} has no log-probability (null); only the first token may "
+                    "lack one. Servers leave out what they had cached: switch prefix caching off and ask again"
+                )
+            if isinstance(value, bool) or not isinstance(value, numbers.Real):
+                raise InputError(f"{source}: {place}: position {position} holds {shown(value)}, no number")
+    try:
+        return np.array(values, np.float64)
+    except OverflowError as error:
+        raise InputError(f"{source}: {place}: one of the numbers has more digits than any log-probability") from error

@@ -1,4 +1,4 @@
-"""What the readers of all layouts return, and what comes of it."""
+"""The records that the readers of all layouts return, and their common checks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-__all__ = ["Entry", "LogProbs"]
+from tdd.validate.errors import InputError
+
+__all__ = ["Entry", "LogProbs", "check_lengths", "check_list", "shown"]
 
 
 class Entry(NamedTuple):
@@ -62,3 +64,21 @@ class LogProbs:
         if not self.tokens:
             return np.zeros(len(self), np.int64)
         return np.array([len(values) for values in self.tokens], np.int64)
+
+
+def check_list(source: str, place: str, name: str, value: Any) -> None:
+    """Check that a value is a list, one element a token."""
+    if not isinstance(value, list):
+        raise InputError(f"{source}: {place}: {name} must be a list, one element a token, not {shown(value)}")
+
+
+def check_lengths(source: str, place: str, first: tuple[str, int], second: tuple[str, int]) -> None:
+    """Check that two lists have one element for each of the same tokens."""
+    if first[1] != second[1]:
+        raise InputError(f"{source}: {place}: {first[0]} has {first[1]} elements, {second[0]} has {second[1]}")
+
+
+def shown(value: Any, length: int = 60) -> str:
+    """The value for a message, cut to a length."""
+    text = repr(value)
+    return text if len(text) <= length else text[: length - 3] + "..."

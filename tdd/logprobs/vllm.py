@@ -11,10 +11,9 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from tdd.logprobs.record import Entry
-from tdd.logprobs.responses import choices, records
+from tdd.logprobs.openai import choices, records
+from tdd.logprobs.record import Entry, check_lengths, check_list, shown
 from tdd.texts.rows import Rows
-from tdd.validate import logprobs as checks
 from tdd.validate.errors import InputError
 
 __all__ = ["entries"]
@@ -40,16 +39,16 @@ def entries(rows: Rows, *, first_entry: bool, id_field: str | None, text_field: 
       text_field: see `read_log_probs`.
     """
     templated = 0
-    for place, record, identifier, found, tokens in _lists(rows, id_field):
-        checks.check_list(rows.source, place, "prompt_logprobs", found)
+    for place, record, identifier, positions, tokens in _lists(rows, id_field):
+        check_list(rows.source, place, "prompt_logprobs", positions)
         answers = record.get("choices")
         templated += isinstance(answers, list) and any(
             "message" in answer for answer in answers if isinstance(answer, Mapping)
         )
         if tokens is not None:
-            checks.check_list(rows.source, place, "prompt_token_ids", tokens)
-            checks.check_lengths(rows.source, place, ("prompt_logprobs", len(found)), ("prompt_token_ids", len(tokens)))
-        values = _own_tokens(rows.source, place, found, tokens, first_entry)
+            check_list(rows.source, place, "prompt_token_ids", tokens)
+            check_lengths(rows.source, place, ("prompt_logprobs", len(positions)), ("prompt_token_ids", len(tokens)))
+        values = _own_log_probs(rows.source, place, positions, tokens, first_entry)
         text = record.get(text_field, record.get("prompt"))
         yield Entry(place, values, identifier, text if isinstance(text, str) else None)
     if templated:
@@ -60,7 +59,7 @@ def entries(rows: Rows, *, first_entry: bool, id_field: str | None, text_field: 
 
 def _lists(rows: Rows, id_field: str | None) -> Iterator[tuple[str, Mapping[str, Any], Any, Any, Any]]:
     """Place, record, identifier, prompt_logprobs and prompt_token_ids of every text."""
-    outside = "prompt_logprobs" in rows.fields and any(found is not None for found in rows.column("prompt_logprobs"))
+    outside = "prompt_logprobs" in rows.fields and any(value is not None for value in rows.column("prompt_logprobs"))
     if outside or "choices" not in rows.fields:
         for place, record, identifier in records(rows, id_field):
             yield place, record, identifier, record.get("prompt_logprobs"), record.get("prompt_token_ids")
@@ -71,30 +70,39 @@ def _lists(rows: Rows, id_field: str | None) -> Iterator[tuple[str, Mapping[str,
         yield choice.place, record, choice.id, both.get("prompt_logprobs"), both.get("prompt_token_ids")
 
 
-def _own_tokens(
-    source: str, place: str, found: Sequence[Any], tokens: Sequence[Any] | None, first_entry: bool
+def _own_log_probs(
+    source: str, place: str, positions: Sequence[Any], tokens: Sequence[Any] | None, first_entry: bool
 ) -> list[Any]:
     """The log-probability of the prompt's own token at every position."""
-    positions = [None if entry is None else _candidates(source, place, t, entry) for t, entry in enumerate(found)]
-    fewest = min((len(entry) for entry in positions if entry is not None), default=0)
+    candidates = [None if entry is None else _candidates(source, place, t, entry) for t, entry in enumerate(positions)]
+    fewest = min((len(entry) for entry in candidates if entry is not None), default=0)
     values: list[Any] = []
-    for t, entry in enumerate(positions):
+    for t, entry in enumerate(candidates):
         if entry is None:
             values.append(None)
         elif tokens is not None:
             values.append(_own_entry(source, place, t, tokens[t], {c.token: c.log_prob for c in entry}))
         else:
-            own = _odd_one(entry, fewest)
+            chosen = _odd_candidate(entry, fewest)
             if first_entry:
-                _check_first_entry(source, place, t, own is None or own == entry[0])
-                own = entry[0]
-            if own is None:
-                raise _ambiguous_token(source, place, t, len(entry))
-            values.append(own.log_prob)
+                if chosen not in (None, entry[0]):
+                    raise InputError(
+                        f"{source}: {place}: the ranks at position {t} of prompt_logprobs contradict first_entry=True: "
+                        "the order of the entries is not vLLM's; write prompt_token_ids beside them"
+                    )
+                chosen = entry[0]
+            if chosen is None:
+                raise InputError(
+                    f"{source}: {place}: position {t} of prompt_logprobs has {len(entry)} entries and nothing says "
+                    "which is the prompt's token; write prompt_token_ids beside them (the server: "
+                    "return_token_ids=true), ask with prompt_logprobs=0, or, if the file kept vLLM's order, say "
+                    "first_entry=True"
+                )
+            values.append(chosen.log_prob)
     return values
 
 
-def _odd_one(entry: list[Candidate], fewest: int) -> Candidate | None:
+def _odd_candidate(entry: list[Candidate], fewest: int) -> Candidate | None:
     """The entry that can only be there because it is the prompt's token; None where that cannot be told.
 
     `fewest` entries at some position bound the k that was asked for: one entry there means k <= 1, so that of two
@@ -116,9 +124,10 @@ def _candidates(source: str, place: str, position: int, entry: Any) -> list[Cand
     """The entries of a position; a bare number is the prompt's token alone."""
     if not isinstance(entry, Mapping):
         return [Candidate("", entry, None)]
-    _check_position(source, place, position, entry)
+    if not entry:
+        raise InputError(f"{source}: {place}: position {position} of prompt_logprobs is empty")
     return [
-        Candidate(str(token), value.get("logprob"), checks.check_rank(source, place, position, value.get("rank")))
+        Candidate(str(token), value.get("logprob"), _check_rank(source, place, position, value.get("rank")))
         if isinstance(value, Mapping)
         else Candidate(str(token), value, None)
         for token, value in entry.items()
@@ -126,12 +135,6 @@ def _candidates(source: str, place: str, position: int, entry: Any) -> list[Cand
 
 
 _NAMED = 5
-
-
-def _check_position(source: str, place: str, position: int, entry: Mapping[str, Any]) -> None:
-    """At least one candidate."""
-    if not entry:
-        raise InputError(f"{source}: {place}: position {position} of prompt_logprobs is empty")
 
 
 def _own_entry(source: str, place: str, position: int, token: Any, entry: Mapping[str, Any]) -> Any:
@@ -145,19 +148,8 @@ def _own_entry(source: str, place: str, position: int, token: Any, entry: Mappin
     )
 
 
-def _ambiguous_token(source: str, place: str, position: int, number: int) -> InputError:
-    """Several candidates, and nothing says which is the prompt's."""
-    return InputError(
-        f"{source}: {place}: position {position} of prompt_logprobs has {number} entries and nothing says which is the "
-        "prompt's token; write prompt_token_ids beside them (the server: return_token_ids=true), ask with "
-        "prompt_logprobs=0, or, if the file kept vLLM's order, say first_entry=True"
-    )
-
-
-def _check_first_entry(source: str, place: str, position: int, fits: bool) -> None:
-    """The order is vLLM's, as far as ranks can show."""
-    if not fits:
-        raise InputError(
-            f"{source}: {place}: the ranks at position {position} of prompt_logprobs contradict first_entry=True: the "
-            "order of the entries is not vLLM's; write prompt_token_ids beside them"
-        )
+def _check_rank(source: str, place: str, position: int, rank: Any) -> int | None:
+    """A rank from 1, or none."""
+    if rank is None or (isinstance(rank, int) and not isinstance(rank, bool) and rank > 0):
+        return rank
+    raise InputError(f"{source}: {place}: position {position} of prompt_logprobs has the rank {shown(rank)}")

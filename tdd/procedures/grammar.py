@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import typing
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import tdd.procedures.values
 from tdd.procedures.procedure import Procedure
 from tdd.validate.errors import InputError
 
-__all__ = ["as_procedure", "known_procedures", "procedure"]
+__all__ = ["as_procedure", "check_no_options", "known_procedures", "procedure"]
 
 
 def known_procedures() -> dict[str, type[Procedure]]:
@@ -65,10 +65,9 @@ def as_procedure(given: Any, **options: Any) -> Procedure:
     own = [field.name for field in dataclasses.fields(cls)]
     for option, value in options.items():
         if option not in own:
-            owners = [repr(one) for one in known if option in {field.name for field in dataclasses.fields(known[one])}]
+            owners = " and ".join(map(repr, _owners(option)))
             raise InputError(
-                f"{option}={value!r} belongs to method {' and '.join(owners)}, and {name!r} does not use it; leave it "
-                "out"
+                f"{option}={value!r} belongs to method {owners}, and {name!r} does not use it; leave it out"
             )
     kinds = typing.get_type_hints(cls)
     for part in text.split(",") if colon else ():
@@ -76,9 +75,37 @@ def as_procedure(given: Any, **options: Any) -> Procedure:
         if not (option and equals and value) or option in options:
             raise InputError(f"method {given!r} is not NAME:option=value,option=value with each option once")
         if option not in own:
-            raise InputError(f"method {name!r} has no option {option!r}; it has {', '.join(own) or 'none'}")
+            owners = [other for other in _owners(option) if other != name]
+            belongs = f" ({option} belongs to {' and '.join(owners)})" if owners else ""
+            raise InputError(f"method {name!r} has no option {option!r}; it has {', '.join(own) or 'none'}{belongs}")
         options[option] = _parsed(option, value, kinds[option])
     return cls(**options)
+
+
+def check_no_options(procedure: Procedure, keywords: Mapping[str, Any]) -> None:
+    """Refuse keywords of a call that are options of tdd's procedures.
+
+    Raises:
+      InputError: one of them is; the message says how to write it.
+    """
+    known = known_procedures()
+    for keyword, value in keywords.items():
+        owners = [name for name in _owners(keyword) if known[name].__module__ == tdd.procedures.values.__name__]
+        if not owners:
+            continue
+        owner = procedure.name if procedure.name in owners else owners[0]
+        text = ":".join(map(str, value)) if isinstance(value, (tuple, list)) else value
+        raise InputError(
+            f"{keyword} is an option of the procedure: method='{owner}:{keyword}={text}' or "
+            f"tdd.{known[owner].__name__}({keyword}={value!r})"
+        )
+
+
+def _owners(option: str) -> list[str]:
+    """Names of the procedures that have an option."""
+    return [
+        name for name, cls in known_procedures().items() if option in {field.name for field in dataclasses.fields(cls)}
+    ]
 
 
 def _parsed(name: str, text: str, kind: Any) -> Any:
@@ -92,6 +119,8 @@ def _parsed(name: str, text: str, kind: Any) -> Any:
             return tuple(float(part) for part in text.split(":"))
     except ValueError:
         raise InputError(f"{name}={text} is no number") from None
+    if any(typing.get_origin(choice) is Callable for choice in typing.get_args(kind)):
+        raise InputError(f"{name} is a function, which no text can say; give the procedure as a value")
     return text
 
 

@@ -36,7 +36,7 @@ _MODULES = (
     "probe.order",
     "procedures.values",
     "audit.blind_baseline",
-    "audit.sharing",
+    "audit.overlap",
     "study.baselines",
 )
 

@@ -1,7 +1,6 @@
 """Input texts: files, folders and Python objects → `tdd.records.Texts`."""
 
-from tdd.texts.columns import TextColumns, load_text_columns
-from tdd.texts.load import hash_texts, load_texts
+from tdd.texts.load import TextColumns, hash_texts, load_text_columns, load_texts
 from tdd.texts.read import read_rows
 from tdd.texts.rows import Rows
 

@@ -21,15 +21,15 @@ from typing import Any
 
 from tdd.runs import plain_csv
 from tdd.texts.rows import Rows
-from tdd.validate import texts as checks
 from tdd.validate.errors import InputError
 from tdd.validate.json_text import parse_json
 from tdd.validate.string_columns import StringColumn
-from tdd.validate.texts import FORMATS
+from tdd.validate.texts import FORMATS, kind, shown
 
-__all__ = ["read_path"]
+__all__ = ["LARGEST_DECOMPRESSED", "bad_record", "read_path", "some_rows"]
 
 _FIELD_LIMIT = threading.Lock()
+_NAMED = 5
 
 
 def read_path(path: pathlib.Path, format: str | None = None) -> Rows:
@@ -55,7 +55,7 @@ def _read_bytes(path: pathlib.Path) -> bytes:
         data = path.read_bytes()
         return _decompressed(path, data) if data[:2] == b"\x1f\x8b" else data
     except (OSError, EOFError, zlib.error) as error:
-        raise checks.unreadable(str(path), error) from error
+        raise InputError(f"{path}: cannot be read: {error}") from error
 
 
 def _decode(path: pathlib.Path, data: bytes) -> str:
@@ -81,17 +81,17 @@ def _read_jsonl(source: str, content: str) -> Rows:
             continue
         value = _parse_json(source, f"line {number}", line)
         if not isinstance(value, dict):
-            raise checks.bad_record(source, f"line {number}", value)
+            raise bad_record(source, f"line {number}", value)
         records.append(value)
         lines.append(number)
     return Rows.of_records(source, records, lambda index: f"line {lines[index]}")
 
 
 def _read_json(source: str, content: str) -> Rows:
-    checks.some_rows(source, len(content.strip()))
+    some_rows(source, len(content.strip()))
     array = _parse_json(source, "the content (JSON lines need format='jsonl')", content)
     if not isinstance(array, list):
-        raise checks.bad_object(source, "the JSON must be an array of objects or of strings, one a text")
+        raise InputError(f"{source}: the JSON must be an array of objects or of strings, one a text")
 
     def place(index: int) -> str:
         return f"element {index + 1}"
@@ -100,7 +100,7 @@ def _read_json(source: str, content: str) -> Rows:
         return Rows.of_values(source, array, place)
     for index, value in enumerate(array):
         if not isinstance(value, dict):
-            raise checks.bad_record(source, place(index), value)
+            raise bad_record(source, place(index), value)
     return Rows.of_records(source, array, place)
 
 
@@ -152,7 +152,9 @@ def _read_txt(source: str, content: str) -> Rows:
 def _read_folder(path: pathlib.Path) -> Rows:
     files = sorted(entry for entry in path.rglob("*") if entry.name.endswith((".txt", ".txt.gz")) and entry.is_file())
     if not files:
-        raise checks.no_text_files(path)
+        names = ", ".join(sorted(entry.name for entry in path.iterdir())[:_NAMED])
+        what = f"it holds {names}" if names else "it is empty"
+        raise InputError(f"{path}: the folder holds no .txt file; {what}")
     _check_inside(path, files)
     names = [entry.relative_to(path).as_posix() for entry in files]
     texts = [_decode(entry, _read_bytes(entry)).rstrip("\r\n") for entry in files]
@@ -192,7 +194,7 @@ def _values_of(column: Any) -> Sequence[Any]:
     if column.type not in strings or column.null_count:
         return column.to_pylist()
     column = column.cast(pyarrow.string())
-    column.validate(full=True)  # a file may hold bytes that are no text
+    column.validate(full=True)  # a file may hold invalid UTF-8
     return StringColumn(column)
 
 
@@ -200,7 +202,7 @@ def _parse_json(source: str, place: str, content: str) -> Any:
     try:
         return parse_json(content)
     except ValueError as error:
-        raise checks.bad_json(source, place, content, error) from error
+        raise InputError(f"{source}: {place} is not JSON ({error}): {shown(content)}") from error
 
 
 LARGEST_DECOMPRESSED = 2**30
@@ -219,16 +221,16 @@ def _file_format(path: pathlib.Path, format: str | None) -> str:
     suffixes = [suffix.lower().lstrip(".") for suffix in path.suffixes]
     if suffixes and suffixes[-1] == "gz":
         suffixes.pop()
-    found = suffixes[-1] if suffixes else ""
-    found = {"ndjson": "jsonl", "pq": "parquet"}.get(found, found)
-    if found not in FORMATS:
-        shown = f"the extension .{found}" if found else "no extension"
+    name = suffixes[-1] if suffixes else ""
+    name = {"ndjson": "jsonl", "pq": "parquet"}.get(name, name)
+    if name not in FORMATS:
+        extension = f"the extension .{name}" if name else "no extension"
         raise InputError(
-            f"{path}: cannot tell the format from {shown}; supported: "
+            f"{path}: cannot tell the format from {extension}; supported: "
             f"{', '.join('.' + name for name in FORMATS)} (text formats also .gz), a folder of .txt files, "
             "or format=..."
         )
-    return found
+    return name
 
 
 def _most_decompressed(size: int) -> int:
@@ -269,3 +271,17 @@ def _check_inside(folder: pathlib.Path, files: Sequence[pathlib.Path]) -> None:
             raise InputError(
                 f"{file} is a link out of the folder, to {place}; copy the file into the folder, or remove the link"
             )
+
+
+def some_rows(source: str, num_rows: int) -> None:
+    """Check that there is at least one row."""
+    if num_rows == 0:
+        raise InputError(f"{source}: empty, there is not a single row in it")
+
+
+def bad_record(source: str, place: str, value: object) -> InputError:
+    """A row that should be a record of named fields."""
+    return InputError(
+        f"{source}: {place} is not an object with named fields but {kind(value)}: {shown(value)}; "
+        'expected for example {"id": "a1", "text": "..."}'
+    )

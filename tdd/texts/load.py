@@ -1,20 +1,22 @@
-"""Texts of one role, from a file, a folder or a Python object."""
+"""Texts of one role, from a file, a folder or a Python object; with their paraphrases and groups as columns."""
 
 from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from tdd.records import Texts
 from tdd.texts.read import read_rows
 from tdd.texts.rows import Rows
 from tdd.validate import texts as checks
+from tdd.validate.errors import InputError
 
-__all__ = ["hash_texts", "load_texts", "texts_of_rows"]
+__all__ = ["TextColumns", "hash_texts", "load_text_columns", "load_texts"]
 
 _logger = logging.getLogger(__name__)
+_NAMED = 5
 
 
 def load_texts(
@@ -34,18 +36,18 @@ def load_texts(
         at its end removed). Objects: a list of strings or of dicts, a dict of columns, a pandas or polars
         Series or DataFrame, a pyarrow Table or array, a `datasets` Dataset or column, a NumPy array of
         strings. A `Texts` is returned as it is.
-      text_field: field with the text. Where none is named: "text", or the only one of
+      text_field: field with the text. By default "text", or the only one of
         `tdd.validate.texts.COMMON_TEXT_FIELDS` that is there; the choice is then a warning and part of `source`.
       id_field: field with unique identifiers (strings or whole numbers). Without it: the field "id" where
         there is one, else row numbers counted from 1.
       label_field: field with the known truth, 1 member and 0 non-member; without it no label is read.
-      format: one of `tdd.validate.texts.FORMATS`, where the extension does not tell.
+      format: one of `tdd.validate.texts.FORMATS`, if not that of the extension.
 
     Returns:
       The texts, in the order of the source, with the hash of ids and texts.
 
     Raises:
-      InputError: missing, empty or malformed source; missing field; empty text or one that is no string;
+      InputError: missing, empty or malformed source; missing field; empty text or one that is not a string;
         repeated ids; a label other than 0 and 1; a repeated key or column; a link that leads out of a folder; a file
         that decompresses to far more than texts do (`tdd.texts.files.LARGEST_DECOMPRESSED`); a named pipe. The
         message names the line, row or index.
@@ -54,12 +56,12 @@ def load_texts(
     """
     if isinstance(source, Texts):
         return source
-    return texts_of_rows(
+    return _texts_of_rows(
         read_rows(source, format=format), text_field=text_field, id_field=id_field, label_field=label_field
     )
 
 
-def texts_of_rows(rows: Rows, *, text_field: str | None, id_field: str | None, label_field: str | None) -> Texts:
+def _texts_of_rows(rows: Rows, *, text_field: str | None, id_field: str | None, label_field: str | None) -> Texts:
     """Texts, ids and labels of rows that have been read; see `load_texts`."""
     named = ""
     if rows.fields:
@@ -85,7 +87,7 @@ def texts_of_rows(rows: Rows, *, text_field: str | None, id_field: str | None, l
 def hash_texts(ids: Sequence[str], texts: Sequence[str]) -> str:
     """SHA-256 of ids and texts, in hexadecimal.
 
-    Of id and text of each row in turn: the number of UTF-8 bytes (8 bytes, little endian), then the bytes.
+    Hashed are id and text of each row in turn: the number of UTF-8 bytes (8 bytes, little endian), then the bytes.
 
     >>> hash_texts(["ab"], ["c"]) == hash_texts(["a"], ["bc"])
     False
@@ -97,3 +99,109 @@ def hash_texts(ids: Sequence[str], texts: Sequence[str]) -> str:
             digest.update(len(data).to_bytes(8, "little"))
             digest.update(data)
     return digest.hexdigest()
+
+
+class TextColumns(NamedTuple):
+    """The texts of one table.
+
+    Attributes:
+      texts: N texts with ids and labels.
+      knockoffs: k `Texts`, the j-th with the j-th paraphrase of every text, in the same order and with the same ids.
+      groups: N names of clusters (the book of a passage), or an empty tuple.
+    """
+
+    texts: Texts
+    knockoffs: tuple[Texts, ...]
+    groups: tuple[str, ...]
+
+
+def load_text_columns(
+    source: Any,
+    *,
+    text_field: str | None = None,
+    knockoff_fields: Sequence[str] = (),
+    id_field: str | None = None,
+    label_field: str | None = None,
+    group_field: str | None = None,
+    format: str | None = None,
+) -> TextColumns:
+    """Read a table whose rows hold a text and its paraphrases.
+
+    Args:
+      source: a path or a Python table, as in `load_texts`; or `Texts`, where no field is asked of it.
+      text_field: field with the text, as in `load_texts`.
+      knockoff_fields: fields with the paraphrases, one each of every text.
+      id_field: field with unique identifiers; without it "id" where there is one, else row numbers.
+      label_field: field with the known truth, 1 member and 0 non-member.
+      group_field: field with the cluster of each text.
+      format: format of a file, if not that of its extension.
+
+    Raises:
+      InputError: as `load_texts`; a field that does not exist (those that do are listed), is named twice or is the
+        text's own; a row without one of its paraphrases (absent, null or blank), with how many there are and the first.
+
+    Cost: the source is read once.
+
+    >>> table = [{"text": "one text", "b": "a text"}, {"text": "two texts", "b": "texts, two"}]
+    >>> load_text_columns(table, knockoff_fields=["b"]).knockoffs[0].texts
+    ('a text', 'texts, two')
+    """
+    wanted = (knockoff_fields,) if isinstance(knockoff_fields, str) else tuple(knockoff_fields)
+    if isinstance(source, Texts):
+        for name, value in (("knockoff_fields", wanted or None), ("group_field", group_field)):
+            if value is not None:
+                raise InputError(
+                    f"{name}={value!r} names columns of a table, and what was given are Texts, which have none; give "
+                    "the path or the table itself"
+                )
+        return TextColumns(source, (), ())
+    rows = read_rows(source, format=format)
+    texts = _texts_of_rows(rows, text_field=text_field, id_field=id_field, label_field=label_field)
+    text_column = checks.text_field_of(rows.source, text_field, rows.fields) if rows.fields else ""
+    _check_knockoff_fields(rows.source, wanted, text_column, rows.fields)
+    columns = {field: rows.column(field) for field in wanted}
+    _check_complete_knockoffs(rows.source, columns, texts.ids, rows.place)
+    knockoffs = []
+    for field, column in columns.items():
+        name = f"{rows.source}, field {field!r}"
+        paraphrases = checks.text_column(name, column, rows.place)
+        knockoffs.append(Texts(texts.ids, paraphrases, source=name, sha256=hash_texts(texts.ids, paraphrases)))
+    groups: tuple[str, ...] = ()
+    if group_field is not None:
+        checks.existing_field(rows.source, "group_field", group_field, rows.fields)
+        groups = checks.group_column(rows.source, group_field, rows.column(group_field), rows.place)
+    return TextColumns(texts, tuple(knockoffs), groups)
+
+
+def _check_knockoff_fields(source: str, wanted: Sequence[str], text_field: str, fields: Sequence[str]) -> None:
+    """Check that the fields of the paraphrases exist, differ, and are not the text's own."""
+    absent = [field for field in wanted if field not in fields]
+    if absent:
+        raise InputError(
+            f"{source}: there is no knockoff field {', '.join(map(repr, absent))}; {checks.fields_found(fields)}; name "
+            "the fields that hold the paraphrases (knockoff_fields)"
+        )
+    for field in wanted:
+        if field == text_field:
+            raise InputError(f"knockoff_fields names {field!r}, the field of the texts themselves; leave it out")
+        if list(wanted).count(field) > 1:
+            raise InputError(f"knockoff_fields names {field!r} twice; leave one out")
+
+
+def _check_complete_knockoffs(
+    source: str, columns: Mapping[str, Sequence[Any]], ids: Sequence[str], place: Callable[[int], str]
+) -> None:
+    """Check that every row has a paraphrase in each of the columns."""
+    missing = []
+    for field, values in columns.items():
+        blank = [checks.is_absent(value) or (isinstance(value, str) and not value.strip()) for value in values]
+        rows = [row for row, is_blank in enumerate(blank) if is_blank]
+        if rows:
+            named = ", ".join(f"{ids[i]!r} ({place(i)})" for i in rows[:_NAMED])
+            more = f" and {len(rows) - _NAMED} more" if len(rows) > _NAMED else ""
+            missing.append(f"field {field!r} has none for {len(rows)} of {len(ids)} rows: ids {named}{more}")
+    if missing:
+        raise InputError(
+            f"{source}: knockoffs are missing (absent, null or blank): {'; '.join(missing)}. Every text needs a "
+            "paraphrase in each knockoff field: fill them in, remove the rows, or leave the field out"
+        )

@@ -8,19 +8,12 @@ import pathlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from tdd.validate.errors import InputError
 
 __all__ = [
     "check_drawable",
-    "check_knockoffs",
-    "check_known_labels",
     "check_output_file",
     "check_run",
-    "check_unit",
-    "check_used",
-    "detectors",
     "reported",
 ]
 
@@ -32,63 +25,7 @@ _PARTS = {
     "exchange": ("run the test again", ("data", "selection", "options", "control", "model")),
     "probe": ("save the probe again", ("name", "options", "inputs", "alarm", "first_alarm", "guarantees", "looks")),
 }
-"""Of each kind of run: how to get another, and what its run.json holds beside sentences."""
-
-
-def check_used(method: str, **options: tuple[Any, str]) -> None:
-    """No option that the method would ignore; each is given with the methods that it belongs to, by commas."""
-    for name, (value, owners) in options.items():
-        if value is not None and method not in owners.split(","):
-            words = " and ".join(repr(owner) for owner in owners.split(","))
-            raise InputError(
-                f"{name}={value!r} belongs to method {words}, and {method!r} does not use it; leave it out"
-            )
-
-
-def check_unit(own: str, unit: str | None, grouped: bool) -> None:
-    """A unit of decision, given or of the procedure, only where clusters are named."""
-    unit = own if unit is None and own != "cluster" else unit
-    if unit is not None and not grouped:
-        raise InputError(f"unit={unit!r} needs clusters: name their column (group_field) and use method 'ptdi'")
-
-
-def check_knockoffs(method: str, needed: bool, knockoffs: Sequence[str]) -> None:
-    """Knockoffs where the method needs them."""
-    if needed and not knockoffs:
-        raise InputError(
-            f"knockoffs are missing: method {method!r} compares each item with its knockoff paraphrases; name the "
-            "columns or fields that hold them (knockoff_fields, --knockoff-fields; in a table of scores --knockoffs)"
-        )
-
-
-def detectors(score: str | Sequence[str], *, several: bool) -> tuple[str, ...]:
-    """Names of the scores that decide: one, or the K detectors of a combination."""
-    names = (score,) if isinstance(score, str) else tuple(score)
-    if not names:
-        raise InputError("score names nothing; at least one score decides")
-    if len(names) > 1 and not several:
-        raise InputError(
-            f"score names {len(names)} scores ({', '.join(names)}) and this method decides on one; choose it before "
-            "looking at results, or combine them with method td4eval"
-        )
-    if len(set(names)) < len(names):
-        raise InputError(f"score names a detector twice: {', '.join(names)}")
-    return names
-
-
-def check_known_labels(labels: Sequence[int] | np.ndarray, ids: Sequence[str] | np.ndarray, null: str) -> None:
-    """Calibration items whose truth is known are on the null's side."""
-    known = np.asarray(labels, dtype=np.int64)
-    if known.size == 0:
-        return
-    wrong = np.flatnonzero(known == (1 if null == "nonmember" else 0))
-    if wrong.size:
-        other = "member (label 1)" if null == "nonmember" else "non-member (label 0)"
-        raise InputError(
-            f"{wrong.size} of {known.size} calibration items are labelled as {other}, the first is "
-            f'{ids[int(wrong[0])]!r}; the null "{null}" is calibrated on known {null}s. Remove them or exchange the '
-            "roles of the two inputs"
-        )
+"""Kind of run -> how to get another, and the parts of its run.json beside sentences."""
 
 
 def check_run(run: Mapping[str, Any], place: pathlib.Path) -> None:

@@ -1,14 +1,11 @@
-"""Checks of input texts: files, rows, fields, identifiers, labels.
+"""Checks of the columns of texts and of score tables: texts, identifiers, labels, groups.
 
-Functions named after a column return the checked column; functions that begin with `bad_` or `no_` return the
-`InputError` to raise where a parser gave up. `place` always turns a row index into words such as "line 7".
+Functions named after a column return the checked column. `place` turns a row index into words such as "line 7".
 """
 
 from __future__ import annotations
 
 import numbers
-import os
-import pathlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -20,21 +17,17 @@ from tdd.validate.string_columns import StringColumn, coded_words
 __all__ = [
     "COMMON_TEXT_FIELDS",
     "FORMATS",
-    "bad_json",
-    "bad_object",
-    "bad_record",
-    "bad_source",
     "existing_field",
-    "existing_path",
     "fields_found",
+    "group_column",
     "identifier_column",
     "is_absent",
+    "kind",
     "label_column",
-    "no_text_files",
-    "some_rows",
+    "number_of",
+    "shown",
     "text_column",
     "text_field_of",
-    "unreadable",
 ]
 
 FORMATS = ("jsonl", "json", "csv", "parquet", "txt")
@@ -52,83 +45,13 @@ COMMON_TEXT_FIELDS = (
     "raw_text",
     "raw_content",
 )
-"""Fields taken for the text where there is no field "text" and exactly one of these."""
+"""Fields taken for the text if there is no field "text" and exactly one of these."""
 
 
 _NAMED = 5
 _LABELS = {"0": 0, "1": 1, "0.0": 0, "1.0": 1, "false": 0, "true": 1}
 
 Place = Callable[[int], str]
-
-
-def existing_path(source: str | os.PathLike[str]) -> pathlib.Path:
-    """The path of a file or folder that exists."""
-    text = os.fspath(source)
-    if not os.path.exists(text):
-        raise InputError(
-            f"no such file or folder: {_short(text)}; a single string is always a path, "
-            "so pass a list of strings to give the texts themselves"
-        )
-    check_readable(text)
-    return pathlib.Path(text)
-
-
-def check_readable(path: str) -> None:
-    """A file or folder that can be read to an end: no pipe in the file system, which would wait for a writer, and no
-    device. The pipes of a shell have no place in the file system: /dev/stdin and /dev/fd/N are read."""
-    place = os.path.realpath(path)
-    if os.path.exists(place) and not (os.path.isfile(place) or os.path.isdir(place) or _of_a_shell(path)):
-        raise InputError(
-            f"{path} is neither a file nor a folder but a named pipe or a device; copy what it gives into a "
-            "file, or pipe it into /dev/stdin with format=... (--format)"
-        )
-
-
-def _of_a_shell(path: str) -> bool:
-    return os.path.abspath(path).startswith(("/dev/stdin", "/dev/fd/", "/proc/self/fd/"))
-
-
-def unreadable(source: str, detail: object) -> InputError:
-    """A file that the operating system or the decompressor refuses."""
-    return InputError(f"{source}: cannot be read: {detail}")
-
-
-def bad_json(source: str, place: str, line: str, error: Exception) -> InputError:
-    """A line (or file) that is not JSON."""
-    return InputError(f"{source}: {place} is not JSON ({error}): {_short(line)}")
-
-
-def bad_record(source: str, place: str, value: object) -> InputError:
-    """A row that should be a record of named fields."""
-    return InputError(
-        f"{source}: {place} is no object with named fields but {_kind(value)}: {_short(value)}; "
-        'expected for example {"id": "a1", "text": "..."}'
-    )
-
-
-def bad_object(source: str, detail: str) -> InputError:
-    """A Python object whose shape does not fit."""
-    return InputError(f"{source}: {detail}")
-
-
-def bad_source(value: object) -> InputError:
-    """A Python object of a type that holds no rows."""
-    return InputError(
-        f"cannot read rows from {_kind(value)}; pass a path, a list of strings or of dicts, a dict of "
-        "columns, or a pandas, polars, pyarrow or datasets table or column"
-    )
-
-
-def no_text_files(path: pathlib.Path) -> InputError:
-    """A folder without a text file."""
-    found = ", ".join(sorted(entry.name for entry in path.iterdir())[:_NAMED])
-    return InputError(f"{path}: the folder holds no .txt file; " + (f"it holds {found}" if found else "it is empty"))
-
-
-def some_rows(source: str, num_rows: int) -> None:
-    """At least one row."""
-    if num_rows == 0:
-        raise InputError(f"{source}: empty, there is not a single row in it")
 
 
 def existing_field(source: str, argument: str, field: str, fields: Sequence[str]) -> str:
@@ -158,7 +81,7 @@ def text_column(source: str, values: Sequence[Any], place: Place) -> tuple[str, 
         if is_absent(value):
             raise InputError(f"{source}: {place(index)} has no text (missing or null)")
         if not isinstance(value, str):
-            raise InputError(f"{source}: the text at {place(index)} is {_kind(value)}, no string: {_short(value)}")
+            raise InputError(f"{source}: the text at {place(index)} is {kind(value)}, no string: {shown(value)}")
         if not value or value.isspace():
             raise InputError(f"{source}: the text at {place(index)} is empty; remove the row or fill it in")
         _check_unicode(source, f"the text at {place(index)}", value)
@@ -183,7 +106,7 @@ def identifier_column(source: str, values: Sequence[Any], place: Place) -> tuple
 
 
 def _are_plain(values: Sequence[Any]) -> bool:
-    """Whether all values are integers or strings of ASCII, which need no closer look."""
+    """True if all values are integers or ASCII strings, which need no further check."""
     return set(map(type, values)) <= {str, int} and all(type(value) is int or value.isascii() for value in values)
 
 
@@ -192,7 +115,7 @@ def _check_identifiers(source: str, values: Sequence[Any], place: Place) -> None
         whole = isinstance(value, numbers.Integral) and not isinstance(value, bool)
         if not (whole or isinstance(value, str)) or value == "":
             raise InputError(
-                f"{source}: the id at {place(index)} must be a non-empty string or a whole number, not {_short(value)}"
+                f"{source}: the id at {place(index)} must be a non-empty string or a whole number, not {shown(value)}"
             )
         _check_unicode(source, f"the id at {place(index)}", str(value))
 
@@ -209,13 +132,35 @@ def label_column(source: str, values: Sequence[Any], place: Place, *, missing: i
     if None in labels:
         index = int(np.argmax(codes == labels.index(None)))
         raise InputError(
-            f"{source}: the label at {place(index)} must be 1 (member) or 0 (non-member), not {_short(values[index])}"
+            f"{source}: the label at {place(index)} must be 1 (member) or 0 (non-member), not {shown(values[index])}"
         )
     return tuple(np.array(labels, np.int64)[codes].tolist())
 
 
+def group_column(source: str, field: str, values: Sequence[Any], place: Place) -> tuple[str, ...]:
+    """Groups: one non-empty word a row."""
+    values = [*values]
+    if set(map(type, values)) == {str} and all(values):
+        return tuple(values)
+    for index, value in enumerate(values):
+        if is_absent(value) or value == "":
+            raise InputError(f"{source}: group column {field!r} is empty at {place(index)}")
+    return tuple(str(value) for value in values)
+
+
+def number_of(value: Any) -> float:
+    """`float(value)`, but neither of words with an underscore, as 1_000, nor of digits of other scripts.
+
+    Raises:
+      ValueError: no number.
+    """
+    if isinstance(value, str) and ("_" in value or not value.strip().isascii()):
+        raise ValueError(f"could not convert string to float: {value!r}")
+    return float(value)
+
+
 def is_absent(value: object) -> bool:
-    """Whether a value is what a table library puts where there is none: None, NaN, pandas' NA and NaT."""
+    """True for the values by which table libraries mark missing ones: None, NaN, pandas' NA and NaT."""
     if isinstance(value, float):
         return value != value
     return value is None or type(value).__name__ in ("NAType", "NaTType")
@@ -227,7 +172,9 @@ def _check_unicode(source: str, what: str, text: str) -> None:
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise InputError(f"{source}: {what} holds half a surrogate pair, which is no text: {_short(text)}") from error
+        raise InputError(
+            f"{source}: {what} holds half a surrogate pair, which is not valid text: {shown(text)}"
+        ) from error
 
 
 def fields_found(fields: Sequence[str]) -> str:
@@ -235,10 +182,12 @@ def fields_found(fields: Sequence[str]) -> str:
     return f"fields found: {', '.join(map(str, fields))}" if fields else "the rows have no named fields"
 
 
-def _kind(value: object) -> str:
+def kind(value: object) -> str:
+    """The type of a value, for messages."""
     return "null" if value is None else f"a value of type {type(value).__name__}"
 
 
-def _short(value: object, length: int = 60) -> str:
-    shown = repr(value)
-    return shown if len(shown) <= length else shown[: length - 3] + "..."
+def shown(value: object, length: int = 60) -> str:
+    """The value, cut to a length, for messages."""
+    text = repr(value)
+    return text if len(text) <= length else text[: length - 3] + "..."

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from tdd.audit.cluster_sizes import cluster_sizes
-from tdd.audit.evidence import Panels
+from tdd.audit.decide import Panels
 from tdd.audit.select import select
-from tdd.audit.verdict import failures
+from tdd.audit.sizes import cluster_sizes
+from tdd.audit.summary import failures
 
 DRAWN = 300
 
@@ -29,7 +29,7 @@ def evidence(rng, *, own=20, test=20, large=0.3, tilt=1.0):
 
 def p_values(**setting):
     rng = np.random.default_rng(0)
-    found = [cluster_sizes(evidence(rng, **setting), "cluster", seed=i)["cluster_sizes"] for i in range(DRAWN)]
+    found = [cluster_sizes(evidence(rng, **setting), "cluster", seed=i) for i in range(DRAWN)]
     return [np.asarray([getattr(one, name) for one in found]) for name in ("p_value", "p_related", "p_differ")]
 
 
@@ -46,9 +46,7 @@ def test_level_where_clusters_are_exchangeable(false_alarm_level):
 
 
 def test_what_it_finds():
-    found = cluster_sizes(evidence(np.random.default_rng(1), own=60, test=60, large=0.9, tilt=3), "cluster", seed=0)[
-        "cluster_sizes"
-    ]
+    found = cluster_sizes(evidence(np.random.default_rng(1), own=60, test=60, large=0.9, tilt=3), "cluster", seed=0)
     assert found.p_value == found.p_related == found.p_differ == 0.001
     assert found.correlation < -0.5
     assert found.mean_candidates > 4 > found.mean_calibration
@@ -65,7 +63,7 @@ def test_correlation_is_spearmans_over_scored_clusters():
         *(((names[known] == c).sum(), given.calibration[0][known & (names == c)].mean()) for c in set(names[known])),
         strict=True,
     )
-    found = cluster_sizes(given, "cluster", seed=0)["cluster_sizes"]
+    found = cluster_sizes(given, "cluster", seed=0)
     assert found.correlation == pytest.approx(stats.spearmanr(sizes, means).statistic)
     assert found.mean_calibration == pytest.approx(np.mean(sizes))
 
@@ -75,12 +73,14 @@ def test_equal_sizes_tell_nothing():
     number = np.arange(given.calibration.shape[1])
     found = cluster_sizes(
         dataclasses.replace(given, calibration_clusters=tuple(f"one {i}" for i in number)), "cluster", seed=0
-    )["cluster_sizes"]
+    )
     assert (found.p_value, found.p_related, found.p_differ, found.correlation) == (1, 1, 1, 0)
 
 
 def test_without_clusters_there_is_no_check():
-    assert cluster_sizes(dataclasses.replace(evidence(np.random.default_rng(0)), clusters=()), "cluster", seed=0) == {}
+    assert (
+        cluster_sizes(dataclasses.replace(evidence(np.random.default_rng(0)), clusters=()), "cluster", seed=0) is None
+    )
 
 
 def test_items_are_decided_on_only_where_sizes_are_alike():
@@ -90,7 +90,7 @@ def test_items_are_decided_on_only_where_sizes_are_alike():
     given = Panels(
         ("loss",), rng.normal(size=(1, 90)), rng.normal(size=(1, 30)), clusters=books, calibration_clusters=known
     )
-    found = [cluster_sizes(given, unit, seed=0)["cluster_sizes"].p_value for unit in ("item", "cluster", "drawn")]
+    found = [cluster_sizes(given, unit, seed=0).p_value for unit in ("item", "cluster", "drawn")]
     assert found == [0.001, 1, 1]
 
 
@@ -104,10 +104,14 @@ def test_the_verdict_is_withheld_with_the_reason():
         "book": names,
         "loss": np.concatenate([given.calibration[0], given.candidates[0]]).tolist(),
     }
-    audit = select(columns, alpha=0.2, group_field="book", unit="item")
+    audit = select(columns, alpha=0.2, group_field="book", method="ptdi:unit=item")
     assert not audit.run["verdict"]["stands"]
     assert "the clusters are not exchangeable" in audit.run["verdict"]["failed"][0]
     calm = evidence(np.random.default_rng(4), tilt=0.0)
     assert (
-        failures(cluster_sizes(calm, "cluster", seed=0), dataclasses.make_dataclass("D", ["num_calibration"])(20)) == []
+        failures(
+            {"cluster_sizes": cluster_sizes(calm, "cluster", seed=0)},
+            dataclasses.make_dataclass("D", ["num_calibration"])(20),
+        )
+        == []
     )

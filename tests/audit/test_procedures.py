@@ -58,7 +58,7 @@ def chosen(audit):
 @pytest.mark.parametrize("combine", ["pooled_rank", "cauchy", "hommel"])
 def test_td4eval(columns, combine):
     audit = tdd.select(
-        table(columns, "members"), alpha=0.2, score=DETECTORS, method="td4eval", combine=combine, label_field="label"
+        table(columns, "members"), alpha=0.2, score=DETECTORS, method=f"td4eval:combine={combine}", label_field="label"
     )
     direct = tdd.td4eval(columns["members"], columns["scores"], alpha=0.2, combine=combine)
     np.testing.assert_array_equal(chosen(audit), direct.selected)
@@ -87,7 +87,7 @@ def test_joint(columns, method):
 
 @pytest.mark.parametrize("rule", ["multi", "ktd", "derandomized", "conformal"])
 def test_ktd(columns, rule):
-    audit = tdd.select(table(columns), alpha=0.3, score="d0", method="ktd", rule=rule, knockoffs=KNOCKOFFS)
+    audit = tdd.select(table(columns), alpha=0.3, score="d0", method=f"ktd:rule={rule}", knockoffs=KNOCKOFFS)
     how = {}
     if rule == "conformal":
         how = {"calibration": columns["nonmembers"][0], "calibration_knockoffs": columns["calibration knockoffs"]}
@@ -118,29 +118,29 @@ def test_knockoffs_need_no_calibration(columns, tmp_path, capsys):
 def test_missing_knockoffs_are_counted(columns):
     rows = table(columns)
     rows[3]["k1"] = rows[N + 5]["k1"] = None
-    how = {"alpha": 0.3, "score": "d0", "method": "ktd", "knockoffs": KNOCKOFFS}
-    audit = tdd.select(rows, rule="conformal", **how)
+    how = {"alpha": 0.3, "score": "d0", "knockoffs": KNOCKOFFS}
+    audit = tdd.select(rows, method="ktd:rule=conformal", **how)
     decision = audit.run["decision"]
     assert decision["num_missing"] == decision["num_missing_calibration"] == 1
     assert decision["num_calibration"] == audit.run["checks"]["effective_calibration"]["size"] == N - 1
     assert any("1 candidates have no score (one of their scores is NaN)" in text for text in audit.run["warnings"])
     for row in rows[:N]:
         row |= dict.fromkeys(KNOCKOFFS)
-    assert "symmetry" not in tdd.select(rows, **how).run["checks"]
+    assert "symmetry" not in tdd.select(rows, method="ktd", **how).run["checks"]
 
 
 @pytest.mark.slow("long")
 def test_conformal_knockoffs_estimate_as_told(columns):
-    how = {"alpha": 0.3, "score": "d0", "method": "ktd", "rule": "conformal", "knockoffs": KNOCKOFFS}
-    audit = tdd.select(table(columns), proportion="none", **how)
+    how = {"alpha": 0.3, "score": "d0", "knockoffs": KNOCKOFFS}
+    audit = tdd.select(table(columns), method="ktd:rule=conformal,proportion=none", **how)
     assert "alpha * m0/m" in audit.run["decision"]["guarantee"]["controls"]
     with pytest.raises(tdd.InputError, match="proportion"):
-        tdd.select(table(columns), proportion="subtraction", **how)
+        tdd.select(table(columns), method="ktd:rule=conformal,proportion=subtraction", **how)
 
 
 def test_a_rule_without_a_bound_promises_none(columns):
     audit = tdd.select(
-        table(columns, "members"), alpha=0.2, score=DETECTORS, method="td4eval", combine="average", label_field="label"
+        table(columns, "members"), alpha=0.2, score=DETECTORS, method="td4eval:combine=average", label_field="label"
     )
     assert "is at most" not in audit.run["outcome"]
     assert "What is known of its errors" in audit.run["outcome"]
@@ -196,7 +196,7 @@ def test_groups_are_decided_by_cluster(columns):
 
 @pytest.mark.slow("long")
 def test_drawn_items_are_not_called_missing(columns):
-    audit = tdd.select(table(columns, groups=4), alpha=0.3, score="d0", group_field="book", unit="drawn")
+    audit = tdd.select(table(columns, groups=4), alpha=0.3, score="d0", group_field="book", method="ptdi:unit=drawn")
     assert audit.run["decision"]["num_missing"] == 0
     assert audit.run["decision"]["num_tests"] == 10
     assert "of 10 drawn candidates" in audit.run["outcome"]
@@ -213,21 +213,26 @@ def test_groups_of_other_methods_are_only_reported(columns):
     ("options", "message"),
     [
         ({"method": "ktd", "score": "d0"}, "knockoffs are missing"),
-        ({"method": "ptdi", "score": "d0", "combine": "hommel"}, "combine='hommel' belongs to method 'td4eval'"),
+        (
+            {"method": "ptdi", "score": "d0", "combine": "hommel"},
+            r"method='td4eval:combine=hommel' or tdd.TD4Eval\(combine='hommel'\)",
+        ),
+        ({"method": "td4eval", "score": DETECTORS, "weights": (1, 2)}, r"'td4eval:weights=1:2' or .*weights=\(1, 2\)"),
+        ({"method": "ptdi:combine=hommel", "score": "d0"}, r"no option 'combine'; .* \(combine belongs to td4eval\)"),
         ({"method": "ptdi", "score": DETECTORS}, "decides on one"),
         ({"method": "ktd", "score": "d0", "knockoffs": ("k0", "k9")}, "k9"),
-        ({"method": "td4eval", "score": DETECTORS, "combine": "sum"}, "combine"),
-        ({"method": "ktd", "score": "d0", "knockoffs": KNOCKOFFS, "rule": "best"}, "rule"),
+        ({"method": "td4eval:combine=sum", "score": DETECTORS}, "combine"),
+        ({"method": "ktd:rule=best", "score": "d0", "knockoffs": KNOCKOFFS}, "rule"),
         ({"method": "td4eval", "score": ("d0", "d0")}, "twice"),
         ({"method": "jmcs", "score": DETECTORS, "null": "nonmember"}, 'tests the null "member"'),
         ({"method": "jmcs", "score": DETECTORS, "label_field": "label"}, "labelled as non-member"),
         ({"method": "ptdi", "score": "d0", "delta": 1.5}, "delta"),
         ({"method": "guess", "score": "d0"}, "method 'guess' is not known"),
-        ({"method": "jmcs", "score": DETECTORS, "proportion": "none"}, "proportion='none' belongs to method"),
-        ({"method": "jecs", "score": DETECTORS, "eta": 0.1}, "eta=0.1 belongs to method 'ptdi'"),
-        ({"method": "ptdi", "score": "d0", "unit": "item"}, "needs clusters"),
+        ({"method": "jmcs", "score": DETECTORS, "proportion": "none"}, "method='ptdi:proportion=none'"),
+        ({"method": "jecs:eta=0.1", "score": DETECTORS}, "eta belongs to ptdi and jmcs"),
+        ({"method": "ptdi:unit=item", "score": "d0"}, "needs clusters"),
         ({"method": "ktd", "score": "d0", "knockoffs": ("d0", "k0")}, "the score itself"),
-        ({"method": "ktd", "score": "d0", "knockoffs": KNOCKOFFS, "proportion": "none"}, "rule 'conformal'"),
+        ({"method": "ktd:proportion=none", "score": "d0", "knockoffs": KNOCKOFFS}, "rule 'conformal'"),
         ({"method": "ptdi", "score": "d0", "delta": 1e-6}, "too small for 9999 draws"),
     ],
     ids=lambda value: value if isinstance(value, str) else value["method"],

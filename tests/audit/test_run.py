@@ -38,7 +38,7 @@ def some_texts(seed, count, labels=()):
 
 
 def small_audit(checkpoint, out=None, **options):
-    arguments = {"alpha": 0.2, "score": "loss", "also": ("min_k",), "progress": False} | options
+    arguments = {"alpha": 0.2, "score": "loss", "extra_scores": ("min_k",), "progress": False} | options
     return tdd.run_audit(checkpoint, some_texts(1, 24), some_texts(2, 40), out=out, **arguments)
 
 
@@ -93,7 +93,7 @@ def test_the_same_run_again_gives_the_same_files(checkpoint, tmp_path):
 def test_a_folder_with_another_run_is_refused(checkpoint, tmp_path):
     small_audit(checkpoint, tmp_path / "run")
     before = {path: path.read_bytes() for path in (tmp_path / "run").glob("*.*")}
-    for change in ({"alpha": 0.1}, {"seed": 3}, {"proportion": "none"}, {"max_length": 8}):
+    for change in ({"alpha": 0.1}, {"seed": 3}, {"method": "ptdi:proportion=none"}, {"max_length": 8}):
         with pytest.raises(tdd.InputError, match="holds a run of other inputs"):
             small_audit(checkpoint, tmp_path / "run", **change)
     assert before == {path: path.read_bytes() for path in (tmp_path / "run").glob("*.*")}
@@ -164,8 +164,9 @@ def test_labels_on_the_wrong_side(checkpoint):
         ({"null": "both"}, ("null", "'both'")),
         ({"method": "magic"}, ("method", "'magic'", "ptdi")),
         ({"alpha": 1.5}, ("alpha", "1.5")),
-        ({"proportion": "moment"}, ("members",)),
-        ({"proportion": "magic"}, ("proportion", "'magic'")),
+        ({"method": "ptdi:proportion=moment"}, ("members",)),
+        ({"method": "ptdi:proportion=magic"}, ("proportion", "'magic'")),
+        ({"proportion": "none"}, ("method='ptdi:proportion=none' or tdd.PTDI(proportion='none')",)),
         ({"score": "entropy"}, ("entropy", "min_k")),
         ({"score": "reference"}, ("reference",)),
     ],
@@ -193,7 +194,7 @@ def test_duplicates_and_low_resolution_are_said(checkpoint):
 
 
 def test_moment_needs_and_uses_members(checkpoint):
-    audit = small_audit(checkpoint, proportion="moment", members=some_texts(3, 20))
+    audit = small_audit(checkpoint, method="ptdi:proportion=moment", members=some_texts(3, 20))
     assert audit.run["decision"]["guarantee"]["kind"] == "asymptotic"
     assert any("asymptotic" in warning for warning in audit.run["warnings"])
 
@@ -263,7 +264,7 @@ def test_select_refuses_calibration_on_members():
 
 
 def test_a_failed_selection_leaves_no_folder(tmp_path):
-    for wrong in ({"proportion": "stery"}, {"eta": 7}, {"alpha": 2}, {"score": "nope"}):
+    for wrong in ({"method": "ptdi:proportion=stery"}, {"method": "ptdi:eta=7"}, {"alpha": 2}, {"score": "nope"}):
         with pytest.raises(tdd.InputError):
             tdd.select(table_rows(), **({"alpha": 0.1, "label_field": "label"} | wrong), out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
@@ -288,15 +289,11 @@ def test_scores_may_not_be_called_like_a_column_of_the_result(name):
 @pytest.mark.slow("long")
 def test_ties_at_the_edge_void_the_bound_of_subtraction():
     rows = table_rows()
-    assert not any(
-        "tie at the edge" in w
-        for w in tdd.select(rows, alpha=0.1, scores="loss", label_field="label", proportion="subtraction").run[
-            "warnings"
-        ]
-    )
+    how = {"alpha": 0.1, "scores": "loss", "label_field": "label", "method": "ptdi:proportion=subtraction"}
+    assert not any("tie at the edge" in warning for warning in tdd.select(rows, **how).run["warnings"])
     for row in rows[:10]:
         row["loss"] = 9.0
-    audit = tdd.select(rows, alpha=0.1, scores="loss", label_field="label", proportion="subtraction")
+    audit = tdd.select(rows, **how)
     assert any("tie at the edge" in warning for warning in audit.run["warnings"])
     n, m = 60, 40
     assert audit.run["decision"]["bound"] == pytest.approx(0.1 * (1 + 1 / m) * (1 + 1 / n))

@@ -52,14 +52,14 @@ def printed(run):
 
 @pytest.mark.slow("long")
 def test_columns_and_collections_are_the_same_audit(checkpoint):
-    columns = audit(checkpoint, calibration=CALIBRATION, rule="conformal", label_field="label")
+    columns = audit(checkpoint, calibration=CALIBRATION, method="ktd:rule=conformal", label_field="label")
     texts, knockoffs, _ = load_text_columns(CANDIDATES, knockoff_fields=FIELDS, label_field="label")
     known, of_known, _ = load_text_columns(CALIBRATION, knockoff_fields=FIELDS, label_field="label")
     collections = audit(
         checkpoint,
         texts,
         known,
-        rule="conformal",
+        method="ktd:rule=conformal",
         knockoff_fields=(),
         knockoffs=knockoffs,
         calibration_knockoffs=of_known,
@@ -86,7 +86,7 @@ def test_known_nonmembers_without_the_rule_that_ranks_among_them(checkpoint):
 @pytest.mark.slow("long")
 @pytest.mark.parametrize(("rule", "chance"), [("multi", 8), ("conformal", 8), ("ktd", 12)])
 def test_nonmembers_that_look_like_members_are_counted(checkpoint, rule, chance):
-    found = audit(checkpoint, calibration=CALIBRATION, rule=rule)
+    found = audit(checkpoint, calibration=CALIBRATION, method=f"ktd:rule={rule}")
     own = found.calibration["loss"]
     copies = np.stack([found.calibration[f"loss (knockoff {j})"] for j in (1, 2)], axis=1)
     rival = copies.mean(axis=1) if rule == "ktd" else copies.min(axis=1)
@@ -97,7 +97,7 @@ def test_nonmembers_that_look_like_members_are_counted(checkpoint, rule, chance)
 
 
 def test_the_selected_are_listed_with_the_statistic_that_decided(checkpoint):
-    found = audit(checkpoint, alpha=0.9, rule="ktd")
+    found = audit(checkpoint, alpha=0.9, method="ktd:rule=ktd")
     assert found.items["selected"].sum() > 2
     screen = Console(file=io.StringIO(), width=200)
     terminal.print_report(found.run, found.items, console=screen)
@@ -117,9 +117,9 @@ def test_the_selected_are_listed_with_the_statistic_that_decided(checkpoint):
         ({"knockoff_fields": ["b", "z"]}, "no knockoff field 'z'; fields found: id, text, book, b, c, label"),
         ({"knockoff_fields": ()}, "knockoffs are missing"),
         ({"method": "ptdi", "calibration": CALIBRATION}, "belongs to method 'ktd'"),
-        ({"rule": "conformal"}, "calibration is missing"),
+        ({"method": "ktd:rule=conformal"}, "calibration is missing"),
         (
-            {"rule": "conformal", "calibration": load_text_columns(CALIBRATION).texts},
+            {"method": "ktd:rule=conformal", "calibration": load_text_columns(CALIBRATION).texts},
             "knockoffs of the calibration texts",
         ),
         (
@@ -127,7 +127,7 @@ def test_the_selected_are_listed_with_the_statistic_that_decided(checkpoint):
             "'c' has none for 1 of 24 rows: ids '2-0'",
         ),
         ({"candidates": load_text_columns(CANDIDATES).texts}, "names columns of a table"),
-        ({"unit": "item", "group_field": "book"}, "belongs to method 'ptdi'"),
+        ({"method": "ktd:unit=item", "group_field": "book"}, "unit belongs to ptdi"),
     ],
     ids=str,
 )
@@ -157,7 +157,7 @@ def test_knockoffs_that_are_no_paraphrases_are_found_and_said(checkpoint):
 @pytest.mark.parametrize("rule", ["multi", "ktd"])
 def test_an_unchanged_text_is_never_selected(checkpoint, rule):
     rows = [{**row, "b": row["text"]} if i % 2 else row for i, row in enumerate(CANDIDATES)]
-    found = audit(checkpoint, rows, knockoff_fields="b", rule=rule, alpha=0.9)
+    found = audit(checkpoint, rows, knockoff_fields="b", method=f"ktd:rule={rule}", alpha=0.9)
     assert not found.items["selected"][1::2].any()
     np.testing.assert_array_equal(found.items["statistic"][1::2], 0)
     assert found.items["statistic"][::2].all()
@@ -255,14 +255,14 @@ def test_command_line(checkpoint, paths, tmp_path, capsys):
         "--calibration",
         str(paths["calibration"]),
     ]
-    how = "--method ktd --rule conformal --knockoff-fields b,c --label-field label --score loss --alpha 0.5"
+    how = "--method ktd:rule=conformal --knockoff-fields b,c --label-field label --score loss --alpha 0.5"
     options += how.split()
     assert main([*options, "--quiet", "--out", str(tmp_path / "run")]) == 0
     report = capsys.readouterr().out
     for words in ("ktd/conformal", "knockoff symmetry", "knockoffs as texts", "texts cut", "field 'b'", "known truth"):
         assert words in report
     run = json.loads((tmp_path / "run" / "run.json").read_text())
-    direct = audit(checkpoint, calibration=CALIBRATION, rule="conformal", label_field="label")
+    direct = audit(checkpoint, calibration=CALIBRATION, method="ktd:rule=conformal", label_field="label")
     assert run["decision"]["num_selected"] == direct.run["decision"]["num_selected"]
     with open(tmp_path / "run" / "calibration.csv", newline="") as file:
         assert next(csv.reader(file)) == ["id", "loss", "loss (knockoff 1)", "loss (knockoff 2)"]

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from tdd.audit.sharing import _links, _num_across, sharing
+from tdd.audit.overlap import _links, _num_across, sharing
 
 RUNS, LEVELS = 200, (0.01, 0.05, 0.2)
 

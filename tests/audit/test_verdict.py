@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tdd.audit.overlap import LEAST, RUN, overlap
-from tdd.audit.verdict import failures
+from tdd.audit.summary import failures
 from tdd.cli import main
 from tdd.records import Texts
 
@@ -194,7 +194,7 @@ def test_large_p_values_among_the_selected_are_explained(tmp_path, capsys):
     assert main(["select", str(tmp_path / "t.csv"), "--alpha", "0.2"]) == 0
     shown = " ".join(capsys.readouterr().out.split())
     assert "Selected candidates have p-values up to 0.5" in shown
-    assert main(["select", str(tmp_path / "t.csv"), "--alpha", "0.2", "--proportion", "none"]) == 0
+    assert main(["select", str(tmp_path / "t.csv"), "--alpha", "0.2", "--method", "ptdi:proportion=none"]) == 0
     assert "have p-values up to" not in " ".join(capsys.readouterr().out.split())
 
 

@@ -168,7 +168,7 @@ def test_audit_leaves_a_run_folder(checkpoint, files, tmp_path, capsys):
         files["calibration"],
         "--score",
         "loss",
-        "--also",
+        "--extra-scores",
         "zlib,lowercase",
         "--out",
         tmp_path / "run",

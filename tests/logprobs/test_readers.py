@@ -83,7 +83,7 @@ def test_bases(base, nats):
 
 @pytest.mark.parametrize("base", ["two", 1, 0, -2, math.inf, math.nan, True, None])
 def test_bad_bases(base):
-    refuses([plain(-1.0)], "is no base of a logarithm", base=base)
+    refuses([plain(-1.0)], "is not a valid logarithm base", base=base)
 
 
 def test_floor(caplog):
@@ -200,7 +200,7 @@ def test_batch_file():
     [
         (None, r"logprobs has no list token_logprobs \(None\); ask with echo=true"),
         ({"content": [{"token": "a", "logprob": -1}]}, "a chat's logprobs are of the tokens that the model generated"),
-        ({"token_logprobs": [-1.0, -2.0]}, r"the first token has a log-probability \(-1.0\), so the list is no echo"),
+        ({"token_logprobs": [-1.0, -2.0]}, r"first token has a log-probability \(-1.0\), so the list is not an echo"),
         ({"token_logprobs": [None, -2.0], "tokens": ["a"]}, "token_logprobs has 2 elements, tokens has 1"),
     ],
 )

@@ -36,7 +36,13 @@ def reference_audit():
 def audit(lm, params, tokenizer):
     candidates, calibration = TEXTS[:10], TEXTS[10:]
     return tdd.run_audit(
-        (lm, params, tokenizer), candidates, calibration, alpha=0.3, score="loss", also=("min_k_plus_plus",), seed=0
+        (lm, params, tokenizer),
+        candidates,
+        calibration,
+        alpha=0.3,
+        score="loss",
+        extra_scores=("min_k_plus_plus",),
+        seed=0,
     )
 
 

@@ -188,6 +188,7 @@ def test_a_procedure_as_text(text, value):
         ("ptdi:unit=item,proportion=none", "proportion='none' has no use with unit='item'"),
         ("ktd:rule=multi,proportion=none", "proportion='none' belongs to rule 'conformal' of method 'ktd'"),
         ("jecs:grid=0.3:2", "grid"),
+        ("jecs:neighbours=5", "neighbours is a function, which no text can say"),
     ],
 )
 def test_what_is_no_procedure(text, message):
@@ -196,7 +197,7 @@ def test_what_is_no_procedure(text, message):
 
 
 def test_options_beside_a_value():
-    with pytest.raises(tdd.InputError, match=r"eta=0.1 beside method=PTDI\(.*: give it as an option of PTDI, or leave"):
+    with pytest.raises(tdd.InputError, match=r"eta is an option of the procedure: .* or tdd.PTDI\(eta=0.1\)"):
         tdd.select(table(), alpha=0.1, method=tdd.PTDI(), eta=0.1)
 
 

@@ -347,7 +347,7 @@ def test_a_checkpoint_that_does_not_fit(model, texts, tmp_path, monkeypatch):
         raise real_memory_error()
 
     save(tmp_path / "model", *model)
-    monkeypatch.setattr("tdd.audit.find_model.load", full)
+    monkeypatch.setattr("tdd.audit.models.load", full)
     with pytest.raises(InputError, match=r"the parameters do not fit: each of .* must hold all of them; use dtype="):
         run(tmp_path / "model", texts, "loss")
 

@@ -175,7 +175,7 @@ def test_labels():
         ("a.csv", "id,text\n", "empty"),
         ("a.txt", "\n", "empty"),
         ("a.jsonl", '{"text": "a"}\n\n{"text": "b"\n', "line 3 is not JSON"),
-        ("a.jsonl", '{"text": "a"}\n"b"\n', "line 2 is no object with named fields but a value of type str"),
+        ("a.jsonl", '{"text": "a"}\n"b"\n', "line 2 is not an object with named fields but a value of type str"),
         ("a.jsonl", "[" * 100_000, "line 1 is not JSON"),
         ("a.jsonl", '{"text": "a"}\n{"txt": "b"}\n', "line 2 has no text"),
         ("a.jsonl", '{"text": "a"}\n{"text": 5}\n', "text at line 2 is a value of type int, no string: 5"),
@@ -185,7 +185,7 @@ def test_labels():
         ("a.jsonl.gz", b'{"text": "a"}\n\xff', "line 2 is not UTF-8"),
         ("a.txt", "a\n\nb\n", "text at line 2 is empty"),
         ("a.json", '{"text": "a"}', "must be an array"),
-        ("a.json", '["a", 1]', "element 1 is no object"),
+        ("a.json", '["a", 1]', "element 1 is not an object"),
         ("a.json", '{"text": "a"}\n{"text": "b"}\n', "format='jsonl'"),
         ("a.csv", 'id,text\n1,"a\nb"\n2,c,d\n', "line 4 is not valid CSV: 3 columns where the header has 2"),
         ("a.csv", 'id,text\n1,"a\n', "is not valid CSV"),
@@ -264,7 +264,7 @@ def test_other_bad_sources(tmp_path):
         assert "cannot read rows from" in message(value)
     assert "empty" in message([])
     assert "index 1 is a value of type int" in message(["a", 3])
-    assert "index 1 is no object" in message([{"text": "a"}, "b"])
+    assert "index 1 is not an object" in message([{"text": "a"}, "b"])
     assert "unequal length: {'text': 1, 'id': 2}" in message({"text": ["a"], "id": [1, 2]})
     assert "'text' is one value" in message({"text": "a"})
 

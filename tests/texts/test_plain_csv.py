@@ -19,7 +19,6 @@ from tdd.runs import plain_csv
 from tdd.tables import load_score_table
 from tdd.texts import files, load_texts
 from tdd.validate import InputError
-from tdd.validate import tables as table_checks
 from tdd.validate import texts as text_checks
 from tdd.validate.string_columns import StringColumn
 
@@ -215,14 +214,14 @@ NUMBERS = st.one_of(
 @example(["0x10"])
 @settings(max_examples=100)
 def test_numbers_have_the_bits_of_float(values):
-    assert outcome(table_checks.score_column, column(values), "s") == outcome(table_checks.score_column, values, "s")
+    assert outcome(tables._score_column, column(values), "s") == outcome(tables._score_column, values, "s")
 
 
 def test_numbers_of_arrow_alone_differ(monkeypatch):
     monkeypatch.setattr(StringColumn, "decimals", lambda self: (decimals(self)[0], np.zeros(len(self), bool)))
     for values in (["1", "nan(ab)"], ["1", "x"], ["1", "1e999"]):
-        twin = outcome(table_checks.score_column, column(values), "s")
-        assert twin != outcome(table_checks.score_column, values, "s") or "infinite" in twin
+        twin = outcome(tables._score_column, column(values), "s")
+        assert twin != outcome(tables._score_column, values, "s") or "infinite" in twin
 
 
 decimals = StringColumn.decimals
@@ -231,7 +230,7 @@ decimals = StringColumn.decimals
 def test_floats_in_memory_keep_their_bits():
     values = [5e-324, -0.0, 0.1, float("nan"), 1.7976931348623157e308]
     mixed = [*values, 1]  # one by one
-    assert outcome(table_checks.score_column, values, "s") == outcome(table_checks.score_column, mixed, "s")[:-1]
+    assert outcome(tables._score_column, values, "s") == outcome(tables._score_column, mixed, "s")[:-1]
 
 
 ROLES = {"calibration": "c", "candidate": "x", "member": "m"}
@@ -241,9 +240,7 @@ WORDS = st.sampled_from(["c", "x", "m", " c", "x ", "", "C", "other"])
 @given(st.lists(WORDS, min_size=1, max_size=9), st.booleans(), st.booleans())
 def test_roles_are_the_same(values, rest, calibrated):
     words = {**ROLES, "candidate": None} if rest else ROLES
-    results = [
-        outcome(table_checks.role_column, given, "role", words, calibrated) for given in (column(values), values)
-    ]
+    results = [outcome(tables._role_column, given, "role", words, calibrated) for given in (column(values), values)]
     assert results[0] == results[1]
     if isinstance(results[0], list):
         known = {word: role for role, word in words.items() if word is not None}
@@ -266,7 +263,7 @@ def test_labels_are_the_same(values):
 
 @given(st.lists(st.text(st.sampled_from("abé "), max_size=2), min_size=1, max_size=7))
 def test_identifiers_and_groups_are_the_same(values):
-    for check, arguments in ((text_checks.identifier_column, ()), (table_checks.group_column, ("book",))):
+    for check, arguments in ((text_checks.identifier_column, ()), (text_checks.group_column, ("book",))):
         found = outcome(check, column(values), *arguments)
         assert found == outcome(check, values, *arguments)
         assert isinstance(found, str) or found == tuple(values)

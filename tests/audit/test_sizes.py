@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tdd.audit.honesty import effective_calibration_size, resolution
+from tdd.audit.sizes import effective_calibration_size, resolution
 from tdd.validate import InputError
 
 NAN = float("nan")

@@ -7,8 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tdd.audit import duplicates as module
-from tdd.audit.honesty import DuplicatePair, duplicates
-from tdd.audit.shingles import shingle_sets, similar_pairs
+from tdd.audit.duplicates import DuplicatePair, duplicates, shingle_sets, similar_pairs
 from tdd.records import Texts
 from tdd.validate import InputError
 
@@ -139,7 +138,7 @@ def test_blocks_do_not_change_the_answer(monkeypatch):
     base = words(40, seed=1)
     texts = [" ".join([*base[: generator.randrange(30, 40)], *words(3, seed=i)]) for i in range(60)]
     whole = duplicates(texts[:30], texts[30:], near=0.6)
-    monkeypatch.setattr("tdd.audit.shingles._BLOCK", 50)
+    monkeypatch.setattr("tdd.audit.duplicates._BLOCK", 50)
     assert duplicates(texts[:30], texts[30:], near=0.6) == whole
     assert whole.num_near_pairs > 50
 

@@ -1,11 +1,14 @@
-"""Splitting texts into words for the checks that look at texts without a model."""
+"""Words of texts, for the diagnostics that look at texts without a model."""
 
 from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Sequence
 
-__all__ = ["normalise", "unusual_space", "words_and_marks"]
+from tdd.records import Texts
+
+__all__ = ["normalise", "strings", "unusual_space", "words_and_marks"]
 
 _UNSPACED = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
 _WORD = rf"[{_UNSPACED}]|[^\W{_UNSPACED}]+"
@@ -26,7 +29,7 @@ def words_and_marks(text: str) -> list[str]:
 
 
 def unusual_space(text: str) -> float:
-    """Share of the characters that are white space other than one blank between words.
+    """Fraction of the characters that are white space other than one blank between words.
 
     >>> unusual_space("a b\\n")
     0.25
@@ -42,3 +45,8 @@ def normalise(text: str) -> str:
     """
     folded = unicodedata.normalize("NFC", unicodedata.normalize("NFC", text).casefold())
     return " ".join(folded.split())
+
+
+def strings(texts: Texts | Sequence[str]) -> Sequence[str]:
+    """The texts as plain strings."""
+    return texts.texts if isinstance(texts, Texts) else texts

@@ -1,0 +1,279 @@
+"""The texts of an audit by role: read and checked, joined into one sequence for scoring, and split again afterwards."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tdd.procedures.procedure import Procedure
+from tdd.procedures.values import PTDI
+from tdd.records import Texts
+from tdd.texts import TextColumns, hash_texts, load_text_columns, load_texts
+from tdd.validate.errors import InputError
+
+__all__ = [
+    "Inputs",
+    "Role",
+    "ScoresByRole",
+    "check_clusters_named",
+    "check_knockoffs",
+    "check_known_labels",
+    "check_used",
+    "read_inputs",
+]
+
+_DECIDED = ("candidate", "calibration")
+
+
+class Role(NamedTuple):
+    """The role of a collection of texts.
+
+    Attributes:
+      owner: "candidate", "calibration" or "member".
+      knockoff: 0 for the texts themselves, j for their j-th knockoffs, which belong to them one by one.
+    """
+
+    owner: str
+    knockoff: int = 0
+
+    def __str__(self) -> str:
+        if not self.knockoff:
+            return self.owner
+        return f"knockoff {self.knockoff}" if self.owner == "candidate" else f"{self.owner} knockoff {self.knockoff}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Inputs:
+    """The texts of an audit.
+
+    Attributes:
+      roles: the texts of every role: candidates, then calibration texts and members where given, then knockoffs.
+      clusters: cluster of each candidate where the procedure decides by cluster, else empty.
+      calibration_clusters: cluster of each calibration text, or empty.
+      ignored_groups: group of every text where there are groups and the procedure ignores them, else empty.
+    """
+
+    roles: Mapping[Role, Texts]
+    clusters: tuple[str, ...] = ()
+    calibration_clusters: tuple[str, ...] = ()
+    ignored_groups: tuple[str, ...] = ()
+
+    @property
+    def candidates(self) -> Texts:
+        """The texts to decide on."""
+        return self.roles[Role("candidate")]
+
+    @property
+    def calibration(self) -> Texts | None:
+        """The texts for which the null holds."""
+        return self.roles.get(Role("calibration"))
+
+    def knockoffs(self, owner: str) -> list[Texts]:
+        """The knockoffs of the texts of a role, the j-th of all of them together."""
+        return [texts for role, texts in self.roles.items() if role.owner == owner and role.knockoff]
+
+    def joined(self) -> tuple[Texts, np.ndarray]:
+        """All texts in one sequence, so that one layout serves every role, equal ones once: their scores are equal.
+
+        Returns:
+          The distinct texts, named by role and id of their first appearance, and for each text of all roles in turn
+          its place among them.
+        """
+        places: dict[str, int] = {}
+        ids: list[str] = []
+        index = []
+        for role, texts in self.roles.items():
+            for name, text in zip(texts.ids, texts.texts, strict=True):
+                if text not in places:
+                    places[text] = len(ids)
+                    ids.append(f"{role}/{name}")
+                index.append(places[text])
+        source = " + ".join(dict.fromkeys(texts.source for texts in self.roles.values()))
+        distinct = Texts(ids=tuple(ids), texts=tuple(places), source=source, sha256=hash_texts(ids, tuple(places)))
+        return distinct, np.array(index)
+
+    def split(self, values: Mapping[str, np.ndarray], index: np.ndarray) -> ScoresByRole:
+        """Columns over the distinct texts, and the place of each text among them → columns by role."""
+        ends = np.cumsum([len(texts) for texts in self.roles.values()])[:-1]
+        parts = {name: np.split(column[index], ends) for name, column in values.items()}
+        return ScoresByRole(
+            {role: {name: part[i] for name, part in parts.items()} for i, role in enumerate(self.roles)}
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class ScoresByRole:
+    """Score columns of the texts of every role.
+
+    Attributes:
+      columns: role -> name -> [texts] scores.
+    """
+
+    columns: Mapping[Role, Mapping[str, np.ndarray]]
+
+    def panel(self, owner: str, names: Sequence[str]) -> np.ndarray:
+        """[columns, items] scores of the texts of a role; no items where the role has none."""
+        columns = self.columns.get(Role(owner))
+        return np.zeros((len(names), 0)) if columns is None else np.stack([columns[name] for name in names])
+
+    def knockoffs(self, owner: str, name: str) -> np.ndarray:
+        """[items, k] scores of the knockoffs of a role."""
+        parts = [columns[name] for role, columns in self.columns.items() if role.owner == owner and role.knockoff]
+        if parts:
+            return np.stack(parts, axis=1)
+        return np.zeros((self.panel(owner, [name]).shape[1], 0))
+
+    def table(self, owner: str) -> dict[str, np.ndarray]:
+        """All score columns of the texts of a role, then those of their knockoffs; empty where the role has none."""
+        return {
+            f"{name} (knockoff {role.knockoff})" if role.knockoff else name: column
+            for role, columns in self.columns.items()
+            if role.owner == owner
+            for name, column in columns.items()
+        }
+
+
+def read_inputs(
+    procedure: Procedure,
+    candidates: Any,
+    calibration: Any,
+    members: Any,
+    knockoffs: Sequence[Any],
+    calibration_knockoffs: Sequence[Any],
+    *,
+    knockoff_fields: Sequence[str],
+    label_field: str | None,
+    group_field: str | None,
+    **fields: Any,
+) -> Inputs:
+    """Read all texts and check that the procedure can use them.
+
+    Args:
+      procedure: the procedure that decides.
+      candidates: texts to decide on, or a table that has their knockoffs as columns.
+      calibration: texts for which the null holds, or None; a table with the same columns where knockoffs are columns.
+      members: known members, or None.
+      knockoffs: k collections, one paraphrase a candidate each; empty where `knockoff_fields` names columns.
+      calibration_knockoffs: k collections of paraphrases of the calibration texts, or empty.
+      knockoff_fields: columns with the paraphrases.
+      label_field: column with the known truth of candidates and calibration items.
+      group_field: column with their clusters.
+      **fields: text_field, id_field and format.
+
+    Raises:
+      InputError: as `load_text_columns`; texts that the procedure lacks or would ignore; knockoffs that do not belong
+        to their items one by one; calibration texts labelled against the null.
+    """
+    name, needs = procedure.name, procedure.needs
+    collections = {"knockoffs": knockoffs or None, "calibration_knockoffs": calibration_knockoffs or None}
+    collections["knockoff_fields"] = knockoff_fields or None
+    check_used(name, name if "knockoffs" in needs else "ktd", **collections)
+    check_knockoffs(procedure, knockoffs or knockoff_fields)
+    if "weights" in needs:
+        raise InputError(f"method {name!r} needs a density ratio of each item: score the texts and use tdd select")
+    clustered = group_field is not None and isinstance(procedure, PTDI)
+    check_clusters_named(procedure, clustered)
+    if (members is None) == ("members" in needs):
+        raise InputError('members are needed for proportion="moment", and only for it')
+    if calibration is None and "calibration" in needs:
+        raise InputError(f"calibration is missing: {name} compares candidates with texts for which the null holds")
+    if calibration is None and calibration_knockoffs:
+        raise InputError("calibration_knockoffs were given without calibration, the texts that they paraphrase")
+    if knockoff_fields and (knockoffs or calibration_knockoffs):
+        given = "knockoffs" if knockoffs else "calibration_knockoffs"
+        raise InputError(
+            f"{given} and knockoff_fields={list(knockoff_fields)!r} were both given; name the columns of one table, "
+            "or give collections of texts, not both"
+        )
+
+    columns: dict[str, Any] = {"label_field": label_field, "group_field": group_field, **fields}
+    tables = {"candidate": load_text_columns(candidates, knockoff_fields=knockoff_fields, **columns)}
+    if calibration is not None:
+        paraphrases = () if isinstance(calibration, Texts) else knockoff_fields
+        tables["calibration"] = load_text_columns(calibration, knockoff_fields=paraphrases, **columns)
+    roles = {Role(owner): table.texts for owner, table in tables.items()}
+    if members is not None:
+        roles[Role("member")] = load_texts(members, **fields)
+    for owner, copies in (("candidate", knockoffs), ("calibration", calibration_knockoffs)):
+        table = tables.get(owner, TextColumns(Texts((), ()), (), ()))
+        for number, texts in enumerate([load_texts(copy) for copy in copies] or table.knockoffs, start=1):
+            _check_paraphrases(texts, table.texts, Role(owner, number))
+            roles[Role(owner, number)] = texts
+    groups, calibration_groups = (tables[owner].groups if owner in tables else () for owner in _DECIDED)
+    if clustered:
+        inputs = Inputs(roles, groups, calibration_groups)
+    else:
+        inputs = Inputs(roles, ignored_groups=(*groups, *calibration_groups))
+    _check_numbers_of_knockoffs(inputs, "calibration_knockoffs" in needs)
+    if inputs.calibration is not None:
+        check_known_labels(inputs.calibration.labels, inputs.calibration.ids, procedure.null)
+    return inputs
+
+
+def check_used(method: str, owner: str, **options: Any) -> None:
+    """Refuse inputs that belong to another method and would be ignored; None stands for not given."""
+    for name, value in options.items():
+        if value is not None and method != owner:
+            raise InputError(
+                f"{name}={value!r} belongs to method {owner!r}, and {method!r} does not use it; leave it out"
+            )
+
+
+def check_knockoffs(procedure: Procedure, knockoffs: Sequence[Any]) -> None:
+    """Check that there are knockoffs if the procedure needs them."""
+    if "knockoffs" in procedure.needs and not knockoffs:
+        raise InputError(
+            f"knockoffs are missing: method {procedure.name!r} compares each item with its knockoff paraphrases; name "
+            "the columns or fields that hold them (knockoff_fields, --knockoff-fields; in a table of scores "
+            "--knockoffs)"
+        )
+
+
+def check_clusters_named(procedure: Procedure, clustered: bool) -> None:
+    """Check that clusters are named if the unit of decision is not the default."""
+    unit = getattr(procedure, "unit", "cluster")
+    if unit != "cluster" and not clustered:
+        raise InputError(f"unit={unit!r} needs clusters: name their column (group_field) and use method 'ptdi'")
+
+
+def check_known_labels(labels: Sequence[int] | np.ndarray, ids: Sequence[str] | np.ndarray, null: str) -> None:
+    """Check that calibration items whose truth is known are on the null's side."""
+    known = np.asarray(labels, dtype=np.int64)
+    wrong = np.flatnonzero(known == (1 if null == "nonmember" else 0))
+    if wrong.size:
+        other = "member (label 1)" if null == "nonmember" else "non-member (label 0)"
+        raise InputError(
+            f"{wrong.size} of {known.size} calibration items are labelled as {other}, the first is "
+            f'{ids[int(wrong[0])]!r}; the null "{null}" is calibrated on known {null}s. Remove them or exchange the '
+            "roles of the two inputs"
+        )
+
+
+def _check_numbers_of_knockoffs(inputs: Inputs, needed: bool) -> None:
+    """Check that calibration items have as many knockoffs each as candidates, or none if the rule needs none."""
+    of_candidates, of_calibration = (len(inputs.knockoffs(owner)) for owner in _DECIDED)
+    if needed and not of_calibration:
+        raise InputError(
+            "rule 'conformal' needs knockoffs of the calibration texts too, made as those of the candidates; name "
+            "their columns (knockoff_fields, with calibration a table that has them) or give calibration_knockoffs"
+        )
+    if of_candidates and of_calibration and of_candidates != of_calibration:
+        raise InputError(
+            f"candidates have {of_candidates} knockoffs each and calibration items {of_calibration}; both need the "
+            "same number, made the same way"
+        )
+
+
+def _check_paraphrases(texts: Texts, owners: Texts, role: Role) -> None:
+    """Check that there is one paraphrase an item, in the same order."""
+    if len(texts) != len(owners):
+        raise InputError(f"{role} has {len(texts)} texts for {len(owners)} items; one paraphrase an item is needed")
+    apart = next((i for i, (a, b) in enumerate(zip(texts.ids, owners.ids, strict=True)) if a != b), None)
+    if apart is not None:
+        raise InputError(
+            f"{role} is in another order: its id {texts.ids[apart]!r} stands where the items have "
+            f"{owners.ids[apart]!r}; give the paraphrases the ids and the order of their items"
+        )

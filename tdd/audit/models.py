@@ -1,0 +1,113 @@
+"""The models of a call: loaded, and identified for records."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from tdd.models.checkpoint import load
+from tdd.records import LanguageModel
+from tdd.runs.folder import fingerprint
+from tdd.scoring.devices import Devices, parameters_too_large
+from tdd.scoring.inputs import Model
+from tdd.scoring.store.address import fingerprint as model_fingerprint
+from tdd.validate.errors import InputError
+from tdd.validate.scoring import is_memory_error
+
+__all__ = ["column_prefixes", "describe", "find_model", "list_of_models", "provenance_of"]
+
+
+def find_model(name: str, model: Any, params: Any, tokenizer: Any, dtype: Any, where: Devices) -> Model:
+    """Load the model that an argument means.
+
+    Args:
+      name: the argument's name, for messages.
+      model: a path or hub id, a `LanguageModel`, the triple (lm, params, tokenizer), or a `Model`, taken as it is.
+      params: parameters of a LanguageModel.
+      tokenizer: tokenizer of a LanguageModel; with a path, it replaces the checkpoint's own.
+      dtype: dtype of the parameters, None as stored.
+      where: the devices; a checkpoint whose parameters they divide is loaded straight into the shards.
+
+    Raises:
+      InputError: none of these forms, a LanguageModel without its parts, or parameters that exceed the memory.
+    """
+    if isinstance(model, (str, os.PathLike)):
+        try:
+            with jax.default_device(where.home):
+                lm, loaded, stored = load(model, dtype=dtype, mesh=where.mesh if where.shard_params else None)
+        except (jax.errors.JaxRuntimeError, MemoryError) as error:
+            if not is_memory_error(error):
+                raise
+            raise parameters_too_large(where.devices, sharded=where.shard_params) from error
+        return Model(lm, loaded, stored if tokenizer is None else tokenizer, os.fspath(model))
+    if isinstance(model, Model):
+        return model
+    if isinstance(model, tuple) and not isinstance(model, LanguageModel):
+        if len(model) != 3:
+            raise InputError(f"{name} is a tuple of {len(model)}; it must be the triple (lm, params, tokenizer)")
+        model, params, tokenizer = model
+    if not isinstance(model, LanguageModel):
+        raise InputError(
+            f"{name} is {type(model).__name__}; pass the folder or hub id of a checkpoint, a LanguageModel, or the "
+            "triple (lm, params, tokenizer)"
+        )
+    for part, value in (("params", params), ("tokenizer", tokenizer)):
+        if value is None:
+            raise InputError(
+                f"{name} is a LanguageModel without {part}; pass {part}=..., or the triple (lm, params, tokenizer), "
+                "or the path of a checkpoint"
+            )
+    if dtype is not None:
+        params = jax.tree.map(
+            lambda leaf: leaf.astype(dtype) if jnp.issubdtype(leaf.dtype, jnp.floating) else leaf, params
+        )
+    return Model(model, params, tokenizer, str(getattr(model.spec, "name", type(model.spec).__name__)))
+
+
+def list_of_models(model: Any, *, several: bool) -> list[Any]:
+    """One model, or the list of models that a joint procedure takes."""
+    if not isinstance(model, list):
+        return [model]
+    if not model:
+        raise InputError("model is an empty list; give at least one checkpoint")
+    if len(model) > 1 and not several:
+        raise InputError(f'{len(model)} models were given; only the methods "jmcs" and "jecs" decide on several')
+    return model
+
+
+def provenance_of(model: Any) -> dict[str, Any]:
+    """Name, pinned revision and content hash of a checkpoint; the spec of a model in memory."""
+    if isinstance(model, (str, os.PathLike)):
+        from tdd.models import source
+
+        place = source.resolve(model)
+        return {"name": str(model), "revision": place.revision, "sha256": source.fingerprint(place.folder)}
+    if not (isinstance(model, tuple) and len(model) == 3 and isinstance(model[0], LanguageModel)):
+        raise InputError(f"model must be a path, a hub id or (lm, params, tokenizer), got {type(model).__name__}")
+    return {"name": "model in memory", "revision": None, "sha256": model_fingerprint(model[0].spec, model[1])}
+
+
+def column_prefixes(provenance: Sequence[dict[str, Any]]) -> list[str]:
+    """The prefix of each model's columns: none for one model, else its folder's name, numbered where not unique."""
+    if len(provenance) == 1:
+        return [""]
+    short = [pathlib.PurePath(str(model["name"])).name or str(model["name"]) for model in provenance]
+    return [f"{name}{'' if short.count(name) == 1 else f'#{number + 1}'}:" for number, name in enumerate(short)]
+
+
+def describe(provenance: Sequence[dict[str, Any]], details: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The audited model for run.json; several models are listed under one name."""
+    models = [{**model, "scoring": detail} for model, detail in zip(provenance, details, strict=True)]
+    if len(models) == 1:
+        return models[0]
+    return {
+        "name": ", ".join(model["name"] for model in models),
+        "revision": None,
+        "sha256": fingerprint([model["sha256"] for model in models]),
+        "models": models,
+    }
