@@ -189,14 +189,23 @@ def _selected(
 ) -> list[Row]:
     """Contamination rate and power of every rule over random subsets of scores [K, N]."""
     trained = member.any(axis=0)
-    parts = [scores[:, items] for items in (shared, trained & ~shared, ~trained)]
-    sizes_of_subsets = [max(1, int(_SHARE * part.shape[1])) for part in parts]
+    calibration, contaminated, clean = (scores[:, items] for items in (shared, trained & ~shared, ~trained))
+    num_contaminated, num_clean = contaminated.shape[1], clean.shape[1]
     even = mix == "even"
-    if even:
-        sizes_of_subsets[2] = sizes_of_subsets[1]
-    num_contaminated, num_clean = (part.shape[1] for part in parts[1:])
+
+    def subset_size(num_items: int) -> int:
+        return max(1, int(_SHARE * num_items))
+
     result = study(
-        Subsets(*parts, *sizes_of_subsets, even=even),
+        Subsets(
+            calibration,
+            contaminated,
+            clean,
+            num_calibration=subset_size(calibration.shape[1]),
+            num_contaminated=subset_size(num_contaminated),
+            num_clean=subset_size(num_contaminated if even else num_clean),
+            even=even,
+        ),
         [method(rule, label=label) for label, rule in METHODS.items()],
         alphas=sizes.alphas,
         repetitions=sizes.repetitions,
