@@ -24,8 +24,8 @@ import tdd
 from benchmarks import harness
 from tdd.procedures.jecs import jecs, jmcs
 from tdd.study import joint_labels, monte_carlo
+from tdd.study.claims.joint import one_model_each
 from tdd.study.compositions import COMPOSITIONS, composed, joint_metrics, selected_by_each
-from tdd.study.validity.joint import one_model_each
 
 LEVELS = (0.1, 0.2, 0.3)
 SMALL = ((100, 200, 1), (300, 700, 1), (99, 10_000, 20), (2_000, 2_000, 20), (20_000, 20_000, 200))  # last: thinning

@@ -312,13 +312,13 @@ def _running(arguments: Sequence[Any], options: Mapping[str, Any]) -> Call:
 
 def _carrying_out(name: str, options: Any, command: str) -> Call:
     from tdd.study import named
-    from tdd.study.named.driver import carry_out, run_shard
+    from tdd.study.named.driver import run_named_study, run_shard
 
     found = named.load(name)
 
     def call(shard: Shard | None) -> Any:
         if shard is None:
-            return carry_out(found, options, command=command)
+            return run_named_study(found, options, command=command)
         return run_shard(found, dataclasses.replace(options, shard=shard))
 
     return call

@@ -119,12 +119,12 @@ def jecs_fresh(
 ) -> dict[str, Any]:
     """JECS on new normal scores in each repetition, K = 5, n = 600, m = 1,400, against the NumPy loop."""
     from benchmarks.throughput import joint_peer
-    from tdd.study import joint_fresh
+    from tdd.study import joint_synthetic
 
     levels = [Fraction(str(alpha)) for alpha in ALPHAS[:3]]
 
     def ours(number: int, seed: int) -> Any:
-        return joint_fresh.fresh_joint(alphas=ALPHAS[:3], methods=("jecs",), repetitions=number, seed=seed)
+        return joint_synthetic.simulate_joint(alphas=ALPHAS[:3], methods=("jecs",), repetitions=number, seed=seed)
 
     def by_loop(number: int, seed: int) -> np.ndarray:
         return _metrics(joint_peer.fresh_panels(np.random.default_rng(seed), levels, number))

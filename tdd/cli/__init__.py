@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tdd import __version__
-from tdd.cli import audit, claims, demo, exchange, lab, logprobs, power, score, study
+from tdd.cli import audit, demo, exchange, guarantees, lab, logprobs, power, score, study
 from tdd.cli.common import logging_on_stderr
 from tdd.cli.machine import check_output_open, check_still_there, drop_output, of_the_machine
 
@@ -142,5 +142,5 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
     for group in (demo, score, logprobs, audit, exchange, study, power, lab):
         group.add(commands)
-    claims.add(commands)
+    guarantees.add(commands)
     return parser

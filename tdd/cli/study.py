@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from tdd.cli import claims
+from tdd.cli import guarantees
 from tdd.cli.common import command, console, print_json, split
 from tdd.cli.ray import add_ray, check_ray, ray_options
 from tdd.cli.shards import add_shard, say_done
-from tdd.study import host
+from tdd.cores import set_host_device_count
 from tdd.study.named import STUDIES
 
 __all__ = ["add"]
@@ -21,7 +21,7 @@ def add(commands: Any) -> None:
     studies = study.add_subparsers(metavar="STUDY", title="studies")
     for name, title in STUDIES.items():
         _add_study(command(studies, name, _study_named, f"{title.shows} ({title.figure})"), name)
-    claims.add_validity(studies)
+    guarantees.add_validity(studies)
 
 
 def _add_study(parser: argparse.ArgumentParser, name: str) -> None:
@@ -90,10 +90,10 @@ def _study_named(arguments: argparse.Namespace) -> None:
     by_ray = check_ray(arguments)
     if arguments.devices is not None and arguments.devices < 1:
         raise InputError(f"--devices must be at least 1, got {arguments.devices}")
-    host.prepare(arguments.devices)
+    set_host_device_count(arguments.devices)
 
     from tdd.study import named
-    from tdd.study.named.driver import carry_out, run_shard
+    from tdd.study.named.driver import run_named_study, run_shard
 
     study = named.load(arguments.study)
     options = _options(arguments, study)
@@ -107,7 +107,7 @@ def _study_named(arguments: argparse.Namespace) -> None:
 
         outcome = on_ray.named_study(arguments.study, options, command=command, **ray_options(arguments))
     else:
-        outcome = carry_out(study, options, command=command)
+        outcome = run_named_study(study, options, command=command)
     files = _write_figures(study, options, outcome.result, arguments.format)
     _print_study(arguments, study, options, outcome, files)
 
@@ -115,8 +115,8 @@ def _study_named(arguments: argparse.Namespace) -> None:
 def _options(arguments: argparse.Namespace, study: Any) -> Any:
     import pathlib
 
-    from tdd.study.named.given import read_columns
     from tdd.study.named.record import Options
+    from tdd.study.named.score_table import read_columns
     from tdd.validate.errors import InputError
 
     columns = None

@@ -7,8 +7,8 @@ from .designs import NormalShift as NormalShift
 from .designs import PairedScores as PairedScores
 from .designs import Pool as Pool
 from .designs import SkewedShards as SkewedShards
-from .joint_fresh import fresh_joint as fresh_joint
 from .joint_pool import resample_joint as resample_joint
+from .joint_synthetic import fresh_joint as fresh_joint
 from .methods import NAMES as NAMES
 from .methods import StudyMethod as StudyMethod
 from .methods import method as method

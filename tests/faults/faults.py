@@ -848,7 +848,7 @@ STUDIES = (
         "tdd/study/monte_carlo.py",
         "math.log(2 / level)",
         "math.log(1 / level)",
-        ("tests/study/test_validity.py",),
+        ("tests/study/test_claims.py",),
     ),
     Fault(
         "evalues: a unit counts its own items among the others",

@@ -11,8 +11,8 @@ import pytest
 from tdd.kernels import conformal, stepup
 from tdd.procedures.jecs import RULES, jecs, jmcs
 from tdd.study import monte_carlo
+from tdd.study.claims.joint import antithetic_pair, one_model_each
 from tdd.study.compositions import joint_metrics
-from tdd.study.validity.joint import antithetic_pair, one_model_each
 
 
 def integer_scores(key, *, num_calibration, contaminated, pure):

@@ -13,7 +13,7 @@ from tdd.procedures.clusters import cluster_ptdi, mondrian_p_values
 from tdd.procedures.conditional import calibration_conditional_p_values
 from tdd.procedures.ptdi import ptdi
 from tdd.procedures.weighted import weighted_conformal_p_values, weighted_conformal_selection
-from tdd.study.validity.auditor import clustered_scores, exceeds_somewhere, shifted_scores
+from tdd.study.claims.auditor import clustered_scores, exceeds_somewhere, shifted_scores
 
 DELTA = 0.1
 

@@ -27,10 +27,10 @@ from tdd.study.named import (
     pools,
     shards,
 )
-from tdd.study.named.driver import carry_out, verdict_rows
-from tdd.study.named.given import read_columns
+from tdd.study.named.driver import run_named_study, verdict_rows
 from tdd.study.named.knockoff_pool import KnockoffPool
 from tdd.study.named.record import Columns, NamedStudy, Needs, Options, Promise, verdict
+from tdd.study.named.score_table import read_columns
 from tdd.validate.errors import InputError
 
 KEY = jax.random.key(0)
@@ -475,18 +475,18 @@ def test_size_is_of_the_null_and_power_of_the_alternative():
 def test_a_finished_study_is_read_and_another_is_refused(tmp_path):
     study, told = small("ktd-draws")
     told = dataclasses.replace(told, folder=tmp_path / "study")
-    first = carry_out(study, told, command="tdd study ktd-draws")
+    first = run_named_study(study, told, command="tdd study ktd-draws")
     assert first.computed
     assert sorted(path.name for path in told.folder.iterdir()) == [
         "inputs.json", "results.csv", "results.parquet", "study.json",
     ]  # fmt: skip
-    again = carry_out(study, told, command="tdd study ktd-draws")
+    again = run_named_study(study, told, command="tdd study ktd-draws")
     assert not again.computed
     assert np.array_equal(again.result.fdr, first.result.fdr)
     assert again.result.provenance["command"] == "tdd study ktd-draws"
     assert again.result.provenance["table"]["source"] == "a table"
     with pytest.raises(InputError, match="holds a run of other inputs or options"):
-        carry_out(study, dataclasses.replace(told, seed=1), command="")
+        run_named_study(study, dataclasses.replace(told, seed=1), command="")
 
 
 @pytest.mark.parametrize("exists", [False, True])
@@ -496,7 +496,7 @@ def test_options_that_cannot_be_run_leave_no_trace(tmp_path, exists):
     if exists:
         folder.mkdir()
     with pytest.raises(InputError, match="alpha"):
-        carry_out(study, dataclasses.replace(told, folder=folder, alphas=(2.0,)), command="")
+        run_named_study(study, dataclasses.replace(told, folder=folder, alphas=(2.0,)), command="")
     assert folder.exists() == exists
     assert not exists or not [*folder.iterdir()]
 
@@ -512,10 +512,10 @@ def test_an_interrupted_study_continues(tmp_path, monkeypatch):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        carry_out(dataclasses.replace(study, run=stopped), told, command="")
+        run_named_study(dataclasses.replace(study, run=stopped), told, command="")
     assert (told.folder / "unfinished").is_dir()
     assert not (told.folder / "study.json").exists()
-    done = carry_out(study, told, command="")
+    done = run_named_study(study, told, command="")
     assert np.array_equal(done.result.fdr, whole.fdr)
     assert not (told.folder / "unfinished").exists()
 

@@ -24,20 +24,20 @@ from tdd.study import (
     StudyResult,
     accumulate,
     engine,
-    fresh_joint,
     resample,
     resample_joint,
     run,
+    simulate_joint,
 )
 from tdd.study.accumulate import Plan, pieces
+from tdd.study.claims.claim import Claim
+from tdd.study.claims.measure import measure
 from tdd.study.named import load, ptdi, td4eval
-from tdd.study.named.driver import carry_out, run_shard
+from tdd.study.named.driver import run_named_study, run_shard
 from tdd.study.named.record import Columns, Options
 from tdd.study.parts import Part, joined, merge, missing, overlap
 from tdd.study.results import Totals
 from tdd.study.store import TotalsStore
-from tdd.study.validity.claim import Claim
-from tdd.study.validity.measure import measure
 
 ZERO = Totals.zero((1, 1))
 
@@ -390,7 +390,7 @@ def joint_pool(**options):
 
 
 def joint_fresh(**options):
-    return fresh_joint(JOINT, alphas=0.2, methods="jmcs/bh", repetitions=2_000, **options)
+    return simulate_joint(JOINT, alphas=0.2, methods="jmcs/bh", repetitions=2_000, **options)
 
 
 @pytest.fixture
@@ -441,7 +441,7 @@ def test_a_named_study_in_shards(tmp_path):
     assert not (told.folder / "study.json").exists()
     with pytest.raises(tdd.InputError, match="holds a run of other inputs or options"):
         run_shard(study, dataclasses.replace(told, shard=(0, 2), seed=1))
-    done = carry_out(study, dataclasses.replace(told, shard=(0, 2)), command="tdd")
+    done = run_named_study(study, dataclasses.replace(told, shard=(0, 2)), command="tdd")
     assert done.computed
     assert_same(done.result, study.run(NAMED))
     content = {path: path.read_bytes() for path in told.folder.iterdir()}
@@ -464,7 +464,7 @@ def test_a_shard_whose_study_is_finished_while_it_runs(tmp_path):
     told = dataclasses.replace(NAMED, folder=tmp_path / "study")
 
     def overtaken(options):
-        carry_out(study, told, command="tdd")
+        run_named_study(study, told, command="tdd")
         study.run(dataclasses.replace(options, folder=options.folder / "cell-00"))
         raise tdd.InputError("the folder was removed")
 
@@ -489,7 +489,7 @@ def test_measures_belong_to_the_whole_result(tmp_path, monkeypatch, name):
     study = load(name)
     for index in (0, 1):
         run_shard(study, dataclasses.replace(told, shard=(index, 2)))
-    done, whole = carry_out(study, told, command="tdd").result, study.run(dataclasses.replace(told, folder=None))
+    done, whole = run_named_study(study, told, command="tdd").result, study.run(dataclasses.replace(told, folder=None))
     assert_same(done, whole)
     assert whole.measures
     for measured, values in whole.measures.items():
@@ -621,7 +621,7 @@ def test_rows_of_other_options_and_damaged_ones_are_refused(tmp_path):
 
 
 def test_the_command_measures_claims_in_shards(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("tdd.study.validity.all_claims", lambda: tuple(COINS))
+    monkeypatch.setattr("tdd.study.claims.all_claims", lambda: tuple(COINS))
     command = ["study", "validity", "--repetitions", "200"]
 
     def rows(name, *options):
@@ -633,11 +633,11 @@ def test_the_command_measures_claims_in_shards(tmp_path, monkeypatch, capsys):
         told = capsys.readouterr()
         assert told.out == ""
         assert f"tdd study: shard {index}/2 is done, in {tmp_path / 'two.rows'}" in told.err
-    monkeypatch.setattr("tdd.study.validity.measure._one", lambda *_, **__: pytest.fail("measured again"))
+    monkeypatch.setattr("tdd.study.claims.measure._one", lambda *_, **__: pytest.fail("measured again"))
     two = rows("two.json", "-q")
     assert not (tmp_path / "two.rows").exists(), "what is joined is not kept twice"
     monkeypatch.undo()
-    monkeypatch.setattr("tdd.study.validity.all_claims", lambda: tuple(COINS))
+    monkeypatch.setattr("tdd.study.claims.all_claims", lambda: tuple(COINS))
     one = rows("one.json", "-q")
     assert [{**row, "seconds": 0} for row in one] == [{**row, "seconds": 0} for row in two]
     assert main([*command, "--shard", "0/2"]) == 2

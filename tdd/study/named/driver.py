@@ -17,7 +17,7 @@ from tdd.study.store import as_study_shard
 from tdd.validate import studies as checks
 from tdd.validate.errors import InputError
 
-__all__ = ["Outcome", "carry_out", "run_shard", "verdict_rows"]
+__all__ = ["Outcome", "run_named_study", "run_shard", "verdict_rows"]
 
 _RESULT, _UNFINISHED = "study.json", "unfinished"
 
@@ -34,7 +34,7 @@ class Outcome(NamedTuple):
     computed: bool
 
 
-def carry_out(study: NamedStudy, options: Options, *, command: str) -> Outcome:
+def run_named_study(study: NamedStudy, options: Options, *, command: str) -> Outcome:
     """Run the study, or continue it in its folder and join what shards left there, or read what a finished one left.
 
     Args:
@@ -67,12 +67,12 @@ def carry_out(study: NamedStudy, options: Options, *, command: str) -> Outcome:
 
 
 def run_shard(study: NamedStudy, options: Options) -> None:
-    """Run the part `options.shard` of each cell, and leave its totals in `options.folder` for `carry_out`.
+    """Run the part `options.shard` of each cell, and leave its totals in `options.folder` for `run_named_study`.
 
     Where the study is finished there, nothing is run.
 
     Raises:
-      InputError: as `carry_out`; no folder; a shard that does not exist; `target_se`.
+      InputError: as `run_named_study`; no folder; a shard that does not exist; `target_se`.
     """
     checks.check_run(options.repetitions, options.seed, options.target_se)
     as_study_shard(options.shard, options.folder, options.target_se)
@@ -85,7 +85,7 @@ def run_shard(study: NamedStudy, options: Options) -> None:
             kept.mkdir(exist_ok=True)  # from now on the folder is of this study alone
             study.run(dataclasses.replace(options, folder=kept))
     except InputError:
-        if not (folder / _RESULT).exists():  # else `carry_out` has finished meanwhile, and has removed the totals
+        if not (folder / _RESULT).exists():  # else `run_named_study` has finished meanwhile, and has removed the totals
             with contextlib.suppress(OSError):
                 kept.rmdir()  # where no shard has begun, other options may take the folder
             raise

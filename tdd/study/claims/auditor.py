@@ -14,8 +14,8 @@ from tdd.procedures.clusters import cluster_ptdi
 from tdd.procedures.ptdi import ptdi
 from tdd.procedures.weighted import weighted_conformal_selection
 from tdd.study.baselines import threshold
+from tdd.study.claims.claim import Claim
 from tdd.study.designs import NormalShift
-from tdd.study.validity.claim import Claim
 
 __all__ = ["CLAIMS", "clustered_scores", "exceeds_somewhere", "shifted_scores"]
 

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from tdd.kernels import knockoff
 from tdd.kernels.knockoff_path import path
 from tdd.procedures.ktd import ktd
-from tdd.study.validity.claim import Claim
+from tdd.study.claims.claim import Claim
 
 __all__ = ["CLAIMS", "best_threshold", "prefix_threshold", "skewed_scores", "tied_statistics"]
 

@@ -17,12 +17,12 @@ from tdd.study.joint_pool import METHODS, measure
 from tdd.study.results import StudyResult
 from tdd.study.store import described
 
-__all__ = ["fresh_joint"]
+__all__ = ["simulate_joint"]
 
 _LANES = (64, 2**12)  # repetitions side by side, on a CPU and elsewhere
 
 
-def fresh_joint(
+def simulate_joint(
     design: JointLabels | None = None,
     *,
     alphas: Any,
@@ -66,7 +66,7 @@ def fresh_joint(
 
     >>> from tdd.study import JointLabels
     >>> small = JointLabels(num_models=2, num_calibration=99, num_tests=50, signal=3.0)
-    >>> bool(fresh_joint(small, alphas=0.2, methods="jmcs/bh", repetitions=640).fdr[0, 0] < 0.2)
+    >>> bool(simulate_joint(small, alphas=0.2, methods="jmcs/bh", repetitions=640).fdr[0, 0] < 0.2)
     True
 
     References: JECS, appendix E.1; Renyi (1953) for the order statistics.
@@ -87,7 +87,7 @@ def fresh_joint(
         devices=devices,
         folder=folder,
         shard=shard,
-        about={"engine": "tdd.study.fresh_joint", "design": described(design)},
+        about={"engine": "tdd.study.simulate_joint", "design": described(design)},
         lanes=_LANES,
         numbers=(design.num_calibration + 1) * (2 * design.num_models + 12) + design.num_tests,
     )

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tdd.kernels import betting, permutation, randomization, rank_sum, sequential, student
-from tdd.study.validity.claim import Claim
+from tdd.study.claims.claim import Claim
 
 __all__ = ["CLAIMS"]
 

@@ -14,9 +14,9 @@ import numpy as np
 from tdd.runs.atomic import disk_errors
 from tdd.runs.folder import versions
 from tdd.runs.shards import as_shard
+from tdd.study.claims.claim import Claim
 from tdd.study.monte_carlo import mean_radius, simulate
 from tdd.study.tables import write_json
-from tdd.study.validity.claim import Claim
 from tdd.validate import studies as checks
 from tdd.validate.arrays import check_seed
 from tdd.validate.errors import InputError

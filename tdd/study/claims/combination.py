@@ -14,7 +14,7 @@ import jax.numpy as jnp
 
 from tdd.kernels import conformal, pooled_ranks, stepup
 from tdd.procedures.td4eval import td4eval
-from tdd.study.validity.claim import Claim
+from tdd.study.claims.claim import Claim
 
 __all__ = ["CLAIMS", "detector_scores", "pooled_by_rejections"]
 

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from tdd.probe.evidence import ProbeState, SetEvidence
 from tdd.probe.result import ProbeResult
 from tdd.procedures.ptdi import ptdi
-from tdd.study.validity.claim import Claim
+from tdd.study.claims.claim import Claim
 
 __all__ = ["CLAIMS"]
 

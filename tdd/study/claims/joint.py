@@ -12,8 +12,8 @@ import jax.numpy as jnp
 
 from tdd.procedures.jecs import jecs, jmcs
 from tdd.study import compositions, joint_labels
+from tdd.study.claims.claim import Claim
 from tdd.study.compositions import joint_metrics
-from tdd.study.validity.claim import Claim
 
 __all__ = ["CLAIMS", "antithetic_pair", "one_model_each"]
 

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 
 from tdd.kernels import conformal, local_fdr, proportion, stepup
 from tdd.procedures.ptdi import ptdi
-from tdd.study.validity.claim import Claim
+from tdd.study.claims.claim import Claim
 
 __all__ = [
     "CLAIMS",
