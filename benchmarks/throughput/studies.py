@@ -79,18 +79,18 @@ def jecs_fixed(
     import jax
 
     from benchmarks.throughput import joint_peer
-    from tdd.study import joint_labels, joint_pool
+    from tdd.study import JointLabels, joint_pool
 
-    drawn = joint_labels.draw(jax.random.key(0), num_calibration=1200, num_tests=2800, signal=3.0)
+    drawn = JointLabels(num_calibration=1200, num_tests=2800, signal=3.0).draw(jax.random.key(0))
     calibration, scores = np.asarray(drawn.calibration), np.asarray(drawn.scores)
-    contaminated = np.asarray(drawn.contaminated)
+    contaminated = ~np.asarray(drawn.target)
     levels = [Fraction(str(alpha)) for alpha in ALPHAS[:3]]
 
     def ours(number: int, seed: int) -> Any:
         return joint_pool.resample_joint(
             calibration,
             scores,
-            np.asarray(drawn.member),
+            np.asarray(drawn.extra["member"]),
             num_calibration=600,
             num_tests=1400,
             alphas=ALPHAS[:3],

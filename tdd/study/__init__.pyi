@@ -7,6 +7,7 @@ from .designs import NormalShift as NormalShift
 from .designs import PairedScores as PairedScores
 from .designs import Pool as Pool
 from .designs import SkewedShards as SkewedShards
+from .engine import run as run
 from .joint_pool import resample_joint as resample_joint
 from .joint_synthetic import fresh_joint as fresh_joint
 from .methods import NAMES as NAMES
@@ -15,6 +16,5 @@ from .methods import method as method
 from .pool import resample as resample
 from .results import QUANTILES as QUANTILES
 from .results import StudyResult as StudyResult
-from .runner import run as run
 from .sample import Design as Design
 from .sample import Sample as Sample

@@ -14,7 +14,7 @@ from tdd.procedures import exchangeability, jecs, ktd, online, ptdi, td4eval, te
 from tdd.procedures.grammar import as_procedure, known_procedures
 from tdd.procedures.procedure import Procedure
 from tdd.procedures.values import JECS, JMCS, KTD, PTDI, TD4Eval
-from tdd.study import baselines, compositions
+from tdd.study import baselines
 from tdd.study.sample import Sample
 from tdd.validate.errors import InputError
 
@@ -37,7 +37,7 @@ _FAMILIES: dict[str, tuple[Callable[..., Any], tuple[str, ...]]] = {
     "threshold": (baselines.threshold, baselines.RULES),
 }
 _ALONE: dict[str, Callable[..., Any]] = {
-    **dict.fromkeys(compositions.COMPOSITIONS, compositions.selected_by_each),
+    **dict.fromkeys(baselines.COMPOSITIONS, baselines.selected_by_each),
     **_P_VALUES,
 }
 NAMES = (
@@ -152,9 +152,9 @@ class _Named:
             return self._test(key, sample, alpha, options)
         if self.family == "threshold":
             return self._threshold(sample, alpha, null, options)
-        if self.family in compositions.COMPOSITIONS:
-            each = compositions.selected_by_each(*both, alpha=alpha, **options)
-            return compositions.composed(each, self.family)
+        if self.family in baselines.COMPOSITIONS:
+            each = baselines.selected_by_each(*both, alpha=alpha, **options)
+            return baselines.composed(each, self.family)
         p = sample.extra.get("p_values")
         if p is None:
             if null is None:
@@ -232,7 +232,7 @@ def _named(name: str, options: Mapping[str, Any]) -> StudyMethod:
     _check_options(name, options, known | ({"detector"} if family == "threshold" else set()))
     select = _Named(family, choice, tuple(options.items()))
     read: dict[str, Any] = {"name": name, "select": select, "exact_levels": True}
-    if family in compositions.COMPOSITIONS:
+    if family in baselines.COMPOSITIONS:
         read |= {"null": "member", "panel": True, "masks": ()}
     elif family == "threshold":
         read |= {"needs": ("validation", "validation_target"), "directed": True}

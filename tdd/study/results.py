@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import dataclasses
 import math
 import os
@@ -11,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from tdd.runs.atomic import disk_errors
-from tdd.study import tables
+from tdd.runs.atomic import atomic_path, disk_errors, write_atomically
+from tdd.runs.folder import to_json
 from tdd.validate.errors import InputError
 from tdd.validate.json_text import parse_json
 
@@ -104,7 +105,7 @@ class StudyResult:
         place = pathlib.Path(folder)
         with disk_errors(place):
             place.mkdir(parents=True, exist_ok=True)
-        tables.write(self.rows(), place)
+        _write_rows(self.rows(), place)
         head = {
             "methods": self.methods,
             "alphas": self.alphas,
@@ -115,7 +116,7 @@ class StudyResult:
             "seconds": self.seconds,
             "provenance": self.provenance,
         }
-        tables.write_json(head, place / "study.json")
+        write_atomically(place / "study.json", to_json(head).encode())
         return place
 
     @classmethod
@@ -130,7 +131,7 @@ class StudyResult:
         place = pathlib.Path(folder)
         _check_result_folder(place)
         try:
-            return cls._of(parse_json((place / "study.json").read_text("utf-8")), tables.read(place))
+            return cls._of(parse_json((place / "study.json").read_text("utf-8")), _read_rows(place))
         except (OSError, ValueError, LookupError, TypeError, AttributeError, pyarrow.ArrowException) as error:
             raise _bad_result(place, error) from error
 
@@ -290,3 +291,41 @@ def _check_result_folder(folder: pathlib.Path) -> None:
 def _bad_result(folder: pathlib.Path, error: Any) -> InputError:
     """The files of a finished study cannot be read."""
     return InputError(f"{folder} holds a damaged study ({error}); remove the folder and run the same command again")
+
+
+def _write_rows(rows: Sequence[Mapping[str, Any]], folder: pathlib.Path) -> None:
+    """`results.parquet` and `results.csv` in a folder that exists. Missing numbers are empty in the CSV."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    columns = {name: [_cell(row[name]) for row in rows] for name in rows[0]}
+    with atomic_path(folder / "results.parquet") as place:
+        pq.write_table(pa.table({name: _alike(values) for name, values in columns.items()}), place)
+    with atomic_path(folder / "results.csv") as place, open(place, "w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(columns)
+        for values in zip(*columns.values(), strict=True):
+            writer.writerow(["" if isinstance(x, float) and math.isnan(x) else x for x in values])
+
+
+def _read_rows(folder: pathlib.Path) -> dict[str, list[Any]]:
+    """The columns of `results.parquet`."""
+    import pyarrow.parquet as pq
+
+    return pq.ParquetFile(folder / "results.parquet").read().to_pydict()
+
+
+def _cell(value: Any) -> Any:
+    """A value that a table can hold."""
+    value = value.item() if hasattr(value, "item") and getattr(value, "ndim", 1) == 0 else value
+    return value if value is None or isinstance(value, (bool, int, float, str)) else str(value)
+
+
+def _alike(values: list[Any]) -> list[Any]:
+    """A column of one type: numbers of two kinds as floats, anything else that is mixed as words."""
+    kinds = {type(value) for value in values if value is not None}
+    if len(kinds) < 2:
+        return values
+    if kinds == {int, float}:
+        return [None if value is None else float(value) for value in values]
+    return [None if value is None else str(value) for value in values]

@@ -6,30 +6,40 @@ repetitions it holds, so that the union of files is a sum, whatever number of sh
 
 from __future__ import annotations
 
+import bisect
 import io
 import json
 import logging
 import os
 import pathlib
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from tdd.runs.atomic import disk_errors, write_atomically
 from tdd.runs.folder import fingerprint as digest_of
+from tdd.runs.folder import to_json
 from tdd.runs.shards import Shard, as_shard
 from tdd.study.fingerprint import described
-from tdd.study.parts import Part, merge
 from tdd.study.results import Totals
-from tdd.study.tables import write_json
-from tdd.validate import studies as checks
 from tdd.validate.errors import InputError
 from tdd.validate.npz import read_npz
 
-__all__ = ["TotalsStore", "as_study_shard", "described"]
+__all__ = [
+    "PartialTotals",
+    "TotalsStore",
+    "as_study_shard",
+    "check_fingerprint",
+    "gaps",
+    "joined",
+    "merge",
+    "overlap",
+]
 
 _logger = logging.getLogger("tdd.study")
+
+Ranges: TypeAlias = tuple[tuple[int, int], ...]
 
 
 def as_study_shard(shard: Any, folder: Any, target_se: Any) -> Shard | None:
@@ -73,16 +83,16 @@ class TotalsStore:
         with disk_errors(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
         if not self._fingerprint.exists():
-            write_json(own, self._fingerprint)
+            write_atomically(self._fingerprint, to_json(own).encode())
         try:
             there = json.loads(self._fingerprint.read_text("utf-8"))
         except FileNotFoundError as error:
             raise _folder_gone(self.folder) from error
         except (OSError, ValueError) as error:
-            raise checks.bad_fingerprint(self._fingerprint, error) from error
-        checks.check_fingerprint(self.folder.parent, own, there)
+            raise _bad_fingerprint(self._fingerprint, error) from error
+        check_fingerprint(self.folder.parent, own, there)
 
-    def read(self, cell: int, zero: Totals, repetitions: int) -> tuple[Part, Part]:
+    def read(self, cell: int, zero: Totals, repetitions: int) -> tuple[PartialTotals, PartialTotals]:
         """What there is of a grid point: in the file of this run, and beside it in the files of others.
 
         Files that overlap are of shards of different n, or of a shard that came late: the larger ones count. Where the
@@ -96,7 +106,7 @@ class TotalsStore:
         Raises:
           InputError: a damaged file, or one of another study.
         """
-        empty = Part((), zero)
+        empty = PartialTotals((), zero)
         if self.folder is None:
             return empty, empty
         mine = self.place(cell)
@@ -111,7 +121,7 @@ class TotalsStore:
             self._tell(repetitions - own.repetitions - beside.repetitions)
         return own, beside
 
-    def write(self, cell: int, part: Part) -> None:
+    def write(self, cell: int, part: PartialTotals) -> None:
         """Replace what this run has of a grid point. A copy of this shard that is further ahead keeps its file."""
         if self.folder is None:
             return
@@ -149,12 +159,12 @@ class TotalsStore:
                 f"{lacking:,}",
             )
 
-    def _part(self, place: pathlib.Path) -> Part | None:
+    def _part(self, place: pathlib.Path) -> PartialTotals | None:
         """The content of a file."""
         try:
             arrays = read_npz(place)
             study, ranges = str(arrays.get("study", self._study)), arrays["ranges"].reshape(-1, 2).tolist()
-            part = Part(tuple((int(first), int(last)) for first, last in ranges), Totals.from_arrays(arrays))
+            part = PartialTotals(tuple((int(first), int(last)) for first, last in ranges), Totals.from_arrays(arrays))
         except FileNotFoundError:
             return None
         except (OSError, ValueError, KeyError, TypeError) as error:
@@ -170,3 +180,120 @@ class TotalsStore:
 def _folder_gone(folder: pathlib.Path) -> InputError:
     """The folder of a running study was removed."""
     return InputError(f"{folder} was removed while the study ran; run the same command again")
+
+
+def _bad_fingerprint(place: pathlib.Path, error: Any) -> InputError:
+    """A fingerprint that cannot be read."""
+    return InputError(
+        f"{place} is damaged ({error}): of which study the totals beside it are cannot be told; delete {place.parent} "
+        "and run the same command again"
+    )
+
+
+def check_fingerprint(folder: pathlib.Path, own: Mapping[str, Any], there: Any) -> None:
+    """Check that a folder belongs to this study.
+
+    Raises:
+      InputError: it holds another study, or a damaged fingerprint.
+    """
+    if not isinstance(there, Mapping):
+        raise _bad_fingerprint(folder / "totals" / "fingerprint.json", "no object of JSON")
+    names = [name for name in {**own, **there} if own.get(name) != there.get(name)]
+    if not names:
+        return
+    shown = "; ".join(f"{name}: {_short(there.get(name))} there, {_short(own.get(name))} now" for name in names[:3])
+    raise InputError(
+        f"{folder} holds another study ({shown}). A run continues where its own left off; choose another folder, or "
+        "delete this one to start anew"
+    )
+
+
+def _short(value: Any) -> str:
+    words = repr(value)
+    return words if len(words) <= 60 else f"{words[:57]}..."
+
+
+class PartialTotals(NamedTuple):
+    """Totals over some of the repetitions of a study.
+
+    Attributes:
+      ranges: (first, last) pairs of the repetitions first..last-1: sorted, none touches the next.
+      totals: Exact sums over these repetitions.
+    """
+
+    ranges: Ranges
+    totals: Totals
+
+    @property
+    def repetitions(self) -> int:
+        """Number of repetitions."""
+        return self.totals.repetitions
+
+    @property
+    def end(self) -> int:
+        """One more than the last repetition; 0 without any."""
+        return self.ranges[-1][1] if self.ranges else 0
+
+    def add(self, first: int, last: int, tally: Any) -> PartialTotals:
+        """Add the tally of the repetitions first..last-1, which must be new."""
+        return PartialTotals(joined([*self.ranges, (first, last)]), self.totals.add(tally))
+
+    def plus(self, other: PartialTotals) -> PartialTotals:
+        """Add totals of other repetitions."""
+        return PartialTotals(joined([*self.ranges, *other.ranges]), self.totals.plus(other.totals))
+
+
+def joined(ranges: Iterable[tuple[int, int]]) -> Ranges:
+    """Sort disjoint ranges and join those that touch."""
+    out: list[tuple[int, int]] = []
+    for first, last in sorted(ranges):
+        if out and out[-1][1] == first:
+            out[-1] = (out[-1][0], last)
+        elif first < last:
+            out.append((first, last))
+    return tuple(out)
+
+
+def gaps(wanted: Iterable[tuple[int, int]], done: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The parts of some ranges that are not in `done`, which may overlap itself."""
+    out = []
+    covering: list[tuple[int, int]] = []
+    for low, high in sorted(done):
+        if covering and low <= covering[-1][1]:
+            covering[-1] = covering[-1][0], max(covering[-1][1], high)
+        else:
+            covering.append((low, high))
+    starts = [low for low, _ in covering]
+    for at, last in wanted:
+        for i in range(max(0, bisect.bisect_right(starts, at) - 1), bisect.bisect_left(starts, last)):
+            low, high = covering[i]
+            if high <= at:
+                continue
+            if at < low:
+                out.append((at, low))
+            at = high
+        if at < last:
+            out.append((at, last))
+    return out
+
+
+def overlap(one: Ranges, other: Ranges) -> bool:
+    """Whether a repetition is in both, each sorted and disjoint."""
+    i = j = 0
+    while i < len(one) and j < len(other):
+        if max(one[i][0], other[j][0]) < min(one[i][1], other[j][1]):
+            return True
+        if one[i][1] <= other[j][1]:
+            i += 1
+        else:
+            j += 1
+    return False
+
+
+def merge(parts: Iterable[PartialTotals], zero: Totals, beside: Ranges = ()) -> PartialTotals:
+    """Sum partial totals in order; one that shares a repetition with `beside` or an earlier one is left out."""
+    whole = PartialTotals((), zero)
+    for part in parts:
+        if not overlap(beside, part.ranges) and not overlap(whole.ranges, part.ranges):
+            whole = whole.plus(part)
+    return whole

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-import pathlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import jax
@@ -21,7 +20,6 @@ __all__ = [
     "as_number",
     "check_copula",
     "check_counts",
-    "check_fingerprint",
     "check_names",
     "check_numbers",
     "check_pool_shares",
@@ -131,33 +129,6 @@ def as_devices(devices: Any) -> tuple[Any, ...]:
             f"{', '.join(distant[:3])}. For several machines give each a shard=(i, n) of the study"
         )
     return found
-
-
-def bad_fingerprint(place: pathlib.Path, error: Any) -> InputError:
-    """What a study is of cannot be read."""
-    return InputError(
-        f"{place} is damaged ({error}): of which study the totals beside it are cannot be told; delete {place.parent} "
-        "and run the same command again"
-    )
-
-
-def check_fingerprint(folder: pathlib.Path, own: Mapping[str, Any], there: Any) -> None:
-    """A folder is continued by the study that began it, and by no other."""
-    if not isinstance(there, Mapping):
-        raise bad_fingerprint(folder / "totals" / "fingerprint.json", "no object of JSON")
-    names = [name for name in {**own, **there} if own.get(name) != there.get(name)]
-    if not names:
-        return
-    shown = "; ".join(f"{name}: {_short(there.get(name))} there, {_short(own.get(name))} now" for name in names[:3])
-    raise InputError(
-        f"{folder} holds another study ({shown}). A run continues where its own left off; choose another folder, or "
-        "delete this one to start anew"
-    )
-
-
-def _short(value: Any) -> str:
-    words = repr(value)
-    return words if len(words) <= 60 else f"{words[:57]}..."
 
 
 def as_number(level: Any) -> float:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -63,7 +64,7 @@ def weak_scores_with_members(key: jax.Array, n: int) -> tuple[jax.Array, jax.Arr
 
 
 def selected(name: str, alpha: float = 0.1, eta: float = 0.05) -> Select:
-    """What `tdd.ptdi` selects with the named estimate."""
+    """The selection of `tdd.ptdi` with the named estimate."""
     return lambda calibration, scores, key: (
         ptdi(calibration, scores, alpha=alpha, proportion=name, eta=eta).selected  # type: ignore[arg-type]
     )
@@ -148,21 +149,11 @@ def _fdp(chosen: jax.Array, nulls: int) -> jax.Array:
     return jnp.sum(chosen[:nulls]) / jnp.maximum(jnp.sum(chosen), 1)
 
 
-def _on_scores(select: Select, draw: Draw, n: int, nulls: int, alternatives: int) -> Callable[[jax.Array], jax.Array]:
-    def one(key: jax.Array) -> jax.Array:
-        data, own = jax.random.split(key)
-        return _fdp(select(*draw(data, n, nulls, alternatives), own), nulls)
-
-    return one
-
-
 def _on_uniforms(cap: bool) -> Callable[[jax.Array], jax.Array]:
     return lambda key: _fdp(stepup.storey_bh(jax.random.uniform(key, (5,)), 0.2, cap=cap).reject, 5)
 
 
-def _on_weak_scores(
-    select: Callable[[jax.Array, jax.Array, jax.Array], jax.Array],
-) -> Callable[[jax.Array], jax.Array]:
+def _on_weak_scores(select: Select) -> Callable[[jax.Array], jax.Array]:
     return lambda key: _fdp(select(*weak_scores_with_members(key, 20)), 10)
 
 
@@ -179,126 +170,114 @@ def _at_the_margin(select: Callable[[jax.Array], jax.Array]) -> Callable[[jax.Ar
     return one
 
 
-_MARGIN = "20 independent p-values, half of them null, the others' z 3 sd away, alpha = .2"
 _ETAS = (0.05, 0.1, 0.2, 0.3, 0.5, 0.7)
 
 
 def _settings(calibration: jax.Array, scores: jax.Array, level: float) -> jax.Array:
-    """[7, m] what each of seven settings selects."""
-    found = [selected("storey", level, eta)(calibration, scores, jax.random.key(0)) for eta in _ETAS]
-    return jnp.stack([*found, selected("none", level)(calibration, scores, jax.random.key(0))])
+    """[7, m] selections under each of seven settings."""
+    selections = [selected("storey", level, eta)(calibration, scores, jax.random.key(0)) for eta in _ETAS]
+    return jnp.stack([*selections, selected("none", level)(calibration, scores, jax.random.key(0))])
 
 
 def largest_of_settings(calibration: jax.Array, scores: jax.Array, key: jax.Array) -> jax.Array:
-    """Flaw: seven settings tried at alpha = .2, and the one kept that selects most."""
-    found = _settings(calibration, scores, 0.2)
-    return found[jnp.argmax(found.sum(axis=1))]
+    """Flaw: the largest of the selections of seven settings at alpha = .2."""
+    selections = _settings(calibration, scores, 0.2)
+    return selections[jnp.argmax(selections.sum(axis=1))]
 
 
 def union_of_settings(calibration: jax.Array, scores: jax.Array, key: jax.Array) -> jax.Array:
-    """Seven settings at alpha/7 each, and all that any of them selects: FDR <= the sum of theirs."""
+    """The union of the selections of seven settings at alpha/7 each: its FDR is at most the sum of theirs."""
     return _settings(calibration, scores, 0.2 / 7).any(axis=0)
 
 
-_UNIFORMS = "five independent uniform p-values, lambda = 1/2, alpha = .2"
-_NONE = "n = 99, ten candidates, none a member, alpha = .2"
-_FIVE = "n = 199, five candidates, none a member, lambda = 1/2, alpha = .2"
-_FEW = "n = 39, m = 400, half of them members 4 sd away, lambda = .95, alpha = .1"
-_BALANCED = "n = 39, m = 40, half of them members, region of 5 %, alpha = .2"
-_TIES = "integer scores of 20 values, n = 199, m = 200, half of them members, alpha = .1"
-_WEAK = "n0 = n1 = m = 20, members half a standard deviation away, alpha = .1"
+class _Setting(NamedTuple):
+    """Data and level of a claim: n calibration scores, then null and other candidates."""
 
-_fewest = (partial(normal_scores, shift=4.0), 39, 200, 200)
-_balanced = (normal_scores, 39, 20, 20)
-_five = (normal_scores, 199, 5, 0)
-_tied = (partial(integer_scores, values=20), 199, 100, 100)
+    words: str
+    level: float
+    sizes: tuple[int, int, int]
+    draw: Draw = normal_scores
+    batch: int = 2_000
+
+
+_NONE = _Setting("n = 99, ten candidates, none a member, alpha = .2", 0.2, (99, 10, 0))
+_FIVE = _Setting("n = 199, five candidates, none a member, lambda = 1/2, alpha = .2", 0.2, (199, 5, 0))
+_FEW = _Setting(
+    "n = 39, m = 400, half of them members 4 sd away, lambda = .95, alpha = .1",
+    0.1,
+    (39, 200, 200),
+    partial(normal_scores, shift=4.0),
+    batch=500,
+)
+_BALANCED = _Setting("n = 39, m = 40, half of them members, region of 5 %, alpha = .2", 0.2, (39, 20, 20))
+_TIES = _Setting(
+    "integer scores of 20 values, n = 199, m = 200, half of them members, alpha = .1",
+    0.1 * (1 + 1 / 200) * (1 + 1 / 199),
+    (199, 100, 100),
+    partial(integer_scores, values=20),
+)
+_UNIFORMS = "five independent uniform p-values, lambda = 1/2, alpha = .2"
+_WEAK = "n0 = n1 = m = 20, members half a standard deviation away, alpha = .1"
+_MARGIN = "20 independent p-values, half of them null, the others' z 3 sd away, alpha = .2"
+_LEAST = "the least extreme selected item"
+_RIGHT = 'tdd.ptdi, proportion="storey"'
+
+
+def _claim(name: str, procedure: str, setting: _Setting, holds: bool, select: Select) -> Claim:
+    def one(key: jax.Array) -> jax.Array:
+        data, own = jax.random.split(key)
+        return _fdp(select(*setting.draw(data, *setting.sizes), own), setting.sizes[1])
+
+    return Claim(name, procedure, setting.words, "FDR", setting.level, holds, one, batch=setting.batch)
+
 
 CLAIMS: tuple[Claim, ...] = (
     Claim("storey/capped-uniform", "Storey-BH, pi0 capped at 1", _UNIFORMS, "FDR", 0.2, False, _on_uniforms(True)),
     Claim("storey/uniform", "Storey-BH, uncapped", _UNIFORMS, "FDR", 0.2, True, _on_uniforms(False)),
-    Claim(
+    _claim(
         "storey/capped-conformal",
         "Storey on conformal p-values, pi0 capped at 1",
         _FIVE,
-        "FDR",
-        0.2,
         False,
-        _on_scores(storey_with(at_least, 0.2, cap=True, eta=0.5), *_five),
+        storey_with(at_least, 0.2, cap=True, eta=0.5),
     ),
-    Claim(
-        "storey/conformal",
-        'tdd.ptdi, proportion="storey"',
-        _FIVE,
-        "FDR",
-        0.2,
-        True,
-        _on_scores(selected("storey", 0.2, 0.5), *_five),
-    ),
-    Claim(
+    _claim("storey/conformal", _RIGHT, _FIVE, True, selected("storey", 0.2, 0.5)),
+    _claim(
         "storey/strict",
         "Storey on conformal p-values with p > lambda",
         _FEW,
-        "FDR",
-        0.1,
         False,
-        _on_scores(storey_with(strictly_above, eta=0.06), *_fewest),
-        batch=500,
+        storey_with(strictly_above, eta=0.06),
     ),
-    Claim(
-        "storey/randomized",
-        "Storey-BH on randomised conformal p-values",
-        _FEW,
-        "FDR",
-        0.1,
-        False,
-        _on_scores(storey_on_randomized, *_fewest),
-        batch=500,
-    ),
-    Claim(
+    _claim("storey/randomized", "Storey-BH on randomised conformal p-values", _FEW, False, storey_on_randomized),
+    _claim(
         "storey/at-least",
-        'tdd.ptdi, proportion="storey" (p >= lambda, conservative ranks)',
+        f"{_RIGHT} (p >= lambda, conservative ranks)",
         _FEW,
-        "FDR",
-        0.1,
         True,
-        _on_scores(selected("storey", eta=0.06), *_fewest),
-        batch=500,
+        selected("storey", eta=0.06),
     ),
-    Claim(
+    _claim(
         "storey/no-plus-one",
         "Storey on conformal p-values without the + 1",
         _BALANCED,
-        "FDR",
-        0.2,
         False,
-        _on_scores(storey_with(at_least, 0.2, plus_one=0), *_balanced),
+        storey_with(at_least, 0.2, plus_one=0),
     ),
-    Claim(
-        "storey/plus-one",
-        'tdd.ptdi, proportion="storey"',
-        _BALANCED,
-        "FDR",
-        0.2,
-        True,
-        _on_scores(selected("storey", 0.2), *_balanced),
-    ),
-    Claim(
+    _claim("storey/plus-one", _RIGHT, _BALANCED, True, selected("storey", 0.2)),
+    _claim(
         "subtraction/nominal-size",
         "subtraction estimate divided by eta under ties",
         _TIES,
-        "FDR",
-        0.1 * (1 + 1 / 200) * (1 + 1 / 199),
         False,
-        _on_scores(subtraction_with_nominal_size, *_tied),
+        subtraction_with_nominal_size,
     ),
-    Claim(
+    _claim(
         "subtraction/actual-size",
         'tdd.ptdi, proportion="subtraction" (divided by the actual share)',
         _TIES,
-        "FDR",
-        0.1 * (1 + 1 / 200) * (1 + 1 / 199),
         True,
-        _on_scores(selected("subtraction"), *_tied),
+        selected("subtraction"),
     ),
     Claim(
         "moment/unguarded",
@@ -318,27 +297,23 @@ CLAIMS: tuple[Claim, ...] = (
         True,
         _on_weak_scores(moment_guarded),
     ),
-    Claim(
+    _claim(
         "settings/largest",
         "tdd.ptdi, the largest selection of seven settings of proportion and eta",
         _NONE,
-        "FDR",
-        0.2,
         False,
-        _on_scores(largest_of_settings, normal_scores, 99, 10, 0),
+        largest_of_settings,
     ),
-    Claim(
+    _claim(
         "settings/union",
         "tdd.ptdi at alpha/7 under each of seven settings, all that any selects",
         _NONE,
-        "FDR",
-        0.2,
         True,
-        _on_scores(union_of_settings, normal_scores, 99, 10, 0),
+        union_of_settings,
     ),
     Claim(
         "margin/bh",
-        "tdd.bh, the least extreme selected item",
+        f"tdd.bh, {_LEAST}",
         _MARGIN,
         "margin",
         0.2 * 10 / 20,
@@ -347,7 +322,7 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     Claim(
         "margin/local-fdr",
-        "tdd.local_fdr <= alpha, the least extreme selected item",
+        f"tdd.local_fdr <= alpha, {_LEAST}",
         _MARGIN,
         "margin",
         0.2 * 10 / 20,

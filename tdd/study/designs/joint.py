@@ -1,13 +1,13 @@
-"""Items with one membership label a model: the set-up of JECS."""
+"""Items with one membership label a model: the synthetic set-up of JECS."""
 
 from __future__ import annotations
 
 from typing import Any, ClassVar
 
 import jax
+import jax.numpy as jnp
 
 from tdd.records import Null, pytree
-from tdd.study import joint_labels
 from tdd.study.sample import Sample
 from tdd.validate import studies as checks
 
@@ -16,7 +16,12 @@ __all__ = ["JointLabels"]
 
 @pytree("num_models", "num_calibration", "num_tests")
 class JointLabels:
-    """`tdd.study.joint_labels.draw` as a design: targets are the items that no model was trained on.
+    """Items that all models were trained on calibrate; each of the others is a member of each model at random.
+
+    A test item is a member of each model with the same probability, independently over items and models; targets are
+    the items that no model was trained on. Scores are N(-signal·member, 1), independent over items and models:
+    loss-like, so that members score lower (the paper has the other sign). The defaults are 30 % and 70 % of 2,000 items
+    and five models.
 
     Attributes:
       num_models: K.
@@ -24,6 +29,8 @@ class JointLabels:
       num_tests: m.
       signal: distance between the mean scores of non-members and members, in standard deviations.
       member_share: probability that a test item is a member of one model; a target is a member of none.
+
+    References: JECS, appendix E.1.
     """
 
     null: ClassVar[Null] = "member"
@@ -40,12 +47,11 @@ class JointLabels:
 
     def draw(self, key: jax.Array) -> Sample:
         """One data set; `extra["member"]` [K, m] says which model was trained on which item."""
-        drawn = joint_labels.draw(
-            key,
-            num_models=self.num_models,
-            num_calibration=self.num_calibration,
-            num_tests=self.num_tests,
-            signal=self.signal,
-            member_share=self.member_share,
+        labels, calibration, scores = jax.random.split(key, 3)
+        member = jax.random.bernoulli(labels, self.member_share, (self.num_models, self.num_tests))
+        return Sample(
+            jax.random.normal(calibration, (self.num_models, self.num_calibration)) - self.signal,
+            jax.random.normal(scores, (self.num_models, self.num_tests)) - self.signal * member,
+            ~jnp.any(member, axis=0),
+            extra={"member": member},
         )
-        return Sample(drawn.calibration, drawn.scores, ~drawn.contaminated, extra={"member": drawn.member})

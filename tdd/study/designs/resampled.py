@@ -14,7 +14,7 @@ from tdd.study.sample import Sample
 from tdd.validate import studies as checks
 from tdd.validate.errors import InputError
 
-__all__ = ["Pool"]
+__all__ = ["Pool", "as_membership"]
 
 
 @jax.tree_util.register_pytree_node_class
@@ -131,18 +131,7 @@ def _as_pool(scores: Any, is_member: Any) -> tuple[np.ndarray, np.ndarray]:
     bad = int((~np.isfinite(values)).any(axis=tuple(range(values.ndim - 1))).sum())
     if bad:
         raise InputError(f"Pool: {bad} of {values.shape[-1]} items have a missing or infinite score; leave them out")
-    labels = np.asarray(is_member)
-    if labels.shape != values.shape[-1:]:
-        raise InputError(
-            f"Pool: is_member must be one label an item, shape {values.shape[-1:]}; got shape {labels.shape}"
-        )
-    if labels.dtype != np.bool_ and not np.isin(labels, (0, 1)).all():
-        raise InputError(f"Pool: is_member must hold True and False (or 1 and 0), got {np.unique(labels)[:5].tolist()}")
-    labels = labels.astype(bool)
-    if labels.all() or not labels.any():
-        raise InputError(
-            f"Pool: all {labels.size} items are {'members' if labels[0] else 'non-members'}; both are needed"
-        )
+    labels = as_membership(is_member, values.shape[-1])
     rows = np.atleast_2d(values)
     narrow = values.astype(np.float32)
     if any(len(np.unique(a)) != len(np.unique(b)) for a, b in zip(np.atleast_2d(narrow), rows, strict=True)):
@@ -151,6 +140,24 @@ def _as_pool(scores: Any, is_member: Any) -> tuple[np.ndarray, np.ndarray]:
             "(scipy.stats.rankdata, one detector at a time), which every method that compares scores decides alike"
         )
     return narrow, labels
+
+
+def as_membership(is_member: Any, size: int) -> np.ndarray:
+    """Labels [N] bool of a pool, with both values.
+
+    Raises:
+      InputError: another shape, other values, or all of one kind.
+    """
+    labels = np.asarray(is_member)
+    if labels.shape != (size,):
+        raise InputError(f"is_member must be one label an item, shape {(size,)}; got shape {labels.shape}")
+    if labels.dtype != np.bool_ and not np.isin(labels, (0, 1)).all():
+        raise InputError(f"is_member must hold True and False (or 1 and 0), got {np.unique(labels)[:5].tolist()}")
+    labels = labels.astype(bool)
+    if labels.all() or not labels.any():
+        kind = "members" if labels[0] else "non-members"
+        raise InputError(f"is_member says that all {size} items are {kind}; a pool needs both")
+    return labels
 
 
 def _check_pool_sizes(sizes: tuple[int, int, int], test_members: Any, calibration_ratio: Any) -> None:

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from tdd.study.engine import run
 from tdd.study.methods import method
 from tdd.study.named.pools import run_options
 from tdd.study.named.record import Figure, NamedStudy, Needs, Options, Promise
 from tdd.study.named.shards import OrderedShards, ShardPool, decide
 from tdd.study.results import StudyResult
-from tdd.study.runner import run
 
 __all__ = ["STUDY"]
 

@@ -13,12 +13,12 @@ import jax.numpy as jnp
 from tdd.procedures.exchangeability import exchangeability
 from tdd.records import Null, pytree
 from tdd.study.designs import SkewedShards
+from tdd.study.engine import run
 from tdd.study.methods import method
 from tdd.study.named.pools import run_options, stacked
 from tdd.study.named.record import Figure, NamedStudy, Needs, Options, Promise
 from tdd.study.named.shards import ShardPool
 from tdd.study.results import StudyResult
-from tdd.study.runner import run
 from tdd.study.sample import Sample
 
 __all__ = ["STUDY", "TestedShards", "decide"]

@@ -13,12 +13,12 @@ import numpy as np
 
 from tdd.records import Null, pytree
 from tdd.study.designs import JointLabels
+from tdd.study.engine import run
 from tdd.study.methods import method
 from tdd.study.named import joint
 from tdd.study.named.pools import over_cells, run_options
 from tdd.study.named.record import Figure, NamedStudy, Needs, Options
 from tdd.study.results import StudyResult
-from tdd.study.runner import run
 from tdd.study.sample import Sample
 
 __all__ = ["STUDIES"]

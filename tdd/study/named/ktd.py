@@ -9,6 +9,7 @@ import jax
 
 from tdd.procedures.ktd import ktd
 from tdd.study.designs import PairedScores
+from tdd.study.engine import run
 from tdd.study.methods import method
 from tdd.study.named.knockoff_pool import (
     LABELS,
@@ -24,7 +25,6 @@ from tdd.study.named.knockoff_pool import (
 from tdd.study.named.pools import run_options
 from tdd.study.named.record import Figure, NamedStudy, Needs, Options
 from tdd.study.results import StudyResult
-from tdd.study.runner import run
 
 __all__ = ["STUDIES"]
 

@@ -13,13 +13,13 @@ import numpy as np
 
 from tdd.procedures.td4eval import td4eval
 from tdd.study.baselines import auc
+from tdd.study.engine import run
 from tdd.study.methods import StudyMethod, method
 from tdd.study.monte_carlo import simulate
 from tdd.study.named import detectors
 from tdd.study.named.pools import means, run_options
 from tdd.study.named.record import Figure, NamedStudy, Needs, Options
 from tdd.study.results import StudyResult
-from tdd.study.runner import run
 from tdd.study.sample import Sample
 
 __all__ = ["STUDIES"]
