@@ -38,7 +38,7 @@ def lowest(key, scores, calibration):
 
 
 def is_checkpoint(done):
-    return done > 0 and runner._next_checkpoint(done - 1) == done
+    return done > 0 and engine._next_checkpoint(done - 1) == done
 
 
 def assert_same(a, b):
@@ -222,7 +222,7 @@ def test_it_stops_when_the_error_is_small(monkeypatch, tmp_path):
     assert max(found.fdr_se[1].max(), found.power_se[1].max()) <= 0.005
     by_hand = run(DESIGN, "ptdi/none", alphas=[0.2], grid={"signal": [8.0]}, repetitions=int(easy))
     np.testing.assert_array_equal(by_hand.fdr[0], found.fdr[1])
-    before = runner.STEP
+    before = engine.STEP
     assert is_checkpoint(int(easy))
     if easy > before:
         last = max(n for n in range(before, int(easy), before) if is_checkpoint(n))
@@ -241,7 +241,7 @@ def test_checkpoints_are_fixed():
     assert all(n % 1_024 == 0 for n in found)
     steps = np.diff(found[8:]) / found[8:-1]
     assert steps.max() <= 0.25
-    assert [runner._next_checkpoint(n) for n in (0, 1023, 1024)] == [1024, 1024, 2048]
+    assert [engine._next_checkpoint(n) for n in (0, 1023, 1024)] == [1024, 1024, 2048]
 
 
 def test_nothing_happened_yet_is_no_reason_to_stop():
