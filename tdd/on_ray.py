@@ -168,12 +168,12 @@ def named_study(name: str, options: Any, *, command: str, **ray_options: Any) ->
 
     Args:
       name: of the study.
-      options: `tdd.study.named.record.Options`, with a folder that all hosts share.
+      options: `tdd.study.named.record.StudyOptions`, with a folder that all hosts share.
       command: the command line, for the record.
       **ray_options: as `run_shards`.
 
     Returns:
-      `tdd.study.named.driver.Outcome`.
+      `tdd.study.named.driver.FinishedStudy`.
 
     Raises:
       InputError: no folder; a `target_se`, which shards do not know how to meet; as `run_shards`.

@@ -115,7 +115,7 @@ def _study_named(arguments: argparse.Namespace) -> None:
 def _options(arguments: argparse.Namespace, study: Any) -> Any:
     import pathlib
 
-    from tdd.study.named.record import Options
+    from tdd.study.named.record import StudyOptions
     from tdd.study.named.score_table import read_columns
     from tdd.validate.errors import InputError
 
@@ -135,7 +135,7 @@ def _options(arguments: argparse.Namespace, study: Any) -> Any:
         raise InputError(
             "--score, --knockoffs, --label-field and --higher-is-member are of a table: give --scores FILE"
         )
-    return Options(
+    return StudyOptions(
         repetitions=study.repetitions if arguments.repetitions is None else arguments.repetitions,
         alphas=_levels(arguments.alpha) or study.alphas,
         seed=arguments.seed,
@@ -155,7 +155,7 @@ def _write_figures(study: Any, options: Any, result: Any, format: str) -> list[A
     from tdd.report import study_plots
 
     files = [options.folder / name for name in ("results.parquet", "results.csv", "study.json")]
-    drawn = study_plots.draw(result, study.figure, title=study.title, caption=study.design(options))
+    drawn = study_plots.draw(result, study.figure, title=study.title, caption=study.describe(options))
     files.append(study_plots.write(drawn, options.folder / f"figure.{format}"))
     if study.example is not None:
         example = study.example(options)
@@ -170,14 +170,19 @@ def _print_study(arguments: argparse.Namespace, study: Any, options: Any, outcom
     result = outcome.result
     rows = verdict_rows(study, options, result)
     if arguments.json:
-        about = {"study": study.name, "title": study.title, "design": study.design(options), "seconds": result.seconds}
+        about = {
+            "study": study.name,
+            "title": study.title,
+            "design": study.describe(options),
+            "seconds": result.seconds,
+        }
         print_json(about | {"provenance": result.provenance, "rows": rows, "files": [str(path) for path in files]})
         return
     screen = console(wide=True)
     screen.print(study_tables.study_table(study.title, study.figure, tuple(result.cells[0]), rows))
     screen.print(study_tables.VERDICTS, markup=False)
     screen.print(study_tables.time_line(result, computed=outcome.computed), markup=False)
-    screen.print(f"Design: {study.design(options)}.", markup=False)
+    screen.print(f"Design: {study.describe(options)}.", markup=False)
     if files:
         screen.print(f"Written: {', '.join(str(path) for path in files)}", markup=False)
 

@@ -32,7 +32,7 @@ from tdd.study import (
 from tdd.study.claims.claim import Claim, measure
 from tdd.study.named import load, ptdi, td4eval
 from tdd.study.named.driver import run_named_study, run_shard
-from tdd.study.named.record import Columns, Options
+from tdd.study.named.record import Columns, StudyOptions
 from tdd.study.results import Totals
 from tdd.study.runner import Cell, Plan, pieces
 from tdd.study.store import PartialTotals, TotalsStore, gaps, joined, merge, overlap
@@ -351,7 +351,7 @@ def test_shards_that_cannot_be(tmp_path, options, message):
     assert not (tmp_path / "new").exists()
     given = {"alphas": (0.2,), "repetitions": 500, "folder": tmp_path / "new"}
     with pytest.raises(tdd.InputError, match=message):
-        run_shard(load("ptdi-alpha"), Options(**{**given, **options}))
+        run_shard(load("ptdi-alpha"), StudyOptions(**{**given, **options}))
     assert not (tmp_path / "new").exists()
 
 
@@ -429,7 +429,7 @@ def test_a_shard_without_a_repetition(tmp_path):
 
 # --- named studies ----------------------------------------------------------------------------------------------------
 
-NAMED = Options(repetitions=2_100, alphas=(0.2,))
+NAMED = StudyOptions(repetitions=2_100, alphas=(0.2,))
 
 
 def test_a_named_study_in_shards(tmp_path):
@@ -477,14 +477,14 @@ def test_a_shard_whose_study_is_finished_while_it_runs(tmp_path):
 @pytest.mark.parametrize("name", ["ptdi-bias", "td4eval-baselines"])
 def test_measures_belong_to_the_whole_result(tmp_path, monkeypatch, name):
     """And cells have folders of their own, in which a shard may have no repetition."""
-    monkeypatch.setattr(ptdi, "SHARES", (0.3, 0.5))
+    monkeypatch.setattr(ptdi, "FRACTIONS", (0.3, 0.5))
     monkeypatch.setattr(td4eval, "COMBINED", ("average",))
     draws = np.random.default_rng(0)
     label = np.arange(40) < 20
     table = Columns(
         "a table", "0" * 64, ("s", "t"), draws.normal(size=(2, 40)) - 2 * label, label[None], np.zeros((40, 0))
     )
-    told = Options(repetitions=100, alphas=(0.2,), columns=table, folder=tmp_path / "study")
+    told = StudyOptions(repetitions=100, alphas=(0.2,), columns=table, folder=tmp_path / "study")
     study = load(name)
     for index in (0, 1):
         run_shard(study, dataclasses.replace(told, shard=(index, 2)))

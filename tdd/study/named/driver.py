@@ -11,18 +11,18 @@ from typing import Any, NamedTuple
 
 from tdd.runs.folder import fingerprint, open_run_folder
 from tdd.study.named import STUDIES
-from tdd.study.named.record import NamedStudy, Options, verdict
+from tdd.study.named.record import NamedStudy, StudyOptions, verdict
 from tdd.study.results import StudyResult
 from tdd.study.store import as_study_shard
 from tdd.validate import studies as checks
 from tdd.validate.errors import InputError
 
-__all__ = ["Outcome", "run_named_study", "run_shard", "verdict_rows"]
+__all__ = ["FinishedStudy", "run_named_study", "run_shard", "verdict_rows"]
 
 _RESULT, _UNFINISHED = "study.json", "unfinished"
 
 
-class Outcome(NamedTuple):
+class FinishedStudy(NamedTuple):
     """A finished study.
 
     Attributes:
@@ -34,7 +34,7 @@ class Outcome(NamedTuple):
     computed: bool
 
 
-def run_named_study(study: NamedStudy, options: Options, *, command: str) -> Outcome:
+def run_named_study(study: NamedStudy, options: StudyOptions, *, command: str) -> FinishedStudy:
     """Run the study, or continue it in its folder and join what shards left there, or read what a finished one left.
 
     Args:
@@ -50,11 +50,11 @@ def run_named_study(study: NamedStudy, options: Options, *, command: str) -> Out
     options = dataclasses.replace(options, shard=None)
     folder = options.folder
     if folder is None:
-        return Outcome(_with_provenance(study.run(options), study, options, command), True)
+        return FinishedStudy(_with_provenance(study.run(options), study, options, command), True)
     before = {path: path.exists() for path in (folder, folder / "inputs.json")}
     open_run_folder(folder, fingerprint(_identity(study, options)), f"tdd study {study.name}")
     if (folder / _RESULT).exists():
-        return Outcome(StudyResult.load(folder), False)
+        return FinishedStudy(StudyResult.load(folder), False)
     try:
         result = study.run(dataclasses.replace(options, folder=folder / _UNFINISHED))
     except InputError:
@@ -63,10 +63,10 @@ def run_named_study(study: NamedStudy, options: Options, *, command: str) -> Out
     result = _with_provenance(result, study, options, command)
     result.save(folder)
     shutil.rmtree(folder / _UNFINISHED, ignore_errors=True)
-    return Outcome(result, True)
+    return FinishedStudy(result, True)
 
 
-def run_shard(study: NamedStudy, options: Options) -> None:
+def run_shard(study: NamedStudy, options: StudyOptions) -> None:
     """Run the part `options.shard` of each cell, and leave its totals in `options.folder` for `run_named_study`.
 
     Where the study is finished there, nothing is run.
@@ -93,14 +93,14 @@ def run_shard(study: NamedStudy, options: Options) -> None:
         shutil.rmtree(kept, ignore_errors=True)
 
 
-def verdict_rows(study: NamedStudy, options: Options, result: StudyResult) -> list[dict[str, Any]]:
+def verdict_rows(study: NamedStudy, options: StudyOptions, result: StudyResult) -> list[dict[str, Any]]:
     """The rows of the result with the verdict on each error rate."""
     fields = tuple(result.cells[0])
     rows = []
     for row in result.rows():
         cell = {name: row[name] for name in fields}
-        promise = study.promise(options, cell, row["method"])
-        rows.append(row | {"verdict": verdict(row["fdr"], row["fdr_se"], row["alpha"], promise)})
+        bound = study.bound(options, cell, row["method"])
+        rows.append(row | {"verdict": verdict(row["fdr"], row["fdr_se"], row["alpha"], bound)})
     return rows
 
 
@@ -114,7 +114,7 @@ def _leave_as_it_was(folder: pathlib.Path, before: Mapping[pathlib.Path, bool]) 
         folder.rmdir()
 
 
-def _identity(study: NamedStudy, options: Options) -> Mapping[str, Any]:
+def _identity(study: NamedStudy, options: StudyOptions) -> Mapping[str, Any]:
     """What the numbers depend on."""
     columns = options.columns
     return {
@@ -127,13 +127,13 @@ def _identity(study: NamedStudy, options: Options) -> Mapping[str, Any]:
     }
 
 
-def _with_provenance(result: StudyResult, study: NamedStudy, options: Options, command: str) -> StudyResult:
+def _with_provenance(result: StudyResult, study: NamedStudy, options: StudyOptions, command: str) -> StudyResult:
     columns = options.columns
     told = {
         "study": study.name,
         "regenerates": STUDIES[study.name].figure,
         "title": study.title,
-        "about": study.design(options),
+        "about": study.describe(options),
         "command": command,
         "table": None if columns is None else {"source": columns.source, "sha256": columns.sha256},
     }
