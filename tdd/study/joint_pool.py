@@ -17,12 +17,11 @@ from tdd.kernels import joint_cuts, joint_resample, lattice, proportion, tally
 from tdd.kernels.joint_resample import LARGEST
 from tdd.procedures import jecs as joint
 from tdd.runs.folder import versions
-from tdd.study import blocks
+from tdd.study import blocks, checks
 from tdd.study.engine import exact_levels
 from tdd.study.results import StudyResult
 from tdd.study.runner import Cell, Plan, run_study
 from tdd.validate import arrays
-from tdd.validate import studies as checks
 from tdd.validate.arrays import as_matrix, check_finite
 from tdd.validate.errors import InputError
 
@@ -157,7 +156,7 @@ def run_joint(
     """
     started = time.perf_counter()
     checks.check_run(repetitions, seed, None)
-    levels, names = checks.as_levels(alphas), _names(methods)
+    levels, names = checks.as_levels(alphas), checks.as_names(methods, METHODS)
     candidates = joint.checked_grid(grid)
     arrays.check_level(eta, "eta")
     devices = checks.as_devices(devices)
@@ -258,15 +257,6 @@ def _decide(
     ]
     cut = jnp.stack(cuts)
     return at_most[cut], contaminated[cut]
-
-
-def _names(methods: Any) -> tuple[str, ...]:
-    names = (methods,) if isinstance(methods, str) else tuple(methods)
-    for name in names:
-        arrays.check_choice(name, METHODS, "methods")
-    if not names or len(set(names)) < len(names):
-        raise InputError(f"methods must name at least one method, each once; got {names}")
-    return names
 
 
 def _as_joint_pool(calibration: Any, scores: Any, member: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

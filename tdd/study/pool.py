@@ -15,7 +15,7 @@ import numpy as np
 from tdd.kernels import resample as engine
 from tdd.kernels import resample_pool, tally
 from tdd.runs.folder import versions
-from tdd.study import blocks
+from tdd.study import blocks, checks
 from tdd.study.designs import Pool
 from tdd.study.designs.resampled import as_membership
 from tdd.study.engine import exact_levels
@@ -23,7 +23,6 @@ from tdd.study.fingerprint import described
 from tdd.study.results import StudyResult
 from tdd.study.runner import Cell, Plan, run_study
 from tdd.validate import arrays
-from tdd.validate import studies as checks
 from tdd.validate.errors import InputError
 
 __all__ = ["resample"]
@@ -108,7 +107,7 @@ def resample(
     """
     started = time.perf_counter()
     values, labels = _as_labelled_pool(scores, is_member)
-    names = _as_proportions(methods, engine.PROPORTIONS)
+    names = checks.as_names(methods, engine.PROPORTIONS)
     checks.check_run(repetitions, 0, target_se)
     arrays.check_level(eta, "eta")
     arrays.check_key(key, "a study")
@@ -235,22 +234,3 @@ def _as_labelled_pool(scores: Any, is_member: Any) -> tuple[np.ndarray, np.ndarr
             f"scores has {bad} missing or infinite values among {len(values)} items; leave these items out"
         )
     return values, as_membership(is_member, len(values))
-
-
-def _as_proportions(methods: Any, known: Sequence[str]) -> tuple[str, ...]:
-    """Names of proportion estimates, without repeats; one may stand alone.
-
-    Raises:
-      InputError: an unknown or repeated name, or none.
-    """
-    names = (methods,) if isinstance(methods, str) else tuple(methods)
-    if not names:
-        raise InputError(f"methods is empty; choose among {', '.join(known)}")
-    for name in names:
-        if name not in known:
-            raise InputError(
-                f"methods must be among {', '.join(known)}, got {name!r}; tdd.study.run takes any other method"
-            )
-        if names.count(name) > 1:
-            raise InputError(f"methods names {name!r} twice")
-    return names

@@ -28,7 +28,7 @@ _PATIENCE = 0.5  # seconds that a call should take, and after which the totals a
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """How many repetitions a cell has, and how they are cut. No number depends on the cuts.
+    """The number of repetitions of a cell, and how they are cut into calls and pieces. No number depends on the cuts.
 
     Attributes:
       repetitions: Largest number of repetitions.

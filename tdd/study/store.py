@@ -1,7 +1,7 @@
 """Totals of a running study in a folder: written whole now and then, read by the run that continues or joins it.
 
 Each shard writes a file of its own for each grid point, and so does the run without a shard. A file says which
-repetitions it holds, so that the union of files is a sum, whatever number of shards they are of.
+repetitions it holds, so that the union of files is a sum, for any number of shards.
 """
 
 from __future__ import annotations
@@ -42,28 +42,13 @@ _logger = logging.getLogger("tdd.study")
 Ranges: TypeAlias = tuple[tuple[int, int], ...]
 
 
-def as_study_shard(shard: Any, folder: Any, target_se: Any) -> Shard | None:
-    """A shard of a study; None stays None.
-
-    Raises:
-      InputError: no shard, one without a folder, or with a target that only all shards together can meet.
-    """
-    found = as_shard(shard, folder, "folder= (--out)")
-    if found is not None and target_se is not None:
-        raise InputError(
-            f"target_se={target_se} does not go with shard={found}: a shard does not know the totals of the others; "
-            "give repetitions alone"
-        )
-    return found
-
-
 class TotalsStore:
     """The totals of each grid point, in `<folder>/totals`, under the fingerprint of the study.
 
     Args:
-      folder: of the study; None keeps nothing.
+      folder: folder of the study; None keeps nothing.
       fingerprint: plain values on which the numbers depend.
-      shard: (i, n) or "i/n", of this run; None joins all shards.
+      shard: (i, n) or "i/n"; None joins all shards.
 
     Attributes:
       shard: as above.
@@ -75,33 +60,33 @@ class TotalsStore:
     def __init__(self, folder: str | os.PathLike[str] | None, fingerprint: Mapping[str, Any], shard: Any = None):
         self.shard = as_study_shard(shard, folder, fingerprint.get("target_se"))
         self.folder = None if folder is None else pathlib.Path(folder) / "totals"
-        self._told = False
+        self._warned = False
         if self.folder is None:
             return
-        own = json.loads(json.dumps(described(fingerprint)))
-        self._study = digest_of(own)
+        expected = json.loads(json.dumps(described(fingerprint)))
+        self._study = digest_of(expected)
         with disk_errors(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
         if not self._fingerprint.exists():
-            write_atomically(self._fingerprint, to_json(own).encode())
+            write_atomically(self._fingerprint, to_json(expected).encode())
         try:
-            there = json.loads(self._fingerprint.read_text("utf-8"))
+            stored = json.loads(self._fingerprint.read_text("utf-8"))
         except FileNotFoundError as error:
             raise _folder_gone(self.folder) from error
         except (OSError, ValueError) as error:
             raise _bad_fingerprint(self._fingerprint, error) from error
-        check_fingerprint(self.folder.parent, own, there)
+        check_fingerprint(self.folder.parent, expected, stored)
 
     def read(self, cell: int, zero: Totals, repetitions: int) -> tuple[PartialTotals, PartialTotals]:
-        """What there is of a grid point: in the file of this run, and beside it in the files of others.
+        """The totals of a grid point in the file of this run, and beside it in the files of others.
 
-        Files that overlap are of shards of different n, or of a shard that came late: the larger ones count. Where the
+        Files that overlap are of shards of different n, or of a shard that came late: the larger ones count. If the
         shards alone hold more than this run's file and what fits beside it, the run gives its own up.
 
         Args:
           cell: number of the grid point.
           zero: totals of no repetition.
-          repetitions: wanted, for the log.
+          repetitions: number wanted, for the log.
 
         Raises:
           InputError: a damaged file, or one of another study.
@@ -109,26 +94,26 @@ class TotalsStore:
         empty = PartialTotals((), zero)
         if self.folder is None:
             return empty, empty
-        mine = self.place(cell)
-        places = {*self.folder.glob(f"cell-{cell:05d}.shard-*.npz"), self.folder / f"cell-{cell:05d}.npz"} - {mine}
-        others = [part for place in sorted(places) if (part := self._part(place)) is not None]
+        place = self.place(cell)
+        places = {*self.folder.glob(f"cell-{cell:05d}.shard-*.npz"), self.folder / f"cell-{cell:05d}.npz"} - {place}
+        others = [part for other in sorted(places) if (part := self._read(other)) is not None]
         others.sort(key=lambda part: -part.repetitions)
-        own = self._part(mine) or empty
+        own = self._read(place) or empty
         beside = merge(others, zero, own.ranges)
         if self.shard is None and others:
             if (shards := merge(others, zero)).repetitions > own.repetitions + beside.repetitions:
                 own, beside = empty, shards
-            self._tell(repetitions - own.repetitions - beside.repetitions)
+            self._warn(repetitions - own.repetitions - beside.repetitions)
         return own, beside
 
     def write(self, cell: int, part: PartialTotals) -> None:
-        """Replace what this run has of a grid point. A copy of this shard that is further ahead keeps its file."""
+        """Replace this run's totals of a grid point. A copy of this shard that is further ahead keeps its file."""
         if self.folder is None:
             return
         if not self._fingerprint.exists():
             raise _folder_gone(self.folder)
         place = self.place(cell)
-        if self.shard and (there := self._part(place)) is not None and there.repetitions > part.repetitions:
+        if self.shard and (there := self._read(place)) is not None and there.repetitions > part.repetitions:
             return
         buffer = io.BytesIO()
         arrays: dict[str, Any] = {**part.totals.to_arrays(), "ranges": np.array(part.ranges, np.int64)}
@@ -138,20 +123,18 @@ class TotalsStore:
     def place(self, cell: int) -> pathlib.Path:
         """The file of this run for a grid point."""
         assert self.folder is not None
-        name = f"cell-{cell:05d}"
-        return self.folder / (
-            f"{name}.shard-{self.shard.index}-of-{self.shard.count}.npz" if self.shard else f"{name}.npz"
-        )
+        suffix = f".shard-{self.shard.index}-of-{self.shard.count}" if self.shard else ""
+        return self.folder / f"cell-{cell:05d}{suffix}.npz"
 
     @property
     def _fingerprint(self) -> pathlib.Path:
         assert self.folder is not None
         return self.folder / "fingerprint.json"
 
-    def _tell(self, lacking: int) -> None:
-        """Once a run: that the shards have left work."""
-        if lacking and not self._told:
-            self._told = True
+    def _warn(self, lacking: int) -> None:
+        """Warn once a run that the shards have left work."""
+        if lacking and not self._warned:
+            self._warned = True
             _logger.warning(
                 "%s: the shards have left %s repetitions of a grid point (a shard was not started, did not finish, or "
                 "overlaps with one of another N); what is missing is computed now",
@@ -159,8 +142,7 @@ class TotalsStore:
                 f"{lacking:,}",
             )
 
-    def _part(self, place: pathlib.Path) -> PartialTotals | None:
-        """The content of a file."""
+    def _read(self, place: pathlib.Path) -> PartialTotals | None:
         try:
             arrays = read_npz(place)
             study, ranges = str(arrays.get("study", self._study)), arrays["ranges"].reshape(-1, 2).tolist()
@@ -177,35 +159,36 @@ class TotalsStore:
         return part
 
 
-def _folder_gone(folder: pathlib.Path) -> InputError:
-    """The folder of a running study was removed."""
-    return InputError(f"{folder} was removed while the study ran; run the same command again")
+def as_study_shard(shard: Any, folder: Any, target_se: Any) -> Shard | None:
+    """A shard of a study; None stays None.
+
+    Raises:
+      InputError: no shard, one without a folder, or with a target that only all shards together can meet.
+    """
+    checked = as_shard(shard, folder, "folder= (--out)")
+    if checked is not None and target_se is not None:
+        raise InputError(
+            f"target_se={target_se} does not go with shard={checked}: a shard does not know the totals of the others; "
+            "give repetitions alone"
+        )
+    return checked
 
 
-def _bad_fingerprint(place: pathlib.Path, error: Any) -> InputError:
-    """A fingerprint that cannot be read."""
-    return InputError(
-        f"{place} is damaged ({error}): of which study the totals beside it are cannot be told; delete {place.parent} "
-        "and run the same command again"
-    )
-
-
-def check_fingerprint(folder: pathlib.Path, own: Mapping[str, Any], there: Any) -> None:
+def check_fingerprint(folder: pathlib.Path, expected: Mapping[str, Any], stored: Any) -> None:
     """Check that a folder belongs to this study.
 
     Raises:
       InputError: it holds another study, or a damaged fingerprint.
     """
-    if not isinstance(there, Mapping):
+    if not isinstance(stored, Mapping):
         raise _bad_fingerprint(folder / "totals" / "fingerprint.json", "no object of JSON")
-    names = [name for name in {**own, **there} if own.get(name) != there.get(name)]
-    if not names:
-        return
-    shown = "; ".join(f"{name}: {_short(there.get(name))} there, {_short(own.get(name))} now" for name in names[:3])
-    raise InputError(
-        f"{folder} holds another study ({shown}). A run continues where its own left off; choose another folder, or "
-        "delete this one to start anew"
-    )
+    names = [name for name in {**expected, **stored} if expected.get(name) != stored.get(name)]
+    if names:
+        shown = (f"{name}: {_short(stored.get(name))} there, {_short(expected.get(name))} now" for name in names[:3])
+        raise InputError(
+            f"{folder} holds another study ({'; '.join(shown)}). A run continues where its own left off; choose "
+            "another folder, or delete this one to start anew"
+        )
 
 
 def _short(value: Any) -> str:
@@ -213,12 +196,23 @@ def _short(value: Any) -> str:
     return words if len(words) <= 60 else f"{words[:57]}..."
 
 
+def _bad_fingerprint(place: pathlib.Path, error: Any) -> InputError:
+    return InputError(
+        f"{place} is damaged ({error}): of which study the totals beside it are cannot be told; delete {place.parent} "
+        "and run the same command again"
+    )
+
+
+def _folder_gone(folder: pathlib.Path) -> InputError:
+    return InputError(f"{folder} was removed while the study ran; run the same command again")
+
+
 class PartialTotals(NamedTuple):
     """Totals over some of the repetitions of a study.
 
     Attributes:
       ranges: (first, last) pairs of the repetitions first..last-1: sorted, none touches the next.
-      totals: Exact sums over these repetitions.
+      totals: exact sums over these repetitions.
     """
 
     ranges: Ranges
@@ -241,6 +235,15 @@ class PartialTotals(NamedTuple):
     def plus(self, other: PartialTotals) -> PartialTotals:
         """Add totals of other repetitions."""
         return PartialTotals(joined([*self.ranges, *other.ranges]), self.totals.plus(other.totals))
+
+
+def merge(parts: Iterable[PartialTotals], zero: Totals, beside: Ranges = ()) -> PartialTotals:
+    """Sum partial totals in order; one that shares a repetition with `beside` or an earlier one is left out."""
+    whole = PartialTotals((), zero)
+    for part in parts:
+        if not overlap(beside, part.ranges) and not overlap(whole.ranges, part.ranges):
+            whole = whole.plus(part)
+    return whole
 
 
 def joined(ranges: Iterable[tuple[int, int]]) -> Ranges:
@@ -278,7 +281,7 @@ def gaps(wanted: Iterable[tuple[int, int]], done: Iterable[tuple[int, int]]) -> 
 
 
 def overlap(one: Ranges, other: Ranges) -> bool:
-    """Whether a repetition is in both, each sorted and disjoint."""
+    """Whether two sorted disjoint lists of ranges have a repetition in common."""
     i = j = 0
     while i < len(one) and j < len(other):
         if max(one[i][0], other[j][0]) < min(one[i][1], other[j][1]):
@@ -288,12 +291,3 @@ def overlap(one: Ranges, other: Ranges) -> bool:
         else:
             j += 1
     return False
-
-
-def merge(parts: Iterable[PartialTotals], zero: Totals, beside: Ranges = ()) -> PartialTotals:
-    """Sum partial totals in order; one that shares a repetition with `beside` or an earlier one is left out."""
-    whole = PartialTotals((), zero)
-    for part in parts:
-        if not overlap(beside, part.ranges) and not overlap(whole.ranges, part.ranges):
-            whole = whole.plus(part)
-    return whole

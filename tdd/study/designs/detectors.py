@@ -9,11 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from tdd.records import Null, pytree
+from tdd.study.designs import checks
 from tdd.study.designs import labels as labelling
+from tdd.study.designs.checks import is_known
 from tdd.study.sample import Sample
-from tdd.validate import studies as checks
 from tdd.validate.errors import InputError
-from tdd.validate.studies import is_known
 
 __all__ = ["LAWS", "CorrelatedDetectors"]
 
@@ -56,10 +56,14 @@ class CorrelatedDetectors:
 
     def __post_init__(self):
         checks.check_counts(self, "num_detectors", "num_calibration", "num_tests")
-        checks.check_numbers(self, target_share=(0, 1), correlation=(0, 1), degrees=(0, None))
+        checks.check_numbers(self, target_share=(0, 1), correlation=(0, 1), degrees=(0.1, None))
         _check_signal(self.signal, self.num_detectors)
         checks.check_names(self, null=checks.NULLS, law=LAWS, labels=labelling.LABELS)
-        checks.check_copula(self.degrees, self.law)
+        if self.degrees is not None and self.law != "normal":
+            raise InputError(
+                'CorrelatedDetectors: with degrees the law must be "normal" (the margins are Student\'s), got '
+                f"{self.law!r}"
+            )
 
     def draw(self, key: jax.Array) -> Sample:
         """One data set."""
@@ -94,11 +98,11 @@ class CorrelatedDetectors:
 
 
 def _check_signal(signal: Any, num_detectors: int) -> None:
-    """One shift, or one a detector."""
+    """Check for one shift, or one a detector."""
     if not is_known(signal):
         return
-    found = np.asarray(signal, float)
-    if found.shape not in ((), (num_detectors,)) or not np.isfinite(found).all():
+    shifts = np.asarray(signal, float)
+    if shifts.shape not in ((), (num_detectors,)) or not np.isfinite(shifts).all():
         raise InputError(
             f"CorrelatedDetectors: signal must be one finite number or {num_detectors}, one a detector; got {signal!r}"
         )

@@ -9,11 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from tdd.records import Null, pytree
+from tdd.study.designs import checks
 from tdd.study.designs import labels as labelling
+from tdd.study.designs.checks import is_known
 from tdd.study.sample import Sample
-from tdd.validate import studies as checks
 from tdd.validate.errors import InputError
-from tdd.validate.studies import is_known
 
 __all__ = ["Mixture"]
 

@@ -7,9 +7,9 @@ from typing import Any
 import jax
 
 from tdd.records import Null, pytree
+from tdd.study.designs import checks
 from tdd.study.designs import labels as labelling
 from tdd.study.sample import Sample
-from tdd.validate import studies as checks
 
 __all__ = ["NormalShift"]
 

@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from tdd.records import Null
+from tdd.study.designs import checks
 from tdd.study.sample import Sample
-from tdd.validate import studies as checks
 from tdd.validate.errors import InputError
 
 __all__ = ["Pool", "as_membership"]
@@ -57,7 +57,9 @@ class Pool:
         object.__setattr__(self, "is_member", is_member)
         object.__setattr__(self, "num_members", int(np.sum(is_member)))
         checks.check_names(self, null=checks.NULLS)
-        checks.check_pool_shares(self.test_members, self.calibration_ratio)
+        for name, low, high in (("test_members", 0, 1), ("calibration_ratio", 0, None)):
+            if getattr(self, name) is not None:
+                checks.check_number(f"Pool: {name}", getattr(self, name), low, high)
         if self._fixed:
             _check_pool_sizes(self.sizes(), self.test_members, self.calibration_ratio)
 

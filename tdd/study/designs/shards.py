@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 
 from tdd.records import Null, pytree
+from tdd.study.designs import checks
 from tdd.study.sample import Sample
-from tdd.validate import studies as checks
 
 __all__ = ["LAWS", "SkewedShards"]
 

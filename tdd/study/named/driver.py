@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from tdd.runs.folder import fingerprint, open_run_folder
+from tdd.study import checks
 from tdd.study.named import STUDIES
 from tdd.study.named.record import NamedStudy, StudyOptions, verdict
 from tdd.study.results import StudyResult
 from tdd.study.store import as_study_shard
-from tdd.validate import studies as checks
 from tdd.validate.errors import InputError
 
 __all__ = ["FinishedStudy", "run_named_study", "run_shard", "verdict_rows"]
