@@ -1,4 +1,4 @@
-"""The figures of a named study: its result, and where there is one, a close look at one repetition."""
+"""The figures of a named study: its result, and for some studies one repetition."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ def draw(result: Any, figure: Figure, *, title: str, caption: str = "") -> sheet
 
     Args:
       result: `StudyResult`.
-      figure: how it is laid out.
+      figure: layout.
       title: the procedure and the design in a few words.
       caption: the design in full; the number of repetitions is added to it.
     """
-    said = " ".join(part for part in (_sentence(caption), _repetitions(result)) if part)
+    words = " ".join(part for part in (_sentence(caption), _repetitions(result)) if part)
     if figure.kind == "parameter":
         place = int(np.argmin(np.abs(np.asarray(result.alphas) - figure.level)))
         if len(result.alphas) > 1:
-            said = f"{said} The tables have every level."
-        return parameter.parameter(result, figure, title=title, caption=said, alpha=place)
-    return _LEVELS[figure.kind](result, figure, title=title, caption=said)
+            words = f"{words} The tables have every level."
+        return parameter.parameter(result, figure, title=title, caption=words, alpha=place)
+    return _LEVELS[figure.kind](result, figure, title=title, caption=words)
 
 
 def draw_example(example: Example) -> sheet.Sheet:
-    """The close look at one repetition."""
+    """The figure of one repetition."""
     drawing = {"staircase": single_repetition.staircase, "envelope": single_repetition.envelope}[example.kind]
     return drawing(example.arrays, title=example.title, caption=_sentence(example.caption))
 

@@ -111,11 +111,11 @@ def threshold(
     With null="nonmember" the scores up to the threshold are selected (members), with null="member" those from it on
     (clean items). Of a threshold t, let A(t) and F(t) count the selected validation items that are targets and that are
     not. Thresholds are scores of validation items; one that selects nothing is among them.
-      "accuracy": the highest share of right decisions, A(t) - F(t).
+      "accuracy": the highest fraction of right decisions, A(t) - F(t).
       "fdr": F(t) <= alpha (A(t) + F(t)), the largest A(t).
       "fpr": F(t) <= alpha·(validation items that are not targets), the largest A(t) + F(t). The paper has validation
         items of one kind only, no targets.
-    Of equally good thresholds the one that selects fewest.
+    Of equally good thresholds it takes the one that selects fewest.
 
     No guarantee: no error rate among the candidates is controlled (`ThresholdSelection.guarantee` says it). The bound
     of "fdr" holds on the validation items because they were searched for it.
@@ -165,7 +165,7 @@ def threshold(
 
 
 def auc(evidence: jax.Array, target: jax.Array, mask: jax.Array | None = None) -> jax.Array:
-    """Share of the pairs of a target and another item in which the target has more evidence, ties one half.
+    """Fraction of the pairs of a target and another item in which the target has more evidence, ties one half.
 
     Args:
       evidence: [m] large for items that look like targets: -score for members, the score for clean items, -p-value.
@@ -229,7 +229,7 @@ def _at_most(count: jax.Array, total: jax.Array, alpha: Any) -> jax.Array:
 
 
 class JointMetrics(NamedTuple):
-    """How good a joint selection is.
+    """Error and power of a joint selection.
 
     Attributes:
       gcp: [] fraction of contaminated items among the selected, 0 without a selection.

@@ -59,7 +59,7 @@ class StudyMethod:
       name: name in the results.
       select: `(key, sample, alpha) -> [m] bool`, pure.
       null: the null it tests, if it tests one only.
-      panel: whether it needs several rows of scores (True), one (False), or takes both (None).
+      panel: True if it needs several rows of scores, False if one, None if it takes both.
       needs: names in `Sample.extra` that it reads.
       masks: names of the masks that it reads.
       exact_levels: whether `alpha` comes as a `tdd.kernels.lattice.Level` with traced digits (one trace serves all

@@ -1,4 +1,4 @@
-"""What is valid and what is not, measured: `tdd study validity`."""
+"""Claims of what is valid and what is not, measured by `tdd study validity`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an auditor meets: one calibration sample, drawn from elsewhere, in clumps."""
+"""Data of an auditor: one calibration sample, drawn from another law than the candidates, or in clusters."""
 
 from __future__ import annotations
 

@@ -133,35 +133,35 @@ def measure(
             rows.append(_measure_claim(claim, repetitions=repetitions, seed=seed))
             on_done(rows[-1])
         return rows
-    own = {"repetitions": repetitions, "seed": seed, "versions": versions()}
+    options = {"repetitions": repetitions, "seed": seed, "versions": versions()}
     places = [folder / f"{claim.name.replace('/', '--')}.json" for claim in claims]
-    there = [_read(place, own) for place in places]
-    if part is None and (lacking := there.count(None)):
+    measured = [_read(place, options) for place in places]
+    if part is None and (lacking := measured.count(None)):
         _logger.warning("%s: the shards have left %d of %d claims, measured now", folder, lacking, len(claims))
     with disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
     rows = []
     for number, (claim, place) in enumerate(zip(claims, places, strict=True)):
         if part is None or part.owns(number):
-            row = there[number] or _read(place, own)  # which another copy of this shard may have written since
+            row = measured[number] or _read(place, options)  # another copy of this shard may have written it since
             if row is None:
                 row = _measure_claim(claim, repetitions=repetitions, seed=seed)
-                write_atomically(place, to_json({"options": own, "row": row._asdict()}).encode())
+                write_atomically(place, to_json({"options": options, "row": row._asdict()}).encode())
             rows.append(row)
             on_done(row)
     return rows
 
 
-def _read(place: pathlib.Path, own: Mapping[str, Any]) -> Measured | None:
+def _read(place: pathlib.Path, options: Mapping[str, Any]) -> Measured | None:
     """The row of a claim that was measured with the same options; None without a file."""
     try:
         there = json.loads(place.read_text("utf-8"))
-        row, options = Measured(**there["row"]), dict(there["options"])
+        row, stored = Measured(**there["row"]), dict(there["options"])
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(f"{place} is damaged ({error}); delete it to measure its claim again") from error
-    check_fingerprint(place.parent, own, options)
+    check_fingerprint(place.parent, options, stored)
     return row
 
 

@@ -84,7 +84,7 @@ def _jecs(alpha: float, neighbours: Callable[[int], int] | None = None) -> Selec
 
 
 class _Setting(NamedTuple):
-    """What is drawn, and the level that is claimed for it."""
+    """A law of data, and the level that is claimed for it."""
 
     words: str
     draw: Callable[[jax.Array], Sample]

@@ -1,4 +1,4 @@
-"""Which test items are right to select, and on which side their scores lie."""
+"""The test items that are right to select, and the side on which their scores lie."""
 
 from __future__ import annotations
 

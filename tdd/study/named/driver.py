@@ -1,4 +1,4 @@
-"""Carry out a named study: its folder, its continuation after an interruption, its provenance."""
+"""Run a named study: its folder, its continuation after an interruption, its provenance."""
 
 from __future__ import annotations
 
@@ -23,24 +23,19 @@ _RESULT, _UNFINISHED = "study.json", "unfinished"
 
 
 class FinishedStudy(NamedTuple):
-    """A finished study.
-
-    Attributes:
-      result: the numbers.
-      computed: now, rather than read from its folder.
-    """
+    """A finished study; `computed` is False if its result was read from its folder."""
 
     result: StudyResult
     computed: bool
 
 
 def run_named_study(study: NamedStudy, options: StudyOptions, *, command: str) -> FinishedStudy:
-    """Run the study, or continue it in its folder and join what shards left there, or read what a finished one left.
+    """Run a study, continue it in its folder and join the totals of shards there, or read a finished one.
 
     Args:
-      study: what to run.
-      options: how; `options.folder` receives results.parquet, results.csv and study.json, and `options.shard` is not
-        read.
+      study: study to run.
+      options: its options; `options.folder` receives results.parquet, results.csv and study.json, and `options.shard`
+        is not read.
       command: the command line, for the record.
 
     Raises:
@@ -69,7 +64,7 @@ def run_named_study(study: NamedStudy, options: StudyOptions, *, command: str) -
 def run_shard(study: NamedStudy, options: StudyOptions) -> None:
     """Run the part `options.shard` of each cell, and leave its totals in `options.folder` for `run_named_study`.
 
-    Where the study is finished there, nothing is run.
+    Nothing is run if the study is finished there.
 
     Raises:
       InputError: as `run_named_study`; no folder; a shard that does not exist; `target_se`.
@@ -78,19 +73,19 @@ def run_shard(study: NamedStudy, options: StudyOptions) -> None:
     as_study_shard(options.shard, options.folder, options.target_se)
     folder = options.folder
     assert folder is not None
-    kept = folder / _UNFINISHED
+    unfinished = folder / _UNFINISHED
     open_run_folder(folder, fingerprint(_identity(study, options)), f"tdd study {study.name}")
     try:
         if not (folder / _RESULT).exists():
-            kept.mkdir(exist_ok=True)  # from now on the folder is of this study alone
-            study.run(dataclasses.replace(options, folder=kept))
+            unfinished.mkdir(exist_ok=True)  # from now on the folder belongs to this study
+            study.run(dataclasses.replace(options, folder=unfinished))
     except InputError:
         if not (folder / _RESULT).exists():  # else `run_named_study` has finished meanwhile, and has removed the totals
             with contextlib.suppress(OSError):
-                kept.rmdir()  # where no shard has begun, other options may take the folder
+                unfinished.rmdir()  # if no shard has begun, other options may take the folder
             raise
     if (folder / _RESULT).exists():
-        shutil.rmtree(kept, ignore_errors=True)
+        shutil.rmtree(unfinished, ignore_errors=True)
 
 
 def verdict_rows(study: NamedStudy, options: StudyOptions, result: StudyResult) -> list[dict[str, Any]]:
@@ -105,7 +100,7 @@ def verdict_rows(study: NamedStudy, options: StudyOptions, result: StudyResult) 
 
 
 def _leave_as_it_was(folder: pathlib.Path, before: Mapping[pathlib.Path, bool]) -> None:
-    """After options that cannot be run: they must not keep the folder from those that can. Totals stay."""
+    """Undo options that cannot be run: they must not keep the folder from those that can. Totals stay."""
     if before[folder / "inputs.json"] or any(folder.glob(f"{_UNFINISHED}/**/cell-*.npz")):
         return
     shutil.rmtree(folder / _UNFINISHED, ignore_errors=True)
@@ -115,7 +110,7 @@ def _leave_as_it_was(folder: pathlib.Path, before: Mapping[pathlib.Path, bool]) 
 
 
 def _identity(study: NamedStudy, options: StudyOptions) -> Mapping[str, Any]:
-    """What the numbers depend on."""
+    """Values on which the numbers depend."""
     columns = options.columns
     return {
         "study": study.name,
@@ -129,7 +124,7 @@ def _identity(study: NamedStudy, options: StudyOptions) -> Mapping[str, Any]:
 
 def _with_provenance(result: StudyResult, study: NamedStudy, options: StudyOptions, command: str) -> StudyResult:
     columns = options.columns
-    told = {
+    record = {
         "study": study.name,
         "regenerates": STUDIES[study.name].figure,
         "title": study.title,
@@ -137,4 +132,4 @@ def _with_provenance(result: StudyResult, study: NamedStudy, options: StudyOptio
         "command": command,
         "table": None if columns is None else {"source": columns.source, "sha256": columns.sha256},
     }
-    return dataclasses.replace(result, provenance={**told, **result.provenance})
+    return dataclasses.replace(result, provenance={**record, **result.provenance})

@@ -1,4 +1,4 @@
-"""How named studies run: a design over a grid, or cells one after another, and results put together."""
+"""Runs of named studies: a design over a grid, or cells one after another, and results put together."""
 
 from __future__ import annotations
 
