@@ -63,8 +63,8 @@ def read_columns(
     complete = ~np.isnan(values).any(0) & ~np.isnan(copies).any(1) & (truth >= 0).all(0)
     if complete.sum() < 4:
         raise InputError(
-            f"{table.source}: {int(complete.sum())} of {len(table)} rows have every score and label that the study reads; "
-            "at least 4 are needed"
+            f"{table.source}: {int(complete.sum())} of {len(table)} rows have every score and label that the study "
+            "reads; at least 4 are needed"
         )
     left_out = "" if complete.all() else f" ({int((~complete).sum())} of {len(table)} rows incomplete, left out)"
     return Columns(

@@ -1,4 +1,4 @@
-"""Scores from mixtures of normal laws: items that are remembered to different degrees."""
+"""Independent scores, one an item: shifted normal laws, or mixtures for items remembered to different degrees."""
 
 from __future__ import annotations
 
@@ -15,7 +15,50 @@ from tdd.study.designs.checks import is_known
 from tdd.study.sample import Sample
 from tdd.validate.errors import InputError
 
-__all__ = ["Mixture"]
+__all__ = ["Mixture", "NormalShift"]
+
+
+@pytree("num_calibration", "num_tests", "null", "labels")
+class NormalShift:
+    """Independent scores: N(0, 1) under the null, N(-+signal, spread^2) for targets.
+
+    Targets are members and lie lower for `null="nonmember"`, non-members and higher for `null="member"`.
+
+    Attributes:
+      num_calibration: n.
+      num_tests: m.
+      target_share: share of the test items that are targets.
+      signal: distance of the means, in standard deviations of the null.
+      spread: standard deviation of the targets' scores.
+      null: which items calibrate.
+      labels: "fixed" (the first round(target_share·m) items) or "random" (each with that probability).
+
+    >>> import jax
+    >>> NormalShift(num_calibration=5, num_tests=4).draw(jax.random.key(0)).target.tolist()
+    [True, True, False, False]
+    """
+
+    num_calibration: int = 200
+    num_tests: int = 200
+    target_share: Any = 0.5
+    signal: Any = 2.0
+    spread: Any = 1.0
+    null: Null = "nonmember"
+    labels: labelling.Labels = "fixed"
+
+    def __post_init__(self):
+        checks.check_counts(self, "num_calibration", "num_tests")
+        checks.check_numbers(self, target_share=(0, 1), signal=(None, None), spread=(0, None))
+        checks.check_names(self, null=checks.NULLS, labels=labelling.LABELS)
+
+    def draw(self, key: jax.Array) -> Sample:
+        """One data set."""
+        own, test, which = jax.random.split(key, 3)
+        target = labelling.draw_targets(which, self.num_tests, self.target_share, self.labels)
+        z = jax.random.normal(test, (self.num_tests,))
+        shifted = labelling.direction(self.null) * self.signal + self.spread * z
+        scores = jnp.where(target, shifted, z)
+        return Sample(jax.random.normal(own, (self.num_calibration,)), scores, target)
 
 
 @pytree("num_calibration", "num_tests", "null", "labels")
@@ -27,7 +70,7 @@ class Mixture:
       num_tests: m.
       target_share: share of the test items that are targets.
       null_components: [C, 3] of calibration and null items; weights are relative.
-      target_components: [D, 3] of targets: half of them far below the others, unless told otherwise.
+      target_components: [D, 3] of targets; by default half of them lie far below the others.
       null: which items calibrate.
       labels: "fixed" (the first round(target_share·m) items) or "random" (each with that probability).
     """
@@ -62,12 +105,12 @@ def _draw(key: jax.Array, components: Any, size: int) -> jax.Array:
     """[size] draws of a mixture."""
     weight, mean, spread = jnp.asarray(components, jnp.result_type(float)).T
     choosing, drawing = jax.random.split(key)
-    one = jax.random.categorical(choosing, jnp.log(weight), shape=(size,))
-    return mean[one] + spread[one] * jax.random.normal(drawing, (size,))
+    component = jax.random.categorical(choosing, jnp.log(weight), shape=(size,))
+    return mean[component] + spread[component] * jax.random.normal(drawing, (size,))
 
 
 def _check_components(design: Any, *names: str) -> None:
-    """Components of a normal mixture: rows (weight, mean, sd)."""
+    """Check components of a normal mixture: rows (weight, mean, sd)."""
     for name in names:
         value = getattr(design, name)
         if not is_known(value):
