@@ -15,27 +15,33 @@ import jax.numpy as jnp
 
 from tdd.kernels import conformal, local_fdr, proportion, stepup
 from tdd.procedures.ptdi import ptdi
-from tdd.study.claims.claim import Claim
+from tdd.study.claims.claim import Claim, in_one_setting
 
 __all__ = [
     "CLAIMS",
     "at_least",
     "integer_scores",
-    "moment_as_printed",
-    "moment_guarded",
     "normal_scores",
     "randomized_at_least",
     "selected",
-    "storey_on_randomized",
     "storey_with",
-    "strictly_above",
-    "subtraction_with_nominal_size",
-    "weak_scores_with_members",
 ]
 
 Draw = Callable[[jax.Array, int, int, int], tuple[jax.Array, jax.Array]]
 Select = Callable[[jax.Array, jax.Array, jax.Array], jax.Array]
-Count = Callable[[jax.Array, jax.Array, jax.Array, int, jax.Array, jax.Array], jax.Array]
+
+
+class _Ranked(NamedTuple):
+    """Ranks [m] of the scores, and the smallest rank in the region of presumed nulls."""
+
+    rank: jax.Array
+    first: jax.Array
+    calibration: jax.Array
+    scores: jax.Array
+    key: jax.Array
+
+
+Count = Callable[[_Ranked], jax.Array]
 
 
 def normal_scores(
@@ -74,38 +80,32 @@ def storey_with(count: Count, alpha: float = 0.1, plus_one: int = 1, cap: bool =
     """BH at alpha/pi0 with pi0 = (plus_one + count)/(m (1 - lambda)), `count` a rule on ranks and scores."""
 
     def select(calibration: jax.Array, scores: jax.Array, key: jax.Array) -> jax.Array:
-        ranked = conformal.rank(calibration, scores, null="nonmember")
+        rank = conformal.rank(calibration, scores, null="nonmember").rank
         n, m = calibration.shape[0], scores.shape[0]
         tail = proportion.tail_size(n, eta, n)
-        above = plus_one + count(ranked.rank, calibration, scores, n, tail, key)
+        above = plus_one + count(_Ranked(rank, n - tail + 1, calibration, scores, key))
         if cap:
             above = jnp.minimum(above * (n + 1), m * tail) / (n + 1)
         scale = ((above.astype(jnp.float32),), (tail,))
-        return stepup.bh_ranks(ranked.rank, n, alpha, max_rank=n + 1, scale=scale).reject
+        return stepup.bh_ranks(rank, n, alpha, max_rank=n + 1, scale=scale).reject
 
     return select
 
 
-def at_least(
-    rank: jax.Array, calibration: jax.Array, scores: jax.Array, n: int, tail: jax.Array, key: jax.Array
-) -> jax.Array:
+def at_least(ranked: _Ranked) -> jax.Array:
     """The right rule, p >= lambda."""
-    return jnp.sum(rank >= n - tail + 1)
+    return jnp.sum(ranked.rank >= ranked.first)
 
 
-def strictly_above(
-    rank: jax.Array, calibration: jax.Array, scores: jax.Array, n: int, tail: jax.Array, key: jax.Array
-) -> jax.Array:
+def strictly_above(ranked: _Ranked) -> jax.Array:
     """Flaw: p > lambda."""
-    return jnp.sum(rank > n - tail + 1)
+    return jnp.sum(ranked.rank > ranked.first)
 
 
-def randomized_at_least(
-    rank: jax.Array, calibration: jax.Array, scores: jax.Array, n: int, tail: jax.Array, key: jax.Array
-) -> jax.Array:
+def randomized_at_least(ranked: _Ranked) -> jax.Array:
     """Flaw: randomised p-values in the estimate."""
-    p = conformal.randomized_p_values(calibration, scores, null="nonmember", key=key)
-    return jnp.sum(p >= (n - tail + 1) / (n + 1))
+    p = conformal.randomized_p_values(ranked.calibration, ranked.scores, null="nonmember", key=ranked.key)
+    return jnp.sum(p >= ranked.first / (ranked.calibration.shape[0] + 1))
 
 
 def storey_on_randomized(calibration: jax.Array, scores: jax.Array, key: jax.Array) -> jax.Array:
@@ -216,9 +216,6 @@ _TIES = _Setting(
     (199, 100, 100),
     partial(integer_scores, values=20),
 )
-_UNIFORMS = "five independent uniform p-values, lambda = 1/2, alpha = .2"
-_WEAK = "n0 = n1 = m = 20, members half a standard deviation away, alpha = .1"
-_MARGIN = "20 independent p-values, half of them null, the others' z 3 sd away, alpha = .2"
 _LEAST = "the least extreme selected item"
 _RIGHT = 'tdd.ptdi, proportion="storey"'
 
@@ -232,101 +229,40 @@ def _claim(name: str, procedure: str, setting: _Setting, holds: bool, select: Se
 
 
 CLAIMS: tuple[Claim, ...] = (
-    Claim("storey/capped-uniform", "Storey-BH, pi0 capped at 1", _UNIFORMS, "FDR", 0.2, False, _on_uniforms(True)),
-    Claim("storey/uniform", "Storey-BH, uncapped", _UNIFORMS, "FDR", 0.2, True, _on_uniforms(False)),
-    _claim(
-        "storey/capped-conformal",
-        "Storey on conformal p-values, pi0 capped at 1",
-        _FIVE,
-        False,
-        storey_with(at_least, 0.2, cap=True, eta=0.5),
+    *in_one_setting(
+        "storey", "five independent uniform p-values, lambda = 1/2, alpha = .2", "FDR", 0.2,
+        ("capped-uniform", "Storey-BH, pi0 capped at 1", False, _on_uniforms(True)),
+        ("uniform", "Storey-BH, uncapped", True, _on_uniforms(False)),
     ),
+    _claim("storey/capped-conformal", "Storey on conformal p-values, pi0 capped at 1", _FIVE, False,
+           storey_with(at_least, 0.2, cap=True, eta=0.5)),
     _claim("storey/conformal", _RIGHT, _FIVE, True, selected("storey", 0.2, 0.5)),
-    _claim(
-        "storey/strict",
-        "Storey on conformal p-values with p > lambda",
-        _FEW,
-        False,
-        storey_with(strictly_above, eta=0.06),
-    ),
+    _claim("storey/strict", "Storey on conformal p-values with p > lambda", _FEW, False,
+           storey_with(strictly_above, eta=0.06)),
     _claim("storey/randomized", "Storey-BH on randomised conformal p-values", _FEW, False, storey_on_randomized),
-    _claim(
-        "storey/at-least",
-        f"{_RIGHT} (p >= lambda, conservative ranks)",
-        _FEW,
-        True,
-        selected("storey", eta=0.06),
-    ),
-    _claim(
-        "storey/no-plus-one",
-        "Storey on conformal p-values without the + 1",
-        _BALANCED,
-        False,
-        storey_with(at_least, 0.2, plus_one=0),
-    ),
+    _claim("storey/at-least", f"{_RIGHT} (p >= lambda, conservative ranks)", _FEW, True, selected("storey", eta=0.06)),
+    _claim("storey/no-plus-one", "Storey on conformal p-values without the + 1", _BALANCED, False,
+           storey_with(at_least, 0.2, plus_one=0)),
     _claim("storey/plus-one", _RIGHT, _BALANCED, True, selected("storey", 0.2)),
-    _claim(
-        "subtraction/nominal-size",
-        "subtraction estimate divided by eta under ties",
-        _TIES,
-        False,
-        subtraction_with_nominal_size,
+    _claim("subtraction/nominal-size", "subtraction estimate divided by eta under ties", _TIES, False,
+           subtraction_with_nominal_size),
+    _claim("subtraction/actual-size", 'tdd.ptdi, proportion="subtraction" (divided by the actual share)', _TIES, True,
+           selected("subtraction")),
+    *in_one_setting(
+        "moment", "n0 = n1 = m = 20, members half a standard deviation away, alpha = .1", "FDR", 0.1,
+        ("unguarded", "moment estimate, pi clipped to [0, 1)", False, _on_weak_scores(moment_as_printed)),
+        ("guarded", 'tdd.ptdi, proportion="moment" (theta clipped, pi = 0 unless it is significant)', True,
+         _on_weak_scores(moment_guarded)),
     ),
-    _claim(
-        "subtraction/actual-size",
-        'tdd.ptdi, proportion="subtraction" (divided by the actual share)',
-        _TIES,
-        True,
-        selected("subtraction"),
-    ),
-    Claim(
-        "moment/unguarded",
-        "moment estimate, pi clipped to [0, 1)",
-        _WEAK,
-        "FDR",
-        0.1,
-        False,
-        _on_weak_scores(moment_as_printed),
-    ),
-    Claim(
-        "moment/guarded",
-        'tdd.ptdi, proportion="moment" (theta clipped, pi = 0 unless it is significant)',
-        _WEAK,
-        "FDR",
-        0.1,
-        True,
-        _on_weak_scores(moment_guarded),
-    ),
-    _claim(
-        "settings/largest",
-        "tdd.ptdi, the largest selection of seven settings of proportion and eta",
-        _NONE,
-        False,
-        largest_of_settings,
-    ),
-    _claim(
-        "settings/union",
-        "tdd.ptdi at alpha/7 under each of seven settings, all that any selects",
-        _NONE,
-        True,
-        union_of_settings,
-    ),
-    Claim(
-        "margin/bh",
-        f"tdd.bh, {_LEAST}",
-        _MARGIN,
-        "margin",
+    _claim("settings/largest", "tdd.ptdi, the largest selection of seven settings of proportion and eta", _NONE, False,
+           largest_of_settings),
+    _claim("settings/union", "tdd.ptdi at alpha/7 under each of seven settings, all that any selects", _NONE, True,
+           union_of_settings),
+    *in_one_setting(
+        "margin", "20 independent p-values, half of them null, the others' z 3 sd away, alpha = .2", "margin",
         0.2 * 10 / 20,
-        False,
-        _at_the_margin(lambda p: stepup.bh(p, 0.2).reject),
+        ("bh", f"tdd.bh, {_LEAST}", False, _at_the_margin(lambda p: stepup.bh(p, 0.2).reject)),
+        ("local-fdr", f"tdd.local_fdr <= alpha, {_LEAST}", True,
+         _at_the_margin(lambda p: local_fdr.local_fdr(p).local_fdr <= 0.2)),
     ),
-    Claim(
-        "margin/local-fdr",
-        f"tdd.local_fdr <= alpha, {_LEAST}",
-        _MARGIN,
-        "margin",
-        0.2 * 10 / 20,
-        True,
-        _at_the_margin(lambda p: local_fdr.local_fdr(p).local_fdr <= 0.2),
-    ),
-)
+)  # fmt: skip

@@ -23,22 +23,22 @@ _ORDERS = np.array(list(itertools.permutations(range(4))))
 _NEIGHBOURS = [1, 2, 6]  # of the first order, 0123: 0132, 0213, 1023
 
 
-def _left_skewed(r: int, k: int) -> Draw:
-    """Log-probabilities with a long left tail, exchangeable within every shard."""
+def _independent(law: Callable[[jax.Array, tuple[int, int]], jax.Array], r: int, k: int) -> Draw:
+    """Log-probabilities of one law, exchangeable within every shard."""
 
     def draw(key: jax.Array) -> tuple[jax.Array, jax.Array]:
-        values = -jax.random.exponential(key, (r, k + 1))
+        values = law(key, (r, k + 1))
         return values[:, 0], values[:, 1:]
 
     return draw
 
 
-def _normal(r: int, k: int) -> Draw:
-    def draw(key: jax.Array) -> tuple[jax.Array, jax.Array]:
-        values = jax.random.normal(key, (r, k + 1))
-        return values[:, 0], values[:, 1:]
+def _left_skewed(key: jax.Array, shape: tuple[int, int]) -> jax.Array:
+    return -jax.random.exponential(key, shape)
 
-    return draw
+
+def _integers(low: int, high: int) -> Callable[[jax.Array, tuple[int, int]], jax.Array]:
+    return lambda key, shape: jax.random.randint(key, shape, low, high).astype(jnp.float32)
 
 
 def _pairs(r: int, k: int, *, with_identity: bool) -> Draw:
@@ -49,22 +49,6 @@ def _pairs(r: int, k: int, *, with_identity: bool) -> Draw:
         orders = jax.random.normal(values_key, (r, 2))
         swapped = jax.random.bernoulli(order_key, 0.5, (r, k)) | (not with_identity)
         return orders[:, 0], jnp.where(swapped, orders[:, 1:], orders[:, :1])
-
-    return draw
-
-
-def _integers(key: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """One shard whose log-probability takes ten values."""
-    values = jax.random.randint(key, (1, 20), 0, 10).astype(jnp.float32)
-    return values[:, 0], values[:, 1:]
-
-
-def _tied(r: int, k: int) -> Draw:
-    """Log-probabilities that take three values."""
-
-    def draw(key: jax.Array) -> tuple[jax.Array, jax.Array]:
-        values = jax.random.randint(key, (r, k + 1), -3, 0).astype(jnp.float32)
-        return values[:, 0], values[:, 1:]
 
     return draw
 
@@ -177,22 +161,25 @@ _TIED = "one shard, log-probabilities in {0, ..., 9}, 19 shuffles"
 _SWAPS = "four examples, 19 shuffles"
 _WATCHED = "log-probabilities {}, r = 10 shards, 20 shuffles; stops when it rejects"
 _NORMAL, _TIES = _WATCHED.format("N(0, 1)"), _WATCHED.format("in {-3, -2, -1}")
+_wide, _narrow = _independent(_left_skewed, 50, 25), _independent(_left_skewed, 10, 25)
+_few, _normal = _independent(jax.random.normal, 5, 3), _independent(jax.random.normal, 10, 20)
+_ten, _tied = _independent(_integers(0, 10), 1, 19), _independent(_integers(-3, 0), 10, 20)
 
 CLAIMS: tuple[Claim, ...] = (
-    _claim("t-skewed-50", "sharded t-test", _WIDE, 0.01, False, _left_skewed(50, 25), _t(0.01)),
-    _claim("t-skewed-10", "sharded t-test", _NARROW, 0.01, False, _left_skewed(10, 25), _t(0.01)),
-    _claim("rank-sum-skewed-50", "rank_sum", _WIDE, 0.01, True, _left_skewed(50, 25), _rank_sum(0.01)),
-    _claim("rank-sum-skewed-10", "rank_sum", _NARROW, 0.01, True, _left_skewed(10, 25), _rank_sum(0.01)),
-    _claim("exact-skewed-10", "exact, 399 draws", _NARROW, 0.01, True, _left_skewed(10, 25), _exact(0.01, 399)),
+    _claim("t-skewed-50", "sharded t-test", _WIDE, 0.01, False, _wide, _t(0.01)),
+    _claim("t-skewed-10", "sharded t-test", _NARROW, 0.01, False, _narrow, _t(0.01)),
+    _claim("rank-sum-skewed-50", "rank_sum", _WIDE, 0.01, True, _wide, _rank_sum(0.01)),
+    _claim("rank-sum-skewed-10", "rank_sum", _NARROW, 0.01, True, _narrow, _rank_sum(0.01)),
+    _claim("exact-skewed-10", "exact, 399 draws", _NARROW, 0.01, True, _narrow, _exact(0.01, 399)),
     _claim(
-        "combined-skewed-10", "combined, 399 draws", _NARROW, 0.01, True, _left_skewed(10, 25), _combined(0.01, 399)
+        "combined-skewed-10", "combined, 399 draws", _NARROW, 0.01, True, _narrow, _combined(0.01, 399)
     ),
     _claim(
-        "t-ddof-0", "sharded t-test with ddof = 0", "normal, r = 5 shards, 3 shuffles", 0.01, False, _normal(5, 3),
+        "t-ddof-0", "sharded t-test with ddof = 0", "normal, r = 5 shards, 3 shuffles", 0.01, False, _few,
         _t(0.01, ddof=0),
     ),
     _claim(
-        "t-ddof-1", "sharded t-test with ddof = 1", "normal, r = 5 shards, 3 shuffles", 0.01, True, _normal(5, 3),
+        "t-ddof-1", "sharded t-test with ddof = 1", "normal, r = 5 shards, 3 shuffles", 0.01, True, _few,
         _t(0.01),
     ),
     _claim(
@@ -204,10 +191,10 @@ CLAIMS: tuple[Claim, ...] = (
         _pairs(50, 20, with_identity=True), _rank_sum(0.01, random_ties=True),
     ),
     _claim(
-        "strict", "permutation test that counts only L_b > L", _TIED, 0.05, False, _integers,
+        "strict", "permutation test that counts only L_b > L", _TIED, 0.05, False, _ten,
         _permutation(0.05, strict=True),
     ),
-    _claim("ties-counted", "permutation test that counts L_b >= L", _TIED, 0.05, True, _integers, _permutation(0.05)),
+    _claim("ties-counted", "permutation test that counts L_b >= L", _TIED, 0.05, True, _ten, _permutation(0.05)),
     _claim(
         "adjacent-swaps", "permutation test on random adjacent swaps (no group)", _SWAPS, 0.05, False,
         _four_examples(adjacent=True), _permutation(0.05),
@@ -217,19 +204,19 @@ CLAIMS: tuple[Claim, ...] = (
         _permutation(0.05),
     ),
     _claim(
-        "looks-unspent", "rank_sum read after 1, 2, 5, 10, 20 shuffles", _NORMAL, 0.05, False, _normal(10, 20),
+        "looks-unspent", "rank_sum read after 1, 2, 5, 10, 20 shuffles", _NORMAL, 0.05, False, _normal,
         _at_looks(0.05, spent=False),
     ),
     _claim(
-        "looks-spent", "spending on rank_sum", _NORMAL, 0.05, True, _normal(10, 20), _at_looks(0.05, spent=True),
+        "looks-spent", "spending on rank_sum", _NORMAL, 0.05, True, _normal, _at_looks(0.05, spent=True),
     ),
-    _claim("bets", "e_process", _NORMAL, 0.05, True, _normal(10, 20), _bets(0.05)),
+    _claim("bets", "e_process", _NORMAL, 0.05, True, _normal, _bets(0.05)),
     _claim(
-        "bets-best-shard", "e_process of the best shard alone", _NORMAL, 0.1, False, _normal(10, 20), _best_shard(0.1),
+        "bets-best-shard", "e_process of the best shard alone", _NORMAL, 0.1, False, _normal, _best_shard(0.1),
     ),
     _claim(
-        "bets-strict", "e_process that counts only l_b > l", _TIES, 0.05, False, _tied(10, 20),
+        "bets-strict", "e_process that counts only l_b > l", _TIES, 0.05, False, _tied,
         _bets(0.05, tolerance=-1e-6),
     ),
-    _claim("bets-ties-counted", "e_process that counts l_b >= l", _TIES, 0.05, True, _tied(10, 20), _bets(0.05)),
+    _claim("bets-ties-counted", "e_process that counts l_b >= l", _TIES, 0.05, True, _tied, _bets(0.05)),
 )  # fmt: skip
