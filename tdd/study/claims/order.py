@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from typing import Any
+from functools import partial
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,8 +17,8 @@ from tdd.study.claims.claim import Claim
 __all__ = ["CLAIMS"]
 
 Draw = Callable[[jax.Array], tuple[jax.Array, jax.Array]]
-Decide = Callable[[jax.Array, jax.Array, jax.Array], jax.Array]
-"""(canonical [r], shuffled [r, k], key) -> [] bool, whether the true null is rejected."""
+Decide = Callable[[jax.Array, jax.Array, jax.Array, float], jax.Array]
+"""(canonical [r], shuffled [r, k], key, level) -> [] bool, whether the true null is rejected."""
 
 _ORDERS = np.array(list(itertools.permutations(range(4))))
 _NEIGHBOURS = [1, 2, 6]  # of the first order, 0123: 0132, 0213, 1023
@@ -66,157 +67,140 @@ def _four_examples(*, adjacent: bool) -> Draw:
     return draw
 
 
-def _t(level: float, ddof: int = 1) -> Decide:
-    def decide(canonical: jax.Array, shuffled: jax.Array, key: jax.Array) -> jax.Array:
-        del key
-        s = canonical - shuffled.mean(axis=1)
-        if ddof == 1:
-            return student.one_sample(s).p_value <= level
-        r = s.shape[0]
-        return student.sf(s.mean() / (s.std() / jnp.sqrt(r)), r - 1) <= level
-
-    return decide
+def _t(canonical: jax.Array, shuffled: jax.Array, key: jax.Array, level: float, *, ddof: int = 1) -> jax.Array:
+    s = canonical - shuffled.mean(axis=1)
+    if ddof == 1:
+        return student.one_sample(s).p_value <= level
+    r = s.shape[0]
+    return student.sf(s.mean() / (s.std() / jnp.sqrt(r)), r - 1) <= level
 
 
-def _rank_sum(level: float, *, random_ties: bool = False) -> Decide:
-    def decide(canonical: jax.Array, shuffled: jax.Array, key: jax.Array) -> jax.Array:
-        return rank_sum.rank_sum(canonical, shuffled, key=key if random_ties else None).p_value <= level
-
-    return decide
-
-
-def _exact(level: float, num_draws: int) -> Decide:
-    def decide(canonical: jax.Array, shuffled: jax.Array, key: jax.Array) -> jax.Array:
-        return randomization.shard_randomization(canonical, shuffled, num_draws=num_draws, key=key).p_value <= level
-
-    return decide
+def _rank_sum(
+    canonical: jax.Array, shuffled: jax.Array, key: jax.Array, level: float, *, random_ties: bool = False
+) -> jax.Array:
+    return rank_sum.rank_sum(canonical, shuffled, key=key if random_ties else None).p_value <= level
 
 
-def _combined(level: float, num_draws: int) -> Decide:
-    ranks, draws = _rank_sum(level / 2), _exact(level / 2, num_draws)
-    return lambda canonical, shuffled, key: ranks(canonical, shuffled, key) | draws(canonical, shuffled, key)
+def _exact(canonical: jax.Array, shuffled: jax.Array, key: jax.Array, level: float) -> jax.Array:
+    return randomization.shard_randomization(canonical, shuffled, num_draws=399, key=key).p_value <= level
 
 
-def _permutation(level: float, *, strict: bool = False) -> Decide:
-    def decide(canonical: jax.Array, shuffled: jax.Array, key: jax.Array) -> jax.Array:
-        del key
-        if strict:
-            return 1 + jnp.sum(shuffled[0] > canonical[0]) <= level * (1 + shuffled.shape[1]) * (1 + 1e-6)
-        return permutation.p_value(canonical[0], shuffled[0]).p_value <= level * (1 + 1e-6)
-
-    return decide
+def _combined(canonical: jax.Array, shuffled: jax.Array, key: jax.Array, level: float) -> jax.Array:
+    return _rank_sum(canonical, shuffled, key, level / 2) | _exact(canonical, shuffled, key, level / 2)
 
 
-def _at_looks(level: float, *, spent: bool) -> Decide:
-    """The rank sum at several looks, each at its share of the level or at the whole."""
-
-    def decide(canonical: jax.Array, shuffled: jax.Array, key: jax.Array) -> jax.Array:
-        del key
-        looks = sequential.default_looks(shuffled.shape[1])
-        log_p = jnp.stack([rank_sum.rank_sum(canonical, shuffled[:, :look]).log_p_value for look in looks])
-        p = sequential.spend(log_p, sequential.look_weights(looks))[0] if spent else jnp.exp(log_p)
-        return jnp.min(p) <= level
-
-    return decide
+def _permutation(
+    canonical: jax.Array, shuffled: jax.Array, key: jax.Array, level: float, *, strict: bool = False
+) -> jax.Array:
+    if strict:
+        return 1 + jnp.sum(shuffled[0] > canonical[0]) <= level * (1 + shuffled.shape[1]) * (1 + 1e-6)
+    return permutation.p_value(canonical[0], shuffled[0]).p_value <= level * (1 + 1e-6)
 
 
-def _bets(level: float, *, tolerance: float | None = None) -> Decide:
+def _at_looks(canonical: jax.Array, shuffled: jax.Array, key: jax.Array, level: float, *, spent: bool) -> jax.Array:
+    """The rank sum at several looks, each at its part of the level or at the whole."""
+    looks = sequential.default_looks(shuffled.shape[1])
+    log_p = jnp.stack([rank_sum.rank_sum(canonical, shuffled[:, :look]).log_p_value for look in looks])
+    p = sequential.spend(log_p, sequential.look_weights(looks))[0] if spent else jnp.exp(log_p)
+    return jnp.min(p) <= level
+
+
+def _bets(
+    canonical: jax.Array, shuffled: jax.Array, key: jax.Array, level: float, *, tolerance: float | None = None
+) -> jax.Array:
     """Betting, looked at after every shuffle; a negative tolerance takes ties for the canonical order."""
-
-    def decide(canonical: jax.Array, shuffled: jax.Array, key: jax.Array) -> jax.Array:
-        del key
-        return betting.e_process(sequential.exceedances(canonical, shuffled, tolerance=tolerance)).p_value[-1] <= level
-
-    return decide
+    return betting.e_process(sequential.exceedances(canonical, shuffled, tolerance=tolerance)).p_value[-1] <= level
 
 
-def _best_shard(level: float) -> Decide:
+def _best_shard(canonical: jax.Array, shuffled: jax.Array, key: jax.Array, level: float) -> jax.Array:
     """The bet of the shard that wins most, as if it had been the only one."""
-
-    def decide(canonical: jax.Array, shuffled: jax.Array, key: jax.Array) -> jax.Array:
-        del key
-        counts = sequential.exceedances(canonical, shuffled)
-        log_e = betting.log_urn_bet(counts.shards, counts.shard_draws, 0.05, 8.0, horizon=shuffled.shape[1])
-        return -jnp.max(log_e) <= jnp.log(level)
-
-    return decide
+    counts = sequential.exceedances(canonical, shuffled)
+    log_e = betting.log_urn_bet(counts.shards, counts.shard_draws, 0.05, 8.0, horizon=shuffled.shape[1])
+    return -jnp.max(log_e) <= jnp.log(level)
 
 
-def _size(draw: Draw, decide: Decide) -> Callable[[jax.Array], jax.Array]:
+class _Setting(NamedTuple):
+    """Data under a true null."""
+
+    words: str
+    draw: Draw
+
+
+def _claim(name: str, procedure: str, setting: _Setting, level: float, holds: bool, decide: Decide) -> Claim:
     def one(key: jax.Array) -> jax.Array:
         data, own = jax.random.split(key)
-        return decide(*draw(data), own).astype(jnp.float32)
+        return decide(*setting.draw(data), own, level).astype(jnp.float32)
 
-    return one
-
-
-def _claim(name: str, procedure: str, setting: str, level: float, holds: bool, draw: Draw, decide: Any) -> Claim:
-    return Claim(f"order/{name}", procedure, f"{setting}; level {level}", "size", level, holds, _size(draw, decide))
+    return Claim(f"order/{name}", procedure, f"{setting.words}; level {level}", "size", level, holds, one)
 
 
 _SKEWED = "log-probabilities -Exp(1), r = {} shards, {} shuffles"
-_WIDE, _NARROW = _SKEWED.format(50, 25), _SKEWED.format(10, 25)
-_TWO = "shards of two examples, r = 50, 20 shuffles"
-_TIED = "one shard, log-probabilities in {0, ..., 9}, 19 shuffles"
+_PAIRS = "shards of two examples, r = 50, 20 shuffles"
 _SWAPS = "four examples, 19 shuffles"
 _WATCHED = "log-probabilities {}, r = 10 shards, 20 shuffles; stops when it rejects"
-_NORMAL, _TIES = _WATCHED.format("N(0, 1)"), _WATCHED.format("in {-3, -2, -1}")
-_wide, _narrow = _independent(_left_skewed, 50, 25), _independent(_left_skewed, 10, 25)
-_few, _normal = _independent(jax.random.normal, 5, 3), _independent(jax.random.normal, 10, 20)
-_ten, _tied = _independent(_integers(0, 10), 1, 19), _independent(_integers(-3, 0), 10, 20)
+_WIDE = _Setting(_SKEWED.format(50, 25), _independent(_left_skewed, 50, 25))
+_NARROW = _Setting(_SKEWED.format(10, 25), _independent(_left_skewed, 10, 25))
+_FEW = _Setting("normal, r = 5 shards, 3 shuffles", _independent(jax.random.normal, 5, 3))
+_TEN = _Setting("one shard, log-probabilities in {0, ..., 9}, 19 shuffles", _independent(_integers(0, 10), 1, 19))
+_NORMAL = _Setting(_WATCHED.format("N(0, 1)"), _independent(jax.random.normal, 10, 20))
+_TIES = _Setting(_WATCHED.format("in {-3, -2, -1}"), _independent(_integers(-3, 0), 10, 20))
 
 CLAIMS: tuple[Claim, ...] = (
-    _claim("t-skewed-50", "sharded t-test", _WIDE, 0.01, False, _wide, _t(0.01)),
-    _claim("t-skewed-10", "sharded t-test", _NARROW, 0.01, False, _narrow, _t(0.01)),
-    _claim("rank-sum-skewed-50", "rank_sum", _WIDE, 0.01, True, _wide, _rank_sum(0.01)),
-    _claim("rank-sum-skewed-10", "rank_sum", _NARROW, 0.01, True, _narrow, _rank_sum(0.01)),
-    _claim("exact-skewed-10", "exact, 399 draws", _NARROW, 0.01, True, _narrow, _exact(0.01, 399)),
+    _claim("t-skewed-50", "sharded t-test", _WIDE, 0.01, False, _t),
+    _claim("t-skewed-10", "sharded t-test", _NARROW, 0.01, False, _t),
+    _claim("rank-sum-skewed-50", "rank_sum", _WIDE, 0.01, True, _rank_sum),
+    _claim("rank-sum-skewed-10", "rank_sum", _NARROW, 0.01, True, _rank_sum),
+    _claim("exact-skewed-10", "exact, 399 draws", _NARROW, 0.01, True, _exact),
+    _claim("combined-skewed-10", "combined, 399 draws", _NARROW, 0.01, True, _combined),
+    _claim("t-ddof-0", "sharded t-test with ddof = 0", _FEW, 0.01, False, partial(_t, ddof=0)),
+    _claim("t-ddof-1", "sharded t-test with ddof = 1", _FEW, 0.01, True, _t),
     _claim(
-        "combined-skewed-10", "combined, 399 draws", _NARROW, 0.01, True, _narrow, _combined(0.01, 399)
+        "identity-drawn-again",
+        "rank_sum, shuffles drawn again whenever they are the identity",
+        _Setting(_PAIRS, _pairs(50, 20, with_identity=False)),
+        0.01,
+        False,
+        _rank_sum,
     ),
     _claim(
-        "t-ddof-0", "sharded t-test with ddof = 0", "normal, r = 5 shards, 3 shuffles", 0.01, False, _few,
-        _t(0.01, ddof=0),
+        "identity-kept",
+        "rank_sum, shuffles may be the identity, ties at random",
+        _Setting(_PAIRS, _pairs(50, 20, with_identity=True)),
+        0.01,
+        True,
+        partial(_rank_sum, random_ties=True),
     ),
     _claim(
-        "t-ddof-1", "sharded t-test with ddof = 1", "normal, r = 5 shards, 3 shuffles", 0.01, True, _few,
-        _t(0.01),
+        "strict", "permutation test that counts only L_b > L", _TEN, 0.05, False, partial(_permutation, strict=True)
+    ),
+    _claim("ties-counted", "permutation test that counts L_b >= L", _TEN, 0.05, True, _permutation),
+    _claim(
+        "adjacent-swaps",
+        "permutation test on random adjacent swaps (no group)",
+        _Setting(_SWAPS, _four_examples(adjacent=True)),
+        0.05,
+        False,
+        _permutation,
     ),
     _claim(
-        "identity-drawn-again", "rank_sum, shuffles drawn again whenever they are the identity", _TWO, 0.01, False,
-        _pairs(50, 20, with_identity=False), _rank_sum(0.01),
+        "whole-group",
+        "permutation test on random orders",
+        _Setting(_SWAPS, _four_examples(adjacent=False)),
+        0.05,
+        True,
+        _permutation,
     ),
     _claim(
-        "identity-kept", "rank_sum, shuffles may be the identity, ties at random", _TWO, 0.01, True,
-        _pairs(50, 20, with_identity=True), _rank_sum(0.01, random_ties=True),
+        "looks-unspent",
+        "rank_sum read after 1, 2, 5, 10, 20 shuffles",
+        _NORMAL,
+        0.05,
+        False,
+        partial(_at_looks, spent=False),
     ),
-    _claim(
-        "strict", "permutation test that counts only L_b > L", _TIED, 0.05, False, _ten,
-        _permutation(0.05, strict=True),
-    ),
-    _claim("ties-counted", "permutation test that counts L_b >= L", _TIED, 0.05, True, _ten, _permutation(0.05)),
-    _claim(
-        "adjacent-swaps", "permutation test on random adjacent swaps (no group)", _SWAPS, 0.05, False,
-        _four_examples(adjacent=True), _permutation(0.05),
-    ),
-    _claim(
-        "whole-group", "permutation test on random orders", _SWAPS, 0.05, True, _four_examples(adjacent=False),
-        _permutation(0.05),
-    ),
-    _claim(
-        "looks-unspent", "rank_sum read after 1, 2, 5, 10, 20 shuffles", _NORMAL, 0.05, False, _normal,
-        _at_looks(0.05, spent=False),
-    ),
-    _claim(
-        "looks-spent", "spending on rank_sum", _NORMAL, 0.05, True, _normal, _at_looks(0.05, spent=True),
-    ),
-    _claim("bets", "e_process", _NORMAL, 0.05, True, _normal, _bets(0.05)),
-    _claim(
-        "bets-best-shard", "e_process of the best shard alone", _NORMAL, 0.1, False, _normal, _best_shard(0.1),
-    ),
-    _claim(
-        "bets-strict", "e_process that counts only l_b > l", _TIES, 0.05, False, _tied,
-        _bets(0.05, tolerance=-1e-6),
-    ),
-    _claim("bets-ties-counted", "e_process that counts l_b >= l", _TIES, 0.05, True, _tied, _bets(0.05)),
-)  # fmt: skip
+    _claim("looks-spent", "spending on rank_sum", _NORMAL, 0.05, True, partial(_at_looks, spent=True)),
+    _claim("bets", "e_process", _NORMAL, 0.05, True, _bets),
+    _claim("bets-best-shard", "e_process of the best shard alone", _NORMAL, 0.1, False, _best_shard),
+    _claim("bets-strict", "e_process that counts only l_b > l", _TIES, 0.05, False, partial(_bets, tolerance=-1e-6)),
+    _claim("bets-ties-counted", "e_process that counts l_b >= l", _TIES, 0.05, True, _bets),
+)
