@@ -27,10 +27,10 @@ class NormalShift:
     Attributes:
       num_calibration: n.
       num_tests: m.
-      target_share: share of the test items that are targets.
+      target_share: fraction of the test items that are targets.
       signal: distance of the means, in standard deviations of the null.
       spread: standard deviation of the targets' scores.
-      null: which items calibrate.
+      null: the kind of items that calibrate.
       labels: "fixed" (the first round(target_share·m) items) or "random" (each with that probability).
 
     >>> import jax
@@ -68,10 +68,10 @@ class Mixture:
     Attributes:
       num_calibration: n.
       num_tests: m.
-      target_share: share of the test items that are targets.
+      target_share: fraction of the test items that are targets.
       null_components: [C, 3] of calibration and null items; weights are relative.
       target_components: [D, 3] of targets; by default half of them lie far below the others.
-      null: which items calibrate.
+      null: the kind of items that calibrate.
       labels: "fixed" (the first round(target_share·m) items) or "random" (each with that probability).
     """
 

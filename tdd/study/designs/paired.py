@@ -28,8 +28,8 @@ class PairedScores:
       num_tests: m.
       num_knockoffs: k.
       num_calibration: n, known non-members with knockoffs of their own.
-      target_share: share of the test items that are members.
-      signal: by how much a member's own score is lower.
+      target_share: fraction of the test items that are members.
+      signal: shift of a member's own score to lower values.
       item_spread: standard deviation of the items' levels.
       law: "normal" N(0, 1), "exponential" Exp(1), "negative_exponential" -Exp(1), or "lognormal" exp(N(0, 1)).
       labels: "fixed" (the first round(target_share·m) items) or "random" (each with that probability).

@@ -27,8 +27,8 @@ class SkewedShards:
     Attributes:
       num_shards: r.
       num_shuffles: k.
-      signal: by how many standard deviations the canonical order is more likely in the shards that show it.
-      shifted_share: share of the shards that do (the first round(shifted_share·r)).
+      signal: shift of the canonical order, in standard deviations, in the shards that show it.
+      shifted_share: fraction of the shards that do (the first round(shifted_share·r)).
       law: "normal", "exponential" (-Exp(1)) or "lognormal" (-exp(N(0, 1))), the latter two with a long left tail; each
         scaled to standard deviation 1.
     """
