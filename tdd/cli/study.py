@@ -27,11 +27,11 @@ def add(commands: Any) -> None:
 def _add_study(parser: argparse.ArgumentParser, name: str) -> None:
     parser.set_defaults(study=name)
     parser.epilog = "With the default repetitions it takes less than a minute on two cores."
-    parser.add_argument("--repetitions", type=int, metavar="N", help="of each cell (default: the study's own)")
+    parser.add_argument("--repetitions", type=int, metavar="N", help="number for each cell (default: the study's own)")
     parser.add_argument(
         "--alpha", action="append", metavar="LEVELS", help="levels, repeated or comma-separated (default: the study's)"
     )
-    parser.add_argument("--seed", type=int, default=0, help="of everything random (default: %(default)s)")
+    parser.add_argument("--seed", type=int, default=0, help="random seed (default: %(default)s)")
     parser.add_argument(
         "--target-se", type=float, metavar="SE", help="stop a cell early once its standard errors are no larger"
     )
@@ -41,13 +41,10 @@ def _add_study(parser: argparse.ArgumentParser, name: str) -> None:
         help="write results.parquet, results.csv, study.json and figures; an interrupted study continues there; "
         "shards leave their totals there",
     )
-    parser.add_argument("--format", choices=["png", "svg"], default="png", help="of the figures (default: %(default)s)")
     parser.add_argument(
-        "--devices",
-        type=int,
-        metavar="N",
-        help="share the repetitions out over N devices (default: all)",
+        "--format", choices=["png", "svg"], default="png", help="format of figures (default: %(default)s)"
     )
+    parser.add_argument("--devices", type=int, metavar="N", help="number of devices to run on (default: all)")
     add_shard(parser)
     add_ray(parser)
     group = parser.add_argument_group("a given score table, in place of synthetic data")
@@ -68,7 +65,7 @@ def _add_study(parser: argparse.ArgumentParser, name: str) -> None:
         "--higher-is-member", action="store_true", help="higher values are more member-like, as log-probabilities are"
     )
     group.add_argument("--id-field", metavar="COLUMN", help='identifiers (default: "id", else row numbers)')
-    group.add_argument("--table-format", metavar="NAME", help="format of the table, where its ending does not tell")
+    group.add_argument("--table-format", metavar="NAME", help="format of the table, if its ending does not tell")
 
 
 def _study_list(arguments: argparse.Namespace) -> None:

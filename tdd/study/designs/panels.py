@@ -35,8 +35,8 @@ class CorrelatedDetectors:
       target_share: fraction of the test items that are targets.
       signal: shift, one number or [K], in standard deviations.
       correlation: correlation of any two detectors, in [0, 1].
-      degrees: degrees of freedom: the null vector (Z_k) is divided by sqrt(chi^2/degrees), one an item, which makes extreme
-        scores of different detectors come together (Student's copula). None: normal.
+      degrees: degrees of freedom: the null vector (Z_k) is divided by sqrt(chi^2/degrees), one an item, which makes
+        extreme scores of different detectors come together (Student's copula). None: normal.
       null: the kind of items that calibrate.
       law: law of a null score: "normal", "uniform" on (0, 1), "exponential" with mean 1, or "lognormal"; only "normal"
         (no function) where `degrees` are given, and the marginal law is Student's then.
