@@ -79,7 +79,7 @@ class OrderedShards:
       num_shuffles: k.
       num_shards: r.
       num_examples: N.
-      gain: in standard deviations of an example's log-probability; 0 is the null.
+      gain: gain of an example, in standard deviations of its log-probability; 0 is the null.
     """
 
     null: ClassVar[Null] = "nonmember"
@@ -139,8 +139,9 @@ class TestedShards:
     """Data sets of another design with the p-value of every test on them, so that no test is carried out twice.
 
     Attributes:
-      design: draws `extra["canonical"]` [r] and `extra["shuffled"]` [r, k], and `extra["shards"]` [r] bool if it likes.
-      num_draws: random relabellings of "exact".
+      design: draws `extra["canonical"]` [r] and `extra["shuffled"]` [r, k], and optionally `extra["shards"]` [r]
+        bool.
+      num_draws: number of random relabellings of "exact".
     """
 
     null: ClassVar[Null] = "nonmember"
@@ -154,13 +155,9 @@ class TestedShards:
         own, drawing = jax.random.split(key)
         sample = self.design.draw(own)
         orders = sample.extra["canonical"], sample.extra["shuffled"]
-        given: dict[str, Any] = {"mask": sample.extra.get("shards"), "num_draws": self.num_draws}
-        p = {
-            "rank_sum": exchangeability(*orders, test="rank_sum", **given).p_value,
-            "exact": exchangeability(*orders, test="exact", key=drawing, **given).p_value,
-            "t": exchangeability(*orders, test="t", **given).p_value,
-            "permutation": exchangeability(*orders, test="permutation", **given).p_value,
-        }
+        options: dict[str, Any] = {"mask": sample.extra.get("shards"), "num_draws": self.num_draws}
+        keys: dict[Any, Any] = {"rank_sum": None, "exact": drawing, "t": None, "permutation": None}
+        p = {test: exchangeability(*orders, test=test, key=key, **options).p_value for test, key in keys.items()}
         p["combined"] = jnp.minimum(2 * jnp.minimum(p["rank_sum"], p["exact"]), 1)
         extra = {name: value for name, value in sample.extra.items() if name != "shards"}
         return sample._replace(extra={**extra, "p": p})
