@@ -9,7 +9,7 @@ from .designs import Pool as Pool
 from .designs import SkewedShards as SkewedShards
 from .engine import run as run
 from .joint_pool import resample_joint as resample_joint
-from .joint_synthetic import fresh_joint as fresh_joint
+from .joint_synthetic import simulate_joint as simulate_joint
 from .methods import NAMES as NAMES
 from .methods import StudyMethod as StudyMethod
 from .methods import method as method
