@@ -78,7 +78,7 @@ def _bound(options: StudyOptions, cell: Mapping[str, Any], method: str) -> Expec
 
 
 def _resampled(
-    options: StudyOptions, *, methods: Sequence[str] = ("none", "subtraction"), eta: float = 0.05, **fixed: float
+    options: StudyOptions, *, methods: Sequence[str] = ("none", "subtraction"), eta: float = 0.05, **fixed: Any
 ) -> StudyResult:
     """The fixed-pool engine on the pool of the options."""
     settings = run_options(options)
