@@ -67,13 +67,13 @@ class CorrelatedDetectors:
 
     def draw(self, key: jax.Array) -> Sample:
         """One data set."""
-        own, test, which = jax.random.split(key, 3)
-        target = labelling.draw_targets(which, self.num_tests, self.target_share, self.labels)
+        calibration_key, test_key, label_key = jax.random.split(key, 3)
+        target = labelling.draw_targets(label_key, self.num_tests, self.target_share, self.labels)
         signal = jnp.broadcast_to(jnp.asarray(self.signal, jnp.result_type(float)), (self.num_detectors,))
         shift = labelling.direction(self.null) * signal[:, None] * target
         return Sample(
-            self._marginal(self._nulls(own, self.num_calibration)),
-            self._marginal(self._nulls(test, self.num_tests) + shift),
+            self._marginal(self._nulls(calibration_key, self.num_calibration)),
+            self._marginal(self._nulls(test_key, self.num_tests) + shift),
             target,
         )
 

@@ -151,7 +151,7 @@ def _split_example(options: StudyOptions) -> Example:
 
 _study = functools.partial(NamedStudy, describe=_describe, bound=_bound, repetitions=200_000, alphas=LEVELS)
 _splits = functools.partial(_describe, splits="Splits")
-_ESTIMATE_LABELS = {name: words.removeprefix("scaled (").removesuffix(")") for name, words in LABELS.items()}
+_ESTIMATE_LABELS = {name: LABELS[name].removeprefix("scaled (").removesuffix(")") for name in ESTIMATES}
 
 STUDIES = (
     _study(

@@ -1,8 +1,8 @@
-"""Independent scores, one an item: shifted normal laws, or mixtures for items remembered to different degrees."""
+"""One score an item: shifted normal laws, mixtures of them, or scores beside those of knockoffs."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +15,9 @@ from tdd.study.designs.checks import is_known
 from tdd.study.sample import Sample
 from tdd.validate.errors import InputError
 
-__all__ = ["Mixture", "NormalShift"]
+__all__ = ["LAWS", "Mixture", "NormalShift", "PairedScores"]
+
+LAWS = ("normal", "exponential", "negative_exponential", "lognormal")
 
 
 @pytree("num_calibration", "num_tests", "null", "labels")
@@ -53,12 +55,12 @@ class NormalShift:
 
     def draw(self, key: jax.Array) -> Sample:
         """One data set."""
-        own, test, which = jax.random.split(key, 3)
-        target = labelling.draw_targets(which, self.num_tests, self.target_share, self.labels)
-        z = jax.random.normal(test, (self.num_tests,))
+        calibration_key, test_key, label_key = jax.random.split(key, 3)
+        target = labelling.draw_targets(label_key, self.num_tests, self.target_share, self.labels)
+        z = jax.random.normal(test_key, (self.num_tests,))
         shifted = labelling.direction(self.null) * self.signal + self.spread * z
         scores = jnp.where(target, shifted, z)
-        return Sample(jax.random.normal(own, (self.num_calibration,)), scores, target)
+        return Sample(jax.random.normal(calibration_key, (self.num_calibration,)), scores, target)
 
 
 @pytree("num_calibration", "num_tests", "null", "labels")
@@ -91,14 +93,14 @@ class Mixture:
 
     def draw(self, key: jax.Array) -> Sample:
         """One data set."""
-        own, nulls, targets, which = jax.random.split(key, 4)
-        target = labelling.draw_targets(which, self.num_tests, self.target_share, self.labels)
+        calibration_key, null_key, target_key, label_key = jax.random.split(key, 4)
+        target = labelling.draw_targets(label_key, self.num_tests, self.target_share, self.labels)
         scores = jnp.where(
             target,
-            _draw(targets, self.target_components, self.num_tests),
-            _draw(nulls, self.null_components, self.num_tests),
+            _draw(target_key, self.target_components, self.num_tests),
+            _draw(null_key, self.null_components, self.num_tests),
         )
-        return Sample(_draw(own, self.null_components, self.num_calibration), scores, target)
+        return Sample(_draw(calibration_key, self.null_components, self.num_calibration), scores, target)
 
 
 def _draw(key: jax.Array, components: Any, size: int) -> jax.Array:
@@ -124,3 +126,63 @@ def _check_components(design: Any, *names: str) -> None:
             raise InputError(f"{where} must be rows (weight, mean, sd), at least one; got shape {rows.shape}")
         if not np.isfinite(rows).all() or (rows[:, 0] < 0).any() or rows[:, 0].sum() <= 0 or (rows[:, 2] < 0).any():
             raise InputError(f"{where} needs finite means, weights and sds that are not negative; got {value!r}")
+
+
+@pytree("num_tests", "num_knockoffs", "num_calibration", "law", "labels")
+class PairedScores:
+    """The k + 1 scores of an item, text and knockoffs, are an item's level plus independent draws of one law.
+
+    The own score of a member is lower by `signal`. So the copies of a non-member are exchangeable, and the W of
+    non-members are symmetric about 0 for k = 1 but, unless the law is symmetric, not for k > 1.
+
+    Attributes:
+      num_tests: m.
+      num_knockoffs: k.
+      num_calibration: n, known non-members with knockoffs of their own.
+      target_share: fraction of the test items that are members.
+      signal: shift of a member's own score to lower values.
+      item_spread: standard deviation of the items' levels.
+      law: "normal" N(0, 1), "exponential" Exp(1), "negative_exponential" -Exp(1), or "lognormal" exp(N(0, 1)).
+      labels: "fixed" (the first round(target_share·m) items) or "random" (each with that probability).
+    """
+
+    null: ClassVar[Null] = "nonmember"
+
+    num_tests: int = 200
+    num_knockoffs: int = 1
+    num_calibration: int = 200
+    target_share: Any = 0.5
+    signal: Any = 2.0
+    item_spread: Any = 1.0
+    law: Literal["normal", "exponential", "negative_exponential", "lognormal"] = "normal"
+    labels: labelling.Labels = "fixed"
+
+    def __post_init__(self):
+        checks.check_counts(self, "num_tests", "num_knockoffs", "num_calibration")
+        checks.check_numbers(self, target_share=(0, 1), signal=(None, None), item_spread=(0, None))
+        checks.check_names(self, law=LAWS, labels=labelling.LABELS)
+
+    def draw(self, key: jax.Array) -> Sample:
+        """One data set, with `extra["knockoffs"]` [m, k] and `extra["calibration_knockoffs"]` [n, k]."""
+        calibration_key, test_key, label_key = jax.random.split(key, 3)
+        target = labelling.draw_targets(label_key, self.num_tests, self.target_share, self.labels)
+        calibration, others = self._copies(calibration_key, self.num_calibration)
+        scores, knockoffs = self._copies(test_key, self.num_tests)
+        return Sample(
+            calibration,
+            scores - self.signal * target,
+            target,
+            extra={"knockoffs": knockoffs, "calibration_knockoffs": others},
+        )
+
+    def _copies(self, key: jax.Array, size: int) -> tuple[jax.Array, jax.Array]:
+        """[size] first copies and [size, k] others."""
+        level, single = jax.random.split(key)
+        shape = (size, self.num_knockoffs + 1)
+        if self.law in ("exponential", "negative_exponential"):
+            x = jax.random.exponential(single, shape) * (1 if self.law == "exponential" else -1)
+        else:
+            x = jax.random.normal(single, shape)
+            x = jnp.exp(x) if self.law == "lognormal" else x
+        x = x + self.item_spread * jax.random.normal(level, (size, 1))
+        return x[:, 0], x[:, 1:]
