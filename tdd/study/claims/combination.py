@@ -64,8 +64,8 @@ def _largest_of_keys(number: int) -> _Select:
 
     def select(calibration: jax.Array, scores: jax.Array, key: jax.Array) -> jax.Array:
         keys = jax.random.split(key, number)
-        each = jax.vmap(lambda one: _by("e_values", keyed=True)(calibration, scores, one))(keys)
-        return each[jnp.argmax(jnp.sum(each, axis=1))]
+        selections = jax.vmap(lambda key: _by("e_values", keyed=True)(calibration, scores, key))(keys)
+        return selections[jnp.argmax(jnp.sum(selections, axis=1))]
 
     return select
 
@@ -92,8 +92,8 @@ def _size(
 
     def one(key: jax.Array) -> jax.Array:
         calibration, scores = detector_scores(key, num_calibration, jnp.zeros((num_detectors, 1)), correlation)
-        found = td4eval(calibration, scores, alpha=_ALPHA, combine=select)  # type: ignore[arg-type]
-        return (found.p_values[0] <= _ALPHA).astype(jnp.float32)
+        p_values = td4eval(calibration, scores, alpha=_ALPHA, combine=select).p_values  # type: ignore[arg-type]
+        return (p_values[0] <= _ALPHA).astype(jnp.float32)
 
     return one
 
