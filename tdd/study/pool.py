@@ -131,6 +131,7 @@ def resample(
         "versions": versions(),
     }
     size, members = len(values), int(labels.sum())
+    sizes = {"num_items": size, "num_members": members}
     lanes = _lanes(size, devices[0].platform)
     operands = (
         resample_pool.prepare(values, labels),
@@ -150,13 +151,7 @@ def resample(
         folder=folder,
         shard=shard,
         fingerprint=setting,
-        provenance={
-            "engine": "tdd.study.resample",
-            **setting,
-            "num_items": size,
-            "num_members": members,
-            "stopping": None,
-        },
+        provenance={"engine": "tdd.study.resample", **setting, **sizes, "stopping": None},
         devices=devices,
         started=started,
         progress="resample" if progress else "",
