@@ -26,8 +26,8 @@ from tdd.kernels.sequential import default_looks
 from tdd.runs.folder import versions
 from tdd.study import SkewedShards, named
 from tdd.study.monte_carlo import simulate
-from tdd.study.named.driver import carry_out, verdict_rows
-from tdd.study.named.record import Options
+from tdd.study.named.driver import run_named_study, verdict_rows
+from tdd.study.named.record import StudyOptions
 
 HORIZON, LEVELS, H = 50, (0.05, 0.001), 10
 NUM_DRAWS = 4_999
@@ -44,9 +44,9 @@ FIXED = f"all {HORIZON} shuffles"
 def sizes(folder: pathlib.Path, repetitions: int) -> dict[str, Any]:
     """The rows of the named study."""
     study = named.load("exchange-tests")
-    options = Options(repetitions=repetitions, alphas=study.alphas, folder=folder, progress=True)
+    options = StudyOptions(repetitions=repetitions, alphas=study.alphas, folder=folder, progress=True)
     command = f"tdd study exchange-tests --repetitions {repetitions} --out {shlex.quote(str(folder))}"
-    outcome = carry_out(study, options, command=command)
+    outcome = run_named_study(study, options, command=command)
     kept = (
         "panel",
         "num_shards",
@@ -65,7 +65,7 @@ def sizes(folder: pathlib.Path, repetitions: int) -> dict[str, Any]:
         for row in verdict_rows(study, options, outcome.result)
     ]
     return {
-        "design": study.design(options),
+        "design": study.describe(options),
         "rows": rows,
         "power_repetitions": outcome.result.provenance["power_repetitions"],
     }

@@ -23,14 +23,13 @@ import numpy as np
 import tdd
 from benchmarks import harness
 from tdd.procedures.jecs import jecs, jmcs
-from tdd.study import joint_labels, monte_carlo
-from tdd.study.compositions import COMPOSITIONS, composed, joint_metrics, selected_by_each
-from tdd.study.validity.joint import one_model_each
+from tdd.study import JointLabels, Sample, monte_carlo
+from tdd.study.baselines import COMPOSITIONS, composed, joint_metrics, selected_by_each
+from tdd.study.claims.joint import one_model_each
 
 LEVELS = (0.1, 0.2, 0.3)
 SMALL = ((100, 200, 1), (300, 700, 1), (99, 10_000, 20), (2_000, 2_000, 20), (20_000, 20_000, 200))  # last: thinning
 
-Sample = joint_labels.JointSample
 Selections = Mapping[str, Callable[[Sample, float], jax.Array]]
 
 
@@ -59,9 +58,7 @@ def measure(
     def one(key: jax.Array) -> jax.Array:
         sample = draw(key)
         found = [
-            joint_metrics(select(sample, alpha), sample.contaminated)
-            for select in selections.values()
-            for alpha in levels
+            joint_metrics(select(sample, alpha), sample.target) for select in selections.values() for alpha in levels
         ]
         return jnp.stack([jnp.stack(metrics) for metrics in found])
 
@@ -87,7 +84,7 @@ def main() -> None:
     repetitions = parser.parse_args().repetitions
     start, settings = time.perf_counter(), []
     for signal, selections in ((2.0, COMPOSED), (3.0, JOINT)):
-        draw = partial(joint_labels.draw, signal=signal)
+        draw = JointLabels(signal=signal).draw
         about = {"models": 5, "calibration": 600, "candidates": 1_400, "signal": signal, "labels": "Bernoulli(0.25)"}
         settings.append(
             about | {"repetitions": repetitions, "rows": measure(draw, selections, LEVELS, repetitions, 50)}

@@ -173,12 +173,12 @@ def named_study(name: str, options: Any, *, command: str, **ray_options: Any) ->
 
     Args:
       name: Name of the study.
-      options: `tdd.study.named.record.Options`, with a folder that all hosts share.
+      options: `tdd.study.named.record.StudyOptions`, with a folder that all hosts share.
       command: The command line, for the record.
       **ray_options: As `run_shards`.
 
     Returns:
-      `tdd.study.named.driver.Outcome`.
+      `tdd.study.named.driver.FinishedStudy`.
 
     Raises:
       InputError: No folder; a `target_se`, which needs the totals of all shards; as `run_shards`.
@@ -321,13 +321,13 @@ def _running(arguments: Sequence[Any], options: Mapping[str, Any]) -> Call:
 
 def _carrying_out(name: str, options: Any, command: str) -> Call:
     from tdd.study import named
-    from tdd.study.named.driver import carry_out, run_shard
+    from tdd.study.named.driver import run_named_study, run_shard
 
     spec = named.load(name)
 
     def call(shard: Shard | None) -> Any:
         if shard is None:
-            return carry_out(spec, options, command=command)
+            return run_named_study(spec, options, command=command)
         return run_shard(spec, dataclasses.replace(options, shard=shard))
 
     return call

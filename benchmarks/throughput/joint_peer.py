@@ -84,7 +84,7 @@ def fresh_panels(
     signal: float = 2.0,
     member_share: float = 0.25,
 ) -> list[JointCounts]:
-    """JECS on new normal scores in each repetition (the law of `tdd.study.joint_labels.draw`)."""
+    """JECS on new normal scores in each repetition (the law of `tdd.study.JointLabels`)."""
     found = []
     for _ in range(repetitions):
         member = generator.random((num_models, num_tests), dtype=np.float32) < member_share

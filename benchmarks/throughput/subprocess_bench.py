@@ -53,9 +53,9 @@ def main(spec: dict[str, Any]) -> dict[str, Any]:
     """Run one measurement in this process."""
     start = time.perf_counter()
     if spec.pop("flags"):
-        from tdd.study import host
+        from tdd.cores import set_host_device_count
 
-        host.prepare()
+        set_host_device_count()
     module, name = spec.pop("study").split(".")
     measure = getattr(importlib.import_module(f"benchmarks.throughput.{module}"), name)
     import_s = time.perf_counter() - start

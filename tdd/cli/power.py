@@ -7,7 +7,7 @@ from typing import Any
 
 from tdd.cli.common import command, console, names, print_json, split
 from tdd.cli.options import add_device
-from tdd.study import host
+from tdd.cores import set_host_device_count
 
 __all__ = ["add"]
 
@@ -123,7 +123,7 @@ def _run(arguments: argparse.Namespace) -> None:
 
     from tdd.validate.errors import InputError
 
-    host.prepare()
+    set_host_device_count()
     from tdd.cli.compilation_cache import keep_compiled
 
     keep_compiled(not arguments.no_compilation_cache)

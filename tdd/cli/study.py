@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from tdd.cli import claims
+from tdd.cli import guarantees
 from tdd.cli.common import command, console, print_json, split
 from tdd.cli.shards import add_ray, add_shard, check_ray, ray_options, say_done
-from tdd.study import host
+from tdd.cores import set_host_device_count
 from tdd.study.named import STUDIES
 
 __all__ = ["add"]
@@ -20,17 +20,17 @@ def add(commands: Any) -> None:
     studies = study.add_subparsers(metavar="STUDY", title="studies")
     for name, title in STUDIES.items():
         _add_study(command(studies, name, _study_named, f"{title.shows} ({title.figure})"), name)
-    claims.add_validity(studies)
+    guarantees.add_validity(studies)
 
 
 def _add_study(parser: argparse.ArgumentParser, name: str) -> None:
     parser.set_defaults(study=name)
     parser.epilog = "With the default repetitions it takes less than a minute on two cores."
-    parser.add_argument("--repetitions", type=int, metavar="N", help="of each cell (default: the study's own)")
+    parser.add_argument("--repetitions", type=int, metavar="N", help="number for each cell (default: the study's own)")
     parser.add_argument(
         "--alpha", action="append", metavar="LEVELS", help="levels, repeated or comma-separated (default: the study's)"
     )
-    parser.add_argument("--seed", type=int, default=0, help="of everything random (default: %(default)s)")
+    parser.add_argument("--seed", type=int, default=0, help="random seed (default: %(default)s)")
     parser.add_argument(
         "--target-se", type=float, metavar="SE", help="stop a cell early once its standard errors are no larger"
     )
@@ -40,13 +40,10 @@ def _add_study(parser: argparse.ArgumentParser, name: str) -> None:
         help="write results.parquet, results.csv, study.json and figures; an interrupted study continues there; "
         "shards leave their totals there",
     )
-    parser.add_argument("--format", choices=["png", "svg"], default="png", help="of the figures (default: %(default)s)")
     parser.add_argument(
-        "--devices",
-        type=int,
-        metavar="N",
-        help="share the repetitions out over N devices (default: all)",
+        "--format", choices=["png", "svg"], default="png", help="format of figures (default: %(default)s)"
     )
+    parser.add_argument("--devices", type=int, metavar="N", help="number of devices to run on (default: all)")
     add_shard(parser)
     add_ray(parser)
     group = parser.add_argument_group("a given score table, in place of synthetic data")
@@ -67,7 +64,7 @@ def _add_study(parser: argparse.ArgumentParser, name: str) -> None:
         "--higher-is-member", action="store_true", help="higher values are more member-like, as log-probabilities are"
     )
     group.add_argument("--id-field", metavar="COLUMN", help='identifiers (default: "id", else row numbers)')
-    group.add_argument("--table-format", metavar="NAME", help="format of the table, where its ending does not tell")
+    group.add_argument("--table-format", metavar="NAME", help="format of the table, if its ending does not tell")
 
 
 def _study_list(arguments: argparse.Namespace) -> None:
@@ -89,10 +86,10 @@ def _study_named(arguments: argparse.Namespace) -> None:
     by_ray = check_ray(arguments)
     if arguments.devices is not None and arguments.devices < 1:
         raise InputError(f"--devices must be at least 1, got {arguments.devices}")
-    host.prepare(arguments.devices)
+    set_host_device_count(arguments.devices)
 
     from tdd.study import named
-    from tdd.study.named.driver import carry_out, run_shard
+    from tdd.study.named.driver import run_named_study, run_shard
 
     study = named.load(arguments.study)
     options = _options(arguments, study)
@@ -106,7 +103,7 @@ def _study_named(arguments: argparse.Namespace) -> None:
 
         outcome = on_ray.named_study(arguments.study, options, command=command, **ray_options(arguments))
     else:
-        outcome = carry_out(study, options, command=command)
+        outcome = run_named_study(study, options, command=command)
     files = _write_figures(study, options, outcome.result, arguments.format)
     _print_study(arguments, study, options, outcome, files)
 
@@ -114,8 +111,8 @@ def _study_named(arguments: argparse.Namespace) -> None:
 def _options(arguments: argparse.Namespace, study: Any) -> Any:
     import pathlib
 
-    from tdd.study.named.given import read_columns
-    from tdd.study.named.record import Options
+    from tdd.study.named.record import StudyOptions
+    from tdd.study.named.score_table import read_columns
     from tdd.validate.errors import InputError
 
     columns = None
@@ -134,7 +131,7 @@ def _options(arguments: argparse.Namespace, study: Any) -> Any:
         raise InputError(
             "--score, --knockoffs, --label-field and --higher-is-member are of a table: give --scores FILE"
         )
-    return Options(
+    return StudyOptions(
         repetitions=study.repetitions if arguments.repetitions is None else arguments.repetitions,
         alphas=_levels(arguments.alpha) or study.alphas,
         seed=arguments.seed,
@@ -154,7 +151,7 @@ def _write_figures(study: Any, options: Any, result: Any, format: str) -> list[A
     from tdd.report import study_plots
 
     files = [options.folder / name for name in ("results.parquet", "results.csv", "study.json")]
-    drawn = study_plots.draw(result, study.figure, title=study.title, caption=study.design(options))
+    drawn = study_plots.draw(result, study.figure, title=study.title, caption=study.describe(options))
     files.append(study_plots.write(drawn, options.folder / f"figure.{format}"))
     if study.example is not None:
         example = study.example(options)
@@ -169,14 +166,19 @@ def _print_study(arguments: argparse.Namespace, study: Any, options: Any, outcom
     result = outcome.result
     rows = verdict_rows(study, options, result)
     if arguments.json:
-        about = {"study": study.name, "title": study.title, "design": study.design(options), "seconds": result.seconds}
+        about = {
+            "study": study.name,
+            "title": study.title,
+            "design": study.describe(options),
+            "seconds": result.seconds,
+        }
         print_json(about | {"provenance": result.provenance, "rows": rows, "files": [str(path) for path in files]})
         return
     screen = console(wide=True)
     screen.print(study_tables.study_table(study.title, study.figure, tuple(result.cells[0]), rows))
     screen.print(study_tables.VERDICTS, markup=False)
     screen.print(study_tables.time_line(result, computed=outcome.computed), markup=False)
-    screen.print(f"Design: {study.design(options)}.", markup=False)
+    screen.print(f"Design: {study.describe(options)}.", markup=False)
     if files:
         screen.print(f"Written: {', '.join(str(path) for path in files)}", markup=False)
 

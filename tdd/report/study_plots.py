@@ -1,4 +1,4 @@
-"""The figures of a named study: its result, and where there is one, a close look at one repetition."""
+"""The figures of a named study: its result, and for some studies one repetition."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tdd.report.plots import closeup, levels, parameter, sheet
+from tdd.report.plots import levels, parameter, sheet, single_repetition
 from tdd.report.plots.sheet import FORMATS
 from tdd.study.named.record import Example, Figure
 
@@ -21,22 +21,22 @@ def draw(result: Any, figure: Figure, *, title: str, caption: str = "") -> sheet
 
     Args:
       result: `StudyResult`.
-      figure: how it is laid out.
+      figure: layout.
       title: the procedure and the design in a few words.
       caption: the design in full; the number of repetitions is added to it.
     """
-    said = " ".join(part for part in (_sentence(caption), _repetitions(result)) if part)
+    words = " ".join(part for part in (_sentence(caption), _repetitions(result)) if part)
     if figure.kind == "parameter":
         place = int(np.argmin(np.abs(np.asarray(result.alphas) - figure.level)))
         if len(result.alphas) > 1:
-            said = f"{said} The tables have every level."
-        return parameter.parameter(result, figure, title=title, caption=said, alpha=place)
-    return _LEVELS[figure.kind](result, figure, title=title, caption=said)
+            words = f"{words} The tables have every level."
+        return parameter.parameter(result, figure, title=title, caption=words, alpha=place)
+    return _LEVELS[figure.kind](result, figure, title=title, caption=words)
 
 
 def draw_example(example: Example) -> sheet.Sheet:
-    """The close look at one repetition."""
-    drawing = {"staircase": closeup.staircase, "envelope": closeup.envelope}[example.kind]
+    """The figure of one repetition."""
+    drawing = {"staircase": single_repetition.staircase, "envelope": single_repetition.envelope}[example.kind]
     return drawing(example.arrays, title=example.title, caption=_sentence(example.caption))
 
 

@@ -1,4 +1,4 @@
-"""The table of a named study: means, standard errors, and whether what is promised holds."""
+"""The table of a named study: means, standard errors, and whether the bounds hold."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tdd.study.named.record import Figure
 __all__ = ["VERDICTS", "list_table", "study_header", "study_rows", "study_table", "time_line"]
 
 
-VERDICTS = 'Verdict: is the error rate within what is promised? "Above" takes three standard errors.'
+VERDICTS = 'Verdict: is the error rate within its bound? "Above" takes three standard errors.'
 
 
 def study_header(figure: Figure, fields: Sequence[str]) -> tuple[str, ...]:
@@ -27,7 +27,7 @@ def study_header(figure: Figure, fields: Sequence[str]) -> tuple[str, ...]:
 
 
 def study_rows(figure: Figure, fields: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
-    """Cells of the table as words; `rows` as of `StudyResult.rows`, with a "verdict" each."""
+    """The cells of the table as text; `rows` are those of `StudyResult.rows` with a "verdict" each."""
     return [
         (
             *(_words(figure, row[field]) for field in fields),
@@ -63,7 +63,7 @@ def study_table(title: str, figure: Figure, fields: Sequence[str], rows: Sequenc
 
 
 def list_table(rows: Sequence[tuple[str, str, str]]) -> Table:
-    """(name, what it shows, the paper's figure) of every study."""
+    """(name, subject, figure of a paper) of every study."""
     table = Table(title="Named studies: tdd study NAME --out DIR", title_justify="left", header_style="bold")
     for name in ("study", "shows", "regenerates"):
         table.add_column(name, no_wrap=name == "study")
@@ -73,7 +73,7 @@ def list_table(rows: Sequence[tuple[str, str, str]]) -> Table:
 
 
 def time_line(result: Any, *, computed: bool) -> str:
-    """How many repetitions took how long."""
+    """The number of repetitions and the time they took."""
     counts = np.broadcast_to(result.repetitions, (len(result.cells),))
     total = int(counts.sum())
     cells = f"{len(result.cells)} cells, " if len(result.cells) > 1 else ""

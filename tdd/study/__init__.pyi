@@ -7,14 +7,14 @@ from .designs import NormalShift as NormalShift
 from .designs import PairedScores as PairedScores
 from .designs import Pool as Pool
 from .designs import SkewedShards as SkewedShards
-from .joint_fresh import fresh_joint as fresh_joint
+from .engine import run as run
 from .joint_pool import resample_joint as resample_joint
+from .joint_synthetic import simulate_joint as simulate_joint
 from .methods import NAMES as NAMES
 from .methods import StudyMethod as StudyMethod
 from .methods import method as method
 from .pool import resample as resample
 from .results import QUANTILES as QUANTILES
 from .results import StudyResult as StudyResult
-from .runner import run as run
 from .sample import Design as Design
 from .sample import Sample as Sample

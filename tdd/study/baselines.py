@@ -1,27 +1,45 @@
-"""Thresholds chosen on labelled validation items, as the papers' baselines choose them; for studies only.
+"""Rules that the papers compare their methods with, for studies only: none controls an error rate.
 
-A validation set whose membership is known gives the threshold, and the candidates on its side are selected. Whatever
-holds on the validation items, nothing is promised of the candidates: no error rate is controlled. The papers compare
-their methods with these rules.
+Thresholds: labelled validation items give a threshold, and the candidates on its side are selected. Whatever holds on
+the validation items, nothing is guaranteed for the candidates.
+
+Compositions of one selection a model: an item that one model never saw and another was trained on is a right selection
+for the first model and lands in the union. The intersection removes such items, but it removes right selections faster
+than wrong ones: the fraction of wrong items among those that remain is not bounded by the level of the single
+selections. `tdd.jmcs` tests the joint null itself.
 """
 
 from __future__ import annotations
 
 import functools
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from tdd.kernels import lattice
+from tdd.kernels import conformal, lattice, proportion, stepup
 from tdd.procedures.calls import level_operand, order_preserving
 from tdd.records import Guarantee, Null, pytree
 from tdd.validate import arrays
 from tdd.validate.errors import InputError
 
-__all__ = ["GUARANTEES", "GUARANTEE_ROWS", "RULES", "ThresholdSelection", "auc", "threshold"]
+__all__ = [
+    "COMPOSITIONS",
+    "GUARANTEES",
+    "GUARANTEE_ROWS",
+    "RULES",
+    "JointMetrics",
+    "ThresholdSelection",
+    "auc",
+    "composed",
+    "joint_metrics",
+    "selected_by_each",
+    "threshold",
+]
 
 Rule = Literal["accuracy", "fdr", "fpr"]
+
+COMPOSITIONS = ("union", "intersection")
 
 _NOTHING = "nothing: no error rate among the candidates is controlled; "
 
@@ -56,7 +74,7 @@ GUARANTEE_ROWS = [
 
 @pytree("method", "null", "guarantee")
 class ThresholdSelection:
-    """What a threshold selects.
+    """The selection of a threshold.
 
     Attributes:
       selected: [m] bool.
@@ -65,7 +83,7 @@ class ThresholdSelection:
       num_validation: [] int32, real validation items.
       method: "threshold/<rule>".
       null: which items should not be selected.
-      guarantee: that there is none.
+      guarantee: states that there is none.
     """
 
     selected: jax.Array
@@ -93,11 +111,11 @@ def threshold(
     With null="nonmember" the scores up to the threshold are selected (members), with null="member" those from it on
     (clean items). Of a threshold t, let A(t) and F(t) count the selected validation items that are targets and that are
     not. Thresholds are scores of validation items; one that selects nothing is among them.
-      "accuracy": the highest share of right decisions, A(t) - F(t).
+      "accuracy": the highest fraction of right decisions, A(t) - F(t).
       "fdr": F(t) <= alpha (A(t) + F(t)), the largest A(t).
       "fpr": F(t) <= alpha·(validation items that are not targets), the largest A(t) + F(t). The paper has validation
         items of one kind only, no targets.
-    Of equally good thresholds the one that selects fewest.
+    Of equally good thresholds it takes the one that selects fewest.
 
     No guarantee: no error rate among the candidates is controlled (`ThresholdSelection.guarantee` says it). The bound
     of "fdr" holds on the validation items because they were searched for it.
@@ -147,7 +165,7 @@ def threshold(
 
 
 def auc(evidence: jax.Array, target: jax.Array, mask: jax.Array | None = None) -> jax.Array:
-    """Share of the pairs of a target and another item in which the target has more evidence, ties one half.
+    """Fraction of the pairs of a target and another item in which the target has more evidence, ties one half.
 
     Args:
       evidence: [m] large for items that look like targets: -score for members, the score for clean items, -p-value.
@@ -208,3 +226,64 @@ def _at_most(count: jax.Array, total: jax.Array, alpha: Any) -> jax.Array:
     value = jnp.asarray(level.value)
     bound = value * (1 + 4 * jnp.finfo(value.dtype).eps) * total
     return (value > 0) & (value < 1) & (count <= bound)
+
+
+class JointMetrics(NamedTuple):
+    """Error and power of a joint selection.
+
+    Attributes:
+      gcp: [] fraction of contaminated items among the selected, 0 without a selection.
+      power: [] fraction of the jointly pure items that are selected, 0 without any.
+    """
+
+    gcp: jax.Array
+    power: jax.Array
+
+
+def selected_by_each(calibration: jax.Array, scores: jax.Array, *, alpha: Any, eta: Any = 0.5) -> jax.Array:
+    """Storey-BH for each model alone, null "member": FDR <= alpha for that model, and for that model only.
+
+    Args:
+      calibration: [K, n] loss-like scores of known members.
+      scores: [K, m] loss-like scores.
+      alpha: level in (0, 1).
+      eta: fraction of the calibration scores in the region of presumed members.
+
+    Returns:
+      [K, m] bool.
+    """
+    max_rank = calibration.shape[1] + 1
+
+    def selected(own: jax.Array, tested: jax.Array) -> jax.Array:
+        ranked = conformal.rank(own, tested, null="member")
+        n = ranked.num_calibration
+        estimate = proportion.storey(ranked.rank, ranked.valid, n, max_rank=max_rank, eta=eta)
+        scale = (estimate.numerator, estimate.denominator)
+        return stepup.bh_ranks(ranked.rank, n, alpha, max_rank=max_rank, scale=scale).reject
+
+    return jax.vmap(selected)(calibration, scores)
+
+
+def composed(selected: jax.Array, how: Literal["union", "intersection"]) -> jax.Array:
+    """Compose [K, m] selections to [m]: items selected for at least one model, or for every model.
+
+    Raises:
+      ValueError: unknown `how`.
+    """
+    if how not in COMPOSITIONS:
+        raise ValueError(f"how must be one of {COMPOSITIONS}, got {how!r}")
+    return jnp.any(selected, axis=0) if how == "union" else jnp.all(selected, axis=0)
+
+
+def joint_metrics(selected: jax.Array, target: jax.Array) -> JointMetrics:
+    """Global contamination proportion and power of a joint selection.
+
+    Args:
+      selected: [m] bool.
+      target: [m] bool, True for members of no model.
+
+    References: JECS, eq. 7-8.
+    """
+    false = jnp.sum(selected & ~target)
+    true = jnp.sum(selected & target)
+    return JointMetrics(false / jnp.maximum(false + true, 1), true / jnp.maximum(jnp.sum(target), 1))

@@ -1,8 +1,8 @@
-"""Repetitions in blocks of fixed size, shared out over devices, summed in integers.
+"""Repetitions in blocks of fixed size, spread over devices, summed in integers.
 
-Repetition number i is lane i mod L of block i div L and has its own random numbers, whatever runs beside it; the
-program of one block is the same on one device and on many; and the sums are integers. So the numbers do not depend
-on the devices, nor on how a study is cut into calls.
+Repetition number i is lane i mod L of block i div L and has its own random numbers, the program of one
+block is the same on one device and on many, and the sums are integers. So the numbers do not depend on the devices,
+nor on how a study is cut into calls.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ def sum_over_blocks(
     devices: Sequence[Any] | None = None,
     compiler_options: Mapping[str, Any] | None = None,
 ) -> BlockSums:
-    """A compiled function that runs a range of repetitions and returns its sums.
+    """Make a compiled function that runs a range of repetitions and returns its sums.
 
     Args:
       one_block: `(operands, index, real, totals) -> totals` with index [L] uint32, the numbers of the repetitions of
         this block, real [L] bool, which of them are asked for, and totals the sums so far, to which the block adds.
       zero: `() -> totals`, integers.
       lanes: L, repetitions a block; part of the program, not of the results.
-      devices: to share the blocks out over (default: all of this process and of the default backend).
-      compiler_options: of XLA, for this function alone.
+      devices: devices that share the blocks (default: all of this process and of the default backend).
+      compiler_options: options of XLA for this function alone.
 
     Returns:
       `(operands, first, last) -> totals` for the repetitions first..last-1. Every leaf has a leading axis over the
@@ -95,14 +95,14 @@ def _on_threads(alone: Any, device: Any, lanes: int, threads: int) -> BlockSums:
         if kind not in compiled:
             compiled[kind] = alone.lower(operands, bounds).compile()
         call = compiled[kind]
-        share = -(-(last - first) // (threads * lanes)) * lanes
-        cuts = [*range(first, last, share), last]
+        size = -(-(last - first) // (threads * lanes)) * lanes
+        cuts = [*range(first, last, size), last]
         if len(cuts) <= 2:
             return call(operands, bounds)
         parts = [jax.device_put(_bounds(*cut), device) for cut in itertools.pairwise(cuts)]
         with concurrent.futures.ThreadPoolExecutor(len(parts)) as pool:
-            found = list(pool.map(lambda part: jax.device_get(call(operands, part)), parts))
-        return jax.tree.map(lambda *leaves: np.concatenate(leaves), *found)
+            sums = list(pool.map(lambda part: jax.device_get(call(operands, part)), parts))
+        return jax.tree.map(lambda *leaves: np.concatenate(leaves), *sums)
 
     return run
 

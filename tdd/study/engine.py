@@ -1,10 +1,12 @@
-"""Many repetitions of a design under several methods as one compiled program of counts."""
+"""The general engine: any design, any methods, many repetitions in one compiled program of counts."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Sequence
+import os
+import time
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -12,23 +14,163 @@ import jax.numpy as jnp
 import numpy as np
 
 from tdd.kernels import lattice, tally
-from tdd.study import blocks
-from tdd.study.methods import StudyMethod
+from tdd.runs.folder import versions
+from tdd.study import blocks, checks
+from tdd.study.fingerprint import described
+from tdd.study.methods import StudyMethod, as_methods
+from tdd.study.results import StudyResult
+from tdd.study.runner import Cell, Plan, run_study
 from tdd.study.sample import Sample
 from tdd.validate.errors import InputError
 
-__all__ = ["STEP", "engine", "exact_levels", "prepared", "repetition", "shape"]
+__all__ = ["STEP", "engine", "exact_levels", "prepared", "repetition", "run", "shape"]
 
 STEP = 1024
 """Repetitions are run, saved and judged in multiples of this; the lanes of a block divide it."""
+_LARGEST = 64 * STEP  # repetitions a call: far from where the sums of a tally would wrap
+_SMALLEST = STEP // 8  # repetitions of a piece that a shard runs
 _LANE_NUMBERS = 2**18  # numbers that the samples of one block hold, about: 1 MB
+
+
+def run(
+    design: Any,
+    methods: Any,
+    *,
+    alphas: Any,
+    repetitions: int,
+    seed: int = 0,
+    grid: Mapping[str, Iterable[Any]] | None = None,
+    target_se: float | None = None,
+    folder: str | os.PathLike[str] | None = None,
+    shard: tuple[int, int] | str | None = None,
+    devices: Sequence[Any] | None = None,
+    progress: bool = False,
+) -> StudyResult:
+    """Measure error rates and power of methods over repetitions of a design.
+
+    Repetition i draws one data set with a key that depends on `seed` and i alone, and gives it to every method at every
+    level; every grid point uses the same keys (common random numbers), so that differences between methods, levels and
+    grid points are better known than each number by itself. Sums are integers: the numbers do not depend on the
+    devices, nor on how the run is cut into calls, into shards, or interrupted.
+
+    Args:
+      design: an object of `tdd.study.designs`, or anything with `draw(key) -> tdd.study.Sample` in JAX.
+      methods: a name, a function `(key, scores, calibration) -> selected`, a `tdd.study.method`, several of these, or
+        a dict from labels to them.
+      alphas: levels, taken as exact fractions.
+      repetitions: largest number of repetitions of each grid point.
+      seed: random seed.
+      grid: field of the design -> values; all combinations are run. Fields that are data (all numbers but sizes) cost
+        no compilation.
+      target_se: stop a grid point once the standard errors of FDR and power of all methods and levels are at most this.
+        They are checked after 1,024 repetitions and whenever these have grown by a quarter (in multiples of 1,024), on
+        any devices, as if two further repetitions had given 0 and 1. Standard errors of a run that stops because they
+        happen to be small are slightly too small.
+      folder: keeps the totals, so that an interrupted run continues by the same call, and the result. A finished run is
+        read from there. A folder of another study is refused.
+      shard: (i, n) or "i/n" runs part i (from 0) of n of the repetitions, leaves its totals in `folder`, and returns
+        the result of its own repetitions, of which there may be none (NaN). Shards may run at the same time on machines
+        that share the folder, in any order, and again. The same call without `shard` joins their totals, runs what is
+        missing, and returns the whole result. Not with `target_se`.
+      devices: devices that share the repetitions (default: all).
+      progress: show a bar on standard error, if that is a terminal.
+
+    Returns:
+      `StudyResult`; `repetitions` and `provenance["stopping"]` say what `target_se` did.
+
+    Raises:
+      InputError: options out of range, an unknown field or method, a method that does not fit what the design draws or
+        does not return one bool an item, a folder of another study; a shard that does not exist, or without a
+        folder.
+
+    Cost: that of the methods. Memory does not grow with `repetitions`.
+
+    >>> from tdd.study import NormalShift, run
+    >>> design = NormalShift(num_calibration=49, num_tests=20)
+    >>> def below_the_third(key, scores, calibration):
+    ...     return scores < calibration.sort()[2]
+    >>> rules = ["ptdi/none", "ptdi/storey", below_the_third]
+    >>> result = run(design, rules, alphas=[0.1, 0.2], repetitions=500, grid={"signal": [1, 2]})
+    >>> result.fdr.shape, bool((result.fdr[:, :2] < [0.12, 0.22]).all())
+    ((2, 3, 2), True)
+    >>> result.rows()[0]["method"], result.repetitions.tolist()
+    ('ptdi/none', [500, 500])
+    """
+    started = time.perf_counter()
+    checks.check_run(repetitions, seed, target_se)
+    levels, rules = checks.as_levels(alphas), as_methods(methods)
+    points = _as_grid(design, grid)
+    designs = prepared(design, points or [{}])
+    devices = checks.as_devices(devices)
+    setting = {
+        "design": described(design),
+        "grid": described(points),
+        "methods": {rule.name: described(rule.select) for rule in rules},
+        "alphas": levels,
+        "repetitions": int(repetitions),
+        "seed": int(seed),
+        "target_se": target_se,
+        "versions": versions(),
+        "platform": devices[0].platform,
+        "precision": jax.dtypes.canonicalize_dtype(float).name,
+    }
+    key = jax.random.key(seed, impl="threefry2x32")
+    cells = []
+    for drawn in designs:
+        num_tests, lanes = shape(drawn, key)
+        plan = Plan(int(repetitions), STEP, _LARGEST, max(_SMALLEST, lanes), target_se, _next_checkpoint)
+        operands = (drawn, exact_levels(levels), key)
+        cells.append(Cell(engine(rules, levels, lanes, devices), operands, num_tests, plan))
+    return run_study(
+        cells,
+        methods=[rule.name for rule in rules],
+        alphas=levels,
+        points=points,
+        folder=folder,
+        shard=shard,
+        fingerprint=setting,
+        provenance={"engine": "tdd.study.run", **setting, "stopping": None},
+        devices=devices,
+        started=started,
+        progress=type(design).__name__ if progress else "",
+    )
+
+
+def _next_checkpoint(done: int) -> int:
+    """The first number of repetitions beyond `done` at which a run may stop."""
+    at = STEP
+    while at <= done:
+        at += max(STEP, at // 4 // STEP * STEP)
+    return at
+
+
+def _as_grid(design: Any, grid: Mapping[str, Iterable[Any]] | None) -> list[dict[str, Any]] | None:
+    """Every combination of the values of a grid, the last field running fastest; None without a grid."""
+    if grid is None:
+        return None
+    known = tuple(getattr(design, "__dataclass_fields__", {}))
+    points: list[dict[str, Any]] = [{}]
+    for name, values in dict(grid).items():
+        if name not in known:
+            raise InputError(
+                f"grid: {type(design).__name__} has no field {name!r}; its fields are {', '.join(known) or 'none'}"
+            )
+        if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
+            raise InputError(f"grid[{name!r}] must be a sequence of values, got {values!r}")
+        chosen = list(values)
+        if not chosen:
+            raise InputError(f"grid[{name!r}] is empty; give at least one value")
+        points = [{**point, name: value} for point in points for value in chosen]
+    if points == [{}]:
+        raise InputError("grid is empty; leave it out, or give it fields of the design with their values")
+    return points
 
 
 @functools.lru_cache(maxsize=64)
 def engine(
     rules: tuple[StudyMethod, ...], levels: tuple[float, ...], lanes: int, devices: tuple[Any, ...]
 ) -> blocks.BlockSums:
-    """The compiled sums for these methods; the design, the levels and the key are operands."""
+    """Compile the sums for these methods; the design, the levels and the key are operands."""
 
     def one_block(operands: Any, index: jax.Array, real: jax.Array, totals: tally.Tally) -> tally.Tally:
         design, exact, key = operands
@@ -38,11 +180,11 @@ def engine(
         # Hidden, or the compiler multiplies by the rounded reciprocal of what methods or repetitions share.
         targets, items, places = jax.lax.optimization_barrier(whole)
         added = tally.update(totals, false, selected, targets, items, real=real)
-        # The number selected is counted in shares of all m places, masked or not: the same number in every repetition.
-        shares = tally.update(totals, false, selected, targets, places, real=real)
+        # The number selected is a fraction of all m places, masked or not: the same number in every repetition.
+        fractions = tally.update(totals, false, selected, targets, places, real=real)
         return added._replace(
-            sums=added.sums.at[..., 3, :].set(shares.sums[..., 3, :]),
-            histogram=added.histogram.at[..., 3, :].set(shares.histogram[..., 3, :]),
+            sums=added.sums.at[..., 3, :].set(fractions.sums[..., 3, :]),
+            histogram=added.histogram.at[..., 3, :].set(fractions.histogram[..., 3, :]),
         )
 
     cells = (len(rules), len(levels))
@@ -50,7 +192,7 @@ def engine(
 
 
 class _Counts(NamedTuple):
-    """What is counted in one repetition: false and selected [method, alpha]; targets, items and places []."""
+    """Counts of one repetition: false and selected [method, alpha]; targets, items and places []."""
 
     false: jax.Array
     selected: jax.Array
@@ -62,11 +204,11 @@ class _Counts(NamedTuple):
 def repetition(
     design: Any, rules: tuple[StudyMethod, ...], levels: tuple[float, ...], exact: lattice.Level, key: jax.Array
 ) -> _Counts:
-    """One data set, every method, every level."""
+    """Run every method at every level on one data set."""
     drawing, deciding = jax.random.split(key)
     sample = design.draw(drawing)
     name = _name(design)
-    _check_sample(name, sample, Sample)
+    _check_sample(name, sample)
     null, size = getattr(design, "null", None), sample.target.shape[0]
     real = jnp.ones(size, bool) if sample.mask is None else sample.mask
     false, chosen = [], []
@@ -76,10 +218,10 @@ def repetition(
         if rule.exact_levels:
             decided = jax.vmap(lambda level: select(deciding, sample, level))(exact)  # noqa: B023 - called at once
         else:
-            each = [select(deciding, sample, level) for level in levels]
-            for one in each:
-                _check_selected(rule.name, one, size)
-            decided = jnp.stack(each)
+            decisions = [select(deciding, sample, level) for level in levels]
+            for decision in decisions:
+                _check_selected(rule.name, decision, size)
+            decided = jnp.stack(decisions)
         decided = decided & real
         chosen.append(jnp.sum(decided, axis=-1, dtype=jnp.int32))
         false.append(jnp.sum(decided & ~sample.target, axis=-1, dtype=jnp.int32))
@@ -92,34 +234,20 @@ def repetition(
     )
 
 
-def _check_fit(rule: StudyMethod, sample: Sample, null: str | None, name: str) -> None:
-    held = [mask for mask in ("mask", "calibration_mask") if getattr(sample, mask) is not None]
-    _check_fits(
-        rule.name,
-        name,
-        null=null,
-        needs_null=rule.null,
-        rows=sample.scores.shape[0] if sample.scores.ndim == 2 else None,
-        panel=rule.panel,
-        missing=[field for field in rule.needs if field not in sample.extra],
-        unread=[mask for mask in held if mask not in rule.masks],
-    )
-
-
 @functools.partial(jax.tree_util.register_dataclass, data_fields=[], meta_fields=["design"])
 @dataclasses.dataclass(frozen=True)
 class _Closed:
-    """A design that is no pytree: a constant of the program."""
+    """A design that is not a pytree, as a constant of the program."""
 
     design: Any
 
     @property
     def null(self) -> str | None:
-        """Of the design."""
+        """See the design."""
         return getattr(self.design, "null", None)
 
     def draw(self, key: jax.Array) -> Sample:
-        """Of the design."""
+        """See the design."""
         return self.design.draw(key)
 
 
@@ -130,10 +258,10 @@ def _name(design: Any) -> str:
 def prepared(design: Any, points: list[dict[str, Any]]) -> list[Any]:
     """The design of each grid point with arrays for leaves, of one type wherever a grid runs over them."""
     _check_design(design)
-    made = [dataclasses.replace(design, **point) if point else design for point in points]
+    designs = [dataclasses.replace(design, **point) if point else design for point in points]
     if jax.tree_util.all_leaves([design]):
-        return [_Closed(each) for each in made]
-    flat = [jax.tree.flatten(each) for each in made]
+        return [_Closed(design) for design in designs]
+    flat = [jax.tree.flatten(design) for design in designs]
     same = all(treedef == flat[0][1] for _, treedef in flat)
     out = []
     for leaves, treedef in flat:
@@ -161,9 +289,9 @@ def exact_levels(levels: tuple[float, ...]) -> lattice.Level:
 
 
 def shape(design: Any, key: jax.Array) -> tuple[int, int]:
-    """m, and how many repetitions run side by side, by how many numbers one sample holds."""
+    """m, and the number of repetitions that run side by side, by the numbers that one sample holds."""
     sample = jax.eval_shape(design.draw, key)
-    _check_sample(_name(design), sample, Sample)
+    _check_sample(_name(design), sample)
     numbers = sum(leaf.size for leaf in jax.tree.leaves(sample))
     lanes = STEP
     while lanes > 8 and lanes * numbers > _LANE_NUMBERS:
@@ -172,7 +300,7 @@ def shape(design: Any, key: jax.Array) -> tuple[int, int]:
 
 
 def _check_design(design: Any) -> None:
-    """A value that draws, not a class."""
+    """Check that a design is a value that draws, not a class."""
     if isinstance(design, type) or not callable(getattr(design, "draw", None)):
         words = (
             f"the class {design.__name__}: make one, {design.__name__}(...)"
@@ -182,9 +310,9 @@ def _check_design(design: Any) -> None:
         raise InputError(f"design must be a value with a method draw(key) -> tdd.study.Sample, got {words}")
 
 
-def _check_sample(name: str, sample: Any, kind: Any) -> None:
-    """What a design draws has the fields and shapes that the runner needs."""
-    if not isinstance(sample, kind):
+def _check_sample(name: str, sample: Any) -> None:
+    """Check that a sample has the fields and shapes that the engine needs."""
+    if not isinstance(sample, Sample):
         raise InputError(f"{name}.draw must return a tdd.study.Sample, got {type(sample).__name__}")
     calibration, scores = np.shape(sample.calibration), np.shape(sample.scores)
     if len(scores) not in (1, 2) or len(calibration) != len(scores) or calibration[:-1] != scores[:-1]:
@@ -196,44 +324,44 @@ def _check_sample(name: str, sample: Any, kind: Any) -> None:
         value: Any = getattr(sample, field)
         if value is None and field != "target":
             continue
-        found, kind = getattr(value, "shape", None), getattr(value, "dtype", None)
-        if found != shape or kind != np.bool_:
-            raise InputError(f"{name}.draw: {field} must be bool of shape {shape}, got {kind} of shape {found}")
+        actual, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
+        if actual != shape or dtype != np.bool_:
+            raise InputError(f"{name}.draw: {field} must be bool of shape {shape}, got {dtype} of shape {actual}")
     if scores[-1] >= 2**24:
         raise InputError(f"{name} draws {scores[-1]:,} test items; the runner counts up to 2^24 - 1")
 
 
-def _check_fits(
-    method: str, design: str, *, null: str | None, needs_null: str | None, rows: int | None, panel: bool | None,
-    missing: Sequence[str], unread: Sequence[str],
-) -> None:  # fmt: skip
-    """A method that can be run on what a design draws, and for which it means something."""
-    if panel is True and rows is None:
+def _check_fit(rule: StudyMethod, sample: Sample, null: str | None, design: str) -> None:
+    """Check that a method can be run on what a design draws, and that its answer means something there."""
+    several = sample.scores.ndim == 2
+    if rule.panel is True and not several:
         raise InputError(
-            f"{method} needs the scores of several detectors or models, [K, n] and [K, m]; {design} draws one score "
+            f"{rule.name} needs the scores of several detectors or models, [K, n] and [K, m]; {design} draws one score "
             "an item. CorrelatedDetectors and JointLabels draw several"
         )
-    if panel is False and rows is not None:
+    if rule.panel is False and several:
         raise InputError(
-            f"{method} needs one score an item; {design} draws {rows} rows of scores. Use td4eval, jmcs or jecs, or a "
-            "function of your own that combines them"
+            f"{rule.name} needs one score an item; {design} draws {sample.scores.shape[0]} rows of scores. Use "
+            "td4eval, jmcs or jecs, or a function of your own that combines them"
         )
-    if missing:
-        raise InputError(f"{method} needs extra[{missing[0]!r}], which {design} does not draw")
-    if needs_null is not None and null is not None and null != needs_null:
+    for field in rule.needs:
+        if field not in sample.extra:
+            raise InputError(f"{rule.name} needs extra[{field!r}], which {design} does not draw")
+    if rule.null is not None and null is not None and null != rule.null:
         raise InputError(
-            f'{method} tests the null "{needs_null}" and calibrates on known {needs_null}s; {design} has '
-            f"null={null!r}. Set null={needs_null!r} in the design where it can be, or choose another method"
+            f'{rule.name} tests the null "{rule.null}" and calibrates on known {rule.null}s; {design} has '
+            f"null={null!r}. Set null={rule.null!r} in the design where it can be, or choose another method"
         )
-    if unread:
-        raise InputError(
-            f"{method} does not take {unread[0]!r}, but {design} masks items with it: without it the function would "
-            f"count items that are not there. Add a keyword argument {unread[0]} (bool, True = real item)"
-        )
+    for mask in ("mask", "calibration_mask"):
+        if getattr(sample, mask) is not None and mask not in rule.masks:
+            raise InputError(
+                f"{rule.name} does not take {mask!r}, but {design} masks items with it: without it the function would "
+                f"count items that are not there. Add a keyword argument {mask} (bool, True = real item)"
+            )
 
 
 def _check_selected(method: str, selected: Any, num_tests: int) -> None:
-    """What a method returns is one decision an item."""
+    """Check that a method returns one decision an item."""
     shape, dtype = getattr(selected, "shape", None), getattr(selected, "dtype", None)
     if shape is None or dtype is None:
         raise InputError(

@@ -1,4 +1,4 @@
-"""Designs, functions and options as plain values that change when they do: what tells one study from another."""
+"""Designs, functions and options as plain values that change when they do, to tell one study from another."""
 
 from __future__ import annotations
 
@@ -76,23 +76,23 @@ def _array(array: np.ndarray) -> Any:
 
 
 def _class(kind: type, outer: tuple[int, ...]) -> dict[str, Any]:
-    """Its name, and the code of what it defines."""
-    found: dict[str, Any] = {"kind": kind.__qualname__}
+    """The name of a class, and the code of what it defines."""
+    description: dict[str, Any] = {"kind": kind.__qualname__}
     if not _is_known(kind.__module__):
-        methods = {name: each for name, each in vars(kind).items() if isinstance(each, types.FunctionType)}
-        found["code"] = _digest({name: _code(each.__code__, outer) for name, each in methods.items()})
-    return found
+        methods = {name: value for name, value in vars(kind).items() if isinstance(value, types.FunctionType)}
+        description["code"] = _digest({name: _code(method.__code__, outer) for name, method in methods.items()})
+    return description
 
 
 def _function(function: types.FunctionType, outer: tuple[int, ...]) -> dict[str, Any]:
     code = function.__code__
-    found = {"function": function.__qualname__, "code": _code(code, outer)}
+    description = {"function": function.__qualname__, "code": _code(code, outer)}
     parts = {
         "defaults": [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()],
         "closure": [_held(cell) for cell in function.__closure__ or ()],
         "globals": {} if _is_known(function.__globals__.get("__name__")) else _named_values(function, code),
     }
-    return found | {name: _described(part, outer) for name, part in parts.items() if part}
+    return description | {name: _described(part, outer) for name, part in parts.items() if part}
 
 
 def _held(cell: Any) -> Any:
@@ -103,18 +103,18 @@ def _held(cell: Any) -> Any:
 
 
 def _named_values(function: types.FunctionType, code: types.CodeType) -> dict[str, Any]:
-    """What a function names in its module: data, and functions of that module."""
-    found = {}
+    """The data and functions of its module that a function names."""
+    values = {}
     for name in code.co_names:
         value = function.__globals__.get(name)
-        own = isinstance(value, types.FunctionType) and value.__globals__ is function.__globals__
+        local = isinstance(value, types.FunctionType) and value.__globals__ is function.__globals__
         data = isinstance(value, (bool, int, float, str, list, tuple, dict)) or hasattr(value, "__array__")
-        if own or (data and not isinstance(value, type)):
-            found[name] = value
+        if local or (data and not isinstance(value, type)):
+            values[name] = value
     for inner in code.co_consts:
         if isinstance(inner, types.CodeType):
-            found |= _named_values(function, inner)
-    return found
+            values |= _named_values(function, inner)
+    return values
 
 
 def _code(code: types.CodeType, outer: tuple[int, ...]) -> str:

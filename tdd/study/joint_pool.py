@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import datetime
 import functools
 import os
 import time
 from collections.abc import Callable, Sequence
 from fractions import Fraction
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -18,24 +17,36 @@ from tdd.kernels import joint_cuts, joint_resample, lattice, proportion, tally
 from tdd.kernels.joint_resample import LARGEST
 from tdd.procedures import jecs as joint
 from tdd.runs.folder import versions
-from tdd.study import blocks
-from tdd.study.accumulate import Plan, accumulate
-from tdd.study.results import StudyResult, Totals
-from tdd.study.store import TotalsStore
+from tdd.study import blocks, checks
+from tdd.study.engine import exact_levels
+from tdd.study.results import StudyResult
+from tdd.study.runner import Cell, Plan, run_study
 from tdd.validate import arrays
-from tdd.validate import studies as checks
 from tdd.validate.arrays import as_matrix, check_finite
 from tdd.validate.errors import InputError
 
-__all__ = ["METHODS", "measure", "resample_joint"]
+__all__ = ["METHODS", "RankCounter", "resample_joint", "run_joint"]
 
 METHODS = ("jecs", "jmcs/bh", "jmcs/storey", "jmcs/by")
 _LARGEST = 2**18  # repetitions a call, far from where the sums of a tally would wrap
 _STEP, _SMALLEST = 2**12, 2**9  # repetitions of the first call; of a piece that a shard runs
-_LANES = (256, 2**14)  # repetitions side by side, on a CPU and elsewhere; no number depends on it
 _ROOM = (2**27, 2**32)  # numbers that the repetitions side by side may hold: 512 MB a core, 16 GB elsewhere
 
-Counter = Callable[[Any, jax.Array], joint_resample.RankCounts]
+
+class RankCounter(NamedTuple):
+    """Draws repetitions and counts their ranks; equal counters share one compiled engine.
+
+    Attributes:
+      count: `(source, words, **sizes) -> RankCounts` of L repetitions, from a pytree of arrays and [2, L] random bits.
+      sizes: names and values of the static sizes; "num_calibration" and "num_tests" are among them.
+      lanes: largest number of repetitions side by side, on a CPU and elsewhere; no number depends on it.
+      num_numbers: about how many 32-bit numbers one repetition holds.
+    """
+
+    count: Callable[..., joint_resample.RankCounts]
+    sizes: tuple[tuple[str, int], ...]
+    lanes: tuple[int, int]
+    num_numbers: int
 
 
 def resample_joint(
@@ -59,8 +70,8 @@ def resample_joint(
 
     Each repetition draws `num_calibration` calibration items and `num_tests` candidates, uniformly and without
     replacement, and decides by every method at every level. A selection is false if at least one model was trained
-    on the item: `fdr` is the global contamination rate, `power` the share of the jointly pure candidates that is
-    selected. Decisions are those of `tdd.jecs` and `tdd.jmcs` on the drawn items, exactly; ties count against the
+    on the item: `fdr` is the global contamination rate, `power` the fraction of the jointly pure candidates that is
+    selected. Decisions are exactly those of `tdd.jecs` and `tdd.jmcs` on the drawn items; ties count against the
     candidate.
 
     The items of a pool are drawn from it, not from a population: rates are those over random subsets of this pool.
@@ -71,13 +82,13 @@ def resample_joint(
       member: [K, M] bool, whether the model was trained on the candidate; or [M], whether any was.
       alphas: levels in (0, 1), taken as exact fractions.
       methods: one or several of `METHODS`.
-      num_calibration: n, items of the first kind that a repetition draws (default: half of them).
+      num_calibration: n, calibration items that a repetition draws (default: half of them).
       num_tests: m, candidates that a repetition draws (default: half of them).
-      eta: of "jmcs/storey", as in `tdd.jmcs`.
+      eta: option of "jmcs/storey", as in `tdd.jmcs`.
       grid: candidates for tau of "jecs", as in `tdd.jecs`.
-      repetitions: how many.
-      seed: of the run; the numbers depend neither on the devices nor on the shards.
-      devices: to share the repetitions out over (default: all of them).
+      repetitions: number of repetitions.
+      seed: random seed; the numbers depend neither on the devices nor on the shards.
+      devices: devices that share the repetitions (default: all).
       folder: keeps the totals, so that an interrupted run continues there, and the result. A folder of another study
         is refused.
       shard: as in `tdd.study.run`.
@@ -99,18 +110,19 @@ def resample_joint(
     >>> resample_joint(*table, member, alphas=0.2, methods="jmcs/bh", repetitions=256).fdr.shape
     (1, 1)
 
-    References: JECS, section 4 (500 repetitions, each on a share of the calibration and of the test items).
+    References: JECS, section 4 (500 repetitions, each on a part of the calibration and of the test items).
     """
     own, tested, contaminated = _as_joint_pool(calibration, scores, member)
     n = _check_subset(num_calibration, own.shape[1], "num_calibration")
     m = _check_subset(num_tests, tested.shape[1], "num_tests")
     pool = jax.tree.map(jnp.asarray, joint_resample.pool(own, tested, contaminated))
     design = {"pool": {"models": len(own), "calibration": own.shape[1], "candidates": tested.shape[1]}}
-    return measure(
-        functools.partial(_counter, n, m),
+    sizes = {"num_calibration": n, "num_tests": m}
+    num_numbers = own.shape[1] * (len(own) // 2 + 8)
+    return run_joint(
+        RankCounter(joint_resample.count_ranks, tuple(sizes.items()), (256, 2**14), num_numbers),
         pool,
-        num_calibration=n,
-        num_tests=m,
+        {"engine": "tdd.study.resample_joint", "design": design | sizes},
         alphas=alphas,
         methods=methods,
         eta=eta,
@@ -120,18 +132,14 @@ def resample_joint(
         devices=devices,
         folder=folder,
         shard=shard,
-        about={"engine": "tdd.study.resample_joint", "design": design | {"num_calibration": n, "num_tests": m}},
-        lanes=_LANES,
-        numbers=own.shape[1] * (len(own) // 2 + 8),
     )
 
 
-def measure(
-    counter: Counter,
+def run_joint(
+    counter: RankCounter,
     source: Any,
+    about: dict[str, Any],
     *,
-    num_calibration: int,
-    num_tests: int,
     alphas: Any,
     methods: Any,
     eta: Any,
@@ -141,75 +149,54 @@ def measure(
     devices: Sequence[Any] | None,
     folder: str | os.PathLike[str] | None,
     shard: tuple[int, int] | str | None,
-    about: dict[str, Any],
-    lanes: tuple[int, int],
-    numbers: int,
 ) -> StudyResult:
-    """Run repetitions whose ranks are counted by `counter(source, words)`, with words [2, L] random bits.
+    """Run joint selections on ranks that are counted from `source`.
 
-    Args:
-      counter: static and hashable: a `functools.partial` is told apart by its parts.
-      source: a pytree of arrays.
-      num_calibration: n.
-      num_tests: m.
-      alphas: as in `resample_joint`, and so are the others.
-      methods: likewise.
-      eta: likewise.
-      grid: likewise.
-      repetitions: likewise.
-      seed: likewise.
-      devices: likewise.
-      folder: likewise.
-      shard: likewise.
-      about: begins the provenance.
-      lanes: repetitions side by side on a CPU, and elsewhere; at most.
-      numbers: how many 32-bit numbers one repetition holds, about.
+    `about` begins the record; the other arguments are those of `resample_joint`.
     """
     started = time.perf_counter()
     checks.check_run(repetitions, seed, None)
-    levels, names = checks.as_levels(alphas), _names(methods)
-    points = joint.checked_grid(grid)
+    levels, names = checks.as_levels(alphas), checks.as_names(methods, METHODS)
+    candidates = joint.checked_grid(grid)
     arrays.check_level(eta, "eta")
     devices = checks.as_devices(devices)
-    exact = jax.tree.map(lambda *fields: jnp.stack([jnp.asarray(f) for f in fields]), *map(lattice.as_level, levels))
-    tail = proportion.tail_size(num_calibration, eta, num_calibration)
-    top, bottom = (jnp.asarray(table[num_tests]) for table in joint.harmonic(num_tests))
-    key = jax.random.key(seed, impl="threefry2x32")
-    operands = (source, exact, (tail, top, bottom), key)
-    width = _width(lanes, numbers, devices[0].platform)
-    sums = _engine(_Counting(counter), names, points, num_calibration, num_tests, len(levels), width, devices)
+    n, m = _sizes(counter)
+    harmonic = tuple(jnp.asarray(table[m]) for table in joint.harmonic(m))
+    sizes = (proportion.tail_size(n, eta, n), *harmonic)
+    operands = (source, exact_levels(levels), sizes, jax.random.key(seed, impl="threefry2x32"))
+    lanes = _width(counter.lanes, counter.num_numbers, devices[0].platform)
+    sums = _engine(counter, names, candidates, len(levels), lanes, devices)
     setting = {
         **about,
         "seed": int(seed),
         "eta": float(eta),
-        "grid": [str(tau) for tau in points],
+        "grid": [str(tau) for tau in candidates],
         "versions": versions(),
         "platform": devices[0].platform,
     }
-    told = {"source": source, "methods": names, "alphas": levels, "repetitions": int(repetitions)}
-    store = TotalsStore(folder, {**setting, **told}, shard)
-    plan = Plan(int(repetitions), _LARGEST if folder is None else _STEP, _LARGEST, max(_SMALLEST, width))
-    totals = accumulate(plan, sums, operands, store, 0, Totals.zero((len(names), len(levels))))
-    result = Totals.result(
-        [totals],
+    further = {"source": source, "methods": names, "alphas": levels, "repetitions": int(repetitions)}
+    plan = Plan(int(repetitions), _LARGEST if folder is None else _STEP, _LARGEST, max(_SMALLEST, lanes))
+    return run_study(
+        [Cell(sums, operands, m, plan)],
         methods=names,
         alphas=levels,
-        num_items=num_tests,
-        seconds=time.perf_counter() - started,
-        provenance={
-            **setting,
-            "shard": None if store.shard is None else str(store.shard),
-            "devices": [str(device) for device in devices],
-            "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        },
+        folder=folder,
+        shard=shard,
+        fingerprint={**setting, **further},
+        provenance=setting,
+        devices=devices,
+        started=started,
     )
-    if folder is not None and store.shard is None:
-        result.save(folder)
-    return result
+
+
+def _sizes(counter: RankCounter) -> tuple[int, int]:
+    """n and m."""
+    sizes = dict(counter.sizes)
+    return sizes["num_calibration"], sizes["num_tests"]
 
 
 def _width(lanes: tuple[int, int], numbers: int, platform: str) -> int:
-    """Repetitions side by side, as many as there is room for."""
+    """Number of repetitions side by side: as many as there is room for."""
     where = platform != "cpu"
     width = lanes[where]
     while width > 1 and width * numbers > _ROOM[where]:
@@ -217,42 +204,22 @@ def _width(lanes: tuple[int, int], numbers: int, platform: str) -> int:
     return width
 
 
-def _counter(num_calibration: int, num_tests: int, pool: joint_resample.JointPool, words: jax.Array) -> Any:
-    return joint_resample.count_ranks(pool, words, num_calibration=num_calibration, num_tests=num_tests)
-
-
-class _Counting:
-    """A partial function that is told apart by its parts, so that an engine is compiled once."""
-
-    def __init__(self, counter: Counter) -> None:
-        self.call = counter
-        whole = isinstance(counter, functools.partial)
-        self._parts = (counter.func, counter.args, tuple(sorted(counter.keywords.items()))) if whole else (counter,)
-
-    def __hash__(self) -> int:
-        return hash(self._parts)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Counting) and self._parts == other._parts
-
-
 @functools.lru_cache(maxsize=32)
 def _engine(
-    counting: _Counting,
+    counter: RankCounter,
     methods: tuple[str, ...],
     grid: tuple[Fraction, ...],
-    n: int,
-    m: int,
     num_levels: int,
     lanes: int,
     devices: tuple[Any, ...],
 ) -> blocks.BlockSums:
-    """The compiled sums; the pool, the levels and the key are operands."""
+    """Compile the sums; the pool, the levels and the key are operands."""
+    n, m = _sizes(counter)
 
     def one_block(operands: Any, index: jax.Array, real: jax.Array, totals: tally.Tally) -> tally.Tally:
         source, levels, sizes, key = operands
         words = jax.vmap(lambda i: jax.random.bits(jax.random.fold_in(key, i), (2,), jnp.uint32), out_axes=1)(index)
-        counts = counting.call(source, words)
+        counts = counter.count(source, words, **dict(counter.sizes))
         selected, false = jax.vmap(
             lambda at_most, contaminated: _decide(methods, grid, n, m, at_most, contaminated, levels, sizes),
             out_axes=-1,
@@ -274,7 +241,7 @@ def _decide(
     levels: lattice.Level,
     sizes: tuple[jax.Array, jax.Array, jax.Array],
 ) -> tuple[jax.Array, jax.Array]:
-    """Selected items and false ones among them, [method, alpha] each, of one repetition."""
+    """Numbers of selected and of falsely selected items, [method, alpha] each, in one repetition."""
     tail, top, bottom = sizes
     tests, points = jnp.int32(m), jnp.int32(n + 1)
     scales: dict[str, Any] = {
@@ -290,15 +257,6 @@ def _decide(
     ]
     cut = jnp.stack(cuts)
     return at_most[cut], contaminated[cut]
-
-
-def _names(methods: Any) -> tuple[str, ...]:
-    names = (methods,) if isinstance(methods, str) else tuple(methods)
-    for name in names:
-        arrays.check_choice(name, METHODS, "methods")
-    if not names or len(set(names)) < len(names):
-        raise checks.InputError(f"methods must name at least one method, each once; got {names}")
-    return names
 
 
 def _as_joint_pool(calibration: Any, scores: Any, member: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -339,7 +297,7 @@ def _as_joint_pool(calibration: Any, scores: Any, member: Any) -> tuple[np.ndarr
 
 
 def _check_subset(wanted: Any, size: int, name: str) -> int:
-    """How many items of a pool a repetition draws; None is half of them, rounded down, and at least one."""
+    """Number of items of a pool that a repetition draws; None is half of them, rounded down, and at least one."""
     if wanted is None:
         return max(1, size // 2)
     if isinstance(wanted, bool) or not isinstance(wanted, (int, np.integer)) or not 1 <= wanted <= size:

@@ -1,10 +1,10 @@
-"""Methods as values: the procedures of `tdd` by name, and functions of the user's own."""
+"""Methods as values: the procedures of `tdd` by name, and functions of users."""
 
 from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -14,7 +14,7 @@ from tdd.procedures import exchangeability, jecs, ktd, online, p_values, ptdi, t
 from tdd.procedures.grammar import as_procedure, known_procedures
 from tdd.procedures.procedure import Procedure
 from tdd.procedures.values import JECS, JMCS, KTD, PTDI, TD4Eval
-from tdd.study import baselines, compositions
+from tdd.study import baselines
 from tdd.study.sample import Sample
 from tdd.validate.errors import InputError
 
@@ -37,7 +37,7 @@ _FAMILIES: dict[str, tuple[Callable[..., Any], tuple[str, ...]]] = {
     "threshold": (baselines.threshold, baselines.RULES),
 }
 _ALONE: dict[str, Callable[..., Any]] = {
-    **dict.fromkeys(compositions.COMPOSITIONS, compositions.selected_by_each),
+    **dict.fromkeys(baselines.COMPOSITIONS, baselines.selected_by_each),
     **_P_VALUES,
 }
 NAMES = (
@@ -56,15 +56,15 @@ class StudyMethod:
     """One decision rule of a study. Make it with `method`.
 
     Attributes:
-      name: in the results.
+      name: name in the results.
       select: `(key, sample, alpha) -> [m] bool`, pure.
-      null: the null it tests, where it tests one only.
-      panel: whether it needs several rows of scores (True), one (False), or takes both (None).
-      needs: names in `Sample.extra` without which it cannot run.
+      null: the null it tests, if it tests one only.
+      panel: True if it needs several rows of scores, False if one, None if it takes both.
+      needs: names in `Sample.extra` that it reads.
       masks: names of the masks that it reads.
       exact_levels: whether `alpha` comes as a `tdd.kernels.lattice.Level` with traced digits (one trace serves all
         levels, decisions are exact), or as a plain number (one trace a level).
-      directed: whether `select` is told the `null` of the design besides, by that keyword.
+      directed: whether `select` takes the `null` of the design as a keyword argument.
     """
 
     name: str
@@ -91,10 +91,10 @@ def method(
     Args:
       rule: a name out of `NAMES`; a `tdd.Procedure`, or one as text ("ptdi:eta=0.1"); or a function
         `(key, scores, calibration) -> selected`, [m] bool, in JAX. Of the names `alpha` (a plain number), `mask`,
-        `calibration_mask` and `extra` it is given those that it has as parameters; without `alpha` its level is its
-        own, and it appears at every level alike.
-      label: name in the results; default the name with its options.
-      **options: of the procedure, as in `tdd.<name>`; of a function, further keyword arguments.
+        `calibration_mask` and `extra` it is given those that it has as parameters; without `alpha` it decides alike at
+        every level.
+      label: name in the results (default: the name with its options).
+      **options: options of the procedure, as in `tdd.<name>`, or further keyword arguments of a function.
 
     Raises:
       InputError: unknown name, options that the procedure does not have or that the sample gives.
@@ -111,17 +111,19 @@ def method(
     if isinstance(rule, Procedure):
         if options:
             raise InputError(f"{rule!r} has its options already, got {options!r} besides")
-        plain, made = type(rule), _of_value(rule)
-        told = [field.name for field in dataclasses.fields(plain) if f"/{getattr(rule, field.name)}" not in made.name]
-        options = {name: value for name in told if (value := getattr(rule, name)) != getattr(plain, name, value)}
+        kind, converted = type(rule), _from_procedure(rule)
+        names = [
+            field.name for field in dataclasses.fields(kind) if f"/{getattr(rule, field.name)}" not in converted.name
+        ]
+        options = {name: value for name in names if (value := getattr(rule, name)) != getattr(kind, name, value)}
     elif isinstance(rule, str):
-        made = _named(rule, options)
+        converted = _from_name(rule, options)
     elif callable(rule):
-        made = _own(rule, options)
+        converted = _from_function(rule, options)
     else:
         raise InputError(f"a method must be a name or a function (key, scores, calibration) -> selected, got {rule!r}")
-    told = "".join(f", {name}={value!r}" for name, value in options.items())
-    return dataclasses.replace(made, name=f"{made.name}{told}" if label is None else label)
+    suffix = "".join(f", {name}={value!r}" for name, value in options.items())
+    return dataclasses.replace(converted, name=f"{converted.name}{suffix}" if label is None else label)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -152,9 +154,8 @@ class _Named:
             return self._test(key, sample, alpha, options)
         if self.family == "threshold":
             return self._threshold(sample, alpha, null, options)
-        if self.family in compositions.COMPOSITIONS:
-            each = compositions.selected_by_each(*both, alpha=alpha, **options)
-            return compositions.composed(each, self.family)
+        if self.family in baselines.COMPOSITIONS:
+            return baselines.composed(baselines.selected_by_each(*both, alpha=alpha, **options), self.family)
         p = sample.extra.get("p_values")
         if p is None:
             if null is None:
@@ -169,16 +170,17 @@ class _Named:
                 f"threshold/{self.choice} needs a design with a field null, and detector, which row of scores decides, "
                 f"where there are several, only there; got {options!r} and scores {sample.scores.shape}"
             )
-        own, tested = (row[options["detector"]] for row in rows) if several else rows
+        validation, tested = (row[options["detector"]] for row in rows) if several else rows
         level = {} if self.choice == "accuracy" else {"alpha": alpha}
-        wanted = sample.extra["validation_target"]
-        return baselines.threshold(own, wanted, tested, null=null, rule=self.choice, mask=sample.mask, **level).selected
+        is_target = sample.extra["validation_target"]
+        options = {"null": null, "rule": self.choice, "mask": sample.mask, **level}
+        return baselines.threshold(validation, is_target, tested, **options).selected
 
     def _test(self, key: jax.Array, sample: Sample, alpha: Any, options: dict[str, Any]) -> jax.Array:
         options = ({"num_draws": _NUM_DRAWS} if self.choice in ("combined", "exact") else {}) | options
         orders = sample.extra["canonical"], sample.extra["shuffled"]
-        found = exchangeability.exchangeability(*orders, test=self.choice, key=key, **options)
-        return (found.p_value <= jnp.asarray(alpha.value, found.p_value.dtype))[None]
+        p = exchangeability.exchangeability(*orders, test=self.choice, key=key, **options).p_value
+        return (p <= jnp.asarray(alpha.value, p.dtype))[None]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -202,7 +204,7 @@ class _Own:
 
 
 def traced(name: str, sample: Sample, call: Callable[[], Any]) -> Any:
-    """What a call returns; what fails under `jax.jit` in the words of whoever wrote it."""
+    """Call a method, and explain an error under `jax.jit` to its author."""
     try:
         return call()
     except InputError:
@@ -216,7 +218,7 @@ def traced(name: str, sample: Sample, call: Callable[[], Any]) -> Any:
         ) from error
 
 
-def _named(name: str, options: Mapping[str, Any]) -> StudyMethod:
+def _from_name(name: str, options: Mapping[str, Any]) -> StudyMethod:
     family, _, choice = name.partition("/")
     if name not in NAMES:
         raise InputError(
@@ -226,13 +228,13 @@ def _named(name: str, options: Mapping[str, Any]) -> StudyMethod:
     if family in _VALUES or family == "jecs":
         cls, first, _ = _VALUES.get(family, (JECS, "", ()))
         _check_options(name, options, {field.name for field in dataclasses.fields(cls)} - {first, "unit"})
-        return _of_value(cls(**({first: choice} if first else {}), **options))
+        return _from_procedure(cls(**({first: choice} if first else {}), **options))
     function = _FAMILIES[family][0] if choice else _ALONE[family]
     known = set(inspect.signature(function).parameters) - _GIVEN - {"rule", "test", "null"}
     _check_options(name, options, known | ({"detector"} if family == "threshold" else set()))
     select = _Named(family, choice, tuple(options.items()))
     read: dict[str, Any] = {"name": name, "select": select, "exact_levels": True}
-    if family in compositions.COMPOSITIONS:
+    if family in baselines.COMPOSITIONS:
         read |= {"null": "member", "panel": True, "masks": ()}
     elif family == "threshold":
         read |= {"needs": ("validation", "validation_target"), "directed": True}
@@ -243,7 +245,7 @@ def _named(name: str, options: Mapping[str, Any]) -> StudyMethod:
     return StudyMethod(**read)
 
 
-def _of_value(procedure: Procedure) -> StudyMethod:
+def _from_procedure(procedure: Procedure) -> StudyMethod:
     return StudyMethod(
         procedure.label,
         _Decides(procedure),
@@ -260,7 +262,7 @@ def _check_options(name: str, options: Mapping[str, Any], known: set[str]) -> No
             raise InputError(f"{name} has no option {option!r}; it has {', '.join(sorted(known)) or 'none'}")
 
 
-def _own(function: Callable[..., Any], options: Mapping[str, Any]) -> StudyMethod:
+def _from_function(function: Callable[..., Any], options: Mapping[str, Any]) -> StudyMethod:
     try:
         known = tuple(inspect.signature(function).parameters)
     except (TypeError, ValueError):
@@ -272,21 +274,17 @@ def _own(function: Callable[..., Any], options: Mapping[str, Any]) -> StudyMetho
 
 
 def as_methods(given: Any) -> tuple[StudyMethod, ...]:
-    """One method, several, or a dict from labels to methods, as methods with distinct names."""
+    """Convert one method, several, or a dict from labels to methods; their names must be distinct."""
     if isinstance(given, Mapping):
-        made = tuple(method(rule, label=str(label)) for label, rule in given.items())
+        methods = tuple(method(rule, label=str(label)) for label, rule in given.items())
     elif isinstance(given, (str, StudyMethod, Procedure)) or callable(given):
-        made = (method(given),)
+        methods = (method(given),)
     else:
-        made = tuple(method(rule) for rule in given)
-    _check_method_names([each.name for each in made])
-    return made
-
-
-def _check_method_names(names: Sequence[str]) -> None:
-    """At least one method, and no two of one name."""
+        methods = tuple(method(rule) for rule in given)
+    names = [rule.name for rule in methods]
     if not names:
         raise InputError("methods is empty; name at least one, for example 'ptdi/storey'")
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise InputError(f"two methods are called {twice[0]!r}; give a dict from labels to methods")
+    return methods

@@ -1,4 +1,4 @@
-"""Many repetitions of a function of one PRNG key, in one compiled call, and how well their mean is known."""
+"""Many repetitions of a function of one PRNG key, in one compiled call, and a confidence bound for their mean."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ def simulate(one: Callable[[jax.Array], Any], *, seed: int, repetitions: int, ba
 
     Args:
       one: pure function of a PRNG key.
-      seed: of the run; repetition i has the same key whatever `batch` is.
-      repetitions: how many.
-      batch: how many run side by side; it bounds the memory and changes no result.
+      seed: random seed; repetition i has the same key for any `batch`.
+      repetitions: number of repetitions.
+      batch: number of repetitions side by side; it bounds the memory and changes no result.
 
     Returns:
       The pytree with leaves [repetitions], float64 NumPy arrays.
@@ -37,7 +37,7 @@ def mean_radius(values: np.ndarray, level: float) -> float:
 
     Args:
       values: [repetitions] independent, in [0, 1].
-      level: of the bound.
+      level: level of the bound.
 
     References: Maurer & Pontil (2009), theorem 4 (empirical Bernstein).
     """

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import functools
 import os
 import time
@@ -13,17 +12,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tdd.kernels import lattice, resample_pool, tally
 from tdd.kernels import resample as engine
+from tdd.kernels import resample_pool, tally
 from tdd.runs.folder import versions
-from tdd.runs.progress import progress_bar
-from tdd.study import blocks
-from tdd.study.accumulate import Plan, accumulate
+from tdd.study import blocks, checks
 from tdd.study.designs import Pool
-from tdd.study.results import StudyResult, Totals
-from tdd.study.store import TotalsStore, described
+from tdd.study.designs.resampled import as_membership
+from tdd.study.engine import exact_levels
+from tdd.study.fingerprint import described
+from tdd.study.results import StudyResult
+from tdd.study.runner import Cell, Plan, run_study
 from tdd.validate import arrays
-from tdd.validate import studies as checks
 from tdd.validate.errors import InputError
 
 __all__ = ["resample"]
@@ -75,19 +74,18 @@ def resample(
       alphas: levels in (0, 1), as exact fractions.
       methods: proportion estimates of `tdd.ptdi`: "none", "storey", "subtraction", "moment". For the last one the
         members that are not tested are the known ones.
-      eta: share of the calibration scores in the region of presumed non-members.
-      repetitions: how many splits, at most.
+      eta: fraction of the calibration scores in the region of presumed non-members.
+      repetitions: largest number of splits.
       key: PRNG key.
-      test_members: share of the test items that are members (default: half splits; the pool's where only the ratio is
-        given).
-      calibration_ratio: n/m, calibration over test items (default: half splits; 1 where only the share is given).
-      target_se: stop once the standard errors of FDR and power of all methods and levels are at most this. That is
-        looked at whenever the number of repetitions is 8,192 times a power of two, whatever the devices.
-      devices: to share the repetitions out over (default: all of them).
+      test_members: fraction of the test items that are members (default: half splits; with a ratio alone, the pool's).
+      calibration_ratio: n/m, calibration over test items (default: half splits; with a fraction alone, 1).
+      target_se: stop once the standard errors of FDR and power of all methods and levels are at most this. They are
+        checked whenever the number of repetitions is 8,192 times a power of two, on any devices.
+      devices: devices that share the repetitions (default: all).
       folder: keeps the totals, so that an interrupted run continues there, and the result. A folder of another study
         is refused.
       shard: as in `tdd.study.run`.
-      progress: shows a bar on standard error, if that is a terminal.
+      progress: show a bar on standard error, if that is a terminal.
 
     Returns:
       `StudyResult` with arrays [method, alpha].
@@ -101,15 +99,15 @@ def resample(
     >>> rng = np.random.default_rng(0)
     >>> member = np.arange(200) < 100
     >>> scores = rng.normal(size=200) - 2 * member
-    >>> found = resample(scores, member, alphas=[0.1, 0.2], repetitions=2_000, key=jax.random.key(0))
-    >>> found.fdr.shape, bool((found.fdr <= [0.11, 0.21]).all())
+    >>> result = resample(scores, member, alphas=[0.1, 0.2], repetitions=2_000, key=jax.random.key(0))
+    >>> result.fdr.shape, bool((result.fdr <= [0.11, 0.21]).all())
     ((2, 2), True)
 
     References: PTDI, section 5.1; `tdd.kernels.resample` for the engine.
     """
     started = time.perf_counter()
     values, labels = _as_labelled_pool(scores, is_member)
-    names = _as_proportions(methods, engine.PROPORTIONS)
+    names = checks.as_names(methods, engine.PROPORTIONS)
     checks.check_run(repetitions, 0, target_se)
     arrays.check_level(eta, "eta")
     arrays.check_key(key, "a study")
@@ -132,56 +130,36 @@ def resample(
         "platform": devices[0].platform,
         "versions": versions(),
     }
-    store = TotalsStore(folder, setting, shard)
-    lanes = _lanes(len(values), devices[0].platform)
-    sums = _engine(names, len(levels), lanes, devices)
-    exact = jax.tree.map(lambda *fields: np.stack(fields), *map(lattice.as_level, levels))
-    tails = resample_pool.tails(len(values) - int(labels.sum()), eta)
-    operands = jax.device_put((resample_pool.prepare(values, labels), split, exact, tails, words))
-    plan = Plan(
-        int(repetitions),
-        max(_STEP, lanes),
-        _LARGEST_STEP,
-        max(_SMALLEST, lanes),
-        None if target_se is None else _next_stop,
-        lambda totals: _worst(totals) <= (target_se or 0),
+    size, members = len(values), int(labels.sum())
+    sizes = {"num_items": size, "num_members": members}
+    lanes = _lanes(size, devices[0].platform)
+    operands = (
+        resample_pool.prepare(values, labels),
+        split,
+        exact_levels(levels),
+        resample_pool.tails(size - members, eta),
+        words,
     )
-    total = repetitions // (store.shard.count if store.shard else 1)
-    with progress_bar("resample", total, enabled=progress, unit="repetitions") as advance:
-        totals = accumulate(plan, sums, operands, store, 0, Totals.zero((len(names), len(levels))), advance)
-    stopping = None
-    if target_se is not None:
-        worst = _worst(totals)
-        stopping = {
-            "target_se": target_se,
-            "met": [bool(worst <= target_se)],
-            "largest_se": [worst],
-            "early": [totals.repetitions < repetitions],
-        }
-    result = Totals.result(
-        [totals],
+    plan = Plan(
+        int(repetitions), max(_STEP, lanes), _LARGEST_STEP, max(_SMALLEST, lanes), target_se, next_stop=_next_stop
+    )
+    sums = _engine(names, len(levels), lanes, devices)
+    return run_study(
+        [Cell(sums, jax.device_put(operands), num_tests, plan)],
         methods=names,
         alphas=levels,
-        num_items=num_tests,
-        seconds=time.perf_counter() - started,
-        provenance={
-            "engine": "tdd.study.resample",
-            **setting,
-            "num_items": len(values),
-            "num_members": int(labels.sum()),
-            "stopping": stopping,
-            "shard": None if store.shard is None else str(store.shard),
-            "devices": [str(device) for device in devices],
-            "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        },
+        folder=folder,
+        shard=shard,
+        fingerprint=setting,
+        provenance={"engine": "tdd.study.resample", **setting, **sizes, "stopping": None},
+        devices=devices,
+        started=started,
+        progress="resample" if progress else "",
     )
-    if folder is not None and store.shard is None:
-        result.save(folder)
-    return result
 
 
 def _words(key: jax.Array) -> np.ndarray:
-    """Two words of a key of any kind; those of a threefry key themselves."""
+    """Two words for a key of any kind; a threefry key has its own."""
     words = np.asarray(jax.random.key_data(key)).ravel()
     return words if words.size == 2 else np.asarray(jax.random.bits(key, (2,), jnp.uint32))
 
@@ -193,8 +171,8 @@ def _split(
     size, members = len(values), int(labels.sum())
     if test_members is None and calibration_ratio is None:
         return resample_pool.half_split(size - members, members), size - size // 2
-    n, nulls, found = Pool(np.arange(size), labels, test_members, calibration_ratio).sizes()
-    return resample_pool.fixed_split(n, nulls + found, found), nulls + found
+    n, num_nulls, num_targets = Pool(np.arange(size), labels, test_members, calibration_ratio).sizes()
+    return resample_pool.fixed_split(n, num_nulls + num_targets, num_targets), num_nulls + num_targets
 
 
 def _lanes(size: int, platform: str) -> int:
@@ -213,10 +191,6 @@ def _next_stop(done: int) -> int:
     while at <= done:
         at *= 2
     return at
-
-
-def _worst(totals: Totals) -> float:
-    return float(np.max(totals.standard_errors(cautious=True)[..., :2]))
 
 
 @functools.lru_cache(maxsize=32)
@@ -254,32 +228,4 @@ def _as_labelled_pool(scores: Any, is_member: Any) -> tuple[np.ndarray, np.ndarr
         raise InputError(
             f"scores has {bad} missing or infinite values among {len(values)} items; leave these items out"
         )
-    labels = np.asarray(is_member)
-    if labels.shape != values.shape:
-        raise InputError(f"is_member must be one label an item, shape {values.shape}; got shape {labels.shape}")
-    if labels.dtype != np.bool_ and not np.isin(labels, (0, 1)).all():
-        raise InputError(f"is_member must hold True and False (or 1 and 0), got {np.unique(labels)[:5].tolist()}")
-    labels = labels.astype(bool)
-    if labels.all() or not labels.any():
-        kind = "members" if labels[0] else "non-members"
-        raise InputError(f"is_member says that all {len(labels)} items are {kind}; a pool needs both")
-    return values, labels
-
-
-def _as_proportions(methods: Any, known: Sequence[str]) -> tuple[str, ...]:
-    """Names of proportion estimates, without repeats; one may stand alone.
-
-    Raises:
-      InputError: an unknown or repeated name, or none.
-    """
-    names = (methods,) if isinstance(methods, str) else tuple(methods)
-    if not names:
-        raise InputError(f"methods is empty; choose among {', '.join(known)}")
-    for name in names:
-        if name not in known:
-            raise InputError(
-                f"methods must be among {', '.join(known)}, got {name!r}; tdd.study.run takes any other method"
-            )
-        if names.count(name) > 1:
-            raise InputError(f"methods names {name!r} twice")
-    return names
+    return values, as_membership(is_member, len(values))

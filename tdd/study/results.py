@@ -1,7 +1,8 @@
-"""What a Monte Carlo study found: exact totals while it runs, means, errors and quantiles when it is done."""
+"""Results of a Monte Carlo study: exact totals while it runs, means, errors and quantiles when it is done."""
 
 from __future__ import annotations
 
+import csv
 import dataclasses
 import math
 import os
@@ -11,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from tdd.runs.atomic import disk_errors
-from tdd.study import tables
+from tdd.runs.atomic import atomic_path, disk_errors, write_atomically
+from tdd.runs.folder import to_json
 from tdd.validate.errors import InputError
 from tdd.validate.json_text import parse_json
 
@@ -34,22 +35,23 @@ class StudyResult:
     Attributes:
       methods: names, in order.
       alphas: levels, in order.
-      cells: the parameters of each grid point; one empty dict where there is no grid.
+      cells: the parameters of each grid point; one empty dict without a grid.
       fdr: mean FDP.
       fdr_se: its standard error: standard deviation over repetitions (ddof 1) / sqrt(repetitions); NaN for one.
       power: mean power.
       power_se: its standard error.
-      hamming: mean Hamming share.
+      hamming: mean Hamming fraction.
       hamming_se: its standard error.
       num_selected: mean number of selected items.
       num_selected_se: its standard error.
-      fdp_quantiles: of the FDP; the smallest value that a share q of the repetitions does not exceed, rounded to a
-        multiple of 1/1024.
-      power_quantiles: of the power, likewise.
-      hamming_quantiles: of the Hamming share, likewise.
-      num_selected_quantiles: of the number selected; exact up to 1,023 items, within m/2048 (and a half) beyond.
+      fdp_quantiles: quantiles of the FDP: the smallest value that a fraction q of the repetitions does not exceed,
+        rounded to a multiple of 1/1024.
+      power_quantiles: quantiles of the power, likewise.
+      hamming_quantiles: quantiles of the Hamming fraction, likewise.
+      num_selected_quantiles: quantiles of the number selected; exact up to 1,023 items, within m/2048 (and a half)
+        beyond.
       repetitions: int, or [cell] int64 where the study has a grid.
-      seconds: of the whole run, compilation included.
+      seconds: time of the whole run, compilation included.
       provenance: seed, design, versions, stopping, date.
       measures: further numbers by name, with the axes of `fdr`, each with its standard error: "auc" and "auc_se".
     """
@@ -96,7 +98,7 @@ class StudyResult:
         """Write `results.parquet`, `results.csv` (the rows) and `study.json` (provenance), each whole or not at all.
 
         Returns:
-          The folder, which is made where it is missing.
+          The folder, which is made if it is missing.
 
         Raises:
           InputError: the folder cannot be written, or the disk is full.
@@ -104,7 +106,7 @@ class StudyResult:
         place = pathlib.Path(folder)
         with disk_errors(place):
             place.mkdir(parents=True, exist_ok=True)
-        tables.write(self.rows(), place)
+        _write_rows(self.rows(), place)
         head = {
             "methods": self.methods,
             "alphas": self.alphas,
@@ -115,7 +117,7 @@ class StudyResult:
             "seconds": self.seconds,
             "provenance": self.provenance,
         }
-        tables.write_json(head, place / "study.json")
+        write_atomically(place / "study.json", to_json(head).encode())
         return place
 
     @classmethod
@@ -130,7 +132,7 @@ class StudyResult:
         place = pathlib.Path(folder)
         _check_result_folder(place)
         try:
-            return cls._of(parse_json((place / "study.json").read_text("utf-8")), tables.read(place))
+            return cls._of(parse_json((place / "study.json").read_text("utf-8")), _read_rows(place))
         except (OSError, ValueError, LookupError, TypeError, AttributeError, pyarrow.ArrowException) as error:
             raise _bad_result(place, error) from error
 
@@ -166,9 +168,9 @@ class Totals:
     """Exact sums over repetitions on the host: the tallies of `tdd.kernels.tally`, without their limit of 2^20.
 
     Attributes:
-      repetitions: how many.
-      sums: [..., 4, 2] int64, sums of round(2^24 x) and of round(2^24 x^2) for FDP, power, Hamming share and share of
-        the items that is selected.
+      repetitions: number of repetitions.
+      sums: [..., 4, 2] int64, sums of round(2^24 x) and of round(2^24 x^2) for FDP, power, Hamming fraction and the
+        fraction of the items that is selected.
       histogram: [..., 4, 1025] int64, how often round(1024 x) was 0..1024.
     """
 
@@ -182,7 +184,7 @@ class Totals:
         return cls(0, np.zeros((*shape, 4, 2), np.int64), np.zeros((*shape, 4, _BINS + 1), np.int64))
 
     def add(self, tally: Any) -> Totals:
-        """With a `Tally` more; leaves with a leading axis over devices are summed over it."""
+        """Add a `Tally`; leaves with a leading axis over devices are summed over it."""
         sums, histogram = (np.asarray(leaf).astype(np.int64) for leaf in (tally.sums, tally.histogram))
         if sums.ndim == self.sums.ndim + 1:
             sums, histogram = sums.sum(axis=0), histogram.sum(axis=0)
@@ -191,7 +193,7 @@ class Totals:
         return Totals(self.repetitions + count, self.sums + whole, self.histogram + histogram)
 
     def plus(self, other: Totals) -> Totals:
-        """Over the repetitions of both."""
+        """Add totals of other repetitions."""
         return Totals(self.repetitions + other.repetitions, self.sums + other.sums, self.histogram + other.histogram)
 
     def to_arrays(self) -> dict[str, np.ndarray]:
@@ -226,7 +228,7 @@ class Totals:
         return out
 
     def quantiles(self) -> np.ndarray:
-        """[..., 4, quantile]: the smallest multiple of 1/1024 that a share q of the repetitions does not exceed; NaN
+        """[..., 4, quantile]: the smallest multiple of 1/1024 that a fraction q of the repetitions does not exceed; NaN
         before the first repetition."""
         if not self.repetitions:
             return np.full((*self.sums.shape[:-1], len(QUANTILES)), math.nan)
@@ -248,32 +250,33 @@ class Totals:
         """The result of a study.
 
         Args:
-          totals: one a grid point, or one where there is no grid.
+          totals: one a grid point, or one without a grid.
           methods: names.
           alphas: levels.
-          num_items: what the share of selected items is of, one number or one a grid point.
-          cells: parameters of the grid points; None where there is no grid.
-          seconds: of the run.
-          provenance: whatever belongs to it.
+          num_items: number of items that the selected fraction refers to, one number or one a grid point.
+          cells: parameters of the grid points; None without a grid.
+          seconds: time of the run.
+          provenance: record of the run.
         """
         means, errors, spread = (
-            np.stack([getattr(each, name)() for each in totals]) for name in ("means", "standard_errors", "quantiles")
+            np.stack([getattr(cell_totals, name)() for cell_totals in totals])
+            for name in ("means", "standard_errors", "quantiles")
         )
         items = np.broadcast_to(np.asarray(num_items, float), (len(totals),))[:, None, None]
         means[..., 3], errors[..., 3] = means[..., 3] * items, errors[..., 3] * items
         spread[..., 3, :] = np.rint(spread[..., 3, :] * items[..., None])
-        one = cells is None
-        shaped = [array[0] if one else array for array in (means, errors, spread)]
+        gridless = cells is None
+        shaped = [array[0] if gridless else array for array in (means, errors, spread)]
         fields: dict[str, Any] = {}
         for i, (mean, metric) in enumerate(zip(("fdr", "power", "hamming", "num_selected"), _METRICS, strict=True)):
             fields |= {mean: shaped[0][..., i], f"{mean}_se": shaped[1][..., i]}
             fields[f"{metric}_quantiles"] = shaped[2][..., i, :]
-        counts = np.array([each.repetitions for each in totals], np.int64)
+        counts = np.array([cell_totals.repetitions for cell_totals in totals], np.int64)
         return StudyResult(
             methods=tuple(methods),
             alphas=tuple(float(alpha) for alpha in alphas),
             cells=({},) if cells is None else tuple(dict(cell) for cell in cells),
-            repetitions=int(counts[0]) if one else counts,
+            repetitions=int(counts[0]) if gridless else counts,
             seconds=float(seconds),
             provenance=dict(provenance or {}),
             **fields,
@@ -281,12 +284,49 @@ class Totals:
 
 
 def _check_result_folder(folder: pathlib.Path) -> None:
-    """A folder with a finished study."""
+    """Check that a folder holds a finished study."""
     lacking = [name for name in ("study.json", "results.parquet") if not (folder / name).is_file()]
     if lacking:
         raise InputError(f"{folder} holds no finished study: {' and '.join(lacking)} missing")
 
 
 def _bad_result(folder: pathlib.Path, error: Any) -> InputError:
-    """The files of a finished study cannot be read."""
     return InputError(f"{folder} holds a damaged study ({error}); remove the folder and run the same command again")
+
+
+def _write_rows(rows: Sequence[Mapping[str, Any]], folder: pathlib.Path) -> None:
+    """Write `results.parquet` and `results.csv`. Missing numbers are empty in the CSV."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    columns = {name: [_cell(row[name]) for row in rows] for name in rows[0]}
+    with atomic_path(folder / "results.parquet") as place:
+        pq.write_table(pa.table({name: _alike(values) for name, values in columns.items()}), place)
+    with atomic_path(folder / "results.csv") as place, open(place, "w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(columns)
+        for values in zip(*columns.values(), strict=True):
+            writer.writerow(["" if isinstance(x, float) and math.isnan(x) else x for x in values])
+
+
+def _read_rows(folder: pathlib.Path) -> dict[str, list[Any]]:
+    """The columns of `results.parquet`."""
+    import pyarrow.parquet as pq
+
+    return pq.ParquetFile(folder / "results.parquet").read().to_pydict()
+
+
+def _cell(value: Any) -> Any:
+    """A value that a table can hold."""
+    value = value.item() if hasattr(value, "item") and getattr(value, "ndim", 1) == 0 else value
+    return value if value is None or isinstance(value, (bool, int, float, str)) else str(value)
+
+
+def _alike(values: list[Any]) -> list[Any]:
+    """A column of one type: numbers of two kinds as floats, anything else that is mixed as words."""
+    kinds = {type(value) for value in values if value is not None}
+    if len(kinds) < 2:
+        return values
+    if kinds == {int, float}:
+        return [None if value is None else float(value) for value in values]
+    return [None if value is None else str(value) for value in values]

@@ -1,155 +1,133 @@
-"""The general engine: any design, any methods, many repetitions in one compiled program."""
+"""The one runner of studies: cells of repetitions → totals, kept in a folder → the result.
+
+An engine gives compiled sums over ranges of repetitions. Which ranges are run, when totals are saved, when a cell
+stops and what the record says is the same for all engines, and is here.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import os
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 
-from tdd.runs.folder import versions
 from tdd.runs.progress import progress_bar
-from tdd.study.accumulate import Plan, accumulate
-from tdd.study.engine import STEP, engine, exact_levels, prepared, shape
-from tdd.study.methods import as_methods
+from tdd.study.blocks import BlockSums
 from tdd.study.results import StudyResult, Totals
-from tdd.study.store import TotalsStore, described
-from tdd.validate import studies as checks
-from tdd.validate.errors import InputError
+from tdd.study.store import TotalsStore, gaps
 
-__all__ = ["run"]
+__all__ = ["Cell", "Plan", "accumulate", "pieces", "run_study"]
 
-_LARGEST = 64 * STEP  # repetitions a call: far from where the sums of a tally would wrap
-_SMALLEST = STEP // 8  # repetitions of a piece that a shard runs
+_DIVISOR = 64  # a piece is this part of the repetitions before it
+_PATIENCE = 0.5  # seconds that a call should take, and after which the totals are saved
 
 
-def run(
-    design: Any,
-    methods: Any,
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """The number of repetitions of a cell, and how they are cut into calls and pieces. No number depends on the cuts.
+
+    Attributes:
+      repetitions: Largest number of repetitions.
+      first_call: Repetitions of the first call.
+      largest_call: Largest number of repetitions of a call.
+      smallest_piece: Smallest number of repetitions of a piece of a shard.
+      target_se: Stop once the standard errors of FDR and power of all methods and levels are at most this.
+      next_stop: done -> the first number of repetitions beyond it at which the cell may stop.
+    """
+
+    repetitions: int
+    first_call: int
+    largest_call: int
+    smallest_piece: int
+    target_se: float | None = None
+    next_stop: Callable[[int], int] | None = None
+
+    def stop(self, done: int) -> int:
+        """The first number of repetitions beyond `done` at which the totals are looked at."""
+        if self.target_se is None or self.next_stop is None:
+            return self.repetitions
+        return min(self.next_stop(done), self.repetitions)
+
+    def enough(self, totals: Totals) -> bool:
+        """Whether the cell stops with these totals."""
+        return self.target_se is not None and largest_error(totals) <= self.target_se
+
+
+class Cell(NamedTuple):
+    """A grid point that is ready to run.
+
+    Attributes:
+      sums: Runs a range of repetitions.
+      operands: Operands of `sums`.
+      num_items: Number of test items.
+      plan: Plan of its repetitions.
+    """
+
+    sums: BlockSums
+    operands: Any
+    num_items: int
+    plan: Plan
+
+
+def run_study(
+    cells: Sequence[Cell],
     *,
-    alphas: Any,
-    repetitions: int,
-    seed: int = 0,
-    grid: Mapping[str, Iterable[Any]] | None = None,
-    target_se: float | None = None,
-    folder: str | os.PathLike[str] | None = None,
-    shard: tuple[int, int] | str | None = None,
-    devices: Sequence[Any] | None = None,
-    progress: bool = False,
+    methods: Sequence[str],
+    alphas: Sequence[float],
+    points: Sequence[Mapping[str, Any]] | None = None,
+    folder: str | os.PathLike[str] | None,
+    shard: tuple[int, int] | str | None,
+    fingerprint: Mapping[str, Any],
+    provenance: Mapping[str, Any],
+    devices: Sequence[Any],
+    started: float,
+    progress: str = "",
 ) -> StudyResult:
-    """Measure error rates and power of methods over repetitions of a design.
-
-    Repetition i draws one data set with a key that depends on `seed` and i alone, and gives it to every method at every
-    level; every grid point uses the same keys (common random numbers), so that differences between methods, levels and
-    grid points are better known than each number by itself. Sums are integers: the numbers do not depend on the
-    devices, nor on how the run is cut into calls, into shards, or interrupted.
+    """Run the repetitions of each cell, or those of a shard, and save the result of a whole study.
 
     Args:
-      design: an object of `tdd.study.designs`, or anything with `draw(key) -> tdd.study.Sample` in JAX.
-      methods: a name, a function `(key, scores, calibration) -> selected`, a `tdd.study.method`, several of these, or
-        a dict from labels to them.
-      alphas: levels; taken as exact fractions.
-      repetitions: of each grid point, at most.
-      seed: of the run.
-      grid: field of the design -> values; all combinations are run. A field that is data (any number that is no size)
-        costs no compilation.
-      target_se: a grid point stops once the standard errors of FDR and power of all methods and levels are at most
-        this. That is looked at after 1,024 repetitions and whenever they have grown by a quarter (in multiples of
-        1,024), whatever the devices, with standard errors as if two repetitions more had had 0 and 1. Standard errors
-        of a run that stops where they happen to be small are slightly too small.
-      folder: keeps the totals of the run, so that it can be interrupted and continued by the same call, and the result
-        when it is done. A finished run is read from there. A folder of another study is refused.
-      shard: (i, n) or "i/n" runs the part i (from 0) of n of the repetitions alone, leaves its totals in `folder`, and
-        returns the result of its own repetitions, which may be none (NaN). Shards may run at the same time on
-        machines that share the folder, in any order, and again. The same call without `shard` joins what they left,
-        runs what is missing, and returns the whole result. Not with `target_se`.
-      devices: to share the repetitions out over (default: all of them).
-      progress: shows a bar on standard error, if that is a terminal.
-
-    Returns:
-      `StudyResult`; `repetitions` and `provenance["stopping"]` say what `target_se` did.
+      cells: One a grid point, or one without a grid; their plans have one `repetitions` and one `target_se`.
+      methods: Names of the methods.
+      alphas: Levels.
+      points: Parameters of the grid points; None without a grid.
+      folder: Keeps totals and result; None keeps nothing.
+      shard: (i, n) or "i/n"; None runs what no shard has run.
+      fingerprint: Plain values on which the numbers depend; a folder of another study is refused.
+      provenance: Beginning of the record.
+      devices: Devices that the repetitions run on, for the record.
+      started: `time.perf_counter()` at the beginning of the run.
+      progress: Title of a progress bar; "" shows none.
 
     Raises:
-      InputError: options out of range, an unknown field or method, a method that does not fit what the design draws or
-        does not return one bool an item, a folder of another study; a shard that does not exist, or without a
-        folder.
-
-    Cost: that of the methods. Memory does not grow with `repetitions`.
-
-    >>> from tdd.study import NormalShift, run
-    >>> design = NormalShift(num_calibration=49, num_tests=20)
-    >>> def below_the_third(key, scores, calibration):
-    ...     return scores < calibration.sort()[2]
-    >>> rules = ["ptdi/none", "ptdi/storey", below_the_third]
-    >>> result = run(design, rules, alphas=[0.1, 0.2], repetitions=500, grid={"signal": [1, 2]})
-    >>> result.fdr.shape, bool((result.fdr[:, :2] < [0.12, 0.22]).all())
-    ((2, 3, 2), True)
-    >>> result.rows()[0]["method"], result.repetitions.tolist()
-    ('ptdi/none', [500, 500])
+      InputError: another study's folder or a damaged one; a shard that does not exist, or without a folder.
     """
-    started = time.perf_counter()
-    checks.check_run(repetitions, seed, target_se)
-    levels, rules = checks.as_levels(alphas), as_methods(methods)
-    points = _as_grid(design, grid)
-    cells = prepared(design, points or [{}])
-    devices = checks.as_devices(devices)
-    setting = {
-        "design": described(design),
-        "grid": described(points),
-        "methods": {rule.name: described(rule.select) for rule in rules},
-        "alphas": levels,
-        "repetitions": int(repetitions),
-        "seed": int(seed),
-        "target_se": target_se,
-        "versions": versions(),
-        "platform": devices[0].platform,
-        "precision": jax.dtypes.canonicalize_dtype(float).name,
-    }
-    store = TotalsStore(folder, setting, shard)
-    key = jax.random.key(seed, impl="threefry2x32")
-    operands_of = [(cell, exact_levels(levels), key) for cell in cells]
-    found = []
-    name = type(design).__name__
-    total = repetitions * len(cells) // (store.shard.count if store.shard else 1)
-    with progress_bar(name, total, enabled=progress, unit="repetitions") as advance:
-        for i, operands in enumerate(operands_of):
-            num_tests, lanes = shape(operands[0], key)
-            sums = engine(rules, levels, lanes, devices)
-            plan = Plan(
-                int(repetitions),
-                STEP,
-                _LARGEST,
-                max(_SMALLEST, lanes),
-                None if target_se is None else _next_checkpoint,
-                lambda totals: _worst(totals) <= (target_se or 0),
-            )
-            zero = Totals.zero((len(rules), len(levels)))
-            totals = accumulate(plan, sums, operands, store, i, zero, advance)
-            found.append((totals, num_tests))
-    stopping = None
-    if target_se is not None:
-        worst = [_worst(totals) for totals, _ in found]
-        stopping = {
+    store = TotalsStore(folder, fingerprint, shard)
+    total = sum(cell.plan.repetitions for cell in cells) // (store.shard.count if store.shard else 1)
+    zero = Totals.zero((len(methods), len(alphas)))
+    with progress_bar(progress, total, enabled=bool(progress), unit="repetitions") as advance:
+        totals = [accumulate(cell, store, number, zero, advance) for number, cell in enumerate(cells)]
+    record = dict(provenance)
+    if (target_se := cells[0].plan.target_se) is not None:
+        errors = [largest_error(cell_totals) for cell_totals in totals]
+        record["stopping"] = {
             "target_se": target_se,
-            "met": [bool(error <= target_se) for error in worst],
-            "largest_se": worst,
-            "early": [totals.repetitions < repetitions for totals, _ in found],
+            "met": [bool(error <= target_se) for error in errors],
+            "largest_se": errors,
+            "early": [done.repetitions < cell.plan.repetitions for done, cell in zip(totals, cells, strict=True)],
         }
     result = Totals.result(
-        [totals for totals, _ in found],
-        methods=[rule.name for rule in rules],
-        alphas=levels,
-        num_items=[items for _, items in found],
+        totals,
+        methods=methods,
+        alphas=alphas,
+        num_items=[cell.num_items for cell in cells],
         cells=points,
         seconds=time.perf_counter() - started,
         provenance={
-            "engine": "tdd.study.run",
-            **setting,
-            "stopping": stopping,
+            **record,
             "shard": None if store.shard is None else str(store.shard),
             "devices": [str(device) for device in devices],
             "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
@@ -160,36 +138,74 @@ def run(
     return result
 
 
-def _next_checkpoint(done: int) -> int:
-    """The first number of repetitions beyond `done` at which a run may stop."""
-    at = STEP
-    while at <= done:
-        at += max(STEP, at // 4 // STEP * STEP)
-    return at
-
-
-def _worst(totals: Totals) -> float:
+def largest_error(totals: Totals) -> float:
     """The largest standard error of FDR and power, of all methods and levels."""
     return float(np.max(totals.standard_errors(cautious=True)[..., :2]))
 
 
-def _as_grid(design: Any, grid: Mapping[str, Iterable[Any]] | None) -> list[dict[str, Any]] | None:
-    """Every combination of the values of a grid, the last field running fastest; None without a grid."""
-    if grid is None:
-        return None
-    known = tuple(getattr(design, "__dataclass_fields__", {}))
-    points: list[dict[str, Any]] = [{}]
-    for name, values in dict(grid).items():
-        if name not in known:
-            raise InputError(
-                f"grid: {type(design).__name__} has no field {name!r}; its fields are {', '.join(known) or 'none'}"
-            )
-        if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
-            raise InputError(f"grid[{name!r}] must be a sequence of values, got {values!r}")
-        chosen = list(values)
-        if not chosen:
-            raise InputError(f"grid[{name!r}] is empty; give at least one value")
-        points = [{**point, name: value} for point in points for value in chosen]
-    if points == [{}]:
-        raise InputError("grid is empty; leave it out, or give it fields of the design with their values")
-    return points
+def pieces(plan: Plan, until: int) -> Iterator[tuple[int, int]]:
+    """The pieces of the repetitions 0..until-1 in order: a 64th of what lies before them, in powers of two.
+
+    Their boundaries do not depend on the number of shards; a shard runs every n-th, counted over all cells.
+    """
+    first = 0
+    while first < until:
+        size = plan.smallest_piece
+        while 2 * size <= min(first // _DIVISOR, plan.largest_call):
+            size *= 2
+        yield first, min(first + size, until)
+        first += size
+
+
+def accumulate(
+    cell: Cell,
+    store: TotalsStore,
+    number: int,
+    zero: Totals,
+    advance: Callable[[int], None] = lambda count: None,
+) -> Totals:
+    """The totals of a cell: for a shard those of its own repetitions, otherwise those of all.
+
+    Args:
+      cell: What to run.
+      store: Totals that exist already, and the place to save.
+      number: Number of the cell.
+      zero: Totals of no repetition.
+      advance: Called with the number of further repetitions; without a shard `plan.repetitions` in all.
+
+    Raises:
+      InputError: a damaged file; the folder is gone.
+    """
+    plan, shard = cell.plan, store.shard
+    own, others = store.read(number, zero, plan.repetitions)
+    shown = own.repetitions + (0 if shard else others.repetitions)
+    advance(shown)
+    until, step = plan.stop(max(own.end, others.end, 1) - 1), plan.first_call
+    saved, unsaved = time.perf_counter(), False
+    while True:
+        wanted = [(0, until)]
+        if shard:
+            cut = list(pieces(plan, until))
+            wanted = [piece for i, piece in enumerate(cut, number * len(cut)) if shard.owns(i)]
+        for first, last in gaps(wanted, (*own.ranges, *others.ranges)):
+            while first < last:
+                stop, began = min(first + step, last), time.perf_counter()
+                own = own.add(first, stop, cell.sums(cell.operands, first, stop))
+                now = time.perf_counter()
+                advance(stop - first)
+                first, shown, unsaved = stop, shown + stop - first, True
+                if now - saved > _PATIENCE:
+                    store.write(number, own)
+                    saved, unsaved = time.perf_counter(), False
+                if now - began < _PATIENCE:
+                    step = min(2 * step, plan.largest_call)
+        if unsaved:
+            store.write(number, own)
+            unsaved = False
+        if shard:
+            return own.totals
+        whole = own.plus(others).totals
+        if until == plan.repetitions or plan.enough(whole):
+            advance(plan.repetitions - shown)
+            return whole
+        until = plan.stop(until)

@@ -23,9 +23,9 @@ class Sample(NamedTuple):
       calibration: [n] or [K, n] loss-like scores of items for which the null holds.
       scores: [m] or [K, m] loss-like scores of the test items, one row a detector or model.
       target: [m] bool, True where selecting the item is right: the null is false.
-      mask: [m] bool, True = real item; None where all are.
-      calibration_mask: [n] bool, True = real item; None where all are.
-      extra: whatever else a method needs, by name: `knockoffs` [m, k], `calibration_knockoffs` [n, k], `members` [n1],
+      mask: [m] bool, True = real item; None if all are.
+      calibration_mask: [n] bool, True = real item; None if all are.
+      extra: further data for methods, by name: `knockoffs` [m, k], `calibration_knockoffs` [n, k], `members` [n1],
         `member` [K, m], `canonical` [r], `shuffled` [r, k], `p_values` [m]; `validation` [v] or [K, v] scores of items
         with known labels, and `validation_target` [v] bool, for thresholds.
     """
@@ -39,7 +39,7 @@ class Sample(NamedTuple):
 
     @property
     def evidence(self) -> Evidence:
-        """What procedures decide on: without the truth."""
+        """The data without the truth, for procedures to decide on."""
         optional = {name: value for name, value in self.extra.items() if name in _OPTIONAL}
         return Evidence(self.calibration, self.scores, self.mask, self.calibration_mask, **optional)
 

@@ -1,59 +1,54 @@
 """Totals of a running study in a folder: written whole now and then, read by the run that continues or joins it.
 
 Each shard writes a file of its own for each grid point, and so does the run without a shard. A file says which
-repetitions it holds, so that the union of files is a sum, whatever number of shards they are of.
+repetitions it holds, so that the union of files is a sum, for any number of shards.
 """
 
 from __future__ import annotations
 
+import bisect
 import io
 import json
 import logging
 import os
 import pathlib
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from tdd.runs.atomic import disk_errors, write_atomically
 from tdd.runs.folder import fingerprint as digest_of
+from tdd.runs.folder import to_json
 from tdd.runs.shards import Shard, as_shard
 from tdd.study.fingerprint import described
-from tdd.study.parts import Part, merge
 from tdd.study.results import Totals
-from tdd.study.tables import write_json
-from tdd.validate import studies as checks
 from tdd.validate.errors import InputError
 from tdd.validate.npz import read_npz
 
-__all__ = ["TotalsStore", "as_study_shard", "described"]
+__all__ = [
+    "PartialTotals",
+    "TotalsStore",
+    "as_study_shard",
+    "check_fingerprint",
+    "gaps",
+    "joined",
+    "merge",
+    "overlap",
+]
 
 _logger = logging.getLogger("tdd.study")
 
-
-def as_study_shard(shard: Any, folder: Any, target_se: Any) -> Shard | None:
-    """A shard of a study; None stays None.
-
-    Raises:
-      InputError: no shard, one without a folder, or with a target that only all shards together can meet.
-    """
-    found = as_shard(shard, folder, "folder= (--out)")
-    if found is not None and target_se is not None:
-        raise InputError(
-            f"target_se={target_se} does not go with shard={found}: a shard does not know the totals of the others; "
-            "give repetitions alone"
-        )
-    return found
+Ranges: TypeAlias = tuple[tuple[int, int], ...]
 
 
 class TotalsStore:
     """The totals of each grid point, in `<folder>/totals`, under the fingerprint of the study.
 
     Args:
-      folder: of the study; None keeps nothing.
+      folder: folder of the study; None keeps nothing.
       fingerprint: plain values on which the numbers depend.
-      shard: (i, n) or "i/n", of this run; None joins all shards.
+      shard: (i, n) or "i/n"; None joins all shards.
 
     Attributes:
       shard: as above.
@@ -65,60 +60,60 @@ class TotalsStore:
     def __init__(self, folder: str | os.PathLike[str] | None, fingerprint: Mapping[str, Any], shard: Any = None):
         self.shard = as_study_shard(shard, folder, fingerprint.get("target_se"))
         self.folder = None if folder is None else pathlib.Path(folder) / "totals"
-        self._told = False
+        self._warned = False
         if self.folder is None:
             return
-        own = json.loads(json.dumps(described(fingerprint)))
-        self._study = digest_of(own)
+        expected = json.loads(json.dumps(described(fingerprint)))
+        self._study = digest_of(expected)
         with disk_errors(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
         if not self._fingerprint.exists():
-            write_json(own, self._fingerprint)
+            write_atomically(self._fingerprint, to_json(expected).encode())
         try:
-            there = json.loads(self._fingerprint.read_text("utf-8"))
+            stored = json.loads(self._fingerprint.read_text("utf-8"))
         except FileNotFoundError as error:
             raise _folder_gone(self.folder) from error
         except (OSError, ValueError) as error:
-            raise checks.bad_fingerprint(self._fingerprint, error) from error
-        checks.check_fingerprint(self.folder.parent, own, there)
+            raise _bad_fingerprint(self._fingerprint, error) from error
+        check_fingerprint(self.folder.parent, expected, stored)
 
-    def read(self, cell: int, zero: Totals, repetitions: int) -> tuple[Part, Part]:
-        """What there is of a grid point: in the file of this run, and beside it in the files of others.
+    def read(self, cell: int, zero: Totals, repetitions: int) -> tuple[PartialTotals, PartialTotals]:
+        """The totals of a grid point in the file of this run, and beside it in the files of others.
 
-        Files that overlap are of shards of different n, or of a shard that came late: the larger ones count. Where the
+        Files that overlap are of shards of different n, or of a shard that came late: the larger ones count. If the
         shards alone hold more than this run's file and what fits beside it, the run gives its own up.
 
         Args:
           cell: number of the grid point.
           zero: totals of no repetition.
-          repetitions: wanted, for the log.
+          repetitions: number wanted, for the log.
 
         Raises:
           InputError: a damaged file, or one of another study.
         """
-        empty = Part((), zero)
+        empty = PartialTotals((), zero)
         if self.folder is None:
             return empty, empty
-        mine = self.place(cell)
-        places = {*self.folder.glob(f"cell-{cell:05d}.shard-*.npz"), self.folder / f"cell-{cell:05d}.npz"} - {mine}
-        others = [part for place in sorted(places) if (part := self._part(place)) is not None]
+        place = self.place(cell)
+        places = {*self.folder.glob(f"cell-{cell:05d}.shard-*.npz"), self.folder / f"cell-{cell:05d}.npz"} - {place}
+        others = [part for other in sorted(places) if (part := self._read(other)) is not None]
         others.sort(key=lambda part: -part.repetitions)
-        own = self._part(mine) or empty
+        own = self._read(place) or empty
         beside = merge(others, zero, own.ranges)
         if self.shard is None and others:
             if (shards := merge(others, zero)).repetitions > own.repetitions + beside.repetitions:
                 own, beside = empty, shards
-            self._tell(repetitions - own.repetitions - beside.repetitions)
+            self._warn(repetitions - own.repetitions - beside.repetitions)
         return own, beside
 
-    def write(self, cell: int, part: Part) -> None:
-        """Replace what this run has of a grid point. A copy of this shard that is further ahead keeps its file."""
+    def write(self, cell: int, part: PartialTotals) -> None:
+        """Replace this run's totals of a grid point. A copy of this shard that is further ahead keeps its file."""
         if self.folder is None:
             return
         if not self._fingerprint.exists():
             raise _folder_gone(self.folder)
         place = self.place(cell)
-        if self.shard and (there := self._part(place)) is not None and there.repetitions > part.repetitions:
+        if self.shard and (there := self._read(place)) is not None and there.repetitions > part.repetitions:
             return
         buffer = io.BytesIO()
         arrays: dict[str, Any] = {**part.totals.to_arrays(), "ranges": np.array(part.ranges, np.int64)}
@@ -128,20 +123,18 @@ class TotalsStore:
     def place(self, cell: int) -> pathlib.Path:
         """The file of this run for a grid point."""
         assert self.folder is not None
-        name = f"cell-{cell:05d}"
-        return self.folder / (
-            f"{name}.shard-{self.shard.index}-of-{self.shard.count}.npz" if self.shard else f"{name}.npz"
-        )
+        suffix = f".shard-{self.shard.index}-of-{self.shard.count}" if self.shard else ""
+        return self.folder / f"cell-{cell:05d}{suffix}.npz"
 
     @property
     def _fingerprint(self) -> pathlib.Path:
         assert self.folder is not None
         return self.folder / "fingerprint.json"
 
-    def _tell(self, lacking: int) -> None:
-        """Once a run: that the shards have left work."""
-        if lacking and not self._told:
-            self._told = True
+    def _warn(self, lacking: int) -> None:
+        """Warn once a run that the shards have left work."""
+        if lacking and not self._warned:
+            self._warned = True
             _logger.warning(
                 "%s: the shards have left %s repetitions of a grid point (a shard was not started, did not finish, or "
                 "overlaps with one of another N); what is missing is computed now",
@@ -149,12 +142,11 @@ class TotalsStore:
                 f"{lacking:,}",
             )
 
-    def _part(self, place: pathlib.Path) -> Part | None:
-        """The content of a file."""
+    def _read(self, place: pathlib.Path) -> PartialTotals | None:
         try:
             arrays = read_npz(place)
             study, ranges = str(arrays.get("study", self._study)), arrays["ranges"].reshape(-1, 2).tolist()
-            part = Part(tuple((int(first), int(last)) for first, last in ranges), Totals.from_arrays(arrays))
+            part = PartialTotals(tuple((int(first), int(last)) for first, last in ranges), Totals.from_arrays(arrays))
         except FileNotFoundError:
             return None
         except (OSError, ValueError, KeyError, TypeError) as error:
@@ -167,6 +159,135 @@ class TotalsStore:
         return part
 
 
+def as_study_shard(shard: Any, folder: Any, target_se: Any) -> Shard | None:
+    """A shard of a study; None stays None.
+
+    Raises:
+      InputError: no shard, one without a folder, or with a target that only all shards together can meet.
+    """
+    checked = as_shard(shard, folder, "folder= (--out)")
+    if checked is not None and target_se is not None:
+        raise InputError(
+            f"target_se={target_se} does not go with shard={checked}: a shard does not know the totals of the others; "
+            "give repetitions alone"
+        )
+    return checked
+
+
+def check_fingerprint(folder: pathlib.Path, expected: Mapping[str, Any], stored: Any) -> None:
+    """Check that a folder belongs to this study.
+
+    Raises:
+      InputError: it holds another study, or a damaged fingerprint.
+    """
+    if not isinstance(stored, Mapping):
+        raise _bad_fingerprint(folder / "totals" / "fingerprint.json", "no object of JSON")
+    names = [name for name in {**expected, **stored} if expected.get(name) != stored.get(name)]
+    if names:
+        shown = (f"{name}: {_short(stored.get(name))} there, {_short(expected.get(name))} now" for name in names[:3])
+        raise InputError(
+            f"{folder} holds another study ({'; '.join(shown)}). A run continues where its own left off; choose "
+            "another folder, or delete this one to start anew"
+        )
+
+
+def _short(value: Any) -> str:
+    words = repr(value)
+    return words if len(words) <= 60 else f"{words[:57]}..."
+
+
+def _bad_fingerprint(place: pathlib.Path, error: Any) -> InputError:
+    return InputError(
+        f"{place} is damaged ({error}): of which study the totals beside it are cannot be told; delete {place.parent} "
+        "and run the same command again"
+    )
+
+
 def _folder_gone(folder: pathlib.Path) -> InputError:
-    """The folder of a running study was removed."""
     return InputError(f"{folder} was removed while the study ran; run the same command again")
+
+
+class PartialTotals(NamedTuple):
+    """Totals over some of the repetitions of a study.
+
+    Attributes:
+      ranges: (first, last) pairs of the repetitions first..last-1: sorted, none touches the next.
+      totals: exact sums over these repetitions.
+    """
+
+    ranges: Ranges
+    totals: Totals
+
+    @property
+    def repetitions(self) -> int:
+        """Number of repetitions."""
+        return self.totals.repetitions
+
+    @property
+    def end(self) -> int:
+        """One more than the last repetition; 0 without any."""
+        return self.ranges[-1][1] if self.ranges else 0
+
+    def add(self, first: int, last: int, tally: Any) -> PartialTotals:
+        """Add the tally of the repetitions first..last-1, which must be new."""
+        return PartialTotals(joined([*self.ranges, (first, last)]), self.totals.add(tally))
+
+    def plus(self, other: PartialTotals) -> PartialTotals:
+        """Add totals of other repetitions."""
+        return PartialTotals(joined([*self.ranges, *other.ranges]), self.totals.plus(other.totals))
+
+
+def merge(parts: Iterable[PartialTotals], zero: Totals, beside: Ranges = ()) -> PartialTotals:
+    """Sum partial totals in order; one that shares a repetition with `beside` or an earlier one is left out."""
+    whole = PartialTotals((), zero)
+    for part in parts:
+        if not overlap(beside, part.ranges) and not overlap(whole.ranges, part.ranges):
+            whole = whole.plus(part)
+    return whole
+
+
+def joined(ranges: Iterable[tuple[int, int]]) -> Ranges:
+    """Sort disjoint ranges and join those that touch."""
+    out: list[tuple[int, int]] = []
+    for first, last in sorted(ranges):
+        if out and out[-1][1] == first:
+            out[-1] = (out[-1][0], last)
+        elif first < last:
+            out.append((first, last))
+    return tuple(out)
+
+
+def gaps(wanted: Iterable[tuple[int, int]], done: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The parts of some ranges that are not in `done`, which may overlap itself."""
+    out = []
+    covering: list[tuple[int, int]] = []
+    for low, high in sorted(done):
+        if covering and low <= covering[-1][1]:
+            covering[-1] = covering[-1][0], max(covering[-1][1], high)
+        else:
+            covering.append((low, high))
+    starts = [low for low, _ in covering]
+    for at, last in wanted:
+        for i in range(max(0, bisect.bisect_right(starts, at) - 1), bisect.bisect_left(starts, last)):
+            low, high = covering[i]
+            if high <= at:
+                continue
+            if at < low:
+                out.append((at, low))
+            at = high
+        if at < last:
+            out.append((at, last))
+    return out
+
+
+def overlap(one: Ranges, other: Ranges) -> bool:
+    """Whether two sorted disjoint lists of ranges have a repetition in common."""
+    i = j = 0
+    while i < len(one) and j < len(other):
+        if max(one[i][0], other[j][0]) < min(one[i][1], other[j][1]):
+            return True
+        if one[i][1] <= other[j][1]:
+            i += 1
+        else:
+            j += 1
+    return False

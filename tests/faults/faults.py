@@ -809,8 +809,8 @@ MODELS = (
 
 STUDIES = (
     Fault(
-        "parts: shards that overlap are counted twice",
-        "tdd/study/parts.py",
+        "store: shards that overlap are counted twice",
+        "tdd/study/store.py",
         "if not overlap(beside, part.ranges) and not overlap(whole.ranges, part.ranges):",
         "if part.ranges != whole.ranges:",
         ("tests/study/test_shards.py",),
@@ -837,10 +837,10 @@ STUDIES = (
         ("tests/study/test_shards.py",),
     ),
     Fault(
-        "joint_labels: calibration and candidates share a key",
-        "tdd/study/joint_labels.py",
-        "jax.random.normal(scores, (num_models, num_tests))",
-        "jax.random.normal(calibration, (num_models, num_tests))",
+        "JointLabels: calibration and candidates share a key",
+        "tdd/study/designs/panels.py",
+        "jax.random.normal(scores, (self.num_models, self.num_tests))",
+        "jax.random.normal(calibration, (self.num_models, self.num_tests))",
         ("tests/study/test_compositions.py", "tests/study/test_designs.py"),
     ),
     Fault(
@@ -848,7 +848,7 @@ STUDIES = (
         "tdd/study/monte_carlo.py",
         "math.log(2 / level)",
         "math.log(1 / level)",
-        ("tests/study/test_validity.py",),
+        ("tests/study/test_claims.py",),
     ),
     Fault(
         "evalues: a unit counts its own items among the others",

@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 
 from tdd.kernels import joint_fresh
-from tdd.study import joint_labels
+from tdd.study import JointLabels
 
 LANES, MODELS, CALIBRATION, TESTS, SIGNAL, SHARE = 20_000, 3, 19, 12, 1.5, 0.25
 
@@ -30,17 +30,12 @@ def drawn(num_models=MODELS, n=CALIBRATION, m=TESTS, signal=SIGNAL, share=SHARE,
 def plain_ranks():
     """[L, m] largest ranks and contamination by drawing scores and comparing them."""
 
+    design = JointLabels(MODELS, CALIBRATION, TESTS, SIGNAL, SHARE)
+
     def one(key):
-        sample = joint_labels.draw(
-            key,
-            num_models=MODELS,
-            num_calibration=CALIBRATION,
-            num_tests=TESTS,
-            signal=SIGNAL,
-            member_share=SHARE,
-        )
+        sample = design.draw(key)
         above = sample.calibration[:, :, None] >= sample.scores[:, None, :]
-        return 1 + above.sum(1).max(0), sample.contaminated
+        return 1 + above.sum(1).max(0), ~sample.target
 
     return jax.tree.map(np.asarray, jax.jit(jax.vmap(one))(jax.random.split(jax.random.key(1), LANES)))
 

@@ -10,7 +10,7 @@ from PIL import Image
 
 from tdd.report import study_plots
 from tdd.report.plots import cells, sheet
-from tdd.report.plots.closeup import _stop
+from tdd.report.plots.single_repetition import _stop
 from tdd.study.named.record import Example, Figure
 from tdd.study.results import StudyResult
 

@@ -8,7 +8,7 @@ import guarantees
 import numpy as np
 import pytest
 
-from tdd.study.validity import all_claims
+from tdd.study.claims import all_claims
 
 SHOWN = pathlib.Path(__file__).parents[2] / "benchmarks" / "results" / "validity.json"
 

@@ -8,7 +8,7 @@ import pytest
 from tdd.kernels import combine, conformal, merge, pooled_ranks, stepup
 from tdd.procedures.td4eval import td4eval
 from tdd.study import monte_carlo
-from tdd.study.validity.combination import detector_scores, pooled_by_rejections
+from tdd.study.claims.combination import detector_scores, pooled_by_rejections
 
 ALPHA = 0.2
 

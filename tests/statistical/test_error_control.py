@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import pytest
 
 from tdd.kernels import conformal, lattice, stepup
-from tdd.study.validity.estimates import (
+from tdd.study.claims.estimates import (
     at_least,
     integer_scores,
     normal_scores,

@@ -11,8 +11,8 @@ import pytest
 from tdd.kernels import conformal, stepup
 from tdd.procedures.jecs import RULES, jecs, jmcs
 from tdd.study import monte_carlo
-from tdd.study.compositions import joint_metrics
-from tdd.study.validity.joint import antithetic_pair, one_model_each
+from tdd.study.baselines import joint_metrics
+from tdd.study.claims.joint import antithetic_pair, one_model_each
 
 
 def integer_scores(key, *, num_calibration, contaminated, pure):
@@ -20,7 +20,9 @@ def integer_scores(key, *, num_calibration, contaminated, pure):
     shape = one_model_each(key, num_calibration=num_calibration, contaminated=contaminated, pure=pure)
     own, other, clean = jax.random.split(key, 3)
     size = shape.scores.shape
-    scores = jnp.where(shape.member, jax.random.randint(other, size, 0, 4), jax.random.randint(clean, size, 2, 6))
+    scores = jnp.where(
+        shape.extra["member"], jax.random.randint(other, size, 0, 4), jax.random.randint(clean, size, 2, 6)
+    )
     calibration = jax.random.randint(own, shape.calibration.shape, 0, 4)
     return shape._replace(calibration=calibration.astype(jnp.float32), scores=scores.astype(jnp.float32))
 
@@ -30,7 +32,7 @@ def gcp_of(draw, *selects, batch=2_000, most=guarantees.LONG):
 
     def one(key):
         sample = draw(key)
-        return [joint_metrics(select(*sample[:2]), sample.contaminated).gcp for select in selects]
+        return [joint_metrics(select(*sample[:2]), sample.target).gcp for select in selects]
 
     return guarantees.simulate(one, seed=0, batch=batch, most=most)
 
@@ -202,7 +204,7 @@ def members_of_all(key, *, num_calibration, contaminated, pure):
     sample = one_model_each(
         key, num_calibration=num_calibration, contaminated=contaminated, pure=pure, num_models=3, signal=0.0
     )
-    return sample._replace(scores=sample.scores + 4.0 * ~sample.contaminated[None])
+    return sample._replace(scores=sample.scores + 4.0 * ~sample.target[None])
 
 
 @pytest.mark.guarantee(checks=1)

@@ -13,7 +13,7 @@ from tdd.procedures.clusters import cluster_ptdi
 from tdd.procedures.p_values import calibration_conditional_p_values, mondrian_p_values
 from tdd.procedures.ptdi import ptdi
 from tdd.procedures.weighted import weighted_conformal_p_values, weighted_conformal_selection
-from tdd.study.validity.auditor import clustered_scores, exceeds_somewhere, shifted_scores
+from tdd.study.claims.auditor import clustered_scores, exceeds_somewhere, shifted_scores
 
 DELTA = 0.1
 
@@ -219,7 +219,7 @@ def books(*rules, integers=False):
 
     def one(key):
         data, own = jax.random.split(key)
-        scores, real = clustered_scores(data, sizes=BOOKS, share=0.9)
+        scores, real = clustered_scores(data, sizes=BOOKS, fraction=0.9)
         scores, real = (jnp.round(2 * scores) if integers else scores).ravel(), real.ravel()
         masks = {"calibration_mask": real[:cut], "mask": real[cut:]}
         found = []
@@ -260,7 +260,7 @@ def item_sizes(num_clusters, levels, *rules):
     sizes = ((8,) + (1,) * 4)[:num_clusters] + (2,) * (num_clusters + 1 - min(num_clusters, 5))
 
     def one(key):
-        scores, real = clustered_scores(key, sizes=sizes, share=0.9)
+        scores, real = clustered_scores(key, sizes=sizes, fraction=0.9)
         calibration, labels = scores[1:].ravel(), np.arange(num_clusters).repeat(scores.shape[1])
         given = calibration, scores[0, :1], jnp.asarray(labels, jnp.int32), real[1:].ravel(), num_clusters
         return [[rule(*given)[0] <= level + 1e-6 for level in levels] for rule in rules]
@@ -300,7 +300,7 @@ def test_items_of_clusters_by_benjamini_yekutieli(budget):
     null, labels, alpha = np.arange(5).repeat(4) < 3, np.arange(24).repeat(4), 0.5
 
     def one(key):
-        scores, _ = clustered_scores(key, sizes=(4,) * 24, share=0.4)
+        scores, _ = clustered_scores(key, sizes=(4,) * 24, fraction=0.4)
         scores = scores.at[22:].add(-4).ravel()
         found = cluster_ptdi(scores[:76], scores[76:], labels[:76], labels[76:], alpha=alpha, unit="item")
         each_alone = found.p_values <= alpha

@@ -280,7 +280,7 @@ BAD = [
     (lambda: Pool([1.0, np.nan, 3.0], [1, 0, 1]), "1 of 3 items have a missing or infinite score"),
     (lambda: Pool([1.0, 2.0], [1, 0, 1]), r"one label an item, shape \(2,\); got shape \(3,\)"),
     (lambda: Pool([1.0, 2.0], [1, 2]), r"True and False \(or 1 and 0\), got \[1, 2\]"),
-    (lambda: Pool([1.0, 2.0], [1, 1]), "all 2 items are members; both are needed"),
+    (lambda: Pool([1.0, 2.0], [1, 1]), "all 2 items are members; a pool needs both"),
     (lambda: Pool([1.0, 1.0 + 1e-12, 2.0], [1, 0, 0]), "differ by less than single precision tells apart"),
     (lambda: Pool(["a", "b"], [1, 0]), "scores must be numbers"),
     (lambda: Pool(SCORES, MEMBER, calibration_ratio=100.0), "the pool has too few items"),

@@ -7,10 +7,9 @@ import pytest
 import tdd
 from tdd.report import study_plots
 from tdd.study.designs import SkewedShards
-from tdd.study.named import exchange_tests, load
+from tdd.study.named import exchange, load
 from tdd.study.named.driver import verdict_rows
-from tdd.study.named.record import Columns, Options
-from tdd.study.named.shards import ShardPool
+from tdd.study.named.record import Columns, StudyOptions
 
 KEY = jax.random.key(3)
 STUDY = load("exchange-tests")
@@ -18,15 +17,15 @@ STUDY = load("exchange-tests")
 
 @pytest.fixture
 def small(monkeypatch):
-    monkeypatch.setattr(exchange_tests, "SIZES", ((10, 4),))
-    skewed, few = exchange_tests.SETTINGS[2:]
-    monkeypatch.setattr(exchange_tests, "SETTINGS", (skewed, few._replace(law="lognormal", signal=20.0)))
-    monkeypatch.setattr(exchange_tests, "NUM_DRAWS", 199)
+    monkeypatch.setattr(exchange, "SIZES", ((10, 4),))
+    skewed, few = exchange.SETTINGS[2:]
+    monkeypatch.setattr(exchange, "SETTINGS", (skewed, few._replace(law="lognormal", signal=20.0)))
+    monkeypatch.setattr(exchange, "NUM_DRAWS", 199)
 
 
-@pytest.mark.parametrize("test", exchange_tests.TESTS)
+@pytest.mark.parametrize("test", exchange.TESTS)
 def test_every_test_is_the_public_one(test):
-    design = exchange_tests.TestedShards(SkewedShards(num_shards=4, num_shuffles=5, signal=0.5), num_draws=300)
+    design = exchange.TestedShards(SkewedShards(num_shards=4, num_shuffles=5, signal=0.5), num_draws=300)
     extra = design.draw(KEY).extra
     drawing = jax.random.split(KEY)[1]
     expected = tdd.exchangeability(extra["canonical"], extra["shuffled"], test=test, key=drawing, num_draws=300)
@@ -36,13 +35,13 @@ def test_every_test_is_the_public_one(test):
         assert float(extra["p"][test]) == pytest.approx(float(expected.p_value), rel=1e-5)
     p = float(extra["p"][test])
     told = {"key": KEY, "scores": None, "calibration": None, "extra": extra, "test": test}
-    assert [bool(exchange_tests.decide(alpha=alpha, **told)[0]) for alpha in (p * 0.99, p * 1.01)] == [False, True]
+    assert [bool(exchange._decide_tested(alpha=alpha, **told)[0]) for alpha in (p * 0.99, p * 1.01)] == [False, True]
 
 
 @pytest.mark.usefixtures("small")
 @pytest.mark.slow("long")
 def test_sizes_stand_beside_powers_and_a_null_is_run_once():
-    told = Options(repetitions=2_048, alphas=(0.05,))
+    told = StudyOptions(repetitions=2_048, alphas=(0.05,))
     result = STUDY.run(told)
     rows = verdict_rows(STUDY, told, result)
     assert [cell["panel"] for cell in result.cells] == ["lognormal", "few shards"]
@@ -55,30 +54,30 @@ def test_sizes_stand_beside_powers_and_a_null_is_run_once():
     power = {name: row["power"] for name, row in by_name.items()}
     assert power["lognormal", "rank_sum"] > power["lognormal", "permutation"] + 0.1
     assert power["few shards", "exact"] > power["few shards", "rank_sum"] + 0.1
-    study_plots.draw(result, STUDY.figure, title=STUDY.title, caption=STUDY.design(told))
+    study_plots.draw(result, STUDY.figure, title=STUDY.title, caption=STUDY.describe(told))
 
 
 @pytest.mark.slow("long")
 def test_a_given_table_is_tested_with_all_its_shards(monkeypatch):
-    monkeypatch.setattr(exchange_tests, "TESTS", ("rank_sum", "t"))
+    monkeypatch.setattr(exchange, "TESTS", ("rank_sum", "t"))
     rng = np.random.default_rng(0)
     shuffled = rng.exponential(size=(6, 3))  # loss-like
     columns = Columns("a table", "0" * 64, ("s",), -np.ones((1, 6)), np.zeros((0, 6), bool), shuffled)
-    told = Options(repetitions=256, alphas=(0.05,), columns=columns)
+    told = StudyOptions(repetitions=256, alphas=(0.05,), columns=columns)
     result = STUDY.run(told)
     assert [dict(cell) for cell in result.cells] == [
         {"panel": "the table", "num_shards": 6, "num_shuffles": 3, "calls": 24}
     ]
     assert result.power[0, 0, 0] == 1  # its canonical orders beat every shuffle
     assert result.fdr[0, 0, 0] < 0.1
-    assert "a table: all its shards" in STUDY.design(told)
+    assert "a table: all its shards" in STUDY.describe(told)
 
 
 @pytest.mark.slow("long")
 def test_shards_of_a_pool_that_are_masked_out_are_left_out():
     rng = np.random.default_rng(1)
-    pool = ShardPool(rng.normal(size=6), rng.normal(size=(6, 3)), 3, 4)
-    extra = exchange_tests.TestedShards(pool).draw(KEY).extra
+    pool = exchange.ShardPool(rng.normal(size=6), rng.normal(size=(6, 3)), 3, 4)
+    extra = exchange.TestedShards(pool).draw(KEY).extra
     sample = pool.draw(jax.random.split(KEY)[0])
     expected = tdd.exchangeability(sample.extra["canonical"][:4], sample.extra["shuffled"][:4], test="rank_sum")
     assert float(extra["p"]["rank_sum"]) == pytest.approx(float(expected.p_value), rel=1e-5)

@@ -16,7 +16,6 @@ from tdd.study import (
     Sample,
     SkewedShards,
     baselines,
-    compositions,
 )
 from tdd.study.methods import StudyMethod, as_methods, method
 
@@ -49,7 +48,7 @@ def design_for(name):
     return {"ktd": PAIRS, "exchangeability": SHARDS, "threshold": Labelled()}.get(family, SINGLE)
 
 
-selected_by_each = jax.jit(compositions.selected_by_each, static_argnames="alpha")
+selected_by_each = jax.jit(baselines.selected_by_each, static_argnames="alpha")
 
 
 def directly(name, key, sample, alpha, null):
@@ -77,7 +76,7 @@ def directly(name, key, sample, alpha, null):
         return baselines.threshold(*labelled, scores, null=null, rule=choice, alpha=alpha).selected
     if family in ("union", "intersection"):
         each = selected_by_each(calibration, scores, alpha=alpha)
-        return compositions.composed(each, family)
+        return baselines.composed(each, family)
     if family == "exchangeability":
         options = {"num_draws": 999} if choice in ("combined", "exact") else {}
         found = tdd.exchangeability(extra["canonical"], extra["shuffled"], test=choice, key=key, **options)

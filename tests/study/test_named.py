@@ -1,4 +1,4 @@
-"""The named studies: a catalogue that says what runs, designs with a known truth, promises that have teeth."""
+"""The named studies: a catalogue that says what runs, designs with a known truth, bounds that have teeth."""
 
 import csv
 import dataclasses
@@ -15,22 +15,11 @@ from scipy.special import ndtr
 import tdd
 from tdd.report import study_plots
 from tdd.study import PairedScores, Pool, StudyResult, run
-from tdd.study.named import (
-    STUDIES,
-    detectors,
-    exchange_shards,
-    jecs,
-    joint,
-    knockoff_pool,
-    ktd,
-    load,
-    pools,
-    shards,
-)
-from tdd.study.named.driver import carry_out, verdict_rows
-from tdd.study.named.given import read_columns
-from tdd.study.named.knockoff_pool import KnockoffPool
-from tdd.study.named.record import Columns, NamedStudy, Needs, Options, Promise, verdict
+from tdd.study.named import STUDIES, exchange, jecs, ktd, load, ptdi, running, td4eval
+from tdd.study.named.driver import run_named_study, verdict_rows
+from tdd.study.named.ktd import KnockoffPool
+from tdd.study.named.record import Columns, ExpectedBound, NamedStudy, Needs, StudyOptions, verdict
+from tdd.study.named.score_table import read_columns
 from tdd.validate.errors import InputError
 
 KEY = jax.random.key(0)
@@ -38,7 +27,7 @@ PTDI = ("ptdi-alpha", "ptdi-pi", "ptdi-rho", "ptdi-eta", "ptdi-estimators")
 
 
 def options(repetitions=64, alphas=(0.2,), **more):
-    return Options(repetitions=repetitions, alphas=alphas, **more)
+    return StudyOptions(repetitions=repetitions, alphas=alphas, **more)
 
 
 def columns(num_scores=1, num_labels=1, num_knockoffs=0, size=40, seed=0):
@@ -73,7 +62,7 @@ def test_every_title_is_a_study_and_every_study_has_a_title():
         assert title.figure.split()[0] in ("PTDI", "KTD", "TD4Eval", "JECS", "exchangeability")
         assert study.repetitions >= 100
         assert all(0 < alpha < 1 for alpha in study.alphas)
-        assert study.design(options())
+        assert study.describe(options())
 
 
 def test_listing_the_studies_imports_no_jax():
@@ -90,92 +79,92 @@ def test_an_unknown_study_is_named_with_the_known_ones():
 
 
 @pytest.mark.parametrize(
-    ("mean", "se", "promise", "word"),
+    ("mean", "se", "bound", "word"),
     [
-        (0.1, 0.001, Promise(), "within"),
-        (0.102, 0.001, Promise(), "within"),
-        (0.104, 0.001, Promise(), "ABOVE"),
-        (0.104, 0.001, Promise(factor=1.02), "within"),
-        (0.104, 0.001, Promise("asymptotic"), "above (holds in the limit)"),
-        (0.09, 0.001, Promise("asymptotic"), "within (holds in the limit)"),
-        (0.104, 0.001, Promise("none"), "no guarantee, above"),
-        (0.09, 0.001, Promise("none"), "no guarantee"),
+        (0.1, 0.001, ExpectedBound(), "within"),
+        (0.102, 0.001, ExpectedBound(), "within"),
+        (0.104, 0.001, ExpectedBound(), "ABOVE"),
+        (0.104, 0.001, ExpectedBound(factor=1.02), "within"),
+        (0.104, 0.001, ExpectedBound("asymptotic"), "above (holds in the limit)"),
+        (0.09, 0.001, ExpectedBound("asymptotic"), "within (holds in the limit)"),
+        (0.104, 0.001, ExpectedBound("none"), "no guarantee, above"),
+        (0.09, 0.001, ExpectedBound("none"), "no guarantee"),
     ],
 )
-def test_verdicts(mean, se, promise, word):
-    assert verdict(mean, se, 0.1, promise) == word
+def test_verdicts(mean, se, bound, word):
+    assert verdict(mean, se, 0.1, bound) == word
 
 
-def test_promises_of_the_studies():
+def test_bounds_of_the_studies():
     told = options()
     given = options(columns=columns(2, 2, 3))
-    assert load("ptdi-alpha").promise(told, {}, "none") == Promise()
-    factor = load("ptdi-alpha").promise(told, {}, "subtraction").factor
+    assert load("ptdi-alpha").bound(told, {}, "none") == ExpectedBound()
+    factor = load("ptdi-alpha").bound(told, {}, "subtraction").factor
     assert 1 + 1 / 388 < factor < 1.02
-    assert load("ptdi-rho").promise(told, {"calibration_ratio": 0.1}, "subtraction").factor > factor
-    assert load("ptdi-estimators").promise(told, {}, "moment").kind == "asymptotic"
-    draws = load("ktd-draws").promise
+    assert load("ptdi-rho").bound(told, {"calibration_ratio": 0.1}, "subtraction").factor > factor
+    assert load("ptdi-estimators").bound(told, {}, "moment").kind == "asymptotic"
+    draws = load("ktd-draws").bound
     assert draws(told, {"num_knockoffs": 1}, "ktd/ktd").kind == "finite-sample"
     assert draws(told, {"num_knockoffs": 3}, "ktd/ktd").kind == "none"
     assert draws(told, {"num_knockoffs": 3}, "ktd/multi").kind == "finite-sample"
     assert draws(given, {"num_knockoffs": 3}, "ktd/multi").kind == "none"
-    assert [load(f"ktd-{name}").promise(told, {}, "ktd/ktd").kind for name in ("alpha", "signal")] == ["none"] * 2
-    baselines = load("ktd-baselines").promise
+    assert [load(f"ktd-{name}").bound(told, {}, "ktd/ktd").kind for name in ("alpha", "signal")] == ["none"] * 2
+    baselines = load("ktd-baselines").bound
     kinds = {name: baselines(told, {}, name).kind for name in ktd.BASELINES}
     assert kinds == dict.fromkeys(ktd.BASELINES, "none") | {ktd.VANILLA: "finite-sample"}
     assert baselines(given, {}, ktd.VANILLA).kind == "none"
-    td4eval = load("td4eval-noise").promise
+    td4eval = load("td4eval-noise").bound
     assert td4eval(told, {"wrong": 0.0}, "td4eval/pooled_rank").kind == "finite-sample"
     assert td4eval(told, {"wrong": 0.1}, "td4eval/pooled_rank").kind == "none"
     assert td4eval(told, {}, "td4eval/cauchy").kind == "none"
-    jecs = load("jecs-k").promise
+    jecs = load("jecs-k").bound
     kinds = [jecs(told, {}, name).kind for name in ("union", "jecs", "jmcs/bh")]
     assert kinds == ["none", "asymptotic", "finite-sample"]
     assert [jecs(given, {}, name).kind for name in ("jecs", "jmcs/bh")] == ["none", "none"]
-    assert load("exchange-shards").promise(told, {}, "exchangeability/t").kind == "asymptotic"
+    assert load("exchange-shards").bound(told, {}, "exchangeability/t").kind == "asymptotic"
 
 
 # --- designs ----------------------------------------------------------------------------------------------------------
 
 
 def test_the_pool_is_always_the_same():
-    scores, is_member = pools.pool(options())
+    scores, is_member = ptdi.pool(options())
     assert scores.size == 775
     assert is_member.sum() == 388
-    assert np.array_equal(scores, pools.pool(options(seed=5))[0])
+    assert np.array_equal(scores, ptdi.pool(options(seed=5))[0])
     assert scores[~is_member].mean() - scores[is_member].mean() == pytest.approx(1.5, abs=0.2)
 
 
 def test_a_detector_pool_splits_30_to_70():
     given = columns(3)
-    sample = detectors.DetectorPool(given.scores, given.labels[0]).draw(KEY)
+    sample = td4eval.DetectorPool(given.scores, given.labels[0]).draw(KEY)
     assert sample.calibration.shape == (3, 12)
     assert sample.scores.shape == (3, 28)
     together = np.concatenate([sample.calibration, sample.scores], axis=1)
     assert np.allclose(np.sort(together, axis=1), np.sort(given.scores, axis=1), atol=1e-6)
     assert int(sample.calibration_mask.sum()) + int((~sample.target).sum()) == given.labels.sum()
-    turned = detectors.DetectorPool(given.scores, given.labels[0], wrong=1.0).draw(KEY)
+    turned = td4eval.DetectorPool(given.scores, given.labels[0], wrong=1.0).draw(KEY)
     assert np.array_equal(turned.calibration_mask, ~np.asarray(sample.calibration_mask))
 
 
 def test_wrong_calibration_items_score_like_clean_ones():
-    right = detectors.Mislabelled(num_calibration=4_000, num_tests=4_000).draw(KEY)
-    wrong = detectors.Mislabelled(num_calibration=4_000, num_tests=4_000, wrong=1.0).draw(KEY)
+    right = td4eval.Mislabelled(num_calibration=4_000, num_tests=4_000).draw(KEY)
+    wrong = td4eval.Mislabelled(num_calibration=4_000, num_tests=4_000, wrong=1.0).draw(KEY)
     gap = np.asarray(wrong.calibration - right.calibration).mean(axis=1)
-    assert np.allclose(gap, detectors.SIGNALS, atol=1e-5)
+    assert np.allclose(gap, td4eval.SIGNALS, atol=1e-5)
     assert np.allclose(right.calibration.mean(axis=1), 0, atol=0.1)
     clean = np.asarray(right.target)
-    assert np.allclose(np.asarray(right.scores)[:, clean].mean(axis=1), detectors.SIGNALS, atol=0.15)
+    assert np.allclose(np.asarray(right.scores)[:, clean].mean(axis=1), td4eval.SIGNALS, atol=0.15)
 
 
 def test_validation_items_are_labelled_and_of_the_same_laws():
-    sample = detectors.Mislabelled(num_calibration=4_000).draw(KEY)
+    sample = td4eval.Mislabelled(num_calibration=4_000).draw(KEY)
     validation, clean = np.asarray(sample.extra["validation"]), np.asarray(sample.extra["validation_target"])
     assert np.array_equal(validation[:, ~clean], sample.calibration)
-    assert np.allclose(validation[:, clean].mean(axis=1), detectors.SIGNALS, atol=0.1)
-    assert abs(np.corrcoef(validation[:2, clean])[0, 1] - detectors.CORRELATION) < 0.06
+    assert np.allclose(validation[:, clean].mean(axis=1), td4eval.SIGNALS, atol=0.1)
+    assert abs(np.corrcoef(validation[:2, clean])[0, 1] - td4eval.CORRELATION) < 0.06
     given = columns(3)
-    sample = detectors.DetectorPool(given.scores, given.labels[0]).draw(KEY)
+    sample = td4eval.DetectorPool(given.scores, given.labels[0]).draw(KEY)
     assert np.array_equal(sample.extra["validation"], sample.calibration)
     assert np.array_equal(sample.extra["validation_target"], ~np.asarray(sample.calibration_mask))
 
@@ -186,8 +175,8 @@ def test_accuracy_and_auc_of_thresholds_and_combinations():
     told = options(400, (0.15,))
     result = load("td4eval-baselines").run(told)
     rows = {row["method"]: row for row in verdict_rows(load("td4eval-baselines"), told, result)}
-    assert len(rows) == len(detectors.SIGNALS) + 5
-    for signal in detectors.SIGNALS:
+    assert len(rows) == len(td4eval.SIGNALS) + 5
+    for signal in td4eval.SIGNALS:
         row = rows[f"detector {signal:g} sd, threshold"]
         assert row["accuracy"] == pytest.approx(1 - row["hamming"])
         assert abs(row["auc"] - ndtr(signal / np.sqrt(2))) < 5 * row["auc_se"]
@@ -211,12 +200,12 @@ def test_a_knockoff_pool_draws_half_with_its_own_knockoffs():
 def test_a_joint_pool_calibrates_on_half_of_the_shared_members():
     given = columns(3, 3)
     shared = given.labels.all(0)
-    design = joint.first_models(given, 3)
+    design = jecs._joint_pool(given, 3)
     sample = design.draw(KEY)
     assert sample.calibration.shape == (3, shared.sum() // 2)
     assert sample.scores.shape == (3, 40 - shared.sum() // 2)
     assert int(sample.target.sum()) == int((~given.labels.any(0)).sum())
-    ranks = pools.dense_ranks(given.scores)
+    ranks = running.dense_ranks(given.scores)
     for column in np.asarray(sample.calibration).T:
         (row,) = np.flatnonzero((ranks == column[:, None]).all(0))
         assert shared[row]
@@ -235,10 +224,10 @@ def test_models_beyond_k_change_nothing():
 
 @pytest.mark.parametrize("law", range(3))
 def test_laws_by_number_are_the_laws(law):
-    sample = knockoff_pool.AnyLaw(law, 4).draw(KEY)
-    named = PairedScores(
-        num_tests=200, num_knockoffs=4, num_calibration=1, signal=knockoff_pool.SIGNAL, law=knockoff_pool.LAWS[law]
-    ).draw(KEY)
+    sample = ktd.AnyLaw(law, 4).draw(KEY)
+    named = PairedScores(num_tests=200, num_knockoffs=4, num_calibration=1, signal=ktd.SIGNAL, law=ktd.LAWS[law]).draw(
+        KEY
+    )
     assert np.array_equal(sample.scores, named.scores)
     assert np.array_equal(sample.extra["knockoffs"], named.extra["knockoffs"])
 
@@ -246,7 +235,7 @@ def test_laws_by_number_are_the_laws(law):
 @pytest.mark.slow("long")
 def test_labelled_texts_are_of_the_same_law():
     """Half of a hundred are members, lower by the signal."""
-    sample = jax.jit(jax.vmap(knockoff_pool.AnyLaw(0, 2, 1.5).draw))(jax.random.split(KEY, 200))
+    sample = jax.jit(jax.vmap(ktd.AnyLaw(0, 2, 1.5).draw))(jax.random.split(KEY, 200))
     scores, member = (np.asarray(sample.extra[name]) for name in ("validation", "validation_target"))
     assert scores.shape == (200, 100)
     assert member.mean() == 0.5
@@ -265,11 +254,11 @@ def test_labelled_texts_of_a_table_are_those_that_are_not_tested():
 
 def test_dense_ranks_keep_order_and_ties():
     scores = np.array([[3.0, 1.0, 3.0, 1.0 + 1e-12, -5.0]])
-    assert pools.dense_ranks(scores).tolist() == [[3, 1, 3, 2, 0]]
+    assert running.dense_ranks(scores).tolist() == [[3, 1, 3, 2, 0]]
 
 
 def test_ordered_shards_have_the_variance_and_the_gain_that_they_say():
-    draws = jax.vmap(lambda key: shards.OrderedShards(20, 3, num_shards=10, gain=0.5).draw(key).extra)(
+    draws = jax.vmap(lambda key: exchange.OrderedShards(20, 3, num_shards=10, gain=0.5).draw(key).extra)(
         jax.random.split(KEY, 500)
     )
     real = np.asarray(draws["canonical"])[:, :10]
@@ -282,8 +271,8 @@ def test_ordered_shards_have_the_variance_and_the_gain_that_they_say():
 def test_the_null_of_a_shard_pool_keeps_each_shard_together():
     given = columns(1, 0, 4, size=12)
     canonical, shuffled = -given.scores[0], -given.knockoffs
-    sample = shards.ShardPool(canonical, shuffled, 4, 12, 0.0).draw(KEY)
-    kept = shards.ShardPool(canonical, shuffled, 4, 12, 1.0).draw(KEY)
+    sample = exchange.ShardPool(canonical, shuffled, 4, 12, 0.0).draw(KEY)
+    kept = exchange.ShardPool(canonical, shuffled, 4, 12, 1.0).draw(KEY)
     assert bool(kept.target[0])
     assert not bool(sample.target[0])
     orders = [np.concatenate([s.extra["canonical"][:, None], s.extra["shuffled"]], 1) for s in (sample, kept)]
@@ -306,19 +295,23 @@ def small(name):
         "jecs-compositions": columns(2, 2),
         "exchange-shards": columns(1, 0, 1, size=6),
     }
-    return load(name), options(columns=given[name])
+    few = {  # programs that compile fast
+        "td4eval-alpha": ("td4eval/cauchy", "td4eval/average"),
+        "ktd-draws": ("ktd/multi",),
+        "jecs-compositions": ("union", "jecs"),
+    }
+    study = load(name)
+    if name in few:
+        study = dataclasses.replace(study, run=dataclasses.replace(study.run, methods=few[name]))
+    return study, options(columns=given[name])
 
 
 @pytest.fixture
-def few_methods(monkeypatch):
-    """Programs that compile fast."""
-    for module, chosen in ((detectors, ("td4eval/cauchy", "td4eval/average")), (joint, ("union", "jecs"))):
-        monkeypatch.setattr(module, "METHOD_LABELS", {name: module.METHOD_LABELS[name] for name in chosen})
-    monkeypatch.setattr(ktd, "RULES", ("ktd/multi",))
-    monkeypatch.setattr(exchange_shards, "TESTS", ("t",))
+def few_tests(monkeypatch):
+    monkeypatch.setattr(exchange, "TESTS", ("t",))
 
 
-@pytest.mark.usefixtures("few_methods")
+@pytest.mark.usefixtures("few_tests")
 @pytest.mark.parametrize(
     "name",
     [
@@ -335,7 +328,7 @@ def test_studies_of_a_given_table(name):
     assert all(0 <= row["fdr"] <= 1 and 0 <= row["power"] <= 1 for row in rows)
     assert set(np.atleast_1d(result.repetitions)) == {64}
     assert max(row["power"] for row in rows) > 0 or name == "exchange-shards"
-    study_plots.draw(result, study.figure, title=study.title, caption=study.design(told))
+    study_plots.draw(result, study.figure, title=study.title, caption=study.describe(told))
 
 
 @pytest.mark.parametrize("name", PTDI)
@@ -353,7 +346,7 @@ def test_bias_and_squared_error_are_those_of_the_definition():
     told = options(2_000, (0.1,))
     result = load("ptdi-bias").run(told)
     rows = [row for row in result.rows() if row["method"] == "subtraction"]
-    scores, is_member = pools.pool(told)
+    scores, is_member = ptdi.pool(told)
     rng = np.random.default_rng(0)
     for row in rows:
         share, errors = row["test_members"], []
@@ -381,9 +374,7 @@ def test_bias_and_squared_error_are_those_of_the_definition():
 def test_the_pool_study_agrees_with_the_general_engine():
     told = options(4_000, (0.1, 0.3))
     fast = load("ptdi-alpha").run(told)
-    slow = run(
-        Pool(*pools.pool(told)), ["ptdi/none", "ptdi/subtraction"], alphas=told.alphas, repetitions=4_000, seed=1
-    )
+    slow = run(Pool(*ptdi.pool(told)), ["ptdi/none", "ptdi/subtraction"], alphas=told.alphas, repetitions=4_000, seed=1)
     for field in ("fdr", "power"):
         spread = np.hypot(getattr(fast, f"{field}_se"), getattr(slow, f"{field}_se"))
         assert (np.abs(getattr(fast, field) - getattr(slow, field)) < 5 * spread + 1e-4).all()
@@ -396,7 +387,7 @@ def test_thresholds_and_knockoffs_of_ktd():
     rows = verdict_rows(study, told, study.run(told))
     assert len(rows) == 3 * 4
     by = {(row["law"], row["method"]): row for row in rows}
-    for law in knockoff_pool.LAWS:
+    for law in ktd.LAWS:
         assert by[law, ktd.VANILLA]["verdict"] == "within"
         assert by[law, "threshold/fpr"]["verdict"] == "no guarantee, above"
         assert by[law, "threshold/fdr"]["verdict"] == "no guarantee, above"
@@ -423,7 +414,7 @@ def plain_result(methods, seed=0, points=None):
 
 def test_measures_are_stacked_saved_and_read(tmp_path):
     parts = [dataclasses.replace(plain_result("ab", i), measures={"auc": np.full((2, 1), i / 10)}) for i in range(3)]
-    whole = pools.stacked([{"x": i} for i in range(3)], parts)
+    whole = running.stacked([{"x": i} for i in range(3)], parts)
     assert [row["auc"] for row in whole.rows()] == [0, 0, 0.1, 0.1, 0.2, 0.2]
     back = StudyResult.load(whole.save(tmp_path))
     assert list(back.measures) == ["auc"]
@@ -433,15 +424,15 @@ def test_measures_are_stacked_saved_and_read(tmp_path):
 
 def test_means_have_standard_errors():
     draws = np.random.default_rng(0).normal(size=(50, 2, 3))
-    found = pools.means({"auc": draws})
+    found = running.means({"auc": draws})
     assert np.allclose(found["auc"], draws.mean(0))
     assert np.allclose(found["auc_se"], draws.std(0, ddof=1) / np.sqrt(50))
-    assert np.isnan(pools.means({"auc": draws[:1]})["auc_se"]).all()
+    assert np.isnan(running.means({"auc": draws[:1]})["auc_se"]).all()
 
 
 def test_stacked_results_are_cells():
     parts = [plain_result("ab", seed) for seed in range(3)]
-    whole = pools.stacked([{"x": i} for i in range(3)], parts)
+    whole = running.stacked([{"x": i} for i in range(3)], parts)
     assert whole.fdr.shape == (3, 2, 1)
     assert np.array_equal(whole.power_quantiles[2], parts[2].power_quantiles)
     assert whole.repetitions.tolist() == [100] * 3
@@ -451,7 +442,7 @@ def test_stacked_results_are_cells():
 def test_thresholds_become_cells():
     fixed = [f"{jecs.FIXED} {tau:g}" for tau in jecs.THRESHOLDS]
     result = plain_result([*fixed, jecs.ADAPTIVE, jecs.BASELINE])
-    moved = jecs._by_threshold(result, fixed)
+    moved = jecs._by_threshold(result)
     assert moved.fdr.shape == (6, 3, 1)
     assert np.array_equal(moved.fdr[:, 0, 0], result.fdr[:6, 0])
     assert (moved.power[:, 1, 0] == result.power[6, 0]).all()
@@ -460,10 +451,10 @@ def test_thresholds_become_cells():
 
 def test_size_is_of_the_null_and_power_of_the_alternative():
     both = plain_result("ab", points=[{"r": r, "gain": g} for r in (2, 3) for g in (0.0, 1.0)])
-    half = exchange_shards.halves(both, [{"r": 2}, {"r": 3}])
+    half = exchange.halves(both, [{"r": 2}, {"r": 3}])
     assert np.array_equal(half.fdr, both.fdr[0::2])
     assert np.array_equal(half.power_quantiles, both.power_quantiles[1::2])
-    whole = exchange_shards.joined([half, half])
+    whole = exchange.joined([half, half])
     assert whole.fdr.shape == (4, 2, 1)
     assert [cell["r"] for cell in whole.cells] == [2, 3, 2, 3]
 
@@ -471,22 +462,21 @@ def test_size_is_of_the_null_and_power_of_the_alternative():
 # --- folders ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.usefixtures("few_methods")
 def test_a_finished_study_is_read_and_another_is_refused(tmp_path):
     study, told = small("ktd-draws")
     told = dataclasses.replace(told, folder=tmp_path / "study")
-    first = carry_out(study, told, command="tdd study ktd-draws")
+    first = run_named_study(study, told, command="tdd study ktd-draws")
     assert first.computed
     assert sorted(path.name for path in told.folder.iterdir()) == [
         "inputs.json", "results.csv", "results.parquet", "study.json",
     ]  # fmt: skip
-    again = carry_out(study, told, command="tdd study ktd-draws")
+    again = run_named_study(study, told, command="tdd study ktd-draws")
     assert not again.computed
     assert np.array_equal(again.result.fdr, first.result.fdr)
     assert again.result.provenance["command"] == "tdd study ktd-draws"
     assert again.result.provenance["table"]["source"] == "a table"
     with pytest.raises(InputError, match="holds a run of other inputs or options"):
-        carry_out(study, dataclasses.replace(told, seed=1), command="")
+        run_named_study(study, dataclasses.replace(told, seed=1), command="")
 
 
 @pytest.mark.parametrize("exists", [False, True])
@@ -496,12 +486,11 @@ def test_options_that_cannot_be_run_leave_no_trace(tmp_path, exists):
     if exists:
         folder.mkdir()
     with pytest.raises(InputError, match="alpha"):
-        carry_out(study, dataclasses.replace(told, folder=folder, alphas=(2.0,)), command="")
+        run_named_study(study, dataclasses.replace(told, folder=folder, alphas=(2.0,)), command="")
     assert folder.exists() == exists
     assert not exists or not [*folder.iterdir()]
 
 
-@pytest.mark.usefixtures("few_methods")
 def test_an_interrupted_study_continues(tmp_path, monkeypatch):
     study, told = small("ktd-draws")
     told = dataclasses.replace(told, folder=tmp_path / "study")
@@ -512,10 +501,10 @@ def test_an_interrupted_study_continues(tmp_path, monkeypatch):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        carry_out(dataclasses.replace(study, run=stopped), told, command="")
+        run_named_study(dataclasses.replace(study, run=stopped), told, command="")
     assert (told.folder / "unfinished").is_dir()
     assert not (told.folder / "study.json").exists()
-    done = carry_out(study, told, command="")
+    done = run_named_study(study, told, command="")
     assert np.array_equal(done.result.fdr, whole.fdr)
     assert not (told.folder / "unfinished").exists()
 
@@ -580,4 +569,4 @@ def test_a_joint_table_needs_shared_members():
     none = columns(2, 2)
     none = dataclasses.replace(none, labels=np.array([[True] * 20 + [False] * 20, [False] * 20 + [True] * 20]))
     with pytest.raises(InputError, match="0 of 40 items are members of all models"):
-        joint.design(options(columns=none), signal=2.0)
+        jecs._design(options(columns=none))

@@ -10,7 +10,7 @@ import tdd
 from benchmarks.throughput import harness
 from tdd.kernels import lattice, resample_pool
 from tdd.kernels import resample as engine
-from tdd.study import accumulate, blocks
+from tdd.study import blocks, runner
 from tdd.study import pool as pool_module
 from tdd.study.results import StudyResult
 
@@ -139,8 +139,8 @@ def test_the_next_pool_of_this_size_is_not_compiled_again():
 def test_interrupted_and_continued(tmp_path, monkeypatch):
     whole = study(repetitions=20_000)
     monkeypatch.setattr(pool_module, "_STEP", 4096)
-    monkeypatch.setattr(accumulate, "_PATIENCE", 0.0)  # saves after every call
-    write = pool_module.TotalsStore.write
+    monkeypatch.setattr(runner, "_PATIENCE", 0.0)  # saves after every call
+    write = runner.TotalsStore.write
     calls = []
 
     def failing(self, cell, totals):
@@ -149,7 +149,7 @@ def test_interrupted_and_continued(tmp_path, monkeypatch):
         if len(calls) == 2:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(pool_module.TotalsStore, "write", failing)
+    monkeypatch.setattr(runner.TotalsStore, "write", failing)
     with pytest.raises(KeyboardInterrupt):
         study(repetitions=20_000, folder=tmp_path)
     assert 0 < calls[-1] < 20_000

@@ -19,7 +19,6 @@ from tdd.study import (
     Pool,
     Sample,
     StudyResult,
-    accumulate,
     engine,
     method,
     run,
@@ -39,7 +38,7 @@ def lowest(key, scores, calibration):
 
 
 def is_checkpoint(done):
-    return done > 0 and runner._next_checkpoint(done - 1) == done
+    return done > 0 and engine._next_checkpoint(done - 1) == done
 
 
 def assert_same(a, b):
@@ -118,7 +117,7 @@ def test_the_numbers_are_right():
 def test_lanes_and_cuts_change_nothing(monkeypatch):
     whole = run(DESIGN, ["ptdi/storey", lowest], alphas=[0.2], repetitions=2_500)
     monkeypatch.setattr(engine, "_LANE_NUMBERS", 2_000)
-    monkeypatch.setattr(runner, "_LARGEST", 1_024)
+    monkeypatch.setattr(engine, "_LARGEST", 1_024)
     assert engine.shape(DESIGN, jax.random.key(0))[1] < 128
     assert_same(run(DESIGN, ["ptdi/storey", lowest], alphas=[0.2], repetitions=2_500), whole)
 
@@ -158,8 +157,8 @@ def test_an_interrupted_run_ends_as_an_uninterrupted_one(tmp_path, monkeypatch):
         if len(written) in (1, 4):
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(runner, "_LARGEST", 2_048)
-    monkeypatch.setattr(accumulate, "_PATIENCE", 0.0)  # saves after every call
+    monkeypatch.setattr(engine, "_LARGEST", 2_048)
+    monkeypatch.setattr(runner, "_PATIENCE", 0.0)  # saves after every call
     monkeypatch.setattr(store.TotalsStore, "write", dying)
     for _ in range(2):
         with pytest.raises(KeyboardInterrupt):
@@ -170,7 +169,7 @@ def test_an_interrupted_run_ends_as_an_uninterrupted_one(tmp_path, monkeypatch):
     counts = [count for cell, count in written if cell == 0]
     assert counts == sorted(set(counts)), "no repetition was run twice"
     assert_same(StudyResult.load(tmp_path), whole)
-    monkeypatch.setattr(runner, "engine", lambda *_: pytest.fail)
+    monkeypatch.setattr(engine, "engine", lambda *_: pytest.fail)
     assert_same(run(DESIGN, "ptdi/storey", folder=tmp_path, **options), whole)
 
 
@@ -223,13 +222,13 @@ def test_it_stops_when_the_error_is_small(monkeypatch, tmp_path):
     assert max(found.fdr_se[1].max(), found.power_se[1].max()) <= 0.005
     by_hand = run(DESIGN, "ptdi/none", alphas=[0.2], grid={"signal": [8.0]}, repetitions=int(easy))
     np.testing.assert_array_equal(by_hand.fdr[0], found.fdr[1])
-    before = runner.STEP
+    before = engine.STEP
     assert is_checkpoint(int(easy))
     if easy > before:
         last = max(n for n in range(before, int(easy), before) if is_checkpoint(n))
         shorter = run(DESIGN, "ptdi/none", alphas=[0.2], grid={"signal": [8.0]}, repetitions=last, target_se=0.005)
         assert not shorter.provenance["stopping"]["met"][0]
-    monkeypatch.setattr(runner, "_LARGEST", 1_024)
+    monkeypatch.setattr(engine, "_LARGEST", 1_024)
     assert_same(run(DESIGN, "ptdi/none", repetitions=6_000, folder=tmp_path, **options), found)
     never = run(DESIGN, "ptdi/none", alphas=[0.2], repetitions=1_500, target_se=1e-6)
     assert never.repetitions == 1_500
@@ -242,7 +241,7 @@ def test_checkpoints_are_fixed():
     assert all(n % 1_024 == 0 for n in found)
     steps = np.diff(found[8:]) / found[8:-1]
     assert steps.max() <= 0.25
-    assert [runner._next_checkpoint(n) for n in (0, 1023, 1024)] == [1024, 1024, 2048]
+    assert [engine._next_checkpoint(n) for n in (0, 1023, 1024)] == [1024, 1024, 2048]
 
 
 def test_nothing_happened_yet_is_no_reason_to_stop():

@@ -22,22 +22,20 @@ from tdd.study import (
     JointLabels,
     NormalShift,
     StudyResult,
-    accumulate,
     engine,
-    fresh_joint,
     resample,
     resample_joint,
     run,
+    runner,
+    simulate_joint,
 )
-from tdd.study.accumulate import Plan, pieces
+from tdd.study.claims.claim import Claim, measure
 from tdd.study.named import load, ptdi, td4eval
-from tdd.study.named.driver import carry_out, run_shard
-from tdd.study.named.record import Columns, Options
-from tdd.study.parts import Part, joined, merge, missing, overlap
+from tdd.study.named.driver import run_named_study, run_shard
+from tdd.study.named.record import Columns, StudyOptions
 from tdd.study.results import Totals
-from tdd.study.store import TotalsStore
-from tdd.study.validity.claim import Claim
-from tdd.study.validity.measure import measure
+from tdd.study.runner import Cell, Plan, pieces
+from tdd.study.store import PartialTotals, TotalsStore, gaps, joined, merge, overlap
 
 ZERO = Totals.zero((1, 1))
 
@@ -70,13 +68,14 @@ def plan_of(repetitions=3_000, *, stops=False, enough=None):
             at *= 2
         return at
 
-    def is_enough(totals):
-        if stops:
-            assert totals.repetitions in {100 * 2**i for i in range(20)}, "decided between two stops"
-            assert_totals(totals, [(0, totals.repetitions)])
-        return enough is not None and totals.repetitions >= enough
+    class Counting(Plan):
+        def enough(self, totals):
+            if stops:
+                assert totals.repetitions in {100 * 2**i for i in range(20)}, "decided between two stops"
+                assert_totals(totals, [(0, totals.repetitions)])
+            return enough is not None and totals.repetitions >= enough
 
-    return Plan(repetitions, 64, 256, 16, next_stop if stops else None, is_enough)
+    return Counting(repetitions, 64, 256, 16, target_se=0.1 if stops else None, next_stop=next_stop)
 
 
 class Died(Exception):
@@ -98,7 +97,7 @@ def at_work(folder, plan, shard=None, *, calls=None, dies=None, meanwhile=None):
         return sums_of(first, last)
 
     try:
-        return accumulate.accumulate(plan, sums, None, TotalsStore(folder, {"seed": 0}, shard), 0, ZERO)
+        return runner.accumulate(Cell(sums, None, 1, plan), TotalsStore(folder, {"seed": 0}, shard), 0, ZERO)
     except Died:
         return None
 
@@ -113,7 +112,7 @@ def share(plan, index, count):
 
 @pytest.fixture
 def saves_always(monkeypatch):
-    monkeypatch.setattr(accumulate, "_PATIENCE", 0.0)
+    monkeypatch.setattr(runner, "_PATIENCE", 0.0)
 
 
 # --- ranges -----------------------------------------------------------------------------------------------------------
@@ -122,8 +121,8 @@ RANGES = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 12)).map(lambda p
 
 
 @given(RANGES, RANGES)
-def test_missing_and_overlap_are_those_of_sets(wanted, done):
-    found = missing(wanted, done)
+def test_gaps_and_overlap_are_those_of_sets(wanted, done):
+    found = gaps(wanted, done)
     assert members(found) == members(wanted) - members(done)
     one, other = (joined((i, i + 1) for i in members(ranges)) for ranges in (wanted, done))
     assert overlap(one, other) == bool(members(wanted) & members(done))
@@ -138,8 +137,8 @@ def test_joined_ranges_are_the_fewest(numbers):
 
 @given(st.lists(st.sets(st.integers(0, 30)), max_size=5), st.sets(st.integers(0, 30)))
 def test_a_merge_counts_no_repetition_twice(sets, beside):
-    parts = [Part(joined((i, i + 1) for i in numbers), ZERO) for numbers in sets]
-    parts = [Part(part.ranges, totals_of(part.ranges)) for part in parts]
+    parts = [PartialTotals(joined((i, i + 1) for i in numbers), ZERO) for numbers in sets]
+    parts = [PartialTotals(part.ranges, totals_of(part.ranges)) for part in parts]
     whole = merge(parts, ZERO, joined((i, i + 1) for i in beside))
     assert_totals(whole.totals, whole.ranges)
     taken = set(beside)
@@ -195,7 +194,7 @@ def test_whoever_dies_and_however_many_shards_there_are(tmp_path_factory, data):
     """Shards of any n and joining runs die one after the other, then one run ends; what was saved is not run again."""
     folder, plan, calls = tmp_path_factory.mktemp("deaths"), plan_of(2_000), []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(accumulate, "_PATIENCE", 0.0)  # saves after every call
+        patch.setattr(runner, "_PATIENCE", 0.0)  # saves after every call
         for _ in range(data.draw(st.integers(1, 6))):
             count = data.draw(st.integers(0, 4))
             shard = (data.draw(st.integers(0, count - 1)), count) if count else None
@@ -352,7 +351,7 @@ def test_shards_that_cannot_be(tmp_path, options, message):
     assert not (tmp_path / "new").exists()
     given = {"alphas": (0.2,), "repetitions": 500, "folder": tmp_path / "new"}
     with pytest.raises(tdd.InputError, match=message):
-        run_shard(load("ptdi-alpha"), Options(**{**given, **options}))
+        run_shard(load("ptdi-alpha"), StudyOptions(**{**given, **options}))
     assert not (tmp_path / "new").exists()
 
 
@@ -390,7 +389,7 @@ def joint_pool(**options):
 
 
 def joint_fresh(**options):
-    return fresh_joint(JOINT, alphas=0.2, methods="jmcs/bh", repetitions=2_000, **options)
+    return simulate_joint(JOINT, alphas=0.2, methods="jmcs/bh", repetitions=2_000, **options)
 
 
 @pytest.fixture
@@ -430,7 +429,7 @@ def test_a_shard_without_a_repetition(tmp_path):
 
 # --- named studies ----------------------------------------------------------------------------------------------------
 
-NAMED = Options(repetitions=2_100, alphas=(0.2,))
+NAMED = StudyOptions(repetitions=2_100, alphas=(0.2,))
 
 
 def test_a_named_study_in_shards(tmp_path):
@@ -441,7 +440,7 @@ def test_a_named_study_in_shards(tmp_path):
     assert not (told.folder / "study.json").exists()
     with pytest.raises(tdd.InputError, match="holds a run of other inputs or options"):
         run_shard(study, dataclasses.replace(told, shard=(0, 2), seed=1))
-    done = carry_out(study, dataclasses.replace(told, shard=(0, 2)), command="tdd")
+    done = run_named_study(study, dataclasses.replace(told, shard=(0, 2)), command="tdd")
     assert done.computed
     assert_same(done.result, study.run(NAMED))
     content = {path: path.read_bytes() for path in told.folder.iterdir()}
@@ -464,7 +463,7 @@ def test_a_shard_whose_study_is_finished_while_it_runs(tmp_path):
     told = dataclasses.replace(NAMED, folder=tmp_path / "study")
 
     def overtaken(options):
-        carry_out(study, told, command="tdd")
+        run_named_study(study, told, command="tdd")
         study.run(dataclasses.replace(options, folder=options.folder / "cell-00"))
         raise tdd.InputError("the folder was removed")
 
@@ -478,18 +477,18 @@ def test_a_shard_whose_study_is_finished_while_it_runs(tmp_path):
 @pytest.mark.parametrize("name", ["ptdi-bias", "td4eval-baselines"])
 def test_measures_belong_to_the_whole_result(tmp_path, monkeypatch, name):
     """And cells have folders of their own, in which a shard may have no repetition."""
-    monkeypatch.setattr(ptdi, "SHARES", (0.3, 0.5))
+    monkeypatch.setattr(ptdi, "FRACTIONS", (0.3, 0.5))
     monkeypatch.setattr(td4eval, "COMBINED", ("average",))
     draws = np.random.default_rng(0)
     label = np.arange(40) < 20
     table = Columns(
         "a table", "0" * 64, ("s", "t"), draws.normal(size=(2, 40)) - 2 * label, label[None], np.zeros((40, 0))
     )
-    told = Options(repetitions=100, alphas=(0.2,), columns=table, folder=tmp_path / "study")
+    told = StudyOptions(repetitions=100, alphas=(0.2,), columns=table, folder=tmp_path / "study")
     study = load(name)
     for index in (0, 1):
         run_shard(study, dataclasses.replace(told, shard=(index, 2)))
-    done, whole = carry_out(study, told, command="tdd").result, study.run(dataclasses.replace(told, folder=None))
+    done, whole = run_named_study(study, told, command="tdd").result, study.run(dataclasses.replace(told, folder=None))
     assert_same(done, whole)
     assert whole.measures
     for measured, values in whole.measures.items():
@@ -538,10 +537,10 @@ def test_a_study_of_the_command_line_in_two_shards(launcher, tmp_path):
 
 KILLED = """
 import os, pathlib, signal, sys
-from tdd.study import NormalShift, accumulate, engine, run
+from tdd.study import NormalShift, engine, run, runner
 from tdd.study.store import TotalsStore
 
-engine._LANE_NUMBERS, accumulate._PATIENCE = 2_000, 0.0
+engine._LANE_NUMBERS, runner._PATIENCE = 2_000, 0.0
 write, written = TotalsStore.write, []
 def last(self, cell, part):
     write(self, cell, part)
@@ -621,7 +620,7 @@ def test_rows_of_other_options_and_damaged_ones_are_refused(tmp_path):
 
 
 def test_the_command_measures_claims_in_shards(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("tdd.study.validity.all_claims", lambda: tuple(COINS))
+    monkeypatch.setattr("tdd.study.claims.all_claims", lambda: tuple(COINS))
     command = ["study", "validity", "--repetitions", "200"]
 
     def rows(name, *options):
@@ -633,11 +632,11 @@ def test_the_command_measures_claims_in_shards(tmp_path, monkeypatch, capsys):
         told = capsys.readouterr()
         assert told.out == ""
         assert f"tdd study: shard {index}/2 is done, in {tmp_path / 'two.rows'}" in told.err
-    monkeypatch.setattr("tdd.study.validity.measure._one", lambda *_, **__: pytest.fail("measured again"))
+    monkeypatch.setattr("tdd.study.claims.claim._measure_claim", lambda *_, **__: pytest.fail("measured again"))
     two = rows("two.json", "-q")
     assert not (tmp_path / "two.rows").exists(), "what is joined is not kept twice"
     monkeypatch.undo()
-    monkeypatch.setattr("tdd.study.validity.all_claims", lambda: tuple(COINS))
+    monkeypatch.setattr("tdd.study.claims.all_claims", lambda: tuple(COINS))
     one = rows("one.json", "-q")
     assert [{**row, "seconds": 0} for row in one] == [{**row, "seconds": 0} for row in two]
     assert main([*command, "--shard", "0/2"]) == 2

@@ -1,4 +1,4 @@
-"""Which test items are right to select, and on which side their scores lie."""
+"""The test items that are right to select, and the side on which their scores lie."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ Labels = Literal["fixed", "random"]
 LABELS = ("fixed", "random")
 
 
-def draw_targets(key: jax.Array, num_tests: int, share: Any, labels: Labels) -> jax.Array:
-    """[m] bool: the first round(share·m) items ("fixed"), or each one with probability `share` ("random")."""
+def draw_targets(key: jax.Array, num_tests: int, fraction: Any, labels: Labels) -> jax.Array:
+    """[m] bool: the first round(fraction·m) items ("fixed"), or each one with probability `fraction` ("random")."""
     if labels == "random":
-        return jax.random.bernoulli(key, share, (num_tests,))
-    return jnp.arange(num_tests) < jnp.rint(jnp.asarray(share, jnp.result_type(float)) * num_tests)
+        return jax.random.bernoulli(key, fraction, (num_tests,))
+    return jnp.arange(num_tests) < jnp.rint(jnp.asarray(fraction, jnp.result_type(float)) * num_tests)
 
 
 def direction(null: str) -> float:

@@ -10,11 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from tdd.records import Null
+from tdd.study.designs import checks
 from tdd.study.sample import Sample
-from tdd.validate import studies as checks
 from tdd.validate.errors import InputError
 
-__all__ = ["Pool"]
+__all__ = ["Pool", "as_membership"]
 
 
 @jax.tree_util.register_pytree_node_class
@@ -32,16 +32,16 @@ class Pool:
     Attributes:
       scores: [N] or [K, N] loss-like scores.
       is_member: [N] bool.
-      test_members: share of the test items that are members (default, where only the ratio is given: the pool's).
-      calibration_ratio: n/m, calibration over test items (default, where only the share is given: 1).
-      null: which items calibrate.
-      num_members: counted from `is_member`.
+      test_members: fraction of the test items that are members (default, with a ratio alone: the pool's).
+      calibration_ratio: n/m, calibration over test items (default, with a fraction alone: 1).
+      null: the kind of items that calibrate.
+      num_members: number of members, counted from `is_member`.
 
     Raises:
       InputError: missing or infinite scores, labels that do not fit, only one label, scores that single precision
-        cannot tell apart, a share or ratio that the pool cannot give.
+        cannot tell apart, a fraction or ratio that the pool cannot give.
 
-    References: PTDI, section 5 (half splits, shares of members, ratios).
+    References: PTDI, section 5 (half splits, fractions of members, ratios).
     """
 
     scores: Any
@@ -57,9 +57,14 @@ class Pool:
         object.__setattr__(self, "is_member", is_member)
         object.__setattr__(self, "num_members", int(np.sum(is_member)))
         checks.check_names(self, null=checks.NULLS)
-        checks.check_pool_shares(self.test_members, self.calibration_ratio)
-        if self._fixed:
-            _check_pool_sizes(self.sizes(), self.test_members, self.calibration_ratio)
+        for name, low, high in (("test_members", 0, 1), ("calibration_ratio", 0, None)):
+            if getattr(self, name) is not None:
+                checks.check_number(f"Pool: {name}", getattr(self, name), low, high)
+        if self._fixed and self.sizes()[0] == 0:
+            raise InputError(
+                f"Pool: no draw has test_members={self.test_members!r} and "
+                f"calibration_ratio={self.calibration_ratio!r}: the pool has too few items; ask for less extreme values"
+            )
 
     def tree_flatten(self):
         """The arrays, and what is static: the options and how many members there are."""
@@ -88,12 +93,13 @@ class Pool:
         members = self.num_members
         nulls, targets = (total - members, members) if self.null == "nonmember" else (members, total - members)
         ratio = 1.0 if self.calibration_ratio is None else float(self.calibration_ratio)
-        share = members / total if self.test_members is None else float(self.test_members)
-        share = share if self.null == "nonmember" else 1 - share
-        for size in range(min(total, int(nulls / max(ratio + 1 - share, 1e-9)) + 2), 0, -1):
-            first, second, n = size - round(share * size), round(share * size), round(ratio * size)
-            if second <= targets and first + n <= nulls and n > 0:
-                return n, first, second
+        fraction = members / total if self.test_members is None else float(self.test_members)
+        fraction = fraction if self.null == "nonmember" else 1 - fraction
+        for size in range(min(total, int(nulls / max(ratio + 1 - fraction, 1e-9)) + 2), 0, -1):
+            num_targets, n = round(fraction * size), round(ratio * size)
+            num_nulls = size - num_targets
+            if num_targets <= targets and num_nulls + n <= nulls and n > 0:
+                return n, num_nulls, num_targets
         return 0, 0, 0
 
     def draw(self, key: jax.Array) -> Sample:
@@ -106,16 +112,17 @@ class Pool:
             first, rest = jnp.split(order, [scores.shape[-1] // 2])
             extra = {"members": jnp.where(null[first], jnp.nan, scores[first])} if plain else {}
             return Sample(scores[..., first], scores[..., rest], ~null[rest], calibration_mask=null[first], extra=extra)
-        n, first, second = self.sizes()
-        members = self.num_members
-        count = scores.shape[-1] - members if self.null == "nonmember" else members
-        apart = jnp.argsort(~null, stable=True)
-        one, two = jax.random.split(key)
-        nulls, targets = jax.random.permutation(one, apart[:count]), jax.random.permutation(two, apart[count:])
-        chosen = jnp.concatenate([targets[:second], nulls[n : n + first]])
-        left = targets[second:]
+        n, num_nulls, num_targets = self.sizes()
+        count = scores.shape[-1] - self.num_members if self.null == "nonmember" else self.num_members
+        nulls_first = jnp.argsort(~null, stable=True)
+        null_key, target_key = jax.random.split(key)
+        nulls = jax.random.permutation(null_key, nulls_first[:count])
+        targets = jax.random.permutation(target_key, nulls_first[count:])
+        chosen = jnp.concatenate([targets[:num_targets], nulls[n : n + num_nulls]])
+        left = targets[num_targets:]
         extra = {"members": scores[left]} if plain and left.size else {}
-        return Sample(scores[..., nulls[:n]], scores[..., chosen], jnp.arange(first + second) < second, extra=extra)
+        target = jnp.arange(num_nulls + num_targets) < num_targets
+        return Sample(scores[..., nulls[:n]], scores[..., chosen], target, extra=extra)
 
 
 def _as_pool(scores: Any, is_member: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -131,18 +138,7 @@ def _as_pool(scores: Any, is_member: Any) -> tuple[np.ndarray, np.ndarray]:
     bad = int((~np.isfinite(values)).any(axis=tuple(range(values.ndim - 1))).sum())
     if bad:
         raise InputError(f"Pool: {bad} of {values.shape[-1]} items have a missing or infinite score; leave them out")
-    labels = np.asarray(is_member)
-    if labels.shape != values.shape[-1:]:
-        raise InputError(
-            f"Pool: is_member must be one label an item, shape {values.shape[-1:]}; got shape {labels.shape}"
-        )
-    if labels.dtype != np.bool_ and not np.isin(labels, (0, 1)).all():
-        raise InputError(f"Pool: is_member must hold True and False (or 1 and 0), got {np.unique(labels)[:5].tolist()}")
-    labels = labels.astype(bool)
-    if labels.all() or not labels.any():
-        raise InputError(
-            f"Pool: all {labels.size} items are {'members' if labels[0] else 'non-members'}; both are needed"
-        )
+    labels = as_membership(is_member, values.shape[-1])
     rows = np.atleast_2d(values)
     narrow = values.astype(np.float32)
     if any(len(np.unique(a)) != len(np.unique(b)) for a, b in zip(np.atleast_2d(narrow), rows, strict=True)):
@@ -153,10 +149,19 @@ def _as_pool(scores: Any, is_member: Any) -> tuple[np.ndarray, np.ndarray]:
     return narrow, labels
 
 
-def _check_pool_sizes(sizes: tuple[int, int, int], test_members: Any, calibration_ratio: Any) -> None:
-    """A pool that can give what is asked of it."""
-    if sizes[0] == 0:
-        raise InputError(
-            f"Pool: no draw has test_members={test_members!r} and calibration_ratio={calibration_ratio!r}: the pool "
-            "has too few items; ask for less extreme values"
-        )
+def as_membership(is_member: Any, size: int) -> np.ndarray:
+    """Labels [N] bool of a pool, with both values.
+
+    Raises:
+      InputError: another shape, other values, or all of one kind.
+    """
+    labels = np.asarray(is_member)
+    if labels.shape != (size,):
+        raise InputError(f"is_member must be one label an item, shape {(size,)}; got shape {labels.shape}")
+    if labels.dtype != np.bool_ and not np.isin(labels, (0, 1)).all():
+        raise InputError(f"is_member must hold True and False (or 1 and 0), got {np.unique(labels)[:5].tolist()}")
+    labels = labels.astype(bool)
+    if labels.all() or not labels.any():
+        kind = "members" if labels[0] else "non-members"
+        raise InputError(f"is_member says that all {size} items are {kind}; a pool needs both")
+    return labels

@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 
 from tdd.records import Null, pytree
+from tdd.study.designs import checks
 from tdd.study.sample import Sample
-from tdd.validate import studies as checks
 
 __all__ = ["LAWS", "SkewedShards"]
 
@@ -27,8 +27,8 @@ class SkewedShards:
     Attributes:
       num_shards: r.
       num_shuffles: k.
-      signal: by how many standard deviations the canonical order is more likely in the shards that show it.
-      shifted_share: share of the shards that do (the first round(shifted_share·r)).
+      signal: shift of the canonical order, in standard deviations, in the shards that show it.
+      shifted_share: fraction of the shards that do (the first round(shifted_share·r)).
       law: "normal", "exponential" (-Exp(1)) or "lognormal" (-exp(N(0, 1))), the latter two with a long left tail; each
         scaled to standard deviation 1.
     """

@@ -1,4 +1,4 @@
-"""The named studies: each regenerates, in kind, a figure or table of the papers. Their modules load late."""
+"""The named studies: each regenerates, in kind, a figure or table of the papers. Their modules are loaded on use."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ class Title(NamedTuple):
     """One line about a study.
 
     Attributes:
-      shows: what it shows.
-      figure: which figure or table of which paper it regenerates.
+      shows: subject of the study.
+      figure: figure or table of a paper that it regenerates.
     """
 
     shows: str
@@ -27,11 +27,11 @@ STUDIES: dict[str, Title] = {
     "ptdi-alpha": Title(
         "error and power at every level, without and with the scaled p-values", "PTDI figure 1, table 1"
     ),
-    "ptdi-pi": Title("error and power over the share of members among the candidates", "PTDI figure 4"),
+    "ptdi-pi": Title("error and power over the fraction of members among the candidates", "PTDI figure 4"),
     "ptdi-rho": Title("what few calibration items cost: spread of the error and power", "PTDI figure 5"),
     "ptdi-eta": Title("error and power over the size of the region of presumed non-members", "PTDI figure 8"),
-    "ptdi-estimators": Title("estimates of the share of members against each other", "PTDI figure 6"),
-    "ptdi-bias": Title("bias and mean squared error of the estimates of the share of members", "PTDI table 4"),
+    "ptdi-estimators": Title("estimates of the fraction of members against each other", "PTDI figure 6"),
+    "ptdi-bias": Title("bias and mean squared error of the estimates of the fraction of members", "PTDI table 4"),
     "ktd-draws": Title("error and power over the number of knockoffs, by the law of the scores", "KTD figure 3"),
     "ktd-alpha": Title("error and power at every level, by the signal and the law of the scores", "KTD figure 1"),
     "ktd-tradeoff": Title("power against error over the levels, by the number of knockoffs", "KTD figure 4"),
@@ -52,17 +52,14 @@ STUDIES: dict[str, Title] = {
 
 
 def load(name: str) -> NamedStudy:
-    """The study of a name.
+    """Load a study by its name.
 
     Raises:
-      InputError: there is none of that name.
+      InputError: an unknown name.
     """
     if name not in STUDIES:
         from tdd.validate.errors import InputError
 
         raise InputError(f"study {name!r} is not known; choose one of {', '.join(STUDIES)}")
-    procedure = name.partition("-")[0]
-    if procedure == "exchange":
-        return importlib.import_module(f"tdd.study.named.{name.replace('-', '_')}").STUDY
-    studies = importlib.import_module(f"tdd.study.named.{procedure}").STUDIES
+    studies = importlib.import_module(f"tdd.study.named.{name.partition('-')[0]}").STUDIES
     return next(study for study in studies if study.name == name)

@@ -1,43 +1,81 @@
-"""The studies of JMCS and JECS: joint selections for several models."""
+"""The studies of JMCS and JECS: joint selections for several models, synthetic or from a table with labels a model."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Sequence
+import warnings
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from tdd.procedures.jecs import jecs, jmcs
 from tdd.records import Null, pytree
 from tdd.study.designs import JointLabels
+from tdd.study.engine import run
 from tdd.study.methods import method
-from tdd.study.named import joint
-from tdd.study.named.pools import over_cells, run_options
-from tdd.study.named.record import Figure, NamedStudy, Needs, Options
+from tdd.study.named.record import Columns, Example, ExpectedBound, Figure, NamedStudy, Needs, StudyOptions
+from tdd.study.named.running import GridRun, dense_ranks, map_arrays, over_cells, run_options
 from tdd.study.results import StudyResult
-from tdd.study.runner import run
 from tdd.study.sample import Sample
+from tdd.validate.errors import InputError
 
-__all__ = ["STUDIES"]
+__all__ = ["STUDIES", "JointPool", "SomeModels"]
 
 SIGNAL = 3.0
-NUM_MODELS, MEMBER_SHARE = (2, 3, 5, 8), 0.1
-_BEYOND = 1e6
-JOINT = ("jmcs/bh", "jmcs/storey", "jecs")
+NUM_MODELS, MEMBER_FRACTION = (2, 3, 5, 8), 0.1
 THRESHOLDS = (0.1, 0.2, 0.3, 0.5, 0.7, 0.9)
 FIXED, ADAPTIVE, BASELINE = "jecs, fixed", "jecs", "jmcs/bh"
+JOINT = ("jmcs/bh", "jmcs/storey", "jecs")
+LABELS = {
+    "union": "union of selections",
+    "intersection": "intersection",
+    "jmcs/bh": "JMCS",
+    "jmcs/storey": "JMCS, Storey",
+    "jecs": "JECS",
+}
+_GCR = "GCR: mean fraction of the selected items that a model was trained on"
+_BEYOND = 1e6
 
-_study = functools.partial(
-    NamedStudy, promise=joint.promise, repetitions=4_000, needs=Needs(scores="several", labels="each")
-)
+
+# --- designs ----------------------------------------------------------------------------------------------------------
 
 
-def _compositions(options: Options) -> StudyResult:
-    grid = {"signal": (2.0, 3.0, 4.0)} if options.columns is None else None
-    return run(joint.design(options, signal=3.0), tuple(joint.METHOD_LABELS), grid=grid, **run_options(options))
+@pytree("num_shared")
+class JointPool:
+    """A given table, split anew: half of the items that all models were trained on calibrate, all others are audited.
+
+    Attributes:
+      scores: [K, N] loss-like scores, one row a model.
+      is_member: [K, N] bool.
+      num_shared: number of shared items, counted from `is_member`; leave it out.
+    """
+
+    null: ClassVar[Null] = "member"
+
+    scores: Any
+    is_member: Any
+    num_shared: int | None = None
+
+    def __post_init__(self):
+        if self.num_shared is None and isinstance(self.is_member, np.ndarray):
+            object.__setattr__(self, "num_shared", int(np.all(self.is_member, axis=0).sum()))
+
+    def draw(self, key: jax.Array) -> Sample:
+        """One split."""
+        scores, is_member = jnp.asarray(self.scores, jnp.result_type(float)), jnp.asarray(self.is_member)
+        shared = jnp.all(is_member, axis=0)
+        apart = jnp.argsort(~shared, stable=True)
+        count = self.num_shared or 0
+        mixed = jax.random.permutation(key, apart[:count])
+        rest = jnp.concatenate([mixed[count // 2 :], apart[count:]])
+        audited = is_member[:, rest]
+        return Sample(
+            scores[:, mixed[: count // 2]], scores[:, rest], ~jnp.any(audited, axis=0), extra={"member": audited}
+        )
 
 
 @pytree()
@@ -57,48 +95,125 @@ class SomeModels:
 
     def draw(self, key: jax.Array) -> Sample:
         """One data set."""
-        sample = JointLabels(num_models=max(NUM_MODELS), signal=SIGNAL, member_share=MEMBER_SHARE).draw(key)
-        audited = jnp.arange(max(NUM_MODELS)) < self.num_models
+        most = max(NUM_MODELS)
+        sample = JointLabels(num_models=most, signal=SIGNAL, member_share=MEMBER_FRACTION).draw(key)
+        audited = jnp.arange(most) < self.num_models
         scores = jnp.where(audited[:, None], sample.scores, _BEYOND)
         member = sample.extra["member"] & audited[:, None]
         return sample._replace(scores=scores, target=~jnp.any(member, axis=0), extra={"member": member})
 
 
-def _numbers_of_models(options: Options) -> StudyResult:
+def _design(options: StudyOptions) -> JointLabels | JointPool:
+    columns = options.columns
+    return JointLabels(signal=SIGNAL) if columns is None else _joint_pool(columns, len(columns.names))
+
+
+def _joint_pool(columns: Columns, num_models: int) -> JointPool:
+    """The table of the first models."""
+    shared = int(columns.labels.all(0).sum())
+    if shared < 4 or columns.labels.all():
+        raise InputError(
+            f"{columns.source}: {shared} of {columns.labels.shape[1]} items are members of all models; at least 4 are "
+            "needed to calibrate, and others to audit"
+        )
+    return JointPool(dense_ranks(columns.scores[:num_models]), columns.labels[:num_models])
+
+
+def _describe(options: StudyOptions, synthetic: str) -> str:
+    columns = options.columns
+    if columns is None:
+        return f"{synthetic}. {_GCR}"
+    return (
+        f"{columns.source}, {len(columns.names)} models, {columns.labels.shape[1]} items: a random half of the "
+        f"{int(columns.labels.all(0).sum())} items that all were trained on calibrates, all others are audited. {_GCR}"
+    )
+
+
+def _bound(options: StudyOptions, cell: Mapping[str, Any], method: str) -> ExpectedBound:
+    """The bounds for synthetic data, whose scores are independent over models.
+
+    Nothing is known of a given table: the items that all models saw calibrate, and those that some saw may differ.
+    """
+    del cell
+    if options.columns is not None or method in ("union", "intersection"):
+        return ExpectedBound("none")
+    return ExpectedBound("asymptotic" if method.startswith("jecs") else "finite-sample")
+
+
+# --- runs -------------------------------------------------------------------------------------------------------------
+
+
+def _numbers_of_models(options: StudyOptions) -> StudyResult:
     columns = options.columns
     if columns is None:
         return run(SomeModels(), JOINT, grid={"num_models": NUM_MODELS}, **run_options(options))
-    joint.design(options, signal=SIGNAL)  # checks the table
 
-    def one(options: Options, num_models: int) -> StudyResult:
-        return run(joint.first_models(columns, num_models), JOINT, **run_options(options))
+    def run_cell(options: StudyOptions, num_models: int) -> StudyResult:
+        return run(_joint_pool(columns, num_models), JOINT, **run_options(options))
 
     cells: list[dict[str, Any]] = [{"num_models": k} for k in range(2, len(columns.names) + 1)]
-    return over_cells(cells, options, one)
+    return over_cells(cells, options, run_cell)
 
 
-def _thresholds(options: Options) -> StudyResult:
-    fixed = {f"{FIXED} {tau:g}": method("jecs", grid=(tau,)) for tau in THRESHOLDS}
-    methods = {**fixed, ADAPTIVE: method(ADAPTIVE), BASELINE: method(BASELINE)}
-    result = run(joint.design(options, signal=SIGNAL), methods, **run_options(options))
-    return _by_threshold(result, [f"{FIXED} {tau:g}" for tau in THRESHOLDS])
+def _fixed(tau: float) -> str:
+    return f"{FIXED} {tau:g}"
 
 
-def _by_threshold(result: StudyResult, fixed: Sequence[str]) -> StudyResult:
-    """Thresholds as cells; what does not depend on them is the same in each."""
-    rest = [result.methods.index(name) for name in (ADAPTIVE, BASELINE)]
-    chosen = np.array([[result.methods.index(name), *rest] for name in fixed])
-    arrays = {
-        field.name: getattr(result, field.name)[chosen]
-        for field in dataclasses.fields(result)
-        if isinstance(getattr(result, field.name), np.ndarray)
-    }
+def _by_threshold(result: StudyResult, options: StudyOptions | None = None) -> StudyResult:
+    """Turn thresholds into cells; methods that do not depend on them are the same in each."""
+    del options
+    places = {name: result.methods.index(name) for name in result.methods}
+    chosen = np.array([[places[_fixed(tau)], places[ADAPTIVE], places[BASELINE]] for tau in THRESHOLDS])
     return dataclasses.replace(
         result,
-        **arrays,
+        **map_arrays(lambda array: array[chosen], result),
         methods=(FIXED, ADAPTIVE, BASELINE),
         cells=tuple({"tau": tau} for tau in THRESHOLDS),
         repetitions=np.full(len(THRESHOLDS), int(result.repetitions), np.int64),
+    )
+
+
+def _envelope_example(options: StudyOptions) -> Example:
+    """The largest p-values of one draw, the envelope that JECS fits on them, and where each selection stops."""
+    sample = jax.jit(_design(options).draw)(jax.random.key(options.seed))
+    alpha = min(options.alphas, key=lambda level: abs(level - 0.3))
+    both = jax.jit(lambda *scores: (jmcs(*scores, alpha=alpha), jecs(*scores, alpha=alpha)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # of few items: the caption says how many
+        plain, fitted = both(sample.calibration, sample.scores)
+    p_values, envelope = np.asarray(fitted.p_values), fitted.envelope
+    cuts = {
+        f"{name}: {int(selection.num_selected)} selected": float(
+            p_values[np.asarray(selection.selected)].max(initial=0.0)
+        )
+        for name, selection in (("JMCS", plain), ("JECS", fitted))
+    }
+    arrays = {
+        "p_values": p_values,
+        "false": ~np.asarray(sample.target),
+        "x": np.asarray(envelope.x),
+        "value": np.asarray(envelope.value),
+        "tau": float(envelope.tau),
+        "slope": float(envelope.slope),
+        "cuts": cuts,
+    }
+    words = _describe(options, f"five models, signal {SIGNAL:g}").removesuffix(f". {_GCR}")
+    n, m = int(fitted.num_calibration), int(fitted.num_tests)
+    return Example(
+        "envelope",
+        arrays,
+        f"One draw of {words}; n = {n} calibration items, m = {m} candidates, α = {alpha:g}.",
+        title="Joint selection on one draw: the largest p-values and the envelope of JECS",
+    )
+
+
+def _study(*, synthetic: str, **fields: Any) -> NamedStudy:
+    return NamedStudy(
+        describe=functools.partial(_describe, synthetic=synthetic),
+        bound=_bound,
+        repetitions=4_000,
+        needs=Needs(scores="several", labels="each"),
+        **fields,
     )
 
 
@@ -106,48 +221,42 @@ STUDIES = (
     _study(
         name="jecs-compositions",
         title="Selections for several models at once, by how they are composed",
-        design=lambda options: joint.design_words(
-            options,
-            "five models, each trained on a quarter of 1,400 candidates, 600 calibration items; signal in sd",
-        ),
-        run=_compositions,
-        figure=Figure("bars", panels="signal", error="GCR", labels=joint.METHOD_LABELS | {"signal": "signal"}),
+        synthetic="five models, each trained on a quarter of 1,400 candidates, 600 calibration items; signal in sd",
+        run=GridRun(_design, tuple(LABELS), grid={"signal": (2.0, 3.0, 4.0)}),
+        figure=Figure("bars", panels="signal", error="GCR", labels=LABELS | {"signal": "signal"}),
         alphas=(0.1, 0.2, 0.3),
-        example=joint.envelope_example,
+        example=_envelope_example,
     ),
     _study(
         name="jecs-k",
         title="Selections for several models at once, by the number of models",
-        design=lambda options: joint.design_words(
-            options, f"each trained on a tenth of 1,400 candidates, 600 calibration items, signal {SIGNAL:g}"
-        ),
+        synthetic=f"each trained on a tenth of 1,400 candidates, 600 calibration items, signal {SIGNAL:g}",
         run=_numbers_of_models,
         figure=Figure(
-            "parameter",
-            x="num_models",
-            x_label="models K",
-            error="GCR",
-            labels=joint.METHOD_LABELS | {"num_models": "K"},
+            "parameter", x="num_models", x_label="models K", error="GCR", labels=LABELS | {"num_models": "K"}
         ),
         alphas=(0.1, 0.2, 0.3),
     ),
     _study(
         name="jecs-tau",
         title="JECS, by the threshold τ of the right tail",
-        design=lambda options: joint.design_words(
-            options,
-            f"five models, each trained on a quarter of 1,400 candidates, 600 calibration items, signal {SIGNAL:g}",
+        synthetic="five models, each trained on a quarter of 1,400 candidates, 600 calibration items, "
+        f"signal {SIGNAL:g}",
+        run=GridRun(
+            _design,
+            {_fixed(tau): method("jecs", grid=(tau,)) for tau in THRESHOLDS}
+            | {ADAPTIVE: method(ADAPTIVE), BASELINE: method(BASELINE)},
+            finish=_by_threshold,
         ),
-        run=_thresholds,
         figure=Figure(
             "parameter",
             x="tau",
             x_label="threshold of the right tail, τ",
             level=0.2,
             error="GCR",
-            labels=joint.METHOD_LABELS | {FIXED: "JECS, τ fixed", ADAPTIVE: "JECS, τ chosen", "tau": "τ"},
+            labels=LABELS | {FIXED: "JECS, τ fixed", ADAPTIVE: "JECS, τ chosen", "tau": "τ"},
         ),
         alphas=(0.1, 0.2),
-        example=joint.envelope_example,
+        example=_envelope_example,
     ),
 )

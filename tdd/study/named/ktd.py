@@ -1,83 +1,154 @@
-"""KTD's studies: knockoff rules by the number of knockoffs, the signal and the law of the scores."""
+"""KTD's studies: knockoff rules by the number of knockoffs, the signal and the law of the scores, or on a table."""
 
 from __future__ import annotations
 
+import dataclasses
 import functools
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
 
 import jax
+import jax.numpy as jnp
 
 from tdd.procedures.ktd import ktd
+from tdd.records import Null, pytree
 from tdd.study.designs import PairedScores
 from tdd.study.methods import method
-from tdd.study.named.knockoff_pool import (
-    LABELS,
-    LAWS,
-    NUM_TESTS,
-    NUM_VALIDATION,
-    AnyLaw,
-    design_words,
-    promise,
-    table,
-    with_laws,
-)
-from tdd.study.named.pools import run_options
-from tdd.study.named.record import Figure, NamedStudy, Needs, Options
+from tdd.study.named.record import Columns, ExpectedBound, Figure, NamedStudy, Needs, StudyOptions
+from tdd.study.named.running import GridRun
 from tdd.study.results import StudyResult
-from tdd.study.runner import run
+from tdd.study.sample import Sample
 
-__all__ = ["STUDIES"]
+__all__ = ["STUDIES", "AnyLaw", "KnockoffPool"]
 
-AVERAGED, RULES = ("ktd/ktd",), ("ktd/ktd", "ktd/multi", "ktd/derandomized")
+LAWS: tuple[Any, ...] = ("normal", "exponential", "negative_exponential")
+NUM_TESTS, SIGNAL, NUM_VALIDATION = 200, 2.0, 100
+RULES = ("ktd/ktd", "ktd/multi", "ktd/derandomized")
 TEN, BASELINE_SIGNAL = 10, 1.5
 VANILLA = "ktd/ktd, k = 1"
 BASELINES = ("threshold/fdr", "threshold/fpr", VANILLA, "ktd/ktd")
+LABELS = {
+    "ktd/ktd": "averaged W (the paper)",
+    "ktd/multi": "multiple knockoffs (exact)",
+    "ktd/derandomized": "derandomized (exact)",
+    "negative_exponential": "minus exponential",
+    "num_knockoffs": "k",
+    "signal": "signal",
+}
+_ALL_LAWS = {"law": range(len(LAWS))}
+_TO_ONE = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.99)
 
-_study = functools.partial(NamedStudy, promise=promise, repetitions=4_000, needs=Needs(knockoffs=True))
+
+# --- designs ----------------------------------------------------------------------------------------------------------
 
 
-def _of_signals(
-    name: str, title: str, *, kind: Any, signals: tuple[float, ...], alphas: tuple[float, ...]
-) -> NamedStudy:
-    """KTD's averaged W with ten knockoffs at many levels, a series for each signal and a panel for each law."""
+@pytree("num_knockoffs")
+class AnyLaw:
+    """`PairedScores` with the law as a number: one program for all of them. Labelled items of the same law validate.
 
-    def measured(options: Options) -> StudyResult:
-        if options.columns is not None:
-            return run(table(options), AVERAGED, **run_options(options))
-        grid = {"law": range(len(LAWS)), "signal": signals}
-        return with_laws(run(AnyLaw(num_knockoffs=TEN), AVERAGED, grid=grid, **run_options(options)))
+    Attributes:
+      law: index into `LAWS`.
+      num_knockoffs: k.
+      signal: shift of a member's own score to lower values.
+    """
 
-    listed = f"{', '.join(f'{signal:g}' for signal in signals[:-1])} or {signals[-1]:g}"
-    return _study(
-        name=name,
-        title=title,
-        design=lambda options: design_words(options, listed, f"{TEN} paraphrases"),
-        run=measured,
-        figure=Figure(kind, series="signal", panels="law", labels=LABELS),
-        alphas=alphas,
+    null: ClassVar[Null] = "nonmember"
+
+    law: Any = 0
+    num_knockoffs: int = 1
+    signal: Any = SIGNAL
+
+    def draw(self, key: jax.Array) -> Sample:
+        """One data set."""
+        draws = [self._of(key, law) for law in LAWS]
+        return jax.tree.map(lambda *leaves: jnp.stack(leaves)[self.law], *draws)
+
+    def _of(self, key: jax.Array, law: Any) -> Sample:
+        sizes: dict[str, Any] = {"num_calibration": 1, "signal": self.signal, "law": law}
+        sample = PairedScores(num_tests=NUM_TESTS, num_knockoffs=self.num_knockoffs, **sizes).draw(key)
+        labelled = PairedScores(num_tests=NUM_VALIDATION, **sizes).draw(jax.random.fold_in(key, 1))
+        validation = {"validation": labelled.scores, "validation_target": labelled.target}
+        return sample._replace(extra=sample.extra | validation)
+
+
+@pytree("num_knockoffs")
+class KnockoffPool:
+    """Half of the items, drawn anew in each repetition, with the first k of their knockoffs; up to 100 others validate.
+
+    Attributes:
+      scores: [N] loss-like scores of the texts.
+      knockoffs: [N, at least k] of their knockoffs.
+      is_member: [N] bool.
+      num_knockoffs: k.
+    """
+
+    null: ClassVar[Null] = "nonmember"
+
+    scores: Any
+    knockoffs: Any
+    is_member: Any
+    num_knockoffs: int = 1
+
+    def draw(self, key: jax.Array) -> Sample:
+        """One half, with `extra["knockoffs"]` [m, k]."""
+        scores = jnp.asarray(self.scores, jnp.result_type(float))
+        knockoffs = jnp.asarray(self.knockoffs, jnp.result_type(float))[:, : self.num_knockoffs]
+        order, is_member = jax.random.permutation(key, scores.shape[0]), jnp.asarray(self.is_member)
+        chosen, rest = jnp.split(order, [scores.shape[0] // 2])
+        rest = rest[:NUM_VALIDATION]
+        validation = {"validation": scores[rest], "validation_target": is_member[rest]}
+        extra = {"knockoffs": knockoffs[chosen], **validation}
+        return Sample(scores[:0], scores[chosen], is_member[chosen], extra=extra)
+
+
+def _or_table(synthetic: Any) -> Callable[[StudyOptions], Any]:
+    """`(options) -> design`: the given table with all of its knockoffs, or a synthetic design."""
+
+    def design(options: StudyOptions) -> Any:
+        columns = options.columns
+        if columns is None:
+            return synthetic
+        return KnockoffPool(columns.scores[0], columns.knockoffs, columns.labels[0], columns.knockoffs.shape[1])
+
+    return design
+
+
+def _describe(options: StudyOptions, signal: str = f"{SIGNAL:g}", knockoffs: str = "k paraphrases") -> str:
+    columns = options.columns
+    if columns is not None:
+        return f"{columns.source}, {columns.names[0]}: random halves of {columns.labels.shape[1]} items"
+    return (
+        f"{NUM_TESTS} texts, half of them members with scores {signal} lower, and {knockoffs} of each; "
+        "the scores of a text and its paraphrases follow one law"
     )
 
 
-def _numbers(options: Options, wanted: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
-    """Numbers of knockoffs that a table has, up to all of them."""
-    assert options.columns is not None
-    most = options.columns.knockoffs.shape[1]
-    return {"num_knockoffs": tuple(sorted({k for k in wanted if k < most} | {most}))}
+def _bound(options: StudyOptions, cell: Mapping[str, Any], method: str) -> ExpectedBound:
+    """The bounds for copies of one law; paraphrases of a table need not be exchangeable with their texts."""
+    if options.columns is not None or not method.startswith("ktd/"):
+        return ExpectedBound("none")
+    exact = method != "ktd/ktd" or cell.get("num_knockoffs", 2) == 1
+    return ExpectedBound("finite-sample" if exact else "none")
 
 
-def _draws(options: Options) -> StudyResult:
-    wanted, settings = (1, 3, 5, 10, 50), run_options(options)
+# --- runs -------------------------------------------------------------------------------------------------------------
+
+
+def _with_laws(result: StudyResult, options: StudyOptions) -> StudyResult:
+    """Name the law of each cell in place of its number."""
     if options.columns is not None:
-        return run(table(options), RULES, grid=_numbers(options, wanted), **settings)
-    return with_laws(run(AnyLaw(), RULES, grid={"law": range(len(LAWS)), "num_knockoffs": wanted}, **settings))
+        return result
+    return dataclasses.replace(result, cells=tuple(cell | {"law": LAWS[cell["law"]]} for cell in result.cells))
 
 
-def _tradeoff(options: Options) -> StudyResult:
-    wanted, settings = (1, 3, 5, 10, 50, 100), run_options(options)
-    if options.columns is not None:
-        return run(table(options), AVERAGED, grid=_numbers(options, wanted), **settings)
-    design = PairedScores(num_tests=NUM_TESTS, num_calibration=1)
-    return run(design, AVERAGED, grid={"signal": (1.0, 1.5, 2.0), "num_knockoffs": wanted}, **settings)
+def _up_to_all(wanted: tuple[int, ...]) -> Callable[[Columns], dict[str, tuple[int, ...]]]:
+    """`(columns) -> grid` over the numbers of knockoffs that a table has, up to all of them."""
+
+    def grid(columns: Columns) -> dict[str, tuple[int, ...]]:
+        most = columns.knockoffs.shape[1]
+        return {"num_knockoffs": tuple(sorted({k for k in wanted if k < most} | {most}))}
+
+    return grid
 
 
 def _vanilla(key: jax.Array, scores: jax.Array, calibration: jax.Array, *, alpha: Any, extra: Any) -> jax.Array:
@@ -86,54 +157,85 @@ def _vanilla(key: jax.Array, scores: jax.Array, calibration: jax.Array, *, alpha
     return ktd(scores, extra["knockoffs"][:, :1], alpha=alpha, rule="ktd").selected
 
 
-def _baselines(options: Options) -> StudyResult:
-    methods = {name: _vanilla if name == VANILLA else method(name) for name in BASELINES}
-    if options.columns is not None:
-        return run(table(options), methods, **run_options(options))
-    design = AnyLaw(num_knockoffs=TEN, signal=BASELINE_SIGNAL)
-    return with_laws(run(design, methods, grid={"law": range(len(LAWS))}, **run_options(options)))
+def _baseline_bound(options: StudyOptions, cell: Mapping[str, Any], method: str) -> ExpectedBound:
+    if method == VANILLA:
+        return _bound(options, {**cell, "num_knockoffs": 1}, "ktd/ktd")
+    return _bound(options, cell, method)
 
+
+_study = functools.partial(NamedStudy, bound=_bound, repetitions=4_000, needs=Needs(knockoffs=True))
+
+
+def _of_signals(*, kind: Any, signals: tuple[float, ...], **fields: Any) -> NamedStudy:
+    """KTD's averaged W with ten knockoffs at many levels, a series for each signal and a panel for each law."""
+    listed = f"{', '.join(f'{signal:g}' for signal in signals[:-1])} or {signals[-1]:g}"
+    grid = _ALL_LAWS | {"signal": signals}
+    return _study(
+        describe=functools.partial(_describe, signal=listed, knockoffs=f"{TEN} paraphrases"),
+        run=GridRun(_or_table(AnyLaw(num_knockoffs=TEN)), ("ktd/ktd",), grid, finish=_with_laws),
+        figure=Figure(kind, series="signal", panels="law", labels=LABELS),
+        **fields,
+    )
+
+
+_NUMBERS, _MORE_NUMBERS = (1, 3, 5, 10, 50), (1, 3, 5, 10, 50, 100)
 
 STUDIES = (
     _of_signals(
-        "ktd-alpha",
-        "KTD's averaged W at every level, by the signal and the law of the scores",
+        name="ktd-alpha",
+        title="KTD's averaged W at every level, by the signal and the law of the scores",
         kind="levels",
         signals=(1.0, 2.0, 3.0),
         alphas=(0.05, 0.15, 0.25, 0.35, 0.45, 0.55, 0.65, 0.75, 0.85, 0.95),
     ),
     _of_signals(
-        "ktd-signal",
-        "KTD's averaged W: power against FDR over the levels, by the signal",
+        name="ktd-signal",
+        title="KTD's averaged W: power against FDR over the levels, by the signal",
         kind="tradeoff",
         signals=(0.5, 1.0, 1.5, 2.0),
-        alphas=(0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.99),
+        alphas=_TO_ONE,
     ),
     _study(
         name="ktd-draws",
         title="Knockoffs, by their number an item and by the law of the scores",
-        design=design_words,
-        run=_draws,
+        describe=_describe,
+        run=GridRun(
+            _or_table(AnyLaw()),
+            RULES,
+            _ALL_LAWS | {"num_knockoffs": _NUMBERS},
+            table_grid=_up_to_all(_NUMBERS),
+            finish=_with_laws,
+        ),
         figure=Figure("parameter", panels="law", x="num_knockoffs", x_label="knockoffs an item, k", labels=LABELS),
         alphas=(0.1, 0.2),
     ),
     _study(
         name="ktd-tradeoff",
         title="KTD's averaged W: power against FDR over the levels, by the number of knockoffs an item",
-        design=lambda options: design_words(options, "1, 1.5 or 2", "k paraphrases") + ", the normal one",
-        run=_tradeoff,
+        describe=lambda options: f"{_describe(options, '1, 1.5 or 2')}, the normal one",
+        run=GridRun(
+            _or_table(PairedScores(num_tests=NUM_TESTS, num_calibration=1)),
+            ("ktd/ktd",),
+            {"signal": (1.0, 1.5, 2.0), "num_knockoffs": _MORE_NUMBERS},
+            table_grid=_up_to_all(_MORE_NUMBERS),
+        ),
         figure=Figure("tradeoff", series="num_knockoffs", panels="signal", labels=LABELS),
         repetitions=2_000,
-        alphas=(0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.99),
+        alphas=_TO_ONE,
     ),
     _study(
         name="ktd-baselines",
         title="Thresholds from validation items beside knockoffs, by the law of the scores",
-        design=lambda options: (
-            f"{design_words(options, f'{BASELINE_SIGNAL:g}', f'{TEN} paraphrases')}; thresholds of the texts' own "
+        describe=lambda options: (
+            f"{_describe(options, f'{BASELINE_SIGNAL:g}', f'{TEN} paraphrases')}; thresholds of the texts' own "
             f"scores, from at most {NUM_VALIDATION} other texts with known labels"
         ),
-        run=_baselines,
+        run=GridRun(
+            _or_table(AnyLaw(num_knockoffs=TEN, signal=BASELINE_SIGNAL)),
+            {name: _vanilla if name == VANILLA else method(name) for name in BASELINES},
+            _ALL_LAWS,
+            finish=_with_laws,
+        ),
         figure=Figure(
             "bars",
             panels="law",
@@ -144,9 +246,7 @@ STUDIES = (
                 VANILLA: "one knockoff (vanilla, exact)",
             },
         ),
-        promise=lambda options, cell, name: promise(
-            options, {**cell, "num_knockoffs": 1} if name == VANILLA else cell, "ktd/ktd" if name == VANILLA else name
-        ),
+        bound=_baseline_bound,
         alphas=(0.1,),
     ),
 )

@@ -1,10 +1,10 @@
-"""PTDI's studies on random splits of one pool of scores."""
+"""PTDI's studies: random splits of one pool of scores, a given table or drawn from two normal laws once and for all."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -14,128 +14,200 @@ import numpy as np
 from tdd.procedures.ptdi import ptdi
 from tdd.study.designs import Pool
 from tdd.study.monte_carlo import simulate
-from tdd.study.named import pools
-from tdd.study.named.record import Figure, NamedStudy, Options
+from tdd.study.named.record import Example, ExpectedBound, Figure, NamedStudy, StudyOptions
+from tdd.study.named.running import means, over_cells, run_options
+from tdd.study.pool import resample
 from tdd.study.results import StudyResult
 
-__all__ = ["STUDIES"]
+__all__ = ["STUDIES", "pool"]
 
+NUM_NONMEMBERS, NUM_MEMBERS, SHIFT, POOL_SEED = 387, 388, 1.5, 0
 LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5)
-SHARES = (0.1, 0.3, 0.5, 0.7, 0.9)
+FRACTIONS = (0.1, 0.3, 0.5, 0.7, 0.9)
 ESTIMATES = ("subtraction", "storey", "moment")
+LABELS = {
+    "none": "vanilla (p-values as they are)",
+    "subtraction": "scaled (subtraction estimate)",
+    "storey": "scaled (Storey)",
+    "moment": "scaled (adjusted moment estimate)",
+}
 
 
-def _half_splits(options: Options) -> str:
-    return f"Half splits of {pools.pool_design(options)}"
+# --- the pool ---------------------------------------------------------------------------------------------------------
 
 
-def _splits(options: Options) -> str:
-    return f"Splits of {pools.pool_design(options)}"
+def pool(options: StudyOptions) -> tuple[np.ndarray, np.ndarray]:
+    """[N] loss-like scores and [N] bool membership."""
+    if options.columns is not None:
+        return options.columns.scores[0], options.columns.labels[0]
+    rng = np.random.default_rng(POOL_SEED)
+    is_member = np.arange(NUM_NONMEMBERS + NUM_MEMBERS) >= NUM_NONMEMBERS
+    return rng.normal(size=is_member.size) + SHIFT * ~is_member, is_member
 
 
-def _over(field: str, values: Sequence[float], **fixed: Any) -> Callable[[Options], StudyResult]:
-    """A cell for each value of an argument of `pools.resampled`."""
-    one = functools.partial(pools.resampled, **fixed)
-    return lambda options: pools.over_cells([{field: value} for value in values], options, one)
+def _describe(options: StudyOptions, splits: str = "Half splits", further: str = "") -> str:
+    columns = options.columns
+    if columns is None:
+        words = (
+            f"one pool drawn with seed {POOL_SEED}: {NUM_NONMEMBERS} non-members N({SHIFT:g}, 1), "
+            f"{NUM_MEMBERS} members N(0, 1)"
+        )
+    else:
+        members, total = int(columns.labels[0].sum()), columns.labels[0].size
+        words = f"{columns.source}, {columns.names[0]}: {total - members} non-members, {members} members"
+    return f"{splits} of {words}{further}"
 
 
-def _with_errors(options: Options, test_members: float) -> StudyResult:
-    result = pools.resampled(options, methods=ESTIMATES, test_members=test_members)
+def _bound(options: StudyOptions, cell: Mapping[str, Any], method: str) -> ExpectedBound:
+    """PTDI's bound; splits at random make the items of a pool exchangeable, so that it holds exactly."""
+    if method == "moment":
+        return ExpectedBound("asymptotic")
+    if method != "subtraction":
+        return ExpectedBound()
+    scores, is_member = pool(options)
+    fixed = {name: cell[name] for name in ("test_members", "calibration_ratio") if name in cell}
+    if fixed:
+        n, nulls, targets = Pool(scores, is_member, **fixed).sizes()
+        m = nulls + targets
+    else:  # n varies: the mean of 1/n is larger than 1 over the mean
+        n, m = max(1, (len(scores) // 2) * float(np.mean(~is_member))), len(scores) - len(scores) // 2
+    return ExpectedBound("finite-sample", (1 + 1 / m) * (1 + 1.2 / n))
+
+
+# --- runs -------------------------------------------------------------------------------------------------------------
+
+
+def _resampled(
+    options: StudyOptions, *, methods: Sequence[str] = ("none", "subtraction"), eta: float = 0.05, **fixed: Any
+) -> StudyResult:
+    """The fixed-pool engine on the pool of the options."""
+    settings = run_options(options)
+    key = jax.random.key(settings.pop("seed"))
+    return resample(*pool(options), methods=tuple(methods), eta=eta, key=key, **settings, **fixed)
+
+
+def _over(field: str, values: Sequence[float], **fixed: Any) -> Callable[[StudyOptions], StudyResult]:
+    """A cell for each value of an argument of `_resampled`."""
+    run_cell = functools.partial(_resampled, **fixed)
+    return lambda options: over_cells([{field: value} for value in values], options, run_cell)
+
+
+def _biases(options: StudyOptions) -> StudyResult:
+    return over_cells([{"test_members": fraction} for fraction in FRACTIONS], options, _with_errors)
+
+
+def _with_errors(options: StudyOptions, test_members: float) -> StudyResult:
+    result = _resampled(options, methods=ESTIMATES, test_members=test_members)
     if options.shard is not None:
         return result  # the measures belong to the whole result
-    design = Pool(*pools.pool(options), test_members=test_members)
-    errors = simulate(_errors(design), seed=options.seed, repetitions=int(result.repetitions), batch=256)
-    measured = pools.means({"bias": np.stack(errors, axis=-1), "mse": np.stack(errors, axis=-1) ** 2})
-    shape = result.fdr.shape
-    everywhere = {name: np.broadcast_to(value[:, None], shape) for name, value in measured.items()}
+    design = Pool(*pool(options), test_members=test_members)
+    draws = simulate(_errors(design), seed=options.seed, repetitions=int(result.repetitions), batch=256)
+    errors = np.stack(draws, axis=-1)
+    measures = means({"bias": errors, "mse": errors**2})
+    everywhere = {name: np.broadcast_to(value[:, None], result.fdr.shape) for name, value in measures.items()}
     return dataclasses.replace(result, measures=everywhere)
 
 
 def _errors(design: Pool) -> Callable[[jax.Array], list[jax.Array]]:
-    """Estimated less true share of members of one split, for each estimate; no level enters."""
+    """Estimated less true fraction of members of one split, for each estimate; no level enters."""
 
     def one(key: jax.Array) -> list[jax.Array]:
         sample = design.draw(key)
         known: dict[str, Any] = {"moment": {"members": sample.extra["members"]}}
-        found = (
+        selections = (
             ptdi(sample.calibration, sample.scores, alpha=0.1, proportion=name, **known.get(name, {}))
             for name in ESTIMATES
         )
-        return [each.proportion - jnp.mean(sample.target) for each in found]
+        return [selection.proportion - jnp.mean(sample.target) for selection in selections]
 
     return one
 
 
-_study = functools.partial(NamedStudy, promise=pools.promise, repetitions=200_000, alphas=LEVELS)
+def _split_example(options: StudyOptions) -> Example:
+    """The sorted p-values of one random split, vanilla and scaled."""
+    sample = jax.jit(Pool(*pool(options)).draw)(jax.random.key(options.seed))
+    alpha = min(options.alphas, key=lambda level: abs(level - 0.2))
+    selection = ptdi(
+        sample.calibration,
+        sample.scores,
+        alpha=alpha,
+        proportion="subtraction",
+        calibration_mask=sample.calibration_mask,
+    )
+    p, factor = np.asarray(selection.p_values), 1 - float(selection.proportion)
+    return Example(
+        "staircase",
+        {
+            "p_values": {"vanilla": p, f"scaled by {factor:.2f}": p * factor},
+            "false": ~np.asarray(sample.target),
+            "alpha": alpha,
+        },
+        f"{_describe(options, 'One random split')}; {int(selection.num_calibration)} calibration items, "
+        f"{int(selection.num_tests)} candidates, α = {alpha:g}. The estimated fraction of members is {1 - factor:.2f}, "
+        f"the true one {float(np.mean(sample.target)):.2f}. Conformal p-values lie on a lattice: many are equal.",
+        title="PTDI on one random half split of a pool",
+    )
+
+
+_study = functools.partial(NamedStudy, describe=_describe, bound=_bound, repetitions=200_000, alphas=LEVELS)
+_splits = functools.partial(_describe, splits="Splits")
+_ESTIMATE_LABELS = {name: LABELS[name].removeprefix("scaled (").removesuffix(")") for name in ESTIMATES}
 
 STUDIES = (
     _study(
         name="ptdi-alpha",
         title="PTDI on random half splits of a pool, by the level",
-        design=_half_splits,
-        run=pools.resampled,
-        figure=Figure("levels", labels=pools.METHOD_LABELS),
+        run=_resampled,
+        figure=Figure("levels", labels=LABELS),
         repetitions=1_000_000,
-        example=pools.split_example,
+        example=_split_example,
     ),
     _study(
         name="ptdi-pi",
-        title="PTDI on random splits of a pool, by the share π of members among the candidates",
-        design=_splits,
-        run=_over("test_members", SHARES),
-        figure=Figure(
-            "levels", series="test_members", panels="method", labels=pools.METHOD_LABELS | {"test_members": "π"}
-        ),
+        title="PTDI on random splits of a pool, by the fraction π of members among the candidates",
+        describe=_splits,
+        run=_over("test_members", FRACTIONS),
+        figure=Figure("levels", series="test_members", panels="method", labels=LABELS | {"test_members": "π"}),
     ),
     _study(
         name="ptdi-rho",
         title="PTDI (scaled) on random splits of a pool, by the ratio ρ of calibration items to candidates",
-        design=_splits,
+        describe=_splits,
         run=_over("calibration_ratio", (0.1, 0.5, 1.0)),
-        figure=Figure(
-            "bands", series="", panels="calibration_ratio", labels=pools.METHOD_LABELS | {"calibration_ratio": "ρ"}
-        ),
+        figure=Figure("bands", series="", panels="calibration_ratio", labels=LABELS | {"calibration_ratio": "ρ"}),
     ),
     _study(
         name="ptdi-eta",
         title="PTDI (scaled) on random half splits of a pool, by the region η of presumed non-members",
-        design=_half_splits,
         run=_over("eta", (0.01, 0.05, 0.1, 0.5), methods=("subtraction",)),
-        figure=Figure("levels", series="eta", labels=pools.METHOD_LABELS | {"eta": "η"}),
+        figure=Figure("levels", series="eta", labels=LABELS | {"eta": "η"}),
     ),
     _study(
         name="ptdi-estimators",
-        title="PTDI on random half splits of a pool, by the estimate of the share of members",
-        design=lambda options: (
-            f"{_half_splits(options)}; the members of the calibration half serve the moment estimate"
+        title="PTDI on random half splits of a pool, by the estimate of the fraction of members",
+        describe=functools.partial(
+            _describe, further="; the members of the calibration half serve the moment estimate"
         ),
-        run=functools.partial(pools.resampled, methods=("none", *ESTIMATES)),
-        figure=Figure("levels", labels=pools.METHOD_LABELS),
+        run=functools.partial(_resampled, methods=("none", *ESTIMATES)),
+        figure=Figure("levels", labels=LABELS),
     ),
     _study(
         name="ptdi-bias",
-        title="Estimates of the share π of members: bias and mean squared error",
-        design=lambda options: (
-            f"{_splits(options)}; members that are not tested serve the moment estimate, 0 where "
-            "tdd.ptdi does not trust it; the others are not cut at 0. Bias: the mean of the estimated less the true "
-            "share, negative where it is conservative"
+        title="Estimates of the fraction π of members: bias and mean squared error",
+        describe=functools.partial(
+            _splits,
+            further="; members that are not tested serve the moment estimate, 0 where tdd.ptdi does not trust it; the "
+            "others are not cut at 0. Bias: the mean of the estimated less the true fraction, negative where it is "
+            "conservative",
         ),
-        run=lambda options: pools.over_cells([{"test_members": share} for share in SHARES], options, _with_errors),
+        run=_biases,
         figure=Figure(
             "parameter",
             x="test_members",
-            x_label="share of members among the candidates, π",
+            x_label="fraction of members among the candidates, π",
             fields=("bias", "mse"),
             measures=("bias", "mse"),
-            labels={
-                **{
-                    name: words.removeprefix("scaled (").removesuffix(")")
-                    for name, words in pools.METHOD_LABELS.items()
-                },
-                "test_members": "π",
-                "bias": "bias",
-                "mse": "MSE",
-            },
+            labels=_ESTIMATE_LABELS | {"test_members": "π", "bias": "bias", "mse": "MSE"},
         ),
         repetitions=20_000,
         alphas=(0.1,),

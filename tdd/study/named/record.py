@@ -1,4 +1,4 @@
-"""What a named study is: its question, how it runs, what is promised in each of its cells, and how it is drawn."""
+"""A named study: its question, how it runs, the bound that holds in each of its cells, and how it is drawn."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-__all__ = ["Columns", "Example", "Figure", "NamedStudy", "Needs", "Options", "Promise", "verdict"]
+__all__ = ["Columns", "Example", "ExpectedBound", "Figure", "NamedStudy", "Needs", "StudyOptions", "verdict"]
 
 _SURE = 3.0  # standard errors above the bound
 
@@ -19,12 +19,12 @@ class Columns:
     """A given score table, as a study reads it.
 
     Attributes:
-      source: where it came from.
-      sha256: of its content.
+      source: name of the table.
+      sha256: digest of its content.
       names: K names of score columns.
       scores: [K, N] loss-like scores, LOWER = MORE member-like.
       labels: [L, N] bool, True = member; one row, or one for each score column.
-      knockoffs: [N, k] scores of paraphrases or shuffles, k = 0 where there are none.
+      knockoffs: [N, k] scores of paraphrases or shuffles, k = 0 without any.
     """
 
     source: str
@@ -36,18 +36,18 @@ class Columns:
 
 
 @dataclasses.dataclass(frozen=True)
-class Options:
-    """How a study is run; what is the same for all of them.
+class StudyOptions:
+    """Options that all named studies have.
 
     Attributes:
-      repetitions: of each cell; with `target_se` the most.
+      repetitions: number for each cell; with `target_se` the largest.
       alphas: levels.
-      seed: of everything random.
+      seed: random seed.
       columns: a given score table in place of synthetic data.
-      target_se: stop a cell when the standard errors of its error rates and powers are no larger.
-      folder: where an interrupted study continues.
-      shard: (i, n) or "i/n", of the repetitions of each cell; None runs all.
-      devices: how many to use, None = all.
+      target_se: stop a cell once the standard errors of its error rates and powers are at most this.
+      folder: folder in which an interrupted study continues.
+      shard: (i, n) or "i/n", a part of the repetitions of each cell; None runs all.
+      devices: number of devices, None = all.
       progress: whether to show a bar.
     """
 
@@ -63,11 +63,11 @@ class Options:
 
 
 @dataclasses.dataclass(frozen=True)
-class Promise:
-    """What holds for a method in a cell.
+class ExpectedBound:
+    """The bound that is claimed for the error rate of a method in a cell.
 
     Attributes:
-      kind: when the bound holds: in finite samples, in the limit, or not at all.
+      kind: whether the bound holds in finite samples, in the limit, or not at all.
       factor: the bound divided by alpha.
     """
 
@@ -77,24 +77,24 @@ class Promise:
 
 @dataclasses.dataclass(frozen=True)
 class Figure:
-    """How the result is laid out.
+    """Layout of the figure and the table of a study.
 
     Attributes:
-      kind: "levels" draws the error rate against alpha and the power; "bands" besides its spread over repetitions, one
+      kind: "levels" draws the error rate against alpha and the power; "bands" also its spread over repetitions, one
         panel a cell; "parameter" draws both against a field of the cells; "bars" both as bars; "tradeoff" draws the
         power against the error rate, along the levels.
       series: "method", or the field of the cells that tells the lines apart.
       panels: "method", or the field of the cells that tells the panels apart; "" for one panel.
       x: field of the cells on the horizontal axis ("parameter").
-      x_label: what it is.
+      x_label: label of the horizontal axis.
       level: the alpha nearest to this is drawn ("parameter").
       error: name of the error rate.
       power: name of the power.
-      labels: of methods and fields, for people.
-      columns: fields of the cells that the table shows; all, where there are none.
-      fields: which two numbers of the result are drawn against a parameter; others than these are measures.
-      counts: whether the table says how many items are selected.
-      measures: further numbers of the result that the table shows, by name.
+      labels: labels of methods and fields.
+      columns: fields of the cells in the table; () for all.
+      fields: the two numbers that are drawn against a parameter; others than these are measures.
+      counts: whether the table has the number of selected items.
+      measures: further numbers of the result in the table, by name.
     """
 
     kind: Literal["levels", "bands", "parameter", "bars", "tradeoff"]
@@ -114,13 +114,13 @@ class Figure:
 
 @dataclasses.dataclass(frozen=True)
 class Example:
-    """One repetition, looked at closely.
+    """A figure of one repetition.
 
     Attributes:
       kind: "staircase" or "envelope".
-      arrays: what that plot needs, see `tdd.report.plots`.
-      caption: of what it is.
-      title: of its figure.
+      arrays: arguments of that plot, see `tdd.report.plots`.
+      caption: caption of the figure.
+      title: title of the figure.
     """
 
     kind: Literal["staircase", "envelope"]
@@ -131,12 +131,12 @@ class Example:
 
 @dataclasses.dataclass(frozen=True)
 class Needs:
-    """What a study reads of a given table.
+    """Columns that a study reads of a given table.
 
     Attributes:
-      scores: how many score columns: "one", or "several" (two at least).
-      labels: "one" column of known truth, "each" score column its own, "none".
-      knockoffs: whether columns of paraphrases or shuffles are needed.
+      scores: number of score columns: "one", or "several" (at least two).
+      labels: "one" column of known truth, one for "each" score column, or "none".
+      knockoffs: whether it reads columns of paraphrases or shuffles.
     """
 
     scores: Literal["one", "several"] = "one"
@@ -149,39 +149,39 @@ class NamedStudy:
     """A study that the command line knows by name.
 
     Attributes:
-      name: of the study.
-      title: of its figure: the procedure and the design in a few words.
-      design: `(options) -> str`, the design in full.
+      name: name on the command line.
+      title: title of its figure: the procedure and the design in a few words.
+      describe: `(options) -> str`, the design in full.
       run: `(options) -> StudyResult`.
-      figure: how the result is drawn.
-      promise: `(options, cell, method) -> Promise`, what is claimed there.
-      repetitions: of each cell, unless told otherwise.
-      alphas: levels, unless told otherwise.
-      needs: what it reads of a given table.
+      figure: layout of its figure.
+      bound: `(options, cell, method) -> ExpectedBound`.
+      repetitions: default number for each cell.
+      alphas: default levels.
+      needs: columns that it reads of a given table.
       example: `(options) -> Example`, one repetition for a second figure.
     """
 
     name: str
     title: str
-    design: Callable[[Options], str]
-    run: Callable[[Options], Any]
+    describe: Callable[[StudyOptions], str]
+    run: Callable[[StudyOptions], Any]
     figure: Figure
-    promise: Callable[[Options, Mapping[str, Any], str], Promise]
+    bound: Callable[[StudyOptions, Mapping[str, Any], str], ExpectedBound]
     repetitions: int
     alphas: tuple[float, ...]
     needs: Needs = Needs()
-    example: Callable[[Options], Example] | None = None
+    example: Callable[[StudyOptions], Example] | None = None
 
 
-def verdict(mean: float, se: float, alpha: float, promise: Promise) -> str:
-    """Whether a measured error rate keeps what is promised.
+def verdict(mean: float, se: float, alpha: float, bound: ExpectedBound) -> str:
+    """Compare a measured error rate with its bound.
 
-    "above" takes three standard errors of evidence; where nothing is promised, the word says whether the level is
-    exceeded all the same.
+    "above" takes three standard errors of evidence; without a bound, the verdict says whether the level is exceeded all
+    the same.
     """
-    above = mean - _SURE * se > alpha * promise.factor
-    if promise.kind == "none":
+    above = mean - _SURE * se > alpha * bound.factor
+    if bound.kind == "none":
         return "no guarantee, above" if above else "no guarantee"
-    if promise.kind == "asymptotic":
+    if bound.kind == "asymptotic":
         return "above (holds in the limit)" if above else "within (holds in the limit)"
     return "ABOVE" if above else "within"

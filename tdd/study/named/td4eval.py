@@ -1,119 +1,227 @@
-"""TD4Eval's studies: rules that combine detectors."""
+"""TD4Eval's studies: rules that combine detectors, with calibration labels that may be wrong."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from tdd.procedures.td4eval import td4eval
+from tdd.records import Null, pytree
 from tdd.study.baselines import auc
+from tdd.study.designs import CorrelatedDetectors
 from tdd.study.methods import StudyMethod, method
 from tdd.study.monte_carlo import simulate
-from tdd.study.named import detectors
-from tdd.study.named.pools import means, run_options
-from tdd.study.named.record import Figure, NamedStudy, Needs, Options
+from tdd.study.named.record import ExpectedBound, Figure, NamedStudy, Needs, StudyOptions
+from tdd.study.named.running import GridRun, dense_ranks, means
 from tdd.study.results import StudyResult
-from tdd.study.runner import run
 from tdd.study.sample import Sample
 
-__all__ = ["STUDIES"]
+__all__ = ["STUDIES", "DetectorPool", "Mislabelled"]
 
+SIGNALS, CORRELATION, NUM_CALIBRATION, NUM_TESTS, CLEAN = (2.5, 1.5, 1.0, 0.5, 0.0), 0.3, 400, 200, 0.5
+VALIDATION = 0.3
 COMBINED = ("cauchy", "average", "bh_average", "bh_max", "pooled_rank")
 NOISY = ("td4eval/cauchy", "td4eval/pooled_rank", "td4eval/split_weights", "td4eval/average")
-
-_study = functools.partial(NamedStudy, promise=detectors.promise, repetitions=4_000, needs=Needs(scores="several"))
-
-
-def _levels(options: Options) -> StudyResult:
-    grid = {"clean": (0.5, 0.05)} if options.columns is None else None
-    return run(detectors.design(options), tuple(detectors.METHOD_LABELS), grid=grid, **run_options(options))
-
-
-def _noise(options: Options) -> StudyResult:
-    return run(detectors.design(options), NOISY, grid={"wrong": (0.0, 0.05, 0.1, 0.2, 0.3)}, **run_options(options))
-
-
-def _methods(options: Options) -> dict[str, StudyMethod]:
-    alone = {
-        f"{name}, threshold": method("threshold/accuracy", detector=k)
-        for k, name in enumerate(detectors.names(options))
-    }
-    return alone | {f"td4eval/{name}": method(f"td4eval/{name}") for name in COMBINED}
+WRONG = {"wrong": (0.0, 0.05, 0.1, 0.2, 0.3)}
+LABELS = {
+    "td4eval/cauchy": "Cauchy by rejections (the paper)",
+    "td4eval/pooled_rank": "pooled ranks (exact)",
+    "td4eval/split_weights": "split weights (exact)",
+    "td4eval/average": "equal weights",
+    "td4eval/max": "best detector",
+    "td4eval/random": "random weights",
+    "td4eval/bh_average": "BH-Average (mean p-value)",
+    "td4eval/bh_max": "BH-Max (smallest p-value)",
+}
 
 
-def _baselines(options: Options) -> StudyResult:
-    design = detectors.design(options)
-    result = run(design, _methods(options), **run_options(options))
+# --- designs ----------------------------------------------------------------------------------------------------------
+
+
+@pytree("num_calibration", "num_tests")
+class Mislabelled:
+    """Several detectors; some calibration items that are taken for members are clean in truth.
+
+    Attributes:
+      num_calibration: n, including wrong ones.
+      num_tests: m.
+      clean: fraction of the test items that are clean: the targets.
+      wrong: fraction of the calibration items that are clean.
+      signal: [K] shift of clean items to higher scores, in standard deviations.
+      correlation: correlation of any two detectors.
+    """
+
+    null: ClassVar[Null] = "member"
+
+    num_calibration: int = NUM_CALIBRATION
+    num_tests: int = NUM_TESTS
+    clean: Any = CLEAN
+    wrong: Any = 0.0
+    signal: Any = SIGNALS
+    correlation: Any = CORRELATION
+
+    def draw(self, key: jax.Array) -> Sample:
+        """One data set."""
+        signal = jnp.asarray(self.signal, jnp.result_type(float))
+        own, which = jax.random.split(key)
+        inner = CorrelatedDetectors(
+            num_detectors=signal.shape[0],
+            num_calibration=self.num_calibration,
+            num_tests=self.num_tests,
+            target_share=self.clean,
+            signal=signal,
+            correlation=self.correlation,
+            labels="random",
+        )
+        sample = inner.draw(own)
+        wrong = jax.random.bernoulli(which, self.wrong, (self.num_calibration,))
+        calibration = sample.calibration + signal[:, None] * wrong
+        # The validation set is the calibration items, taken for members, and as many that are known to be clean.
+        clean = inner.draw(jax.random.fold_in(own, 1)).calibration + signal[:, None]
+        validation = {
+            "validation": jnp.concatenate([calibration, clean], axis=1),
+            "validation_target": jnp.arange(2 * self.num_calibration) >= self.num_calibration,
+        }
+        return sample._replace(calibration=calibration, extra=validation)
+
+
+@pytree()
+class DetectorPool:
+    """A given table of detectors, split anew: 30 % for validation, whose members calibrate, 70 % for testing.
+
+    Attributes:
+      scores: [K, N] loss-like scores.
+      is_member: [N] bool.
+      wrong: fraction of the validation labels that are inverted.
+
+    References: TD4Eval, section 5.1 and figure 3.
+    """
+
+    null: ClassVar[Null] = "member"
+
+    scores: Any
+    is_member: Any
+    wrong: Any = 0.0
+
+    def draw(self, key: jax.Array) -> Sample:
+        """One split, with a `calibration_mask`."""
+        split, which = jax.random.split(key)
+        scores, is_member = jnp.asarray(self.scores, jnp.result_type(float)), jnp.asarray(self.is_member)
+        size = max(1, int(VALIDATION * scores.shape[1]))
+        first, rest = jnp.split(jax.random.permutation(split, scores.shape[1]), [size])
+        believed = is_member[first] ^ jax.random.bernoulli(which, self.wrong, (size,))
+        validation = {"validation": scores[:, first], "validation_target": ~believed}
+        return Sample(scores[:, first], scores[:, rest], ~is_member[rest], calibration_mask=believed, extra=validation)
+
+
+def _design(options: StudyOptions) -> Mislabelled | DetectorPool:
+    columns = options.columns
+    return Mislabelled() if columns is None else DetectorPool(dense_ranks(columns.scores), columns.labels[0])
+
+
+def _describe(options: StudyOptions) -> str:
+    if options.columns is not None:
+        columns = options.columns
+        return (
+            f"{columns.source}, {len(columns.names)} detectors, {columns.labels.shape[1]} items: 30 % for validation, "
+            "whose members calibrate, 70 % for testing"
+        )
+    shifts = ", ".join(f"{signal:g}" for signal in SIGNALS)
+    return (
+        f"{len(SIGNALS)} detectors with correlation {CORRELATION:g} and clean items {shifts} sd higher; "
+        f"{NUM_CALIBRATION} calibration items, {NUM_TESTS} candidates"
+    )
+
+
+def _describe_baselines(options: StudyOptions) -> str:
+    labelled = "labelled" if options.columns is not None else "the calibration items and as many clean ones"
+    return (
+        f"{_describe(options)}; thresholds of the highest accuracy on the validation items, which are {labelled}; "
+        "accuracy and AUC on the candidates"
+    )
+
+
+def _bound(options: StudyOptions, cell: Mapping[str, Any], method: str) -> ExpectedBound:
+    """The exact rules hold their level in finite samples if the labels are right."""
+    del options
+    exact = method in ("td4eval/pooled_rank", "td4eval/split_weights")
+    return ExpectedBound("finite-sample" if exact and not cell.get("wrong") else "none")
+
+
+# --- runs -------------------------------------------------------------------------------------------------------------
+
+
+def _thresholds_and_combinations(options: StudyOptions) -> dict[str, StudyMethod]:
+    columns = options.columns
+    names = [f"detector {signal:g} sd" for signal in SIGNALS] if columns is None else columns.names
+    single = {f"{name}, threshold": method("threshold/accuracy", detector=k) for k, name in enumerate(names)}
+    return single | {f"td4eval/{name}": method(f"td4eval/{name}") for name in COMBINED}
+
+
+def _with_accuracy_and_auc(result: StudyResult, options: StudyOptions) -> StudyResult:
     if options.shard is not None:
         return result  # the measures belong to the whole result
-    areas = simulate(
-        _areas(design, options.alphas), seed=options.seed, repetitions=int(np.max(result.repetitions)), batch=256
-    )
-    each = {"auc": np.stack([np.stack(rows, axis=-1) for rows in areas], axis=-2)}
+    draw_areas = _areas(_design(options), options.alphas)
+    draws = simulate(draw_areas, seed=options.seed, repetitions=int(np.max(result.repetitions)), batch=256)
+    areas = {"auc": np.stack([np.stack(levels, axis=-1) for levels in draws], axis=-2)}
     accuracy = {"accuracy": 1 - result.hamming, "accuracy_se": result.hamming_se}
-    return dataclasses.replace(result, measures=accuracy | means(each))
+    return dataclasses.replace(result, measures=accuracy | means(areas))
 
 
 def _areas(design: Any, alphas: tuple[float, ...]) -> Callable[[jax.Array], list[list[jax.Array]]]:
-    """AUC of each detector's score and of each combination's p-value, [method][level], of draws of their own."""
+    """AUC of each detector's score and of each combination's p-value, [method][level], of separate draws."""
 
     def one(key: jax.Array) -> list[list[jax.Array]]:
         sample: Sample = design.draw(key)
-        alone = [[auc(row, sample.target)] * len(alphas) for row in sample.scores]
-        return alone + [[_combined(sample, name, alpha) for alpha in alphas] for name in COMBINED]
+        single = [[auc(row, sample.target)] * len(alphas) for row in sample.scores]
+        return single + [[_combined(sample, name, alpha) for alpha in alphas] for name in COMBINED]
 
     return one
 
 
 def _combined(sample: Sample, name: Any, alpha: float) -> jax.Array:
-    found = td4eval(
+    selection = td4eval(
         sample.calibration, sample.scores, alpha=alpha, combine=name, calibration_mask=sample.calibration_mask
     )
-    return auc(-jnp.asarray(found.p_values), sample.target)
+    return auc(-jnp.asarray(selection.p_values), sample.target)
 
+
+_study = functools.partial(
+    NamedStudy, describe=_describe, bound=_bound, repetitions=4_000, needs=Needs(scores="several")
+)
 
 STUDIES = (
     _study(
         name="td4eval-alpha",
-        title="TD4Eval: rules that combine detectors, by the level and the share of clean candidates",
-        design=detectors.design_words,
-        run=_levels,
-        figure=Figure("levels", panels="clean", labels=detectors.METHOD_LABELS | {"clean": "clean share"}),
+        title="TD4Eval: rules that combine detectors, by the level and the fraction of clean candidates",
+        run=GridRun(_design, tuple(LABELS), grid={"clean": (0.5, 0.05)}),
+        figure=Figure("levels", panels="clean", labels=LABELS | {"clean": "clean fraction"}),
         alphas=(0.02, 0.06, 0.1, 0.14, 0.18),
     ),
     _study(
         name="td4eval-noise",
-        title="TD4Eval: rules that combine detectors, by the share of wrong calibration labels",
-        design=detectors.design_words,
-        run=_noise,
+        title="TD4Eval: rules that combine detectors, by the fraction of wrong calibration labels",
+        run=GridRun(_design, NOISY, grid=WRONG, table_grid=lambda columns: WRONG),
         figure=Figure(
             "parameter",
             x="wrong",
-            x_label="share of wrong labels in the calibration",
-            labels=detectors.METHOD_LABELS | {"wrong": "wrong labels"},
+            x_label="fraction of wrong labels in the calibration",
+            labels=LABELS | {"wrong": "wrong labels"},
         ),
         alphas=(0.15,),
     ),
     _study(
         name="td4eval-baselines",
         title="TD4Eval: thresholds of single detectors beside rules that combine them",
-        design=lambda options: (
-            f"{detectors.design_words(options)}; thresholds of the highest accuracy on the validation items, which are "
-            + ("labelled" if options.columns is not None else "the calibration items and as many clean ones")
-            + "; accuracy and AUC on the candidates"
-        ),
-        run=_baselines,
-        figure=Figure(
-            "bars",
-            labels=detectors.METHOD_LABELS | {"accuracy": "ACC", "auc": "AUC"},
-            measures=("accuracy", "auc"),
-        ),
+        describe=_describe_baselines,
+        run=GridRun(_design, _thresholds_and_combinations, finish=_with_accuracy_and_auc),
+        figure=Figure("bars", labels=LABELS | {"accuracy": "ACC", "auc": "AUC"}, measures=("accuracy", "auc")),
         alphas=(0.15,),
     ),
 )

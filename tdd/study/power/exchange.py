@@ -12,6 +12,7 @@ import numpy as np
 
 from tdd.runs.folder import versions
 from tdd.runs.progress import progress_bar
+from tdd.study import checks as study_checks
 from tdd.study.designs import SkewedShards
 from tdd.study.designs.shards import LAWS
 from tdd.study.engine import prepared
@@ -20,7 +21,6 @@ from tdd.study.power.record import ExchangePlan
 from tdd.study.power.shard_designs import ResampledShards
 from tdd.study.power.shard_sums import TESTS, log10_floor, num_draws, shard_sums, survival_table
 from tdd.validate import power as checks
-from tdd.validate import studies as study_checks
 from tdd.validate.errors import InputError
 
 __all__ = ["expected_exchange_power"]

@@ -12,13 +12,13 @@ import numpy as np
 from tdd.procedures.procedure import Procedure
 from tdd.runs.folder import versions
 from tdd.runs.progress import progress_bar
+from tdd.study import checks as study_checks
 from tdd.study.power.answers import detectable, rows_of, warnings_of
 from tdd.study.power.evaluate import Evaluator
 from tdd.study.power.laws import Binormal, ScorePool
 from tdd.study.power.record import PowerPlan
 from tdd.study.power.rules import Rule, as_rule
 from tdd.validate import power as checks
-from tdd.validate import studies as study_checks
 from tdd.validate.errors import InputError
 
 __all__ = ["expected_power"]

@@ -1,4 +1,4 @@
-"""A given score table, as the named studies read it."""
+"""Reading of a given score table for a named study."""
 
 from __future__ import annotations
 
@@ -26,20 +26,17 @@ def read_columns(
     id_field: str | None = None,
     format: str | None = None,
 ) -> Columns:
-    """Read what a study needs of a table; rows without a score or a label are left out.
+    """Read the columns that a study needs; rows without a score or a label are left out.
 
     Args:
       source: a path or a Python table, as `tdd.load_score_table` takes.
-      needs: of the study.
+      needs: columns that the study needs.
       scores: columns of detection scores, or of the canonical order.
       knockoffs: columns of paraphrases, or of shuffles.
       labels: columns of known truth, 1 member, 0 not: one, or one for each score column.
-      higher_is_member: the score and knockoff columns are higher for members; their sign is turned.
+      higher_is_member: score and knockoff columns are higher for members; their sign is changed.
       id_field: column of identifiers.
-      format: of the file, where its ending does not tell.
-
-    Returns:
-      `Columns`.
+      format: format of the file, if its ending does not tell.
 
     Raises:
       InputError: an unreadable table, other columns than the study needs, too few rows with all of them.
@@ -62,21 +59,21 @@ def read_columns(
     names = tuple(scores) or tuple(table.scores)
     values = np.stack([table.scores[name] for name in names])
     copies = np.stack([table.scores[name] for name in knockoffs], 1) if knockoffs else np.zeros((len(table), 0))
-    truth = np.stack([each.labels for each in tables]) if labels else np.zeros((0, len(table)), np.int64)
-    whole = ~np.isnan(values).any(0) & ~np.isnan(copies).any(1) & (truth >= 0).all(0)
-    if whole.sum() < 4:
+    truth = np.stack([labelled.labels for labelled in tables]) if labels else np.zeros((0, len(table)), np.int64)
+    complete = ~np.isnan(values).any(0) & ~np.isnan(copies).any(1) & (truth >= 0).all(0)
+    if complete.sum() < 4:
         raise InputError(
-            f"{table.source}: {int(whole.sum())} of {len(table)} rows have every score and label that the study reads; "
-            "at least 4 are needed"
+            f"{table.source}: {int(complete.sum())} of {len(table)} rows have every score and label that the study "
+            "reads; at least 4 are needed"
         )
-    left_out = "" if whole.all() else f" ({int((~whole).sum())} of {len(table)} rows incomplete, left out)"
+    left_out = "" if complete.all() else f" ({int((~complete).sum())} of {len(table)} rows incomplete, left out)"
     return Columns(
         source=f"{pathlib.PurePath(table.source).name}{left_out}",
-        sha256=" ".join(each.sha256 for each in tables),
+        sha256=" ".join(labelled.sha256 for labelled in tables),
         names=names,
-        scores=values[:, whole],
-        labels=truth[:, whole] == 1,
-        knockoffs=copies[whole],
+        scores=values[:, complete],
+        labels=truth[:, complete] == 1,
+        knockoffs=copies[complete],
     )
 
 

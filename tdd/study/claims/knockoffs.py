@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from tdd.kernels import knockoff
 from tdd.kernels.knockoff import path
 from tdd.procedures.ktd import ktd
-from tdd.study.validity.claim import Claim
+from tdd.study.claims.claim import Claim, in_one_setting
 
 __all__ = ["CLAIMS", "best_threshold", "prefix_threshold", "skewed_scores", "tied_statistics"]
 
@@ -37,16 +37,16 @@ def tied_statistics(key: jax.Array, members: int, non_members: int) -> jax.Array
 
 
 def best_threshold(w: jax.Array, alpha: float) -> jax.Array:
-    """[n] what is selected if the threshold with the smallest ratio stands in where none qualifies."""
-    found = knockoff.select(w, alpha)
+    """[n] the selection if the threshold with the smallest ratio stands in where none qualifies."""
+    exact = knockoff.select(w, alpha)
     along = path(w)
     ratio = (1 + along.against) / jnp.maximum(along.favourable, 1)
     best = along.cut[jnp.argmin(jnp.where(along.start, ratio, jnp.inf))]
-    return jnp.where(jnp.isfinite(found.threshold), found.reject, w >= best)
+    return jnp.where(jnp.isfinite(exact.threshold), exact.reject, w >= best)
 
 
 def prefix_threshold(w: jax.Array, alpha: float) -> jax.Array:
-    """[n] what is selected if a prefix of the order of |W| is counted that may stop inside a tie.
+    """[n] the selection if a prefix of the order of |W| is counted that may stop inside a tie.
 
     Equal |W| stay in input order: a table with its members first has them counted before the non-members they tie with.
     """
@@ -91,61 +91,30 @@ def _fall_back(key: jax.Array) -> jax.Array:
     return _any(best_threshold(knockoff.w_statistics(original, knockoffs), _ALPHA))
 
 
-def _averaged(num_knockoffs: int) -> Claim:
-    several = f"the mean of {num_knockoffs} knockoffs" if num_knockoffs > 1 else "one knockoff"
-    return Claim(
-        f"knockoffs/averaged-{num_knockoffs}",
-        f"KTD: knockoff+ on {several} minus the original",
-        _SKEWED,
-        "FDR",
-        _ALPHA,
-        num_knockoffs == 1,
-        _on_skewed("ktd", num_knockoffs),
-    )
-
-
-def _remedy(rule: str, num_knockoffs: int, procedure: str, setting: str = _SKEWED) -> Claim:
-    return Claim(
-        f"knockoffs/{rule}-{num_knockoffs}",
-        f"{procedure}, {num_knockoffs} knockoffs",
-        setting,
-        "FDR",
-        _ALPHA,
-        True,
-        _on_skewed(rule, num_knockoffs),
-    )
-
+_AVERAGED = "KTD: knockoff+ on the mean of {} knockoffs minus the original"
 
 CLAIMS: tuple[Claim, ...] = (
-    *(_averaged(num_knockoffs) for num_knockoffs in (1, 2, 5, 20)),
-    _remedy("multi", 20, "multiple knockoffs: winner and gap"),
-    _remedy("derandomized", 5, "e-values of each knockoff averaged, e-BH"),
-    _remedy("conformal", 20, "PTDI on the averaged statistic", f"{_SKEWED}; {_ITEMS} known non-members with knockoffs"),
-    Claim(
-        "knockoffs/best-threshold",
-        "knockoff+ that takes the best threshold where none qualifies",
-        _SKEWED,
-        "FDR",
-        _ALPHA,
-        False,
-        _fall_back,
+    *in_one_setting(
+        "knockoffs", _SKEWED, "FDR", _ALPHA,
+        ("averaged-1", "KTD: knockoff+ on one knockoff minus the original", True, _on_skewed("ktd", 1)),
+        *((f"averaged-{k}", _AVERAGED.format(k), False, _on_skewed("ktd", k)) for k in (2, 5, 20)),
+        ("multi-20", "multiple knockoffs: winner and gap, 20 knockoffs", True, _on_skewed("multi", 20)),
+        ("derandomized-5", "e-values of each knockoff averaged, e-BH, 5 knockoffs", True,
+         _on_skewed("derandomized", 5)),
     ),
-    Claim(
-        "knockoffs/prefix-of-ties",
-        "knockoff+ that counts a prefix of the sorted order, inside ties too",
-        _TIED,
-        "FDR",
-        _ALPHA,
-        False,
-        _on_ties(lambda w: prefix_threshold(w, _ALPHA)),
+    *in_one_setting(
+        "knockoffs", f"{_SKEWED}; {_ITEMS} known non-members with knockoffs", "FDR", _ALPHA,
+        ("conformal-20", "PTDI on the averaged statistic, 20 knockoffs", True, _on_skewed("conformal", 20)),
     ),
-    Claim(
-        "knockoffs/whole-ties",
-        "knockoff+ that counts whole groups of ties",
-        _TIED,
-        "FDR",
-        _ALPHA,
-        True,
-        _on_ties(lambda w: knockoff.select(w, _ALPHA).reject),
+    *in_one_setting(
+        "knockoffs", _SKEWED, "FDR", _ALPHA,
+        ("best-threshold", "knockoff+ that takes the best threshold where none qualifies", False, _fall_back),
     ),
-)
+    *in_one_setting(
+        "knockoffs", _TIED, "FDR", _ALPHA,
+        ("prefix-of-ties", "knockoff+ that counts a prefix of the sorted order, inside ties too", False,
+         _on_ties(lambda w: prefix_threshold(w, _ALPHA))),
+        ("whole-ties", "knockoff+ that counts whole groups of ties", True,
+         _on_ties(lambda w: knockoff.select(w, _ALPHA).reject)),
+    ),
+)  # fmt: skip

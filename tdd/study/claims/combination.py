@@ -1,4 +1,4 @@
-"""Claims about combinations of detectors: what the weights by rejections break, and what holds beside them.
+"""Combinations of detectors: what the weights by rejections break, and what holds beside them.
 
 Scores are normal, large ones evidence of being clean; alternatives (clean items) are shifted up. Detectors are
 correlated through one common factor.
@@ -14,7 +14,7 @@ import jax.numpy as jnp
 
 from tdd.kernels import conformal, pooled_ranks, stepup
 from tdd.procedures.td4eval import td4eval
-from tdd.study.validity.claim import Claim
+from tdd.study.claims.claim import Claim, in_one_setting
 
 __all__ = ["CLAIMS", "detector_scores", "pooled_by_rejections"]
 
@@ -53,9 +53,8 @@ def _by(combine: str, *, keyed: bool = False, **options: Any) -> _Select:
     keyed = keyed or combine in ("split_weights", "random")
 
     def select(calibration: jax.Array, scores: jax.Array, key: jax.Array) -> jax.Array:
-        own = {"key": key} if keyed else {}
-        found = td4eval(calibration, scores, alpha=_ALPHA, combine=combine, **own, **options)  # type: ignore[arg-type]
-        return found.selected
+        given = options | ({"key": key} if keyed else {})
+        return td4eval(calibration, scores, alpha=_ALPHA, combine=combine, **given).selected  # type: ignore[arg-type]
 
     return select
 
@@ -65,8 +64,8 @@ def _largest_of_keys(number: int) -> _Select:
 
     def select(calibration: jax.Array, scores: jax.Array, key: jax.Array) -> jax.Array:
         keys = jax.random.split(key, number)
-        each = jax.vmap(lambda one: _by("e_values", keyed=True)(calibration, scores, one))(keys)
-        return each[jnp.argmax(jnp.sum(each, axis=1))]
+        selections = jax.vmap(lambda key: _by("e_values", keyed=True)(calibration, scores, key))(keys)
+        return selections[jnp.argmax(jnp.sum(selections, axis=1))]
 
     return select
 
@@ -93,8 +92,8 @@ def _size(
 
     def one(key: jax.Array) -> jax.Array:
         calibration, scores = detector_scores(key, num_calibration, jnp.zeros((num_detectors, 1)), correlation)
-        found = td4eval(calibration, scores, alpha=_ALPHA, combine=select)  # type: ignore[arg-type]
-        return (found.p_values[0] <= _ALPHA).astype(jnp.float32)
+        p_values = td4eval(calibration, scores, alpha=_ALPHA, combine=select).p_values  # type: ignore[arg-type]
+        return (p_values[0] <= _ALPHA).astype(jnp.float32)
 
     return one
 
@@ -108,86 +107,47 @@ _SETTINGS = {
     "one-good": ("18 members, 2 clean, 99 calibration items, one good detector of 5 (shift 3)", _ONE_GOOD),
 }
 _ALL = tuple(_SETTINGS)
-_PROCEDURES: tuple[tuple[str, str, bool, _Select, tuple[str, ...]], ...] = (
+_FIRST, _SECOND, _THIRD = ((name,) for name in _ALL)
+_BEST = "the detector that is best without the item"
+_E_VALUES = "averaged conformal e-values"
+_ROWS: tuple[tuple[str, str, bool, _Select, tuple[str, ...]], ...] = (
     ("cauchy", "Cauchy combination with weights by rejections (TD4Eval), BH", False, _by("cauchy"), _ALL),
-    (
-        "pooled-by-rejections",
-        "pooled ranks with weights by rejections, BH",
-        False,
-        lambda calibration, scores, key: pooled_by_rejections(calibration, scores),
-        _ALL[:2],
-    ),
-    ("max", "the detector with most rejections, BH", False, _by("max"), _ALL[:1]),
-    ("bh-max", "the smallest of an item's p-values (TD4Eval's BH-Max as written), BH", False, _by("bh_max"), _ALL[:1]),
+    ("pooled-by-rejections", "pooled ranks with weights by rejections, BH", False,
+     lambda calibration, scores, key: pooled_by_rejections(calibration, scores), _FIRST + _SECOND),
+    ("max", "the detector with most rejections, BH", False, _by("max"), _FIRST),
+    ("bh-max", "the smallest of an item's p-values (TD4Eval's BH-Max as written), BH", False, _by("bh_max"), _FIRST),
     ("pooled-rank", "pooled ranks with equal weights, BH", True, _by("pooled_rank"), _ALL),
-    (
-        "split-weights",
-        "pooled ranks with weights from a split of the calibration items, BH",
-        True,
-        _by("split_weights"),
-        _ALL[::2],
-    ),
-    ("hommel", "Hommel's merged p-values, Benjamini-Yekutieli", True, _by("hommel"), _ALL[:1]),
-    ("e-values", "averaged conformal e-values, e-BH", True, _by("e_values"), _ALL[:1]),
-    ("closed-e-values", "averaged conformal e-values, closed e-BH", True, _by("closed_e_values"), _ALL[2:]),
-    ("best-score", "the detector that is best without the item, e-BH", True, _by("best_score"), _ALL[::2]),
-    (
-        "best-score-randomised",
-        "the detector that is best without the item, randomised e-BH",
-        True,
-        _by("best_score", keyed=True),
-        _ALL[:1],
-    ),
-    (
-        "e-values-randomised",
-        "averaged conformal e-values, randomised e-BH",
-        True,
-        _by("e_values", keyed=True),
-        _ALL[:1],
-    ),
-    (
-        "e-values-key-of-20",
-        "the same, with that of 20 keys which selects most",
-        False,
-        _largest_of_keys(20),
-        _ALL[:1],
-    ),
-)
+    ("split-weights", "pooled ranks with weights from a split of the calibration items, BH", True, _by("split_weights"),
+     _FIRST + _THIRD),
+    ("hommel", "Hommel's merged p-values, Benjamini-Yekutieli", True, _by("hommel"), _FIRST),
+    ("e-values", f"{_E_VALUES}, e-BH", True, _by("e_values"), _FIRST),
+    ("closed-e-values", f"{_E_VALUES}, closed e-BH", True, _by("closed_e_values"), _THIRD),
+    ("best-score", f"{_BEST}, e-BH", True, _by("best_score"), _FIRST + _THIRD),
+    ("best-score-randomised", f"{_BEST}, randomised e-BH", True, _by("best_score", keyed=True), _FIRST),
+    ("e-values-randomised", f"{_E_VALUES}, randomised e-BH", True, _by("e_values", keyed=True), _FIRST),
+    ("e-values-key-of-20", "the same, with that of 20 keys which selects most", False, _largest_of_keys(20), _FIRST),
+)  # fmt: skip
+"""(name, procedure, holds, rule, settings)"""
 
 
-def _claims() -> tuple[Claim, ...]:
-    claims = [
-        Claim(
-            f"combination/{name}-{setting}",
-            words,
-            f"{where}, level {_ALPHA}",
-            "FDR",
-            _ALPHA,
-            holds,
-            _fdp(select, *sizes),
-        )
-        for setting, (where, sizes) in _SETTINGS.items()
-        for name, words, holds, select, settings in _PROCEDURES
-        if setting in settings
+def _in(name: str) -> tuple[Claim, ...]:
+    """The claims in one of the settings."""
+    words, sizes = _SETTINGS[name]
+    rows = [
+        (f"{label}-{name}", procedure, holds, _fdp(select, *sizes))
+        for label, procedure, holds, select, settings in _ROWS
+        if name in settings
     ]
-    size = "one member, 199 calibration items, 10 detectors with correlation .3, level 0.2"
-    for name, words, holds in (
-        ("average", "Cauchy combination with equal weights (an asymptotic guarantee, held to n = 199)", False),
-        ("pooled_rank", "pooled ranks with equal weights", True),
-        ("hommel", "Hommel's merged p-values", True),
-    ):
-        claims.append(
-            Claim(
-                f"combination/size-{name.replace('_', '-')}",
-                words,
-                size,
-                "size",
-                _ALPHA,
-                holds,
-                _size(name, 199, 10, 0.3),
-            )
-        )
-    return tuple(claims)
+    return in_one_setting("combination", f"{words}, level {_ALPHA}", "FDR", _ALPHA, *rows)
 
 
-CLAIMS: tuple[Claim, ...] = _claims()
+CLAIMS: tuple[Claim, ...] = (
+    *(claim for name in _SETTINGS for claim in _in(name)),
+    *in_one_setting(
+        "combination", "one member, 199 calibration items, 10 detectors with correlation .3, level 0.2", "size", _ALPHA,
+        ("size-average", "Cauchy combination with equal weights (an asymptotic guarantee, held to n = 199)", False,
+         _size("average", 199, 10, 0.3)),
+        ("size-pooled-rank", "pooled ranks with equal weights", True, _size("pooled_rank", 199, 10, 0.3)),
+        ("size-hommel", "Hommel's merged p-values", True, _size("hommel", 199, 10, 0.3)),
+    ),
+)  # fmt: skip

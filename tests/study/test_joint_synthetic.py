@@ -7,8 +7,8 @@ import pytest
 
 from benchmarks.throughput import joint_peer
 from tdd.study.designs import JointLabels
-from tdd.study.joint_fresh import fresh_joint
 from tdd.study.joint_pool import _engine
+from tdd.study.joint_synthetic import simulate_joint
 from tdd.validate.errors import InputError
 
 SIZES = {"num_models": 3, "num_calibration": 150, "num_tests": 300}
@@ -17,7 +17,8 @@ SIZES = {"num_models": 3, "num_calibration": 150, "num_tests": 300}
 @pytest.mark.slow("long")
 def test_rates_are_those_of_drawn_scores():
     """FDR, power and number selected at two levels: 6,400 repetitions here, 1,500 of the loop."""
-    study = fresh_joint(JointLabels(**SIZES, signal=3.0), alphas=[0.2, 0.4], methods="jecs", repetitions=6_400, seed=2)
+    design = JointLabels(**SIZES, signal=3.0)
+    study = simulate_joint(design, alphas=[0.2, 0.4], methods="jecs", repetitions=6_400, seed=2)
     loop = joint_peer.fresh_panels(
         np.random.default_rng(0), [Fraction(1, 5), Fraction(2, 5)], 1_500, signal=3.0, **SIZES
     )
@@ -36,9 +37,9 @@ def test_rates_are_those_of_drawn_scores():
 @pytest.mark.slow("long")
 def test_one_compilation_serves_every_signal():
     options = {"alphas": 0.2, "methods": "jmcs/bh", "repetitions": 640}
-    weak = fresh_joint(JointLabels(**SIZES, signal=1.0), **options)
+    weak = simulate_joint(JointLabels(**SIZES, signal=1.0), **options)
     before = _engine.cache_info()
-    strong = fresh_joint(JointLabels(**SIZES, signal=4.0, member_share=0.1), **options)
+    strong = simulate_joint(JointLabels(**SIZES, signal=4.0, member_share=0.1), **options)
     assert _engine.cache_info().misses == before.misses
     assert strong.power[0, 0] > weak.power[0, 0]
     assert strong.provenance["design"] != weak.provenance["design"]
@@ -46,4 +47,4 @@ def test_one_compilation_serves_every_signal():
 
 def test_options_are_checked():
     with pytest.raises(InputError, match="methods"):
-        fresh_joint(alphas=0.1, methods="union", repetitions=5)
+        simulate_joint(alphas=0.1, methods="union", repetitions=5)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 from collections.abc import Sequence
 from typing import Any
@@ -13,16 +12,14 @@ import jax.numpy as jnp
 from tdd.kernels import joint_fresh, joint_resample
 from tdd.procedures import jecs as joint
 from tdd.study.designs import JointLabels
-from tdd.study.joint_pool import METHODS, measure
+from tdd.study.fingerprint import described
+from tdd.study.joint_pool import METHODS, RankCounter, run_joint
 from tdd.study.results import StudyResult
-from tdd.study.store import described
 
-__all__ = ["fresh_joint"]
-
-_LANES = (64, 2**12)  # repetitions side by side, on a CPU and elsewhere
+__all__ = ["simulate_joint"]
 
 
-def fresh_joint(
+def simulate_joint(
     design: JointLabels | None = None,
     *,
     alphas: Any,
@@ -40,23 +37,23 @@ def fresh_joint(
     The result has the law of `tdd.study.run(design, methods, ...)` and takes a fraction of its time: the calibration
     items are drawn in order, as normalised sums of exponentials, and each candidate's largest rank, together with
     whether it is contaminated, directly from its law given the calibration items (`tdd.kernels.joint_fresh` has the
-    argument). Decisions are those of `tdd.jecs` and `tdd.jmcs` on such ranks, exactly.
+    argument). Decisions are exactly those of `tdd.jecs` and `tdd.jmcs` on such ranks.
 
     Args:
-      design: sizes, signal and share of members; a change of signal or share costs no compilation.
+      design: sizes, signal and fraction of members; another signal or fraction costs no compilation.
       alphas: levels in (0, 1), taken as exact fractions.
       methods: one or several of "jecs", "jmcs/bh", "jmcs/storey", "jmcs/by".
-      eta: of "jmcs/storey", as in `tdd.jmcs`.
+      eta: option of "jmcs/storey", as in `tdd.jmcs`.
       grid: candidates for tau of "jecs", as in `tdd.jecs`.
-      repetitions: how many.
-      seed: of the run; the numbers depend neither on the devices nor on the shards.
-      devices: to share the repetitions out over (default: all of them).
+      repetitions: number of repetitions.
+      seed: random seed; the numbers depend neither on the devices nor on the shards.
+      devices: devices that share the repetitions (default: all).
       folder: as in `resample_joint`.
       shard: as in `tdd.study.run`.
 
     Returns:
-      `StudyResult` with axes [method, alpha]: `fdr` is the global contamination rate, `power` the share of the jointly
-      pure candidates that is selected.
+      `StudyResult` with axes [method, alpha]: `fdr` is the global contamination rate, `power` the fraction of the
+      jointly pure candidates that is selected.
 
     Raises:
       InputError: options out of range; a folder of another study; a shard that does not exist, or without a folder.
@@ -66,18 +63,22 @@ def fresh_joint(
 
     >>> from tdd.study import JointLabels
     >>> small = JointLabels(num_models=2, num_calibration=99, num_tests=50, signal=3.0)
-    >>> bool(fresh_joint(small, alphas=0.2, methods="jmcs/bh", repetitions=640).fdr[0, 0] < 0.2)
+    >>> bool(simulate_joint(small, alphas=0.2, methods="jmcs/bh", repetitions=640).fdr[0, 0] < 0.2)
     True
 
     References: JECS, appendix E.1; Renyi (1953) for the order statistics.
     """
     design = JointLabels() if design is None else design
-    sizes = (design.num_models, design.num_calibration, design.num_tests)
-    return measure(
-        functools.partial(_counter, *sizes),
+    sizes = {
+        "num_models": design.num_models,
+        "num_calibration": design.num_calibration,
+        "num_tests": design.num_tests,
+    }
+    num_numbers = (design.num_calibration + 1) * (2 * design.num_models + 12) + design.num_tests
+    return run_joint(
+        RankCounter(_count_ranks, tuple(sizes.items()), (64, 2**12), num_numbers),
         (jnp.float32(design.signal), jnp.float32(design.member_share)),
-        num_calibration=design.num_calibration,
-        num_tests=design.num_tests,
+        {"engine": "tdd.study.simulate_joint", "design": described(design)},
         alphas=alphas,
         methods=methods,
         eta=eta,
@@ -87,15 +88,8 @@ def fresh_joint(
         devices=devices,
         folder=folder,
         shard=shard,
-        about={"engine": "tdd.study.fresh_joint", "design": described(design)},
-        lanes=_LANES,
-        numbers=(design.num_calibration + 1) * (2 * design.num_models + 12) + design.num_tests,
     )
 
 
-def _counter(
-    num_models: int, num_calibration: int, num_tests: int, law: tuple[jax.Array, jax.Array], words: jax.Array
-) -> joint_resample.RankCounts:
-    return joint_fresh.count_ranks(
-        words, *law, num_models=num_models, num_calibration=num_calibration, num_tests=num_tests
-    )
+def _count_ranks(law: tuple[jax.Array, jax.Array], words: jax.Array, **sizes: int) -> joint_resample.RankCounts:
+    return joint_fresh.count_ranks(words, *law, **sizes)

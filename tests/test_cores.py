@@ -7,15 +7,15 @@ import sys
 
 import pytest
 
-from tdd.study import host
+from tdd.cores import set_host_device_count
 
 CODE = """
 import json, os, sys
-from tdd.study import host
-made = host.prepare({devices})
+from tdd.cores import set_host_device_count
+made = set_host_device_count({devices})
 early = "jax" in sys.modules
 import jax
-print(json.dumps([made, early, jax.device_count(), host.prepare(7), os.environ["XLA_FLAGS"]]))
+print(json.dumps([made, early, jax.device_count(), set_host_device_count(7), os.environ["XLA_FLAGS"]]))
 """
 
 
@@ -56,5 +56,5 @@ def test_one_device_a_core():
 def test_it_is_too_late_once_jax_is_loaded():
     assert "jax" in sys.modules
     before = os.environ.get("XLA_FLAGS")
-    assert not host.prepare(5)
+    assert not set_host_device_count(5)
     assert os.environ.get("XLA_FLAGS") == before

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import tdd
+from tdd.study.claims import Claim, all_claims
+from tdd.study.claims.claim import choose, measure
 from tdd.study.monte_carlo import mean_radius, simulate
-from tdd.study.validity import Claim, all_claims
-from tdd.study.validity.measure import choose, measure
 
 SHOWN = pathlib.Path(__file__).parents[2] / "benchmarks" / "results" / "validity.json"
 CLAIMS = {claim.name: claim for claim in all_claims()}

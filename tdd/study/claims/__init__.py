@@ -1,10 +1,10 @@
-"""What is valid and what is not, measured: `tdd study validity`."""
+"""Claims of what is valid and what is not, measured by `tdd study validity`."""
 
 from __future__ import annotations
 
 import importlib
 
-from tdd.study.validity.claim import Claim
+from tdd.study.claims.claim import Claim
 
 __all__ = ["Claim", "all_claims"]
 
@@ -13,7 +13,7 @@ _MODULES = ("estimates", "combination", "knockoffs", "joint", "order", "auditor"
 
 def all_claims() -> tuple[Claim, ...]:
     """Every claim, in the order of the table."""
-    modules = [importlib.import_module(f"tdd.study.validity.{name}") for name in _MODULES]
+    modules = [importlib.import_module(f"tdd.study.claims.{name}") for name in _MODULES]
     claims = tuple(claim for module in modules for claim in module.CLAIMS)
     names = [claim.name for claim in claims]
     if len(set(names)) != len(names):

@@ -1,9 +1,8 @@
-"""A probe of a training run: what may be said at a look that the evidence chose."""
+"""A probe of a training run: what holds at a look that the evidence chose."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 from functools import partial
 
 import jax
@@ -12,7 +11,7 @@ import jax.numpy as jnp
 from tdd.probe.evidence import ProbeState, SetEvidence
 from tdd.probe.result import ProbeResult
 from tdd.procedures.ptdi import ptdi
-from tdd.study.validity.claim import Claim
+from tdd.study.claims.claim import Claim, in_one_setting
 
 __all__ = ["CLAIMS"]
 
@@ -37,7 +36,7 @@ def _result(scores: jax.Array, m: int) -> ProbeResult:
 
 
 def _of_items(key: jax.Array, which: str, m: int, n: int, alpha: float, looks: int) -> jax.Array:
-    """Nothing leaked: whether a suspect is named at the look of the first alarm, the last where there is none."""
+    """Whether a suspect is named at the look of the first alarm, or else at the last, though nothing leaked."""
     data, own = jax.random.split(key)
     rule, labels = _rule(m, n, alpha, looks), _labels(own, m, n)
     noise = jax.random.normal(data, (looks + 1, m + n))
@@ -58,7 +57,7 @@ def _of_items(key: jax.Array, which: str, m: int, n: int, alpha: float, looks: i
 
 
 def _of_alarm(key: jax.Array, reacts: bool, every: int, m: int, n: int, alpha: float, looks: int) -> jax.Array:
-    """Nothing leaked: whether there is an alarm within so many looks, `every` steps or sooner where they react."""
+    """Whether there is an alarm though nothing leaked, with a look `every` steps, or sooner where looks react."""
     data, own = jax.random.split(key)
     rule, labels = _rule(m, n, alpha, looks), _labels(own, m, n)
 
@@ -79,25 +78,26 @@ def _of_alarm(key: jax.Array, reacts: bool, every: int, m: int, n: int, alpha: f
     return alarms.any().astype(jnp.float32)
 
 
-def _claim(name: str, procedure: str, setting: str, error: str, level: float, holds: bool, one: Callable) -> Claim:
-    return Claim(f"probe/{name}", procedure, setting, error, level, holds, one, batch=200)  # pyright: ignore[reportArgumentType]
-
-
-_STOPPED = "20 suspects, none leaked, 99 references, 10 looks, read at the alarm, alpha = .2"
-_FIXED = "20 suspects, none leaked, 99 references, 10 looks, read at the last, alpha = .2"
-_STEPS = "8 suspects, none leaked, 8 references, scores that drift, 8 looks, alpha = .2"
-_sizes = {"m": 20, "n": 99, "alpha": 0.2, "looks": 10}
-_few = {"every": 4, "m": 8, "n": 8, "alpha": 0.2, "looks": 8}
+_SUSPECTS = "20 suspects, none leaked, 99 references, 10 looks, read at the {}, alpha = .2"
+_of_20 = partial(_of_items, m=20, n=99, alpha=0.2, looks=10)
+_of_8 = partial(_of_alarm, every=4, m=8, n=8, alpha=0.2, looks=8)
 
 CLAIMS: tuple[Claim, ...] = (
-    _claim("one-look-at-the-alarm", "tdd.ptdi at the look of the alarm", _STOPPED, "FDR", 0.2, False,
-           partial(_of_items, which="alarm", **_sizes)),
-    _claim("flagged-at-the-alarm", "tdd.Probe, flagged suspects", _STOPPED, "FDR", 0.2, True,
-           partial(_of_items, which="flagged", **_sizes)),
-    _claim("one-look-fixed", "tdd.ptdi at a look fixed beforehand", _FIXED, "FDR", 0.2, True,
-           partial(_of_items, which="last", **_sizes)),
-    _claim("looks-that-react", "tdd.Probe, a look again at once after a near miss", _STEPS, "size", 0.2, False,
-           partial(_of_alarm, reacts=True, **_few)),
-    _claim("looks-on-schedule", "tdd.Probe, looks as `every` fixes them", _STEPS, "size", 0.2, True,
-           partial(_of_alarm, reacts=False, **_few)),
+    *in_one_setting(
+        "probe", _SUSPECTS.format("alarm"), "FDR", 0.2,
+        ("one-look-at-the-alarm", "tdd.ptdi at the look of the alarm", False, partial(_of_20, which="alarm")),
+        ("flagged-at-the-alarm", "tdd.Probe, flagged suspects", True, partial(_of_20, which="flagged")),
+        batch=200,
+    ),
+    *in_one_setting(
+        "probe", _SUSPECTS.format("last"), "FDR", 0.2,
+        ("one-look-fixed", "tdd.ptdi at a look fixed beforehand", True, partial(_of_20, which="last")),
+        batch=200,
+    ),
+    *in_one_setting(
+        "probe", "8 suspects, none leaked, 8 references, scores that drift, 8 looks, alpha = .2", "size", 0.2,
+        ("looks-that-react", "tdd.Probe, a look again at once after a near miss", False, partial(_of_8, reacts=True)),
+        ("looks-on-schedule", "tdd.Probe, looks as `every` fixes them", True, partial(_of_8, reacts=False)),
+        batch=200,
+    ),
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""`tdd guarantees` and `tdd study validity`: what is claimed, and what is measured of it."""
+"""`tdd guarantees` and `tdd study validity`: the claims, and their measurements."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ def add_validity(studies: Any) -> None:
     """Register `tdd study validity`."""
     validity = command(studies, "validity", _study_validity, "measure what is valid and what is not")
     validity.add_argument(
-        "--repetitions", type=int, default=100_000, metavar="N", help="for each claim (default: %(default)s)"
+        "--repetitions", type=int, default=100_000, metavar="N", help="number for each claim (default: %(default)s)"
     )
-    validity.add_argument("--only", action="append", metavar="NAMES", help="claims whose names begin so")
-    validity.add_argument("--seed", type=int, default=0, help="(default: %(default)s)")
+    validity.add_argument("--only", action="append", metavar="NAMES", help="claims whose names begin with these")
+    validity.add_argument("--seed", type=int, default=0, help="random seed (default: %(default)s)")
     validity.add_argument(
         "--out",
         metavar="FILE",
@@ -54,8 +54,8 @@ def _study_validity(arguments: argparse.Namespace) -> None:
     from tdd.runs.folder import to_json, versions
     from tdd.runs.progress import progress_bar
     from tdd.runs.shards import as_shard
-    from tdd.study.validity import all_claims
-    from tdd.study.validity.measure import choose, measure
+    from tdd.study.claims import all_claims
+    from tdd.study.claims.claim import choose, measure
     from tdd.validate import runs
 
     out = None if arguments.out is None else pathlib.Path(arguments.out)

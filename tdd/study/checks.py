@@ -1,0 +1,84 @@
+"""Checks of the options of a run: repetitions, levels, methods by name, devices."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from tdd.kernels import lattice
+from tdd.validate.arrays import check_level, check_seed
+from tdd.validate.errors import InputError
+
+__all__ = ["as_devices", "as_levels", "as_names", "as_number", "check_run"]
+
+_MOST_REPETITIONS = 2**31 - 1
+
+
+def check_run(repetitions: Any, seed: Any, target_se: Any) -> None:
+    """Check the options that all runs have."""
+    if isinstance(repetitions, bool) or not isinstance(repetitions, (int, np.integer)):
+        raise InputError(f"repetitions must be a whole number, got {repetitions!r}")
+    if not 1 <= repetitions <= _MOST_REPETITIONS:
+        raise InputError(f"repetitions must lie from 1 to {_MOST_REPETITIONS:,}, got {repetitions!r}")
+    check_seed(seed)
+    if target_se is not None and not (isinstance(target_se, (int, float)) and 0 < target_se < 1):
+        raise InputError(
+            f"target_se must be a number between 0 and 1, or None to run all repetitions; got {target_se!r}"
+        )
+
+
+def as_devices(devices: Any) -> tuple[Any, ...]:
+    """The devices to run on; None is all of this process."""
+    if devices is None:
+        return tuple(jax.local_devices())
+    chosen = tuple(devices) if isinstance(devices, Iterable) else ()
+    if not chosen or not all(isinstance(device, jax.Device) for device in chosen):
+        raise InputError(f"devices must be some of jax.devices(), for example jax.devices()[:1]; got {devices!r}")
+    process = jax.process_index(chosen[0].platform)
+    distant = [str(device) for device in chosen if device.process_index != process]
+    if distant:
+        raise InputError(
+            f"devices must be of this process, number {process}: some of jax.local_devices(); got "
+            f"{', '.join(distant[:3])}. For several machines give each a shard=(i, n) of the study"
+        )
+    return chosen
+
+
+def as_number(level: Any) -> float:
+    """Convert a level to double precision; 0.7 in single precision is 7/10 too."""
+    kind = getattr(level, "dtype", None)
+    if kind is None or kind == np.float64:
+        return float(level)
+    exact = lattice.as_level(np.asarray(level)[()])
+    return int(exact.numerator) / int(exact.denominator)
+
+
+def as_levels(alphas: Any) -> tuple[float, ...]:
+    """Distinct levels, as numbers."""
+    given = [alphas] if np.ndim(alphas) == 0 else list(alphas)
+    if not given:
+        raise InputError("alphas is empty; give at least one level, for example 0.1")
+    for i, alpha in enumerate(given):
+        check_level(alpha, f"alphas[{i}]")
+    levels = tuple(as_number(alpha) for alpha in given)
+    if len(set(levels)) < len(levels):
+        raise InputError(f"alphas holds a level twice: {levels}")
+    return levels
+
+
+def as_names(methods: Any, known: Sequence[str]) -> tuple[str, ...]:
+    """Names of methods of a fused engine, without repeats; one may stand alone."""
+    names = (methods,) if isinstance(methods, str) else tuple(methods)
+    if not names:
+        raise InputError(f"methods is empty; choose among {', '.join(known)}")
+    for name in names:
+        if name not in known:
+            raise InputError(
+                f"methods must be among {', '.join(known)}, got {name!r}; tdd.study.run takes any other method"
+            )
+        if names.count(name) > 1:
+            raise InputError(f"methods names {name!r} twice")
+    return names

@@ -1,0 +1,270 @@
+"""Data of an auditor: one calibration sample, drawn from another law than the candidates, or in clusters."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tdd.kernels import conditional, conformal, weighted
+from tdd.procedures.clusters import cluster_ptdi
+from tdd.procedures.ptdi import ptdi
+from tdd.procedures.weighted import weighted_conformal_selection
+from tdd.study.baselines import threshold
+from tdd.study.claims.claim import Claim, in_one_setting
+from tdd.study.designs import NormalShift
+
+__all__ = ["CLAIMS", "clustered_scores", "exceeds_somewhere", "shifted_scores"]
+
+_ALPHA = 0.1
+
+# --- one calibration sample ------------------------------------------------------------------------------------------
+
+
+def exceeds_somewhere(key: jax.Array, table: jax.Array, num_calibration: int) -> jax.Array:
+    """Whether, given a calibration sample of uniform scores, P(p <= t | calibration) > t for some t.
+
+    A new uniform score has rank at most r with the conditional probability U_(r), the r-th smallest calibration score.
+    """
+    return jnp.any(jnp.sort(jax.random.uniform(key, (num_calibration,))) > table[1 : num_calibration + 1])
+
+
+def _exceeds(key: jax.Array, how: str, n: int) -> jax.Array:
+    own, draws = jax.random.split(key)
+    size: dict[str, int] = {"max_rank": n + 1}
+    if how == "plain":
+        table = jnp.arange(n + 2) / (n + 1)
+    elif how == "simes":
+        table = conditional.simes_bounds(n, _ALPHA, **size)
+    elif how == "smaller":
+        table = conditional.hybrid_bounds(n, _ALPHA, 0.0, **size)
+    else:
+        table = conditional.monte_carlo_bounds(n, _ALPHA, **size, key=draws, num_draws=19)
+    return exceeds_somewhere(own, table, n)
+
+
+def _sample_words(n: int) -> str:
+    return f"{n} calibration scores, continuous; does P(p <= t | calibration) exceed t for some t? delta = {_ALPHA}"
+
+
+# --- members whose scores follow those of the others -----------------------------------------------------------------
+
+_FEW = 5
+
+
+def _placed(key: jax.Array, *, knowing: bool) -> jax.Array:
+    """False discovery proportion where members have the lowest or the highest score of all.
+
+    How many have the lowest is drawn, or, knowing the other scores, is what makes most of the selected wrong.
+    """
+    drawn, scores = jax.random.split(key)
+    own, other = jnp.split(jax.random.normal(scores, (99 + _FEW,)), [99])
+    count = jnp.arange(_FEW + 1)
+
+    def fdp(low: jax.Array) -> jax.Array:
+        members = jnp.where(jnp.arange(_FEW) < low, -10.0, 10.0)
+        selected = ptdi(own, jnp.concatenate([other, members]), alpha=2 * _ALPHA, proportion="none").selected
+        return jnp.sum(selected[:_FEW]) / jnp.maximum(jnp.sum(selected), 1)
+
+    proportions = jax.vmap(fdp)(count)
+    return jnp.max(proportions) if knowing else proportions[jax.random.randint(drawn, (), 0, _FEW + 1)]
+
+
+# --- clusters --------------------------------------------------------------------------------------------------------
+
+
+def clustered_scores(key: jax.Array, *, sizes: Sequence[int], fraction: float) -> tuple[jax.Array, jax.Array]:
+    """Scores of non-member clusters of the given sizes in random order; a fraction of the variance is between clusters.
+
+    Returns:
+      [C, S] scores, S the largest size, and [C, S] which of them are real. Clusters are exchangeable.
+    """
+    common, own, order = jax.random.split(key, 3)
+    many, most = len(sizes), max(sizes)
+    between, within = jax.random.normal(common, (many, 1)), jax.random.normal(own, (many, most))
+    scores = fraction**0.5 * between + (1 - fraction) ** 0.5 * within
+    return scores, jnp.arange(most) < jax.random.permutation(order, jnp.asarray(sizes))[:, None]
+
+
+_BOOKS = (30,) * 3 + (2,) * 18
+_CALIBRATING = 19
+
+
+def _clusters(key: jax.Array, how: str) -> jax.Array:
+    draw, own = jax.random.split(key)
+    scores, real = clustered_scores(draw, sizes=_BOOKS, fraction=0.9)
+    labels = np.arange(len(_BOOKS)).repeat(scores.shape[1])
+    scores, real, cut = scores.ravel(), real.ravel(), _CALIBRATING * scores.shape[1]
+    items = scores[:cut], scores[cut:]
+    options: dict[str, Any] = {"proportion": "none", "calibration_mask": real[:cut], "mask": real[cut:]}
+    if how == "ignored":
+        return jnp.any(ptdi(*items, alpha=_ALPHA, **options).selected)
+    options |= {"unit": how, "key": own}
+    return jnp.any(cluster_ptdi(*items, labels[:cut], labels[cut:], alpha=_ALPHA, **options).selected)
+
+
+_LONG = (80,) * 4 + (1,) * 196
+
+
+def _long_clusters(key: jax.Array, sizes: str) -> jax.Array:
+    """Whether an item of a non-member is selected where long books score lower, and tell nothing else."""
+    draw, order = jax.random.split(key)
+    labels = np.arange(len(_LONG)).repeat(_LONG)
+    scores = jax.random.normal(draw, labels.shape) - 10.0 * (labels < 4)
+    known = (jax.random.permutation(order, len(_LONG)) < 50)[labels]
+    selection = cluster_ptdi(
+        scores,
+        scores,
+        labels,
+        labels + len(_LONG),
+        alpha=2 * _ALPHA,
+        unit="item",
+        sizes=sizes,  # type: ignore[arg-type]
+        calibration_mask=known,
+        mask=~known,
+    )
+    return jnp.any(selection.selected)
+
+
+# --- covariate shift -------------------------------------------------------------------------------------------------
+
+
+def shifted_scores(
+    key: jax.Array, *, calibration: int, nulls: int, alternatives: int, tilt: float = 1.0
+) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
+    """Scores that depend on a covariate X, N(0, 1) among calibration items and N(tilt, 1) among candidates.
+
+    The score is -X + noise, members score lower by 3; the weight exp(tilt·X) is the density ratio up to a factor.
+
+    Returns:
+      calibration and test scores, calibration and test weights.
+    """
+    draw, noise = jax.random.split(key)
+    many = calibration + nulls + alternatives
+    test = jnp.arange(many) >= calibration
+    covariate = jax.random.normal(draw, (many,)) + tilt * test
+    scores = -covariate + jax.random.normal(noise, (many,)) - 3.0 * (jnp.arange(many) >= calibration + nulls)
+    weights = jnp.exp(tilt * covariate)
+    return scores[:calibration], scores[calibration:], weights[:calibration], weights[calibration:]
+
+
+def _fdp(selected: jax.Array, null: jax.Array) -> jax.Array:
+    return jnp.sum(selected & null) / jnp.maximum(jnp.sum(selected), 1)
+
+
+def _shifted(key: jax.Array, how: str) -> jax.Array:
+    draw, own = jax.random.split(key)
+    data = shifted_scores(draw, calibration=200, nulls=30, alternatives=10)
+    null = jnp.arange(40) < 30
+    if how == "ignored":
+        return _fdp(ptdi(data[0], data[1], alpha=_ALPHA, proportion="none").selected, null)
+    return _fdp(weighted_conformal_selection(*data, alpha=_ALPHA, null="nonmember", key=own).selected, null)
+
+
+def _shifted_size(key: jax.Array, how: str) -> jax.Array:
+    data = shifted_scores(key, calibration=50, nulls=1, alternatives=0)
+    if how == "ignored":
+        p = conformal.p_values(conformal.rank(data[0], data[1], null="nonmember"))
+    else:
+        p = weighted.p_values(*data, null="nonmember")
+    return p[0] <= _ALPHA
+
+
+# --- a threshold from validation items --------------------------------------------------------------------------------
+
+
+def _validated(key: jax.Array, how: str, fraction: float) -> jax.Array:
+    """FDP among 200 candidates of a threshold from 100 labelled items, or of PTDI calibrated on those not members."""
+    first, second = jax.random.split(key)
+    own = NormalShift(num_calibration=1, num_tests=100, signal=1.0).draw(first)
+    test = NormalShift(num_calibration=1, num_tests=200, signal=1.0, target_share=fraction).draw(second)
+    if how == "threshold":
+        chosen = threshold(own.scores, own.target, test.scores, null="nonmember", rule="fdr", alpha=_ALPHA).selected
+    else:
+        chosen = ptdi(own.scores, test.scores, alpha=_ALPHA, calibration_mask=~own.target).selected
+    return _fdp(chosen, ~test.target)
+
+
+def _validated_claim(how: str, procedure: str, percent: int, holds: bool) -> Claim:
+    return Claim(
+        f"validation/{how}-{percent}",
+        procedure,
+        f"100 items with known labels, half of them members; 200 candidates, {percent} % of them members; members 1 sd "
+        f"lower; alpha = {_ALPHA}",
+        "FDR",
+        _ALPHA,
+        holds,
+        partial(_validated, how=how, fraction=percent / 100),
+    )
+
+
+def _shift_words(n: int, m: int, members: str) -> str:
+    return (
+        f"covariate N(0, 1) among {n} calibration items, N(1, 1) among {m} candidates, {members} of them members; "
+        f"score = noise - covariate; level {_ALPHA}"
+    )
+
+
+_BEST = "the threshold with FDP <= alpha and the highest power on them (KTD's baselines)"
+_SMALLER = "the smaller of the Simes and the asymptotic bound at one delta (asymptotic, held to n = 100)"
+
+CLAIMS: tuple[Claim, ...] = (
+    *in_one_setting(
+        "one-sample", _sample_words(100), "miss", _ALPHA,
+        ("plain", "conformal p-values, read as valid for the calibration sample at hand", False,
+         partial(_exceeds, how="plain", n=100)),
+        ("smaller", _SMALLER, False, partial(_exceeds, how="smaller", n=100)),
+        ("simes", 'calibration_conditional_p_values, method="simes"', True, partial(_exceeds, how="simes", n=100)),
+    ),
+    *in_one_setting(
+        "one-sample", _sample_words(20), "miss", _ALPHA,
+        ("monte_carlo", 'calibration_conditional_p_values, method="monte_carlo", 19 draws', True,
+         partial(_exceeds, how="monte_carlo", n=20)),
+    ),
+    _validated_claim("threshold", _BEST, 50, False),
+    _validated_claim("threshold", _BEST, 10, False),
+    _validated_claim("ptdi", "PTDI, calibrated on the non-members among them", 10, True),
+    *in_one_setting(
+        "members", f"5 members, 5 non-members, 99 calibration items, level {2 * _ALPHA}", "FDR", 2 * _ALPHA,
+        ("placed", 'PTDI, proportion="none", scores of members given', True, partial(_placed, knowing=False)),
+        ("knowing", "the same, where scores of members depend on those of the others", False,
+         partial(_placed, knowing=True)),
+    ),
+    *in_one_setting(
+        "clusters",
+        "21 non-member clusters, 3 of 30 items and 18 of 2, of which 19 drawn at random calibrate and 2 are tested; "
+        f"90 % of the variance of a score is between clusters; level {_ALPHA}",
+        "FDR", _ALPHA,
+        ("ignored", 'PTDI on items, clusters ignored, proportion="none"', False, partial(_clusters, how="ignored")),
+        ("cluster", 'cluster_ptdi, unit="cluster"', True, partial(_clusters, how="cluster")),
+        ("item", 'cluster_ptdi, unit="item"', True, partial(_clusters, how="item")),
+        ("drawn", 'cluster_ptdi, unit="drawn"', True, partial(_clusters, how="drawn")),
+    ),
+    *in_one_setting(
+        "clusters",
+        "200 non-member clusters, 4 of 80 items whose scores are 10 sd lower and 196 of one item, 50 drawn at random "
+        f"calibrate; level {2 * _ALPHA}",
+        "FDR", 2 * _ALPHA,
+        ("long-uninformative", 'cluster_ptdi, unit="item", sizes="uninformative"', False,
+         partial(_long_clusters, sizes="uninformative")),
+        ("long-informative", 'cluster_ptdi, unit="item", sizes="informative"', True,
+         partial(_long_clusters, sizes="informative")),
+        batch=100,
+    ),
+    *in_one_setting(
+        "shift", _shift_words(50, 1, "none"), "size", _ALPHA,
+        ("p-value-ignored", "conformal p-value, shift ignored", False, partial(_shifted_size, how="ignored")),
+        ("p-value-weighted", "weighted_conformal_p_values with the true density ratio", True,
+         partial(_shifted_size, how="weighted")),
+    ),
+    *in_one_setting(
+        "shift", _shift_words(200, 40, "10"), "FDR", _ALPHA,
+        ("ignored", 'PTDI, shift ignored, proportion="none"', False, partial(_shifted, how="ignored")),
+        ("weighted", "weighted_conformal_selection with the true density ratio", True,
+         partial(_shifted, how="weighted")),
+    ),
+)  # fmt: skip

@@ -1,0 +1,268 @@
+"""Estimates of the proportion of nulls: which of them leave BH its error rate.
+
+The frame runs BH at alpha/pi0 on conformal ranks; the rules that count presumed nulls differ by one flaw each, and the
+right one stands beside them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from tdd.kernels import conformal, local_fdr, proportion, stepup
+from tdd.procedures.ptdi import ptdi
+from tdd.study.claims.claim import Claim, in_one_setting
+
+__all__ = [
+    "CLAIMS",
+    "at_least",
+    "integer_scores",
+    "normal_scores",
+    "randomized_at_least",
+    "selected",
+    "storey_with",
+]
+
+Draw = Callable[[jax.Array, int, int, int], tuple[jax.Array, jax.Array]]
+Select = Callable[[jax.Array, jax.Array, jax.Array], jax.Array]
+
+
+class _Ranked(NamedTuple):
+    """Ranks [m] of the scores, and the smallest rank in the region of presumed nulls."""
+
+    rank: jax.Array
+    first: jax.Array
+    calibration: jax.Array
+    scores: jax.Array
+    key: jax.Array
+
+
+Count = Callable[[_Ranked], jax.Array]
+
+
+def normal_scores(
+    key: jax.Array, n: int, nulls: int, alternatives: int, shift: float = 2.0
+) -> tuple[jax.Array, jax.Array]:
+    """Continuous scores: n calibration items, nulls like them, alternatives shifted down."""
+    draw = jax.random.normal(key, (n + nulls + alternatives,))
+    return draw[:n], draw[n:].at[nulls:].add(-shift)
+
+
+def integer_scores(
+    key: jax.Array, n: int, nulls: int, alternatives: int, values: int = 4
+) -> tuple[jax.Array, jax.Array]:
+    """Tie-heavy scores on a few integers."""
+    low, high = jax.random.split(key)
+    null = jax.random.randint(low, (n + nulls,), 0, values).astype(jnp.float32)
+    other = jax.random.randint(high, (alternatives,), -1, 2).astype(jnp.float32)
+    return null[:n], jnp.concatenate([null[n:], other])
+
+
+def weak_scores_with_members(key: jax.Array, n: int) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """A score that hardly separates: n known members, n calibration items, n candidates of which half are nulls."""
+    own, shared = jax.random.split(key)
+    calibration, scores = normal_scores(shared, n, n // 2, n // 2, shift=0.5)
+    return jax.random.normal(own, (n,)) - 0.5, calibration, scores
+
+
+def selected(name: str, alpha: float = 0.1, eta: float = 0.05) -> Select:
+    """The selection of `tdd.ptdi` with the named estimate."""
+    return lambda calibration, scores, key: (
+        ptdi(calibration, scores, alpha=alpha, proportion=name, eta=eta).selected  # type: ignore[arg-type]
+    )
+
+
+def storey_with(count: Count, alpha: float = 0.1, plus_one: int = 1, cap: bool = False, eta: float = 0.05) -> Select:
+    """BH at alpha/pi0 with pi0 = (plus_one + count)/(m (1 - lambda)), `count` a rule on ranks and scores."""
+
+    def select(calibration: jax.Array, scores: jax.Array, key: jax.Array) -> jax.Array:
+        rank = conformal.rank(calibration, scores, null="nonmember").rank
+        n, m = calibration.shape[0], scores.shape[0]
+        tail = proportion.tail_size(n, eta, n)
+        above = plus_one + count(_Ranked(rank, n - tail + 1, calibration, scores, key))
+        if cap:
+            above = jnp.minimum(above * (n + 1), m * tail) / (n + 1)
+        scale = ((above.astype(jnp.float32),), (tail,))
+        return stepup.bh_ranks(rank, n, alpha, max_rank=n + 1, scale=scale).reject
+
+    return select
+
+
+def at_least(ranked: _Ranked) -> jax.Array:
+    """The right rule, p >= lambda."""
+    return jnp.sum(ranked.rank >= ranked.first)
+
+
+def strictly_above(ranked: _Ranked) -> jax.Array:
+    """Flaw: p > lambda."""
+    return jnp.sum(ranked.rank > ranked.first)
+
+
+def randomized_at_least(ranked: _Ranked) -> jax.Array:
+    """Flaw: randomised p-values in the estimate."""
+    p = conformal.randomized_p_values(ranked.calibration, ranked.scores, null="nonmember", key=ranked.key)
+    return jnp.sum(p >= ranked.first / (ranked.calibration.shape[0] + 1))
+
+
+def storey_on_randomized(calibration: jax.Array, scores: jax.Array, key: jax.Array) -> jax.Array:
+    """Flaw: Storey's procedure on randomised p-values, lambda = .95 and alpha = .1."""
+    p = conformal.randomized_p_values(calibration, scores, null="nonmember", key=key)
+    return stepup.storey_bh(p, 0.1, lambda_=0.95).reject
+
+
+def subtraction_with_nominal_size(calibration: jax.Array, scores: jax.Array, key: jax.Array) -> jax.Array:
+    """Flaw: the subtraction estimate at alpha = .1 divided by eta·n instead of by what is really in the region."""
+    n, m = calibration.shape[0], scores.shape[0]
+    ranked = conformal.rank(calibration, scores, null="nonmember")
+    tail = proportion.tail_size(n, 0.05, n)
+    tau = jnp.sort(calibration)[n - tail - 1]
+    scale = ((1 + jnp.sum(scores > tau), n, m), (m + 1, tail, n + 1))
+    return stepup.bh_ranks(ranked.rank, n, 0.1, max_rank=n + 1, scale=scale).reject
+
+
+def moment_as_printed(members: jax.Array, calibration: jax.Array, scores: jax.Array) -> jax.Array:
+    """Flaw: pi of the moment estimate clipped to [0, 1 - eps], without a condition on raw; alpha = .1."""
+    n = calibration.shape[0]
+    mu1, mu0, mu = members.mean(), calibration.mean(), scores.mean()
+    raw = (mu1 - mu) / (mu1 - mu0)
+    variance = (
+        raw**2 * calibration.var(ddof=1) / n
+        + (1 - raw) ** 2 * members.var(ddof=1) / members.shape[0]
+        + scores.var(ddof=1) / scores.shape[0]
+    ) / (mu1 - mu0) ** 2
+    member = jnp.clip(1 - 1 / (1 / raw - variance / raw**3), 0, 1 - 1e-6)
+    rank = conformal.rank(calibration, scores, null="nonmember").rank
+    return stepup.bh((1 - member) * rank / (n + 1), 0.1).reject
+
+
+def moment_guarded(members: jax.Array, calibration: jax.Array, scores: jax.Array) -> jax.Array:
+    """The moment estimate of `tdd.ptdi` at alpha = .1."""
+    return ptdi(calibration, scores, alpha=0.1, proportion="moment", members=members).selected
+
+
+def _fdp(chosen: jax.Array, nulls: int) -> jax.Array:
+    """False discovery proportion; the nulls stand first."""
+    return jnp.sum(chosen[:nulls]) / jnp.maximum(jnp.sum(chosen), 1)
+
+
+def _on_uniforms(cap: bool) -> Callable[[jax.Array], jax.Array]:
+    return lambda key: _fdp(stepup.storey_bh(jax.random.uniform(key, (5,)), 0.2, cap=cap).reject, 5)
+
+
+def _on_weak_scores(select: Select) -> Callable[[jax.Array], jax.Array]:
+    return lambda key: _fdp(select(*weak_scores_with_members(key, 20)), 10)
+
+
+def _at_the_margin(select: Callable[[jax.Array], jax.Array]) -> Callable[[jax.Array], jax.Array]:
+    """Whether the least extreme selected item is a null; ten nulls stand before ten strong alternatives."""
+
+    def one(key: jax.Array) -> jax.Array:
+        null, other = jax.random.split(key)
+        z = 3 + jax.random.normal(other, (10,))
+        p = jnp.concatenate([jax.random.uniform(null, (10,)), jax.scipy.stats.norm.sf(z)])
+        chosen = select(p)
+        return (chosen.any() & (jnp.argmax(jnp.where(chosen, p, -1)) < 10)).astype(jnp.float32)
+
+    return one
+
+
+_ETAS = (0.05, 0.1, 0.2, 0.3, 0.5, 0.7)
+
+
+def _settings(calibration: jax.Array, scores: jax.Array, level: float) -> jax.Array:
+    """[7, m] selections under each of seven settings."""
+    selections = [selected("storey", level, eta)(calibration, scores, jax.random.key(0)) for eta in _ETAS]
+    return jnp.stack([*selections, selected("none", level)(calibration, scores, jax.random.key(0))])
+
+
+def largest_of_settings(calibration: jax.Array, scores: jax.Array, key: jax.Array) -> jax.Array:
+    """Flaw: the largest of the selections of seven settings at alpha = .2."""
+    selections = _settings(calibration, scores, 0.2)
+    return selections[jnp.argmax(selections.sum(axis=1))]
+
+
+def union_of_settings(calibration: jax.Array, scores: jax.Array, key: jax.Array) -> jax.Array:
+    """The union of the selections of seven settings at alpha/7 each: its FDR is at most the sum of theirs."""
+    return _settings(calibration, scores, 0.2 / 7).any(axis=0)
+
+
+class _Setting(NamedTuple):
+    """Data and level of a claim: n calibration scores, then null and other candidates."""
+
+    words: str
+    level: float
+    sizes: tuple[int, int, int]
+    draw: Draw = normal_scores
+    batch: int = 2_000
+
+
+_NONE = _Setting("n = 99, ten candidates, none a member, alpha = .2", 0.2, (99, 10, 0))
+_FIVE = _Setting("n = 199, five candidates, none a member, lambda = 1/2, alpha = .2", 0.2, (199, 5, 0))
+_FEW = _Setting(
+    "n = 39, m = 400, half of them members 4 sd away, lambda = .95, alpha = .1",
+    0.1,
+    (39, 200, 200),
+    partial(normal_scores, shift=4.0),
+    batch=500,
+)
+_BALANCED = _Setting("n = 39, m = 40, half of them members, region of 5 %, alpha = .2", 0.2, (39, 20, 20))
+_TIES = _Setting(
+    "integer scores of 20 values, n = 199, m = 200, half of them members, alpha = .1",
+    0.1 * (1 + 1 / 200) * (1 + 1 / 199),
+    (199, 100, 100),
+    partial(integer_scores, values=20),
+)
+_LEAST = "the least extreme selected item"
+_RIGHT = 'tdd.ptdi, proportion="storey"'
+
+
+def _claim(name: str, procedure: str, setting: _Setting, holds: bool, select: Select) -> Claim:
+    def one(key: jax.Array) -> jax.Array:
+        data, own = jax.random.split(key)
+        return _fdp(select(*setting.draw(data, *setting.sizes), own), setting.sizes[1])
+
+    return Claim(name, procedure, setting.words, "FDR", setting.level, holds, one, batch=setting.batch)
+
+
+CLAIMS: tuple[Claim, ...] = (
+    *in_one_setting(
+        "storey", "five independent uniform p-values, lambda = 1/2, alpha = .2", "FDR", 0.2,
+        ("capped-uniform", "Storey-BH, pi0 capped at 1", False, _on_uniforms(True)),
+        ("uniform", "Storey-BH, uncapped", True, _on_uniforms(False)),
+    ),
+    _claim("storey/capped-conformal", "Storey on conformal p-values, pi0 capped at 1", _FIVE, False,
+           storey_with(at_least, 0.2, cap=True, eta=0.5)),
+    _claim("storey/conformal", _RIGHT, _FIVE, True, selected("storey", 0.2, 0.5)),
+    _claim("storey/strict", "Storey on conformal p-values with p > lambda", _FEW, False,
+           storey_with(strictly_above, eta=0.06)),
+    _claim("storey/randomized", "Storey-BH on randomised conformal p-values", _FEW, False, storey_on_randomized),
+    _claim("storey/at-least", f"{_RIGHT} (p >= lambda, conservative ranks)", _FEW, True, selected("storey", eta=0.06)),
+    _claim("storey/no-plus-one", "Storey on conformal p-values without the + 1", _BALANCED, False,
+           storey_with(at_least, 0.2, plus_one=0)),
+    _claim("storey/plus-one", _RIGHT, _BALANCED, True, selected("storey", 0.2)),
+    _claim("subtraction/nominal-size", "subtraction estimate divided by eta under ties", _TIES, False,
+           subtraction_with_nominal_size),
+    _claim("subtraction/actual-size", 'tdd.ptdi, proportion="subtraction" (divided by the actual share)', _TIES, True,
+           selected("subtraction")),
+    *in_one_setting(
+        "moment", "n0 = n1 = m = 20, members half a standard deviation away, alpha = .1", "FDR", 0.1,
+        ("unguarded", "moment estimate, pi clipped to [0, 1)", False, _on_weak_scores(moment_as_printed)),
+        ("guarded", 'tdd.ptdi, proportion="moment" (theta clipped, pi = 0 unless it is significant)', True,
+         _on_weak_scores(moment_guarded)),
+    ),
+    _claim("settings/largest", "tdd.ptdi, the largest selection of seven settings of proportion and eta", _NONE, False,
+           largest_of_settings),
+    _claim("settings/union", "tdd.ptdi at alpha/7 under each of seven settings, all that any selects", _NONE, True,
+           union_of_settings),
+    *in_one_setting(
+        "margin", "20 independent p-values, half of them null, the others' z 3 sd away, alpha = .2", "margin",
+        0.2 * 10 / 20,
+        ("bh", f"tdd.bh, {_LEAST}", False, _at_the_margin(lambda p: stepup.bh(p, 0.2).reject)),
+        ("local-fdr", f"tdd.local_fdr <= alpha, {_LEAST}", True,
+         _at_the_margin(lambda p: local_fdr.local_fdr(p).local_fdr <= 0.2)),
+    ),
+)  # fmt: skip

@@ -1,0 +1,373 @@
+"""The studies of canonical order: one test over numbers of shards and shuffles, and five tests against each other.
+
+Each cell has the error rate of the null beside the power of the alternative.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tdd.procedures.exchangeability import exchangeability
+from tdd.records import Null, pytree
+from tdd.study.designs import SkewedShards
+from tdd.study.engine import run
+from tdd.study.methods import method
+from tdd.study.named.record import ExpectedBound, Figure, NamedStudy, Needs, StudyOptions
+from tdd.study.named.running import map_arrays, run_options, stacked
+from tdd.study.results import StudyResult
+from tdd.study.sample import Sample
+
+__all__ = ["STUDIES", "OrderedShards", "ShardPool", "TestedShards"]
+
+TESTS = ("combined", "rank_sum", "exact", "t", "permutation")
+NUM_DRAWS = 999
+NUM_EXAMPLES, GAIN = 1_000, 0.1
+NUM_SHARDS, NUM_SHUFFLES = (5, 10, 20, 50, 100, 200), (1, 2, 10, 25, 50)
+SHARDS, SHUFFLES = 20, 25
+SIZES = ((10, 25), (50, 25), (50, 50))
+MOST_FOR_POWER = 4_000
+DENSE, FEW, FEW_FRACTION = 0.4, 6.0, 0.06
+LABELS = {
+    "num_shards": "shards r",
+    "num_shuffles": "shuffles k",
+    "exchangeability/combined": "combined",
+    "exchangeability/rank_sum": "rank sum",
+    "exchangeability/exact": "exact",
+    "exchangeability/t": "t (the paper)",
+    "exchangeability/permutation": "permutation",
+}
+_POWER = ("power", "power_se", "power_quantiles")
+
+
+class _Setting(NamedTuple):
+    """A law of the log-probabilities, and how the canonical orders differ under the alternative."""
+
+    panel: str
+    law: Any
+    signal: float
+    shifted_share: float
+
+
+SETTINGS = (
+    _Setting("normal", "normal", DENSE, 1.0),
+    _Setting("exponential", "exponential", DENSE, 1.0),
+    _Setting("lognormal", "lognormal", DENSE, 1.0),
+    _Setting("few shards", "normal", FEW, FEW_FRACTION),
+)
+
+
+# --- designs ----------------------------------------------------------------------------------------------------------
+
+
+@pytree("max_shards", "num_shuffles")
+class OrderedShards:
+    """N examples in r shards of s = N/r; an example gains where it follows its canonical neighbour.
+
+    The log-probability of a shard of s examples in some order is normal with variance s, about `gain` times the number
+    of canonical neighbours: s - 1 in the canonical order, and (s - 1)/s on average in a random one. Few shards leave
+    few degrees of freedom, many shards cut through many neighbours.
+
+    Attributes:
+      max_shards: bound of r; a mask says which shards are real.
+      num_shuffles: k.
+      num_shards: r.
+      num_examples: N.
+      gain: gain of an example, in standard deviations of its log-probability; 0 is the null.
+    """
+
+    null: ClassVar[Null] = "nonmember"
+
+    max_shards: int = 20
+    num_shuffles: int = 25
+    num_shards: Any = 20
+    num_examples: Any = 1_000
+    gain: Any = 0.0
+
+    def draw(self, key: jax.Array) -> Sample:
+        """One data set, with `extra` as `_decide_in_some` reads it."""
+        size = jnp.asarray(self.num_examples, jnp.result_type(float)) / self.num_shards
+        gain = jnp.asarray(self.gain, jnp.result_type(float))
+        own, others = jax.random.split(key)
+        canonical = jax.random.normal(own, (self.max_shards,)) * jnp.sqrt(size) + gain * (size - 1)
+        shuffled = jax.random.normal(others, (self.max_shards, self.num_shuffles)) * jnp.sqrt(size)
+        shuffled = shuffled + gain * (size - 1) / size
+        return _sample(canonical, shuffled, jnp.arange(self.max_shards) < self.num_shards, gain > 0)
+
+
+@pytree("num_shuffles")
+class ShardPool:
+    """Some shards of a given table, drawn anew, with the first k of their shuffles.
+
+    Attributes:
+      canonical: [at least r] log-probabilities.
+      shuffled: [as many, at least k].
+      num_shuffles: k.
+      num_shards: r.
+      gain: 1 keeps the canonical orders where they are; 0 puts in the place of each one of its k + 1 orders at random,
+        which makes the null true.
+    """
+
+    null: ClassVar[Null] = "nonmember"
+
+    canonical: Any
+    shuffled: Any
+    num_shuffles: int = 1
+    num_shards: Any = 2
+    gain: Any = 1.0
+
+    def draw(self, key: jax.Array) -> Sample:
+        """One choice of shards, with `extra` as `_decide_in_some` reads it."""
+        which, mixing = jax.random.split(key)
+        canonical, shuffled = (jnp.asarray(x, jnp.result_type(float)) for x in (self.canonical, self.shuffled))
+        chosen = jax.random.permutation(which, canonical.shape[0])
+        orders = jnp.concatenate([canonical[:, None], shuffled[:, : self.num_shuffles]], axis=1)[chosen]
+        mixed = jax.random.permutation(mixing, orders, axis=1, independent=True)
+        shown = jnp.asarray(self.gain) > 0
+        orders = jnp.where(shown, orders, mixed)
+        return _sample(orders[:, 0], orders[:, 1:], jnp.arange(canonical.shape[0]) < self.num_shards, shown)
+
+
+@pytree("num_draws")
+class TestedShards:
+    """Data sets of another design with the p-value of every test on them, so that no test is carried out twice.
+
+    Attributes:
+      design: draws `extra["canonical"]` [r] and `extra["shuffled"]` [r, k], and optionally `extra["shards"]` [r]
+        bool.
+      num_draws: number of random relabellings of "exact".
+    """
+
+    null: ClassVar[Null] = "nonmember"
+    __test__: ClassVar[bool] = False
+
+    design: Any
+    num_draws: int = NUM_DRAWS
+
+    def draw(self, key: jax.Array) -> Sample:
+        """One data set, with `extra["p"]`: test -> [] p-value."""
+        own, drawing = jax.random.split(key)
+        sample = self.design.draw(own)
+        orders = sample.extra["canonical"], sample.extra["shuffled"]
+        options: dict[str, Any] = {"mask": sample.extra.get("shards"), "num_draws": self.num_draws}
+        keys: dict[Any, Any] = {"rank_sum": None, "exact": drawing, "t": None, "permutation": None}
+        p = {test: exchangeability(*orders, test=test, key=key, **options).p_value for test, key in keys.items()}
+        p["combined"] = jnp.minimum(2 * jnp.minimum(p["rank_sum"], p["exact"]), 1)
+        extra = {name: value for name, value in sample.extra.items() if name != "shards"}
+        return sample._replace(extra={**extra, "p": p})
+
+
+def _sample(canonical: jax.Array, shuffled: jax.Array, real: jax.Array, target: jax.Array) -> Sample:
+    extra = {"canonical": canonical, "shuffled": shuffled, "shards": real}
+    return Sample(jnp.zeros(1), jnp.zeros(1), target[None], extra=extra)
+
+
+def _decide_in_some(key: jax.Array, scores: Any, calibration: Any, *, alpha: float, extra: Any, test: Any) -> jax.Array:
+    """[1] bool, whether a test is significant in the shards that are real, `extra["shards"]`."""
+    del scores, calibration
+    orders = extra["canonical"], extra["shuffled"]
+    outcome = exchangeability(*orders, test=test, key=key, num_draws=NUM_DRAWS, mask=extra["shards"])
+    return (outcome.p_value <= alpha)[None]
+
+
+def _decide_tested(key: jax.Array, scores: Any, calibration: Any, *, alpha: float, extra: Any, test: str) -> jax.Array:
+    """[1] bool, whether a test of `TestedShards` is significant."""
+    del key, scores, calibration
+    return (extra["p"][test] <= alpha)[None]
+
+
+def _methods(decide: Any, tests: Sequence[str]) -> dict[str, Any]:
+    return {f"exchangeability/{test}": method(decide, test=test) for test in tests}
+
+
+def _bound(options: StudyOptions, cell: Mapping[str, Any], method: str) -> ExpectedBound:
+    del options, cell
+    return ExpectedBound("asymptotic" if method.endswith("/t") else "finite-sample")
+
+
+def _in_folder(options: StudyOptions, name: str) -> StudyOptions:
+    return dataclasses.replace(options, folder=None if options.folder is None else options.folder / name)
+
+
+# --- numbers of shards and shuffles -----------------------------------------------------------------------------------
+
+
+def _run_shards(options: StudyOptions) -> StudyResult:
+    columns = options.columns
+    most, most_shuffles = (max(NUM_SHARDS), max(NUM_SHUFFLES)) if columns is None else columns.knockoffs.shape
+    shards, shuffles = min(SHARDS, most), min(SHUFFLES, most_shuffles)
+    start = time.perf_counter()
+    parts = [
+        _part(options, f"k = {shuffles} shuffles", most, "num_shards", _up_to(NUM_SHARDS, most), num_shuffles=shuffles),
+        _part(
+            options,
+            f"r = {shards} shards",
+            shards,
+            "num_shuffles",
+            _up_to(NUM_SHUFFLES, most_shuffles),
+            num_shards=shards,
+        ),
+    ]
+    return dataclasses.replace(joined(parts), seconds=time.perf_counter() - start)
+
+
+def _up_to(wanted: Sequence[int], most: int) -> tuple[int, ...]:
+    return tuple(value for value in wanted if value <= most) or (most,)
+
+
+def _part(
+    options: StudyOptions, panel: str, max_shards: int, field: str, values: tuple[int, ...], **fixed: int
+) -> StudyResult:
+    """Vary r or k."""
+    columns = options.columns
+    if columns is None:
+        design: Any = OrderedShards(max_shards, num_examples=NUM_EXAMPLES, gain=GAIN, **fixed)
+    else:
+        design = ShardPool(-columns.scores[0], -columns.knockoffs, **fixed)
+    grid = {field: values, "gain": (0.0, float(design.gain))}
+    both = run(design, _methods(_decide_in_some, TESTS), grid=grid, **run_options(_in_folder(options, field)))
+    return halves(both, [{"varied": panel, "value": int(value), **fixed, field: int(value)} for value in values])
+
+
+def halves(both: StudyResult, cells: Sequence[dict[str, Any]]) -> StudyResult:
+    """Join cells that come in pairs: the errors of the first, the null, and the power of the second."""
+    arrays = map_arrays(lambda array: array[::2], both)
+    arrays |= {name: getattr(both, name)[1::2] for name in _POWER}
+    return dataclasses.replace(both, **arrays, cells=tuple(cells))
+
+
+def joined(parts: Sequence[StudyResult]) -> StudyResult:
+    """The cells of several results, one after the other."""
+    cells = tuple(cell for part in parts for cell in part.cells)
+    provenance = {**parts[0].provenance, "parts": [part.provenance for part in parts[1:]]}
+    arrays = map_arrays(lambda *values: np.concatenate(values), *parts)
+    return dataclasses.replace(parts[0], **arrays, cells=cells, provenance=provenance)
+
+
+def _describe_shards(options: StudyOptions) -> str:
+    columns = options.columns
+    if columns is not None:
+        return (
+            f"{columns.source}: random choices of {len(columns.knockoffs)} shards; the null "
+            "puts one of its orders at random in the place of each canonical one"
+        )
+    return (
+        f"{NUM_EXAMPLES:,} examples in r shards with k shuffles each; an example gains {GAIN:g} sd "
+        "where it follows its canonical neighbour"
+    )
+
+
+# --- five tests -------------------------------------------------------------------------------------------------------
+
+
+def _run_tests(options: StudyOptions) -> StudyResult:
+    start = time.perf_counter()
+    cells, results, nulls = [], [], {}
+    for cell, null, alternative in _designs(options):
+        same = cell["num_shards"], cell["num_shuffles"], getattr(null, "law", "")
+        if same not in nulls:
+            nulls[same] = _run_tested(options, f"null-{len(nulls):02d}", null, options.repetitions)
+        cells.append(cell)
+        power = _run_tested(options, f"power-{len(cells):02d}", alternative, _for_power(options))
+        seconds = nulls[same].seconds + power.seconds
+        fields = {name: getattr(power, name) for name in _POWER}
+        results.append(dataclasses.replace(nulls[same], **fields, seconds=seconds))
+    whole = stacked(cells, results)
+    provenance = {**whole.provenance, "power_repetitions": _for_power(options)}
+    return dataclasses.replace(whole, seconds=time.perf_counter() - start, provenance=provenance)
+
+
+def _designs(options: StudyOptions) -> list[tuple[dict[str, Any], Any, Any]]:
+    """(cell, null, alternative) of every cell."""
+    columns = options.columns
+    if columns is not None:
+        r, k = columns.knockoffs.shape
+        pool = ShardPool(-columns.scores[0], -columns.knockoffs, num_shuffles=k, num_shards=r)
+        return [(_cell("the table", r, k), dataclasses.replace(pool, gain=0.0), pool)]
+    designs = []
+    for setting in SETTINGS:
+        for r, k in SIZES:
+            null = SkewedShards(num_shards=r, num_shuffles=k, signal=0.0, shifted_share=1.0, law=setting.law)
+            shown = dataclasses.replace(null, signal=setting.signal, shifted_share=setting.shifted_share)
+            designs.append((_cell(setting.panel, r, k), null, shown))
+    return designs
+
+
+def _cell(panel: str, r: int, k: int) -> dict[str, Any]:
+    return {"panel": panel, "num_shards": r, "num_shuffles": k, "calls": r * (k + 1)}
+
+
+def _run_tested(options: StudyOptions, name: str, design: Any, repetitions: int) -> StudyResult:
+    options = dataclasses.replace(_in_folder(options, name), repetitions=repetitions)
+    return run(TestedShards(design), _methods(_decide_tested, TESTS), **run_options(options))
+
+
+def _for_power(options: StudyOptions) -> int:
+    """A size is known to a thousandth only after many repetitions; a power to a hundredth is enough."""
+    return min(options.repetitions, MOST_FOR_POWER)
+
+
+def _describe_tests(options: StudyOptions) -> str:
+    if options.columns is not None:
+        return (
+            f"{options.columns.source}: all its shards; the null puts one of its orders at random in the place of each "
+            "canonical one"
+        )
+    return (
+        "log-probabilities of standard deviation 1, independent over the orders of a shard: normal, -Exp(1) or "
+        f"-exp(N(0, 1)). Power, from {_for_power(options):,} repetitions: every canonical order {DENSE:g} sd more "
+        f'likely; under "few shards" (normal) {FEW_FRACTION:.0%} of them {FEW:g} sd. exact: {NUM_DRAWS} draws'
+    )
+
+
+STUDIES = (
+    NamedStudy(
+        name="exchange-shards",
+        title="Exchangeability of a data set, by the numbers of shards and shuffles",
+        describe=_describe_shards,
+        run=_run_shards,
+        figure=Figure(
+            "parameter",
+            panels="varied",
+            x="value",
+            level=0.05,
+            error="size",
+            labels=LABELS
+            | {f"x: k = {SHUFFLES} shuffles": "shards r", f"x: r = {SHARDS} shards": "shuffles a shard, k"},
+            x_label="shards r or shuffles k",
+            columns=("num_shards", "num_shuffles"),
+            counts=False,
+        ),
+        bound=_bound,
+        repetitions=1_000,
+        alphas=(0.05,),
+        needs=Needs(labels="none", knockoffs=True),
+    ),
+    NamedStudy(
+        name="exchange-tests",
+        title="Five tests of canonical order on normal and on skewed shards",
+        describe=_describe_tests,
+        run=_run_tests,
+        figure=Figure(
+            "parameter",
+            panels="panel",
+            x="calls",
+            x_label="model calls r (k + 1)",
+            level=0.01,
+            error="size",
+            labels=LABELS,
+            columns=("panel", "num_shards", "num_shuffles"),
+            counts=False,
+        ),
+        bound=_bound,
+        repetitions=1_000,
+        alphas=(0.01, 0.05),
+        needs=Needs(labels="none", knockoffs=True),
+    ),
+)
