@@ -85,6 +85,10 @@ from .scoring.gradients import grad_norms as grad_norms
 from .scoring.token_stats import token_stats as token_stats
 from .study.power.exchange import expected_exchange_power as expected_exchange_power
 from .study.power.expected import expected_power as expected_power
+from .study.power.scores import LabelledScores as LabelledScores
+from .study.power.scores import NormalScores as NormalScores
+from .study.power.shards import ShardEffect as ShardEffect
+from .study.power.shards import ShardLogProbs as ShardLogProbs
 from .tables import load_score_table as load_score_table
 from .texts import load_texts as load_texts
 from .validate import InputError as InputError

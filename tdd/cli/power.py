@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
+import pathlib
 from typing import Any
 
 from tdd.cli.common import command, console, names, print_json, split
 from tdd.cli.options import add_device
 from tdd.cores import set_host_device_count
+from tdd.validate.errors import InputError
 
 __all__ = ["add"]
 
@@ -38,10 +41,9 @@ def add(commands: Any) -> None:
         "--power", type=float, metavar="P", help="wanted expected power (default: 0.5; canonical order: 0.8)"
     )
     power.add_argument("--repetitions", type=int, metavar="N", help="simulated audits a row (default: by cost)")
-    power.add_argument("--seed", type=int, default=0, help="of everything random (default: %(default)s)")
+    power.add_argument("--seed", type=int, default=0, help="random seed (default: %(default)s)")
     power.add_argument("--no-search", action="store_true", help="leave the smallest detectable share or effect out")
     power.add_argument("--out", metavar="DIR", help="write power.json, power.csv and figure.png")
-    power.add_argument("--format", metavar="NAME", help="format of the table, where its ending does not tell")
     power.add_argument("--no-compilation-cache", action="store_true", help="keep no compiled programs for the next run")
     _add_audit(power.add_argument_group("an audit"))
     _add_table(power.add_argument_group("scores with known labels"))
@@ -54,24 +56,19 @@ def _add_audit(group: Any) -> None:
     group.add_argument(
         "--share", metavar="SHARES", action="append", help="members among the candidates, as 0.05; likewise"
     )
-    group.add_argument("--method", default="ptdi", metavar="NAME", help="ptdi, bh, td4eval, ktd (default: %(default)s)")
-    group.add_argument("--proportion", metavar="NAME", help="ptdi: storey, subtraction, none (default: storey)")
-    group.add_argument("--combine", metavar="NAME", help="td4eval (default: pooled_rank)")
-    group.add_argument("--rule", metavar="NAME", help="ktd: multi, derandomized, ktd (default: multi)")
-    group.add_argument("--null", choices=["nonmember", "member"], help="which items calibrate, for --method bh")
+    group.add_argument(
+        "--method",
+        default="ptdi",
+        metavar="NAME",
+        help="ptdi, td4eval, ktd and other procedures of `tdd audit`, with options as in ptdi:proportion=none,eta=0.1; "
+        "bh or bh:null=member (default: %(default)s)",
+    )
     group.add_argument(
         "--detection",
         type=float,
         default=0.8,
         metavar="P",
         help="wanted probability of at least one right selection (default: %(default)s)",
-    )
-    group.add_argument(
-        "--draw",
-        choices=["auto", "without", "smoothed"],
-        default="auto",
-        help="out of the pool: without replacement where it suffices, else from a smoothed pool; or always one of the "
-        "two (default: %(default)s)",
     )
     group.add_argument("--auc", type=float, metavar="A", help="no scores at all: normal ones of this AUC")
     group.add_argument(
@@ -90,6 +87,14 @@ def _add_table(group: Any) -> None:
         "--higher-is-member", action="store_true", help="higher values are more member-like, as log-probabilities are"
     )
     group.add_argument("--id-field", metavar="COLUMN", help='identifiers (default: "id", else row numbers)')
+    group.add_argument("--format", metavar="NAME", help="format of the table, where its ending does not tell")
+    group.add_argument(
+        "--draw",
+        choices=["auto", "without", "smoothed"],
+        default="auto",
+        help="draw items without replacement where they suffice, else from a smoothed pool; or always one of the two "
+        "(default: %(default)s)",
+    )
     group.add_argument(
         "--model", type=int, metavar="NUMBER", help="which model of a laboratory run with several, counted from 1"
     )
@@ -101,7 +106,7 @@ def _add_exchange(group: Any) -> None:
         "--effect", type=float, metavar="D", help="gain of the canonical order in standard deviations of a shuffle"
     )
     group.add_argument(
-        "--shifted-share", type=float, default=1.0, metavar="S", help="share of the shards that show it (default: 1)"
+        "--shifted-share", type=float, default=1.0, metavar="S", help="fraction of the shards that show it (default: 1)"
     )
     group.add_argument(
         "--law", default="normal", metavar="NAME", help="normal, exponential, lognormal (default: %(default)s)"
@@ -119,132 +124,115 @@ def _add_exchange(group: Any) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> None:
-    import pathlib
-
-    from tdd.validate.errors import InputError
-
     set_host_device_count()
     from tdd.cli.compilation_cache import keep_compiled
 
     keep_compiled(not arguments.no_compilation_cache)
-    sources = [arguments.source is not None, arguments.auc is not None, arguments.effect is not None]
-    if sum(sources) != 1:
+    if sum(source is not None for source in (arguments.source, arguments.auc, arguments.effect)) != 1:
         raise InputError(
             "give one of: a SOURCE (table of scores with labels, laboratory run, finished test of canonical order), "
             "--auc A, --effect D"
         )
-    source = None if arguments.source is None else pathlib.Path(arguments.source)
-    if source is not None and not source.exists():
-        raise InputError(f"there is no file or folder {source}")
-    from tdd.study.power import sources as readers
+    path = pathlib.Path(arguments.source) if arguments.source is not None else None
+    if path is not None and not path.exists():
+        raise InputError(f"there is no file or folder {path}")
+    from tdd.study.power.read import is_exchange_run
 
-    about_order = arguments.effect is not None or (source is not None and readers.is_exchange_run(source))
-    plan = _of_order(arguments, source) if about_order else _of_audit(arguments, source)
-    _show(arguments, plan, about_order)
-
-
-def _of_audit(arguments: argparse.Namespace, source: Any) -> Any:
-    from tdd.study.power.expected import expected_power
-    from tdd.validate.errors import InputError
-
-    options: dict[str, Any] = {
-        "num_calibration": _numbers("--n", arguments.n, int),
-        "num_tests": _numbers("--m", arguments.m, int),
-        "member_share": _numbers("--share", arguments.share, float),
-        "alpha": _numbers("--alpha", arguments.alpha, float) or 0.1,
-        "power": 0.5 if arguments.power is None else arguments.power,
+    about_order = arguments.effect is not None or (path is not None and is_exchange_run(path))
+    options = {
+        "alpha": _numbers("--alpha", arguments.alpha, float),
+        "power": arguments.power,
         "repetitions": arguments.repetitions,
-    }
-    options |= {name: getattr(arguments, name) for name in ("method", "proportion", "combine", "rule", "null")}
-    options |= {"detection": arguments.detection, "draw": arguments.draw, "seed": arguments.seed}
-    options |= {"search": not arguments.no_search, "progress": not arguments.quiet}
-    if arguments.auc is not None:
-        return expected_power(
-            auc=arguments.auc, sd_ratio=1.0 if arguments.sd_ratio is None else arguments.sd_ratio, **options
-        )
-    if arguments.sd_ratio is not None:
-        raise InputError("--sd-ratio is of --auc; a table has its own scores")
-    labelled = _labelled(arguments, source)
-    return expected_power(labelled.scores, labelled.is_member, source=labelled.name, **options)
-
-
-def _labelled(arguments: argparse.Namespace, source: Any) -> Any:
-    """Items with known labels, out of a table or a laboratory run."""
-    import pathlib
-
-    from tdd.study.power import sources
-    from tdd.validate.errors import InputError
-
-    knockoffs = split(arguments.knockoffs)
-    if source.is_dir():
-        if knockoffs or arguments.higher_is_member:
-            raise InputError("--knockoffs and --higher-is-member are of a table of scores, not of a laboratory run")
-        return sources.read_lab_run(
-            source,
-            scores=names(",".join(arguments.score)) if arguments.score else ["min_k_plus_plus"],
-            model=arguments.model,
-            truth=arguments.truth,
-            label_field=arguments.label_field,
-            out=None if arguments.out is None else pathlib.Path(arguments.out),
-            device=arguments.device,
-            progress=not arguments.quiet,
-        )
-    if arguments.model is not None:
-        raise InputError("--model is of a laboratory run with several models; a table has scores of one")
-    columns = [*split(arguments.score), *knockoffs]
-    if arguments.higher_is_member and not columns:
-        raise InputError("--higher-is-member needs --score, the columns whose sign it turns")
-    if knockoffs and arguments.method != "ktd":
-        raise InputError(f"--knockoffs are read by --method ktd, not by {arguments.method}")
-    return sources.read_labelled(
-        source,
-        scores=columns,
-        label_field=arguments.label_field,
-        truth=arguments.truth,
-        higher_is_member=arguments.higher_is_member,
-        id_field=arguments.id_field,
-        format=arguments.format,
-    )
-
-
-def _of_order(arguments: argparse.Namespace, source: Any) -> Any:
-    from tdd.study.power.exchange import expected_exchange_power
-    from tdd.study.power.sources import read_exchange_run
-
-    options: dict[str, Any] = {
-        "num_shards": _numbers("--shards", arguments.shards, int),
-        "num_shuffles": _numbers("--shuffles", arguments.shuffles, int),
-        "test": split(arguments.test) or "combined",
-        "alpha": _numbers("--alpha", arguments.alpha, float) or 0.05,
-        "power": 0.8 if arguments.power is None else arguments.power,
-        "shifted_share": arguments.shifted_share,
         "seed": arguments.seed,
         "search": not arguments.no_search,
         "progress": not arguments.quiet,
     }
-    options |= {} if arguments.repetitions is None else {"repetitions": arguments.repetitions}
-    if source is None:
-        return expected_exchange_power(
-            effect=arguments.effect, law=arguments.law, shard_tokens=arguments.shard_tokens, **options
-        )
-    shards = read_exchange_run(source, arguments.data)
-    tokens = shards.shard_tokens if arguments.shard_tokens is None else arguments.shard_tokens
-    return expected_exchange_power(
-        shards.canonical, shards.shuffled, source=shards.name, shard_tokens=tokens, **options
+    _show(arguments, (_plan_of_order if about_order else _plan_of_audit)(arguments, path, options), about_order)
+
+
+def _given(**options: Any) -> dict[str, Any]:
+    """The options that the command line gives."""
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def _plan_of_audit(arguments: argparse.Namespace, path: Any, options: dict[str, Any]) -> Any:
+    from tdd.study.power.expected import expected_power
+    from tdd.study.power.scores import NormalScores
+
+    if arguments.auc is not None:
+        source: Any = NormalScores(arguments.auc, **_given(sd_ratio=arguments.sd_ratio))
+    elif arguments.sd_ratio is not None:
+        raise InputError("--sd-ratio is of --auc; a table has its own scores")
+    else:
+        source = _labelled(arguments, path)
+    return expected_power(
+        source,
+        num_calibration=_numbers("--n", arguments.n, int),
+        num_tests=_numbers("--m", arguments.m, int),
+        member_share=_numbers("--share", arguments.share, float),
+        method=arguments.method,
+        detection=arguments.detection,
+        **_given(**options),
     )
 
 
-def _show(arguments: argparse.Namespace, plan: Any, about_order: bool) -> None:
-    import pathlib
+def _labelled(arguments: argparse.Namespace, path: Any) -> Any:
+    """Items with known labels, from a table or a laboratory run."""
+    from tdd.study.power.read import read_lab_run, read_labelled
 
+    knockoffs, higher = split(arguments.knockoffs), arguments.higher_is_member
+    shared = {"truth": arguments.truth, "label_field": arguments.label_field}
+    if path.is_dir():
+        if knockoffs or higher:
+            raise InputError("--knockoffs and --higher-is-member are of a table of scores, not of a laboratory run")
+        source = read_lab_run(
+            path,
+            scores=names(",".join(arguments.score)) if arguments.score else ["min_k_plus_plus"],
+            model=arguments.model,
+            out=None if arguments.out is None else pathlib.Path(arguments.out),
+            device=arguments.device,
+            progress=not arguments.quiet,
+            **shared,
+        )
+        return dataclasses.replace(source, draw=arguments.draw)
+    if arguments.model is not None:
+        raise InputError("--model is of a laboratory run with several models; a table has scores of one")
+    columns = [*split(arguments.score), *knockoffs]
+    if higher and not columns:
+        raise InputError("--higher-is-member needs --score, the columns whose sign it turns")
+    if knockoffs and arguments.method.partition(":")[0] != "ktd":
+        raise InputError(f"--knockoffs are read by --method ktd, not by {arguments.method}")
+    table = {"id_field": arguments.id_field, "format": arguments.format}
+    source = read_labelled(path, scores=columns, higher_is_member=higher, **table, **shared)
+    return dataclasses.replace(source, draw=arguments.draw)
+
+
+def _plan_of_order(arguments: argparse.Namespace, path: Any, options: dict[str, Any]) -> Any:
+    from tdd.study.power.exchange import expected_exchange_power
+    from tdd.study.power.read import read_exchange_run
+    from tdd.study.power.shards import ShardEffect
+
+    tokens = _given(shard_tokens=arguments.shard_tokens)
+    if path is None:
+        source: Any = ShardEffect(arguments.effect, arguments.law, **tokens)
+    else:
+        source = dataclasses.replace(read_exchange_run(path, arguments.data), **tokens)
+    options |= {
+        "num_shards": _numbers("--shards", arguments.shards, int),
+        "num_shuffles": _numbers("--shuffles", arguments.shuffles, int),
+        "test": split(arguments.test) or None,
+    }
+    return expected_exchange_power(source, shifted_share=arguments.shifted_share, **_given(**options))
+
+
+def _show(arguments: argparse.Namespace, plan: Any, about_order: bool) -> None:
     files: list[Any] = []
     if arguments.out is not None:
         from tdd.report.plots import power as plots
         from tdd.report.plots.sheet import save
 
         folder = pathlib.Path(arguments.out)
-        files = plan.save(folder)
-        files.append(folder / "figure.png")
+        files = [*plan.save(folder), folder / "figure.png"]
         save((plots.exchange_sheet if about_order else plots.power_sheet)(plan), files[-1])
     if arguments.json:
         print_json({**plan.to_dict(), "files": [str(path) for path in files]})
@@ -258,9 +246,7 @@ def _show(arguments: argparse.Namespace, plan: Any, about_order: bool) -> None:
 
 
 def _numbers(option: str, values: list[str] | None, kind: Any) -> Any:
-    """Numbers out of repeated and comma-separated words; None where there are none."""
-    from tdd.validate.errors import InputError
-
+    """Numbers from repeated and comma-separated words; None where there are none."""
     try:
         return [kind(word) for word in split(values)] or None
     except ValueError as error:

@@ -227,13 +227,13 @@ class Totals:
             out[place] = math.sqrt(max(squares, 0) / (count * count * (count - 1))) / _UNIT
         return out
 
-    def quantiles(self) -> np.ndarray:
+    def quantiles(self, levels: Sequence[float] = QUANTILES) -> np.ndarray:
         """[..., 4, quantile]: the smallest multiple of 1/1024 that a fraction q of the repetitions does not exceed; NaN
         before the first repetition."""
         if not self.repetitions:
-            return np.full((*self.sums.shape[:-1], len(QUANTILES)), math.nan)
+            return np.full((*self.sums.shape[:-1], len(levels)), math.nan)
         reached = np.cumsum(self.histogram, axis=-1)
-        needed = np.maximum(np.ceil(np.array(QUANTILES) * self.repetitions - 1e-9), 1)
+        needed = np.maximum(np.ceil(np.array(levels) * self.repetitions - 1e-9), 1)
         return (reached[..., None] < needed).sum(axis=-2) / _BINS
 
     @staticmethod

@@ -138,8 +138,10 @@ def test_one_of_several_models(folder, tmp_path, capsys):
 
 
 def test_no_scores_at_all(capsys):
-    status, said = run(capsys, "--auc", 0.9, "--n", 20, "--m", 10, "--method", "bh", "--share", "0.5", *FAST)
+    method = "ptdi:proportion=none,eta=0.1"
+    status, said = run(capsys, "--auc", 0.9, "--n", 20, "--m", 10, "--method", method, "--share", "0.5", *FAST)
     assert status == 0, said.err
+    assert "What an audit with ptdi/none, eta=0.1 may expect" in said.out
     assert "normal scores of AUC 0.9" in said.out
     assert "! Normal scores are an assumption" in said.out
     assert "Smallest" not in said.out
@@ -194,7 +196,9 @@ def test_messages(folder, tmp_path, capsys):
     assert "read by --method ktd" in fails(capsys, table, "--score", "loss", "--knockoffs", "zlib")
     assert "strictly between 0.5" in fails(capsys, "--auc", 0.4)
     assert "sd_ratio must be a positive number" in fails(capsys, "--auc", 0.8, "--sd-ratio", 0)
-    assert "method must be one of" in fails(capsys, table, "--score", "loss", "--method", "magic")
+    assert "method 'magic' is not known; choose one of bh, ptdi" in fails(
+        capsys, table, "--score", "loss", "--method", "magic"
+    )
     (tmp_path / "truth.csv").write_text("id,label\nother,1\n")
     assert "no label of any of the 120 items" in fails(
         capsys, table, "--score", "loss", "--truth", tmp_path / "truth.csv"

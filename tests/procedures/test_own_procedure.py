@@ -96,7 +96,8 @@ def test_a_study():
 
 def test_expected_power():
     options = {"num_calibration": 999, "num_tests": 50, "member_share": 0.5, "repetitions": 100, "search": False}
-    own, bh = (tdd.expected_power(auc=0.999, method=one, **options) for one in (ConformalBonferroni(), "bh"))
+    scores = tdd.NormalScores(auc=0.999)
+    own, bh = (tdd.expected_power(scores, method=method, **options) for method in (ConformalBonferroni(), "bh"))
     assert own.about["method"] == "conformal_bonferroni"
     assert 0.3 < own.rows[0]["power"] < bh.rows[0]["power"]
 
@@ -114,7 +115,7 @@ def test_what_needs_more_than_a_plan_draws(method, needs):
     with pytest.raises(
         tdd.InputError, match=rf"method '{method.label}' needs {needs}, which a power plan does not draw"
     ):
-        tdd.expected_power(auc=0.9, method=method)
+        tdd.expected_power(tdd.NormalScores(0.9), method=method)
 
 
 def test_the_delta_of_a_conditional_selection():

@@ -9,7 +9,7 @@ from rich.console import Console
 from tdd.report import power as report
 from tdd.report.plots import power as plots
 from tdd.report.plots.sheet import save
-from tdd.study.power.record import ExchangePlan, PowerPlan
+from tdd.study.power.plans import ExchangePlan, PowerPlan
 
 
 def row(share, alpha, n=200, m=100, **changed):

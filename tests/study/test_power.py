@@ -11,8 +11,8 @@ import pytest
 
 import tdd
 from tdd.study.power import search
-from tdd.study.power.laws import ScorePool
-from tdd.study.power.smoothing import normal_scores, smoothed
+from tdd.study.power.draws import normal_scores, smoothed
+from tdd.study.power.scores import ScorePool
 
 RNG = np.random.default_rng(0)
 MEMBER = np.arange(240) < 120
@@ -21,20 +21,13 @@ PAIRS = np.stack([SCORES, 0.5 * SCORES + RNG.normal(size=240)])
 SIZES = {"num_calibration": 39, "num_tests": 40}
 
 
-def plan(**options):
-    options = {
-        "auc": 0.9,
-        **SIZES,
-        "member_share": 0.25,
-        "alpha": [0.1, 0.2],
-        "method": "bh",
-        "search": False,
-    } | options
-    return tdd.expected_power(**options)
+def plan(source=None, *, auc=0.9, sd_ratio=1.0, **options):
+    options = {**SIZES, "member_share": 0.25, "alpha": [0.1, 0.2], "method": "bh", "search": False} | options
+    return tdd.expected_power(tdd.NormalScores(auc, sd_ratio) if source is None else source, **options)
 
 
-def pooled(scores=SCORES, is_member=MEMBER, **options):
-    return plan(auc=None, scores=scores, is_member=is_member, **options)
+def pooled(scores=SCORES, is_member=MEMBER, draw="auto", **options):
+    return plan(tdd.LabelledScores(scores, is_member, draw), **options)
 
 
 def reference(rng, repetitions, n, m, targets, signal, alpha, spread=1.0, plus=1):
@@ -86,7 +79,7 @@ def test_one_against_one_has_the_power_of_the_auc(null, ratio):
     """n = m = 1 at level 1/2: the item is selected where it lies beyond the one calibration item."""
     share = 1 if null == "nonmember" else 0
     options = {"num_calibration": 1, "num_tests": 1, "member_share": share, "alpha": 0.5, "repetitions": 40_000}
-    row = plan(auc=0.73, sd_ratio=ratio, null=null, **options).rows[0]
+    row = plan(auc=0.73, sd_ratio=ratio, method=f"bh:null={null}", **options).rows[0]
     assert abs(row["power"] - 0.73) < 4.5 * row["power_se"]
     assert row["any_true"] == pytest.approx(row["power"], abs=1e-9)
     assert row["fdp"] == 0
@@ -123,7 +116,7 @@ def test_several_detectors_against_the_general_engine():
     design = tdd.study.Pool(ranks, MEMBER, test_members=0.5, calibration_ratio=1.0, null="member")
     n, nulls, targets = design.sizes()
     options = {"num_calibration": n, "num_tests": nulls + targets, "member_share": 0.5, "alpha": 0.2}
-    row = pooled(PAIRS, method="td4eval", combine="average", repetitions=4_096, **options).rows[0]
+    row = pooled(PAIRS, method="td4eval:combine=average", repetitions=4_096, **options).rows[0]
     slow = tdd.study.run(design, "td4eval/average", alphas=[0.2], repetitions=4_096, seed=1)
     assert (row["num_members"], row["num_targets"]) == (nulls, targets)
     assert abs(row["power"] - slow.power[0, 0]) < 4.5 * np.hypot(row["power_se"], slow.power_se[0, 0])
@@ -148,7 +141,7 @@ def test_knockoffs_against_a_loop():
 @pytest.mark.slow("long")
 def test_the_other_null_is_the_mirror_image():
     own = pooled(repetitions=20_000).rows
-    other = pooled(-SCORES, ~MEMBER, null="member", member_share=0.75, repetitions=4_096).rows
+    other = pooled(-SCORES, ~MEMBER, method="bh:null=member", member_share=0.75, repetitions=4_096).rows
     for row, mirrored in zip(own, other, strict=True):
         assert row["num_targets"] == mirrored["num_targets"] == 10
         assert mirrored["num_members"] == 30
@@ -185,14 +178,14 @@ def test_the_search_on_a_known_curve():
         return count / 1000, 0.004
 
     calls = []
-    found = search.smallest(curve, [10, 100], 1000, 0.237)
+    found = search.smallest_count(curve, [10, 100], 1000, 0.237)
     assert 237 <= found.count <= 237 * 1.01
     assert found.low == 229
     assert found.high == 245
     assert len(set(calls)) < 15
-    assert search.smallest(curve, [], 1000, 1.5) == search.Crossing(None, None, None, 1.0, 0.004)
-    assert search.smallest(lambda count: (1.0, 0.0), [3], 50, 0.5).count == 1
-    steep = search.smallest(lambda count: (float(count >= 7), 0.0), [], 10, 0.5)
+    assert search.smallest_count(curve, [], 1000, 1.5) == search.Crossing(None, None, None, 1.0, 0.004)
+    assert search.smallest_count(lambda count: (1.0, 0.0), [3], 50, 0.5).count == 1
+    steep = search.smallest_count(lambda count: (float(count >= 7), 0.0), [], 10, 0.5)
     assert (steep.count, steep.high) == (7, 7)
 
 
@@ -213,8 +206,8 @@ def test_the_smallest_share_lies_on_the_curve():
 def test_the_search_asks_of_a_pool_only_what_it_gives():
     """50 to calibrate leave 50 non-members of 100: at least 50 of 100 candidates are members."""
     apart = np.concatenate([np.linspace(-9, -8, 100), np.linspace(0, 1, 100)])
-    own = {"scores": apart, "is_member": np.arange(200) < 100, "num_calibration": 50, "num_tests": 100}
-    found = pooled(**own, member_share=[0.6], draw="without", search=True, repetitions=256)
+    options = {"num_calibration": 50, "num_tests": 100, "member_share": [0.6], "search": True, "repetitions": 256}
+    found = pooled(apart, np.arange(200) < 100, draw="without", **options)
     assert {row["num_targets"] for row in found.smallest} == {50}
     assert found.smallest[0]["reason"] == (
         "pool: without replacement it gives no fewer than 50 members among 100 candidates; fewer may do"
@@ -279,7 +272,7 @@ def test_smoothed_draws_err_less_than_plain_ones(law, monkeypatch):
     rng = np.random.default_rng(3)
     pools = [law(rng.normal(size=120) - 2.5 * is_member) for _ in range(16)]
     smooth = np.array([pooled(pool, is_member, **sizes).rows[0]["power"] for pool in pools])
-    monkeypatch.setattr("tdd.study.power.laws.smoothed", lambda values: (values, np.zeros((len(values),) * 2)))
+    monkeypatch.setattr("tdd.study.power.scores.smoothed", lambda values: (values, np.zeros((len(values),) * 2)))
     plain = [pooled(pool, is_member, **sizes).rows[0] for pool in pools]
     values = np.array([row["power"] for row in plain])
     bias = values.mean() - true["power"]
@@ -310,14 +303,16 @@ def test_a_pool_of_ties_is_decided_as_its_ranks_are():
 
 
 def test_defaults_fit_the_pool():
-    found = tdd.expected_power(SCORES, MEMBER, alpha=[0.1, 0.2], repetitions=500)
+    source = tdd.LabelledScores(SCORES, MEMBER)
+    found = tdd.expected_power(source, alpha=[0.1, 0.2], repetitions=500)
     assert {(row["num_calibration"], row["num_tests"]) for row in found.rows} == {(60, 60)}
     assert [row["num_targets"] for row in found.rows[::2]] == [1, 3, 6, 12, 30, 60]
     assert not any(row["extrapolated"] for row in found.curve)
     assert found.about["method"] == "ptdi/storey"
     auc = (SCORES[MEMBER][:, None] < SCORES[~MEMBER]).mean()
     assert f"120 members, 120 non-members, AUC {auc:.3f}" in found.about["source"]
-    assert ScorePool.of(np.round(SCORES), MEMBER, "one", "nonmember").aucs()[0] == pytest.approx(auc, abs=0.02)
+    rounded = ScorePool(tdd.LabelledScores(np.round(SCORES), MEMBER), "one", "nonmember")
+    assert rounded.aucs()[0] == pytest.approx(auc, abs=0.02)
 
 
 def test_files(tmp_path):
@@ -339,39 +334,31 @@ def test_files(tmp_path):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"auc": None}, "exactly one of scores, auc; got none"),
-        ({"scores": SCORES, "is_member": MEMBER}, "got scores and auc"),
-        ({"auc": None, "scores": SCORES}, "is_member is missing"),
-        ({"auc": None, "scores": SCORES, "is_member": MEMBER & False}, "no member among the 240 labelled items"),
-        ({"auc": None, "scores": SCORES, "is_member": MEMBER | True}, "no non-member among the 240"),
-        ({"auc": None, "scores": np.where(MEMBER, np.nan, SCORES), "is_member": MEMBER}, "120 of 240 items"),
-        ({"auc": None, "scores": SCORES, "is_member": MEMBER[1:]}, r"shape \(240,\); got \(239,\)"),
-        ({"auc": None, "scores": SCORES, "is_member": MEMBER * 2}, r"True and False \(or 1 and 0\), got \[0, 2\]"),
-        ({"auc": None, "scores": PAIRS, "is_member": MEMBER}, "scores has 2 rows"),
-        ({"auc": None, "scores": ["a"], "is_member": [1]}, "scores must be numbers"),
-        ({"auc": None, "scores": SCORES, "is_member": MEMBER, "method": "ktd"}, "knockoffs are missing"),
+        (
+            {"source": SCORES},
+            r"tdd.LabelledScores\(scores, is_member\) or tdd.NormalScores\(auc\), got ndarray",
+        ),
         ({"auc": 0.5}, "strictly between 0.5"),
         ({"auc": 1.0}, "strictly between 0.5"),
         ({"sd_ratio": 0}, "sd_ratio must be a positive number"),
         ({"member_share": 1.2}, "from 0 to 1, got 1.2; 0.1 stands for 10 %"),
         ({"member_share": -0.1}, "from 0 to 1"),
         ({"member_share": 0.001}, "0.001 of 40 candidates leaves no members to be found"),
-        ({"member_share": 1.0, "null": "member"}, "leaves no clean items to be found"),
+        ({"member_share": 1.0, "method": "bh:null=member"}, "leaves no clean items to be found"),
         ({"member_share": []}, "member_share is empty"),
         ({"num_calibration": 0}, "num_calibration must be whole numbers of at least 1, got 0"),
         ({"num_tests": [10, 2.5]}, "num_tests must be whole numbers of at least 1, got 2.5"),
         ({"num_tests": []}, "num_tests is empty"),
         ({"num_tests": 2**24}, "num_tests must be below"),
         ({"alpha": 1.5}, "alpha"),
-        ({"method": "lr"}, "method must be one of ptdi, bh, td4eval, ktd; got 'lr'"),
-        ({"method": "ptdi", "proportion": "moment"}, "proportion must be one of"),
-        ({"proportion": "storey"}, 'proportion is an option of method "ptdi", not of "bh"'),
-        ({"method": "ptdi", "null": "member"}, 'ptdi tests the null "nonmember"'),
+        ({"method": "lr"}, "method 'lr' is not known; choose one of bh, ptdi, "),
+        ({"method": "bh:null=any"}, "bh has one option, null=nonmember or null=member; got 'bh:null=any'"),
+        ({"method": "ptdi:proportion=moment"}, "needs members, which a power plan does not draw"),
+        ({"method": "ptdi:null=member"}, "'ptdi' has no option 'null'"),
         ({"method": "td4eval"}, "needs those of several detectors"),
         ({"method": "ktd"}, "needs those of its knockoffs"),
         ({"power": 0}, "power must lie strictly between 0 and 1"),
         ({"detection": 1}, "detection must lie strictly between 0 and 1"),
-        ({"draw": "with"}, "draw must be one of auto, without, smoothed"),
         ({"repetitions": 0}, "repetitions must lie from 1"),
         ({"seed": -1}, "seed must be a whole number"),
     ],
@@ -381,6 +368,21 @@ def test_messages(options, words):
         plan(**options)
 
 
-def test_knockoffs_take_no_calibration():
-    with pytest.raises(tdd.InputError, match="ktd/multi has no calibration items"):
-        pooled(PAIRS, method="ktd")
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"is_member": MEMBER & False}, "no member among the 240 labelled items"),
+        ({"is_member": MEMBER | True}, "no non-member among the 240"),
+        ({"scores": np.where(MEMBER, np.nan, SCORES)}, "120 of 240 items"),
+        ({"is_member": MEMBER[1:]}, r"shape \(240,\); got \(239,\)"),
+        ({"is_member": MEMBER * 2}, r"True and False \(or 1 and 0\), got \[0, 2\]"),
+        ({"scores": ["a"], "is_member": [1]}, "scores must be numbers"),
+        ({"draw": "with"}, "draw must be one of 'auto', 'without', 'smoothed'"),
+        ({"scores": PAIRS}, "scores has 2 rows"),
+        ({"method": "ktd"}, "knockoffs are missing"),
+        ({"scores": PAIRS, "method": "ktd"}, "ktd/multi has no calibration items"),
+    ],
+)
+def test_messages_on_labelled_scores(options, words):
+    with pytest.raises(tdd.InputError, match=words):
+        pooled(**options)

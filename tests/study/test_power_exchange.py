@@ -9,9 +9,8 @@ import pytest
 
 import tdd
 from tdd.study.designs import SkewedShards
-from tdd.study.power.effects import smallest_effects
-from tdd.study.power.shard_designs import ResampledShards
-from tdd.study.power.shard_sums import TESTS, log10_floor
+from tdd.study.power.search import smallest_effect
+from tdd.study.power.shards import TESTS, ResampledShards, log10_floor
 
 RNG = np.random.default_rng(0)
 ORDERS = RNG.normal(size=(24, 11)) * RNG.uniform(1, 9, size=(24, 1))
@@ -19,15 +18,9 @@ GAIN = ORDERS[:, 0] + 0.8 * ORDERS[:, 1:].std(axis=1)
 COUNTS, WIDTH = (5, 12), 4  # shards and shuffles
 
 
-def plan(**options):
-    options = {
-        "effect": 0.7,
-        "num_shards": COUNTS,
-        "num_shuffles": WIDTH,
-        "search": False,
-        "repetitions": 300,
-    } | options
-    return tdd.expected_exchange_power(**options)
+def plan(source=None, *, effect=0.7, law="normal", shard_tokens=None, **options):
+    options = {"num_shards": COUNTS, "num_shuffles": WIDTH, "search": False, "repetitions": 300} | options
+    return tdd.expected_exchange_power(source or tdd.ShardEffect(effect, law, shard_tokens), **options)
 
 
 @pytest.fixture(scope="module")
@@ -132,20 +125,23 @@ def test_tokens_and_sequential_calls():
 
 
 def test_the_search_for_an_effect():
-    def curve(size):
-        asked.append(size)
-        level = NormalDist().cdf(math.log2(size))
-        return np.array([[level, level / 2]]), np.array([[0.01, 0.01]])
+    def curve(effect):
+        tried.append(effect)
+        return NormalDist().cdf(math.log2(effect)), 0.01
 
-    asked = []
-    found = smallest_effects(curve, 20, 1.0, 0.8, 1, 2, True)
+    tried = []
+    found = smallest_effect(curve, 1.0, 0.8)
     exact = 2 ** NormalDist().inv_cdf(0.8)
-    assert found[0][0]["smallest_effect"] == pytest.approx(exact, rel=0.02)
-    assert found[0][0]["smallest_effect_low"] < exact < found[0][0]["smallest_effect_high"]
-    assert found[0][1] == dict.fromkeys(found[0][1])
-    assert smallest_effects(curve, 20, 0.01, 0.8, 1, 2, True)[0][0]["smallest_effect"] is None  # no shard shows it
-    always = smallest_effects(lambda size: (np.ones((1, 1)), np.zeros((1, 1))), 20, 1.0, 0.8, 1, 1, True)
-    assert always[0][0]["smallest_effect"] == 1 / 64
+    assert found.smallest_effect == pytest.approx(exact, rel=0.02)
+    assert found.smallest_effect_low < exact < found.smallest_effect_high
+    assert len(set(tried)) == len(tried) < 10
+    assert smallest_effect(lambda effect: (curve(effect)[0] / 2, 0.01), 1.0, 0.8) == (None, None, None)
+    assert smallest_effect(lambda effect: (1.0, 0.0), 0.5, 0.8).smallest_effect == 1 / 64
+
+
+def test_no_effect_is_searched_for_where_no_shard_shows_it():
+    row = plan(num_shards=12, shifted_share=0.01, test="rank_sum", search=True).rows[0]
+    assert row["smallest_effect"] is None
 
 
 # --- shards of a finished test ----------------------------------------------------------------------------------------
@@ -171,8 +167,8 @@ def test_resampled_shards_keep_to_their_rows():
 
 @pytest.mark.slow("long")
 def test_shards_of_a_finished_test():
-    options = {"effect": None, "num_shards": 24, "num_shuffles": [10, 15], "test": "rank_sum"}
-    found = plan(canonical=GAIN, shuffled=ORDERS[:, 1:], search=True, **options)
+    options = {"num_shards": 24, "num_shuffles": [10, 15], "test": "rank_sum"}
+    found = plan(tdd.ShardLogProbs(GAIN, ORDERS[:, 1:]), search=True, **options)
     assert [row["num_shuffles"] for row in found.rows] == [10, 15]
     assert [row["extrapolated"] for row in found.rows] == [False, True]
     assert "24 shards with 10 shuffles" in found.about["source"]
@@ -181,9 +177,8 @@ def test_shards_of_a_finished_test():
     assert found.about["measured_effect"]["mean"] == pytest.approx(effect, rel=1e-4)
     assert all(0.2 < row["smallest_effect"] < 0.9 for row in found.rows)
     options["num_shuffles"] = 10
-    shifted = plan(
-        canonical=GAIN - 1e4 * np.arange(24), shuffled=ORDERS[:, 1:] - 1e4 * np.arange(24)[:, None], **options
-    )
+    offset = 1e4 * np.arange(24)
+    shifted = plan(tdd.ShardLogProbs(GAIN - offset, ORDERS[:, 1:] - offset[:, None]), **options)
     for row, other in zip(found.rows, shifted.rows, strict=False):
         assert row["power"] == pytest.approx(other["power"], abs=0.02)  # single precision of differences
 
@@ -201,16 +196,11 @@ def test_the_smallest_p_values(test, expected):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"effect": None}, "exactly one of canonical, effect"),
-        ({"canonical": GAIN, "shuffled": ORDERS}, "got canonical and effect"),
-        ({"effect": None, "canonical": GAIN}, "shuffled is missing"),
-        ({"effect": None, "canonical": GAIN[1:], "shuffled": ORDERS}, r"got shapes \(23,\) and \(24, 11\)"),
-        ({"effect": None, "canonical": GAIN, "shuffled": ORDERS[:, :1]}, "at least one shard with two shuffles"),
-        ({"effect": None, "canonical": GAIN * np.nan, "shuffled": ORDERS}, "24 of 24 shards"),
+        ({"source": GAIN.tolist()}, r"source must be tdd.ShardLogProbs\(canonical, shuffled\) or .* got list"),
         ({"effect": 0}, "effect must be positive"),
         ({"shifted_share": 0}, "shifted_share must lie above 0"),
-        ({"law": "cauchy"}, "law must be one of normal, exponential, lognormal"),
-        ({"test": "sign"}, "test must be one of combined"),
+        ({"law": "cauchy"}, "law must be one of 'normal', 'exponential', 'lognormal'"),
+        ({"test": "sign"}, "test must be one of 'combined'"),
         ({"test": ()}, "test is empty"),
         ({"num_shards": 0}, "num_shards must be whole numbers"),
         ({"num_shuffles": 1.5}, "num_shuffles must be whole numbers"),
@@ -223,3 +213,16 @@ def test_the_smallest_p_values(test, expected):
 def test_messages(options, words):
     with pytest.raises(tdd.InputError, match=words):
         plan(**options)
+
+
+@pytest.mark.parametrize(
+    ("canonical", "shuffled", "words"),
+    [
+        (GAIN[1:], ORDERS, r"got shapes \(23,\) and \(24, 11\)"),
+        (GAIN, ORDERS[:, :1], "at least one shard with two shuffles"),
+        (GAIN * np.nan, ORDERS, "24 of 24 shards"),
+    ],
+)
+def test_messages_on_shards(canonical, shuffled, words):
+    with pytest.raises(tdd.InputError, match=words):
+        tdd.ShardLogProbs(canonical, shuffled)

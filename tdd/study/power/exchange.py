@@ -1,10 +1,12 @@
-"""`tdd.expected_exchange_power`: shards and shuffles with which a test of canonical order finds what is there."""
+"""`tdd.expected_exchange_power`: numbers of shards and shuffles with which a test of canonical order has power."""
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -12,319 +14,241 @@ import numpy as np
 
 from tdd.runs.folder import versions
 from tdd.runs.progress import progress_bar
-from tdd.study import checks as study_checks
-from tdd.study.designs import SkewedShards
-from tdd.study.designs.shards import LAWS
+from tdd.study import checks
 from tdd.study.engine import prepared
-from tdd.study.power.effects import Curve, smallest_effects, told
-from tdd.study.power.record import ExchangePlan
-from tdd.study.power.shard_designs import ResampledShards
-from tdd.study.power.shard_sums import TESTS, log10_floor, num_draws, shard_sums, survival_table
-from tdd.validate import power as checks
+from tdd.study.power.checks import as_counts, as_float, as_probability
+from tdd.study.power.plans import ExchangePlan
+from tdd.study.power.search import Effect, smallest_effect
+from tdd.study.power.shards import (
+    TESTS,
+    ShardEffect,
+    ShardLogProbs,
+    log10_floor,
+    num_draws,
+    shard_sums,
+    survival_table,
+)
+from tdd.study.power.simulate import binomial_error
+from tdd.validate.arrays import check_choice
 from tdd.validate.errors import InputError
 
 __all__ = ["expected_exchange_power"]
 
-_SHARDS, _SHUFFLES = (10, 20, 50), (5, 20, 50)
-_REPETITIONS = 1_024
-_DRAWS = 99_999  # of the test itself
-_STEPS = 7  # of one search, about: for the progress bar
+_DRAWS = 99_999  # relabellings of the test itself
 
 
 def expected_exchange_power(
-    canonical: Any = None,
-    shuffled: Any = None,
+    source: ShardLogProbs | ShardEffect,
     *,
-    effect: float | None = None,
     shifted_share: float = 1.0,
-    law: str = "normal",
-    num_shards: Any = None,
-    num_shuffles: Any = None,
+    num_shards: Any = (10, 20, 50),
+    num_shuffles: Any = (5, 20, 50),
     test: Any = "combined",
     alpha: Any = 0.05,
     power: float = 0.8,
     search: bool = True,
-    shard_tokens: float | None = None,
-    repetitions: int = _REPETITIONS,
+    repetitions: int = 1_024,
     seed: int = 0,
-    source: str = "the shards",
     devices: Sequence[Any] | None = None,
     progress: bool = False,
 ) -> ExchangePlan:
-    """Power of tests of canonical order by their numbers of shards and shuffles, and what each costs.
+    """Power of tests of canonical order by their numbers of shards and shuffles, and their costs.
 
     Shards are those of a finished test, drawn anew, or follow a law with a given effect. Whatever their number, they
-    have the length of the shards that the effect is of: fewer shards are fewer examples, not longer shards.
+    have the length of the shards of the source: fewer shards are fewer examples, not longer shards.
 
-    **Effect.** By how many standard deviations of a shuffle the canonical order of a shard is more likely than its
-    shuffles, in `shifted_share` of the shards (the others show nothing). The smallest detectable one is that at which
-    the power is at least `power`, by interpolation between effects a factor of 1.2 or less apart, with common random
-    numbers; for shards of a finished test the shuffles then keep their own law.
+    **Effect.** The number of standard deviations of a shuffle by which the canonical order of a shard is more likely
+    than its shuffles, in `shifted_share` of the shards (the others show nothing). The smallest detectable one is that
+    at which the power is at least `power`, by interpolation between effects a factor of 1.2 or less apart, with common
+    random numbers; for shards of a finished test the shuffles then keep their own law.
 
-    **Draws** of a finished test: shards with replacement, of each its shuffles without replacement where it has
+    **Draws** from a finished test: shards with replacement, the shuffles of each without replacement where it has
     enough (one more for the smallest effect), else with replacement (`extrapolated`). The power is that of a new data
     set of the same kind.
 
     Args:
-      canonical: [r0] log-probabilities of the shards of a finished test in canonical order.
-      shuffled: [r0, k0] those of their shuffles, k0 >= 2.
-      effect: in place of them: the effect.
-      shifted_share: share of the shards that show it.
-      law: of the log-probability of one order, with `effect`: "normal", "exponential" (-Exp(1): a long left tail and a
-        sharp upper end, which any gain exceeds), "lognormal" (-exp(N(0, 1))).
-      num_shards: r, one or several; default 10, 20 and 50.
-      num_shuffles: k, one or several; default 5, 20 and 50.
-      test: of `tdd.exchangeability`, or "e_process" (`tdd.exchangeability_sequence`: stops as soon as p <= alpha, with
-        at most k shuffles); one or several.
-      alpha: level, one or several.
-      power: wanted power.
+      source: `tdd.ShardLogProbs`, the shards of a finished test, or `tdd.ShardEffect`, a law with an effect.
+      shifted_share: Fraction of the shards that show the effect; of a finished test, the one that is searched for.
+      num_shards: r, one or several.
+      num_shuffles: k, one or several.
+      test: A test of `tdd.exchangeability`, or "e_process" (`tdd.exchangeability_sequence`: stops as soon as p <=
+        alpha, with at most k shuffles); one or several.
+      alpha: Level, one or several.
+      power: Wanted power.
       search: False leaves the smallest detectable effect out.
-      shard_tokens: tokens of one shard, for the cost in tokens.
-      repetitions: data sets drawn for each row.
-      seed: of everything random.
-      source: name of the finished test for the report.
-      devices: to share the repetitions out over (default: all).
-      progress: shows a bar on standard error, if that is a terminal.
+      repetitions: Data sets drawn for each row.
+      seed: Random seed.
+      devices: Devices that share the repetitions (default: all).
+      progress: Show a bar on standard error, if that is a terminal.
 
     Returns:
-      `ExchangePlan`; model calls are r (k + 1), of the e-process r (1 + the shuffles it reads on average).
+      `ExchangePlan`; model calls are r (k + 1), for the e-process r (1 + the shuffles that it reads on average).
 
     Raises:
-      InputError: neither or both sources, shards that do not fit, missing or infinite log-probabilities, options out
-        of range.
+      InputError: Another source, options out of range.
 
-    Cost: one compilation for each number of shuffles; that of the tests, "exact" with 50/alpha relabellings or
-    1,000.
+    Cost: One compilation for each number of shuffles; that of the tests, "exact" with 50/alpha relabellings or 1,000.
 
-    >>> plan = expected_exchange_power(effect=1.0, num_shards=20, num_shuffles=5, test="rank_sum", search=False)
+    >>> source = ShardEffect(effect=1.0)
+    >>> plan = expected_exchange_power(source, num_shards=20, num_shuffles=5, test="rank_sum", search=False)
     >>> plan.rows[0]["calls"], plan.rows[0]["power"] > 0.9
     (120, True)
 
     References: the sharded exchangeability test, section 3.2.
     """
     started = time.perf_counter()
-    checks.check_one_source({"canonical": canonical is not None, "effect": effect is not None})
-    shards = None
-    if effect is None:
-        shards = _as_shard_pool(canonical, shuffled)
-    else:
-        effect = _check_effect(effect)
-    share = _check_shifted(shifted_share)
-    checks.check_name("law", law, LAWS)
-    tests = _as_tests(test, TESTS)
-    levels = study_checks.as_levels(alpha)
-    wanted = checks.check_proportion("power", power)
-    tokens = _check_tokens(shard_tokens)
-    study_checks.check_run(repetitions, seed, None)
-    counts = checks.as_counts("num_shards", _SHARDS if num_shards is None else num_shards)
-    widths = checks.as_counts("num_shuffles", _SHUFFLES if num_shuffles is None else num_shuffles)
-    places = study_checks.as_devices(devices)
-    total = len(counts) * len(widths) * (1 + search * _STEPS)
-    rows, done = [], 0
-    with progress_bar("power", total, enabled=progress, unit="settings") as advance:
-
-        def tell(count: int = 1) -> None:
-            nonlocal done
-            done += count
-            advance(count)
-
+    if not isinstance(source, (ShardLogProbs, ShardEffect)):
+        raise InputError(
+            "source must be tdd.ShardLogProbs(canonical, shuffled) or tdd.ShardEffect(effect), got "
+            f"{type(source).__name__}"
+        )
+    if not 0 < as_float(shifted_share) <= 1:
+        raise InputError(f"shifted_share must lie above 0 and at most at 1, got {shifted_share!r}; 0.1 stands for 10 %")
+    checks.check_run(repetitions, seed, None)
+    wanted = as_probability("power", power)
+    counts, widths = as_counts("num_shards", num_shards), as_counts("num_shuffles", num_shuffles)
+    simulation = _Simulation(
+        source,
+        float(shifted_share),
+        _as_tests(test),
+        checks.as_levels(alpha),
+        max(counts),
+        repetitions,
+        jax.random.key(seed, impl="threefry2x32"),
+        checks.as_devices(devices),
+    )
+    rows: list[dict[str, Any]] = []
+    with progress_bar("power", len(counts) * len(widths), enabled=progress, unit="settings") as advance:
         for k in widths:
-            measured, raised = _curves(shards, effect, law, share, counts, k, tests, levels, repetitions, seed, places)
-            extrapolated = shards is not None and k > shards[1].shape[1]
             for r in counts:
-                at = measured(r)
-                tell()
-                found = smallest_effects(told(raised(r), tell), r, share, wanted, len(tests), len(levels), search)
-                rows += [
-                    {
-                        "num_shards": r,
-                        "num_shuffles": k,
-                        "test": name,
-                        "alpha": level,
-                        "power": float(at[0][i, j]),
-                        "power_se": float(at[1][i, j]),
-                        "reaches": bool(at[0][i, j] >= wanted),
-                        **found[i][j],
-                        "log10_floor": log10_floor(name, r, k, _DRAWS),
-                        **_cost(name, r, k, float(at[2][j]), tokens),
-                        "extrapolated": extrapolated,
-                        "repetitions": int(repetitions),
-                    }
-                    for i, name in enumerate(tests)
-                    for j, level in enumerate(levels)
-                ]
-        advance(max(0, total - done))
+                rows += _rows(simulation, r, k, wanted, search)
+                advance(1)
     rows.sort(key=lambda row: (row["calls"], row["num_shards"], row["test"], row["alpha"]))
     cheapest = [
-        next((row for row in rows if (row["test"], row["alpha"]) == (name, level) and row["reaches"]), None)
-        for name in tests
-        for level in levels
+        {
+            "test": name,
+            "alpha": level,
+            "row": next((row for row in rows if (row["test"], row["alpha"]) == (name, level) and row["reaches"]), None),
+        }
+        for name in simulation.tests
+        for level in simulation.levels
     ]
+    law = source if isinstance(source, ShardEffect) else None
     about = {
-        "source": _source(shards, effect, share, law, source),
-        "measured_effect": None if shards is None else _measured_effect(shards),
-        "effect": effect,
-        "shifted_share": share,
-        "law": None if shards is not None else law,
-        "tests": list(tests),
-        "alphas": list(levels),
+        "source": source.words(simulation.shifted_share),
+        "measured_effect": source.measured_effect(),
+        "effect": None if law is None else float(law.effect),
+        "shifted_share": simulation.shifted_share,
+        "law": None if law is None else law.law,
+        "tests": list(simulation.tests),
+        "alphas": list(simulation.levels),
         "wanted": wanted,
-        "shard_tokens": tokens,
+        "shard_tokens": None if source.shard_tokens is None else float(source.shard_tokens),
         "seed": int(seed),
         "versions": versions(),
-        "warnings": _warnings(shards, rows),
+        "warnings": _warnings(source, rows),
         "seconds": time.perf_counter() - started,
     }
-    picked = tuple(
-        {"test": name, "alpha": level, "row": row}
-        for (name, level), row in zip(((n, a) for n in tests for a in levels), cheapest, strict=True)
-    )
-    return ExchangePlan(tuple(rows), picked, about)
+    return ExchangePlan(tuple(rows), tuple(cheapest), about)
 
 
-def _curves(
-    shards: tuple[np.ndarray, np.ndarray] | None,
-    effect: float | None,
-    law: str,
-    share: float,
-    counts: Sequence[int],
-    k: int,
-    tests: tuple[str, ...],
-    levels: tuple[float, ...],
-    repetitions: int,
-    seed: int,
-    devices: Sequence[Any],
-) -> tuple[Callable[[int], tuple[np.ndarray, np.ndarray, np.ndarray]], Callable[[int], Curve]]:
-    """`r -> (power, s.e., shuffles read)` of what is there, and `r -> (effect -> (power, s.e.))`, for k shuffles."""
-    most, draws = max(counts), num_draws(levels)
-    key = jax.random.key(seed, impl="threefry2x32")
-    bounds = np.asarray(levels, np.float32)
+@dataclasses.dataclass(frozen=True)
+class _Simulation:
+    """Data sets drawn from a source, and tested.
 
-    def run(design: Any, r: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        numbers = most * (k + 1) if shards is None else most * max(k + 1, shards[1].shape[1])
-        sums = shard_sums(tests, len(levels), draws, numbers, tuple(devices))
-        operands = (prepared(design, [{}])[0], np.int32(r), survival_table(r, k, most), bounds, key)
-        found = jax.tree.map(lambda leaf: np.asarray(leaf).astype(np.int64).sum(axis=0), sums(operands, 0, repetitions))
-        power = found.count / repetitions
-        cautious = (found.count + 1) / (repetitions + 2)
-        return power, np.sqrt(cautious * (1 - cautious) / (repetitions + 2)), found.shuffles / repetitions
+    Attributes:
+      source: Source of the shards.
+      shifted_share: Fraction of the shards that show the effect.
+      tests: Names out of `TESTS`.
+      levels: A levels.
+      most: The largest number of shards; designs have places for so many.
+      repetitions: Data sets of each setting.
+      key: PRNG key.
+      devices: Devices that share the repetitions.
+    """
 
-    def raised(r: int) -> Curve:
-        """Of the first r of all places the share that is asked for shows the effect."""
-        part = round(share * r) / most
+    source: ShardLogProbs | ShardEffect
+    shifted_share: float
+    tests: tuple[str, ...]
+    levels: tuple[float, ...]
+    most: int
+    repetitions: int
+    key: jax.Array
+    devices: tuple[Any, ...]
 
-        def at(size: float) -> tuple[np.ndarray, np.ndarray]:
-            if shards is None:
-                design: Any = SkewedShards(most, k, np.float32(size), np.float32(part), law)  # type: ignore[arg-type]
-            else:
-                design = ResampledShards(most, k, np.bool_(False), *shards, np.float32(size), np.float32(part))
-            return run(design, r)[:2]
-
-        return at
-
-    def measured(r: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        if shards is not None:
-            return run(ResampledShards(most, k, np.bool_(True), *shards, np.float32(0), np.float32(1)), r)
-        part = round(share * r) / most
-        return run(SkewedShards(most, k, np.float32(effect), np.float32(part), law), r)  # type: ignore[arg-type]
-
-    return measured, raised
+    def power(self, r: int, k: int, effect: float | None = None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Power [tests, A], its standard error, and shuffles read [A], for the source's effect or another one."""
+        design = self.source.design(self.most, k, round(self.shifted_share * r) / self.most, effect)
+        numbers = self.most * max(k + 1, self.source.num_shuffles)
+        sums = shard_sums(self.tests, len(self.levels), num_draws(self.levels), numbers, self.devices)
+        bounds = np.asarray(self.levels, np.float32)
+        operands = (prepared(design, [{}])[0], np.int32(r), survival_table(r, k, self.most), bounds, self.key)
+        parts = sums(operands, 0, self.repetitions)
+        count, shuffles = (np.asarray(part).astype(np.int64).sum(axis=0) for part in parts)
+        return count / self.repetitions, binomial_error(count, self.repetitions), shuffles / self.repetitions
 
 
-def _cost(test: str, r: int, k: int, shuffles: float, tokens: float | None) -> dict[str, float | None]:
-    calls = r * (1 + shuffles) if test == "e_process" else float(r * (k + 1))
-    return {"calls": calls if test == "e_process" else int(calls), "tokens": None if tokens is None else calls * tokens}
+def _rows(simulation: _Simulation, r: int, k: int, wanted: float, search: bool) -> list[dict[str, Any]]:
+    """One row for each test and level with r shards and k shuffles."""
+    power, power_se, shuffles = simulation.power(r, k)
+    shown = round(simulation.shifted_share * r)
+    start = 2.0 ** round(math.log2(min(max(3 * math.sqrt(r) / max(shown, 1), 1 / 64), 8.0)))
+    at = functools.cache(lambda effect: simulation.power(r, k, effect))
+    tokens = simulation.source.shard_tokens
+    rows = []
+    for i, name in enumerate(simulation.tests):
+        for j, level in enumerate(simulation.levels):
+
+            def curve(effect: float, i: int = i, j: int = j) -> tuple[float, float]:
+                power, power_se, _ = at(effect)
+                return float(power[i, j]), float(power_se[i, j])
+
+            effect = smallest_effect(curve, start, wanted) if search and shown else Effect(None, None, None)
+            calls = r * (1 + float(shuffles[j])) if name == "e_process" else r * (k + 1)
+            rows.append(
+                {
+                    "num_shards": r,
+                    "num_shuffles": k,
+                    "test": name,
+                    "alpha": level,
+                    "power": float(power[i, j]),
+                    "power_se": float(power_se[i, j]),
+                    "reaches": bool(power[i, j] >= wanted),
+                    **effect._asdict(),
+                    "log10_floor": log10_floor(name, r, k, _DRAWS),
+                    "calls": calls,
+                    "tokens": None if tokens is None else calls * float(tokens),
+                    "extrapolated": simulation.source.extrapolated(k),
+                    "repetitions": int(simulation.repetitions),
+                }
+            )
+    return rows
 
 
-def _measured_effect(shards: tuple[np.ndarray, np.ndarray]) -> dict[str, float]:
-    """Mean and median over shards of the canonical order's gain, in standard deviations of the shuffles."""
-    spread = shards[1].std(axis=1, ddof=1)
-    gain = shards[0][spread > 0] / spread[spread > 0]
-    if not gain.size:
-        return {"mean": math.nan, "median": math.nan}
-    return {"mean": float(gain.mean()), "median": float(np.median(gain))}
-
-
-def _source(shards: Any, effect: float | None, share: float, law: str, source: str) -> str:
-    if shards is not None:
-        return f"{source}: {shards[1].shape[0]} shards with {shards[1].shape[1]} shuffles"
-    shown = "every shard" if share == 1 else f"{share:.0%} of the shards"
-    return f"an effect of {effect:g} sd in {shown}, {law} log-probabilities"
-
-
-def _warnings(shards: Any, rows: Sequence[dict[str, Any]]) -> list[str]:
-    out = []
-    if any(row["extrapolated"] for row in rows):
-        out.append(
-            f"rows with more than the {shards[1].shape[1]} shuffles that were scored draw them with replacement: they "
-            "are marked as extrapolated"
-        )
-    if shards is not None and shards[0].size < 20:
-        out.append(f"{shards[0].size} shards say little on the spread of the effect from shard to shard")
-    floors = sorted({row["test"] for row in rows if row["log10_floor"] > math.log10(row["alpha"])})
-    if floors:
-        out.append(
-            f"{', '.join(floors)}: some numbers of shards and shuffles allow no p-value as small as the level; "
-            "their power is 0 whatever the effect"
-        )
-    return out
-
-
-def _as_shard_pool(canonical: Any, shuffled: Any) -> tuple[np.ndarray, np.ndarray]:
-    """[r0] and [r0, k0] log-probabilities, centred by shard, in single precision."""
-    if shuffled is None:
-        raise InputError("shuffled is missing: the log-probabilities of the shuffles of each shard, [shards, shuffles]")
-    own, others = np.asarray(canonical, np.float64), np.asarray(shuffled, np.float64)
-    if own.ndim != 1 or others.ndim != 2 or len(own) != len(others):
-        raise InputError(
-            f"canonical must be [shards] and shuffled [shards, shuffles], got shapes {own.shape} and {others.shape}"
-        )
-    if len(own) < 1 or others.shape[1] < 2:
-        raise InputError(
-            f"at least one shard with two shuffles is needed, got {len(own)} shards with {others.shape[1]} shuffles"
-        )
-    bad = int((~np.isfinite(own) | ~np.isfinite(others).all(axis=1)).sum())
-    if bad:
-        raise InputError(f"{bad} of {len(own)} shards have a missing or infinite log-probability; leave them out")
-    middle = others.mean(axis=1)
-    return (own - middle).astype(np.float32), (others - middle[:, None]).astype(np.float32)
-
-
-def _as_tests(given: Any, known: Sequence[str]) -> tuple[str, ...]:
+def _as_tests(given: Any) -> tuple[str, ...]:
     """Names of tests, each once."""
     names = (given,) if isinstance(given, str) else tuple(given)
     if not names:
-        raise InputError(f"test is empty; choose among {', '.join(known)}")
+        raise InputError(f"test is empty; choose among {', '.join(TESTS)}")
     for name in names:
-        if name not in known:
-            raise InputError(f"test must be one of {', '.join(known)}; got {name!r}")
+        check_choice(name, TESTS, "test")
     return tuple(dict.fromkeys(names))
 
 
-def _check_effect(effect: Any) -> float:
-    """A positive number of standard deviations."""
-    number = math.nan if isinstance(effect, (bool, str)) else float(effect)
-    if not 0 < number <= 1_000:
-        raise InputError(
-            f"effect must be positive (and at most 1000): by how many standard deviations of a shuffle the canonical "
-            f"order is more likely; got {effect!r}"
+def _warnings(source: ShardLogProbs | ShardEffect, rows: Sequence[dict[str, Any]]) -> list[str]:
+    warnings = []
+    if isinstance(source, ShardLogProbs):
+        if any(row["extrapolated"] for row in rows):
+            warnings.append(
+                f"rows with more than the {source.num_shuffles} shuffles that were scored draw them with replacement: "
+                "they are marked as extrapolated"
+            )
+        if (count := len(source.canonical)) < 20:
+            warnings.append(f"{count} shards say little on the spread of the effect from shard to shard")
+    tests = sorted({row["test"] for row in rows if row["log10_floor"] > math.log10(row["alpha"])})
+    if tests:
+        warnings.append(
+            f"{', '.join(tests)}: some numbers of shards and shuffles allow no p-value as small as the level; their "
+            "power is 0 whatever the effect"
         )
-    return number
-
-
-def _check_shifted(share: Any) -> float:
-    """A share in (0, 1]."""
-    number = math.nan if isinstance(share, (bool, str)) else float(share)
-    if not 0 < number <= 1:
-        raise InputError(f"shifted_share must lie above 0 and at most at 1, got {share!r}; 0.1 stands for 10 %")
-    return number
-
-
-def _check_tokens(tokens: Any) -> float | None:
-    """Tokens of a shard."""
-    if tokens is None:
-        return None
-    number = math.nan if isinstance(tokens, (bool, str)) else float(tokens)
-    if not (math.isfinite(number) and number > 0):
-        raise InputError(f"shard_tokens must be a positive number of tokens, got {tokens!r}")
-    return number
+    return warnings

@@ -1,0 +1,282 @@
+"""Simulated audits of given sizes: the procedure that decides, the compiled sums, one row of results a level."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tdd.kernels import resample, resample_pool, tally
+from tdd.procedures.grammar import as_procedure, known_procedures
+from tdd.procedures.procedure import Procedure
+from tdd.procedures.values import PTDI
+from tdd.records import Null
+from tdd.study import blocks
+from tdd.study.engine import STEP, exact_levels, prepared, repetition, shape
+from tdd.study.methods import StudyMethod, method
+from tdd.study.power.scores import NormalScores, ScorePool
+from tdd.study.results import Totals
+from tdd.validate.errors import InputError
+
+__all__ = ["Rule", "Simulator", "as_rule", "binomial_error"]
+
+QUANTILES = {"q10": 0.1, "q50": 0.5, "q90": 0.9}
+_FAST, _FEWEST, _MOST = 10_000, 256, 4_096  # repetitions
+_NUMBERS = 4e6  # scores that the repetitions of one audit may draw, where sorting dominates
+_POOL_LANES, _POOL_BYTES = 1024, 10 * 2**20
+_RANGE = 2**15  # repetitions a call
+
+
+@dataclasses.dataclass(frozen=True)
+class Rule:
+    """A decision rule.
+
+    Attributes:
+      select: The method of a study that decides; its name is that of the rule.
+      null: Which items calibrate, and are not to be selected.
+      kind: Scores of an item: "one", "several" (detectors), or its own and those of its "knockoffs".
+      procedure: The procedure that knows the fewest selections of the rule.
+      proportion: Estimate of `tdd.ptdi` where the fixed-pool engine decides alike; "" elsewhere.
+    """
+
+    select: StudyMethod
+    null: Null
+    kind: str
+    procedure: Procedure
+    proportion: str = ""
+
+    @property
+    def label(self) -> str:
+        """The name of the rule."""
+        return self.select.name
+
+    @property
+    def targets(self) -> str:
+        """The items that it is right to select, in words."""
+        return "members" if self.null == "nonmember" else "clean items"
+
+
+def as_rule(given: str | Procedure) -> Rule:
+    """The rule of a procedure, or "bh" or "bh:null=member": `tdd.bh` on conformal p-values.
+
+    Raises:
+      InputError: An unknown procedure, or one that needs more than scores, calibration items and knockoffs.
+    """
+    if isinstance(given, str):
+        name, _, options = given.partition(":")
+        if name == "bh":
+            null: Null = "member" if options == "null=member" else "nonmember"
+            if options not in ("", f"null={null}"):
+                raise InputError(f"bh has one option, null=nonmember or null=member; got {given!r}")
+            return Rule(method("bh"), null, "one", PTDI("none"), "none" if null == "nonmember" else "")
+        if name not in known_procedures():
+            raise InputError(f"method {name!r} is not known; choose one of bh, {', '.join(known_procedures())}")
+    procedure = as_procedure(given)
+    if lacking := [name for name in procedure.needs if name not in ("calibration", "knockoffs")]:
+        raise InputError(f"method {procedure.label!r} needs {', '.join(lacking)}, which a power plan does not draw")
+    if procedure.columns == "models":
+        raise InputError(f"method {procedure.label!r} needs several models, which a power plan does not draw")
+    kind = "several" if procedure.columns == "detectors" else "knockoffs" if "knockoffs" in procedure.needs else "one"
+    proportion = procedure.proportion if type(procedure) is PTDI and procedure.eta == PTDI.eta else ""
+    return Rule(method(procedure), procedure.null, kind, procedure, proportion)
+
+
+class _Program(NamedTuple):
+    """Compiled sums, `(n, m, num_targets) -> operands`, and the number of repetitions."""
+
+    sums: blocks.BlockSums
+    operands: Callable[[int, int, int], Any]
+    repetitions: int
+
+
+class Simulator:
+    """`simulator(n, m, num_targets) -> rows`, one a level, as `PowerPlan` describes them.
+
+    Every call uses the same random numbers, and every audit is simulated once.
+
+    Args:
+      law: Source of the scores.
+      rule: Decision rule.
+      levels: A levels.
+      most: The largest n and m that will be asked for.
+      repetitions: Repetitions of each audit; None: as many as take well under a second.
+      seed: Random seed.
+      devices: Devices that share the repetitions.
+    """
+
+    def __init__(
+        self,
+        law: NormalScores | ScorePool,
+        rule: Rule,
+        levels: tuple[float, ...],
+        *,
+        most: tuple[int, int],
+        repetitions: int | None,
+        seed: int,
+        devices: Sequence[Any],
+    ):
+        self.law, self.rule, self.levels, self.most = law, rule, levels, most
+        self.repetitions, self.devices = repetitions, tuple(devices)
+        self.key = jax.random.key(seed, impl="threefry2x32")
+        self.exact_levels = exact_levels(levels)
+        self.audits: dict[tuple[int, int, int], list[dict[str, Any]]] = {}
+        self._programs: dict[bool, _Program] = {}
+
+    def __call__(self, n: int, m: int, num_targets: int) -> list[dict[str, Any]]:
+        """The audit of these sizes."""
+        sizes = (n, m, num_targets)
+        if sizes not in self.audits:
+            exact = self.law.without_replacement(*sizes)
+            if exact not in self._programs:
+                on_pool = exact and self.rule.proportion
+                self._programs[exact] = self._pool_program() if on_pool else self._design_program(exact)
+            program = self._programs[exact]
+            operands, count = program.operands(*sizes), program.repetitions
+            parts = [program.sums(operands, first, min(first + _RANGE, count)) for first in range(0, count, _RANGE)]
+            self.audits[sizes] = self._rows(*sizes, _results(parts, len(self.levels), m), count, exact)
+        return self.audits[sizes]
+
+    def min_selections(self, n: int, m: int, num_targets: int, alpha: float) -> int:
+        """The smallest number of selections that the sizes allow; m + 1 where nothing can be selected."""
+        knockoffs = self.law.num_scores - 1 if self.rule.kind == "knockoffs" else 1
+        return self.rule.procedure.min_selections(n, m, num_targets, alpha, knockoffs)
+
+    def _rows(
+        self, n: int, m: int, num_targets: int, results: dict[str, np.ndarray], repetitions: int, exact: bool
+    ) -> list[dict[str, Any]]:
+        members = num_targets if self.rule.null == "nonmember" else m - num_targets
+        return [
+            {
+                "num_calibration": n,
+                "num_tests": m,
+                "member_share": members / m,
+                "num_members": members,
+                "num_targets": num_targets,
+                "alpha": alpha,
+                **{name: float(values[i]) for name, values in results.items()},
+                "min_selections": self.min_selections(n, m, num_targets, alpha),
+                "repetitions": repetitions,
+                "extrapolated": isinstance(self.law, ScorePool) and not exact,
+                "drawn": self.law.drawn(exact),
+            }
+            for i, alpha in enumerate(self.levels)
+        ]
+
+    def _pool_program(self) -> _Program:
+        """Splits of a prepared pool by the engine of `tdd.study.resample`: sizes are operands."""
+        assert isinstance(self.law, ScorePool)
+        pool, size = self.law.prepared(), self.law.num_nulls + self.law.num_targets
+        tails = resample_pool.tails(self.law.num_nulls, PTDI.eta)
+        lanes = _POOL_LANES
+        while lanes > 16 and 6 * size * lanes > _POOL_BYTES:
+            lanes //= 2
+        words = np.asarray(jax.random.key_data(self.key))
+
+        def operands(n: int, m: int, num_targets: int) -> Any:
+            return pool, resample_pool.fixed_split(n, m, num_targets), self.exact_levels, tails, words
+
+        sums = _pool_sums(self.rule.proportion, len(self.levels), lanes, self.devices)
+        return _Program(sums, operands, self.repetitions or int(np.clip(1e8 // size, _FEWEST, _FAST)))
+
+    def _design_program(self, exact: bool) -> _Program:
+        """A design with places for the largest audit: sizes are its data."""
+        design = prepared(self.law.design(self.most, self.rule.null, exact=exact), [{}])[0]
+        _, lanes = shape(design, self.key)
+        count = self.repetitions
+        if count is None:
+            count = int(np.clip(_NUMBERS // (self.law.num_scores * sum(self.most)), _FEWEST, _MOST))
+            count = -(-count // STEP) * STEP if count > STEP else count
+
+        def operands(n: int, m: int, num_targets: int) -> Any:
+            sizes = {"num_calibration": np.int32(n), "num_tests": np.int32(m), "num_targets": np.int32(num_targets)}
+            return dataclasses.replace(design, **sizes), self.exact_levels, self.key
+
+        return _Program(_design_sums(self.rule.select, self.levels, lanes, self.devices), operands, count)
+
+
+class _Sums(NamedTuple):
+    """A tally [A], and [A] uint32 numbers of repetitions with a selection, and with a right one."""
+
+    tally: tally.Tally
+    any_selected: jax.Array
+    any_true: jax.Array
+
+
+def _zero(num_levels: int) -> _Sums:
+    counts = jnp.zeros(num_levels, jnp.uint32)
+    return _Sums(tally.zero((num_levels,)), counts, counts)
+
+
+def _added(totals: _Sums, false: Any, selected: Any, targets: Any, items: Any, real: jax.Array) -> _Sums:
+    """Add the repetitions of one block: false and selected [A, L], targets and items [L]."""
+    counts = [jnp.sum(event & real, axis=-1, dtype=jnp.uint32) for event in (selected > 0, selected > false)]
+    return _Sums(
+        tally.update(totals.tally, false, selected, targets, items, real=real),
+        totals.any_selected + counts[0],
+        totals.any_true + counts[1],
+    )
+
+
+@functools.lru_cache(maxsize=32)
+def _design_sums(
+    rule: StudyMethod, levels: tuple[float, ...], lanes: int, devices: tuple[Any, ...]
+) -> blocks.BlockSums:
+    """The compiled sums of a design; operands are the design, exact levels and the key."""
+
+    def one_block(operands: Any, index: jax.Array, real: jax.Array, totals: _Sums) -> _Sums:
+        design, exact, key = operands
+        counts = jax.vmap(lambda i: repetition(design, (rule,), levels, exact, jax.random.fold_in(key, i)))(index)
+        return _added(totals, counts.false[:, 0].T, counts.selected[:, 0].T, counts.targets, counts.items, real)
+
+    return blocks.sum_over_blocks(one_block, lambda: _zero(len(levels)), lanes=lanes, devices=devices)
+
+
+@functools.lru_cache(maxsize=32)
+def _pool_sums(proportion: str, num_levels: int, lanes: int, devices: tuple[Any, ...]) -> blocks.BlockSums:
+    """The compiled sums of PTDI on a pool; operands are the pool, the split, exact levels, tails and words of a key."""
+
+    def one_block(operands: Any, index: jax.Array, real: jax.Array, totals: _Sums) -> _Sums:
+        pool, split, levels, tails, words = operands
+        root = jax.random.wrap_key_data(words, impl="threefry2x32")
+        keys = jax.vmap(lambda i: jax.random.key_data(jax.random.fold_in(root, i)))(index)
+        drawn = resample.draw(pool, split, keys.T)
+        decided = resample.decide(pool, drawn, levels, proportions=(proportion,), tails=tails)
+        return _added(totals, decided.false[0], decided.selected[0], drawn.test_members, drawn.num_tests, real)
+
+    return blocks.sum_over_blocks(one_block, lambda: _zero(num_levels), lanes=lanes, devices=devices)
+
+
+def _results(parts: Sequence[Any], num_levels: int, num_tests: int) -> dict[str, np.ndarray]:
+    """[A] values of each column, from the sums of all calls."""
+    totals, counts = Totals.zero((num_levels,)), np.zeros((2, num_levels), np.int64)
+    for part in parts:
+        totals = totals.add(part.tally)
+        counts += [np.asarray(count).astype(np.int64).sum(axis=0) for count in (part.any_selected, part.any_true)]
+    means, errors = totals.means(), totals.standard_errors(cautious=True)
+    results = {
+        "power": means[:, 1],
+        "power_se": errors[:, 1],
+        "fdp": means[:, 0],
+        "fdp_se": errors[:, 0],
+        "any_selected": counts[0] / totals.repetitions,
+        "any_true": counts[1] / totals.repetitions,
+        "any_true_se": binomial_error(counts[1], totals.repetitions),
+        "num_selected": means[:, 3] * num_tests,
+        "num_selected_se": np.nan_to_num(totals.standard_errors()[:, 3]) * num_tests,
+    }
+    quantiles = totals.quantiles(tuple(QUANTILES.values()))
+    results |= {f"power_{name}": quantiles[:, 1, i] for i, name in enumerate(QUANTILES)}
+    return results | {
+        f"num_selected_{name}": np.rint(quantiles[:, 3, i] * num_tests) for i, name in enumerate(QUANTILES)
+    }
+
+
+def binomial_error(count: np.ndarray, repetitions: int) -> np.ndarray:
+    """The standard error of a relative frequency, as if two repetitions more had had 0 and 1."""
+    frequency = (count + 1) / (repetitions + 2)
+    return np.sqrt(frequency * (1 - frequency) / (repetitions + 2))
