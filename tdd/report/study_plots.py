@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tdd.report.plots import closeup, levels, parameter, sheet
+from tdd.report.plots import levels, parameter, sheet, single_repetition
 from tdd.report.plots.sheet import FORMATS
 from tdd.study.named.record import Example, Figure
 
@@ -36,7 +36,7 @@ def draw(result: Any, figure: Figure, *, title: str, caption: str = "") -> sheet
 
 def draw_example(example: Example) -> sheet.Sheet:
     """The close look at one repetition."""
-    drawing = {"staircase": closeup.staircase, "envelope": closeup.envelope}[example.kind]
+    drawing = {"staircase": single_repetition.staircase, "envelope": single_repetition.envelope}[example.kind]
     return drawing(example.arrays, title=example.title, caption=_sentence(example.caption))
 
 
