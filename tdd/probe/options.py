@@ -30,9 +30,9 @@ _MOST_LABELS = 2**32
 
 @dataclasses.dataclass(frozen=True)
 class ProbeOptions:
-    """What decides the numbers of a probe apart from its model and its texts; see `tdd.Probe`.
+    """Options that, with model and texts, decide the numbers of a probe; see `tdd.Probe`.
 
-    `max_length` is the limit that holds (the model's own where none was given), `token_budget` the one that is used.
+    `max_length` is the model's own limit unless a shorter one was given.
     """
 
     score: str

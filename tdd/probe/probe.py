@@ -188,7 +188,7 @@ class Probe(AlarmHistory):
         return self._rule.flagged(state).reject
 
     def due(self, step: Any) -> bool:
-        """Whether `probe(step, params)` would look."""
+        """True if `probe(step, params)` would look."""
         number = as_step(step)
         return number % self.every == 0 and not (self.history and self.history[-1].step == number)
 

@@ -161,7 +161,7 @@ def _in_place(layout: Layout, batch_fn: Callable[[jax.Array, jax.Array], jax.Arr
 
 
 def _scored(tokens: jax.Array, lengths: jax.Array) -> jax.Array:
-    """Which tokens are scored: all of a text but the first."""
+    """Mask of the scored tokens: all of a text but the first."""
     position = jnp.arange(tokens.shape[1])
     return (position >= 1) & (position < lengths[:, None])
 

@@ -1,4 +1,4 @@
-"""What a probe finds: scores and decisions at one set of parameters, and the record of a look."""
+"""Results of a probe: scores and decisions at one set of parameters, and the record of a look."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ class AlarmHistory:
 
     @property
     def alarm(self) -> bool:
-        """Whether the anytime p-value has been alpha or less so far."""
+        """True once the anytime p-value has been alpha or less."""
         return bool(self.history) and self.history[-1].alarm
 
     @property

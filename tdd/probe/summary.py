@@ -1,4 +1,4 @@
-"""The summary of a probe: its outcome in words, and what a reader must know before relying on it."""
+"""The summary of a probe: its outcome in words, and the caveats to know before relying on it."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def outcome(options: ProbeOptions, history: Sequence[ProbeRecord], *, decides_it
 def open_points(
     options: ProbeOptions, roles: Mapping[str, Role], history: Sequence[ProbeRecord], *, decides_items: bool
 ) -> list[str]:
-    """What a reader must know before relying on the outcome."""
+    """Caveats to know before relying on the outcome."""
     points, horizon = [], options.num_looks
     if horizon is None:
         points.append("num_steps was not given: early looks may use more of the level than an even share.")
