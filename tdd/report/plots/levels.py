@@ -73,7 +73,6 @@ def bands(result: Any, figure: Figure, *, title: str, caption: str) -> sheet.She
                     )
                 axes.plot(alphas, cells.values(result, field)[place], color=look.colour, marker=look.marker)
                 axes.set_title(f"{name}, {heading}" if heading else name, loc="left", color=sheet.INK)
-                axes.tick_params(labelleft=axes is row[0])
                 axes.set_xticks(alphas)
                 if field == "fdr":
                     _diagonal(axes, result)
@@ -104,7 +103,6 @@ def tradeoff(result: Any, figure: Figure, *, title: str, caption: str) -> sheet.
             axes.set_xlabel(figure.error)
             axes.set_xlim(left=0)
             axes.set_ylim(0, 1.02)
-            axes.tick_params(labelleft=axes is row[0])
         row[0].set_ylabel(figure.power)
     return drawn
 

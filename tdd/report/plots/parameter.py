@@ -51,7 +51,7 @@ def parameter(result: Any, figure: Figure, *, title: str, caption: str, alpha: i
             for axes, field, name in zip((above, below), figure.fields, names, strict=True):
                 _lines(axes, result, figure, picked, field, alpha)
                 axes.set_title(f"{name}, {heading}" if heading else name, loc="left", color=sheet.INK)
-                axes.tick_params(labelleft=j == 0, labelbottom=beside or axes is below)
+                axes.tick_params(labelbottom=beside or axes is below)
                 if j == 0:
                     axes.set_ylabel(f"{name}{at}, ± 2 s.e.")
                 if beside or axes is below:

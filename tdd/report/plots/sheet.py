@@ -135,7 +135,7 @@ def sheet(
       height: of a panel, in inches, about.
       foot: room for the horizontal axis below a row that is not the last, in inches.
       share_x: the same horizontal axis in every panel of a column.
-      share_y: the same vertical axis in every panel of a row.
+      share_y: the same vertical axis in every panel of a row, with tick labels at the first.
 
     Returns:
       `Sheet`; draw on its panels inside `style()`.
@@ -156,7 +156,7 @@ def sheet(
         squeeze=False,
     )
     for axes in panels.flat:
-        axes.tick_params(labelbottom=True, labelleft=True)
+        axes.tick_params(labelbottom=True)
     return Sheet(figure, panels.tolist())
 
 

@@ -52,8 +52,6 @@ def staircase(arrays: Mapping[str, Any], *, title: str, caption: str) -> sheet.S
             axes.set_ylim(0, 1.35 * max(p[: min(shown, m)].max(), alpha * min(shown, m) / m) / 1.3)
             axes.set_xlabel("rank k of the p-value")
         drawn.panels[0][0].set_ylabel("p-value")
-        for axes in drawn.panels[0][1:]:
-            axes.tick_params(labelleft=False)
     return drawn
 
 
