@@ -53,10 +53,8 @@ _PANEL_TITLE, _AXIS = 0.24, 0.6  # inches above each panel and below the last ro
 _METADATA = {"png": {"Software": None}, "svg": {"Date": None, "Creator": None}}  # nothing that changes between runs
 
 _STYLE = {
-    "font.family": "DejaVu Sans",
     "font.size": 8.5,
     "axes.titlesize": 8.5,
-    "axes.labelsize": 8.5,
     "xtick.labelsize": 8,
     "ytick.labelsize": 8,
     "legend.fontsize": 8,
@@ -71,12 +69,8 @@ _STYLE = {
     "lines.linewidth": 1.4,
     "lines.markersize": 4.2,
     "hatch.linewidth": 0.6,
-    "figure.dpi": 100,
     "savefig.dpi": 200,
-    "svg.fonttype": "path",
     "svg.hashsalt": "tdd",
-    "text.usetex": False,
-    "path.simplify": True,
 }
 
 
