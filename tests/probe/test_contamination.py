@@ -87,7 +87,7 @@ def leaked(by_reference):
     return run(anew(by_reference), BENCHMARK[:20], begin=3)
 
 
-def test_a_leak_is_reported_with_its_time_its_share_and_its_items(leaked):
+def test_a_leak_is_reported_with_its_time_its_fraction_and_its_items(leaked):
     leak = leaked.leak()
     assert leaked.alarm
     assert 40 <= leak.alarm <= 60
@@ -111,7 +111,7 @@ def test_a_leak_is_reported_with_its_time_its_share_and_its_items(leaked):
 
 
 @pytest.mark.slow("long")
-def test_bounds_in_closed_form_where_a_share_would_take_too_many_draws(leaked, monkeypatch):
+def test_bounds_in_closed_form_where_a_look_would_take_too_many_draws(leaked, monkeypatch):
     drawn = leaked.leak()
     monkeypatch.setattr(benchmark, "_MOST_DRAWN", 0)
     closed = leaked.leak()
@@ -283,8 +283,8 @@ def test_the_relabellings_are_those_of_orders_within_shards():
     for shard in range(3):
         own = np.r_[shard, 3 + 4 * shard : 7 + 4 * shard]
         np.testing.assert_array_equal(labels[:, own].sum(axis=1), 1)
-        share = labels[1:, own].mean(axis=0)
-        assert np.abs(share - 0.2).max() < 4.5 * np.sqrt(0.2 * 0.8 / 200)
+        fraction = labels[1:, own].mean(axis=0)
+        assert np.abs(fraction - 0.2).max() < 4.5 * np.sqrt(0.2 * 0.8 / 200)
 
 
 def test_orders_are_different_readings_of_the_same_items():
