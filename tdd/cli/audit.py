@@ -206,7 +206,7 @@ def _report(arguments: argparse.Namespace) -> None:
     if arguments.plot:
         from tdd.report import probe_plots
         from tdd.report.plots import sheet
-        from tdd.report.probe_read import read_history
+        from tdd.report.probe import read_history
 
         with runs.reported(run, folder):
             sheet.save(probe_plots.draw(run, read_history(folder, run)), pathlib.Path(arguments.plot))
@@ -223,9 +223,9 @@ def _print_report(run: Mapping[str, Any], folder: pathlib.Path, shard_table: boo
         exchange.print_report(run, read_shards(folder, run) if shard_table else None, console=console())
     elif run["kind"] == "probe":
         from tdd.report import probe
-        from tdd.report.probe_read import read_history, read_probe_items
 
-        probe.print_report(run, read_history(folder, run), read_probe_items(folder, run), console=console())
+        history, items = probe.read_history(folder, run), probe.read_probe_items(folder, run)
+        probe.print_report(run, history, items, console=console())
     else:
         terminal.print_report(run, read_items(folder, run), console=console())
 

@@ -53,6 +53,9 @@ def _example(arguments: argparse.Namespace) -> None:
 
 def _train(arguments: argparse.Namespace) -> None:
     from tdd.cli.compilation_cache import keep_compiled
+    from tdd.lab.memory import keep_memory
+
+    keep_memory()
     from tdd.lab.recipe_file import load_recipe
 
     recipe = load_recipe(arguments.recipe)

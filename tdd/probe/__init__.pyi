@@ -15,6 +15,6 @@ from .gradients import record_grad_norms as record_grad_norms
 from .leak import Leak as Leak
 from .order import OrderGuard as OrderGuard
 from .probe import Probe as Probe
-from .record import ProbeRecord as ProbeRecord
+from .result import ProbeRecord as ProbeRecord
 from .result import ProbeResult as ProbeResult
 from .stream import StreamGuard as StreamGuard

@@ -8,34 +8,25 @@ A writer is anything with one of these methods, tried in this order, or a functi
     log(scalars, step=step)              wandb, Levanter's trackers
     log_metrics(scalars, step=step)      mlflow, comet
 
-In a run of several processes every process calls the probe, as it calls the training step; give writers to one of them.
+Anything else raises `InputError` before training. In a run of several processes every process calls the probe, as it
+calls the training step; give writers to one of them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from tdd.validate.errors import InputError
 
 __all__ = ["TunixHooks", "levanter_hook", "logged", "periodic_action", "tunix_hooks", "write_scalars"]
 
 METHODS = ("write_scalars", "add_scalar", "scalar", "log", "log_metrics")
-"""What writers of scalars are recognised by, in this order."""
+"""Methods that writers of scalars are recognised by, in this order."""
 
 
-class _Probe(Protocol):
-    """What of `tdd.Probe` is used here."""
-
-    every: int
-
-    def due(self, step: Any) -> bool: ...
-
-    def __call__(self, step: int, params: Any) -> Any: ...
-
-
-def logged(probe: _Probe, *writers: Any) -> Callable[[int, Any], Any]:
-    """The probe, its numbers handed on: call it after every training step as `(step, params)`.
+def logged(probe: Any, *writers: Any) -> Callable[[int, Any], Any]:
+    """The probe with its numbers handed to writers: call it after every training step as `(step, params)`.
 
         watch = logged(probe, metric_writers.create_default_writer(workdir))
         for step, batch in enumerate(batches):
@@ -47,10 +38,7 @@ def logged(probe: _Probe, *writers: Any) -> Callable[[int, Any], Any]:
       *writers: each gets `record.scalars()` of every look; see the top of this module.
 
     Returns:
-      A function that returns what the probe returns: a record, or None where the step is not one to look at.
-
-    Raises:
-      InputError: something that is no writer.
+      A function that returns what the probe returns: a record, or None if no look was due.
     """
     for writer in writers:
         _check_writer(writer)
@@ -65,27 +53,21 @@ def logged(probe: _Probe, *writers: Any) -> Callable[[int, Any], Any]:
     return watch
 
 
-def periodic_action(probe: _Probe, params: Callable[[], Any], *writers: Any) -> Callable[..., bool]:
+def periodic_action(probe: Any, params: Callable[[], Any], *writers: Any) -> Callable[..., bool]:
     """A hook of CLU's loops, called as `hook(step)` or `hook(step, t)` beside `clu.periodic_actions`.
 
         hooks = [
             periodic_actions.ReportProgress(num_train_steps=num_steps, writer=writer),
             periodic_action(probe, lambda: state.params, writer),  # where the loop assigns `state`
         ]
-        ...
-        for hook in hooks:
-            hook(step)
 
     Args:
       probe: a `tdd.Probe`.
-      params: returns the parameters as they are now; called only at steps that are looked at.
+      params: returns the current parameters; called only when a look is due.
       *writers: see the top of this module.
 
     Returns:
       A hook that returns whether it looked.
-
-    Raises:
-      InputError: something that is no writer.
     """
     watch = _when_due(probe, lambda _: params(), writers)
 
@@ -96,26 +78,20 @@ def periodic_action(probe: _Probe, params: Callable[[], Any], *writers: Any) -> 
     return hook
 
 
-def levanter_hook(probe: _Probe, params: Callable[[Any], Any], *writers: Any) -> Callable[[Any], None]:
+def levanter_hook(probe: Any, params: Callable[[Any], Any], *writers: Any) -> Callable[[Any], None]:
     """A hook of Levanter's trainer, called with its `StepInfo`.
 
         hook = levanter_hook(probe, lambda info: arrays_of(info.model), levanter.tracker)
         trainer.add_hook(hook, every=probe.every)
 
     Steps are counted as Levanter counts them: from 0, `info.step` is the one that was just completed. The last call of
-    a run, which Levanter forces at any step, is a look only where its step is one.
+    a run, which Levanter forces at any step, looks only if a look is due at its step.
 
     Args:
       probe: a `tdd.Probe`.
       params: (StepInfo) -> the parameters that the probe's model takes: for an Equinox model
         `equinox.filter(info.model, equinox.is_array)` where the logits put the rest back.
       *writers: see the top of this module; `levanter.tracker` itself is one.
-
-    Returns:
-      The hook.
-
-    Raises:
-      InputError: something that is no writer.
     """
     watch = _when_due(probe, params, writers)
 
@@ -125,7 +101,7 @@ def levanter_hook(probe: _Probe, params: Callable[[Any], Any], *writers: Any) ->
     return hook
 
 
-def tunix_hooks(probe: _Probe, params: Callable[[Any], Any], *writers: Any) -> TunixHooks:
+def tunix_hooks(probe: Any, params: Callable[[Any], Any], *writers: Any) -> TunixHooks:
     """Training hooks of tunix's `PeftTrainer`.
 
         lm, _ = tdd.from_nnx(model, vocab_size=V)
@@ -134,20 +110,17 @@ def tunix_hooks(probe: _Probe, params: Callable[[Any], Any], *writers: Any) -> T
         trainer.with_training_hooks(tunix_hooks(probe, lambda trainer: tdd.from_nnx(trainer.model, vocab_size=V)[1]))
 
     The step is `trainer.train_steps`, the number of updates that the parameters have had: the step that tunix passes
-    to the hook is that of metrics it has buffered, one behind. A trainer has one set of hooks; one who has hooks
-    already calls `logged(probe, ...)(trainer.train_steps, params)` in their `on_train_step_end`.
+    to the hook is that of buffered metrics, one behind. A trainer has one set of hooks; if it is taken, call
+    `logged(probe, ...)(trainer.train_steps, params)` in its `on_train_step_end`.
 
     Args:
       probe: a `tdd.Probe`.
-      params: (trainer) -> the parameters that the probe's model takes; called only at steps that are looked at.
+      params: (trainer) -> the parameters that the probe's model takes; called only when a look is due.
       *writers: see the top of this module; without any, the numbers go to the trainer's own metrics logger, under
         "tdd".
 
     Returns:
       An object with the methods of `tunix.sft.hooks.TrainingHooks`.
-
-    Raises:
-      InputError: something that is no writer.
     """
     return TunixHooks(probe, params, writers)
 
@@ -155,49 +128,40 @@ def tunix_hooks(probe: _Probe, params: Callable[[Any], Any], *writers: Any) -> T
 class TunixHooks:
     """The methods of `tunix.sft.hooks.TrainingHooks`; see `tunix_hooks`."""
 
-    def __init__(self, probe: _Probe, params: Callable[[Any], Any], writers: tuple[Any, ...]) -> None:
-        self._own_logger = not writers
+    def __init__(self, probe: Any, params: Callable[[Any], Any], writers: tuple[Any, ...]) -> None:
+        self._to_trainer = not writers
         self._watch = _when_due(probe, params, writers)
 
     def on_train_start(self, train_ctx: Any) -> None:
-        """Looks at step 0, the parameters that training begins with; a run that goes on looks where its step is one."""
+        """Look at step 0, the initial parameters; at the step of a run that continues, if a look is due there."""
         self._look(train_ctx)
 
     def on_train_step_start(self, train_ctx: Any) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def on_train_step_end(self, train_ctx: Any, train_step: int, train_loss: float) -> None:
-        """Looks where the number of updates so far is a step to look at."""
+        """Look if a look is due at the number of updates so far."""
         self._look(train_ctx)
 
     def on_eval_step_start(self, train_ctx: Any) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def on_eval_step_end(self, train_ctx: Any, eval_loss: float) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def on_train_end(self, train_ctx: Any) -> None:
-        """Looks at the last step, where it is one to look at and was not looked at."""
+        """Look at the last step if a look is due there."""
         self._look(train_ctx)
 
     def _look(self, trainer: Any) -> None:
         record = self._watch(trainer.train_steps, trainer)
-        if record is not None and self._own_logger:
+        if record is not None and self._to_trainer:
             for name, value in record.scalars(prefix="").items():
                 trainer.metrics_logger.log("tdd", name, value, "train", record.step)
 
 
 def write_scalars(writer: Any, step: int, scalars: Mapping[str, float]) -> None:
-    """Hand named numbers to a writer.
-
-    Args:
-      writer: see the top of this module.
-      step: when they were measured.
-      scalars: name -> number.
-
-    Raises:
-      InputError: something that is no writer.
-    """
+    """Hand named numbers of a step to a writer; see the top of this module."""
     _check_writer(writer)
     one_by_one = getattr(writer, "add_scalar", None) or getattr(writer, "scalar", None)
     all_at_once = getattr(writer, "log", None) or getattr(writer, "log_metrics", None)
@@ -212,14 +176,13 @@ def write_scalars(writer: Any, step: int, scalars: Mapping[str, float]) -> None:
         writer(step, scalars)
 
 
-def _when_due(probe: _Probe, params: Callable[[Any], Any], writers: tuple[Any, ...]) -> Callable[[int, Any], Any]:
-    """(step, context) -> record or None; `params` of the context is asked for only where the probe would look."""
+def _when_due(probe: Any, params: Callable[[Any], Any], writers: tuple[Any, ...]) -> Callable[[int, Any], Any]:
+    """(step, context) -> record or None; `params(context)` is called only if a look is due."""
     watch = logged(probe, *writers)
     return lambda step, context: watch(step, params(context)) if probe.due(step) else None
 
 
 def _check_writer(writer: Any) -> None:
-    """Something that scalars can be handed to."""
     if not callable(writer) and not any(callable(getattr(writer, name, None)) for name in METHODS):
         raise InputError(
             f"writer {type(writer).__name__} has none of the methods {', '.join(METHODS)} and cannot be called; pass "

@@ -6,9 +6,9 @@ relabellings that are drawn once, so looking often costs no error (`tdd.kernels.
 `tdd.kernels.trajectories`).
 
 The items. E_j(t) = sum over the looks s <= t of w_s e_js, e_js the conformal e-value of suspect j at look s. The
-weights w_s >= 0 are the shares of the level that the looks spend; where a last look is planned it has a quarter of the
-others' besides, since with few references it alone may show anything. FDR <= alpha for e-BH on E(tau) at any look tau,
-however chosen: E_j never falls, so E_j(tau) <= E_j(end), and e-BH has FDR <= (alpha/m) E sum_j E_j(tau) over the
+weights w_s >= 0 are the fractions of the level that the looks spend; a planned last look has a quarter of the others'
+besides, since with few references it alone may show anything. FDR <= alpha for e-BH on E(tau) at any look tau, however
+chosen: E_j never falls, so E_j(tau) <= E_j(end), and e-BH has FDR <= (alpha/m) E sum_j E_j(tau) over the
 suspects j for which the null holds; at each look their e-values sum to at most m in expectation, and the w_s sum to at
 most 1. What a look flags is flagged by every later one.
 """
@@ -62,13 +62,13 @@ GUARANTEE_ROWS = [
 
 
 class ProbeState(NamedTuple):
-    """What a probe carries from look to look; a pytree of fixed shape.
+    """State that a probe carries from look to look; a pytree of fixed shape.
 
     Attributes:
       rule: state of the sequential rule.
       baseline: [m + n] float32, the first finite score of each item; NaN where there is none yet.
-      look: [] int32, looks so far.
-      item_e_values: [m] of each suspect, over all looks so far; they never fall.
+      look: [] int32, number of looks so far.
+      item_e_values: [m] e-values of the suspects, over all looks so far; they never fall.
     """
 
     rule: Any
@@ -79,16 +79,16 @@ class ProbeState(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class SetEvidence:
-    """How evidence is gathered.
+    """The rule that turns looks into evidence.
 
     Attributes:
       num_suspects: m.
       num_items: m + n.
-      num_draws: relabellings beside the true one.
-      alpha: level of the alarm.
-      horizon: looks over which the level is spent, or None where that is not known.
-      from_first: whether what the first look's scores explain is taken out at later ones.
-      statistic: how a labelling's scores become one number.
+      num_draws: Number of relabellings beside the true one.
+      alpha: Level of the alarm.
+      horizon: Number of looks over which the level is spent, or None where that is not known.
+      from_first: Whether later looks test what the scores of the first look do not explain.
+      statistic: Statistic of a labelling's scores.
     """
 
     num_suspects: int
@@ -117,19 +117,19 @@ class SetEvidence:
             return set_statistics(scores, labels, baseline=baseline, statistic=self.statistic)
 
         if self.from_first:
-            found = lax.cond(state.look == 0, lambda: statistics(None), lambda: statistics(state.baseline))
+            labelled = lax.cond(state.look == 0, lambda: statistics(None), lambda: statistics(state.baseline))
         else:
-            found = statistics(None)
+            labelled = statistics(None)
         look = state.look + 1
         spent = trajectories.spending(look, self.horizon)
-        rule, evidence = trajectories.advance(state.rule, found, spent)
+        rule, evidence = trajectories.advance(state.rule, labelled, spent)
         known = jnp.isfinite(state.baseline) | ~jnp.isfinite(scores)
-        share = self._item_share(look, rule.spent) - self._item_share(state.look, state.rule.spent)
-        items = state.item_e_values + share * self.item_e_values(result)
+        weight = self._total_weight(look, rule.spent) - self._total_weight(state.look, state.rule.spent)
+        items = state.item_e_values + weight * self.item_e_values(result)
         return ProbeState(rule, jnp.where(known, state.baseline, scores), look, items), evidence
 
-    def _item_share(self, look: jax.Array, spent: jax.Array) -> jax.Array:
-        """[] the weights of the looks up to this one."""
+    def _total_weight(self, look: jax.Array, spent: jax.Array) -> jax.Array:
+        """[] sum of the weights w_s of the looks up to this one."""
         return spent if self.horizon is None else jnp.where(look >= self.horizon, 1, 0.75 * spent)
 
     def item_e_values(self, result: ProbeResult) -> jax.Array:
@@ -138,7 +138,7 @@ class SetEvidence:
         Their threshold is where BH cuts at a fifth of alpha, so that evidence in a fifth of the looks can suffice.
         """
         reference, suspect = result.reference_scores, result.suspect_scores
-        found = evalues.conformal_e_values(
+        e_values = evalues.conformal_e_values(
             reference,
             suspect,
             self.alpha / 5,
@@ -146,7 +146,7 @@ class SetEvidence:
             calibration_mask=jnp.isfinite(reference),
             mask=jnp.isfinite(suspect),
         )
-        return jnp.where(jnp.isfinite(reference).any() & ~jnp.isnan(found), found, 0)
+        return jnp.where(jnp.isfinite(reference).any() & ~jnp.isnan(e_values), e_values, 0)
 
     def flagged(self, state: ProbeState) -> evalues.EStepUp:
         """e-BH over the suspects at alpha: [m] decisions that hold at whatever look one stops."""

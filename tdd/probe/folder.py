@@ -1,112 +1,163 @@
-"""The folder of a probe: run.json, history.csv, items.csv for reports, state.npz to go on from."""
+"""The folder of a probe: run.json, history.csv, items.csv for reports, state.npz to continue from."""
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import io
+import json
 import os
 import pathlib
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from tdd.probe.outcome import open_points, outcome
-from tdd.probe.texts import Role
+from tdd.kernels.trajectories import Evidence
+from tdd.probe.options import ProbeOptions
+from tdd.probe.result import ProbeRecord, ProbeResult
+from tdd.probe.steps import first_alarm
+from tdd.probe.summary import open_points, outcome
+from tdd.probe.texts import Role, num_texts
+from tdd.records import Guarantee
 from tdd.runs.atomic import disk_errors, write_atomically
 from tdd.runs.folder import fingerprint as fingerprint_of
 from tdd.runs.folder import open_run_folder, to_csv, versions, write_run
 from tdd.validate.errors import InputError
 from tdd.validate.npz import read_npz
 
-if TYPE_CHECKING:
-    from tdd.probe.probe import Probe
-
-__all__ = ["fingerprint", "read_state", "save"]
+__all__ = ["fingerprint", "history_from_arrays", "history_to_arrays", "read_state", "save"]
 
 _SCHEMA = 1
+_RESULT = tuple(field.name for field in dataclasses.fields(ProbeResult))  # pyright: ignore[reportArgumentType]
+_ITEMS = ("e_values", "adjusted", "flagged")
 
 
-def fingerprint(options: Mapping[str, Any], roles: Mapping[str, Role]) -> str:
+def fingerprint(options: ProbeOptions, roles: Mapping[str, Role]) -> str:
     """SHA-256 of what decides a probe's numbers, apart from the model."""
-    return fingerprint_of({"kind": "probe", "options": options, "texts": {k: r.sha256 for k, r in roles.items()}})
+    texts = {name: role.sha256 for name, role in roles.items()}
+    return fingerprint_of({"kind": "probe", "options": options, "texts": texts})
 
 
-def save(probe: Probe, folder: str | os.PathLike[str]) -> None:
+def save(
+    folder: str | os.PathLike[str],
+    *,
+    name: str,
+    options: ProbeOptions,
+    roles: Mapping[str, Role],
+    guarantees: Mapping[str, Guarantee],
+    history: Sequence[ProbeRecord],
+    state: Mapping[str, np.ndarray],
+) -> None:
     """Write everything, each file whole or not at all, run.json last."""
-    place = pathlib.Path(folder)
-    open_run_folder(place, probe.fingerprint, f"probe {probe.name}")
+    place, identity = pathlib.Path(folder), fingerprint(options, roles)
+    open_run_folder(place, identity, f"probe {name}")
     with io.BytesIO() as buffer:
-        np.savez(buffer, **probe.state_dict())  # pyright: ignore[reportArgumentType]
+        np.savez(buffer, **state)  # pyright: ignore[reportArgumentType]
         write_atomically(place / "state.npz", buffer.getvalue())
     tables = {}
-    rows = [{"step": record.step, "look": record.look, **record.scalars("")} for record in probe.history]
-    if rows:
-        columns = {name: np.array([row[name] for row in rows]) for name in rows[0]}
-        tables = {"history.csv": to_csv(columns), "items.csv": to_csv(_items(probe))}
-    write_run(place, _run(probe), tables)
+    if history:
+        tables = {"history.csv": to_csv(_looks(history)), "items.csv": to_csv(_items(roles, history[-1]))}
+    decides_items = guarantees["items"].kind != "none"
+    run = {
+        "schema": _SCHEMA,
+        "kind": "probe",
+        "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "versions": versions(),
+        "seed": options.seed,
+        "name": name,
+        "fingerprint": identity,
+        "options": {option: value for option, value in dataclasses.asdict(options).items() if option != "seed"},
+        "inputs": {
+            key: {"source": role.source, "sha256": role.sha256, "texts": len(role), "cut": role.num_cut}
+            for key, role in roles.items()
+        },
+        "outcome": outcome(options, history, decides_items=decides_items),
+        "alarm": bool(history) and history[-1].alarm,
+        "first_alarm": first_alarm(history),
+        "guarantees": guarantees,
+        "looks": len(history),
+        "warnings": [f"step {record.step}: {warning}" for record in history for warning in record.warnings],
+        "open_points": open_points(options, roles, history, decides_items=decides_items),
+    }
+    write_run(place, run, tables)
 
 
 def read_state(folder: str | os.PathLike[str]) -> dict[str, np.ndarray]:
     """The arrays of `Probe.state_dict` that were saved in a folder."""
     place = pathlib.Path(folder) / "state.npz"
+    problem = f"{folder} holds no saved probe that can be read"
     if not place.is_file():
-        raise _no_saved_probe(pathlib.Path(folder), "there is no state.npz in it")
+        raise InputError(f"{problem}: there is no state.npz in it")
     try:
         with disk_errors(place):
             return read_npz(place)
     except InputError:
         raise
     except ValueError as error:
-        raise _no_saved_probe(pathlib.Path(folder), f"state.npz is damaged ({error})") from error
+        raise InputError(f"{problem}: state.npz is damaged ({error})") from error
 
 
-def _items(probe: Probe) -> dict[str, np.ndarray]:
+def history_to_arrays(history: Sequence[ProbeRecord]) -> dict[str, np.ndarray]:
+    """Looks as arrays with one row a look; no Python objects in them."""
+    warnings = json.dumps([list(record.warnings) for record in history]).encode()
+    arrays = {
+        "step": np.array([record.step for record in history], np.int64),
+        "look": np.array([record.look for record in history], np.int64),
+        "alarm": np.array([record.alarm for record in history], bool),
+        "seconds": np.array([record.seconds for record in history], np.float64),
+        "on_schedule": np.array([record.on_schedule for record in history], bool),
+        "warnings": np.frombuffer(warnings, np.uint8),
+    }
+    if history:
+        for name in _ITEMS:
+            arrays[f"items/{name}"] = np.stack([getattr(record, name) for record in history])
+        for name in Evidence._fields:
+            arrays[f"evidence/{name}"] = np.stack([getattr(record.evidence, name) for record in history])
+        for name in _RESULT:
+            arrays[f"result/{name}"] = np.stack([getattr(record.result, name) for record in history])
+    return arrays
+
+
+def history_from_arrays(arrays: Mapping[str, np.ndarray]) -> list[ProbeRecord]:
+    """Invert `history_to_arrays`."""
+    warnings = json.loads(arrays["warnings"].tobytes())
+    return [
+        ProbeRecord(
+            step=int(arrays["step"][i]),
+            look=int(arrays["look"][i]),
+            result=ProbeResult(**{name: arrays[f"result/{name}"][i] for name in _RESULT}),
+            evidence=Evidence(**{name: arrays[f"evidence/{name}"][i] for name in Evidence._fields}),
+            alarm=bool(arrays["alarm"][i]),
+            warnings=tuple(warnings[i]),
+            seconds=float(arrays["seconds"][i]),
+            on_schedule=bool(arrays["on_schedule"][i]),
+            **{name: arrays[f"items/{name}"][i] for name in _ITEMS},
+        )
+        for i in range(len(arrays["step"]))
+    ]
+
+
+def _looks(history: Sequence[ProbeRecord]) -> dict[str, np.ndarray]:
+    """One row a look."""
+    rows = [{"step": record.step, "look": record.look, **record.scalars("")} for record in history]
+    return {name: np.array([row[name] for row in rows]) for name in rows[0]}
+
+
+def _items(roles: Mapping[str, Role], last: ProbeRecord) -> dict[str, np.ndarray]:
     """One row a text: its score and p-value at the last look, and what all looks together say of it."""
-    last = probe.history[-1]
+    _, n, c, k = num_texts(roles)
     result = last.result
-    _, n, c, k = probe.sizes
-    unknown = np.full(n, np.nan, np.float32)
-    canary_references = np.full(k, np.nan, np.float32)
+    unknown = {count: np.full(count, np.nan, np.float32) for count in (n, k, c + k)}
     columns = {
-        "score": (result.suspect_scores, result.reference_scores, result.canary_scores, canary_references),
-        "p_value": (result.p_values, unknown, result.canary_p_values, canary_references),
-        "e_value": (last.e_values, unknown, np.full(c + k, np.nan, np.float32)),
-        "adjusted": (last.adjusted, unknown, np.full(c + k, np.nan, np.float32)),
+        "score": (result.suspect_scores, result.reference_scores, result.canary_scores, unknown[k]),
+        "p_value": (result.p_values, unknown[n], result.canary_p_values, unknown[k]),
+        "e_value": (last.e_values, unknown[n], unknown[c + k]),
+        "adjusted": (last.adjusted, unknown[n], unknown[c + k]),
         "selected": (last.flagged, np.zeros(n + c + k, bool)),
     }
-    names = [(name, identifier) for name, role in probe.roles.items() for identifier in role.ids]
+    texts = [(identifier, name) for name, role in roles.items() for identifier in role.ids]
     return {
-        "id": np.array([identifier for _, identifier in names]),
-        "role": np.array([name for name, _ in names]),
+        "id": np.array([identifier for identifier, _ in texts]),
+        "role": np.array([name for _, name in texts]),
         **{name: np.concatenate(parts) for name, parts in columns.items()},
     }
-
-
-def _run(probe: Probe) -> dict[str, Any]:
-    return {
-        "schema": _SCHEMA,
-        "kind": "probe",
-        "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "versions": versions(),
-        "seed": probe.options["seed"],
-        "name": probe.name,
-        "fingerprint": probe.fingerprint,
-        "options": {name: value for name, value in probe.options.items() if name != "seed"},
-        "inputs": {
-            name: {"source": role.source, "sha256": role.sha256, "texts": len(role), "cut": role.num_cut}
-            for name, role in probe.roles.items()
-        },
-        "outcome": outcome(probe),
-        "alarm": probe.alarm,
-        "first_alarm": probe.first_alarm,
-        "guarantees": probe.guarantees,
-        "looks": len(probe.history),
-        "warnings": [f"step {record.step}: {words}" for record in probe.history for words in record.warnings],
-        "open_points": open_points(probe),
-    }
-
-
-def _no_saved_probe(folder: pathlib.Path, detail: str) -> InputError:
-    """A folder from which nothing can be restored."""
-    return InputError(f"{folder} holds no saved probe that can be read: {detail}")

@@ -1,9 +1,9 @@
-"""Per-example gradient norms of anybody's loss, and a transformation that keeps their quantiles.
+"""Per-example gradient norms of any loss, and an optax transformation that records their quantiles.
 
-The gradient of a mean says nothing about the gradients of its examples, so that no optax transformation can find their
-norms among its updates: they must be taken where the examples are still apart. There are two such places. Outside the
-training step, `example_grad_norms` differentiates a loss one microbatch after the other. Inside, `gradient_norm` is a
-`metrics_fn` of `optax.microbatching.micro_grad`, and the norms come out of the step that is computed anyway:
+The gradient of a mean says nothing about the gradients of its examples: norms must be taken where the examples are
+still apart. Outside the training step, `example_grad_norms` differentiates a loss one microbatch after the other.
+Inside, `gradient_norm` is a `metrics_fn` of `optax.microbatching.micro_grad`, and the norms come out of the step that
+is computed anyway:
 
     gradients_of = optax.microbatching.micro_grad(loss, microbatch_size=4, metrics_fn=gradient_norm)
 
@@ -12,9 +12,9 @@ training step, `example_grad_norms` differentiates a loss one microbatch after t
         updates, opt_state = tx.update(gradients, opt_state, params, grad_norms=out.metrics)
         return optax.apply_updates(params, updates), opt_state
 
-with `tx = optax.chain(record_grad_norms(), optax.adamw(1e-3))`; the state of the optimizer, which the loop carries and
-saves already, then holds the quantiles: `optax.tree.get(opt_state, "grad_norm_quantiles")`. (The gradients are sums
-over the examples; a rate or `optax.scale` divides them.)
+with `tx = optax.chain(record_grad_norms(), optax.adamw(1e-3))`; the optimizer's state then holds the quantiles:
+`optax.tree.get(opt_state, "grad_norm_quantiles")`. (The gradients are sums over the examples; a rate or `optax.scale`
+divides them.)
 """
 
 from __future__ import annotations
@@ -35,11 +35,7 @@ __all__ = ["GradNormState", "example_grad_norms", "gradient_norm", "quantiles", 
 
 
 class GradNormState(NamedTuple):
-    """What `record_grad_norms` keeps.
-
-    Attributes:
-      grad_norm_quantiles: [len(levels)] float32 of the last step, NaN before the first.
-    """
+    """State of `record_grad_norms`: quantiles [len(levels)] float32 of the last step, NaN before the first."""
 
     grad_norm_quantiles: jax.Array
 
@@ -49,7 +45,7 @@ def example_grad_norms(
 ) -> jax.Array:
     """|| grad_params loss(params, example_b) ||_2 for every example b, with the memory of `microbatch` gradients. Pure.
 
-    A loss that `optax.microbatching.micro_grad` takes is taken here, in the same two forms. The last microbatch may be
+    Accepts the losses of `optax.microbatching.micro_grad`, in the same two forms. The last microbatch may be
     incomplete, and no sum of gradients is kept. For a `LanguageModel` `tdd.grad_norms` is faster: it forms no gradient.
 
     Args:
@@ -65,8 +61,8 @@ def example_grad_norms(
       [B] float32.
 
     Raises:
-      InputError: a loss that is not one real number, examples of different numbers, a microbatch that is no positive
-        number, params without a floating-point leaf (at trace time).
+      InputError: a loss that is not one real number, examples of different numbers, a microbatch that is not a
+        positive number, params without a floating-point leaf (at trace time).
 
     Cost: a forward and a backward pass an example; temporaries of `microbatch` gradients and activations.
 
@@ -80,11 +76,11 @@ def example_grad_norms(
     check_gradient_loss("the loss", len(trained))
 
     def value(moved: list[jax.Array], example: tuple[Any, ...]) -> jax.Array:
-        found = [*leaves]
+        values = [*leaves]
         for i, leaf in zip(trained, moved, strict=True):
-            found[i] = leaf
-        given = jax.tree.map(lambda x: x[None], example) if keep_batch_dim else example
-        out = loss(jax.tree.unflatten(structure, found), *given)
+            values[i] = leaf
+        arguments = jax.tree.map(lambda x: x[None], example) if keep_batch_dim else example
+        out = loss(jax.tree.unflatten(structure, values), *arguments)
         _check_example_loss(out)
         return out
 
@@ -94,7 +90,9 @@ def example_grad_norms(
     groups = -(-count // size)
     # [B, ...] -> [groups, size, ...], column by column: the axis that a data-parallel sharding divides is the second
     batched = jax.tree.map(lambda x: _divided(jnp.asarray(x), groups, size), examples)
-    norms = lax.map(jax.vmap(norm) if size > 1 else lambda one: norm(jax.tree.map(lambda x: x[0], one))[None], batched)
+    norms = lax.map(
+        jax.vmap(norm) if size > 1 else lambda single: norm(jax.tree.map(lambda x: x[0], single))[None], batched
+    )
     return norms.swapaxes(0, 1).reshape(-1)[:count]
 
 
@@ -104,14 +102,14 @@ def gradient_norm(gradient: Any) -> jax.Array:
     A `metrics_fn` of `optax.microbatching.micro_grad`, which then returns the norm of every example in `.metrics`.
 
     Args:
-      gradient: a tree of real or complex arrays; leaves without a gradient (float0) count nothing.
+      gradient: a tree of real or complex arrays; leaves without a gradient (float0) are left out.
     """
     leaves = [leaf for leaf in jax.tree.leaves(gradient) if jnp.issubdtype(jnp.result_type(leaf), jnp.inexact)]
     return jnp.sqrt(sum((jnp.square(jnp.abs(leaf).astype(jnp.float32)).sum() for leaf in leaves), jnp.float32(0)))
 
 
 def quantiles(norms: jax.Array, levels: tuple[float, ...] = GRAD_NORM_QUANTILES) -> jax.Array:
-    """Quantiles of norms, those that are not finite left out: [len(levels)] float32, NaN where none is left.
+    """Quantiles of the finite norms: [len(levels)] float32, NaN if none is finite.
 
     Args:
       norms: [B], for example of `example_grad_norms`.
@@ -125,10 +123,10 @@ def quantiles(norms: jax.Array, levels: tuple[float, ...] = GRAD_NORM_QUANTILES)
 
 
 def record_grad_norms(levels: tuple[float, ...] = GRAD_NORM_QUANTILES) -> optax.GradientTransformationExtraArgs:
-    """An optax transformation that changes no update and keeps quantiles of the examples' gradient norms.
+    """An optax transformation that changes no update and records quantiles of the examples' gradient norms.
 
-    `update` takes the norms as the keyword `grad_norms` [B], which `optax.chain` passes on; where they come from is
-    said at the top of this module. A step without them leaves the quantiles as they were.
+    `update` takes the norms as the keyword `grad_norms` [B], which `optax.chain` passes on; the top of this module says
+    where they come from. A step without them leaves the quantiles as they were.
 
     Args:
       levels: which quantiles, in [0, 1].
@@ -151,7 +149,9 @@ def record_grad_norms(levels: tuple[float, ...] = GRAD_NORM_QUANTILES) -> optax.
         del params, extra
         if grad_norms is None:
             return updates, state
-        _check_given_norms(jnp.shape(grad_norms))
+        if jnp.ndim(grad_norms) != 1:
+            shape = [*jnp.shape(grad_norms)]
+            raise InputError(f"grad_norms must be [B], one norm an example, got shape {shape}")
         return updates, GradNormState(quantiles(grad_norms, levels))
 
     return optax.GradientTransformationExtraArgs(init, update)
@@ -164,11 +164,11 @@ def _divided(x: jax.Array, groups: int, size: int) -> jax.Array:
 
 
 def _check_examples(shapes: Sequence[tuple[int, ...]]) -> int:
-    """Arrays of examples along their first axis; how many examples."""
+    """The number of examples along the first axis of all arrays."""
     counts = {shape[0] if shape else None for shape in shapes}
     if len(counts) != 1 or None in counts:
-        found = ", ".join(str(list(shape)) for shape in shapes) or "none"
-        raise InputError(f"examples must be arrays of one number of examples along the first axis, got shapes {found}")
+        listed = ", ".join(str(list(shape)) for shape in shapes) or "none"
+        raise InputError(f"examples must be arrays of one number of examples along the first axis, got shapes {listed}")
     return int(shapes[0][0])
 
 
@@ -183,14 +183,8 @@ def _check_example_loss(value: Any) -> None:
         )
 
 
-def _check_given_norms(shape: tuple[int, ...]) -> None:
-    """Norms as `optax.microbatching.micro_grad` returns them."""
-    if len(shape) != 1:
-        raise InputError(f"grad_norms must be [B], one norm an example, got shape {list(shape)}")
-
-
 def _check_quantile_levels(levels: Any) -> tuple[float, ...]:
-    """Shares in [0, 1], at least one."""
+    """One or more fractions in [0, 1]."""
     values = tuple(levels) if isinstance(levels, (tuple, list)) else (levels,)
     if not values or not all(isinstance(value, (int, float)) and 0 <= value <= 1 for value in values):
         raise InputError(f"levels={levels!r} must be numbers between 0 and 1, for example (0.25, 0.5, 0.75)")

@@ -1,4 +1,4 @@
-"""When a benchmark began to leak into the training data: an estimate, and the record of what is known."""
+"""A leak of a benchmark into the training data: the record of what is known, and the estimate of when it began."""
 
 from __future__ import annotations
 
@@ -30,23 +30,23 @@ GUARANTEE_ROWS = [
 
 @dataclasses.dataclass(frozen=True)
 class Leak:
-    """What is known of a leak.
+    """Knowledge of a leak.
 
-    `num_false` and `num_leaked` hold together, at all looks, with probability `confidence`; with `alarm` besides,
-    all three hold together with probability 1 - 2 alpha.
+    `num_false` and `num_leaked` hold together, at all looks, with probability `confidence`; with `alarm` as well, all
+    three hold together with probability 1 - 2 alpha.
 
     Attributes:
-      alarm: step of the first look at which there was evidence enough: the leak began before it (P(an alarm without a
-        leak) <= alpha over the whole run).
-      began: steps of two looks in a row between which, as an ESTIMATE, the leak began; the first is None where that
-        was before the first look. It has no guarantee; how far off it is depends on how fast the items are learnt.
-      step: of the look that the following rests on, the last one within num_steps.
-      items: identifiers of the items that are flagged by then: FDR <= alpha at whatever look one reads them.
-      num_false: at most so many of `items` are not leaked, whatever made one choose this look.
-      num_leaked: at least so many items are.
-      share: num_leaked as a share of all.
-      share_estimate: estimated share, 1 - 2 (1 + #{p >= 1/2}) / m from the conformal p-values of that look, `share` at
-        least (Storey's estimate at one half).
+      alarm: Step of the first alarm: the leak began before it (P(an alarm without a leak) <= alpha over the whole
+        run).
+      began: Steps of two consecutive looks between which, as an ESTIMATE, the leak began; the first is None if that
+        was before the first look. No guarantee; its error depends on how fast the items are learnt.
+      step: Step of the look that the following rests on, the last one within num_steps.
+      items: Identifiers of the items that are flagged by then: FDR <= alpha at whatever look one reads them.
+      num_false: Upper bound on the number of `items` that are not leaked, whatever the reason for choosing this look.
+      num_leaked: Lower bound on the number of leaked items.
+      fraction: num_leaked as a fraction of all items.
+      fraction_estimate: Estimated fraction, 1 - 2 (1 + #{p >= 1/2}) / m from the conformal p-values of that look, at
+        least `fraction` (Storey's estimate at one half).
       confidence: 1 - alpha, of `num_false` and `num_leaked` together.
     """
 
@@ -56,27 +56,27 @@ class Leak:
     items: tuple[str, ...]
     num_false: int
     num_leaked: int
-    share: float
-    share_estimate: float
+    fraction: float
+    fraction_estimate: float
     confidence: float
 
     def __str__(self) -> str:
         start = (
             "before the first look" if self.began[0] is None else f"between steps {self.began[0]} and {self.began[1]}"
         )
-        found = [f"The benchmark has leaked into training before step {self.alarm}; it probably began {start}."]
+        sentences = [f"The benchmark has leaked into training before step {self.alarm}; it probably began {start}."]
         if self.num_leaked:
-            found.append(
-                f"At step {self.step} at least {self.num_leaked} items ({self.share:.0%}) are leaked (confidence "
-                f"{self.confidence:.0%}, estimate {self.share_estimate:.0%})."
+            sentences.append(
+                f"At step {self.step} at least {self.num_leaked} items ({self.fraction:.0%}) are leaked (confidence "
+                f"{self.confidence:.0%}, estimate {self.fraction_estimate:.0%})."
             )
         if self.items:
-            found.append(f"{len(self.items)} items are named, of which at most {self.num_false} wrongly.")
-        return " ".join(found)
+            sentences.append(f"{len(self.items)} items are named, of which at most {self.num_false} wrongly.")
+        return " ".join(sentences)
 
 
 def rises(paths: np.ndarray, num_suspects: int) -> np.ndarray:
-    """How far the suspects fell below what their last scores let expect, look by look, in standard deviations.
+    """Fall of the suspects below what their last scores predict, look by look, in standard deviations.
 
     Scores of a look are regressed on those of the look before over all items; z is the mean residual of the suspects
     against its law under random labellings. Before a leak the z are about uncorrelated, of mean 0 and variance 1.
@@ -88,7 +88,7 @@ def rises(paths: np.ndarray, num_suspects: int) -> np.ndarray:
     Returns:
       [L] z, large = more member-like than before; the first is that of the scores themselves. 0 where undefined.
     """
-    found = []
+    z = []
     for look, scores in enumerate(paths):
         residual, real = _residual(scores, paths[look - 1] if look else None)
         count = int(real.sum())
@@ -96,11 +96,11 @@ def rises(paths: np.ndarray, num_suspects: int) -> np.ndarray:
         m = int(suspects.sum())
         spread = np.var(residual[real]) if count else 0.0
         if min(m, count - m) < 1 or spread == 0:
-            found.append(0.0)
+            z.append(0.0)
             continue
         gap = np.mean(residual[real]) - np.mean(residual[:num_suspects][suspects])
-        found.append(gap / np.sqrt(spread * (count - m) / (m * (count - 1))))
-    return np.array(found)
+        z.append(gap / np.sqrt(spread * (count - m) / (m * (count - 1))))
+    return np.array(z)
 
 
 def shard_rises(paths: np.ndarray) -> np.ndarray:
@@ -112,18 +112,18 @@ def shard_rises(paths: np.ndarray) -> np.ndarray:
     Returns:
       [L] z, the sum over shards against its law where any order may be the canonical one. 0 where undefined.
     """
-    found = []
+    z = []
     for look, scores in enumerate(paths):
         real = np.isfinite(paths[max(0, look - 1) : look + 1]).all(axis=(0, 2))
         before = _centred(paths[look - 1][real]) if look else None
         residual, _ = _residual(_centred(scores[real]), before)
         variance = np.mean(residual**2, axis=1).sum()
-        found.append(-residual[:, 0].sum() / np.sqrt(variance) if variance > 0 else 0.0)
-    return np.array(found)
+        z.append(-residual[:, 0].sum() / np.sqrt(variance) if variance > 0 else 0.0)
+    return np.array(z)
 
 
 def start_of_rise(z: np.ndarray) -> int:
-    """How many looks came before the rise that leads to the last one: the most likely change from mean 0 to a larger.
+    """The number of looks before the rise that leads to the last one: the most likely change from mean 0 to a larger.
 
     argmax over s of max(0, z_(s+1) + ... + z_L)^2 / (L - s), for independent z of variance 1.
 
@@ -135,7 +135,7 @@ def start_of_rise(z: np.ndarray) -> int:
 
 
 def _residual(scores: np.ndarray, before: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
-    """What the line on the scores of the look before does not explain, and which items are finite in both."""
+    """Residuals of the regression on the scores of the look before, and a mask of the items that are finite in both."""
     real = np.isfinite(scores) if before is None else np.isfinite(scores) & np.isfinite(before)
     y = np.where(real, scores, 0).astype(np.float64)
     y = np.where(real, y - (y[real].mean() if real.any() else 0), 0)

@@ -1,4 +1,4 @@
-"""A guard on the order of the training data: has the stream been shuffled?"""
+"""A guard on the order of the training data: whether the stream is shuffled."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from tdd.kernels import martingale, online_conformal
+from tdd.probe.steps import AlarmHistory, as_step, check_same
 from tdd.records import Guarantee
 from tdd.validate import arrays
-from tdd.validate import guards as checks
 from tdd.validate.arrays import as_count
 from tdd.validate.errors import InputError
 
@@ -29,14 +29,14 @@ GUARANTEE_ROWS = [("tdd.probe.OrderGuard", "", GUARANTEE)]
 
 
 class OrderState(NamedTuple):
-    """What is kept of the stream; a pytree of fixed shape.
+    """State of the stream; a pytree of fixed shape.
 
     Attributes:
-      held: numbers of earlier examples that the next one is compared with.
-      wealth: of the bets so far.
-      num_examples: [] int32, examples so far.
-      crossed_at: [] int32, the example at which the alarm went off, from 0; -1 not yet.
-      key: of the draws.
+      held: Numbers of earlier examples that the next one is compared with.
+      wealth: Wealth of the bets so far.
+      num_examples: [] int32, number of examples so far.
+      crossed_at: [] int32, index of the example at which the alarm went off, from 0; -1 not yet.
+      key: Key of the draws.
     """
 
     held: online_conformal.State
@@ -62,15 +62,15 @@ class OrderEvidence(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class OrderRecord:
-    """The stream up to and with one batch.
+    """The stream up to and including one batch.
 
     Attributes:
-      step: of the batch.
-      num_examples: so far.
-      log_martingale: logarithm of the wealth now.
+      step: Step of the batch.
+      num_examples: Number of examples so far.
+      log_martingale: Logarithm of the wealth now.
       anytime_p_value: 1 / the largest wealth so far.
-      alarm: whether that has been alpha or less, now or before.
-      crossed_at: the example at which the alarm went off, from 0; -1 not yet.
+      alarm: Whether the anytime p-value has been alpha or less, now or before.
+      crossed_at: Index of the example at which the alarm went off, from 0; -1 not yet.
     """
 
     step: int
@@ -86,7 +86,7 @@ class OrderRecord:
         return {prefix + name: float(getattr(self, name)) for name in names}
 
 
-class OrderGuard:
+class OrderGuard(AlarmHistory):
     """Watch one number an example, in order of arrival, for anything but a random order.
 
     Each example is ranked among those before it (ties at random). In an exchangeable stream these ranks are
@@ -96,22 +96,22 @@ class OrderGuard:
     **Guarantee**: P(the alarm ever goes off) <= alpha if the stream of numbers is exchangeable, however long it is and
     however often one looks; finite-sample.
 
-    What to watch: what an example is, not what the model makes of it: its length, the number of its source, a feature
-    of its content. **Losses fall while the model trains, so those of a shuffled stream are not exchangeable**; with
-    against="batch" an example is compared with the earlier ones of its own batch alone, all under the same parameters,
-    which sees an order within batches and none from batch to batch. Batches that were sorted by length to save padding
-    are not in random order of their lengths: watch another number. What it cannot see: an order in which ranks are
-    balanced at every time, as sources that take turns.
+    Watch a property of the example, not of the model: its length, the number of its source, a feature of its content.
+    **Losses fall while the model trains, so those of a shuffled stream are not exchangeable**; with against="batch" an
+    example is compared with the earlier ones of its own batch alone, all under the same parameters, which sees an order
+    within batches and none from batch to batch. Batches that were sorted by length to save padding are not in random
+    order of their lengths: watch another number. The guard cannot see an order in which ranks are balanced at every
+    time, as sources that take turns.
 
     Args:
       alpha: level in (0, 1).
       against: "stream": all earlier examples; "batch": the earlier ones of the same batch.
-      memory: w, how many earlier numbers are held; beyond w examples, a random one leaves for each that comes.
-      seed: of ties and of what leaves.
+      memory: w, number of earlier examples that are held; beyond w, a random one leaves for each that comes.
+      seed: random seed of ties and of the examples that leave.
 
     Attributes:
       history: an `OrderRecord` of each call.
-      guarantee: what holds, under which assumptions.
+      guarantee: the guarantee with its assumptions.
 
     Raises:
       InputError: alpha outside (0, 1), an unknown `against`, `memory` below 1.
@@ -142,10 +142,10 @@ class OrderGuard:
         self.seed = seed
         self.history: list[OrderRecord] = []
         self._state = self.init()
-        self._observe = jax.jit(self._take_in)
+        self._observe = jax.jit(self._advance)
 
     def init(self, key: jax.Array | None = None) -> OrderState:
-        """No example yet; `key` in place of the seed's."""
+        """The state before the first example; `key` in place of the seed's."""
         return OrderState(
             online_conformal.start(self.memory, null="nonmember", dtype=jnp.float32),
             martingale.start("simple_jumper"),
@@ -160,7 +160,7 @@ class OrderGuard:
         """Take in the numbers of a batch; pure.
 
         Args:
-          state: of `init` or of the batch before.
+          state: state of `init` or of the batch before.
           values: [B] in order of arrival, at least one; NaN is left out.
           mask: [B] bool, True = real example.
         """
@@ -176,32 +176,20 @@ class OrderGuard:
         Raises:
           InputError: another shape or type, or a step before the last one.
         """
-        step = checks.as_step(step, self.history[-1].step if self.history else None)
-        batch = _as_values(values)
-        self._state, evidence = self.observe(self._state, jnp.asarray(batch))
-        num_examples, crossed_at, wealth, p_value = jax.device_get(
-            (
-                self._state.num_examples,
-                self._state.crossed_at,
-                evidence.log_martingale[-1],
-                evidence.anytime_p_value[-1],
-            )
-        )
+        step = as_step(step, self.history[-1].step if self.history else None)
+        self._state, evidence = self.observe(self._state, jnp.asarray(_as_values(values)))
+        last = jax.tree.map(lambda x: x[-1], evidence)
+        num_examples, crossed_at, last = jax.device_get((self._state.num_examples, self._state.crossed_at, last))
         record = OrderRecord(
-            step, int(num_examples), float(wealth), float(p_value), bool(crossed_at >= 0), int(crossed_at)
+            step=step,
+            num_examples=int(num_examples),
+            log_martingale=float(last.log_martingale),
+            anytime_p_value=float(last.anytime_p_value),
+            alarm=bool(crossed_at >= 0),
+            crossed_at=int(crossed_at),
         )
         self.history.append(record)
         return record
-
-    @property
-    def alarm(self) -> bool:
-        """Whether the anytime p-value has been alpha or less so far."""
-        return bool(self.history) and self.history[-1].alarm
-
-    @property
-    def first_alarm(self) -> int | None:
-        """The step of the batch in which that first happened."""
-        return next((record.step for record in self.history if record.alarm), None)
 
     def state_dict(self) -> dict[str, Any]:
         """Arrays and plain values to save with a checkpoint of the run."""
@@ -213,27 +201,26 @@ class OrderGuard:
         }
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
-        """Go on from a saved state.
+        """Continue from a saved state.
 
         Raises:
           InputError: it is of a guard with other options.
         """
         for name, value in saved["options"].items():
-            if value != getattr(self, name):
-                raise checks.wrong_state(name, getattr(self, name), value)
+            check_same(name, value, getattr(self, name))
         leaves = [jnp.asarray(leaf) for leaf in saved["state"]]
         leaves[-1] = jax.random.wrap_key_data(leaves[-1])
         self._state = jax.tree.unflatten(jax.tree.structure(self._state), leaves)
         self.history = [OrderRecord(**record) for record in saved["history"]]
 
-    def _take_in(
+    def _advance(
         self, state: OrderState, values: jax.Array, mask: jax.Array | None
     ) -> tuple[OrderState, OrderEvidence]:
         values = jnp.asarray(values, jnp.float32)
         real = ~jnp.isnan(values) if mask is None else mask & ~jnp.isnan(values)
         held = self.init(state.key).held if self.against == "batch" else state.held
 
-        def one(carry: Any, item: Any) -> Any:
+        def example(carry: Any, item: Any) -> Any:
             held, wealth, count, crossed = carry
             value, keep = item
             uniform, leaves = online_conformal.draw(jax.random.fold_in(state.key, count), self.memory)
@@ -242,7 +229,9 @@ class OrderGuard:
             crossed = jnp.where((crossed < 0) & (now.anytime_p_value <= self.alpha), count, crossed)
             return (held, wealth, count + keep, crossed), OrderEvidence(p, now.log_martingale, now.anytime_p_value)
 
-        carry, evidence = jax.lax.scan(one, (held, state.wealth, state.num_examples, state.crossed_at), (values, real))
+        carry, evidence = jax.lax.scan(
+            example, (held, state.wealth, state.num_examples, state.crossed_at), (values, real)
+        )
         return OrderState(*carry, state.key), evidence
 
 

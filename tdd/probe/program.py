@@ -29,10 +29,7 @@ from tdd.scoring.scores import parse_score
 from tdd.scoring.token_stats import head_log_prob, tiling, token_stats
 from tdd.validate.errors import InputError
 
-__all__ = ["COMPUTED_SCORES", "Program", "as_language_model"]
-
-COMPUTED_SCORES = ("loss", "min_k", "min_k_plus_plus", "max_renyi", "m_entropy")
-"""Scores that come from the statistics of a text's own tokens."""
+__all__ = ["Program", "as_language_model"]
 
 _ABSENT = tuple(field.name for field in dataclasses.fields(TokenStats) if field.name not in ("log_prob", "mask"))
 
@@ -42,12 +39,12 @@ class Program:
     """Everything that is static about an evaluation; hashable, so that probes that are alike share compiled programs.
 
     Attributes:
-      lm: the model; `vocab_size` 0 where only its logits can tell.
-      score: as the user wrote it.
-      sizes: rows of each role in order: suspects, references, canaries, canary references.
-      alpha: level of the items.
-      proportion: how PTDI estimates the share of members.
-      largest_id: the largest token id of any row.
+      lm: The model; `vocab_size` 0 where only its logits can tell.
+      score: Name of the score with its options.
+      sizes: Number of suspects, references, canaries, canary references.
+      alpha: Level of the items.
+      proportion: PTDI's estimator of the fraction of members.
+      largest_id: The largest token id of any row.
     """
 
     lm: LanguageModel
@@ -90,7 +87,7 @@ class Program:
 
     def _scores(self, params: Any, tokens: jax.Array, lengths: jax.Array) -> jax.Array:
         """Scores [B] of one micro-batch [B, T]."""
-        lm, mask, request = self._checked(params, tokens), _scored(tokens, lengths), parse_score(self.score)
+        lm, mask, request = self._checked_model(params, tokens), _scored(tokens, lengths), parse_score(self.score)
         if set(request.score.statistics) <= {"log_prob"}:
             log_prob = _log_probs(lm, params, tokens, mask)
             stats = TokenStats(log_prob=log_prob, mask=mask, **dict.fromkeys(_ABSENT, log_prob))
@@ -103,18 +100,22 @@ class Program:
             return jnp.zeros(0, jnp.float32)
 
         def norms(tokens: jax.Array, lengths: jax.Array) -> jax.Array:
-            return grad_norms(self._checked(params, tokens), params, tokens, _scored(tokens, lengths)).total
+            return grad_norms(self._checked_model(params, tokens), params, tokens, _scored(tokens, lengths)).total
 
         return quantiles(_in_place(layout, norms))
 
-    def _checked(self, params: Any, tokens: jax.Array) -> LanguageModel:
+    def _checked_model(self, params: Any, tokens: jax.Array) -> LanguageModel:
         """The model, once its results are known to be of the right shape and type; costs nothing at run time."""
         lm = self.lm
         if lm.hidden is None or lm.readout is None:
             name = str(getattr(lm.spec, "name", type(lm.spec).__name__))
-            found = jax.eval_shape(lm.logits, params, tokens)
-            vocab_size = _check_logits(name, found, tokens.shape, lm.vocab_size or None)
-            _check_largest_id(self.largest_id, vocab_size)
+            logits = jax.eval_shape(lm.logits, params, tokens)
+            vocab_size = _check_logits(name, logits, tokens.shape, lm.vocab_size or None)
+            if self.largest_id >= vocab_size:
+                raise InputError(
+                    f"the texts hold token id {self.largest_id}, but the logits are those of a vocabulary of "
+                    f"{vocab_size}; pass the tokenizer, or the token ids, that the model is trained with"
+                )
             return dataclasses.replace(lm, vocab_size=vocab_size, logits=_gathered(lm.logits))
         return dataclasses.replace(lm, hidden=_gathered(lm.hidden), readout=_gathered(lm.readout))
 
@@ -129,7 +130,7 @@ def as_language_model(model: Any, max_length: int | None) -> LanguageModel:
 
 @dataclasses.dataclass(frozen=True)
 class _Function:
-    """A function that somebody passed for a model."""
+    """A logits function as the spec of a model."""
 
     function: Callable[..., Any]
 
@@ -143,24 +144,24 @@ def _gathered(function: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
     each gather how its result is to lie; elsewhere the compiler decides."""
 
     def gathered(*arguments: Any) -> jax.Array:
-        found = function(*arguments)
-        mesh = jax.typeof(found).sharding.mesh
-        return reshard(found, NamedSharding(mesh, PartitionSpec())) if AxisType.Explicit in mesh.axis_types else found
+        array = function(*arguments)
+        mesh = jax.typeof(array).sharding.mesh
+        return reshard(array, NamedSharding(mesh, PartitionSpec())) if AxisType.Explicit in mesh.axis_types else array
 
     return gathered
 
 
-def _in_place(layout: Layout, of_batch: Callable[[jax.Array, jax.Array], jax.Array]) -> jax.Array:
+def _in_place(layout: Layout, batch_fn: Callable[[jax.Array, jax.Array], jax.Array]) -> jax.Array:
     """One number of every row, in the order of the rows: [N]."""
 
-    def of_bucket(bucket: Bucket) -> jax.Array:
-        return lax.map(lambda batch: of_batch(*batch), tuple(jnp.asarray(part) for part in bucket)).reshape(-1)
+    def bucket_numbers(bucket: Bucket) -> jax.Array:
+        return lax.map(lambda batch: batch_fn(*batch), tuple(jnp.asarray(part) for part in bucket)).reshape(-1)
 
-    return jnp.take(jnp.concatenate([of_bucket(bucket) for bucket in layout.buckets]), layout.place)
+    return jnp.take(jnp.concatenate([bucket_numbers(bucket) for bucket in layout.buckets]), layout.place)
 
 
 def _scored(tokens: jax.Array, lengths: jax.Array) -> jax.Array:
-    """Which tokens are scored: all of a text but the first."""
+    """Mask of the scored tokens: all of a text but the first."""
     position = jnp.arange(tokens.shape[1])
     return (position >= 1) & (position < lengths[:, None])
 
@@ -171,11 +172,11 @@ def _log_probs(lm: LanguageModel, params: Any, tokens: jax.Array, mask: jax.Arra
     targets, scored = (jnp.roll(x, -1, axis=1).reshape(-1) for x in (tokens, mask))
     if lm.hidden is None or lm.readout is None:
         logits = lm.logits(params, tokens)
-        found = tile_log_prob(logits.reshape(-1, logits.shape[-1]), targets, tile.block)
+        log_prob = tile_log_prob(logits.reshape(-1, logits.shape[-1]), targets, tile.block)
     else:
         hidden = lm.hidden(params, tokens)
-        found = head_log_prob(lm, params, hidden.reshape(-1, hidden.shape[-1]), targets, scored, tile)
-    return jnp.roll(found.reshape(mask.shape), 1, axis=1)
+        log_prob = head_log_prob(lm, params, hidden.reshape(-1, hidden.shape[-1]), targets, scored, tile)
+    return jnp.roll(log_prob.reshape(mask.shape), 1, axis=1)
 
 
 def _exposures(num_references: int) -> np.ndarray:
@@ -203,24 +204,13 @@ def _check_model(lm: Any) -> None:
         )
 
 
-def _check_logits(name: str, found: Any, tokens: Sequence[int], vocab_size: int | None) -> int:
+def _check_logits(name: str, logits: Any, tokens: Sequence[int], vocab_size: int | None) -> int:
     """Logits [B, T, V] of a floating type; returns V."""
-    import jax.numpy as jnp
-
     wanted = f"floating logits [B, T, V] = ({tokens[0]}, {tokens[1]}, {vocab_size or 'V'})"
-    if not hasattr(found, "shape") or not hasattr(found, "dtype"):
-        raise InputError(f"{name} returned {type(found).__name__}; expected one array of {wanted}")
-    shape = tuple(found.shape)
+    if not hasattr(logits, "shape") or not hasattr(logits, "dtype"):
+        raise InputError(f"{name} returned {type(logits).__name__}; expected one array of {wanted}")
+    shape = tuple(logits.shape)
     right = len(shape) == 3 and shape[:2] == tuple(tokens) and vocab_size in (None, shape[2])
-    if not right or not jnp.issubdtype(found.dtype, jnp.floating):
-        raise InputError(f"{name} returned {found.dtype} of shape {shape}; expected {wanted}")
+    if not right or not jnp.issubdtype(logits.dtype, jnp.floating):
+        raise InputError(f"{name} returned {logits.dtype} of shape {shape}; expected {wanted}")
     return shape[2]
-
-
-def _check_largest_id(largest: int, vocab_size: int) -> None:
-    """Every token id has a logit."""
-    if largest >= vocab_size:
-        raise InputError(
-            f"the texts hold token id {largest}, but the logits are those of a vocabulary of {vocab_size}; pass the "
-            "tokenizer, or the token ids, that the model is trained with"
-        )

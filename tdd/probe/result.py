@@ -1,15 +1,20 @@
-"""What one evaluation of a probe finds, as a pytree of arrays."""
+"""Results of a probe: scores and decisions at one set of parameters, and the record of a look."""
 
 from __future__ import annotations
 
-import jax
+import dataclasses
+from typing import Any
 
+import jax
+import numpy as np
+
+from tdd.kernels.trajectories import Evidence
 from tdd.records import pytree
 
-__all__ = ["GRAD_NORM_QUANTILES", "ProbeResult"]
+__all__ = ["GRAD_NORM_QUANTILES", "ProbeRecord", "ProbeResult"]
 
 GRAD_NORM_QUANTILES = (0.0, 0.25, 0.5, 0.75, 1.0)
-"""Which quantiles of the suspects' gradient norms are reported."""
+"""Levels of the reported quantiles of the suspects' gradient norms."""
 
 
 @pytree()
@@ -26,9 +31,9 @@ class ProbeResult:
       adjusted: [m] adjusted p-values of PTDI; `selected == (adjusted <= alpha)`. NaN likewise.
       selected: [m] bool, suspects that this one evaluation selects as members: FDR <= alpha if it was chosen before
         any score was seen, not if it was chosen for its alarm; see `ProbeRecord.flagged`.
-      num_flagged: [] int32, how many.
-      proportion: [] estimated share of members among the suspects; 0 under proportion="none", and negative where the
-        suspects look even less like members than the references.
+      num_flagged: [] int32, number of selected suspects.
+      proportion: [] estimated fraction of members among the suspects; 0 under proportion="none", and negative where
+        the suspects look even less like members than the references.
       canary_scores: [c] float32; [0] without canaries, as the next three.
       canary_rank: [c] int32, 1 + the number of canary references that score as low or lower; k + 1 where the canary's
         own score is not finite.
@@ -36,7 +41,7 @@ class ProbeResult:
         over the canary and its references).
       canary_p_values: [c] rank / (k + 1).
       grad_norm_quantiles: [5] minimum, quartiles and maximum of the norms of the gradients of the suspects' summed
-        losses; [0] where they are not asked for.
+        losses; [0] without `grad_norms`.
       num_not_finite: [] int32, scores of any role that are not finite.
     """
 
@@ -53,3 +58,71 @@ class ProbeResult:
     canary_p_values: jax.Array
     grad_norm_quantiles: jax.Array
     num_not_finite: jax.Array
+
+
+@dataclasses.dataclass(frozen=True)
+class ProbeRecord:
+    """One look.
+
+    Attributes:
+      step: Step of the training.
+      look: Number of the look, from 1.
+      result: Scores and decisions, NumPy arrays.
+      evidence: Evidence that the suspects as a set are in the training data: `p_value` of this look alone,
+        `anytime_p_value` and `log_e_value` of all looks so far; NumPy scalars.
+      alarm: Whether the anytime p-value has been alpha or less, now or before.
+      warnings: Sentences about this look.
+      seconds: Time from the call to the result on the host; the first look compiles.
+      e_values: [m] e-values of the suspects, over all looks so far.
+      adjusted: [m] the smallest level at which each suspect is flagged.
+      flagged: [m] bool, suspects that the looks so far flag: FDR <= alpha at whatever look one stops.
+      on_schedule: Whether the look came `every` steps after the one before.
+    """
+
+    step: int
+    look: int
+    result: ProbeResult
+    evidence: Evidence
+    alarm: bool
+    warnings: tuple[str, ...]
+    seconds: float
+    e_values: np.ndarray
+    adjusted: np.ndarray
+    flagged: np.ndarray
+    on_schedule: bool = True
+
+    def scalars(self, prefix: str = "tdd/") -> dict[str, float]:
+        """The look as numbers for a metric writer, by name.
+
+        p_value, anytime_p_value, log_e_value, alarm (0 or 1), num_flagged (by all looks so far), num_selected (by this
+        look alone), proportion, mean_suspect and mean_reference (of the finite scores), num_not_finite, seconds; with
+        canaries canary_exposure_max and canary_exposure_median (bits) and canary_p_value_min; with gradient norms
+        grad_norm_q0 to grad_norm_q100.
+        """
+        result = self.result
+        numbers = {
+            "p_value": self.evidence.p_value,
+            "anytime_p_value": self.evidence.anytime_p_value,
+            "log_e_value": self.evidence.log_e_value,
+            "alarm": self.alarm,
+            "num_flagged": np.sum(self.flagged),
+            "num_selected": result.num_flagged,
+            "proportion": result.proportion,
+            "mean_suspect": _finite_mean(result.suspect_scores),
+            "mean_reference": _finite_mean(result.reference_scores),
+            "num_not_finite": result.num_not_finite,
+            "seconds": self.seconds,
+        }
+        if len(result.canary_rank):
+            numbers["canary_exposure_max"] = np.max(result.canary_exposure)
+            numbers["canary_exposure_median"] = np.median(result.canary_exposure)
+            numbers["canary_p_value_min"] = np.min(result.canary_p_values)
+        if len(result.grad_norm_quantiles):
+            for level, norm in zip(GRAD_NORM_QUANTILES, result.grad_norm_quantiles, strict=True):
+                numbers[f"grad_norm_q{round(100 * level)}"] = norm
+        return {prefix + name: float(number) for name, number in numbers.items()}
+
+
+def _finite_mean(scores: Any) -> float:
+    finite = scores[np.isfinite(scores)]
+    return float(finite.mean(dtype=np.float64)) if finite.size else float("nan")

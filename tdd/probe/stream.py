@@ -1,4 +1,4 @@
-"""A guard on the training stream itself: which watched texts are in it, how often, and which rows repeat."""
+"""A guard on the training stream: which watched texts are in it, how often, and which rows repeat."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ import jax.numpy as jnp
 import numpy as np
 
 from tdd.kernels import shingle
+from tdd.probe.steps import as_step, check_same
+from tdd.probe.texts import read_tokens
 from tdd.records import Texts
-from tdd.scoring.tokenise import token_ids
-from tdd.validate import guards as checks
 from tdd.validate.arrays import as_count
 from tdd.validate.errors import InputError
 
-__all__ = ["StreamGuard", "StreamMatches", "StreamRecord", "StreamState", "WatchedText", "token_rows"]
+__all__ = ["StreamGuard", "StreamMatches", "StreamRecord", "StreamState", "WatchedText"]
 
 _NEVER = 2**31 - 1
 
 
 class StreamMatches(NamedTuple):
-    """What one batch holds.
+    """Matches in one batch.
 
     Attributes:
       ngram: [B, T - n + 1] int32, the watched n-gram that begins there; -1 none.
-      text: [B, T - n + 1] int32, the watched text that it tells, as an index into `guard.ids`; -1 none.
-      num_texts: [] int32, watched texts with an n-gram in this batch.
+      text: [B, T - n + 1] int32, the watched text that it identifies, as an index into `guard.ids`; -1 none.
+      num_texts: [] int32, number of watched texts with an n-gram in this batch.
       fingerprints: [B, 2] uint32 of the rows.
       real: [B] bool, rows with a real token.
     """
@@ -42,12 +42,12 @@ class StreamMatches(NamedTuple):
 
 
 class StreamState(NamedTuple):
-    """What has been seen so far.
+    """State of the stream so far.
 
     Attributes:
       counts: [S] int32, occurrences of each watched n-gram.
       first_step: [W] int32, step at which a text was first seen; 2^31 - 1 never.
-      rows: the rows that are remembered.
+      rows: The rows that are remembered.
     """
 
     counts: jax.Array
@@ -56,13 +56,13 @@ class StreamState(NamedTuple):
 
 
 class WatchedText(NamedTuple):
-    """A watched text that the stream holds.
+    """A watched text that was seen in the stream.
 
     Attributes:
-      id: its identifier.
-      times: its duplication count: the largest number of copies that one of its n-grams was seen in.
-      covered: share of its own n-grams that were seen; 1 where all of the text was.
-      first_step: step of the first.
+      id: Identifier.
+      times: Duplication count: the largest number of copies that one of its n-grams was seen in.
+      covered: Fraction of its own n-grams that were seen; 1 if the whole text was.
+      first_step: Step at which it was first seen.
     """
 
     id: str
@@ -73,13 +73,13 @@ class WatchedText(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class StreamRecord:
-    """What one batch added.
+    """The findings in one batch.
 
     Attributes:
-      step: of the batch.
-      texts: identifiers of the watched texts in it.
-      new: those that were not seen before.
-      repeated_rows: (row of the batch, times seen before, step where first) of rows seen before.
+      step: Step of the batch.
+      texts: Identifiers of the watched texts in it.
+      new: Identifiers of those that were not seen before.
+      repeated_rows: (row of the batch, times seen before, step of the first time) of rows seen before.
     """
 
     step: int
@@ -90,37 +90,40 @@ class StreamRecord:
     def scalars(self, prefix: str = "tdd/stream/") -> dict[str, float]:
         """Numbers for a metric writer."""
         counts = {"texts": self.texts, "new_texts": self.new, "repeated_rows": self.repeated_rows}
-        return {prefix + name: float(len(found)) for name, found in counts.items()}
+        return {prefix + name: float(len(entries)) for name, entries in counts.items()}
 
 
 class StreamGuard:
     """Watch the batches of a training run for texts that must not be in them, and for rows that come again.
 
-    A watched text is seen where `ngram` consecutive tokens of it stand in a row of a batch. Only n-grams that tell the
-    text count: those of another watched text or of `reference` do not. Matches are compared token by token: none is a
-    collision, and no occurrence of a counted n-gram is missed. There is no level and no p-value: what is reported is
-    there. What the guard cannot see: paraphrases, another tokenization of the same words (its n-grams that begin or
-    end a text may be tokenized in another way in the middle of a document; those inside are not), copies that are cut
-    into pieces of fewer than `ngram` tokens, and what other processes read.
+    A watched text is seen where `ngram` consecutive tokens of it stand in a row of a batch. Only n-grams that identify
+    the text count: those of another watched text or of `reference` do not. Matches are compared token by token: none is
+    a hash collision, and no occurrence of a counted n-gram is missed. There is no level and no p-value. The guard
+    cannot see paraphrases, another tokenization of the same words (the n-grams at the ends of a text may be tokenized
+    in another way in the middle of a document; those inside are not), copies that are cut into pieces of fewer than
+    `ngram` tokens, and what other processes read.
 
-    A row that repeats a whole earlier row is told by 64 bits of its real tokens (a wrong match has a chance of about
-    2^-64 a pair). `capacity` rows are remembered, 16 bytes each; after j other rows a row is still remembered with
-    probability (1 - 1/capacity)^j.
+    A row that repeats a whole earlier row is identified by 64 bits of its real tokens (a wrong match has a chance of
+    about 2^-64 a pair). `capacity` rows are remembered, 16 bytes each; after j other rows a row is still remembered
+    with probability (1 - 1/capacity)^j.
 
     Args:
-      watched: benchmark items, canaries: texts, or rows of token ids. Equal texts count as one, the first.
-      reference: texts that are known to be common (licences, prompts, instructions); their n-grams do not count.
-      tokenizer: that of the training stream, where strings are given; called without special tokens.
-      ngram: n, tokens that must agree; every watched text has as many.
-      capacity: rows that are remembered.
+      watched: benchmark items, canaries: strings, `Texts`, what `tdd.load_texts` reads, or rows of token ids. Equal
+        texts count as one, the first.
+      reference: texts that are known to be common (licences, prompts, instructions), likewise; their n-grams do not
+        count.
+      tokenizer: for strings, that of the training stream; called without special tokens.
+      ngram: n, number of tokens that must agree; every watched text has as many.
+      capacity: number of rows that are remembered.
 
     Attributes:
       ids: identifiers of the watched texts; numbers from 1 where none were given.
-      unwatched: identifiers of texts without an n-gram of their own: they cannot be told.
+      unwatched: identifiers of texts without an n-gram of their own: they cannot be identified.
       history: a `StreamRecord` of each call that found something.
 
     Raises:
-      InputError: no watched text, texts without a tokenizer, a text shorter than `ngram`, or none that could be told.
+      InputError: no watched text, strings without a tokenizer, a text shorter than `ngram`, or none with an n-gram of
+        its own.
 
     Cost: a batch of 32 x 1,024 tokens against 88,000 n-grams takes about 2 ms on one CPU core; memory is that
     of the watched tokens, 20 bytes an n-gram, and 16 bytes a remembered row.
@@ -132,37 +135,42 @@ class StreamGuard:
 
     def __init__(
         self,
-        watched: Texts | Sequence[Any],
+        watched: Any,
         *,
-        reference: Texts | Sequence[Any] = (),
+        reference: Any = (),
         tokenizer: Any = None,
         ngram: int = 13,
         capacity: int = 65_536,
     ) -> None:
         self.ngram = as_count(ngram, "ngram")
         self.capacity = as_count(capacity, "capacity")
-        rows = token_rows("watched", watched, tokenizer, may_be_empty=False)
-        common = token_rows("reference", reference, tokenizer, may_be_empty=True)
-        self.ids = watched.ids if isinstance(watched, Texts) else tuple(str(i + 1) for i in range(len(rows)))
+        self.ids, rows, _ = read_tokens("watched", watched, tokenizer, add_special_tokens=False)
+        common: Sequence[np.ndarray] = ()
+        if not isinstance(reference, (Texts, list, tuple)) or len(reference):
+            _, common, _ = read_tokens("reference", reference, tokenizer, add_special_tokens=False)
         _check_watched_lengths(self.ids, [len(row) for row in rows], self.ngram)
         first: dict[bytes, int] = {}
         distinct = [row if first.setdefault(row.tobytes(), i) == i else row[:0] for i, row in enumerate(rows)]
         table, self._longest_run = shingle.shingle_table(distinct, self.ngram, common)
         if not len(table.hashes):
-            raise _nothing_to_watch(self.ngram)
-        told = set(np.unique(table.text).tolist())
+            raise InputError(
+                f"every n-gram of {self.ngram} tokens of the watched texts is shared by another watched text or by "
+                "reference: none would identify a text; raise ngram, or leave out what they share (a prompt, for "
+                "instance)"
+            )
+        identified = set(np.unique(table.text).tolist())
         self.unwatched = tuple(
-            name for name, row in zip(self.ids, rows, strict=True) if first[row.tobytes()] not in told
+            name for name, row in zip(self.ids, rows, strict=True) if first[row.tobytes()] not in identified
         )
         self.sha256 = hashlib.sha256(b"".join(part.tobytes() for part in table)).hexdigest()
         self._table = table
-        self._table_there = jax.device_put(table, _processor())
-        self._state, self._last_step = jax.device_put(self.init(), _processor()), None
+        self._table_on_cpu = jax.device_put(table, _cpu())
+        self._state, self._last_step = jax.device_put(self.init(), _cpu()), None
         self._advance = jax.jit(self._evaluate_and_observe, donate_argnums=1)
         self.history: list[StreamRecord] = []
 
     def init(self) -> StreamState:
-        """Nothing seen yet."""
+        """The state before the first batch."""
         return StreamState(
             jnp.zeros(self._table.hashes.shape, jnp.int32),
             jnp.full(len(self.ids), _NEVER, jnp.int32),
@@ -170,7 +178,7 @@ class StreamGuard:
         )
 
     def evaluate(self, tokens: jax.Array, mask: jax.Array | None = None) -> StreamMatches:
-        """What a batch holds; pure, for use inside a compiled step.
+        """Find the watched texts in a batch; pure, for use inside a compiled step.
 
         Args:
           tokens: [B, T] int32, T >= ngram.
@@ -181,15 +189,15 @@ class StreamGuard:
     def observe(
         self, state: StreamState, step: jax.Array | int, matches: StreamMatches
     ) -> tuple[StreamState, jax.Array, jax.Array]:
-        """Count what a batch held; pure.
+        """Count the matches of a batch; pure.
 
         Returns:
-          (state, [B] int32 times that each row was seen before, [B] int32 step where first).
+          (state, [B] int32 number of times that each row was seen before, [B] int32 step of the first time).
         """
         return self._count(jax.tree.map(jnp.asarray, self._table), state, step, matches)
 
     def __call__(self, step: int, tokens: Any, mask: Any = None) -> StreamRecord:
-        """Take in the batch of a training step; on the processor, beside whatever an accelerator does meanwhile.
+        """Take in the batch of a training step; on the CPU, while an accelerator goes on with its work.
 
         Args:
           step: of training; several batches may have the same one, none an earlier one.
@@ -199,13 +207,13 @@ class StreamGuard:
         Raises:
           InputError: another shape or type, or a step before the last one.
         """
-        step = checks.as_step(step, self._last_step)
+        step = as_step(step, self._last_step)
         batch = _as_batch(tokens, self.ngram)
         real = _as_mask(mask, batch.shape)
         known = np.asarray(self._state.first_step) < _NEVER
-        self._state, found = self._advance(self._table_there, self._state, step, batch, real)
+        self._state, matches = self._advance(self._table_on_cpu, self._state, step, batch, real)
         self._last_step = step
-        text, times, first = jax.device_get(found)
+        text, times, first = jax.device_get(matches)
         texts = np.unique(text[text >= 0]).tolist()
         record = StreamRecord(
             step,
@@ -218,7 +226,7 @@ class StreamGuard:
         return record
 
     def seen(self, state: StreamState | None = None) -> tuple[WatchedText, ...]:
-        """The watched texts seen so far, in the order in which they were given; of `state`, or of the calls."""
+        """The watched texts seen so far, in the order in which they were given; by `state`, or by the calls."""
         counts, first_step = (np.asarray(part) for part in (state or self._state)[:2])
         text, times = self._table.text, self._table.times
         copies, own, covered = (np.zeros(len(self.ids), np.int64) for _ in range(3))
@@ -235,18 +243,16 @@ class StreamGuard:
         return {"sha256": self.sha256, "last_step": self._last_step, "state": jax.device_get(self._state)}
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
-        """Go on from a saved state.
+        """Continue from a saved state.
 
         Raises:
           InputError: it is of a guard with other texts, another `ngram` or another `capacity`.
         """
-        if saved["sha256"] != self.sha256:
-            raise checks.wrong_state("hash of the watched n-grams", self.sha256[:12], saved["sha256"][:12])
+        check_same("hash of the watched n-grams", saved["sha256"], self.sha256)
         counts, first_step, rows = saved["state"]
         state = StreamState(counts, first_step, shingle.RowMemory(*rows))
-        if len(state.rows.times) != self.capacity:
-            raise checks.wrong_state("capacity", self.capacity, len(state.rows.times))
-        self._state = jax.device_put(state, _processor())
+        check_same("capacity", len(state.rows.times), self.capacity)
+        self._state = jax.device_put(state, _cpu())
         self._last_step = saved["last_step"]
 
     def _matches(self, table: shingle.ShingleTable, tokens: jax.Array, mask: jax.Array | None) -> StreamMatches:
@@ -275,27 +281,12 @@ class StreamGuard:
         return state, (matches.text, times, first)
 
 
-def _processor() -> Any:
-    """The host's own device, where JAX has it beside an accelerator."""
+def _cpu() -> Any:
+    """The host's own device, if JAX has it beside an accelerator."""
     try:
         return jax.local_devices(backend="cpu")[0]
     except RuntimeError:
         return jax.local_devices()[0]
-
-
-def token_rows(name: str, texts: Texts | Sequence[Any], tokenizer: Any, *, may_be_empty: bool) -> list[np.ndarray]:
-    """Token ids of each text, without special tokens."""
-    found = checks.some_texts(name, texts.texts if isinstance(texts, Texts) else texts, may_be_empty=may_be_empty)
-    if found and isinstance(found[0], str):
-        if tokenizer is None:
-            raise _no_tokenizer(name)
-        found = token_ids(tokenizer, found, add_special_tokens=False)
-    return checks.rows_of_ids(name, found)
-
-
-def _no_tokenizer(name: str) -> InputError:
-    """Strings without the tokenizer that makes tokens of them."""
-    return InputError(f"{name} holds strings; pass tokenizer=, that of the training stream, or rows of token ids")
 
 
 def _check_watched_lengths(names: Sequence[str], lengths: Sequence[int], ngram: int) -> None:
@@ -307,14 +298,6 @@ def _check_watched_lengths(names: Sequence[str], lengths: Sequence[int], ngram: 
             f"watched text {names[first]!r}{more} has {lengths[first]} tokens, fewer than ngram={ngram}: it could "
             f"never be found; leave it out or pass ngram={min(lengths)}"
         )
-
-
-def _nothing_to_watch(ngram: int) -> InputError:
-    """No watched text has an n-gram of its own."""
-    return InputError(
-        f"every n-gram of {ngram} tokens of the watched texts is shared by another watched text or by reference: none "
-        "would tell a text; raise ngram, or leave out what they share (a prompt, for instance)"
-    )
 
 
 def _as_batch(tokens: Any, ngram: int) -> np.ndarray:
@@ -338,7 +321,7 @@ def _as_batch(tokens: Any, ngram: int) -> np.ndarray:
 
 
 def _as_mask(mask: Any, shape: tuple[int, ...]) -> np.ndarray:
-    """A mask of the batch's own shape; all True where there is none."""
+    """A mask of the batch's own shape; all True by default."""
     if mask is None:
         return np.ones(shape, bool)
     array = np.asarray(mask)

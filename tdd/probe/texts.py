@@ -10,19 +10,21 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from tdd.records import Texts
 from tdd.scoring.buckets import plan
 from tdd.scoring.tokenise import token_ids
 from tdd.texts import load_texts
 from tdd.validate.errors import InputError
 
-__all__ = ["ROLES", "Bucket", "Layout", "Role", "lay_out", "num_texts", "read_roles"]
+__all__ = ["ROLES", "Bucket", "Layout", "Role", "lay_out", "num_texts", "read_roles", "read_tokens", "rows_of_ids"]
 
 ROLES = ("suspect", "reference", "canaries", "canary_reference")
-"""In this order their rows follow one another."""
+"""The order in which their rows follow one another."""
 
 _MAX_BUCKETS = 4
 """Most shapes: each is one more copy of the model in the compiled program."""
+
+_NAMED = 3
+"""Most pairs of equal texts that a message names."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,11 +32,11 @@ class Role:
     """The texts of one role as tokens.
 
     Attributes:
-      ids: identifiers, one a text.
+      ids: Identifiers, one a text.
       tokens: int32 token ids of each text.
-      source: where the texts came from.
-      sha256: of ids and tokens.
-      num_cut: texts whose end was cut off.
+      source: Where the texts came from.
+      sha256: Hash of ids and tokens.
+      num_cut: Number of texts whose end was cut off.
     """
 
     ids: tuple[str, ...]
@@ -52,7 +54,7 @@ class Bucket(NamedTuple):
 
     Attributes:
       tokens: [G, B, T] int32, padded on the right with 0.
-      lengths: [G, B] int32 tokens of each row; 0 where there is none.
+      lengths: [G, B] int32 tokens of each row; 0 for padding rows.
     """
 
     tokens: np.ndarray
@@ -70,37 +72,82 @@ class Layout(NamedTuple):
     buckets: tuple[Bucket, ...]
     place: np.ndarray
 
-    @property
-    def num_tokens(self) -> int:
-        """Tokens of all micro-batches, padding included."""
-        return sum(bucket.tokens.size for bucket in self.buckets)
-
 
 def read_roles(
-    sources: tuple[Any, Any, Any, Any], tokenizer: Any, limit: int | None, truncate: bool, vocab_size: int
+    sources: Mapping[str, Any], tokenizer: Any, *, limit: int | None, truncate: bool, vocab_size: int
 ) -> dict[str, Role]:
-    """The texts of every role that there is, in the order of `ROLES`.
+    """The texts of every role that is present, in the order of `ROLES`.
 
     Args:
-      sources: of each role: strings, `Texts`, a table or path (`load_texts`), or rows of token ids; None for canaries
-        and their references where there are none.
-      tokenizer: makes tokens of strings; not used for rows of token ids.
-      limit: most tokens of a text, or None.
-      truncate: whether longer texts are cut to the limit; otherwise they are an error.
+      sources: Role → strings, `Texts`, a table or path (`load_texts`), or rows of token ids; None for absent canaries.
+      tokenizer: Makes tokens of strings; not used for rows of token ids.
+      limit: Most tokens of a text, or None.
+      truncate: Whether longer texts are cut to the limit; otherwise they are an error.
       vocab_size: V, or 0 where it is not known yet.
     """
-    given = dict(zip(ROLES, sources, strict=True))
-    _check_canaries(given["canaries"], given["canary_reference"])
+    _check_canaries(sources["canaries"], sources["canary_reference"])
     roles = {
-        name: _read_role(name, source, tokenizer, limit, truncate)
-        for name, source in given.items()
-        if source is not None or name in ("suspect", "reference")
+        name: _read_role(name, sources[name], tokenizer, limit, truncate)
+        for name in ROLES
+        if sources[name] is not None or name in ("suspect", "reference")
     }
     if vocab_size:
         for name, role in roles.items():
-            _check_vocabulary(name, role.ids, role.tokens, vocab_size)
-    _check_apart({name: (role.ids, role.tokens) for name, role in roles.items()})
+            _check_vocabulary(name, role, vocab_size)
+    _check_distinct(roles)
     return roles
+
+
+def read_tokens(
+    name: str, source: Any, tokenizer: Any, *, add_special_tokens: bool
+) -> tuple[tuple[str, ...], tuple[np.ndarray, ...], str]:
+    """Identifiers and int32 token ids of each text, and where the texts came from.
+
+    Args:
+      name: of the argument, for messages.
+      source: strings, `Texts`, what `tdd.load_texts` reads, or rows of token ids.
+      tokenizer: for strings.
+      add_special_tokens: whether the tokenizer adds its own.
+    """
+    if isinstance(source, (np.ndarray, jax.Array)) and source.dtype.kind in "iuf":
+        source = list(np.asarray(source))
+    if isinstance(source, (list, tuple)) and not (source and isinstance(source[0], (str, Mapping))):
+        tokens = rows_of_ids(name, source)
+        if not tokens:
+            raise InputError(f"{name} is empty; it needs at least one text")
+        return tuple(str(number) for number in range(1, len(tokens) + 1)), tokens, "memory"
+    texts = load_texts(source)
+    if tokenizer is None:
+        raise InputError(
+            f"{name} holds strings but no tokenizer is given; pass tokenizer=, or rows of token ids instead of strings"
+        )
+    tokens = tuple(token_ids(tokenizer, texts.texts, add_special_tokens=add_special_tokens))
+    return texts.ids, tokens, texts.source
+
+
+def rows_of_ids(name: str, rows: Sequence[Any]) -> tuple[np.ndarray, ...]:
+    """Rows of token ids as int32 arrays."""
+    arrays = []
+    for index, row in enumerate(rows):
+        try:
+            ids = np.asarray(row)
+        except ValueError:  # a ragged row
+            ids = np.zeros((0, 0))
+        if ids.ndim != 1 or not (ids.size == 0 or np.issubdtype(ids.dtype, np.integer)):
+            shown = repr(row)
+            raise InputError(
+                f"{name}[{index}] must be a row of token ids (whole numbers from 0), got "
+                f"{shown if len(shown) <= 60 else shown[:57] + '...'}; give strings, Texts, or one sequence of token "
+                "ids a text"
+            )
+        if ids.size and not 0 <= ids.min() <= ids.max() < 2**31:
+            worst = ids.min() if ids.min() < 0 else ids.max()
+            raise InputError(
+                f"{name}[{index}] holds the token id {worst}; token ids are rows of a vocabulary, from 0 to 2^31 - 1: "
+                "give each row without its padding"
+            )
+        arrays.append(ids.astype(np.int32))
+    return tuple(arrays)
 
 
 def num_texts(roles: Mapping[str, Role]) -> tuple[int, int, int, int]:
@@ -110,13 +157,13 @@ def num_texts(roles: Mapping[str, Role]) -> tuple[int, int, int, int]:
 
 
 def lay_out(rows: Sequence[np.ndarray], *, budget: int, limit: int | None, seed: int) -> Layout:
-    """Micro-batches of rows of any roles, in an order that knows nothing of the roles.
+    """Micro-batches of rows of any roles, in an order that is independent of the roles.
 
     Args:
       rows: N rows of token ids.
       budget: B T of a micro-batch does not exceed this, unless one row alone does.
-      limit: longest sequence that the model accepts.
-      seed: of the order.
+      limit: Longest sequence that the model accepts.
+      seed: Random seed of the order.
     """
     order = np.random.default_rng(seed).permutation(len(rows))
     lengths = np.array([len(rows[i]) for i in order], np.int64)
@@ -136,19 +183,7 @@ def lay_out(rows: Sequence[np.ndarray], *, budget: int, limit: int | None, seed:
 
 
 def _read_role(name: str, source: Any, tokenizer: Any, limit: int | None, truncate: bool) -> Role:
-    rows = _token_rows(source)
-    if rows is not None:
-        tokens = _check_token_rows(name, rows)
-        ids, origin = tuple(str(number) for number in range(1, len(tokens) + 1)), "memory"
-    else:
-        table: Texts = load_texts(source)
-        if tokenizer is None:
-            raise _no_tokenizer(name)
-        tokens, ids, origin = (
-            tuple(token_ids(tokenizer, table.texts, add_special_tokens=True)),
-            table.ids,
-            table.source,
-        )
+    ids, tokens, origin = read_tokens(name, source, tokenizer, add_special_tokens=True)
     _check_lengths(name, ids, tokens, limit, truncate)
     num_cut = sum(limit is not None and len(row) > limit for row in tokens)
     tokens = tuple(row[:limit] for row in tokens)
@@ -159,107 +194,62 @@ def _read_role(name: str, source: Any, tokenizer: Any, limit: int | None, trunca
     return Role(ids, tokens, origin, digest.hexdigest(), num_cut)
 
 
-def _token_rows(source: Any) -> Sequence[Any] | None:
-    """Rows of token ids, or None where the source holds texts."""
-    if isinstance(source, (np.ndarray, jax.Array)) and source.dtype.kind in "iuf":
-        return list(np.asarray(source))
-    if not isinstance(source, (list, tuple)):
-        return None
-    first = source[0] if source else None
-    return source if isinstance(first, (list, tuple, np.ndarray, jax.Array)) or not source else None
-
-
-_NAMED = 3
-
-
-def _no_tokenizer(role: str) -> InputError:
-    """Strings, and nothing that makes tokens of them."""
-    return InputError(
-        f"{role} holds strings but no tokenizer is given; pass tokenizer=, or rows of token ids instead of strings"
-    )
-
-
-def _check_token_rows(role: str, rows: Sequence[Any]) -> tuple[np.ndarray, ...]:
-    """Rows of token ids as int32 arrays."""
-    found = []
-    for index, row in enumerate(rows):
-        try:
-            ids = np.asarray(row)
-        except ValueError:
-            ids = np.zeros((0, 0))
-        if ids.ndim != 1 or not (ids.size == 0 or np.issubdtype(ids.dtype, np.integer)):
-            raise InputError(
-                f"{role}: row {index} is no row of token ids (shape {ids.shape}, type {ids.dtype}); give strings, "
-                "Texts, or one sequence of whole numbers a text"
-            )
-        if ids.size and not -(2**31) <= ids.min() <= ids.max() < 2**31:
-            raise InputError(f"{role}: row {index} holds a token id beyond 32 bits; token ids are rows of a vocabulary")
-        if ids.size and ids.min() < 0:
-            raise InputError(
-                f"{role}: row {index} holds the token id {ids.min()}; token ids are not negative: give each row "
-                "without its padding"
-            )
-        found.append(ids.astype(np.int32))
-    if not found:
-        raise InputError(f"{role} is empty; it needs at least one text")
-    return tuple(found)
-
-
-def _check_lengths(role: str, ids: Sequence[str], rows: Sequence[np.ndarray], limit: int | None, cut: bool) -> None:
+def _check_lengths(name: str, ids: Sequence[str], rows: Sequence[np.ndarray], limit: int | None, cut: bool) -> None:
     """Every text has a scored token, and none is longer than what the model takes unless it is to be cut."""
-    for name, row in zip(ids, rows, strict=True):
-        if len(row) < 2:
+    lengths = dict(zip(ids, map(len, rows), strict=True))
+    for identifier, length in lengths.items():
+        if length < 2:
             raise InputError(
-                f"{role}: text {name!r} has {len(row)} token{'' if len(row) == 1 else 's'}; scoring needs at least two,"
-                " because the first has no context: remove the text or lengthen it"
+                f"{name}: text {identifier!r} has {length} token{'' if length == 1 else 's'}; scoring needs at least "
+                "two, because the first has no context: remove the text or lengthen it"
             )
-    long = [(name, len(row)) for name, row in zip(ids, rows, strict=True) if limit is not None and len(row) > limit]
+    long = [identifier for identifier, length in lengths.items() if limit is not None and length > limit]
     if long and not cut:
-        more = f" ({len(long) - 1} further texts of {role} are too long as well)" if len(long) > 1 else ""
+        more = f" ({len(long) - 1} further texts of {name} are too long as well)" if len(long) > 1 else ""
         raise InputError(
-            f"{role}: text {long[0][0]!r} has {long[0][1]} tokens, more than the limit of {limit}{more}; pass "
+            f"{name}: text {long[0]!r} has {lengths[long[0]]} tokens, more than the limit of {limit}{more}; pass "
             f"long_texts='truncate', which scores the first {limit} tokens of each text, or split the texts"
         )
 
 
-def _check_vocabulary(role: str, ids: Sequence[str], rows: Sequence[np.ndarray], vocab_size: int) -> None:
+def _check_vocabulary(name: str, role: Role, vocab_size: int) -> None:
     """Every token id has a row in the readout."""
-    for name, row in zip(ids, rows, strict=True):
+    for identifier, row in zip(role.ids, role.tokens, strict=True):
         if not 0 <= row.min() <= row.max() < vocab_size:
             worst = row.max() if row.max() >= vocab_size else row.min()
             raise InputError(
-                f"{role}: text {name!r} has token id {worst}, but the model has a vocabulary of {vocab_size}; pass the "
-                "tokenizer, or the token ids, that the model is trained with"
+                f"{name}: text {identifier!r} has token id {worst}, but the model has a vocabulary of {vocab_size}; "
+                "pass the tokenizer, or the token ids, that the model is trained with"
             )
 
 
-def _check_apart(roles: Mapping[str, tuple[Sequence[str], Sequence[np.ndarray]]]) -> None:
+def _check_distinct(roles: Mapping[str, Role]) -> None:
     """No two texts have the same tokens.
 
-    In two roles it would stand on both sides of a comparison. Twice in one role it moves the whole set as if two texts
-    had moved, and the random labellings, which part the two, do not: the alarm would have no level.
+    In two roles such a text would stand on both sides of a comparison. Twice in one role it moves the whole set as if
+    two texts had moved, and the random labellings, which part the two, do not: the alarm would have no level.
     """
     seen: dict[bytes, tuple[str, str]] = {}
-    shared: list[str] = []
-    again: list[str] = []
-    for role, (ids, rows) in roles.items():
-        for name, row in zip(ids, rows, strict=True):
-            other = seen.setdefault(row.tobytes(), (role, name))
-            if other[0] != role:
-                shared.append(f"{name!r} of {role} is {other[1]!r} of {other[0]}")
-            elif other[1] != name:
-                again.append(f"{name!r} of {role} is {other[1]!r} again")
-    for found, where, fix in (
-        (shared, "stand in two roles", "every text may have one role, so remove it from one of them"),
-        (again, "stand in one role twice", "copies score alike, which would void the level: keep one of each"),
+    across: list[str] = []
+    within: list[str] = []
+    for name, role in roles.items():
+        for identifier, row in zip(role.ids, role.tokens, strict=True):
+            other_name, other = seen.setdefault(row.tobytes(), (name, identifier))
+            if other_name != name:
+                across.append(f"{identifier!r} of {name} is {other!r} of {other_name}")
+            elif other != identifier:
+                within.append(f"{identifier!r} of {name} is {other!r} again")
+    for pairs, problem, advice in (
+        (across, "stand in two roles", "every text may have one role, so remove it from one of them"),
+        (within, "stand in one role twice", "copies score alike, which would void the level: keep one of each"),
     ):
-        if found:
-            more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
-            raise InputError(f"the same tokens {where}: {'; '.join(found[:_NAMED])}{more}; {fix}")
+        if pairs:
+            more = f" and {len(pairs) - _NAMED} more" if len(pairs) > _NAMED else ""
+            raise InputError(f"the same tokens {problem}: {'; '.join(pairs[:_NAMED])}{more}; {advice}")
 
 
 def _check_canaries(canaries: Any, references: Any) -> None:
-    """Canaries and sequences to rank them among, or neither."""
+    """Canaries come with sequences to rank them among."""
     if (canaries is None) != (references is None):
         names = ("canaries", "canary_reference") if references is None else ("canary_reference", "canaries")
         raise InputError(

@@ -31,7 +31,7 @@ _MODULES = (
     "procedures.martingale",
     "exchange.structure",
     "probe.evidence",
-    "probe.benchmark_order",
+    "probe.benchmark",
     "probe.leak",
     "probe.order",
     "procedures.values",

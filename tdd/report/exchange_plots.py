@@ -131,7 +131,7 @@ def _overview(run: Mapping[str, Any]) -> sheet.Sheet:
             )  # fmt: skip
         if named:
             axes.axvline(math.log10(alpha), **sheet.LEVEL)
-            _names(drawn, axes, [entry["name"] for entry in data])
+            _names(axes, [entry["name"] for entry in data])
             axes.set_xlabel("p-value")
             powers(axes.xaxis)
         else:
@@ -175,14 +175,10 @@ def short(name: str, longest: int) -> str:
     return name.replace("$", r"\$")
 
 
-def _names(drawn: sheet.Sheet, axes: Any, names: Sequence[str]) -> None:
-    """Names down the side, with room for them; the first on top."""
+def _names(axes: Any, names: Sequence[str]) -> None:
+    """Names down the side, the first on top."""
     axes.set_yticks(range(len(names)), [short(name, _LONGEST_NAME) for name in names])
     axes.set_ylim(len(names) - 0.4, -0.6)
-    box = axes.get_position()
-    longest = max(min(len(name), _LONGEST_NAME) for name in names)
-    left = min(0.42, max(box.x0, (0.075 * longest + 0.15) / drawn.figure.get_figwidth()))
-    axes.set_position((left, box.y0, box.x1 - left, box.height))
 
 
 def _shard_legend() -> dict[str, Any]:

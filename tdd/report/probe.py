@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+import pathlib
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,11 +16,50 @@ from rich.text import Text
 from tdd.exchange.summary import format_p_value, is_known
 from tdd.report.exchange import pairs, points
 from tdd.report.terminal import plain_text
+from tdd.runs.folder import read_table
+from tdd.validate.errors import InputError
 
-__all__ = ["print_report", "render"]
+__all__ = ["print_report", "read_history", "read_probe_items"]
 
 _LOOKS = 12
 _ITEMS = 10
+_HISTORY_COLUMNS = (
+    "step", "look", "p_value", "anytime_p_value", "log_e_value", "num_flagged", "proportion",
+    "mean_suspect", "mean_reference", "num_not_finite", "alarm", "seconds",
+)  # fmt: skip
+"""Columns of every history.csv of a probe; canaries and gradient norms add theirs."""
+_ITEM_COLUMNS = ("id", "role", "score", "p_value", "adjusted", "selected")
+_GUARANTEED = {"set": "the alarm", "items": "flagged items", "one look": "items of one look"}
+
+
+def read_history(folder: pathlib.Path, run: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """Columns of history.csv as [looks] float64, an empty cell as NaN; no rows before the first look.
+
+    Raises:
+      InputError: no such table, a damaged one, or one of another run.
+    """
+    if not run["looks"]:
+        return {name: np.zeros(0) for name in _HISTORY_COLUMNS}
+    columns = _read_columns(folder, "history.csv", run, _HISTORY_COLUMNS, numbers=None)
+    num_looks = len(columns["step"])
+    if run["looks"] != num_looks:
+        raise InputError(
+            f"{folder / 'history.csv'} has {num_looks} looks and run.json beside it counts {run['looks']}: they are "
+            "not of one run; save the probe again"
+        )
+    return {name: np.array(column) for name, column in columns.items()}
+
+
+def read_probe_items(folder: pathlib.Path, run: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """Columns of items.csv: id and role as they are, numbers as float, `selected` as bool.
+
+    Raises:
+      InputError: no such table, or a damaged one.
+    """
+    if not run["looks"]:
+        return {name: [] for name in _ITEM_COLUMNS}
+    columns = _read_columns(folder, "items.csv", run, _ITEM_COLUMNS, numbers=("score", "p_value", "adjusted"))
+    return {**columns, "selected": [value == "1" for value in columns["selected"]]}
 
 
 def print_report(
@@ -35,119 +75,111 @@ def print_report(
       run: content of run.json.
       history: columns of history.csv.
       items: columns of items.csv.
-      console: where to; standard output by default.
+      console: standard output by default.
     """
-    (console or Console()).print(render(run, history, items))
-
-
-def render(run: Mapping[str, Any], history: Mapping[str, np.ndarray], items: Mapping[str, Any]) -> RenderableType:
-    """The report as a rich renderable."""
+    assumptions = dict.fromkeys(point for guarantee in run["guarantees"].values() for point in guarantee["assumes"])
     parts: list[RenderableType] = [
         plain_text(f"Probe in a training loop: {run['name']}", "bold underline"),
         Padding(plain_text(run["outcome"], "bold"), (1, 0)),
-        _facts(run, history, items),
+        pairs("What was watched", _facts(run, history, items)),
     ]
     if run["looks"]:
         parts += [_looks(run, history), *_flagged(run, history, items)]
-    assumed = dict.fromkeys(point for one in run["guarantees"].values() for point in one["assumes"])
-    parts.append(points("Assumptions of the guarantees", [*assumed], "·"))
+    parts.append(points("Assumptions of the guarantees", [*assumptions], "·"))
     if run["warnings"]:
         parts.append(points("Warnings", run["warnings"], "!", "yellow"))
     if run["open_points"]:
         parts.append(points("What this run does not establish", run["open_points"], "·"))
-    return Group(*parts)
+    (console or Console()).print(Group(*parts))
 
 
-def _facts(run: Mapping[str, Any], history: Mapping[str, np.ndarray], items: Mapping[str, Any]) -> Table:
-    options, alpha = run["options"], run["options"]["alpha"]
+def _facts(
+    run: Mapping[str, Any], history: Mapping[str, np.ndarray], items: Mapping[str, Any]
+) -> list[tuple[str, str]]:
+    of_order = run["guarantees"]["items"]["kind"] == "none"  # suspects are orders of a benchmark
     rows = [
-        ("null hypothesis of the set", _null_hypothesis(run)),
-        ("level", f"{alpha:g}, over all looks together"),
+        (
+            "null hypothesis of the set",
+            "which order of a shard is the published one is random, whatever the training did"
+            if of_order
+            else "suspects and references are exchangeable, whatever the training did",
+        ),
+        ("level", f"{run['options']['alpha']:g}, over all looks together"),
         ("alarm", "none" if run["first_alarm"] is None else f"first at step {run['first_alarm']:,}"),
-        *((f"guarantee of {which}", _guarantee(one)) for which, one in _named(run["guarantees"])),
+    ]
+    for name, guarantee in run["guarantees"].items():
+        kind = "" if guarantee["kind"] == "none" else f", {guarantee['kind']}"
+        holds = f"{guarantee['controls']}{kind} ({guarantee['source']})"
+        rows.append((f"guarantee of {_GUARANTEED.get(name, name)}", holds))
+    rows += [
         ("looks", _schedule(run, history)),
-        ("score", f"{options['score']} (lower = more member-like)"),
+        ("score", f"{run['options']['score']} (lower = more member-like)"),
     ]
     if run["looks"]:
-        rows += _last(run, history, items)
-    rows += [
-        (f"input: {role}", f"{one['texts']:,} texts of {one['source']} (sha256 {one['sha256'][:12]})")
-        for role, one in run["inputs"].items()
-    ]
-    return pairs("What was watched", rows)
-
-
-def _null_hypothesis(run: Mapping[str, Any]) -> str:
-    if run["guarantees"]["items"]["kind"] == "none":  # suspects are orders of a benchmark
-        return "which order of a shard is the published one is random, whatever the training did"
-    return "suspects and references are exchangeable, whatever the training did"
-
-
-def _named(guarantees: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
-    words = {"set": "the alarm", "items": "flagged items", "one look": "items of one look"}
-    return [(words.get(name, name), one) for name, one in guarantees.items()]
-
-
-def _guarantee(one: Mapping[str, Any]) -> str:
-    kind = "" if one["kind"] == "none" else f", {one['kind']}"
-    return f"{one['controls']}{kind} ({one['source']})"
+        rows += _last_look(run, history, items)
+    for role, texts in run["inputs"].items():
+        rows.append(
+            (f"input: {role}", f"{texts['texts']:,} texts of {texts['source']} (sha256 {texts['sha256'][:12]})")
+        )
+    return rows
 
 
 def _schedule(run: Mapping[str, Any], history: Mapping[str, np.ndarray]) -> str:
-    options, looks = run["options"], run["looks"]
-    every = f"every {options['every']:,} steps"
-    if not looks:
+    every = f"every {run['options']['every']:,} steps"
+    if not run["looks"]:
         return f"none yet; {every}"
-    first, last = int(history["step"][0]), int(history["step"][-1])
-    horizon = options.get("num_steps")
+    first, last, seconds = int(history["step"][0]), int(history["step"][-1]), history["seconds"]
+    horizon = run["options"].get("num_steps")
     planned = "" if horizon is None else f", planned for {horizon:,} steps"
-    seconds = history["seconds"]
     usual = f"; {np.nanmedian(seconds):.2g} s each" if np.isfinite(seconds).any() else ""
-    return f"{looks:,}, {every}{planned}: step {first:,} to {last:,}{usual}"
+    return f"{run['looks']:,}, {every}{planned}: step {first:,} to {last:,}{usual}"
 
 
-def _last(run: Mapping[str, Any], history: Mapping[str, np.ndarray], items: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """What the last look found."""
-    now = {name: values[-1] for name, values in history.items()}
-    suspects = sum(role == "suspect" for role in items["role"])
+def _last_look(
+    run: Mapping[str, Any], history: Mapping[str, np.ndarray], items: Mapping[str, Any]
+) -> list[tuple[str, str]]:
+    last = {name: values[-1] for name, values in history.items()}
+    num_suspects = sum(role == "suspect" for role in items["role"])
     rows = [
-        ("anytime p-value", format_p_value(now["anytime_p_value"])),
-        ("log10 e-value", f"{now['log_e_value'] / math.log(10):.2f}"),
+        ("anytime p-value", format_p_value(last["anytime_p_value"])),
+        ("log10 e-value", f"{last['log_e_value'] / math.log(10):.2f}"),
     ]
-    if any(is_known(value) for value in items["p_value"]):  # of a benchmark's order, no item is decided on
-        rows.append(("flagged so far", f"{now['num_flagged']:.0f} of {suspects} suspects"))
+    if any(is_known(value) for value in items["p_value"]):  # orders of a benchmark are not decided on
+        rows.append(("flagged so far", f"{last['num_flagged']:.0f} of {num_suspects} suspects"))
     if run["options"].get("proportion") not in (None, "none"):
-        rows.append(("estimated share of members", f"{max(0.0, now['proportion']):.3f}"))
-    if "canary_exposure_max" in now:
-        largest, median = now["canary_exposure_max"], now["canary_exposure_median"]
+        rows.append(("estimated share of members", f"{max(0.0, last['proportion']):.3f}"))
+    if "canary_exposure_max" in last:
+        largest, median = last["canary_exposure_max"], last["canary_exposure_median"]
         rows.append(("exposure of the canaries", f"largest {largest:.2f} bits, median {median:.2f} bits"))
-    spread = [now[name] for name in history if name.startswith("grad_norm_q")]
-    if spread:
-        rows.append(("gradient norms of suspects", ", ".join(f"{value:.3g}" for value in spread) + " (quantiles)"))
-    if now["num_not_finite"]:
-        rows.append(("scores that are not finite", f"{now['num_not_finite']:.0f}, left out"))
+    norms = [last[name] for name in history if name.startswith("grad_norm_q")]
+    if norms:
+        rows.append(("gradient norms of suspects", ", ".join(f"{norm:.3g}" for norm in norms) + " (quantiles)"))
+    if last["num_not_finite"]:
+        rows.append(("scores that are not finite", f"{last['num_not_finite']:.0f}, left out"))
     return rows
 
 
 def _looks(run: Mapping[str, Any], history: Mapping[str, np.ndarray]) -> RenderableType:
-    """At most a dozen looks, the first, the last and the first alarm among them."""
-    shown = _shown(run, history)
+    """Evenly spaced looks, the first, the last and the first alarm among them."""
+    shown = {*np.linspace(0, run["looks"] - 1, min(run["looks"], _LOOKS)).round().astype(int).tolist()}
+    if run["first_alarm"] is not None:
+        shown |= {*np.flatnonzero(history["step"] == run["first_alarm"])[:1].tolist()}
     table = Table(title="Look by look", title_justify="left")
     exposure = "canary_exposure_max" in history
     names = ["step", "p-value", "anytime", "flagged", "suspects", "references"]
     for name in [*names, *(["exposure"] if exposure else [])]:
         table.add_column(name, justify="right")
-    for i in shown:
-        at = {name: values[i] for name, values in history.items()}
+    for i in sorted(shown):
+        look = {name: values[i] for name, values in history.items()}
         table.add_row(
-            f"{at['step']:,.0f}",
-            format_p_value(at["p_value"]),
-            format_p_value(at["anytime_p_value"]) + ("*" if at["alarm"] else ""),
-            f"{at['num_flagged']:.0f}",
-            _score(at["mean_suspect"]),
-            _score(at["mean_reference"]),
-            *([f"{at['canary_exposure_max']:.2f}"] if exposure else []),
-            style="bold" if at["step"] == run["first_alarm"] else "",
+            f"{look['step']:,.0f}",
+            format_p_value(look["p_value"]),
+            format_p_value(look["anytime_p_value"]) + ("*" if look["alarm"] else ""),
+            f"{look['num_flagged']:.0f}",
+            _score(look["mean_suspect"]),
+            _score(look["mean_reference"]),
+            *([f"{look['canary_exposure_max']:.2f}"] if exposure else []),
+            style="bold" if look["step"] == run["first_alarm"] else "",
         )
     left_out = run["looks"] - len(shown)
     note = (
@@ -157,38 +189,54 @@ def _looks(run: Mapping[str, Any], history: Mapping[str, np.ndarray]) -> Rendera
         + (" Exposure: the largest, in bits." if exposure else "")
         + (f" {left_out:,} looks between these are in history.csv." if left_out else "")
     )
-    return Padding(Group(table, Text(note, style="italic")), (1, 0, 0, 0))
-
-
-def _shown(run: Mapping[str, Any], history: Mapping[str, np.ndarray]) -> list[int]:
-    """Which looks: evenly spaced, and the first alarm."""
-    spaced = np.linspace(0, run["looks"] - 1, min(run["looks"], _LOOKS)).round().astype(int)
-    alarm = np.flatnonzero(history["step"] == run["first_alarm"]) if run["first_alarm"] is not None else []
-    return sorted({*spaced.tolist(), *(int(i) for i in alarm[:1])})
+    return _noted(table, note)
 
 
 def _flagged(
     run: Mapping[str, Any], history: Mapping[str, np.ndarray], items: Mapping[str, Any]
 ) -> list[RenderableType]:
-    """The suspects flagged so far, the most extreme first; nothing where there are none."""
-    chosen = [i for i, is_in in enumerate(items["selected"]) if is_in]
-    if not chosen:
+    """The suspects flagged so far, the most extreme first."""
+    flagged = [i for i, selected in enumerate(items["selected"]) if selected]
+    if not flagged:
         return []
-    chosen.sort(key=lambda i: (items["adjusted"][i], items["p_value"][i], items["score"][i]))
+    flagged.sort(key=lambda i: (items["adjusted"][i], items["p_value"][i], items["score"][i]))
     table = Table(title=f"Flagged by step {int(history['step'][-1]):,}", title_justify="left")
     table.add_column("id", overflow="fold")
     for name in ("score", "p-value", "adjusted"):
         table.add_column(name, justify="right")
-    for i in chosen[:_ITEMS]:
+    for i in flagged[:_ITEMS]:
         values = (items[name][i] for name in ("score", "p_value", "adjusted"))
         table.add_row(plain_text(str(items["id"][i])), *(f"{value:.4g}" for value in values))
-    some = f"The {_ITEMS} most extreme of {len(chosen)}. " if len(chosen) > _ITEMS else ""
+    some = f"The {_ITEMS} most extreme of {len(flagged)}. " if len(flagged) > _ITEMS else ""
     note = (
         f"{some}The false discovery rate of {run['options']['alpha']:g} holds for them at whatever look one stops. "
         "Score and p-value are those of the last look; adjusted: of all looks."
     )
-    return [Padding(Group(table, Text(note, style="italic")), (1, 0, 0, 0))]
+    return [_noted(table, note)]
 
 
-def _score(value: float) -> str:
+def _noted(table: Table, note: str) -> RenderableType:
+    return Padding(Group(table, Text(note, style="italic")), (1, 0, 0, 0))
+
+
+def _score(value: Any) -> str:
     return f"{value:#.4g}" if is_known(value) else "-"
+
+
+def _read_columns(
+    folder: pathlib.Path, name: str, run: Mapping[str, Any], needed: Sequence[str], *, numbers: Sequence[str] | None
+) -> dict[str, list[Any]]:
+    """The columns of a table, those in `numbers` (None: all) as floats."""
+    place = folder / name
+    header, rows = read_table(folder, name, run)
+    missing = [column for column in needed if column not in header]
+    if missing or any(len(row) != len(header) for row in rows):
+        problem = f"lacks the columns {', '.join(missing)}" if missing else "has rows of different lengths"
+        raise InputError(f"{place} is damaged: it {problem}; save the probe again")
+    columns: dict[str, list[Any]] = {column: [row[i] for row in rows] for i, column in enumerate(header)}
+    try:
+        for column in header if numbers is None else numbers:
+            columns[column] = [float(cell or "nan") for cell in columns[column]]
+    except ValueError as error:
+        raise InputError(f"{place} is damaged: {error}; save the probe again") from error
+    return columns

@@ -22,38 +22,32 @@ _DENSE = 40
 
 
 def draw(run: Mapping[str, Any], history: Mapping[str, np.ndarray]) -> sheet.Sheet:
-    """The figure of a run: what the looks found, over the steps of training.
-
-    Args:
-      run: content of run.json.
-      history: columns of history.csv.
-    """
+    """The figure of a run (content of run.json and columns of history.csv): its looks, over the steps of training."""
     panels = [_evidence, _scores, _counts]
     panels += [_exposure] if "canary_exposure_max" in history else []
     panels += [_gradients] if _gradient_columns(history) else []
     first = run["first_alarm"]
-    said = "no alarm" if first is None else f"alarm at step {first:,}"
+    alarm = "no alarm" if first is None else f"alarm at step {first:,}"
     with sheet.style():
         drawn = sheet.sheet(
-            f"Probe {short(run['name'], 40)}: {said}",
+            f"Probe {short(run['name'], 40)}: {alarm}",
             f"{run['looks']:,} looks, every {run['options']['every']:,} steps. The anytime p-value holds at every "
-            "look: if no suspect was trained on, it ever falls to the level in at most that share of training runs. "
-            "Flagged suspects are those of one look each.",
+            "look: if no suspect was trained on, it ever falls to the level in at most that fraction of training runs. "
+            "Flagged suspects are those of all looks so far.",
             rows=len(panels),
             columns=1,
             legend=_legend(run, history),
             height=1.25,
             foot=0.12,
         )
-        for panel, row in zip(panels, drawn.panels, strict=True):
-            axes = row[0]
+        column = [row[0] for row in drawn.panels]
+        last = column[-1]
+        for panel, axes in zip(panels, column, strict=True):
             if first is not None:
                 axes.axvline(first, **_ALARM)
             panel(axes, run, history)
-            if row is not drawn.panels[-1]:
-                axes.tick_params(labelbottom=False)
-        drawn.figure.align_ylabels([row[0] for row in drawn.panels])
-        last = drawn.panels[-1][0]
+            axes.tick_params(labelbottom=axes is last)
+        drawn.figure.align_ylabels(column)
         last.set_xlabel("step of training")
         last.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=9))
         margin = 0.02 * max(1, history["step"][-1] - history["step"][0])
@@ -63,20 +57,21 @@ def draw(run: Mapping[str, Any], history: Mapping[str, np.ndarray]) -> sheet.She
 
 
 def _legend(run: Mapping[str, Any], history: Mapping[str, np.ndarray]) -> dict[str, Any]:
-    found: dict[str, Any] = {
+    legend: dict[str, Any] = {
         "anytime p-value": Line2D([], [], color=_SUSPECT.colour, linewidth=1.6),
         "p-value of one look": dot(_REFERENCE.colour, "o", hollow=True),
         f"level {run['options']['alpha']:g}": sheet.level_line(),
     }
     if run["first_alarm"] is not None:
-        found["first alarm"] = Line2D([], [], **_ALARM)
-    found |= {"suspects": sheet.line(_SUSPECT), "references": sheet.line(_REFERENCE)}
+        legend["first alarm"] = Line2D([], [], **_ALARM)
+    legend |= {"suspects": sheet.line(_SUSPECT), "references": sheet.line(_REFERENCE)}
     if "canary_exposure_max" in history:
-        found["canaries, largest"] = sheet.line(_CANARY)
-        found["median"] = Line2D([], [], color=_CANARY.colour, marker=_CANARY.marker, markerfacecolor="white", ls=":")
+        legend["canaries, largest"] = sheet.line(_CANARY)
+        legend["median"] = Line2D([], [], color=_CANARY.colour, marker=_CANARY.marker, markerfacecolor="white", ls=":")
     if _gradient_columns(history):
-        found["gradient norms, median and range"] = (_band(), sheet.line(_GRADIENT))
-    return found
+        band = Patch(facecolor=_GRADIENT.colour, alpha=0.3)
+        legend["gradient norms, median and range"] = (band, sheet.line(_GRADIENT))
+    return legend
 
 
 def _evidence(axes: Any, run: Mapping[str, Any], history: Mapping[str, np.ndarray]) -> None:
@@ -138,10 +133,6 @@ def _line(axes: Any, history: Mapping[str, np.ndarray], name: str, look: sheet.S
 def _gradient_columns(history: Mapping[str, np.ndarray]) -> list[str]:
     """Quantiles of gradient norms, the least first."""
     return sorted((name for name in history if name.startswith("grad_norm_q")), key=lambda name: int(name[11:]))
-
-
-def _band() -> Patch:
-    return Patch(facecolor=_GRADIENT.colour, alpha=0.3)
 
 
 def _log10(values: np.ndarray) -> np.ndarray:

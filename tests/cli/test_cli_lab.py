@@ -37,6 +37,11 @@ num_buckets = 1
 """
 
 
+@pytest.fixture(autouse=True)
+def _this_process_keeps_its_allocator(monkeypatch):
+    monkeypatch.setattr("tdd.lab.memory.keep_memory", lambda: True)
+
+
 @pytest.fixture
 def recipe(tmp_path):
     path = tmp_path / "recipe.toml"

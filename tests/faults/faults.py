@@ -543,16 +543,16 @@ PROBE = (
     ),
     Fault(
         "probe: the look at step 0 is not promised",
-        "tdd/probe/probe.py",
-        "None if steps is None else (steps - 1) // self.every + 1",
-        "None if steps is None else max(1, (steps - 1) // self.every)",
+        "tdd/probe/options.py",
+        "None if self.num_steps is None else (self.num_steps - 1) // self.every + 1",
+        "None if self.num_steps is None else max(1, (self.num_steps - 1) // self.every)",
         ("tests/probe/test_loop.py",),
     ),
     Fault(
         "probe: the state of another probe is taken",
         "tdd/probe/probe.py",
-        'checks.check_same_probe("the state", held["fingerprint"].tobytes().decode(), self.fingerprint)',
-        'held.pop("fingerprint")',
+        "if fingerprint != self.fingerprint:",
+        "if not fingerprint:",
         ("tests/probe/test_probe_folder.py",),
     ),
     Fault(
@@ -577,8 +577,8 @@ PROBE = (
         ("tests/probe/test_gradients.py",),
     ),
     Fault(
-        "benchmark_order: centred over shards instead of orders",
-        "tdd/probe/benchmark_order.py",
+        "shards: centred over shards instead of orders",
+        "tdd/probe/shards.py",
         "scores - jnp.mean(scores, axis=1, keepdims=True)",
         "scores - jnp.mean(scores, axis=0, keepdims=True)",
         ("tests/probe/test_contamination.py", "tests/probe"),
@@ -881,7 +881,7 @@ STUDIES = (
     Fault(
         "probe: every look's e-values have all of the level",
         "tdd/probe/evidence.py",
-        "state.item_e_values + share * self.item_e_values(result)",
+        "state.item_e_values + weight * self.item_e_values(result)",
         "state.item_e_values + self.item_e_values(result)",
         ("tests/probe/test_contamination.py", "tests/statistical/test_guards.py"),
     ),

@@ -14,7 +14,7 @@ import pytest
 
 from tdd import InputError
 from tdd.kernels.trajectories import spending
-from tdd.probe import benchmark_watch
+from tdd.probe import benchmark
 from tdd.probe.benchmark import contamination
 from tdd.probe.leak import rises, shard_rises, start_of_rise
 
@@ -53,9 +53,9 @@ def run(watch, leaked=(), begin=LOOKS, amount=0.4, seed=0, looks=LOOKS):
     return watch
 
 
-def watch_of(benchmark, reference=None, **options):
+def watch_of(rows, reference=None, **options):
     defaults = {"every": 10, "num_steps": 10 * (LOOKS - 1) + 1, "num_draws": 999, "token_budget": 512}
-    return contamination(bigrams, benchmark, reference, **{**defaults, **options})
+    return contamination(bigrams, rows, reference, **{**defaults, **options})
 
 
 BENCHMARK, REFERENCE = items(40, 1), items(120, 2)
@@ -87,7 +87,7 @@ def leaked(by_reference):
     return run(anew(by_reference), BENCHMARK[:20], begin=3)
 
 
-def test_a_leak_is_reported_with_its_time_its_share_and_its_items(leaked):
+def test_a_leak_is_reported_with_its_time_its_fraction_and_its_items(leaked):
     leak = leaked.leak()
     assert leaked.alarm
     assert 40 <= leak.alarm <= 60
@@ -95,10 +95,10 @@ def test_a_leak_is_reported_with_its_time_its_share_and_its_items(leaked):
     assert leak.began == (30, 40)
     assert leak.step == 10 * (LOOKS - 1)
     assert 12 <= leak.num_leaked <= 20
-    assert leak.share == leak.num_leaked / 40
+    assert leak.fraction == leak.num_leaked / 40
     p_values = leaked.history[-1].result.p_values
-    assert leak.share_estimate == pytest.approx(max(leak.share, 1 - (1 + (p_values >= 0.5).sum()) / 20))
-    assert 0.3 <= leak.share_estimate <= 0.7
+    assert leak.fraction_estimate == pytest.approx(max(leak.fraction, 1 - (1 + (p_values >= 0.5).sum()) / 20))
+    assert 0.3 <= leak.fraction_estimate <= 0.7
     assert leak.confidence == 0.95
     assert len(set(leak.items) & {str(i) for i in range(1, 21)}) >= 18
     flagged = np.stack([record.flagged for record in leaked.history])
@@ -111,9 +111,9 @@ def test_a_leak_is_reported_with_its_time_its_share_and_its_items(leaked):
 
 
 @pytest.mark.slow("long")
-def test_bounds_in_closed_form_where_a_share_would_take_too_many_draws(leaked, monkeypatch):
+def test_bounds_in_closed_form_where_a_look_would_take_too_many_draws(leaked, monkeypatch):
     drawn = leaked.leak()
-    monkeypatch.setattr(benchmark_watch, "_MOST_DRAWN", 0)
+    monkeypatch.setattr(benchmark, "_MOST_DRAWN", 0)
     closed = leaked.leak()
     assert 0 < closed.num_leaked <= drawn.num_leaked <= 20
     assert drawn.num_false <= closed.num_false <= len(closed.items)
@@ -254,7 +254,7 @@ def test_the_published_order_is_found_and_no_item_is_named(by_order, tmp_path):
     assert leak.began == (40, 50)
     assert 50 <= leak.alarm <= 70
     assert leak.items == ()
-    assert (leak.num_leaked, leak.share, leak.share_estimate, leak.num_false) == (0, 0, 0, 0)
+    assert (leak.num_leaked, leak.fraction, leak.fraction_estimate, leak.num_false) == (0, 0, 0, 0)
     result = watch.history[-1].result
     assert np.isnan(result.p_values).all()
     assert not result.selected.any()
@@ -283,8 +283,8 @@ def test_the_relabellings_are_those_of_orders_within_shards():
     for shard in range(3):
         own = np.r_[shard, 3 + 4 * shard : 7 + 4 * shard]
         np.testing.assert_array_equal(labels[:, own].sum(axis=1), 1)
-        share = labels[1:, own].mean(axis=0)
-        assert np.abs(share - 0.2).max() < 4.5 * np.sqrt(0.2 * 0.8 / 200)
+        fraction = labels[1:, own].mean(axis=0)
+        assert np.abs(fraction - 0.2).max() < 4.5 * np.sqrt(0.2 * 0.8 / 200)
 
 
 def test_orders_are_different_readings_of_the_same_items():
@@ -349,8 +349,8 @@ def test_texts_are_joined_by_the_separator_after_the_first_special_token():
         (BENCHMARK, None, {"max_length": 20, "num_shards": 9}, "has 60 tokens.*use more shards"),
         (BENCHMARK[:4], None, {"num_shards": 1, "num_shuffles": 3}, "relabelled in only 4 ways"),
         (["a b", "c d"], None, {}, "pass tokenizer="),
-        (BENCHMARK, None, {"every": 0}, "every=0"),
-        (BENCHMARK, None, {"separator": [1.5]}, r"separator\[0\] must be a row of one or more token ids"),
+        (BENCHMARK, None, {"every": 0}, "every must be a whole number from 1"),
+        (BENCHMARK, None, {"separator": [1.5]}, r"separator\[0\] must be a row of token ids"),
         (BENCHMARK, None, {"separator": 1}, r"separator\[0\] must be a row"),
     ],
 )

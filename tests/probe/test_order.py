@@ -124,11 +124,11 @@ def test_a_restarted_run_goes_on():
 
 def test_one_trace_for_many_batches():
     guard, traced = OrderGuard(memory=MEMORY), []
-    take_in = guard._take_in
+    advance = guard._advance
 
     def counting(state, values, mask):
         traced.append(1)
-        return take_in(state, values, mask)
+        return advance(state, values, mask)
 
     guard._observe = jax.jit(counting)
     for step in range(20):
@@ -155,7 +155,7 @@ def test_options(options, message):
     ("call", "message"),
     [
         ((3, [1.0]), "step=3 comes after step 4"),
-        ((True, [1.0]), "step must be"),
+        ((True, [1.0]), "step=True must be"),
         ((4, [[1.0]]), r"shape \(1, 1\)"),
         ((4, []), r"shape \(0,\)"),
         ((4, ["a"]), "one number an example"),

@@ -12,7 +12,7 @@ from rich.console import Console
 from tdd.cli import main
 from tdd.report import probe, probe_plots
 from tdd.report.plots import sheet
-from tdd.report.probe_read import read_history, read_probe_items
+from tdd.report.probe import read_history, read_probe_items
 from tdd.runs.folder import read_run
 from tdd.validate.errors import InputError
 from tdd.validate.runs import check_drawable

@@ -7,10 +7,10 @@ import pytest
 
 from tdd.kernels import evalues
 from tdd.kernels.trajectories import spending
-from tdd.probe.benchmark_order import ShardEvidence, _labels
 from tdd.probe.evidence import SetEvidence
 from tdd.probe.order import OrderGuard
 from tdd.probe.result import ProbeResult
+from tdd.probe.shards import ShardEvidence, shard_labels
 from tdd.procedures.bounds import fdp_bounds
 from tdd.procedures.fdp_template import fdp_template
 
@@ -143,7 +143,7 @@ def test_items_flagged_at_the_best_look(budget):
 
 
 def test_the_relabellings_of_a_watch_are_those_of_the_simulation():
-    labels = _labels(SHARDS, ORDERS - 1, 2_000, seed=0)
+    labels = shard_labels(SHARDS, ORDERS - 1, 2_000, seed=0)
     places = jnp.arange(SHARDS * ORDERS)
     shard = jnp.where(places < SHARDS, places, (places - SHARDS) // (ORDERS - 1))
     for one in range(SHARDS):

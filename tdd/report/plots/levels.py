@@ -21,39 +21,31 @@ _MOST_BARS = 32
 def levels(result: Any, figure: Figure, *, title: str, caption: str) -> sheet.Sheet:
     """One row a panel: on the left the error rate ± 2 standard errors, on the right the power, as bars if few."""
     rows = cells.picks(result, figure)
-    alphas = np.asarray(result.alphas)
-    lines = rows[0][1]
-    as_bars = len(lines) * len(alphas) <= _MOST_BARS
+    few = len(rows[0][1]) * len(result.alphas) <= _MOST_BARS
+    height = 2.35 if len(rows) == 1 else 1.9
     with sheet.style():
-        height = 2.35 if len(rows) == 1 else 1.9
-        shown = "both" if as_bars else "lines"
-        drawn = _open(figure, lines, title, caption, rows=len(rows), drawn=shown, height=height)
-        for (heading, picked), (left, right) in zip(rows, drawn.panels, strict=True):
-            _errors(left, result, picked, alphas, figure)
-            (_power_bars if as_bars else _power_lines)(right, result, picked, alphas, "power")
-            prefix = f"{heading}: " if heading else ""
-            left.set_title(f"{prefix}{figure.error}", loc="left", color=sheet.INK)
-            right.set_title(f"{prefix}{figure.power}", loc="left", color=sheet.INK)
-        _label(drawn, figure)
+        drawn = _rate_and_power(figure, rows, title, caption, drawn="both" if few else "lines", height=height)
+        for (_, picked), (left, right) in zip(rows, drawn.panels, strict=True):
+            _lines(left, result, picked, "fdr")
+            _diagonal(left, result)
+            left.set_ylim(bottom=0)
+            (_bars if few else _lines)(right, result, picked, "power")
+            right.set_ylim(0, 1.02)
     return drawn
 
 
 def bars(result: Any, figure: Figure, *, title: str, caption: str) -> sheet.Sheet:
     """Error rate and power as bars by level, with a mark at each level over the bars that belong to it."""
     rows = cells.picks(result, figure)
-    alphas = np.asarray(result.alphas)
+    height = 2.35 if len(rows) < 3 else 1.75
     with sheet.style():
-        height = 2.35 if len(rows) < 3 else 1.75
-        drawn = _open(figure, rows[0][1], title, caption, rows=len(rows), drawn="bars", height=height)
-        for (heading, picked), (left, right) in zip(rows, drawn.panels, strict=True):
-            _power_bars(left, result, picked, alphas, "fdr")
-            for i, alpha in enumerate(alphas):
+        drawn = _rate_and_power(figure, rows, title, caption, drawn="bars", height=height)
+        for (_, picked), (left, right) in zip(rows, drawn.panels, strict=True):
+            for axes, field in ((left, "fdr"), (right, "power")):
+                _bars(axes, result, picked, field)
+                axes.set_ylim(0, 1.02)
+            for i, alpha in enumerate(result.alphas):
                 left.plot((i - 0.45, i + 0.45), (alpha, alpha), **{**sheet.LEVEL, "color": "#000000", "zorder": 4})
-            _power_bars(right, result, picked, alphas, "power")
-            prefix = f"{heading}: " if heading else ""
-            left.set_title(f"{prefix}{figure.error}", loc="left", color=sheet.INK)
-            right.set_title(f"{prefix}{figure.power}", loc="left", color=sheet.INK)
-        _label(drawn, figure)
     return drawn
 
 
@@ -68,28 +60,29 @@ def bands(result: Any, figure: Figure, *, title: str, caption: str) -> sheet.She
         "5 to 95 %": Patch(facecolor=look.colour, alpha=0.16),
         f"{figure.error} = α": sheet.level_line(),
     }
+    fields = (("fdr", "fdp_quantiles", figure.error), ("power", "power_quantiles", figure.power))
     with sheet.style():
         drawn = sheet.sheet(title, caption, rows=2, columns=len(columns), legend=legend, height=1.75, foot=0.34)
-        for j, (heading, picked) in enumerate(columns):
-            for i, (field, name) in enumerate((("fdr", figure.error), ("power", figure.power))):
-                axes, pick = drawn.panels[i][j], picked[0]
-                quantiles = cells.values(result, ("fdp", "power")[i] + "_quantiles")[pick.cells[0], pick.method]
+        for row, (field, spread, name) in zip(drawn.panels, fields, strict=True):
+            for axes, (heading, picked) in zip(row, columns, strict=True):
+                place = picked[0].cells[0], picked[0].method
+                quantiles = cells.values(result, spread)[place]
                 for low, high, strength in ((0, 4, 0.16), (1, 3, 0.3)):
                     axes.fill_between(
                         alphas, quantiles[:, low], quantiles[:, high], color=look.colour, alpha=strength, linewidth=0
                     )
-                mean = cells.values(result, field)[pick.cells[0], pick.method]
-                axes.plot(alphas, mean, color=look.colour, marker=look.marker)
+                axes.plot(alphas, cells.values(result, field)[place], color=look.colour, marker=look.marker)
                 axes.set_title(f"{name}, {heading}" if heading else name, loc="left", color=sheet.INK)
-                if field == "fdr":
-                    _diagonal(axes, alphas)
-                axes.set_xlabel("level α" if i else "")
-                axes.tick_params(labelleft=j == 0)
                 axes.set_xticks(alphas)
-            drawn.panels[1][j].set_ylim(0, 1.02)
-        drawn.panels[0][0].set_ylabel("FDP: mean and spread")
-        drawn.panels[1][0].set_ylabel(f"{figure.power}: mean and spread")
-        drawn.panels[0][0].set_ylim(bottom=0)
+                if field == "fdr":
+                    _diagonal(axes, result)
+        above, below = drawn.panels
+        above[0].set_ylabel("FDP: mean and spread")
+        above[0].set_ylim(bottom=0)
+        below[0].set_ylabel(f"{figure.power}: mean and spread")
+        below[0].set_ylim(0, 1.02)
+        for axes in below:
+            axes.set_xlabel("level α")
     return drawn
 
 
@@ -101,8 +94,8 @@ def tradeoff(result: Any, figure: Figure, *, title: str, caption: str) -> sheet.
     marks = f"Marks are the levels α = {', '.join(f'{alpha:g}' for alpha in result.alphas)}."
     with sheet.style():
         drawn = sheet.sheet(title, f"{caption} {marks}", rows=1, columns=len(columns), legend=legend, height=2.35)
-        for j, (heading, picked) in enumerate(columns):
-            axes = drawn.panels[0][j]
+        (row,) = drawn.panels
+        for axes, (heading, picked) in zip(row, columns, strict=True):
             for i, pick in enumerate(picked):
                 look, place = sheet.stroke(i), (pick.cells[0], pick.method)
                 axes.plot(error[place], power[place], color=look.colour, marker=look.marker, linestyle=look.dashes)
@@ -110,114 +103,74 @@ def tradeoff(result: Any, figure: Figure, *, title: str, caption: str) -> sheet.
             axes.set_xlabel(figure.error)
             axes.set_xlim(left=0)
             axes.set_ylim(0, 1.02)
-            axes.tick_params(labelleft=j == 0)
-        drawn.panels[0][0].set_ylabel(figure.power)
+        row[0].set_ylabel(figure.power)
     return drawn
 
 
-# --- parts of panels --------------------------------------------------------------------------------------------------
-
-
-def _open(
-    figure: Figure, lines: Sequence[Pick], title: str, caption: str, *, rows: int, drawn: str, height: float
+def _rate_and_power(
+    figure: Figure, rows: Sequence[tuple[str, list[Pick]]], title: str, caption: str, *, drawn: str, height: float
 ) -> sheet.Sheet:
-    legend = {pick.label: _handle(i, drawn) for i, pick in enumerate(lines)} if len(lines) > 1 else {}
+    """Empty panels, the error rate on the left; `drawn` says what the legend shows: "lines", "bars" or "both"."""
+    lines, legend = rows[0][1], {}
+    if len(lines) > 1:
+        for i, pick in enumerate(lines):
+            look = sheet.stroke(i)
+            line, bar = sheet.line(look), Patch(facecolor=_light(i), edgecolor=look.colour, hatch=look.hatch)
+            legend[pick.label] = {"lines": line, "bars": bar, "both": (line, bar)}[drawn]
     legend[f"{figure.error} = α"] = sheet.level_line()
-    return sheet.sheet(title, caption, rows=rows, columns=2, legend=legend, height=height, foot=0.34, share_y=False)
+    page = sheet.sheet(
+        title, caption, rows=len(rows), columns=2, legend=legend, height=height, foot=0.34, share_y=False
+    )
+    for (heading, _), panels in zip(rows, page.panels, strict=True):
+        for axes, name in zip(panels, (figure.error, figure.power), strict=True):
+            axes.set_title(f"{heading}: {name}" if heading else name, loc="left", color=sheet.INK)
+            axes.set_ylabel(f"{name}, ± 2 s.e.")
+    for axes in page.panels[-1]:
+        axes.set_xlabel("level α")
+    return page
 
 
-def _handle(index: int, drawn: str) -> Any:
-    """What the legend shows of a series, drawn as "lines", as "bars" or as "both"."""
-    look = sheet.stroke(index)
-    line = sheet.line(look)
-    bar = Patch(facecolor=_light(look.colour, index), edgecolor=look.colour, hatch=look.hatch)
-    return {"lines": line, "bars": bar, "both": (line, bar)}[drawn]
-
-
-def _errors(axes: Any, result: Any, picked: Sequence[Pick], alphas: np.ndarray, figure: Figure) -> None:
-    mean, error = cells.values(result, "fdr"), cells.values(result, "fdr_se")
+def _lines(axes: Any, result: Any, picked: Sequence[Pick], field: str) -> None:
+    alphas = np.asarray(result.alphas)
     for i, pick in enumerate(picked):
-        look, cell = sheet.stroke(i), pick.cells[0]
-        axes.errorbar(
-            alphas,
-            mean[cell, pick.method],
-            2 * np.nan_to_num(error[cell, pick.method]),
-            color=look.colour,
-            marker=look.marker,
-            linestyle=look.dashes,
-            capsize=2,
-            elinewidth=0.8,
-            zorder=3,
-        )
-    _diagonal(axes, alphas)
-    axes.set_ylim(bottom=0)
-    _level_axis(axes, alphas)
+        place = pick.cells[0], pick.method
+        mean, error = (cells.values(result, name)[place] for name in (field, f"{field}_se"))
+        sheet.error_line(axes, alphas, mean, error, sheet.stroke(i))
+    room = 0.06 * (alphas.max() - alphas.min() or alphas.max())
+    axes.set_xlim(max(0.0, alphas.min() - room), alphas.max() + room)
+    named = alphas[:: -(-len(alphas) // 6)]  # six at most
+    axes.set_xticks(named, [f"{alpha:g}" for alpha in named])
 
 
-def _power_lines(axes: Any, result: Any, picked: Sequence[Pick], alphas: np.ndarray, field: str) -> None:
-    mean, error = cells.values(result, field), cells.values(result, f"{field}_se")
+def _bars(axes: Any, result: Any, picked: Sequence[Pick], field: str) -> None:
+    num_levels, width = len(result.alphas), 0.84 / len(picked)
     for i, pick in enumerate(picked):
-        look, cell = sheet.stroke(i), pick.cells[0]
-        axes.errorbar(
-            alphas,
-            mean[cell, pick.method],
-            2 * np.nan_to_num(error[cell, pick.method]),
-            color=look.colour,
-            marker=look.marker,
-            linestyle=look.dashes,
-            capsize=2,
-            elinewidth=0.8,
-        )
-    axes.set_ylim(0, 1.02)
-    _level_axis(axes, alphas)
-
-
-def _power_bars(axes: Any, result: Any, picked: Sequence[Pick], alphas: np.ndarray, field: str) -> None:
-    mean, error = cells.values(result, field), cells.values(result, f"{field}_se")
-    width = 0.84 / len(picked)
-    for i, pick in enumerate(picked):
-        look, cell = sheet.stroke(i), pick.cells[0]
+        look, place = sheet.stroke(i), (pick.cells[0], pick.method)
+        mean, error = (cells.values(result, name)[place] for name in (field, f"{field}_se"))
         axes.bar(
-            np.arange(len(alphas)) + (i - (len(picked) - 1) / 2) * width,
-            mean[cell, pick.method],
+            np.arange(num_levels) + (i - (len(picked) - 1) / 2) * width,
+            mean,
             width * 0.92,
-            yerr=2 * np.nan_to_num(error[cell, pick.method]),
-            color=_light(look.colour, i),
+            yerr=2 * np.nan_to_num(error),
+            color=_light(i),
             edgecolor=look.colour,
             hatch=look.hatch,
             linewidth=0.8,
             error_kw={"elinewidth": 0.8, "capsize": 1.5, "ecolor": sheet.INK},
         )
-    axes.set_xticks(np.arange(len(alphas)), [f"{alpha:g}" for alpha in alphas])
-    axes.set_xlim(-0.6, len(alphas) - 0.4)
-    axes.set_ylim(0, 1.02)
+    axes.set_xticks(np.arange(num_levels), [f"{alpha:g}" for alpha in result.alphas])
+    axes.set_xlim(-0.6, num_levels - 0.4)
     axes.grid(axis="x", visible=False)
 
 
-def _diagonal(axes: Any, alphas: np.ndarray) -> None:
+def _diagonal(axes: Any, result: Any) -> None:
     """The level itself."""
-    ends = (0.0, alphas.max() * 1.04)
+    ends = (0.0, max(result.alphas) * 1.04)
     axes.plot(ends, ends, **sheet.LEVEL)
 
 
-def _label(drawn: sheet.Sheet, figure: Figure) -> None:
-    for left, right in drawn.panels:
-        left.set_ylabel(f"{figure.error}, ± 2 s.e.")
-        right.set_ylabel(f"{figure.power}, ± 2 s.e.")
-    for axes in drawn.panels[-1]:
-        axes.set_xlabel("level α")
-
-
-def _level_axis(axes: Any, alphas: np.ndarray) -> None:
-    """Levels on the horizontal axis, six named at most."""
-    room = 0.06 * (alphas.max() - alphas.min() or alphas.max())
-    axes.set_xlim(max(0.0, alphas.min() - room), alphas.max() + room)
-    named = alphas[:: -(-len(alphas) // 6)]
-    axes.set_xticks(named, [f"{alpha:g}" for alpha in named])
-
-
-def _light(colour: str, index: int) -> str:
+def _light(index: int) -> str:
     """The first series is a full bar; the others are pale under their hatching."""
-    share = 1.0 if index == 0 else 0.22
-    red, green, blue = (1 - share * (1 - channel) for channel in to_rgb(colour))
+    strength = 1.0 if index == 0 else 0.22
+    red, green, blue = (1 - strength * (1 - channel) for channel in to_rgb(sheet.stroke(index).colour))
     return to_hex((red, green, blue))

@@ -17,14 +17,14 @@ __all__ = ["parameter"]
 
 
 def parameter(result: Any, figure: Figure, *, title: str, caption: str, alpha: int = 0) -> sheet.Sheet:
-    """Error rate and power, the parameter to the right; one above the other where there are several panels of each.
+    """Error rate and power over the parameter; one above the other if there are several panels of each.
 
     Args:
       result: `StudyResult` with a grid over `figure.x`.
       figure: layout.
-      title: of the design.
-      caption: below.
-      alpha: which of the levels.
+      title: title of the design.
+      caption: below the panels.
+      alpha: index of the level.
     """
     panels = cells.picks(result, figure)
     level = result.alphas[alpha]
@@ -48,11 +48,10 @@ def parameter(result: Any, figure: Figure, *, title: str, caption: str, alpha: i
         )
         for j, (heading, picked) in enumerate(panels):
             above, below = drawn.panels[0] if beside else (drawn.panels[0][j], drawn.panels[1][j])
-            where = f", {heading}" if heading else ""
             for axes, field, name in zip((above, below), figure.fields, names, strict=True):
                 _lines(axes, result, figure, picked, field, alpha)
-                axes.set_title(f"{name}{where}", loc="left", color=sheet.INK)
-                axes.tick_params(labelleft=j == 0, labelbottom=beside or axes is below)
+                axes.set_title(f"{name}, {heading}" if heading else name, loc="left", color=sheet.INK)
+                axes.tick_params(labelbottom=beside or axes is below)
                 if j == 0:
                     axes.set_ylabel(f"{name}{at}, ± 2 s.e.")
                 if beside or axes is below:
@@ -69,7 +68,7 @@ def parameter(result: Any, figure: Figure, *, title: str, caption: str, alpha: i
 
 
 def _room(result: Any, field: str, alpha: int) -> tuple[float, float]:
-    """Ends of a vertical axis that holds 0 and all means with two standard errors; lines that stand aside tell none."""
+    """Ends of a vertical axis that holds 0 and all means with two standard errors."""
     mean, error = (cells.values(result, name)[..., alpha] for name in (field, f"{field}_se"))
     spread = 2 * np.nan_to_num(error)
     low, high = min(0.0, np.nanmin(mean - spread)), max(0.0, np.nanmax(mean + spread))
@@ -82,20 +81,11 @@ def _lines(axes: Any, result: Any, figure: Figure, picked: Sequence[Pick], field
     mean, error = cells.values(result, field), cells.values(result, f"{field}_se")
     numbers: list[float] = []
     for i, pick in enumerate(picked):
-        look, chosen = sheet.stroke(i), np.asarray(pick.cells, int)
+        place = np.asarray(pick.cells, int), pick.method, alpha
         numbers = [float(result.cells[cell][figure.x]) for cell in pick.cells]
-        axes.errorbar(
-            numbers,
-            mean[chosen, pick.method, alpha],
-            2 * np.nan_to_num(error[chosen, pick.method, alpha]),
-            color=look.colour,
-            marker=look.marker,
-            linestyle=look.dashes,
-            capsize=2,
-            elinewidth=0.8,
-            zorder=3,
-            transform=axes.transData + _aside(axes, i, len(picked)),
-        )
+        aside = (i - (len(picked) - 1) / 2) * 1.2 / 72  # so that error bars at one place do not hide each other
+        moved = axes.transData + ScaledTranslation(aside, 0, axes.figure.dpi_scale_trans)
+        sheet.error_line(axes, numbers, mean[place], error[place], sheet.stroke(i), transform=moved)
     low, high = min(numbers), max(numbers)
     if low > 0 and high / low >= 10:
         axes.set_xscale("log")
@@ -106,8 +96,3 @@ def _lines(axes: Any, result: Any, figure: Figure, picked: Sequence[Pick], field
         axes.set_xlim(low - room, high + room)
     axes.xaxis.set_minor_locator(NullLocator())
     axes.set_xticks(numbers, [f"{number:g}" for number in numbers])
-
-
-def _aside(axes: Any, i: int, count: int) -> ScaledTranslation:
-    """Series beside one another, a little apart, so that error bars at one place do not hide each other."""
-    return ScaledTranslation((i - (count - 1) / 2) * 1.2 / 72, 0, axes.figure.dpi_scale_trans)

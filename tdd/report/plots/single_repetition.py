@@ -1,4 +1,4 @@
-"""One repetition looked at closely: where a selection stops, and the envelope behind a joint selection."""
+"""A single repetition in detail: where a selection stops, and the envelope behind a joint selection."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ __all__ = ["envelope", "staircase"]
 
 
 def staircase(arrays: Mapping[str, Any], *, title: str, caption: str) -> sheet.Sheet:
-    """Sorted p-values against the line k·alpha/m; what lies left of the last one under the line is selected.
+    """Sorted p-values against the line k·alpha/m; those up to the last one under the line are selected.
 
     Args:
       arrays: "p_values": name -> [m] p-values as the procedure compares them; "false" [m] bool, the nulls; "alpha".
-      title: of the design.
-      caption: below.
+      title: title of the design.
+      caption: below the panels.
     """
     alpha, null = float(arrays["alpha"]), np.asarray(arrays["false"], bool)
     legend = {
@@ -52,24 +52,22 @@ def staircase(arrays: Mapping[str, Any], *, title: str, caption: str) -> sheet.S
             axes.set_ylim(0, 1.35 * max(p[: min(shown, m)].max(), alpha * min(shown, m) / m) / 1.3)
             axes.set_xlabel("rank k of the p-value")
         drawn.panels[0][0].set_ylabel("p-value")
-        for axes in drawn.panels[0][1:]:
-            axes.tick_params(labelleft=False)
     return drawn
 
 
 def envelope(arrays: Mapping[str, Any], *, title: str, caption: str) -> sheet.Sheet:
-    """Distribution functions of the largest p-value, and the envelope that bounds the null one, whole and near zero.
+    """Distribution functions of the largest p-value, and the envelope of the null one, whole and near zero.
 
     Args:
       arrays: "p_values" [m] the largest p-values; "false" [m] bool, the contaminated items; "x", "value" [m] the
         envelope at the p-values; "tau", "slope"; "alpha"; "cuts": name -> the largest selected p-value (0: none).
-      title: of the design.
-      caption: below.
+      title: title of the design.
+      caption: below the panels.
     """
     p, null = np.asarray(arrays["p_values"], float), np.asarray(arrays["false"], bool)
     tau, slope = float(arrays["tau"]), float(arrays["slope"])
-    rest = np.unique(np.stack([np.asarray(arrays["x"], float), np.asarray(arrays["value"], float)], 1), axis=0)
-    right = rest[rest[:, 0] > tau]
+    points = np.unique(np.stack([np.asarray(arrays["x"], float), np.asarray(arrays["value"], float)], 1), axis=0)
+    right = points[points[:, 0] > tau]
     x = np.concatenate([[0.0, tau], right[:, 0], [1.0]])
     g = np.concatenate([[0.0, slope * tau], right[:, 1], [1.0]])
     looks = [sheet.stroke(i) for i in range(4)]
@@ -106,7 +104,7 @@ def envelope(arrays: Mapping[str, Any], *, title: str, caption: str) -> sheet.Sh
             )  # fmt: skip
         whole.set_title("distribution functions", loc="left", color=sheet.INK)
         zoom.set_title("near zero, with the cuts of the selections", loc="left", color=sheet.INK)
-        whole.set_ylabel("share of items at or below x")
+        whole.set_ylabel("fraction of items at or below x")
     return drawn
 
 
