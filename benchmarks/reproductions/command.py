@@ -37,11 +37,13 @@ def _run(arguments: argparse.Namespace) -> None:
         return
     from tdd.cli.compilation_cache import keep_compiled
     from tdd.lab.checks import check_named
+    from tdd.lab.memory import keep_memory
     from tdd.validate.errors import InputError
 
     check_named("reproduction", arguments.name, tuple(REPRODUCTIONS))
     if arguments.out is None:
         raise InputError("--out is needed: the folder for results and figure, where an interrupted run goes on")
+    keep_memory()
     keep_compiled(not arguments.no_compilation_cache)
     from benchmarks.reproductions.record import Options
     from benchmarks.reproductions.run import run_reproduction
