@@ -74,7 +74,7 @@ def _table(title: str, rows: Sequence[Mapping[str, Any]]) -> Any:
     from rich.table import Table
 
     from benchmarks.reproductions.run import number_or_words
-    from tdd.report.terminal import plain_text
+    from tdd.report.sections import plain_text
 
     table = Table(title=plain_text(title), title_justify="left", header_style="bold")
     for column in rows[0] if rows else ():

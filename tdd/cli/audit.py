@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import pathlib
-from collections.abc import Mapping
 from typing import Any
 
 from tdd.cli.common import CHECK_FAILED, DETECTED, command, console, names, one_or_all, print_json, split
@@ -22,11 +21,36 @@ def add(commands: Any) -> None:
     report = command(commands, "report", _report, "print the report of a finished run")
     report.add_argument("folder", help="run folder")
     report.add_argument("--shard-table", action="store_true", help="list every shard of a run of tdd exchange")
+    report.add_argument(
+        "--html",
+        nargs="?",
+        const="",
+        metavar="FILE",
+        help="write the report as one HTML file (default: report.html in the run folder)",
+    )
     report.add_argument("--plot", metavar="FILE", help="write the figure of a probe's run to this .png or .svg file")
 
 
 def _add_audit(commands: Any) -> None:
-    audit = command(commands, "audit", _audit, "texts and a model → selected members with a guarantee")
+    audit = command(
+        commands,
+        "audit",
+        _audit,
+        "texts and a model → selected members with a guarantee",
+        usual=(
+            "--candidates",
+            "--calibration",
+            "--alpha",
+            "--method",
+            "--score",
+            "--text-field",
+            "--group-field",
+            "--label-field",
+            "--out",
+            "--device",
+            "--fail-on-detection",
+        ),
+    )
     audit.add_argument(
         "model", nargs="+", help="checkpoint folder or hub id; several for --method jmcs and --method jecs"
     )
@@ -69,7 +93,25 @@ def _add_audit(commands: Any) -> None:
 
 
 def _add_select(commands: Any) -> None:
-    select = command(commands, "select", _select, "a table of scores → selected members; no model needed")
+    select = command(
+        commands,
+        "select",
+        _select,
+        "a table of scores → selected members; no model needed",
+        usual=(
+            "--score",
+            "--knockoffs",
+            "--role-field",
+            "--calibration",
+            "--higher-is-member",
+            "--alpha",
+            "--method",
+            "--group-field",
+            "--label-field",
+            "--out",
+            "--fail-on-detection",
+        ),
+    )
     select.add_argument("table", help="scores, one row per item: .csv, .parquet, .jsonl")
     select.add_argument(
         "--score",
@@ -201,8 +243,19 @@ def _report(arguments: argparse.Namespace) -> None:
     if arguments.json:
         print_json(run)
     else:
+        from tdd.report.run import folder_report
+        from tdd.report.sections import to_terminal
+
         with runs.reported(run, folder):
-            _print_report(run, folder, arguments.shard_table)
+            console().print(to_terminal(folder_report(folder, run, shard_table=arguments.shard_table)))
+    if arguments.html is not None:
+        from tdd.report.page import write_page
+        from tdd.report.run import PAGE, folder_report
+
+        place = pathlib.Path(arguments.html or folder / PAGE)
+        runs.check_output_file(place, (".html",))
+        with runs.reported(run, folder):
+            write_page(folder_report(folder, run, pictures=True), place)
     if arguments.plot:
         from tdd.report import probe_plots
         from tdd.report.plots import sheet
@@ -210,24 +263,6 @@ def _report(arguments: argparse.Namespace) -> None:
 
         with runs.reported(run, folder):
             sheet.save(probe_plots.draw(run, read_history(folder, run)), pathlib.Path(arguments.plot))
-
-
-def _print_report(run: Mapping[str, Any], folder: pathlib.Path, shard_table: bool) -> None:
-    from tdd.report import terminal
-    from tdd.runs.folder import read_items
-
-    if run["kind"] == "exchange":
-        from tdd.exchange.result import read_shards
-        from tdd.report import exchange
-
-        exchange.print_report(run, read_shards(folder, run) if shard_table else None, console=console())
-    elif run["kind"] == "probe":
-        from tdd.report import probe
-
-        history, items = probe.read_history(folder, run), probe.read_probe_items(folder, run)
-        probe.print_report(run, history, items, console=console())
-    else:
-        terminal.print_report(run, read_items(folder, run), console=console())
 
 
 def _print_audit(arguments: argparse.Namespace, audit: Any) -> int:
@@ -238,10 +273,18 @@ def _print_audit(arguments: argparse.Namespace, audit: Any) -> int:
     if arguments.json:
         print_json({**audit.run, "selected": list(audit.selected_ids)})
         return status
-    from tdd.report import terminal
+    from tdd.report.audit import audit_report
+    from tdd.report.sections import to_terminal
 
     screen = console()
-    terminal.print_report(audit.run, audit.items, console=screen)
+    report = audit_report(audit.run, audit.items, audit.calibration)
+    screen.print(to_terminal(report))
     if arguments.out:
-        screen.print(f"\nRun folder: {arguments.out} (run.json, items.csv, calibration.csv)", markup=False)
+        from tdd.report.page import write_page
+        from tdd.report.run import PAGE
+
+        folder = pathlib.Path(arguments.out)
+        write_page(report, folder / PAGE)
+        screen.print(f"Run folder: {folder} (run.json, items.csv, calibration.csv)", markup=False)
+        screen.print(f"Report: {folder / PAGE}", markup=False, soft_wrap=True)
     return status

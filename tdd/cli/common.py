@@ -35,16 +35,23 @@ class CommandParser(argparse.ArgumentParser):
 
     def format_help(self) -> str:  # noqa: D102
         rare = [
-            one for one in self._actions if self.usual and one.option_strings and not self.usual & {*one.option_strings}
+            action
+            for action in self._actions
+            if self.usual and action.option_strings and not self.usual & {*action.option_strings}
         ]
-        texts = [one.help for one in rare]
+        unused = [group for group in self._action_groups if rare and not {*group._group_actions} - {*rare}]
+        texts, descriptions = [action.help for action in rare], [group.description for group in unused]
         try:
-            for one in rare:
-                one.help = argparse.SUPPRESS
+            for action in rare:
+                action.help = argparse.SUPPRESS
+            for group in unused:
+                group.description = None
             shown = super().format_help()
         finally:
-            for one, text in zip(rare, texts, strict=True):
-                one.help = text
+            for action, text in zip(rare, texts, strict=True):
+                action.help = text
+            for group, text in zip(unused, descriptions, strict=True):
+                group.description = text
         return shown + (f"\n{len(rare)} more options: {self.prog} --help-all\n" if rare else "")
 
 

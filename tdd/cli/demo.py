@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
+import os
+import pathlib
 import sys
 from typing import Any
 
@@ -22,13 +25,20 @@ def add(commands: Any) -> None:
         metavar="DIR",
         help="first train the packaged model again, into DIR (minutes; default DIR: tdd-demo), and compare",
     )
-    demo.add_argument("--out", metavar="DIR", help="write the run folder of the audit here")
+    demo.add_argument(
+        "--out",
+        metavar="DIR",
+        help="write the run folder of the audit here, with its report (default: the report alone, tdd-demo.html)",
+    )
     add_device(demo)
 
 
 def _run(arguments: argparse.Namespace) -> None:
     from tdd.demo.run import run_demo
-    from tdd.report import terminal
+    from tdd.report.audit import audit_report, demo_table
+    from tdd.report.page import write_page
+    from tdd.report.run import PAGE
+    from tdd.report.sections import to_terminal
 
     files = None
     if arguments.retrain is not None:
@@ -48,15 +58,14 @@ def _run(arguments: argparse.Namespace) -> None:
     if arguments.json:
         print_json({"run": demo.audit.run, "table": demo.rows})
         return
+    report = audit_report(demo.audit.run, demo.audit.items, demo.audit.calibration)
+    report = dataclasses.replace(report, sections=(*report.sections, demo_table(demo.rows)))
     screen = console()
-    terminal.print_report(demo.audit.run, demo.audit.items, console=screen)
-    screen.print()
-    screen.print(terminal.demo_table(demo.rows))
-    screen.print(
-        "Each row is one score chosen beforehand. The FDP of one run may lie above its level; what is controlled "
-        "is its mean. The last two columns average 1,000 random divisions of the non-members into calibration "
-        "and candidates."
-    )
+    screen.print(to_terminal(report))
+    place = pathlib.Path(arguments.out) / PAGE if arguments.out else pathlib.Path("tdd-demo.html")
+    if os.access(place.parent, os.W_OK):
+        write_page(report, place)
+        screen.print(f"Report with pictures: {place}", markup=False, soft_wrap=True)
 
 
 def _same_weights(first: Any, second: Any) -> bool:

@@ -47,7 +47,25 @@ examples:
 
 def add(commands: Any) -> None:
     """Register the command."""
-    exchange = command(commands, "exchange", _run, "was a data set in the training data? A test of its published order")
+    exchange = command(
+        commands,
+        "exchange",
+        _run,
+        "was a data set in the training data? A test of its published order",
+        usual=(
+            "--template",
+            "--separator",
+            "--shards",
+            "--shuffles",
+            "--test",
+            "--alpha",
+            "--control",
+            "--target-p",
+            "--out",
+            "--plot",
+            "--device",
+        ),
+    )
     exchange.formatter_class = argparse.RawDescriptionHelpFormatter
     exchange.epilog = _EPILOG
     exchange.add_argument("model", nargs="?", help="checkpoint folder or hub id")
@@ -248,10 +266,21 @@ def _run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_json({**exchange.run, "files": [str(path) for path in files]})
         return status
-    from tdd.report import exchange as report
+    from tdd.report.exchange import exchange_report
+    from tdd.report.sections import to_terminal
 
     screen = console()
-    report.print_report(exchange.run, exchange.shards if arguments.shard_table else None, console=screen)
+    report = exchange_report(exchange.run, exchange.shards, shard_table=arguments.shard_table)
+    screen.print(to_terminal(report))
+    if arguments.out:
+        import pathlib
+
+        from tdd.report.page import write_page
+        from tdd.report.run import PAGE
+
+        place = pathlib.Path(arguments.out) / PAGE
+        write_page(report, place)
+        files = [*files, place]
     if files:
         screen.print(f"\nWritten: {', '.join(map(str, files))}", markup=False)
     return status
@@ -275,9 +304,10 @@ def _run_log_probs(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_json(result)
     else:
-        from tdd.report.exchange import print_log_probs
+        from tdd.report.exchange import log_probs_report
+        from tdd.report.sections import to_terminal
 
-        print_log_probs(result, arguments.log_probs, console=console())
+        console().print(to_terminal(log_probs_report(result, arguments.log_probs)))
     return DETECTED if arguments.fail_on_detection and any(one["rejected"] for one in result["data"]) else 0
 
 

@@ -27,7 +27,26 @@ examples:
 
 def add(commands: Any) -> None:
     """Register the command."""
-    power = command(commands, "power", _run, "what an audit may expect to find, before it is run")
+    power = command(
+        commands,
+        "power",
+        _run,
+        "what an audit may expect to find, before it is run",
+        usual=(
+            "--alpha",
+            "--method",
+            "--n",
+            "--m",
+            "--share",
+            "--auc",
+            "--score",
+            "--label-field",
+            "--effect",
+            "--shards",
+            "--shuffles",
+            "--out",
+        ),
+    )
     power.formatter_class = argparse.RawDescriptionHelpFormatter
     power.epilog = _EPILOG
     power.add_argument(

@@ -15,7 +15,22 @@ __all__ = ["add"]
 
 def add(commands: Any) -> None:
     """Register the command."""
-    score = command(commands, "score", _run, "score texts under a model")
+    score = command(
+        commands,
+        "score",
+        _run,
+        "score texts under a model",
+        usual=(
+            "--scores",
+            "--out",
+            "--text-field",
+            "--reference",
+            "--dtype",
+            "--device",
+            "--store",
+            "--shard",
+        ),
+    )
     score.add_argument("model", help="checkpoint folder or hub id")
     score.add_argument("texts", help=".jsonl, .json, .csv, .parquet, .txt, or a folder of .txt files")
     score.add_argument(

@@ -28,7 +28,7 @@ from tdd.exchange.structure import order_structure, sortedness
 from tdd.kernels.sequential import default_looks
 from tdd.procedures.exchangeability import GUARANTEES, TESTS
 from tdd.procedures.sequential import GUARANTEES as SEQUENTIAL_GUARANTEES
-from tdd.runs.folder import fingerprint, open_run_folder, plain, versions
+from tdd.runs.folder import SCHEMA, fingerprint, open_run_folder, plain, versions
 from tdd.runs.progress import progress_bar
 from tdd.runs.shards import Shard, ShardLog, as_shard
 from tdd.scoring.buckets import default_budget
@@ -42,7 +42,6 @@ from tdd.validate.scoring import check_budget
 
 __all__ = ["run_exchange"]
 
-SCHEMA = 1
 _CONTROL_SHUFFLES = 20
 """Shuffles under the control model, however early the run stops: few cannot show that an order is not random."""
 

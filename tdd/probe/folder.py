@@ -20,14 +20,13 @@ from tdd.probe.summary import open_points, outcome
 from tdd.probe.texts import Role, num_texts
 from tdd.records import Guarantee
 from tdd.runs.atomic import disk_errors, write_atomically
+from tdd.runs.folder import SCHEMA, open_run_folder, to_csv, versions, write_run
 from tdd.runs.folder import fingerprint as fingerprint_of
-from tdd.runs.folder import open_run_folder, to_csv, versions, write_run
 from tdd.validate.errors import InputError
 from tdd.validate.npz import read_npz
 
 __all__ = ["fingerprint", "history_from_arrays", "history_to_arrays", "read_state", "save"]
 
-_SCHEMA = 1
 _RESULT = tuple(field.name for field in dataclasses.fields(ProbeResult))  # pyright: ignore[reportArgumentType]
 _ITEMS = ("e_values", "adjusted", "flagged")
 
@@ -59,7 +58,7 @@ def save(
         tables = {"history.csv": to_csv(_looks(history)), "items.csv": to_csv(_items(roles, history[-1]))}
     decides_items = guarantees["items"].kind != "none"
     run = {
-        "schema": _SCHEMA,
+        "schema": SCHEMA,
         "kind": "probe",
         "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "versions": versions(),

@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tdd.report import audit_plots
-from tdd.report.sections import Column, Facts, Figure, Points, Report, Row, Section, Table
+from tdd.report.sections import Column, Facts, Figure, Points, Report, Row, Section, Table, Tone
 from tdd.validate.string_columns import StringColumn
 
 __all__ = ["audit_report", "demo_table"]
@@ -37,12 +36,12 @@ def audit_report(
     """
     decision, stands = run["decision"], run["verdict"]["stands"]
     sections: list[Section] = [
-        Points("Assumptions of the guarantee", tuple(decision["guarantee"]["assumes"])),
-        Points("What this run does not establish", tuple(run["open_points"])),
+        _points("Assumptions of the guarantee", decision["guarantee"]["assumes"]),
+        _points("What this run does not establish", run["open_points"]),
         _decided(run),
     ]
     if run["warnings"]:
-        sections.append(Points("Warnings", tuple(run["warnings"]), "warning"))
+        sections.append(_points("Warnings", run["warnings"], "warning"))
     if stands and items is not None:
         sections += _pictures(run, items, calibration)
     if stands and run["certificate"]:
@@ -82,6 +81,10 @@ def demo_table(rows: Sequence[Mapping[str, Any]]) -> Table:
         "Each row is one score chosen beforehand. The FDP of one run may exceed its level; its mean is controlled. The "
         "last two columns average 1,000 random divisions of the non-members into calibration and candidates.",
     )
+
+
+def _points(title: str, sentences: Sequence[str], tone: Tone = "plain") -> Points:
+    return Points(title, tuple(sentence[:1].upper() + sentence[1:] for sentence in sentences), tone)
 
 
 def _decided(run: Mapping[str, Any]) -> Facts:
@@ -145,16 +148,16 @@ def _pictures(run: Mapping[str, Any], items: Mapping[str, Any], calibration: Map
                 f"Distribution of the score {column} among calibration items and candidates"
                 + ("" if decision["score_cut"] is None else "; the least extreme selected score is a vertical line")
                 + ".",
-                functools.partial(audit_plots.scores, items, calibration, column, decision["score_cut"]),
+                functools.partial(_drawn, "scores", items, calibration, column, decision["score_cut"]),
             )
         )
-    if np.isfinite(np.asarray(items["p_value"], float)).any():
+    if (_numbers(items["p_value"], np.arange(len(items["p_value"]))) < math.inf).any():
         pictures.append(
             Figure(
                 "P-values",
                 "Fraction of candidates with a p-value of at most t, and the line that a step-up procedure compares it "
                 f"with; {decision['num_selected']} candidates are selected.",
-                functools.partial(audit_plots.p_values, items, decision),
+                functools.partial(_drawn, "p_values", items, decision),
             )
         )
     if "fdp_bound" in items:
@@ -164,10 +167,16 @@ def _pictures(run: Mapping[str, Any], items: Mapping[str, Any], calibration: Map
                 "Bound for every cut",
                 "Upper bound on the false discovery proportion of the k most extreme candidates, for all k at once "
                 f"with confidence {level}.",
-                functools.partial(audit_plots.bounds, items, decision),
+                functools.partial(_drawn, "bounds", items, decision),
             )
         )
     return pictures
+
+
+def _drawn(name: str, *arguments: Any) -> Any:
+    from tdd.report import audit_plots
+
+    return getattr(audit_plots, name)(*arguments)
 
 
 def _checks(run: Mapping[str, Any]) -> Table:

@@ -20,7 +20,7 @@ def scores(items: Mapping[str, Any], calibration: Mapping[str, Any], column: str
     """Distribution functions of the deciding score among calibration items and candidates."""
     figure, axes = _panel(column + " (lower = more member-like)", "fraction at most")
     for place, (name, table) in enumerate((("calibration items", calibration), ("candidates", items))):
-        values = _floats(table[column])
+        values = _finite(table[column])
         look = stroke(place)
         axes.step(
             *_ecdf(values), where="post", color=look.colour, linestyle=look.dashes, label=f"{name} ({values.size:,})"
@@ -34,7 +34,7 @@ def scores(items: Mapping[str, Any], calibration: Mapping[str, Any], column: str
 def p_values(items: Mapping[str, Any], decision: Mapping[str, Any]) -> Figure:
     """Distribution function of the p-values beside the line of the step-up procedure."""
     figure, axes = _panel("p-value t", "fraction at most t")
-    values = _floats(items["p_value"])
+    values = _finite(items["p_value"])
     look, reference = stroke(0), stroke(1)
     axes.step(*_ecdf(values), where="post", color=look.colour, label=f"p-values of {values.size:,} candidates")
     scale = 1 - max(decision["proportion"], 0)
@@ -51,10 +51,10 @@ def p_values(items: Mapping[str, Any], decision: Mapping[str, Any]) -> Figure:
 def bounds(items: Mapping[str, Any], decision: Mapping[str, Any]) -> Figure:
     """The simultaneous bound of the list that is cut at each candidate."""
     figure, axes = _panel("length of the list, most extreme first", "at most this fraction is false")
-    bound = np.array([_float(value) for value in items["fdp_bound"]])
-    extreme = np.array([_float(value) for value in items["p_value"]])
+    bound = _numbers(items["fdp_bound"])
+    extreme = _numbers(items["p_value"])
     if np.isnan(extreme).all():
-        extreme = -np.array([_float(value) for value in items["statistic"]])
+        extreme = -_numbers(items["statistic"])
     known = ~np.isnan(bound) & ~np.isnan(extreme)
     length = np.searchsorted(np.sort(extreme[known]), extreme[known], side="right")
     lengths, first = np.unique(length, return_index=True)
@@ -87,10 +87,13 @@ def _thinned(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return x[chosen], y[chosen]
 
 
-def _float(value: Any) -> float:
-    return float(value) if value != "" else float("nan")
+def _numbers(values: Any) -> np.ndarray:
+    """A column in single precision, an empty cell as NaN: the same from memory and from its file."""
+    if not isinstance(values, np.ndarray) or values.dtype.kind not in "fiu":
+        values = np.array([float(value) if value != "" else np.nan for value in values])
+    return values.astype(np.float32).astype(float)
 
 
-def _floats(values: Any) -> np.ndarray:
-    numbers = np.array([_float(value) for value in values])
+def _finite(values: Any) -> np.ndarray:
+    numbers = _numbers(values)
     return numbers[np.isfinite(numbers)]

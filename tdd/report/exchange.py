@@ -1,21 +1,18 @@
-"""The terminal report of a test of canonical order: p-values, what they cost, what spoils them or is left open."""
+"""The report of a test of canonical order: p-values, their cost, what spoils them and what is left open."""
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from rich.console import Console, Group, RenderableType
-from rich.padding import Padding
-from rich.table import Table
-from rich.text import Text
 
-from tdd.exchange.summary import NOT_RANDOM, format_p_value, is_known
-from tdd.report.terminal import plain_text
+from tdd.exchange.summary import NOT_RANDOM, format_p_value, in_doubt, is_known
+from tdd.report.sections import Column, Facts, Figure, Points, Report, Row, Section, Table
 
-__all__ = ["pairs", "points", "print_log_probs", "print_report", "render"]
+__all__ = ["exchange_report", "log_probs_report"]
 
 _BOS = {"auto": "as the tokenizer has it", "always": "always", "never": "never"}
 _STOPPED = {
@@ -25,72 +22,83 @@ _STOPPED = {
 }
 
 
-def print_report(
-    run: Mapping[str, Any], shards: Mapping[str, np.ndarray] | None = None, *, console: Console | None = None
-) -> None:
-    """Print the report of a run.
+def exchange_report(
+    run: Mapping[str, Any], shards: Mapping[str, np.ndarray] | None = None, *, shard_table: bool = False
+) -> Report:
+    """The report of a run.
 
     Args:
       run: Content of run.json.
-      shards: Columns of shards.csv, to print the table of shards.
-      console: Where to print; standard output by default.
+      shards: Columns of shards.csv, for the picture and the table of shards.
+      shard_table: Whether to list the shards.
     """
-    (console or Console()).print(render(run, shards))
+    data, alpha = run["data"], run["selection"]["alpha"]
+    warnings = [*run["warnings"], *(text for entry in data for text in entry["warnings"])]
+    assumptions = dict.fromkeys(point for entry in data for point in entry["guarantee"]["assumes"])
+    sections: list[Section] = [
+        Points("Assumptions of the guarantee", tuple(assumptions)),
+        Points("What this run does not establish", tuple(run["open_points"])),
+    ]
+    if warnings:
+        sections.append(Points("Warnings", tuple(warnings), "warning"))
+    if len(data) == 1:
+        sections += [_facts(data[0], run), *_test_table(data[0], alpha), *_look_table(data[0])]
+    else:
+        sections += [_overview(data, alpha), _settings(run)]
+    if shards is not None:
+        shown = "The p-value of each data set" if len(data) > 1 else "Canonical order against shuffles, shard by shard"
+        drawn = functools.partial(_drawn, run, shards)
+        sections.append(Figure("The evidence", f"{shown}, with the level that decides.", drawn))
+        sections += [_shard_table(shards, entry["name"]) for entry in data] if shard_table else []
+    stands = not any(in_doubt(entry) for entry in data)
+    return Report(f"Test of canonical order: {run['model']['name']}", run["outcome"], tuple(sections), stands)
 
 
-def print_log_probs(result: Mapping[str, Any], source: str, *, console: Console) -> None:
-    """Print the test of log-probabilities that exist already.
+def log_probs_report(result: Mapping[str, Any], source: str) -> Report:
+    """The report of a test of log-probabilities that exist already.
 
     Args:
       result: What `tdd.exchange.precomputed.order_of_log_probs` returns.
       source: File that they were read from.
-      console: Where to print.
     """
-    table = Table(title=f"Test of canonical order: {source}", title_justify="left")
-    p_value, level = f"p-value ({result['test']})", f"at {result['alpha']:g}"
-    for name in ("data set", "shards", "shuffles", p_value, "adjusted", level):
-        table.add_column(name, justify="left" if name == "data set" else "right")
+    names = ("shards", "shuffles", f"p-value ({result['test']})", "adjusted", f"at {result['alpha']:g}")
+    rows = []
     for entry in result["data"]:
         verdict = "nothing found" if is_known(entry["p_value"]) else "no p-value"
-        table.add_row(
-            plain_text(entry["name"]),
-            f"{entry['num_shards']:,}",
-            f"{entry['num_shuffles']:,}",
-            format_p_value(entry["p_value"]),
-            format_p_value(entry["adjusted"]),
-            "depends on the order" if entry["rejected"] else verdict,
+        rows.append(
+            Row(
+                (
+                    entry["name"],
+                    f"{entry['num_shards']:,}",
+                    f"{entry['num_shuffles']:,}",
+                    format_p_value(entry["p_value"]),
+                    format_p_value(entry["adjusted"]),
+                    "depends on the order" if entry["rejected"] else verdict,
+                )
+            )
         )
-    guarantee = result["guarantee"]
-    console.print(table)
-    console.print(f"{guarantee['controls']}, {guarantee['kind']} ({guarantee['source']})", markup=False)
-    console.print(points("Assumptions of the guarantee", guarantee["assumes"], "·"))
-    unseen = ["The texts: whether their published order looks random.", "Whether the number of shuffles was fixed."]
-    console.print(points("Not looked at", unseen, "·"))
+    guarantee, rejected = result["guarantee"], sum(entry["rejected"] for entry in result["data"])
+    of = f"{rejected} of {len(rows)} data set{'' if len(rows) == 1 else 's'}"
+    sections = (
+        Table("Data sets", (Column("data set"), *(Column(name, number=True) for name in names)), tuple(rows)),
+        Facts("Guarantee", (("holds", f"{guarantee['controls']}, {guarantee['kind']} ({guarantee['source']})"),)),
+        Points("Assumptions of the guarantee", tuple(guarantee["assumes"])),
+        Points(
+            "Not examined",
+            ("Whether the published order of the texts looks random.", "Whether the number of shuffles was fixed."),
+        ),
+    )
+    verdict = f"The log-probabilities of {of} depend on the published order, at level {result['alpha']:g}."
+    return Report(f"Test of canonical order: {source}", verdict, sections)
 
 
-def render(run: Mapping[str, Any], shards: Mapping[str, np.ndarray] | None = None) -> RenderableType:
-    """The report as a rich renderable."""
-    data, alpha = run["data"], run["selection"]["alpha"]
-    parts: list[RenderableType] = [
-        plain_text(f"Test of canonical order: {run['model']['name']}", "bold underline"),
-        Padding(plain_text(run["outcome"], "bold"), (1, 0)),
-    ]
-    if len(data) == 1:
-        parts += [_facts(data[0], run), *_test_table(data[0], alpha), *_look_table(data[0])]
-    else:
-        parts += [_overview(data, alpha), _settings(run)]
-    if shards is not None:
-        parts += [_shard_table(shards, entry["name"]) for entry in data]
-    assumed = dict.fromkeys(point for entry in data for point in entry["guarantee"]["assumes"])
-    parts.append(points("Assumptions of the guarantee", [*assumed], "·"))
-    warnings = [*run["warnings"], *(text for entry in data for text in entry["warnings"])]
-    if warnings:
-        parts.append(points("Warnings", warnings, "!", "yellow"))
-    parts.append(points("What this run does not establish", run["open_points"], "·"))
-    return Group(*parts)
+def _drawn(run: Mapping[str, Any], shards: Mapping[str, np.ndarray]) -> Any:
+    from tdd.report import exchange_plots
+
+    return exchange_plots.draw(run, shards).figure
 
 
-def _facts(entry: Mapping[str, Any], run: Mapping[str, Any]) -> Table:
+def _facts(entry: Mapping[str, Any], run: Mapping[str, Any]) -> Facts:
     """Everything about a single data set."""
     alpha, guarantee = run["selection"]["alpha"], entry["guarantee"]
     low, high = entry["examples_a_shard"]
@@ -116,16 +124,16 @@ def _facts(entry: Mapping[str, Any], run: Mapping[str, Any]) -> Table:
     rows += [(name, value) for name, value in _setting_rows(run) if name not in ("test", "shards")]
     rows.append(("time", f"{run['seconds']:,.1f} s"))
     rows.append(("input", f"{entry['source']} (sha256 {entry['sha256'][:12]})"))
-    return pairs("What was tested", rows)
+    return Facts("What was tested", tuple(rows))
 
 
-def _settings(run: Mapping[str, Any]) -> RenderableType:
+def _settings(run: Mapping[str, Any]) -> Facts:
     rows, used = _setting_rows(run), {_shuffles(entry) for entry in run["data"]}
     if len(used) == 1:
         rows.insert(2, ("shuffles a shard", used.pop()))
     calls = sum(entry["calls"]["sequences"] for entry in run["data"])
     rows += [("model calls", f"{calls:,} sequences"), ("time", f"{run['seconds']:,.1f} s")]
-    return Padding(pairs("Settings", rows), (1, 0, 0, 0))
+    return Facts("Settings", tuple(rows))
 
 
 def _setting_rows(run: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -200,71 +208,75 @@ def _copies(copies: Mapping[str, Any]) -> str:
     )
 
 
-def _overview(data: Sequence[Mapping[str, Any]], alpha: float) -> RenderableType:
+def _overview(data: Sequence[Mapping[str, Any]], alpha: float) -> Table:
     """Many data sets, one a row, the smallest p-value first."""
-    table = Table(title=f"Data sets (Benjamini and Hochberg at {alpha:g})", title_justify="left")
-    table.add_column("data set", overflow="fold")
     control = any(entry["control"] is not None for entry in data)
     apart = len({(entry["shuffles_used"], entry["num_shuffles"]) for entry in data}) > 1  # else among the settings
     names = ["examples", *(["shuffles", "calls"] if apart else []), "p-value", "adjusted"]
-    for column in (*names, *(["control"] if control else []), "order", "rejected"):
-        table.add_column(column, justify="right", overflow="fold")
+    names += [*(["control"] if control else []), "order", "rejected"]
+    rows = []
     for entry in sorted(data, key=lambda entry: entry["log_p_value"] if is_known(entry["log_p_value"]) else math.inf):
         order = entry["structure"]["p_value"]
-        table.add_row(
-            plain_text(entry["name"]),
+        cells = (
+            entry["name"],
             f"{entry['num_examples']:,}",
             *([str(entry["shuffles_used"]), f"{entry['calls']['sequences']:,}"] if apart else []),
             format_p_value(entry["p_value"], entry["log_p_value"]),
             format_p_value(entry["adjusted"]),
             *([_control(entry)] if control else []),
-            Text(format_p_value(order), style="yellow" if order <= NOT_RANDOM else ""),
-            Text("yes", style="bold") if entry["rejected"] else "",
+            format_p_value(order),
+            "yes" if entry["rejected"] else "",
         )
-    return _noted(table, "order: p-value of the check for visible structure of the published order, without the model.")
+        rows.append(Row(cells, "warning" if order <= NOT_RANDOM else "strong" if entry["rejected"] else "plain"))
+    return Table(
+        f"Data sets (Benjamini and Hochberg at {alpha:g})",
+        (Column("data set"), *(Column(name, number=True) for name in names)),
+        tuple(rows),
+        "order: p-value of the check for visible structure of the published order, without the model.",
+    )
 
 
-def _test_table(entry: Mapping[str, Any], alpha: float) -> list[RenderableType]:
+def _test_table(entry: Mapping[str, Any], alpha: float) -> list[Table]:
     """Every test of one data set; none of a sequential run."""
     if not entry["tests"]:
         return []
-    table = Table(title="The tests side by side", title_justify="left")
-    for column in ("test", "p-value", "smallest possible"):
-        table.add_column(column, justify="left" if column == "test" else "right")
+    rows = []
     for name, test in entry["tests"].items():
         floor = test["log_smallest_p"]
         least = "0" if not is_known(floor) or floor == -math.inf else format_p_value(math.exp(floor), floor)
         cells = (name, format_p_value(test["p_value"], test["log_p_value"]), least)
-        table.add_row(*cells, style="bold" if name == entry["test"] else "")
-    chosen = f"{entry['test']} was chosen beforehand and decides"
-    return [_noted(table, f"{chosen}; to take the smallest of these would void the level {alpha:g}.")]
+        rows.append(Row(cells, "strong" if name == entry["test"] else "plain"))
+    columns = (Column("test"), Column("p-value", number=True), Column("smallest possible", number=True))
+    note = (
+        f"{entry['test']} was chosen beforehand and decides; to take the smallest of these would void the level "
+        f"{alpha:g}."
+    )
+    return [Table("The tests side by side", columns, tuple(rows), note)]
 
 
-def _look_table(entry: Mapping[str, Any]) -> list[RenderableType]:
+def _look_table(entry: Mapping[str, Any]) -> list[Table]:
     """The path of a sequential run; nothing of another."""
     if not entry["sequential"]:
         return []
-    table = Table(title="Look by look", title_justify="left")
     looks = entry["sequential"]["looks"]
     e_values = any(is_known(look["log_e_value"]) for look in looks)
-    for column in ("shuffles", "model calls", "p-value", *(["log10 e-value"] if e_values else [])):
-        table.add_column(column, justify="right")
+    names = ("shuffles", "model calls", "p-value", *(["log10 e-value"] if e_values else []))
+    rows = []
     for look in looks:
         cells = [f"{look['shuffles']}", f"{look['calls']:,}", format_p_value(look["p_value"])]
-        table.add_row(*cells, *([f"{look['log_e_value'] / math.log(10):.2f}"] if e_values else []))
-    return [Padding(table, (1, 0, 0, 0))]
+        cells += [f"{look['log_e_value'] / math.log(10):.2f}"] if e_values else []
+        rows.append(Row(tuple(cells)))
+    return [Table("Look by look", tuple(Column(name, number=True) for name in names), tuple(rows))]
 
 
-def _shard_table(shards: Mapping[str, np.ndarray], name: str) -> RenderableType:
+def _shard_table(shards: Mapping[str, np.ndarray], name: str) -> Table:
     """The contribution of each shard of one data set."""
-    table = Table(title=plain_text(f"Shards of {name}", "italic"), title_justify="left")
-    for column in ("shard", "examples", "tokens", "canonical", "shuffles", "gain", "in sd", "beats"):
-        table.add_column(column, justify="right")
+    rows = []
     for i in np.flatnonzero(shards["data"] == name):
         first, count = int(shards["first_example"][i]), int(shards["num_examples"][i])
         spread, difference = float(shards["sd_shuffled"][i]), float(shards["statistic"][i])
         rank = int(shards["rank"][i])
-        table.add_row(
+        cells = (
             str(int(shards["shard"][i]) + 1),
             f"{first + 1}-{first + count}",
             f"{int(shards['num_tokens'][i]):,}",
@@ -274,8 +286,12 @@ def _shard_table(shards: Mapping[str, np.ndarray], name: str) -> RenderableType:
             f"{difference / spread:+.2f}" if spread > 0 else "-",
             "left out" if rank < 0 else f"{rank}/{int(shards['num_shuffles'][i])}",
         )
-    return _noted(
-        table,
+        rows.append(Row(cells))
+    names = ("shard", "examples", "tokens", "canonical", "shuffles", "gain", "in sd", "beats")
+    return Table(
+        f"Shards of {name}",
+        tuple(Column(column, number=True) for column in names),
+        tuple(rows),
         "Log-probabilities in nats: of the canonical order, the mean of the shuffles, what it gains over them, also "
         "in their standard deviations; how many of them it beats.",
     )
@@ -285,27 +301,3 @@ def _control(entry: Mapping[str, Any]) -> str:
     """The p-value of the negative control."""
     control = entry["control"]
     return "-" if control is None else format_p_value(control["p_value"], control["log_p_value"])
-
-
-def pairs(title: str, rows: Sequence[tuple[str, str]]) -> Table:
-    """Names and what they stand for."""
-    table = Table(title=title, title_justify="left", show_header=False)
-    table.add_column(style="bold", no_wrap=True)
-    table.add_column(overflow="fold")
-    for name, value in rows:
-        table.add_row(name, plain_text(value))
-    return table
-
-
-def points(title: str, sentences: Sequence[str], mark: str, style: str = "") -> RenderableType:
-    """Sentences below a title."""
-    table = Table(title=title, title_justify="left", show_header=False, box=None, padding=(0, 1))
-    table.add_column(no_wrap=True, style=style)
-    table.add_column(overflow="fold", style=style)
-    for point in sentences:
-        table.add_row(mark, plain_text(point))
-    return Padding(table, (1, 0, 0, 0))
-
-
-def _noted(table: Table, note: str) -> RenderableType:
-    return Padding(Group(table, Text(note, style="italic")), (1, 0, 0, 0))

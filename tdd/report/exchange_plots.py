@@ -12,7 +12,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 
 from tdd.exchange.summary import format_p_value, is_known
 from tdd.report.plots import sheet
-from tdd.report.terminal import plain_text
+from tdd.report.sections import plain_text
 
 __all__ = ["dot", "draw", "draw_shards", "powers", "short"]
 

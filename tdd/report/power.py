@@ -10,7 +10,7 @@ from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 
-from tdd.report.terminal import plain_text
+from tdd.report.sections import plain_text
 
 __all__ = ["exchange_table", "power_table", "render_exchange", "render_power", "smallest_table"]
 

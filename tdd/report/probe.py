@@ -1,25 +1,21 @@
-"""The terminal report of a probe in a training loop: the set over all looks, its items at the last one."""
+"""The report of a probe in a training loop: the set over all looks, its items at the last one."""
 
 from __future__ import annotations
 
+import functools
 import math
 import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from rich.console import Console, Group, RenderableType
-from rich.padding import Padding
-from rich.table import Table
-from rich.text import Text
 
 from tdd.exchange.summary import format_p_value, is_known
-from tdd.report.exchange import pairs, points
-from tdd.report.terminal import plain_text
+from tdd.report.sections import Column, Facts, Figure, Points, Report, Row, Section, Table
 from tdd.runs.folder import read_table
 from tdd.validate.errors import InputError
 
-__all__ = ["print_report", "read_history", "read_probe_items"]
+__all__ = ["probe_report", "read_history", "read_probe_items"]
 
 _LOOKS = 12
 _ITEMS = 10
@@ -62,35 +58,32 @@ def read_probe_items(folder: pathlib.Path, run: Mapping[str, Any]) -> dict[str, 
     return {**columns, "selected": [value == "1" for value in columns["selected"]]}
 
 
-def print_report(
-    run: Mapping[str, Any],
-    history: Mapping[str, np.ndarray],
-    items: Mapping[str, Any],
-    *,
-    console: Console | None = None,
-) -> None:
-    """Print the report of a probe.
+def probe_report(run: Mapping[str, Any], history: Mapping[str, np.ndarray], items: Mapping[str, Any]) -> Report:
+    """The report of a probe.
 
     Args:
-      run: content of run.json.
-      history: columns of history.csv.
-      items: columns of items.csv.
-      console: standard output by default.
+      run: Content of run.json.
+      history: Columns of history.csv.
+      items: Columns of items.csv.
     """
     assumptions = dict.fromkeys(point for guarantee in run["guarantees"].values() for point in guarantee["assumes"])
-    parts: list[RenderableType] = [
-        plain_text(f"Probe in a training loop: {run['name']}", "bold underline"),
-        Padding(plain_text(run["outcome"], "bold"), (1, 0)),
-        pairs("What was watched", _facts(run, history, items)),
-    ]
-    if run["looks"]:
-        parts += [_looks(run, history), *_flagged(run, history, items)]
-    parts.append(points("Assumptions of the guarantees", [*assumptions], "·"))
-    if run["warnings"]:
-        parts.append(points("Warnings", run["warnings"], "!", "yellow"))
+    sections: list[Section] = [Points("Assumptions of the guarantees", tuple(assumptions))]
     if run["open_points"]:
-        parts.append(points("What this run does not establish", run["open_points"], "·"))
-    (console or Console()).print(Group(*parts))
+        sections.append(Points("What this run does not establish", tuple(run["open_points"])))
+    if run["warnings"]:
+        sections.append(Points("Warnings", tuple(run["warnings"]), "warning"))
+    sections.append(Facts("What was watched", tuple(_facts(run, history, items))))
+    if run["looks"]:
+        shown = "P-values and mean scores of suspects and references over the steps of the training."
+        sections.append(Figure("The evidence over steps", shown, functools.partial(_drawn, run, history)))
+        sections += [_looks(run, history), *_flagged(run, history, items)]
+    return Report(f"Probe in a training loop: {run['name']}", run["outcome"], tuple(sections))
+
+
+def _drawn(run: Mapping[str, Any], history: Mapping[str, np.ndarray]) -> Any:
+    from tdd.report import probe_plots
+
+    return probe_plots.draw(run, history).figure
 
 
 def _facts(
@@ -159,19 +152,17 @@ def _last_look(
     return rows
 
 
-def _looks(run: Mapping[str, Any], history: Mapping[str, np.ndarray]) -> RenderableType:
+def _looks(run: Mapping[str, Any], history: Mapping[str, np.ndarray]) -> Table:
     """Evenly spaced looks, the first, the last and the first alarm among them."""
     shown = {*np.linspace(0, run["looks"] - 1, min(run["looks"], _LOOKS)).round().astype(int).tolist()}
     if run["first_alarm"] is not None:
         shown |= {*np.flatnonzero(history["step"] == run["first_alarm"])[:1].tolist()}
-    table = Table(title="Look by look", title_justify="left")
     exposure = "canary_exposure_max" in history
-    names = ["step", "p-value", "anytime", "flagged", "suspects", "references"]
-    for name in [*names, *(["exposure"] if exposure else [])]:
-        table.add_column(name, justify="right")
+    names = ["step", "p-value", "anytime", "flagged", "suspects", "references", *(["exposure"] if exposure else [])]
+    rows = []
     for i in sorted(shown):
         look = {name: values[i] for name, values in history.items()}
-        table.add_row(
+        cells = (
             f"{look['step']:,.0f}",
             format_p_value(look["p_value"]),
             format_p_value(look["anytime_p_value"]) + ("*" if look["alarm"] else ""),
@@ -179,8 +170,8 @@ def _looks(run: Mapping[str, Any], history: Mapping[str, np.ndarray]) -> Rendera
             _score(look["mean_suspect"]),
             _score(look["mean_reference"]),
             *([f"{look['canary_exposure_max']:.2f}"] if exposure else []),
-            style="bold" if look["step"] == run["first_alarm"] else "",
         )
+        rows.append(Row(cells, "strong" if look["step"] == run["first_alarm"] else "plain"))
     left_out = run["looks"] - len(shown)
     note = (
         "p-value: of the set at this look alone; anytime: of all looks so far"
@@ -189,34 +180,26 @@ def _looks(run: Mapping[str, Any], history: Mapping[str, np.ndarray]) -> Rendera
         + (" Exposure: the largest, in bits." if exposure else "")
         + (f" {left_out:,} looks between these are in history.csv." if left_out else "")
     )
-    return _noted(table, note)
+    return Table("Look by look", tuple(Column(name, number=True) for name in names), tuple(rows), note)
 
 
-def _flagged(
-    run: Mapping[str, Any], history: Mapping[str, np.ndarray], items: Mapping[str, Any]
-) -> list[RenderableType]:
+def _flagged(run: Mapping[str, Any], history: Mapping[str, np.ndarray], items: Mapping[str, Any]) -> list[Table]:
     """The suspects flagged so far, the most extreme first."""
     flagged = [i for i, selected in enumerate(items["selected"]) if selected]
     if not flagged:
         return []
     flagged.sort(key=lambda i: (items["adjusted"][i], items["p_value"][i], items["score"][i]))
-    table = Table(title=f"Flagged by step {int(history['step'][-1]):,}", title_justify="left")
-    table.add_column("id", overflow="fold")
-    for name in ("score", "p-value", "adjusted"):
-        table.add_column(name, justify="right")
-    for i in flagged[:_ITEMS]:
-        values = (items[name][i] for name in ("score", "p_value", "adjusted"))
-        table.add_row(plain_text(str(items["id"][i])), *(f"{value:.4g}" for value in values))
+    rows = [
+        Row((str(items["id"][i]), *(f"{items[name][i]:.4g}" for name in ("score", "p_value", "adjusted"))))
+        for i in flagged[:_ITEMS]
+    ]
     some = f"The {_ITEMS} most extreme of {len(flagged)}. " if len(flagged) > _ITEMS else ""
     note = (
         f"{some}The false discovery rate of {run['options']['alpha']:g} holds for them at whatever look one stops. "
         "Score and p-value are those of the last look; adjusted: of all looks."
     )
-    return [_noted(table, note)]
-
-
-def _noted(table: Table, note: str) -> RenderableType:
-    return Padding(Group(table, Text(note, style="italic")), (1, 0, 0, 0))
+    columns = (Column("id"), *(Column(name, number=True) for name in ("score", "p-value", "adjusted")))
+    return [Table(f"Flagged by step {int(history['step'][-1]):,}", columns, tuple(rows), note)]
 
 
 def _score(value: Any) -> str:

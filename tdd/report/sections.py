@@ -162,7 +162,7 @@ def _shown(section: Section) -> Sequence[RenderableType]:
             table.add_column(no_wrap=True, style=style)
             table.add_column(overflow="fold", style=style)
             for point in points:
-                table.add_row("!" if tone == "warning" else "·", plain_text(point[:1].upper() + point[1:]))
+                table.add_row("!" if tone == "warning" else "·", plain_text(point))
             return [Padding(table, (0, 0, 1, 0))]
         case Table():
             note = [plain_text(section.note, "italic")] if section.note else []

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from rich.table import Table
 
-from tdd.report.terminal import plain_text
+from tdd.report.sections import plain_text
 from tdd.study.named.record import Figure
 
 __all__ = ["VERDICTS", "list_table", "study_header", "study_rows", "study_table", "time_line"]

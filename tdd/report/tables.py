@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.table import Table
 
-from tdd.report.terminal import plain_text
+from tdd.report.sections import plain_text
 
 __all__ = ["guarantee_rows", "guarantee_table", "markdown", "validity_rows", "validity_table"]
 

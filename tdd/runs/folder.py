@@ -42,7 +42,7 @@ __all__ = [
     "write_run",
 ]
 
-SCHEMA = 1
+SCHEMA = 2
 _WRITTEN_TOGETHER = 2**13
 _PACKAGES = ("tdd", "jax", "jaxlib", "flax", "numpy", "transformers", "tokenizers", "scikit-learn")
 

@@ -146,17 +146,12 @@ def test_a_rule_without_a_bound_promises_none(columns):
     assert "What is known of its errors" in audit.run["outcome"]
 
 
-def test_a_run_of_an_earlier_version_is_reported(columns, tmp_path, capsys):
-    audit = tdd.select(table(columns), alpha=0.2, score="d0", out=tmp_path / "run")
+def test_a_run_of_another_schema_is_refused(columns, tmp_path, capsys):
+    tdd.select(table(columns), alpha=0.2, score="d0", out=tmp_path / "run")
     path = tmp_path / "run" / "run.json"
-    run = json.loads(path.read_text())
-    for name in ("columns", "facts", "unit"):
-        del run["decision"][name]
-    for name in ("certificate", "verdict", "files", "sha256"):
-        del run[name]
-    path.write_text(json.dumps(run))
-    assert main(["report", str(tmp_path / "run")]) == 0
-    assert f"{len(audit.selected_ids)} of {M} candidates" in capsys.readouterr().out
+    path.write_text(json.dumps({**json.loads(path.read_text()), "schema": 1}))
+    assert main(["report", str(tmp_path / "run")]) == 2
+    assert "has schema 1, this version reads 2" in capsys.readouterr().err
 
 
 @pytest.mark.slow("long")

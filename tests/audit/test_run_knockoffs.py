@@ -13,7 +13,8 @@ import tdd
 from tdd.cli import main
 from tdd.procedures.grammar import known_procedures
 from tdd.records import Texts
-from tdd.report import terminal
+from tdd.report.audit import audit_report
+from tdd.report.sections import to_terminal
 from tdd.texts import load_text_columns
 
 FIELDS = ["b", "c"]
@@ -46,7 +47,7 @@ def audit(checkpoint, candidates=CANDIDATES, calibration=None, **options):
 
 def printed(run):
     screen = Console(file=io.StringIO(), width=200)
-    terminal.print_report(run, console=screen)
+    screen.print(to_terminal(audit_report(run)))
     return screen.file.getvalue()
 
 
@@ -100,7 +101,7 @@ def test_the_selected_are_listed_with_the_statistic_that_decided(checkpoint):
     found = audit(checkpoint, alpha=0.9, method="ktd:rule=ktd")
     assert found.items["selected"].sum() > 2
     screen = Console(file=io.StringIO(), width=200)
-    terminal.print_report(found.run, found.items, console=screen)
+    screen.print(to_terminal(audit_report(found.run, found.items)))
     report = screen.file.getvalue()
     largest = found.items["statistic"].max()
     listed = report[report.index("Selected items") :]

@@ -6,6 +6,7 @@ import gc
 import json
 import logging
 import os
+import pathlib
 import signal
 import subprocess
 import sys
@@ -442,3 +443,22 @@ def test_help_says_who_is_to_be_trusted(command, capsys):
     words = " ".join(capsys.readouterr().out.split())
     for said in ("share it with people whom you trust", "that folder must be trusted", "it has no authentication"):
         assert said in words
+
+
+def test_the_report_as_a_page(tmp_path, monkeypatch, capsys):
+    """`tdd select --out` leaves one; `tdd report --html` makes the same bytes again."""
+    monkeypatch.chdir(tmp_path)
+    rows = [f"<b>x{i}</b>,{'calibration' if i < 60 else 'candidate'},{(i * 37) % 101}" for i in range(100)]
+    pathlib.Path("scores.csv").write_text("\n".join(["id,role,loss", *rows]))
+    assert main(["select", "scores.csv", "--role-field", "role", "--alpha", "0.5", "--out", "run"]) == 0
+    assert "Report: run/report.html" in capsys.readouterr().out
+    page = pathlib.Path("run/report.html").read_text()
+    assert page.count("<img ") == 3
+    assert "<b>x" not in page
+    assert len(page) < 300_000
+    assert main(["report", "run", "--html"]) == 0
+    assert pathlib.Path("run/report.html").read_text() == page
+    assert main(["report", "run", "--html", "elsewhere.html"]) == 0
+    assert pathlib.Path("elsewhere.html").read_text() == page
+    assert main(["report", "run", "--html", "page.pdf"]) == 2
+    assert ".html" in capsys.readouterr().err

@@ -48,3 +48,20 @@ def test_completions_know_commands_and_options(capsys):
     assert "exchange" in script
     done = subprocess.run(["bash", "-n"], input=script, text=True, capture_output=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_help_shows_the_usual_options_and_help_all_every_option(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    with pytest.raises(SystemExit):
+        main(["audit", "--help"])
+    usual = capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        main(["audit", "--help-all"])
+    whole = capsys.readouterr().out
+    assert "--candidates" in usual
+    assert "--token-budget" not in usual
+    assert "jax.distributed" not in usual
+    assert "tdd audit --help-all" in usual
+    assert "--candidates" in whole
+    assert "--token-budget" in whole
+    assert "--coordinator" in whole

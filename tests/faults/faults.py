@@ -973,11 +973,11 @@ STUDIES = (
 
 WORDS = (
     Fault(
-        "terminal: an identifier is read as markup",
-        "tdd/report/terminal.py",
-        'plain_text(str(items["id"][i]))',
-        'str(items["id"][i])',
-        ("tests/cli/test_cli.py",),
+        "sections: a cell is read as markup",
+        "tdd/report/sections.py",
+        "table.add_row(*map(plain_text, row.cells), style=_STYLES[row.tone])",
+        "table.add_row(*row.cells, style=_STYLES[row.tone])",
+        ("tests/cli/test_cli.py", "tests/report"),
     ),
     Fault(
         "tables: a bar in a cell ends it",
@@ -987,11 +987,11 @@ WORDS = (
         ("tests/report", "tests/packaging/test_readme.py"),
     ),
     Fault(
-        "exchange: the name of a data set is read as markup",
-        "tdd/report/exchange.py",
-        'plain_text(entry["name"]),\n            f"{entry[\'num_examples\']:,}"',
-        'entry["name"],\n            f"{entry[\'num_examples\']:,}"',
-        ("tests/report/test_exchange_report.py",),
+        "page: a text of the run is read as HTML",
+        "tdd/report/page.py",
+        "autoescape=True",
+        "autoescape=False",
+        ("tests/report/test_page.py",),
     ),
     Fault(
         "cli: knockoff columns keep their sign",

@@ -73,7 +73,7 @@ def test_what_lies_in_the_folder(whole, tmp_path):
     whole.save(tmp_path)  # the same probe again
     run = json.loads((tmp_path / "run.json").read_text())
     assert {name: run[name] for name in ("schema", "kind", "name", "seed", "looks", "first_alarm")} == {
-        "schema": 1, "kind": "probe", "name": "probe", "seed": 0, "looks": 7, "first_alarm": whole.first_alarm,
+        "schema": 2, "kind": "probe", "name": "probe", "seed": 0, "looks": 7, "first_alarm": whole.first_alarm,
     }  # fmt: skip
     assert run["options"]["num_draws"] == 199
     assert {role: part["texts"] for role, part in run["inputs"].items()} == {

@@ -12,7 +12,8 @@ import tdd
 from tdd.demo.data import demo_files
 from tdd.procedures.grammar import known_procedures
 from tdd.procedures.guarantees import all_guarantees
-from tdd.report import terminal
+from tdd.report.audit import audit_report
+from tdd.report.sections import to_terminal
 from tdd.study import NormalShift
 from tdd.study import run as run_study
 
@@ -63,7 +64,7 @@ def test_select_and_its_report(tmp_path):
     assert audit.run["decision"]["guarantee"]["controls"] == "FWER <= alpha"
     assert audit.run["certificate"]["reason"] == "the distribution of its statistics under the null is unknown"
     console = Console(record=True, width=120)
-    terminal.print_report(audit.run, audit.items, console=console)
+    console.print(to_terminal(audit_report(audit.run, audit.items)))
     assert "FWER <= alpha" in (said := console.export_text())
     assert "conformal_bonferroni" in said
 

@@ -10,11 +10,13 @@ from rich.console import Console
 
 from tdd.report import exchange, exchange_plots
 from tdd.report.plots import sheet
+from tdd.report.sections import to_terminal
 
 
 def printed(run, shards=None, width=100):
     text = io.StringIO()
-    exchange.print_report(run, shards, console=Console(file=text, width=width, highlight=False))
+    report = exchange.exchange_report(run, shards, shard_table=shards is not None)
+    Console(file=text, width=width, highlight=False).print(to_terminal(report))
     return text.getvalue()
 
 

@@ -13,6 +13,7 @@ from tdd.cli import main
 from tdd.report import probe, probe_plots
 from tdd.report.plots import sheet
 from tdd.report.probe import read_history, read_probe_items
+from tdd.report.sections import to_terminal
 from tdd.runs.folder import read_run
 from tdd.validate.errors import InputError
 from tdd.validate.runs import check_drawable
@@ -66,7 +67,7 @@ def save(folder, history, *, name="quiz", flagged=14, warned=(), **changes):
     folder.mkdir(exist_ok=True)
     alarms = history["step"][history["alarm"]]
     run = {
-        "schema": 1, "kind": "probe", "created": "2026-01-01T00:00:00+00:00", "versions": {}, "seed": 0, "name": name,
+        "schema": 2, "kind": "probe", "created": "2026-01-01T00:00:00+00:00", "versions": {}, "seed": 0, "name": name,
         "options": {"alpha": 0.05, "every": 500, "num_steps": 10_000, "score": "loss", "proportion": "storey"},
         "inputs": {role: {"source": "memory", "sha256": "ab" * 32, "texts": 60} for role in ("suspect", "reference")},
         "outcome": "The suspects are in the training data.", "alarm": bool(alarms.size),
@@ -104,7 +105,7 @@ def read(folder):
 
 def printed(folder, width=100):
     text = io.StringIO()
-    probe.print_report(*read(folder), console=Console(file=text, width=width, highlight=False))
+    Console(file=text, width=width, highlight=False).print(to_terminal(probe.probe_report(*read(folder))))
     return text.getvalue()
 
 
@@ -252,7 +253,7 @@ def test_report_command(leak, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (lambda f: edit(f, schema=2), "has schema 2, this version reads 1"),
+        (lambda f: edit(f, schema=1), "has schema 1, this version reads 2"),
         (lambda f: edit(f, kind="dream"), "run of kind 'dream'; this version reads audit"),
         (lambda f: drop(f, "guarantees"), "lacks guarantees; save the probe again"),
         (lambda f: edit(f, looks=7), "has 5 looks and run.json beside it counts 7"),

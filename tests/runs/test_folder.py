@@ -13,7 +13,8 @@ from child_process import run_python
 from rich.console import Console
 
 from tdd.audit.select import select
-from tdd.report import terminal
+from tdd.report.audit import audit_report
+from tdd.report.sections import to_terminal
 from tdd.runs import folder as run_folder
 from tdd.runs import plain_csv
 from tdd.runs.folder import read_items, read_run, to_csv
@@ -73,7 +74,7 @@ def folder(finished, tmp_path):
 
 def printed(run, items):
     text = io.StringIO()
-    terminal.print_report(run, items, console=Console(file=text, width=120, highlight=False))
+    Console(file=text, width=120, highlight=False).print(to_terminal(audit_report(run, items)))
     return text.getvalue()
 
 

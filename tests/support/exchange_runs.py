@@ -154,7 +154,7 @@ def finish(entries, *, alpha=0.05, control=False, **options):
     for one, value in zip(data, np.where(np.isnan(p_values), np.nan, adjusted)):
         one |= {"adjusted": float(value), "rejected": bool(value <= alpha)}
     run = {
-        "schema": 1,
+        "schema": 2,
         "kind": "exchange",
         "command": None,
         "created": "2026-01-01T00:00:00+00:00",
