@@ -439,7 +439,7 @@ def test_higher_is_member_turns_knockoffs_too(tmp_path, capsys):
 def test_help_says_who_is_to_be_trusted(command, capsys):
     """Where a shared folder and an open port are named."""
     with pytest.raises(SystemExit):
-        main([command, "--help"])
+        main([command, "--help-all"])
     words = " ".join(capsys.readouterr().out.split())
     for said in ("share it with people whom you trust", "that folder must be trusted", "it has no authentication"):
         assert said in words
