@@ -73,8 +73,8 @@ def assemble(
     decision = decide(panels, choices.procedure, choices.alpha, seed=choices.seed, labels=items.labels)
     checks = {**_score_checks(choices, panels, decision, items.calibration_texts), **(checks or {})}
     bounds = simultaneous_bounds(panels, choices, decision)
-    warnings = warnings_of(checks, decision, items.ignored_groups)
     failed = failures(checks, decision)
+    warnings = warnings_of(checks, decision, items.ignored_groups, stands=not failed)
     if failed:
         void = Guarantee("nothing: a check speaks against its assumptions", decision.guarantee.assumes, "none", RULE)
         decision = dataclasses.replace(decision, guarantee=void)

@@ -68,13 +68,16 @@ def failures(checks: Mapping[str, Any], decision: Decision) -> list[str]:
     return failed
 
 
-def warnings_of(checks: Mapping[str, Any], decision: Decision, ignored_groups: Sequence[str]) -> list[str]:
+def warnings_of(
+    checks: Mapping[str, Any], decision: Decision, ignored_groups: Sequence[str], *, stands: bool
+) -> list[str]:
     """Everything that the reader of the result must know.
 
     Args:
       checks: the diagnostics by name.
       decision: the decision.
       ignored_groups: group of every item, where there are groups and the procedure ignores them.
+      stands: False where a check failed: then nothing is said of the selection.
     """
     warnings = [check.warning for check in checks.values() if check.warning]
     for count, role in (
@@ -97,7 +100,7 @@ def warnings_of(checks: Mapping[str, Any], decision: Decision, ignored_groups: S
             f"{decision.min_selections} selections and there are {decision.num_tests} candidates"
         )
     divided = decision.proportion > 0 and not decision.statistic.size
-    if decision.num_selected and decision.threshold > decision.alpha and divided:
+    if stands and decision.num_selected and decision.threshold > decision.alpha and divided:
         warnings.append(
             f"selected candidates have p-values up to {decision.threshold:.2g}: the estimate that a share of "
             f"{decision.proportion:.2f} of the candidates are members divides the p-values, so that adjusted ones are "

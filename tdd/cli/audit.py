@@ -270,21 +270,23 @@ def _print_audit(arguments: argparse.Namespace, audit: Any) -> int:
     status = 0 if audit.verdict_stands else CHECK_FAILED
     if arguments.fail_on_detection and not status and audit.run["decision"]["num_selected"]:
         status = DETECTED
+    from tdd.report.audit import audit_report
+    from tdd.report.run import PAGE
+
+    report = audit_report(audit.run, audit.items, audit.calibration)
+    if arguments.out:
+        from tdd.report.page import write_page
+
+        write_page(report, pathlib.Path(arguments.out) / PAGE)
     if arguments.json:
         print_json({**audit.run, "selected": list(audit.selected_ids)})
         return status
-    from tdd.report.audit import audit_report
     from tdd.report.sections import to_terminal
 
     screen = console()
-    report = audit_report(audit.run, audit.items, audit.calibration)
     screen.print(to_terminal(report))
     if arguments.out:
-        from tdd.report.page import write_page
-        from tdd.report.run import PAGE
-
         folder = pathlib.Path(arguments.out)
-        write_page(report, folder / PAGE)
         screen.print(f"Run folder: {folder} (run.json, items.csv, calibration.csv)", markup=False)
         screen.print(f"Report: {folder / PAGE}", markup=False, soft_wrap=True)
     return status

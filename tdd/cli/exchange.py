@@ -262,25 +262,25 @@ def _run(arguments: argparse.Namespace) -> int:
     status = CHECK_FAILED if any(in_doubt(one) for one in data) else 0
     if arguments.fail_on_detection and not status and any(one["rejected"] for one in data):
         status = DETECTED
-    files = _draw(arguments, exchange)
-    if arguments.json:
-        print_json({**exchange.run, "files": [str(path) for path in files]})
-        return status
     from tdd.report.exchange import exchange_report
-    from tdd.report.sections import to_terminal
 
-    screen = console()
+    files = _draw(arguments, exchange)
     report = exchange_report(exchange.run, exchange.shards, shard_table=arguments.shard_table)
-    screen.print(to_terminal(report))
     if arguments.out:
         import pathlib
 
         from tdd.report.page import write_page
         from tdd.report.run import PAGE
 
-        place = pathlib.Path(arguments.out) / PAGE
-        write_page(report, place)
-        files = [*files, place]
+        files = [*files, pathlib.Path(arguments.out) / PAGE]
+        write_page(report, files[-1])
+    if arguments.json:
+        print_json({**exchange.run, "files": [str(path) for path in files]})
+        return status
+    from tdd.report.sections import to_terminal
+
+    screen = console()
+    screen.print(to_terminal(report))
     if files:
         screen.print(f"\nWritten: {', '.join(map(str, files))}", markup=False)
     return status

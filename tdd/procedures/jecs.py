@@ -41,8 +41,8 @@ _SHARED = (
     CHOSEN_BEFOREHAND,
 )
 _INDEPENDENT = (
-    "given its labels, the scores of an item under the K models are independent, and so are items: never quite true in "
-    'practice, where a text is easy or difficult for all models; rule="by" needs no independence'
+    "given its labels, the scores of an item under the K models are independent, and so are items: not so in practice, "
+    'where a text is easy or difficult for all models; rule="by" needs no independence'
 )
 
 _ENVELOPE = (
@@ -62,7 +62,7 @@ GUARANTEES: dict[str, Guarantee] = {
     "storey": Guarantee.finite_sample(
         "GCR <= alpha if models are independent; no bound otherwise",
         (*_SHARED, _INDEPENDENT),
-        "Storey's estimate on the largest p-values; proof at tdd.jmcs",
+        "Storey's estimate on the largest p-values; argued at tdd.jmcs",
     ),
     "by": Guarantee.finite_sample(
         "GCR <= alpha * m0/m", _SHARED, "JECS eq. 10-11 with Benjamini & Yekutieli (2001), theorem 1.3"
@@ -115,11 +115,12 @@ def jmcs(
         without independence. Stronger if most candidates are clean, weaker if many are contaminated: their P_j lie near
         1, and pi0 exceeds 1.
       "by": BH at alpha/(1 + 1/2 + ... + 1/m); GCR <= alpha·m0/m under any dependence.
-    In practice a text that is difficult for one model is difficult for all, so that independence is never quite true.
+    In practice a text that is difficult for one model is difficult for all, so that independence is never quite true:
+    read the bound as alpha·(1 + 1/2 + ... + 1/m) for "bh", as none for "storey", or use "by".
     (Measured with shared difficulty, correlations .5 and .9, "bh" and "storey" keep alpha; counterexamples have to be
     constructed: `tdd study validity`.)
 
-    Proof for "storey": let model k be one that was trained on item j, Q_j = p_j^(k) <= P_j, and hold fixed all scores
+    Why "storey" holds: let model k be one that was trained on item j, Q_j = p_j^(k) <= P_j, and hold fixed all scores
     of the other models, model k's scores of the other candidates, and the unordered scores of model k on calibration
     and j. Then Q_j is super-uniform, every P_i is non-decreasing in Q_j, and hence the number R of selections
     non-increasing; pi0 is at least its value A_j at the smallest Q_j with item j left out. So j contributes at most

@@ -20,6 +20,11 @@ _LEVELS = {
     "any": "may be compared with any level that was fixed beforehand, not with one chosen after looking",
     "one": "may be compared with this level alone; at another level they are others",
 }
+_STEP_UPS = {
+    *(f"ptdi/{proportion}" for proportion in ("none", "storey", "subtraction", "moment")),
+    *("jmcs/bh", "jmcs/storey", "td4eval/pooled_rank", "td4eval/split_weights"),
+}
+"""Procedures that compare the p-values of single items with the line t·pi0/alpha."""
 _NULLS = {"nonmember": "the candidate was not in the training data", "member": "the candidate was in the training data"}
 
 
@@ -140,24 +145,27 @@ def _origin(run: Mapping[str, Any]) -> Facts:
 
 def _pictures(run: Mapping[str, Any], items: Mapping[str, Any], calibration: Mapping[str, Any] | None) -> list[Section]:
     decision, pictures = run["decision"], list[Section]()
-    column = decision["columns"][0]
-    if len(decision["columns"]) == 1 and calibration is not None and column in calibration:
+    column, method = decision["columns"][0], decision["method"]
+    one_by_one = "clusters" not in dict(decision["facts"])
+    cut = decision["score_cut"] if one_by_one and method.startswith(("ptdi/", "conditional/")) else None
+    if len(decision["columns"]) == 1 and _known((calibration or {}).get(column, ())) and _known(items[column]):
         pictures.append(
             Figure(
                 "Scores",
                 f"Distribution of the score {column} among calibration items and candidates"
-                + ("" if decision["score_cut"] is None else "; the least extreme selected score is a vertical line")
-                + ".",
-                functools.partial(_drawn, "scores", items, calibration, column, decision["score_cut"]),
+                + ("." if cut is None else "; the least extreme selected score is a vertical line."),
+                functools.partial(_drawn, "scores", items, calibration, column, cut),
             )
         )
-    if (_numbers(items["p_value"], np.arange(len(items["p_value"]))) < math.inf).any():
+    if _known(items["p_value"]):
+        line = one_by_one and (method in _STEP_UPS or method.startswith("conditional/"))
         pictures.append(
             Figure(
                 "P-values",
-                "Fraction of candidates with a p-value of at most t, and the line that a step-up procedure compares it "
-                f"with; {decision['num_selected']} candidates are selected.",
-                functools.partial(_drawn, "p_values", items, decision),
+                "Fraction of candidates with a p-value of at most t"
+                + (", and the line that the step-up procedure compares it with" if line else "")
+                + f"; {decision['num_selected']} candidates are selected.",
+                functools.partial(_drawn, "p_values", items, decision, line),
             )
         )
     if "fdp_bound" in items:
@@ -171,6 +179,11 @@ def _pictures(run: Mapping[str, Any], items: Mapping[str, Any], calibration: Map
             )
         )
     return pictures
+
+
+def _known(values: Any) -> bool:
+    """True if a column has a number."""
+    return bool((_numbers(values, np.arange(len(values))) < math.inf).any())
 
 
 def _drawn(name: str, *arguments: Any) -> Any:

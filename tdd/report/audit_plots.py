@@ -8,17 +8,19 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
+from tdd.report.exchange_plots import short
 from tdd.report.plots.sheet import INK, stroke
 
 __all__ = ["bounds", "p_values", "scores"]
 
 _MOST_POINTS = 600
+_LONGEST = 60
 _SIZE = (7.2, 2.9)
 
 
 def scores(items: Mapping[str, Any], calibration: Mapping[str, Any], column: str, cut: float | None) -> Figure:
     """Distribution functions of the deciding score among calibration items and candidates."""
-    figure, axes = _panel(column + " (lower = more member-like)", "fraction at most")
+    figure, axes = _panel(short(column, _LONGEST) + " (lower = more member-like)", "fraction at most")
     for place, (name, table) in enumerate((("calibration items", calibration), ("candidates", items))):
         values = _finite(table[column])
         look = stroke(place)
@@ -31,16 +33,17 @@ def scores(items: Mapping[str, Any], calibration: Mapping[str, Any], column: str
     return figure
 
 
-def p_values(items: Mapping[str, Any], decision: Mapping[str, Any]) -> Figure:
-    """Distribution function of the p-values beside the line of the step-up procedure."""
+def p_values(items: Mapping[str, Any], decision: Mapping[str, Any], line: bool) -> Figure:
+    """Distribution function of the p-values, beside the line of the step-up procedure where there is one."""
     figure, axes = _panel("p-value t", "fraction at most t")
     values = _finite(items["p_value"])
     look, reference = stroke(0), stroke(1)
     axes.step(*_ecdf(values), where="post", color=look.colour, label=f"p-values of {values.size:,} candidates")
-    scale = 1 - max(decision["proportion"], 0)
-    end = min(1.0, decision["alpha"] / scale) if scale > 0 else 1.0
-    label = "α-line" + ("" if scale == 1 else f", null proportion {scale:.2f}")
-    axes.plot([0, end], [0, end * scale / decision["alpha"]], color=reference.colour, linestyle="--", label=label)
+    if line:
+        scale = 1 - decision["proportion"]
+        end = min(1.0, decision["alpha"] / scale) if scale > 0 else 1.0
+        label = "α-line" + ("" if scale == 1 else f", null proportion {scale:.2f}")
+        axes.plot([0, end], [0, end * scale / decision["alpha"]], color=reference.colour, linestyle="--", label=label)
     if decision["num_selected"] and decision["threshold"]:
         axes.axvline(decision["threshold"], color=INK, linewidth=1, linestyle=":", label="largest selected p-value")
     axes.set(xlim=(0, 1), ylim=(0, 1.02))

@@ -45,12 +45,12 @@ def exchange_report(
         sections += [_facts(data[0], run), *_test_table(data[0], alpha), *_look_table(data[0])]
     else:
         sections += [_overview(data, alpha), _settings(run)]
+    stands = not all(in_doubt(entry) for entry in data)
     if shards is not None:
-        shown = "The p-value of each data set" if len(data) > 1 else "Canonical order against shuffles, shard by shard"
-        drawn = functools.partial(_drawn, run, shards)
-        sections.append(Figure("The evidence", f"{shown}, with the level that decides.", drawn))
+        several = "The p-value of each data set, with the level that decides."
+        shown = several if len(data) > 1 else "Canonical order against shuffles, shard by shard."
+        sections += [Figure("The evidence", shown, functools.partial(_drawn, run, shards))] if stands else []
         sections += [_shard_table(shards, entry["name"]) for entry in data] if shard_table else []
-    stands = not any(in_doubt(entry) for entry in data)
     return Report(f"Test of canonical order: {run['model']['name']}", run["outcome"], tuple(sections), stands)
 
 
@@ -78,7 +78,14 @@ def log_probs_report(result: Mapping[str, Any], source: str) -> Report:
             )
         )
     guarantee, rejected = result["guarantee"], sum(entry["rejected"] for entry in result["data"])
-    of = f"{rejected} of {len(rows)} data set{'' if len(rows) == 1 else 's'}"
+    tested = sum(is_known(entry["p_value"]) for entry in result["data"])
+    of = f"{tested} data set{'' if tested == 1 else 's'}"
+    verdict = (
+        f"The log-probabilities of {rejected} of {of} depend on the published order, at level {result['alpha']:g}."
+        if rejected
+        else f"No dependence on the published order was found in {of}, at level {result['alpha']:g}. That does not "
+        "show that they were absent from the training data."
+    )
     sections = (
         Table("Data sets", (Column("data set"), *(Column(name, number=True) for name in names)), tuple(rows)),
         Facts("Guarantee", (("holds", f"{guarantee['controls']}, {guarantee['kind']} ({guarantee['source']})"),)),
@@ -88,7 +95,6 @@ def log_probs_report(result: Mapping[str, Any], source: str) -> Report:
             ("Whether the published order of the texts looks random.", "Whether the number of shuffles was fixed."),
         ),
     )
-    verdict = f"The log-probabilities of {of} depend on the published order, at level {result['alpha']:g}."
     return Report(f"Test of canonical order: {source}", verdict, sections)
 
 
@@ -100,14 +106,15 @@ def _drawn(run: Mapping[str, Any], shards: Mapping[str, np.ndarray]) -> Any:
 
 def _facts(entry: Mapping[str, Any], run: Mapping[str, Any]) -> Facts:
     """Everything about a single data set."""
-    alpha, guarantee = run["selection"]["alpha"], entry["guarantee"]
+    alpha, guarantee, doubt = run["selection"]["alpha"], entry["guarantee"], in_doubt(entry)
+    holds = f"{guarantee['controls']}, {guarantee['kind']} ({guarantee['source']})"
     low, high = entry["examples_a_shard"]
     rows = [
         ("null hypothesis", "the model does not depend on the order in which the examples were published"),
         ("p-value", format_p_value(entry["p_value"], entry["log_p_value"]) + _tiny(entry)),
-        ("level", f"{alpha:g}: " + ("rejected" if entry["rejected"] else "not rejected")),
+        ("level", f"{alpha:g}: " + ("no verdict" if doubt else "rejected" if entry["rejected"] else "not rejected")),
         ("test", _rule(run["options"])),
-        ("guarantee", f"{guarantee['controls']}, {guarantee['kind']} ({guarantee['source']})"),
+        ("guarantee", "withdrawn: a check speaks against its assumptions" if doubt else holds),
         ("data set", f"{entry['num_examples']:,} examples, {entry['num_tokens']:,} tokens"),
         ("shards", f"{entry['num_shards']} of {low if low == high else f'{low} to {high}'} examples" + _masked(entry)),
         ("shuffles a shard", _shuffles(entry)),

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from tdd.report.sections import Report
-from tdd.runs.folder import read_items, read_run, read_table
+from tdd.runs.folder import read_items, read_table
 
-__all__ = ["PAGE", "folder_report", "write_folder_page"]
+__all__ = ["PAGE", "folder_report"]
 
 PAGE = "report.html"
 
@@ -45,16 +45,3 @@ def folder_report(
         header, rows = read_table(folder, "calibration.csv", run)
         calibration = dict(zip(header, zip(*rows, strict=True), strict=True)) if rows else None
     return audit_report(run, read_items(folder, run), calibration)
-
-
-def write_folder_page(folder: pathlib.Path) -> pathlib.Path:
-    """Write report.html into a finished run's folder.
-
-    Raises:
-      InputError: As `tdd.runs.folder.read_run` and `folder_report`.
-    """
-    from tdd.report.page import write_page
-
-    place = folder / PAGE
-    write_page(folder_report(folder, read_run(folder), pictures=True), place)
-    return place

@@ -462,3 +462,19 @@ def test_the_report_as_a_page(tmp_path, monkeypatch, capsys):
     assert pathlib.Path("elsewhere.html").read_text() == page
     assert main(["report", "run", "--html", "page.pdf"]) == 2
     assert ".html" in capsys.readouterr().err
+
+
+def test_pages_without_calibration_and_with_odd_names(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    rows = [f"x{i},{i % 7},{(i * 3) % 11},{(i * 5) % 13}" for i in range(40)]
+    pathlib.Path("knockoffs.csv").write_text("\n".join(["id,a,b,c", *rows]))
+    command = ["select", "knockoffs.csv", "--method", "ktd", "--score", "a", "--knockoffs", "b,c", "--alpha", "0.2"]
+    assert main([*command, "--out", "ktd"]) == 0
+    assert "<h2" in pathlib.Path("ktd/report.html").read_text()
+    name = "p$x_$"
+    rows = [f"x{i},{'calibration' if i < 60 else 'candidate'},{(i * 37) % 101}" for i in range(100)]
+    pathlib.Path("odd.csv").write_text("\n".join([f"id,role,{name}", *rows]))
+    command = ["select", "odd.csv", "--role-field", "role", "--score", name, "--alpha", "0.5", "--json"]
+    assert main([*command, "--out", "odd"]) == 0
+    assert pathlib.Path("odd/report.html").read_text().count("<img ") == 3
+    capsys.readouterr()
