@@ -213,3 +213,15 @@ def test_a_folder_that_was_changed_is_refused(tmp_path, capsys):
         assert main(["report", str(tmp_path / "run")]) == 2
         assert words in capsys.readouterr().err
         place.write_text(data)
+
+
+def test_warnings_of_a_withheld_verdict_say_nothing_of_the_selection():
+    from tdd.audit.summary import warnings_of
+
+    decision = types.SimpleNamespace(
+        num_missing=0, num_missing_calibration=0, edge_ties=0, min_selections=1, num_tests=9, proportion=0.5,
+        statistic=np.zeros(0), num_selected=4, threshold=0.3, alpha=0.1, method="ptdi/storey", warnings=(),
+        guarantee=types.SimpleNamespace(kind="finite-sample"),
+    )  # fmt: skip
+    assert "keeps its error rate" in warnings_of({}, decision, (), stands=True)[0]
+    assert warnings_of({}, decision, (), stands=False) == []
