@@ -204,7 +204,7 @@ def members_of_all(key, *, num_calibration, contaminated, pure):
     sample = one_model_each(
         key, num_calibration=num_calibration, contaminated=contaminated, pure=pure, num_models=3, signal=0.0
     )
-    return sample._replace(scores=sample.scores + 4.0 * ~sample.target[None])
+    return sample._replace(scores=sample.scores + 4.0 * sample.target[None])
 
 
 @pytest.mark.guarantee(checks=1)
