@@ -100,16 +100,20 @@ def devices(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 _METHODS = """\
-options of the methods, the default first; --method NAME:option=value,option=value, several numbers with colons:
-  ptdi         proportion=storey, subtraction, moment or none; eta=0.05, the region of presumed non-members;
+options of the methods, the default first:
+  --method NAME:option=value,option=value; several numbers with colons
+  ptdi         proportion=storey, subtraction, moment or none;
+               eta=0.05, the region of presumed non-members;
                unit=cluster, item or drawn (with --group-field)
   best_score   rule=deterministic or randomized (by --seed; more power)
-  conditional  rule=simes, monte_carlo, dkwm or asymptotic; delta (default: --delta)
+  conditional  rule=simes, monte_carlo, dkwm or asymptotic;
+               delta (default: --delta)
   weighted     rule=heterogeneous, homogeneous or deterministic
-  ktd          rule=multi, derandomized, closed, conformal or ktd (the paper's); proportion=storey or none (conformal);
-               offset=1 or 0
-  td4eval      combine=pooled_rank (exact), cauchy (the paper's, no guarantee), hommel, e_values, ... (tdd guarantees);
-               rule=sum or cauchy; weights=0.2:0.8, of the detectors, fixed beforehand
+  ktd          rule=multi, derandomized, closed, conformal or ktd (the
+               paper's); proportion=storey or none (conformal); offset=1 or 0
+  td4eval      combine=pooled_rank (exact), cauchy (the paper's, no guarantee),
+               hommel, e_values, ... (tdd guarantees); rule=sum or cauchy;
+               weights=0.2:0.8, one for each detector, fixed beforehand
   jmcs         rule=bh, storey or by; eta=0.5
   jecs         grid=0.1:0.3:0.5, candidate edges of the envelope
 """

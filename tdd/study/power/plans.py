@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import csv
 import dataclasses
 import io
@@ -18,14 +19,14 @@ __all__ = ["ExchangePlan", "PowerPlan"]
 SCHEMA = 1
 
 
-class _Plan:
+class _Plan(abc.ABC):
     """The files of a plan."""
 
     rows: tuple[dict[str, Any], ...]
 
+    @abc.abstractmethod
     def to_dict(self) -> dict[str, Any]:
         """Everything, as power.json holds it."""
-        raise NotImplementedError
 
     def save(self, folder: str | os.PathLike[str]) -> list[pathlib.Path]:
         """Write `power.json` and `power.csv` (the rows), each whole or not at all.
