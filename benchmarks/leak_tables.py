@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tdd.report.tables import markdown
+from tdd.report.markdown import markdown_table
 
 __all__ = ["leak"]
 
@@ -38,9 +38,8 @@ def _shown(shown: dict[str, Any]) -> str:
         f"({stream['wrong']} wrongly), the first at step {stream['first_step']}; {milliseconds['guard']:.2f} ms a "
         f"batch, beside {milliseconds['step']:.1f} ms for a training step of this tiny model. \\* = alarm."
     )
-    return (
-        f"{text}\n\n{markdown(['step', 'exposures so far', 'p-value of the look', 'anytime p-value', 'flagged'], rows)}"
-    )
+    header = ["step", "exposures so far", "p-value of the look", "anytime p-value", "flagged"]
+    return f"{text}\n\n{markdown_table(header, rows)}"
 
 
 def _clean(result: dict[str, Any]) -> str:
@@ -56,7 +55,7 @@ def _clean(result: dict[str, Any]) -> str:
         "reference (in brackets the 95 % binomial interval of the rate)."
     )
     rows = [[_RULES[rule], *found] for rule, found in cells.items()]
-    return f"{text}\n\n{markdown(['alarm', *(f'α = {alpha:g}' for alpha in alphas)], rows)}"
+    return f"{text}\n\n{markdown_table(['alarm', *(f'α = {alpha:g}' for alpha in alphas)], rows)}"
 
 
 def _power(result: dict[str, Any]) -> str:
@@ -82,4 +81,4 @@ def _power(result: dict[str, Any]) -> str:
         "among the runs that found it."
     )
     header = ["items", "copies", "found", "found, p ≤ α / looks", "delay", "error of the beginning", "within one look"]
-    return f"{text}\n\n{markdown(header, rows)}"
+    return f"{text}\n\n{markdown_table(header, rows)}"

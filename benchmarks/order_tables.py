@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tdd.report.tables import markdown
+from tdd.report.markdown import markdown_table
 
 __all__ = ["reproduction", "speed", "tests"]
 
@@ -28,7 +28,7 @@ def tests(result: dict[str, Any]) -> str:
         f"standard errors at most {error:.4f}) and power at α = {alpha}; {result['design']} "
         "(`benchmarks/exchange_tests.py`)."
     )
-    parts = [f"{text}\n\n{markdown(['shards', *tests], rows)}"]
+    parts = [f"{text}\n\n{markdown_table(['shards', *tests], rows)}"]
     sequential = result["sequential"]
     levels = sorted({row["alpha"] for row in sequential["rows"]}, reverse=True)
     wanted: dict[tuple[str, str], dict[float, dict[str, Any]]] = {}
@@ -45,7 +45,7 @@ def tests(result: dict[str, Any]) -> str:
         f"or once {sequential['num_exceedances']} shuffles of the whole reach the canonical order; "
         f"{sequential['rows'][0]['repetitions']:,} repetitions. Besag and Clifford's rule stops for the latter alone."
     )
-    parts.append(f"{text}\n\n{markdown(['planted', 'rule', *(f'α = {level}' for level in levels)], rows)}")
+    parts.append(f"{text}\n\n{markdown_table(['planted', 'rule', *(f'α = {level}' for level in levels)], rows)}")
     return "\n\n".join(parts)
 
 
@@ -69,7 +69,7 @@ def speed(result: dict[str, Any]) -> str:
         "(`benchmarks/exchange.py`)."
     )
     header = ["orders", "tdd sequences/s", "torch sequences/s", "ratio", "tokens a sequence", "largest difference"]
-    parts = [f"{text}\n\n{markdown(header, cells)}"]
+    parts = [f"{text}\n\n{markdown_table(header, cells)}"]
     calls = [
         [
             f"{row['share permuted']:g}", f"{row['way']}: k = {row['shuffles']}", f"{row['calls']:,}",
@@ -86,7 +86,7 @@ def speed(result: dict[str, Any]) -> str:
         f"{result['calls'][0]['p_value of t']:.4f}."
     )
     header = ["share permuted", "way", "calls", "of the fixed design's", "tokens", "p-value", "p < .001"]
-    parts.append(f"{text}\n\n{markdown(header, calls)}")
+    parts.append(f"{text}\n\n{markdown_table(header, calls)}")
     power = [
         [
             str(row["shards"]), f"{row['share permuted']:g}", str(row["shuffles"]), f"{row['tokens of a shard']:g}",
@@ -100,7 +100,7 @@ def speed(result: dict[str, Any]) -> str:
         "for as many tokens."
     )
     header = ["shards", "share permuted", "shuffles", "tokens", "effect, sd", "power, combined", "power, t"]
-    parts.append(f"{text}\n\n{markdown(header, power)}")
+    parts.append(f"{text}\n\n{markdown_table(header, power)}")
     return "\n\n".join(parts)
 
 
@@ -116,6 +116,6 @@ def reproduction(result: dict[str, Any]) -> str:
     for title, rows in [*told.items()][-2:]:
         header = list(dict.fromkeys(name for row in rows for name in row))
         cells = [[str(row.get(name, "")) for name in header] for row in rows]
-        lines.append(f"{title}:\n\n{markdown(header, cells)}")
+        lines.append(f"{title}:\n\n{markdown_table(header, cells)}")
     lines.append(f"![{result['title']}](results/reproductions/{result['name']}/figure.png)")
     return "\n\n".join(lines)

@@ -16,6 +16,7 @@ from benchmarks import leak_tables, order_tables
 from benchmarks.throughput import report
 from tdd.procedures.guarantees import all_guarantees
 from tdd.report import tables
+from tdd.report.markdown import markdown_table
 
 RESULTS = pathlib.Path(__file__).parent / "results"
 ROOT = pathlib.Path(__file__).parents[1]
@@ -32,14 +33,14 @@ def guarantees() -> str:
     """Every guarantee record."""
     own = [row for row in all_guarantees() if row.call.startswith("tdd.")]
     rows = [(f"`{call}`", *rest) for call, *rest in tables.guarantee_rows(own)]
-    return tables.markdown(tables.GUARANTEE_HEADER, rows)
+    return markdown_table(tables.GUARANTEE_HEADER, rows)
 
 
 def validity() -> str:
     """What is valid and what is not, measured."""
     result = _load("validity")
     text = f"`{result['command']}`:"
-    return f"{text}\n\n{tables.markdown(tables.VALIDITY_HEADER, tables.validity_rows(result['claims']))}"
+    return f"{text}\n\n{markdown_table(tables.VALIDITY_HEADER, tables.validity_rows(result['claims']))}"
 
 
 def measured() -> str:

@@ -16,7 +16,7 @@ from typing import Any
 from benchmarks.reproductions import load
 from benchmarks.reproductions.record import Options, Outcome
 from tdd.lab.checks import check_out
-from tdd.report.tables import markdown
+from tdd.report.markdown import markdown_table
 from tdd.runs.atomic import disk_errors, write_atomically
 from tdd.runs.folder import plain, to_json
 from tdd.validate.errors import InputError
@@ -59,7 +59,7 @@ def tables_as_markdown(tables: Mapping[str, Sequence[Mapping[str, Any]]]) -> str
     for title, rows in tables.items():
         header = list(rows[0]) if rows else []
         body = [[number_or_words(row[column]) for column in header] for row in rows]
-        parts.append(f"{title}\n\n{markdown(header, body)}\n")
+        parts.append(f"{title}\n\n{markdown_table(header, body)}\n")
     return "\n".join(parts)
 
 

@@ -18,7 +18,7 @@ from benchmarks.throughput.cases import Size
 from benchmarks.throughput.harness import write
 from benchmarks.throughput.machine import copy_bandwidth, machine, matmul_flops
 from benchmarks.throughput.measure import Options
-from tdd.report.tables import markdown
+from tdd.report.markdown import markdown_table
 
 __all__ = ["CASE_HEADER", "STUDY_HEADER", "case_rows", "collect", "note", "print_json", "print_tables", "study_rows"]
 
@@ -157,7 +157,7 @@ def _bar(what: str, reached: float, bar: float) -> str:
 
 
 def _as_markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    return markdown(header, rows)
+    return markdown_table(header, rows)
 
 
 def _times(ratio: float) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 import shtab
 
 from tdd import __version__
-from tdd.cli import audit, demo, exchange, guarantees, info, lab, logprobs, power, score, study
+from tdd.cli import audit, demo, exchange, guarantees, info, lab, logprobs, power, report, score, study
 from tdd.cli.common import CommandParser, logging_on_stderr
 from tdd.cli.machine import check_output_open, check_still_there, drop_output, of_the_machine
 
@@ -143,7 +143,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"tdd {__version__}")
     shtab.add_argument_to(parser, ["--print-completion"], help="print completions for a shell: bash, zsh or tcsh")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands", parser_class=CommandParser)
-    for group in (demo, score, logprobs, audit, exchange, study, power, lab):
+    for group in (demo, score, logprobs, audit, exchange, study, power, report, lab):
         group.add(commands)
     guarantees.add(commands)
     info.add(commands)

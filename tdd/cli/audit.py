@@ -1,4 +1,4 @@
-"""`tdd audit`, `tdd select` and `tdd report`: decisions and their reports."""
+"""`tdd audit` and `tdd select`: decisions and their reports."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import argparse
 import pathlib
 from typing import Any
 
-from tdd.cli.common import CHECK_FAILED, DETECTED, command, console, names, one_or_all, print_json, split
+from tdd.cli.common import CHECK_FAILED, DETECTED, command, names, one_or_all, present, split
 from tdd.cli.distributed import add_distributed, connect, leads
 from tdd.cli.options import add_decision, add_scoring, add_texts, scoring
 from tdd.cli.shards import add_shard, say_done
@@ -18,17 +18,6 @@ def add(commands: Any) -> None:
     """Register the commands."""
     _add_audit(commands)
     _add_select(commands)
-    report = command(commands, "report", _report, "print the report of a finished run")
-    report.add_argument("folder", help="run folder")
-    report.add_argument("--shard-table", action="store_true", help="list every shard of a run of tdd exchange")
-    report.add_argument(
-        "--html",
-        nargs="?",
-        const="",
-        metavar="FILE",
-        help="write the report as one HTML file (default: report.html in the run folder)",
-    )
-    report.add_argument("--plot", metavar="FILE", help="write the figure of a probe's run to this .png or .svg file")
 
 
 def _add_audit(commands: Any) -> None:
@@ -231,62 +220,15 @@ def _select(arguments: argparse.Namespace) -> int:
     return _print_audit(arguments, audit)
 
 
-def _report(arguments: argparse.Namespace) -> None:
-    from tdd.runs.folder import read_run
-    from tdd.validate import runs
-
-    folder = pathlib.Path(arguments.folder)
-    run = read_run(folder)
-    if arguments.plot:
-        runs.check_output_file(pathlib.Path(arguments.plot), (".png", ".svg"))
-        runs.check_drawable(run, folder)
-    if arguments.json:
-        print_json(run)
-    else:
-        from tdd.report.run import folder_report
-        from tdd.report.sections import to_terminal
-
-        with runs.reported(run, folder):
-            console().print(to_terminal(folder_report(folder, run, shard_table=arguments.shard_table)))
-    if arguments.html is not None:
-        from tdd.report.page import write_page
-        from tdd.report.run import PAGE, folder_report
-
-        place = pathlib.Path(arguments.html or folder / PAGE)
-        runs.check_output_file(place, (".html",))
-        with runs.reported(run, folder):
-            write_page(folder_report(folder, run, pictures=True), place)
-    if arguments.plot:
-        from tdd.report import probe_plots
-        from tdd.report.plots import sheet
-        from tdd.report.probe import read_history
-
-        with runs.reported(run, folder):
-            sheet.save(probe_plots.draw(run, read_history(folder, run)), pathlib.Path(arguments.plot))
-
-
 def _print_audit(arguments: argparse.Namespace, audit: Any) -> int:
     """Print the report; return the exit status."""
     status = 0 if audit.verdict_stands else CHECK_FAILED
     if arguments.fail_on_detection and not status and audit.run["decision"]["num_selected"]:
         status = DETECTED
-    from tdd.report.audit import audit_report
-    from tdd.report.run import PAGE
+    from tdd.report.run import result_report
 
-    report = audit_report(audit.run, audit.items, audit.calibration)
-    if arguments.out:
-        from tdd.report.page import write_page
-
-        write_page(report, pathlib.Path(arguments.out) / PAGE)
-    if arguments.json:
-        print_json({**audit.run, "selected": list(audit.selected_ids)})
-        return status
-    from tdd.report.sections import to_terminal
-
-    screen = console()
-    screen.print(to_terminal(report))
-    if arguments.out:
-        folder = pathlib.Path(arguments.out)
-        screen.print(f"Run folder: {folder} (run.json, items.csv, calibration.csv)", markup=False)
-        screen.print(f"Report: {folder / PAGE}", markup=False, soft_wrap=True)
+    folder = pathlib.Path(arguments.out) if arguments.out else None
+    files = [folder / name for name in ("run.json", "items.csv", "calibration.csv")] if folder else []
+    record = {**audit.run, "selected": list(audit.selected_ids)}
+    present(arguments, result_report(audit), record=record, folder=folder, files=files)
     return status

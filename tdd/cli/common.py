@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 import contextlib
 import logging
+import pathlib
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from tdd.validate.errors import printable
@@ -20,6 +21,7 @@ __all__ = [
     "logging_on_stderr",
     "names",
     "one_or_all",
+    "present",
     "print_json",
     "split",
 ]
@@ -145,3 +147,42 @@ def print_json(value: Any) -> None:
     from tdd.runs.folder import to_json
 
     sys.stdout.write(to_json(value))
+
+
+def present(
+    arguments: argparse.Namespace,
+    report: Any,
+    *,
+    record: Mapping[str, Any],
+    folder: pathlib.Path | None = None,
+    files: Sequence[pathlib.Path] = (),
+    wide: bool = False,
+) -> None:
+    """Write report.html into the folder of a run, then print the report and the files, or the record as JSON.
+
+    Args:
+      arguments: Of the command line.
+      report: `Report` of the run.
+      record: What --json prints; it gets `files`, a list of paths.
+      folder: Folder of the run, if it has one.
+      files: Files that were written.
+      wide: Whether the report has wide tables.
+    """
+    page = None
+    if folder is not None:
+        from tdd.report.page import write_page
+        from tdd.report.run import PAGE
+
+        page = folder / PAGE
+        write_page(report, page)
+    if arguments.json:
+        print_json({**record, "files": [str(path) for path in (*files, *([page] if page else []))]})
+        return
+    from tdd.report.sections import to_terminal
+
+    screen = console(wide)
+    screen.print(to_terminal(report))
+    if files:
+        screen.print(f"Written: {', '.join(map(str, files))}", markup=False, soft_wrap=True)
+    if page:
+        screen.print(f"Report: {page}", markup=False, soft_wrap=True)

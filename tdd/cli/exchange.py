@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import pathlib
 import re
 from typing import Any
 
-from tdd.cli.common import CHECK_FAILED, DETECTED, command, console, print_json
+from tdd.cli.common import CHECK_FAILED, DETECTED, command, console, present, print_json
 from tdd.cli.distributed import add_distributed, connect, leads
 from tdd.cli.options import add_devices, add_store, devices
 from tdd.cli.shards import add_shard, say_done
@@ -220,7 +221,6 @@ def _add_output(group: Any) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    import pathlib
     import shlex
 
     from tdd.exchange.run import run_exchange
@@ -266,23 +266,8 @@ def _run(arguments: argparse.Namespace) -> int:
 
     files = _draw(arguments, exchange)
     report = exchange_report(exchange.run, exchange.shards, shard_table=arguments.shard_table)
-    if arguments.out:
-        import pathlib
-
-        from tdd.report.page import write_page
-        from tdd.report.run import PAGE
-
-        files = [*files, pathlib.Path(arguments.out) / PAGE]
-        write_page(report, files[-1])
-    if arguments.json:
-        print_json({**exchange.run, "files": [str(path) for path in files]})
-        return status
-    from tdd.report.sections import to_terminal
-
-    screen = console()
-    screen.print(to_terminal(report))
-    if files:
-        screen.print(f"\nWritten: {', '.join(map(str, files))}", markup=False)
+    folder = pathlib.Path(arguments.out) if arguments.out else None
+    present(arguments, report, record=exchange.run, folder=folder, files=files)
     return status
 
 
@@ -343,7 +328,6 @@ def _plan(arguments: argparse.Namespace) -> tuple[str, int]:
 
 def _sources(paths: list[str]) -> Any:
     """Each file under its own name, or under its path if two files have the same name."""
-    import pathlib
 
     from tdd.validate.errors import InputError
 
@@ -368,7 +352,6 @@ def _unescaped(text: str) -> str:
 
 def _draw(arguments: argparse.Namespace, exchange: Any) -> list[Any]:
     """Draw the figures into the folder, or to --plot; returns every file written."""
-    import pathlib
 
     from tdd.exchange.result import FILES
 

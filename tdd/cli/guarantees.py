@@ -7,6 +7,7 @@ from typing import Any
 
 from tdd.cli.common import command, console, print_json, split
 from tdd.cli.shards import add_shard, say_done
+from tdd.validate.errors import InputError
 
 __all__ = ["add", "add_validity"]
 
@@ -14,6 +15,7 @@ __all__ = ["add", "add_validity"]
 def add(commands: Any) -> None:
     """Register `tdd guarantees`."""
     guarantees = command(commands, "guarantees", _guarantees, "what each procedure controls, under which assumptions")
+    guarantees.add_argument("name", nargs="?", default="", help="only procedures with this in their name, as ptdi")
     guarantees.add_argument("--markdown", action="store_true", help="print the table in Markdown")
 
 
@@ -37,13 +39,22 @@ def _guarantees(arguments: argparse.Namespace) -> None:
     from tdd.procedures.guarantees import all_guarantees
     from tdd.report import tables
 
-    rows = all_guarantees()
+    rows = [row for row in all_guarantees() if arguments.name in row.call]
+    if not rows:
+        known = sorted({row.call.removeprefix("tdd.") for row in all_guarantees()})
+        raise InputError(f"no procedure has {arguments.name!r} in its name; known: {', '.join(known)}")
     if arguments.json:
         print_json([{"call": row.call, "option": row.option, "guarantee": row.guarantee} for row in rows])
-    elif arguments.markdown:
-        print(tables.markdown(tables.GUARANTEE_HEADER, tables.guarantee_rows(rows)))
+        return
+    report = tables.guarantee_report(rows)
+    if arguments.markdown:
+        from tdd.report.markdown import to_markdown
+
+        print(to_markdown(report), end="")
     else:
-        console(wide=True).print(tables.guarantee_table(rows))
+        from tdd.report.sections import to_terminal
+
+        console(wide=True).print(to_terminal(report))
 
 
 def _study_validity(arguments: argparse.Namespace) -> None:
@@ -93,4 +104,6 @@ def _study_validity(arguments: argparse.Namespace) -> None:
     if arguments.json:
         print_json(result)
     else:
-        console(wide=True).print(tables.validity_table(rows))
+        from tdd.report.sections import to_terminal
+
+        console(wide=True).print(to_terminal(tables.validity_report(rows)))

@@ -61,7 +61,8 @@ def _train(arguments: argparse.Namespace) -> None:
     recipe = load_recipe(arguments.recipe)
     keep_compiled(not arguments.no_compilation_cache)
     from tdd.lab.recipe_run import run_recipe
-    from tdd.report.lab import files_line, next_command, parts_table
+    from tdd.report.lab import lab_report, next_command
+    from tdd.report.sections import to_terminal
 
     run = run_recipe(recipe, arguments.out, progress=not arguments.quiet)
     if arguments.json:
@@ -70,6 +71,5 @@ def _train(arguments: argparse.Namespace) -> None:
     if arguments.quiet:
         return
     screen = console()
-    screen.print(parts_table(run))
-    screen.print(files_line(run), markup=False, soft_wrap=True)
+    screen.print(to_terminal(lab_report(run)))
     screen.print(f"Go on with: {next_command(run)}", markup=False, soft_wrap=True)

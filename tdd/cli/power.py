@@ -7,7 +7,7 @@ import dataclasses
 import pathlib
 from typing import Any
 
-from tdd.cli.common import command, console, names, print_json, split
+from tdd.cli.common import command, names, present, split
 from tdd.cli.options import add_device
 from tdd.cores import set_host_device_count
 from tdd.validate.errors import InputError
@@ -245,7 +245,9 @@ def _plan_of_order(arguments: argparse.Namespace, path: Any, options: dict[str, 
 
 
 def _show(arguments: argparse.Namespace, plan: Any, about_order: bool) -> None:
-    files: list[Any] = []
+    from tdd.report.run import result_report
+
+    files, folder = [], None
     if arguments.out is not None:
         from tdd.report.plots import power as plots
         from tdd.report.plots.sheet import save
@@ -253,15 +255,7 @@ def _show(arguments: argparse.Namespace, plan: Any, about_order: bool) -> None:
         folder = pathlib.Path(arguments.out)
         files = [*plan.save(folder), folder / "figure.png"]
         save((plots.exchange_sheet if about_order else plots.power_sheet)(plan), files[-1])
-    if arguments.json:
-        print_json({**plan.to_dict(), "files": [str(path) for path in files]})
-        return
-    from tdd.report.power import render_exchange, render_power
-
-    screen = console(wide=True)
-    screen.print((render_exchange if about_order else render_power)(plan))
-    if files:
-        screen.print(f"Written: {', '.join(str(path) for path in files)}", markup=False)
+    present(arguments, result_report(plan), record=plan.to_dict(), folder=folder, files=files, wide=True)
 
 
 def _numbers(option: str, values: list[str] | None, kind: Any) -> Any:

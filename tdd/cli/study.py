@@ -6,7 +6,7 @@ import argparse
 from typing import Any
 
 from tdd.cli import guarantees
-from tdd.cli.common import command, console, print_json, split
+from tdd.cli.common import command, console, present, print_json, split
 from tdd.cli.shards import add_ray, add_shard, check_ray, ray_options, say_done
 from tdd.cores import set_host_device_count
 from tdd.study.named import STUDIES
@@ -68,14 +68,15 @@ def _add_study(parser: argparse.ArgumentParser, name: str) -> None:
 
 
 def _study_list(arguments: argparse.Namespace) -> None:
-    from tdd.report.study_tables import list_table
+    from tdd.report.sections import to_terminal
+    from tdd.report.study import list_report
 
     rows = [(name, title.shows, title.figure) for name, title in STUDIES.items()]
     rows.append(("validity", "what is valid and what is not, claim by claim", "the guarantees of all five papers"))
     if arguments.json:
         print_json([{"study": name, "shows": shows, "regenerates": figure} for name, shows, figure in rows])
     else:
-        console(wide=True).print(list_table(rows))
+        console(wide=True).print(to_terminal(list_report(rows)))
 
 
 def _study_named(arguments: argparse.Namespace) -> None:
@@ -160,27 +161,15 @@ def _write_figures(study: Any, options: Any, result: Any, format: str) -> list[A
 
 
 def _print_study(arguments: argparse.Namespace, study: Any, options: Any, outcome: Any, files: list[Any]) -> None:
-    from tdd.report import study_tables
+    from tdd.report.study import study_report
     from tdd.study.named.driver import verdict_rows
 
     result = outcome.result
-    rows = verdict_rows(study, options, result)
-    if arguments.json:
-        about = {
-            "study": study.name,
-            "title": study.title,
-            "design": study.describe(options),
-            "seconds": result.seconds,
-        }
-        print_json(about | {"provenance": result.provenance, "rows": rows, "files": [str(path) for path in files]})
-        return
-    screen = console(wide=True)
-    screen.print(study_tables.study_table(study.title, study.figure, tuple(result.cells[0]), rows))
-    screen.print(study_tables.VERDICTS, markup=False)
-    screen.print(study_tables.time_line(result, computed=outcome.computed), markup=False)
-    screen.print(f"Design: {study.describe(options)}.", markup=False)
-    if files:
-        screen.print(f"Written: {', '.join(str(path) for path in files)}", markup=False)
+    record = {"study": study.name, "title": study.title, "design": study.describe(options), "seconds": result.seconds}
+    record |= {"provenance": result.provenance, "rows": verdict_rows(study, options, result)}
+    present(arguments, study_report(result), record=record, folder=options.folder, files=files, wide=True)
+    if not (outcome.computed or arguments.json):
+        print("Read from an earlier run in this folder.")
 
 
 def _levels(values: list[str] | None) -> tuple[float, ...]:

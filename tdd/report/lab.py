@@ -4,39 +4,40 @@ from __future__ import annotations
 
 import shlex
 
-from rich.table import Table
-
 from tdd.lab.recipe import AssignmentsDesign, BlocksDesign, CanariesDesign
 from tdd.lab.recipe_run import LabRun
+from tdd.report.sections import Column, Facts, Report, Row, Table
 
-__all__ = ["files_line", "next_command", "parts_table"]
+__all__ = ["lab_report", "next_command"]
 
 _EXAMPLES_A_SHARD = 10
 """Suggested for the exchangeability test: a set of 200 examples that the example recipe plants 50 times has p = .012 in
 50 shards of 4, and .0005 in 20 shards of 10 at fewer model calls."""
 
 
-def parts_table(run: LabRun) -> Table:
-    """Mean loss of each model on each part after training."""
-    table = Table(title="Mean loss after training, nats per token", title_justify="left", header_style="bold")
+def lab_report(run: LabRun) -> Report:
+    """Mean loss of each model on each part after training, the files, and how to go on."""
     many = len(run.checkpoints) > 1
-    for name in (*(("model",) if many else ()), "part"):
-        table.add_column(name)
-    for name in ("copies", "texts", "loss"):
-        table.add_column(name, justify="right")
-    for index, row in enumerate(run.parts):
-        if index and row["model"] != run.parts[index - 1]["model"]:
-            table.add_section()
-        model = (str(row["model"]),) if many else ()
-        table.add_row(*model, row["part"], str(row["copies"]), f"{row['num_texts']:,}", f"{row['loss']:.3f}")
-    return table
-
-
-def files_line(run: LabRun) -> str:
-    """The files of the folder."""
+    columns = (*((Column("model"),) if many else ()), Column("part"))
+    numbers = tuple(Column(name, number=True) for name in ("copies", "texts", "loss"))
+    rows = tuple(
+        Row(
+            (
+                *((str(row["model"]),) if many else ()),
+                row["part"],
+                str(row["copies"]),
+                f"{row['num_texts']:,}",
+                f"{row['loss']:.3f}",
+            ),
+            ruled=index > 0 and row["model"] != run.parts[index - 1]["model"],
+        )
+        for index, row in enumerate(run.parts)
+    )
     models = run.summary["models"]
-    names = ["truth.csv", *run.summary["audited"], *(model["checkpoint"] for model in models), "lab.json"]
-    return f"Written to {run.folder}: {', '.join(names)}"
+    files = ["truth.csv", *run.summary["audited"], *(model["checkpoint"] for model in models), "lab.json"]
+    written = Facts("Files", (("folder", str(run.folder)), ("written", ", ".join(files))))
+    table = Table("Mean loss after training, nats per token", (*columns, *numbers), rows)
+    return Report("Laboratory run", "", (table, written))
 
 
 def next_command(run: LabRun) -> str:

@@ -1,56 +1,87 @@
-"""The terminal report of a power plan: expected results, and the smallest fraction or effect that is detected."""
+"""The report of a power plan: expected results, and the smallest fraction or effect that is detected."""
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rich.console import Group, RenderableType
-from rich.padding import Padding
-from rich.table import Table
+from tdd.report.sections import Column, Facts, Figure, Paragraph, Points, Report, Row, Section, Table
 
-from tdd.report.sections import plain_text
-
-__all__ = ["exchange_table", "power_table", "render_exchange", "render_power", "smallest_table"]
+__all__ = ["exchange_plan_report", "power_plan_report"]
 
 _CRITERIA = {"power": "expected power ≥ {:g}", "any_true": "P(a right selection) ≥ {:g}"}
-_SMALLEST = (
+_INTERVAL = (
     "The interval is that of the simulation: where the curve plus and minus two standard errors reaches what is wanted."
 )
 
 
-def render_power(plan: Any) -> RenderableType:
+def power_plan_report(plan: Any) -> Report:
     """The report of a `PowerPlan`."""
     about = plan.about
-    parts: list[RenderableType] = [
-        plain_text(f"What an audit with {about['method']} may expect", "bold"),
-        plain_text(f"Scores: {about['source']}."),
-        Padding(power_table(plan), (1, 0, 0, 0)),
-        plain_text(_caption(plan)),
-    ]
+    sections: list[Section] = [Paragraph(f"Scores: {about['source']}."), _expected(plan)]
     if plan.smallest:
-        parts += [Padding(smallest_table(plan), (1, 0, 0, 0)), plain_text(_SMALLEST)]
-    return Group(*parts, *_closing(about))
+        sections.append(_smallest(plan))
+    sections += _warnings(about)
+    words = "Expected power, and the probability of at least one right selection, by the fraction of targets."
+    sections += [Figure("Power", words, functools.partial(_drawn, "power_sheet", plan)), _origin(about)]
+    return Report(f"What an audit with {about['method']} may expect", _found(plan), tuple(sections))
 
 
-def power_table(plan: Any) -> Table:
+def exchange_plan_report(plan: Any) -> Report:
+    """The report of an `ExchangePlan`."""
+    about = plan.about
+    sections: list[Section] = [Paragraph(f"Shards: {about['source']}.")]
+    if about["measured_effect"]:
+        effect = about["measured_effect"]
+        sections.append(
+            Paragraph(
+                f"Measured effect, in standard deviations of a shuffle: mean {effect['mean']:.2f}, median "
+                f"{effect['median']:.2f} over the shards."
+            )
+        )
+    choices = tuple(_cheapest(about, choice) for choice in plan.cheapest)
+    sections += [Points("Cheapest settings", choices)] if len(choices) > 1 else []
+    sections += [_settings(plan), *_warnings(about)]
+    words = "Power of each test by the number of model calls, for each number of shards."
+    sections += [Figure("Power by cost", words, functools.partial(_drawn, "exchange_sheet", plan)), _origin(about)]
+    return Report("What a test of canonical order may expect", choices[0], tuple(sections))
+
+
+def _drawn(name: str, plan: Any) -> Any:
+    from tdd.report.plots import power
+
+    return getattr(power, name)(plan).figure
+
+
+def _found(plan: Any) -> str:
+    """The smallest detectable fraction at the first level, in a sentence."""
+    first = next((row for row in plan.smallest if row["criterion"] == "power"), None)
+    if first is None:
+        return ""
+    where = "" if _has_knockoffs(plan) else f"n = {first['num_calibration']:,}, "
+    setting = f"With {where}m = {first['num_tests']:,} and α = {first['alpha']:g}"
+    if first["num_targets"] is None:
+        return f"{setting} no fraction of {plan.about['targets']} gives expected power {first['wanted']:g}."
+    return (
+        f"{setting}, expected power {first['wanted']:g} needs {first['num_targets']:,} {plan.about['targets']} "
+        f"({_percent(first['target_share'])} of the candidates)."
+    )
+
+
+def _expected(plan: Any) -> Table:
     """One row for every n, m, fraction of targets and level."""
-    table = Table(header_style="bold")
     targets = "clean" if plan.about["null"] == "member" else "members"
-    knockoffs = _has_knockoffs(plan)
-    heads = [
-        "n", "m", targets, "α", "power ± s.e.", "10-90 %", "FDP ± s.e.", "P(any)", "P(any right)", "selected",
-        "10-90 %", "fewest", "draws",
-    ]  # fmt: skip
-    _add_columns(table, heads[knockoffs:], left=("draws",))
-    sizes: Any = None
+    names = ("n", "m", targets, "α", "power ± s.e.", "10-90 %", "FDP ± s.e.", "P(any)", "P(any right)", "selected",
+             "10-90 %", "fewest", "draws")  # fmt: skip
+    first = int(_has_knockoffs(plan))
+    columns = tuple(Column(name, number=name != "draws") for name in names)[first:]
+    rows, sizes = [], None
     for row in plan.rows:
-        if sizes not in (None, (row["num_calibration"], row["num_tests"])):
-            table.add_section()
-        sizes = (row["num_calibration"], row["num_tests"])
+        before, sizes = sizes, (row["num_calibration"], row["num_tests"])
         fewest = row["min_selections"]
-        cells = [
+        cells = (
             f"{row['num_calibration']:,}",
             f"{row['num_tests']:,}",
             f"{row['num_targets']:,} ({_percent(row['num_targets'] / row['num_tests'])})",
@@ -64,18 +95,18 @@ def power_table(plan: Any) -> Table:
             f"{row['num_selected_q10']:,.0f}-{row['num_selected_q90']:,.0f}",
             "none" if fewest > row["num_tests"] else f"{fewest:,}",
             "extrapolated" if row["extrapolated"] else row["drawn"],
-        ]
-        table.add_row(*map(plain_text, cells[knockoffs:]), style="yellow" if row["extrapolated"] else None)
-    return table
+        )
+        tone = "warning" if row["extrapolated"] else "plain"
+        rows.append(Row(cells[first:], tone, ruled=before not in (None, sizes)))
+    return Table("Expected results", columns, tuple(rows), _caption(plan))
 
 
-def smallest_table(plan: Any) -> Table:
+def _smallest(plan: Any) -> Table:
     """The smallest detectable fraction, by n, m, level and criterion."""
-    title = f"Smallest detectable share of {plan.about['targets']}"
-    table = Table(title=title, title_justify="left", header_style="bold")
-    knockoffs = _has_knockoffs(plan)
-    _add_columns(table, ["n", "m", "α", "wanted", "share", "interval", "items"][knockoffs:], left=("wanted",))
-    table.add_column("reached there")
+    names = ("n", "m", "α", "wanted", "fraction", "interval", "items", "reached there")
+    first = int(_has_knockoffs(plan))
+    columns = tuple(Column(name, number=name not in ("wanted", "reached there")) for name in names)[first:]
+    rows = []
     for row in plan.smallest:
         cells = [f"{row['num_calibration']:,}", f"{row['num_tests']:,}", f"{row['alpha']:g}"]
         cells.append(_CRITERIA[row["criterion"]].format(row["wanted"]))
@@ -91,68 +122,39 @@ def smallest_table(plan: Any) -> Table:
                 f"{row['num_targets']:,}",
                 ", ".join([reached, *filter(None, notes)]),
             ]
-        table.add_row(*map(plain_text, cells[knockoffs:]))
-    return table
+        rows.append(Row(tuple(cells[first:])))
+    return Table(f"Smallest detectable fraction of {plan.about['targets']}", columns, tuple(rows), _INTERVAL)
 
 
-def render_exchange(plan: Any) -> RenderableType:
-    """The report of an `ExchangePlan`."""
-    about = plan.about
-    parts: list[RenderableType] = [
-        plain_text("What a test of canonical order may expect", "bold"),
-        plain_text(f"Shards: {about['source']}."),
-    ]
-    if about["measured_effect"]:
-        effect = about["measured_effect"]
-        parts.append(
-            plain_text(
-                f"Measured effect, in standard deviations of a shuffle: mean {effect['mean']:.2f}, median "
-                f"{effect['median']:.2f} over the shards."
-            )
-        )
-    parts.append(Padding(exchange_table(plan), (1, 0, 0, 0)))
-    for choice in plan.cheapest:
-        row, setting = choice["row"], "none of these settings"
-        if row is not None:
-            setting = f"{row['num_shards']} shards with {row['num_shuffles']} shuffles, {row['calls']:,.0f} model calls"
-            setting += "" if row["tokens"] is None else f", {row['tokens']:,.0f} tokens"
-        test = f"{choice['test']} at α = {choice['alpha']:g}"
-        parts.append(plain_text(f"Cheapest for power {about['wanted']:g}: {test}: {setting}."))
-    return Group(*parts, *_closing(about))
-
-
-def exchange_table(plan: Any) -> Table:
+def _settings(plan: Any) -> Table:
     """One row for every number of shards and shuffles, test and level, the cheapest first."""
-    table = Table(header_style="bold")
     tokens = plan.about["shard_tokens"] is not None
     searched = any(row["smallest_effect"] is not None for row in plan.rows)
-    heads = ["model calls", *(["tokens"] if tokens else []), "shards r", "shuffles k", "test", "α", "power ± s.e."]
-    heads += ["smallest effect, sd", "interval"] if searched else []
-    _add_columns(table, [*heads, "smallest p", ""], left=("test", ""))
+    names = ["model calls", *(["tokens"] if tokens else []), "shards r", "shuffles k", "test", "α", "power ± s.e."]
+    names += ["smallest effect, sd", "interval"] if searched else []
+    columns = (*(Column(name, number=name != "test") for name in (*names, "smallest p")), Column(""))
+    rows = []
     for row in plan.rows:
-        floor = row["log10_floor"]
-        cells = [
-            f"{row['calls']:,.0f}",
-            *([f"{row['tokens']:,.0f}"] if tokens else []),
-            str(row["num_shards"]),
-            str(row["num_shuffles"]),
-            row["test"],
-            f"{row['alpha']:g}",
-            _measured(row["power"], row["power_se"]),
-        ]
+        cells = [f"{row['calls']:,.0f}", *([f"{row['tokens']:,.0f}"] if tokens else []), str(row["num_shards"])]
+        cells += [str(row["num_shuffles"]), row["test"], f"{row['alpha']:g}", _measured(row["power"], row["power_se"])]
         if searched:
             effect, low, high = (row[f"smallest_effect{end}"] for end in ("", "_low", "_high"))
             interval = "" if effect is None else f"{low:.2f}-{'' if high is None else f'{high:.2f}'}"
             cells += ["none" if effect is None else f"{effect:.2f}", interval]
-        cells += ["0" if floor == -math.inf else f"1e{floor:.1f}", "extrapolated" if row["extrapolated"] else ""]
-        cheapest = any(choice["row"] is row for choice in plan.cheapest)
-        table.add_row(*map(plain_text, cells), style="bold" if cheapest else None)
-    return table
+        floor = row["log10_floor"]
+        none = floor is None or floor == -math.inf  # JSON has no infinity
+        cells += ["0" if none else f"1e{floor:.1f}", "extrapolated" if row["extrapolated"] else ""]
+        cheapest = any(choice["row"] == row for choice in plan.cheapest)
+        rows.append(Row(tuple(cells), "strong" if cheapest else "plain"))
+    return Table("Settings, the cheapest first", columns, tuple(rows))
 
 
-def _add_columns(table: Table, heads: list[str], *, left: tuple[str, ...]) -> None:
-    for name in heads:
-        table.add_column(name, justify="left" if name in left else "right", no_wrap=True)
+def _cheapest(about: Mapping[str, Any], choice: Mapping[str, Any]) -> str:
+    row, setting = choice["row"], "none of these settings"
+    if row is not None:
+        setting = f"{row['num_shards']} shards with {row['num_shuffles']} shuffles, {row['calls']:,.0f} model calls"
+        setting += "" if row["tokens"] is None else f", {row['tokens']:,.0f} tokens"
+    return f"Cheapest for power {about['wanted']:g}: {choice['test']} at α = {choice['alpha']:g}: {setting}."
 
 
 def _has_knockoffs(plan: Any) -> bool:
@@ -164,15 +166,18 @@ def _caption(plan: Any) -> str:
     counts = sorted({row["repetitions"] for row in plan.rows})
     repetitions = f"{counts[0]:,}" if len(counts) == 1 else f"{counts[0]:,} to {counts[-1]:,}"
     return (
-        f"{repetitions} simulated audits a row. Power: share of {plan.about['targets']} that is selected, mean and "
+        f"{repetitions} simulated audits a row. Power: fraction of {plan.about['targets']} that is selected, mean and "
         'spread; P(any): of any selection; "fewest": selections that the sizes allow at least.'
     )
 
 
-def _closing(about: Mapping[str, Any]) -> list[RenderableType]:
-    """The warnings, the seed and the time."""
-    warnings = [plain_text(f"! {words[:1].upper()}{words[1:]}.", "yellow") for words in about["warnings"]]
-    return [*warnings, plain_text(f"Seed {about['seed']}, {about['seconds']:.1f} s.")]
+def _warnings(about: Mapping[str, Any]) -> Sequence[Points]:
+    words = tuple(f"{words[:1].upper()}{words[1:]}." for words in about["warnings"])
+    return (Points("Warnings", words, "warning"),) if words else ()
+
+
+def _origin(about: Mapping[str, Any]) -> Facts:
+    return Facts("Where it comes from", (("seed", str(about["seed"])), ("seconds", f"{about['seconds']:.1f}")))
 
 
 def _percent(fraction: float) -> str:

@@ -1,33 +1,81 @@
-"""The report of a run folder, whatever kind of run it holds."""
+"""The report of a folder, whatever kind of run it holds."""
 
 from __future__ import annotations
 
+import json
 import pathlib
 from collections.abc import Mapping
 from typing import Any
 
 from tdd.report.sections import Report
-from tdd.runs.folder import read_items, read_table
+from tdd.runs.folder import read_items, read_run, read_table
+from tdd.validate.runs import reported
 
-__all__ = ["PAGE", "folder_report"]
+__all__ = ["PAGE", "folder_report", "result_report"]
 
 PAGE = "report.html"
 
 
+def result_report(result: Any) -> Report:
+    """The report of a result in memory: an `Audit`, `Exchange`, `StudyResult`, `PowerPlan` or `ExchangePlan`.
+
+    Raises:
+      TypeError: The result has no report.
+    """
+    match type(result).__name__:
+        case "Audit":
+            from tdd.report.audit import audit_report
+
+            return audit_report(result.run, result.items, result.calibration)
+        case "Exchange":
+            from tdd.report.exchange import exchange_report
+
+            return exchange_report(result.run, result.shards)
+        case "StudyResult":
+            from tdd.report.study import study_report
+
+            return study_report(result)
+        case "PowerPlan":
+            from tdd.report.power import power_plan_report
+
+            return power_plan_report(result)
+        case "ExchangePlan":
+            from tdd.report.power import exchange_plan_report
+
+            return exchange_plan_report(result)
+    raise TypeError(f"a {type(result).__name__} has no report")
+
+
 def folder_report(
-    folder: pathlib.Path, run: Mapping[str, Any], *, shard_table: bool = False, pictures: bool = False
-) -> Report:
-    """The report of a finished run.
+    folder: pathlib.Path, *, shard_table: bool = False, pictures: bool = False
+) -> tuple[Mapping[str, Any], Report]:
+    """The record and the report of a finished run.
 
     Args:
-      folder: Run folder.
-      run: Content of its run.json.
+      folder: Folder of an audit, a test of canonical order, a probe, a study or a power plan.
       shard_table: Whether to list the shards of a test of canonical order.
       pictures: Whether the report will show pictures, which need further tables.
 
     Raises:
-      InputError: A table of the run is missing, damaged, or of another run.
+      InputError: No finished run there, or a table of it is missing, damaged, or of another run.
     """
+    if (folder / "study.json").is_file():
+        from tdd.study.results import StudyResult
+
+        result = StudyResult.load(folder)
+        record = json.loads((folder / "study.json").read_text("utf-8"))
+        return {**record, "rows": result.rows()}, result_report(result)
+    if (folder / "power.json").is_file():
+        from tdd.study.power.plans import load_plan
+
+        plan = load_plan(folder)
+        return plan.to_dict(), result_report(plan)
+    run = read_run(folder)
+    with reported(run, folder):
+        return run, _run_report(folder, run, shard_table, pictures)
+
+
+def _run_report(folder: pathlib.Path, run: Mapping[str, Any], shard_table: bool, pictures: bool) -> Report:
     if run["kind"] == "exchange":
         from tdd.exchange.result import read_shards
         from tdd.report.exchange import exchange_report

@@ -1,4 +1,4 @@
-"""A report as sections: one description, shown in the terminal and as an HTML page."""
+"""A report as sections: one description for the terminal, the HTML page and Markdown."""
 
 from __future__ import annotations
 
@@ -29,8 +29,9 @@ __all__ = [
     "to_terminal",
 ]
 
-Tone = Literal["plain", "good", "warning", "strong"]
-_STYLES = {"plain": "", "good": "green", "warning": "yellow", "strong": "bold"}
+Tone = Literal["plain", "good", "warning", "bad", "strong"]
+_HIGHEST = 4
+_STYLES = {"plain": "", "good": "green", "warning": "yellow", "bad": "bold red", "strong": "bold"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -120,7 +121,7 @@ class Report:
 
     Attributes:
       title: Name of the run.
-      verdict: The result in one sentence.
+      verdict: The result in one sentence; "" where there is none, as for a list.
       stands: False where a check failed and no verdict is given.
       sections: The rest, in the order of reading.
     """
@@ -134,7 +135,9 @@ class Report:
 def to_terminal(report: Report) -> RenderableType:
     """The report for a rich console."""
     tone = "strong" if report.stands else "warning"
-    heading = [plain_text(report.title, "bold underline"), Padding(plain_text(report.verdict, _STYLES[tone]), (1, 0))]
+    heading: list[RenderableType] = [plain_text(report.title, "bold underline")]
+    if report.verdict:
+        heading.append(Padding(plain_text(report.verdict, _STYLES[tone]), (1, 0)))
     return Group(*heading, *(shown for section in report.sections for shown in _shown(section)))
 
 
@@ -148,32 +151,37 @@ def _shown(section: Section) -> Sequence[RenderableType]:
         case Paragraph(text, tone):
             return [Padding(plain_text(text, _STYLES[tone]), (0, 0, 1, 0))]
         case Facts(title, rows):
-            table = RichTable(title=plain_text(title, "italic"), title_justify="left", show_header=False)
+            table = RichTable(show_header=False)
             table.add_column(style="bold", no_wrap=True)
             table.add_column(overflow="fold")
             for name, value in rows:
                 table.add_row(plain_text(name), plain_text(value))
-            return [Padding(table, (0, 0, 1, 0))]
+            return _titled(title, table)
         case Points(title, points, tone):
             style = _STYLES[tone]
-            table = RichTable(
-                title=plain_text(title, "italic"), title_justify="left", show_header=False, box=None, padding=(0, 1)
-            )
+            table = RichTable(show_header=False, box=None, padding=(0, 1))
             table.add_column(no_wrap=True, style=style)
             table.add_column(overflow="fold", style=style)
             for point in points:
                 table.add_row("!" if tone == "warning" else "·", plain_text(point))
-            return [Padding(table, (0, 0, 1, 0))]
+            return _titled(title, table)
         case Table():
             note = [plain_text(section.note, "italic")] if section.note else []
-            return [Padding(Group(_Fitted(section), *note), (0, 0, 1, 0))]
+            return _titled(section.title, _Fitted(section), *note)
         case Figure():
             return []
 
 
+def _titled(title: str, *shown: RenderableType) -> Sequence[RenderableType]:
+    return [Padding(Group(plain_text(title, "italic"), *shown), (0, 0, 1, 0))]
+
+
 @dataclasses.dataclass(frozen=True)
 class _Fitted:
-    """A table with lines around its cells where they fit into the console, else without lines, else row by row."""
+    """A table with lines around its cells where they fit into the console, else without lines, else row by row.
+
+    Cells of sentences go row by row too, where they would take more than about `_HIGHEST` lines each.
+    """
 
     table: Table
 
@@ -182,13 +190,16 @@ class _Fitted:
         wide = options.update(width=10_000)
         if console.measure(framed, options=wide).maximum <= options.max_width:
             yield framed
-        elif console.measure(open_, options=wide).minimum <= options.max_width:
+        elif (
+            console.measure(open_, options=wide).minimum <= options.max_width
+            and console.measure(open_, options=wide).maximum <= _HIGHEST * options.max_width
+        ):
             yield open_
         else:
             yield self._row_by_row()
 
     def _row_by_row(self) -> RichTable:
-        table = RichTable(title=self._title(), title_justify="left", show_header=False, box=None)
+        table = RichTable(show_header=False, box=None)
         table.add_column(style="bold", overflow="fold")
         table.add_column(overflow="fold")
         for row in self.table.rows:
@@ -197,13 +208,8 @@ class _Fitted:
             table.add_row("", "")
         return table
 
-    def _title(self) -> Text:
-        return plain_text(self.table.title, "italic")
-
     def _drawn(self, lines: box.Box) -> RichTable:
         table = RichTable(
-            title=self._title(),
-            title_justify="left",
             header_style="bold",
             box=lines,
             padding=(0, 1) if lines is box.HEAVY_HEAD else (0, 1, 0, 0),

@@ -1,15 +1,13 @@
-"""The tables of guarantees and of measured claims: for the terminal, and as Markdown for the pages."""
+"""The tables of guarantees and of measured claims."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rich.table import Table
+from tdd.report.sections import Column, Report, Row, Table
 
-from tdd.report.sections import plain_text
-
-__all__ = ["guarantee_rows", "guarantee_table", "markdown", "validity_rows", "validity_table"]
+__all__ = ["guarantee_report", "guarantee_rows", "validity_report", "validity_rows"]
 
 GUARANTEE_HEADER = ("procedure", "controls", "assumes", "holds", "source")
 VALIDITY_HEADER = ("procedure", "setting", "error", "claimed", "measured ± s.e.", "")
@@ -44,20 +42,14 @@ def validity_rows(rows: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
     ]
 
 
-def guarantee_table(rows: Sequence[Any]) -> Table:
-    """Guarantees for the terminal."""
-    return _table("What each procedure guarantees", GUARANTEE_HEADER, guarantee_rows(rows))
+def guarantee_report(rows: Sequence[Any]) -> Report:
+    """What each procedure controls, under which assumptions."""
+    return _report("What each procedure guarantees", GUARANTEE_HEADER, guarantee_rows(rows))
 
 
-def validity_table(rows: Sequence[Mapping[str, Any]]) -> Table:
-    """Measured claims for the terminal."""
-    return _table("What is valid and what is not", VALIDITY_HEADER, validity_rows(rows))
-
-
-def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table in Markdown; bars in cells are escaped."""
-    lines = [header, ["---"] * len(header), *rows]
-    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+def validity_report(rows: Sequence[Mapping[str, Any]]) -> Report:
+    """The measurement of each claim."""
+    return _report("What is valid and what is not", VALIDITY_HEADER, validity_rows(rows))
 
 
 def _verdict(row: Mapping[str, Any]) -> str:
@@ -66,10 +58,6 @@ def _verdict(row: Mapping[str, Any]) -> str:
     return "not valid" if row["exceeds"] else "not shown"
 
 
-def _table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
-    table = Table(title=title, title_justify="left", header_style="bold", show_lines=True)
-    for name in header:
-        table.add_column(name, overflow="fold")
-    for row in rows:
-        table.add_row(*(plain_text(cell) for cell in row))
-    return table
+def _report(title: str, header: Sequence[str], rows: Sequence[tuple[str, ...]]) -> Report:
+    shown = tuple(Row(cells, "bad" if cells[-1] == "CONTRADICTED" else "plain", ruled=True) for cells in rows)
+    return Report(title, "", (Table("A row for each procedure and setting", tuple(map(Column, header)), shown),))

@@ -11,7 +11,6 @@ from typing import Any
 from tdd.validate.errors import InputError
 
 __all__ = [
-    "check_drawable",
     "check_output_file",
     "check_run",
     "reported",
@@ -53,15 +52,6 @@ def reported(run: Mapping[str, Any], folder: pathlib.Path) -> Iterator[None]:
             f"{folder} is damaged: a value in it is of another kind than a report needs ({type(error).__name__}: "
             f"{error}); {_PARTS[run['kind']][0]}"
         ) from error
-
-
-def check_drawable(run: Any, folder: pathlib.Path) -> None:
-    """A run whose figure the report draws."""
-    if run["kind"] != "probe":
-        there = "its figure is figure.png there" if run["kind"] == "exchange" else "it has no figure"
-        raise InputError(f"--plot draws probes; {folder} holds a run of kind {run['kind']!r}: {there}")
-    if not run["looks"]:
-        raise InputError(f"{folder} holds a probe that has not looked yet: there is nothing to draw")
 
 
 def check_output_file(path: pathlib.Path, endings: Sequence[str], inputs: Iterable[str | None] = ()) -> None:

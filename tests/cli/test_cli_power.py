@@ -66,13 +66,13 @@ def test_a_table(folder, tmp_path, capsys):
         "What an audit with ptdi/storey may expect",
         "scores.csv (loss): 60 members, 60 non-members",
         "5 (25 %)",
-        "Smallest detectable share of members",
+        "Smallest detectable fraction of members",
         "expected power ≥ 0.5",
         "P(a right selection) ≥ 0.8",
         "500 simulated audits a row",
     ):
         assert words in said.out
-    assert {path.name for path in out.iterdir()} == {"power.json", "power.csv", "figure.png"}
+    assert {path.name for path in out.iterdir()} == {"power.json", "power.csv", "figure.png", "report.html"}
     whole = json.loads((out / "power.json").read_text())
     assert [(row["num_calibration"], row["alpha"]) for row in whole["rows"]] == [
         (20, 0.1), (20, 0.3), (30, 0.1), (30, 0.3),
@@ -81,8 +81,12 @@ def test_a_table(folder, tmp_path, capsys):
     status, again = run(capsys, folder / "scores.csv", *asked, "--out", out, "--json")
     told = json.loads(again.out)
     assert told["rows"] == whole["rows"]
-    assert told["files"] == [str(out / name) for name in ("power.json", "power.csv", "figure.png")]
+    assert told["files"] == [str(out / name) for name in ("power.json", "power.csv", "figure.png", "report.html")]
     assert (out / "figure.png").read_bytes() == figure
+    page = (out / "report.html").read_bytes()
+    assert main(["report", str(out), "--html"]) == 0
+    assert "5 (25 %)" in capsys.readouterr().out
+    assert (out / "report.html").read_bytes() == page
 
 
 def test_the_sign_of_the_scores_and_labels_of_another_table(folder, capsys):

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tdd.cli import main
-from tdd.report.study_tables import _measured
+from tdd.report.study import _measured
 from tdd.study.named import STUDIES, ktd
 
 
@@ -69,7 +69,7 @@ def test_a_study_writes_its_folder_and_prints_its_table(table, tmp_path, capsys)
         "random halves",
     ):
         assert words in out.out
-    names = {"inputs.json", "results.parquet", "results.csv", "study.json", "figure.png"}
+    names = {"inputs.json", "results.parquet", "results.csv", "study.json", "figure.png", "report.html"}
     assert set(os.listdir(folder)) == names
     with open(folder / "results.csv", newline="") as file:
         rows = list(csv.DictReader(file))
@@ -82,8 +82,11 @@ def test_a_study_writes_its_folder_and_prints_its_table(table, tmp_path, capsys)
     picture = (folder / "figure.png").read_bytes()
     status, again = run(*asked, capsys=capsys)
     assert status == 0
-    assert "read from an earlier run" in again.out
+    assert "Read from an earlier run" in again.out
     assert (folder / "figure.png").read_bytes() == picture
+    page = (folder / "report.html").read_bytes()
+    assert run("report", folder, "--html", capsys=capsys)[0] == 0
+    assert (folder / "report.html").read_bytes() == page
     status, other = run(*asked, "--seed", 1, capsys=capsys)
     assert status == 2
     assert "holds a run of other inputs or options" in other.err

@@ -9,7 +9,10 @@ from rich.console import Console
 from tdd.report import power as report
 from tdd.report.plots import power as plots
 from tdd.report.plots.sheet import save
-from tdd.study.power.plans import ExchangePlan, PowerPlan
+from tdd.report.run import result_report
+from tdd.report.sections import to_terminal
+from tdd.study.power.plans import ExchangePlan, PowerPlan, load_plan
+from tdd.validate.errors import InputError
 
 
 def row(share, alpha, n=200, m=100, **changed):
@@ -62,10 +65,10 @@ def order():
     return ExchangePlan(rows, cheapest, about)
 
 
-def printed(renderable):
-    console = Console(width=160, highlight=False)
+def printed(made, width=160):
+    console = Console(width=width, highlight=False)
     with console.capture() as capture:
-        console.print(renderable)
+        console.print(to_terminal(made))
     return capture.get()
 
 
@@ -74,31 +77,31 @@ def line_of(text, *words):
 
 
 def test_the_report_of_a_plan(plan):
-    text = printed(report.render_power(plan))
+    text = printed(report.power_plan_report(plan))
     assert "Scores: a pool: 300 [red]members." in text  # names are no markup
     cells = [cell.strip() for cell in line_of(text, "50 (50 %)", "0.05").split("│")[1:-1]]
     assert cells[:5] == ["50", "100", "50 (50 %)", "0.05", "0.611 ± 0.010"]
     assert cells[5:] == ["0.31-0.92", "0.040 ± 0.002", "0.900", "1.000", "12.3", "3-20", "5", "without replacement"]
     assert "none" in line_of(text, "extrapolated")
-    assert "33 % to -" in line_of(text, "34 %")
+    assert "33 % to -" in line_of(text, "34 %", "expected power ≥")
     assert "0.512 ± 0.010 at most: signal: the scores separate too little" in line_of(text, "none", "at most")
-    assert "! The pool is small." in text
+    assert "!  The pool is small." in text
     assert max(map(len, text.splitlines())) <= 160
 
 
 def test_the_report_of_clean_items_and_of_knockoffs(plan):
     clean = plan.about | {"null": "member", "targets": "clean items", "method": "td4eval/pooled_rank"}
-    text = printed(report.render_power(PowerPlan(plan.rows, plan.curve, plan.smallest, clean)))
-    assert "Smallest detectable share of clean items" in text
+    text = printed(report.power_plan_report(PowerPlan(plan.rows, plan.curve, plan.smallest, clean)))
+    assert "Smallest detectable fraction of clean items" in text
     copies = plan.about | {"method": "ktd/multi"}
-    text = printed(report.render_power(PowerPlan(plan.rows, plan.curve, (), copies)))
+    text = printed(report.power_plan_report(PowerPlan(plan.rows, plan.curve, (), copies)))
     assert "┃     n ┃" not in text
     assert "Smallest" not in text
 
 
 def test_the_report_of_canonical_order(order):
-    text = printed(report.render_exchange(order))
-    cells = [cell.strip() for cell in line_of(text, "exact", "10").split("│")[1:-1]]
+    text = printed(report.exchange_plan_report(order))
+    cells = [cell.strip() for cell in line_of(text, "0.500 ± 0.010").split("│")[1:-1]]
     assert cells == ["60", "6,000", "10", "5", "exact", "0.05", "0.500 ± 0.010", "0.80", "0.70-", "1e-7.2", ""]
     assert "none" in line_of(text, "50", "exact", "extrapolated")
     assert (
@@ -158,3 +161,30 @@ def test_the_figure_of_canonical_order(order):
         assert right.get_ylim()[0] == 0
     bare = tuple(x | {"smallest_effect": None} for x in order.rows)
     assert len(plots.exchange_sheet(ExchangePlan(bare, order.cheapest, order.about)).panels[0]) == 1
+
+
+@pytest.mark.parametrize("width", [80, 60])
+def test_no_number_is_cut_in_a_narrow_terminal(plan, order, width):
+    for made in (report.power_plan_report(plan), report.exchange_plan_report(order)):
+        text = printed(made, width)
+        assert max(map(len, text.splitlines())) <= width
+    assert "0.611 ± 0.010" in printed(report.power_plan_report(plan), width)
+    assert "0.500 ± 0.010" in printed(report.exchange_plan_report(order), width)
+
+
+def test_a_plan_is_read_as_it_was_written(plan, order, tmp_path):
+    for number, made in enumerate((plan, order)):
+        made.save(tmp_path / str(number))
+        again = load_plan(tmp_path / str(number))
+        assert type(again) is type(made)
+        assert printed(result_report(again)) == printed(result_report(made))
+
+
+def test_a_damaged_plan_is_refused(plan, tmp_path):
+    (place,) = [path for path in plan.save(tmp_path) if path.name == "power.json"]
+    place.write_text(place.read_text().replace('"schema": 1', '"schema": 9'))
+    with pytest.raises(InputError, match="has schema 9, and this version reads 1"):
+        load_plan(tmp_path)
+    place.write_text('{"schema": 1, "kind": "power"}')
+    with pytest.raises(InputError, match=r"power\.json is damaged"):
+        load_plan(tmp_path)

@@ -11,12 +11,9 @@ from rich.console import Console
 
 from tdd.cli import main
 from tdd.report import probe, probe_plots
-from tdd.report.plots import sheet
 from tdd.report.probe import read_history, read_probe_items
 from tdd.report.sections import to_terminal
 from tdd.runs.folder import read_run
-from tdd.validate.errors import InputError
-from tdd.validate.runs import check_drawable
 
 GUARANTEES = {
     "set": {
@@ -179,13 +176,13 @@ def test_a_probe_that_decides_on_no_item(tmp_path):
     assert "null hypothesis of the set which order of a shard is the published one is random" in text
 
 
-def test_before_the_first_look(tmp_path):
+def test_before_the_first_look(tmp_path, capsys):
     folder = save(tmp_path / "new", history_of(0), outcome="No look has been taken.")
     for name in ("history.csv", "items.csv"):
         (folder / name).unlink()
     assert "none yet; every 500 steps" in flat(printed(folder))
-    with pytest.raises(InputError, match="nothing to draw"):
-        check_drawable(read_run(folder), folder)
+    assert main(["report", str(folder), "--plot", str(tmp_path / "a.png")]) == 2
+    assert "nothing to draw" in capsys.readouterr().err
 
 
 def test_nothing_is_cut_off_in_a_narrow_terminal(leak):
@@ -293,11 +290,3 @@ def replace(path, old, new):
 def test_bad_figure_files(leak, tmp_path, capsys, name, message):
     assert main(["report", str(leak), "--plot", str(tmp_path / name)]) == 2
     assert message in capsys.readouterr().err
-
-
-def test_other_kinds_have_no_figure_here(tmp_path, capsys):
-    folder = save(tmp_path / "run", history_of(2))
-    edit(folder, kind="select", decision={}, checks={}, model={})
-    assert main(["report", str(folder), "--plot", str(tmp_path / "a.png")]) == 2
-    assert "--plot draws probes" in capsys.readouterr().err
-    assert sheet.FORMATS == ("png", "svg")

@@ -55,7 +55,7 @@ def power_sheet(plan: Any) -> sheet.Sheet:
                 axes.set_ylim(-0.02, 1.04)
                 _fraction_axis(axes, rows)
         for axes in drawn.panels[-1]:
-            axes.set_xlabel(f"share of {about['targets']} among the candidates")
+            axes.set_xlabel(f"fraction of {about['targets']} among the candidates")
     return drawn
 
 

@@ -46,7 +46,7 @@ LEVEL: dict[str, Any] = {"color": "#777777", "linewidth": 1.1, "linestyle": (0, 
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#000000", "#CC79A7", "#E69F00", "#56B4E9")
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 _DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1, 1)), (0, (6, 1.5, 1, 1.5)), (0, (3, 1)), (0, (8, 2)), "-.")
-_HATCHES = ("", "////", "....", "\\\\\\\\", "xxxx", "----", "||||")
+_HATCHES = ("", "////", "++++", "\\\\\\\\", "xxxx", "----", "||||")
 
 _WIDTH = 7.2
 _PANEL_TITLE, _AXIS = 0.24, 0.6  # inches above each panel and below the last row
@@ -170,11 +170,12 @@ def level_line() -> Line2D:
     return Line2D([], [], **LEVEL)
 
 
-def save(drawn: Sheet, path: pathlib.Path) -> None:
-    """Write a sheet whole or not at all, in the format of the path's ending; the same sheet gives the same bytes."""
+def save(drawn: Sheet | Figure, path: pathlib.Path) -> None:
+    """Write a figure whole or not at all, in the format of the path's ending; the same figure gives the same bytes."""
+    figure = drawn.figure if isinstance(drawn, Sheet) else drawn
     kind = path.suffix[1:]
     with atomic_path(path) as temporary, style():
-        drawn.figure.savefig(temporary, format=kind, metadata=_METADATA[kind])
+        figure.savefig(temporary, format=kind, metadata=_METADATA[kind])
 
 
 def _heading(figure: Figure, title: str, legend: Mapping[str, Any]) -> Legend:

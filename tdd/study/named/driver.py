@@ -132,4 +132,5 @@ def _with_provenance(result: StudyResult, study: NamedStudy, options: StudyOptio
         "command": command,
         "table": None if columns is None else {"source": columns.source, "sha256": columns.sha256},
     }
-    return dataclasses.replace(result, provenance={**record, **result.provenance})
+    verdicts = [row["verdict"] for row in verdict_rows(study, options, result)]
+    return dataclasses.replace(result, provenance={**record, **result.provenance, "verdicts": verdicts})

@@ -13,8 +13,9 @@ from typing import Any
 from tdd.runs.atomic import disk_errors, write_atomically
 from tdd.runs.folder import to_json
 from tdd.validate.errors import InputError
+from tdd.validate.json_text import parse_json
 
-__all__ = ["ExchangePlan", "PowerPlan"]
+__all__ = ["ExchangePlan", "PowerPlan", "load_plan"]
 
 SCHEMA = 1
 
@@ -98,3 +99,26 @@ class ExchangePlan(_Plan):
     def to_dict(self) -> dict[str, Any]:  # noqa: D102
         tables = {"rows": list(self.rows), "cheapest": list(self.cheapest)}
         return {"schema": SCHEMA, "kind": "exchange-power", **self.about, **tables}
+
+
+def load_plan(folder: str | os.PathLike[str]) -> PowerPlan | ExchangePlan:
+    """Read what `save` wrote.
+
+    Raises:
+      InputError: No power.json there, a damaged one, or one of another schema.
+    """
+    place = pathlib.Path(folder) / "power.json"
+    try:
+        about = parse_json(place.read_text("utf-8"))
+        schema, kind = about.pop("schema"), about.pop("kind")
+        if schema != SCHEMA:
+            raise InputError(f"{place} has schema {schema}, and this version reads {SCHEMA}; plan again")
+        plan, names = {
+            "power": (PowerPlan, ("rows", "curve", "smallest")),
+            "exchange-power": (ExchangePlan, ("rows", "cheapest")),
+        }[kind]
+        return plan(**{name: tuple(about.pop(name)) for name in names}, about=about)
+    except InputError:
+        raise
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+        raise InputError(f"{place} is damaged ({type(error).__name__}: {error}); plan again") from error

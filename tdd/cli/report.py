@@ -1,0 +1,77 @@
+"""`tdd report`: a finished run again, for the terminal, as a page, as Markdown, as figures."""
+
+from __future__ import annotations
+
+import argparse
+import pathlib
+from typing import Any
+
+from tdd.cli.common import command, console, print_json
+
+__all__ = ["add"]
+
+
+def add(commands: Any) -> None:
+    """Register the command."""
+    report = command(commands, "report", _run, "print the report of a finished run")
+    report.add_argument("folder", help="folder of an audit, a test of canonical order, a probe, a study or a plan")
+    report.add_argument("--shard-table", action="store_true", help="list every shard of a run of tdd exchange")
+    report.add_argument(
+        "--html",
+        nargs="?",
+        const="",
+        metavar="FILE",
+        help="write the report as one HTML file (default: report.html in the folder)",
+    )
+    report.add_argument("--markdown", action="store_true", help="print Markdown")
+    report.add_argument(
+        "--plot",
+        metavar="FILE",
+        help="write the figure to this .png or .svg file; of several each to a file with its title in the name",
+    )
+
+
+def _run(arguments: argparse.Namespace) -> None:
+    from tdd.report.run import PAGE, folder_report
+    from tdd.validate import runs
+
+    folder = pathlib.Path(arguments.folder)
+    page = None if arguments.html is None else pathlib.Path(arguments.html or folder / PAGE)
+    plot = pathlib.Path(arguments.plot) if arguments.plot else None
+    if page is not None:
+        runs.check_output_file(page, (".html",))
+    if plot is not None:
+        runs.check_output_file(plot, (".png", ".svg"))
+    pictures = page is not None or plot is not None
+    record, report = folder_report(folder, shard_table=arguments.shard_table, pictures=pictures)
+    if plot is not None:
+        _save_figures(report, plot, folder)
+    if arguments.json:
+        print_json(record)
+    elif arguments.markdown:
+        from tdd.report.markdown import to_markdown
+
+        print(to_markdown(report), end="")
+    else:
+        from tdd.report.sections import to_terminal
+
+        console(wide=True).print(to_terminal(report))
+    if page is not None:
+        from tdd.report.page import write_page
+
+        write_page(report, page)
+
+
+def _save_figures(report: Any, path: pathlib.Path, folder: pathlib.Path) -> None:
+    from tdd.report.plots import sheet
+    from tdd.report.sections import Figure
+    from tdd.validate.errors import InputError
+
+    figures = [section for section in report.sections if isinstance(section, Figure)]
+    if not figures:
+        raise InputError(f"--plot: there is nothing to draw in {folder}")
+    for figure in figures:
+        title = "-".join(figure.title.lower().split())
+        with sheet.style():
+            drawn = figure.draw()
+        sheet.save(drawn, path if len(figures) == 1 else path.with_stem(f"{path.stem}-{title}"))

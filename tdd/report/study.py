@@ -1,0 +1,141 @@
+"""The report of a study: means, standard errors, whether the bounds hold, the figure."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tdd.report import sections
+from tdd.report.sections import Column, Facts, Paragraph, Report, Row, Section
+from tdd.study.named.record import Figure
+
+__all__ = ["list_report", "study_report"]
+
+_VERDICTS = 'Verdict: is the error rate within its bound? "Above" takes three standard errors.'
+
+
+def study_report(result: Any) -> Report:
+    """The report of a `StudyResult`.
+
+    A named study has its own words, layout and bounds; any other study is shown by method and level.
+    """
+    about = result.provenance
+    name = about.get("study")
+    figure, title = _plain_figure(result), "A study of error rates and power"
+    if name is not None:
+        from tdd.study import named
+
+        study = named.load(name)
+        figure, title = study.figure, study.title
+    verdicts = about.get("verdicts")
+    parts: list[Section] = [_table(result, figure, verdicts), Paragraph(time_line(result))]
+    if about.get("about"):
+        parts.append(Paragraph(f"Design: {about['about']}."))
+    if name is not None or len(result.alphas) > 1:
+        drawn = functools.partial(_drawn, result, figure, title, about.get("about", ""))
+        parts.append(sections.Figure("Figure", f"{figure.error} and {figure.power} with standard errors.", drawn))
+    parts.append(_origin(about))
+    return Report(title, _verdict(figure, verdicts), tuple(parts), not _above(verdicts))
+
+
+def list_report(rows: Sequence[tuple[str, str, str]]) -> Report:
+    """(name, subject, figure of a paper) of every study."""
+    columns = tuple(map(Column, ("study", "shows", "regenerates")))
+    table = sections.Table("tdd study NAME --out DIR", columns, tuple(map(Row, rows)))
+    return Report("Named studies", "", (table,))
+
+
+def time_line(result: Any) -> str:
+    """The number of repetitions and the time they took."""
+    counts = np.broadcast_to(result.repetitions, (len(result.cells),))
+    total = int(counts.sum())
+    cells = f"{len(result.cells)} cells, " if len(result.cells) > 1 else ""
+    rate = total / max(result.seconds, 1e-9)
+    return f"{cells}{total:,} repetitions in all, {result.seconds:.1f} s: {rate:,.0f} a second, compilation included."
+
+
+def _above(verdicts: Sequence[str] | None) -> list[str]:
+    return [verdict for verdict in verdicts or () if verdict == "ABOVE"]
+
+
+def _verdict(figure: Figure, verdicts: Sequence[str] | None) -> str:
+    """What the measured error rates say of the bounds, in a sentence."""
+    if verdicts is None:
+        return ""
+    bounded = [verdict for verdict in verdicts if not verdict.startswith("no guarantee")]
+    above, late = _above(verdicts), [verdict for verdict in bounded if verdict.startswith("above")]
+    count = (
+        f"{len(bounded)} measured {figure.error} rates" if figure.error != "FDR" else f"{len(bounded)} measured FDRs"
+    )
+    if above:
+        return f"{len(above)} of {count} exceed a bound that should hold."
+    if not bounded:
+        return f"No method here claims a bound on its {figure.error}."
+    if late:
+        return f"{len(late)} of {count} exceed a bound that holds only in the limit; no other exceeds its bound."
+    free = len(verdicts) - len(bounded)
+    rest = f" {free} more belong to methods without a guarantee." if free else ""
+    return f"0 of {count} exceed their bound.{rest}"
+
+
+def _plain_figure(result: Any) -> Figure:
+    """The layout of a study without a name: methods against the level, a panel for each cell's first field."""
+    fields = [field for field in result.cells[0] if len({str(cell[field]) for cell in result.cells}) > 1]
+    return Figure("levels", panels=fields[0] if len(fields) == 1 and len(result.cells) <= 4 else "")
+
+
+def _drawn(result: Any, figure: Figure, title: str, caption: str) -> Any:
+    from tdd.report import study_plots
+
+    return study_plots.draw(result, figure, title=title, caption=caption).figure
+
+
+def _origin(about: Mapping[str, Any]) -> Facts:
+    shown = ("study", "command", "seed", "regenerates", "table", "date")
+    rows = [(name, str(about[name])) for name in shown if about.get(name) is not None]
+    versions = about.get("versions") or {}
+    rows.append(("versions", ", ".join(f"{name} {version}" for name, version in versions.items())))
+    return Facts("Where it comes from", tuple(row for row in rows if row[1]))
+
+
+def _table(result: Any, figure: Figure, verdicts: Sequence[str] | None) -> sections.Table:
+    """Means and standard errors; a line between cells, and between methods where each has many levels."""
+    fields = figure.columns or tuple(result.cells[0])
+    measured = {"fdr": figure.error, "power": figure.power}
+    measured |= {name: figure.labels.get(name, name) for name in figure.measures}
+    columns = [Column(figure.labels.get(field, field)) for field in fields]
+    columns += [Column("method"), Column("α", number=True)]
+    columns += [Column(f"{name} ± s.e.", number=True) for name in measured.values()]
+    columns += [Column("selected", number=True)] if figure.counts else []
+    columns += [Column("verdict")] if verdicts else []
+    levels = len(result.alphas)
+    by_method = levels > 3 or (levels > 1 and not fields)
+    rows: list[Row] = []
+    before: Any = None
+    for number, row in enumerate(result.rows()):
+        place = [row[field] for field in (*fields, *(("method",) if by_method else ()))]
+        cells = [_words(figure, row[field]) for field in fields]
+        cells += [figure.labels.get(row["method"], row["method"]), f"{row['alpha']:g}"]
+        cells += [_measured(row[name], row[f"{name}_se"]) for name in measured]
+        cells += [f"{row['num_selected']:.1f}"] if figure.counts else []
+        verdict = verdicts[number] if verdicts else ""
+        cells += [verdict] if verdicts else []
+        tone: sections.Tone = "bad" if verdict == "ABOVE" else "warning" if "above" in verdict else "plain"
+        rows.append(Row(tuple(cells), tone, ruled=before is not None and place != before))
+        before = place
+    return sections.Table("Error rates and power", tuple(columns), tuple(rows), _VERDICTS if verdicts else "")
+
+
+def _measured(mean: float, error: float) -> str:
+    """A mean with two digits of its standard error, four decimals at least and six at most."""
+    digits = 4 if not 0 < error < 1 else min(6, max(4, 1 - math.floor(math.log10(error))))
+    return f"{mean:.{digits}f} ± {error:.{digits}f}"
+
+
+def _words(figure: Figure, value: Any) -> str:
+    shown = f"{value:g}" if isinstance(value, (int, float)) and not isinstance(value, bool) else str(value)
+    return figure.labels.get(shown, shown)

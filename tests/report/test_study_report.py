@@ -1,0 +1,93 @@
+"""Reports of studies: which columns there are, where cells are set apart, what the verdict says."""
+
+import numpy as np
+import pytest
+
+from tdd.report import study as report
+from tdd.report.sections import Table
+from tdd.study.named.record import Figure
+from tdd.study.results import StudyResult
+
+
+def result_of(*cells, methods=("a",), alphas=(0.1,), **more):
+    shape = (len(cells), len(methods), len(alphas))
+    numbers = {"fdr": 0.05, "fdr_se": 0.001, "power": 0.5, "power_se": 0.01, "num_selected": 12.0}
+    numbers |= {"num_selected_se": 0.1, "hamming": 0.2, "hamming_se": 0.01}
+    spread = {f"{name}_quantiles": np.zeros((*shape, 5)) for name in ("fdp", "power", "hamming", "num_selected")}
+    return StudyResult(
+        methods=methods, alphas=alphas, cells=cells, repetitions=np.full(len(cells), 10), seconds=1.0,
+        **{name: np.full(shape, value) for name, value in numbers.items()}, **spread, **{"provenance": {}, **more},
+    )  # fmt: skip
+
+
+def table_of(figure, result, verdicts=None):
+    return report._table(result, figure, verdicts)
+
+
+def heads(table):
+    return [column.name for column in table.columns]
+
+
+def test_every_field_of_the_cells_unless_told_otherwise():
+    result = result_of({"varied": "k = 25", "r": 5, "k": 25})
+    whole = table_of(Figure("parameter", labels={"r": "shards"}), result, ["within"])
+    assert heads(whole) == ["varied", "shards", "k", "method", "α", "FDR ± s.e.", "power ± s.e.", "selected", "verdict"]
+    assert whole.rows[0].cells == (
+        "k = 25",
+        "5",
+        "25",
+        "a",
+        "0.1",
+        "0.0500 ± 0.0010",
+        "0.5000 ± 0.0100",
+        "12.0",
+        "within",
+    )
+    some = table_of(Figure("parameter", columns=("r", "k"), counts=False, error="size"), result)
+    assert heads(some) == ["r", "k", "method", "α", "size ± s.e.", "power ± s.e."]
+
+
+def test_measures_are_columns_with_their_errors():
+    measures = {"auc": np.full((1, 1, 1), 0.75), "auc_se": np.full((1, 1, 1), 0.002)}
+    result = result_of({}, measures=measures)
+    whole = table_of(Figure("bars", labels={"auc": "AUC"}, measures=("auc",)), result)
+    assert "AUC ± s.e." in heads(whole)
+    assert "0.7500 ± 0.0020" in whole.rows[0].cells
+    assert "AUC ± s.e." not in heads(table_of(Figure("bars", labels={"auc": "AUC"}), result))
+
+
+def ruled(table):
+    return sum(row.ruled for row in table.rows)
+
+
+def test_lines_stand_between_cells_and_between_methods_of_many_levels():
+    cells = ({"k": 1}, {"k": 2})
+    assert ruled(table_of(Figure("parameter"), result_of(*cells, methods=("a", "b"), alphas=(0.1, 0.2)))) == 1
+    many = result_of(*cells, methods=("a", "b"), alphas=(0.1, 0.2, 0.3, 0.4))
+    assert ruled(table_of(Figure("levels"), many)) == 3
+    assert ruled(table_of(Figure("levels"), result_of({}, methods=("a", "b"), alphas=(0.1, 0.2)))) == 1
+    assert ruled(table_of(Figure("levels"), result_of({}, methods=("a", "b")))) == 0
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "words", "stands"),
+    [
+        (["within", "within"], "0 of 2 measured values of the FDR exceed their bound.", True),
+        (["within", "ABOVE"], "1 of 2 measured values of the FDR exceed a bound that should hold.", False),
+        (["within", "no guarantee, above"], "exceed their bound. 1 more belong to methods without a guarantee.", True),
+        (["no guarantee", "no guarantee"], "No method here claims a bound on its FDR.", True),
+        (["above (holds in the limit)", "within"], "1 of 2 measured values of the FDR exceed a bound that holds", True),
+    ],
+)
+def test_the_verdict_counts_the_bounds_that_hold(verdicts, words, stands):
+    shown = report.study_report(result_of({}, methods=("a", "b"), provenance={"verdicts": verdicts}))
+    assert words in shown.verdict
+    assert shown.stands is stands
+
+
+def test_a_study_without_a_name_has_a_table_and_a_figure():
+    shown = report.study_report(result_of({"k": 1}, {"k": 2}, alphas=(0.1, 0.2)))
+    assert shown.verdict == ""
+    assert [row.cells[0] for table in shown.sections if isinstance(table, Table) for row in table.rows] == list("1122")
+    figure = next(section for section in shown.sections if type(section).__name__ == "Figure")
+    assert len(figure.draw().axes) == 4
