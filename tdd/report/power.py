@@ -41,12 +41,12 @@ def exchange_plan_report(plan: Any) -> Report:
                 f"{effect['median']:.2f} over the shards."
             )
         )
-    choices = tuple(_cheapest(about, choice) for choice in plan.cheapest)
+    choices: tuple[str, ...] = tuple(_cheapest(about, choice) for choice in plan.cheapest)
     sections += [Points("Cheapest settings", choices)] if len(choices) > 1 else []
     sections += [_settings(plan), *_warnings(about)]
     words = "Power of each test by the number of model calls, for each number of shards."
     sections += [Figure("Power by cost", words, functools.partial(_drawn, "exchange_sheet", plan)), _origin(about)]
-    return Report("What a test of canonical order may expect", choices[0], tuple(sections))
+    return Report("What a test of canonical order may expect", choices[0] if choices else "", tuple(sections))
 
 
 def _drawn(name: str, plan: Any) -> Any:

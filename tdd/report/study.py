@@ -68,9 +68,7 @@ def _verdict(figure: Figure, verdicts: Sequence[str] | None) -> str:
         return ""
     bounded = [verdict for verdict in verdicts if not verdict.startswith("no guarantee")]
     above, late = _above(verdicts), [verdict for verdict in bounded if verdict.startswith("above")]
-    count = (
-        f"{len(bounded)} measured {figure.error} rates" if figure.error != "FDR" else f"{len(bounded)} measured FDRs"
-    )
+    count = f"{len(bounded)} measured values of the {figure.error}"
     if above:
         return f"{len(above)} of {count} exceed a bound that should hold."
     if not bounded:

@@ -981,7 +981,7 @@ WORDS = (
     ),
     Fault(
         "tables: a bar in a cell ends it",
-        "tdd/report/tables.py",
+        "tdd/report/markdown.py",
         'cell.replace("|", "\\\\|")',
         "cell",
         ("tests/report", "tests/packaging/test_readme.py"),
