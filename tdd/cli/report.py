@@ -63,15 +63,13 @@ def _run(arguments: argparse.Namespace) -> None:
 
 
 def _save_figures(report: Any, path: pathlib.Path, folder: pathlib.Path) -> None:
-    from tdd.report.plots import sheet
-    from tdd.report.sections import Figure
+    from tdd.report.page import figures
+    from tdd.report.plots.sheet import save
     from tdd.validate.errors import InputError
 
-    figures = [section for section in report.sections if isinstance(section, Figure)]
-    if not figures:
+    drawn = figures(report)
+    if not drawn:
         raise InputError(f"--plot: there is nothing to draw in {folder}")
-    for figure in figures:
-        title = "-".join(figure.title.lower().split())
-        with sheet.style():
-            drawn = figure.draw()
-        sheet.save(drawn, path if len(figures) == 1 else path.with_stem(f"{path.stem}-{title}"))
+    for title, figure in drawn.items():
+        name = "-".join(title.lower().split())
+        save(figure, path if len(drawn) == 1 else path.with_stem(f"{path.stem}-{name}"))

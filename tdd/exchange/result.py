@@ -16,6 +16,7 @@ from tdd.exchange.passes import SetPass
 from tdd.exchange.sequential import as_double
 from tdd.procedures.testing import bh
 from tdd.runs.atomic import write_atomically
+from tdd.runs.display import Displayed
 from tdd.runs.folder import read_table, write_run
 from tdd.validate.errors import InputError
 
@@ -34,7 +35,7 @@ _WHOLE = ("shard", "first_example", "num_examples", "num_tokens", "rank", "num_s
 
 
 @dataclasses.dataclass(frozen=True)
-class Exchange:
+class Exchange(Displayed):
     """A finished test of canonical order.
 
     Attributes:
@@ -65,6 +66,9 @@ class Exchange:
         writer.writerow(self.shards)
         writer.writerows(zip(*(map(_cell, column) for column in self.shards.values()), strict=True))
         write_run(folder, self.run, {"shards.csv": [text.getvalue().encode()]})
+
+    def _rows(self) -> dict[str, Any]:
+        return dict(self.shards)
 
 
 def tests_of(

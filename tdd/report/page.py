@@ -17,14 +17,20 @@ from tdd.report.sections import Figure, Report
 from tdd.runs.atomic import write_atomically
 from tdd.validate.errors import printable
 
-__all__ = ["to_html", "write_page"]
+__all__ = ["figures", "to_html", "write_page"]
 
 
-def to_html(report: Report) -> str:
-    """The page; equal reports give equal pages."""
+def to_html(report: Report, *, whole: bool = True) -> str:
+    """The page, or without `whole` what stands in its body; equal reports give equal pages."""
     pictures = [_svg(section) if isinstance(section, Figure) else "" for section in report.sections]
     sections = [(type(section).__name__, section) for section in report.sections]
-    return _template().render(report=report, sections=sections, pictures=pictures, version=__version__)
+    return _template().render(report=report, sections=sections, pictures=pictures, version=__version__, whole=whole)
+
+
+def figures(report: Report) -> dict[str, Any]:
+    """Title -> matplotlib figure."""
+    with style():
+        return {section.title: section.draw() for section in report.sections if isinstance(section, Figure)}
 
 
 def write_page(report: Report, path: pathlib.Path) -> None:

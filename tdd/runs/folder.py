@@ -22,6 +22,7 @@ import numpy as np
 
 from tdd.runs import plain_csv
 from tdd.runs.atomic import atomic_path, disk_errors, write_atomically
+from tdd.runs.display import Displayed
 from tdd.validate import runs
 from tdd.validate.errors import InputError
 from tdd.validate.json_text import parse_json
@@ -48,7 +49,7 @@ _PACKAGES = ("tdd", "jax", "jaxlib", "flax", "numpy", "transformers", "tokenizer
 
 
 @dataclasses.dataclass(frozen=True)
-class Audit:
+class Audit(Displayed):
     """A finished run.
 
     Attributes:
@@ -74,6 +75,9 @@ class Audit:
     def save(self, folder: pathlib.Path) -> None:
         """Write calibration.csv, items.csv and run.json."""
         write_run(folder, self.run, {"calibration.csv": to_csv(self.calibration), "items.csv": to_csv(self.items)})
+
+    def _rows(self) -> dict[str, Any]:
+        return dict(self.items)
 
 
 def write_run(folder: pathlib.Path, run: Mapping[str, Any], tables: Mapping[str, Iterable[bytes]]) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from tdd.runs.atomic import atomic_path, disk_errors, write_atomically
+from tdd.runs.display import Displayed
 from tdd.runs.folder import to_json
 from tdd.validate.errors import InputError
 from tdd.validate.json_text import parse_json
@@ -25,7 +26,7 @@ _BINS, _UNIT, _LOW = 1024, 2**24, 2**12
 
 
 @dataclasses.dataclass(frozen=True)
-class StudyResult:
+class StudyResult(Displayed):
     """Error rates and power of methods over the repetitions of a design.
 
     FDP = false selections / max(1, selections), power = right selections / max(1, items that are right to select),
@@ -93,6 +94,8 @@ class StudyResult:
                 row |= {f"{short}_q{100 * q:02.0f}": float(v) for q, v in zip(QUANTILES, values[i, j, k], strict=True)}
             out.append(row)
         return out
+
+    _rows = rows
 
     def save(self, folder: str | os.PathLike[str]) -> pathlib.Path:
         """Write `results.parquet`, `results.csv` (the rows) and `study.json` (provenance), each whole or not at all.

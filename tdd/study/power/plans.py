@@ -11,6 +11,7 @@ import pathlib
 from typing import Any
 
 from tdd.runs.atomic import disk_errors, write_atomically
+from tdd.runs.display import Displayed
 from tdd.runs.folder import to_json
 from tdd.validate.errors import InputError
 from tdd.validate.json_text import parse_json
@@ -20,7 +21,7 @@ __all__ = ["ExchangePlan", "PowerPlan", "load_plan"]
 SCHEMA = 1
 
 
-class _Plan(abc.ABC):
+class _Plan(Displayed):
     """The files of a plan."""
 
     rows: tuple[dict[str, Any], ...]
@@ -28,6 +29,9 @@ class _Plan(abc.ABC):
     @abc.abstractmethod
     def to_dict(self) -> dict[str, Any]:
         """Everything, as power.json holds it."""
+
+    def _rows(self) -> tuple[dict[str, Any], ...]:
+        return self.rows
 
     def save(self, folder: str | os.PathLike[str]) -> list[pathlib.Path]:
         """Write `power.json` and `power.csv` (the rows), each whole or not at all.
