@@ -277,7 +277,7 @@ def command(model: str, folder: str) -> list[str]:
     return [
         *("audit", model, "--method", "ktd:rule=conformal", "--alpha", str(AUDIT_LEVEL)),
         *("--candidates", f"{folder}/candidates.csv", "--calibration", f"{folder}/calibration.csv"),
-        *("--text-field", VERSIONS[0], "--knockoff-fields", knockoffs, "--label-field", "member"),
+        *("--text-field", VERSIONS[0], "--knockoffs", knockoffs, "--label-field", "member"),
         *("--score", SCORES[0], "--extra-scores", ",".join(SCORES[1:]), "--out", f"{folder}/run"),
     ]
 

@@ -78,7 +78,7 @@ def main() -> None:
     kills = state["kills"]
     result = {
         "machine": machine(),
-        "command": f"tdd score DEMO texts.jsonl --scores {SCORES} --out s.csv",
+        "command": f"tdd score DEMO texts.jsonl --score {SCORES} --out s.csv",
         "seconds_undisturbed": state["seconds"],
         "shards_undisturbed": state["shards"],
         "rows": state["rows"],
@@ -111,7 +111,7 @@ def write_texts(path: pathlib.Path, copies: int) -> None:
 
 def start(folder: pathlib.Path, texts: pathlib.Path, out: pathlib.Path) -> subprocess.Popen[bytes]:
     """One process of `tdd score` that notes what it computes."""
-    command = ["score", str(demo_files().checkpoint), str(texts), "--scores", SCORES, "--out", str(out), "-q"]
+    command = ["score", str(demo_files().checkpoint), str(texts), "--score", SCORES, "--out", str(out), "-q"]
     environment = {**os.environ, "TDD_CACHE_DIR": str(folder / "programs")}
     log = str(out.with_name("log"))
     return subprocess.Popen([sys.executable, "-c", NOTING, log, *command], env=environment, stdout=subprocess.DEVNULL)

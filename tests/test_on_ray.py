@@ -273,7 +273,7 @@ def test_a_study_needs_a_folder(capsys):
 def test_the_commands(ray, tmp_path, capfd):
     texts = tmp_path / "texts.txt"
     texts.write_text("\n".join(TEXTS[:30]))
-    score = ["score", str(demo_files().checkpoint), str(texts), "--scores", "loss", "--quiet", "--no-compilation-cache"]
+    score = ["score", str(demo_files().checkpoint), str(texts), "--score", "loss", "--quiet", "--no-compilation-cache"]
     study = ["study", "ptdi-alpha", "--repetitions", "3000", "--alpha", "0.2", "--quiet"]
     for name, more in (("one", []), ("ray", ["--ray", "--workers", "2"])):
         assert main([*score, "--out", str(tmp_path / f"{name}.csv"), *more]) == 0

@@ -23,8 +23,8 @@ __all__ = ["execute", "main"]
 _EXAMPLES = """\
 examples:
   tdd demo
-  tdd score ./gpt2 texts.jsonl --scores loss,min_k_plus_plus --out scores.csv
-  tdd score-logprobs dump.jsonl --scores loss,min_k --out scores.csv
+  tdd score ./gpt2 texts.jsonl --score loss,min_k_plus_plus --out scores.csv
+  tdd score-logprobs dump.jsonl --score loss,min_k --out scores.csv
   tdd audit ./gpt2 --candidates suspects.jsonl --calibration fresh.jsonl --alpha 0.1 --out runs/first
   tdd select scores.csv --role-field role --score min_k --alpha 0.1
   tdd select scores.csv --method td4eval --score loss --score min_k --alpha 0.1

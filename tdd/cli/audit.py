@@ -59,7 +59,6 @@ def _add_audit(commands: Any) -> None:
     )
     audit.add_argument("--extra-scores", metavar="NAMES", help="further scores to store; they decide nothing")
     audit.add_argument(
-        "--knockoff-fields",
         "--knockoffs",
         action="append",
         metavar="FIELDS",
@@ -105,20 +104,20 @@ def _add_select(commands: Any) -> None:
     select.add_argument(
         "--score",
         action="append",
-        metavar="COLUMNS",
+        metavar="FIELDS",
         help="the column that decides; for td4eval, jmcs and jecs those of the detectors or models, repeated or "
         "comma-separated (default: the only score column)",
     )
     select.add_argument(
         "--knockoffs",
         action="append",
-        metavar="COLUMNS",
+        metavar="FIELDS",
         help="columns with the scores of each item's knockoffs, for --method ktd; repeated or comma-separated",
     )
-    select.add_argument("--weight-column", metavar="COLUMN", help="density ratio of each item, for --method weighted")
+    select.add_argument("--weight-field", metavar="FIELD", help="density ratio of each item, for --method weighted")
     select.add_argument(
-        "--split-column",
-        metavar="COLUMN",
+        "--split-field",
+        metavar="FIELD",
         help="1 for the calibration items from which td4eval:combine=split_weights learns (default: half of them, "
         "drawn)",
     )
@@ -126,9 +125,7 @@ def _add_select(commands: Any) -> None:
     select.add_argument(
         "--calibration", metavar="FILE", help="table of the calibration items, if they are not in TABLE"
     )
-    select.add_argument(
-        "--role-field", metavar="COLUMN", help='column of the roles in a single table (default: "role")'
-    )
+    select.add_argument("--role-field", metavar="FIELD", help='column of the roles in a single table (default: "role")')
     select.add_argument("--calibration-role", metavar="WORD", help="(default: calibration)")
     select.add_argument(
         "--candidate-role",
@@ -136,14 +133,14 @@ def _add_select(commands: Any) -> None:
         help="(default: candidate; with --calibration-role, every row without another role)",
     )
     select.add_argument("--member-role", metavar="WORD", help="known members, for ptdi:proportion=moment")
-    select.add_argument("--label-field", metavar="COLUMN", help="known truth: 1 member, 0 not, blank unknown")
+    select.add_argument("--label-field", metavar="FIELD", help="known truth: 1 member, 0 not, blank unknown")
     select.add_argument(
         "--group-field",
-        metavar="COLUMN",
+        metavar="FIELD",
         help="clusters of items, as the book of a passage; ptdi then selects clusters, or as its option unit says",
     )
-    select.add_argument("--id-field", metavar="COLUMN", help='identifiers (default: "id", else row numbers)')
-    select.add_argument("--format", help="format of the table (default: by its extension)")
+    select.add_argument("--id-field", metavar="FIELD", help='identifiers (default: "id", else row numbers)')
+    select.add_argument("--input-format", metavar="NAME", help="format of the table (default: by its extension)")
     add_decision(select)
 
 
@@ -154,11 +151,11 @@ def _audit(arguments: argparse.Namespace) -> int:
     inputs = (one_or_all(arguments.model), arguments.candidates, arguments.calibration)
     options = dict(
         text_field=arguments.text_field,
-        knockoff_fields=split(arguments.knockoff_fields),
+        knockoff_fields=split(arguments.knockoffs),
         id_field=arguments.id_field,
         label_field=arguments.label_field,
         group_field=arguments.group_field,
-        format=arguments.format,
+        format=arguments.input_format,
         alpha=arguments.alpha,
         score=one_or_all(names(",".join(arguments.score))) if arguments.score else None,
         delta=arguments.delta,
@@ -194,7 +191,7 @@ def _select(arguments: argparse.Namespace) -> int:
         "id_field": arguments.id_field,
         "label_field": arguments.label_field,
         "group_field": arguments.group_field,
-        "format": arguments.format,
+        "format": arguments.input_format,
     }
     scores, knockoffs = split(arguments.score), split(arguments.knockoffs)
     if arguments.higher_is_member:
@@ -209,8 +206,8 @@ def _select(arguments: argparse.Namespace) -> int:
         score=one_or_all(scores) if scores else None,
         method=arguments.method,
         knockoffs=knockoffs,
-        weight_column=arguments.weight_column,
-        split_column=arguments.split_column,
+        weight_column=arguments.weight_field,
+        split_column=arguments.split_field,
         delta=arguments.delta,
         null=arguments.null,
         out=arguments.out,

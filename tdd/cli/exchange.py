@@ -104,7 +104,7 @@ def _add_examples(group: Any) -> None:
         metavar="FIELD",
         help="(default: text, or the only field that is known to hold texts)",
     )
-    group.add_argument("--format", help="format of the files, if their ending does not tell")
+    group.add_argument("--input-format", metavar="NAME", help="format of the files, if their ending does not tell")
     group.add_argument(
         "--separator",
         default=r"\n\n",
@@ -237,11 +237,12 @@ def _run(arguments: argparse.Namespace) -> int:
         runs.check_output_file(pathlib.Path(arguments.plot), (".png", ".svg"), arguments.dataset)
     stop, shuffles = _plan(arguments)
     same_names = (
-        "test", "alpha", "text_field", "format", "bos", "max_length", "stride", "suffix", "target_p", "control",
+        "test", "alpha", "text_field", "bos", "max_length", "stride", "suffix", "target_p", "control",
         "allow_sorted", "seed", "out", "store", "dtype", "token_budget",
     )  # fmt: skip
     options = dict(
         {name: getattr(arguments, name) for name in same_names},
+        format=arguments.input_format,
         num_shards=arguments.shards,
         num_shuffles=shuffles,
         stop=stop,

@@ -13,19 +13,19 @@ _EXAMPLES = """\
 Log-probabilities of the texts' own tokens suffice for loss and min_k; with the texts for zlib and loss_per_byte; with a
 second dump for lowercase and reference. The other scores need the model and are refused.
 
-layouts (told apart by their fields, or --format):
+layouts (told apart by their fields, or --input-format):
   plain    {"id": "a1", "text": "...", "log_probs": [null, -3.2, -0.1]}, one line per text; also token_logprobs, Parquet
   openai   completions with echo=true: choices[].logprobs.token_logprobs; also batch files
   vllm     prompt_logprobs of vLLM, with prompt_token_ids or prompt_logprobs=0
   lm-eval  samples_*.jsonl of lm-evaluation-harness: sums, for loss_per_byte and reference
 
 examples:
-  tdd score-logprobs suspects.jsonl --scores loss,min_k:k=0.1 --out suspects.csv
-  tdd score-logprobs fresh.jsonl --scores loss,min_k:k=0.1 --out fresh.csv
+  tdd score-logprobs suspects.jsonl --score loss,min_k:k=0.1 --out suspects.csv
+  tdd score-logprobs fresh.jsonl --score loss,min_k:k=0.1 --out fresh.csv
   tdd select suspects.csv --calibration fresh.csv --score min_k:k=0.1 --alpha 0.1
-  tdd score-logprobs vllm.jsonl --scores zlib,reference --texts texts.jsonl --reference small.jsonl --out scores.csv
-  tdd score-logprobs dump.parquet --field nll --polarity loss --base 2 --out scores.csv
-  tdd score-logprobs samples_wikitext.jsonl --scores loss_per_byte --out scores.csv
+  tdd score-logprobs vllm.jsonl --score zlib,reference --texts texts.jsonl --reference-dump small.jsonl --out scores.csv
+  tdd score-logprobs dump.parquet --log-prob-field nll --polarity loss --base 2 --out scores.csv
+  tdd score-logprobs samples_wikitext.jsonl --score loss_per_byte --out scores.csv
 """
 
 
@@ -36,19 +36,22 @@ def add(commands: Any) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("file", help="dump of log-probabilities: .jsonl, .json or .parquet, also .gz")
     parser.add_argument(
-        "--scores",
-        default="loss,min_k",
+        "--score",
+        action="append",
         metavar="NAMES",
-        help="comma-separated: loss, min_k, zlib, lowercase, reference, loss_per_byte; options after a colon "
-        "(default: %(default)s)",
+        help="repeated or comma-separated: loss, min_k, zlib, lowercase, reference, loss_per_byte; options after a "
+        "colon (default: loss,min_k)",
     )
     parser.add_argument("--out", required=True, metavar="FILE", help="table to write: .csv, .parquet or .jsonl")
-    parser.add_argument("--lowercase", metavar="FILE", help="dump of the lowercased texts, matched by id")
-    parser.add_argument("--reference", metavar="FILE", help="dump under a reference model, matched by id")
+    parser.add_argument("--lowercase-dump", metavar="FILE", help="dump of the lowercased texts, matched by id")
+    parser.add_argument("--reference-dump", metavar="FILE", help="dump under a reference model, matched by id")
     parser.add_argument("--texts", metavar="FILE", help="the texts, matched by id, if the dump has none")
     group = parser.add_argument_group("how the dump is read")
     group.add_argument(
-        "--format", choices=["auto", "plain", "openai", "vllm", "lm-eval"], default="auto", help="(default: by fields)"
+        "--input-format",
+        choices=["auto", "plain", "openai", "vllm", "lm-eval"],
+        default="auto",
+        help="(default: by fields)",
     )
     group.add_argument("--base", default="e", metavar="B", help="logarithm base: e, 2, 10 (default: %(default)s)")
     group.add_argument(
@@ -61,7 +64,7 @@ def add(commands: Any) -> None:
         metavar="X",
         help="smaller log-probabilities, and minus infinity, count as X nats (default: %(default)s)",
     )
-    group.add_argument("--field", metavar="FIELD", help="the field with the list (plain)")
+    group.add_argument("--log-prob-field", metavar="FIELD", help="the field with the list (plain)")
     group.add_argument("--id-field", metavar="FIELD", help='(default: "id", "custom_id" or "doc_id", else row numbers)')
     group.add_argument("--text-field", default="text", metavar="FIELD", help="(default: %(default)s)")
     group.add_argument(
@@ -80,19 +83,19 @@ def _run(arguments: argparse.Namespace) -> None:
     from tdd.validate import runs
 
     out = pathlib.Path(arguments.out)
-    read = (arguments.file, arguments.lowercase, arguments.reference, arguments.texts)
+    read = (arguments.file, arguments.lowercase_dump, arguments.reference_dump, arguments.texts)
     runs.check_output_file(out, ENDINGS, read)
     table = score_log_probs(
         arguments.file,
-        names(arguments.scores),
-        lowercase=arguments.lowercase,
-        reference=arguments.reference,
+        names(",".join(arguments.score or ["loss,min_k"])),
+        lowercase=arguments.lowercase_dump,
+        reference=arguments.reference_dump,
         texts=arguments.texts,
-        format=arguments.format,
+        format=arguments.input_format,
         base=arguments.base,
         polarity=arguments.polarity,
         floor=arguments.floor,
-        field=arguments.field,
+        field=arguments.log_prob_field,
         id_field=arguments.id_field,
         text_field=arguments.text_field,
         generated=arguments.generated,

@@ -15,7 +15,7 @@ def add_texts(parser: argparse.ArgumentParser) -> None:
         "--text-field", metavar="FIELD", help="(default: text, or the only field that is known to hold texts)"
     )
     group.add_argument("--id-field", metavar="FIELD", help='(default: "id", else row numbers)')
-    group.add_argument("--format", help="format of the files (default: by their extension)")
+    group.add_argument("--input-format", metavar="NAME", help="format of the files (default: by their extension)")
 
 
 def add_scoring(parser: argparse.ArgumentParser, *, by_method: bool = False) -> None:
@@ -28,9 +28,7 @@ def add_scoring(parser: argparse.ArgumentParser, *, by_method: bool = False) -> 
     group.add_argument("--token-budget", type=int, metavar="N", help="tokens per batch")
     group.add_argument("--max-length", type=int, metavar="N", help="longest window in tokens (default: the model's)")
     group.add_argument(
-        "--long",
         "--long-texts",
-        dest="long_texts",
         choices=["window", "truncate", "error"],
         default=None if by_method else "window",
         help="texts longer than that: score every token once in windows, cut them, or stop (default: "

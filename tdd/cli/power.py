@@ -16,7 +16,7 @@ __all__ = ["add"]
 
 _EPILOG = """\
 examples:
-  tdd power scores.csv --score min_k --label-field label --n 500,2000 --m 1000 --share 0.01,0.05,0.2 --alpha 0.05,0.1
+  tdd power scores.csv --score min_k --label-field label --n 500,2000 --m 1000 --fraction 0.01,0.05,0.2 --alpha 0.05,0.1
   tdd power scores.csv --truth truth.csv --score loss --n 500 --m 500
   tdd power labrun --score min_k_plus_plus --out plans/first
   tdd power --auc 0.8 --n 1000 --m 1000
@@ -37,7 +37,7 @@ def add(commands: Any) -> None:
             "--method",
             "--n",
             "--m",
-            "--share",
+            "--fraction",
             "--auc",
             "--score",
             "--label-field",
@@ -61,7 +61,7 @@ def add(commands: Any) -> None:
     )
     power.add_argument("--repetitions", type=int, metavar="N", help="simulated audits a row (default: by cost)")
     power.add_argument("--seed", type=int, default=0, help="random seed (default: %(default)s)")
-    power.add_argument("--no-search", action="store_true", help="leave the smallest detectable share or effect out")
+    power.add_argument("--no-search", action="store_true", help="leave the smallest detectable fraction or effect out")
     power.add_argument("--out", metavar="DIR", help="write power.json, power.csv and figure.png")
     power.add_argument("--no-compilation-cache", action="store_true", help="keep no compiled programs for the next run")
     _add_audit(power.add_argument_group("an audit"))
@@ -73,7 +73,7 @@ def _add_audit(group: Any) -> None:
     group.add_argument("--n", metavar="SIZES", action="append", help="calibration items, repeated or comma-separated")
     group.add_argument("--m", metavar="SIZES", action="append", help="candidates, likewise")
     group.add_argument(
-        "--share", metavar="SHARES", action="append", help="members among the candidates, as 0.05; likewise"
+        "--fraction", metavar="FRACTIONS", action="append", help="members among the candidates, as 0.05; likewise"
     )
     group.add_argument(
         "--method",
@@ -97,16 +97,16 @@ def _add_audit(group: Any) -> None:
 
 def _add_table(group: Any) -> None:
     group.add_argument(
-        "--score", action="append", metavar="COLUMNS", help="score columns, or scores to compute for a laboratory run"
+        "--score", action="append", metavar="FIELDS", help="score columns, or scores to compute for a laboratory run"
     )
-    group.add_argument("--label-field", metavar="COLUMN", help='known truth, 1 member, 0 not (default: "label")')
+    group.add_argument("--label-field", metavar="FIELD", help='known truth, 1 member, 0 not (default: "label")')
     group.add_argument("--truth", metavar="FILE", help="table with the labels, joined by id, if not in the table")
-    group.add_argument("--knockoffs", action="append", metavar="COLUMNS", help="scores of the paraphrases, for ktd")
+    group.add_argument("--knockoffs", action="append", metavar="FIELDS", help="scores of the paraphrases, for ktd")
     group.add_argument(
         "--higher-is-member", action="store_true", help="higher values are more member-like, as log-probabilities are"
     )
-    group.add_argument("--id-field", metavar="COLUMN", help='identifiers (default: "id", else row numbers)')
-    group.add_argument("--format", metavar="NAME", help="format of the table, where its ending does not tell")
+    group.add_argument("--id-field", metavar="FIELD", help='identifiers (default: "id", else row numbers)')
+    group.add_argument("--input-format", metavar="NAME", help="format of the table, where its ending does not tell")
     group.add_argument(
         "--draw",
         choices=["auto", "without", "smoothed"],
@@ -115,7 +115,7 @@ def _add_table(group: Any) -> None:
         "(default: %(default)s)",
     )
     group.add_argument(
-        "--model", type=int, metavar="NUMBER", help="which model of a laboratory run with several, counted from 1"
+        "--model-number", type=int, metavar="N", help="which model of a laboratory run with several, counted from 1"
     )
     add_device(group)
 
@@ -125,7 +125,11 @@ def _add_exchange(group: Any) -> None:
         "--effect", type=float, metavar="D", help="gain of the canonical order in standard deviations of a shuffle"
     )
     group.add_argument(
-        "--shifted-share", type=float, default=1.0, metavar="S", help="fraction of the shards that show it (default: 1)"
+        "--shifted-fraction",
+        type=float,
+        default=1.0,
+        metavar="S",
+        help="fraction of the shards that show it (default: 1)",
     )
     group.add_argument(
         "--law", default="normal", metavar="NAME", help="normal, exponential, lognormal (default: %(default)s)"
@@ -188,7 +192,7 @@ def _plan_of_audit(arguments: argparse.Namespace, path: Any, options: dict[str, 
         source,
         num_calibration=_numbers("--n", arguments.n, int),
         num_tests=_numbers("--m", arguments.m, int),
-        member_share=_numbers("--share", arguments.share, float),
+        member_share=_numbers("--fraction", arguments.fraction, float),
         method=arguments.method,
         detection=arguments.detection,
         **_given(**options),
@@ -207,21 +211,21 @@ def _labelled(arguments: argparse.Namespace, path: Any) -> Any:
         source = read_lab_run(
             path,
             scores=names(",".join(arguments.score)) if arguments.score else ["min_k_plus_plus"],
-            model=arguments.model,
+            model=arguments.model_number,
             out=None if arguments.out is None else pathlib.Path(arguments.out),
             device=arguments.device,
             progress=not arguments.quiet,
             **shared,
         )
         return dataclasses.replace(source, draw=arguments.draw)
-    if arguments.model is not None:
-        raise InputError("--model is of a laboratory run with several models; a table has scores of one")
+    if arguments.model_number is not None:
+        raise InputError("--model-number is of a laboratory run with several models; a table has scores of one")
     columns = [*split(arguments.score), *knockoffs]
     if higher and not columns:
         raise InputError("--higher-is-member needs --score, the columns whose sign it turns")
     if knockoffs and arguments.method.partition(":")[0] != "ktd":
         raise InputError(f"--knockoffs are read by --method ktd, not by {arguments.method}")
-    table = {"id_field": arguments.id_field, "format": arguments.format}
+    table = {"id_field": arguments.id_field, "format": arguments.input_format}
     source = read_labelled(path, scores=columns, higher_is_member=higher, **table, **shared)
     return dataclasses.replace(source, draw=arguments.draw)
 
@@ -241,7 +245,7 @@ def _plan_of_order(arguments: argparse.Namespace, path: Any, options: dict[str, 
         "num_shuffles": _numbers("--shuffles", arguments.shuffles, int),
         "test": split(arguments.test) or None,
     }
-    return expected_exchange_power(source, shifted_share=arguments.shifted_share, **_given(**options))
+    return expected_exchange_power(source, shifted_share=arguments.shifted_fraction, **_given(**options))
 
 
 def _show(arguments: argparse.Namespace, plan: Any, about_order: bool) -> None:

@@ -55,7 +55,8 @@ def _run(arguments: argparse.Namespace) -> None:
     else:
         from tdd.report.sections import to_terminal
 
-        console(wide=True).print(to_terminal(report))
+        wide = record.get("kind") not in ("audit", "select", "exchange", "probe")
+        console(wide).print(to_terminal(report))
     if page is not None:
         from tdd.report.page import write_page
 

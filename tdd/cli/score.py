@@ -21,7 +21,7 @@ def add(commands: Any) -> None:
         _run,
         "score texts under a model",
         usual=(
-            "--scores",
+            "--score",
             "--out",
             "--text-field",
             "--reference",
@@ -34,11 +34,11 @@ def add(commands: Any) -> None:
     score.add_argument("model", help="checkpoint folder or hub id")
     score.add_argument("texts", help=".jsonl, .json, .csv, .parquet, .txt, or a folder of .txt files")
     score.add_argument(
-        "--scores",
-        default="loss,min_k_plus_plus",
+        "--score",
+        action="append",
         metavar="NAMES",
-        help="comma-separated: loss, zlib, lowercase, reference, min_k, min_k_plus_plus, m_entropy, max_renyi, "
-        "grad_norm; options after a colon, separated by semicolons: min_k:k=0.1 (default: %(default)s)",
+        help="repeated or comma-separated: loss, zlib, lowercase, reference, min_k, min_k_plus_plus, m_entropy, "
+        "max_renyi, grad_norm; options after a colon, separated by semicolons: min_k:k=0.1 (default: loss,min_k_plus_plus)",
     )
     score.add_argument("--out", required=True, metavar="FILE", help="table to write: .csv, .parquet or .jsonl")
     add_texts(score)
@@ -61,20 +61,21 @@ def _run(arguments: argparse.Namespace) -> None:
     out = pathlib.Path(arguments.out)
     runs.check_output_file(out, ENDINGS, (arguments.texts,))
     texts = load_texts(
-        arguments.texts, text_field=arguments.text_field, id_field=arguments.id_field, format=arguments.format
+        arguments.texts, text_field=arguments.text_field, id_field=arguments.id_field, format=arguments.input_format
     )
+    scores = names(",".join(arguments.score or ["loss,min_k_plus_plus"]))
     store = arguments.store or store_beside(out)
     options = {**scoring(arguments), "reference": arguments.reference, "store": store, "job": out.name}
     if arguments.shard is not None:
-        score(arguments.model, texts, names(arguments.scores), shard=arguments.shard, **options)
+        score(arguments.model, texts, scores, shard=arguments.shard, **options)
         return say_done(arguments, store)
     if by_ray:
         from tdd import on_ray
 
         options |= ray_options(arguments)
-        table = on_ray.score(arguments.model, texts, names(arguments.scores), **options)
+        table = on_ray.score(arguments.model, texts, scores, **options)
     else:
-        table = score(arguments.model, texts, names(arguments.scores), **options)
+        table = score(arguments.model, texts, scores, **options)
     if not leads(arguments):
         return None
     # what others share stays: a shard or a process that is started again must find it

@@ -41,30 +41,30 @@ def _add_study(parser: argparse.ArgumentParser, name: str) -> None:
         "shards leave their totals there",
     )
     parser.add_argument(
-        "--format", choices=["png", "svg"], default="png", help="format of figures (default: %(default)s)"
+        "--figure-format", choices=["png", "svg"], default="png", help="format of figures (default: %(default)s)"
     )
     parser.add_argument("--devices", type=int, metavar="N", help="number of devices to run on (default: all)")
     add_shard(parser)
     add_ray(parser)
     group = parser.add_argument_group("a given score table, in place of synthetic data")
-    group.add_argument("--scores", metavar="FILE", help="table: .csv, .parquet, .jsonl")
+    group.add_argument("--table", metavar="FILE", help="table: .csv, .parquet, .jsonl")
     group.add_argument(
-        "--score", action="append", metavar="COLUMNS", help="its score columns, repeated or comma-separated"
+        "--score", action="append", metavar="FIELDS", help="its score columns, repeated or comma-separated"
     )
     group.add_argument(
         "--label-field",
         action="append",
-        metavar="COLUMNS",
+        metavar="FIELDS",
         help="known truth, 1 member, 0 not; for the jecs studies a column for each score column",
     )
     group.add_argument(
-        "--knockoffs", action="append", metavar="COLUMNS", help="scores of paraphrases (ktd) or of shuffles (exchange)"
+        "--knockoffs", action="append", metavar="FIELDS", help="scores of paraphrases (ktd) or of shuffles (exchange)"
     )
     group.add_argument(
         "--higher-is-member", action="store_true", help="higher values are more member-like, as log-probabilities are"
     )
-    group.add_argument("--id-field", metavar="COLUMN", help='identifiers (default: "id", else row numbers)')
-    group.add_argument("--table-format", metavar="NAME", help="format of the table, if its ending does not tell")
+    group.add_argument("--id-field", metavar="FIELD", help='identifiers (default: "id", else row numbers)')
+    group.add_argument("--input-format", metavar="NAME", help="format of the table, if its ending does not tell")
 
 
 def _study_list(arguments: argparse.Namespace) -> None:
@@ -105,7 +105,7 @@ def _study_named(arguments: argparse.Namespace) -> None:
         outcome = on_ray.named_study(arguments.study, options, command=command, **ray_options(arguments))
     else:
         outcome = run_named_study(study, options, command=command)
-    files = _write_figures(study, options, outcome.result, arguments.format)
+    files = _write_figures(study, options, outcome.result, arguments.figure_format)
     _print_study(arguments, study, options, outcome, files)
 
 
@@ -117,21 +117,19 @@ def _options(arguments: argparse.Namespace, study: Any) -> Any:
     from tdd.validate.errors import InputError
 
     columns = None
-    if arguments.scores is not None:
+    if arguments.table is not None:
         columns = read_columns(
-            arguments.scores,
+            arguments.table,
             study.needs,
             scores=split(arguments.score),
             knockoffs=split(arguments.knockoffs),
             labels=split(arguments.label_field),
             higher_is_member=arguments.higher_is_member,
             id_field=arguments.id_field,
-            format=arguments.table_format,
+            format=arguments.input_format,
         )
     elif arguments.score or arguments.knockoffs or arguments.label_field or arguments.higher_is_member:
-        raise InputError(
-            "--score, --knockoffs, --label-field and --higher-is-member are of a table: give --scores FILE"
-        )
+        raise InputError("--score, --knockoffs, --label-field and --higher-is-member are of a table: give --table FILE")
     return StudyOptions(
         repetitions=study.repetitions if arguments.repetitions is None else arguments.repetitions,
         alphas=_levels(arguments.alpha) or study.alphas,

@@ -59,13 +59,14 @@ def folder_report(
     Raises:
       InputError: No finished run there, or a table of it is missing, damaged, or of another run.
     """
-    if (folder / "study.json").is_file():
+    files = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
+    if "study.json" in files:
         from tdd.study.results import StudyResult
 
         result = StudyResult.load(folder)
         record = json.loads((folder / "study.json").read_text("utf-8"))
         return {**record, "rows": result.rows()}, result_report(result)
-    if (folder / "power.json").is_file():
+    if "power.json" in files:
         from tdd.study.power.plans import load_plan
 
         plan = load_plan(folder)

@@ -156,11 +156,11 @@ def _check_text_lengths(
         return
     first, more = too_long[0], len(too_long) - 1
     others = "" if not more else f" ({more} further text{' is' if more == 1 else 's are'} too long as well)"
-    advice = "shorten it, or pass long_texts='window' (--long window: every token is scored once) or 'truncate'"
+    advice = "shorten it, or pass long_texts='window' (--long-texts window: every token is scored once) or 'truncate'"
     if gradient:
         advice = (
             "the norm of a gradient is not a sum over windows, so long texts have none for the score grad_norm: pass "
-            "long_texts='truncate' (--long truncate), or shorten the text"
+            "long_texts='truncate' (--long-texts truncate), or shorten the text"
         )
     raise InputError(
         f"text {identifiers[first]!r} has {lengths[first]} tokens under the tokenizer of the {what}, more than the "

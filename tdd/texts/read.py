@@ -65,7 +65,7 @@ def _check_readable(path: str) -> None:
     if os.path.exists(place) and not (os.path.isfile(place) or os.path.isdir(place) or of_a_shell):
         raise InputError(
             f"{path} is neither a file nor a folder but a named pipe or a device; copy what it gives into a "
-            "file, or pipe it into /dev/stdin with format=... (--format)"
+            "file, or pipe it into /dev/stdin with format=... (--input-format)"
         )
 
 

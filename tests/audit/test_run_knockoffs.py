@@ -256,7 +256,7 @@ def test_command_line(checkpoint, paths, tmp_path, capsys):
         "--calibration",
         str(paths["calibration"]),
     ]
-    how = "--method ktd:rule=conformal --knockoff-fields b,c --label-field label --score loss --alpha 0.5"
+    how = "--method ktd:rule=conformal --knockoffs b,c --label-field label --score loss --alpha 0.5"
     options += how.split()
     assert main([*options, "--quiet", "--out", str(tmp_path / "run")]) == 0
     report = capsys.readouterr().out
@@ -271,7 +271,7 @@ def test_command_line(checkpoint, paths, tmp_path, capsys):
 
 def test_command_line_names_what_is_missing(checkpoint, paths, capsys):
     options = ["audit", checkpoint, "--candidates", str(paths["candidates"]), "--method", "ktd", "--quiet"]
-    assert main([*options, "--knockoff-fields", "b,missing"]) != 0
+    assert main([*options, "--knockoffs", "b,missing"]) != 0
     assert "no knockoff field 'missing'; fields found: id, text, book, b, c, label" in capsys.readouterr().err
-    assert main([*options, "--knockoff-fields", "b", "--knockoff-fields", "text"]) != 0
+    assert main([*options, "--knockoffs", "b", "--knockoffs", "text"]) != 0
     assert "the field of the texts themselves" in capsys.readouterr().err

@@ -145,7 +145,7 @@ def test_higher_is_member_turns_the_sign(table, tmp_path, capsys):
 def test_score_writes_a_table_that_select_reads(checkpoint, files, tmp_path, capsys, ending):
     out = tmp_path / f"scores.{ending}"
     status, said = run(
-        "score", checkpoint, files["calibration"], "--scores", "loss,min_k:k=0.5", "--out", out, "-q", capsys=capsys
+        "score", checkpoint, files["calibration"], "--score", "loss,min_k:k=0.5", "--out", out, "-q", capsys=capsys
     )
     assert status == 0, said.err
     assert "30 texts" in said.out
@@ -153,7 +153,7 @@ def test_score_writes_a_table_that_select_reads(checkpoint, files, tmp_path, cap
     assert provenance["versions"]["tdd"]
     assert not (tmp_path / f".scores.{ending}.scoring").exists()
     scored = tmp_path / f"scored-candidates.{ending}"
-    run("score", checkpoint, files["candidates"], "--scores", "loss", "--out", scored, "-q", capsys=capsys)
+    run("score", checkpoint, files["candidates"], "--score", "loss", "--out", scored, "-q", capsys=capsys)
     status, said = run("select", scored, "--calibration", out, "--score", "loss", "--json", capsys=capsys)
     assert status == 0, said.err
     assert json.loads(said.out)["decision"]["num_tests"] == 14
@@ -197,7 +197,7 @@ def test_audit_leaves_a_run_folder(checkpoint, files, tmp_path, capsys):
         (["audit", "./nowhere", "--candidates", "{candidates}", "--calibration", "{calibration}"], ["nowhere"]),
         (["score", "{checkpoint}", "{candidates}", "--out", "x.xlsx"], [".xlsx", ".csv"]),
         (["score", "{checkpoint}", "{candidates}", "--out", "no/where/x.csv"], ["no/where"]),
-        (["score", "{checkpoint}", "{candidates}", "--out", "{table}.csv", "--scores", "magic"], ["magic", "min_k"]),
+        (["score", "{checkpoint}", "{candidates}", "--out", "{table}.csv", "--score", "magic"], ["magic", "min_k"]),
         (["score", "{checkpoint}", "{candidates}", "--out", "{candidates}"], ["candidates.jsonl", "another name"]),
         (["score-logprobs", "{candidates}", "--out", "{candidates}"], ["candidates.jsonl", "another name"]),
         (["score-logprobs", "{table}", "--texts", "{candidates}", "--out", "{candidates}"], ["would be lost"]),
@@ -317,7 +317,7 @@ def test_a_hub_id_without_a_network_is_one_line(files, tmp_path):
 
 def test_a_store_that_cannot_be_made(checkpoint, files, tmp_path, capsys):
     status, out = run(
-        "score", checkpoint, files["candidates"], "--scores", "loss", "--out", tmp_path / "s.csv", "--store",
+        "score", checkpoint, files["candidates"], "--score", "loss", "--out", tmp_path / "s.csv", "--store",
         "/proc/nothing", "-q", capsys=capsys,
     )  # fmt: skip
     assert status == 2
@@ -338,7 +338,7 @@ def test_one_store_serves_several_commands(checkpoint, files, tmp_path, capsys, 
     )  # fmt: skip
     assert status == 0, said.err
     status, _ = run(
-        "score", checkpoint, files["candidates"], "--scores", "zlib", "--out", tmp_path / "zlib.csv", "--store",
+        "score", checkpoint, files["candidates"], "--score", "zlib", "--out", tmp_path / "zlib.csv", "--store",
         store, "-q", capsys=capsys,
     )  # fmt: skip
     assert status == 0

@@ -58,7 +58,20 @@ def lab_run(tmp_path_factory):
 
 @pytest.mark.slow("long")
 def test_a_table(folder, tmp_path, capsys):
-    asked = ("--score", "loss", "--n", "20,30", "--m", 20, "--share", 0.25, "--repetitions", 500, "--alpha", "0.1,0.3")
+    asked = (
+        "--score",
+        "loss",
+        "--n",
+        "20,30",
+        "--m",
+        20,
+        "--fraction",
+        0.25,
+        "--repetitions",
+        500,
+        "--alpha",
+        "0.1,0.3",
+    )
     out = tmp_path / "plan"
     status, said = run(capsys, folder / "scores.csv", *asked, "--out", out)
     assert status == 0, said.err
@@ -90,7 +103,7 @@ def test_a_table(folder, tmp_path, capsys):
 
 
 def test_the_sign_of_the_scores_and_labels_of_another_table(folder, capsys):
-    sizes = ("--n", 10, "--m", 10, "--share", 0.5, "--json", *FAST)
+    sizes = ("--n", 10, "--m", 10, "--fraction", 0.5, "--json", *FAST)
     _, own = run(capsys, folder / "scores.csv", "--score", "loss", *sizes)
     _, turned = run(capsys, folder / "scores.csv", "--score", "log_prob", "--higher-is-member", *sizes)
     assert json.loads(own.out)["rows"] == json.loads(turned.out)["rows"]
@@ -106,7 +119,7 @@ def test_the_sign_of_the_scores_and_labels_of_another_table(folder, capsys):
 def test_a_laboratory_run(lab_run, tmp_path, capsys):
     """Its texts are scored where nobody did, the scores kept in the folder of the plan and read from there on."""
     before = {path.name for path in lab_run.iterdir()}
-    asked = ("--score", "loss", "--n", 15, "--m", 12, "--share", 0.5, "--json", "--quiet", *FAST)
+    asked = ("--score", "loss", "--n", 15, "--m", 12, "--fraction", 0.5, "--json", "--quiet", *FAST)
     status, said = run(capsys, lab_run, *asked, "--out", tmp_path / "plan")
     assert status == 0, said.err
     told = json.loads(said.out)
@@ -129,25 +142,25 @@ def test_one_of_several_models(folder, tmp_path, capsys):
     rows = [["id", "role", "model-1", "model-2"], *([f"t{i}", "candidate", 1, int(i < 60)] for i in range(120))]
     with open(tmp_path / "truth.csv", "w", newline="") as file:
         csv.writer(file).writerows(rows)
-    asked = ("--score", "loss", "--n", 10, "--m", 10, "--share", 0.5, "--json", *FAST)
-    status, said = run(capsys, tmp_path, "--model", 2, *asked)
+    asked = ("--score", "loss", "--n", 10, "--m", 10, "--fraction", 0.5, "--json", *FAST)
+    status, said = run(capsys, tmp_path, "--model-number", 2, *asked)
     assert status == 0, said.err
     assert "60 members, 60 non-members" in json.loads(said.out)["source"]
     assert "2 models, model-1, model-2: say which" in fails(capsys, tmp_path, *asked)
-    assert "no model 3" in fails(capsys, tmp_path, "--model", 3, *asked)
-    assert "--model is of a laboratory run" in fails(capsys, folder / "scores.csv", "--model", 1, *asked)
-    assert "leave the number 1 out" in fails(capsys, folder, "--model", 1, *asked)
+    assert "no model 3" in fails(capsys, tmp_path, "--model-number", 3, *asked)
+    assert "--model-number is of a laboratory run" in fails(capsys, folder / "scores.csv", "--model-number", 1, *asked)
+    assert "leave the number 1 out" in fails(capsys, folder, "--model-number", 1, *asked)
     (tmp_path / "other" / "canaries").mkdir(parents=True)
     assert "a run of planted sets" in fails(capsys, tmp_path / "other")
 
 
 def test_no_scores_at_all(capsys):
     method = "ptdi:proportion=none,eta=0.1"
-    status, said = run(capsys, "--auc", 0.9, "--n", 20, "--m", 10, "--method", method, "--share", "0.5", *FAST)
+    status, said = run(capsys, "--auc", 0.9, "--n", 20, "--m", 10, "--method", method, "--fraction", "0.5", *FAST)
     assert status == 0, said.err
     assert "What an audit with ptdi/none, eta=0.1 may expect" in said.out
     assert "normal scores of AUC 0.9" in said.out
-    assert "! Normal scores are an assumption" in said.out
+    assert "!  Normal scores are an assumption" in said.out
     assert "Smallest" not in said.out
 
 
@@ -176,7 +189,7 @@ def test_canonical_order(tmp_path, capsys):
 
 def test_an_effect(capsys):
     asked = ("--shards", 8, "--shuffles", 5, "--test", "rank_sum", "--no-search", "--repetitions", 200, "--json")
-    status, said = run(capsys, "--effect", 1, "--shifted-share", 0.5, "--law", "lognormal", *asked)
+    status, said = run(capsys, "--effect", 1, "--shifted-fraction", 0.5, "--law", "lognormal", *asked)
     assert status == 0, said.err
     told = json.loads(said.out)
     assert told["kind"] == "exchange-power"
@@ -193,8 +206,8 @@ def test_messages(folder, tmp_path, capsys):
     assert "score" in fails(capsys, table)
     assert "there is no field label_field='known'" in fails(capsys, table, "--score", "loss", "--label-field", "known")
     assert "--n must be whole numbers, got ten" in fails(capsys, table, "--score", "loss", "--n", "ten")
-    assert "--share must be numbers" in fails(capsys, table, "--score", "loss", "--share", "half")
-    assert "from 0 to 1, got 5.0" in fails(capsys, table, "--score", "loss", "--share", "5")
+    assert "--fraction must be numbers" in fails(capsys, table, "--score", "loss", "--fraction", "half")
+    assert "from 0 to 1, got 5.0" in fails(capsys, table, "--score", "loss", "--fraction", "5")
     assert "--sd-ratio is of --auc" in fails(capsys, table, "--score", "loss", "--sd-ratio", 2)
     assert "--higher-is-member needs --score" in fails(capsys, table, "--higher-is-member")
     assert "read by --method ktd" in fails(capsys, table, "--score", "loss", "--knockoffs", "zlib")
@@ -209,7 +222,7 @@ def test_messages(folder, tmp_path, capsys):
     )
     (tmp_path / "one.csv").write_text("id,loss,label\na,1,0\nb,2,0\n")
     assert "no member among the 2 labelled items" in fails(capsys, tmp_path / "one.csv", "--score", "loss")
-    full = ("--score", "loss", "--n", 500, "--m", 10, "--share", 0.5, "--draw", "without", *FAST)
+    full = ("--score", "loss", "--n", 500, "--m", 10, "--fraction", 0.5, "--draw", "without", *FAST)
     assert "without replacement the pool cannot give 505" in fails(capsys, table, *full)
 
 

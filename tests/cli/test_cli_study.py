@@ -40,7 +40,7 @@ def run(*arguments, capsys):
 
 
 def columns(table):
-    return ("--scores", table, "--score", "original", "--knockoffs", "paraphrase", "--label-field", "label")
+    return ("--table", table, "--score", "original", "--knockoffs", "paraphrase", "--label-field", "label")
 
 
 def test_study_alone_lists_the_studies(capsys):
@@ -77,7 +77,7 @@ def test_a_study_writes_its_folder_and_prints_its_table(table, tmp_path, capsys)
         ("ktd/ktd", "0.2"), ("ktd/ktd", "0.4"), ("ktd/multi", "0.2"), ("ktd/multi", "0.4"),
     ]  # fmt: skip
     told = json.loads((folder / "study.json").read_text())["provenance"]
-    assert told["command"].startswith(f"tdd study ktd-draws --scores {table}")
+    assert told["command"].startswith(f"tdd study ktd-draws --table {table}")
     assert told["regenerates"] == "KTD figure 3"
     picture = (folder / "figure.png").read_bytes()
     status, again = run(*asked, capsys=capsys)
@@ -128,7 +128,7 @@ def test_svg(table, tmp_path, capsys):
         64,
         "--alpha",
         0.2,
-        "--format",
+        "--figure-format",
         "svg",
         "--out",
         folder,
@@ -147,11 +147,11 @@ def test_svg(table, tmp_path, capsys):
         (("--devices", "0"), "--devices must be at least 1"),
         (("--target-se", "-1"), "target_se"),
         (("--seed", "-1"), "seed must be a whole number"),
-        (("--scores", "{table}", "--score", "original", "--knockoffs", "paraphrase"), "label_field must name"),
-        (("--score", "original"), "--scores FILE"),
-        (("--scores", "{table}", "--score", "original", "--label-field", "label"), "knockoffs must name"),
+        (("--table", "{table}", "--score", "original", "--knockoffs", "paraphrase"), "label_field must name"),
+        (("--score", "original"), "--table FILE"),
+        (("--table", "{table}", "--score", "original", "--label-field", "label"), "knockoffs must name"),
         (
-            ("--scores", "/nonexistent.csv", "--score", "a", "--label-field", "b", "--knockoffs", "c"),
+            ("--table", "/nonexistent.csv", "--score", "a", "--label-field", "b", "--knockoffs", "c"),
             "/nonexistent.csv",
         ),
     ],

@@ -28,7 +28,7 @@ def arguments(tmp_path_factory):
     folder = tmp_path_factory.mktemp("kept")
     model = gpt2_files.write(folder / "gpt2")[0]
     (folder / "texts.txt").write_text("1 2 3 4 5\n6 7 8\n")
-    return ["score", str(model), str(folder / "texts.txt"), "--scores", "loss", "-q", "--json"]
+    return ["score", str(model), str(folder / "texts.txt"), "--score", "loss", "-q", "--json"]
 
 
 def process(arguments, out, *more, **environment):
@@ -123,17 +123,16 @@ def test_the_folder_is_the_one_of_the_platform(monkeypatch, platform, environmen
     assert str(compilation_cache.cache_folder()) == expected
 
 
-def test_long_texts_have_two_spellings_and_an_error(arguments, tmp_path, capsys):
+def test_long_texts_are_refused_or_cut(arguments, tmp_path, capsys):
     long = tmp_path / "long.txt"
     long.write_text("1 2 3\n" + " ".join(map(str, range(20))) + "\n" + " ".join(map(str, range(17))) + "\n")
     words = [*arguments[:2], str(long), *arguments[3:], "--no-compilation-cache", "--out"]
-    assert main([*words, str(tmp_path / "a.csv"), "--long", "error"]) == 2
+    assert main([*words, str(tmp_path / "a.csv"), "--long-texts", "error"]) == 2
     said = capsys.readouterr().err
     assert "text '2' has 2" in said
     assert "tokens under the tokenizer of the model, more than the limit of 16 (1 further text is too long" in said
-    assert main([*words, str(tmp_path / "a.csv"), "--long", "truncate"]) == 0
-    assert main([*words, str(tmp_path / "b.csv"), "--long-texts", "truncate"]) == 0
-    assert (tmp_path / "a.csv").read_text() == (tmp_path / "b.csv").read_text()
+    assert main([*words, str(tmp_path / "a.csv"), "--long-texts", "truncate"]) == 0
+    assert (tmp_path / "a.csv").read_text().count("\n") == 4
 
 
 def test_devices_that_are_not_there(arguments, tmp_path, capsys):

@@ -163,7 +163,7 @@ def test_command_and_selection(tmp_path, capsys):
     for role, seed in (("suspects", 0), ("fresh", 1)):
         file = write(tmp_path / f"{role}.jsonl", [{**r, "id": f"{role}-{r['id']}"} for r in dump(seed)])
         out[role] = str(tmp_path / f"{role}.csv")
-        assert main(["score-logprobs", file, "--scores", "loss,min_k:k=0.5", "--out", out[role], "--json"]) == 0
+        assert main(["score-logprobs", file, "--score", "loss,min_k:k=0.5", "--out", out[role], "--json"]) == 0
         printed = json.loads(capsys.readouterr().out)
         assert printed["scores"] == ["loss", "min_k:k=0.5"]
         assert printed["provenance"]["log_probs"]["num_texts"] == 9

@@ -68,8 +68,8 @@ def commands() -> dict[str, str]:
     candidates, calibration = "{f}/texts/candidates.jsonl", "{f}/texts/calibration.jsonl"
     inputs = f"--candidates {candidates} --calibration {calibration} --label-field label"
     return {
-        "score": f"score {model} {candidates} --scores loss,min_k,min_k_plus_plus,zlib --out {{f}}/scores.csv",
-        "score-logprobs": "score-logprobs {f}/dump.jsonl --scores loss,min_k --out {f}/dump.csv",
+        "score": f"score {model} {candidates} --score loss,min_k,min_k_plus_plus,zlib --out {{f}}/scores.csv",
+        "score-logprobs": "score-logprobs {f}/dump.jsonl --score loss,min_k --out {f}/dump.csv",
         "audit": f"audit {model} {inputs} --alpha 0.2 --out {{f}}/audit",
         "audit-none": f"audit {model} {inputs} --score min_k_plus_plus --method ptdi:proportion=none --json",
         "report": "report {f}/audit",
@@ -82,7 +82,7 @@ def commands() -> dict[str, str]:
         "exchange": f"exchange {model} {{f}}/ordered.txt --shards 6 --shuffles 9 --out {{f}}/exchange",
         "study": "study ptdi-alpha --repetitions 3000 --alpha 0.2 --out {f}/study",
         "study-td4eval": "study td4eval-alpha --repetitions 500 --out {f}/study2",
-        "power": "power --auc 0.8 --n 100 --m 50 --share 0.2 --out {f}/power",
+        "power": "power --auc 0.8 --n 100 --m 50 --fraction 0.2 --out {f}/power",
         "guarantees": "guarantees",
         "guarantees-json": "guarantees --json",
     }

@@ -21,7 +21,7 @@ def test_two_processes_write_the_bytes_of_one(launcher, tmp_path):
     model, texts = gpt2_files.write(tmp_path / "gpt2")[0], tmp_path / "texts.jsonl"
     made = [text.lower().replace("w", "") for text in random_texts(20, longest=30)]  # words that the tokenizer knows
     texts.write_text("".join(json.dumps({"text": text}) + "\n" for text in made))
-    command = ["score", model, texts, "--scores", "loss,min_k", "--token-budget", 128, "--out"]
+    command = ["score", model, texts, "--score", "loss,min_k", "--token-budget", 128, "--out"]
     assert main([*map(str, command), str(tmp_path / "one.csv"), "--quiet"]) == 0
     two = [*command, tmp_path / "two.csv", "--shard-params", "--distributed"]
     ends = launcher.all([launcher.tdd(*two, **as_slurm(2, i)) for i in range(2)], 200)

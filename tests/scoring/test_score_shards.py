@@ -221,7 +221,7 @@ def files(tmp_path_factory):
 
 def command(files, out, *more):
     model, texts = files
-    return [*map(str, ["score", model, texts, "--out", out, "--scores", "loss,min_k", "--token-budget", 128, *more])]
+    return [*map(str, ["score", model, texts, "--out", out, "--score", "loss,min_k", "--token-budget", 128, *more])]
 
 
 @pytest.mark.slow("long")
