@@ -34,6 +34,8 @@ class CommandParser(argparse.ArgumentParser):
     """A parser whose --help shows the usual options, and whose --help-all shows all of them."""
 
     usual: frozenset[str] = frozenset()
+    rare_epilog = False
+    """Whether the epilog is for --help-all alone."""
 
     def format_help(self) -> str:  # noqa: D102
         rare = [
@@ -41,6 +43,7 @@ class CommandParser(argparse.ArgumentParser):
             for action in self._actions
             if self.usual and action.option_strings and not self.usual & {*action.option_strings}
         ]
+        epilog = self.epilog
         unused = [group for group in self._action_groups if rare and not {*group._group_actions} - {*rare}]
         texts, descriptions = [action.help for action in rare], [group.description for group in unused]
         try:
@@ -48,12 +51,15 @@ class CommandParser(argparse.ArgumentParser):
                 action.help = argparse.SUPPRESS
             for group in unused:
                 group.description = None
+            if rare and self.rare_epilog:
+                self.epilog = None
             shown = super().format_help()
         finally:
             for action, text in zip(rare, texts, strict=True):
                 action.help = text
             for group, text in zip(unused, descriptions, strict=True):
                 group.description = text
+            self.epilog = epilog
         return shown + (f"\n{len(rare)} more options: {self.prog} --help-all\n" if rare else "")
 
 
@@ -63,7 +69,7 @@ class _HelpAll(argparse.Action):
         parser.exit()
 
 
-def command(commands: Any, name: str, run: Any, summary: str, *, usual: Sequence[str] = ()) -> argparse.ArgumentParser:
+def command(commands: Any, name: str, run: Any, summary: str, *, usual: Sequence[str] = ()) -> CommandParser:
     """The parser of a command, with the options that all of them have.
 
     Args:

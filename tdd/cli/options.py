@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from tdd.cli.common import CommandParser
+
 __all__ = ["add_decision", "add_device", "add_devices", "add_scoring", "add_store", "add_texts", "devices", "scoring"]
 
 
@@ -117,10 +119,10 @@ options of the methods, the default first:
 """
 
 
-def add_decision(parser: argparse.ArgumentParser) -> None:
+def add_decision(parser: CommandParser) -> None:
     """Add the options of a decision."""
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.epilog = _METHODS
+    parser.epilog, parser.rare_epilog = _METHODS, True
     group = parser.add_argument_group("decision")
     group.add_argument(
         "--alpha", type=float, default=0.1, help="level of the false discovery rate (default: %(default)s)"
@@ -131,7 +133,7 @@ def add_decision(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="ptdi, best_score (the best of several scores), conditional (valid for this calibration sample), weighted "
         "(known density ratios), ktd (find members); td4eval, jmcs, jecs (find clean items). Options follow a colon: "
-        "ptdi:proportion=none,eta=0.1 (default: %(default)s); they are listed below",
+        "ptdi:proportion=none,eta=0.1 (default: %(default)s); --help-all lists them",
     )
     group.add_argument(
         "--delta",

@@ -34,7 +34,7 @@ _NUM_DRAWS = 99_999
 _WHOLE = ("shard", "first_example", "num_examples", "num_tokens", "rank", "num_shuffles")
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class Exchange(Displayed):
     """A finished test of canonical order.
 

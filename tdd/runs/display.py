@@ -43,6 +43,10 @@ class Displayed(abc.ABC):
         columns = {name: list(values) for name, values in rows.items()} if isinstance(rows, dict) else list(rows)
         return pandas.DataFrame(columns)
 
+    def __repr__(self) -> str:
+        report = self._report()
+        return f"<{type(self).__name__}: {report.title}{': ' if report.verdict else ''}{report.verdict}>"
+
     def _repr_html_(self) -> str:
         return _report("page").to_html(self._report(), whole=False)
 

@@ -48,7 +48,7 @@ _WRITTEN_TOGETHER = 2**13
 _PACKAGES = ("tdd", "jax", "jaxlib", "flax", "numpy", "transformers", "tokenizers", "scikit-learn")
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class Audit(Displayed):
     """A finished run.
 

@@ -25,7 +25,7 @@ _METRICS = ("fdp", "power", "hamming", "num_selected")
 _BINS, _UNIT, _LOW = 1024, 2**24, 2**12
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class StudyResult(Displayed):
     """Error rates and power of methods over the repetitions of a design.
 

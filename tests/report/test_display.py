@@ -29,6 +29,11 @@ def test_a_notebook_shows_the_report(audit):
     assert audit._repr_html_().strip() in audit.to_html()
 
 
+def test_one_line_in_a_terminal(audit):
+    assert repr(audit) == f"<Audit: Selection from a table of scores: {audit.run['outcome']}>"
+    assert repr(result_of({"k": 1})) == "<StudyResult: A study of error rates and power>"
+
+
 def test_pipelines(audit):
     assert audit.to_markdown().startswith("# Selection from a table of scores\n\n**")
     figures = audit.figures()

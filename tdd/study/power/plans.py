@@ -54,7 +54,7 @@ class _Plan(Displayed):
         return files
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class PowerPlan(_Plan):
     """The results to expect of an audit.
 
@@ -83,7 +83,7 @@ class PowerPlan(_Plan):
         return {"schema": SCHEMA, "kind": "power", **self.about, **tables}
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class ExchangePlan(_Plan):
     """The results to expect of a test of canonical order.
 
