@@ -177,7 +177,10 @@ def _warnings(about: Mapping[str, Any]) -> Sequence[Points]:
 
 
 def _origin(about: Mapping[str, Any]) -> Facts:
-    return Facts("Where it comes from", (("seed", str(about["seed"])), ("seconds", f"{about['seconds']:.1f}")))
+    rows = [("seed", str(about["seed"])), ("seconds", f"{about['seconds']:.1f}")]
+    if about.get("versions"):
+        rows.append(("versions", ", ".join(f"{name} {version}" for name, version in about["versions"].items())))
+    return Facts("Where it comes from", tuple(rows))
 
 
 def _percent(fraction: float) -> str:
