@@ -1,4 +1,4 @@
-"""Panels of scores → decision, diagnostics, bounds, and the run that says and stores them."""
+"""Scores by role → decision, diagnostics, bounds, and the run that says and stores them."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from tdd.audit.decide import Choices, Decision, Panels, decide
+from tdd.audit.decide import Choices, Decision, complete_calibration, decide
 from tdd.audit.knockoff_checks import symmetry
 from tdd.audit.simultaneous_bounds import SimultaneousBounds, simultaneous_bounds
 from tdd.audit.sizes import cluster_sizes, effective_calibration_size, resolution
 from tdd.audit.summary import RULE, failures, open_points, outcome, warnings_of
-from tdd.records import Guarantee, Texts
+from tdd.records import Evidence, Guarantee, Texts
 from tdd.runs.folder import SCHEMA, Audit, plain, versions
 
 __all__ = ["RESERVED", "Items", "assemble"]
@@ -51,7 +51,7 @@ class Items:
 
 def assemble(
     choices: Choices,
-    panels: Panels,
+    evidence: Evidence,
     items: Items,
     *,
     options: Mapping[str, Any],
@@ -63,16 +63,16 @@ def assemble(
 
     Args:
       choices: procedure, levels and seed.
-      panels: the scores that decide.
+      evidence: the scores that decide.
       items: ids, labels and columns of the tables.
       options: the options, as run.json records them.
       inputs: sources and hashes of the inputs, as run.json records them.
       model: the model, as run.json records it; None for a selection from scores alone.
       checks: diagnostics of the texts by name; those of the scores are added.
     """
-    decision = decide(panels, choices.procedure, choices.alpha, seed=choices.seed, labels=items.labels)
-    checks = {**_score_checks(choices, panels, decision, items.calibration_texts), **(checks or {})}
-    bounds = simultaneous_bounds(panels, choices, decision)
+    decision = decide(evidence, choices.procedure, choices.alpha, seed=choices.seed, labels=items.labels)
+    checks = {**_score_checks(choices, evidence, decision, items.calibration_texts), **(checks or {})}
+    bounds = simultaneous_bounds(evidence, choices, decision)
     failed = failures(checks, decision)
     warnings = warnings_of(checks, decision, items.ignored_groups, stands=not failed)
     if failed:
@@ -111,13 +111,13 @@ def assemble(
     return Audit(plain(run), _item_columns(decision, bounds, items), items.calibration)
 
 
-def _score_checks(choices: Choices, panels: Panels, decision: Decision, texts: Texts | None) -> dict[str, Any]:
+def _score_checks(choices: Choices, evidence: Evidence, decision: Decision, texts: Texts | None) -> dict[str, Any]:
     """The diagnostics of the scores by name: sizes, symmetry of knockoffs, sizes of clusters."""
     checks: dict[str, Any] = {}
     if decision.num_calibration:
-        scores = np.where(panels.complete_calibration(), panels.calibration[0], np.nan)
+        scores = np.where(complete_calibration(evidence), np.atleast_2d(evidence.calibration)[0], np.nan)
         checks["effective_calibration"] = effective_calibration_size(scores, texts)
-        if not panels.clusters:
+        if not evidence.clusters:
             checks["resolution"] = resolution(
                 decision.num_calibration,
                 decision.num_tests,
@@ -126,8 +126,8 @@ def _score_checks(choices: Choices, panels: Panels, decision: Decision, texts: T
                 min_selections=decision.min_selections,
             )
     for name, finding in (
-        ("symmetry", symmetry(panels, getattr(choices.procedure, "rule", ""))),
-        ("cluster_sizes", cluster_sizes(panels, decision.unit, choices.seed)),
+        ("symmetry", symmetry(evidence, getattr(choices.procedure, "rule", ""))),
+        ("cluster_sizes", cluster_sizes(evidence, decision.unit, choices.seed)),
     ):
         if finding is not None:
             checks[name] = finding

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -21,7 +21,16 @@ from tdd.records import Evidence, Guarantee, KnockoffSelection, Null, Selection
 from tdd.validate import arrays
 from tdd.validate.errors import InputError
 
-__all__ = ["Choices", "Decision", "Panels", "Truth", "choose", "decide", "level_in_words"]
+__all__ = [
+    "Choices",
+    "Decision",
+    "Truth",
+    "choose",
+    "complete_calibration",
+    "decide",
+    "evidence_of",
+    "level_in_words",
+]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,65 +77,58 @@ def choose(
     return Choices(procedure, alpha, delta, seed)
 
 
-def _empty() -> np.ndarray:
-    return np.zeros(0)
+def evidence_of(
+    procedure: Procedure,
+    tables: Mapping[str, Mapping[str, np.ndarray]],
+    names: Sequence[str],
+    *,
+    knockoffs: Sequence[str] = (),
+    weight: str | None = None,
+    split: str | None = None,
+    clusters: Sequence[str] = (),
+    calibration_clusters: Sequence[str] = (),
+) -> Evidence:
+    """The evidence as the procedure takes it: one column of scores as a vector, None for what is absent.
 
-
-def _no_rows() -> np.ndarray:
-    return np.zeros((0, 0))
-
-
-@dataclasses.dataclass(frozen=True)
-class Panels:
-    """Loss-like scores on the host: LOWER = MORE member-like, NaN where an item has none.
-
-    Attributes:
-      names: K names of the columns that decide: one score, several detectors, or one score under several models.
-      candidates: [K, m].
-      calibration: [K, n] items for which the null holds; n = 0 where the procedure needs none.
-      members: [n1] known members, for the moment estimate, or an empty array.
-      knockoffs: [m, k] scores of the candidates' knockoffs, [m, 0] where there are none.
-      calibration_knockoffs: [n, k] scores of the calibration items' knockoffs, or [n, 0].
-      clusters: one name a candidate, or an empty tuple.
-      calibration_clusters: one name a calibration item, or an empty tuple.
-      weights: [m] density ratio of each candidate ("weighted"), or an empty array.
-      calibration_weights: [n] density ratio of each calibration item, or an empty array.
-      split: [n] bool, calibration items from which "td4eval" learns its weights, or an empty array.
+    Args:
+      procedure: the procedure that decides.
+      tables: "candidate", "calibration" or "member" -> column -> [items] loss-like scores, NaN where an item has none.
+      names: the K columns that decide.
+      knockoffs: columns with the scores of each item's knockoffs.
+      weight: column with the density ratio of each item, or None.
+      split: column with 1 for the calibration items from which "td4eval" learns its weights, or None.
+      clusters: cluster of each candidate, or empty.
+      calibration_clusters: cluster of each calibration item, or empty.
     """
 
-    names: tuple[str, ...]
-    candidates: np.ndarray
-    calibration: np.ndarray
-    members: np.ndarray = dataclasses.field(default_factory=_empty)
-    knockoffs: np.ndarray = dataclasses.field(default_factory=_no_rows)
-    calibration_knockoffs: np.ndarray = dataclasses.field(default_factory=_no_rows)
-    clusters: tuple[str, ...] = ()
-    calibration_clusters: tuple[str, ...] = ()
-    weights: np.ndarray = dataclasses.field(default_factory=_empty)
-    calibration_weights: np.ndarray = dataclasses.field(default_factory=_empty)
-    split: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros(0, bool))
+    def columns(role: str, wanted: Sequence[str | None]) -> np.ndarray:
+        table = tables.get(role, {})
+        return np.array([table[name] for name in wanted if name is not None and name in table])
 
-    @classmethod
-    def of(cls, calibration: np.ndarray, candidates: np.ndarray, name: str = "score") -> Panels:
-        """Panels of one score: [n] and [m]."""
-        return cls((name,), np.asarray(candidates, float)[None], np.asarray(calibration, float)[None])
+    def known(values: np.ndarray) -> np.ndarray | None:
+        return values if values.size else None
 
-    def evidence(self, procedure: Procedure) -> Evidence:
-        """The evidence as the procedure takes it: one row of scores as a vector, None for what is empty."""
-        row = 0 if procedure.columns == "one" else slice(None)
-        optional = ("members", "knockoffs", "calibration_knockoffs", "weights", "calibration_weights", "split")
-        return Evidence(
-            self.calibration[row],
-            self.candidates[row],
-            **{name: value if (value := getattr(self, name)).size else None for name in optional},
-            names=self.names,
-            clusters=self.clusters,
-            calibration_clusters=self.calibration_clusters,
-        )
+    row = 0 if procedure.columns == "one" else slice(None)
+    candidates, calibration = columns("candidate", names), columns("calibration", names)
+    learned = known(columns("calibration", [split]))
+    return Evidence(
+        (calibration if len(calibration) else np.zeros((len(names), 0)))[row],
+        candidates[row],
+        members=known(columns("member", names[:1]).reshape(-1)) if "members" in procedure.needs else None,
+        knockoffs=known(columns("candidate", knockoffs).T),
+        calibration_knockoffs=known(columns("calibration", knockoffs).T),
+        weights=known(columns("candidate", [weight]).reshape(-1)),
+        calibration_weights=known(columns("calibration", [weight]).reshape(-1)),
+        split=None if learned is None else learned[0] > 0,
+        names=tuple(names),
+        clusters=tuple(clusters),
+        calibration_clusters=tuple(calibration_clusters),
+    )
 
-    def complete_calibration(self) -> np.ndarray:
-        """[n] bool: calibration items with a score in every column and for every knockoff."""
-        return _complete(self.calibration, self.calibration_knockoffs)
+
+def complete_calibration(evidence: Evidence) -> np.ndarray:
+    """[n] bool: calibration items with a score in every column and for every knockoff."""
+    return _complete(evidence.calibration, evidence.calibration_knockoffs)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -216,11 +218,11 @@ class Decision:
     selection: Selection
 
 
-def decide(panels: Panels, procedure: Procedure, alpha: float, *, seed: int = 0, labels: Any = None) -> Decision:
+def decide(evidence: Evidence, procedure: Procedure, alpha: float, *, seed: int = 0, labels: Any = None) -> Decision:
     """Run one procedure.
 
     Args:
-      panels: scores of candidates and calibration items.
+      evidence: scores of candidates and calibration items, on the host.
       procedure: the procedure with its options.
       alpha: level in (0, 1).
       seed: seed of every random choice in the decision.
@@ -231,11 +233,10 @@ def decide(panels: Panels, procedure: Procedure, alpha: float, *, seed: int = 0,
     """
     arrays.check_level(alpha)
     ptdi = procedure if isinstance(procedure, PTDI) else None
-    if ptdi is not None and panels.clusters and ptdi.proportion not in ("storey", "none"):
+    if ptdi is not None and evidence.clusters and ptdi.proportion not in ("storey", "none"):
         raise InputError(
             f"proportion={ptdi.proportion!r} is not offered where items come in clusters; use 'storey' or 'none'"
         )
-    evidence = panels.evidence(procedure)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         result = procedure.select(evidence, alpha, jax.random.key(seed))
@@ -243,10 +244,10 @@ def decide(panels: Panels, procedure: Procedure, alpha: float, *, seed: int = 0,
     n, m = int(result.num_calibration), int(result.num_tests)
     subtracted = ptdi is not None and ptdi.proportion == "subtraction"
     by_knockoffs = "knockoffs" in procedure.needs
-    complete = _complete(panels.candidates, panels.knockoffs if by_knockoffs else None)
+    complete = _complete(evidence.scores, evidence.knockoffs if by_knockoffs else None)
     num_missing_calibration = 0
     if "calibration" in procedure.needs or n:
-        known = _complete(panels.calibration, panels.calibration_knockoffs if by_knockoffs else None)
+        known = _complete(evidence.calibration, evidence.calibration_knockoffs if by_knockoffs else None)
         num_missing_calibration = int((~known).sum())
     unit, num_units, num_units_selected = "item", int(tested.sum()), int(selected.sum())
     if isinstance(result, ClusterSelection) and ptdi is not None:
@@ -262,16 +263,16 @@ def decide(panels: Panels, procedure: Procedure, alpha: float, *, seed: int = 0,
         p_values=np.asarray(result.p_values),
         adjusted=np.asarray(result.adjusted),
         statistic=np.asarray(result.statistic) if isinstance(result, KnockoffSelection) else np.zeros(0),
-        score=", ".join(panels.names),
-        columns=panels.names,
+        score=", ".join(evidence.names),
+        columns=evidence.names,
         method=result.method,
         null=result.null,
         alpha=float(alpha),
         proportion=float(result.proportion),
         bound=float(alpha) * ((1 + 1 / max(m, 1)) * (1 + 1 / max(n, 1)) if subtracted else 1),
-        edge_ties=_edge_ties(panels.calibration[0], ptdi.eta) if ptdi is not None and subtracted else 0,
+        edge_ties=_edge_ties(evidence.calibration, ptdi.eta) if ptdi is not None and subtracted else 0,
         threshold=float(result.threshold),
-        score_cut=_score_cut(panels, result.null, selected),
+        score_cut=_score_cut(evidence, result.null, selected),
         num_selected=int(selected.sum()),
         num_tests=int(tested.sum()),
         num_calibration=n,
@@ -281,7 +282,7 @@ def decide(panels: Panels, procedure: Procedure, alpha: float, *, seed: int = 0,
         guarantee=result.guarantee,
         facts=tuple(procedure.facts(evidence, result)),
         warnings=(*procedure.warnings(evidence, result), *(str(item.message) for item in caught)),
-        truth=_truth(selected, tested, labels, result.null, panels.clusters if unit == "cluster" else ()),
+        truth=_truth(selected, tested, labels, result.null, evidence.clusters if unit == "cluster" else ()),
         selection=result,
     )
 
@@ -305,18 +306,16 @@ def _check_direction(null: str | None, tested: str, method: str) -> None:
     )
 
 
-def _complete(panel: np.ndarray, knockoffs: np.ndarray | None) -> np.ndarray:
+def _complete(scores: np.ndarray, knockoffs: np.ndarray | None) -> np.ndarray:
     """[items] bool: items with a score in every column, and for every knockoff where there are knockoffs."""
-    complete = np.asarray(~np.isnan(panel).any(axis=0))
-    if knockoffs is not None and len(knockoffs) == complete.size:
-        complete &= ~np.isnan(knockoffs).any(axis=1)
-    return complete
+    complete = np.asarray(~np.isnan(np.atleast_2d(scores)).any(axis=0))
+    return complete if knockoffs is None else complete & ~np.isnan(knockoffs).any(axis=1)
 
 
-def _score_cut(panels: Panels, null: Null, selected: np.ndarray) -> float | None:
-    if len(panels.names) > 1 or not selected.any():
+def _score_cut(evidence: Evidence, null: Null, selected: np.ndarray) -> float | None:
+    if len(evidence.names) > 1 or not selected.any():
         return None
-    chosen = panels.candidates[0][selected]
+    chosen = evidence.scores.reshape(-1)[selected]
     return float(chosen.max() if null == "nonmember" else chosen.min())
 
 
@@ -330,7 +329,7 @@ def _edge_ties(calibration: np.ndarray, eta: float) -> int:
 
 
 def _truth(
-    selected: np.ndarray, tested: np.ndarray, labels: Any, null: Null, clusters: tuple[str, ...] = ()
+    selected: np.ndarray, tested: np.ndarray, labels: Any, null: Null, clusters: Sequence[Any] = ()
 ) -> Truth | None:
     """FDP and power, where every tested candidate has a label."""
     if labels is None or len(labels) == 0:

@@ -17,11 +17,11 @@ from tdd.validate.errors import InputError
 __all__ = [
     "Inputs",
     "Role",
-    "ScoresByRole",
     "check_clusters_named",
     "check_knockoffs",
     "check_known_labels",
     "check_used",
+    "knockoff_column",
     "read_inputs",
 ]
 
@@ -95,45 +95,23 @@ class Inputs:
         distinct = Texts(ids=tuple(ids), texts=tuple(places), source=source, sha256=hash_texts(ids, tuple(places)))
         return distinct, np.array(index)
 
-    def split(self, values: Mapping[str, np.ndarray], index: np.ndarray) -> ScoresByRole:
-        """Columns over the distinct texts, and the place of each text among them → columns by role."""
-        ends = np.cumsum([len(texts) for texts in self.roles.values()])[:-1]
-        parts = {name: np.split(column[index], ends) for name, column in values.items()}
-        return ScoresByRole(
-            {role: {name: part[i] for name, part in parts.items()} for i, role in enumerate(self.roles)}
-        )
+    def split(self, values: Mapping[str, np.ndarray], index: np.ndarray) -> dict[str, dict[str, np.ndarray]]:
+        """Columns over the distinct texts, and the place of each text among them → columns by owner.
+
+        The scores of the j-th knockoffs stand beside those of their owners, as `knockoff_column` calls them.
+        """
+        places = np.split(index, np.cumsum([len(texts) for texts in self.roles.values()])[:-1])
+        tables: dict[str, dict[str, np.ndarray]] = {}
+        for role, place in zip(self.roles, places, strict=True):
+            table = tables.setdefault(role.owner, {})
+            for name, column in values.items():
+                table[knockoff_column(name, role.knockoff) if role.knockoff else name] = column[place]
+        return tables
 
 
-@dataclasses.dataclass(frozen=True)
-class ScoresByRole:
-    """Score columns of the texts of every role.
-
-    Attributes:
-      columns: role -> name -> [texts] scores.
-    """
-
-    columns: Mapping[Role, Mapping[str, np.ndarray]]
-
-    def panel(self, owner: str, names: Sequence[str]) -> np.ndarray:
-        """[columns, items] scores of the texts of a role; no items where the role has none."""
-        columns = self.columns.get(Role(owner))
-        return np.zeros((len(names), 0)) if columns is None else np.stack([columns[name] for name in names])
-
-    def knockoffs(self, owner: str, name: str) -> np.ndarray:
-        """[items, k] scores of the knockoffs of a role."""
-        parts = [columns[name] for role, columns in self.columns.items() if role.owner == owner and role.knockoff]
-        if parts:
-            return np.stack(parts, axis=1)
-        return np.zeros((self.panel(owner, [name]).shape[1], 0))
-
-    def table(self, owner: str) -> dict[str, np.ndarray]:
-        """All score columns of the texts of a role, then those of their knockoffs; empty where the role has none."""
-        return {
-            f"{name} (knockoff {role.knockoff})" if role.knockoff else name: column
-            for role, columns in self.columns.items()
-            if role.owner == owner
-            for name, column in columns.items()
-        }
+def knockoff_column(name: str, knockoff: int) -> str:
+    """The column with the scores of the j-th knockoffs."""
+    return f"{name} (knockoff {knockoff})"
 
 
 def read_inputs(

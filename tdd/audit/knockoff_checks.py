@@ -9,11 +9,10 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
-from tdd.audit.decide import Panels
+from tdd.audit.decide import complete_calibration
 from tdd.audit.inputs import Inputs
 from tdd.procedures.knockoff_symmetry import knockoff_symmetry
+from tdd.records import Evidence
 
 __all__ = ["KnockoffTexts", "LongTexts", "Symmetry", "cut_texts", "knockoff_texts", "symmetry"]
 
@@ -44,17 +43,14 @@ class Symmetry:
     warning: str
 
 
-def symmetry(panels: Panels, rule: str) -> Symmetry | None:
+def symmetry(evidence: Evidence, rule: str) -> Symmetry | None:
     """Test what a knockoff rule assumes, on known non-members; None unless some have knockoffs.
 
     Tested is what the rule assumes: for "ktd" that the averaged statistic is symmetric, for the others that the copies
     of a text are exchangeable.
     """
-    scores, copies = panels.calibration[0], panels.calibration_knockoffs
-    known = ~np.isnan(scores)
-    if copies.size:
-        known &= ~np.isnan(copies).any(axis=1)
-    if not copies.size or not known.any():
+    scores, copies, known = evidence.calibration, evidence.calibration_knockoffs, complete_calibration(evidence)
+    if copies is None or not known.any():
         return None
     averaged = rule == "ktd"
     result = knockoff_symmetry(scores, copies, rule="ktd" if averaged else "multi")

@@ -12,9 +12,9 @@ import numpy as np
 
 from tdd.audit.assemble import Items, assemble
 from tdd.audit.blind_baseline import blind_baseline
-from tdd.audit.decide import Choices, Panels, choose
+from tdd.audit.decide import Choices, choose, evidence_of
 from tdd.audit.duplicates import duplicates
-from tdd.audit.inputs import Inputs, ScoresByRole, read_inputs
+from tdd.audit.inputs import Inputs, knockoff_column, read_inputs
 from tdd.audit.knockoff_checks import cut_texts, knockoff_texts
 from tdd.audit.models import column_prefixes, describe, list_of_models, provenance_of
 from tdd.audit.overlap import overlap, sharing
@@ -176,12 +176,31 @@ def run_audit(
 
     checks = _text_checks(inputs, seed)
     values, details = _score_under(models, provenance, texts, names, scoring)
-    scores = inputs.split(values, places)
+    tables, known = inputs.split(values, places), inputs.calibration
     long_texts = cut_texts(details, len(texts))
+    columns = [prefix + name for prefix in column_prefixes(provenance) for name in deciding]
+    num_knockoffs = len(inputs.knockoffs("candidate"))
     audit = assemble(
         choices,
-        _panels(inputs, scores, [prefix + name for prefix in column_prefixes(provenance) for name in deciding]),
-        _items(inputs, scores),
+        evidence_of(
+            procedure,
+            tables,
+            columns,
+            knockoffs=[knockoff_column(columns[0], 1 + number) for number in range(num_knockoffs)],
+            clusters=inputs.clusters,
+            calibration_clusters=inputs.calibration_clusters,
+        ),
+        Items(
+            ids=inputs.candidates.ids,
+            scores=tables["candidate"],
+            labels=np.asarray(inputs.candidates.labels),
+            calibration={
+                "id": np.asarray(() if known is None else known.ids, dtype=object),
+                **tables.get("calibration", {}),
+            },
+            calibration_texts=known,
+            ignored_groups=inputs.ignored_groups,
+        ),
         options=options,
         inputs={
             str(role): {"source": texts.source, "sha256": texts.sha256, "texts": len(texts)}
@@ -281,33 +300,3 @@ def _score_under(
         values |= {f"{prefix}{name}": column for name, column in table.values.items()}
         details.append(dict(table.provenance))
     return values, details
-
-
-def _panels(inputs: Inputs, scores: ScoresByRole, deciding: Sequence[str]) -> Panels:
-    """The scores that decide."""
-    return Panels(
-        tuple(deciding),
-        scores.panel("candidate", deciding),
-        scores.panel("calibration", deciding),
-        scores.panel("member", deciding)[0],
-        scores.knockoffs("candidate", deciding[0]),
-        scores.knockoffs("calibration", deciding[0]),
-        inputs.clusters,
-        inputs.calibration_clusters,
-    )
-
-
-def _items(inputs: Inputs, scores: ScoresByRole) -> Items:
-    """Identifiers, labels and all score columns."""
-    known = inputs.calibration
-    return Items(
-        ids=inputs.candidates.ids,
-        scores=scores.table("candidate"),
-        labels=np.asarray(inputs.candidates.labels),
-        calibration={
-            "id": np.asarray(() if known is None else known.ids, dtype=object),
-            **scores.table("calibration"),
-        },
-        calibration_texts=known,
-        ignored_groups=inputs.ignored_groups,
-    )

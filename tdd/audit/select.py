@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from tdd.audit.assemble import RESERVED, Items, assemble
-from tdd.audit.decide import Panels, choose
+from tdd.audit.decide import choose, evidence_of
 from tdd.audit.inputs import check_clusters_named, check_knockoffs, check_known_labels, check_used
 from tdd.procedures.procedure import Procedure
 from tdd.procedures.values import PTDI
@@ -20,6 +20,8 @@ from tdd.tables import Role, ScoreTable, load_score_table
 from tdd.validate.errors import InputError
 
 __all__ = ["select"]
+
+_ROLES: tuple[Role, ...] = ("candidate", "calibration", "member")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,15 +113,24 @@ def select(
     calibration, candidates = table.rows("calibration"), table.rows("candidate")
     ids = np.asarray(table.ids, dtype=object)
     check_known_labels(table.labels[calibration], ids[calibration], procedure.null)
-    panels = _panels(table, uses, procedure, clustered)
+    if "members" in procedure.needs and not table.rows("member").size:
+        raise InputError('proportion="moment" needs known members; give a table of members or a member role')
+    tables = {role: {name: table.values(name, role) for name in table.scores} for role in _ROLES}
+    evidence = evidence_of(
+        procedure,
+        tables,
+        uses.names,
+        knockoffs=uses.knockoffs,
+        weight=weight_column,
+        split=split_column,
+        clusters=[table.groups[i] for i in candidates] if clustered else (),
+        calibration_clusters=[table.groups[i] for i in calibration] if clustered else (),
+    )
     items = Items(
         ids=ids[candidates],
-        scores={key: column[candidates] for key, column in table.scores.items()},
+        scores=tables["candidate"],
         labels=table.labels[candidates],
-        calibration={
-            "id": ids[calibration],
-            **{key: column[calibration] for key, column in table.scores.items()},
-        },
+        calibration={"id": ids[calibration], **tables["calibration"]},
         ignored_groups=() if clustered or not table.groups else [table.groups[i] for i in (*candidates, *calibration)],
     )
     options = {
@@ -134,45 +145,12 @@ def select(
         "delta": delta,
     }
     inputs = {"table": {"source": table.source, "sha256": table.sha256, "rows": len(table)}}
-    audit = assemble(choices, panels, items, options=options, inputs=inputs)
+    audit = assemble(choices, evidence, items, options=options, inputs=inputs)
     if out is not None:
         identity = fingerprint({"inputs": table.sha256, "seed": seed, **options})
         open_run_folder(pathlib.Path(out), identity, f"selection from {table.source}")
         audit.save(pathlib.Path(out))
     return audit
-
-
-def _panels(table: ScoreTable, uses: _Columns, procedure: Procedure, clustered: bool) -> Panels:
-    """The scores that decide, by role."""
-
-    def rows(names: Sequence[str], role: Role) -> np.ndarray:
-        chosen = table.rows(role)
-        return np.stack([table.scores[name][chosen] for name in names]) if names else np.zeros((0, len(chosen)))
-
-    def column(name: str | None, role: Role) -> np.ndarray:
-        return np.zeros(0) if name is None else table.values(name, role)
-
-    def clusters(role: Role) -> tuple[str, ...]:
-        return tuple(table.groups[i] for i in table.rows(role)) if clustered else ()
-
-    members = np.zeros(0)
-    if "members" in procedure.needs:
-        members = table.values(uses.names[0], "member")
-        if not members.size:
-            raise InputError('proportion="moment" needs known members; give a table of members or a member role')
-    return Panels(
-        uses.names,
-        rows(uses.names, "candidate"),
-        rows(uses.names, "calibration"),
-        members,
-        rows(uses.knockoffs, "candidate").T,
-        rows(uses.knockoffs, "calibration").T,
-        clusters("candidate"),
-        clusters("calibration"),
-        column(uses.weight, "candidate"),
-        column(uses.weight, "calibration"),
-        column(uses.split, "calibration") > 0,
-    )
 
 
 def _check_uses(procedure: Procedure, uses: _Columns) -> None:

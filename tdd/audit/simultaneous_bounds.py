@@ -13,9 +13,10 @@ from typing import Any
 import jax
 import numpy as np
 
-from tdd.audit.decide import Choices, Decision, Panels
+from tdd.audit.decide import Choices, Decision
 from tdd.procedures.bounds import FdpBounds
 from tdd.procedures.fdp_template import LARGE
+from tdd.records import Evidence
 from tdd.validate.errors import InputError
 
 __all__ = ["Cut", "SimultaneousBounds", "simultaneous_bounds"]
@@ -78,7 +79,7 @@ class SimultaneousBounds:
         }
 
 
-def simultaneous_bounds(panels: Panels, choices: Choices, decision: Decision) -> SimultaneousBounds:
+def simultaneous_bounds(evidence: Evidence, choices: Choices, decision: Decision) -> SimultaneousBounds:
     """The simultaneous bounds of a decision, where its procedure has some."""
     delta = choices.delta
     if not decision.num_tests:
@@ -88,8 +89,7 @@ def simultaneous_bounds(panels: Panels, choices: Choices, decision: Decision) ->
     large = max(decision.num_calibration, decision.num_tests) > LARGE
     num_draws = min(_MAX_DRAWS, math.ceil(_FEW / delta) - 1) if large else max(_DRAWS, math.ceil(1 / delta))
     key = jax.random.fold_in(jax.random.key(choices.seed), 1)
-    procedure = choices.procedure
-    bounds = procedure.bounds(panels.evidence(procedure), decision.selection, delta=delta, key=key, num_draws=num_draws)
+    bounds = choices.procedure.bounds(evidence, decision.selection, delta=delta, key=key, num_draws=num_draws)
     if isinstance(bounds, str):
         return SimultaneousBounds(False, bounds, delta)
     sizes, false = np.asarray(bounds.num_selected), np.asarray(bounds.false_bound)

@@ -6,13 +6,13 @@ import dataclasses
 import math
 from collections.abc import Sequence
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from tdd.audit.decide import Panels
 from tdd.audit.word_split import normalise, strings
-from tdd.records import Texts
+from tdd.records import Evidence, Texts
 from tdd.validate.errors import InputError
 
 __all__ = [
@@ -197,21 +197,21 @@ class ClusterSizes:
     warning: str
 
 
-def cluster_sizes(panels: Panels, unit: str, seed: int) -> ClusterSizes | None:
+def cluster_sizes(evidence: Evidence, unit: str, seed: int) -> ClusterSizes | None:
     """Compare the clusters of calibration items and of candidates in size; None unless both roles come in clusters.
 
     Guarantee: if the clusters of both roles are exchangeable, their sizes included, P(p_value <= t) <= t, for any
     number of draws: the observed order counts as one of them.
 
     Args:
-      panels: scores with the clusters of candidates and calibration items; members and non-members alike.
+      evidence: scores with the clusters of candidates and calibration items; members and non-members alike.
       unit: what is decided on, "item", "cluster" or "drawn".
       seed: seed of the permutations.
     """
-    if not panels.clusters or not panels.calibration_clusters:
+    if not evidence.clusters or not evidence.calibration_clusters:
         return None
-    calibration_sizes, means = _by_cluster(panels.calibration_clusters, panels.calibration[0])
-    candidate_sizes, _ = _by_cluster(panels.clusters, panels.candidates[0])
+    calibration_sizes, means = _by_cluster(evidence.calibration_clusters, evidence.calibration)
+    candidate_sizes, _ = _by_cluster(evidence.clusters, evidence.scores)
     if not calibration_sizes.size or not candidate_sizes.size:
         return None
     rng = np.random.default_rng((seed, 0x51E5))
@@ -234,7 +234,7 @@ def cluster_sizes(panels: Panels, unit: str, seed: int) -> ClusterSizes | None:
     return ClusterSizes(*means_of_sizes, correlation, p_related, p_differ, p_value, warning)
 
 
-def _by_cluster(clusters: tuple[str, ...], scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _by_cluster(clusters: Sequence[Any], scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Scored items and mean score of each cluster that has one."""
     number = np.unique(clusters, return_inverse=True)[1]
     known = ~np.isnan(scores)

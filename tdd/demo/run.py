@@ -11,11 +11,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tdd.audit.decide import Panels, decide
+from tdd.audit.decide import decide
 from tdd.audit.run import run_audit
 from tdd.demo.data import DemoFiles, demo_files, load_calibration, load_candidates
 from tdd.procedures.ptdi import ptdi
 from tdd.procedures.values import PTDI
+from tdd.records import Evidence
 from tdd.runs.folder import Audit
 
 __all__ = ["LEVELS", "SCORES", "Demo", "run_demo"]
@@ -77,7 +78,7 @@ def run_demo(
             num_calibration=len(known),
         )
         for alpha, (fdp, power) in zip(levels, np.asarray(repeated, np.float64), strict=True):
-            decision = decide(Panels.of(known, values, name), PTDI(), alpha, labels=candidates.labels)
+            decision = decide(Evidence(known, values, names=(name,)), PTDI(), alpha, labels=candidates.labels)
             truth = decision.truth
             assert truth is not None  # the packaged candidates all have labels
             rows.append(

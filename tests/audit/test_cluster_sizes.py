@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from tdd.audit.decide import Panels
 from tdd.audit.select import select
 from tdd.audit.sizes import cluster_sizes
 from tdd.audit.summary import failures
+from tdd.records import Evidence
 
 DRAWN = 300
 
@@ -24,7 +24,7 @@ def evidence(rng, *, own=20, test=20, large=0.3, tilt=1.0):
 
     own_scores, own_clusters = role(own, 0.3, "known")
     scores, clusters = role(test, large, "candidate")
-    return Panels(("loss",), scores[None], own_scores[None], clusters=clusters, calibration_clusters=own_clusters)
+    return Evidence(own_scores, scores, names=("loss",), clusters=clusters, calibration_clusters=own_clusters)
 
 
 def p_values(**setting):
@@ -56,11 +56,11 @@ def test_what_it_finds():
 def test_correlation_is_spearmans_over_scored_clusters():
     rng = np.random.default_rng(2)
     given = evidence(rng)
-    given.calibration[0, 3] = np.nan
+    given.calibration[3] = np.nan
     names = np.asarray(given.calibration_clusters)
-    known = ~np.isnan(given.calibration[0])
+    known = ~np.isnan(given.calibration)
     sizes, means = zip(
-        *(((names[known] == c).sum(), given.calibration[0][known & (names == c)].mean()) for c in set(names[known])),
+        *(((names[known] == c).sum(), given.calibration[known & (names == c)].mean()) for c in set(names[known])),
         strict=True,
     )
     found = cluster_sizes(given, "cluster", seed=0)
@@ -70,7 +70,7 @@ def test_correlation_is_spearmans_over_scored_clusters():
 
 def test_equal_sizes_tell_nothing():
     given = evidence(np.random.default_rng(3), large=0.0)
-    number = np.arange(given.calibration.shape[1])
+    number = np.arange(given.calibration.size)
     found = cluster_sizes(
         dataclasses.replace(given, calibration_clusters=tuple(f"one {i}" for i in number)), "cluster", seed=0
     )
@@ -87,8 +87,8 @@ def test_items_are_decided_on_only_where_sizes_are_alike():
     """One passage of each known book and whole candidate books: size and score cannot be compared, sizes can."""
     rng = np.random.default_rng(0)
     known, books = tuple(f"k{i}" for i in range(30)), tuple(f"c{i}" for i in np.repeat(np.arange(10), 9))
-    given = Panels(
-        ("loss",), rng.normal(size=(1, 90)), rng.normal(size=(1, 30)), clusters=books, calibration_clusters=known
+    given = Evidence(
+        scores=rng.normal(size=90), calibration=rng.normal(size=30), clusters=books, calibration_clusters=known
     )
     found = [cluster_sizes(given, unit, seed=0).p_value for unit in ("item", "cluster", "drawn")]
     assert found == [0.001, 1, 1]
@@ -97,12 +97,12 @@ def test_items_are_decided_on_only_where_sizes_are_alike():
 def test_the_verdict_is_withheld_with_the_reason():
     given = evidence(np.random.default_rng(1), own=60, test=60, large=0.9, tilt=3)
     names = [f"k{c}" for c in given.calibration_clusters] + list(given.clusters)
-    roles = ["calibration"] * given.calibration.shape[1] + ["candidate"] * given.candidates.shape[1]
+    roles = ["calibration"] * given.calibration.size + ["candidate"] * given.scores.size
     columns = {
         "id": [str(i) for i in range(len(names))],
         "role": roles,
         "book": names,
-        "loss": np.concatenate([given.calibration[0], given.candidates[0]]).tolist(),
+        "loss": np.concatenate([given.calibration, given.scores]).tolist(),
     }
     audit = select(columns, alpha=0.2, group_field="book", method="ptdi:unit=item")
     assert not audit.run["verdict"]["stands"]
