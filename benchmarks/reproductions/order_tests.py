@@ -50,8 +50,7 @@ def order_tests(
 
     import jax
 
-    from tdd.exchange.data import load_sets
-    from tdd.exchange.orders import Shards
+    from tdd.exchange.data import Shards, load_sets
     from tdd.exchange.passes import Layout, run_sets
     from tdd.exchange.result import tests_of
     from tdd.runs.progress import progress_bar

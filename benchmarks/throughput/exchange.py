@@ -24,8 +24,7 @@ from benchmarks.throughput.cases import Disagreement
 from benchmarks.throughput.machine import matmul_flops
 from benchmarks.throughput.peers.torch_models import TorchOrders, overlapping
 from benchmarks.throughput.random_model import GPT2_SMALL, sample_texts, save_model
-from tdd.exchange.data import load_examples
-from tdd.exchange.orders import Shards
+from tdd.exchange.data import Shards, load_examples
 from tdd.exchange.passes import Layout, run_sets
 from tdd.exchange.rows import context_windows
 from tdd.exchange.run import run_exchange

@@ -10,10 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from tdd.audit.checks import cluster_sizes, effective_calibration_size, resolution, symmetry
 from tdd.audit.decide import Choices, Decision, complete_calibration, decide
-from tdd.audit.knockoff_checks import symmetry
 from tdd.audit.simultaneous_bounds import SimultaneousBounds, simultaneous_bounds
-from tdd.audit.sizes import cluster_sizes, effective_calibration_size, resolution
 from tdd.audit.summary import RULE, failures, open_points, outcome, warnings_of
 from tdd.records import Evidence, Guarantee, Texts
 from tdd.runs.folder import SCHEMA, Audit, plain, versions
@@ -68,10 +67,11 @@ def assemble(
       options: the options, as run.json records them.
       inputs: sources and hashes of the inputs, as run.json records them.
       model: the model, as run.json records it; None for a selection from scores alone.
-      checks: diagnostics of the texts by name; those of the scores are added.
+      checks: diagnostics of the texts by name, None for those that do not apply; those of the scores are added.
     """
     decision = decide(evidence, choices.procedure, choices.alpha, seed=choices.seed, labels=items.labels)
-    checks = {**_score_checks(choices, evidence, decision, items.calibration_texts), **(checks or {})}
+    findings = {**_score_checks(choices, evidence, decision, items.calibration_texts), **(checks or {})}
+    checks = {name: finding for name, finding in findings.items() if finding is not None}
     bounds = simultaneous_bounds(evidence, choices, decision)
     failed = failures(checks, decision)
     warnings = warnings_of(checks, decision, items.ignored_groups, stands=not failed)
@@ -112,7 +112,7 @@ def assemble(
 
 
 def _score_checks(choices: Choices, evidence: Evidence, decision: Decision, texts: Texts | None) -> dict[str, Any]:
-    """The diagnostics of the scores by name: sizes, symmetry of knockoffs, sizes of clusters."""
+    """The diagnostics of the scores by name, None for those that do not apply."""
     checks: dict[str, Any] = {}
     if decision.num_calibration:
         scores = np.where(complete_calibration(evidence), np.atleast_2d(evidence.calibration)[0], np.nan)
@@ -123,14 +123,11 @@ def _score_checks(choices: Choices, evidence: Evidence, decision: Decision, text
                 decision.num_tests,
                 decision.alpha,
                 max(0.0, 1 - decision.proportion),
-                min_selections=decision.min_selections,
+                decision.min_selections,
+                decision.null,
             )
-    for name, finding in (
-        ("symmetry", symmetry(evidence, getattr(choices.procedure, "rule", ""))),
-        ("cluster_sizes", cluster_sizes(evidence, decision.unit, choices.seed)),
-    ):
-        if finding is not None:
-            checks[name] = finding
+    checks["symmetry"] = symmetry(evidence, getattr(choices.procedure, "rule", ""))
+    checks["cluster_sizes"] = cluster_sizes(evidence, decision.unit, choices.seed)
     return checks
 
 

@@ -2,8 +2,7 @@
 
 A detector's guarantee assumes that calibration items and the candidates under the null are exchangeable. A
 classifier that never sees the audited model, only words and length of the texts, tests the strongest form of it:
-that all texts are. Its rejection does not void an audit (members may differ in content from non-members) but it
-does void the easy reading of a success: what separates the texts here may be what separates them there.
+that all texts are. What separates the texts here may be what separates them under the model.
 """
 
 from __future__ import annotations
@@ -11,16 +10,17 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
+import re
 from collections.abc import Hashable, Sequence
 from typing import Any
 
 import numpy as np
 
-from tdd.audit.word_split import strings, unusual_space, words_and_marks
+from tdd.audit.duplicates import strings
 from tdd.records import Guarantee, Texts
 from tdd.validate.errors import InputError
 
-__all__ = ["BlindBaseline", "blind_baseline", "fold_wins", "logistic_scores"]
+__all__ = ["BlindBaseline", "blind_baseline", "fold_wins", "logistic_scores", "unusual_space", "words_and_marks"]
 
 GUARANTEE = Guarantee(
     "P(a warning) <= 1 %",
@@ -39,6 +39,12 @@ _MAX_FEATURES = 50_000
 _FORM_SCALE = 0.1
 _MAX_STEPS = 100
 _TOLERANCE = 1e-4
+
+_UNSPACED = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
+_WORD = rf"[{_UNSPACED}]|[^\W{_UNSPACED}]+"
+_SPACE = r"^\s+|\s+$|[^\S ]+|  +"
+_WORD_OR_MARK = re.compile(rf"{_WORD}|[^\w\s]|{_SPACE}")
+_UNUSUAL_SPACE = re.compile(_SPACE)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,12 +97,8 @@ def blind_baseline(
     the units (texts, or groups) of each fold, 299 times, everything is fitted again, and
     p = (1 + #{AUC of a shuffle >= AUC}) / 300. The warning is raised at p <= 1/100, whatever the size of the AUC.
 
-    Guarantee: a false alarm has probability at most 1 %, at every sample size, if units are exchangeable.
-
-    Why a permutation test: fold AUCs share training texts, so their errors are correlated (for a linear classifier
-    by about 1/(folds - 1), which doubles the variance of their mean) and formulas for one independent AUC raise
-    false alarms. Refitting on shuffled roles has false-alarm rate <= 1 % at every sample size, ties and duplicates
-    included, given that units are exchangeable.
+    Guarantee: a false alarm has probability at most 1 %, at every sample size, ties and duplicates included, if units
+    are exchangeable. (Fold AUCs share training texts: formulas for independent ones raise false alarms.)
 
     Args:
       calibration: calibration texts.
@@ -119,7 +121,9 @@ def blind_baseline(
     role = np.repeat([0, 1], [len(calibration), len(candidates)])
     group: list[Hashable] = list(range(len(texts)))
     if groups is not None:
-        _check_groups(groups, len(calibration), len(candidates))
+        sizes, expected = tuple(len(part) for part in groups), (len(calibration), len(candidates))
+        if sizes != expected:
+            raise InputError(f"groups must be a pair with one group a text: expected lengths {expected}, got {sizes}")
         group = [*groups[0], *groups[1]]
     generator = np.random.default_rng(seed)
     kept = _subsample(role, generator)
@@ -221,6 +225,26 @@ def _similarities(texts: Sequence[str]) -> np.ndarray:
     return (features @ features.T).toarray() + (form @ form.T).astype(np.float32)
 
 
+def words_and_marks(text: str) -> list[str]:
+    """Words in their own case, punctuation marks, and white space other than one blank between words.
+
+    Kana and CJK ideographs count as one word each, since no blank separates them.
+
+    >>> words_and_marks("Well, 3.5 km ")
+    ['Well', ',', '3', '.', '5', 'km', ' ']
+    """
+    return _WORD_OR_MARK.findall(text)
+
+
+def unusual_space(text: str) -> float:
+    """Fraction of the characters that are white space other than one blank between words.
+
+    >>> unusual_space("a b\\n")
+    0.25
+    """
+    return sum(map(len, _UNUSUAL_SPACE.findall(text))) / max(1, len(text))
+
+
 def _grams(text: str) -> list[str]:
     words = words_and_marks(text)
     return words + [f"{first} {second}" for first, second in itertools.pairwise(words)]
@@ -238,23 +262,8 @@ def _warning(auc: float, threshold: float, p_value: float) -> str:
     )
 
 
-def _check_groups(groups: tuple[Sequence[Any], Sequence[Any]], num_calibration: int, num_candidates: int) -> None:
-    """One group a text, calibration groups first."""
-    sizes = tuple(len(part) for part in groups)
-    if sizes != (num_calibration, num_candidates):
-        raise InputError(
-            f"groups must be a pair with one group a text: expected lengths {(num_calibration, num_candidates)}, "
-            f"got {sizes}"
-        )
-
-
 def fold_wins(similarities: np.ndarray, labels: np.ndarray, fold: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Pairs that the logistic classifier of the other folds orders correctly, by fold and labelling.
-
-    With fixed features only the labels change from one labelling to the next, so all of them share the factorisation
-    of one similarity matrix a fold. In the dual, f = G a + b; the loss log(1 + exp(-+f)) lies below a parabola of
-    curvature 1/4 (Böhning & Lindsay 1988), so iterating the ridge regression of z = f + 4 (y - sigmoid(f)) on the
-    features converges to the logistic fit, and one step for all labellings is one matrix product.
 
     Args:
       similarities: [N, N] inner products of the features.
@@ -283,7 +292,10 @@ def fold_wins(similarities: np.ndarray, labels: np.ndarray, fold: np.ndarray) ->
 def logistic_scores(train: np.ndarray, labels: np.ndarray, test: np.ndarray, *, penalty: float = 1.0) -> np.ndarray:
     """Log-odds of label 1 for test rows under penalised logistic regression with a free intercept.
 
-    Minimises sum of log-losses + penalty/2 ||w||^2 (scikit-learn's C is 1/penalty) for every column of `labels`.
+    Minimises sum of log-losses + penalty/2 ||w||^2 (scikit-learn's C is 1/penalty) for every column of `labels`. In the
+    dual, f = G a + b; the loss log(1 + exp(-+f)) lies below a parabola of curvature 1/4 (Böhning & Lindsay 1988), so
+    iterating the ridge regression of z = f + 4 (y - sigmoid(f)) on the features converges to the logistic fit. All
+    labellings share one factorisation, and a step for all of them is one matrix product.
 
     Args:
       train: [N, N] inner products of training rows.

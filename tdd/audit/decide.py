@@ -68,7 +68,14 @@ def choose(
     """
     procedure = as_procedure(method)
     check_no_options(procedure, others)
-    _check_direction(null, procedure.null, procedure.name)
+    tested = procedure.null
+    if null not in (None, "nonmember", "member"):
+        raise InputError(f'null must be "nonmember" or "member", got {null!r}')
+    if null not in (None, tested):
+        raise InputError(
+            f'{procedure.name} tests the null "{tested}" and calibrates on known {tested}s; null={null!r} would invert '
+            f"its guarantee. Pass known {tested}s as calibration and leave null out"
+        )
     arrays.check_level(alpha)
     arrays.check_level(delta, "delta")
     arrays.check_seed(seed)
@@ -292,18 +299,6 @@ def level_in_words(alpha: float) -> str:
     level = lattice.as_level(alpha)
     percent = 100 * Fraction(int(level.numerator), int(level.denominator))
     return f"{percent.numerator} %" if percent.denominator == 1 else f"{float(percent):g} %"
-
-
-def _check_direction(null: str | None, tested: str, method: str) -> None:
-    """Check that the null that the caller names, if any, is the one that the method tests."""
-    if null is None or null == tested:
-        return
-    if null not in ("nonmember", "member"):
-        raise InputError(f'null must be "nonmember" or "member", got {null!r}')
-    raise InputError(
-        f'{method} tests the null "{tested}" and calibrates on known {tested}s; null={null!r} would invert its '
-        f"guarantee. Pass known {tested}s as calibration and leave null out"
-    )
 
 
 def _complete(scores: np.ndarray, knockoffs: np.ndarray | None) -> np.ndarray:

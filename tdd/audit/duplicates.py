@@ -14,16 +14,27 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import unicodedata
 from collections.abc import Iterator, Sequence
 
 import numpy as np
 import scipy.sparse as sp
 
-from tdd.audit.word_split import normalise, strings
 from tdd.records import Texts
 from tdd.validate.errors import InputError
 
-__all__ = ["DuplicatePair", "Duplicates", "Shingles", "duplicates", "near_pairs", "shingle_sets", "similar_pairs"]
+__all__ = [
+    "DuplicatePair",
+    "Duplicates",
+    "Shingles",
+    "distinct_entries",
+    "duplicates",
+    "near_pairs",
+    "normalise",
+    "shingle_sets",
+    "similar_pairs",
+    "strings",
+]
 
 _LONG = 60
 _MAX_PAIRS = 1_000
@@ -80,7 +91,7 @@ class Duplicates:
     pairs: tuple[DuplicatePair, ...]
     complete: bool
     near: float
-    warning: str
+    warning: str = ""
 
 
 def duplicates(
@@ -91,18 +102,11 @@ def duplicates(
     Texts are compared after Unicode composition (NFC), case folding and reduction of white space to single blanks.
     Near duplicates: Jaccard similarity of the sets of 5-grams, of words where both texts have 60 words or more, of
     characters where both have fewer than 120 (in a short text one changed word breaks five of few word 5-grams);
-    where both apply, the larger.
-
-    Args:
-      calibration: calibration texts; ids are row numbers from 1 where plain strings are given.
-      candidates: candidate texts; ids as for calibration texts.
-      near: smallest Jaccard similarity of a near duplicate.
-
-    Returns:
-      The pairs and counts. Similarities are exact, but for 64-bit hash collisions.
+    where both apply, the larger. Similarities are exact, but for 64-bit hash collisions. Ids are row numbers from 1
+    where plain strings are given.
 
     Raises:
-      InputError: `near` outside (0, 1].
+      InputError: `near`, the smallest similarity of a near duplicate, outside (0, 1].
 
     Cost: linear in the length of the texts, plus about 5 million comparisons of pairs at most; memory proportional to
     the length of the texts.
@@ -143,9 +147,23 @@ def duplicates(
         pairs=tuple(itertools.islice(pairs, _MAX_PAIRS)),
         complete=complete,
         near=near,
-        warning="",
     )
     return dataclasses.replace(result, warning=_warning(result))
+
+
+def normalise(text: str) -> str:
+    """The text without differences of case, of Unicode composition and of white space.
+
+    >>> normalise("  Cafe\\u0301\\n CLOSED ") == normalise("café closed")
+    True
+    """
+    folded = unicodedata.normalize("NFC", unicodedata.normalize("NFC", text).casefold())
+    return " ".join(folded.split())
+
+
+def strings(texts: Texts | Sequence[str]) -> Sequence[str]:
+    """The texts as plain strings."""
+    return texts.texts if isinstance(texts, Texts) else texts
 
 
 def _ids(texts: Texts | Sequence[str]) -> Sequence[str]:
@@ -161,20 +179,19 @@ def near_pairs(left: list[str], right: list[str], near: float) -> tuple[_Pairs, 
         [np.array([vocabulary.setdefault(word, len(vocabulary)) for word in text.split()]) for text in texts]
         for texts in (left, right)
     ]
-    long = [np.array([len(row) >= _LONG for row in role], dtype=bool) for role in words]
-    short = [np.array([len(row) < 2 * _LONG for row in role], dtype=bool) for role in words]
-    rows = [(np.flatnonzero(long[0]), np.flatnonzero(long[1])), (np.flatnonzero(short[0]), np.flatnonzero(short[1]))]
     blocks: list[_Pairs] = []
     num_compared = 0
-    for by_words, (rows_left, rows_right) in zip((True, False), rows, strict=True):
-        if not (rows_left.size and rows_right.size):
+    for by_words in (True, False):
+        fits = [[len(row) >= _LONG if by_words else len(row) < 2 * _LONG for row in role] for role in words]
+        rows = [np.flatnonzero(role) for role in fits]
+        if not (rows[0].size and rows[1].size):
             continue
-        if by_words:
-            sequences = [[words[0][i] for i in rows_left], [words[1][i] for i in rows_right]]
-        else:
-            sequences = [[_letters(left[i]) for i in rows_left], [_letters(right[i]) for i in rows_right]]
-        for a, b, similarity, work in similar_pairs(shingle_sets(sequences[0]), shingle_sets(sequences[1]), near):
-            blocks.append((rows_left[a], rows_right[b], similarity))
+        first, second = (
+            shingle_sets([role[i] if by_words else _letters(texts[i]) for i in chosen])
+            for role, texts, chosen in zip(words, (left, right), rows, strict=True)
+        )
+        for a, b, similarity, work in similar_pairs(first, second, near):
+            blocks.append((rows[0][a], rows[1][b], similarity))
             num_compared += work
             if num_compared > _MAX_COMPARED:
                 return _best_of_each(blocks, left, right), False
@@ -187,16 +204,12 @@ def _letters(text: str) -> np.ndarray:
 
 def _best_of_each(blocks: list[_Pairs], left: list[str], right: list[str]) -> _Pairs:
     """Each pair once with its best similarity, best pairs first, without equal texts."""
-    if not blocks:
-        empty = np.empty(0, dtype=np.int64)
-        return empty, empty, np.empty(0)
-    a, b, similarity = (np.concatenate(part) for part in zip(*blocks, strict=True))
+    none = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64), np.empty(0)
+    a, b, similarity = (np.concatenate(part) for part in zip(none, *blocks, strict=True))
     order = np.lexsort((b, a, -similarity))
     a, b, similarity = a[order], b[order], similarity[order]
     _, first = np.unique(a * max(1, len(right)) + b, return_index=True)
-    first = np.sort(first)
-    different = np.array([left[a[i]] != right[b[i]] for i in first], dtype=bool)
-    first = first[different]
+    first = np.array([i for i in np.sort(first) if left[a[i]] != right[b[i]]], dtype=np.int64)
     return a[first], b[first], similarity[first]
 
 
@@ -249,12 +262,17 @@ def shingle_sets(sequences: Sequence[np.ndarray]) -> Shingles:
     code = np.zeros(row.size, dtype=np.uint64)
     for offset in range(_SIZE):
         code = _mix((code ^ joined[first + offset]) * _MULTIPLIERS[offset])
-    order = np.lexsort((code, row))
-    row, code = row[order], code[order]
-    new = np.ones(row.size, dtype=bool)
-    new[1:] = (row[1:] != row[:-1]) | (code[1:] != code[:-1])
-    row, code = row[new], code[new]
+    row, code = distinct_entries(row, code)
     return Shingles(row, code, np.bincount(row, minlength=len(sequences)).astype(np.int64))
+
+
+def distinct_entries(first: np.ndarray, second: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Each pair (first[i], second[i]) once, in ascending order."""
+    order = np.lexsort((second, first))
+    first, second = first[order], second[order]
+    new = np.ones(first.size, dtype=bool)
+    new[1:] = (first[1:] != first[:-1]) | (second[1:] != second[:-1])
+    return first[new], second[new]
 
 
 def similar_pairs(

@@ -17,6 +17,7 @@ from tdd.validate.errors import InputError
 __all__ = [
     "Inputs",
     "Role",
+    "Tables",
     "check_clusters_named",
     "check_knockoffs",
     "check_known_labels",
@@ -26,6 +27,9 @@ __all__ = [
 ]
 
 _DECIDED = ("candidate", "calibration")
+
+Tables = dict[str, dict[str, np.ndarray]]
+"""Owner -> column -> [texts] scores."""
 
 
 class Role(NamedTuple):
@@ -95,13 +99,13 @@ class Inputs:
         distinct = Texts(ids=tuple(ids), texts=tuple(places), source=source, sha256=hash_texts(ids, tuple(places)))
         return distinct, np.array(index)
 
-    def split(self, values: Mapping[str, np.ndarray], index: np.ndarray) -> dict[str, dict[str, np.ndarray]]:
+    def split(self, values: Mapping[str, np.ndarray], index: np.ndarray) -> Tables:
         """Columns over the distinct texts, and the place of each text among them → columns by owner.
 
         The scores of the j-th knockoffs stand beside those of their owners, as `knockoff_column` calls them.
         """
         places = np.split(index, np.cumsum([len(texts) for texts in self.roles.values()])[:-1])
-        tables: dict[str, dict[str, np.ndarray]] = {}
+        tables: Tables = {}
         for role, place in zip(self.roles, places, strict=True):
             table = tables.setdefault(role.owner, {})
             for name, column in values.items():
@@ -122,7 +126,7 @@ def read_inputs(
     knockoffs: Sequence[Any],
     calibration_knockoffs: Sequence[Any],
     *,
-    knockoff_fields: Sequence[str],
+    knockoff_fields: str | Sequence[str],
     label_field: str | None,
     group_field: str | None,
     **fields: Any,
@@ -131,21 +135,14 @@ def read_inputs(
 
     Args:
       procedure: the procedure that decides.
-      candidates: texts to decide on, or a table that has their knockoffs as columns.
-      calibration: texts for which the null holds, or None; a table with the same columns where knockoffs are columns.
-      members: known members, or None.
-      knockoffs: k collections, one paraphrase a candidate each; empty where `knockoff_fields` names columns.
-      calibration_knockoffs: k collections of paraphrases of the calibration texts, or empty.
-      knockoff_fields: columns with the paraphrases.
-      label_field: column with the known truth of candidates and calibration items.
-      group_field: column with their clusters.
-      **fields: text_field, id_field and format.
+      candidates: as in `tdd.run_audit`, as are all other arguments.
 
     Raises:
       InputError: as `load_text_columns`; texts that the procedure lacks or would ignore; knockoffs that do not belong
         to their items one by one; calibration texts labelled against the null.
     """
     name, needs = procedure.name, procedure.needs
+    knockoff_fields = (knockoff_fields,) if isinstance(knockoff_fields, str) else tuple(knockoff_fields)
     collections = {"knockoffs": knockoffs or None, "calibration_knockoffs": calibration_knockoffs or None}
     collections["knockoff_fields"] = knockoff_fields or None
     check_used(name, name if "knockoffs" in needs else "ktd", **collections)

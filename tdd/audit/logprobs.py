@@ -223,21 +223,9 @@ def _check_sufficient(
     num_without_text: int,
     seconds: Mapping[str, Any],
 ) -> None:
-    """Check that every score can be computed; all that cannot are named with their reasons.
-
-    Args:
-      requests: label -> the score, None for loss_per_byte.
-      dump: the log-probabilities.
-      num_without_text: rows without a text.
-      seconds: further passes -> their dumps, None where not given.
-    """
-    reasons = {}
-    for label, request in requests.items():
-        reason = _missing(request, dump, num_without_text, seconds)
-        if reason is not None:
-            reasons[label] = reason
-    if reasons:
-        listing = "; ".join(f"{label!r} {reason}" for label, reason in reasons.items())
+    """Check that every score (None: loss_per_byte) can be computed; all that cannot are named with their reasons."""
+    reasons = {label: _missing(request, dump, num_without_text, seconds) for label, request in requests.items()}
+    if listing := "; ".join(f"{label!r} {reason}" for label, reason in reasons.items() if reason):
         possible = (
             "loss, min_k, zlib, lowercase, reference, loss_per_byte" if dump.tokens else "loss_per_byte, reference"
         )

@@ -13,8 +13,7 @@ from collections.abc import Hashable, Iterator, Sequence
 
 import numpy as np
 
-from tdd.audit.duplicates import near_pairs
-from tdd.audit.word_split import normalise, strings
+from tdd.audit.duplicates import distinct_entries, near_pairs, normalise, strings
 from tdd.records import Guarantee, Texts
 
 __all__ = ["GUARANTEE_ROWS", "LEAST", "RUN", "Overlap", "Sharing", "overlap", "sharing"]
@@ -57,21 +56,15 @@ class Overlap:
     total_candidates: int
     total_calibration: int
     example: tuple[str, ...]
-    warning: str
+    warning: str = ""
 
 
 def overlap(calibration: Texts | Sequence[str], candidates: Texts | Sequence[str]) -> Overlap:
     """Find calibration items and candidates that share 30 words in a row, or all of a shorter text of 8 words or more.
 
     Texts are compared after Unicode composition, case folding and reduction of white space. A run that stands in more
-    than 5 % of the texts of one role, and in more than two, is a template or a licence, and does not count.
-
-    Args:
-      calibration: calibration texts; ids are row numbers from 1 where plain strings are given.
-      candidates: candidate texts; ids as for calibration texts.
-
-    Returns:
-      `Overlap`. The search is complete but for templates, and exact but for 64-bit hash collisions.
+    than 5 % of the texts of one role, and in more than two, is a template or a licence, and does not count. The search
+    is complete but for these, and exact but for 64-bit hash collisions.
 
     Cost: linear in the words; those of the longer texts are looked at once for each length of a shorter one, at most
     22 times. A second for 4,000 texts of 500 words.
@@ -87,7 +80,7 @@ def overlap(calibration: Texts | Sequence[str], candidates: Texts | Sequence[str
             hit[text[np.isin(code, shared)]] = True
         if shared.size and not example:
             example = (_name(roles[0], int(codes[0][1][first[0]])), _name(roles[1], int(codes[1][1][second[0]])))
-    result = Overlap(int(shares[1].sum()), int(shares[0].sum()), shares[1].size, shares[0].size, example, "")
+    result = Overlap(int(shares[1].sum()), int(shares[0].sum()), shares[1].size, shares[0].size, example)
     return dataclasses.replace(result, warning=_warning(result))
 
 
@@ -133,13 +126,9 @@ def _runs(stream: tuple[np.ndarray, np.ndarray], size: int) -> tuple[np.ndarray,
 
 def _rare(code: np.ndarray, text: np.ndarray, total: int) -> tuple[np.ndarray, np.ndarray]:
     """Each (code, text) once, without codes of many of the `total` texts."""
-    order = np.lexsort((text, code))
-    code, text = code[order], text[order]
-    new = np.ones(code.size, bool)
-    new[1:] = (code[1:] != code[:-1]) | (text[1:] != text[:-1])
-    code, text = code[new], text[new]
+    code, text = distinct_entries(code, text)
     _, inverse, times = np.unique(code, return_inverse=True, return_counts=True)
-    few = times[inverse] <= max(_COMMON, _COMMON_FRACTION * total) if code.size else np.zeros(0, bool)
+    few = times[inverse] <= max(_COMMON, _COMMON_FRACTION * total)
     return code[few], text[few]
 
 
@@ -196,11 +185,7 @@ def sharing(
       calibration: calibration texts.
       candidates: candidate texts.
       seed: seed of the divisions.
-      groups: group of every calibration text and of every candidate; a group goes to one role as a whole, and the parts
-        of a group with both roles count as two.
-
-    Returns:
-      `Sharing`.
+      groups: as in `blind_baseline`; a group goes to one role as a whole.
 
     Cost: the two searches over all texts, and 999 passes over what they found.
     """
@@ -243,8 +228,7 @@ def _links(texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         links.append(number[keep] + offset)
         rows.append(text[keep])
         offset += times.size
-    link, row = np.concatenate(links), np.concatenate(rows)
-    return link, row
+    return np.concatenate(links), np.concatenate(rows)
 
 
 def _num_across(link: np.ndarray, text: np.ndarray, known: np.ndarray) -> int:

@@ -12,16 +12,16 @@ import numpy as np
 
 from tdd.audit.assemble import Items, assemble
 from tdd.audit.blind_baseline import blind_baseline
+from tdd.audit.checks import cut_texts, knockoff_texts
 from tdd.audit.decide import Choices, choose, evidence_of
 from tdd.audit.duplicates import duplicates
-from tdd.audit.inputs import Inputs, knockoff_column, read_inputs
-from tdd.audit.knockoff_checks import cut_texts, knockoff_texts
+from tdd.audit.inputs import Inputs, Tables, knockoff_column, read_inputs
 from tdd.audit.models import column_prefixes, describe, list_of_models, provenance_of
 from tdd.audit.overlap import overlap, sharing
 from tdd.audit.score import score as score_texts
 from tdd.procedures.procedure import Procedure
 from tdd.procedures.values import PTDI
-from tdd.records import Texts
+from tdd.records import Evidence
 from tdd.runs.folder import Audit, fingerprint, open_run_folder
 from tdd.runs.shards import Shard, as_shard
 from tdd.scoring.devices import find_devices
@@ -31,6 +31,7 @@ from tdd.validate.scoring import check_reference
 
 __all__ = ["run_audit"]
 
+_DEVICES = ("device", "devices", "shard_params")
 _LAYOUT = ("dtype", "max_length", "long_texts")
 """Scoring options that belong to a run's identity; how fast it is computed, and where, does not."""
 
@@ -38,34 +39,10 @@ _logger = logging.getLogger("tdd.audit")
 
 
 @overload
-def run_audit(
-    model: Any,
-    candidates: Any,
-    calibration: Any = ...,
-    *,
-    alpha: float,
-    score: str | Sequence[str] | None = ...,
-    extra_scores: Sequence[str] = ...,
-    method: str | Procedure = ...,
-    knockoffs: Sequence[Any] = ...,
-    calibration_knockoffs: Sequence[Any] = ...,
-    members: Any = ...,
-    text_field: str | None = ...,
-    knockoff_fields: str | Sequence[str] = ...,
-    id_field: str | None = ...,
-    label_field: str | None = ...,
-    group_field: str | None = ...,
-    format: str | None = ...,
-    delta: float = ...,
-    null: str | None = ...,
-    out: str | os.PathLike[str] | None = ...,
-    seed: int = ...,
-    shard: None = None,
-    **scoring: Any,
-) -> Audit: ...
+def run_audit(model: Any, candidates: Any, calibration: Any = ..., *, shard: None = None, **options: Any) -> Audit: ...
 @overload
 def run_audit(
-    model: Any, candidates: Any, calibration: Any = ..., *, alpha: float, shard: tuple[int, int] | str, **options: Any
+    model: Any, candidates: Any, calibration: Any = ..., *, shard: tuple[int, int] | str, **options: Any
 ) -> None: ...
 def run_audit(
     model: Any,
@@ -136,78 +113,43 @@ def run_audit(
       InputError: anything that cannot be used; nothing is written then but the folder's `inputs.json`.
     """
     choices = choose(method, alpha=alpha, delta=delta, seed=seed, null=null, others=scoring)
-    procedure = choices.procedure
-    deciding, names = _score_names(procedure, score, extra_scores, scoring.get("reference"))
+    procedure, reference = choices.procedure, scoring.get("reference")
+    deciding, names = _score_names(procedure, score, extra_scores, reference)
     models = list_of_models(model, several=procedure.columns == "models")
     part = as_shard(shard, out if scoring.get("store") is None else scoring.get("store"), "out")
-    devices = find_devices(
-        scoring.get("device"), scoring.get("devices"), shard_params=scoring.get("shard_params", False)
-    )
+    devices = find_devices(**{name: scoring[name] for name in _DEVICES if name in scoring})
     inputs = read_inputs(
-        procedure,
-        candidates,
-        calibration,
-        members,
-        knockoffs,
-        calibration_knockoffs,
-        knockoff_fields=(knockoff_fields,) if isinstance(knockoff_fields, str) else tuple(knockoff_fields),
-        label_field=label_field,
-        group_field=group_field,
-        text_field=text_field,
-        id_field=id_field,
-        format=format,
-    )
+        procedure, candidates, calibration, members, knockoffs, calibration_knockoffs, knockoff_fields=knockoff_fields,
+        label_field=label_field, group_field=group_field, text_field=text_field, id_field=id_field, format=format,
+    )  # fmt: skip
     if scoring.get("long_texts") is None:
         scoring["long_texts"] = procedure.long_texts
     provenance = [provenance_of(audited) for audited in models]
-    if scoring.get("reference") is not None:
-        provenance[0]["reference"] = provenance_of(scoring.get("reference"))
+    if reference is not None:
+        provenance[0]["reference"] = provenance_of(reference)
     options = _options(choices, deciding, names, inputs, scoring)
-    folder = None if out is None else pathlib.Path(out)
-    if folder is not None:
-        _open_folder(folder, provenance, inputs, {"seed": seed, **options})
-        if scoring.get("store") is None:
-            scoring["store"] = folder / "scoring"
+    folder = None if out is None else _open_folder(pathlib.Path(out), provenance, inputs, {"seed": seed, **options})
+    if folder is not None and scoring.get("store") is None:
+        scoring["store"] = folder / "scoring"
     scoring.setdefault("job", "" if folder is None else folder.name)
-    texts, places = inputs.joined()
     if part is not None:
-        _score_under(models, provenance, texts, names, scoring, part)
+        _score_under(models, provenance, inputs, names, scoring, part)
         return None
 
-    checks = _text_checks(inputs, seed)
-    values, details = _score_under(models, provenance, texts, names, scoring)
-    tables, known = inputs.split(values, places), inputs.calibration
-    long_texts = cut_texts(details, len(texts))
+    text_checks = _text_checks(inputs, seed)
+    tables, details, num_texts = _score_under(models, provenance, inputs, names, scoring)
     columns = [prefix + name for prefix in column_prefixes(provenance) for name in deciding]
-    num_knockoffs = len(inputs.knockoffs("candidate"))
     audit = assemble(
         choices,
-        evidence_of(
-            procedure,
-            tables,
-            columns,
-            knockoffs=[knockoff_column(columns[0], 1 + number) for number in range(num_knockoffs)],
-            clusters=inputs.clusters,
-            calibration_clusters=inputs.calibration_clusters,
-        ),
-        Items(
-            ids=inputs.candidates.ids,
-            scores=tables["candidate"],
-            labels=np.asarray(inputs.candidates.labels),
-            calibration={
-                "id": np.asarray(() if known is None else known.ids, dtype=object),
-                **tables.get("calibration", {}),
-            },
-            calibration_texts=known,
-            ignored_groups=inputs.ignored_groups,
-        ),
+        _evidence(procedure, inputs, tables, columns),
+        _items(inputs, tables),
         options=options,
         inputs={
             str(role): {"source": texts.source, "sha256": texts.sha256, "texts": len(texts)}
             for role, texts in inputs.roles.items()
         },
         model=describe(provenance, details),
-        checks={**({} if long_texts is None else {"long_texts": long_texts}), **checks},
+        checks={"long_texts": cut_texts(details, num_texts), **text_checks},
     )
     if folder is not None and devices.leads:
         audit.save(folder)
@@ -253,13 +195,14 @@ def _options(
 
 def _open_folder(
     folder: pathlib.Path, provenance: Sequence[Mapping[str, Any]], inputs: Inputs, options: Mapping[str, Any]
-) -> None:
+) -> pathlib.Path:
     """Create the run folder, or accept one of the same run."""
     hashes = [texts.sha256 for texts in inputs.roles.values()]
     if inputs.clusters:
         hashes.append(fingerprint([inputs.clusters, inputs.calibration_clusters]))
     identity = fingerprint({"model": provenance, "inputs": hashes, **options})
     open_run_folder(folder, identity, f"audit of {', '.join(model['name'] for model in provenance)}")
+    return folder
 
 
 def _text_checks(inputs: Inputs, seed: int) -> dict[str, Any]:
@@ -281,22 +224,52 @@ def _text_checks(inputs: Inputs, seed: int) -> dict[str, Any]:
 def _score_under(
     models: Sequence[Any],
     provenance: Sequence[dict[str, Any]],
-    texts: Texts,
+    inputs: Inputs,
     names: Sequence[str],
     scoring: Mapping[str, Any],
     part: Shard | None = None,
-) -> tuple[dict[str, np.ndarray], list[dict[str, Any]]]:
-    """Every score under every model, [texts] each, and the provenance of each table; neither for a shard."""
+) -> tuple[Tables, list[dict[str, Any]], int]:
+    """The columns by role, every score under every model; the provenance under each; the number of distinct texts.
+
+    For a shard nothing but that number.
+    """
+    texts, places = inputs.joined()
     values: dict[str, np.ndarray] = {}
     details = []
     for number, (prefix, model) in enumerate(zip(column_prefixes(provenance), models, strict=True)):
         options = dict(scoring)
         if len(models) > 1:
             options["job"] = f"{options['job']}-{number}"
-        if part is not None:
-            score_texts(model, texts, names, shard=part, **options)
-            continue
-        table = score_texts(model, texts, names, **options)
-        values |= {f"{prefix}{name}": column for name, column in table.values.items()}
-        details.append(dict(table.provenance))
-    return values, details
+        table = score_texts(model, texts, names, shard=part, **options)
+        if table is not None:
+            values |= {f"{prefix}{name}": column for name, column in table.values.items()}
+            details.append(dict(table.provenance))
+    return inputs.split(values, places), details, len(texts)
+
+
+def _evidence(procedure: Procedure, inputs: Inputs, tables: Tables, columns: Sequence[str]) -> Evidence:
+    """The scores that decide."""
+    return evidence_of(
+        procedure,
+        tables,
+        columns,
+        knockoffs=[knockoff_column(columns[0], 1 + i) for i in range(len(inputs.knockoffs("candidate")))],
+        clusters=inputs.clusters,
+        calibration_clusters=inputs.calibration_clusters,
+    )
+
+
+def _items(inputs: Inputs, tables: Tables) -> Items:
+    """Identifiers, labels and all score columns."""
+    known = inputs.calibration
+    return Items(
+        ids=inputs.candidates.ids,
+        scores=tables["candidate"],
+        labels=np.asarray(inputs.candidates.labels),
+        calibration={
+            "id": np.asarray(() if known is None else known.ids, dtype=object),
+            **tables.get("calibration", {}),
+        },
+        calibration_texts=known,
+        ignored_groups=inputs.ignored_groups,
+    )

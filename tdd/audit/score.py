@@ -26,7 +26,7 @@ from tdd.scoring.devices import Devices, check_not_in_step, find_devices
 from tdd.scoring.lockstep import check_alike
 from tdd.scoring.plan import ScorePlan, plan_scores
 from tdd.scoring.run import ScoreRun
-from tdd.scoring.scores import parse_score
+from tdd.scoring.scores import ScoreRequest, parse_score
 from tdd.scoring.store.store import ScoreStore
 from tdd.texts import load_texts
 from tdd.validate import scoring as checks
@@ -164,8 +164,8 @@ def score(
     }
     facts = {**options, "texts": table.sha256, **versions()}
     if where.spans:
-        names = {"model": str(model), "reference": str(reference)} if _named(model, reference) else {}
-        check_alike({**facts, **names})
+        named = all(given is None or isinstance(given, (str, os.PathLike)) for given in (model, reference))
+        check_alike({**facts, **({"model": str(model), "reference": str(reference)} if named else {})})
     models = {"text": find_model("model", model, params, tokenizer, dtype, where)}
     if reference is not None:
         models["reference"] = find_model("reference", reference, None, None, dtype, where)
@@ -190,13 +190,8 @@ def score(
     if log is not None:
         log.forget()
 
-    evidence, of_texts = run.evidence(), run.tokens_of("text")
-    values = {request.label: request.score.finish(of_texts.values[request.label], evidence) for request in requests}
-    for label, column in values.items():
-        if missing := int(np.isnan(column).sum()):
-            _logger.warning("score %s does not exist for %d of %d texts", label, missing, len(table))
     provenance = {**options, **_provenance(run, plan, table, where, options, stored=store is not None)}
-    return Scores(ids=table.ids, values=values, num_tokens=of_texts.num_tokens, provenance=provenance)
+    return _table(run, requests, table, provenance)
 
 
 def _compute(
@@ -222,9 +217,14 @@ def _compute(
                 on_batch(done, len(todo))
 
 
-def _named(*models: Any) -> bool:
-    """True if all models are given by name or path."""
-    return all(model is None or isinstance(model, (str, os.PathLike)) for model in models)
+def _table(run: ScoreRun, requests: Sequence[ScoreRequest], texts: Texts, provenance: Mapping[str, Any]) -> Scores:
+    """The finished scores; those that do not exist are counted in the log."""
+    evidence, of_texts = run.evidence(), run.tokens_of("text")
+    values = {request.label: request.score.finish(of_texts.values[request.label], evidence) for request in requests}
+    for label, column in values.items():
+        if missing := int(np.isnan(column).sum()):
+            _logger.warning("score %s does not exist for %d of %d texts", label, missing, len(texts))
+    return Scores(ids=texts.ids, values=values, num_tokens=of_texts.num_tokens, provenance=provenance)
 
 
 def _provenance(

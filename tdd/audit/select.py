@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import pathlib
 from collections.abc import Sequence
@@ -22,28 +21,6 @@ from tdd.validate.errors import InputError
 __all__ = ["select"]
 
 _ROLES: tuple[Role, ...] = ("candidate", "calibration", "member")
-
-
-@dataclasses.dataclass(frozen=True)
-class _Columns:
-    """The columns of a table that a procedure uses.
-
-    Attributes:
-      names: the columns that decide.
-      knockoffs: scores of each item's knockoffs.
-      weight: density ratios, or None.
-      split: 1 for the calibration items from which detectors' weights are learned, or None.
-    """
-
-    names: tuple[str, ...]
-    knockoffs: tuple[str, ...]
-    weight: str | None
-    split: str | None
-
-    @property
-    def beside(self) -> tuple[str, ...]:
-        """The columns that do not decide."""
-        return (*self.knockoffs, *(name for name in (self.weight, self.split) if name is not None))
 
 
 def select(
@@ -89,16 +66,18 @@ def select(
     """
     choices = choose(method, alpha=alpha, delta=delta, seed=seed, null=null, others=columns)
     procedure, name = choices.procedure, choices.procedure.name
-    uses = _Columns(
-        () if score is None else (score,) if isinstance(score, str) else tuple(score),
-        (knockoffs,) if isinstance(knockoffs, str) else tuple(knockoffs),
-        weight_column,
-        split_column,
-    )
-    _check_uses(procedure, uses)
+    names = () if score is None else (score,) if isinstance(score, str) else tuple(score)
+    knockoffs = (knockoffs,) if isinstance(knockoffs, str) else tuple(knockoffs)
+    beside = (*knockoffs, *(column for column in (weight_column, split_column) if column is not None))
+    check_used(name, name if "knockoffs" in procedure.needs else "ktd", knockoffs=knockoffs or None)
+    check_used(name, name if "weights" in procedure.needs else "weighted", weight_column=weight_column)
+    check_used(name, "td4eval", split_column=split_column)
+    if "weights" in procedure.needs and weight_column is None:
+        raise InputError(f"weight_column is missing: method {name!r} needs the column of the density ratios")
+    check_knockoffs(procedure, knockoffs)
     if not isinstance(table, ScoreTable):
         if score is not None:
-            columns.setdefault("scores", tuple(dict.fromkeys((*uses.names, *uses.beside))))
+            columns.setdefault("scores", tuple(dict.fromkeys((*names, *beside))))
         table = load_score_table(
             table,
             calibrated="calibration" in procedure.needs,
@@ -106,8 +85,13 @@ def select(
             **columns,
         )
     if score is None:
-        uses = dataclasses.replace(uses, names=tuple(name for name in table.scores if name not in uses.beside))
-    _check_columns(procedure, uses, table, chosen=score is not None)
+        names = tuple(column for column in table.scores if column not in beside)
+        if procedure.columns == "one" and len(names) != 1:
+            raise InputError(
+                f"score is missing and the table has {len(names)} score columns: {', '.join(names)}; choose the one "
+                "that decides before looking at results"
+            )
+    _check_columns(procedure, names, knockoffs, beside, table)
     clustered = bool(table.groups) and isinstance(procedure, PTDI)
     check_clusters_named(procedure, clustered)
     calibration, candidates = table.rows("calibration"), table.rows("candidate")
@@ -119,8 +103,8 @@ def select(
     evidence = evidence_of(
         procedure,
         tables,
-        uses.names,
-        knockoffs=uses.knockoffs,
+        names,
+        knockoffs=knockoffs,
         weight=weight_column,
         split=split_column,
         clusters=[table.groups[i] for i in candidates] if clustered else (),
@@ -139,8 +123,8 @@ def select(
         **({"weight_column": weight_column} if "weights" in procedure.needs else {}),
         **({"split_column": split_column} if name == "td4eval" else {}),
         "alpha": alpha,
-        "score": list(uses.names),
-        "knockoffs": list(uses.knockoffs),
+        "score": list(names),
+        "knockoffs": list(knockoffs),
         "unit": getattr(procedure, "unit", None) if clustered else None,
         "delta": delta,
     }
@@ -153,30 +137,19 @@ def select(
     return audit
 
 
-def _check_uses(procedure: Procedure, uses: _Columns) -> None:
-    """Check that the procedure has the columns that it needs and would ignore none."""
-    name, needs = procedure.name, procedure.needs
-    check_used(name, name if "knockoffs" in needs else "ktd", knockoffs=uses.knockoffs or None)
-    check_used(name, name if "weights" in needs else "weighted", weight_column=uses.weight)
-    check_used(name, "td4eval", split_column=uses.split)
-    if "weights" in needs and uses.weight is None:
-        raise InputError(f"weight_column is missing: method {name!r} needs the column of the density ratios")
-    check_knockoffs(procedure, uses.knockoffs)
-
-
-def _check_columns(procedure: Procedure, uses: _Columns, table: ScoreTable, *, chosen: bool) -> None:
-    """Check the columns against the table; `chosen`: the caller named those that decide."""
-    names, number = uses.names, procedure.columns
+def _check_columns(
+    procedure: Procedure,
+    names: Sequence[str],
+    knockoffs: Sequence[str],
+    beside: Sequence[str],
+    table: ScoreTable,
+) -> None:
+    """Check the columns that decide, and those beside them, against the table."""
     available = ", ".join(table.scores)
-    if not chosen and number == "one" and len(names) != 1:
-        raise InputError(
-            f"score is missing and the table has {len(names)} score columns: {', '.join(names)}; choose the one that "
-            "decides before looking at results"
-        )
     for name in names:
         if name not in table.scores:
             raise InputError(f"score {name!r} is not a score column; there are {available}")
-    if number == "one" and len(names) != 1:
+    if procedure.columns == "one" and len(names) != 1:
         raise InputError(
             f"score names {len(names)} columns ({', '.join(names)}) and this method decides on one; choose it before "
             "looking at results"
@@ -185,12 +158,12 @@ def _check_columns(procedure: Procedure, uses: _Columns, table: ScoreTable, *, c
         raise InputError("score names no column; at least one detector or model is needed")
     if len(set(names)) < len(names):
         raise InputError(f"score names a column twice: {', '.join(names)}")
-    for name in uses.beside:
+    for name in beside:
         if name not in table.scores:
-            argument = "knockoffs" if name in uses.knockoffs else "weight_column or split_column"
+            argument = "knockoffs" if name in knockoffs else "weight_column or split_column"
             raise InputError(f"{argument} names {name!r}, which is not a score column; there are {available}")
-    for name in uses.knockoffs:
-        if name in names or uses.knockoffs.count(name) > 1:
+    for name in knockoffs:
+        if name in names or knockoffs.count(name) > 1:
             raise InputError(f"knockoffs names {name!r}, which is the score itself or named twice; leave it out")
     for name in table.scores:
         if name in RESERVED:

@@ -101,11 +101,16 @@ def warnings_of(
         )
     divided = decision.proportion > 0 and not decision.statistic.size
     if stands and decision.num_selected and decision.threshold > decision.alpha and divided:
+        found, single, remedy = (
+            ("members", "a member", ". proportion=none selects no such item")
+            if decision.null == "nonmember"
+            else ("clean", "clean", "")
+        )
         warnings.append(
             f"selected candidates have p-values up to {decision.threshold:.2g}: the estimate that a share of "
-            f"{decision.proportion:.2f} of the candidates are members divides the p-values, so that adjusted ones are "
+            f"{decision.proportion:.2f} of the candidates are {found} divides the p-values, so that adjusted ones are "
             "below them. The list as a whole keeps its error rate; a single item with a large p-value is not shown to "
-            "be a member. proportion=none selects no such item"
+            f"be {single}{remedy}"
         )
     if decision.guarantee.kind == "asymptotic":
         warnings.append(f"the guarantee of {decision.method} is asymptotic: not proven for finite samples")

@@ -1,22 +1,26 @@
-"""Data sets whose order is tested: any source, with a template for rows of several fields."""
+"""Data sets whose order is tested: read from any source, cut into shards, and put into other orders."""
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import logging
+import math
 import os
 import pathlib
 import string
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from tdd.records import Texts
 from tdd.texts import Rows, hash_texts, read_rows
 from tdd.validate import texts as text_checks
 from tdd.validate.errors import InputError
 
-__all__ = ["ExampleSet", "load_examples", "load_sets"]
+__all__ = ["ExampleSet", "Shards", "load_examples", "load_sets", "shard_bounds"]
 
 _logger = logging.getLogger("tdd")
 
@@ -24,6 +28,7 @@ WHOLE_ROW = "json"
 """The template that writes each row as one line of JSON, with ", " and ": " and without absent or null fields."""
 
 _MOST_LABELS = 50
+_SHOWN = 60
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,7 +75,11 @@ def load_sets(
         named = [(_name_of(source, number), source) for number, source in enumerate(data, 1)]
     else:
         named = [(_name_of(data, 1), data)]
-    _check_names([name for name, _ in named])
+    if not named:
+        raise InputError("data names no data set; give at least one")
+    names = [name for name, _ in named]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise InputError(f"two data sets are called {twice[0]!r}; give data as a dict with a name for each")
     options: dict[str, Any] = {"template": template, "text_field": text_field, "format": format}
     return tuple(load_examples(source, name=name, **options) for name, source in named)
 
@@ -166,18 +175,6 @@ def _name_of(source: Any, number: int) -> str:
     return f"data {number}"
 
 
-_SHOWN = 60
-
-
-def _check_names(names: Sequence[str]) -> None:
-    """At least one data set, each with a name of its own."""
-    if not names:
-        raise InputError("data names no data set; give at least one")
-    twice = [name for name in names if list(names).count(name) > 1]
-    if twice:
-        raise InputError(f"two data sets are called {twice[0]!r}; give data as a dict with a name for each")
-
-
 def _template_fields(template: Any, existing: Sequence[str], source: str) -> tuple[str, ...]:
     """The fields that a template such as "Q: {question} A: {answer}" names; plain names only, all of them existing."""
     if not isinstance(template, str):
@@ -213,11 +210,93 @@ def _check_examples(name: str, examples: Sequence[str]) -> None:
                 "name the field or template that holds the text"
             )
     if len(set(examples)) == 1 and len(examples) > 1:
+        shown = examples[0] if len(examples[0]) <= _SHOWN else examples[0][:_SHOWN] + "…"
         raise InputError(
-            f"data set {name!r}: all {len(examples)} examples are equal ({_short(examples[0])}), so every order is the "
+            f"data set {name!r}: all {len(examples)} examples are equal ({shown!r}), so every order is the "
             "same text and there is nothing to test; name the field or template that tells them apart"
         )
 
 
-def _short(text: str) -> str:
-    return repr(text if len(text) <= _SHOWN else text[:_SHOWN] + "…")
+def shard_bounds(num_examples: int, num_shards: int) -> tuple[tuple[int, int], ...]:
+    """Contiguous shards (first, stop) that cover all examples; the first N mod r have one example more.
+
+    >>> shard_bounds(7, 3)
+    ((0, 3), (3, 5), (5, 7))
+    """
+    size, more = divmod(num_examples, num_shards)
+    edges = np.cumsum([0, *(size + (shard < more) for shard in range(num_shards))])
+    return tuple((int(a), int(b)) for a, b in itertools.pairwise(edges))
+
+
+@dataclasses.dataclass(frozen=True)
+class Shards:
+    """The orders of every shard of a data set.
+
+    Order 0 is the canonical one. Order b >= 1 is an independent uniform draw from the permutations of the last
+    `num_free(shard)` examples of the shard, the identity among them: a group, as the tests require. It depends on
+    the seed, the data set, the shard and b alone, so that more shuffles leave those before them as they are.
+
+    Attributes:
+      data: The data set.
+      bounds: (first, stop) of each shard.
+      suffix: Fraction of each shard that is permuted.
+      seed: Random seed of the draws.
+    """
+
+    data: ExampleSet
+    bounds: tuple[tuple[int, int], ...]
+    suffix: float
+    seed: int
+
+    @classmethod
+    def cut(cls, data: ExampleSet, *, num_shards: int, suffix: float, seed: int) -> Shards:
+        """Contiguous shards.
+
+        Raises:
+          InputError: fewer than two examples a shard.
+        """
+        if num_shards * 2 > len(data):
+            most = len(data) // 2
+            fix = f"use num_shards={most} or fewer" if most else "a data set needs two examples at least"
+            fewer = "fewer examples than shards" if len(data) < num_shards else "shards of a single example"
+            raise InputError(
+                f"data set {data.name!r} has {len(data)} examples for num_shards={num_shards}: {fewer}, and a shard of "
+                f"one has no other order; {fix}"
+            )
+        return cls(data, shard_bounds(len(data), num_shards), suffix, seed)
+
+    def __len__(self) -> int:
+        return len(self.bounds)
+
+    def size(self, shard: int) -> int:
+        """Examples of a shard."""
+        first, stop = self.bounds[shard]
+        return stop - first
+
+    def num_free(self, shard: int) -> int:
+        """Number of examples at the end of a shard that are permuted: `suffix` of it, rounded up, at least two."""
+        return max(2, math.ceil(self.suffix * self.size(shard) - 1e-9))
+
+    @property
+    def permuted(self) -> tuple[tuple[int, int], ...]:
+        """(first, stop) of the part of each shard that is permuted."""
+        return tuple((stop - self.num_free(shard), stop) for shard, (_, stop) in enumerate(self.bounds))
+
+    def order(self, shard: int, number: int) -> np.ndarray:
+        """Order `number` of a shard, as indices of examples of the data set."""
+        first, stop = self.bounds[shard]
+        indices = np.arange(first, stop)
+        if number > 0:
+            free = self.num_free(shard)
+            words = [self.seed, int(self.data.sha256[:16], 16), shard, number]
+            indices[-free:] = np.random.default_rng(words).permutation(indices[-free:])
+        return indices
+
+    def fixed_text(self, shard: int, separator: str) -> str:
+        """The examples that keep their places, joined; empty if all are permuted."""
+        first, stop = self.bounds[shard]
+        return separator.join(self.data.examples[first : stop - self.num_free(shard)])
+
+    def text(self, shard: int, number: int, separator: str) -> str:
+        """A shard in one of its orders, as one text."""
+        return separator.join(self.data.examples[index] for index in self.order(shard, number))

@@ -12,8 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tdd.exchange.passes import SetPass
-from tdd.exchange.sequential import as_double
+from tdd.exchange.passes import SetPass, as_double
 from tdd.procedures.testing import bh
 from tdd.runs.atomic import write_atomically
 from tdd.runs.display import Displayed

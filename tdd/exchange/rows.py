@@ -8,12 +8,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tdd.exchange.orders import Shards
+from tdd.exchange.data import Shards
 from tdd.scoring.sums import Row
 from tdd.scoring.tokenise import Window, check_token_ids, token_ids
 from tdd.validate.errors import InputError
 
 __all__ = ["Context", "OrderRows", "bos_tokens", "context_windows"]
+
+_logger = logging.getLogger("tdd")
 
 _MIN_SHARED = 16
 """Fewer shared tokens are not worth a program of their own."""
@@ -103,12 +105,13 @@ class OrderRows:
         self.shards, self.tokenizer, self.vocab_size = shards, tokenizer, vocab_size
         self.separator, self.context = separator, context
         name, r = shards.data.name, len(shards)
-        _warn_of_special_separator(separator, getattr(tokenizer, "all_special_tokens", ()))
+        for token in getattr(tokenizer, "all_special_tokens", ()):
+            if token and token in separator:
+                _logger.warning("separator holds %r, which is tokenised as text and not as the special token", token)
+        self.num_long = 0
         if context.room is not None:
             lengths = [len(ids) for ids in self._tokens(shards.data.examples)]
             self.num_long = _check_context(name, lengths, context.room)
-        else:
-            self.num_long = 0
         canonical = self._tokens([shards.text(shard, 0, separator) for shard in range(r)])
         check_token_ids(canonical, [f"{name}, shard {shard + 1}" for shard in range(r)], vocab_size, "model")
         fixed = self._tokens([shards.fixed_text(shard, separator) or " " for shard in range(r)])
@@ -133,7 +136,11 @@ class OrderRows:
             ids = next(tokens) if number else self._canonical[shard]
             shared = self._shared[shard]
             if not np.array_equal(ids[:shared], self._canonical[shard][:shared]):
-                raise _prefix_depends_on_order(self.shards.data.name, shard)
+                raise InputError(
+                    f"data set {self.shards.data.name!r}, shard {shard + 1}: the tokens of the part that is kept "
+                    "depend on the order of the rest; use suffix=1, or a separator that the tokenizer does not join "
+                    "with its neighbours, such as a line end"
+                )
             rows.append(self._rows(shard, ids))
         return rows
 
@@ -159,18 +166,7 @@ class OrderRows:
 def _common(a: np.ndarray, b: np.ndarray) -> int:
     """Leading tokens that two sequences have in common."""
     size = min(len(a), len(b))
-    differ = np.flatnonzero(a[:size] != b[:size])
-    return int(differ[0]) if len(differ) else size
-
-
-_logger = logging.getLogger("tdd")
-
-
-def _warn_of_special_separator(separator: str, special: Sequence[str]) -> None:
-    """A separator with a special token in it, which is tokenised as text."""
-    for token in special:
-        if token and token in separator:
-            _logger.warning("separator holds %r, which is tokenised as text and not as the special token", token)
+    return int(np.append(a[:size] != b[:size], True).argmax())
 
 
 def _check_context(name: str, lengths: Sequence[int], window: int) -> int:
@@ -185,11 +181,3 @@ def _check_context(name: str, lengths: Sequence[int], window: int) -> int:
             "data set of shorter examples"
         )
     return len(long)
-
-
-def _prefix_depends_on_order(name: str, shard: int) -> InputError:
-    """The tokens before the permuted part changed with the order."""
-    return InputError(
-        f"data set {name!r}, shard {shard + 1}: the tokens of the part that is kept depend on the order of the rest; "
-        "use suffix=1, or a separator that the tokenizer does not join with its neighbours, such as a line end"
-    )

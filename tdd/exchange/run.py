@@ -17,14 +17,11 @@ import jax
 
 from tdd.audit.models import find_model, provenance_of
 from tdd.exchange import summary
-from tdd.exchange.data import load_sets
+from tdd.exchange.data import Shards, load_sets
 from tdd.exchange.options import Options
-from tdd.exchange.orders import Shards
-from tdd.exchange.passes import Layout, SetPass, rows_of, run_sets
-from tdd.exchange.repeats import duplicates
+from tdd.exchange.passes import Layout, SequentialTest, SetPass, as_double, rows_of, run_sets
 from tdd.exchange.result import Exchange, select, shard_table, tests_of
-from tdd.exchange.sequential import SequentialTest, as_double
-from tdd.exchange.structure import order_structure, sortedness
+from tdd.exchange.structure import duplicates, order_structure, sortedness
 from tdd.kernels.sequential import default_looks
 from tdd.procedures.exchangeability import GUARANTEES, TESTS
 from tdd.procedures.sequential import GUARANTEES as SEQUENTIAL_GUARANTEES
@@ -234,13 +231,11 @@ def _score(
         elif log is not None:
             log.warn()
 
-        def run(
-            name: str, title: str, most: Sequence[int], sequences: Sequence[SequentialTest | None]
-        ) -> list[SetPass]:
+        def run(name: str, title: str, most: Sequence[int], rules: Sequence[SequentialTest | None]) -> list[SetPass]:
             total = sum(len(one) * (k + 1) for one, k in zip(sets, most, strict=True))
             with progress_bar(title, total, enabled=given.progress and devices.leads, unit="model calls") as advance:
                 return run_sets(
-                    models[name], devices, sets, most, layout, sequences=sequences, store=store, shard=shard,
+                    models[name], devices, sets, most, layout, sequences=rules, store=store, shard=shard,
                     advance=advance,
                 )  # fmt: skip
 

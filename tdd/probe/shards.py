@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tdd.exchange.orders import shard_bounds
+from tdd.exchange.data import shard_bounds
 from tdd.kernels.trajectories import Evidence
 from tdd.probe.evidence import ProbeState, SetEvidence
 from tdd.probe.result import ProbeResult

@@ -10,8 +10,8 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 
 from tdd.audit import blind_baseline as module
-from tdd.audit.blind_baseline import blind_baseline, fold_wins, logistic_scores
-from tdd.audit.word_split import normalise, unusual_space, words_and_marks
+from tdd.audit.blind_baseline import blind_baseline, fold_wins, logistic_scores, unusual_space, words_and_marks
+from tdd.audit.duplicates import normalise
 from tdd.records import Texts
 from tdd.validate import InputError
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from tdd.audit.checks import cluster_sizes
 from tdd.audit.select import select
-from tdd.audit.sizes import cluster_sizes
 from tdd.audit.summary import failures
 from tdd.records import Evidence
 

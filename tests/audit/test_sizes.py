@@ -1,12 +1,11 @@
 from fractions import Fraction
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tdd.audit.sizes import effective_calibration_size, resolution
-from tdd.validate import InputError
+from tdd.audit.checks import effective_calibration_size, resolution
+from tdd.records import Texts
 
 NAN = float("nan")
 
@@ -15,15 +14,12 @@ NAN = float("nan")
     st.integers(0, 60),
     st.integers(0, 60),
     st.integers(1, 99),
-    st.fractions(0, 2, max_denominator=50),
+    st.integers(0, 100),
 )
-def test_resolution_is_the_definition(n, m, per_cent, proportion):
-    alpha = per_cent / 100
-    found = resolution(n, m, alpha, proportion)
-    level = Fraction(per_cent, 100)
-    enough = [k for k in range(1, m + 1) if proportion / (n + 1) * m <= level * k]
+def test_resolution_is_the_definition(n, m, per_cent, nulls_per_cent):
+    level, proportion = Fraction(per_cent, 100), Fraction(nulls_per_cent, 50)
+    found = resolution(n, m, per_cent / 100, nulls_per_cent / 50, 1, "nonmember")
     assert found.smallest_p_value == 1 / (n + 1)
-    assert found.min_selections == (enough[0] if enough else m + 1)
     needed = found.calibration_for_one
     if m:
         assert proportion * m <= level * (needed + 1)
@@ -32,46 +28,29 @@ def test_resolution_is_the_definition(n, m, per_cent, proportion):
 
 def test_equality_counts_and_decimals_are_exact():
     # 0.07 * 100 is 7.000000000000001 in floats: 1/(99 + 1) <= 0.07 * 1/7 holds with equality.
-    assert resolution(99, 7, 0.07).min_selections == 1
-    assert resolution(98, 7, 0.07).min_selections == 2
-    assert resolution(99, 7, np.float64(0.07)).calibration_for_one == 99
-    assert resolution(49, 7, 0.07, 0.5).min_selections == 1
+    assert resolution(99, 7, np.float64(0.07), 1, 1, "nonmember").calibration_for_one == 99
+    assert resolution(49, 7, 0.07, 0.5, 1, "nonmember").calibration_for_one == 49
 
 
 def test_warnings_of_the_resolution():
-    assert resolution(999, 100, 0.1).warning == ""
-    assert resolution(99, 1000, 0.1).min_selections == 100
-    assert "no fewer than 100 of 1000 candidates" in resolution(99, 1000, 0.1).warning
-    assert "9999 calibration items would allow a single selection" in resolution(99, 1000, 0.1).warning
-    assert resolution(199, 1000, 0.1).min_selections == 50
-    assert resolution(199, 1000, 0.1).warning == ""
-    nothing = resolution(8, 20, 0.1)
+    assert resolution(999, 100, 0.1, 1, 1, "nonmember").warning == ""
+    assert "no fewer than 100 of 1000 candidates" in resolution(99, 1000, 0.1, 1, 100, "nonmember").warning
+    assert "number of members stays" in resolution(99, 1000, 0.1, 1, 100, "nonmember").warning
+    assert "number of clean items stays" in resolution(99, 1000, 0.1, 1, 100, "member").warning
+    assert (
+        "9999 calibration items would allow a single selection"
+        in resolution(99, 1000, 0.1, 1, 100, "nonmember").warning
+    )
+    assert resolution(199, 1000, 0.1, 1, 50, "nonmember").warning == ""
+    nothing = resolution(8, 20, 0.1, 1, 23, "nonmember")
     assert nothing.min_selections == 21
     assert "nothing can be selected: 8 calibration items" in nothing.warning
     assert "at least 9 are needed to select all 20 candidates, 199 to select a single one" in nothing.warning
-    assert resolution(9, 20, 0.1).min_selections == 20
-
-
-@pytest.mark.parametrize(
-    ("arguments", "expected"),
-    [
-        ((-1, 5, 0.1), "num_calibration=-1"),
-        ((5, 1.5, 0.1), "num_tests=1.5"),
-        ((5, 5, 0.0), "alpha=0.0"),
-        ((5, 5, 1), "alpha=1"),
-        ((5, 5, NAN), "alpha=nan"),
-        ((5, 5, 0.1, -0.5), "null_proportion=-0.5"),
-        ((5, 5, 0.1, float("inf")), "null_proportion=inf"),
-    ],
-)
-def test_resolution_checks_its_arguments(arguments, expected):
-    with pytest.raises(InputError, match=expected):
-        resolution(*arguments)
 
 
 def test_effective_calibration_size():
     scores = [1.0, NAN, 2.0, 2.0, 5.0, 6.0]
-    found = effective_calibration_size(scores, ["a", "b", "c", "  C ", "e", "B"])
+    found = effective_calibration_size(scores, Texts(tuple("123456"), ("a", "b", "c", "  C ", "e", "B")))
     assert (found.num_given, found.num_missing, found.num_repeated) == (6, 1, 1)
     assert (found.size, found.num_distinct) == (4, 4)
     assert "1 of 6 calibration items have no score" in found.warning
@@ -88,10 +67,3 @@ def test_ties_and_nothing():
     assert (none.size, none.num_distinct) == (0, 0)
     assert "no calibration item has a score" in none.warning
     assert effective_calibration_size([]).size == 0
-
-
-def test_effective_size_checks_its_arguments():
-    with pytest.raises(InputError, match="2 scores but 1 texts"):
-        effective_calibration_size([1.0, 2.0], ["a"])
-    with pytest.raises(InputError, match=r"one axis, got shape \(1, 2\)"):
-        effective_calibration_size([[1.0, 2.0]])

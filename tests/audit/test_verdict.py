@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tdd.audit.overlap import LEAST, RUN, overlap
+from tdd.audit.select import select
 from tdd.audit.summary import failures
 from tdd.cli import main
 from tdd.records import Texts
@@ -221,7 +222,25 @@ def test_warnings_of_a_withheld_verdict_say_nothing_of_the_selection():
     decision = types.SimpleNamespace(
         num_missing=0, num_missing_calibration=0, edge_ties=0, min_selections=1, num_tests=9, proportion=0.5,
         statistic=np.zeros(0), num_selected=4, threshold=0.3, alpha=0.1, method="ptdi/storey", warnings=(),
-        guarantee=types.SimpleNamespace(kind="finite-sample"),
+        null="nonmember", guarantee=types.SimpleNamespace(kind="finite-sample"),
     )  # fmt: skip
-    assert "keeps its error rate" in warnings_of({}, decision, (), stands=True)[0]
+    said = warnings_of({}, decision, (), stands=True)[0]
+    assert "are members divides" in said
+    assert said.endswith("is not shown to be a member. proportion=none selects no such item")
     assert warnings_of({}, decision, (), stands=False) == []
+
+
+def test_a_large_p_value_of_a_selected_clean_item_is_not_called_that_of_a_member():
+    rng = np.random.default_rng(0)
+    clean = np.arange(100) < 90
+    known, scores = rng.normal(size=(2, 60)), rng.normal(size=(2, 100)) + 6 * clean
+    columns = {
+        "id": [f"i{i}" for i in range(160)],
+        "role": ["calibration"] * 60 + ["candidate"] * 100,
+        **{f"m{k}": [*known[k], *scores[k]] for k in range(2)},
+    }
+    audit = select(columns, alpha=0.2, score=("m0", "m1"), method="jmcs:rule=storey")
+    assert audit.run["decision"]["threshold"] > 0.2
+    said = next(text for text in audit.run["warnings"] if "divides the p-values" in text)
+    assert "of the candidates are clean divides" in said
+    assert said.endswith("is not shown to be clean")

@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tdd.exchange.data import ExampleSet
-from tdd.exchange.orders import Shards, shard_bounds
-from tdd.exchange.sequential import waves
+from tdd.exchange.data import ExampleSet, Shards, shard_bounds
+from tdd.exchange.passes import waves
 from tdd.validate.errors import InputError
 
 

@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from word_tokenizer import word_tokenizer
 
-from tdd.exchange.data import load_examples
-from tdd.exchange.orders import Shards
+from tdd.exchange.data import Shards, load_examples
 from tdd.exchange.rows import Context, OrderRows, bos_tokens, context_windows
 from tdd.scoring import tokenise
 from tdd.scoring.tokenise import windows

@@ -13,11 +13,10 @@ import pytest
 from scored_models import VOCABULARY, random_texts, scored_model
 
 from tdd.exchange import run as run_module
-from tdd.exchange.data import load_examples
-from tdd.exchange.orders import Shards
+from tdd.exchange.data import Shards, load_examples
+from tdd.exchange.passes import SequentialTest, as_double
 from tdd.exchange.rows import context_windows
 from tdd.exchange.run import _select, run_exchange
-from tdd.exchange.sequential import SequentialTest, as_double
 from tdd.procedures.exchangeability import TESTS, exchangeability
 from tdd.records import LanguageModel
 from tdd.scoring import sums

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
-from tdd.exchange.repeats import duplicates
 from tdd.exchange.structure import (
     _codes,
     _in_units,
     _properties,
     _statistic,
+    duplicates,
     order_structure,
     sortedness,
     two_sided,

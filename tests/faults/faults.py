@@ -456,14 +456,14 @@ METHODS = (
 EXCHANGE = (
     Fault(
         "orders: all shards are shuffled alike",
-        "tdd/exchange/orders.py",
+        "tdd/exchange/data.py",
         "int(self.data.sha256[:16], 16), shard, number]",
         "int(self.data.sha256[:16], 16), number]",
         ("tests/exchange/test_orders.py",),
     ),
     Fault(
         "orders: the share that is permuted is rounded down",
-        "tdd/exchange/orders.py",
+        "tdd/exchange/data.py",
         "math.ceil(self.suffix * self.size(shard) - 1e-9)",
         "math.floor(self.suffix * self.size(shard) + 1e-9)",
         ("tests/exchange/test_orders.py",),
@@ -498,7 +498,7 @@ EXCHANGE = (
     ),
     Fault(
         "sequence: Besag and Clifford's rule stops on a small p-value",
-        "tdd/exchange/sequential.py",
+        "tdd/exchange/passes.py",
         'if p <= self.target and self.rule != "besag_clifford":',
         "if p <= self.target:",
         ("tests/exchange/test_run.py", "tests/exchange"),
@@ -707,8 +707,8 @@ AUDIT = (
     Fault(
         "run: a folder of another seed is continued",
         "tdd/audit/run.py",
-        '_open_folder(folder, provenance, inputs, {"seed": seed, **options})',
-        "_open_folder(folder, provenance, inputs, options)",
+        '_open_folder(pathlib.Path(out), provenance, inputs, {"seed": seed, **options})',
+        "_open_folder(pathlib.Path(out), provenance, inputs, options)",
         ("tests/audit/test_run.py",),
     ),
     Fault(
@@ -915,7 +915,7 @@ STUDIES = (
     ),
     Fault(
         "cluster sizes: items are decided on though sizes differ",
-        "tdd/audit/sizes.py",
+        "tdd/audit/checks.py",
         'p_value = p_differ if unit == "item" else max(p_related, p_differ)',
         "p_value = max(p_related, p_differ)",
         ("tests/audit/test_cluster_sizes.py",),

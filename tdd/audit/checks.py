@@ -1,32 +1,42 @@
-"""Diagnostics of sizes: what n calibration items can resolve, how many really count, how clusters differ in size."""
+"""Diagnostics of scores and knockoffs: what the sizes can resolve, and whether clusters and knockoffs keep what their
+procedures assume."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
-from tdd.audit.word_split import normalise, strings
-from tdd.records import Evidence, Texts
-from tdd.validate.errors import InputError
+from tdd.audit.decide import complete_calibration
+from tdd.audit.duplicates import normalise
+from tdd.audit.inputs import Inputs
+from tdd.procedures.knockoff_symmetry import knockoff_symmetry
+from tdd.records import Evidence, Null, Texts
 
 __all__ = [
     "ClusterSizes",
     "EffectiveCalibration",
+    "KnockoffTexts",
+    "LongTexts",
     "Resolution",
+    "Symmetry",
     "cluster_sizes",
+    "cut_texts",
     "effective_calibration_size",
+    "knockoff_texts",
     "resolution",
+    "symmetry",
 ]
 
-_LARGE = Fraction(1, 20)
 _LEVEL = 0.01
 _DRAWS = 999
+_LARGE = Fraction(1, 20)
+_MANY_CUT = 0.1
+_NAMED = 3
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,12 +79,7 @@ class EffectiveCalibration:
 
 
 def resolution(
-    num_calibration: int,
-    num_tests: int,
-    alpha: float | Fraction,
-    null_proportion: float | Fraction = 1,
-    *,
-    min_selections: int | None = None,
+    num_calibration: int, num_tests: int, alpha: float, null_proportion: float, min_selections: int, null: Null
 ) -> Resolution:
     """The fewest items that a step-up procedure on conformal p-values can select.
 
@@ -87,63 +92,46 @@ def resolution(
       num_tests: m, candidates with a score.
       alpha: level, in (0, 1).
       null_proportion: estimated proportion of candidates under the null that scales the p-values; may exceed 1.
-      min_selections: the smallest k, where a procedure has computed it already from the exact estimate.
+      min_selections: the smallest k, as the procedure computes it from the exact estimate.
+      null: the null hypothesis of an item.
 
-    Raises:
-      InputError: a negative or broken size, `alpha` outside (0, 1), `null_proportion` negative or not finite.
-
-    >>> resolution(99, 1000, 0.1).min_selections
-    100
-    >>> resolution(99, 1000, 0.1).calibration_for_one
+    >>> resolution(99, 1000, 0.1, 1, min_selections=100, null="nonmember").calibration_for_one
     9999
     """
-    for name, size in (("num_calibration", num_calibration), ("num_tests", num_tests)):
-        if size < 0 or size != int(size):
-            raise InputError(f"{name}={size!r} must be a whole number, 0 or more")
-    level = _exact_fraction("alpha", alpha, below_one=True)
-    scale = _exact_fraction("null_proportion", null_proportion, below_one=False)
-    needed = scale * num_tests / level
-    fewest = max(1, math.ceil(needed / (num_calibration + 1))) if min_selections is None else min_selections
-    for_one = max(0, math.ceil(needed) - 1)
+    level, scale = (Fraction(repr(float(value))) for value in (alpha, null_proportion))
+    for_one = max(0, math.ceil(scale * num_tests / level) - 1)
     warning = ""
-    if fewest > num_tests > 0:
+    if min_selections > num_tests > 0:
         for_any = max(0, math.ceil(scale / level) - 1)
         warning = (
             f"nothing can be selected: {num_calibration} calibration items give no p-value below "
             f"1/{num_calibration + 1}, and at level {float(level):g} at least {for_any} are needed to select all "
             f"{num_tests} candidates, {for_one} to select a single one"
         )
-    elif fewest > 1 and fewest > _LARGE * num_tests:
+    elif min_selections > 1 and min_selections > _LARGE * num_tests:
+        found = "members" if null == "nonmember" else "clean items"
         warning = (
-            f"with {num_calibration} calibration items no fewer than {fewest} of {num_tests} candidates can be "
-            f"selected at level {float(level):g}: a smaller number of members stays undetected; "
+            f"with {num_calibration} calibration items no fewer than {min_selections} of {num_tests} candidates can be "
+            f"selected at level {float(level):g}: a smaller number of {found} stays undetected; "
             f"{for_one} calibration items would allow a single selection"
         )
-    return Resolution(1 / (num_calibration + 1), min(fewest, num_tests + 1), for_one, warning)
+    return Resolution(1 / (num_calibration + 1), min(min_selections, num_tests + 1), for_one, warning)
 
 
-def effective_calibration_size(scores: ArrayLike, texts: Texts | Sequence[str] | None = None) -> EffectiveCalibration:
+def effective_calibration_size(scores: np.ndarray, texts: Texts | None = None) -> EffectiveCalibration:
     """Calibration items that carry information: with a score, and no copy of another one.
 
     Args:
       scores: [n] scores of the calibration items, NaN where there is none.
       texts: their texts, or None if unknown (then no item counts as repeated). Differences of case, Unicode
         composition and white space are ignored.
-
-    Raises:
-      InputError: scores of more than one axis, or as many texts as there are not scores.
     """
     values = np.asarray(scores, dtype=np.float64)
-    if values.ndim != 1:
-        raise InputError(f"scores must have one axis, got shape {values.shape}")
-    if texts is not None and len(texts) != values.size:
-        raise InputError(f"{values.size} scores but {len(texts)} texts: they must belong to the same items")
     scored = ~np.isnan(values)
     num_scored = int(np.count_nonzero(scored))
     num_repeated = 0
     if texts is not None:
-        written = strings(texts)
-        num_repeated = num_scored - len({normalise(written[row]) for row in np.flatnonzero(scored).tolist()})
+        num_repeated = num_scored - len({normalise(texts.texts[row]) for row in np.flatnonzero(scored)})
     num_distinct = int(np.unique(values[scored]).size)
     num_missing = values.size - num_scored
     size = num_scored - num_repeated
@@ -160,16 +148,6 @@ def effective_calibration_size(scores: ArrayLike, texts: Texts | Sequence[str] |
             "stay valid and lose power"
         )
     return EffectiveCalibration(values.size, num_missing, num_repeated, size, num_distinct, "; ".join(parts))
-
-
-def _exact_fraction(name: str, value: float | Fraction, *, below_one: bool) -> Fraction:
-    """The decimal that a number is written as, exactly: 0.1 is 1/10."""
-    fraction = value if isinstance(value, Fraction) else None
-    if fraction is None and math.isfinite(value):
-        fraction = Fraction(repr(float(value)))
-    if fraction is None or fraction < 0 or (below_one and not 0 < fraction < 1):
-        raise InputError(f"{name}={value!r} must be {'between 0 and 1' if below_one else 'finite and not negative'}")
-    return fraction
 
 
 @dataclasses.dataclass(frozen=True)
@@ -255,3 +233,145 @@ def _permutation_p(first: np.ndarray, second: np.ndarray, rng: np.random.Generat
     slack = 1e-9 * np.sqrt((first**2).sum() * (second**2).sum())
     reached = sum(abs(rng.permutation(first) @ second) >= observed - slack for _ in range(_DRAWS))
     return (1 + reached) / (1 + _DRAWS)
+
+
+@dataclasses.dataclass(frozen=True)
+class Symmetry:
+    """The symmetry test on known non-members.
+
+    Attributes:
+      p_value: p-value of the null that original and knockoff scores of a non-member are exchangeable.
+      num_items: known non-members with their knockoffs.
+      method: name of the test.
+      num_leaning: items that look like members: W > 0 for rule="ktd", for the others those whose own score is the
+        lowest of the k + 1.
+      expected: their expected number under the null, num_items / 2 or num_items / (k + 1).
+      warning: empty where nothing was found; that it is empty proves nothing for the candidates.
+    """
+
+    p_value: float
+    num_items: int
+    method: str
+    num_leaning: int
+    expected: float
+    warning: str
+
+
+def symmetry(evidence: Evidence, rule: str) -> Symmetry | None:
+    """Test what a knockoff rule assumes, on known non-members; None unless some have knockoffs.
+
+    Tested is what the rule assumes: for "ktd" that the averaged statistic is symmetric, for the others that the copies
+    of a text are exchangeable.
+    """
+    scores, copies, known = evidence.calibration, evidence.calibration_knockoffs, complete_calibration(evidence)
+    if copies is None or not known.any():
+        return None
+    averaged = rule == "ktd"
+    result = knockoff_symmetry(scores, copies, rule="ktd" if averaged else "multi")
+    rival = copies[known].mean(axis=1) if averaged else copies[known].min(axis=1)
+    num_leaning, num_items = int((scores[known] < rival).sum()), int(known.sum())
+    expected = num_items / (2 if averaged else copies.shape[1] + 1)
+    p_value = float(result.p_value) or math.exp(float(result.log_p_value))  # too small for single precision
+    warning = ""
+    if p_value <= _LEVEL:
+        finding = (
+            "the averaged statistic of known non-members is not symmetric"
+            if averaged
+            else "the scores of known non-members and of their knockoffs differ"
+        )
+        warning = (
+            f"{finding} (symmetry test, p = {p_value:.3g}): {num_leaning} of {num_items} look like members, about "
+            f"{expected:.0f} would by chance"
+        )
+        if rule != "conformal":
+            warning += f'; rule="{rule}" is not valid here, and rule="conformal" needs no symmetry'
+    return Symmetry(p_value, num_items, result.method, num_leaning, expected, warning)
+
+
+@dataclasses.dataclass(frozen=True)
+class KnockoffTexts:
+    """Knockoffs of candidates and calibration items that are not paraphrases; texts are compared as they are.
+
+    Attributes:
+      num_items: items with knockoffs.
+      num_unchanged: items with a knockoff that is the text itself.
+      num_repeated: items of which two knockoffs are the same.
+      num_foreign: items with a knockoff that is the text of another item: a sign of misaligned columns.
+      warning: empty where nothing was found.
+    """
+
+    num_items: int
+    num_unchanged: int
+    num_repeated: int
+    num_foreign: int
+    warning: str
+
+
+def knockoff_texts(inputs: Inputs) -> KnockoffTexts:
+    """Find knockoffs that equal their text, one another, or another item's text."""
+    unchanged, repeated, foreign, total = [], [], [], 0
+    owners = [(inputs.candidates, inputs.knockoffs("candidate")), (inputs.calibration, inputs.knockoffs("calibration"))]
+    paraphrased = [(items, knockoffs) for items, knockoffs in owners if items is not None and knockoffs]
+    originals = {text for items, _ in paraphrased for text in items.texts}
+    for items, knockoffs in paraphrased:
+        total += len(items)
+        versions = zip(*(texts.texts for texts in knockoffs), strict=True)
+        for name, text, copies in zip(items.ids, items.texts, versions, strict=True):
+            if text in copies:
+                unchanged.append(name)
+            if len(set(copies)) < len(copies):
+                repeated.append(name)
+            if any(copy in originals and copy != text for copy in copies):
+                foreign.append(name)
+    findings = (
+        (
+            unchanged,
+            "have a knockoff that is the text itself: both score the same, W = 0, and where it is the only knockoff, "
+            "or with rule=multi, such an item is never selected",
+        ),
+        (repeated, "have two knockoffs that are the same text, which say no more than one"),
+        (foreign, "have a knockoff that is the text of another item: are the columns out of step?"),
+    )
+    parts = [f"{_some_of(names, total)} {what}" for names, what in findings if names]
+    return KnockoffTexts(total, len(unchanged), len(repeated), len(foreign), "; ".join(parts))
+
+
+@dataclasses.dataclass(frozen=True)
+class LongTexts:
+    """Texts that exceed the context of the model.
+
+    Attributes:
+      num_texts: distinct texts, knockoffs included.
+      num_cut: texts that were cut where the context ends.
+      warning: empty where at most one text in ten was cut.
+    """
+
+    num_texts: int
+    num_cut: int
+    warning: str
+
+
+def cut_texts(details: Sequence[Mapping[str, Any]], total: int) -> LongTexts | None:
+    """Count the texts that were cut; None where long texts are not cut.
+
+    Args:
+      details: provenance of the scores under each model.
+      total: distinct texts, knockoffs included.
+    """
+    counts = [detail["num_truncated"] for detail in details if "num_truncated" in detail]
+    if not counts:
+        return None
+    num_cut = max(counts)
+    warning = ""
+    if num_cut > _MANY_CUT * total:
+        warning = (
+            f"{num_cut} of {total} texts are longer than the model's context and were cut there, originals and "
+            "knockoffs alike: what lies beyond was not looked at"
+        )
+    return LongTexts(total, num_cut, warning)
+
+
+def _some_of(names: Sequence[str], total: int) -> str:
+    """ "2 of 40 items ('a', 'b')"."""
+    more = ", ..." if len(names) > _NAMED else ""
+    return f"{len(names)} of {total} items ({', '.join(map(repr, names[:_NAMED]))}{more})"
