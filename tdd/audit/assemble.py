@@ -11,8 +11,14 @@ from typing import Any
 import numpy as np
 
 from tdd.audit.checks import cluster_sizes, effective_calibration_size, resolution, symmetry
-from tdd.audit.decide import Choices, Decision, complete_calibration, decide
-from tdd.audit.simultaneous_bounds import SimultaneousBounds, simultaneous_bounds
+from tdd.audit.decide import (
+    Choices,
+    Decision,
+    SimultaneousBounds,
+    complete_items,
+    decide,
+    simultaneous_bounds,
+)
 from tdd.audit.summary import RULE, failures, open_points, outcome, warnings_of
 from tdd.records import Evidence, Guarantee, Texts
 from tdd.runs.folder import SCHEMA, Audit, plain, versions
@@ -115,7 +121,8 @@ def _score_checks(choices: Choices, evidence: Evidence, decision: Decision, text
     """The diagnostics of the scores by name, None for those that do not apply."""
     checks: dict[str, Any] = {}
     if decision.num_calibration:
-        scores = np.where(complete_calibration(evidence), np.atleast_2d(evidence.calibration)[0], np.nan)
+        complete = complete_items(evidence.calibration, evidence.calibration_knockoffs)
+        scores = np.where(complete, np.atleast_2d(evidence.calibration)[0], np.nan)
         checks["effective_calibration"] = effective_calibration_size(scores, texts)
         if not evidence.clusters:
             checks["resolution"] = resolution(

@@ -11,10 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from tdd.audit.decide import complete_calibration
+from tdd.audit.decide import complete_items
 from tdd.audit.duplicates import normalise
 from tdd.audit.inputs import Inputs
-from tdd.procedures.knockoff_symmetry import knockoff_symmetry
 from tdd.records import Evidence, Null, Texts
 
 __all__ = [
@@ -263,9 +262,12 @@ def symmetry(evidence: Evidence, rule: str) -> Symmetry | None:
     Tested is what the rule assumes: for "ktd" that the averaged statistic is symmetric, for the others that the copies
     of a text are exchangeable.
     """
-    scores, copies, known = evidence.calibration, evidence.calibration_knockoffs, complete_calibration(evidence)
+    scores, copies = evidence.calibration, evidence.calibration_knockoffs
+    known = complete_items(scores, copies)
     if copies is None or not known.any():
         return None
+    from tdd.procedures.knockoff_symmetry import knockoff_symmetry
+
     averaged = rule == "ktd"
     result = knockoff_symmetry(scores, copies, rule="ktd" if averaged else "multi")
     rival = copies[known].mean(axis=1) if averaged else copies[known].min(axis=1)

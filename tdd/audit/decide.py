@@ -1,8 +1,14 @@
-"""Scores by role → decision: one procedure, chosen beforehand, with its guarantee in words."""
+"""Scores by role → decision: one procedure, chosen beforehand, with its guarantee in words, and simultaneous bounds.
+
+The level of a procedure bounds an average over repetitions; simultaneous bounds speak of the list at hand, with
+confidence 1 - delta, and stay true whatever cut is chosen after looking. They exist where the law of the null ranks is
+known.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import math
 import warnings
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
@@ -13,7 +19,9 @@ import numpy as np
 
 from tdd.kernels import lattice
 from tdd.kernels.proportion import tail_size
+from tdd.procedures.bounds import FdpBounds
 from tdd.procedures.clusters import ClusterSelection
+from tdd.procedures.fdp_template import LARGE
 from tdd.procedures.grammar import as_procedure, check_no_options
 from tdd.procedures.procedure import Procedure
 from tdd.procedures.values import PTDI, ConditionalBH
@@ -23,14 +31,23 @@ from tdd.validate.errors import InputError
 
 __all__ = [
     "Choices",
+    "Cut",
     "Decision",
+    "SimultaneousBounds",
     "Truth",
     "choose",
-    "complete_calibration",
+    "complete_items",
     "decide",
     "evidence_of",
     "level_in_words",
+    "simultaneous_bounds",
 ]
+
+_SIZES = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000)
+_SHOWN = 4
+_DRAWS, _FEW, _MAX_DRAWS = 999, 10, 9_999
+"""Draws for the template; for large samples so many that the tenth most extreme one decides: there the error of fewer
+draws is below that of the tabulated grid."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,9 +75,9 @@ def choose(
     Args:
       method: a `Procedure`, or its name with or without options.
       alpha: level.
-      delta: also the delta of "conditional", unless its options name another.
-      seed: seed of the audit.
-      null: the null that the caller means to test, or None; checked.
+      delta: see `Choices`; also the delta of "conditional", unless its options name another.
+      seed: seed of every random choice.
+      null: the null that the caller means to test, or None.
       others: further keywords of the call, none of which may be an option of a procedure.
 
     Raises:
@@ -108,7 +125,7 @@ def evidence_of(
       calibration_clusters: cluster of each calibration item, or empty.
     """
 
-    def columns(role: str, wanted: Sequence[str | None]) -> np.ndarray:
+    def columns(role: str, *wanted: str | None) -> np.ndarray:
         table = tables.get(role, {})
         return np.array([table[name] for name in wanted if name is not None and name in table])
 
@@ -116,26 +133,21 @@ def evidence_of(
         return values if values.size else None
 
     row = 0 if procedure.columns == "one" else slice(None)
-    candidates, calibration = columns("candidate", names), columns("calibration", names)
-    learned = known(columns("calibration", [split]))
+    candidates, calibration = columns("candidate", *names), columns("calibration", *names)
+    learned = known(columns("calibration", split))
     return Evidence(
         (calibration if len(calibration) else np.zeros((len(names), 0)))[row],
         candidates[row],
-        members=known(columns("member", names[:1]).reshape(-1)) if "members" in procedure.needs else None,
-        knockoffs=known(columns("candidate", knockoffs).T),
-        calibration_knockoffs=known(columns("calibration", knockoffs).T),
-        weights=known(columns("candidate", [weight]).reshape(-1)),
-        calibration_weights=known(columns("calibration", [weight]).reshape(-1)),
+        members=known(columns("member", names[0]).reshape(-1)) if "members" in procedure.needs else None,
+        knockoffs=known(columns("candidate", *knockoffs).T),
+        calibration_knockoffs=known(columns("calibration", *knockoffs).T),
+        weights=known(columns("candidate", weight).reshape(-1)),
+        calibration_weights=known(columns("calibration", weight).reshape(-1)),
         split=None if learned is None else learned[0] > 0,
         names=tuple(names),
         clusters=tuple(clusters),
         calibration_clusters=tuple(calibration_clusters),
     )
-
-
-def complete_calibration(evidence: Evidence) -> np.ndarray:
-    """[n] bool: calibration items with a score in every column and for every knockoff."""
-    return _complete(evidence.calibration, evidence.calibration_knockoffs)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -230,9 +242,9 @@ def decide(evidence: Evidence, procedure: Procedure, alpha: float, *, seed: int 
 
     Args:
       evidence: scores of candidates and calibration items, on the host.
-      procedure: the procedure with its options.
+      procedure: the procedure that decides.
       alpha: level in (0, 1).
-      seed: seed of every random choice in the decision.
+      seed: seed of every random choice.
       labels: [m] 1 member, 0 non-member, -1 unknown; or None. For several models: 1 member of at least one of them.
 
     Raises:
@@ -251,10 +263,10 @@ def decide(evidence: Evidence, procedure: Procedure, alpha: float, *, seed: int 
     n, m = int(result.num_calibration), int(result.num_tests)
     subtracted = ptdi is not None and ptdi.proportion == "subtraction"
     by_knockoffs = "knockoffs" in procedure.needs
-    complete = _complete(evidence.scores, evidence.knockoffs if by_knockoffs else None)
+    complete = complete_items(evidence.scores, evidence.knockoffs if by_knockoffs else None)
     num_missing_calibration = 0
     if "calibration" in procedure.needs or n:
-        known = _complete(evidence.calibration, evidence.calibration_knockoffs if by_knockoffs else None)
+        known = complete_items(evidence.calibration, evidence.calibration_knockoffs if by_knockoffs else None)
         num_missing_calibration = int((~known).sum())
     unit, num_units, num_units_selected = "item", int(tested.sum()), int(selected.sum())
     if isinstance(result, ClusterSelection) and ptdi is not None:
@@ -288,7 +300,10 @@ def decide(evidence: Evidence, procedure: Procedure, alpha: float, *, seed: int 
         min_selections=int(result.min_selections),
         guarantee=result.guarantee,
         facts=tuple(procedure.facts(evidence, result)),
-        warnings=(*procedure.warnings(evidence, result), *(str(item.message) for item in caught)),
+        warnings=(
+            *procedure.warnings(evidence, result),
+            *(str(item.message) for item in caught if item.category is UserWarning),
+        ),
         truth=_truth(selected, tested, labels, result.null, evidence.clusters if unit == "cluster" else ()),
         selection=result,
     )
@@ -301,7 +316,7 @@ def level_in_words(alpha: float) -> str:
     return f"{percent.numerator} %" if percent.denominator == 1 else f"{float(percent):g} %"
 
 
-def _complete(scores: np.ndarray, knockoffs: np.ndarray | None) -> np.ndarray:
+def complete_items(scores: np.ndarray, knockoffs: np.ndarray | None) -> np.ndarray:
     """[items] bool: items with a score in every column, and for every knockoff where there are knockoffs."""
     complete = np.asarray(~np.isnan(np.atleast_2d(scores)).any(axis=0))
     return complete if knockoffs is None else complete & ~np.isnan(knockoffs).any(axis=1)
@@ -336,9 +351,7 @@ def _truth(
     num_members = int(member.sum())
     if clusters:  # one entry a cluster: it is tested, selected or a member as soon as one of its items is
         number = np.unique(clusters, return_inverse=True)[1]
-        selected, tested, member = (
-            np.bincount(number, weights=items).astype(bool) for items in (selected, tested, member)
-        )
+        selected, tested, member = (np.bincount(number, items).astype(bool) for items in (selected, tested, member))
     findable = member if null == "nonmember" else tested & ~member
     false = int((selected & ~findable).sum())
     return Truth(
@@ -346,4 +359,91 @@ def _truth(
         power=float((selected & findable).sum() / findable.sum()) if findable.any() else float("nan"),
         num_members=num_members,
         num_false=false,
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class Cut:
+    """One list of candidates.
+
+    Attributes:
+      list: its name.
+      size: its length.
+      max_false: upper bound of the false ones among them.
+      bound: max_false / size, 0 for an empty list.
+    """
+
+    list: str
+    size: int
+    max_false: int
+    bound: float
+
+    @classmethod
+    def of(cls, name: str, size: int, false: int) -> Cut:
+        """The cut with its bound."""
+        return cls(name, size, false, false / size if size else 0.0)
+
+
+@dataclasses.dataclass(frozen=True)
+class SimultaneousBounds:
+    """Simultaneous bounds, or why there are none.
+
+    Attributes:
+      applies: True where bounds are offered for this procedure and these data.
+      reason: why there are none, else empty.
+      delta: all statements hold together with probability at least 1 - delta.
+      cuts: the selection, then the most extreme candidates.
+      min_alternatives: lower bound of the candidates whose null is false: members, or clean items.
+      item_bound: [m] bound of the list that is cut at each candidate, NaN where there is no cut; [0] without bounds.
+      source: who proved them.
+    """
+
+    applies: bool
+    reason: str
+    delta: float
+    cuts: tuple[Cut, ...] = ()
+    min_alternatives: int | None = None
+    item_bound: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros(0))
+    source: str = ""
+
+    def summary(self) -> dict[str, Any]:
+        """The bounds without their per-item column."""
+        return {
+            field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.name != "item_bound"
+        }
+
+
+def simultaneous_bounds(evidence: Evidence, choices: Choices, decision: Decision) -> SimultaneousBounds:
+    """The simultaneous bounds of a decision, where its procedure has some."""
+    delta = choices.delta
+    if not decision.num_tests:
+        return SimultaneousBounds(False, "no candidate has a score", delta)
+    if delta * (_MAX_DRAWS + 1) < 1:
+        raise InputError(f"delta={delta!r} is too small for {_MAX_DRAWS} draws: give at least {1 / (_MAX_DRAWS + 1):g}")
+    large = max(decision.num_calibration, decision.num_tests) > LARGE
+    num_draws = min(_MAX_DRAWS, math.ceil(_FEW / delta) - 1) if large else max(_DRAWS, math.ceil(1 / delta))
+    key = jax.random.fold_in(jax.random.key(choices.seed), 1)
+    bounds = choices.procedure.bounds(evidence, decision.selection, delta=delta, key=key, num_draws=num_draws)
+    if isinstance(bounds, str):
+        return SimultaneousBounds(False, bounds, delta)
+    sizes, false = np.asarray(bounds.num_selected), np.asarray(bounds.false_bound)
+    if isinstance(bounds, FdpBounds):
+        false_in_selection = int(bounds.of(decision.selected).false_bound)
+        item_bound = np.asarray(bounds.item_fdp_bound)
+    else:
+        false_in_selection = int(false[decision.selected].max(initial=0))
+        item_bound = np.where(sizes > 0, np.asarray(bounds.fdp_bound), np.nan)
+    cuts = _cuts(decision, false_in_selection, dict(zip(sizes.tolist(), false.tolist(), strict=True)))
+    return SimultaneousBounds(True, "", delta, cuts, int(bounds.min_true), item_bound, bounds.guarantee.source)
+
+
+def _cuts(decision: Decision, false_in_selection: int, false_by_size: Mapping[int, int]) -> tuple[Cut, ...]:
+    """The selection, and up to four lists of the most extreme candidates, spread over their possible sizes."""
+    largest_within = {max((size for size in false_by_size if 0 < size <= limit), default=0) for limit in _SIZES}
+    shown = sorted(largest_within - {0, decision.num_selected})
+    if len(shown) > _SHOWN:
+        shown = [shown[round(i * (len(shown) - 1) / (_SHOWN - 1))] for i in range(_SHOWN)]
+    return (
+        Cut.of("the selection", decision.num_selected, false_in_selection),
+        *(Cut.of(f"the {size} most extreme", size, false_by_size[size]) for size in shown),
     )

@@ -29,6 +29,7 @@ __all__ = [
     "Shingles",
     "distinct_entries",
     "duplicates",
+    "identifiers",
     "near_pairs",
     "normalise",
     "shingle_sets",
@@ -111,7 +112,7 @@ def duplicates(
     Cost: linear in the length of the texts, plus about 5 million comparisons of pairs at most; memory proportional to
     the length of the texts.
     """
-    names = [_ids(calibration), _ids(candidates)]
+    names = [identifiers(calibration), identifiers(candidates)]
     normal = [[normalise(text) for text in strings(role)] for role in (calibration, candidates)]
     copies: list[dict[str, list[int]]] = [{}, {}]
     for rows_of_text, texts in zip(copies, normal, strict=True):
@@ -166,7 +167,8 @@ def strings(texts: Texts | Sequence[str]) -> Sequence[str]:
     return texts.texts if isinstance(texts, Texts) else texts
 
 
-def _ids(texts: Texts | Sequence[str]) -> Sequence[str]:
+def identifiers(texts: Texts | Sequence[str]) -> Sequence[str]:
+    """The ids of the texts, row numbers from 1 where plain strings are given."""
     return texts.ids if isinstance(texts, Texts) else [str(number) for number in range(1, len(texts) + 1)]
 
 

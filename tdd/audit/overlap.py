@@ -13,7 +13,7 @@ from collections.abc import Hashable, Iterator, Sequence
 
 import numpy as np
 
-from tdd.audit.duplicates import distinct_entries, near_pairs, normalise, strings
+from tdd.audit.duplicates import distinct_entries, identifiers, near_pairs, normalise, strings
 from tdd.records import Guarantee, Texts
 
 __all__ = ["GUARANTEE_ROWS", "LEAST", "RUN", "Overlap", "Sharing", "overlap", "sharing"]
@@ -79,7 +79,8 @@ def overlap(calibration: Texts | Sequence[str], candidates: Texts | Sequence[str
         for (code, text), hit in zip(codes, shares, strict=True):
             hit[text[np.isin(code, shared)]] = True
         if shared.size and not example:
-            example = (_name(roles[0], int(codes[0][1][first[0]])), _name(roles[1], int(codes[1][1][second[0]])))
+            rows = codes[0][1][first[0]], codes[1][1][second[0]]
+            example = tuple(str(identifiers(role)[row]) for role, row in zip(roles, rows, strict=True))
     result = Overlap(int(shares[1].sum()), int(shares[0].sum()), shares[1].size, shares[0].size, example)
     return dataclasses.replace(result, warning=_warning(result))
 
@@ -130,10 +131,6 @@ def _rare(code: np.ndarray, text: np.ndarray, total: int) -> tuple[np.ndarray, n
     _, inverse, times = np.unique(code, return_inverse=True, return_counts=True)
     few = times[inverse] <= max(_COMMON, _COMMON_FRACTION * total)
     return code[few], text[few]
-
-
-def _name(texts: Texts | Sequence[str], row: int) -> str:
-    return str(texts.ids[row]) if isinstance(texts, Texts) else str(row + 1)
 
 
 def _warning(result: Overlap) -> str:

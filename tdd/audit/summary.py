@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tdd.audit.decide import Decision, level_in_words
-from tdd.audit.simultaneous_bounds import SimultaneousBounds
+from tdd.audit.decide import Decision, SimultaneousBounds, level_in_words
 
 __all__ = ["RULE", "failures", "open_points", "outcome", "warnings_of"]
 

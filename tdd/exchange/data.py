@@ -62,12 +62,10 @@ def load_sets(
       data: A source as `tdd.load_texts` takes it (a path, a list of strings, a table), which is one data set; a list of
         paths, `Texts` or tables, or a dict from name to source, which are several. A list of strings is one data set
         of these examples: name several files by `pathlib.Path` or in a dict.
-      template: How a row becomes an example, see `load_examples`.
-      text_field: Field with the text, without a template.
-      format: Format of the files, if their ending does not tell.
+      template: As in `load_examples`, as are `text_field` and `format`.
 
     Raises:
-      InputError: nothing to read, two data sets of one name, a field that is not there, empty or equal examples.
+      InputError: as `load_examples`; no data set, or two of one name.
     """
     if isinstance(data, Mapping):
         named = [(str(name), source) for name, source in data.items()]
@@ -80,8 +78,10 @@ def load_sets(
     names = [name for name, _ in named]
     if twice := [name for name in names if names.count(name) > 1]:
         raise InputError(f"two data sets are called {twice[0]!r}; give data as a dict with a name for each")
-    options: dict[str, Any] = {"template": template, "text_field": text_field, "format": format}
-    return tuple(load_examples(source, name=name, **options) for name, source in named)
+    return tuple(
+        load_examples(source, name=name, template=template, text_field=text_field, format=format)
+        for name, source in named
+    )
 
 
 def load_examples(
@@ -169,10 +169,10 @@ def _name_of(source: Any, number: int) -> str:
     if isinstance(source, Texts):
         source = source.source if source.source and source.source != "memory" else f"data {number}"
         return pathlib.PurePath(source).name
-    if isinstance(source, (str, os.PathLike)):
-        name = pathlib.PurePath(source).name
-        return name.removesuffix(".gz").rsplit(".", 1)[0] or name
-    return f"data {number}"
+    if not isinstance(source, (str, os.PathLike)):
+        return f"data {number}"
+    name = pathlib.PurePath(source).name
+    return name.removesuffix(".gz").rsplit(".", 1)[0] or name
 
 
 def _template_fields(template: Any, existing: Sequence[str], source: str) -> tuple[str, ...]:

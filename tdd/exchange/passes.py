@@ -161,7 +161,7 @@ class SetPass:
 
     @property
     def going_on(self) -> bool:
-        """Whether more shuffles are wanted."""
+        """True while more shuffles are wanted."""
         done = self.log_probs.shape[1] - 1 >= self.num_shuffles
         return not done and (self.sequence is None or self.sequence.stopped is None)
 
@@ -194,11 +194,7 @@ def context_of(model: Model, layout: Layout) -> Context:
 
 
 def rows_of(model: Model, sets: Sequence[Shards], layout: Layout) -> list[OrderRows]:
-    """The rows of all data sets for a model; computes nothing of the model.
-
-    Raises:
-      InputError: a context that the examples do not fit into, another model's tokenizer.
-    """
+    """The rows of all data sets for a model, which is not run; an error if the examples do not fit into its context."""
     context = context_of(model, layout)
     return [
         OrderRows(shards, model.tokenizer, model.lm.vocab_size, separator=layout.separator, context=context)
@@ -225,9 +221,9 @@ def run_sets(
       devices: Its devices.
       sets: The orders of each data set.
       num_shuffles: Most shuffles a shard, for each data set.
-      layout: How texts are laid out.
+      layout: The layout of the orders.
       sequences: The sequential test of each data set, or None for all its shuffles.
-      store: Where finished batches are stored, or None.
+      store: The store of finished batches, or None.
       shard: Compute its batches alone; the log-probabilities of the others are NaN.
       advance: Called with the number of orders that a batch is worth.
     """

@@ -89,13 +89,6 @@ class OrderRows:
     permuted, the tokens before it are the same in all orders and are not scored: they would add the same number to
     each, and every test depends on differences alone.
 
-    Args:
-      shards: The orders.
-      tokenizer: The tokenizer of the model.
-      vocab_size: The size of its vocabulary.
-      separator: The text between two examples.
-      context: The model's context.
-
     Attributes:
       num_long: Examples that are as long as the context.
       num_tokens: [r] tokens of each shard in canonical order, without beginning-of-sequence tokens.

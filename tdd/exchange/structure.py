@@ -103,7 +103,7 @@ def order_structure(
     Args:
       examples: The texts in published order.
       bounds: (first, stop) of each shard.
-      seed: Random seed of the shuffles.
+      seed: Random seed.
       num_draws: Number of shuffles, at least 1.
       fields: Further values of each example (a label, a source); those that repeat are tested for runs.
 

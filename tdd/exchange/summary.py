@@ -134,7 +134,7 @@ def data_warnings(entry: Mapping[str, Any], run: Mapping[str, Any]) -> list[str]
 
 
 def in_doubt(entry: Mapping[str, Any]) -> bool:
-    """Whether structure without the model, or the control, speaks against a random order of a data set."""
+    """True if structure without the model, or the control, speaks against a random order of a data set."""
     control, structure = entry["control"], entry["structure"]
     controlled = control is not None and is_known(control["p_value"]) and control["p_value"] <= NOT_RANDOM
     return bool(structure.get("sorted")) or structure["p_value"] <= NOT_RANDOM or controlled

@@ -2,11 +2,13 @@
 
 import json
 import types
+import warnings
 
 import gpt2_files
 import numpy as np
 import pytest
 
+import tdd
 from tdd.audit.overlap import LEAST, RUN, overlap
 from tdd.audit.select import select
 from tdd.audit.summary import failures
@@ -244,3 +246,15 @@ def test_a_large_p_value_of_a_selected_clean_item_is_not_called_that_of_a_member
     said = next(text for text in audit.run["warnings"] if "divides the p-values" in text)
     assert "of the candidates are clean divides" in said
     assert said.endswith("is not shown to be clean")
+
+
+def test_a_deprecation_in_a_library_is_no_warning_for_the_reader(monkeypatch):
+    original = tdd.PTDI.select
+
+    def noisy(self, *arguments):
+        warnings.warn("an old name", DeprecationWarning)
+        return original(self, *arguments)
+
+    monkeypatch.setattr(tdd.PTDI, "select", noisy)
+    columns = {"role": ["calibration"] * 30 + ["candidate"] * 5, "loss": [*range(30), *range(5)]}
+    assert "an old name" not in select(columns, alpha=0.2).run["warnings"]

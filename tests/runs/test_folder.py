@@ -116,7 +116,7 @@ import json, pathlib, sys
 import pyarrow.compute, pyarrow.csv  # for the small table too, which needs neither
 import tdd.cli
 from tdd.audit import assemble
-from tdd.audit.simultaneous_bounds import SimultaneousBounds
+from tdd.audit.decide import SimultaneousBounds
 assemble.simultaneous_bounds = lambda panels, choices, decision: SimultaneousBounds(
     False, "not measured", choices.delta
 )
