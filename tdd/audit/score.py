@@ -143,22 +143,20 @@ def score(
     one number per text and score.
     """
     requests = [parse_score(name) for name in checks.check_score_names(scores)]
-    passes = {name for request in requests for name in request.score.passes}
-    checks.check_reference(passes, reference)
+    checks.check_reference({name for request in requests for name in request.score.passes}, reference)
     if long_texts not in ("window", "truncate", "error"):
         raise InputError(
             f"long_texts={long_texts!r} is unknown; use 'window' (score every token once), 'truncate' or 'error'"
         )
     where = find_devices(device, devices, shard_params=shard_params)
-    budget = default_budget(where.platform) if token_budget is None else token_budget
-    checks.check_budget(budget)
+    budget = default_budget(where.platform) if token_budget is None else checks.check_budget(token_budget)
     table = load_texts(texts)
     part = as_shard(shard, store)
     check_not_in_step(part, spans=where.spans)
     options = {
         "scores": [request.label for request in requests],
         "dtype": None if dtype is None else str(dtype),
-        "token_budget": int(budget),
+        "token_budget": budget,
         "max_length": max_length,
         "long_texts": long_texts,
     }
@@ -189,7 +187,6 @@ def score(
         return None
     if log is not None:
         log.forget()
-
     provenance = {**options, **_provenance(run, plan, table, where, options, stored=store is not None)}
     return _table(run, requests, table, provenance)
 

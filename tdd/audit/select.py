@@ -92,6 +92,11 @@ def select(
                 "that decides before looking at results"
             )
     _check_columns(procedure, names, knockoffs, beside, table)
+    if split_column is not None:
+        split = table.values(split_column, "calibration")
+        odd = split[~(np.isnan(split) | np.isin(split, (0, 1)))]
+        if odd.size:
+            raise InputError(f"split_column {split_column!r} holds {odd[0]:g}; it must hold 1, 0 or blanks")
     clustered = bool(table.groups) and isinstance(procedure, PTDI)
     check_clusters_named(procedure, clustered)
     calibration, candidates = table.rows("calibration"), table.rows("candidate")

@@ -278,3 +278,18 @@ def test_the_cut_is_the_least_extreme_score_selected(columns, method, least_extr
     selected = chosen(audit)
     assert 1 < selected.sum() < M
     assert audit.run["decision"]["score_cut"] == least_extreme(columns["scores"][0][selected])
+
+
+def test_a_column_that_splits_holds_nothing_but_one_zero_and_blank():
+    columns = {
+        "id": [f"i{i}" for i in range(50)],
+        "role": ["calibration"] * 40 + ["candidate"] * 10,
+        "a": [(7 * i) % 50 for i in range(50)],
+        "b": [(11 * i) % 50 for i in range(50)],
+        "half": [1, 0, float("nan"), 1] * 10 + [float("nan")] * 10,
+    }
+    options = {"alpha": 0.2, "score": ("a", "b"), "method": "td4eval:combine=split_weights", "split_column": "half"}
+    assert tdd.select(columns, **options).run["options"]["split_column"] == "half"
+    columns["half"][2] = 0.5
+    with pytest.raises(tdd.InputError, match=r"split_column 'half' holds 0\.5; it must hold 1, 0 or blanks"):
+        tdd.select(columns, **options)
