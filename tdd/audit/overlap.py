@@ -79,7 +79,7 @@ def overlap(calibration: Texts | Sequence[str], candidates: Texts | Sequence[str
         for (code, text), hit in zip(codes, shares, strict=True):
             hit[text[np.isin(code, shared)]] = True
         if shared.size and not example:
-            rows = codes[0][1][first[0]], codes[1][1][second[0]]
+            rows = int(codes[0][1][first[0]]), int(codes[1][1][second[0]])
             example = tuple(str(identifiers(role)[row]) for role, row in zip(roles, rows, strict=True))
     result = Overlap(int(shares[1].sum()), int(shares[0].sum()), shares[1].size, shares[0].size, example)
     return dataclasses.replace(result, warning=_warning(result))
