@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tdd.records import Null
-from tdd.study.designs import checks
+from tdd.study import checks
 from tdd.study.sample import Sample
 from tdd.validate.errors import InputError
 
