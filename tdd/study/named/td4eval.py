@@ -17,8 +17,8 @@ from tdd.study.baselines import auc
 from tdd.study.designs import CorrelatedDetectors
 from tdd.study.methods import StudyMethod, method
 from tdd.study.monte_carlo import simulate
+from tdd.study.named.driver import GridRun, dense_ranks, means
 from tdd.study.named.record import ExpectedBound, Figure, NamedStudy, Needs, StudyOptions
-from tdd.study.named.running import GridRun, dense_ranks, means
 from tdd.study.results import StudyResult
 from tdd.study.sample import Sample
 
