@@ -113,7 +113,8 @@ def _errors(design: Pool) -> Callable[[jax.Array], list[jax.Array]]:
 
     def one(key: jax.Array) -> list[jax.Array]:
         sample = design.draw(key)
-        known: dict[str, Any] = {"moment": {"members": sample.extra["members"]}}
+        left_over = sample.extra.get("members", jnp.full(1, jnp.nan))  # NaN: none are left over, and the estimate is 0
+        known: dict[str, Any] = {"moment": {"members": left_over}}
         selections = (
             ptdi(sample.calibration, sample.scores, alpha=0.1, proportion=name, **known.get(name, {}))
             for name in ESTIMATES
