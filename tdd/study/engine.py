@@ -302,12 +302,9 @@ def shape(design: Any, key: jax.Array) -> tuple[int, int]:
 def _check_design(design: Any) -> None:
     """Check that a design is a value that draws, not a class."""
     if isinstance(design, type) or not callable(getattr(design, "draw", None)):
-        words = (
-            f"the class {design.__name__}: make one, {design.__name__}(...)"
-            if isinstance(design, type)
-            else repr(design)
-        )
-        raise InputError(f"design must be a value with a method draw(key) -> tdd.study.Sample, got {words}")
+        name = getattr(design, "__name__", "")
+        got = f"the class {name}: make one, {name}(...)" if isinstance(design, type) else repr(design)
+        raise InputError(f"design must be a value with a method draw(key) -> tdd.study.Sample, got {got}")
 
 
 def _check_sample(name: str, sample: Any) -> None:
