@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -133,7 +134,6 @@ class _Decides:
     procedure: Procedure
 
     def __call__(self, key: jax.Array, sample: Sample, alpha: Any) -> jax.Array:
-        """[m] bool."""
         return traced(self.procedure.label, sample, lambda: self.procedure.select(sample.evidence, alpha, key).selected)
 
 
@@ -146,7 +146,6 @@ class _Named:
     options: tuple[tuple[str, Any], ...]
 
     def __call__(self, key: jax.Array, sample: Sample, alpha: Any, *, null: Any = None) -> jax.Array:
-        """[m] bool."""
         options = dict(self.options)
         masks: dict[str, Any] = {"mask": sample.mask, "calibration_mask": sample.calibration_mask}
         both = (sample.calibration, sample.scores)
@@ -192,15 +191,9 @@ class _Own:
     options: tuple[tuple[str, Any], ...]
 
     def __call__(self, key: jax.Array, sample: Sample, alpha: Any) -> jax.Array:
-        """Whatever the function returns."""
-        given = {"alpha": alpha, **{name: getattr(sample, name) for name in ("mask", "calibration_mask", "extra")}}
-        given = {name: value for name, value in given.items() if name in self.takes}
-        name = getattr(self.function, "__name__", repr(self.function))
-        return traced(
-            name,
-            sample,
-            lambda: self.function(key, sample.scores, sample.calibration, **given, **dict(self.options)),
-        )
+        given = {name: alpha if name == "alpha" else getattr(sample, name) for name in self.takes}
+        call = functools.partial(self.function, key, sample.scores, sample.calibration, **given, **dict(self.options))
+        return traced(getattr(self.function, "__name__", repr(self.function)), sample, call)
 
 
 def traced(name: str, sample: Sample, call: Callable[[], Any]) -> Any:

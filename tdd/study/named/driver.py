@@ -49,11 +49,7 @@ class FinishedStudy(NamedTuple):
 def run_named_study(study: NamedStudy, options: StudyOptions, *, command: str) -> FinishedStudy:
     """Run a study, continue it in its folder and join the totals of shards there, or read a finished one.
 
-    Args:
-      study: study to run.
-      options: its options; `options.folder` receives results.parquet, results.csv and study.json, and `options.shard`
-        is not read.
-      command: the command line, for the record.
+    `options.folder` receives results.parquet, results.csv and study.json; `options.shard` is not read.
 
     Raises:
       InputError: options out of range, or a folder with another study.
@@ -176,10 +172,7 @@ class GridRun:
 
     def __call__(self, options: StudyOptions) -> StudyResult:
         """The result, with or without a given table."""
-        if options.columns is None:
-            grid = self.grid
-        else:
-            grid = None if self.table_grid is None else self.table_grid(options.columns)
+        grid = self.grid if options.columns is None else self.table_grid and self.table_grid(options.columns)
         methods = self.methods(options) if callable(self.methods) else self.methods
         result = run(self.design(options), methods, grid=grid, **run_options(options))
         return result if self.finish is None else self.finish(result, options)

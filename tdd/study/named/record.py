@@ -50,18 +50,12 @@ class Columns:
 
 @dataclasses.dataclass(frozen=True)
 class StudyOptions:
-    """Options that all named studies have.
+    """Options that all named studies have; those that `tdd.study.run` has too are for each cell.
 
     Attributes:
-      repetitions: number for each cell; with `target_se` the largest.
-      alphas: levels.
-      seed: random seed.
       columns: a given score table in place of synthetic data.
-      target_se: stop a cell once the standard errors of its error rates and powers are at most this.
       folder: folder in which an interrupted study continues.
-      shard: (i, n) or "i/n", a part of the repetitions of each cell; None runs all.
       devices: number of devices, None = all.
-      progress: whether to show a bar.
     """
 
     repetitions: int
@@ -127,14 +121,7 @@ class Figure:
 
 @dataclasses.dataclass(frozen=True)
 class Example:
-    """A figure of one repetition.
-
-    Attributes:
-      kind: "staircase" or "envelope".
-      arrays: arguments of that plot, see `tdd.report.plots`.
-      caption: caption of the figure.
-      title: title of the figure.
-    """
+    """A figure of one repetition; `arrays` are the arguments of that plot, see `tdd.report.plots`."""
 
     kind: Literal["staircase", "envelope"]
     arrays: Mapping[str, Any]
@@ -162,15 +149,12 @@ class NamedStudy:
     """A study that the command line knows by name.
 
     Attributes:
-      name: name on the command line.
       title: title of its figure: the procedure and the design in a few words.
       describe: `(options) -> str`, the design in full.
       run: `(options) -> StudyResult`.
-      figure: layout of its figure.
       bound: `(options, cell, method) -> ExpectedBound`.
       repetitions: default number for each cell.
       alphas: default levels.
-      needs: columns that it reads of a given table.
       example: `(options) -> Example`, one repetition for a second figure.
     """
 
