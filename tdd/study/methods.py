@@ -47,8 +47,7 @@ NAMES = (
     *_ALONE,
 )
 _GIVEN = {"calibration", "scores", "alpha", "mask", "calibration_mask", "key", "p_values", "canonical", "shuffled"}
-_GIVEN |= {"members", "original", "knockoffs", "calibration_knockoffs"}
-_GIVEN |= {"validation", "is_target", "validation_mask"}
+_GIVEN |= {"validation", "is_target", "validation_mask", "rule", "test", "null"}
 _NUM_DRAWS = 999
 
 
@@ -223,7 +222,7 @@ def _from_name(name: str, options: Mapping[str, Any]) -> StudyMethod:
         _check_options(name, options, {field.name for field in dataclasses.fields(cls)} - {first, "unit"})
         return _from_procedure(cls(**({first: choice} if first else {}), **options))
     function = _FAMILIES[family][0] if choice else _ALONE[family]
-    known = set(inspect.signature(function).parameters) - _GIVEN - {"rule", "test", "null"}
+    known = set(inspect.signature(function).parameters) - _GIVEN
     _check_options(name, options, known | ({"detector"} if family == "threshold" else set()))
     select = _Named(family, choice, tuple(options.items()))
     read: dict[str, Any] = {"name": name, "select": select, "exact_levels": True}

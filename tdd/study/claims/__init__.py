@@ -98,7 +98,6 @@ class Measured(NamedTuple):
     Attributes:
       mean: measured error rate.
       se: its standard error.
-      repetitions: number of repetitions.
       exceeds: whether a confidence bound at level 1e-5, valid at any sample size, puts the error above the claim.
       seconds: time of computation, compilation included.
     """

@@ -45,10 +45,6 @@ def _exceeds(key: jax.Array, how: str, n: int) -> jax.Array:
     return exceeds_somewhere(own, tables[how](), n)
 
 
-def _sample_words(n: int) -> str:
-    return f"{n} calibration scores, continuous; does P(p <= t | calibration) exceed t for some t? delta = {_ALPHA}"
-
-
 # --- members whose scores follow those of the others -----------------------------------------------------------------
 
 _FEW = 5
@@ -185,42 +181,37 @@ def _validated(key: jax.Array, how: str, fraction: float) -> jax.Array:
     return false_discovery_proportion(chosen, ~test.target)
 
 
-def _labelled_words(percent: int) -> str:
-    return (
-        f"100 items with known labels, half of them members; 200 candidates, {percent} % of them members; members 1 sd "
-        f"lower; alpha = {_ALPHA}"
-    )
-
-
-def _shift_words(n: int, m: int, members: str) -> str:
-    return (
-        f"covariate N(0, 1) among {n} calibration items, N(1, 1) among {m} candidates, {members} of them members; "
-        f"score = noise - covariate; level {_ALPHA}"
-    )
-
-
+_SAMPLE = "{} calibration scores, continuous; does P(p <= t | calibration) exceed t for some t? delta = 0.1"
+_LABELLED = (
+    "100 items with known labels, half of them members; 200 candidates, {} % of them members; members 1 sd lower; "
+    "alpha = 0.1"
+)
+_SHIFT = (
+    "covariate N(0, 1) among {} calibration items, N(1, 1) among {} candidates, {} of them members; "
+    "score = noise - covariate; level 0.1"
+)
 _BEST = "the threshold with FDP <= alpha and the highest power on them (KTD's baselines)"
 _SMALLER = "the smaller of the Simes and the asymptotic bound at one delta (asymptotic, held to n = 100)"
 
 CLAIMS: tuple[Claim, ...] = (
     *in_one_setting(
-        "one-sample", _sample_words(100), "miss", _ALPHA,
+        "one-sample", _SAMPLE.format(100), "miss", _ALPHA,
         ("plain", "conformal p-values, read as valid for the calibration sample at hand", False,
          partial(_exceeds, how="plain", n=100)),
         ("smaller", _SMALLER, False, partial(_exceeds, how="smaller", n=100)),
         ("simes", 'calibration_conditional_p_values, method="simes"', True, partial(_exceeds, how="simes", n=100)),
     ),
     *in_one_setting(
-        "one-sample", _sample_words(20), "miss", _ALPHA,
+        "one-sample", _SAMPLE.format(20), "miss", _ALPHA,
         ("monte_carlo", 'calibration_conditional_p_values, method="monte_carlo", 19 draws', True,
          partial(_exceeds, how="monte_carlo", n=20)),
     ),
     *in_one_setting(
-        "validation", _labelled_words(50), "FDR", _ALPHA,
+        "validation", _LABELLED.format(50), "FDR", _ALPHA,
         ("threshold-50", _BEST, False, partial(_validated, how="threshold", fraction=0.5)),
     ),
     *in_one_setting(
-        "validation", _labelled_words(10), "FDR", _ALPHA,
+        "validation", _LABELLED.format(10), "FDR", _ALPHA,
         ("threshold-10", _BEST, False, partial(_validated, how="threshold", fraction=0.1)),
         ("ptdi-10", "PTDI, calibrated on the non-members among them", True,
          partial(_validated, how="ptdi", fraction=0.1)),
@@ -253,13 +244,13 @@ CLAIMS: tuple[Claim, ...] = (
         batch=100,
     ),
     *in_one_setting(
-        "shift", _shift_words(50, 1, "none"), "size", _ALPHA,
+        "shift", _SHIFT.format(50, 1, "none"), "size", _ALPHA,
         ("p-value-ignored", "conformal p-value, shift ignored", False, partial(_shifted_size, how="ignored")),
         ("p-value-weighted", "weighted_conformal_p_values with the true density ratio", True,
          partial(_shifted_size, how="weighted")),
     ),
     *in_one_setting(
-        "shift", _shift_words(200, 40, "10"), "FDR", _ALPHA,
+        "shift", _SHIFT.format(200, 40, 10), "FDR", _ALPHA,
         ("ignored", 'PTDI, shift ignored, proportion="none"', False, partial(_shifted, how="ignored")),
         ("weighted", "weighted_conformal_selection with the true density ratio", True,
          partial(_shifted, how="weighted")),

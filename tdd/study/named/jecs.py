@@ -42,9 +42,6 @@ _GCR = "GCR: mean fraction of the selected items that a model was trained on"
 _BEYOND = 1e6
 
 
-# --- designs ----------------------------------------------------------------------------------------------------------
-
-
 @pytree("num_shared")
 class JointPool:
     """A given table, split anew: half of the items that all models were trained on calibrate, all others are audited.
@@ -139,9 +136,6 @@ def _bound(options: StudyOptions, cell: Mapping[str, Any], method: str) -> Expec
     if options.columns is not None or method in ("union", "intersection"):
         return ExpectedBound("none")
     return ExpectedBound("asymptotic" if method.startswith("jecs") else "finite-sample")
-
-
-# --- runs -------------------------------------------------------------------------------------------------------------
 
 
 def _numbers_of_models(options: StudyOptions) -> StudyResult:

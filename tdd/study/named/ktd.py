@@ -39,9 +39,6 @@ _ALL_LAWS = {"law": range(len(LAWS))}
 _TO_ONE = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.99)
 
 
-# --- designs ----------------------------------------------------------------------------------------------------------
-
-
 @pytree("num_knockoffs")
 class AnyLaw:
     """`PairedScores` with the law as a number: one program for all of them. Labelled items of the same law validate.
@@ -129,9 +126,6 @@ def _bound(options: StudyOptions, cell: Mapping[str, Any], method: str) -> Expec
         return ExpectedBound("none")
     exact = method != "ktd/ktd" or cell.get("num_knockoffs", 2) == 1
     return ExpectedBound("finite-sample" if exact else "none")
-
-
-# --- runs -------------------------------------------------------------------------------------------------------------
 
 
 def _with_laws(result: StudyResult, options: StudyOptions) -> StudyResult:

@@ -33,9 +33,6 @@ LABELS = {
 }
 
 
-# --- the pool ---------------------------------------------------------------------------------------------------------
-
-
 def pool(options: StudyOptions) -> tuple[np.ndarray, np.ndarray]:
     """[N] loss-like scores and [N] bool membership."""
     if options.columns is not None:
@@ -72,9 +69,6 @@ def _bound(options: StudyOptions, cell: Mapping[str, Any], method: str) -> Expec
     else:  # n varies: the mean of 1/n is larger than 1 over the mean
         n, m = max(1, (len(scores) // 2) * float(np.mean(~is_member))), len(scores) - len(scores) // 2
     return ExpectedBound("finite-sample", (1 + 1 / m) * (1 + 1.2 / n))
-
-
-# --- runs -------------------------------------------------------------------------------------------------------------
 
 
 def _resampled(

@@ -41,9 +41,6 @@ LABELS = {
 }
 
 
-# --- designs ----------------------------------------------------------------------------------------------------------
-
-
 @pytree("num_calibration", "num_tests")
 class Mislabelled:
     """Several detectors; some calibration items that are taken for members are clean in truth.
@@ -152,9 +149,6 @@ def _bound(options: StudyOptions, cell: Mapping[str, Any], method: str) -> Expec
     del options
     exact = method in ("td4eval/pooled_rank", "td4eval/split_weights")
     return ExpectedBound("finite-sample" if exact and not cell.get("wrong") else "none")
-
-
-# --- runs -------------------------------------------------------------------------------------------------------------
 
 
 def _thresholds_and_combinations(options: StudyOptions) -> dict[str, StudyMethod]:
