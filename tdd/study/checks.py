@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from tdd.kernels import lattice
-from tdd.validate.arrays import check_level, check_seed
+from tdd.validate.arrays import check_choice, check_level, check_seed
 from tdd.validate.errors import InputError
 
 __all__ = [
@@ -146,8 +146,4 @@ def check_number(name: str, value: Any, low: float | None, high: float | None) -
 def check_names(design: Any, **choices: Sequence[str]) -> None:
     """Check names against fixed sets."""
     for name, allowed in choices.items():
-        value = getattr(design, name)
-        if value not in allowed:
-            raise InputError(
-                f"{type(design).__name__}: {name} must be one of {', '.join(map(repr, allowed))}; got {value!r}"
-            )
+        check_choice(getattr(design, name), allowed, f"{type(design).__name__}: {name}")

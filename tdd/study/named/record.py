@@ -9,7 +9,6 @@ from typing import Any, Literal
 
 import numpy as np
 
-from tdd.tables import load_score_table
 from tdd.validate.errors import InputError
 
 __all__ = [
@@ -208,6 +207,8 @@ def read_columns(
     Raises:
       InputError: an unreadable table, other columns than the study needs, too few rows with all of them.
     """
+    from tdd.tables import load_score_table
+
     _check_named(needs, scores, knockoffs, labels)
     columns = (*scores, *knockoffs) or None
     tables = [

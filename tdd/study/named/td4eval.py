@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import jax
@@ -161,22 +161,18 @@ def _thresholds_and_combinations(options: StudyOptions) -> dict[str, StudyMethod
 def _with_accuracy_and_auc(result: StudyResult, options: StudyOptions) -> StudyResult:
     if options.shard is not None:
         return result  # the measures belong to the whole result
-    draw_areas = _areas(_design(options), options.alphas)
-    draws = simulate(draw_areas, seed=options.seed, repetitions=int(np.max(result.repetitions)), batch=256)
+    design = _design(options)
+
+    def one(key: jax.Array) -> list[list[jax.Array]]:
+        """AUC of each detector's score and of each combination's p-value, [method][level], of separate draws."""
+        sample: Sample = design.draw(key)
+        single = [[auc(row, sample.target)] * len(options.alphas) for row in sample.scores]
+        return single + [[_combined(sample, name, alpha) for alpha in options.alphas] for name in COMBINED]
+
+    draws = simulate(one, seed=options.seed, repetitions=int(np.max(result.repetitions)), batch=256)
     areas = {"auc": np.stack([np.stack(levels, axis=-1) for levels in draws], axis=-2)}
     accuracy = {"accuracy": 1 - result.hamming, "accuracy_se": result.hamming_se}
     return dataclasses.replace(result, measures=accuracy | means(areas))
-
-
-def _areas(design: Any, alphas: tuple[float, ...]) -> Callable[[jax.Array], list[list[jax.Array]]]:
-    """AUC of each detector's score and of each combination's p-value, [method][level], of separate draws."""
-
-    def one(key: jax.Array) -> list[list[jax.Array]]:
-        sample: Sample = design.draw(key)
-        single = [[auc(row, sample.target)] * len(alphas) for row in sample.scores]
-        return single + [[_combined(sample, name, alpha) for alpha in alphas] for name in COMBINED]
-
-    return one
 
 
 def _combined(sample: Sample, name: Any, alpha: float) -> jax.Array:
