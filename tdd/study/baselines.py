@@ -113,7 +113,8 @@ def threshold(
         items of one kind only, no targets.
     Of equally good thresholds it takes the one that selects fewest.
 
-    Guarantee: none for the candidates. The bound of "fdr" holds on the validation items, which were searched for it.
+    Guarantee: no error rate among the candidates is controlled. The bound of "fdr" holds on the validation items alone,
+    which were searched for it.
 
     Args:
       validation: [v] loss-like scores (lower = more member-like).

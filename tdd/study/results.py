@@ -37,20 +37,12 @@ class StudyResult(Displayed):
       methods: names, in order.
       alphas: levels, in order.
       cells: the parameters of each grid point; one empty dict without a grid.
-      fdr: mean FDP.
-      fdr_se: its standard error: standard deviation over repetitions (ddof 1) / sqrt(repetitions); NaN for one.
-      power: mean power.
-      power_se: its standard error.
-      hamming: mean Hamming fraction.
-      hamming_se: its standard error.
-      num_selected: mean number of selected items.
-      num_selected_se: its standard error.
-      fdp_quantiles: quantiles of the FDP: the smallest value that a fraction q of the repetitions does not exceed,
-        rounded to a multiple of 1/1024.
-      power_quantiles: quantiles of the power, likewise.
-      hamming_quantiles: quantiles of the Hamming fraction, likewise.
-      num_selected_quantiles: quantiles of the number selected; exact up to 1,023 items, within m/2048 (and a half)
-        beyond.
+      fdr, power, hamming, num_selected: means of FDP, power, Hamming fraction and number of selected items.
+      fdr_se, power_se, hamming_se, num_selected_se: their standard errors: standard deviation over repetitions
+        (ddof 1) / sqrt(repetitions); NaN for one.
+      fdp_quantiles, power_quantiles, hamming_quantiles: the smallest value that a fraction q of the repetitions does
+        not exceed, rounded to a multiple of 1/1024.
+      num_selected_quantiles: likewise; exact up to 1,023 items, within m/2048 (and a half) beyond.
       repetitions: int, or [cell] int64 where the study has a grid.
       seconds: time of the whole run, compilation included.
       provenance: seed, design, versions, stopping, date.

@@ -132,7 +132,6 @@ def _bound(options: StudyOptions, cell: Mapping[str, Any], method: str) -> Expec
 
     Nothing is known of a given table: the items that all models saw calibrate, and those that some saw may differ.
     """
-    del cell
     if options.columns is not None or method in ("union", "intersection"):
         return ExpectedBound("none")
     return ExpectedBound("asymptotic" if method.startswith("jecs") else "finite-sample")

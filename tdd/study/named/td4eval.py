@@ -146,7 +146,6 @@ def _describe_baselines(options: StudyOptions) -> str:
 
 def _bound(options: StudyOptions, cell: Mapping[str, Any], method: str) -> ExpectedBound:
     """The exact rules hold their level in finite samples if the labels are right."""
-    del options
     exact = method in ("td4eval/pooled_rank", "td4eval/split_weights")
     return ExpectedBound("finite-sample" if exact and not cell.get("wrong") else "none")
 
