@@ -125,15 +125,7 @@ def resample_joint(
         _RankCounter(joint_resample.count_ranks, tuple(sizes.items()), (256, 2**14), num_numbers),
         pool,
         {"engine": "tdd.study.resample_joint", "design": design | sizes},
-        alphas=alphas,
-        methods=methods,
-        eta=eta,
-        grid=grid,
-        repetitions=repetitions,
-        seed=seed,
-        devices=devices,
-        folder=folder,
-        shard=shard,
+        _Options(alphas, methods, eta, grid, repetitions, seed, devices, folder, shard),
     )
 
 
@@ -184,15 +176,7 @@ def simulate_joint(
         _RankCounter(_count_fresh_ranks, tuple(sizes.items()), (64, 2**12), num_numbers),
         (jnp.float32(design.signal), jnp.float32(design.member_share)),
         {"engine": "tdd.study.simulate_joint", "design": described(design)},
-        alphas=alphas,
-        methods=methods,
-        eta=eta,
-        grid=grid,
-        repetitions=repetitions,
-        seed=seed,
-        devices=devices,
-        folder=folder,
-        shard=shard,
+        _Options(alphas, methods, eta, grid, repetitions, seed, devices, folder, shard),
     )
 
 
@@ -200,23 +184,24 @@ def _count_fresh_ranks(law: tuple[jax.Array, jax.Array], words: jax.Array, **siz
     return joint_fresh.count_ranks(words, *law, **sizes)
 
 
-def _run_joint(
-    counter: _RankCounter,
-    source: Any,
-    about: dict[str, Any],
-    *,
-    alphas: Any,
-    methods: Any,
-    eta: Any,
-    grid: Sequence[Any],
-    repetitions: int,
-    seed: int,
-    devices: Sequence[Any] | None,
-    folder: str | os.PathLike[str] | None,
-    shard: tuple[int, int] | str | None,
-) -> StudyResult:
+class _Options(NamedTuple):
+    """Options of `resample_joint` that `simulate_joint` has too."""
+
+    alphas: Any
+    methods: Any
+    eta: Any
+    grid: Sequence[Any]
+    repetitions: int
+    seed: int
+    devices: Sequence[Any] | None
+    folder: str | os.PathLike[str] | None
+    shard: tuple[int, int] | str | None
+
+
+def _run_joint(counter: _RankCounter, source: Any, about: dict[str, Any], options: _Options) -> StudyResult:
     """Decide on ranks that are counted from `source`; `about` begins the record."""
     started = time.perf_counter()
+    alphas, methods, eta, grid, repetitions, seed, devices, folder, shard = options
     checks.check_run(repetitions, seed, None)
     levels, names = checks.as_levels(alphas), checks.as_names(methods, METHODS)
     candidates = joint.checked_grid(grid)
