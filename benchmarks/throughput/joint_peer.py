@@ -1,4 +1,4 @@
-"""What a study of JECS costs as a NumPy loop over repetitions: the peer of `tdd.study.joint_pool`, and its reference.
+"""What a study of JECS costs as a NumPy loop over repetitions: the peer of `tdd.study.joint`, and its reference.
 
 Written to be fast: subsets by `argpartition`, single-precision scores (their sort is vectorised), one histogram in
 place of a sort of the p-values, decisions on 601 ranks and not on 1,400 items. Decisions are made between 64-bit

@@ -79,7 +79,7 @@ def jecs_fixed(
     import jax
 
     from benchmarks.throughput import joint_peer
-    from tdd.study import JointLabels, joint_pool
+    from tdd.study import JointLabels, resample_joint
 
     drawn = JointLabels(num_calibration=1200, num_tests=2800, signal=3.0).draw(jax.random.key(0))
     calibration, scores = np.asarray(drawn.calibration), np.asarray(drawn.scores)
@@ -87,7 +87,7 @@ def jecs_fixed(
     levels = [Fraction(str(alpha)) for alpha in ALPHAS[:3]]
 
     def ours(number: int, seed: int) -> Any:
-        return joint_pool.resample_joint(
+        return resample_joint(
             calibration,
             scores,
             np.asarray(drawn.extra["member"]),
@@ -119,12 +119,12 @@ def jecs_fresh(
 ) -> dict[str, Any]:
     """JECS on new normal scores in each repetition, K = 5, n = 600, m = 1,400, against the NumPy loop."""
     from benchmarks.throughput import joint_peer
-    from tdd.study import joint_synthetic
+    from tdd.study import simulate_joint
 
     levels = [Fraction(str(alpha)) for alpha in ALPHAS[:3]]
 
     def ours(number: int, seed: int) -> Any:
-        return joint_synthetic.simulate_joint(alphas=ALPHAS[:3], methods=("jecs",), repetitions=number, seed=seed)
+        return simulate_joint(alphas=ALPHAS[:3], methods=("jecs",), repetitions=number, seed=seed)
 
     def by_loop(number: int, seed: int) -> np.ndarray:
         return _metrics(joint_peer.fresh_panels(np.random.default_rng(seed), levels, number))

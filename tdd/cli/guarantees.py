@@ -65,8 +65,7 @@ def _study_validity(arguments: argparse.Namespace) -> None:
     from tdd.runs.folder import to_json, versions
     from tdd.runs.progress import progress_bar
     from tdd.runs.shards import as_shard
-    from tdd.study.claims import all_claims
-    from tdd.study.claims.claim import choose, measure
+    from tdd.study.claims import all_claims, choose, measure
     from tdd.validate import runs
 
     out = None if arguments.out is None else pathlib.Path(arguments.out)

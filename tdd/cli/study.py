@@ -112,8 +112,7 @@ def _study_named(arguments: argparse.Namespace) -> None:
 def _options(arguments: argparse.Namespace, study: Any) -> Any:
     import pathlib
 
-    from tdd.study.named.record import StudyOptions
-    from tdd.study.named.score_table import read_columns
+    from tdd.study.named.record import StudyOptions, read_columns
     from tdd.validate.errors import InputError
 
     columns = None

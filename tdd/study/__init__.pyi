@@ -8,8 +8,8 @@ from .designs import PairedScores as PairedScores
 from .designs import Pool as Pool
 from .designs import SkewedShards as SkewedShards
 from .engine import run as run
-from .joint_pool import resample_joint as resample_joint
-from .joint_synthetic import simulate_joint as simulate_joint
+from .joint import resample_joint as resample_joint
+from .joint import simulate_joint as simulate_joint
 from .methods import NAMES as NAMES
 from .methods import StudyMethod as StudyMethod
 from .methods import method as method

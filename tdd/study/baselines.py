@@ -1,12 +1,8 @@
 """Rules that the papers compare their methods with, for studies only: none controls an error rate.
 
-Thresholds: labelled validation items give a threshold, and the candidates on its side are selected. Whatever holds on
-the validation items, nothing is guaranteed for the candidates.
-
-Compositions of one selection a model: an item that one model never saw and another was trained on is a right selection
-for the first model and lands in the union. The intersection removes such items, but it removes right selections faster
-than wrong ones: the fraction of wrong items among those that remain is not bounded by the level of the single
-selections. `tdd.jmcs` tests the joint null itself.
+A threshold from labelled validation items guarantees nothing for the candidates. A union of one selection a model holds
+items that another model was trained on; an intersection removes right selections faster than those, and the fraction of
+wrong items that remain is not bounded by the level of the single selections. `tdd.jmcs` tests the joint null itself.
 """
 
 from __future__ import annotations
@@ -117,8 +113,8 @@ def threshold(
         items of one kind only, no targets.
     Of equally good thresholds it takes the one that selects fewest.
 
-    No guarantee: no error rate among the candidates is controlled (`ThresholdSelection.guarantee` says it). The bound
-    of "fdr" holds on the validation items because they were searched for it.
+    Guarantee: no error rate among the candidates is controlled. The bound of "fdr" holds on the validation items alone,
+    which were searched for it.
 
     Args:
       validation: [v] loss-like scores (lower = more member-like).
@@ -129,10 +125,7 @@ def threshold(
       rule: see above.
       alpha: level in (0, 1) for "fdr" and "fpr"; a number is taken as an exact fraction, a JAX array may be traced.
       validation_mask: [v] bool, True = real item.
-      mask: [m] bool, True = real item.
-
-    Returns:
-      `ThresholdSelection`. Items with a NaN score are left out.
+      mask: [m] bool, True = real item. Items with a NaN score are left out too.
 
     Raises:
       InputError: wrong shapes, infinite scores, no validation item, unknown options, `alpha` missing, out of range, or
@@ -164,20 +157,18 @@ def threshold(
     return _threshold(own, jnp.asarray(is_target), tested, own_real, real, level, null=null, rule=rule)
 
 
-def auc(evidence: jax.Array, target: jax.Array, mask: jax.Array | None = None) -> jax.Array:
+def auc(evidence: jax.Array, target: jax.Array) -> jax.Array:
     """Fraction of the pairs of a target and another item in which the target has more evidence, ties one half.
 
     Args:
       evidence: [m] large for items that look like targets: -score for members, the score for clean items, -p-value.
+        NaN is left out.
       target: [m] bool.
-      mask: [m] bool, True = real item.
 
     Returns:
       [] AUC; NaN where there are no targets or nothing else.
-
-    Cost: one sort and O(m log m).
     """
-    real = ~jnp.isnan(evidence) if mask is None else mask & ~jnp.isnan(evidence)
+    real = ~jnp.isnan(evidence)
     other = real & ~target
     beaten = jnp.sort(jnp.where(other, evidence, jnp.inf))
     below, upto = (jnp.searchsorted(beaten, evidence, side=side) for side in ("left", "right"))

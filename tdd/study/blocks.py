@@ -1,15 +1,14 @@
 """Repetitions in blocks of fixed size, spread over devices, summed in integers.
 
-Repetition number i is lane i mod L of block i div L and has its own random numbers, the program of one
-block is the same on one device and on many, and the sums are integers. So the numbers do not depend on the devices,
-nor on how a study is cut into calls.
+Repetition i is lane i mod L of block i div L and has its own random numbers, one program serves every block, and sums
+are integers: the numbers depend neither on the devices nor on how a study is cut into calls.
 """
 
 from __future__ import annotations
 
 import concurrent.futures
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import jax
@@ -30,8 +29,7 @@ def sum_over_blocks(
     zero: Callable[[], Any],
     *,
     lanes: int,
-    devices: Sequence[Any] | None = None,
-    compiler_options: Mapping[str, Any] | None = None,
+    devices: Sequence[Any],
 ) -> BlockSums:
     """Make a compiled function that runs a range of repetitions and returns its sums.
 
@@ -40,14 +38,12 @@ def sum_over_blocks(
         this block, real [L] bool, which of them are asked for, and totals the sums so far, to which the block adds.
       zero: `() -> totals`, integers.
       lanes: L, repetitions a block; part of the program, not of the results.
-      devices: devices that share the blocks (default: all of this process and of the default backend).
-      compiler_options: options of XLA for this function alone.
+      devices: devices that share the blocks.
 
     Returns:
       `(operands, first, last) -> totals` for the repetitions first..last-1. Every leaf has a leading axis over the
       devices, or over the threads that share one host: sum over it. Every range runs in the same compiled program.
     """
-    devices = list(jax.local_devices() if devices is None else devices)
     count = len(devices)
 
     def own_blocks(operands: Any, bounds: jax.Array, own: jax.Array) -> Any:
@@ -63,9 +59,8 @@ def sum_over_blocks(
         totals = jax.lax.fori_loop(0, mine.astype(jnp.int32), body, zero())
         return jax.tree.map(lambda leaf: leaf[None], totals)
 
-    options = dict(compiler_options or {})
     if count == 1:
-        alone = jax.jit(lambda operands, bounds: own_blocks(operands, bounds, jnp.uint32(0)), compiler_options=options)
+        alone = jax.jit(lambda operands, bounds: own_blocks(operands, bounds, jnp.uint32(0)))
         return _on_threads(alone, devices[0], lanes, available_cores() if devices[0].platform == "cpu" else 1)
     mesh = jax.make_mesh((count,), (_AXIS,), axis_types=(jax.sharding.AxisType.Auto,), devices=devices)
     spread, everywhere = jax.sharding.PartitionSpec(_AXIS), jax.sharding.PartitionSpec()
@@ -76,7 +71,7 @@ def sum_over_blocks(
         out_specs=spread,
         check_vma=False,
     )
-    compiled, whole = jax.jit(sharded, compiler_options=options), jax.sharding.NamedSharding(mesh, everywhere)
+    compiled, whole = jax.jit(sharded), jax.sharding.NamedSharding(mesh, everywhere)
     return lambda operands, first, last: compiled(*jax.device_put((operands, _bounds(first, last)), whole))
 
 

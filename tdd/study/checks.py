@@ -1,7 +1,8 @@
-"""Checks of the options of a run: repetitions, levels, methods by name, devices."""
+"""Checks of the options of a run (repetitions, levels, methods by name, devices) and of the fields of designs."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -9,10 +10,24 @@ import jax
 import numpy as np
 
 from tdd.kernels import lattice
-from tdd.validate.arrays import check_level, check_seed
+from tdd.validate.arrays import check_choice, check_level, check_seed
 from tdd.validate.errors import InputError
 
-__all__ = ["as_devices", "as_levels", "as_names", "as_number", "check_run"]
+__all__ = [
+    "NULLS",
+    "as_devices",
+    "as_levels",
+    "as_names",
+    "as_number",
+    "check_counts",
+    "check_names",
+    "check_number",
+    "check_numbers",
+    "check_run",
+    "is_known",
+]
+
+NULLS = ("nonmember", "member")
 
 _MOST_REPETITIONS = 2**31 - 1
 
@@ -82,3 +97,53 @@ def as_names(methods: Any, known: Sequence[str]) -> tuple[str, ...]:
         if names.count(name) > 1:
             raise InputError(f"methods names {name!r} twice")
     return names
+
+
+# --- fields of designs ------------------------------------------------------------------------------------------------
+
+
+def is_known(value: Any) -> bool:
+    """Whether a field holds values, rather than a tracer or a stand-in for a leaf of a pytree."""
+    if isinstance(value, (list, tuple)):
+        return all(is_known(item) for item in value)
+    return isinstance(value, (bool, int, float, str, np.ndarray, np.generic))
+
+
+def check_counts(design: Any, *names: str) -> None:
+    """Check sizes of a design: whole numbers of at least 1."""
+    for name in names:
+        value = getattr(design, name)
+        if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
+            raise InputError(
+                f"{type(design).__name__}: {name} must be a whole number of at least 1, got {value!r}; sizes are "
+                "static, a change of them compiles anew"
+            )
+
+
+def check_numbers(design: Any, **ranges: tuple[float | None, float | None]) -> None:
+    """Check numbers of a design against closed ranges; None is no limit, and None as a value is left alone."""
+    for name, (low, high) in ranges.items():
+        value = getattr(design, name)
+        if value is None or not is_known(value) or np.ndim(value) > 0:
+            continue
+        check_number(f"{type(design).__name__}: {name}", value, low, high)
+
+
+def check_number(name: str, value: Any, low: float | None, high: float | None) -> None:
+    """Check for a finite number within a closed range."""
+    number = math.nan if isinstance(value, (bool, str)) else float(value)
+    if math.isfinite(number) and (low is None or number >= low) and (high is None or number <= high):
+        return
+    span = {
+        (True, True): "",
+        (False, True): f" of at least {low}",
+        (True, False): f" of at most {high}",
+        (False, False): f" from {low} to {high}",
+    }[low is None, high is None]
+    raise InputError(f"{name} must be a finite number{span}, got {value!r}")
+
+
+def check_names(design: Any, **choices: Sequence[str]) -> None:
+    """Check names against fixed sets."""
+    for name, allowed in choices.items():
+        check_choice(getattr(design, name), allowed, f"{type(design).__name__}: {name}")

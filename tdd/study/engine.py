@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -149,7 +150,7 @@ def _as_grid(design: Any, grid: Mapping[str, Iterable[Any]] | None) -> list[dict
     if grid is None:
         return None
     known = tuple(getattr(design, "__dataclass_fields__", {}))
-    points: list[dict[str, Any]] = [{}]
+    chosen: dict[str, list[Any]] = {}
     for name, values in dict(grid).items():
         if name not in known:
             raise InputError(
@@ -157,13 +158,12 @@ def _as_grid(design: Any, grid: Mapping[str, Iterable[Any]] | None) -> list[dict
             )
         if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
             raise InputError(f"grid[{name!r}] must be a sequence of values, got {values!r}")
-        chosen = list(values)
-        if not chosen:
+        chosen[name] = list(values)
+        if not chosen[name]:
             raise InputError(f"grid[{name!r}] is empty; give at least one value")
-        points = [{**point, name: value} for point in points for value in chosen]
-    if points == [{}]:
+    if not chosen:
         raise InputError("grid is empty; leave it out, or give it fields of the design with their values")
-    return points
+    return [dict(zip(chosen, values, strict=True)) for values in itertools.product(*chosen.values())]
 
 
 @functools.lru_cache(maxsize=64)
@@ -302,12 +302,9 @@ def shape(design: Any, key: jax.Array) -> tuple[int, int]:
 def _check_design(design: Any) -> None:
     """Check that a design is a value that draws, not a class."""
     if isinstance(design, type) or not callable(getattr(design, "draw", None)):
-        words = (
-            f"the class {design.__name__}: make one, {design.__name__}(...)"
-            if isinstance(design, type)
-            else repr(design)
-        )
-        raise InputError(f"design must be a value with a method draw(key) -> tdd.study.Sample, got {words}")
+        name = getattr(design, "__name__", "")
+        got = f"the class {name}: make one, {name}(...)" if isinstance(design, type) else repr(design)
+        raise InputError(f"design must be a value with a method draw(key) -> tdd.study.Sample, got {got}")
 
 
 def _check_sample(name: str, sample: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -46,8 +47,7 @@ NAMES = (
     *_ALONE,
 )
 _GIVEN = {"calibration", "scores", "alpha", "mask", "calibration_mask", "key", "p_values", "canonical", "shuffled"}
-_GIVEN |= {"members", "original", "knockoffs", "calibration_knockoffs"}
-_GIVEN |= {"validation", "is_target", "validation_mask"}
+_GIVEN |= {"validation", "is_target", "validation_mask", "rule", "test", "null"}
 _NUM_DRAWS = 999
 
 
@@ -133,7 +133,6 @@ class _Decides:
     procedure: Procedure
 
     def __call__(self, key: jax.Array, sample: Sample, alpha: Any) -> jax.Array:
-        """[m] bool."""
         return traced(self.procedure.label, sample, lambda: self.procedure.select(sample.evidence, alpha, key).selected)
 
 
@@ -146,7 +145,6 @@ class _Named:
     options: tuple[tuple[str, Any], ...]
 
     def __call__(self, key: jax.Array, sample: Sample, alpha: Any, *, null: Any = None) -> jax.Array:
-        """[m] bool."""
         options = dict(self.options)
         masks: dict[str, Any] = {"mask": sample.mask, "calibration_mask": sample.calibration_mask}
         both = (sample.calibration, sample.scores)
@@ -192,15 +190,9 @@ class _Own:
     options: tuple[tuple[str, Any], ...]
 
     def __call__(self, key: jax.Array, sample: Sample, alpha: Any) -> jax.Array:
-        """Whatever the function returns."""
-        given = {"alpha": alpha, **{name: getattr(sample, name) for name in ("mask", "calibration_mask", "extra")}}
-        given = {name: value for name, value in given.items() if name in self.takes}
-        name = getattr(self.function, "__name__", repr(self.function))
-        return traced(
-            name,
-            sample,
-            lambda: self.function(key, sample.scores, sample.calibration, **given, **dict(self.options)),
-        )
+        given = {name: alpha if name == "alpha" else getattr(sample, name) for name in self.takes}
+        call = functools.partial(self.function, key, sample.scores, sample.calibration, **given, **dict(self.options))
+        return traced(getattr(self.function, "__name__", repr(self.function)), sample, call)
 
 
 def traced(name: str, sample: Sample, call: Callable[[], Any]) -> Any:
@@ -230,7 +222,7 @@ def _from_name(name: str, options: Mapping[str, Any]) -> StudyMethod:
         _check_options(name, options, {field.name for field in dataclasses.fields(cls)} - {first, "unit"})
         return _from_procedure(cls(**({first: choice} if first else {}), **options))
     function = _FAMILIES[family][0] if choice else _ALONE[family]
-    known = set(inspect.signature(function).parameters) - _GIVEN - {"rule", "test", "null"}
+    known = set(inspect.signature(function).parameters) - _GIVEN
     _check_options(name, options, known | ({"detector"} if family == "threshold" else set()))
     select = _Named(family, choice, tuple(options.items()))
     read: dict[str, Any] = {"name": name, "select": select, "exact_levels": True}

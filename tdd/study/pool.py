@@ -60,12 +60,11 @@ def resample(
     Each repetition splits the pool in halves at random: the non-members of the first, floor(N/2) items, calibrate, the
     others are tested; or, with `test_members` or `calibration_ratio`, it draws sets of fixed sizes. Every method
     decides at every level on the same splits. Decisions are exact and equal those of `tdd.ptdi` on the split, ties
-    included (for "moment" up to the rounding of its estimate). A repetition's split depends on `key` and on its number
-    alone, and the sums are integers: the numbers are the same on any number of devices and shards and for any
-    interruption.
+    included (for "moment" up to the rounding of its estimate). A split depends on `key` and on its number alone, and
+    sums are integers: the numbers depend neither on devices and shards nor on interruptions.
 
-    The rates are those over random splits of this pool: its items are exchangeable by design, so that every guarantee
-    of `tdd.ptdi` applies to them. They say nothing on items that were not sampled like the pool.
+    Random splits make the items of a pool exchangeable, so that every guarantee of `tdd.ptdi` applies. The rates say
+    nothing on items that were not sampled like the pool.
 
     Args:
       scores: [N] loss-like scores (lower = more member-like), any real type; their order alone matters, but for
@@ -210,11 +209,7 @@ def _engine(names: tuple[str, ...], num_levels: int, lanes: int, devices: tuple[
 
 
 def _as_labelled_pool(scores: Any, is_member: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Scores [N], finite, in their own type, and labels [N] bool with both values.
-
-    Raises:
-      InputError: anything else.
-    """
+    """Scores [N], finite, in their own type, and labels [N] bool with both values."""
     values = np.asarray(scores)
     if values.ndim != 1 or values.dtype.kind not in "fiu":
         raise InputError(

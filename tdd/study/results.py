@@ -37,20 +37,12 @@ class StudyResult(Displayed):
       methods: names, in order.
       alphas: levels, in order.
       cells: the parameters of each grid point; one empty dict without a grid.
-      fdr: mean FDP.
-      fdr_se: its standard error: standard deviation over repetitions (ddof 1) / sqrt(repetitions); NaN for one.
-      power: mean power.
-      power_se: its standard error.
-      hamming: mean Hamming fraction.
-      hamming_se: its standard error.
-      num_selected: mean number of selected items.
-      num_selected_se: its standard error.
-      fdp_quantiles: quantiles of the FDP: the smallest value that a fraction q of the repetitions does not exceed,
-        rounded to a multiple of 1/1024.
-      power_quantiles: quantiles of the power, likewise.
-      hamming_quantiles: quantiles of the Hamming fraction, likewise.
-      num_selected_quantiles: quantiles of the number selected; exact up to 1,023 items, within m/2048 (and a half)
-        beyond.
+      fdr, power, hamming, num_selected: means of FDP, power, Hamming fraction and number of selected items.
+      fdr_se, power_se, hamming_se, num_selected_se: their standard errors: standard deviation over repetitions
+        (ddof 1) / sqrt(repetitions); NaN for one.
+      fdp_quantiles, power_quantiles, hamming_quantiles: the smallest value that a fraction q of the repetitions does
+        not exceed, rounded to a multiple of 1/1024.
+      num_selected_quantiles: likewise; exact up to 1,023 items, within m/2048 (and a half) beyond.
       repetitions: int, or [cell] int64 where the study has a grid.
       seconds: time of the whole run, compilation included.
       provenance: seed, design, versions, stopping, date.
@@ -90,8 +82,7 @@ class StudyResult(Displayed):
             row["repetitions"] = int(counts[i])
             row |= {name: float(values[i, j, k]) for name, values in arrays.items()}
             for name, values in spread.items():
-                short = name.removesuffix("_quantiles")
-                row |= {f"{short}_q{100 * q:02.0f}": float(v) for q, v in zip(QUANTILES, values[i, j, k], strict=True)}
+                row |= dict(zip(_SPREADS[name], values[i, j, k].tolist(), strict=True))
             out.append(row)
         return out
 
@@ -131,23 +122,27 @@ class StudyResult(Displayed):
           InputError: no such files there, or damaged ones.
         """
         import pyarrow
+        import pyarrow.parquet as pq
 
         place = pathlib.Path(folder)
-        _check_result_folder(place)
+        lacking = [name for name in ("study.json", "results.parquet") if not (place / name).is_file()]
+        if lacking:
+            raise InputError(f"{place} holds no finished study: {' and '.join(lacking)} missing")
         try:
-            return cls._of(parse_json((place / "study.json").read_text("utf-8")), _read_rows(place))
+            columns = pq.ParquetFile(place / "results.parquet").read().to_pydict()
+            return cls._of(parse_json((place / "study.json").read_text("utf-8")), columns)
         except (OSError, ValueError, LookupError, TypeError, AttributeError, pyarrow.ArrowException) as error:
-            raise _bad_result(place, error) from error
+            raise InputError(
+                f"{place} holds a damaged study ({error}); remove the folder and run the same command again"
+            ) from error
 
     @classmethod
     def _of(cls, head: Mapping[str, Any], rows: Mapping[str, Sequence[Any]]) -> StudyResult:
         """From the contents of study.json and of results.parquet."""
         shape = (len(head["cells"]), len(head["methods"]), len(head["alphas"]))[0 if head["grid"] else 1 :]
         arrays = {name: np.reshape(np.array(rows[name], float), shape) for name in _MEANS}
-        for name in _SPREADS:
-            short = name.removesuffix("_quantiles")
-            columns = [rows[f"{short}_q{100 * q:02.0f}"] for q in QUANTILES]
-            arrays[name] = np.stack([np.reshape(np.array(column, float), shape) for column in columns], axis=-1)
+        for name, names in _SPREADS.items():
+            arrays[name] = np.stack([np.reshape(np.array(rows[name], float), shape) for name in names], axis=-1)
         counts = np.array(head["repetitions"], np.int64)
         measures = {name: np.reshape(np.array(rows[name], float), shape) for name in head.get("measures", ())}
         return cls(
@@ -163,7 +158,7 @@ class StudyResult(Displayed):
 
 
 _MEANS = ("fdr", "fdr_se", "power", "power_se", "hamming", "hamming_se", "num_selected", "num_selected_se")
-_SPREADS = tuple(f"{name}_quantiles" for name in _METRICS)
+_SPREADS = {f"{name}_quantiles": [f"{name}_q{100 * q:02.0f}" for q in QUANTILES] for name in _METRICS}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -250,16 +245,9 @@ class Totals:
         seconds: float = math.nan,
         provenance: Mapping[str, Any] | None = None,
     ) -> StudyResult:
-        """The result of a study.
+        """The result of a study, from totals of each grid point, or of one (`cells` is None without a grid).
 
-        Args:
-          totals: one a grid point, or one without a grid.
-          methods: names.
-          alphas: levels.
-          num_items: number of items that the selected fraction refers to, one number or one a grid point.
-          cells: parameters of the grid points; None without a grid.
-          seconds: time of the run.
-          provenance: record of the run.
+        `num_items` is the number of items that the selected fraction refers to, one number or one a grid point.
         """
         means, errors, spread = (
             np.stack([getattr(cell_totals, name)() for cell_totals in totals])
@@ -268,33 +256,21 @@ class Totals:
         items = np.broadcast_to(np.asarray(num_items, float), (len(totals),))[:, None, None]
         means[..., 3], errors[..., 3] = means[..., 3] * items, errors[..., 3] * items
         spread[..., 3, :] = np.rint(spread[..., 3, :] * items[..., None])
-        gridless = cells is None
-        shaped = [array[0] if gridless else array for array in (means, errors, spread)]
-        fields: dict[str, Any] = {}
-        for i, (mean, metric) in enumerate(zip(("fdr", "power", "hamming", "num_selected"), _METRICS, strict=True)):
-            fields |= {mean: shaped[0][..., i], f"{mean}_se": shaped[1][..., i]}
-            fields[f"{metric}_quantiles"] = shaped[2][..., i, :]
         counts = np.array([cell_totals.repetitions for cell_totals in totals], np.int64)
+        if cells is None:
+            means, errors, spread = means[0], errors[0], spread[0]
+        fields: dict[str, Any] = {}
+        for i, (mean, metric) in enumerate(zip(_MEANS[::2], _METRICS, strict=True)):
+            fields |= {mean: means[..., i], f"{mean}_se": errors[..., i], f"{metric}_quantiles": spread[..., i, :]}
         return StudyResult(
             methods=tuple(methods),
             alphas=tuple(float(alpha) for alpha in alphas),
             cells=({},) if cells is None else tuple(dict(cell) for cell in cells),
-            repetitions=int(counts[0]) if gridless else counts,
+            repetitions=int(counts[0]) if cells is None else counts,
             seconds=float(seconds),
             provenance=dict(provenance or {}),
             **fields,
         )
-
-
-def _check_result_folder(folder: pathlib.Path) -> None:
-    """Check that a folder holds a finished study."""
-    lacking = [name for name in ("study.json", "results.parquet") if not (folder / name).is_file()]
-    if lacking:
-        raise InputError(f"{folder} holds no finished study: {' and '.join(lacking)} missing")
-
-
-def _bad_result(folder: pathlib.Path, error: Any) -> InputError:
-    return InputError(f"{folder} holds a damaged study ({error}); remove the folder and run the same command again")
 
 
 def _write_rows(rows: Sequence[Mapping[str, Any]], folder: pathlib.Path) -> None:
@@ -310,13 +286,6 @@ def _write_rows(rows: Sequence[Mapping[str, Any]], folder: pathlib.Path) -> None
         writer.writerow(columns)
         for values in zip(*columns.values(), strict=True):
             writer.writerow(["" if isinstance(x, float) and math.isnan(x) else x for x in values])
-
-
-def _read_rows(folder: pathlib.Path) -> dict[str, list[Any]]:
-    """The columns of `results.parquet`."""
-    import pyarrow.parquet as pq
-
-    return pq.ParquetFile(folder / "results.parquet").read().to_pydict()
 
 
 def _cell(value: Any) -> Any:

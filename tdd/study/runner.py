@@ -35,7 +35,7 @@ class Plan:
       first_call: Repetitions of the first call.
       largest_call: Largest number of repetitions of a call.
       smallest_piece: Smallest number of repetitions of a piece of a shard.
-      target_se: Stop once the standard errors of FDR and power of all methods and levels are at most this.
+      target_se: Stop once `largest_error` is at most this.
       next_stop: done -> the first number of repetitions beyond it at which the cell may stop.
     """
 
@@ -94,16 +94,13 @@ def run_study(
       methods: Names of the methods.
       alphas: Levels.
       points: Parameters of the grid points; None without a grid.
-      folder: Keeps totals and result; None keeps nothing.
-      shard: (i, n) or "i/n"; None runs what no shard has run.
-      fingerprint: Plain values on which the numbers depend; a folder of another study is refused.
+      folder: As in `tdd.study.run`, and so is shard.
+      shard: None runs what no shard has run.
+      fingerprint: Plain values on which the numbers depend.
       provenance: Beginning of the record.
-      devices: Devices that the repetitions run on, for the record.
+      devices: For the record.
       started: `time.perf_counter()` at the beginning of the run.
       progress: Title of a progress bar; "" shows none.
-
-    Raises:
-      InputError: another study's folder or a damaged one; a shard that does not exist, or without a folder.
     """
     store = TotalsStore(folder, fingerprint, shard)
     total = sum(cell.plan.repetitions for cell in cells) // (store.shard.count if store.shard else 1)
@@ -166,15 +163,7 @@ def accumulate(
 ) -> Totals:
     """The totals of a cell: for a shard those of its own repetitions, otherwise those of all.
 
-    Args:
-      cell: What to run.
-      store: Totals that exist already, and the place to save.
-      number: Number of the cell.
-      zero: Totals of no repetition.
-      advance: Called with the number of further repetitions; without a shard `plan.repetitions` in all.
-
-    Raises:
-      InputError: a damaged file; the folder is gone.
+    `advance` is called with the number of further repetitions; without a shard `plan.repetitions` in all.
     """
     plan, shard = cell.plan, store.shard
     own, others = store.read(number, zero, plan.repetitions)

@@ -54,9 +54,5 @@ class Design(Protocol):
     """
 
     def draw(self, key: jax.Array) -> Sample:
-        """One data set.
-
-        Args:
-          key: PRNG key.
-        """
+        """One data set, from a PRNG key."""
         ...

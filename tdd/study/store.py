@@ -48,13 +48,10 @@ class TotalsStore:
     Args:
       folder: folder of the study; None keeps nothing.
       fingerprint: plain values on which the numbers depend.
-      shard: (i, n) or "i/n"; None joins all shards.
-
-    Attributes:
-      shard: as above.
+      shard: (i, n) or "i/n", see `as_study_shard`; None joins all shards.
 
     Raises:
-      InputError: the folder holds another study, or cannot be written; a shard that cannot be, see `as_study_shard`.
+      InputError: the folder holds another study, or cannot be written.
     """
 
     def __init__(self, folder: str | os.PathLike[str] | None, fingerprint: Mapping[str, Any], shard: Any = None):
@@ -81,12 +78,8 @@ class TotalsStore:
         """The totals of a grid point in the file of this run, and beside it in the files of others.
 
         Files that overlap are of shards of different n, or of a shard that came late: the larger ones count. If the
-        shards alone hold more than this run's file and what fits beside it, the run gives its own up.
-
-        Args:
-          cell: number of the grid point.
-          zero: totals of no repetition.
-          repetitions: number wanted, for the log.
+        shards alone hold more than this run's file and what fits beside it, the run gives its own up. `repetitions`,
+        the number wanted, is for the log.
 
         Raises:
           InputError: a damaged file, or one of another study.
@@ -175,11 +168,7 @@ def as_study_shard(shard: Any, folder: Any, target_se: Any) -> Shard | None:
 
 
 def check_fingerprint(folder: pathlib.Path, expected: Mapping[str, Any], stored: Any) -> None:
-    """Check that a folder belongs to this study.
-
-    Raises:
-      InputError: it holds another study, or a damaged fingerprint.
-    """
+    """Check that a folder belongs to this study."""
     if not isinstance(stored, Mapping):
         raise _bad_fingerprint(folder / "totals" / "fingerprint.json", "no object of JSON")
     names = [name for name in {**expected, **stored} if expected.get(name) != stored.get(name)]
@@ -247,11 +236,11 @@ def merge(parts: Iterable[PartialTotals], zero: Totals, beside: Ranges = ()) -> 
 
 
 def joined(ranges: Iterable[tuple[int, int]]) -> Ranges:
-    """Sort disjoint ranges and join those that touch."""
+    """Sort ranges and join those that touch or overlap; empty ones go."""
     out: list[tuple[int, int]] = []
     for first, last in sorted(ranges):
-        if out and out[-1][1] == first:
-            out[-1] = (out[-1][0], last)
+        if out and first <= out[-1][1]:
+            out[-1] = (out[-1][0], max(out[-1][1], last))
         elif first < last:
             out.append((first, last))
     return tuple(out)
@@ -260,12 +249,7 @@ def joined(ranges: Iterable[tuple[int, int]]) -> Ranges:
 def gaps(wanted: Iterable[tuple[int, int]], done: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
     """The parts of some ranges that are not in `done`, which may overlap itself."""
     out = []
-    covering: list[tuple[int, int]] = []
-    for low, high in sorted(done):
-        if covering and low <= covering[-1][1]:
-            covering[-1] = covering[-1][0], max(covering[-1][1], high)
-        else:
-            covering.append((low, high))
+    covering = joined(done)
     starts = [low for low, _ in covering]
     for at, last in wanted:
         for i in range(max(0, bisect.bisect_right(starts, at) - 1), bisect.bisect_left(starts, last)):
@@ -281,13 +265,5 @@ def gaps(wanted: Iterable[tuple[int, int]], done: Iterable[tuple[int, int]]) -> 
 
 
 def overlap(one: Ranges, other: Ranges) -> bool:
-    """Whether two sorted disjoint lists of ranges have a repetition in common."""
-    i = j = 0
-    while i < len(one) and j < len(other):
-        if max(one[i][0], other[j][0]) < min(one[i][1], other[j][1]):
-            return True
-        if one[i][1] <= other[j][1]:
-            i += 1
-        else:
-            j += 1
-    return False
+    """Whether two lists of sorted disjoint ranges have a repetition in common."""
+    return gaps(one, other) != list(one)

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 import tdd
-from tdd.study.claims import Claim, all_claims
-from tdd.study.claims.claim import choose, measure
+from tdd.study.claims import Claim, all_claims, choose, measure
 from tdd.study.monte_carlo import mean_radius, simulate
 
 SHOWN = pathlib.Path(__file__).parents[2] / "benchmarks" / "results" / "validity.json"

@@ -19,7 +19,7 @@ STUDY = load("exchange-tests")
 def small(monkeypatch):
     monkeypatch.setattr(exchange, "SIZES", ((10, 4),))
     skewed, few = exchange.SETTINGS[2:]
-    monkeypatch.setattr(exchange, "SETTINGS", (skewed, few._replace(law="lognormal", signal=20.0)))
+    monkeypatch.setattr(exchange, "SETTINGS", (skewed, (few[0], "lognormal", 20.0, few[3])))
     monkeypatch.setattr(exchange, "NUM_DRAWS", 199)
 
 

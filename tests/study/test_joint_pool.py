@@ -12,8 +12,8 @@ from child_process import run_python
 
 from benchmarks.throughput import joint_peer
 from tdd.kernels import joint_resample, tally
-from tdd.study import joint_pool
-from tdd.study.joint_pool import METHODS, resample_joint
+from tdd.study import joint
+from tdd.study.joint import METHODS, resample_joint
 from tdd.study.results import Totals
 from tdd.validate.errors import InputError
 
@@ -110,7 +110,7 @@ def test_methods_agree_with_the_library_on_drawn_items():
 
 _DEVICES = """
 import jax, numpy as np
-from tdd.study.joint_pool import resample_joint
+from tdd.study.joint import resample_joint
 draws = np.random.default_rng(0)
 member = draws.random((2, 50)) < .3
 call = lambda devices: resample_joint(draws_own, tested, member, alphas=.3, methods="jmcs/bh", repetitions=3000,
@@ -164,8 +164,8 @@ def test_the_loop_draws_uniform_subsets():
 def test_large_pools_run_fewer_repetitions_side_by_side(platform):
     """Indices of the tables stay below 2^31, and memory within bounds; an ordinary pool is not narrowed."""
     lanes = (256, 2**14)
-    assert joint_pool._width(lanes, 20_000, platform) == lanes[platform != "cpu"]
+    assert joint._width(lanes, 20_000, platform) == lanes[platform != "cpu"]
     for numbers in (10**6, 10**7, 10**9):
-        width = joint_pool._width(lanes, numbers, platform)
+        width = joint._width(lanes, numbers, platform)
         assert 1 <= width < lanes[platform != "cpu"]
         assert width == 1 or width * numbers <= (2**27 if platform == "cpu" else 2**32)

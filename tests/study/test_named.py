@@ -15,11 +15,10 @@ from scipy.special import ndtr
 import tdd
 from tdd.report import study_plots
 from tdd.study import PairedScores, Pool, StudyResult, run
-from tdd.study.named import STUDIES, exchange, jecs, ktd, load, ptdi, running, td4eval
+from tdd.study.named import STUDIES, driver, exchange, jecs, ktd, load, ptdi, td4eval
 from tdd.study.named.driver import run_named_study, verdict_rows
 from tdd.study.named.ktd import KnockoffPool
-from tdd.study.named.record import Columns, ExpectedBound, NamedStudy, Needs, StudyOptions, verdict
-from tdd.study.named.score_table import read_columns
+from tdd.study.named.record import Columns, ExpectedBound, NamedStudy, Needs, StudyOptions, read_columns, verdict
 from tdd.validate.errors import InputError
 
 KEY = jax.random.key(0)
@@ -205,7 +204,7 @@ def test_a_joint_pool_calibrates_on_half_of_the_shared_members():
     assert sample.calibration.shape == (3, shared.sum() // 2)
     assert sample.scores.shape == (3, 40 - shared.sum() // 2)
     assert int(sample.target.sum()) == int((~given.labels.any(0)).sum())
-    ranks = running.dense_ranks(given.scores)
+    ranks = driver.dense_ranks(given.scores)
     for column in np.asarray(sample.calibration).T:
         (row,) = np.flatnonzero((ranks == column[:, None]).all(0))
         assert shared[row]
@@ -254,7 +253,7 @@ def test_labelled_texts_of_a_table_are_those_that_are_not_tested():
 
 def test_dense_ranks_keep_order_and_ties():
     scores = np.array([[3.0, 1.0, 3.0, 1.0 + 1e-12, -5.0]])
-    assert running.dense_ranks(scores).tolist() == [[3, 1, 3, 2, 0]]
+    assert driver.dense_ranks(scores).tolist() == [[3, 1, 3, 2, 0]]
 
 
 def test_ordered_shards_have_the_variance_and_the_gain_that_they_say():
@@ -370,6 +369,17 @@ def test_bias_and_squared_error_are_those_of_the_definition():
             assert row["mse"] < by[share, "subtraction"]["mse"]
 
 
+def test_the_moment_estimate_is_zero_where_no_members_are_left_over():
+    """A table with few members: nine tenths of the candidates take all of them."""
+    rng = np.random.default_rng(0)
+    is_member = np.arange(60) < 12
+    design = Pool(rng.normal(size=60) - 2 * is_member, is_member, test_members=0.9)
+    assert "members" not in design.draw(KEY).extra
+    errors = jax.jit(ptdi._errors(design))(KEY)
+    _, nulls, targets = design.sizes()
+    assert float(errors[ptdi.ESTIMATES.index("moment")]) == pytest.approx(-targets / (nulls + targets))
+
+
 @pytest.mark.slow("long")
 def test_the_pool_study_agrees_with_the_general_engine():
     told = options(4_000, (0.1, 0.3))
@@ -414,7 +424,7 @@ def plain_result(methods, seed=0, points=None):
 
 def test_measures_are_stacked_saved_and_read(tmp_path):
     parts = [dataclasses.replace(plain_result("ab", i), measures={"auc": np.full((2, 1), i / 10)}) for i in range(3)]
-    whole = running.stacked([{"x": i} for i in range(3)], parts)
+    whole = driver.stacked([{"x": i} for i in range(3)], parts)
     assert [row["auc"] for row in whole.rows()] == [0, 0, 0.1, 0.1, 0.2, 0.2]
     back = StudyResult.load(whole.save(tmp_path))
     assert list(back.measures) == ["auc"]
@@ -424,15 +434,15 @@ def test_measures_are_stacked_saved_and_read(tmp_path):
 
 def test_means_have_standard_errors():
     draws = np.random.default_rng(0).normal(size=(50, 2, 3))
-    found = running.means({"auc": draws})
+    found = driver.means({"auc": draws})
     assert np.allclose(found["auc"], draws.mean(0))
     assert np.allclose(found["auc_se"], draws.std(0, ddof=1) / np.sqrt(50))
-    assert np.isnan(running.means({"auc": draws[:1]})["auc_se"]).all()
+    assert np.isnan(driver.means({"auc": draws[:1]})["auc_se"]).all()
 
 
 def test_stacked_results_are_cells():
     parts = [plain_result("ab", seed) for seed in range(3)]
-    whole = running.stacked([{"x": i} for i in range(3)], parts)
+    whole = driver.stacked([{"x": i} for i in range(3)], parts)
     assert whole.fdr.shape == (3, 2, 1)
     assert np.array_equal(whole.power_quantiles[2], parts[2].power_quantiles)
     assert whole.repetitions.tolist() == [100] * 3

@@ -29,7 +29,7 @@ from tdd.study import (
     runner,
     simulate_joint,
 )
-from tdd.study.claims.claim import Claim, measure
+from tdd.study.claims import Claim, measure
 from tdd.study.named import load, ptdi, td4eval
 from tdd.study.named.driver import run_named_study, run_shard
 from tdd.study.named.record import Columns, StudyOptions
@@ -632,7 +632,7 @@ def test_the_command_measures_claims_in_shards(tmp_path, monkeypatch, capsys):
         told = capsys.readouterr()
         assert told.out == ""
         assert f"tdd study: shard {index}/2 is done, in {tmp_path / 'two.rows'}" in told.err
-    monkeypatch.setattr("tdd.study.claims.claim._measure_claim", lambda *_, **__: pytest.fail("measured again"))
+    monkeypatch.setattr("tdd.study.claims._measure_claim", lambda *_, **__: pytest.fail("measured again"))
     two = rows("two.json", "-q")
     assert not (tmp_path / "two.rows").exists(), "what is joined is not kept twice"
     monkeypatch.undo()

@@ -1,14 +1,85 @@
-"""Claims of what is valid and what is not, measured by `tdd study validity`."""
+"""Claims of what is valid and what is not, each in a setting where it can be measured by `tdd study validity`."""
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
+import json
+import logging
+import pathlib
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple, TypeAlias
 
-from tdd.study.claims.claim import Claim
+import jax
+import jax.numpy as jnp
+import numpy as np
 
-__all__ = ["Claim", "all_claims"]
+from tdd.runs.atomic import disk_errors, write_atomically
+from tdd.runs.folder import to_json, versions
+from tdd.runs.shards import as_shard
+from tdd.study.monte_carlo import mean_radius, simulate
+from tdd.study.store import check_fingerprint
+from tdd.validate.arrays import check_seed
+from tdd.validate.errors import InputError
+
+__all__ = ["Claim", "Measured", "all_claims", "choose", "false_discovery_proportion", "in_one_setting", "measure"]
 
 _MODULES = ("estimates", "combination", "knockoffs", "joint", "order", "auditor", "probe")
+
+_logger = logging.getLogger("tdd.study")
+
+_LEVEL = 1e-5
+"""Level of the confidence bound behind each verdict."""
+
+ErrorRate: TypeAlias = Literal["FDR", "size", "GCR", "miss", "margin"]
+"""FDR; size (rejection of a true null); GCR; miss; margin (the least extreme selected item is a null)."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Claim:
+    """An error rate that a procedure is said to hold, and the experiment that measures it.
+
+    Attributes:
+      name: short unique name, for example "knockoffs/averaged-20".
+      procedure: description of what is run.
+      setting: description of the data (sizes, laws, level).
+      error: the error rate, the mean of what `one` returns.
+      level: the error rate that is claimed.
+      holds: whether the claim is true; a false one is measured above its level, a true one stands beside it as the
+        remedy.
+      one: PRNG key -> [] error of one repetition, in [0, 1].
+      batch: repetitions side by side.
+    """
+
+    name: str
+    procedure: str
+    setting: str
+    error: ErrorRate
+    level: float
+    holds: bool
+    one: Callable[[jax.Array], jax.Array] = dataclasses.field(repr=False)
+    batch: int = 2_000
+
+
+def in_one_setting(
+    prefix: str,
+    setting: str,
+    error: ErrorRate,
+    level: float,
+    *rows: tuple[str, str, bool, Callable[[jax.Array], jax.Array]],
+    batch: int = 2_000,
+) -> tuple[Claim, ...]:
+    """Claims `(name, procedure, holds, one)` that share their setting, their error rate and its level."""
+    return tuple(
+        Claim(f"{prefix}/{name}", procedure, setting, error, level, holds, one, batch)
+        for name, procedure, holds, one in rows
+    )
+
+
+def false_discovery_proportion(selected: jax.Array, null: jax.Array) -> jax.Array:
+    """FDP of one repetition: [m] bool decisions and [m] bool truth, True for nulls."""
+    return jnp.sum(selected & null) / jnp.maximum(jnp.sum(selected), 1)
 
 
 def all_claims() -> tuple[Claim, ...]:
@@ -19,3 +90,122 @@ def all_claims() -> tuple[Claim, ...]:
     if len(set(names)) != len(names):
         raise ValueError(f"claims with equal names: {sorted(names)}")
     return claims
+
+
+class Measured(NamedTuple):
+    """A measured claim: the fields of `Claim`, and what was measured.
+
+    Attributes:
+      mean: measured error rate.
+      se: its standard error.
+      exceeds: whether a confidence bound at level 1e-5, valid at any sample size, puts the error above the claim.
+      seconds: time of computation, compilation included.
+    """
+
+    name: str
+    procedure: str
+    setting: str
+    error: str
+    level: float
+    holds: bool
+    mean: float
+    se: float
+    repetitions: int
+    exceeds: bool
+    seconds: float
+
+
+def measure(
+    claims: Iterable[Claim],
+    *,
+    repetitions: int = 100_000,
+    seed: int = 0,
+    folder: pathlib.Path | None = None,
+    shard: tuple[int, int] | str | None = None,
+    on_done: Callable[[Measured], Any] = lambda row: None,
+) -> list[Measured]:
+    """Measure each claim, or those of a shard.
+
+    Args:
+      claims: claims to measure.
+      repetitions: repetitions of each claim.
+      seed: random seed of each claim, so that procedures in the same setting see the same data.
+      folder: where shards leave their rows; a row that exists is not measured again. Without shards it is not made.
+      shard: (i, n) or "i/n": measure the claims i, i + n, ... alone.
+      on_done: called after each claim.
+
+    Returns:
+      A row for each claim, or for each of the shard's.
+
+    Raises:
+      InputError: fewer than 100 repetitions; a seed that is negative or 2^32 and more; a shard that does not exist, or
+        without a folder; a folder with rows of other options.
+    """
+    if repetitions < 100:
+        raise InputError(f"repetitions must be at least 100, got {repetitions}; 100000 give three digits")
+    check_seed(seed)
+    part, claims = as_shard(shard, folder, "folder= (--out)"), list(claims)
+    if folder is None or not (part or folder.exists()):
+        rows = []
+        for claim in claims:
+            rows.append(_measure_claim(claim, repetitions=repetitions, seed=seed))
+            on_done(rows[-1])
+        return rows
+    options = {"repetitions": repetitions, "seed": seed, "versions": versions()}
+    places = [folder / f"{claim.name.replace('/', '--')}.json" for claim in claims]
+    measured = [_read(place, options) for place in places]
+    if part is None and (lacking := measured.count(None)):
+        _logger.warning("%s: the shards have left %d of %d claims, measured now", folder, lacking, len(claims))
+    with disk_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    rows = []
+    for number, (claim, place) in enumerate(zip(claims, places, strict=True)):
+        if part is None or part.owns(number):
+            row = measured[number] or _read(place, options)  # another copy of this shard may have written it since
+            if row is None:
+                row = _measure_claim(claim, repetitions=repetitions, seed=seed)
+                write_atomically(place, to_json({"options": options, "row": row._asdict()}).encode())
+            rows.append(row)
+            on_done(row)
+    return rows
+
+
+def _read(place: pathlib.Path, options: Mapping[str, Any]) -> Measured | None:
+    """The row of a claim that was measured with the same options; None without a file."""
+    try:
+        there = json.loads(place.read_text("utf-8"))
+        row, stored = Measured(**there["row"]), dict(there["options"])
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{place} is damaged ({error}); delete it to measure its claim again") from error
+    check_fingerprint(place.parent, options, stored)
+    return row
+
+
+def _measure_claim(claim: Claim, *, repetitions: int, seed: int) -> Measured:
+    start = time.perf_counter()
+    errors = simulate(claim.one, seed=seed, repetitions=repetitions, batch=claim.batch)
+    mean = float(errors.mean())
+    row = Measured(
+        *(getattr(claim, name) for name in Measured._fields[:6]),
+        mean=mean,
+        se=float(errors.std(ddof=1) / np.sqrt(repetitions)),
+        repetitions=repetitions,
+        exceeds=mean - mean_radius(errors, _LEVEL) > claim.level,
+        seconds=time.perf_counter() - start,
+    )
+    _logger.info("%s: %.4f, claimed %.3g (%.0f s)", claim.name, mean, claim.level, row.seconds)
+    return row
+
+
+def choose(claims: Sequence[Claim], names: Sequence[str]) -> list[Claim]:
+    """The claims whose names begin with one of the given names; all without names.
+
+    Raises:
+      InputError: a name that fits no claim.
+    """
+    for name in names:
+        if not any(claim.name.startswith(name) for claim in claims):
+            raise InputError(f"no claim is called {name!r}; there are {', '.join(claim.name for claim in claims)}")
+    return [claim for claim in claims if not names or any(claim.name.startswith(name) for name in names)]

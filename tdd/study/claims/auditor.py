@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -15,7 +15,7 @@ from tdd.procedures.clusters import cluster_ptdi
 from tdd.procedures.ptdi import ptdi
 from tdd.procedures.weighted import weighted_conformal_selection
 from tdd.study.baselines import threshold
-from tdd.study.claims.claim import Claim, in_one_setting
+from tdd.study.claims import Claim, false_discovery_proportion, in_one_setting
 from tdd.study.designs import NormalShift
 
 __all__ = ["CLAIMS", "clustered_scores", "exceeds_somewhere", "shifted_scores"]
@@ -36,19 +36,13 @@ def exceeds_somewhere(key: jax.Array, table: jax.Array, num_calibration: int) ->
 def _exceeds(key: jax.Array, how: str, n: int) -> jax.Array:
     own, draws = jax.random.split(key)
     size: dict[str, int] = {"max_rank": n + 1}
-    if how == "plain":
-        table = jnp.arange(n + 2) / (n + 1)
-    elif how == "simes":
-        table = conditional.simes_bounds(n, _ALPHA, **size)
-    elif how == "smaller":
-        table = conditional.hybrid_bounds(n, _ALPHA, 0.0, **size)
-    else:
-        table = conditional.monte_carlo_bounds(n, _ALPHA, **size, key=draws, num_draws=19)
-    return exceeds_somewhere(own, table, n)
-
-
-def _sample_words(n: int) -> str:
-    return f"{n} calibration scores, continuous; does P(p <= t | calibration) exceed t for some t? delta = {_ALPHA}"
+    tables: dict[str, Callable[[], jax.Array]] = {
+        "plain": lambda: jnp.arange(n + 2) / (n + 1),
+        "simes": lambda: conditional.simes_bounds(n, _ALPHA, **size),
+        "smaller": lambda: conditional.hybrid_bounds(n, _ALPHA, 0.0, **size),
+        "monte_carlo": lambda: conditional.monte_carlo_bounds(n, _ALPHA, **size, key=draws, num_draws=19),
+    }
+    return exceeds_somewhere(own, tables[how](), n)
 
 
 # --- members whose scores follow those of the others -----------------------------------------------------------------
@@ -152,17 +146,15 @@ def shifted_scores(
     return scores[:calibration], scores[calibration:], weights[:calibration], weights[calibration:]
 
 
-def _fdp(selected: jax.Array, null: jax.Array) -> jax.Array:
-    return jnp.sum(selected & null) / jnp.maximum(jnp.sum(selected), 1)
-
-
 def _shifted(key: jax.Array, how: str) -> jax.Array:
     draw, own = jax.random.split(key)
     data = shifted_scores(draw, calibration=200, nulls=30, alternatives=10)
     null = jnp.arange(40) < 30
     if how == "ignored":
-        return _fdp(ptdi(data[0], data[1], alpha=_ALPHA, proportion="none").selected, null)
-    return _fdp(weighted_conformal_selection(*data, alpha=_ALPHA, null="nonmember", key=own).selected, null)
+        return false_discovery_proportion(ptdi(data[0], data[1], alpha=_ALPHA, proportion="none").selected, null)
+    return false_discovery_proportion(
+        weighted_conformal_selection(*data, alpha=_ALPHA, null="nonmember", key=own).selected, null
+    )
 
 
 def _shifted_size(key: jax.Array, how: str) -> jax.Array:
@@ -186,48 +178,44 @@ def _validated(key: jax.Array, how: str, fraction: float) -> jax.Array:
         chosen = threshold(own.scores, own.target, test.scores, null="nonmember", rule="fdr", alpha=_ALPHA).selected
     else:
         chosen = ptdi(own.scores, test.scores, alpha=_ALPHA, calibration_mask=~own.target).selected
-    return _fdp(chosen, ~test.target)
+    return false_discovery_proportion(chosen, ~test.target)
 
 
-def _validated_claim(how: str, procedure: str, percent: int, holds: bool) -> Claim:
-    return Claim(
-        f"validation/{how}-{percent}",
-        procedure,
-        f"100 items with known labels, half of them members; 200 candidates, {percent} % of them members; members 1 sd "
-        f"lower; alpha = {_ALPHA}",
-        "FDR",
-        _ALPHA,
-        holds,
-        partial(_validated, how=how, fraction=percent / 100),
-    )
-
-
-def _shift_words(n: int, m: int, members: str) -> str:
-    return (
-        f"covariate N(0, 1) among {n} calibration items, N(1, 1) among {m} candidates, {members} of them members; "
-        f"score = noise - covariate; level {_ALPHA}"
-    )
-
-
+_SAMPLE = "{} calibration scores, continuous; does P(p <= t | calibration) exceed t for some t? delta = 0.1"
+_LABELLED = (
+    "100 items with known labels, half of them members; 200 candidates, {} % of them members; members 1 sd lower; "
+    "alpha = 0.1"
+)
+_SHIFT = (
+    "covariate N(0, 1) among {} calibration items, N(1, 1) among {} candidates, {} of them members; "
+    "score = noise - covariate; level 0.1"
+)
 _BEST = "the threshold with FDP <= alpha and the highest power on them (KTD's baselines)"
 _SMALLER = "the smaller of the Simes and the asymptotic bound at one delta (asymptotic, held to n = 100)"
 
 CLAIMS: tuple[Claim, ...] = (
     *in_one_setting(
-        "one-sample", _sample_words(100), "miss", _ALPHA,
+        "one-sample", _SAMPLE.format(100), "miss", _ALPHA,
         ("plain", "conformal p-values, read as valid for the calibration sample at hand", False,
          partial(_exceeds, how="plain", n=100)),
         ("smaller", _SMALLER, False, partial(_exceeds, how="smaller", n=100)),
         ("simes", 'calibration_conditional_p_values, method="simes"', True, partial(_exceeds, how="simes", n=100)),
     ),
     *in_one_setting(
-        "one-sample", _sample_words(20), "miss", _ALPHA,
+        "one-sample", _SAMPLE.format(20), "miss", _ALPHA,
         ("monte_carlo", 'calibration_conditional_p_values, method="monte_carlo", 19 draws', True,
          partial(_exceeds, how="monte_carlo", n=20)),
     ),
-    _validated_claim("threshold", _BEST, 50, False),
-    _validated_claim("threshold", _BEST, 10, False),
-    _validated_claim("ptdi", "PTDI, calibrated on the non-members among them", 10, True),
+    *in_one_setting(
+        "validation", _LABELLED.format(50), "FDR", _ALPHA,
+        ("threshold-50", _BEST, False, partial(_validated, how="threshold", fraction=0.5)),
+    ),
+    *in_one_setting(
+        "validation", _LABELLED.format(10), "FDR", _ALPHA,
+        ("threshold-10", _BEST, False, partial(_validated, how="threshold", fraction=0.1)),
+        ("ptdi-10", "PTDI, calibrated on the non-members among them", True,
+         partial(_validated, how="ptdi", fraction=0.1)),
+    ),
     *in_one_setting(
         "members", f"5 members, 5 non-members, 99 calibration items, level {2 * _ALPHA}", "FDR", 2 * _ALPHA,
         ("placed", 'PTDI, proportion="none", scores of members given', True, partial(_placed, knowing=False)),
@@ -256,13 +244,13 @@ CLAIMS: tuple[Claim, ...] = (
         batch=100,
     ),
     *in_one_setting(
-        "shift", _shift_words(50, 1, "none"), "size", _ALPHA,
+        "shift", _SHIFT.format(50, 1, "none"), "size", _ALPHA,
         ("p-value-ignored", "conformal p-value, shift ignored", False, partial(_shifted_size, how="ignored")),
         ("p-value-weighted", "weighted_conformal_p_values with the true density ratio", True,
          partial(_shifted_size, how="weighted")),
     ),
     *in_one_setting(
-        "shift", _shift_words(200, 40, "10"), "FDR", _ALPHA,
+        "shift", _SHIFT.format(200, 40, 10), "FDR", _ALPHA,
         ("ignored", 'PTDI, shift ignored, proportion="none"', False, partial(_shifted, how="ignored")),
         ("weighted", "weighted_conformal_selection with the true density ratio", True,
          partial(_shifted, how="weighted")),

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 
 from tdd.kernels import conformal, pooled_ranks, stepup
 from tdd.procedures.td4eval import td4eval
-from tdd.study.claims.claim import Claim, in_one_setting
+from tdd.study.claims import Claim, false_discovery_proportion, in_one_setting
 
 __all__ = ["CLAIMS", "detector_scores", "pooled_by_rejections"]
 
@@ -79,20 +79,19 @@ def _fdp(
         data, own = jax.random.split(key)
         null = jnp.arange(members + clean) < members
         moved = jnp.asarray(shifts)[:, None] * (~null)[None, :]
-        selected = select(*detector_scores(data, num_calibration, moved, correlation), own)
-        return jnp.sum(selected & null) / jnp.maximum(jnp.sum(selected), 1)
+        return false_discovery_proportion(
+            select(*detector_scores(data, num_calibration, moved, correlation), own), null
+        )
 
     return one
 
 
-def _size(
-    select: str, num_calibration: int, num_detectors: int, correlation: float
-) -> Callable[[jax.Array], jax.Array]:
-    """Whether the combined p-value of one member is at most the level."""
+def _size(combine: str) -> Callable[[jax.Array], jax.Array]:
+    """Whether the combined p-value of one member is at most the level: 199 calibration items, ten detectors."""
 
     def one(key: jax.Array) -> jax.Array:
-        calibration, scores = detector_scores(key, num_calibration, jnp.zeros((num_detectors, 1)), correlation)
-        p_values = td4eval(calibration, scores, alpha=_ALPHA, combine=select).p_values  # type: ignore[arg-type]
+        calibration, scores = detector_scores(key, 199, jnp.zeros((10, 1)), 0.3)
+        p_values = td4eval(calibration, scores, alpha=_ALPHA, combine=combine).p_values  # type: ignore[arg-type]
         return (p_values[0] <= _ALPHA).astype(jnp.float32)
 
     return one
@@ -146,8 +145,8 @@ CLAIMS: tuple[Claim, ...] = (
     *in_one_setting(
         "combination", "one member, 199 calibration items, 10 detectors with correlation .3, level 0.2", "size", _ALPHA,
         ("size-average", "Cauchy combination with equal weights (an asymptotic guarantee, held to n = 199)", False,
-         _size("average", 199, 10, 0.3)),
-        ("size-pooled-rank", "pooled ranks with equal weights", True, _size("pooled_rank", 199, 10, 0.3)),
-        ("size-hommel", "Hommel's merged p-values", True, _size("hommel", 199, 10, 0.3)),
+         _size("average")),
+        ("size-pooled-rank", "pooled ranks with equal weights", True, _size("pooled_rank")),
+        ("size-hommel", "Hommel's merged p-values", True, _size("hommel")),
     ),
 )  # fmt: skip

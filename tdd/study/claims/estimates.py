@@ -15,33 +15,12 @@ import jax.numpy as jnp
 
 from tdd.kernels import conformal, local_fdr, proportion, stepup
 from tdd.procedures.ptdi import ptdi
-from tdd.study.claims.claim import Claim, in_one_setting
+from tdd.study.claims import Claim, false_discovery_proportion, in_one_setting
 
-__all__ = [
-    "CLAIMS",
-    "at_least",
-    "integer_scores",
-    "normal_scores",
-    "randomized_at_least",
-    "selected",
-    "storey_with",
-]
+__all__ = ["CLAIMS", "integer_scores", "normal_scores", "selected", "storey_with"]
 
 Draw = Callable[[jax.Array, int, int, int], tuple[jax.Array, jax.Array]]
 Select = Callable[[jax.Array, jax.Array, jax.Array], jax.Array]
-
-
-class _Ranked(NamedTuple):
-    """Ranks [m] of the scores, and the smallest rank in the region of presumed nulls."""
-
-    rank: jax.Array
-    first: jax.Array
-    calibration: jax.Array
-    scores: jax.Array
-    key: jax.Array
-
-
-Count = Callable[[_Ranked], jax.Array]
 
 
 def normal_scores(
@@ -62,13 +41,6 @@ def integer_scores(
     return null[:n], jnp.concatenate([null[n:], other])
 
 
-def weak_scores_with_members(key: jax.Array, n: int) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """A score that hardly separates: n known members, n calibration items, n candidates of which half are nulls."""
-    own, shared = jax.random.split(key)
-    calibration, scores = normal_scores(shared, n, n // 2, n // 2, shift=0.5)
-    return jax.random.normal(own, (n,)) - 0.5, calibration, scores
-
-
 def selected(name: str, alpha: float = 0.1, eta: float = 0.05) -> Select:
     """The selection of `tdd.ptdi` with the named estimate."""
     return lambda calibration, scores, key: (
@@ -76,36 +48,24 @@ def selected(name: str, alpha: float = 0.1, eta: float = 0.05) -> Select:
     )
 
 
-def storey_with(count: Count, alpha: float = 0.1, plus_one: int = 1, cap: bool = False, eta: float = 0.05) -> Select:
-    """BH at alpha/pi0 with pi0 = (plus_one + count)/(m (1 - lambda)), `count` a rule on ranks and scores."""
+def storey_with(
+    alpha: float = 0.1, *, strict: bool = False, plus_one: int = 1, cap: bool = False, eta: float = 0.05
+) -> Select:
+    """BH at alpha/pi0 with pi0 = (plus_one + #{p >= lambda})/(m (1 - lambda)). Flaws: strict counts p > lambda,
+    plus_one is 0, cap limits pi0 to 1."""
 
     def select(calibration: jax.Array, scores: jax.Array, key: jax.Array) -> jax.Array:
         rank = conformal.rank(calibration, scores, null="nonmember").rank
         n, m = calibration.shape[0], scores.shape[0]
         tail = proportion.tail_size(n, eta, n)
-        above = plus_one + count(_Ranked(rank, n - tail + 1, calibration, scores, key))
+        first = n - tail + 1
+        above = plus_one + jnp.sum(rank > first if strict else rank >= first)
         if cap:
             above = jnp.minimum(above * (n + 1), m * tail) / (n + 1)
         scale = ((above.astype(jnp.float32),), (tail,))
         return stepup.bh_ranks(rank, n, alpha, max_rank=n + 1, scale=scale).reject
 
     return select
-
-
-def at_least(ranked: _Ranked) -> jax.Array:
-    """The right rule, p >= lambda."""
-    return jnp.sum(ranked.rank >= ranked.first)
-
-
-def strictly_above(ranked: _Ranked) -> jax.Array:
-    """Flaw: p > lambda."""
-    return jnp.sum(ranked.rank > ranked.first)
-
-
-def randomized_at_least(ranked: _Ranked) -> jax.Array:
-    """Flaw: randomised p-values in the estimate."""
-    p = conformal.randomized_p_values(ranked.calibration, ranked.scores, null="nonmember", key=ranked.key)
-    return jnp.sum(p >= ranked.first / (ranked.calibration.shape[0] + 1))
 
 
 def storey_on_randomized(calibration: jax.Array, scores: jax.Array, key: jax.Array) -> jax.Array:
@@ -146,15 +106,18 @@ def moment_guarded(members: jax.Array, calibration: jax.Array, scores: jax.Array
 
 def _fdp(chosen: jax.Array, nulls: int) -> jax.Array:
     """False discovery proportion; the nulls stand first."""
-    return jnp.sum(chosen[:nulls]) / jnp.maximum(jnp.sum(chosen), 1)
+    return false_discovery_proportion(chosen, jnp.arange(chosen.shape[0]) < nulls)
 
 
-def _on_uniforms(cap: bool) -> Callable[[jax.Array], jax.Array]:
-    return lambda key: _fdp(stepup.storey_bh(jax.random.uniform(key, (5,)), 0.2, cap=cap).reject, 5)
+def _of_uniforms(key: jax.Array, *, cap: bool) -> jax.Array:
+    return _fdp(stepup.storey_bh(jax.random.uniform(key, (5,)), 0.2, cap=cap).reject, 5)
 
 
-def _on_weak_scores(select: Select) -> Callable[[jax.Array], jax.Array]:
-    return lambda key: _fdp(select(*weak_scores_with_members(key, 20)), 10)
+def _of_weak_scores(select: Select, key: jax.Array) -> jax.Array:
+    """FDP with a score that hardly separates: 20 known members, 20 calibration items, ten nulls, ten members."""
+    own, shared = jax.random.split(key)
+    calibration, scores = normal_scores(shared, 20, 10, 10, shift=0.5)
+    return _fdp(select(jax.random.normal(own, (20,)) - 0.5, calibration, scores), 10)
 
 
 def _at_the_margin(select: Callable[[jax.Array], jax.Array]) -> Callable[[jax.Array], jax.Array]:
@@ -231,18 +194,18 @@ def _claim(name: str, procedure: str, setting: _Setting, holds: bool, select: Se
 CLAIMS: tuple[Claim, ...] = (
     *in_one_setting(
         "storey", "five independent uniform p-values, lambda = 1/2, alpha = .2", "FDR", 0.2,
-        ("capped-uniform", "Storey-BH, pi0 capped at 1", False, _on_uniforms(True)),
-        ("uniform", "Storey-BH, uncapped", True, _on_uniforms(False)),
+        ("capped-uniform", "Storey-BH, pi0 capped at 1", False, lambda key: _of_uniforms(key, cap=True)),
+        ("uniform", "Storey-BH, uncapped", True, lambda key: _of_uniforms(key, cap=False)),
     ),
     _claim("storey/capped-conformal", "Storey on conformal p-values, pi0 capped at 1", _FIVE, False,
-           storey_with(at_least, 0.2, cap=True, eta=0.5)),
+           storey_with(0.2, cap=True, eta=0.5)),
     _claim("storey/conformal", _RIGHT, _FIVE, True, selected("storey", 0.2, 0.5)),
     _claim("storey/strict", "Storey on conformal p-values with p > lambda", _FEW, False,
-           storey_with(strictly_above, eta=0.06)),
+           storey_with(strict=True, eta=0.06)),
     _claim("storey/randomized", "Storey-BH on randomised conformal p-values", _FEW, False, storey_on_randomized),
     _claim("storey/at-least", f"{_RIGHT} (p >= lambda, conservative ranks)", _FEW, True, selected("storey", eta=0.06)),
     _claim("storey/no-plus-one", "Storey on conformal p-values without the + 1", _BALANCED, False,
-           storey_with(at_least, 0.2, plus_one=0)),
+           storey_with(0.2, plus_one=0)),
     _claim("storey/plus-one", _RIGHT, _BALANCED, True, selected("storey", 0.2)),
     _claim("subtraction/nominal-size", "subtraction estimate divided by eta under ties", _TIES, False,
            subtraction_with_nominal_size),
@@ -250,9 +213,9 @@ CLAIMS: tuple[Claim, ...] = (
            selected("subtraction")),
     *in_one_setting(
         "moment", "n0 = n1 = m = 20, members half a standard deviation away, alpha = .1", "FDR", 0.1,
-        ("unguarded", "moment estimate, pi clipped to [0, 1)", False, _on_weak_scores(moment_as_printed)),
+        ("unguarded", "moment estimate, pi clipped to [0, 1)", False, partial(_of_weak_scores, moment_as_printed)),
         ("guarded", 'tdd.ptdi, proportion="moment" (theta clipped, pi = 0 unless it is significant)', True,
-         _on_weak_scores(moment_guarded)),
+         partial(_of_weak_scores, moment_guarded)),
     ),
     _claim("settings/largest", "tdd.ptdi, the largest selection of seven settings of proportion and eta", _NONE, False,
            largest_of_settings),

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 
 from tdd.procedures.jecs import jecs, jmcs
 from tdd.study import baselines
-from tdd.study.claims.claim import Claim
+from tdd.study.claims import Claim
 from tdd.study.designs import JointLabels
 from tdd.study.sample import Sample
 

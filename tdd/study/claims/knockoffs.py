@@ -11,9 +11,9 @@ import jax.numpy as jnp
 from tdd.kernels import knockoff
 from tdd.kernels.knockoff import path
 from tdd.procedures.ktd import ktd
-from tdd.study.claims.claim import Claim, in_one_setting
+from tdd.study.claims import Claim, false_discovery_proportion, in_one_setting
 
-__all__ = ["CLAIMS", "best_threshold", "prefix_threshold", "skewed_scores", "tied_statistics"]
+__all__ = ["CLAIMS"]
 
 _ALPHA = 0.2
 _ITEMS = 200
@@ -28,24 +28,24 @@ def skewed_scores(key: jax.Array, num_items: int, num_knockoffs: int) -> tuple[j
     return scores[:, 0], scores[:, 1:]
 
 
-def tied_statistics(key: jax.Array, members: int, non_members: int) -> jax.Array:
+def tied_statistics(key: jax.Array) -> jax.Array:
     """W on few integers: positive for members, who stand first, and symmetric about 0 for non-members."""
     size, sign = jax.random.split(key)
-    magnitude = jax.random.randint(size, (members + non_members,), 1, 4)
-    signs = jax.random.rademacher(sign, (members + non_members,)).at[:members].set(1)
+    magnitude = jax.random.randint(size, (2 * _HALF,), 1, 4)
+    signs = jax.random.rademacher(sign, (2 * _HALF,)).at[:_HALF].set(1)
     return (magnitude * signs).astype(jnp.float32)
 
 
-def best_threshold(w: jax.Array, alpha: float) -> jax.Array:
+def best_threshold(w: jax.Array) -> jax.Array:
     """[n] the selection if the threshold with the smallest ratio stands in where none qualifies."""
-    exact = knockoff.select(w, alpha)
+    exact = knockoff.select(w, _ALPHA)
     along = path(w)
     ratio = (1 + along.against) / jnp.maximum(along.favourable, 1)
     best = along.cut[jnp.argmin(jnp.where(along.start, ratio, jnp.inf))]
     return jnp.where(jnp.isfinite(exact.threshold), exact.reject, w >= best)
 
 
-def prefix_threshold(w: jax.Array, alpha: float) -> jax.Array:
+def prefix_threshold(w: jax.Array) -> jax.Array:
     """[n] the selection if a prefix of the order of |W| is counted that may stop inside a tie.
 
     Equal |W| stay in input order: a table with its members first has them counted before the non-members they tie with.
@@ -53,7 +53,7 @@ def prefix_threshold(w: jax.Array, alpha: float) -> jax.Array:
     order = jnp.argsort(-jnp.abs(w), stable=True)
     positive = w[order] > 0
     against, favourable = jnp.cumsum(~positive), jnp.cumsum(positive)
-    qualifies = (1 + against) <= alpha * jnp.maximum(favourable, 1) * (1 + 1e-6)
+    qualifies = (1 + against) <= _ALPHA * jnp.maximum(favourable, 1) * (1 + 1e-6)
     cut = jnp.min(jnp.where(qualifies, jnp.abs(w[order]), jnp.inf))
     return w >= cut
 
@@ -78,17 +78,12 @@ def _on_skewed(rule: str, num_knockoffs: int) -> Callable[[jax.Array], jax.Array
 
 def _on_ties(select: Callable[[jax.Array], jax.Array]) -> Callable[[jax.Array], jax.Array]:
     null = jnp.arange(2 * _HALF) >= _HALF
-
-    def one(key: jax.Array) -> jax.Array:
-        selected = select(tied_statistics(key, _HALF, _HALF))
-        return jnp.sum(selected & null) / jnp.maximum(jnp.sum(selected), 1)
-
-    return one
+    return lambda key: false_discovery_proportion(select(tied_statistics(key)), null)
 
 
 def _fall_back(key: jax.Array) -> jax.Array:
     original, knockoffs = skewed_scores(key, _ITEMS, 1)
-    return _any(best_threshold(knockoff.w_statistics(original, knockoffs), _ALPHA))
+    return _any(best_threshold(knockoff.w_statistics(original, knockoffs)))
 
 
 _AVERAGED = "KTD: knockoff+ on the mean of {} knockoffs minus the original"
@@ -113,7 +108,7 @@ CLAIMS: tuple[Claim, ...] = (
     *in_one_setting(
         "knockoffs", _TIED, "FDR", _ALPHA,
         ("prefix-of-ties", "knockoff+ that counts a prefix of the sorted order, inside ties too", False,
-         _on_ties(lambda w: prefix_threshold(w, _ALPHA))),
+         _on_ties(prefix_threshold)),
         ("whole-ties", "knockoff+ that counts whole groups of ties", True,
          _on_ties(lambda w: knockoff.select(w, _ALPHA).reject)),
     ),

@@ -5,14 +5,13 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from tdd.kernels import betting, permutation, randomization, rank_sum, sequential, student
-from tdd.study.claims.claim import Claim
+from tdd.study.claims import Claim
 
 __all__ = ["CLAIMS"]
 
@@ -119,31 +118,32 @@ def _best_shard(canonical: jax.Array, shuffled: jax.Array, key: jax.Array, level
     return -jnp.max(log_e) <= jnp.log(level)
 
 
-class _Setting(NamedTuple):
-    """Data under a true null."""
-
-    words: str
-    draw: Draw
-
-
-def _claim(name: str, procedure: str, setting: _Setting, level: float, holds: bool, decide: Decide) -> Claim:
-    def one(key: jax.Array) -> jax.Array:
-        data, own = jax.random.split(key)
-        return decide(*setting.draw(data), own, level).astype(jnp.float32)
-
-    return Claim(f"order/{name}", procedure, f"{setting.words}; level {level}", "size", level, holds, one)
-
-
 _SKEWED = "log-probabilities -Exp(1), r = {} shards, {} shuffles"
 _PAIRS = "shards of two examples, r = 50, 20 shuffles"
 _SWAPS = "four examples, 19 shuffles"
 _WATCHED = "log-probabilities {}, r = 10 shards, 20 shuffles; stops when it rejects"
-_WIDE = _Setting(_SKEWED.format(50, 25), _independent(_left_skewed, 50, 25))
-_NARROW = _Setting(_SKEWED.format(10, 25), _independent(_left_skewed, 10, 25))
-_FEW = _Setting("normal, r = 5 shards, 3 shuffles", _independent(jax.random.normal, 5, 3))
-_TEN = _Setting("one shard, log-probabilities in {0, ..., 9}, 19 shuffles", _independent(_integers(0, 10), 1, 19))
-_NORMAL = _Setting(_WATCHED.format("N(0, 1)"), _independent(jax.random.normal, 10, 20))
-_TIES = _Setting(_WATCHED.format("in {-3, -2, -1}"), _independent(_integers(-3, 0), 10, 20))
+_WIDE = _SKEWED.format(50, 25), _independent(_left_skewed, 50, 25)
+_NARROW = _SKEWED.format(10, 25), _independent(_left_skewed, 10, 25)
+_FEW = "normal, r = 5 shards, 3 shuffles", _independent(jax.random.normal, 5, 3)
+_REDRAWN, _KEPT = ((_PAIRS, _pairs(50, 20, with_identity=identity)) for identity in (False, True))
+_TEN = "one shard, log-probabilities in {0, ..., 9}, 19 shuffles", _independent(_integers(0, 10), 1, 19)
+_ADJACENT, _ANY_ORDER = ((_SWAPS, _four_examples(adjacent=adjacent)) for adjacent in (True, False))
+_NORMAL = _WATCHED.format("N(0, 1)"), _independent(jax.random.normal, 10, 20)
+_TIES = _WATCHED.format("in {-3, -2, -1}"), _independent(_integers(-3, 0), 10, 20)
+
+_IDENTITY = "rank_sum, shuffles"
+_PERMUTATION = "permutation test"
+
+
+def _claim(name: str, procedure: str, setting: tuple[str, Draw], level: float, holds: bool, decide: Decide) -> Claim:
+    words, draw = setting
+
+    def one(key: jax.Array) -> jax.Array:
+        data, own = jax.random.split(key)
+        return decide(*draw(data), own, level).astype(jnp.float32)
+
+    return Claim(f"order/{name}", procedure, f"{words}; level {level}", "size", level, holds, one)
+
 
 CLAIMS: tuple[Claim, ...] = (
     _claim("t-skewed-50", "sharded t-test", _WIDE, 0.01, False, _t),
@@ -154,53 +154,20 @@ CLAIMS: tuple[Claim, ...] = (
     _claim("combined-skewed-10", "combined, 399 draws", _NARROW, 0.01, True, _combined),
     _claim("t-ddof-0", "sharded t-test with ddof = 0", _FEW, 0.01, False, partial(_t, ddof=0)),
     _claim("t-ddof-1", "sharded t-test with ddof = 1", _FEW, 0.01, True, _t),
-    _claim(
-        "identity-drawn-again",
-        "rank_sum, shuffles drawn again whenever they are the identity",
-        _Setting(_PAIRS, _pairs(50, 20, with_identity=False)),
-        0.01,
-        False,
-        _rank_sum,
-    ),
-    _claim(
-        "identity-kept",
-        "rank_sum, shuffles may be the identity, ties at random",
-        _Setting(_PAIRS, _pairs(50, 20, with_identity=True)),
-        0.01,
-        True,
-        partial(_rank_sum, random_ties=True),
-    ),
-    _claim(
-        "strict", "permutation test that counts only L_b > L", _TEN, 0.05, False, partial(_permutation, strict=True)
-    ),
-    _claim("ties-counted", "permutation test that counts L_b >= L", _TEN, 0.05, True, _permutation),
-    _claim(
-        "adjacent-swaps",
-        "permutation test on random adjacent swaps (no group)",
-        _Setting(_SWAPS, _four_examples(adjacent=True)),
-        0.05,
-        False,
-        _permutation,
-    ),
-    _claim(
-        "whole-group",
-        "permutation test on random orders",
-        _Setting(_SWAPS, _four_examples(adjacent=False)),
-        0.05,
-        True,
-        _permutation,
-    ),
-    _claim(
-        "looks-unspent",
-        "rank_sum read after 1, 2, 5, 10, 20 shuffles",
-        _NORMAL,
-        0.05,
-        False,
-        partial(_at_looks, spent=False),
-    ),
+    _claim("identity-drawn-again", f"{_IDENTITY} drawn again whenever they are the identity", _REDRAWN, 0.01, False,
+           _rank_sum),
+    _claim("identity-kept", f"{_IDENTITY} may be the identity, ties at random", _KEPT, 0.01, True,
+           partial(_rank_sum, random_ties=True)),
+    _claim("strict", f"{_PERMUTATION} that counts only L_b > L", _TEN, 0.05, False, partial(_permutation, strict=True)),
+    _claim("ties-counted", f"{_PERMUTATION} that counts L_b >= L", _TEN, 0.05, True, _permutation),
+    _claim("adjacent-swaps", f"{_PERMUTATION} on random adjacent swaps (no group)", _ADJACENT, 0.05, False,
+           _permutation),
+    _claim("whole-group", f"{_PERMUTATION} on random orders", _ANY_ORDER, 0.05, True, _permutation),
+    _claim("looks-unspent", "rank_sum read after 1, 2, 5, 10, 20 shuffles", _NORMAL, 0.05, False,
+           partial(_at_looks, spent=False)),
     _claim("looks-spent", "spending on rank_sum", _NORMAL, 0.05, True, partial(_at_looks, spent=True)),
     _claim("bets", "e_process", _NORMAL, 0.05, True, _bets),
     _claim("bets-best-shard", "e_process of the best shard alone", _NORMAL, 0.1, False, _best_shard),
     _claim("bets-strict", "e_process that counts only l_b > l", _TIES, 0.05, False, partial(_bets, tolerance=-1e-6)),
     _claim("bets-ties-counted", "e_process that counts l_b >= l", _TIES, 0.05, True, _bets),
-)
+)  # fmt: skip

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from tdd.probe.evidence import ProbeState, SetEvidence
 from tdd.probe.result import ProbeResult
 from tdd.procedures.ptdi import ptdi
-from tdd.study.claims.claim import Claim, in_one_setting
+from tdd.study.claims import Claim, in_one_setting
 
 __all__ = ["CLAIMS"]
 

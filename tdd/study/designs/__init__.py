@@ -4,9 +4,8 @@ Sizes, names of laws and the direction of the null are static; other numbers are
 serves a grid over them. Scores are loss-like: lower = more member-like.
 """
 
-from tdd.study.designs.panels import CorrelatedDetectors, JointLabels
 from tdd.study.designs.resampled import Pool
-from tdd.study.designs.scores import Mixture, NormalShift, PairedScores
 from tdd.study.designs.shards import SkewedShards
+from tdd.study.designs.synthetic import CorrelatedDetectors, JointLabels, Mixture, NormalShift, PairedScores
 
 __all__ = ["CorrelatedDetectors", "JointLabels", "Mixture", "NormalShift", "PairedScores", "Pool", "SkewedShards"]

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tdd.records import Null
-from tdd.study.designs import checks
+from tdd.study import checks
 from tdd.study.sample import Sample
 from tdd.validate.errors import InputError
 
@@ -68,12 +68,8 @@ class Pool:
 
     def tree_flatten(self):
         """The arrays, and what is static: the options and how many members there are."""
-        return (self.scores, self.is_member), (
-            self.test_members,
-            self.calibration_ratio,
-            self.null,
-            self.num_members,
-        )
+        static = (self.test_members, self.calibration_ratio, self.null, self.num_members)
+        return (self.scores, self.is_member), static
 
     @classmethod
     def tree_unflatten(cls, static, arrays) -> Pool:
@@ -150,11 +146,7 @@ def _as_pool(scores: Any, is_member: Any) -> tuple[np.ndarray, np.ndarray]:
 
 
 def as_membership(is_member: Any, size: int) -> np.ndarray:
-    """Labels [N] bool of a pool, with both values.
-
-    Raises:
-      InputError: another shape, other values, or all of one kind.
-    """
+    """Labels [N] bool of a pool, with both values."""
     labels = np.asarray(is_member)
     if labels.shape != (size,):
         raise InputError(f"is_member must be one label an item, shape {(size,)}; got shape {labels.shape}")

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from tdd.records import Null, pytree
-from tdd.study.designs import checks
+from tdd.study import checks
 from tdd.study.sample import Sample
 
 __all__ = ["LAWS", "SkewedShards"]

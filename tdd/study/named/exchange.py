@@ -6,9 +6,11 @@ Each cell has the error rate of the null beside the power of the alternative.
 from __future__ import annotations
 
 import dataclasses
+import functools
+import itertools
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -19,8 +21,8 @@ from tdd.records import Null, pytree
 from tdd.study.designs import SkewedShards
 from tdd.study.engine import run
 from tdd.study.methods import method
+from tdd.study.named.driver import map_arrays, run_options, stacked
 from tdd.study.named.record import ExpectedBound, Figure, NamedStudy, Needs, StudyOptions
-from tdd.study.named.running import map_arrays, run_options, stacked
 from tdd.study.results import StudyResult
 from tdd.study.sample import Sample
 
@@ -43,24 +45,17 @@ LABELS = {
     "exchangeability/t": "t (the paper)",
     "exchangeability/permutation": "permutation",
 }
+_TABLE_NULL = "the null puts one of its orders at random in the place of each canonical one"
 _POWER = ("power", "power_se", "power_quantiles")
 
 
-class _Setting(NamedTuple):
-    """A law of the log-probabilities, and how the canonical orders differ under the alternative."""
-
-    panel: str
-    law: Any
-    signal: float
-    shifted_share: float
-
-
-SETTINGS = (
-    _Setting("normal", "normal", DENSE, 1.0),
-    _Setting("exponential", "exponential", DENSE, 1.0),
-    _Setting("lognormal", "lognormal", DENSE, 1.0),
-    _Setting("few shards", "normal", FEW, FEW_FRACTION),
+SETTINGS: tuple[tuple[str, Any, float, float], ...] = (
+    ("normal", "normal", DENSE, 1.0),
+    ("exponential", "exponential", DENSE, 1.0),
+    ("lognormal", "lognormal", DENSE, 1.0),
+    ("few shards", "normal", FEW, FEW_FRACTION),
 )
+"""(panel, law of the log-probabilities, shift of the canonical order, fraction of the shards that show it)"""
 
 
 # --- designs ----------------------------------------------------------------------------------------------------------
@@ -182,12 +177,11 @@ def _decide_tested(key: jax.Array, scores: Any, calibration: Any, *, alpha: floa
     return (extra["p"][test] <= alpha)[None]
 
 
-def _methods(decide: Any, tests: Sequence[str]) -> dict[str, Any]:
-    return {f"exchangeability/{test}": method(decide, test=test) for test in tests}
+def _methods(decide: Any) -> dict[str, Any]:
+    return {f"exchangeability/{test}": method(decide, test=test) for test in TESTS}
 
 
 def _bound(options: StudyOptions, cell: Mapping[str, Any], method: str) -> ExpectedBound:
-    del options, cell
     return ExpectedBound("asymptotic" if method.endswith("/t") else "finite-sample")
 
 
@@ -203,36 +197,20 @@ def _run_shards(options: StudyOptions) -> StudyResult:
     most, most_shuffles = (max(NUM_SHARDS), max(NUM_SHUFFLES)) if columns is None else columns.knockoffs.shape
     shards, shuffles = min(SHARDS, most), min(SHUFFLES, most_shuffles)
     start = time.perf_counter()
-    parts = [
-        _part(options, f"k = {shuffles} shuffles", most, "num_shards", _up_to(NUM_SHARDS, most), num_shuffles=shuffles),
-        _part(
-            options,
-            f"r = {shards} shards",
-            shards,
-            "num_shuffles",
-            _up_to(NUM_SHUFFLES, most_shuffles),
-            num_shards=shards,
-        ),
-    ]
+    parts = []
+    for panel, max_shards, field, values, largest, fixed in (
+        (f"k = {shuffles} shuffles", most, "num_shards", NUM_SHARDS, most, {"num_shuffles": shuffles}),
+        (f"r = {shards} shards", shards, "num_shuffles", NUM_SHUFFLES, most_shuffles, {"num_shards": shards}),
+    ):
+        if columns is None:
+            design: Any = OrderedShards(max_shards, num_examples=NUM_EXAMPLES, gain=GAIN, **fixed)
+        else:
+            design = ShardPool(-columns.scores[0], -columns.knockoffs, **fixed)
+        values = [value for value in values if value <= largest] or [largest]
+        grid = {field: values, "gain": (0.0, float(design.gain))}
+        both = run(design, _methods(_decide_in_some), grid=grid, **run_options(_in_folder(options, field)))
+        parts.append(halves(both, [{"varied": panel, "value": value, **fixed, field: value} for value in values]))
     return dataclasses.replace(joined(parts), seconds=time.perf_counter() - start)
-
-
-def _up_to(wanted: Sequence[int], most: int) -> tuple[int, ...]:
-    return tuple(value for value in wanted if value <= most) or (most,)
-
-
-def _part(
-    options: StudyOptions, panel: str, max_shards: int, field: str, values: tuple[int, ...], **fixed: int
-) -> StudyResult:
-    """Vary r or k."""
-    columns = options.columns
-    if columns is None:
-        design: Any = OrderedShards(max_shards, num_examples=NUM_EXAMPLES, gain=GAIN, **fixed)
-    else:
-        design = ShardPool(-columns.scores[0], -columns.knockoffs, **fixed)
-    grid = {field: values, "gain": (0.0, float(design.gain))}
-    both = run(design, _methods(_decide_in_some, TESTS), grid=grid, **run_options(_in_folder(options, field)))
-    return halves(both, [{"varied": panel, "value": int(value), **fixed, field: int(value)} for value in values])
 
 
 def halves(both: StudyResult, cells: Sequence[dict[str, Any]]) -> StudyResult:
@@ -251,12 +229,8 @@ def joined(parts: Sequence[StudyResult]) -> StudyResult:
 
 
 def _describe_shards(options: StudyOptions) -> str:
-    columns = options.columns
-    if columns is not None:
-        return (
-            f"{columns.source}: random choices of {len(columns.knockoffs)} shards; the null "
-            "puts one of its orders at random in the place of each canonical one"
-        )
+    if options.columns is not None:
+        return f"{options.columns.source}: random choices of {len(options.columns.knockoffs)} shards; {_TABLE_NULL}"
     return (
         f"{NUM_EXAMPLES:,} examples in r shards with k shuffles each; an example gains {GAIN:g} sd "
         "where it follows its canonical neighbour"
@@ -291,11 +265,10 @@ def _designs(options: StudyOptions) -> list[tuple[dict[str, Any], Any, Any]]:
         pool = ShardPool(-columns.scores[0], -columns.knockoffs, num_shuffles=k, num_shards=r)
         return [(_cell("the table", r, k), dataclasses.replace(pool, gain=0.0), pool)]
     designs = []
-    for setting in SETTINGS:
-        for r, k in SIZES:
-            null = SkewedShards(num_shards=r, num_shuffles=k, signal=0.0, shifted_share=1.0, law=setting.law)
-            shown = dataclasses.replace(null, signal=setting.signal, shifted_share=setting.shifted_share)
-            designs.append((_cell(setting.panel, r, k), null, shown))
+    for (panel, law, signal, shifted_share), (r, k) in itertools.product(SETTINGS, SIZES):
+        null = SkewedShards(num_shards=r, num_shuffles=k, signal=0.0, shifted_share=1.0, law=law)
+        shown = dataclasses.replace(null, signal=signal, shifted_share=shifted_share)
+        designs.append((_cell(panel, r, k), null, shown))
     return designs
 
 
@@ -305,7 +278,7 @@ def _cell(panel: str, r: int, k: int) -> dict[str, Any]:
 
 def _run_tested(options: StudyOptions, name: str, design: Any, repetitions: int) -> StudyResult:
     options = dataclasses.replace(_in_folder(options, name), repetitions=repetitions)
-    return run(TestedShards(design), _methods(_decide_tested, TESTS), **run_options(options))
+    return run(TestedShards(design), _methods(_decide_tested), **run_options(options))
 
 
 def _for_power(options: StudyOptions) -> int:
@@ -315,10 +288,7 @@ def _for_power(options: StudyOptions) -> int:
 
 def _describe_tests(options: StudyOptions) -> str:
     if options.columns is not None:
-        return (
-            f"{options.columns.source}: all its shards; the null puts one of its orders at random in the place of each "
-            "canonical one"
-        )
+        return f"{options.columns.source}: all its shards; {_TABLE_NULL}"
     return (
         "log-probabilities of standard deviation 1, independent over the orders of a shard: normal, -Exp(1) or "
         f"-exp(N(0, 1)). Power, from {_for_power(options):,} repetitions: every canonical order {DENSE:g} sd more "
@@ -326,48 +296,39 @@ def _describe_tests(options: StudyOptions) -> str:
     )
 
 
+_study = functools.partial(NamedStudy, bound=_bound, repetitions=1_000, needs=Needs(labels="none", knockoffs=True))
+_figure = functools.partial(Figure, "parameter", error="size", counts=False)
+
 STUDIES = (
-    NamedStudy(
+    _study(
         name="exchange-shards",
         title="Exchangeability of a data set, by the numbers of shards and shuffles",
         describe=_describe_shards,
         run=_run_shards,
-        figure=Figure(
-            "parameter",
+        figure=_figure(
             panels="varied",
             x="value",
             level=0.05,
-            error="size",
             labels=LABELS
             | {f"x: k = {SHUFFLES} shuffles": "shards r", f"x: r = {SHARDS} shards": "shuffles a shard, k"},
             x_label="shards r or shuffles k",
             columns=("num_shards", "num_shuffles"),
-            counts=False,
         ),
-        bound=_bound,
-        repetitions=1_000,
         alphas=(0.05,),
-        needs=Needs(labels="none", knockoffs=True),
     ),
-    NamedStudy(
+    _study(
         name="exchange-tests",
         title="Five tests of canonical order on normal and on skewed shards",
         describe=_describe_tests,
         run=_run_tests,
-        figure=Figure(
-            "parameter",
+        figure=_figure(
             panels="panel",
             x="calls",
             x_label="model calls r (k + 1)",
             level=0.01,
-            error="size",
             labels=LABELS,
             columns=("panel", "num_shards", "num_shuffles"),
-            counts=False,
         ),
-        bound=_bound,
-        repetitions=1_000,
         alphas=(0.01, 0.05),
-        needs=Needs(labels="none", knockoffs=True),
     ),
 )

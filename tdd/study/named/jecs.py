@@ -17,8 +17,8 @@ from tdd.records import Null, pytree
 from tdd.study.designs import JointLabels
 from tdd.study.engine import run
 from tdd.study.methods import method
+from tdd.study.named.driver import GridRun, dense_ranks, map_arrays, over_cells, run_options
 from tdd.study.named.record import Columns, Example, ExpectedBound, Figure, NamedStudy, Needs, StudyOptions
-from tdd.study.named.running import GridRun, dense_ranks, map_arrays, over_cells, run_options
 from tdd.study.results import StudyResult
 from tdd.study.sample import Sample
 from tdd.validate.errors import InputError
@@ -29,6 +29,7 @@ SIGNAL = 3.0
 NUM_MODELS, MEMBER_FRACTION = (2, 3, 5, 8), 0.1
 THRESHOLDS = (0.1, 0.2, 0.3, 0.5, 0.7, 0.9)
 FIXED, ADAPTIVE, BASELINE = "jecs, fixed", "jecs", "jmcs/bh"
+_OF_THRESHOLD = {tau: f"{FIXED} {tau:g}" for tau in THRESHOLDS}
 JOINT = ("jmcs/bh", "jmcs/storey", "jecs")
 LABELS = {
     "union": "union of selections",
@@ -39,9 +40,6 @@ LABELS = {
 }
 _GCR = "GCR: mean fraction of the selected items that a model was trained on"
 _BEYOND = 1e6
-
-
-# --- designs ----------------------------------------------------------------------------------------------------------
 
 
 @pytree("num_shared")
@@ -134,13 +132,9 @@ def _bound(options: StudyOptions, cell: Mapping[str, Any], method: str) -> Expec
 
     Nothing is known of a given table: the items that all models saw calibrate, and those that some saw may differ.
     """
-    del cell
     if options.columns is not None or method in ("union", "intersection"):
         return ExpectedBound("none")
     return ExpectedBound("asymptotic" if method.startswith("jecs") else "finite-sample")
-
-
-# --- runs -------------------------------------------------------------------------------------------------------------
 
 
 def _numbers_of_models(options: StudyOptions) -> StudyResult:
@@ -155,15 +149,10 @@ def _numbers_of_models(options: StudyOptions) -> StudyResult:
     return over_cells(cells, options, run_cell)
 
 
-def _fixed(tau: float) -> str:
-    return f"{FIXED} {tau:g}"
-
-
 def _by_threshold(result: StudyResult, options: StudyOptions | None = None) -> StudyResult:
     """Turn thresholds into cells; methods that do not depend on them are the same in each."""
-    del options
-    places = {name: result.methods.index(name) for name in result.methods}
-    chosen = np.array([[places[_fixed(tau)], places[ADAPTIVE], places[BASELINE]] for tau in THRESHOLDS])
+    place = result.methods.index
+    chosen = np.array([[place(name), place(ADAPTIVE), place(BASELINE)] for name in _OF_THRESHOLD.values()])
     return dataclasses.replace(
         result,
         **map_arrays(lambda array: array[chosen], result),
@@ -183,25 +172,22 @@ def _envelope_example(options: StudyOptions) -> Example:
         plain, fitted = both(sample.calibration, sample.scores)
     p_values, envelope = np.asarray(fitted.p_values), fitted.envelope
     cuts = {
-        f"{name}: {int(selection.num_selected)} selected": float(
-            p_values[np.asarray(selection.selected)].max(initial=0.0)
-        )
-        for name, selection in (("JMCS", plain), ("JECS", fitted))
-    }
-    arrays = {
-        "p_values": p_values,
-        "false": ~np.asarray(sample.target),
-        "x": np.asarray(envelope.x),
-        "value": np.asarray(envelope.value),
-        "tau": float(envelope.tau),
-        "slope": float(envelope.slope),
-        "cuts": cuts,
+        f"{name}: {int(chosen.num_selected)} selected": float(p_values[np.asarray(chosen.selected)].max(initial=0.0))
+        for name, chosen in (("JMCS", plain), ("JECS", fitted))
     }
     words = _describe(options, f"five models, signal {SIGNAL:g}").removesuffix(f". {_GCR}")
     n, m = int(fitted.num_calibration), int(fitted.num_tests)
     return Example(
         "envelope",
-        arrays,
+        {
+            "p_values": p_values,
+            "false": ~np.asarray(sample.target),
+            "x": np.asarray(envelope.x),
+            "value": np.asarray(envelope.value),
+            "tau": float(envelope.tau),
+            "slope": float(envelope.slope),
+            "cuts": cuts,
+        },
         f"One draw of {words}; n = {n} calibration items, m = {m} candidates, α = {alpha:g}.",
         title="Joint selection on one draw: the largest p-values and the envelope of JECS",
     )
@@ -244,7 +230,7 @@ STUDIES = (
         f"signal {SIGNAL:g}",
         run=GridRun(
             _design,
-            {_fixed(tau): method("jecs", grid=(tau,)) for tau in THRESHOLDS}
+            {name: method("jecs", grid=(tau,)) for tau, name in _OF_THRESHOLD.items()}
             | {ADAPTIVE: method(ADAPTIVE), BASELINE: method(BASELINE)},
             finish=_by_threshold,
         ),

@@ -14,8 +14,8 @@ from tdd.procedures.ktd import ktd
 from tdd.records import Null, pytree
 from tdd.study.designs import PairedScores
 from tdd.study.methods import method
+from tdd.study.named.driver import GridRun
 from tdd.study.named.record import Columns, ExpectedBound, Figure, NamedStudy, Needs, StudyOptions
-from tdd.study.named.running import GridRun
 from tdd.study.results import StudyResult
 from tdd.study.sample import Sample
 
@@ -37,9 +37,6 @@ LABELS = {
 }
 _ALL_LAWS = {"law": range(len(LAWS))}
 _TO_ONE = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.99)
-
-
-# --- designs ----------------------------------------------------------------------------------------------------------
 
 
 @pytree("num_knockoffs")
@@ -129,9 +126,6 @@ def _bound(options: StudyOptions, cell: Mapping[str, Any], method: str) -> Expec
         return ExpectedBound("none")
     exact = method != "ktd/ktd" or cell.get("num_knockoffs", 2) == 1
     return ExpectedBound("finite-sample" if exact else "none")
-
-
-# --- runs -------------------------------------------------------------------------------------------------------------
 
 
 def _with_laws(result: StudyResult, options: StudyOptions) -> StudyResult:

@@ -14,8 +14,8 @@ import numpy as np
 from tdd.procedures.ptdi import ptdi
 from tdd.study.designs import Pool
 from tdd.study.monte_carlo import simulate
+from tdd.study.named.driver import means, over_cells, run_options
 from tdd.study.named.record import Example, ExpectedBound, Figure, NamedStudy, StudyOptions
-from tdd.study.named.running import means, over_cells, run_options
 from tdd.study.pool import resample
 from tdd.study.results import StudyResult
 
@@ -31,9 +31,6 @@ LABELS = {
     "storey": "scaled (Storey)",
     "moment": "scaled (adjusted moment estimate)",
 }
-
-
-# --- the pool ---------------------------------------------------------------------------------------------------------
 
 
 def pool(options: StudyOptions) -> tuple[np.ndarray, np.ndarray]:
@@ -74,9 +71,6 @@ def _bound(options: StudyOptions, cell: Mapping[str, Any], method: str) -> Expec
     return ExpectedBound("finite-sample", (1 + 1 / m) * (1 + 1.2 / n))
 
 
-# --- runs -------------------------------------------------------------------------------------------------------------
-
-
 def _resampled(
     options: StudyOptions, *, methods: Sequence[str] = ("none", "subtraction"), eta: float = 0.05, **fixed: Any
 ) -> StudyResult:
@@ -113,7 +107,8 @@ def _errors(design: Pool) -> Callable[[jax.Array], list[jax.Array]]:
 
     def one(key: jax.Array) -> list[jax.Array]:
         sample = design.draw(key)
-        known: dict[str, Any] = {"moment": {"members": sample.extra["members"]}}
+        left_over = sample.extra.get("members", jnp.full(1, jnp.nan))  # NaN: none are left over, and the estimate is 0
+        known: dict[str, Any] = {"moment": {"members": left_over}}
         selections = (
             ptdi(sample.calibration, sample.scores, alpha=0.1, proportion=name, **known.get(name, {}))
             for name in ESTIMATES

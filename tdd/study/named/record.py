@@ -1,15 +1,27 @@
-"""A named study: its question, how it runs, the bound that holds in each of its cells, and how it is drawn."""
+"""A named study: its question, how it runs, the bound in each of its cells, how it is drawn, the table it may read."""
 
 from __future__ import annotations
 
 import dataclasses
 import pathlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
 
-__all__ = ["Columns", "Example", "ExpectedBound", "Figure", "NamedStudy", "Needs", "StudyOptions", "verdict"]
+from tdd.validate.errors import InputError
+
+__all__ = [
+    "Columns",
+    "Example",
+    "ExpectedBound",
+    "Figure",
+    "NamedStudy",
+    "Needs",
+    "StudyOptions",
+    "read_columns",
+    "verdict",
+]
 
 _SURE = 3.0  # standard errors above the bound
 
@@ -37,18 +49,12 @@ class Columns:
 
 @dataclasses.dataclass(frozen=True)
 class StudyOptions:
-    """Options that all named studies have.
+    """Options that all named studies have; those that `tdd.study.run` has too are for each cell.
 
     Attributes:
-      repetitions: number for each cell; with `target_se` the largest.
-      alphas: levels.
-      seed: random seed.
       columns: a given score table in place of synthetic data.
-      target_se: stop a cell once the standard errors of its error rates and powers are at most this.
       folder: folder in which an interrupted study continues.
-      shard: (i, n) or "i/n", a part of the repetitions of each cell; None runs all.
       devices: number of devices, None = all.
-      progress: whether to show a bar.
     """
 
     repetitions: int
@@ -114,14 +120,7 @@ class Figure:
 
 @dataclasses.dataclass(frozen=True)
 class Example:
-    """A figure of one repetition.
-
-    Attributes:
-      kind: "staircase" or "envelope".
-      arrays: arguments of that plot, see `tdd.report.plots`.
-      caption: caption of the figure.
-      title: title of the figure.
-    """
+    """A figure of one repetition; `arrays` are the arguments of that plot, see `tdd.report.plots`."""
 
     kind: Literal["staircase", "envelope"]
     arrays: Mapping[str, Any]
@@ -149,15 +148,12 @@ class NamedStudy:
     """A study that the command line knows by name.
 
     Attributes:
-      name: name on the command line.
       title: title of its figure: the procedure and the design in a few words.
       describe: `(options) -> str`, the design in full.
       run: `(options) -> StudyResult`.
-      figure: layout of its figure.
       bound: `(options, cell, method) -> ExpectedBound`.
       repetitions: default number for each cell.
       alphas: default levels.
-      needs: columns that it reads of a given table.
       example: `(options) -> Example`, one repetition for a second figure.
     """
 
@@ -185,3 +181,86 @@ def verdict(mean: float, se: float, alpha: float, bound: ExpectedBound) -> str:
     if bound.kind == "asymptotic":
         return "above (holds in the limit)" if above else "within (holds in the limit)"
     return "ABOVE" if above else "within"
+
+
+def read_columns(
+    source: Any,
+    needs: Needs,
+    *,
+    scores: Sequence[str] = (),
+    knockoffs: Sequence[str] = (),
+    labels: Sequence[str] = (),
+    higher_is_member: bool = False,
+    id_field: str | None = None,
+    format: str | None = None,
+) -> Columns:
+    """Read the columns that a study needs; rows without a score or a label are left out.
+
+    Args:
+      source: a path or a Python table; `id_field` and `format` as in `tdd.load_score_table`.
+      needs: columns that the study needs.
+      scores: columns of detection scores, or of the canonical order.
+      knockoffs: columns of paraphrases, or of shuffles.
+      labels: columns of known truth, 1 member, 0 not: one, or one for each score column.
+      higher_is_member: score and knockoff columns are higher for members; their sign is changed.
+
+    Raises:
+      InputError: an unreadable table, other columns than the study needs, too few rows with all of them.
+    """
+    from tdd.tables import load_score_table
+
+    _check_named(needs, scores, knockoffs, labels)
+    columns = (*scores, *knockoffs) or None
+    tables = [
+        load_score_table(
+            source,
+            scores=columns,
+            label_field=label,
+            higher_is_member=tuple(columns or ()) if higher_is_member else (),
+            calibrated=False,
+            id_field=id_field,
+            format=format,
+        )
+        for label in (labels or (None,))
+    ]
+    table = tables[0]
+    names = tuple(scores) or tuple(table.scores)
+    values = np.stack([table.scores[name] for name in names])
+    copies = np.stack([table.scores[name] for name in knockoffs], 1) if knockoffs else np.zeros((len(table), 0))
+    truth = np.stack([labelled.labels for labelled in tables]) if labels else np.zeros((0, len(table)), np.int64)
+    complete = ~np.isnan(values).any(0) & ~np.isnan(copies).any(1) & (truth >= 0).all(0)
+    if complete.sum() < 4:
+        raise InputError(
+            f"{table.source}: {int(complete.sum())} of {len(table)} rows have every score and label that the study "
+            "reads; at least 4 are needed"
+        )
+    left_out = "" if complete.all() else f" ({int((~complete).sum())} of {len(table)} rows incomplete, left out)"
+    return Columns(
+        source=f"{pathlib.PurePath(table.source).name}{left_out}",
+        sha256=" ".join(labelled.sha256 for labelled in tables),
+        names=names,
+        scores=values[:, complete],
+        labels=truth[:, complete] == 1,
+        knockoffs=copies[complete],
+    )
+
+
+def _check_named(needs: Needs, scores: Sequence[str], knockoffs: Sequence[str], labels: Sequence[str]) -> None:
+    if needs.scores == "one" and len(scores) > 1:
+        raise InputError(f"score names {len(scores)} columns; this study reads one")
+    if needs.scores == "several" and len(scores) < 2:
+        raise InputError("score must name at least two columns for this study, repeated or separated by commas")
+    if needs.knockoffs and not knockoffs:
+        raise InputError("knockoffs must name the columns of the paraphrases or shuffles for this study")
+    if knockoffs and not needs.knockoffs:
+        raise InputError("knockoffs are not read by this study; leave them out")
+    if knockoffs and not scores:
+        raise InputError("score must name the column of the originals where knockoffs are named")
+    wanted = {"one": 1, "each": len(scores), "none": 0}[needs.labels]
+    if len(labels) != wanted:
+        what = {
+            "one": "must name the column of known truth (1 member, 0 not)",
+            "each": f"must name {wanted} columns of known truth (1 member, 0 not), one for each score column",
+            "none": "is not read by this study; leave it out",
+        }
+        raise InputError(f"label_field {what[needs.labels]}; got {', '.join(labels) or 'none'}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import jax
@@ -17,8 +17,8 @@ from tdd.study.baselines import auc
 from tdd.study.designs import CorrelatedDetectors
 from tdd.study.methods import StudyMethod, method
 from tdd.study.monte_carlo import simulate
+from tdd.study.named.driver import GridRun, dense_ranks, means
 from tdd.study.named.record import ExpectedBound, Figure, NamedStudy, Needs, StudyOptions
-from tdd.study.named.running import GridRun, dense_ranks, means
 from tdd.study.results import StudyResult
 from tdd.study.sample import Sample
 
@@ -39,9 +39,6 @@ LABELS = {
     "td4eval/bh_average": "BH-Average (mean p-value)",
     "td4eval/bh_max": "BH-Max (smallest p-value)",
 }
-
-
-# --- designs ----------------------------------------------------------------------------------------------------------
 
 
 @pytree("num_calibration", "num_tests")
@@ -149,12 +146,8 @@ def _describe_baselines(options: StudyOptions) -> str:
 
 def _bound(options: StudyOptions, cell: Mapping[str, Any], method: str) -> ExpectedBound:
     """The exact rules hold their level in finite samples if the labels are right."""
-    del options
     exact = method in ("td4eval/pooled_rank", "td4eval/split_weights")
     return ExpectedBound("finite-sample" if exact and not cell.get("wrong") else "none")
-
-
-# --- runs -------------------------------------------------------------------------------------------------------------
 
 
 def _thresholds_and_combinations(options: StudyOptions) -> dict[str, StudyMethod]:
@@ -167,22 +160,18 @@ def _thresholds_and_combinations(options: StudyOptions) -> dict[str, StudyMethod
 def _with_accuracy_and_auc(result: StudyResult, options: StudyOptions) -> StudyResult:
     if options.shard is not None:
         return result  # the measures belong to the whole result
-    draw_areas = _areas(_design(options), options.alphas)
-    draws = simulate(draw_areas, seed=options.seed, repetitions=int(np.max(result.repetitions)), batch=256)
+    design = _design(options)
+
+    def one(key: jax.Array) -> list[list[jax.Array]]:
+        """AUC of each detector's score and of each combination's p-value, [method][level], of separate draws."""
+        sample: Sample = design.draw(key)
+        single = [[auc(row, sample.target)] * len(options.alphas) for row in sample.scores]
+        return single + [[_combined(sample, name, alpha) for alpha in options.alphas] for name in COMBINED]
+
+    draws = simulate(one, seed=options.seed, repetitions=int(np.max(result.repetitions)), batch=256)
     areas = {"auc": np.stack([np.stack(levels, axis=-1) for levels in draws], axis=-2)}
     accuracy = {"accuracy": 1 - result.hamming, "accuracy_se": result.hamming_se}
     return dataclasses.replace(result, measures=accuracy | means(areas))
-
-
-def _areas(design: Any, alphas: tuple[float, ...]) -> Callable[[jax.Array], list[list[jax.Array]]]:
-    """AUC of each detector's score and of each combination's p-value, [method][level], of separate draws."""
-
-    def one(key: jax.Array) -> list[list[jax.Array]]:
-        sample: Sample = design.draw(key)
-        single = [[auc(row, sample.target)] * len(alphas) for row in sample.scores]
-        return single + [[_combined(sample, name, alpha) for alpha in alphas] for name in COMBINED]
-
-    return one
 
 
 def _combined(sample: Sample, name: Any, alpha: float) -> jax.Array:

@@ -1,4 +1,4 @@
-"""JMCS and JECS over random subsets of a fixed table of scores with one membership label a model."""
+"""JMCS and JECS decided on counted ranks: random subsets of a labelled table, or new scores in each repetition."""
 
 from __future__ import annotations
 
@@ -13,19 +13,21 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tdd.kernels import joint_cuts, joint_resample, lattice, proportion, tally
+from tdd.kernels import joint_cuts, joint_fresh, joint_resample, proportion, tally
 from tdd.kernels.joint_resample import LARGEST
 from tdd.procedures import jecs as joint
 from tdd.runs.folder import versions
 from tdd.study import blocks, checks
+from tdd.study.designs import JointLabels
 from tdd.study.engine import exact_levels
+from tdd.study.fingerprint import described
 from tdd.study.results import StudyResult
 from tdd.study.runner import Cell, Plan, run_study
 from tdd.validate import arrays
 from tdd.validate.arrays import as_matrix, check_finite
 from tdd.validate.errors import InputError
 
-__all__ = ["METHODS", "RankCounter", "resample_joint", "run_joint"]
+__all__ = ["METHODS", "resample_joint", "simulate_joint"]
 
 METHODS = ("jecs", "jmcs/bh", "jmcs/storey", "jmcs/by")
 _LARGEST = 2**18  # repetitions a call, far from where the sums of a tally would wrap
@@ -33,7 +35,7 @@ _STEP, _SMALLEST = 2**12, 2**9  # repetitions of the first call; of a piece that
 _ROOM = (2**27, 2**32)  # numbers that the repetitions side by side may hold: 512 MB a core, 16 GB elsewhere
 
 
-class RankCounter(NamedTuple):
+class _RankCounter(NamedTuple):
     """Draws repetitions and counts their ranks; equal counters share one compiled engine.
 
     Attributes:
@@ -74,7 +76,7 @@ def resample_joint(
     selected. Decisions are exactly those of `tdd.jecs` and `tdd.jmcs` on the drawn items; ties count against the
     candidate.
 
-    The items of a pool are drawn from it, not from a population: rates are those over random subsets of this pool.
+    Rates are those over random subsets of this pool, not of a population.
 
     Args:
       calibration: [K, N] loss-like scores (lower = more member-like) of items that every model was trained on.
@@ -119,51 +121,97 @@ def resample_joint(
     design = {"pool": {"models": len(own), "calibration": own.shape[1], "candidates": tested.shape[1]}}
     sizes = {"num_calibration": n, "num_tests": m}
     num_numbers = own.shape[1] * (len(own) // 2 + 8)
-    return run_joint(
-        RankCounter(joint_resample.count_ranks, tuple(sizes.items()), (256, 2**14), num_numbers),
+    return _run_joint(
+        _RankCounter(joint_resample.count_ranks, tuple(sizes.items()), (256, 2**14), num_numbers),
         pool,
         {"engine": "tdd.study.resample_joint", "design": design | sizes},
-        alphas=alphas,
-        methods=methods,
-        eta=eta,
-        grid=grid,
-        repetitions=repetitions,
-        seed=seed,
-        devices=devices,
-        folder=folder,
-        shard=shard,
+        _Options(alphas, methods, eta, grid, repetitions, seed, devices, folder, shard),
     )
 
 
-def run_joint(
-    counter: RankCounter,
-    source: Any,
-    about: dict[str, Any],
+def simulate_joint(
+    design: JointLabels | None = None,
     *,
     alphas: Any,
-    methods: Any,
-    eta: Any,
-    grid: Sequence[Any],
+    methods: Any = METHODS,
+    eta: float = 0.5,
+    grid: Sequence[Any] = joint.GRID,
     repetitions: int,
-    seed: int,
-    devices: Sequence[Any] | None,
-    folder: str | os.PathLike[str] | None,
-    shard: tuple[int, int] | str | None,
+    seed: int = 0,
+    devices: Sequence[Any] | None = None,
+    folder: str | os.PathLike[str] | None = None,
+    shard: tuple[int, int] | str | None = None,
 ) -> StudyResult:
-    """Run joint selections on ranks that are counted from `source`.
+    """Measure the contamination rate and the power of joint selections on JECS's synthetic set-up.
 
-    `about` begins the record; the other arguments are those of `resample_joint`.
+    The result has the law of `tdd.study.run(design, methods, ...)` and takes a fraction of its time: the calibration
+    items are drawn in order, as normalised sums of exponentials, and each candidate's largest rank, together with
+    whether it is contaminated, directly from its law given the calibration items (`tdd.kernels.joint_fresh` has the
+    argument). Decisions are exactly those of `tdd.jecs` and `tdd.jmcs` on such ranks.
+
+    Args:
+      design: sizes, signal and fraction of members; another signal or fraction costs no compilation.
+      alphas: as in `resample_joint`, and so are all further arguments.
+
+    Returns:
+      `StudyResult` as that of `resample_joint`.
+
+    Raises:
+      InputError: options out of range; a folder of another study; a shard that does not exist, or without a folder.
+
+    Cost: K (n + 1) + m random numbers a repetition, a normal quantile for each calibration score, a look-up by halving
+    for each candidate.
+
+    >>> from tdd.study import JointLabels
+    >>> small = JointLabels(num_models=2, num_calibration=99, num_tests=50, signal=3.0)
+    >>> bool(simulate_joint(small, alphas=0.2, methods="jmcs/bh", repetitions=640).fdr[0, 0] < 0.2)
+    True
+
+    References: JECS, appendix E.1; Renyi (1953) for the order statistics.
     """
+    design = JointLabels() if design is None else design
+    sizes = {name: getattr(design, name) for name in ("num_models", "num_calibration", "num_tests")}
+    num_numbers = (design.num_calibration + 1) * (2 * design.num_models + 12) + design.num_tests
+    return _run_joint(
+        _RankCounter(_count_fresh_ranks, tuple(sizes.items()), (64, 2**12), num_numbers),
+        (jnp.float32(design.signal), jnp.float32(design.member_share)),
+        {"engine": "tdd.study.simulate_joint", "design": described(design)},
+        _Options(alphas, methods, eta, grid, repetitions, seed, devices, folder, shard),
+    )
+
+
+def _count_fresh_ranks(law: tuple[jax.Array, jax.Array], words: jax.Array, **sizes: int) -> joint_resample.RankCounts:
+    return joint_fresh.count_ranks(words, *law, **sizes)
+
+
+class _Options(NamedTuple):
+    """Options of `resample_joint` that `simulate_joint` has too."""
+
+    alphas: Any
+    methods: Any
+    eta: Any
+    grid: Sequence[Any]
+    repetitions: int
+    seed: int
+    devices: Sequence[Any] | None
+    folder: str | os.PathLike[str] | None
+    shard: tuple[int, int] | str | None
+
+
+def _run_joint(counter: _RankCounter, source: Any, about: dict[str, Any], options: _Options) -> StudyResult:
+    """Decide on ranks that are counted from `source`; `about` begins the record."""
     started = time.perf_counter()
+    alphas, methods, eta, grid, repetitions, seed, devices, folder, shard = options
     checks.check_run(repetitions, seed, None)
     levels, names = checks.as_levels(alphas), checks.as_names(methods, METHODS)
     candidates = joint.checked_grid(grid)
     arrays.check_level(eta, "eta")
     devices = checks.as_devices(devices)
-    n, m = _sizes(counter)
+    sizes = dict(counter.sizes)
+    n, m = sizes["num_calibration"], sizes["num_tests"]
     harmonic = tuple(jnp.asarray(table[m]) for table in joint.harmonic(m))
-    sizes = (proportion.tail_size(n, eta, n), *harmonic)
-    operands = (source, exact_levels(levels), sizes, jax.random.key(seed, impl="threefry2x32"))
+    scales = (proportion.tail_size(n, eta, n), *harmonic)
+    operands = (source, exact_levels(levels), scales, jax.random.key(seed, impl="threefry2x32"))
     lanes = _width(counter.lanes, counter.num_numbers, devices[0].platform)
     sums = _engine(counter, names, candidates, len(levels), lanes, devices)
     setting = {
@@ -189,12 +237,6 @@ def run_joint(
     )
 
 
-def _sizes(counter: RankCounter) -> tuple[int, int]:
-    """n and m."""
-    sizes = dict(counter.sizes)
-    return sizes["num_calibration"], sizes["num_tests"]
-
-
 def _width(lanes: tuple[int, int], numbers: int, platform: str) -> int:
     """Number of repetitions side by side: as many as there is room for."""
     where = platform != "cpu"
@@ -206,7 +248,7 @@ def _width(lanes: tuple[int, int], numbers: int, platform: str) -> int:
 
 @functools.lru_cache(maxsize=32)
 def _engine(
-    counter: RankCounter,
+    counter: _RankCounter,
     methods: tuple[str, ...],
     grid: tuple[Fraction, ...],
     num_levels: int,
@@ -214,16 +256,32 @@ def _engine(
     devices: tuple[Any, ...],
 ) -> blocks.BlockSums:
     """Compile the sums; the pool, the levels and the key are operands."""
-    n, m = _sizes(counter)
+    sizes = dict(counter.sizes)
+    n, m = sizes["num_calibration"], sizes["num_tests"]
 
     def one_block(operands: Any, index: jax.Array, real: jax.Array, totals: tally.Tally) -> tally.Tally:
-        source, levels, sizes, key = operands
+        source, levels, (tail, top, bottom), key = operands
         words = jax.vmap(lambda i: jax.random.bits(jax.random.fold_in(key, i), (2,), jnp.uint32), out_axes=1)(index)
-        counts = counter.count(source, words, **dict(counter.sizes))
-        selected, false = jax.vmap(
-            lambda at_most, contaminated: _decide(methods, grid, n, m, at_most, contaminated, levels, sizes),
-            out_axes=-1,
-        )(*map(joint_resample.by_lane, counts))
+        counts = counter.count(source, words, **sizes)
+
+        def decide(at_most: jax.Array, contaminated: jax.Array) -> tuple[jax.Array, jax.Array]:
+            """Numbers of selected and of falsely selected items, [method, alpha] each, in one repetition."""
+            tests, points = jnp.int32(m), jnp.int32(n + 1)
+            scales: dict[str, Any] = {
+                "jmcs/bh": ((tests,), (points,)),
+                "jmcs/storey": joint_cuts.storey_scale(at_most, n, tail),
+                "jmcs/by": ((tests, top), (points, bottom)),
+            }
+            cuts = [
+                joint_cuts.jecs_cuts(at_most, n, levels, grid)
+                if name == "jecs"
+                else jax.vmap(lambda level, scale=scales[name]: joint_cuts.bh_cut(at_most, level, scale=scale))(levels)
+                for name in methods
+            ]
+            cut = jnp.stack(cuts)
+            return at_most[cut], contaminated[cut]
+
+        selected, false = jax.vmap(decide, out_axes=-1)(*map(joint_resample.by_lane, counts))
         pure = m - counts.contaminated[-1]
         return tally.update(totals, false, selected, pure, jnp.int32(m), real=real)
 
@@ -231,40 +289,8 @@ def _engine(
     return blocks.sum_over_blocks(one_block, lambda: tally.zero(shape), lanes=lanes, devices=devices)
 
 
-def _decide(
-    methods: tuple[str, ...],
-    grid: tuple[Fraction, ...],
-    n: int,
-    m: int,
-    at_most: jax.Array,
-    contaminated: jax.Array,
-    levels: lattice.Level,
-    sizes: tuple[jax.Array, jax.Array, jax.Array],
-) -> tuple[jax.Array, jax.Array]:
-    """Numbers of selected and of falsely selected items, [method, alpha] each, in one repetition."""
-    tail, top, bottom = sizes
-    tests, points = jnp.int32(m), jnp.int32(n + 1)
-    scales: dict[str, Any] = {
-        "jmcs/bh": ((tests,), (points,)),
-        "jmcs/storey": joint_cuts.storey_scale(at_most, n, tail),
-        "jmcs/by": ((tests, top), (points, bottom)),
-    }
-    cuts = [
-        joint_cuts.jecs_cuts(at_most, n, levels, grid)
-        if name == "jecs"
-        else jax.vmap(lambda level, scale=scales[name]: joint_cuts.bh_cut(at_most, level, scale=scale))(levels)
-        for name in methods
-    ]
-    cut = jnp.stack(cuts)
-    return at_most[cut], contaminated[cut]
-
-
 def _as_joint_pool(calibration: Any, scores: Any, member: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Scores of both parts, and which candidates are contaminated: members of at least one model.
-
-    Raises:
-      InputError: shapes that do not fit, missing or infinite scores, labels that are not boolean, too many items.
-    """
+    """Scores of both parts, and which candidates are contaminated: members of at least one model."""
     own = np.asarray(as_matrix(calibration, "calibration", "[models, items]"))
     tested = np.asarray(as_matrix(scores, "scores", "[models, items]"))
     if own.shape[0] != tested.shape[0]:
