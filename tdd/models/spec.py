@@ -232,6 +232,7 @@ class DecoderSpec:
     @classmethod
     def gpt2(cls, *, vocab_size: int, width: int, num_layers: int, num_heads: int, max_length: int) -> DecoderSpec:
         """GPT-2's architecture at any size: heads of width/num_heads, an MLP of 4 width, tied head."""
+        check_divides(num_heads=num_heads, width=width)
         head_dim = width // num_heads
         return cls(
             vocab_size=vocab_size,
