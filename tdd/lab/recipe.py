@@ -9,11 +9,10 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from tdd.lab.assign import check_shares
 from tdd.lab.checks import check_count, check_range
 from tdd.lab.config import TrainConfig
 from tdd.lab.lora import Lora
-from tdd.lab.plant import check_copies
+from tdd.lab.plant import check_copies, check_shares
 from tdd.validate.checkpoints import check_choice
 from tdd.validate.errors import InputError
 
@@ -182,7 +181,7 @@ class CanariesDesign:
 
 @dataclasses.dataclass(frozen=True)
 class AssignmentsDesign:
-    """Several models, each trained on a random fraction of the items; see `tdd.lab.assign.assign_models`.
+    """Several models, each trained on a random fraction of the items; see `tdd.lab.plant.assign_models`.
 
     Attributes:
       models: K.
@@ -212,7 +211,7 @@ class AssignmentsDesign:
 
 @dataclasses.dataclass(frozen=True)
 class BlocksDesign:
-    """Several models and three blocks, for JMCS and JECS; see `tdd.lab.assign.three_blocks`.
+    """Several models and three blocks, for JMCS and JECS; see `tdd.lab.plant.three_blocks`.
 
     Attributes:
       models: K.

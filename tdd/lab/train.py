@@ -17,9 +17,8 @@ from tdd.lab.batches import Batch, Batches, encode
 from tdd.lab.checks import check_texts
 from tdd.lab.config import TrainConfig
 from tdd.lab.lora import Lora
-from tdd.lab.optimizer import learning_rates
 from tdd.lab.state import CHECKPOINT_FOLDER, RunFolder, RunRecord, run_fingerprint
-from tdd.lab.step import Stepper, mean_loss
+from tdd.lab.step import Stepper, learning_rates, mean_loss
 from tdd.records import LanguageModel
 
 __all__ = ["CHECKPOINT_FOLDER", "Lora", "TrainConfig", "TrainResult", "evaluation_loss", "fine_tune", "train"]

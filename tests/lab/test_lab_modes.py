@@ -12,8 +12,7 @@ from tdd import InputError
 from tdd.lab.batches import Batches, encode
 from tdd.lab.corpus import generate
 from tdd.lab.lora import Lora, init_factors, merge
-from tdd.lab.loss import token_losses
-from tdd.lab.step import Weights, accumulate
+from tdd.lab.step import Weights, accumulate, token_losses
 from tdd.lab.tokenizer import train_tokenizer
 from tdd.lab.train import TrainConfig, evaluation_loss, fine_tune, train
 from tdd.models import checkpoint
