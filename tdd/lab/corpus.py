@@ -70,11 +70,9 @@ def numbered(texts: Sequence[str], prefix: str, *, source: str) -> Texts:
 
 
 def expand(template: str, rng: np.random.Generator) -> str:
-    """Fill the slots of `template` (`data/grammar.toml`); correct articles and the capitals of sentences.
+    """Fill the slots of a template of `data/grammar.toml`; correct articles and the capitals of sentences.
 
-    Args:
-      template: Sentences with slots; `{symbol:key}` keeps its value wherever the same slot recurs.
-      rng: Source of randomness.
+    A slot `{symbol:key}` keeps its value wherever it recurs.
     """
     return _correct(_fill(template, rng, {}))
 

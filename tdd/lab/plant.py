@@ -165,14 +165,8 @@ def training_lists(
 ) -> tuple[Texts, ...]:
     """The training texts of each model: those assigned to it and the background, each model's in its own random order.
 
-    Args:
-      texts: The N texts.
-      member: [K, N] bool.
-      background: Texts that all models are trained on, with other identifiers.
-      seed: Random seed of the orders.
-
-    Returns:
-      K `Texts`; empty for a model that is trained on nothing.
+    `member` is [K, N] bool; the identifiers of the background are others than those of the texts. Returns K `Texts`,
+    empty for a model that is trained on nothing.
     """
     shared = Texts(ids=(), texts=()) if background is None else background
     pool = Texts(ids=texts.ids + shared.ids, texts=texts.texts + shared.texts, source=texts.source)

@@ -47,8 +47,7 @@ def token_losses(lm: LanguageModel, params: Any, tokens: jax.Array, mask: jax.Ar
     the readout in chunks whose logits are computed again for the gradient.
 
     Args:
-      lm: The model (static).
-      params: Its parameters.
+      lm, params: The model (static) and its parameters.
       tokens: [B, T] int32.
       mask: [B, T] bool, True at scored targets; column 0 is never scored.
 
@@ -233,11 +232,7 @@ def update(
 def accumulate(
     lm: LanguageModel, weights: Weights, frozen: Any, trained: Any, sums: Any, tokens: jax.Array, mask: jax.Array
 ) -> tuple[Any, jax.Array, jax.Array]:
-    """Add the gradient of one batch's summed loss to `sums` (donated).
-
-    Returns:
-      (sums, summed loss, number of scored targets).
-    """
+    """Add the gradient of one batch's summed loss to `sums` (donated); return sums, summed loss, number of targets."""
 
     def summed_loss(trained: Any) -> jax.Array:
         return jnp.sum(token_losses(lm, weights.working(frozen, trained), tokens, mask))
@@ -250,10 +245,9 @@ def accumulate(
 def apply(
     optimizer: optax.GradientTransformation, trained: Any, moments: Any, sums: Any, count: jax.Array, rate: jax.Array
 ) -> tuple[Any, Any, Any]:
-    """Take one step along the gradient of the mean loss, `sums` / `count`; the first three are donated.
+    """Take one step along the gradient of the mean loss, `sums` / `count`; the three trees of arrays are donated.
 
-    Returns:
-      (trained, moments, sums of zeros for the next step).
+    Returns (trained, moments, sums of zeros for the next step).
     """
     trained, moments = _moved(optimizer, trained, moments, jax.tree.map(lambda leaf: leaf / count, sums), rate)
     return trained, moments, jax.tree.map(jnp.zeros_like, sums)

@@ -179,10 +179,6 @@ def _match(stored: StoredTensors, family: Family, spec: DecoderSpec, where: str)
 
     Files of a bare model omit a prefix, some use other names, some hold buffers that are not parameters, and some
     files of tied models hold the embedding twice, the second time as the head.
-
-    Raises:
-      InputError: Tensors are missing, too many, of another shape or of a type that is not read, all of them named in
-        one message; or the second copy of a tied embedding differs from it.
     """
     expected = {name: shape for slot in slots(spec, family.names) for name, shape in slot.stored(spec.num_layers)}
     buffers = {name.format(layer=layer) for name in family.buffers for layer in range(spec.num_layers)}

@@ -49,17 +49,7 @@ EVALUATION: Mapping[str, bool] = {
 
 @dataclasses.dataclass(frozen=True)
 class FunctionSpec:
-    """Identity of an adapted model: equal only for equal functions and the same sizes.
-
-    Attributes:
-      name: Shown in reports.
-      logits_fn: The function.
-      vocab_size: V.
-      max_length: Longest sequence, or None.
-      hidden_fn: `(params, tokens) -> [B, T, D]`, or None.
-      readout_fn: `(params) -> [V, D]`, or None.
-      output: Place of the logits in the result of `logits_fn`.
-    """
+    """Identity of an adapted model, from the arguments of `from_function`: equal only for equal functions and sizes."""
 
     name: str
     logits_fn: Callable[[Any, jax.Array], Any]

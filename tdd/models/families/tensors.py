@@ -20,7 +20,6 @@ class Piece:
 
     Attributes:
       name: Its name in the files, with "{layer}" for the number of the layer.
-      shape: As stored.
       transposed: True if the parameter has its axes in reverse order.
       interleaved: Number of heads H whose queries, keys and values are stored head by head along the first axis,
         (H, 3, d), where the parameter has all queries, then all keys, then all values; 0 for any other tensor.
@@ -64,7 +63,6 @@ class Slot:
 
     Attributes:
       path: Keys into the nested dict of parameters.
-      pieces: The stored tensors; those of one layer if `layered`.
       layered: True if the parameter is stacked over layers, [L, *shape].
     """
 
@@ -85,12 +83,9 @@ class Slot:
                 yield piece.name.format(layer=layer), piece.shape
 
     def read(self, layer: int, *, dtype: np.dtype, read: Callable[[str], np.ndarray]) -> np.ndarray:
-        """The parameter, or one of its layers, from a reader of stored tensors.
+        """The parameter, or one of its layers, from a reader of stored tensors, which is called once for each piece.
 
-        Args:
-          layer: Number of the layer; ignored unless `layered`.
-          dtype: Type of the result if it consists of several tensors; a single tensor keeps its own.
-          read: Name -> stored tensor; called once for each piece, of which only the part is kept.
+        Several tensors become one of type `dtype`, one of them held at a time; a single tensor keeps its own type.
         """
         if len(self.pieces) == 1:
             (piece,) = self.pieces
@@ -116,13 +111,7 @@ class Slot:
 
 
 class Sliced(NamedTuple):
-    """A parameter, or one of its layers, that is read slice by slice.
-
-    Attributes:
-      shape: Its whole shape.
-      dtype: Type of slices to which several stored tensors contribute; a single tensor keeps its own.
-      pieces: The stored tensors, side by side along the last axis, each with a reader of its slices.
-    """
+    """A parameter of this shape, or one of its layers, that is read slice by slice; types are as in `Slot.read`."""
 
     shape: tuple[int, ...]
     dtype: np.dtype
