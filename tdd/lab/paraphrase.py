@@ -60,7 +60,7 @@ def paraphrases(
       For each text its paraphrases.
 
     Raises:
-      InputError: No texts, empty ones, options out of range.
+      InputError: No texts, empty ones, or options out of range.
 
     Cost: about 0.1 ms a paraphrase.
 
@@ -89,13 +89,11 @@ def split_sentences(text: str) -> list[str]:
 
 
 class Phrase(NamedTuple):
-    """Words of a text that belong to a list of the grammar.
+    """Words of a text, `text[start:stop]` without a plural's s, that belong to a list of the grammar.
 
     Attributes:
-      start: Index of the first character.
-      stop: Index after the last character, a plural's s not included.
-      words: The phrase as the grammar writes it.
-      symbol: The list it belongs to; the first one if there are several.
+      words: The phrase in lower case.
+      symbol: Name of the list; the first one if there are several.
     """
 
     start: int

@@ -1,8 +1,7 @@
 """Training on given texts, so that it is known what a model was trained on.
 
-The loop is plain: AdamW on the mean next-token loss, warm-up, cosine, clipped gradients. All parameters are trained, or
-LoRA's factors; in float32, or with products in bfloat16. All randomness comes from the seed and the epoch, so a run
-that is interrupted and resumed ends with the same bits as one that is not (on the same machine and versions).
+AdamW on the mean next-token loss, with warm-up, cosine decay and clipped gradients. All randomness comes from the seed
+and the epoch, so a resumed run ends with the same bits as an uninterrupted one, on the same machine and versions.
 """
 
 from __future__ import annotations
