@@ -29,8 +29,7 @@ from benchmarks import harness
 from tdd import probe
 from tdd.lab.batches import Batch
 from tdd.lab.corpus import generate
-from tdd.lab.loss import token_losses
-from tdd.lab.step import Stepper
+from tdd.lab.step import Stepper, token_losses
 from tdd.lab.tokenizer import train_tokenizer
 from tdd.lab.train import TrainConfig
 from tdd.models.decoder import init_params

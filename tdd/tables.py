@@ -349,7 +349,7 @@ def _check_other_roles(
     if blank := sum(count for word, count in counts.items() if not word and word not in known):
         _logger.warning("%s: %d rows have no role in column %r and are taken as candidates", source, blank, field)
     for number, word in enumerate(counts):
-        meant = spelt.get(word.casefold(), word)
+        meant = word if word in known else spelt.get(word.casefold(), word)
         if meant != word:
             raise InputError(
                 f"{source}: role column {field!r} holds {word!r} at {first(number)} where {meant!r} is the word for "

@@ -23,8 +23,8 @@ import numpy as np
 from benchmarks.reproductions.models import fine_tune, score_table
 from benchmarks.reproductions.record import Reproduction, Row, Run
 from benchmarks.reproductions.summary import by_level
-from tdd.lab.assign import ThreeBlocks, three_blocks
 from tdd.lab.corpus import generate
+from tdd.lab.plant import ThreeBlocks, three_blocks
 from tdd.records import Null, Texts, pytree
 from tdd.study import method
 from tdd.study import run as study

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import os
 import pathlib
 from importlib import resources
@@ -11,7 +10,7 @@ from typing import NamedTuple
 from tdd.records import Texts
 from tdd.texts import load_texts
 
-__all__ = ["DemoFiles", "demo_files", "load_calibration", "load_candidates", "read_truth"]
+__all__ = ["DemoFiles", "demo_files", "load_calibration", "load_candidates"]
 
 
 class DemoFiles(NamedTuple):
@@ -54,12 +53,3 @@ def load_calibration(files: DemoFiles | None = None) -> Texts:
 def load_candidates(files: DemoFiles | None = None) -> Texts:
     """The candidates with their labels, in random order."""
     return load_texts((files or demo_files()).candidates, label_field="label")
-
-
-def read_truth(files: DemoFiles | None = None) -> dict[str, tuple[str, int]]:
-    """Identifier -> (role, label) of every text that was planted.
-
-    The roles are those of `tdd.lab.plant`: candidate, calibration, background.
-    """
-    with open((files or demo_files()).truth, newline="", encoding="utf-8") as file:
-        return {row["id"]: (row["role"], int(row["label"])) for row in csv.DictReader(file)}

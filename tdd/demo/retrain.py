@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
-import pathlib
 
 from tdd.demo.data import DemoFiles, demo_files
 from tdd.lab.config import TrainConfig
 from tdd.lab.corpus import generate
-from tdd.lab.plant import Planted, plant, save_truth
-from tdd.records import Texts
+from tdd.lab.plant import Planted, jsonl_bytes, plant, save_truth
 from tdd.runs.atomic import write_atomically
 
 __all__ = ["CONFIG", "planted_corpus", "retrain"]
@@ -72,8 +69,9 @@ def retrain(folder: str | os.PathLike[str], *, progress: bool = False) -> DemoFi
         progress=progress,
     )
     files.truth.parent.mkdir(parents=True, exist_ok=True)
-    _write_jsonl(files.calibration, planted.calibration)
-    _write_jsonl(files.candidates, planted.candidates)
+    for path, part in ((files.calibration, planted.calibration), (files.candidates, planted.candidates)):
+        rows = zip(part.ids, part.texts, part.labels, strict=True)
+        write_atomically(path, jsonl_bytes({"id": name, "text": text, "label": label} for name, text, label in rows))
     save_truth(files.truth, planted)
     return files
 
@@ -89,12 +87,3 @@ def planted_corpus() -> Planted:
         background=BACKGROUND,
         seed=SPLIT_SEED,
     )
-
-
-def _write_jsonl(path: pathlib.Path, texts: Texts) -> None:
-    """One object a line: id, text, label."""
-    lines = (
-        json.dumps({"id": name, "text": text, "label": label}, ensure_ascii=False)
-        for name, text, label in zip(texts.ids, texts.texts, texts.labels, strict=True)
-    )
-    write_atomically(path, ("\n".join(lines) + "\n").encode())

@@ -30,14 +30,7 @@ class Batch(NamedTuple):
 def encode(name: str, tokenizer: Any, texts: Sequence[str], *, max_length: int, vocab_size: int) -> list[np.ndarray]:
     """Token ids of every text, texts longer than `max_length` cut into consecutive windows.
 
-    A window of a single token, which predicts nothing, is dropped.
-
-    Args:
-      name: Name of the texts in error messages.
-      tokenizer: A Hugging Face tokenizer.
-      texts: The texts.
-      max_length: Largest number of tokens in a window.
-      vocab_size: V of the model.
+    A window of a single token, which predicts nothing, is dropped. `name` is that of the texts in error messages.
 
     Raises:
       InputError: A text of fewer than two tokens, or a token id that the model does not have.
@@ -64,13 +57,7 @@ class Batches:
     """Rows of tokens in buckets of equal padded length, shuffled anew each epoch.
 
     Every batch has exactly `batch_size` rows and one of at most `num_buckets` lengths, so a compiled step
-    sees at most `num_buckets` shapes.
-
-    Attributes:
-      rows: The token ids of each row.
-      batch_size: B.
-      seed: Random seed of the order.
-      per_epoch: Number of batches in an epoch.
+    sees at most `num_buckets` shapes. An epoch has `per_epoch` batches.
     """
 
     def __init__(

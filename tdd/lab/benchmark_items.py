@@ -15,7 +15,7 @@ import numpy as np
 
 from tdd.lab.checks import check_count
 from tdd.lab.corpus import generate
-from tdd.lab.paraphrase import Phrase, correct_articles, find_phrases, lists, split_sentences
+from tdd.lab.paraphrase import Phrase, correct_articles, find_phrases, lists, replaced, split_sentences
 
 __all__ = ["Benchmark", "benchmark"]
 
@@ -110,12 +110,9 @@ def _others(symbol: str, length: int) -> tuple[str, ...]:
 def _misplaced(answer: str, phrases: Sequence[Phrase], rng: np.random.Generator, swaps: int) -> str:
     """`answer` with some phrases replaced by ones of other lists."""
     chosen = set(rng.permutation(len(phrases))[:swaps].tolist())
-    parts, last = [], 0
+    new = []
     for i, phrase in enumerate(phrases):
         if i in chosen:
             words = _others(phrase.symbol, len(phrase.words))
-            new = words[int(rng.integers(len(words)))]
-            capital = answer[phrase.start].isupper()
-            parts += [answer[last : phrase.start], new[:1].upper() + new[1:] if capital else new]
-            last = phrase.stop
-    return correct_articles("".join(parts) + answer[last:])
+            new.append((phrase, words[int(rng.integers(len(words)))]))
+    return correct_articles(replaced(answer, new))

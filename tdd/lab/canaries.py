@@ -35,9 +35,6 @@ def canary_set(num_examples: int, *, seed: int, prefix: str = "canary") -> Texts
       seed: Non-negative random seed; sets of different seeds share an example only by chance.
       prefix: Identifiers are `prefix-00000`, `prefix-00001`, ...
 
-    Returns:
-      Texts without labels; its source names the generator and the seed.
-
     Raises:
       InputError: `num_examples` is not a positive whole number, or `seed` is negative.
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 
 from tdd.lab.checks import check_count, check_range
-from tdd.validate.checkpoints import check_choice
+from tdd.validate.checkpoints import check_choice, check_positive
+from tdd.validate.errors import InputError
 
 __all__ = ["COMPUTE_DTYPES", "TrainConfig"]
 
@@ -60,9 +61,13 @@ class TrainConfig:
             check_count(name, getattr(self, name), minimum=1)
         check_count("max_length", self.max_length, minimum=2)
         check_count("seed", self.seed, minimum=0)
-        for name in ("learning_rate", "weight_decay", "eps"):
+        for name in ("learning_rate", "weight_decay"):
             check_range(name, getattr(self, name), 0.0)
+        check_positive(eps=self.eps)
         for name in ("warmup", "final", "beta1", "beta2"):
             check_range(name, getattr(self, name), 0.0, 1.0)
+        for name in ("beta1", "beta2"):
+            if getattr(self, name) == 1:
+                raise InputError(f"{name} must be below 1, got {getattr(self, name)!r}; Adam divides by 1 - {name}")
         check_range("clip_norm", self.clip_norm, 1e-12)
         check_choice("compute_dtype", self.compute_dtype, COMPUTE_DTYPES)

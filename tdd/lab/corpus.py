@@ -36,7 +36,7 @@ def grammar() -> dict[str, Any]:
 
 
 def generate(num_documents: int, *, seed: int, prefix: str = "doc") -> Texts:
-    """Draw `num_documents` independent synthetic documents of about 30 to 90 words.
+    """Draw `num_documents` independent synthetic documents of about 30 to 90 words, without labels.
 
     The genre of each is drawn uniformly. Document i depends on `seed` and i alone: a longer corpus of the
     same seed begins with the shorter one.
@@ -45,9 +45,6 @@ def generate(num_documents: int, *, seed: int, prefix: str = "doc") -> Texts:
       num_documents: Number of documents, at least 1.
       seed: Non-negative random seed.
       prefix: Identifiers are `prefix-00000`, `prefix-00001`, ...
-
-    Returns:
-      Texts without labels; its source names the generator and the seed.
 
     Raises:
       InputError: `num_documents` is not a positive whole number, or `seed` is negative.
@@ -70,11 +67,9 @@ def numbered(texts: Sequence[str], prefix: str, *, source: str) -> Texts:
 
 
 def expand(template: str, rng: np.random.Generator) -> str:
-    """Fill the slots of `template` (`data/grammar.toml`); correct articles and the capitals of sentences.
+    """Fill the slots of a template of `data/grammar.toml`; correct articles and the capitals of sentences.
 
-    Args:
-      template: Sentences with slots; `{symbol:key}` keeps its value wherever the same slot recurs.
-      rng: Source of randomness.
+    A slot `{symbol:key}` keeps its value wherever it recurs.
     """
     return _correct(_fill(template, rng, {}))
 

@@ -42,7 +42,14 @@ class Lora:
     def __post_init__(self) -> None:
         check_count("rank", self.rank, minimum=1)
         check_range("alpha", self.alpha, 1e-12)
-        object.__setattr__(self, "leaves", _check_names("leaves", self.leaves))
+        if isinstance(self.leaves, str) or not isinstance(self.leaves, Sequence) or not self.leaves:
+            raise InputError(f"leaves must be a non-empty sequence of names, got {self.leaves!r}")
+        for name in self.leaves:
+            if not isinstance(name, str) or not name:
+                raise InputError(f"leaves must hold names, got {name!r}")
+            if self.leaves.count(name) > 1:
+                raise InputError(f"leaves holds {name!r} twice; remove one")
+        object.__setattr__(self, "leaves", tuple(self.leaves))
 
 
 def init_factors(lora: Lora, params: Any, *, seed: int) -> dict[str, dict[str, jax.Array]]:
@@ -98,18 +105,6 @@ def _kernels(params: Any) -> dict[str, Any]:
 def _joined(path: tuple[Any, ...]) -> str:
     """A path in a tree as "layers/qkv/kernel"."""
     return jax.tree_util.keystr(path, simple=True, separator="/")
-
-
-def _check_names(name: str, value: object) -> tuple[str, ...]:
-    """A non-empty sequence of different names."""
-    if isinstance(value, str) or not isinstance(value, Sequence) or not value:
-        raise InputError(f"{name} must be a non-empty sequence of names, got {value!r}")
-    for entry in value:
-        if not isinstance(entry, str) or not entry:
-            raise InputError(f"{name} must hold names, got {entry!r}")
-        if value.count(entry) > 1:
-            raise InputError(f"{name} holds {entry!r} twice; remove one")
-    return tuple(value)
 
 
 def _check_adapted(

@@ -7,10 +7,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from tdd.lab.assign import assign_models, three_blocks, training_lists
 from tdd.lab.canaries import canary_set, plant_canaries
 from tdd.lab.corpus import generate
-from tdd.lab.plant import Row, plant, take
+from tdd.lab.plant import Row, assign_models, plant, take, three_blocks, training_lists
 from tdd.lab.recipe import AssignmentsDesign, BlocksDesign, CanariesDesign, MembersDesign, Recipe
 from tdd.records import Texts
 from tdd.texts import load_texts
@@ -63,14 +62,13 @@ def make_plan(recipe: Recipe) -> Plan:
     Raises:
       InputError: A file that cannot be read as texts, or that holds fewer than the design needs.
     """
-    design = recipe.plant
-    if isinstance(design, CanariesDesign):
-        return _plan_canaries(recipe, design)
-    if isinstance(design, MembersDesign):
-        return _plan_members(recipe, design)
-    if isinstance(design, AssignmentsDesign):
-        return _plan_assignments(recipe, design)
-    return _plan_blocks(recipe, design)
+    plans = {
+        CanariesDesign: _plan_canaries,
+        MembersDesign: _plan_members,
+        AssignmentsDesign: _plan_assignments,
+        BlocksDesign: _plan_blocks,
+    }
+    return plans[type(recipe.plant)](recipe, recipe.plant)
 
 
 def _plan_members(recipe: Recipe, design: MembersDesign) -> Plan:
@@ -144,15 +142,11 @@ def _plan_assignments(recipe: Recipe, design: AssignmentsDesign) -> Plan:
         for index, name in enumerate(texts.ids):
             trained = member[:, index] if role == "candidate" else np.full(design.models, role != "calibration")
             truth.append(_labelled({"id": name, "role": role}, [int(value) for value in trained]))
-    audited = {"candidates.jsonl": _rows(items, truth)}
-    if design.calibration:
-        audited["calibration.jsonl"] = _rows(calibration, truth)
-    if design.known_members:
-        audited["known_members.jsonl"] = _rows(known, truth)
+    audited = {"candidates.jsonl": items, "calibration.jsonl": calibration, "known_members.jsonl": known}
     return Plan(
         training=tuple(texts.texts for texts in training),
         truth=tuple(truth),
-        audited=audited,
+        audited={name: _rows(texts, truth) for name, texts in audited.items() if len(texts)},
         held_out=calibration.texts,
         parts=_parts_by_model(truth, pool, "role", design.models),
         tokenizer_texts=_tokenizer_texts(recipe, pool.texts),

@@ -6,14 +6,13 @@ import dataclasses
 import hashlib
 import os
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from tdd.lab.assign import check_shares
 from tdd.lab.checks import check_count, check_range
 from tdd.lab.config import TrainConfig
 from tdd.lab.lora import Lora
-from tdd.lab.plant import check_copies
+from tdd.lab.plant import check_copies, check_shares
 from tdd.validate.checkpoints import check_choice
 from tdd.validate.errors import InputError
 
@@ -182,7 +181,7 @@ class CanariesDesign:
 
 @dataclasses.dataclass(frozen=True)
 class AssignmentsDesign:
-    """Several models, each trained on a random fraction of the items; see `tdd.lab.assign.assign_models`.
+    """Several models, each trained on a random fraction of the items; see `tdd.lab.plant.assign_models`.
 
     Attributes:
       models: K.
@@ -207,12 +206,17 @@ class AssignmentsDesign:
         shares = check_shares("share", self.share, self.models)
         for name in ("calibration", "known_members", "background"):
             check_count(name, getattr(self, name), minimum=0)
-        _check_all_trained(shares, self.items, self.known_members + self.background)
+        for model, share in enumerate(shares, start=1):
+            if not self.known_members + self.background and int(share * self.items + 0.5) == 0:
+                raise InputError(
+                    f"model {model} is trained on nothing: its share of the {self.items} items is {share:g}, and there "
+                    "are neither known_members nor background; give it some"
+                )
 
 
 @dataclasses.dataclass(frozen=True)
 class BlocksDesign:
-    """Several models and three blocks, for JMCS and JECS; see `tdd.lab.assign.three_blocks`.
+    """Several models and three blocks, for JMCS and JECS; see `tdd.lab.plant.three_blocks`.
 
     Attributes:
       models: K.
@@ -309,16 +313,6 @@ def _letters(index: int) -> str:
         index, letter = divmod(index, 26)
         letters, index = chr(ord("a") + letter) + letters, index - 1
     return letters
-
-
-def _check_all_trained(shares: Sequence[float], items: int, num_shared: int) -> None:
-    """Every model is trained on some text; a fraction of less than half an item is none."""
-    for model, share in enumerate(shares, start=1):
-        if not num_shared and int(share * items + 0.5) == 0:
-            raise InputError(
-                f"model {model} is trained on nothing: its share of the {items} items is {share:g}, and there are "
-                "neither known_members nor background; give it some"
-            )
 
 
 def _check_set_names(sets: Mapping[str, Any], generated: Mapping[str, int]) -> None:

@@ -69,7 +69,7 @@ def parse_recipe(
       must_exist: Whether the files that it names must exist.
 
     Raises:
-      InputError: As `load_recipe`.
+      InputError: As in `load_recipe`.
     """
     _check_keys(file, "", given, ("seed", *_SECTIONS))
     tables = {name: _check_section(file, name, given.get(name, {})) for name in _SECTIONS}
@@ -79,12 +79,14 @@ def parse_recipe(
         raise InputError(f"{file}: model.checkpoint brings its tokenizer; remove the section [tokenizer]")
     if "plant" not in given:
         raise InputError(f"{file}: plant is missing; it has no default")
+    if "lora" in tables["training"]:
+        _record(file, "training.lora", tables["training"]["lora"], Lora)  # whose unknown keys msgspec ignores
     sections = {
         "corpus": _record(file, "corpus", tables["corpus"], Corpus),
         "tokenizer": _record(file, "tokenizer", tables["tokenizer"], Tokenizer),
         "model": _record(file, "model", tables["model"], Model),
         "plant": _design(file, tables["plant"]),
-        "training": _training(file, tables["training"]),
+        "training": _record(file, "training", tables["training"], Training),
     }
     try:
         recipe = Recipe(seed=given.get("seed", 0), **sections, folder=folder, source=source)
@@ -126,13 +128,6 @@ def _design(file: str, table: Mapping[str, Any]) -> Any:
         for set_name, given in _check_section(file, "plant.sets", table.get("sets", {})).items():
             _record(file, f"plant.sets.{set_name}", given, FileSet)  # whose errors name the set
     return _record(file, "plant", {key: value for key, value in table.items() if key != "design"}, kind)
-
-
-def _training(file: str, table: Mapping[str, Any]) -> Training:
-    """[training] and [training.lora]."""
-    if "lora" in table:
-        _record(file, "training.lora", table["lora"], Lora)  # whose unknown keys msgspec ignores
-    return _record(file, "training", table, Training)
 
 
 def _record(file: str, section: str, table: Any, kind: type[_T]) -> _T:

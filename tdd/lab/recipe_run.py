@@ -14,7 +14,7 @@ from typing import Any
 
 from tdd.lab.checks import check_out
 from tdd.lab.plan import Plan, make_plan
-from tdd.lab.plant import Row, csv_bytes
+from tdd.lab.plant import Row, csv_bytes, jsonl_bytes
 from tdd.lab.recipe import Recipe
 from tdd.lab.recipe_file import load_recipe, parse_recipe, recipe_dict, recipe_toml
 from tdd.lab.state import CHECKPOINT_FOLDER, RECORD_FILE
@@ -89,7 +89,7 @@ def run_recipe(
         _check_fits_memory(recipe.model.num_parameters(recipe.tokenizer.vocab_size))
     plan = make_plan(recipe)
     _write_recipe(folder, recipe)  # after the plan: a recipe that makes none leaves the folder free for a better one
-    files = _files(plan)
+    files = {_TRUTH: csv_bytes(plan.truth)} | {name: jsonl_bytes(rows) for name, rows in plan.audited.items()}
     for name, content in files.items():
         _write_or_compare(folder / name, content)
     if not (folder / _SUMMARY).exists():
@@ -242,14 +242,6 @@ def _write_recipe(folder: pathlib.Path, recipe: Recipe) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     write_atomically(place, recipe.source or full)
     write_atomically(folder / _FULL, full)
-
-
-def _files(plan: Plan) -> dict[str, bytes]:
-    """The files that are written before training, by their path within the folder."""
-    files = {_TRUTH: csv_bytes(plan.truth)}
-    for name, rows in plan.audited.items():
-        files[name] = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()
-    return files
 
 
 def _write_or_compare(path: pathlib.Path, content: bytes) -> None:

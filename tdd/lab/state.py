@@ -26,7 +26,7 @@ from tdd.lab.lora import Lora
 from tdd.models.configuration import check_vocabulary
 from tdd.models.weights import open_safetensors
 from tdd.records import LanguageModel
-from tdd.runs.atomic import write_atomically
+from tdd.runs.atomic import disk_errors, write_atomically
 from tdd.validate.checkpoints import check_choice, reading
 from tdd.validate.errors import InputError
 from tdd.validate.json_text import parse_json
@@ -102,7 +102,8 @@ class RunFolder:
         check_choice("save_dtype", dtype, ("float32", "bfloat16", "float16"))
         check_vocabulary(tokenizer.get_vocab(), lm.vocab_size, "tokenizer")
         check_out(self.path)
-        self.path.mkdir(parents=True, exist_ok=True)
+        with disk_errors(self.path):
+            self.path.mkdir(parents=True, exist_ok=True)
         self._check_not_finished(RECORD_FILE)
 
     def open(self, state: Any) -> tuple[Any, RunRecord]:
@@ -129,11 +130,10 @@ class RunFolder:
                 "choose another folder or delete it"
             )
         expected = _named_leaves(state)
-        _check_layout(path, _layout(tensors), _layout(expected))
-        structure = jax.tree_util.tree_structure(state)
+        _check_layout(path, tensors, expected)
         leaves = [jax.numpy.array(tensors[name]) for name in expected]
         history = tuple(header.pop("history"))
-        return jax.tree_util.tree_unflatten(structure, leaves), RunRecord(**header, history=history)
+        return jax.tree.unflatten(jax.tree.structure(state), leaves), RunRecord(**header, history=history)
 
     def save(self, state: Any, record: RunRecord) -> None:
         """Replace the saved state."""
@@ -180,9 +180,7 @@ def run_fingerprint(
 ) -> str:
     """SHA-256 of everything that decides a run: architecture, first parameters, configuration, token ids."""
     digest = hashlib.sha256(repr((lm.spec, config, lora)).encode())
-    for name, leaf in _named_leaves(params).items():
-        digest.update(f"{name}{leaf.dtype}{leaf.shape}".encode())
-        digest.update(np.ascontiguousarray(leaf).tobytes())
+    _add_arrays(digest, _named_leaves(params))
     for rows in (texts.rows, held_out.rows if held_out is not None else ()):
         digest.update(len(rows).to_bytes(8, "little"))
         for row in rows:
@@ -194,10 +192,14 @@ def run_fingerprint(
 def _digest(header: Mapping[str, Any], tensors: Mapping[str, np.ndarray]) -> str:
     """SHA-256 of a saved state."""
     digest = hashlib.sha256(json.dumps(header, sort_keys=True).encode())
-    for name, tensor in sorted(tensors.items()):
-        digest.update(f"{name}{tensor.dtype}{tensor.shape}".encode())
-        digest.update(np.ascontiguousarray(tensor).tobytes())
+    _add_arrays(digest, dict(sorted(tensors.items())))
     return digest.hexdigest()
+
+
+def _add_arrays(digest: Any, arrays: Mapping[str, np.ndarray]) -> None:
+    for name, array in arrays.items():
+        digest.update(f"{name}{array.dtype}{array.shape}".encode())
+        digest.update(np.ascontiguousarray(array).tobytes())
 
 
 def _named_leaves(tree: Any) -> dict[str, np.ndarray]:
@@ -207,19 +209,15 @@ def _named_leaves(tree: Any) -> dict[str, np.ndarray]:
     }
 
 
-def _layout(tensors: Mapping[str, np.ndarray]) -> dict[str, tuple[tuple[int, ...], str]]:
-    """Shape and dtype by name."""
-    return {name: (tuple(tensor.shape), str(tensor.dtype)) for name, tensor in tensors.items()}
-
-
-def _check_layout(path: Any, layout: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
-    """A saved training state has exactly the tensors that the run needs; both map names to (shape, dtype)."""
-    for name in sorted(layout.keys() ^ expected.keys()):
+def _check_layout(path: Any, tensors: Mapping[str, np.ndarray], expected: Mapping[str, np.ndarray]) -> None:
+    """A saved training state has exactly the tensors that the run needs."""
+    for name in sorted(tensors.keys() ^ expected.keys()):
         where = "lacks" if name in expected else "has an unknown"
         raise InputError(f"training state {str(path)!r} {where} tensor {name!r}; delete the file to start anew")
-    for name, wanted in expected.items():
-        if layout[name] != wanted:
+    for name in expected:
+        layout, wanted = ((array.shape, str(array.dtype)) for array in (tensors[name], expected[name]))
+        if layout != wanted:
             raise InputError(
-                f"training state {str(path)!r}: tensor {name!r} is {layout[name]}, expected {wanted}; "
+                f"training state {str(path)!r}: tensor {name!r} is {layout}, expected {wanted}; "
                 "delete the file to start anew"
             )

@@ -1,8 +1,7 @@
 """Training on given texts, so that it is known what a model was trained on.
 
-The loop is plain: AdamW on the mean next-token loss, warm-up, cosine, clipped gradients. All parameters are trained, or
-LoRA's factors; in float32, or with products in bfloat16. All randomness comes from the seed and the epoch, so a run
-that is interrupted and resumed ends with the same bits as one that is not (on the same machine and versions).
+AdamW on the mean next-token loss, with warm-up, cosine decay and clipped gradients. All randomness comes from the seed
+and the epoch, so a resumed run ends with the same bits as an uninterrupted one, on the same machine and versions.
 """
 
 from __future__ import annotations
@@ -17,12 +16,11 @@ from tdd.lab.batches import Batch, Batches, encode
 from tdd.lab.checks import check_texts
 from tdd.lab.config import TrainConfig
 from tdd.lab.lora import Lora
-from tdd.lab.optimizer import learning_rates
 from tdd.lab.state import CHECKPOINT_FOLDER, RunFolder, RunRecord, run_fingerprint
-from tdd.lab.step import Stepper, mean_loss
+from tdd.lab.step import Stepper, learning_rates, mean_loss
 from tdd.records import LanguageModel
 
-__all__ = ["CHECKPOINT_FOLDER", "Lora", "TrainConfig", "TrainResult", "evaluation_loss", "fine_tune", "train"]
+__all__ = ["CHECKPOINT_FOLDER", "Lora", "TrainConfig", "TrainResult", "evaluation_loss", "train"]
 
 
 class TrainResult(NamedTuple):
@@ -116,32 +114,12 @@ def train(
     return TrainResult(params, record.history, None if lora is None else stepper.trained)
 
 
-def fine_tune(model: Any, texts: Sequence[str], *, config: TrainConfig, **options: Any) -> TrainResult:
-    """`train`, from a checkpoint.
-
-    Args:
-      model: A checkpoint's folder or hub id, or (lm, params, tokenizer) as `tdd.load` returns it.
-      texts: Training texts.
-      config: Options of the training.
-      **options: Passed to `train`: lora, out, eval_texts, save_dtype, on_step, progress.
-    """
-    from tdd.models.checkpoint import load
-
-    lm, params, tokenizer = load(model) if isinstance(model, (str, os.PathLike)) else model
-    return train(lm, params, tokenizer, texts, config=config, **options)
-
-
 def evaluation_loss(
     lm: LanguageModel, params: Any, tokenizer: Any, texts: Sequence[str], *, config: TrainConfig
 ) -> float:
     """Mean loss in nats over all scored tokens of `texts`, cut and batched as in training.
 
-    Args:
-      lm: The model.
-      params: Its parameters.
-      tokenizer: A Hugging Face tokenizer.
-      texts: Texts to evaluate on.
-      config: Gives `max_length`, `batch_size` and `num_buckets`.
+    Arguments as in `train`; `config` gives `max_length`, `batch_size` and `num_buckets`.
     """
     return mean_loss(lm, params, _batches("texts", texts, lm, tokenizer, config))
 

@@ -179,23 +179,13 @@ def _match(stored: StoredTensors, family: Family, spec: DecoderSpec, where: str)
 
     Files of a bare model omit a prefix, some use other names, some hold buffers that are not parameters, and some
     files of tied models hold the embedding twice, the second time as the head.
-
-    Raises:
-      InputError: Tensors are missing, too many, of another shape or of a type that is not read, all of them named in
-        one message; or the second copy of a tied embedding differs from it.
     """
     expected = {name: shape for slot in slots(spec, family.names) for name, shape in slot.stored(spec.num_layers)}
     buffers = {name.format(layer=layer) for name in family.buffers for layer in range(spec.num_layers)}
     name_in_file = _in_family_spelling(stored.names(), family, expected.keys() | buffers)
     name_in_file = {name: in_file for name, in_file in name_in_file.items() if name not in buffers}
     copy, original = f"{family.names.head}.weight", f"{family.names.base}{family.names.tokens}.weight"
-    if spec.tied_head and copy in name_in_file and original in name_in_file:
-        copy_in_file = name_in_file.pop(copy)
-        if not stored.equal(copy_in_file, name_in_file[original]):
-            raise InputError(
-                f"{where} ties the readout to the embedding (tie_word_embeddings), but {copy} differs from "
-                f"{original}; set tie_word_embeddings to false, or remove {copy}"
-            )
+    copy_in_file = name_in_file.pop(copy, None) if spec.tied_head and original in name_in_file else None
     check_tensors(
         expected,
         {name: stored.shape(in_file) for name, in_file in name_in_file.items()},
@@ -203,6 +193,11 @@ def _match(stored: StoredTensors, family: Family, spec: DecoderSpec, where: str)
         advice="its weights and its config.json do not belong together",
         dtypes={name: stored.dtype(in_file) for name, in_file in name_in_file.items()},
     )
+    if copy_in_file is not None and not stored.equal(copy_in_file, name_in_file[original]):
+        raise InputError(
+            f"{where} ties the readout to the embedding (tie_word_embeddings), but {copy} differs from {original}; set "
+            f"tie_word_embeddings to false, or remove {copy}"
+        )
     return name_in_file
 
 

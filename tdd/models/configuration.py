@@ -9,9 +9,9 @@ from typing import Any
 from tdd.models.families import family_of_config
 from tdd.models.families.family import Family
 from tdd.models.spec import DecoderSpec
+from tdd.models.weights import read_json
 from tdd.validate.checkpoints import reading
 from tdd.validate.errors import InputError
-from tdd.validate.json_text import parse_json
 
 __all__ = ["check_layer_counts", "check_vocabulary", "read_config", "read_spec", "read_tokenizer"]
 
@@ -22,12 +22,7 @@ def read_config(path: pathlib.Path) -> dict[str, Any]:
     """The contents of a config.json."""
     if not path.is_file():
         raise InputError(f"no config.json in {path.parent}; a model folder needs config.json, weights, tokenizer")
-    try:
-        content = parse_json(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror}") from error
-    except ValueError as error:
-        raise InputError(f"{path} is not valid JSON: {error}") from error
+    content = read_json(path)
     if not isinstance(content, dict):
         raise InputError(f"{path} must hold a JSON object, got {type(content).__name__}")
     return content

@@ -1,6 +1,7 @@
 """One flax.linen decoder, driven by a `DecoderSpec`.
 
-Parameters are a plain nested dict; the leaves under "layers" carry a leading layer axis [L, ...] and the
+Every function takes `spec`, the architecture (static), and `params`, the parameters as `init_params` and `tdd.load`
+return them. Parameters are a plain nested dict; the leaves under "layers" carry a leading layer axis [L, ...] and the
 blocks run in one scan, so compile time does not grow with depth. Masking is causal only: with padding on
 the right, no real token sees a padded one, and the loss mask does the rest.
 
@@ -47,10 +48,7 @@ def hidden(spec: DecoderSpec, params: Any, tokens: jax.Array) -> jax.Array:
     """The residual stream after the final norm and any projection: what the readout multiplies.
 
     Args:
-      spec: The architecture (static).
-      params: Nested dict of parameters, as `init_params` and `tdd.load` return it.
-      tokens: [B, T] integer token ids, T <= spec.max_length. An id of V or more
-        gives NaN.
+      tokens: [B, T] integer token ids, T <= spec.max_length. An id of V or more gives NaN.
 
     Returns:
       [B, T, D] (the embedding's width where it differs), in the dtype of the readout.
@@ -79,8 +77,6 @@ def trunk(
     """From the rows of the embedding to what the readout multiplies: [B, T, width] float32.
 
     Args:
-      spec: The architecture (static).
-      params: Nested dict of parameters.
       embedded: [B, T, width], as `embed` gives it.
       probes: None, or {"layers": zeros [L, B], "trunk": zeros [B]}, whose cotangents are the squared norms of the
         gradients of each layer's weights, and of the other weights between embedding and readout.
@@ -101,32 +97,17 @@ def readout(spec: DecoderSpec, params: Any) -> jax.Array:
 
 
 def logits(spec: DecoderSpec, params: Any, tokens: jax.Array) -> jax.Array:
-    """Next-token logits [B, T, V], float32. Memory B * T * V: for short inputs and tests.
-
-    Args:
-      spec: The architecture (static).
-      params: Nested dict of parameters.
-      tokens: [B, T] integer token ids.
-    """
-    output = jnp.einsum(
-        "btd,vd->btv",
-        hidden(spec, params, tokens),
-        readout(spec, params),
-        preferred_element_type=jnp.float32,
-    )
+    """Next-token logits [B, T, V], float32, of tokens [B, T]. Memory B * T * V: for short inputs and tests."""
+    states, table = hidden(spec, params, tokens), readout(spec, params)
+    output = jnp.einsum("btd,vd->btv", states, table, preferred_element_type=jnp.float32)
     return output if spec.soft_cap is None else spec.soft_cap * jnp.tanh(output / spec.soft_cap)
 
 
 def init_params(spec: DecoderSpec, key: jax.Array, dtype: Any = jnp.float32) -> dict[str, Any]:
-    """Random parameters by GPT-2's rule.
+    """Random parameters of type `dtype` by GPT-2's rule.
 
     Weights are normal with standard deviation 0.02, those of the two projections back into the residual
     stream with 0.02 / sqrt(2 L); biases 0, norm factors 1 (Radford et al. 2019, section 2.3).
-
-    Args:
-      spec: The architecture.
-      key: PRNG key.
-      dtype: Type of every parameter.
     """
     return _init(spec, key, jnp.dtype(dtype))
 

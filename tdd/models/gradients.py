@@ -36,8 +36,7 @@ def grad_sqnorm(
     through the trunk; the head has its own pass (`tdd.kernels.grad_norm_head`).
 
     Args:
-      spec: The architecture (static).
-      params: Nested dict of parameters.
+      spec, params: See `tdd.models.decoder`.
       tokens: [B, T] integer token ids, padded on the right with any valid id.
       mask: [B, T] bool, True where the token is a scored target; the first column is ignored.
       remat: True recomputes every block in the backward pass instead of keeping its activations, False never does,

@@ -1,16 +1,27 @@
-"""The decoder as a `LanguageModel`, with its gradient norms and its shared prefixes."""
+"""The decoder as a `LanguageModel`, with its gradient norms, and with a prefix that many sequences share.
+
+Keys and values of the first tokens do not depend on what follows, so orders of a data set with a common beginning need
+them once. Results equal those of the whole sequence up to float32 rounding (sums over the keys are in two parts).
+"""
 
 from __future__ import annotations
 
 import functools
+from typing import Any
 
-from tdd.models.decoder import hidden, logits, readout
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
+
+from tdd.models.attention import PrefixCache
+from tdd.models.decoder import embed, hidden, keys_and_values, logits, readout, trunk
 from tdd.models.gradients import grad_sqnorm
-from tdd.models.prefix import hidden_after, prefix
 from tdd.models.spec import DecoderSpec
 from tdd.records import LanguageModel
+from tdd.validate.errors import InputError
 
-__all__ = ["language_model"]
+__all__ = ["hidden_after", "language_model", "prefix"]
 
 
 @functools.cache
@@ -28,3 +39,69 @@ def language_model(spec: DecoderSpec) -> LanguageModel:
         prefix=functools.partial(prefix, spec),
         hidden_after=functools.partial(hidden_after, spec),
     )
+
+
+def prefix(spec: DecoderSpec, params: Any, tokens: jax.Array, num_real: int | jax.Array | None = None) -> PrefixCache:
+    """Keys and values of the first tokens of a sequence.
+
+    Args:
+      spec, params: See `tdd.models.decoder`.
+      tokens: [1, P] integer token ids.
+      num_real: [] integer in 1..P, number of real tokens; the rest is padding with any valid id, so that one compiled
+        program serves prefixes of many lengths. None: all.
+
+    Returns:
+      `PrefixCache` of [L, 1, P, G, d]: 8 L P G d bytes.
+
+    Raises:
+      InputError: Tokens are not a [1, P] integer array, P is 0 or exceeds the model's positions, or num_real is known
+        and not in 1..P.
+
+    Cost: One forward pass of the trunk over P tokens.
+    """
+    embedded = embed(spec, params, tokens)
+    if tokens.shape[0] != 1:
+        raise InputError(
+            f"tokens of a prefix must be one row [1, P], got {tuple(tokens.shape)}; rows that differ share nothing"
+        )
+    if num_real is not None and not isinstance(num_real, Tracer):
+        if np.shape(num_real) != () or not np.issubdtype(np.asarray(num_real).dtype, np.integer):
+            raise InputError(f"num_real must be one integer, got {num_real!r}")
+        if not 1 <= int(num_real) <= tokens.shape[1]:
+            raise InputError(f"num_real must be in 1..{tokens.shape[1]}, the tokens given, got {int(num_real)}")
+    key, value = keys_and_values(spec, params, embedded)
+    return PrefixCache(key, value, None if num_real is None else jnp.asarray(num_real, jnp.int32))
+
+
+def hidden_after(spec: DecoderSpec, params: Any, cache: PrefixCache, tokens: jax.Array) -> jax.Array:
+    """`hidden` of tokens whose rows all follow one prefix.
+
+    Args:
+      spec, params: See `tdd.models.decoder`.
+      cache: As `prefix` returned it.
+      tokens: [B, T] integer token ids; the first of each row directly follows the prefix.
+
+    Returns:
+      [B, T, D], equal to `hidden(concatenated)[:, P:]` up to float32 rounding. If the length of the prefix is not known
+      while tracing, positions beyond the model's last are NaN.
+
+    Raises:
+      InputError: Tokens are not a [B, T] integer array, T is 0, or prefix and tokens exceed the model's positions.
+
+    Cost: One forward pass of the trunk over B T tokens, whose attention also reads the P keys of the prefix. Temporary
+    memory of the scores: B H (P + T) floats for each of a block of at least 128 queries.
+    """
+    embedded = embed(spec, params, tokens)
+    length, limit = tokens.shape[1], spec.max_length
+    traced = isinstance(cache.first, Tracer)
+    if not traced and int(cache.first) + length > limit:
+        num_before = int(cache.first)
+        raise InputError(
+            f"a prefix of {num_before} tokens and {length} tokens after it make {num_before + length}, but the model "
+            f"accepts at most {limit}; share a shorter prefix or score in windows"
+        )
+    stream = trunk(spec, params, embedded, past=cache)
+    if traced:
+        within = cache.first + jnp.arange(length) < limit
+        stream = jnp.where(within[None, :, None], stream, jnp.nan)
+    return stream.astype(readout(spec, params).dtype)

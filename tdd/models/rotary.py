@@ -43,12 +43,6 @@ class Llama3Scaling:
 
     With w = 2 pi / f and context n = `original_length`: f if w < n / high, f / factor if w > n / low, and
     s f + (1 - s) f / factor between, s = (n / w - low) / (high - low).
-
-    Attributes:
-      factor: Factor by which slow pairs are slowed.
-      low: Wavelengths beyond n / low are slow.
-      high: Wavelengths below n / high are fast.
-      original_length: n, the context before stretching.
     """
 
     factor: float

@@ -45,12 +45,7 @@ sandwich:  h += norm(attention(norm(h)));      h += norm(mlp(norm(h)))
 
 @dataclasses.dataclass(frozen=True)
 class LayerNorm:
-    """(x - mean) / sqrt(variance + eps) * scale + bias, over the width.
-
-    Attributes:
-      eps: Added to the (biased) variance.
-      affine: True if there are a scale and a bias.
-    """
+    """(x - mean) / sqrt(biased variance + eps), over the width; if `affine`, times a scale and plus a bias."""
 
     eps: float = 1e-5
     affine: bool = True
@@ -61,12 +56,7 @@ class LayerNorm:
 
 @dataclasses.dataclass(frozen=True)
 class RmsNorm:
-    """x / sqrt(mean(x^2) + eps) * scale, over the width.
-
-    Attributes:
-      eps: Added to the mean square.
-      plus_one: True if the stored scale is the factor minus one.
-    """
+    """x / sqrt(mean(x^2) + eps) * scale, over the width; if `plus_one`, the stored scale is the factor minus one."""
 
     eps: float = 1e-6
     plus_one: bool = False
@@ -232,6 +222,7 @@ class DecoderSpec:
     @classmethod
     def gpt2(cls, *, vocab_size: int, width: int, num_layers: int, num_heads: int, max_length: int) -> DecoderSpec:
         """GPT-2's architecture at any size: heads of width/num_heads, an MLP of 4 width, tied head."""
+        check_divides(num_heads=num_heads, width=width)
         head_dim = width // num_heads
         return cls(
             vocab_size=vocab_size,

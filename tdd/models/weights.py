@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import pathlib
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
 
@@ -27,6 +27,7 @@ __all__ = [
     "check_tensors",
     "has_infinite",
     "open_safetensors",
+    "read_json",
     "some",
     "weight_files",
     "write_tensors",
@@ -69,6 +70,16 @@ def weight_files(folder: pathlib.Path) -> tuple[pathlib.Path, ...]:
     raise InputError(f"no weights in {folder}: need {SINGLE}, or {INDEX} with its shards")
 
 
+def read_json(path: pathlib.Path) -> Any:
+    """The contents of a JSON file."""
+    try:
+        return parse_json(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise InputError(f"{path} is not valid JSON: {error}") from error
+
+
 def open_safetensors(path: pathlib.Path) -> Any:
     """The file, opened as safetensors; a context manager."""
     from safetensors import SafetensorError, safe_open
@@ -94,7 +105,8 @@ class StoredTensors:
         try:
             for path in weight_files(folder):
                 opened = self._stack.enter_context(open_safetensors(path))
-                _check_stored_once(self._file_of.keys(), opened.keys(), path)
+                if twice := sorted(self._file_of.keys() & opened.keys()):  # which of the two counts cannot be told
+                    raise InputError(f"{path} holds {some(twice)}, as another shard does; keep each tensor in one file")
                 self._file_of.update(dict.fromkeys(opened.keys(), opened))
         except BaseException:
             self._stack.close()
@@ -182,12 +194,7 @@ def _shards(tensors: Iterable[tuple[str, np.ndarray]], max_shard_bytes: int) -> 
 
 def _read_index(path: pathlib.Path) -> dict[str, str]:
     """The weight map of a sharded checkpoint; every file that it names is there."""
-    try:
-        content = parse_json(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror}") from error
-    except ValueError as error:
-        raise InputError(f"{path} is not valid JSON: {error}") from error
+    content = read_json(path)
     weight_map = content.get("weight_map") if isinstance(content, dict) else None
     if not isinstance(weight_map, dict) or not weight_map:
         raise InputError(f"{path} has no weight_map from tensor names to files")
@@ -224,12 +231,8 @@ def check_tensors(
 ) -> None:
     """Exactly the expected tensors are there, in their shapes and in a type that is read; all faults in one error.
 
-    Args:
-      expected: Name -> shape.
-      found: Name -> shape.
-      where: What holds them.
-      advice: What a fault means, or how to correct it.
-      dtypes: Name -> type as stored, if types are to be checked.
+    `expected` and `found` map names to shapes, `dtypes` to types as stored, if these are to be checked. The message
+    says `where` the tensors are, and ends with `advice`.
     """
     missing, extra = sorted(expected.keys() - found.keys()), sorted(found.keys() - expected.keys())
     shared = sorted(expected.keys() & found.keys())
@@ -265,10 +268,3 @@ def some(names: Sequence[str]) -> str:
     """The first names, and how many more there are."""
     shown = ", ".join(map(str, names[:_SHOWN_NAMES]))
     return shown if len(names) <= _SHOWN_NAMES else f"{shown} and {len(names) - _SHOWN_NAMES} more"
-
-
-def _check_stored_once(known: Collection[str], new: Collection[str], path: pathlib.Path) -> None:
-    """No tensor of one shard is in another one too: which of the two counts cannot be told."""
-    twice = sorted(set(known) & set(new))
-    if twice:
-        raise InputError(f"{path} holds {some(twice)}, as another shard does; keep each tensor in one file")

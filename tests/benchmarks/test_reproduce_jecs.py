@@ -11,8 +11,8 @@ import pytest
 from benchmarks.reproductions import jecs
 from benchmarks.reproductions.figures.jecs import draw
 from benchmarks.reproductions.record import Options
-from tdd.lab.assign import three_blocks
 from tdd.lab.corpus import generate
+from tdd.lab.plant import three_blocks
 
 SIZES = dataclasses.replace(jecs.Sizes.at(0.01), documents=120, max_length=32, alphas=(0.1,), repetitions=64)
 

@@ -1,5 +1,7 @@
 """The packaged demonstration: complete, small, honest about who was trained on."""
 
+import csv
+
 import numpy as np
 import pytest
 from sklearn.feature_extraction.text import CountVectorizer
@@ -7,7 +9,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import StratifiedKFold, cross_val_predict
 
-from tdd.demo.data import demo_files, load_calibration, load_candidates, read_truth
+from tdd.demo.data import demo_files, load_calibration, load_candidates
 from tdd.demo.retrain import CALIBRATION, CONFIG, MEMBERS, NONMEMBERS, VOCABULARY, planted_corpus
 from tdd.lab.train import evaluation_loss
 from tdd.models import checkpoint
@@ -16,6 +18,12 @@ from tdd.models import checkpoint
 @pytest.fixture(scope="module")
 def loaded():
     return checkpoint.load(demo_files().checkpoint)
+
+
+def read_truth():
+    """Identifier -> (role, label)."""
+    with open(demo_files().truth, newline="", encoding="utf-8") as file:
+        return {row["id"]: (row["role"], int(row["label"])) for row in csv.DictReader(file)}
 
 
 def test_files_are_small_and_hold_nothing_else():

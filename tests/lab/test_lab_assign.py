@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tdd import InputError
-from tdd.lab.assign import assign_models, three_blocks, training_lists
+from tdd.lab.plant import assign_models, three_blocks, training_lists
 from tdd.records import Texts
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.special import log_softmax
 
-from tdd.lab import loss
+from tdd.lab import step
 from tdd.records import LanguageModel
 
 BATCH, LENGTH, WIDTH, VOCAB = 3, 7, 5, 13
@@ -54,12 +54,12 @@ def inputs():
     ],
 )
 def test_definition_and_gradient(inputs, monkeypatch, soft_cap, tile, dense):
-    monkeypatch.setattr(loss, "TILE_ELEMENTS", tile)
+    monkeypatch.setattr(step, "TILE_ELEMENTS", tile)
     params, tokens, mask = inputs
     lm = model(soft_cap)
     if dense:
         lm = dataclasses.replace(lm, hidden=None, readout=None)
-    values = jax.jit(lambda params: loss.token_losses(lm, params, tokens, mask))(params)
+    values = jax.jit(lambda params: step.token_losses(lm, params, tokens, mask))(params)
     log_probs = log_softmax(np.asarray(lm.logits(params, tokens), np.float64), axis=-1)
     expected = np.zeros((BATCH, LENGTH))
     for row in range(BATCH):
@@ -73,6 +73,6 @@ def test_definition_and_gradient(inputs, monkeypatch, soft_cap, tile, dense):
         chosen = jnp.take_along_axis(all_logs, tokens[:, 1:, None], axis=-1)[..., 0]
         return -jnp.sum(jnp.where(mask[:, 1:], chosen, 0))
 
-    gradient = jax.jit(jax.grad(lambda params: jnp.sum(loss.token_losses(lm, params, tokens, mask))))(params)
+    gradient = jax.jit(jax.grad(lambda params: jnp.sum(step.token_losses(lm, params, tokens, mask))))(params)
     for name, wanted in jax.jit(jax.grad(plain))(params).items():
         np.testing.assert_allclose(gradient[name], wanted, rtol=1e-4, atol=1e-5)

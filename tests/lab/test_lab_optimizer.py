@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tdd.lab.optimizer import adamw_direction, decay_mask, learning_rates
+from tdd.lab.step import adamw_direction, decay_mask, learning_rates
 from tdd.models.decoder import init_params
 from tdd.models.spec import Attention, DecoderSpec, LayerNorm, LearnedPositions, Mlp
 

@@ -256,6 +256,8 @@ class TestRefusals:
         (tmp_path / "file").write_text("")
         with pytest.raises(InputError, match="is a file"):
             train(lm, start, tokenizer, TEXTS, config=CONFIG, out=tmp_path / "file")
+        with pytest.raises(InputError, match=r"cannot write .*choose a folder that can be written"):
+            train(lm, start, tokenizer, TEXTS, config=CONFIG, out=tmp_path / "file" / "run")
         with pytest.raises(InputError, match="save_dtype"):
             train(lm, start, tokenizer, TEXTS, config=CONFIG, out=tmp_path, save_dtype="int8")
         foreign = LanguageModel("foreign", 400, None, lm.logits)

@@ -14,6 +14,7 @@ from tdd.validate import InputError
 
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
+_COPIES = ("lm_head.weight", "transformer.wte.weight")
 
 
 @pytest.fixture
@@ -246,6 +247,12 @@ def test_stored_dtype(folder, dtype):
 def test_untied_without_a_head(folder):
     edit_config(folder, tie_word_embeddings=False)
     refused(folder, "lacks 1 of 41 tensors: lm_head.weight")
+
+
+def test_tied_embeddings_that_are_no_matrices(folder):
+    """Shapes are checked before the copy is compared with the original."""
+    edit_weights(folder, lambda stored: stored.update({name: np.ones((), np.float32) for name in _COPIES}))
+    refused(folder, r"has 1 tensors of another shape: transformer.wte.weight \[\] instead of")
 
 
 def test_tied_with_another_head(folder):

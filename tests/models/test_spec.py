@@ -33,6 +33,10 @@ def test_frozen():
         (lambda: Attention(0, 4, ()), "num_heads must be a positive number, got 0"),
         (lambda: Mlp(16, "gelu_new"), "activation='gelu_new' is not supported; supported: gelu, gelu_tanh"),
         (lambda: Mlp(True, "relu"), "width must be a positive number, got True"),
+        (
+            lambda: DecoderSpec.gpt2(vocab_size=10, width=10, num_layers=1, num_heads=4, max_length=6),
+            "width=10 must be a multiple of num_heads=4",
+        ),
     ],
 )
 def test_impossible_values(build, message):

@@ -41,6 +41,14 @@ def test_one_table():
     assert table.source == "memory"
 
 
+def test_two_roles_whose_words_differ_in_capitals_only():
+    roles = ["c", "C", "other", "c"]
+    table = load_score_table(
+        frame(role=roles), scores="loss", calibration_role="c", member_role="C", candidate_role=None
+    )
+    assert table.roles.tolist() == ["calibration", "member", "candidate", "calibration"]
+
+
 def test_files_agree_with_memory(tmp_path):
     data = frame(label=None, book=None, loss=["1.5", "2.5", "", "4e0"])
     expected = load_score_table(frame(label=None, book=None, loss=[1.5, 2.5, NAN, 4.0]))

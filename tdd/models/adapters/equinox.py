@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any
 
 import jax
 import numpy as np
 
-from tdd.models.adapters.common import (
+from tdd.models.adapters.function import (
     Arguments,
     Output,
     arguments_of,
+    bound,
     check_hashable,
     check_module,
+    from_function,
     method_arguments,
 )
-from tdd.models.adapters.function import from_function
 from tdd.records import LanguageModel
 
 __all__ = ["from_equinox"]
@@ -47,16 +47,14 @@ def from_equinox(
 
     Args:
       module: The module.
-      vocab_size: V.
-      max_length: Longest sequence that it accepts, or None.
+      vocab_size, max_length, soft_cap, output: See `from_function`; `output` applies to one sequence unless
+        `batched`.
       name: Shown in reports; by default the module's class.
       method: The method that returns logits.
       batched: True if it takes tokens [B, T]; otherwise it takes one sequence [T] and is mapped over the batch.
       arguments: Further keyword arguments of that method, hashable.
       hidden: a method's name, or a function of (module, tokens), for [T, D] ([B, T, D] where `batched`).
       readout: `(module) -> [V, D]`.
-      soft_cap: See `from_function`.
-      output: See `from_function`; applied to the result for one sequence unless `batched`.
 
     Returns:
       (lm, params): params is the module with everything but its arrays left out.
@@ -104,10 +102,7 @@ class EquinoxCall:
         import equinox as eqx
 
         module = eqx.combine(params, jax.tree.unflatten(self.structure, self.leaves))
-        if isinstance(self.method, str):
-            function = functools.partial(getattr(module, self.method), **dict(self.arguments))
-        else:
-            function = functools.partial(self.method, module, **dict(self.arguments))
+        function = bound(module, self.method, self.arguments)
         return function(*inputs) if self.batched else jax.vmap(function)(*inputs)
 
 

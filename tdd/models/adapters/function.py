@@ -1,36 +1,55 @@
-"""Any function that returns logits, as a `LanguageModel`; what the other adapters are built on."""
+"""Any function that returns logits, as a `LanguageModel`; what the other adapters are built on, and what they share."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from tdd.models.adapters.common import Output, check_callable, check_hashable, pick
 from tdd.records import LanguageModel
 from tdd.validate.checkpoints import check_positive, check_tokens
 from tdd.validate.errors import InputError
 
-__all__ = ["FunctionSpec", "from_function"]
+__all__ = [
+    "EVALUATION",
+    "Arguments",
+    "FunctionSpec",
+    "Output",
+    "arguments_of",
+    "bound",
+    "check_hashable",
+    "check_module",
+    "describe",
+    "first_line",
+    "from_function",
+    "method_arguments",
+    "wants_randomness",
+]
+
+Output = int | str | Callable[[Any], Any] | None
+"""Place of the logits in the result of a model."""
+
+Arguments = tuple[tuple[str, Hashable], ...]
+"""Keyword arguments as a hashable value."""
+
+EVALUATION: Mapping[str, bool] = {
+    "deterministic": True,
+    "inference": True,
+    "is_training": False,
+    "train": False,
+    "training": False,
+}
+"""Libraries' names of the switch between training and evaluation, with its setting for evaluation."""
 
 
 @dataclasses.dataclass(frozen=True)
 class FunctionSpec:
-    """Identity of an adapted model: equal only for equal functions and the same sizes.
-
-    Attributes:
-      name: Shown in reports.
-      logits_fn: The function.
-      vocab_size: V.
-      max_length: Longest sequence, or None.
-      hidden_fn: `(params, tokens) -> [B, T, D]`, or None.
-      readout_fn: `(params) -> [V, D]`, or None.
-      output: Place of the logits in the result of `logits_fn`.
-    """
+    """Identity of an adapted model, from the arguments of `from_function`: equal only for equal functions and sizes."""
 
     name: str
     logits_fn: Callable[[Any, jax.Array], Any]
@@ -83,7 +102,7 @@ def from_function(
       InputError: a function that cannot be called or hashed, a size that is not positive, `hidden` without
         `readout`; when traced, results of other shapes or types than these.
     """
-    check_callable("logits_fn", logits_fn)
+    _check_callable("logits_fn", logits_fn)
     check_positive(vocab_size=vocab_size, **({} if max_length is None else {"max_length": max_length}))
     _check_head(hidden, readout, soft_cap)
     check_hashable("output", output)
@@ -101,7 +120,7 @@ def from_function(
 
 def _logits(spec: FunctionSpec, params: Any, tokens: jax.Array) -> jax.Array:
     check_tokens(tokens.shape, tokens.dtype, spec.max_length)
-    logits = pick(spec.name, spec.output, spec.logits_fn(params, tokens))
+    logits = _pick(spec.name, spec.output, spec.logits_fn(params, tokens))
     shape, expected = jnp.shape(logits), (*tokens.shape, spec.vocab_size)
     if shape != expected:
         raise InputError(f"the logits of {spec.name!r} have shape {shape}, expected [B, T, V] = {expected}")
@@ -141,7 +160,7 @@ def _check_head(hidden: Any, readout: Any, soft_cap: Any) -> None:
         raise InputError(f"{given} is given without {missing}; the fast path needs both, plain logits need neither")
     for name, function in (("hidden", hidden), ("readout", readout)):
         if function is not None:
-            check_callable(name, function)
+            _check_callable(name, function)
     if soft_cap is not None and hidden is None:
         raise InputError(f"soft_cap={soft_cap!r} belongs to hidden and readout; logits are capped by their own model")
     if soft_cap is not None:
@@ -151,3 +170,107 @@ def _check_head(hidden: Any, readout: Any, soft_cap: Any) -> None:
 def _check_floating(name: str, what: str, dtype: Any) -> None:
     if not jnp.issubdtype(dtype, jnp.floating):
         raise InputError(f"the {what} of {name!r} are {dtype}; they must be floating")
+
+
+def arguments_of(given: Mapping[str, Any] | None) -> Arguments:
+    """Keyword arguments that a user gave, checked to be hashable."""
+    pairs = tuple(sorted((given or {}).items()))
+    for name, value in pairs:
+        check_hashable(f"arguments[{name!r}]", value)
+    return pairs
+
+
+def method_arguments(
+    kind: type, method: str | Callable[..., Any], given: Arguments, *, only_known: bool = False
+) -> Arguments:
+    """`given`, and the evaluation switches among the parameters of a method of `kind` or of a function.
+
+    `only_known` drops what it has no parameter for: arguments are given for the logits, and `hidden` gets those that it
+    shares with them.
+    """
+    function = getattr(kind, method, None) if isinstance(method, str) else method
+    if function is None:
+        raise InputError(f"{kind.__name__} has no method {method!r}")
+    _check_callable(f"{kind.__name__}.{method}" if isinstance(method, str) else "hidden", function)
+    names = list(inspect.signature(function).parameters)
+    switches = {name: value for name, value in EVALUATION.items() if name in names}
+    chosen = {name: value for name, value in given if name in names or not only_known}
+    return tuple(sorted({**switches, **chosen}.items()))
+
+
+def bound(module: Any, method: str | Callable[..., Any], arguments: Arguments) -> Callable[..., Any]:
+    """A method of a module, or a function of it, with these keyword arguments."""
+    function = getattr(module, method) if isinstance(method, str) else functools.partial(method, module)
+    return functools.partial(function, **dict(arguments))
+
+
+def _pick(name: str, output: Output, result: Any) -> Any:
+    """The logits in what a model returned."""
+    if callable(output):
+        return output(result)
+    if output is not None:
+        try:
+            return result[output] if isinstance(output, int) or isinstance(result, Mapping) else getattr(result, output)
+        except (LookupError, AttributeError, TypeError) as error:
+            raise InputError(f"{name!r} returned {describe(result)}, in which there is no output={output!r}") from error
+    if isinstance(result, Mapping) and "logits" in result:
+        return result["logits"]
+    logits = getattr(result, "logits", result)
+    if not hasattr(logits, "shape") or not hasattr(logits, "dtype"):
+        raise InputError(
+            f"{name!r} returned {describe(logits)}, not one array of logits [B, T, V]; say where they are with "
+            "output=: an index, a key, an attribute's name, or a function"
+        )
+    return logits
+
+
+def check_module(argument: str, value: Any, kind: str, fits: bool) -> None:
+    """A model of the adapter's library."""
+    if not fits:
+        raise InputError(
+            f"{argument} must be a {kind}, got {type(value).__name__}; adapters: tdd.from_linen, tdd.from_nnx, "
+            "tdd.from_haiku, tdd.from_equinox, and tdd.from_function for everything else"
+        )
+
+
+def _check_callable(name: str, value: Any) -> None:
+    """`value` can be called and hashed."""
+    if not callable(value):
+        raise InputError(f"{name} must be a function, got {value!r}")
+    try:
+        hash(value)
+    except TypeError as error:
+        raise InputError(f"{name} must be hashable, {type(value).__name__} is not; pass a function") from error
+
+
+def check_hashable(what: str, value: Any) -> None:
+    """A part of a spec, by which compiled programs are found again."""
+    try:
+        hash(value)
+    except TypeError as error:
+        raise InputError(
+            f"{what} cannot be hashed ({error}), so programs compiled for it could not be found again; hold such "
+            "values as tuples or functions, and arrays as parameters"
+        ) from error
+
+
+def wants_randomness(name: str, error: BaseException) -> InputError:
+    """The error for a model that is still in training mode."""
+    return InputError(
+        f"{name!r} asks for random numbers, and scores must not depend on chance: switch dropout off, for example "
+        f"with arguments={{'deterministic': True}} or {{'is_training': False}} ({first_line(error)})"
+    )
+
+
+def describe(value: Any) -> str:
+    """The kind and size of a result, for messages."""
+    if isinstance(value, Mapping):
+        return f"a mapping with {', '.join(map(repr, value))}"
+    if isinstance(value, (tuple, list)):
+        return f"a {type(value).__name__} of {len(value)}"
+    return type(value).__name__
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an error's message."""
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)

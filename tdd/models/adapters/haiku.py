@@ -8,16 +8,15 @@ from typing import Any
 
 import jax
 
-from tdd.models.adapters.common import (
+from tdd.models.adapters.function import (
     Arguments,
     Output,
     arguments_of,
     check_module,
     describe,
-    frozen_state,
+    from_function,
     wants_randomness,
 )
-from tdd.models.adapters.function import from_function
 from tdd.records import LanguageModel
 from tdd.validate.errors import InputError
 
@@ -46,15 +45,12 @@ def from_haiku(
 
     Args:
       transformed: The transform.
-      vocab_size: V.
-      max_length: Longest sequence that it accepts, or None.
+      vocab_size, max_length, soft_cap, output: See `from_function`.
       name: Shown in reports.
       arguments: Further keyword arguments of `f`, hashable.
       hidden: a second transform with the same parameters, or a function of (params, tokens), for [B, T, D]; see
         `from_function`. A transform of `hk.multi_transform` belongs here.
       readout: `(params) -> [V, D]`.
-      soft_cap: See `from_function`.
-      output: See `from_function`.
 
     Raises:
       InputError: Not a transform, unhashable arguments, or as in `from_function`; when traced, a function that draws
@@ -95,7 +91,7 @@ class HaikuCall:
                     f"{describe(params)}"
                 )
             trained, state = params
-            return self.apply(trained, frozen_state(state), None, tokens, **dict(self.arguments))[0]
+            return self.apply(trained, jax.lax.stop_gradient(state), None, tokens, **dict(self.arguments))[0]
         except ValueError as error:
             if "PRNGKey" in str(error):  # the class of this error is not public
                 raise wants_randomness(self.name, error) from error

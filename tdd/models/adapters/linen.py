@@ -8,7 +8,7 @@ from typing import Any
 
 import jax
 
-from tdd.models.adapters.common import (
+from tdd.models.adapters.function import (
     EVALUATION,
     Arguments,
     Output,
@@ -16,11 +16,10 @@ from tdd.models.adapters.common import (
     check_hashable,
     check_module,
     first_line,
-    frozen_state,
+    from_function,
     method_arguments,
     wants_randomness,
 )
-from tdd.models.adapters.function import from_function
 from tdd.records import LanguageModel
 from tdd.validate.errors import InputError
 
@@ -51,16 +50,13 @@ def from_linen(
 
     Args:
       module: The module, unbound.
-      vocab_size: V.
-      max_length: Longest sequence that it accepts, or None.
+      vocab_size, max_length, soft_cap, output: See `from_function`.
       name: Shown in reports; by default the module's class.
       method: The method that returns logits, `__call__` unless given.
       arguments: Further keyword arguments of that method, and of `hidden` where it takes them; hashable.
       mutable: Collections that the method writes; what is written is dropped.
       hidden: a method's name, or a function of (module, tokens), for [B, T, D]; see `from_function`.
       readout: `(variables) -> [V, D]`.
-      soft_cap: See `from_function`.
-      output: See `from_function`.
 
     Raises:
       InputError: Not a linen module, unhashable fields or arguments, or as in `from_function`; when traced, variables
@@ -141,7 +137,7 @@ class Readout:
 
 
 def _trained_only(variables: Any) -> dict[str, Any]:
-    return {name: tree if name == "params" else frozen_state(tree) for name, tree in variables.items()}
+    return {name: tree if name == "params" else jax.lax.stop_gradient(tree) for name, tree in variables.items()}
 
 
 def _check_variables(variables: Any, name: str) -> None:

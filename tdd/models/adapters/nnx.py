@@ -9,16 +9,16 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from tdd.models.adapters.common import (
+from tdd.models.adapters.function import (
     Arguments,
     Output,
     arguments_of,
+    bound,
     check_hashable,
     check_module,
-    frozen_state,
+    from_function,
     method_arguments,
 )
-from tdd.models.adapters.function import from_function
 from tdd.records import LanguageModel
 from tdd.validate.errors import InputError
 
@@ -46,15 +46,12 @@ def from_nnx(
 
     Args:
       model: The module.
-      vocab_size: V.
-      max_length: Longest sequence that it accepts, or None.
+      vocab_size, max_length, soft_cap, output: See `from_function`.
       name: Shown in reports; by default the module's class.
       method: The method that returns logits.
       arguments: Further keyword arguments of that method, hashable.
       hidden: a method's name, or a function of (model, tokens), for [B, T, D]; see `from_function`.
       readout: `(model) -> [V, D]`.
-      soft_cap: See `from_function`.
-      output: See `from_function`.
 
     Returns:
       (lm, params): params is {"params": the `nnx.Param` leaves, "state": all other arrays}, nested dicts. "state"
@@ -119,7 +116,7 @@ class Layout:
                     f"params[{key!r}] has {len(leaves)} arrays, the model has {structure.num_leaves}; pass what "
                     "from_nnx returned"
                 )
-            parts.append(jax.tree.unflatten(structure, leaves if key == "params" else frozen_state(leaves)))
+            parts.append(jax.tree.unflatten(structure, leaves if key == "params" else jax.lax.stop_gradient(leaves)))
         constants = [_constant(*leaf) for leaf in self.random_leaves]
         return nnx.merge(self.graph, *parts, jax.tree.unflatten(self.random, constants))  # type: ignore[arg-type]
 
@@ -133,10 +130,7 @@ class NnxCall:
     arguments: Arguments
 
     def __call__(self, params: Any, *inputs: jax.Array) -> Any:
-        model = self.layout.model(params)
-        if isinstance(self.method, str):
-            return getattr(model, self.method)(*inputs, **dict(self.arguments))
-        return self.method(model, *inputs, **dict(self.arguments))
+        return bound(self.layout.model(params), self.method, self.arguments)(*inputs)
 
 
 def _random_leaf(leaf: Any) -> tuple[tuple[int, ...], Any, Any]:

@@ -8,6 +8,7 @@ these lists is an error, never a guess.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -99,13 +100,7 @@ def family_of_spec(spec: DecoderSpec) -> tuple[Family, dict[str, Any]]:
     """
     for family in FAMILIES.values():
         config = family.to_config(spec)
-        if config is not None and _leads_back(family, config, spec):
-            return family, config
+        with contextlib.suppress(InputError):
+            if config is not None and family.to_spec(config) == spec:
+                return family, config
     raise InputError(f"no supported family ({', '.join(FAMILIES)}) can store this architecture: {spec}")
-
-
-def _leads_back(family: Family, config: dict[str, Any], spec: DecoderSpec) -> bool:
-    try:
-        return family.to_spec(config) == spec
-    except InputError:
-        return False

@@ -22,7 +22,6 @@ from tdd.validate.checkpoints import check_choice, check_divides
 from tdd.validate.errors import InputError
 
 __all__ = [
-    "WINDOW_KINDS",
     "Family",
     "Keys",
     "check_heads",
@@ -33,7 +32,7 @@ __all__ = [
     "spec_of",
 ]
 
-WINDOW_KINDS = ("sliding_attention", "full_attention")
+_WINDOW_KINDS = ("sliding_attention", "full_attention")
 """Layer types with and without a window, as most families name them."""
 
 _ACTIVATIONS: dict[str, Activation] = {
@@ -53,18 +52,7 @@ _ACTIVATIONS: dict[str, Activation] = {
 class Keys:
     """Names of the configuration keys that every family has; "" for a key that a family lacks.
 
-    Attributes:
-      width: Width of the residual stream.
-      num_layers: Number of layers.
-      num_heads: Number of query heads.
-      mlp_width: Inner width of the multilayer perceptron.
-      activation: Its nonlinearity.
-      max_length: Number of positions.
-      eps: The norms' epsilon.
-      head_dim: Width of a head; None in a configuration means width / num_heads.
-      num_kv_heads: Number of key and value heads.
-      vocab_size: Size of the vocabulary.
-      tied_head: True if the readout is the token embedding.
+    A configuration's `head_dim` of None means width / num_heads.
     """
 
     width: str = "hidden_size"
@@ -79,22 +67,14 @@ class Keys:
     vocab_size: str = "vocab_size"
     tied_head: str = "tie_word_embeddings"
 
-    def names(self) -> frozenset[str]:
-        """All keys that the family has."""
-        return frozenset(dataclasses.astuple(self)) - {""}
-
 
 @dataclasses.dataclass(frozen=True)
 class Family:
     """The differences of one family of checkpoints.
 
     Attributes:
-      model_type: The `model_type` of its config.json.
       architecture: Name of transformers' class.
-      norm: Type of its norms.
-      positions: Type of its positions.
-      keys: Names of the common configuration keys.
-      names: Names of its tensors.
+      norm, positions: Type of its norms and of its positions.
       to_spec: Configuration with its defaults filled in -> spec. InputError for an unsupported value.
       own_config: Spec -> the configuration keys beyond the common ones that `to_spec` reads, or None if the family
         cannot express the spec. `family_of_spec` checks that `to_spec` leads back to the spec.
@@ -124,7 +104,7 @@ class Family:
     @property
     def used(self) -> frozenset[str]:
         """All configuration keys that decide the spec."""
-        return self.keys.names() | self.own_keys
+        return (frozenset(dataclasses.astuple(self.keys)) - {""}) | self.own_keys
 
     def to_config(self, spec: DecoderSpec) -> dict[str, Any] | None:
         """The configuration of a spec, with every key that `to_spec` reads; None if the family cannot express it."""
@@ -133,8 +113,24 @@ class Family:
         own_keys = self.own_config(spec)
         if own_keys is None:
             return None
-        named = {"model_type": self.model_type, "architectures": [self.architecture]}
-        return {**named, **_common_config(spec, self.keys), **own_keys}
+        keys = self.keys
+        values = {
+            keys.vocab_size: spec.vocab_size,
+            keys.max_length: spec.max_length,
+            keys.width: spec.width,
+            keys.num_layers: spec.num_layers,
+            keys.num_heads: spec.attention.num_heads,
+            keys.num_kv_heads: spec.attention.kv_heads,
+            keys.head_dim: spec.attention.head_dim,
+            keys.mlp_width: spec.mlp.width,
+            keys.activation: next(name for name, ours in _ACTIVATIONS.items() if ours == spec.mlp.activation),
+            keys.eps: spec.norm.eps,
+            keys.tied_head: spec.tied_head,
+        }
+        if isinstance(spec.positions, RotaryPositions):
+            values["rope_parameters"] = rope_parameters(spec.positions)
+        common = {key: value for key, value in values.items() if key}
+        return {"model_type": self.model_type, "architectures": [self.architecture], **common, **own_keys}
 
 
 def spec_of(
@@ -148,7 +144,8 @@ def spec_of(
     **fields: Any,
 ) -> DecoderSpec:
     """The spec that the common keys describe, with a family's own fields of `Attention`, `Mlp` and `DecoderSpec`."""
-    num_heads, num_layers, head_dim = config[keys.num_heads], config[keys.num_layers], head_dim_of(config, keys)
+    num_layers, head_dim = config[keys.num_layers], head_dim_of(config, keys)
+    check_choice(keys.activation, config[keys.activation], tuple(_ACTIVATIONS))
     return DecoderSpec(
         vocab_size=config[keys.vocab_size],
         width=config[keys.width],
@@ -157,38 +154,17 @@ def spec_of(
         positions=positions,
         attention=Attention(
             **{
-                "num_heads": num_heads,
+                "num_heads": config[keys.num_heads],
                 "head_dim": head_dim,
                 "scales": (head_dim**-0.5,) * num_layers,
                 "num_kv_heads": config[keys.num_kv_heads] if keys.num_kv_heads else None,
                 **(attention or {}),
             }
         ),
-        mlp=Mlp(config[keys.mlp_width], _activation(keys.activation, config), **(mlp or {})),
+        mlp=Mlp(config[keys.mlp_width], _ACTIVATIONS[config[keys.activation]], **(mlp or {})),
         tied_head=config[keys.tied_head],
         **fields,
     )
-
-
-def _common_config(spec: DecoderSpec, keys: Keys) -> dict[str, Any]:
-    """The common keys of a spec's configuration."""
-    activation = next(name for name, ours in _ACTIVATIONS.items() if ours == spec.mlp.activation)
-    values = {
-        keys.vocab_size: spec.vocab_size,
-        keys.max_length: spec.max_length,
-        keys.width: spec.width,
-        keys.num_layers: spec.num_layers,
-        keys.num_heads: spec.attention.num_heads,
-        keys.num_kv_heads: spec.attention.kv_heads,
-        keys.head_dim: spec.attention.head_dim,
-        keys.mlp_width: spec.mlp.width,
-        keys.activation: activation,
-        keys.eps: spec.norm.eps,
-        keys.tied_head: spec.tied_head,
-    }
-    if isinstance(spec.positions, RotaryPositions):
-        values["rope_parameters"] = rope_parameters(spec.positions)
-    return {key: value for key, value in values.items() if key}
 
 
 def head_dim_of(config: Mapping[str, Any], keys: Keys) -> int:
@@ -204,7 +180,7 @@ def check_heads(config: Mapping[str, Any], keys: Keys) -> int:
 
 
 def layer_windows(
-    types: Sequence[str], num_layers: int, window: int | None, kinds: tuple[str, str] = WINDOW_KINDS
+    types: Sequence[str], num_layers: int, window: int | None, kinds: tuple[str, str] = _WINDOW_KINDS
 ) -> tuple[int | None, ...]:
     """One window a layer from the types of the layers; `kinds` names those with and without a window."""
     local, full = kinds
@@ -218,7 +194,7 @@ def layer_windows(
     return tuple(window if kind == local else None for kind in types)
 
 
-def layer_types(windows: Sequence[int | None], kinds: tuple[str, str] = WINDOW_KINDS) -> list[str]:
+def layer_types(windows: Sequence[int | None], kinds: tuple[str, str] = _WINDOW_KINDS) -> list[str]:
     """The inverse of `layer_windows`."""
     local, full = kinds
     return [full if window is None else local for window in windows]
@@ -227,8 +203,3 @@ def layer_types(windows: Sequence[int | None], kinds: tuple[str, str] = WINDOW_K
 def first_window(windows: Sequence[int | None], default: int | None = None) -> int | None:
     """The window of the layers that have one, or `default`."""
     return next((window for window in windows if window is not None), default)
-
-
-def _activation(key: str, config: Mapping[str, Any]) -> Activation:
-    check_choice(key, config[key], tuple(_ACTIVATIONS))
-    return _ACTIVATIONS[config[key]]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 from collections.abc import Mapping
 from typing import Any
 
@@ -28,6 +30,20 @@ _GPT2_KEYS = Keys(
     activation="activation_function",
     max_length="n_positions",
 )
+_GPT2_NAMES = TensorNames(
+    base="transformer.",
+    layer="h.{layer}.",
+    tokens="wte",
+    positions="wpe",
+    attention_norm="ln_1",
+    qkv=("attn.c_attn",),
+    attention_out="attn.c_proj",
+    mlp_norm="ln_2",
+    mlp_in=("mlp.c_fc",),
+    mlp_out="mlp.c_proj",
+    final_norm="ln_f",
+    inputs_first=True,
+)
 
 
 def _gpt2_spec(config: Mapping[str, Any]) -> DecoderSpec:
@@ -42,10 +58,9 @@ def _gpt2_spec(config: Mapping[str, Any]) -> DecoderSpec:
 
 
 def _gpt2_config(spec: DecoderSpec) -> dict[str, Any] | None:
-    for scaled in (True, False):
-        for inverse in (False, True):
-            if spec.attention.scales == _gpt2_scales(spec.num_layers, spec.attention.head_dim, scaled, inverse):
-                return {"scale_attn_weights": scaled, "scale_attn_by_inverse_layer_idx": inverse}
+    for scaled, inverse in itertools.product((True, False), (False, True)):
+        if spec.attention.scales == _gpt2_scales(spec.num_layers, spec.attention.head_dim, scaled, inverse):
+            return {"scale_attn_weights": scaled, "scale_attn_by_inverse_layer_idx": inverse}
     return None
 
 
@@ -60,20 +75,7 @@ GPT2 = Family(
     norm=LayerNorm,
     positions=LearnedPositions,
     keys=_GPT2_KEYS,
-    names=TensorNames(
-        base="transformer.",
-        layer="h.{layer}.",
-        tokens="wte",
-        positions="wpe",
-        final_norm="ln_f",
-        attention_norm="ln_1",
-        qkv=("attn.c_attn",),
-        attention_out="attn.c_proj",
-        mlp_norm="ln_2",
-        mlp_in=("mlp.c_fc",),
-        mlp_out="mlp.c_proj",
-        inputs_first=True,
-    ),
+    names=_GPT2_NAMES,
     to_spec=_gpt2_spec,
     own_config=_gpt2_config,
     own_keys=frozenset(
@@ -135,18 +137,11 @@ GPT_NEO = Family(
     norm=LayerNorm,
     positions=LearnedPositions,
     keys=_GPT_NEO_KEYS,
-    names=TensorNames(
-        base="transformer.",
-        layer="h.{layer}.",
-        tokens="wte",
-        positions="wpe",
-        final_norm="ln_f",
-        attention_norm="ln_1",
+    names=dataclasses.replace(
+        _GPT2_NAMES,
         qkv=("attn.attention.q_proj", "attn.attention.k_proj", "attn.attention.v_proj"),
         attention_out="attn.attention.out_proj",
-        mlp_norm="ln_2",
-        mlp_in=("mlp.c_fc",),
-        mlp_out="mlp.c_proj",
+        inputs_first=False,
     ),
     to_spec=_gpt_neo_spec,
     own_config=_gpt_neo_config,
@@ -191,15 +186,12 @@ GPT_NEOX = Family(
     keys=_GPT_NEOX_KEYS,
     names=TensorNames(
         base="gpt_neox.",
-        layer="layers.{layer}.",
         tokens="embed_in",
-        final_norm="final_layer_norm",
-        attention_norm="input_layernorm",
         qkv=("attention.query_key_value",),
         attention_out="attention.dense",
-        mlp_norm="post_attention_layernorm",
         mlp_in=("mlp.dense_h_to_4h",),
         mlp_out="mlp.dense_4h_to_h",
+        final_norm="final_layer_norm",
         head="embed_out",
         heads_interleaved=True,
     ),
@@ -257,18 +249,15 @@ OPT = Family(
     keys=_OPT_KEYS,
     names=TensorNames(
         base="model.decoder.",
-        layer="layers.{layer}.",
-        tokens="embed_tokens",
         positions="embed_positions",
         embedding_in="project_in",
         embedding_out="project_out",
-        final_norm="final_layer_norm",
         attention_norm="self_attn_layer_norm",
-        qkv=("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
         attention_out="self_attn.out_proj",
         mlp_norm="final_layer_norm",
         mlp_in=("fc1",),
         mlp_out="fc2",
+        final_norm="final_layer_norm",
     ),
     to_spec=_opt_spec,
     own_config=_opt_config,

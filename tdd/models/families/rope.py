@@ -87,12 +87,8 @@ def rope_parameters(positions: RotaryPositions, head_dim: int | None = None) -> 
         return {**written, "rope_type": "linear"}
     written["original_max_position_embeddings"] = scaling.original_length
     if isinstance(scaling, Llama3Scaling):
-        return {
-            **written,
-            "rope_type": "llama3",
-            "low_freq_factor": scaling.low,
-            "high_freq_factor": scaling.high,
-        }
+        frequencies = {"low_freq_factor": scaling.low, "high_freq_factor": scaling.high}
+        return {**written, "rope_type": "llama3", **frequencies}
     return {
         **written,
         "rope_type": "yarn",

@@ -20,7 +20,6 @@ class Piece:
 
     Attributes:
       name: Its name in the files, with "{layer}" for the number of the layer.
-      shape: As stored.
       transposed: True if the parameter has its axes in reverse order.
       interleaved: Number of heads H whose queries, keys and values are stored head by head along the first axis,
         (H, 3, d), where the parameter has all queries, then all keys, then all values; 0 for any other tensor.
@@ -64,7 +63,6 @@ class Slot:
 
     Attributes:
       path: Keys into the nested dict of parameters.
-      pieces: The stored tensors; those of one layer if `layered`.
       layered: True if the parameter is stacked over layers, [L, *shape].
     """
 
@@ -85,12 +83,9 @@ class Slot:
                 yield piece.name.format(layer=layer), piece.shape
 
     def read(self, layer: int, *, dtype: np.dtype, read: Callable[[str], np.ndarray]) -> np.ndarray:
-        """The parameter, or one of its layers, from a reader of stored tensors.
+        """The parameter, or one of its layers, from a reader of stored tensors, which is called once for each piece.
 
-        Args:
-          layer: Number of the layer; ignored unless `layered`.
-          dtype: Type of the result if it consists of several tensors; a single tensor keeps its own.
-          read: Name -> stored tensor; called once for each piece, of which only the part is kept.
+        Several tensors become one of type `dtype`, one of them held at a time; a single tensor keeps its own type.
         """
         if len(self.pieces) == 1:
             (piece,) = self.pieces
@@ -116,13 +111,7 @@ class Slot:
 
 
 class Sliced(NamedTuple):
-    """A parameter, or one of its layers, that is read slice by slice.
-
-    Attributes:
-      shape: Its whole shape.
-      dtype: Type of slices to which several stored tensors contribute; a single tensor keeps its own.
-      pieces: The stored tensors, side by side along the last axis, each with a reader of its slices.
-    """
+    """A parameter of this shape, or one of its layers, that is read slice by slice; types are as in `Slot.read`."""
 
     shape: tuple[int, ...]
     dtype: np.dtype
@@ -144,49 +133,40 @@ class Sliced(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class TensorNames:
-    """A family's names of its tensors, without ".weight" and ".bias"; "" for a tensor that it lacks.
+    """A family's names of its tensors, without ".weight" and ".bias"; the defaults are LLaMA's, and "" means none.
 
     Attributes:
       base: Prefix of all names except the head's.
       layer: Prefix of the names in a layer, after `base`, with "{layer}" for its number.
-      tokens: Token embedding.
-      final_norm: Norm after the last layer.
-      attention_norm: Norm of the attention: before it, or after the sum in a "post" layout.
+      attention_norm, mlp_norm: Norm of each part: before it, or after the sum in a "post" layout.
+      attention_post_norm, mlp_post_norm: Norm of the part's output in a "sandwich" layout.
       qkv: One projection with all three, or those of queries, keys and values.
-      attention_out: Projection back into the stream.
-      mlp_norm: Norm of the multilayer perceptron.
+      query_norm, key_norm: Norm of each head.
+      attention_out, mlp_out: Projections back into the stream.
       mlp_in: One projection, or those of gate and up.
-      mlp_out: Projection back into the stream.
-      head: Readout of a model whose head is not tied.
-      positions: Learned positions.
-      embedding_in: Projection from the embedding's width.
-      embedding_out: Projection to the embedding's width.
-      query_norm: Norm of each query head.
-      key_norm: Norm of each key head.
-      attention_post_norm: Norm after the attention.
-      mlp_post_norm: Norm after the multilayer perceptron.
+      embedding_in, embedding_out: Projections from and to the embedding's width.
       inputs_first: True if kernels are stored [in, out] instead of [out, in].
       heads_interleaved: True if the one projection `qkv` is stored head by head.
     """
 
-    base: str
-    layer: str
-    tokens: str
-    final_norm: str
-    attention_norm: str
-    qkv: tuple[str, ...]
-    attention_out: str
-    mlp_norm: str
-    mlp_in: tuple[str, ...]
-    mlp_out: str
-    head: str = "lm_head"
+    base: str = "model."
+    layer: str = "layers.{layer}."
+    tokens: str = "embed_tokens"
     positions: str = ""
     embedding_in: str = ""
     embedding_out: str = ""
-    query_norm: str = ""
-    key_norm: str = ""
+    attention_norm: str = "input_layernorm"
+    qkv: tuple[str, ...] = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
+    query_norm: str = "self_attn.q_norm"
+    key_norm: str = "self_attn.k_norm"
+    attention_out: str = "self_attn.o_proj"
     attention_post_norm: str = ""
+    mlp_norm: str = "post_attention_layernorm"
+    mlp_in: tuple[str, ...] = ("mlp.gate_proj", "mlp.up_proj")
+    mlp_out: str = "mlp.down_proj"
     mlp_post_norm: str = ""
+    final_norm: str = "norm"
+    head: str = "lm_head"
     inputs_first: bool = False
     heads_interleaved: bool = False
 
@@ -258,17 +238,14 @@ def _dense(
     if len(stored) == 1:
         outputs = (sum(outputs),)
     interleaved = heads if names.heads_interleaved else 0
-    prefix = names.base + names.layer
-    kernel = tuple(
-        Piece(f"{prefix}{name}.weight", (inputs, size))
-        if names.inputs_first
-        else Piece(f"{prefix}{name}.weight", (size, inputs), True, interleaved)
-        for name, size in zip(stored, outputs, strict=True)
-    )
-    yield Slot(("layers", path, "kernel"), kernel, layered=True)
+    kernels, biases = [], []
+    for name, size in zip(stored, outputs, strict=True):
+        name = names.base + names.layer + name
+        if names.inputs_first:
+            kernels.append(Piece(f"{name}.weight", (inputs, size)))
+        else:
+            kernels.append(Piece(f"{name}.weight", (size, inputs), True, interleaved))
+        biases.append(Piece(f"{name}.bias", (size,), False, interleaved))
+    yield Slot(("layers", path, "kernel"), tuple(kernels), layered=True)
     if bias:
-        biases = (
-            Piece(f"{prefix}{name}.bias", (size,), False, interleaved)
-            for name, size in zip(stored, outputs, strict=True)
-        )
         yield Slot(("layers", path, "bias"), tuple(biases), layered=True)
