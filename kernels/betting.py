@@ -58,8 +58,8 @@ def log_urn_bet(num_exceedances: jax.Array, num_draws: jax.Array, a: float, c: f
       c: Parameter, static.
       horizon: Largest b, static.
 
-    Returns:
-      Of the shape of x and JAX's default float. Cost: three tables of `horizon` logarithms, made when traced.
+    Returns: Of the shape of x and JAX's default float.
+    Cost: three tables of `horizon` logarithms, made when traced.
     """
     return _log_bet(num_exceedances, num_draws, a, c, horizon, jnp.result_type(float))
 
@@ -83,9 +83,7 @@ def e_process(counted: Exceedances, dtype: Any = None) -> EProcess:
       counted: Result of `sequential.exceedances`.
       dtype: Type of the result; JAX's default float by default.
 
-    Returns:
-      `EProcess`. Cost: O(r B).
-
+    Cost: O(r B).
     References: Fischer & Ramdas (2024), sequential Monte Carlo testing by betting; Ville (1939).
     """
     dtype = dtype or jnp.result_type(float)

@@ -26,15 +26,10 @@ _NUM_BETS = 8
 
 
 class State(NamedTuple):
-    """The state between steps.
+    """The state between steps."""
 
-    Attributes:
-      log_statistics: [8] log R of each bet; -inf after a start.
-      log_threshold: [] log A.
-    """
-
-    log_statistics: jax.Array
-    log_threshold: jax.Array
+    log_statistics: jax.Array  # [8] log R of each bet; -inf after a start
+    log_threshold: jax.Array  # [] log A
 
 
 class Alarms(NamedTuple):
@@ -56,8 +51,7 @@ def start(mean_time: Any, *, dtype: Any = None) -> State:
       mean_time: A >= 1, smallest mean number of p-values between false alarms; may be traced.
       dtype: Type of the state; JAX's default float by default.
 
-    Raises:
-      ValueError: a static `mean_time` below 1. A traced one gives no alarm.
+    Raises ValueError: a static `mean_time` below 1. A traced one gives no alarm.
     """
     if not isinstance(mean_time, jax.Array) and not mean_time >= 1:
         raise ValueError(f"mean_time must be at least 1, got {mean_time!r}")
@@ -75,8 +69,7 @@ def advance(state: State, log_p_value: Any, mask: Any = True) -> tuple[State, Al
       log_p_value: [] natural logarithm of p in [0, 1]; -inf is an alarm. NaN takes no place.
       mask: [] bool, False for a step that takes no place.
 
-    Returns:
-      The new state, of the same shapes, and `Alarms` with fields [].
+    Returns: The new state, of the same shapes, and `Alarms` with fields [].
     """
     e, weights = power_bets(_NUM_BETS)
     dtype = state.log_statistics.dtype
@@ -102,14 +95,8 @@ def shiryaev_roberts(log_p_values: jax.Array, mean_time: Any, *, mask: jax.Array
       mean_time: A >= 1.
       mask: [T] bool, True = real.
 
-    Returns:
-      `Alarms`.
-
-    Raises:
-      ValueError: a static `mean_time` below 1.
-
+    Raises ValueError: a static `mean_time` below 1.
     Cost: O(T).
-
     References: Shiryaev (1963); Roberts (1966); Pollak (1987) for the bound; Vovk (2021) for conformal p-values.
     """
     log_p = log_p_values.astype(jnp.promote_types(log_p_values.dtype, jnp.float32))

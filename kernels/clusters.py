@@ -81,12 +81,8 @@ def cluster_scores(
       aggregate: The mean sees every item, the median forgets outliers, the minimum finds one memorised item.
       mask: [n] bool, True = real item.
 
-    Returns:
-      `ClusterScores`. An even median is the mean of the two middle scores.
-
-    Raises:
-      ValueError: Unknown `aggregate`.
-
+    Returns: `ClusterScores`. An even median is the mean of the two middle scores.
+    Raises ValueError: unknown `aggregate`.
     Cost: one pass; the median sorts.
     """
     if aggregate not in AGGREGATES:
@@ -127,8 +123,7 @@ def draw_items(
       key: PRNG key.
       mask: [n] bool, True = real item.
 
-    Returns:
-      [C] int32 indices of the drawn items (0 where a cluster has no real item) and [C] bool, whether it has one.
+    Returns: [C] int32 indices of the drawn items (0 where a cluster has no real item) and [C] bool, whether it has one.
     """
     n = clusters.shape[0]
     real = jnp.ones(n, bool) if mask is None else mask
@@ -165,15 +160,10 @@ def hierarchical_p_values(
       calibration_mask: [n] bool, True = real item.
       mask: [m] bool, True = real item.
 
-    Returns:
-      [m] in (0, 1], NaN for masked items. C counts clusters with a real item. Clusters of one item give the plain
-      conformal p-values.
-
-    Raises:
-      ValueError: Unknown `null`.
-
+    Returns: [m] in (0, 1], NaN for masked items. C counts clusters with a real item. Clusters of one item give the
+    plain conformal p-values.
+    Raises ValueError: unknown `null`.
     Cost: one sort of n, m binary searches.
-
     References: Lee, Barber & Willett (2023), theorem 1; Dunn, Wasserman & Ramdas (2023).
     """
     _, real = _floats(calibration, calibration_mask)
@@ -214,14 +204,8 @@ def group_p_values(
       calibration_mask: [n] bool, True = real item.
       mask: [m] bool, True = real item.
 
-    Returns:
-      `GroupPValues`.
-
-    Raises:
-      ValueError: Unknown `null`.
-
+    Raises ValueError: unknown `null`.
     Cost: one sort of n + m by (group, score).
-
     References: Vovk, Lindsay, Nouretdinov & Gammerman (2003); Vovk (2012).
     """
     if null not in NULLS:

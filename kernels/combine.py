@@ -64,13 +64,9 @@ def cauchy(p_values: jax.Array, *, weights: jax.Array | None = None, axis: int =
         included. Only ratios of weights matter.
       axis: Axis of K.
 
-    Returns:
-      [...] combined p-values. NaN where a used p-value is NaN or outside [0, 1], a weight is negative or not finite,
-      or all weights are 0.
-
-    Raises:
-      ValueError: K = 0, or weights of another shape.
-
+    Returns: [...] combined p-values. NaN where a used p-value is NaN or outside [0, 1], a weight is negative or not
+    finite, or all weights are 0.
+    Raises ValueError: K = 0, or weights of another shape.
     References: Liu & Xie (2020), eq. 2-3; TD4Eval, eq. 8-9.
     """
     p, w = operands(p_values, weights, axis)
@@ -105,12 +101,7 @@ def truncated_cauchy(
       weights: As `cauchy`.
       axis: Axis of K.
 
-    Returns:
-      `Combined`.
-
-    Raises:
-      ValueError: Static tau outside (0, 1], or as `cauchy`.
-
+    Raises ValueError: static tau outside (0, 1], or as `cauchy`.
     References: Fang, Chang, Park & Tseng (2023), "Heavy-tailed distribution for combining dependent p-values".
     """
     if not isinstance(tau, jax.Array) and not 0 < tau <= 1:
@@ -131,11 +122,8 @@ def log_cauchy(log_p_values: jax.Array, *, weights: jax.Array | None = None, axi
       weights: As `cauchy`.
       axis: Axis of K.
 
-    Returns:
-      [...] log p. NaN as `cauchy`, and for a positive log p.
-
-    Raises:
-      ValueError: As `cauchy`.
+    Returns: [...] log p. NaN as `cauchy`, and for a positive log p.
+    Raises ValueError: as `cauchy`.
     """
     log_p, w = operands(log_p_values, weights, axis)
     log_p = jnp.where(log_p <= 0, log_p, jnp.nan)
@@ -160,9 +148,7 @@ def fisher(p_values: jax.Array, *, axis: int = -1) -> Combined:
 
     Guarantee: super-uniform for independent p-values; finite-sample.
 
-    Returns:
-      `Combined`; p = 0 and an infinite statistic where a p-value is 0.
-
+    Returns: `Combined`; p = 0 and an infinite statistic where a p-value is 0.
     References: Fisher (1925).
     """
     p = probabilities(p_values, axis)
@@ -178,9 +164,7 @@ def pearson(p_values: jax.Array, *, axis: int = -1) -> Combined:
 
     Guarantee: super-uniform for independent p-values; finite-sample.
 
-    Returns:
-      `Combined` with the statistic 2·sum log(1 - p_k) <= 0; p = 1 where a p-value is 1.
-
+    Returns: `Combined` with the statistic 2·sum log(1 - p_k) <= 0; p = 1 where a p-value is 1.
     References: Pearson (1933).
     """
     p = probabilities(p_values, axis)
@@ -200,9 +184,7 @@ def stouffer(p_values: jax.Array, *, weights: jax.Array | None = None, axis: int
       weights: [K] or the shape of `p_values`, not negative; equal by default. A p-value of weight 0 is ignored.
       axis: Axis of K.
 
-    Returns:
-      `Combined`. p-values 0 and 1 together give NaN, as do weights that are negative, not finite or all 0.
-
+    Returns: `Combined`. p-values 0 and 1 together give NaN, as do weights that are negative, not finite or all 0.
     References: Stouffer et al. (1949); Liptak (1958) for the weights.
     """
     p, w = operands(p_values, weights, axis)

@@ -56,13 +56,10 @@ def simes_bounds(num_calibration: Any, delta: Any, *, max_rank: int, k: Any = No
       max_rank: Static upper bound of n + 1.
       k: [] number of order statistics that share the bound, in 1..n; None is max(1, floor(n/2)).
 
-    Returns:
-      [max_rank + 1]. From products of neighbouring ratios in logarithms: relative error of a few eps in single
-      precision at n = 100,000. Cost: one cumulative sum.
-
-    Raises:
-      ValueError: a static delta outside (0, 1), or a static k below 1.
-
+    Returns: [max_rank + 1]. From products of neighbouring ratios in logarithms: relative error of a few eps in single
+    precision at n = 100,000.
+    Cost: one cumulative sum.
+    Raises ValueError: a static delta outside (0, 1), or a static k below 1.
     References: Bates et al. (2023), eq. 11-13; Sarkar (2008).
     """
     if k is not None and not isinstance(k, jax.Array) and k < 1:
@@ -128,12 +125,9 @@ def monte_carlo_bounds(
       key: PRNG key.
       num_draws: Static, B >= 1/delta - 1; fewer leave every bound at 1.
 
-    Returns:
-      [max_rank + 1]. Cost: B·n draws, in pieces of bounded memory.
-
-    Raises:
-      ValueError: a static delta outside (0, 1), or `num_draws` below 1.
-
+    Returns: [max_rank + 1].
+    Cost: B·n draws, in pieces of bounded memory.
+    Raises ValueError: a static delta outside (0, 1), or `num_draws` below 1.
     References: Bates et al. (2023), section 3.4, with the calibration made exact.
     """
     if num_draws < 1:
@@ -170,9 +164,7 @@ def hybrid_bounds(num_calibration: Any, delta: Any, gamma: Any, *, max_rank: int
       gamma: [] in (delta - 1, delta).
       max_rank: Static upper bound of n + 1.
 
-    Returns:
-      [max_rank + 1]; the Simes table below n = 17.
-
+    Returns: [max_rank + 1]; the Simes table below n = 17.
     References: Bates et al. (2023), section 3.4.
     """
     value, n, rank = _operands(num_calibration, delta, max_rank)

@@ -61,12 +61,7 @@ def rank(
       calibration_mask: [n] bool, True = real item.
       mask: [m] bool, True = real item.
 
-    Returns:
-      `ConformalRanks`.
-
-    Raises:
-      ValueError: Unknown `null` or `tie_break`, or no `key` where one is needed.
-
+    Raises ValueError: unknown `null` or `tie_break`, or no `key` where one is needed.
     References: Vovk, Gammerman & Shafer (2005); Bates et al. (2023), eq. 2.
     """
     _check(null, tie_break, ("conservative", "shared"), key)
@@ -116,11 +111,8 @@ def randomized_p_values(
       calibration_mask: [n] bool, True = real item.
       mask: [m] bool, True = real item.
 
-    Returns:
-      [m] p-values in (0, 1]; NaN for items that are masked out or NaN.
-
-    Raises:
-      ValueError: Unknown `null`.
+    Returns: [m] p-values in (0, 1]; NaN for items that are masked out or NaN.
+    Raises ValueError: unknown `null`.
     """
     _check(null, "randomized", ("randomized",), key)
     count = ranks.counts(calibration, scores, calibration_mask=calibration_mask, mask=mask)

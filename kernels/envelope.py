@@ -100,15 +100,9 @@ def fit(
       neighbours: [m + 1] int32, k by the number N of p-values above tau, cut to 1..N; None: ceil(sqrt(N)).
       mask: [m] bool, True = real item.
 
-    Returns:
-      `Envelope`.
-
-    Raises:
-      ValueError: An empty grid, a point outside (0, 1), or a common denominator of the points that reaches
-        2^31/max_rank.
-
+    Raises ValueError: an empty grid, a point outside (0, 1), or a common denominator of the points that reaches
+    2^31/max_rank.
     Cost: one histogram of the ranks and one cumulative sum, O(m + n), and a few operations a grid point; no sort.
-
     References: JECS, section 3.3 (eq. 13-15), appendix B.1 (proposition 6: any k) and appendix D.1.
     """
     valid = rank <= max_rank if mask is None else (rank <= max_rank) & mask
@@ -176,14 +170,9 @@ def adaptive_bh(
       max_rank: Static upper bound of n + 1.
       mask: [m] bool, as for `fit`.
 
-    Returns:
-      `StepUp` with `threshold` on the scale of P.
-
-    Raises:
-      ValueError: Static alpha outside (0, 1). A traced one gives no rejections and NaN adjusted values.
-
+    Returns: `StepUp` with `threshold` on the scale of P.
+    Raises ValueError: static alpha outside (0, 1). A traced one gives no rejections and NaN adjusted values.
     Cost: O(m) a pass and a scalar search; `adjusted` O(m + n).
-
     References: JECS, eq. 16-17.
     """
     level, anchor, dtype = lattice.as_level(alpha), envelope.anchor, jnp.result_type(float)

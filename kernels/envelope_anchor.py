@@ -26,39 +26,25 @@ _Factors = tuple[Any, ...]
 
 
 class Anchor(NamedTuple):
-    """The integers behind a grid point tau = numerator/denominator; its slope is q C (n+1)/(N D + s C (n+1)).
+    """The integers behind a grid point tau = numerator/denominator; its slope is q C (n+1)/(N D + s C (n+1))."""
 
-    Attributes:
-      limit: [] int32, the largest rank with P <= tau.
-      above: [] int32, N = #{P > tau}.
-      near: [] int32, C = #{tau < P <= r_(k)}, r_(k) the k-th smallest p-value above tau, k = ceil(sqrt(N)) or as given.
-      distance: [] int32, D = q (n+1) (r_(k) - tau).
-      numerator: [] int32, s.
-      denominator: [] int32, q.
-    """
-
-    limit: jax.Array
-    above: jax.Array
+    limit: jax.Array  # [] int32, the largest rank with P <= tau
+    above: jax.Array  # [] int32, N = #{P > tau}
+    # [] int32, C = #{tau < P <= r_(k)}, r_(k) the k-th smallest p-value above tau, k = ceil(sqrt(N)) or as given
     near: jax.Array
-    distance: jax.Array
-    numerator: jax.Array
-    denominator: jax.Array
+    distance: jax.Array  # [] int32, D = q (n+1) (r_(k) - tau)
+    numerator: jax.Array  # [] int32, s
+    denominator: jax.Array  # [] int32, q
 
 
 class Candidates(NamedTuple):
-    """Every grid point, and the one that was chosen.
+    """Every grid point, and the one that was chosen."""
 
-    Attributes:
-      anchors: `Anchor` with fields [t].
-      qualified: [t] bool, at least ten p-values above.
-      fitted: [] bool, whether any is.
-      chosen: `Anchor` with fields []: the smallest slope, the first of equals. Where none qualified its limit is n + 1:
-        everything lies on the line.
-    """
-
-    anchors: Anchor
-    qualified: jax.Array
-    fitted: jax.Array
+    anchors: Anchor  # `Anchor` with fields [t]
+    qualified: jax.Array  # [t] bool, at least ten p-values above
+    fitted: jax.Array  # [] bool, whether any is
+    # `Anchor` with fields []: the smallest slope, the first of equals. Where none qualified its limit is n + 1:
+    # everything lies on the line.
     chosen: Anchor
 
 
@@ -73,12 +59,8 @@ def candidates(
       grid: Static candidates tau in (0, 1), taken as exact fractions.
       neighbours: [m + 1] int32, k by the number N of p-values above tau, cut to 1..N; None: ceil(sqrt(N)).
 
-    Returns:
-      `Candidates`.
-
-    Raises:
-      ValueError: An empty grid, a point outside (0, 1), or a common denominator of the points that reaches
-        2^31/max_rank.
+    Raises ValueError: an empty grid, a point outside (0, 1), or a common denominator of the points that reaches
+    2^31/max_rank.
     """
     max_rank = at_most.shape[0] - 1
     points = jnp.asarray(num_calibration, jnp.int32) + 1
@@ -114,8 +96,7 @@ def line_scale(anchor: Anchor, fitted: jax.Array, num_calibration: Any, num_test
       num_calibration: [] n.
       num_tests: [] m.
 
-    Returns:
-      Numerator and denominator factors, (1 + N) q C over N D; m over n + 1 where not fitted.
+    Returns: Numerator and denominator factors, (1 + N) q C over N D; m over n + 1 where not fitted.
     """
     one = jnp.int32(1)
     numerator = (1 + anchor.above, anchor.denominator, anchor.near)
@@ -151,8 +132,7 @@ def largest_tail_count(level: lattice.Level, anchor: Anchor, num_calibration: An
       num_calibration: [] n.
       line_count: [] L, items on the line.
 
-    Returns:
-      [] int32.
+    Returns: [] int32.
     """
     dtype = jnp.result_type(float)
     start = anchor.numerator * (jnp.asarray(num_calibration, jnp.int32) + 1)  # below 2^31: q·max_rank is

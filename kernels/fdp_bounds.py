@@ -36,21 +36,13 @@ _DEVIATIONS = 6  # half width of a tabulated tail, in standard deviations
 
 
 class Template(NamedTuple):
-    """The envelope of null ranks for one n and delta.
+    """The envelope of null ranks for one n and delta."""
 
-    Attributes:
-      num_nulls: [K] int32, the numbers k of nulls for which it is known, ascending, the last >= m.
-      rank: [I] int32, the ranks i at which it is known, ascending.
-      bound: [K, I] int32 u_k(i), not decreasing in k; k where nothing better is known.
-      num_calibration: [] int32, n.
-      delta: [] probability that the envelope fails; NaN where delta was traced and out of range.
-    """
-
-    num_nulls: jax.Array
-    rank: jax.Array
-    bound: jax.Array
-    num_calibration: jax.Array
-    delta: jax.Array
+    num_nulls: jax.Array  # [K] int32, the numbers k of nulls for which it is known, ascending, the last >= m
+    rank: jax.Array  # [I] int32, the ranks i at which it is known, ascending
+    bound: jax.Array  # [K, I] int32 u_k(i), not decreasing in k; k where nothing better is known
+    num_calibration: jax.Array  # [] int32, n
+    delta: jax.Array  # [] probability that the envelope fails; NaN where delta was traced and out of range
 
 
 class FdpBounds(NamedTuple):
@@ -116,14 +108,8 @@ def calibrate(
         envelope of the larger one, which bounds it too.
       num_draws: Static B.
 
-    Returns:
-      `Template`.
-
-    Raises:
-      ValueError: Static delta outside (0, 1), or sizes below 1.
-
+    Raises ValueError: static delta outside (0, 1), or sizes below 1.
     Cost: O(B (N + M) + K I (B + W)), W the width of a tabulated tail, at most M + 1.
-
     References: Gazin, Blanchard & Roquain (2024) for the law; Song, Jin & Candes (2026).
     """
     if min(max_calibration, num_draws) < 1 or max_tests < 0:
@@ -185,9 +171,7 @@ def bounds(
       max_rank: Static upper bound of n + 1.
       mask: [m] bool, True = real item.
 
-    Returns:
-      `FdpBounds` with N + 1 = max_rank.
-
+    Returns: `FdpBounds` with N + 1 = max_rank.
     Cost: O(m + N + K I); no sort.
     """
     valid = rank <= max_rank if mask is None else (rank <= max_rank) & mask
@@ -222,8 +206,8 @@ def of_set(bounds: FdpBounds, selected: jax.Array) -> jax.Array:
       bounds: Result of `bounds`.
       selected: [m] bool.
 
-    Returns:
-      [] int32. Cost O(m + N).
+    Returns: [] int32.
+    Cost: O(m + N).
     """
     size = bounds.false_bound.shape[0]
     chosen = selected & (bounds.slot >= 0)
@@ -248,9 +232,7 @@ def dkw_offset(num_calibration: Any, num_tests: Any, delta: Any) -> jax.Array:
       num_tests: [] m >= 1; 0 gives 1.
       delta: [] level in (0, 1); NaN where it is out of range.
 
-    Returns:
-      [] lambda in (0, 1].
-
+    Returns: [] lambda in (0, 1].
     References: Gazin, Blanchard & Roquain (2024), theorem 2.4.
     """
     level = lattice.as_level(delta)
@@ -292,9 +274,7 @@ def dkw(
       interpolate: True lets a bound at a smaller threshold serve a larger one.
       mask: [m] bool, True = real item.
 
-    Returns:
-      `DkwBounds`. Cost: a sort of m.
-
+    Cost: a sort of m.
     References: Gazin, Blanchard & Roquain (2024); Song, Jin & Candes (2026) for the interpolation.
     """
     values = p_values.astype(jnp.promote_types(p_values.dtype, jnp.float32))

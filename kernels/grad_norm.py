@@ -36,8 +36,7 @@ def dense(inputs: jax.Array, kernel: jax.Array, probe: jax.Array) -> jax.Array:
       kernel: [I, O].
       probe: [B] float32 zeros; its cotangent is ||inputs_b^T g_b||^2, float32.
 
-    Returns:
-      [B, T, O] float32.
+    Returns: [B, T, O] float32.
 
     The cotangent of the outputs is rounded to the dtype of the kernel before it enters a product, as the inputs are.
 
@@ -81,8 +80,7 @@ def add_bias(inputs: jax.Array, bias: jax.Array, probe: jax.Array) -> jax.Array:
       bias: [O].
       probe: [B] float32 zeros; its cotangent is the squared norm of the sum of g over the axes between.
 
-    Returns:
-      [B, ..., O].
+    Returns: [B, ..., O].
     """
     return _add_bias(inputs, bias, probe)
 
@@ -113,8 +111,7 @@ def scale(inputs: jax.Array, factor: jax.Array, probe: jax.Array) -> jax.Array:
       factor: [D].
       probe: [B] float32 zeros; its cotangent is the squared norm of the sum of inputs * g over the axes between.
 
-    Returns:
-      [B, ..., D].
+    Returns: [B, ..., D].
     """
     return _scale(inputs, factor, probe)
 
@@ -151,8 +148,7 @@ def add_rows(inputs: jax.Array, rows: jax.Array, probe: jax.Array) -> jax.Array:
       rows: [T, D]; where they are rows of a longer table, no two may be the same row of it.
       probe: [B] float32 zeros; its cotangent is the sum over t of ||g_t||^2.
 
-    Returns:
-      [B, T, D].
+    Returns: [B, T, D].
     """
     return _add_rows(inputs, rows, probe)
 

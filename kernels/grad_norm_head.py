@@ -33,17 +33,12 @@ _LANES = 32
 
 
 class HeadGradients(NamedTuple):
-    """Gradients of the head.
+    """Gradients of the head."""
 
-    Attributes:
-      hidden: [B, T, D] float32 cotangent of the hidden states.
-      sqnorm: [B] squared norm of the gradient of the readout.
-      at_tokens: [B, T, T] float32; entry [b, s, t] is delta_s[v_t], the cotangent of the logit of the text's token t
-        at position s (before soft-capping).
-    """
-
-    hidden: jax.Array
-    sqnorm: jax.Array
+    hidden: jax.Array  # [B, T, D] float32 cotangent of the hidden states
+    sqnorm: jax.Array  # [B] squared norm of the gradient of the readout
+    # [B, T, T] float32; entry [b, s, t] is delta_s[v_t], the cotangent of the logit of the text's token t at position s
+    # (before soft-capping)
     at_tokens: jax.Array
 
 
@@ -75,9 +70,6 @@ def head_gradients(
         cost what others cost.
       soft_cap: c in logits = c tanh(z / c), or None.
       chunk: Columns of a block: about a million logits a block on CPU, several millions on accelerators. Static.
-
-    Returns:
-      `HeadGradients`.
 
     Cost: 2 B T V (2 D + T) flop; temporary memory of 4 B T (2 chunk + 3 D + 4 T) bytes, about.
     """

@@ -39,12 +39,8 @@ def bh_cut(
       scale: rho as in `stepup.bh_ranks`; m/(n+1) for BH.
       limit: [] int32, items of a larger rank are left out (default: none).
 
-    Returns:
-      [] int32, 0 where nothing is rejected; `rank <= cut` is `stepup.bh_ranks(...).reject`.
-
-    Raises:
-      ValueError: a level that is only known as a float.
-
+    Returns: [] int32, 0 where nothing is rejected; `rank <= cut` is `stepup.bh_ranks(...).reject`.
+    Raises ValueError: a level that is only known as a float.
     Cost: a few scalar searches and look-ups; O(max_rank) where 32 passes are not enough.
     """
     if not lattice.is_exact(level):
@@ -79,12 +75,8 @@ def jecs_cuts(at_most: jax.Array, num_calibration: Any, levels: lattice.Level, g
       levels: Exact, with fields [A].
       grid: Static candidates tau in (0, 1).
 
-    Returns:
-      [A] int32, 0 where nothing is selected; `rank <= cut` is `envelope.adaptive_bh(...).reject`.
-
-    Raises:
-      ValueError: Levels that are only known as floats; a grid as in `envelope.fit`.
-
+    Returns: [A] int32, 0 where nothing is selected; `rank <= cut` is `envelope.adaptive_bh(...).reject`.
+    Raises ValueError: levels that are only known as floats; a grid as in `envelope.fit`.
     References: JECS, eq. 13-17 and appendix D.1.
     """
     candidates = envelope_anchor.candidates(at_most, num_calibration, grid)

@@ -52,9 +52,6 @@ def count_ranks(
       num_calibration: n.
       num_tests: m.
 
-    Returns:
-      `RankCounts`.
-
     Cost: K (n + 1) exponentials and as many normal quantiles and distribution functions, m random numbers and as many
     look-ups by halving in a table of 2(n+1) cells.
     """
@@ -94,9 +91,8 @@ def cell_probabilities(
 
     Arguments as `count_ranks`.
 
-    Returns:
-      [2(n+1), L] float32, the cumulative probabilities of the cells (member of none, R = 1..n+1), then (contaminated,
-      R = 1..n+1); the last is 1.
+    Returns: [2(n+1), L] float32, the cumulative probabilities of the cells (member of none, R = 1..n+1), then
+    (contaminated, R = 1..n+1); the last is 1.
     """
     signal, share = (jnp.asarray(value, jnp.float32) for value in (signal, member_share))
 

@@ -94,25 +94,15 @@ class MultiStatistics(NamedTuple):
 
 
 class Path(NamedTuple):
-    """Counts at the n places of the increasing order of |W|; zeros and masked items come first.
+    """Counts at the n places of the increasing order of |W|; zeros and masked items come first."""
 
-    Attributes:
-      start: [n] bool, True at the first place of each group of equal |W| > 0; the counts are meant there.
-      favourable: [n] int32, #{W >= t}, t the |W| at the place.
-      against: [n] int32, #{W <= -t}.
-      cut: [n] t in floating point.
-      place: [n] int32, in input order: the first place of the item's own group.
-      positive: [n] bool, in input order: W > 0, neither masked nor NaN.
-      valid: [n] bool, in input order: neither masked nor NaN.
-    """
-
-    start: jax.Array
-    favourable: jax.Array
-    against: jax.Array
-    cut: jax.Array
-    place: jax.Array
-    positive: jax.Array
-    valid: jax.Array
+    start: jax.Array  # [n] bool, True at the first place of each group of equal |W| > 0; the counts are meant there
+    favourable: jax.Array  # [n] int32, #{W >= t}, t the |W| at the place
+    against: jax.Array  # [n] int32, #{W <= -t}
+    cut: jax.Array  # [n] t in floating point
+    place: jax.Array  # [n] int32, in input order: the first place of the item's own group
+    positive: jax.Array  # [n] bool, in input order: W > 0, neither masked nor NaN
+    valid: jax.Array  # [n] bool, in input order: neither masked nor NaN
 
 
 def w_statistics(original: jax.Array, knockoffs: jax.Array, *, mask: jax.Array | None = None) -> jax.Array:
@@ -123,11 +113,8 @@ def w_statistics(original: jax.Array, knockoffs: jax.Array, *, mask: jax.Array |
       knockoffs: [n, k] scores S~ of their knockoffs, k at least 1.
       mask: [n] bool, True = real item.
 
-    Returns:
-      [n] W, large = member; NaN for items that are masked out or have a NaN among their k + 1 scores.
-
-    Raises:
-      ValueError: k = 0.
+    Returns: [n] W, large = member; NaN for items that are masked out or have a NaN among their k + 1 scores.
+    Raises ValueError: k = 0.
 
     Guarantee: for k = 1 the signs of the W of non-members are fair coins given |W| if an item and its knockoff are
     exchangeable; for k > 1 they are so only where the law of a score within an item is symmetric.
@@ -173,15 +160,10 @@ def select(
       num_knockoffs: k'; more than 1 for the signed statistics of `multi_statistics` only.
       mask: [n] bool, True = real item.
 
-    Returns:
-      `KnockoffFilter`; adjusted_j is the minimum of the ratio over the t <= W_j. At least offset/(alpha k') items
-      are selected, or none.
-
-    Raises:
-      ValueError: alpha outside (0, 1) where it is static; offset other than 0 and 1; num_knockoffs below 1.
-
+    Returns: `KnockoffFilter`; adjusted_j is the minimum of the ratio over the t <= W_j. At least offset/(alpha k')
+    items are selected, or none.
+    Raises ValueError: alpha outside (0, 1) where it is static; offset other than 0 and 1; num_knockoffs below 1.
     Cost: one sort of n integers and n binary searches.
-
     References: Barber & Candès (2015), eq. 1.8-1.9 and theorems 1-2; KTD, eq. 7 and 10 (where no t
     qualifies the authors' code takes the best one, which no theorem covers).
     """
@@ -213,11 +195,8 @@ def multi_statistics(original: jax.Array, knockoffs: jax.Array, *, mask: jax.Arr
       knockoffs: [n, k] scores of the knockoffs, k at least 1.
       mask: [n] bool, True = real item.
 
-    Returns:
-      `MultiStatistics`; items with a NaN among their k + 1 scores count as masked.
-
-    Raises:
-      ValueError: k = 0.
+    Returns: `MultiStatistics`; items with a NaN among their k + 1 scores count as masked.
+    Raises ValueError: k = 0.
 
     Guarantee: given everything else, kappa of a non-member is uniform on 0..k where tau > 0, if its k + 1 copies are
     exchangeable.
@@ -256,12 +235,8 @@ def multi_threshold(
       offset: 1 or 0.
       mask: [n] bool, True = real item.
 
-    Returns:
-      [] threshold on tau.
-
-    Raises:
-      ValueError: As `select`.
-
+    Returns: [] threshold on tau.
+    Raises ValueError: as `select`.
     References: Gimenez & Zou (2019), algorithm 1.
     """
     signed = jnp.where(kappa == 0, tau, -tau)
@@ -282,14 +257,9 @@ def derandomized_e_values(w: jax.Array, alpha: Any, *, mask: jax.Array | None = 
       alpha: Level in (0, 1) that places T; it costs no validity.
       mask: [n] bool, True = real item.
 
-    Returns:
-      [n] e-values; 0 where no draw selects, NaN for masked items and everywhere for a traced alpha out of range.
-
-    Raises:
-      ValueError: k = 0; static alpha outside (0, 1).
-
+    Returns: [n] e-values; 0 where no draw selects, NaN for masked items and everywhere for a traced alpha out of range.
+    Raises ValueError: k = 0; static alpha outside (0, 1).
     Cost: k sorts of n integers.
-
     References: Ren & Barber (2024), eq. 6-7 and theorem 1.
     """
     level = lattice.as_level(alpha)
@@ -322,14 +292,8 @@ def fdp_bound(w: jax.Array, delta: Any, *, mask: jax.Array | None = None) -> Kno
       delta: Probability of failure, in (0, 1); a traced one out of range bounds nothing (fdp_bound NaN).
       mask: [n] bool, True = real item.
 
-    Returns:
-      `KnockoffBound`.
-
-    Raises:
-      ValueError: Static delta outside (0, 1).
-
+    Raises ValueError: static delta outside (0, 1).
     Cost: one sort of n integers and n binary searches.
-
     References: Katsevich & Ramdas (2020), theorem 2 and section 3.2.
     """
     delta = delta.value if isinstance(delta, lattice.Level) else delta
@@ -363,9 +327,7 @@ def path(w: jax.Array, *, mask: jax.Array | None = None) -> Path:
       w: [n] statistics, large = member.
       mask: [n] bool, True = real item; NaN is left out besides.
 
-    Returns:
-      `Path`. -0.0 is 0.
-
+    Returns: `Path`. -0.0 is 0.
     Cost: one sort of n integers, and n binary searches for `place`.
     """
     size = w.shape[0]
@@ -397,8 +359,7 @@ def path(w: jax.Array, *, mask: jax.Array | None = None) -> Path:
 def first_place(along: Path, level: lattice.Level, offset: int = 1, num_knockoffs: int = 1) -> jax.Array:
     """[] int32 place of tau in the path: the first group whose ratio is at most alpha; n where none is.
 
-    Raises:
-      ValueError: offset other than 0 and 1; num_knockoffs below 1.
+    Raises ValueError: offset other than 0 and 1; num_knockoffs below 1.
     """
     if offset not in (0, 1):
         raise ValueError(f"offset must be 0 or 1, got {offset!r}")

@@ -25,25 +25,15 @@ _GUESS_ERROR = 2e-6  # bounds the relative error of the float32 quotient below: 
 
 
 class Level(NamedTuple):
-    """A level alpha in (0, 1), as an exact fraction where it is known as one.
+    """A level alpha in (0, 1), as an exact fraction where it is known as one."""
 
-    Attributes:
-      value: [] alpha in floating point.
-      numerator: [] int32 a of alpha = a/b; a static 0 where alpha is only known as a float.
-      denominator: [] int32 b; a static 1 where alpha is only known as a float.
-      below32: [] the largest float32 that is <= alpha, both as the fraction and as it was given.
-      above32: [] the smallest float32 that is > alpha, likewise.
-      below64: [] as `below32` in float64.
-      above64: [] as `above32` in float64.
-    """
-
-    value: Any
-    numerator: Any
-    denominator: Any
-    below32: Any
-    above32: Any
-    below64: Any
-    above64: Any
+    value: Any  # [] alpha in floating point
+    numerator: Any  # [] int32 a of alpha = a/b; a static 0 where alpha is only known as a float
+    denominator: Any  # [] int32 b; a static 1 where alpha is only known as a float
+    below32: Any  # [] the largest float32 that is <= alpha, both as the fraction and as it was given
+    above32: Any  # [] the smallest float32 that is > alpha, likewise
+    below64: Any  # [] as `below32` in float64
+    above64: Any  # [] as `above32` in float64
 
 
 def as_level(alpha: Any) -> Level:
@@ -53,8 +43,7 @@ def as_level(alpha: Any) -> Level:
     and decisions at it are exact. A JAX array, traced or not, stays a float: decisions then carry a tolerance
     of four machine epsilons, in favour of rejection at equality.
 
-    Raises:
-      ValueError: a static level outside (0, 1).
+    Raises ValueError: a static level outside (0, 1).
     """
     if isinstance(alpha, Level):
         return alpha
@@ -103,8 +92,8 @@ def product_le(left: tuple[Any, ...], right: tuple[Any, ...]) -> jax.Array:
       left: Non-negative integers below 2^31, scalars or arrays that broadcast against all the others.
       right: Likewise.
 
-    Returns:
-      bool, of the broadcast shape. Cost: O(len^2) integer operations an element.
+    Returns: bool, of the broadcast shape.
+    Cost: O(len^2) integer operations an element.
     """
     small, large = _digits(left), _digits(right)
     less, equal = jnp.asarray(False), jnp.asarray(True)
@@ -122,8 +111,7 @@ def floor_ratio(numerator: tuple[Any, ...], denominator: tuple[Any, ...], bound:
       denominator: Likewise; a zero makes the answer `bound`.
       bound: Static, below 2^30.
 
-    Returns:
-      [] int32.
+    Returns: [] int32.
     """
     candidates = _candidates(numerator, denominator, bound)
     holds = product_le((candidates, *denominator), numerator)

@@ -47,11 +47,8 @@ def local_fdr(p_values: jax.Array, *, null_proportion: Any = 1.0, mask: jax.Arra
       null_proportion: [] pi0 in (0, 1]; 1 is conservative. A traced one out of range gives NaN.
       mask: [m] bool, True = real item.
 
-    Returns:
-      `LocalFdr`. Tied p-values share their values.
-
+    Returns: `LocalFdr`. Tied p-values share their values.
     Cost: a sort and a loop of 2 m steps.
-
     References: Grenander (1956); Efron et al. (2001); Strimmer (2008); Soloff, Xiang & Fithian (2024), "The edge of
     discovery: controlling the local false discovery rate at the margin", theorem 1.
     """
@@ -88,10 +85,8 @@ def concave_majorant(x: jax.Array, y: jax.Array) -> tuple[jax.Array, jax.Array]:
       x: [s] abscissae, ascending.
       y: [s] int32 or floating ordinates, ascending. Of points with one abscissa the last counts.
 
-    Returns:
-      left, right [s] int32: indices of the vertices with x[left] < x[i] <= x[right], consecutive on the majorant. For
-      points at x[0], left is the first and right the last index of that abscissa.
-
+    Returns: left, right [s] int32: indices of the vertices with x[left] < x[i] <= x[right], consecutive on the
+    majorant. For points at x[0], left is the first and right the last index of that abscissa.
     Cost: one pass of 2 s steps with a stack; each step touches a constant number of entries.
     """
     size = x.shape[0]

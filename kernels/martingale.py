@@ -72,28 +72,19 @@ class Martingale(NamedTuple):
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class State:
-    """A martingale so far: four arrays, whatever the length of the stream.
+    """A martingale so far: four arrays, whatever the length of the stream."""
 
-    Attributes:
-      num_tests: [] int32.
-      log_martingale: [].
-      log_running_max: [].
-      account: State of the bet.
-      bet: Static.
-    """
-
-    num_tests: jax.Array
-    log_martingale: jax.Array
-    log_running_max: jax.Array
-    account: jax.Array
+    num_tests: jax.Array  # [] int32
+    log_martingale: jax.Array  # []
+    log_running_max: jax.Array  # []
+    account: jax.Array  # State of the bet
     bet: Bet = dataclasses.field(metadata={"static": True})
 
 
 def start(bet: Bet, *, dtype: Any = None) -> State:
     """M_0 = 1. `dtype` is JAX's default float by default.
 
-    Raises:
-      ValueError: Unknown `bet`.
+    Raises ValueError: unknown `bet`.
     """
     dtype = dtype or jnp.result_type(float)
     account = first_account(bet, dtype)
@@ -109,8 +100,7 @@ def advance(state: State, log_p_value: Any, mask: Any = True) -> tuple[State, Ma
         "simple_jumper", which at most multiplies it by 3/2. NaN takes no place.
       mask: [] bool, False for a step that takes no place.
 
-    Returns:
-      The new state, of the same shapes, and `Martingale` with fields [].
+    Returns: The new state, of the same shapes, and `Martingale` with fields [].
     """
     dtype = state.log_martingale.dtype
     log_p = jnp.asarray(log_p_value, dtype)
@@ -140,12 +130,7 @@ def conformal_martingale(log_p_values: jax.Array, *, bet: Bet, mask: jax.Array |
       bet: "mixture", "any_start" or "simple_jumper".
       mask: [T] bool, True = real.
 
-    Returns:
-      `Martingale`.
-
-    Raises:
-      ValueError: Unknown `bet`.
-
+    Raises ValueError: unknown `bet`.
     Cost: O(T); "mixture" takes 96 exponentials a step, "any_start" 24.
     """
     log_p = log_p_values.astype(jnp.promote_types(log_p_values.dtype, jnp.float32))
@@ -174,11 +159,8 @@ def control_p_value(
       uniform: [...] U itself, in (0, 1].
       mask: [..., k] bool, True = real control.
 
-    Returns:
-      [...] in (0, 1]; NaN where the score is NaN.
-
-    Raises:
-      ValueError: Both `key` and `uniform`.
+    Returns: [...] in (0, 1]; NaN where the score is NaN.
+    Raises ValueError: both `key` and `uniform`.
     """
     if key is not None and uniform is not None:
         raise ValueError("give key or uniform, not both")
@@ -200,8 +182,7 @@ def first_account(bet: Bet, dtype: Any) -> jax.Array:
     "mixture": [1], sum of -log p_i - 1; "any_start": [8], log of what each e holds; "simple_jumper": [3], fractions
     of the wealth in the three accounts.
 
-    Raises:
-      ValueError: Unknown `bet`.
+    Raises ValueError: unknown `bet`.
     """
     if bet not in BETS:
         raise ValueError(f"bet must be one of {BETS}, got {bet!r}")

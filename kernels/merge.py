@@ -71,9 +71,7 @@ def ruger(p_values: jax.Array, *, k: int | None = None, axis: int = -1) -> jax.A
 
     Guarantee: super-uniform under any dependence; finite-sample. Cost: a sort of K.
 
-    Raises:
-      ValueError: k outside 1..K.
-
+    Raises ValueError: k outside 1..K.
     References: Rueger (1978).
     """
     p = probabilities(p_values, axis)

@@ -69,27 +69,19 @@ class Decision(NamedTuple):
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class State:
-    """A stream so far. Its leaves are plain arrays whose shapes depend on the horizon H alone.
+    """A stream so far. Its leaves are plain arrays whose shapes depend on the horizon H alone."""
 
-    Attributes:
-      num_tests: [] int32, hypotheses so far that were neither masked nor NaN.
-      num_rejected: [] int32.
-      clock: [] int32, ticks so far: hypotheses, for SAFFRON those that were no candidates.
-      levels: [H] LOND and e-LOND: alpha gamma_1, alpha gamma_2, ... LORD++ and SAFFRON: the level at every tick of the
-        clock if nothing more is discovered.
-      earned: [2, 2 H] H zeros and what the first, and every later, discovery adds to the next H levels; [0, 2 H] for
-        LOND and e-LOND.
-      method: Static.
-      lambda_: Static; for "saffron".
-    """
-
-    num_tests: jax.Array
-    num_rejected: jax.Array
-    clock: jax.Array
+    num_tests: jax.Array  # [] int32, hypotheses so far that were neither masked nor NaN
+    num_rejected: jax.Array  # [] int32
+    clock: jax.Array  # [] int32, ticks so far: hypotheses, for SAFFRON those that were no candidates
+    # [H] LOND and e-LOND: alpha gamma_1, alpha gamma_2, ... LORD++ and SAFFRON: the level at every tick of the clock if
+    # nothing more is discovered.
     levels: jax.Array
+    # [2, 2 H] H zeros and what the first, and every later, discovery adds to the next H levels; [0, 2 H] for LOND and
+    # e-LOND
     earned: jax.Array
     method: Method = dataclasses.field(metadata={"static": True})
-    lambda_: float = dataclasses.field(metadata={"static": True})
+    lambda_: float = dataclasses.field(metadata={"static": True})  # for "saffron"
 
 
 def lond(
@@ -111,14 +103,9 @@ def lond(
       dependence: "positive" or "any".
       mask: [T] bool, True = real.
 
-    Returns:
-      `Online`.
-
-    Raises:
-      ValueError: Static alpha outside (0, 1), unknown `dependence`. A traced alpha gives no rejections and NaN levels.
-
+    Raises ValueError: static alpha outside (0, 1), unknown `dependence`. A traced alpha gives no rejections and NaN
+    levels.
     Cost: one scan of T steps.
-
     References: Javanmard & Montanari (2015, 2018); Zrnic, Ramdas & Jordan (2021) for PRDS.
     """
     if dependence not in ("positive", "any"):
@@ -135,9 +122,6 @@ def e_lond(e_values: jax.Array, alpha: Any, *, mask: jax.Array | None = None) ->
       e_values: [T] >= 0 in the order of arrival; NaN is masked out.
       alpha: Level as in `lond`.
       mask: [T] bool.
-
-    Returns:
-      `Online`.
 
     References: Xu & Ramdas (2024).
     """
@@ -160,14 +144,8 @@ def lord_plus_plus(
       initial_wealth: w0 as a fraction of alpha, in (0, 1); 1/10 where not given.
       mask: [T] bool, True = real.
 
-    Returns:
-      `Online`.
-
-    Raises:
-      ValueError: Static alpha or `initial_wealth` out of range.
-
+    Raises ValueError: static alpha or `initial_wealth` out of range.
     Cost: a scan of T steps of O(T) each.
-
     References: Ramdas, Yang, Wainwright & Jordan (2017).
     """
     return _decided("lord_plus_plus", p_values, alpha, mask, initial_wealth=initial_wealth)
@@ -195,12 +173,7 @@ def saffron(
       initial_wealth: w0 as a fraction of alpha, in (0, 1); 1/2 where not given.
       mask: [T] bool, True = real.
 
-    Returns:
-      `Online`.
-
-    Raises:
-      ValueError: Static alpha, `lambda_` or `initial_wealth` out of range.
-
+    Raises ValueError: static alpha, `lambda_` or `initial_wealth` out of range.
     References: Ramdas, Zrnic, Wainwright & Jordan (2018).
     """
     return _decided("saffron", p_values, alpha, mask, initial_wealth=initial_wealth, lambda_=lambda_)
@@ -227,9 +200,8 @@ def start(
       lambda_: For "saffron"; static, in (0, 1).
       dtype: Type of the levels; JAX's default float by default.
 
-    Raises:
-      ValueError: Unknown `method`, `horizon` below 1, static numbers out of range. A traced alpha or initial wealth
-        out of range gives NaN levels.
+    Raises ValueError: unknown `method`, `horizon` below 1, static numbers out of range. A traced alpha or initial
+    wealth out of range gives NaN levels.
     """
     if method not in METHODS:
         raise ValueError(f"method must be one of {METHODS}, got {method!r}")
@@ -263,8 +235,8 @@ def decide(state: State, value: Any, mask: Any = True) -> tuple[State, Decision]
       value: [] p-value, or e-value for "e_lond". NaN takes no place in the stream.
       mask: [] bool, False for a hypothesis that takes no place.
 
-    Returns:
-      The new state, of the same shapes, and `Decision`. Cost: O(1), for "lord_plus_plus" and "saffron" O(H).
+    Returns: The new state, of the same shapes, and `Decision`.
+    Cost: O(1), for "lord_plus_plus" and "saffron" O(H).
     """
     value = jnp.asarray(value)
     value = value.astype(jnp.promote_types(value.dtype, state.levels.dtype))
@@ -294,9 +266,7 @@ def gamma(length: int, kind: Literal["log", "power"] = "log") -> np.ndarray:
       length: Number of weights.
       kind: "log", 0.07720838 log(max(t, 2)) / (t exp(sqrt(log t))); or "power", 0.4374901658 t^-1.6.
 
-    Raises:
-      ValueError: Unknown `kind`.
-
+    Raises ValueError: unknown `kind`.
     References: Javanmard & Montanari (2018) for "log"; Ramdas et al. (2018) for "power".
     """
     if kind not in _SERIES:

@@ -24,16 +24,10 @@ NULLS = ("nonmember", "member")
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class State:
-    """The scores that the next one is compared with.
+    """The scores that the next one is compared with."""
 
-    Attributes:
-      scores: [w]; the first `num_held` are real.
-      num_held: [] int32.
-      null: Static.
-    """
-
-    scores: jax.Array
-    num_held: jax.Array
+    scores: jax.Array  # [w]; the first `num_held` are real
+    num_held: jax.Array  # [] int32
     null: Literal["nonmember", "member"] = dataclasses.field(metadata={"static": True})
 
 
@@ -45,8 +39,7 @@ def start(window: int, *, null: Literal["nonmember", "member"], dtype: Any = Non
       null: "nonmember" (small scores are extreme) or "member" (large scores are).
       dtype: Type of the scores; JAX's default float by default.
 
-    Raises:
-      ValueError: Unknown `null`, `window` below 1.
+    Raises ValueError: unknown `null`, `window` below 1.
     """
     if null not in NULLS:
         raise ValueError(f'null must be "nonmember" or "member", got {null!r}')
@@ -73,8 +66,8 @@ def advance(
       leaves: [] int32 place of `draw`; it counts once w scores are held.
       mask: [] bool, False for a score that takes no place.
 
-    Returns:
-      The new state, of the same shapes, and p [] in (0, 1]; NaN where masked. Cost: O(w).
+    Returns: The new state, of the same shapes, and p [] in (0, 1]; NaN where masked.
+    Cost: O(w).
     """
     held, window = state.scores, state.scores.shape[0]
     score = jnp.asarray(score, held.dtype)
@@ -112,14 +105,9 @@ def p_values(
       window: w, static; None for the whole past. The memory is O(w).
       mask: [T] bool, True = real.
 
-    Returns:
-      [T] in (0, 1]; NaN for masked scores.
-
-    Raises:
-      ValueError: Unknown `null`, `window` below 1, no `key` where one is needed.
-
+    Returns: [T] in (0, 1]; NaN for masked scores.
+    Raises ValueError: unknown `null`, `window` below 1, no `key` where one is needed.
     Cost: O(T w), O(T^2) for the whole past.
-
     References: Vovk, Gammerman & Shafer (2005), theorem 8.1, for the whole past.
     """
     length = scores.shape[0]

@@ -63,9 +63,8 @@ def p_value(
       tolerance: Relative tolerance of a tie; None for that of the float type (`tie_tolerance`).
       scale: [] what the tolerance is relative to; |L| by default.
 
-    Returns:
-      `PermutationP`; p = 1 without draws, NaN where `observed` is NaN. Cost: O(B).
-
+    Returns: `PermutationP`; p = 1 without draws, NaN where `observed` is NaN.
+    Cost: O(B).
     References: the sharded exchangeability test, section 3.1 (with >= in place of >); Phipson & Smyth (2010), eq. 2.
     """
     at_least, real = _reaching(observed, permuted, mask, tolerance, scale)
@@ -115,15 +114,10 @@ def monte_carlo_p_value(num_at_least: Any, *, num_draws: int, num_permutations: 
       num_draws: B, static.
       num_permutations: N, static.
 
-    Returns:
-      p-values of the shape of `num_at_least`.
-
-    Raises:
-      ValueError: B < 0 or N < 1.
-
+    Returns: p-values of the shape of `num_at_least`.
+    Raises ValueError: B < 0 or N < 1.
     Cost: O(B N) once on the host for each (B, N); where that exceeds 2e8 the average is taken by the midpoint rule,
     (x + 1)/(B + 1) minus the integral of the binomial distribution function from 0 to 1/(2N), in O(B).
-
     References: Phipson & Smyth (2010), section 4.
     """
     if num_draws < 0 or num_permutations < 1:

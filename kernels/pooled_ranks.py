@@ -29,20 +29,14 @@ RULES = ("sum", "cauchy")
 
 
 class Pool(NamedTuple):
-    """One detector's scores ranked inside calibration and test together.
+    """One detector's scores ranked inside calibration and test together."""
 
-    Attributes:
-      calibration: [n] int32 twice the mid-rank from the most extreme item on, in 2..2N; 0 for masked items.
-      scores: [m] int32 likewise.
-      alone: [m] int32 conservative conformal rank of the test scores against this detector's calibration scores, in
-        1..n+1; N + 2 (N the length of `calibration`) for masked items, as in `conformal.rank`.
-      num_pool: [] int32, N: real items of both kinds.
-    """
-
-    calibration: jax.Array
-    scores: jax.Array
+    calibration: jax.Array  # [n] int32 twice the mid-rank from the most extreme item on, in 2..2N; 0 for masked items
+    scores: jax.Array  # [m] int32 likewise
+    # [m] int32 conservative conformal rank of the test scores against this detector's calibration scores, in 1..n+1; N
+    # + 2 (N the length of `calibration`) for masked items, as in `conformal.rank`
     alone: jax.Array
-    num_pool: jax.Array
+    num_pool: jax.Array  # [] int32, N: real items of both kinds
 
 
 class PooledRanks(NamedTuple):
@@ -81,12 +75,7 @@ def pool(
       calibration_mask: [n] bool, True = real item. NaN scores are left out besides.
       mask: [m] bool, likewise.
 
-    Returns:
-      `Pool`.
-
-    Raises:
-      ValueError: Unknown `null`.
-
+    Raises ValueError: unknown `null`.
     Cost: a sort of n and one of m as integers, and two binary searches an item.
     """
     if null not in conformal.NULLS:
@@ -142,12 +131,8 @@ def rank(
       calibration_mask: [n] bool, True = real item. An item with a NaN from any detector is left out besides.
       mask: [m] bool, likewise.
 
-    Returns:
-      `PooledRanks`. Weights that are negative, not finite or all zero mask every item.
-
-    Raises:
-      ValueError: Unknown `null` or `rule`, K = 0, or weights of another shape.
-
+    Returns: `PooledRanks`. Weights that are negative, not finite or all zero mask every item.
+    Raises ValueError: unknown `null` or `rule`, K = 0, or weights of another shape.
     Cost: K times `pool`, a sort of n and one binary search an item.
     """
     if rule not in RULES:

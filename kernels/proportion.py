@@ -19,17 +19,11 @@ __all__ = ["Proportion", "moment", "none", "storey", "subtraction", "tail_size"]
 
 
 class Proportion(NamedTuple):
-    """An estimate of the proportion of true nulls.
+    """An estimate of the proportion of true nulls."""
 
-    Attributes:
-      null_proportion: [] pi0; may exceed 1.
-      numerator: Factors of rho = pi0·m/(n+1).
-      denominator: Likewise.
-    """
-
-    null_proportion: jax.Array
-    numerator: tuple[jax.Array, ...]
-    denominator: tuple[jax.Array, ...]
+    null_proportion: jax.Array  # [] pi0; may exceed 1
+    numerator: tuple[jax.Array, ...]  # Factors of rho = pi0·m/(n+1)
+    denominator: tuple[jax.Array, ...]  # Likewise
 
 
 def none(num_calibration: Any, num_tests: Any) -> Proportion:
@@ -158,8 +152,7 @@ def tail_size(num_calibration: Any, eta: Any, bound: int) -> jax.Array:
       eta: Fraction in (0, 1); a traced one out of range counts as 1, which errs on the safe side.
       bound: Static upper bound of n.
 
-    Raises:
-      ValueError: a static eta outside (0, 1).
+    Raises ValueError: a static eta outside (0, 1).
     """
     n = jnp.asarray(num_calibration, jnp.int32)
     if isinstance(eta, jax.Array):

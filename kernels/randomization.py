@@ -46,16 +46,11 @@ def shard_randomization(
         p-value NaN.
       tolerance: Relative; None for that of the float type.
 
-    Returns:
-      `PermutationP`; `num_draws` is (k + 1)^r where all relabellings were listed. No shard left: p = 1.
-
-    Raises:
-      ValueError: k = 0, B < 1, or no key where one is needed.
-
+    Returns: `PermutationP`; `num_draws` is (k + 1)^r where all relabellings were listed. No shard left: p = 1.
+    Raises ValueError: k = 0, B < 1, or no key where one is needed.
     Cost: O(B r / g), g the number of shards whose joint relabellings fit one table of 4,096 sums (12 for k = 1, 2 for
     k = 50); memory O(r k + 2^15). The draws of a table of K sums are 32-bit words modulo K: no relabelling is more
     likely than another by more than a factor of 1 + r·2^-20.
-
     References: the sharded exchangeability test, section 3.2, for the shards; Lehmann & Romano (2005), section 15.2.
     """
     canonical, shuffled = jnp.asarray(canonical), jnp.asarray(shuffled)

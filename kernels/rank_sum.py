@@ -65,15 +65,10 @@ def rank_sum(
       tolerance: Relative tolerance of a tie; None for that of the float type.
       key: PRNG key, breaks ties at random.
 
-    Returns:
-      `RankSum`; with no shard left p = 1.
-
-    Raises:
-      ValueError: k = 0, or r and k so large that the exact distribution is out of reach.
-
+    Returns: `RankSum`; with no shard left p = 1.
+    Raises ValueError: k = 0, or r and k so large that the exact distribution is out of reach.
     Cost: O(r k), and O(r k log k) with `key`; once for each (r, k) a table of r k exact integers (r^2 k / 2 with a
     mask) on the host.
-
     References: Lehmann & Romano (2005), theorem 15.2.2, applied to each shard.
     """
     canonical, shuffled = jnp.asarray(canonical), jnp.asarray(shuffled)
@@ -137,8 +132,7 @@ def log_survival(total: Any, *, num_shards: int, num_shuffles: int, dtype: Any =
       num_shuffles: Static.
       dtype: Type of the result; JAX's default float by default.
 
-    Raises:
-      ValueError: The exact distribution is out of reach.
+    Raises ValueError: the exact distribution is out of reach.
     """
     table = jnp.asarray(_table(num_shards, num_shuffles), dtype or jnp.result_type(float))
     total = jnp.asarray(total)

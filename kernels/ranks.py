@@ -15,19 +15,12 @@ __all__ = ["Counts", "counts", "finder", "order_keys", "scores_of_keys"]
 
 
 class Counts(NamedTuple):
-    """Position of every test score in the calibration sample.
+    """Position of every test score in the calibration sample."""
 
-    Attributes:
-      less: [m] int32, #{i: T_i < T_j}.
-      equal: [m] int32, #{i: T_i = T_j}.
-      num_calibration: [] int32, n, the calibration scores that are neither masked out nor NaN.
-      valid: [m] bool, False where the test score is masked out or NaN (`less` and `equal` are 0 there).
-    """
-
-    less: jax.Array
-    equal: jax.Array
-    num_calibration: jax.Array
-    valid: jax.Array
+    less: jax.Array  # [m] int32, #{i: T_i < T_j}
+    equal: jax.Array  # [m] int32, #{i: T_i = T_j}
+    num_calibration: jax.Array  # [] int32, n, the calibration scores that are neither masked out nor NaN
+    valid: jax.Array  # [m] bool, False where the test score is masked out or NaN (`less` and `equal` are 0 there)
 
 
 def counts(
@@ -45,9 +38,7 @@ def counts(
       calibration_mask: [n] bool, True = real item. NaN scores are left out besides.
       mask: [m] bool, likewise.
 
-    Returns:
-      `Counts`. Infinite scores are ordinary values at the ends of the order.
-
+    Returns: `Counts`. Infinite scores are ordinary values at the ends of the order.
     Cost: one sort of n integers and m binary searches, O((n + m) log n).
     """
     calibration, scores = jnp.asarray(calibration), jnp.asarray(scores)
@@ -66,9 +57,8 @@ def order_keys(scores: jax.Array, mask: jax.Array | None = None) -> tuple[jax.Ar
       scores: [n] any real dtype; 0 and -0 are equal.
       mask: [n] bool, True = real item.
 
-    Returns:
-      keys [n], signed integers of the width of the scores (at least 32 bits for floats), the largest one for items that
-      are masked out or NaN; and [n] bool, which items are real.
+    Returns: keys [n], signed integers of the width of the scores (at least 32 bits for floats), the largest one for
+    items that are masked out or NaN; and [n] bool, which items are real.
     """
     is_real = real(scores, mask)
     keys = scores
@@ -87,8 +77,7 @@ def scores_of_keys(keys: jax.Array, dtype: Any) -> jax.Array:
       keys: [n] signed integers.
       dtype: The type of the scores that went in.
 
-    Returns:
-      [n] scores of that type; -0 comes back as 0.
+    Returns: [n] scores of that type; -0 comes back as 0.
     """
     if not jnp.issubdtype(dtype, jnp.inexact):
         return keys.astype(dtype)
@@ -103,8 +92,7 @@ def finder(keys: jax.Array, total: jax.Array) -> Callable[[jax.Array], tuple[jax
       keys: [n] integers, those that do not count the largest (`order_keys`).
       total: [] int32, how many count.
 
-    Returns:
-      queries -> (below, up to), int32 each. One binary search a query; where a tie group ends is looked up.
+    Returns: queries -> (below, up to), int32 each. One binary search a query; where a tie group ends is looked up.
     """
     size = keys.shape[0]
     if size == 0:

@@ -36,35 +36,22 @@ _TRACED = 1 + 4 * 2.0**-23  # tolerance of a decision on a floating-point estima
 
 
 class Drawn(NamedTuple):
-    """Splits of a pool, one a lane; row j of a table counts what lies strictly below place j.
+    """Splits of a pool, one a lane; row j of a table counts what lies strictly below place j."""
 
-    Attributes:
-      num_calibration: [L] int32, n.
-      num_tests: [L] int32, m.
-      test_members: [L] int32, tested members.
-      calibration: [N0 + 1, L] calibration items among the first j non-members.
-      tested: [N0 + 1, L] tested items among the first j non-members; [0, L] where all that do not calibrate are.
-      members: [N1 + 1, L] tested items among the first i members.
-    """
-
-    num_calibration: jax.Array
-    num_tests: jax.Array
-    test_members: jax.Array
-    calibration: jax.Array
+    num_calibration: jax.Array  # [L] int32, n
+    num_tests: jax.Array  # [L] int32, m
+    test_members: jax.Array  # [L] int32, tested members
+    calibration: jax.Array  # [N0 + 1, L] calibration items among the first j non-members
+    # [N0 + 1, L] tested items among the first j non-members; [0, L] where all that do not calibrate are
     tested: jax.Array
-    members: jax.Array
+    members: jax.Array  # [N1 + 1, L] tested items among the first i members
 
 
 class Decisions(NamedTuple):
-    """Numbers of selected items.
+    """Numbers of selected items."""
 
-    Attributes:
-      false: [M, A, L] int32, selected non-members, by proportion, level and repetition.
-      selected: [M, A, L] int32, selected items.
-    """
-
-    false: jax.Array
-    selected: jax.Array
+    false: jax.Array  # [M, A, L] int32, selected non-members, by proportion, level and repetition
+    selected: jax.Array  # [M, A, L] int32, selected items
 
 
 def hashed_bits(words: jax.Array, counter: jax.Array) -> jax.Array:
@@ -101,8 +88,7 @@ def draw(pool: Pool, split: Split, words: jax.Array, *, eta: Any = 0.05, generat
       words: [2, L] uint32, independent keys.
       generator: "hash", or "threefry" to compare with.
 
-    Returns:
-      `Drawn`. A repetition depends on its own key only.
+    Returns: `Drawn`. A repetition depends on its own key only.
     """
     bits = GENERATORS[generator]
     num_nonmembers, num_members = pool.nonmembers.shape[0], pool.members.shape[0]
@@ -156,15 +142,10 @@ def decide(
         known ones.
       tails: [N0 + 1] int32 of `resample_pool.tails`, the calibration scores in the region of presumed non-members.
 
-    Returns:
-      `Decisions`, the same as those of `tdd.ptdi` on the split ("moment": up to the rounding of its estimate). A
-      split without calibration items selects nothing.
-
-    Raises:
-      ValueError: An unknown proportion.
-
+    Returns: `Decisions`, the same as those of `tdd.ptdi` on the split ("moment": up to the rounding of its estimate). A
+    split without calibration items selects nothing.
+    Raises ValueError: an unknown proportion.
     Cost: O(N) a repetition for the counts, O(sqrt(N)) for each decision; about 8·N·L bytes.
-
     References: PTDI, algorithm 1; `proportion` for the estimates.
     """
     for name in proportions:
@@ -309,8 +290,7 @@ def _row(table: jax.Array, place: jax.Array) -> jax.Array:
 def _smallest_ratios(pool: Pool, drawn: Drawn, below_region: jax.Array) -> tuple[jax.Array, jax.Array]:
     """The smallest (1 + C)/R at each place or above it, where a decision can be, and the K-th place.
 
-    Returns:
-      [N0 + 1, L] float32; [L] int32, 0 where K = `below_region` is below 1.
+    Returns: [N0 + 1, L] float32; [L] int32, 0 where K = `below_region` is below 1.
     """
     last, lanes = pool.nonmembers.shape[0], below_region.shape[0]
 

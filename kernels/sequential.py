@@ -25,21 +25,13 @@ __all__ = [
 
 
 class Exceedances(NamedTuple):
-    """Numbers of shuffles that reached the canonical order, after every draw.
+    """Numbers of shuffles that reached the canonical order, after every draw."""
 
-    Attributes:
-      shards: [r, B] int32, exceedances of each shard among the draws up to this one.
-      shard_draws: [r, B] int32, draws that count there; 0 in shards that are left out.
-      total: [B] int32, exceedances of the sum over shards.
-      total_draws: [B] int32, draws that count there.
-      num_shards: [] int32, shards that are used.
-    """
-
-    shards: jax.Array
-    shard_draws: jax.Array
-    total: jax.Array
-    total_draws: jax.Array
-    num_shards: jax.Array
+    shards: jax.Array  # [r, B] int32, exceedances of each shard among the draws up to this one
+    shard_draws: jax.Array  # [r, B] int32, draws that count there; 0 in shards that are left out
+    total: jax.Array  # [B] int32, exceedances of the sum over shards
+    total_draws: jax.Array  # [B] int32, draws that count there
+    num_shards: jax.Array  # [] int32, shards that are used
 
 
 def exceedances(
@@ -57,12 +49,7 @@ def exceedances(
       mask: [r] bool, True = real shard.
       tolerance: Relative tolerance of a tie; None for that of the float type.
 
-    Returns:
-      `Exceedances`.
-
-    Raises:
-      ValueError: B = 0.
-
+    Raises ValueError: B = 0.
     Cost: O(r B).
     """
     canonical, shuffled = jnp.asarray(canonical), jnp.asarray(shuffled)
@@ -97,9 +84,8 @@ def besag_clifford(counted: Exceedances, num_exceedances: int, dtype: Any = None
       num_exceedances: h >= 1, static.
       dtype: Type of the result; JAX's default float by default.
 
-    Returns:
-      ([B], [B]) p-values and their logarithms. Cost: O(B).
-
+    Returns: ([B], [B]) p-values and their logarithms.
+    Cost: O(B).
     References: Besag & Clifford (1991), section 3.
     """
     if num_exceedances < 1:
@@ -124,8 +110,8 @@ def spend(log_p_value: jax.Array, weights: Any) -> tuple[jax.Array, jax.Array]:
       log_p_value: [L] logarithms of the p-values of the looks, in order.
       weights: [L] fractions of the level.
 
-    Returns:
-      ([L], [L]) p-values and their logarithms; NaN from the first NaN on. Cost: O(L).
+    Returns: ([L], [L]) p-values and their logarithms; NaN from the first NaN on.
+    Cost: O(L).
     """
     log_p_value = jnp.asarray(log_p_value)
     weighted = log_p_value - jnp.log(jnp.asarray(weights, log_p_value.dtype))

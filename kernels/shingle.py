@@ -31,35 +31,21 @@ _SALT = (0x2545F491, 0x7F4A7C15)
 
 
 class ShingleTable(NamedTuple):
-    """The n-grams that tell one text from all others.
+    """The n-grams that tell one text from all others."""
 
-    Attributes:
-      hashes: [S] uint32, rising.
-      start: [S] int32, where the n-gram begins in `tokens`.
-      text: [S] int32, the text that has it.
-      times: [S] int32, how often that text has it.
-      tokens: [N] int32, the texts one after the other.
-    """
-
-    hashes: Any
-    start: Any
-    text: Any
-    times: Any
-    tokens: Any
+    hashes: Any  # [S] uint32, rising
+    start: Any  # [S] int32, where the n-gram begins in `tokens`
+    text: Any  # [S] int32, the text that has it
+    times: Any  # [S] int32, how often that text has it
+    tokens: Any  # [N] int32, the texts one after the other
 
 
 class RowMemory(NamedTuple):
-    """Rows seen so far, one in each of C places.
+    """Rows seen so far, one in each of C places."""
 
-    Attributes:
-      fingerprints: [C, 2] uint32.
-      times: [C] int32, how often the row was seen; 0 where the place is empty.
-      first_step: [C] int32.
-    """
-
-    fingerprints: jax.Array
-    times: jax.Array
-    first_step: jax.Array
+    fingerprints: jax.Array  # [C, 2] uint32
+    times: jax.Array  # [C] int32, how often the row was seen; 0 where the place is empty
+    first_step: jax.Array  # [C] int32
 
 
 def shingle_table(
@@ -72,8 +58,7 @@ def shingle_table(
       size: n; a shorter text has no n-gram.
       common: Texts whose n-grams count for nobody.
 
-    Returns:
-      The table, in NumPy, and the longest run of equal hashes in it, at least 1: what `find` needs.
+    Returns: The table, in NumPy, and the longest run of equal hashes in it, at least 1: what `find` needs.
 
     n-grams are told apart by 64 bits here: with a chance of about S^2 2^-65 one of them is left out.
 
@@ -135,9 +120,7 @@ def find(
       longest_run: Most entries of equal hash, static.
       mask: [B, T] bool, True = real token; a window with another token in it is none.
 
-    Returns:
-      [B, T - n + 1] int32: the entry of the n-gram that begins there, -1 where it is not in the table.
-
+    Returns: [B, T - n + 1] int32: the entry of the n-gram that begins there, -1 where it is not in the table.
     Cost: O(B T (log S + n)).
     """
     count = tokens.shape[1] - size + 1
@@ -186,9 +169,7 @@ def remember(
       step: Step of this batch.
       real: [B] bool; other rows are neither looked up nor taken in.
 
-    Returns:
-      (memory, times [B] int32 seen before, first_step [B] int32: where first, this step for a new row).
-
+    Returns: (memory, times [B] int32 seen before, first_step [B] int32: where first, this step for a new row).
     Cost: O(B^2) comparisons of integers; nothing in C.
     """
     capacity = memory.times.shape[0]

@@ -53,14 +53,8 @@ def bh(p_values: jax.Array, alpha: Any, *, mask: jax.Array | None = None) -> Ste
       alpha: Level in (0, 1); a Python number is a static level, a JAX array may be traced.
       mask: [m] bool, True = real item.
 
-    Returns:
-      `StepUp`.
-
-    Raises:
-      ValueError: Static alpha outside (0, 1). A traced one gives no rejections and NaN adjusted values.
-
+    Raises ValueError: static alpha outside (0, 1). A traced one gives no rejections and NaN adjusted values.
     Cost: a few passes over m; `adjusted` sorts.
-
     References: Benjamini & Hochberg (1995); Benjamini & Yekutieli (2001) for PRDS.
     """
     return parts.scaled_bh(p_values, alpha, parts.items(p_values, mask)[2], mask)
@@ -88,12 +82,8 @@ def storey_bh(
       cap: True cuts pi0 at 1.
       mask: [m] bool, True = real item.
 
-    Returns:
-      `StepUp` with `null_proportion` = pi0.
-
-    Raises:
-      ValueError: Static alpha or `lambda_` out of range.
-
+    Returns: `StepUp` with `null_proportion` = pi0.
+    Raises ValueError: static alpha or `lambda_` out of range.
     References: Storey, Taylor & Siegmund (2004), eq. 8; Bates et al. (2023), theorem 3.
     """
     if not isinstance(lambda_, jax.Array) and not 0 <= lambda_ < 1:
@@ -122,16 +112,11 @@ def two_stage_bh(p_values: jax.Array, alpha: Any, *, variant: str = "bky", mask:
       variant: "bky": both stages at alpha/(1 + alpha). "bh": both at alpha.
       mask: [m] bool, True = real item.
 
-    Returns:
-      `StepUp`. `null_proportion` is (m - r)/m, 1 where there was no second stage. The adjusted values belong to this
-      alpha: those of the last stage times (m - r)/m and (1 + alpha), the latter with "bky".
-
-    Raises:
-      ValueError: Static alpha outside (0, 1), another variant. A traced alpha out of range gives no rejections and NaN
-        adjusted values.
-
+    Returns: `StepUp`. `null_proportion` is (m - r)/m, 1 where there was no second stage. The adjusted values belong to
+    this alpha: those of the last stage times (m - r)/m and (1 + alpha), the latter with "bky".
+    Raises ValueError: static alpha outside (0, 1), another variant. A traced alpha out of range gives no rejections and
+    NaN adjusted values.
     Cost: twice the passes of BH; `adjusted` sorts.
-
     References: Benjamini, Krieger & Yekutieli (2006), definition 6 and theorem 1.
     """
     if variant not in VARIANTS:
@@ -241,7 +226,6 @@ def holm_sidak(p_values: jax.Array, alpha: Any, *, mask: jax.Array | None = None
     `sidak` and Holm's procedure do. Arguments, results and errors as `sidak`.
 
     Cost: a few passes over m; `adjusted` sorts.
-
     References: Holm (1979), section 4; Holland & Copenhaver (1987).
     """
     return parts.step_down(p_values, alpha, mask, cut=_cut, adjust=_at_least_one)
@@ -274,12 +258,9 @@ def bh_ranks(
         one of them is a float, the decision carries the tolerance of a traced level.
       mask: [m] bool, True = real item. Ranks above `max_rank` count as masked out.
 
-    Returns:
-      `StepUp`; `adjusted` is min over r >= r_j of rho·r/#{ranks <= r}, from a histogram of the ranks, without a sort.
-
-    Raises:
-      ValueError: Static alpha outside (0, 1).
-
+    Returns: `StepUp`; `adjusted` is min over r >= r_j of rho·r/#{ranks <= r}, from a histogram of the ranks, without a
+    sort.
+    Raises ValueError: static alpha outside (0, 1).
     Cost: O(m) a pass and a scalar search; `adjusted` O(m + n).
     """
     level = lattice.as_level(alpha)
@@ -336,8 +317,7 @@ def min_rejections(alpha: Any, max_tests: int, *, scale: tuple[tuple[Any, ...], 
       max_tests: Static upper bound of m.
       scale: rho, as in `bh_ranks`.
 
-    Returns:
-      [] int32 in 1..max_tests + 1; more than m means that nothing can be rejected.
+    Returns: [] int32 in 1..max_tests + 1; more than m means that nothing can be rejected.
     """
     level = lattice.as_level(alpha)
     numerator, denominator = scale

@@ -178,9 +178,6 @@ def step_down(
       mask: [m] bool, True = real item.
       cut: (alpha, l) -> the largest p-value that one of l hypotheses is rejected at, decreasing in l.
       adjust: (l, p) -> the smallest alpha with p <= cut(alpha, l); increasing in both.
-
-    Returns:
-      `StepUp`.
     """
     values, valid, num_tests = items(p_values, mask)
     level = lattice.as_level(alpha)

@@ -55,9 +55,7 @@ def log_sf(t: Any, df: Any) -> jax.Array:
       t: Real; +inf gives -inf, NaN gives NaN.
       df: Degrees of freedom > 0, may be traced and infinite; NaN is returned for others.
 
-    Returns:
-      Array of the broadcast shape.
-
+    Returns: Array of the broadcast shape.
     References: DLMF 15.8.1, 15.7.5 (the continued fraction), 5.11.13 (ratios of gamma functions).
     """
     return _tail(t, df)[1]
@@ -86,9 +84,7 @@ def one_sample(values: jax.Array, *, mask: jax.Array | None = None, noise: Any =
       mask: [r] bool, True = real item; NaN is left out besides.
       noise: [] standard deviations up to this (and up to 10 machine epsilons of the largest value) count as 0.
 
-    Returns:
-      `OneSample`. Cost: O(r).
-
+    Cost: O(r).
     References: the sharded exchangeability test, algorithm 1.
     """
     values = jnp.asarray(values)

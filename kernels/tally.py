@@ -23,18 +23,13 @@ LOW_BITS = 12
 
 
 class Tally(NamedTuple):
-    """Sums over repetitions, for the metrics of `METRICS` in this order.
+    """Sums over repetitions, for the metrics of `METRICS` in this order."""
 
-    Attributes:
-      repetitions: [] uint32.
-      sums: [..., 4, 4] uint32: high and low part of the sum of round(2^24 x), high and low part of that of
-        round(2^24 x^2); the value is high·2^12 + low.
-      histogram: [..., 4, 1025] uint32, how often round(1024 x) was 0..1024.
-    """
-
-    repetitions: jax.Array
+    repetitions: jax.Array  # [] uint32
+    # [..., 4, 4] uint32: high and low part of the sum of round(2^24 x), high and low part of that of round(2^24 x^2);
+    # the value is high·2^12 + low
     sums: jax.Array
-    histogram: jax.Array
+    histogram: jax.Array  # [..., 4, 1025] uint32, how often round(1024 x) was 0..1024
 
 
 def zero(shape: tuple[int, ...]) -> Tally:
@@ -67,8 +62,7 @@ def update(
       items: [] or [L] or [..., L] int32 M.
       real: [L] bool, the repetitions that count (default: all).
 
-    Returns:
-      `Tally`. Each proportion has the error of one float32 division and of one rounding to 2^-24.
+    Returns: `Tally`. Each proportion has the error of one float32 division and of one rounding to 2^-24.
     """
     true = selected - false
     wrong = false + targets - true

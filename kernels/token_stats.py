@@ -86,9 +86,7 @@ def token_stats(
       chunk: Rows a tile: 256 on CPU (the readout is read once for each tile), 1,024 and more on accelerators. Static.
       block: Columns a step of the vocabulary sums; None (whole rows) on accelerators. Static.
 
-    Returns:
-      `TokenStatistics`, each field [N].
-
+    Returns: `TokenStatistics`, each field [N].
     Cost: 2 S D V flop for S = sum(mask) rounded up to `chunk`; temporary memory of about
     4 chunk V + 4 N D bytes, never N V.
     """
@@ -126,8 +124,8 @@ def tile_statistics(logits: jax.Array, targets: jax.Array, block: int | None) ->
       targets: [c] int32 token ids.
       block: Columns a step, or None to reduce whole rows at once (accelerators).
 
-    Returns:
-      `TokenStatistics` of [c]. Relative error of the order of 1e-6 except for what float32 logits have lost already.
+    Returns: `TokenStatistics` of [c]. Relative error of the order of 1e-6 except for what float32 logits have lost
+    already.
     """
     logits = logits.astype(jnp.float32)
     top = logits.max(-1, keepdims=True)

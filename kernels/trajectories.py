@@ -27,33 +27,20 @@ _TILT = 3.0  # of the e-value: of those tried, found most often at 20 and above;
 
 
 class Levels(NamedTuple):
-    """The grid of levels, from 1 downward.
+    """The grid of levels, from 1 downward."""
 
-    Attributes:
-      numerator: [J] int32.
-      denominator: [J] int32.
-      value: [J] numerator / denominator, rounded down: `p <= alpha` holds at equality in every precision.
-    """
-
-    numerator: jax.Array
-    denominator: jax.Array
-    value: jax.Array
+    numerator: jax.Array  # [J] int32
+    denominator: jax.Array  # [J] int32
+    value: jax.Array  # [J] numerator / denominator, rounded down: `p <= alpha` holds at equality in every precision
 
 
 class State(NamedTuple):
-    """The state after the looks so far.
+    """The state after the looks so far."""
 
-    Attributes:
-      place: [K] int32, place in the grid of the lowest level that each trajectory has crossed; 0 = none.
-      spent: [] the largest fraction of the level so far.
-      e_value: [] sum of w_t e_t.
-      levels: The grid.
-    """
-
-    place: jax.Array
-    spent: jax.Array
-    e_value: jax.Array
-    levels: Levels
+    place: jax.Array  # [K] int32, place in the grid of the lowest level that each trajectory has crossed; 0 = none
+    spent: jax.Array  # [] the largest fraction of the level so far
+    e_value: jax.Array  # [] sum of w_t e_t
+    levels: Levels  # The grid
 
 
 class Evidence(NamedTuple):
@@ -78,8 +65,7 @@ def start(num_draws: int, *, alpha: Any = None) -> State:
       alpha: a level that must be in the grid, a number. Those of the grid are 1, .8, .6, .5, .4, .3, .25, .2, .15,
         .125, .1 and so on by decades, down to 1/K, below which no row can cross.
 
-    Raises:
-      ValueError: num_draws below 0, alpha outside (0, 1) or traced.
+    Raises ValueError: num_draws below 0, alpha outside (0, 1) or traced.
     """
     if num_draws < 0:
         raise ValueError(f"num_draws must not be negative, got {num_draws!r}")
@@ -130,9 +116,7 @@ def advance(state: State, statistics: jax.Array, spent: Any) -> tuple[State, Evi
       spent: [] fraction in [0, 1] of the level that may have been spent by this look, with earlier looks; taken down to
         a multiple of 2^-24, and never below that of an earlier look.
 
-    Returns:
-      (state, `Evidence`).
-
+    Returns: (state, `Evidence`).
     Cost: O(K log K + J K) for J levels, 3.5 ms for K = 10,000 on one core; under jit, as its loop compiles once.
     """
     num_rows = state.place.shape[0]
@@ -155,8 +139,7 @@ def spending(look: Any, horizon: Any = None) -> jax.Array:
       look: [] number of the look, from 1.
       horizon: Largest number of looks, fixed beforehand; looks beyond it spend nothing more.
 
-    Returns:
-      [] in [0, 1], taken up to a multiple of 2^-24: the same number in every precision, so the same slots.
+    Returns: [] in [0, 1], taken up to a multiple of 2^-24: the same number in every precision, so the same slots.
     """
     look = jnp.maximum(jnp.asarray(look, jnp.int32), 0)
     whole = look + _PATIENCE if horizon is None else jnp.asarray(horizon, jnp.int32)

@@ -87,14 +87,10 @@ def p_values(
       calibration_mask: [n] bool, True = real item.
       mask: [m] bool, True = real item.
 
-    Returns:
-      [m] in [0, 1]; NaN for masked items and where a weight is negative or not finite; 1 where all weights are 0.
-
-    Raises:
-      ValueError: Unknown `null`.
-
+    Returns: [m] in [0, 1]; NaN for masked items and where a weight is negative or not finite; 1 where all weights are
+    0.
+    Raises ValueError: unknown `null`.
     Cost: one sort of n, m binary searches.
-
     References: Tibshirani, Barber, Candes & Ramdas (2019); Jin & Candes (2023), eq. 5.
     """
     calibration, scores = _oriented(calibration, scores, null)
@@ -140,15 +136,10 @@ def selection(
       calibration_mask: [n] bool.
       mask: [m] bool.
 
-    Returns:
-      `WeightedStep`. Nothing is selected and `adjusted` is NaN for a traced alpha out of range and for traced weights
-      that are negative or not finite.
-
-    Raises:
-      ValueError: Unknown `null` or `prune`, no `key` where one is needed, static alpha outside (0, 1).
-
+    Returns: `WeightedStep`. Nothing is selected and `adjusted` is NaN for a traced alpha out of range and for traced
+    weights that are negative or not finite.
+    Raises ValueError: unknown `null` or `prune`, no `key` where one is needed, static alpha outside (0, 1).
     Cost: O((n + m) log(n + m)) time, O(n + m) memory.
-
     References: Jin & Candes (2023), algorithm 1; the auxiliary p-value carries w_j, not w_l.
     """
     if prune not in PRUNES:
