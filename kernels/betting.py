@@ -32,17 +32,11 @@ _SUM_WEIGHT = 0.1
 
 
 class EProcess(NamedTuple):
-    """Evidence by betting, after every draw.
+    """Evidence by betting, after every draw."""
 
-    Attributes:
-      log_e: [B] logarithm of the e-value.
-      p_value: [B] min(1, 1 / largest e-value so far), at least the smallest normal float.
-      log_p_value: [B] its logarithm.
-    """
-
-    log_e: jax.Array
-    p_value: jax.Array
-    log_p_value: jax.Array
+    log_e: jax.Array  # [B] logarithm of the e-value
+    p_value: jax.Array  # [B] min(1, 1 / largest e-value so far), at least the smallest normal float
+    log_p_value: jax.Array  # [B] its logarithm
 
 
 def log_urn_bet(num_exceedances: jax.Array, num_draws: jax.Array, a: float, c: float, *, horizon: int) -> jax.Array:

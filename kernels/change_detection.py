@@ -33,15 +33,10 @@ class State(NamedTuple):
 
 
 class Alarms(NamedTuple):
-    """The statistic after every p-value.
+    """The statistic after every p-value."""
 
-    Attributes:
-      log_statistic: [T] log R_t, before it begins again; that of the step before at masked steps.
-      alarm: [T] bool, R_t >= A.
-    """
-
-    log_statistic: jax.Array
-    alarm: jax.Array
+    log_statistic: jax.Array  # [T] log R_t, before it begins again; that of the step before at masked steps
+    alarm: jax.Array  # [T] bool, R_t >= A
 
 
 def start(mean_time: Any, *, dtype: Any = None) -> State:

@@ -33,33 +33,20 @@ AGGREGATES = ("mean", "median", "min")
 
 
 class ClusterScores(NamedTuple):
-    """One score a cluster.
+    """One score a cluster."""
 
-    Attributes:
-      scores: [C] loss-like; NaN for clusters without a real item.
-      size: [C] int32, real items.
-      valid: [C] bool, size > 0.
-    """
-
-    scores: jax.Array
-    size: jax.Array
-    valid: jax.Array
+    scores: jax.Array  # [C] loss-like; NaN for clusters without a real item
+    size: jax.Array  # [C] int32, real items
+    valid: jax.Array  # [C] bool, size > 0
 
 
 class GroupPValues(NamedTuple):
-    """Conformal p-values within groups.
+    """Conformal p-values within groups."""
 
-    Attributes:
-      p_values: [m] rank/(n_g + 1), NaN for masked items; 1 where the group has no calibration item.
-      rank: [m] int32 in 1..n_g+1; N + 2 (N the length of `calibration`) for masked items.
-      num_calibration: [m] int32, n_g, the real calibration items of the item's group; 0 for masked items.
-      valid: [m] bool.
-    """
-
-    p_values: jax.Array
-    rank: jax.Array
-    num_calibration: jax.Array
-    valid: jax.Array
+    p_values: jax.Array  # [m] rank/(n_g + 1), NaN for masked items; 1 where the group has no calibration item
+    rank: jax.Array  # [m] int32 in 1..n_g+1; N + 2 (N the length of `calibration`) for masked items
+    num_calibration: jax.Array  # [m] int32, n_g, the real calibration items of the item's group; 0 for masked items
+    valid: jax.Array  # [m] bool
 
 
 def cluster_scores(

@@ -39,15 +39,10 @@ _FAR = 20  # beyond e^20, arctan(1/T) is 1/T and tan(x) is x to double precision
 
 
 class Combined(NamedTuple):
-    """One p-value for each group of K, and the statistic behind it.
+    """One p-value for each group of K, and the statistic behind it."""
 
-    Attributes:
-      p_value: [...] the combined p-value.
-      statistic: [...] what it was computed from.
-    """
-
-    p_value: jax.Array
-    statistic: jax.Array
+    p_value: jax.Array  # [...] the combined p-value
+    statistic: jax.Array  # [...] what it was computed from
 
 
 def cauchy(p_values: jax.Array, *, weights: jax.Array | None = None, axis: int = -1) -> jax.Array:

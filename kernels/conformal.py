@@ -23,20 +23,14 @@ NULLS = ("nonmember", "member")
 
 
 class ConformalRanks(NamedTuple):
-    """Conservative ranks; the p-value is rank / (num_calibration + 1).
+    """Conservative ranks; the p-value is rank / (num_calibration + 1)."""
 
-    Attributes:
-      rank: [m] int32 in 1..n+1; N + 2 (N the length of `calibration`) for items that are masked out or NaN, so that
-        no threshold on ranks ever reaches them.
-      num_calibration: [] int32, n.
-      num_tests: [] int32, m without masked and NaN items.
-      valid: [m] bool.
-    """
-
+    # [m] int32 in 1..n+1; N + 2 (N the length of `calibration`) for items that are masked out or NaN, so that no
+    # threshold on ranks ever reaches them
     rank: jax.Array
-    num_calibration: jax.Array
-    num_tests: jax.Array
-    valid: jax.Array
+    num_calibration: jax.Array  # [] int32, n
+    num_tests: jax.Array  # [] int32, m without masked and NaN items
+    valid: jax.Array  # [m] bool
 
 
 def rank(

@@ -26,30 +26,18 @@ class Envelope(NamedTuple):
 
     G(x) = slope·x for x <= tau, and slope·tau + (1 - slope·tau)·F(x) above, F the empirical distribution of the
     p-values above tau.
-
-    Attributes:
-      x: [m] the p-values at which G was evaluated, in input order; NaN for masked items.
-      value: [m] G(x), NaN for masked items.
-      tau: [] the grid point that was chosen; 0 where no grid point had enough p-values above it.
-      slope: [] G(tau)/tau, 1 where none was chosen (G is the identity then).
-      grid: [t] the grid of candidate points.
-      slopes: [t] the slope at each of them, +inf where it was skipped.
-      num_above: [t] int32, p-values above each of them.
-      fitted: [] bool, False where no grid point qualified: the selection is that of JMCS then.
-      null_proportion: [] (1 + #{P > tau}) / (m (1 - G(tau))), 1 where not fitted.
-      anchor: The same envelope in integers, for exact decisions.
     """
 
-    x: jax.Array
-    value: jax.Array
-    tau: jax.Array
-    slope: jax.Array
-    grid: jax.Array
-    slopes: jax.Array
-    num_above: jax.Array
-    fitted: jax.Array
-    null_proportion: jax.Array
-    anchor: Anchor
+    x: jax.Array  # [m] the p-values at which G was evaluated, in input order; NaN for masked items
+    value: jax.Array  # [m] G(x), NaN for masked items
+    tau: jax.Array  # [] the grid point that was chosen; 0 where no grid point had enough p-values above it
+    slope: jax.Array  # [] G(tau)/tau, 1 where none was chosen (G is the identity then)
+    grid: jax.Array  # [t] the grid of candidate points
+    slopes: jax.Array  # [t] the slope at each of them, +inf where it was skipped
+    num_above: jax.Array  # [t] int32, p-values above each of them
+    fitted: jax.Array  # [] bool, False where no grid point qualified: the selection is that of JMCS then
+    null_proportion: jax.Array  # [] (1 + #{P > tau}) / (m (1 - G(tau))), 1 where not fitted
+    anchor: Anchor  # The same envelope in integers, for exact decisions
 
 
 def identity(rank: jax.Array, num_calibration: Any, *, max_rank: int, mask: jax.Array | None = None) -> Envelope:

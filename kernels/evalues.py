@@ -18,38 +18,24 @@ __all__ = ["EStepUp", "UnitEValues", "average", "closed_e_bh", "conformal_e_valu
 
 
 class EStepUp(NamedTuple):
-    """Decisions of e-BH.
+    """Decisions of e-BH."""
 
-    Attributes:
-      reject: [m] bool, in input order; False for masked items.
-      adjusted: [m] the smallest level at which the item is rejected, in [0, 1] (1: at no level below 1), NaN for masked
-        items; `reject == (adjusted <= alpha)`.
-      threshold: [] the smallest rejected e-value, +inf where nothing is rejected.
-      num_rejected: [] int32.
-      num_tests: [] int32, m without masked and NaN items.
-    """
-
-    reject: jax.Array
+    reject: jax.Array  # [m] bool, in input order; False for masked items
+    # [m] the smallest level at which the item is rejected, in [0, 1] (1: at no level below 1), NaN for masked items;
+    # `reject == (adjusted <= alpha)`
     adjusted: jax.Array
-    threshold: jax.Array
-    num_rejected: jax.Array
-    num_tests: jax.Array
+    threshold: jax.Array  # [] the smallest rejected e-value, +inf where nothing is rejected
+    num_rejected: jax.Array  # [] int32
+    num_tests: jax.Array  # [] int32, m without masked and NaN items
 
 
 class UnitEValues(NamedTuple):
-    """E-values of items that belong to units.
+    """E-values of items that belong to units."""
 
-    Attributes:
-      e_values: [m]; NaN for masked items.
-      score: [M] int32, the row of scores that each unit is judged by.
-      num_calibration: [] int32, calibration units C with a real item.
-      num_units: [] int32, test units M with a real item.
-    """
-
-    e_values: jax.Array
-    score: jax.Array
-    num_calibration: jax.Array
-    num_units: jax.Array
+    e_values: jax.Array  # [m]; NaN for masked items
+    score: jax.Array  # [M] int32, the row of scores that each unit is judged by
+    num_calibration: jax.Array  # [] int32, calibration units C with a real item
+    num_units: jax.Array  # [] int32, test units M with a real item
 
 
 def e_bh(

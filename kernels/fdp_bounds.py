@@ -46,37 +46,22 @@ class Template(NamedTuple):
 
 
 class FdpBounds(NamedTuple):
-    """Bounds that hold for all cuts at once.
+    """Bounds that hold for all cuts at once."""
 
-    Attributes:
-      num_selected: [N+1] int32, R(i) = #{r_j <= i} for i = 1..N+1; entry i - 1 belongs to rank i.
-      false_bound: [N+1] int32, v(i): at most so many of them are nulls.
-      max_nulls: [] int32: at most so many of the m items are nulls.
-      num_tests: [] int32, m.
-      slot: [m] int32, the entry of each item's own rank; -1 for masked items.
-    """
-
-    num_selected: jax.Array
-    false_bound: jax.Array
-    max_nulls: jax.Array
-    num_tests: jax.Array
-    slot: jax.Array
+    num_selected: jax.Array  # [N+1] int32, R(i) = #{r_j <= i} for i = 1..N+1; entry i - 1 belongs to rank i
+    false_bound: jax.Array  # [N+1] int32, v(i): at most so many of them are nulls
+    max_nulls: jax.Array  # [] int32: at most so many of the m items are nulls
+    num_tests: jax.Array  # [] int32, m
+    slot: jax.Array  # [m] int32, the entry of each item's own rank; -1 for masked items
 
 
 class DkwBounds(NamedTuple):
-    """Closed-form bounds at given thresholds.
+    """Closed-form bounds at given thresholds."""
 
-    Attributes:
-      fdp_bound: [t] at most this fraction of {p_j <= threshold} is null; 0 where nothing is selected.
-      false_bound: [t] at most so many of them are nulls (a real number; its floor bounds too).
-      num_selected: [t] int32, #{p_j <= threshold}.
-      offset: [] lambda.
-    """
-
-    fdp_bound: jax.Array
-    false_bound: jax.Array
-    num_selected: jax.Array
-    offset: jax.Array
+    fdp_bound: jax.Array  # [t] at most this fraction of {p_j <= threshold} is null; 0 where nothing is selected
+    false_bound: jax.Array  # [t] at most so many of them are nulls (a real number; its floor bounds too)
+    num_selected: jax.Array  # [t] int32, #{p_j <= threshold}
+    offset: jax.Array  # [] lambda
 
 
 def calibrate(

@@ -44,53 +44,35 @@ __all__ = [
 
 
 class KnockoffFilter(NamedTuple):
-    """Decisions of one threshold.
+    """Decisions of one threshold."""
 
-    Attributes:
-      reject: [n] bool, in input order; False for masked items.
-      adjusted: [n] the smallest level at which the item is selected, in [0, 1] (1: at no level below 1), NaN for masked
-        items; `reject == (adjusted <= alpha)`.
-      threshold: [] tau, +inf where nothing qualifies.
-      num_rejected: [] int32.
-      num_tests: [] int32, n without masked and NaN items.
-    """
-
-    reject: jax.Array
+    reject: jax.Array  # [n] bool, in input order; False for masked items
+    # [n] the smallest level at which the item is selected, in [0, 1] (1: at no level below 1), NaN for masked items;
+    # `reject == (adjusted <= alpha)`
     adjusted: jax.Array
-    threshold: jax.Array
-    num_rejected: jax.Array
-    num_tests: jax.Array
+    threshold: jax.Array  # [] tau, +inf where nothing qualifies
+    num_rejected: jax.Array  # [] int32
+    num_tests: jax.Array  # [] int32, n without masked and NaN items
 
 
 class KnockoffBound(NamedTuple):
-    """Bounds that hold for every cut at once, with probability 1 - delta.
+    """Bounds that hold for every cut at once, with probability 1 - delta."""
 
-    Attributes:
-      num_selected: [n] int32, #{W >= W_j}: the size of the selection whose cut is at the item; 0 where W_j <= 0.
-      false_bound: [n] int32, at most this many of them are non-members.
-      fdp_bound: [n] false_bound / num_selected; NaN where W_j <= 0 or the item is masked.
-      min_true: [] int32, at least this many of all items are members.
-    """
-
+    # [n] int32, #{W >= W_j}: the size of the selection whose cut is at the item; 0 where W_j <= 0
     num_selected: jax.Array
-    false_bound: jax.Array
-    fdp_bound: jax.Array
-    min_true: jax.Array
+    false_bound: jax.Array  # [n] int32, at most this many of them are non-members
+    fdp_bound: jax.Array  # [n] false_bound / num_selected; NaN where W_j <= 0 or the item is masked
+    min_true: jax.Array  # [] int32, at least this many of all items are members
 
 
 class MultiStatistics(NamedTuple):
-    """Winner and gap of each item's k + 1 copies.
+    """Winner and gap of each item's k + 1 copies."""
 
-    Attributes:
-      kappa: [n] int32, the copy with the smallest score: 0 the original, i its i-th knockoff; -1 for masked items. In a
-        tie for the smallest (tau = 0, never selected) a knockoff, the first.
-      tau: [n] gap between the smallest score and the second smallest; NaN for masked items.
-      statistic: [n] tau where the original wins, -tau where a knockoff does; what `select` takes.
-    """
-
+    # [n] int32, the copy with the smallest score: 0 the original, i its i-th knockoff; -1 for masked items. In a tie
+    # for the smallest (tau = 0, never selected) a knockoff, the first.
     kappa: jax.Array
-    tau: jax.Array
-    statistic: jax.Array
+    tau: jax.Array  # [n] gap between the smallest score and the second smallest; NaN for masked items
+    statistic: jax.Array  # [n] tau where the original wins, -tau where a knockoff does; what `select` takes
 
 
 class Path(NamedTuple):

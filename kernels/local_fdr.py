@@ -15,19 +15,13 @@ __all__ = ["LocalFdr", "concave_majorant", "local_fdr"]
 
 
 class LocalFdr(NamedTuple):
-    """Estimates at every p-value.
+    """Estimates at every p-value."""
 
-    Attributes:
-      local_fdr: [m] estimated probability that this item is null, NaN for masked items.
-      tail_fdr: [m] estimated fraction of nulls among the items with p-values up to this one, NaN for masked items.
-      density: [m] f at the item, +inf at p = 0, NaN for masked items.
-      num_tests: [] int32, m without masked and NaN items.
-    """
-
-    local_fdr: jax.Array
+    local_fdr: jax.Array  # [m] estimated probability that this item is null, NaN for masked items
+    # [m] estimated fraction of nulls among the items with p-values up to this one, NaN for masked items
     tail_fdr: jax.Array
-    density: jax.Array
-    num_tests: jax.Array
+    density: jax.Array  # [m] f at the item, +inf at p = 0, NaN for masked items
+    num_tests: jax.Array  # [] int32, m without masked and NaN items
 
 
 def local_fdr(p_values: jax.Array, *, null_proportion: Any = 1.0, mask: jax.Array | None = None) -> LocalFdr:

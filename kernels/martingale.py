@@ -54,19 +54,12 @@ _NUM_NODES, _NUM_STARTED = 96, 8
 
 
 class Martingale(NamedTuple):
-    """Wealth after every p-value.
+    """Wealth after every p-value."""
 
-    Attributes:
-      log_martingale: [T] log M_t; that of the step before at masked steps.
-      log_running_max: [T] log of the largest of M_0, ..., M_t.
-      anytime_p_value: [T] 1 / running maximum, in (0, 1]; P(it is <= a at some t) <= a.
-      num_tests: [T] int32, p-values so far that are neither masked nor NaN.
-    """
-
-    log_martingale: jax.Array
-    log_running_max: jax.Array
-    anytime_p_value: jax.Array
-    num_tests: jax.Array
+    log_martingale: jax.Array  # [T] log M_t; that of the step before at masked steps
+    log_running_max: jax.Array  # [T] log of the largest of M_0, ..., M_t
+    anytime_p_value: jax.Array  # [T] 1 / running maximum, in (0, 1]; P(it is <= a at some t) <= a
+    num_tests: jax.Array  # [T] int32, p-values so far that are neither masked nor NaN
 
 
 @jax.tree_util.register_dataclass

@@ -39,30 +39,19 @@ _SERIES = {"log": 0.07720838, "power": 0.4374901658}
 
 
 class Online(NamedTuple):
-    """Decisions of one stream.
+    """Decisions of one stream."""
 
-    Attributes:
-      reject: [T] bool, False for masked hypotheses.
-      levels: [T] alpha_t, NaN for masked hypotheses and where alpha was traced and out of range.
-      num_rejected: [] int32.
-      num_tests: [] int32, hypotheses that are neither masked nor NaN.
-    """
-
-    reject: jax.Array
-    levels: jax.Array
-    num_rejected: jax.Array
-    num_tests: jax.Array
+    reject: jax.Array  # [T] bool, False for masked hypotheses
+    levels: jax.Array  # [T] alpha_t, NaN for masked hypotheses and where alpha was traced and out of range
+    num_rejected: jax.Array  # [] int32
+    num_tests: jax.Array  # [] int32, hypotheses that are neither masked nor NaN
 
 
 class Decision(NamedTuple):
-    """The decision on one hypothesis.
+    """The decision on one hypothesis."""
 
-    Attributes:
-      reject: [] bool.
-      level: [] alpha_t; 0 beyond the horizon, NaN for masked hypotheses and where alpha was traced and out of range.
-    """
-
-    reject: jax.Array
+    reject: jax.Array  # [] bool
+    # [] alpha_t; 0 beyond the horizon, NaN for masked hypotheses and where alpha was traced and out of range
     level: jax.Array
 
 

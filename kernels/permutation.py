@@ -21,19 +21,12 @@ _NODES = 128
 
 
 class PermutationP(NamedTuple):
-    """A permutation p-value with the integers behind it.
+    """A permutation p-value with the integers behind it."""
 
-    Attributes:
-      p_value: [].
-      log_p_value: [].
-      num_at_least: [] int32, draws (or listed permutations) whose statistic reaches the observed one.
-      num_draws: [] int32, B without masked and NaN draws (or the length of the list).
-    """
-
-    p_value: jax.Array
-    log_p_value: jax.Array
-    num_at_least: jax.Array
-    num_draws: jax.Array
+    p_value: jax.Array  # []
+    log_p_value: jax.Array  # []
+    num_at_least: jax.Array  # [] int32, draws (or listed permutations) whose statistic reaches the observed one
+    num_draws: jax.Array  # [] int32, B without masked and NaN draws (or the length of the list)
 
 
 def tie_tolerance(dtype: Any) -> float:

@@ -40,19 +40,12 @@ class Pool(NamedTuple):
 
 
 class PooledRanks(NamedTuple):
-    """Conformal ranks of the combined evidence.
+    """Conformal ranks of the combined evidence."""
 
-    Attributes:
-      combined: `ConformalRanks` of the test items.
-      alone: [K, m] int32 conformal ranks by each detector alone.
-      calibration: [n] float32 combined evidence of the calibration items, large = extreme.
-      scores: [m] float32 likewise of the test items.
-    """
-
-    combined: ConformalRanks
-    alone: jax.Array
-    calibration: jax.Array
-    scores: jax.Array
+    combined: ConformalRanks  # `ConformalRanks` of the test items
+    alone: jax.Array  # [K, m] int32 conformal ranks by each detector alone
+    calibration: jax.Array  # [n] float32 combined evidence of the calibration items, large = extreme
+    scores: jax.Array  # [m] float32 likewise of the test items
 
 
 def pool(

@@ -26,21 +26,13 @@ _MAX_ENTRIES = 4_000_000
 
 
 class RankSum(NamedTuple):
-    """The rank-sum test.
+    """The rank-sum test."""
 
-    Attributes:
-      statistic: [] int32, the sum of the ranks.
-      p_value: [] P(sum >= statistic), at least the smallest normal float.
-      log_p_value: [] its logarithm, exact to rounding down to -r log(k + 1).
-      ranks: [r] int32, rho_i; -1 where the shard is masked out or has a NaN.
-      num_shards: [] int32, shards that were used.
-    """
-
-    statistic: jax.Array
-    p_value: jax.Array
-    log_p_value: jax.Array
-    ranks: jax.Array
-    num_shards: jax.Array
+    statistic: jax.Array  # [] int32, the sum of the ranks
+    p_value: jax.Array  # [] P(sum >= statistic), at least the smallest normal float
+    log_p_value: jax.Array  # [] its logarithm, exact to rounding down to -r log(k + 1)
+    ranks: jax.Array  # [r] int32, rho_i; -1 where the shard is masked out or has a NaN
+    num_shards: jax.Array  # [] int32, shards that were used
 
 
 def rank_sum(

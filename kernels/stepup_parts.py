@@ -32,23 +32,14 @@ _MAX_PASSES = 32
 
 
 class StepUp(NamedTuple):
-    """Decisions of one procedure.
+    """Decisions of one procedure."""
 
-    Attributes:
-      reject: [m] bool, in input order; False for masked items.
-      adjusted: [m] adjusted p-values in [0, 1], NaN for masked items; `reject == (adjusted <= alpha)`.
-      threshold: [] the largest rejected p-value, 0 where nothing is rejected.
-      num_rejected: [] int32.
-      num_tests: [] int32, m without masked and NaN items.
-      null_proportion: [] the estimate of the proportion of true nulls that was used, 1 where none was.
-    """
-
-    reject: jax.Array
-    adjusted: jax.Array
-    threshold: jax.Array
-    num_rejected: jax.Array
-    num_tests: jax.Array
-    null_proportion: jax.Array
+    reject: jax.Array  # [m] bool, in input order; False for masked items
+    adjusted: jax.Array  # [m] adjusted p-values in [0, 1], NaN for masked items; `reject == (adjusted <= alpha)`
+    threshold: jax.Array  # [] the largest rejected p-value, 0 where nothing is rejected
+    num_rejected: jax.Array  # [] int32
+    num_tests: jax.Array  # [] int32, m without masked and NaN items
+    null_proportion: jax.Array  # [] the estimate of the proportion of true nulls that was used, 1 where none was
 
 
 def items(p_values: jax.Array, mask: jax.Array | None) -> tuple[jax.Array, jax.Array, jax.Array]:

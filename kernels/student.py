@@ -26,23 +26,14 @@ _FRACTION_TERMS = {4: 40, 8: 180}  # by bytes of the type; the slowest case is t
 
 
 class OneSample(NamedTuple):
-    """One-sided one-sample t-test.
+    """One-sided one-sample t-test."""
 
-    Attributes:
-      statistic: [] t; NaN where there is no test.
-      p_value: [] P(T >= t), 1 where there is no test.
-      log_p_value: [] its logarithm, 0 where there is no test.
-      mean: [] of the values.
-      skewness: [] third standardised moment (0 where there is no test).
-      num_values: [] int32, r without masked and NaN values.
-    """
-
-    statistic: jax.Array
-    p_value: jax.Array
-    log_p_value: jax.Array
-    mean: jax.Array
-    skewness: jax.Array
-    num_values: jax.Array
+    statistic: jax.Array  # [] t; NaN where there is no test
+    p_value: jax.Array  # [] P(T >= t), 1 where there is no test
+    log_p_value: jax.Array  # [] its logarithm, 0 where there is no test
+    mean: jax.Array  # [] of the values
+    skewness: jax.Array  # [] third standardised moment (0 where there is no test)
+    num_values: jax.Array  # [] int32, r without masked and NaN values
 
 
 def log_sf(t: Any, df: Any) -> jax.Array:

@@ -44,17 +44,11 @@ class State(NamedTuple):
 
 
 class Evidence(NamedTuple):
-    """The evidence of a look about row 0.
+    """The evidence of a look about row 0."""
 
-    Attributes:
-      p_value: [] of this look alone, (1 + #{b >= 1: s_b >= s_0}) / K.
-      anytime_p_value: [] the lowest level crossed so far, 1 where none is; it never rises.
-      log_e_value: [] logarithm of the e-value so far; it never falls.
-    """
-
-    p_value: jax.Array
-    anytime_p_value: jax.Array
-    log_e_value: jax.Array
+    p_value: jax.Array  # [] of this look alone, (1 + #{b >= 1: s_b >= s_0}) / K
+    anytime_p_value: jax.Array  # [] the lowest level crossed so far, 1 where none is; it never rises
+    log_e_value: jax.Array  # [] logarithm of the e-value so far; it never falls
 
 
 def start(num_draws: int, *, alpha: Any = None) -> State:

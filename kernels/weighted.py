@@ -29,29 +29,19 @@ Null = Literal["nonmember", "member"]
 
 
 class WeightedStep(NamedTuple):
-    """Decisions of weighted conformal selection.
+    """Decisions of weighted conformal selection."""
 
-    Attributes:
-      selected: [m] bool, in input order.
-      adjusted: [m] m·p_j/R_j, at most 1; moved above alpha for items that pass their own comparison and are pruned, so
-        that `selected == (adjusted <= alpha)`. R_j belongs to this alpha: not to be compared with another one.
-      p_values: [m] weighted conformal p-values; NaN for masked items.
-      bh_sizes: [m] int32, R_j; 0 for masked items.
-      threshold: [] the largest selected p-value, 0 where nothing is selected.
-      num_selected: [] int32.
-      num_tests: [] int32.
-      num_calibration: [] int32.
-      min_selections: [] int32, the fewest selections that the weights allow; m + 1 where nothing can be selected.
-    """
-
-    selected: jax.Array
+    selected: jax.Array  # [m] bool, in input order
+    # [m] m·p_j/R_j, at most 1; moved above alpha for items that pass their own comparison and are pruned, so that
+    # `selected == (adjusted <= alpha)`. R_j belongs to this alpha: not to be compared with another one.
     adjusted: jax.Array
-    p_values: jax.Array
-    bh_sizes: jax.Array
-    threshold: jax.Array
-    num_selected: jax.Array
-    num_tests: jax.Array
-    num_calibration: jax.Array
+    p_values: jax.Array  # [m] weighted conformal p-values; NaN for masked items
+    bh_sizes: jax.Array  # [m] int32, R_j; 0 for masked items
+    threshold: jax.Array  # [] the largest selected p-value, 0 where nothing is selected
+    num_selected: jax.Array  # [] int32
+    num_tests: jax.Array  # [] int32
+    num_calibration: jax.Array  # [] int32
+    # [] int32, the fewest selections that the weights allow; m + 1 where nothing can be selected
     min_selections: jax.Array
 
 
