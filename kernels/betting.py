@@ -48,11 +48,10 @@ def log_urn_bet(num_exceedances: jax.Array, num_draws: jax.Array, a: float, c: f
     Args:
       num_exceedances: x, integers in 0..b.
       num_draws: b, integers in 0..horizon.
-      a: Parameter, static.
-      c: Parameter, static.
+      a, c: Static parameters.
       horizon: Largest b, static.
 
-    Returns: Of the shape of x and JAX's default float.
+    Returns: JAX's default float, in the shape of x.
     Cost: three tables of `horizon` logarithms, made when traced.
     """
     return _log_bet(num_exceedances, num_draws, a, c, horizon, jnp.result_type(float))
@@ -69,9 +68,8 @@ def e_process(counted: Exceedances, dtype: Any = None) -> EProcess:
 
     **Guarantee**: P(some p_b <= t) <= t for every t, finite-sample, under any stopping rule, if in every shard the
     canonical order and its shuffles are exchangeable given all other shards. Ville's inequality bounds each part by
-    its share of t. Ties only lower an e-value: with ties broken at random the urns are exactly Polya's, the counts of
-    ties as exceedances are at every draw at least those, and no ratio rises with a count.
-    The e-value itself has mean at most 1 at a draw that was fixed beforehand.
+    its share of t. Ties only lower an e-value: counted as exceedances they are never fewer than those of random ties,
+    which follow Polya's urn, and no ratio rises with a count. At a draw fixed beforehand the e-value has mean <= 1.
 
     Args:
       counted: Result of `sequential.exceedances`.

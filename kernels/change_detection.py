@@ -42,11 +42,8 @@ class Alarms(NamedTuple):
 def start(mean_time: Any, *, dtype: Any = None) -> State:
     """No evidence yet.
 
-    Args:
-      mean_time: A >= 1, smallest mean number of p-values between false alarms; may be traced.
-      dtype: Type of the state; JAX's default float by default.
-
-    Raises ValueError: a static `mean_time` below 1. A traced one gives no alarm.
+    `mean_time` is A >= 1, the smallest mean number of p-values between false alarms; `dtype` is JAX's default float by
+    default. Raises ValueError for a static `mean_time` below 1; a traced one gives no alarm.
     """
     if not isinstance(mean_time, jax.Array) and not mean_time >= 1:
         raise ValueError(f"mean_time must be at least 1, got {mean_time!r}")
@@ -85,13 +82,7 @@ def shiryaev_roberts(log_p_values: jax.Array, mean_time: Any, *, mask: jax.Array
     first alarm, and from one alarm to the next, is at least A = `mean_time`, and the mean number of alarms among any n
     p-values from a start is at most n / A. Finite-sample.
 
-    Args:
-      log_p_values: [T] natural logarithms of p-values in order of arrival; NaN is masked out.
-      mean_time: A >= 1.
-      mask: [T] bool, True = real.
-
-    Raises ValueError: a static `mean_time` below 1.
-    Cost: O(T).
+    Arguments as `start` and `martingale.conformal_martingale`. Cost: O(T).
     References: Shiryaev (1963); Roberts (1966); Pollak (1987) for the bound; Vovk (2021) for conformal p-values.
     """
     log_p = log_p_values.astype(jnp.promote_types(log_p_values.dtype, jnp.float32))

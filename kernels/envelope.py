@@ -81,15 +81,11 @@ def fit(
     default k), so that the lattice of the p-values is finer than the neighbourhood in which the density is measured.
 
     Args:
-      rank: [m] int32 in 1..n+1; values above `max_rank` count as masked out.
+      rank, mask: [m] int32 in 1..n+1, and bool, True = real item; ranks above `max_rank` count as masked out.
       num_calibration: [] n.
       max_rank: Static upper bound of n + 1.
-      grid: Static candidates tau in (0, 1), taken as exact fractions.
-      neighbours: [m + 1] int32, k by the number N of p-values above tau, cut to 1..N; None: ceil(sqrt(N)).
-      mask: [m] bool, True = real item.
+      grid, neighbours: As `envelope_anchor.candidates`, errors included.
 
-    Raises ValueError: an empty grid, a point outside (0, 1), or a common denominator of the points that reaches
-    2^31/max_rank.
     Cost: one histogram of the ranks and one cumulative sum, O(m + n), and a few operations a grid point; no sort.
     References: JECS, section 3.3 (eq. 13-15), appendix B.1 (proposition 6: any k) and appendix D.1.
     """
@@ -128,7 +124,7 @@ def fit(
 def line_scale(
     envelope: Envelope, num_calibration: Any, num_tests: Any
 ) -> tuple[tuple[jax.Array, ...], tuple[jax.Array, ...]]:
-    """rho = pi0·slope·m/(n+1) on the linear branch, as `envelope_anchor.line_scale` gives it."""
+    """`envelope_anchor.line_scale` of a fitted envelope."""
     return envelope_anchor.line_scale(envelope.anchor, envelope.fitted, num_calibration, num_tests)
 
 
@@ -150,15 +146,9 @@ def adaptive_bh(
 
     Guarantee: As the envelope's; asymptotic. With an envelope that is not fitted this is BH on P.
 
-    Args:
-      rank: [m] int32, the ranks that the envelope was fitted on.
-      num_calibration: [] n.
-      alpha: Level in (0, 1); a static one decides exactly, a traced one with a tolerance of four machine epsilons.
-      envelope: Result of `fit`.
-      max_rank: Static upper bound of n + 1.
-      mask: [m] bool, as for `fit`.
+    `alpha` is decided exactly where it is static, with a tolerance of four machine epsilons where it is traced; other
+    arguments as `fit`. `threshold` is on the scale of P.
 
-    Returns: `StepUp` with `threshold` on the scale of P.
     Raises ValueError: static alpha outside (0, 1). A traced one gives no rejections and NaN adjusted values.
     Cost: O(m) a pass and a scalar search; `adjusted` O(m + n).
     References: JECS, eq. 16-17.

@@ -90,24 +90,15 @@ def slope(anchor: Anchor, num_calibration: Any, dtype: Any) -> jax.Array:
 def line_scale(anchor: Anchor, fitted: jax.Array, num_calibration: Any, num_tests: Any) -> tuple[_Factors, _Factors]:
     """rho = pi0·slope·m/(n+1), the scale of `stepup.bh_ranks` on the linear branch, as integer factors.
 
-    Args:
-      anchor: Anchor of the envelope.
-      fitted: [] bool, whether there is one.
-      num_calibration: [] n.
-      num_tests: [] m.
-
-    Returns: Numerator and denominator factors, (1 + N) q C over N D; m over n + 1 where not fitted.
+    Returns: Numerator and denominator factors, (1 + N) q C over N D; m over n + 1 where not `fitted` [].
     """
     one = jnp.int32(1)
-    numerator = (1 + anchor.above, anchor.denominator, anchor.near)
-    otherwise = (jnp.asarray(num_tests, jnp.int32), one, one)
-    denominator = (anchor.above, anchor.distance)
-    choose = functools.partial(jnp.where, fitted)
+    points, tests = jnp.asarray(num_calibration, jnp.int32) + 1, jnp.asarray(num_tests, jnp.int32)
+    numerator = ((1 + anchor.above, tests), (anchor.denominator, one), (anchor.near, one))
+    denominator = ((anchor.above, points), (anchor.distance, one))
     return (
-        tuple(choose(a, b) for a, b in zip(numerator, otherwise, strict=True)),
-        tuple(
-            choose(a, b) for a, b in zip(denominator, (jnp.asarray(num_calibration, jnp.int32) + 1, one), strict=True)
-        ),
+        tuple(jnp.where(fitted, factor, otherwise) for factor, otherwise in numerator),
+        tuple(jnp.where(fitted, factor, otherwise) for factor, otherwise in denominator),
     )
 
 
@@ -122,17 +113,10 @@ def tail_sides(anchor: Anchor, num_calibration: Any, line_count: jax.Array, coun
 def largest_tail_count(level: lattice.Level, anchor: Anchor, num_calibration: Any, line_count: jax.Array) -> jax.Array:
     """The largest c in 1..N with (1 + N)(s C (n+1) + c D) <= alpha (L + c) N D, 0 where there is none.
 
-    Both sides are linear in c and the left one grows faster, so that the counts that pass are those up to a cut. It
-    is bracketed around the quotient in single precision; where rounding has led that astray, the search is a bisection
-    of 0..N.
-
-    Args:
-      level: Exact, or known as a float: then with a tolerance of four machine epsilons.
-      anchor: Anchor of the envelope.
-      num_calibration: [] n.
-      line_count: [] L, items on the line.
-
-    Returns: [] int32.
+    L = `line_count` items are on the line. Both sides are linear in c and the left one grows faster, so that the counts
+    that pass are those up to a cut. It is bracketed around the quotient in single precision; where rounding has led
+    that astray, the search is a bisection of 0..N. A level that is only known as a float has a tolerance of four
+    machine epsilons. Returns [] int32.
     """
     dtype = jnp.result_type(float)
     start = anchor.numerator * (jnp.asarray(num_calibration, jnp.int32) + 1)  # below 2^31: q·max_rank is
@@ -220,12 +204,7 @@ def _smallest_slope(anchors: Anchor, qualified: jax.Array, points: jax.Array) ->
 
 def _sum_le(left: Sequence[_Factors], right: Sequence[_Factors]) -> jax.Array:
     """True if one sum of products is at most another, exactly; integers below 2^31 as for `lattice.product_le`."""
-    small, large = (functools.reduce(_add, map(lattice._digits, side)) for side in (left, right))
-    less, equal = jnp.asarray(False), jnp.asarray(True)
-    for a, b in reversed(list(zip_longest(small, large, fillvalue=jnp.uint32(0)))):
-        less = less | (equal & (a < b))
-        equal = equal & (a == b)
-    return less | equal
+    return lattice.digits_le(*(functools.reduce(_add, map(lattice.digits, side)) for side in (left, right)))
 
 
 def _add(left: list[jax.Array], right: list[jax.Array]) -> list[jax.Array]:

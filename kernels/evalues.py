@@ -43,8 +43,8 @@ def e_bh(
 ) -> EStepUp:
     """e-BH: k* = max{k: e_(k) >= m/(alpha·k)}, e_(1) the largest; reject e_j >= m/(alpha·k*), nothing if no k is.
 
-    It is BH on 1/e. Equality is decided with a tolerance of four machine epsilons in favour of rejection. With
-    `uniform`, one U for all items, it runs on e/U, which rejects at least as much.
+    It is BH on 1/e, with its tolerance. With `uniform`, one U for all items, it runs on e/U, which rejects at least as
+    much.
 
     Guarantee: FDR <= alpha·m0/m under any dependence if every null e-value has mean at most 1, and FDR <= alpha if
     their sum over the nulls has mean at most m; finite-sample. With U uniform on (0, 1] and independent of the
@@ -59,7 +59,6 @@ def e_bh(
       mask: [m] bool, True = real item.
       uniform: [] U in (0, 1], or None.
 
-    Returns: `EStepUp`; adjusted_j is the minimum of m/(k'·e_(k')) over the k' >= the place of e_j.
     Raises ValueError: static alpha outside (0, 1). A traced one gives no rejections and NaN adjusted values.
     Cost: a few passes over m; `adjusted` sorts.
     References: Wang & Ramdas (2022), definition 1 and theorem 2; Xu & Ramdas (2023) for the randomisation.
@@ -96,13 +95,7 @@ def conformal_e_values(
     Guarantee: the e-values of the null items sum to at most m0 in expectation if calibration and null test scores are
     exchangeable; finite-sample.
 
-    Args:
-      calibration: [n] loss-like scores of items for which the null holds.
-      scores: [m] loss-like scores to test.
-      alpha: Level in (0, 1) that places s*; it costs no validity.
-      null: "nonmember" (small scores are extreme) or "member" (large scores are).
-      calibration_mask: [n] bool, True = real item; NaN is left out besides.
-      mask: [m] bool, likewise.
+    `alpha` in (0, 1) places s*; it costs no validity. Other arguments as `conformal.rank`.
 
     Returns: [m] e-values; NaN for items that are masked out or NaN, and everywhere for a traced alpha out of range.
     Ties are on one side of s* together.
@@ -124,18 +117,11 @@ def conformal_e_values(
 
 
 def average(e_values: jax.Array) -> jax.Array:
-    """The mean of K e-values of each item, which is an e-value whatever their dependence.
+    """The mean of K e-values of each item, [K, m] -> [m]: an e-value whatever their dependence; NaN where any is NaN.
 
     The sum is compensated: it carries one rounding however large K is, so that equalities in `e_bh` survive.
 
-    Guarantee: As the averaged e-values'.
-
-    Args:
-      e_values: [K, m] non-negative; K at least 1.
-
-    Returns: [m]; NaN where any of an item's e-values is NaN.
     Raises ValueError: K = 0.
-    Cost: O(K m).
     References: Vovk & Wang (2021), proposition 3.1; Neumaier (1974) for the sum.
     """
     num_rows = e_values.shape[0]
@@ -185,13 +171,8 @@ def closed_e_bh(e_values: jax.Array, alpha: Any, *, mask: jax.Array | None = Non
     Guarantee: FDR <= alpha under any dependence if the e-values of the m0 nulls sum to at most m0 in expectation, as
     they do if each has mean at most 1; finite-sample.
 
-    Args:
-      e_values: [m] non-negative, +inf allowed; NaN and negative values are masked out of m.
-      alpha: Level in (0, 1); may be traced: out of range it gives no rejections and NaN adjusted values.
-      mask: [m] bool, True = real item.
+    Arguments and errors as `e_bh`. Equality is decided in favour of rejection, within a few roundings.
 
-    Returns: `EStepUp`; adjusted is the smallest level at which the item is rejected. Equality is decided in favour of
-    rejection, within a few roundings.
     Cost: O(m^2 log m) time, O(m) memory: 60 ms for m = 1,000 on two cores, 5 s for 10,000.
     References: Xu, Solari, Fischer, de Heide, Ramdas & Goeman (2025), "Bringing closure to false discovery rate
     control", theorem 3.
@@ -265,15 +246,12 @@ def unit_e_values(
     u sum to at most m/M in expectation of e/m, and e-BH has FDR <= alpha·(sum over null units of sum_j E e_j/m).
 
     Args:
-      calibration: [K, n] loss-like scores of items of null units; with `calibration_units` [n] int32 in 0..C-1.
-      scores: [K, m] loss-like scores to test; with `units` [m] int32 in 0..M-1.
-      calibration_units: See `calibration`.
-      units: See `scores`.
+      calibration, calibration_units, calibration_mask: [K, n] loss-like scores of items of null units, [n] int32 units
+        in 0..C-1, and [n] bool, True = real item; an item with a NaN in any row is left out besides.
+      scores, units, mask: [K, m] loss-like scores to test, [m] int32 units in 0..M-1, and [m] bool.
       alpha: Level in (0, 1) that places s; it costs no validity.
       num_units: Static upper bounds of C and M.
       null: "nonmember" (small scores are extreme) or "member".
-      calibration_mask: [n] bool, True = real item; an item with a NaN in any row is left out besides.
-      mask: [m] bool, likewise.
 
     Raises ValueError: unknown `null`.
     Cost: O(K (n + m)) for each of the M units: 10^8 steps a second on one core.

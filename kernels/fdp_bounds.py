@@ -2,9 +2,8 @@
 
 Null ranks have one law whatever the scores: N_k(i) = #{k uniforms < U_(i:n)} of k null items have a conservative rank
 <= i. `calibrate` turns that law, by Monte Carlo, into an envelope u_k(i) that all N_k(i) stay under with probability
->= 1 - delta; `bounds` reads it at the ranks of a data set. The envelope depends on n, m and delta alone, so one
-template serves any number of data sets of one size. `dkw` is the bound in closed form; `knockoff.fdp_bound`
-bounds knockoff statistics.
+>= 1 - delta; `bounds` reads it at the ranks of any data set with these n and m. `dkw` is the bound in closed form;
+`knockoff.fdp_bound` bounds knockoff statistics.
 """
 
 from __future__ import annotations
@@ -151,12 +150,10 @@ def bounds(
     Args:
       template: Result of `calibrate`, for this number of calibration scores and at least this many items; if it is for
         others, the bounds are the trivial ones.
-      rank: [m] int32 ranks in 1..n+1; larger than `max_rank` counts as masked out.
+      rank, mask: [m] int32 ranks in 1..n+1, and bool, True = real item; ranks above `max_rank` count as masked out.
       num_calibration: [] n.
-      max_rank: Static upper bound of n + 1.
-      mask: [m] bool, True = real item.
+      max_rank: N + 1, static upper bound of n + 1.
 
-    Returns: `FdpBounds` with N + 1 = max_rank.
     Cost: O(m + N + K I); no sort.
     """
     valid = rank <= max_rank if mask is None else (rank <= max_rank) & mask
@@ -185,14 +182,7 @@ def bounds(
 def of_set(bounds: FdpBounds, selected: jax.Array) -> jax.Array:
     """Largest number of nulls in any set of items, also one that was chosen after looking.
 
-    min over i of v(i) + #{selected items with rank > i}, which the bounds of all cuts imply.
-
-    Args:
-      bounds: Result of `bounds`.
-      selected: [m] bool.
-
-    Returns: [] int32.
-    Cost: O(m + N).
+    min over i of v(i) + #{selected items with rank > i}, [] int32, of the `selected` [m] bool. Cost: O(m + N).
     """
     size = bounds.false_bound.shape[0]
     chosen = selected & (bounds.slot >= 0)
@@ -207,17 +197,10 @@ def dkw_offset(num_calibration: Any, num_tests: Any, delta: Any) -> jax.Array:
     """lambda with P(sup_t (F_m(t) - t) > lambda) <= delta for the empirical distribution F_m of m null p-values.
 
     The fixed point, from 1 downwards, of x <- min(1, sqrt(log(1/delta) + log(1 + 2 tau x sqrt(2 pi/(n+m)))) / sqrt(2
-    tau)) with tau = n m/(n+m).
+    tau)) with tau = n m/(n+m); 1 for m = 0, NaN for a traced delta outside (0, 1).
 
-    Guarantee: The inequality above, for conformal p-values with exchangeable calibration and null test scores;
-    finite-sample.
+    Guarantee: finite-sample, for conformal p-values with exchangeable calibration and null test scores.
 
-    Args:
-      num_calibration: [] n >= 1.
-      num_tests: [] m >= 1; 0 gives 1.
-      delta: [] level in (0, 1); NaN where it is out of range.
-
-    Returns: [] lambda in (0, 1].
     References: Gazin, Blanchard & Roquain (2024), theorem 2.4.
     """
     level = lattice.as_level(delta)
@@ -252,12 +235,10 @@ def dkw(
     of one score chosen beforehand, calibration and null test scores exchangeable; finite-sample.
 
     Args:
-      p_values: [m] p-values; NaN is masked out.
+      p_values, mask: [m] p-values, NaN masked out; bool, True = real item.
       thresholds: [t] cuts; may be the p-values.
-      num_calibration: [] n.
-      delta: Level in (0, 1).
+      num_calibration, delta: As `dkw_offset`.
       interpolate: True lets a bound at a smaller threshold serve a larger one.
-      mask: [m] bool, True = real item.
 
     Cost: a sort of m.
     References: Gazin, Blanchard & Roquain (2024); Song, Jin & Candes (2026) for the interpolation.

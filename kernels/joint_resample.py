@@ -41,14 +41,12 @@ class RankCounts(NamedTuple):
 
 
 def pool(calibration: np.ndarray, scores: np.ndarray, contaminated: np.ndarray) -> JointPool:
-    """Order a pool, once, on the host.
+    """Order a pool, once, on the host. Ties between a candidate and calibration items count against the candidate.
 
     Args:
       calibration: [K, N] loss-like scores of items that every model was trained on, without NaN.
       scores: [K, M] loss-like scores of the candidates, without NaN.
       contaminated: [M] bool.
-
-    Returns: `JointPool` of NumPy arrays. Ties between a candidate and calibration items count against the candidate.
     """
     size = calibration.shape[1]
     ascending = np.argsort(calibration, axis=1, kind="stable")
@@ -62,7 +60,7 @@ def pool(calibration: np.ndarray, scores: np.ndarray, contaminated: np.ndarray) 
 
 
 def drawn(words: jax.Array, size: int, wanted: int, stream: int) -> jax.Array:
-    """A uniformly random subset of fixed size in each lane: item after item, each with the chance that is left.
+    """A uniformly random subset of fixed size in each lane, [N, L] bool.
 
     Item j of N enters with probability (items still wanted)/(N - j), by 32 random bits; the probability of every subset
     is exact up to the 2^-32 to which those chances are rounded.
@@ -72,8 +70,6 @@ def drawn(words: jax.Array, size: int, wanted: int, stream: int) -> jax.Array:
       size: N, below 2^16.
       wanted: Items to draw, at most N.
       stream: Number of the first of N consecutive draws, so that different subsets use different bits.
-
-    Returns: [N, L] bool.
     """
 
     def step(need: jax.Array, item: jax.Array) -> tuple[jax.Array, jax.Array]:

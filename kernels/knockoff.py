@@ -12,8 +12,7 @@ Several knockoffs without averaging (`multi_statistics`): which of the k + 1 cop
 much. If the k + 1 copies of a non-member are exchangeable, each is the smallest with probability 1/(k + 1) whatever the
 gap: a win of the original goes with k losses. An average over the knockoffs has no such symmetry.
 
-A threshold t > 0 matters only where it equals some |W_j|, and there it counts the whole group of equal |W| (`path`).
-One sort of integers serves: the bits of |W| order as |W| does, and the sign fits below them.
+One sort of integers serves: the bits of |W| order as |W| does, and the sign fits below them (`path`).
 """
 
 from __future__ import annotations
@@ -89,6 +88,9 @@ class Path(NamedTuple):
 def w_statistics(original: jax.Array, knockoffs: jax.Array, *, mask: jax.Array | None = None) -> jax.Array:
     """W_j = mean over i of S~_j^(i) - S_j, computed as a mean of differences: equal copies give exactly 0.
 
+    Guarantee: for k = 1 the signs of the W of non-members are fair coins given |W| if an item and its knockoff are
+    exchangeable; for k > 1 they are so only where the law of a score within an item is symmetric.
+
     Args:
       original: [n] loss-like scores S of the items.
       knockoffs: [n, k] scores S~ of their knockoffs, k at least 1.
@@ -96,17 +98,10 @@ def w_statistics(original: jax.Array, knockoffs: jax.Array, *, mask: jax.Array |
 
     Returns: [n] W, large = member; NaN for items that are masked out or have a NaN among their k + 1 scores.
     Raises ValueError: k = 0.
-
-    Guarantee: for k = 1 the signs of the W of non-members are fair coins given |W| if an item and its knockoff are
-    exchangeable; for k > 1 they are so only where the law of a score within an item is symmetric.
-
     References: KTD, eq. 5 and 8.
     """
-    if knockoffs.shape[1] == 0:
-        raise ValueError("knockoffs has no column: its shape must be [n, k] with k at least 1")
-    dtype = jnp.promote_types(jnp.promote_types(original.dtype, knockoffs.dtype), jnp.float32)
-    difference = knockoffs.astype(dtype) - original.astype(dtype)[:, None]
-    w = jnp.sum(difference, axis=1) / knockoffs.shape[1]
+    original, knockoffs = _copies(original, knockoffs)
+    w = jnp.sum(knockoffs - original, axis=1) / knockoffs.shape[1]
     return w if mask is None else jnp.where(mask, w, jnp.nan)
 
 
@@ -171,24 +166,16 @@ def select(
 def multi_statistics(original: jax.Array, knockoffs: jax.Array, *, mask: jax.Array | None = None) -> MultiStatistics:
     """kappa_j and tau_j of Gimenez & Zou, for loss-like scores: the smallest score wins.
 
-    Args:
-      original: [n] loss-like scores.
-      knockoffs: [n, k] scores of the knockoffs, k at least 1.
-      mask: [n] bool, True = real item.
-
-    Returns: `MultiStatistics`; items with a NaN among their k + 1 scores count as masked.
-    Raises ValueError: k = 0.
+    Arguments and errors as `w_statistics`; items with a NaN among their k + 1 scores count as masked.
 
     Guarantee: given everything else, kappa of a non-member is uniform on 0..k where tau > 0, if its k + 1 copies are
     exchangeable.
 
     References: Gimenez & Zou (2019), section 3.2.
     """
-    if knockoffs.shape[1] == 0:
-        raise ValueError("knockoffs has no column: its shape must be [n, k] with k at least 1")
-    dtype = jnp.promote_types(jnp.promote_types(original.dtype, knockoffs.dtype), jnp.float32)
+    original, knockoffs = _copies(original, knockoffs)
     # Knockoffs first: argmin takes the first of equals, and a tie is never the original's.
-    copies = jnp.concatenate([knockoffs.astype(dtype), original.astype(dtype)[:, None]], axis=1)
+    copies = jnp.concatenate([knockoffs, original], axis=1)
     winner = jnp.argmin(copies, axis=1).astype(jnp.int32)
     others = jnp.where(jnp.arange(copies.shape[1])[None] == winner[:, None], jnp.inf, copies)
     tau = jnp.min(others, axis=1) - jnp.min(copies, axis=1)
@@ -244,10 +231,8 @@ def fdp_bound(w: jax.Array, delta: Any, *, mask: jax.Array | None = None) -> Kno
     Guarantee: P(the bound holds for all cuts at once) >= 1 - delta if the signs of the null W are fair coins given
     everything else; finite-sample. The cut may be chosen after seeing everything.
 
-    Args:
-      w: [n] statistics, large = member; NaN is masked out.
-      delta: Probability of failure, in (0, 1); a traced one out of range bounds nothing (fdp_bound NaN).
-      mask: [n] bool, True = real item.
+    `delta` in (0, 1) is the probability of failure; a traced one out of range bounds nothing (fdp_bound NaN). Other
+    arguments as `select`.
 
     Raises ValueError: static delta outside (0, 1).
     Cost: one sort of n integers and n binary searches.
@@ -278,13 +263,8 @@ def fdp_bound(w: jax.Array, delta: Any, *, mask: jax.Array | None = None) -> Kno
 
 
 def path(w: jax.Array, *, mask: jax.Array | None = None) -> Path:
-    """The counts behind every knockoff threshold.
+    """The counts behind every knockoff threshold, of w [n], large = member; `mask` as `select`. -0.0 is 0.
 
-    Args:
-      w: [n] statistics, large = member.
-      mask: [n] bool, True = real item; NaN is left out besides.
-
-    Returns: `Path`. -0.0 is 0.
     Cost: one sort of n integers, and n binary searches for `place`.
     """
     size = w.shape[0]
@@ -340,6 +320,14 @@ def adjust(reject: jax.Array, adjusted: jax.Array, valid: jax.Array, level: latt
     """Adjusted values in [0, 1] on the side of alpha where the decision put them; NaN where nothing was tested."""
     settled = lattice.settle(reject, jnp.minimum(adjusted, 1), level)
     return jnp.where(valid & lattice.in_range(level), settled, jnp.nan)
+
+
+def _copies(original: jax.Array, knockoffs: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """[n, 1] and [n, k] scores of one floating type."""
+    if knockoffs.shape[1] == 0:
+        raise ValueError("knockoffs has no column: its shape must be [n, k] with k at least 1")
+    dtype = jnp.promote_types(jnp.promote_types(original.dtype, knockoffs.dtype), jnp.float32)
+    return original.astype(dtype)[:, None], knockoffs.astype(dtype)
 
 
 def _cut_at(along: Path, place: jax.Array) -> jax.Array:

@@ -86,32 +86,19 @@ def settle(reject: jax.Array, adjusted: jax.Array, level: Level) -> jax.Array:
 
 
 def product_le(left: tuple[Any, ...], right: tuple[Any, ...]) -> jax.Array:
-    """True if the product of `left` is at most the product of `right`, exactly.
+    """True if the product of `left` is at most the product of `right`, exactly, element by element.
 
-    Args:
-      left: Non-negative integers below 2^31, scalars or arrays that broadcast against all the others.
-      right: Likewise.
-
-    Returns: bool, of the broadcast shape.
+    Factors are non-negative integers below 2^31, scalars or arrays that broadcast against all others.
     Cost: O(len^2) integer operations an element.
     """
-    small, large = _digits(left), _digits(right)
-    less, equal = jnp.asarray(False), jnp.asarray(True)
-    for a, b in reversed(list(zip_longest(small, large, fillvalue=jnp.uint32(0)))):
-        less = less | (equal & (a < b))
-        equal = equal & (a == b)
-    return less | equal
+    return digits_le(digits(left), digits(right))
 
 
 def floor_ratio(numerator: tuple[Any, ...], denominator: tuple[Any, ...], bound: int) -> jax.Array:
-    """The largest integer t in 0..bound with t·prod(denominator) <= prod(numerator), exactly.
+    """The largest integer t in 0..bound with t·prod(denominator) <= prod(numerator), exactly: [] int32.
 
-    Args:
-      numerator: Non-negative integers below 2^31; scalars (batch with `jax.vmap`).
-      denominator: Likewise; a zero makes the answer `bound`.
-      bound: Static, below 2^30.
-
-    Returns: [] int32.
+    Factors are non-negative integers below 2^31, scalars (batch with `jax.vmap`); a zero in the denominator makes the
+    answer `bound`, which is static and below 2^30.
     """
     candidates = _candidates(numerator, denominator, bound)
     holds = product_le((candidates, *denominator), numerator)
@@ -119,10 +106,7 @@ def floor_ratio(numerator: tuple[Any, ...], denominator: tuple[Any, ...], bound:
 
 
 def ceil_ratio(numerator: tuple[Any, ...], denominator: tuple[Any, ...], bound: int) -> jax.Array:
-    """The smallest integer t in 0..bound with prod(numerator) <= t·prod(denominator); bound + 1 where none is.
-
-    Arguments as `floor_ratio`.
-    """
+    """The smallest t in 0..bound with prod(numerator) <= t·prod(denominator), else bound + 1; as `floor_ratio`."""
     candidates = _candidates(numerator, denominator, bound)
     holds = product_le(numerator, (candidates, *denominator))
     return jnp.min(jnp.where(holds, candidates, bound + 1))
@@ -153,14 +137,19 @@ def _simplest_fraction(alpha: Any) -> Fraction:
     return candidate
 
 
-def _digits(factors: tuple[Any, ...]) -> list[jax.Array]:
+def digits(factors: tuple[Any, ...]) -> list[jax.Array]:
     """The product of the factors, base 2^16, least significant digit first."""
-    return reduce(_multiply, (_split(factor) for factor in factors))
+    values = (jnp.asarray(factor).astype(jnp.uint32) for factor in factors)
+    return reduce(_multiply, ([value & jnp.uint32(0xFFFF), value >> 16] for value in values))
 
 
-def _split(value: Any) -> list[jax.Array]:
-    value = jnp.asarray(value).astype(jnp.uint32)
-    return [value & jnp.uint32(0xFFFF), value >> 16]
+def digits_le(small: list[jax.Array], large: list[jax.Array]) -> jax.Array:
+    """True if one number in base 2^16 is at most another."""
+    less, equal = jnp.asarray(False), jnp.asarray(True)
+    for a, b in reversed(list(zip_longest(small, large, fillvalue=jnp.uint32(0)))):
+        less = less | (equal & (a < b))
+        equal = equal & (a == b)
+    return less | equal
 
 
 def _multiply(left: list[jax.Array], right: list[jax.Array]) -> list[jax.Array]:

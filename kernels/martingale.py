@@ -75,10 +75,7 @@ class State:
 
 
 def start(bet: Bet, *, dtype: Any = None) -> State:
-    """M_0 = 1. `dtype` is JAX's default float by default.
-
-    Raises ValueError: unknown `bet`.
-    """
+    """M_0 = 1, of JAX's default float by default. Raises ValueError for an unknown `bet`."""
     dtype = dtype or jnp.result_type(float)
     account = first_account(bet, dtype)
     return State(jnp.int32(0), jnp.zeros((), dtype), jnp.zeros((), dtype), account, bet)
@@ -119,9 +116,8 @@ def conformal_martingale(log_p_values: jax.Array, *, bet: Bet, mask: jax.Array |
     calibration sample are not.
 
     Args:
-      log_p_values: [T] natural logarithms of p-values in order of arrival; NaN is masked out.
+      log_p_values, mask: [T] natural logarithms of p-values in order of arrival, NaN masked out; bool, True = real.
       bet: "mixture", "any_start" or "simple_jumper".
-      mask: [T] bool, True = real.
 
     Raises ValueError: unknown `bet`.
     Cost: O(T); "mixture" takes 96 exponentials a step, "any_start" 24.
@@ -170,12 +166,10 @@ def control_p_value(
 
 
 def first_account(bet: Bet, dtype: Any) -> jax.Array:
-    """The state of a bet before the first p-value.
+    """The state of a bet before the first p-value. Raises ValueError for an unknown `bet`.
 
     "mixture": [1], sum of -log p_i - 1; "any_start": [8], log of what each e holds; "simple_jumper": [3], fractions
     of the wealth in the three accounts.
-
-    Raises ValueError: unknown `bet`.
     """
     if bet not in BETS:
         raise ValueError(f"bet must be one of {BETS}, got {bet!r}")
@@ -186,15 +180,7 @@ def first_account(bet: Bet, dtype: Any) -> jax.Array:
 def place(
     bet: Bet, account: jax.Array, log_wealth: jax.Array, time: jax.Array, log_p: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
-    """The account and log M_t after the t-th p-value.
-
-    Args:
-      bet: Static.
-      account: Result of `first_account` or of the previous step.
-      log_wealth: [] log M_(t-1).
-      time: [] t >= 1, of the type of log_p.
-      log_p: [] log p_t.
-    """
+    """The account and log M_t after log p_t = `log_p`; t = `time` >= 1, `log_wealth` is log M_(t-1), `bet` static."""
     if bet == "mixture":
         return _mixture(account, time, log_p)
     if bet == "any_start":

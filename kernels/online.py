@@ -107,10 +107,7 @@ def e_lond(e_values: jax.Array, alpha: Any, *, mask: jax.Array | None = None) ->
 
     Guarantee: FDR <= alpha for e-values under any dependence; finite-sample.
 
-    Args:
-      e_values: [T] >= 0 in the order of arrival; NaN is masked out.
-      alpha: Level as in `lond`.
-      mask: [T] bool.
+    `e_values` [T] >= 0; other arguments and errors as `lond`.
 
     References: Xu & Ramdas (2024).
     """
@@ -127,11 +124,7 @@ def lord_plus_plus(
     Guarantee: FDR <= alpha for independent super-uniform p-values, mFDR <= alpha if each is super-uniform given the
     past; finite-sample. Conformal p-values that share one calibration sample are not independent.
 
-    Args:
-      p_values: [T] in the order of arrival; NaN is masked out.
-      alpha: Level as in `lond`.
-      initial_wealth: w0 as a fraction of alpha, in (0, 1); 1/10 where not given.
-      mask: [T] bool, True = real.
+    `initial_wealth` is w0 as a fraction of alpha, in (0, 1), 1/10 where not given; other arguments as `lond`.
 
     Raises ValueError: static alpha or `initial_wealth` out of range.
     Cost: a scan of T steps of O(T) each.
@@ -153,14 +146,7 @@ def saffron(
     alpha_t = min(lambda, (1 - lambda)(w0 gamma_(t - C0) + (alpha - w0) gamma_(t - tau_1 - C1) + alpha sum over j >= 2
     of gamma_(t - tau_j - Cj))), Cj the candidates after tau_j and before t.
 
-    Guarantee: As `lord_plus_plus`.
-
-    Args:
-      p_values: [T] in the order of arrival; NaN is masked out.
-      alpha: Level as in `lond`.
-      lambda_: Static, in (0, 1).
-      initial_wealth: w0 as a fraction of alpha, in (0, 1); 1/2 where not given.
-      mask: [T] bool, True = real.
+    Guarantee, arguments: As `lord_plus_plus`; w0 is 1/2 of alpha where not given, `lambda_` static, in (0, 1).
 
     Raises ValueError: static alpha, `lambda_` or `initial_wealth` out of range.
     References: Ramdas, Zrnic, Wainwright & Jordan (2018).
@@ -251,9 +237,7 @@ def decide(state: State, value: Any, mask: Any = True) -> tuple[State, Decision]
 def gamma(length: int, kind: Literal["log", "power"] = "log") -> np.ndarray:
     """[length] float64 weights gamma_1, gamma_2, ... that sum to at most 1 over all of time.
 
-    Args:
-      length: Number of weights.
-      kind: "log", 0.07720838 log(max(t, 2)) / (t exp(sqrt(log t))); or "power", 0.4374901658 t^-1.6.
+    "log": 0.07720838 log(max(t, 2)) / (t exp(sqrt(log t))). "power": 0.4374901658 t^-1.6.
 
     Raises ValueError: unknown `kind`.
     References: Javanmard & Montanari (2018) for "log"; Ramdas et al. (2018) for "power".

@@ -16,9 +16,9 @@ from typing import Any, Literal
 import jax
 import jax.numpy as jnp
 
-__all__ = ["State", "advance", "draw", "p_values", "start"]
+from tdd.kernels.conformal import check_null
 
-NULLS = ("nonmember", "member")
+__all__ = ["State", "advance", "draw", "p_values", "start"]
 
 
 @jax.tree_util.register_dataclass
@@ -35,14 +35,13 @@ def start(window: int, *, null: Literal["nonmember", "member"], dtype: Any = Non
     """No score yet.
 
     Args:
-      window: w, the largest number of held scores; static. Up to w + 1 scores the p-values are those of the whole past.
+      window: w, the largest number of held scores, static. Up to w + 1 scores the p-values are those of the whole past.
       null: "nonmember" (small scores are extreme) or "member" (large scores are).
       dtype: Type of the scores; JAX's default float by default.
 
     Raises ValueError: unknown `null`, `window` below 1.
     """
-    if null not in NULLS:
-        raise ValueError(f'null must be "nonmember" or "member", got {null!r}')
+    check_null(null)
     if window < 1:
         raise ValueError(f"window must be at least 1, got {window!r}")
     return State(jnp.zeros(window, dtype or jnp.result_type(float)), jnp.int32(0), null)
@@ -98,12 +97,11 @@ def p_values(
     **Guarantee**: independent and uniform for exchangeable scores, ties or not; finite-sample.
 
     Args:
-      scores: [T] in order of arrival; NaN is masked out.
+      scores, mask: [T] in order of arrival, NaN masked out; bool, True = real.
       null: "nonmember" or "member".
       key: PRNG key; what stands at t depends on it and on the first t scores alone.
       uniforms: [T] in (0, 1], U_t in place of those of the key.
       window: w, static; None for the whole past. The memory is O(w).
-      mask: [T] bool, True = real.
 
     Returns: [T] in (0, 1]; NaN for masked scores.
     Raises ValueError: unknown `null`, `window` below 1, no `key` where one is needed.

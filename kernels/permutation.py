@@ -45,8 +45,7 @@ def p_value(
 
     Args:
       observed: [] L, large values are evidence.
-      permuted: [B] L_b; NaN is left out.
-      mask: [B] bool, True = real draw.
+      permuted, mask: [B] L_b, NaN left out; bool, True = real draw.
       tolerance: Relative tolerance of a tie; None for that of the float type (`tie_tolerance`).
       scale: [] what the tolerance is relative to; |L| by default.
 
@@ -56,7 +55,7 @@ def p_value(
     """
     at_least, real = _reaching(observed, permuted, mask, tolerance, scale)
     count = counted(jnp.sum(at_least, dtype=jnp.int32), jnp.sum(real, dtype=jnp.int32), permuted.dtype)
-    return _nan_where(jnp.isnan(observed), count)
+    return nan_where(jnp.isnan(observed), count)
 
 
 def counted(num_at_least: jax.Array, num_draws: jax.Array, dtype: Any = None) -> PermutationP:
@@ -84,7 +83,7 @@ def complete_p_value(
     total = jnp.sum(real, dtype=jnp.int32)
     reached = jnp.maximum(jnp.sum(at_least, dtype=jnp.int32), jnp.minimum(total, 1))
     p = jnp.where(total > 0, reached.astype(dtype) / jnp.maximum(total, 1).astype(dtype), 1)
-    return _nan_where(jnp.isnan(observed), PermutationP(p, jnp.log(p), reached, total))
+    return nan_where(jnp.isnan(observed), PermutationP(p, jnp.log(p), reached, total))
 
 
 def _reaching(
@@ -100,7 +99,8 @@ def _reaching(
     return real & (permuted >= observed - slack), real
 
 
-def _nan_where(bad: jax.Array, result: PermutationP) -> PermutationP:
+def nan_where(bad: jax.Array, result: PermutationP) -> PermutationP:
+    """The result, its p-value NaN where `bad`."""
     return result._replace(
         p_value=jnp.where(bad, jnp.nan, result.p_value), log_p_value=jnp.where(bad, jnp.nan, result.log_p_value)
     )

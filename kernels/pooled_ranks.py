@@ -61,18 +61,10 @@ def pool(
     The doubled mid-rank 2·#{more extreme} + #{equal} + 1 (the item itself among the equal) is symmetric in all items:
     relabelling calibration and test items permutes it.
 
-    Args:
-      calibration: [n] loss-like scores of items for which the null holds.
-      scores: [m] loss-like scores to test.
-      null: "nonmember" (small scores are extreme) or "member" (large scores are).
-      calibration_mask: [n] bool, True = real item. NaN scores are left out besides.
-      mask: [m] bool, likewise.
-
-    Raises ValueError: unknown `null`.
+    Arguments and errors as `conformal.rank`.
     Cost: a sort of n and one of m as integers, and two binary searches an item.
     """
-    if null not in conformal.NULLS:
-        raise ValueError(f'null must be "nonmember" or "member", got {null!r}')
+    conformal.check_null(null)
     calibration, scores = jnp.asarray(calibration), jnp.asarray(scores)
     calibration_keys, calibration_real = ranks.order_keys(calibration, calibration_mask)
     test_keys, test_real = ranks.order_keys(scores, mask)
@@ -114,15 +106,14 @@ def rank(
     The rank of an item depends on the other test items: another batch gives other p-values.
 
     Args:
-      calibration: [K, n] loss-like scores of items for which the null holds.
-      scores: [K, m] loss-like scores to test.
+      calibration, calibration_mask: [K, n] loss-like scores of items for which the null holds, and [n] bool, True =
+        real item. An item with a NaN from any detector is left out besides.
+      scores, mask: [K, m] loss-like scores to test, and [m] bool.
       null: "nonmember" or "member".
       rule: "sum" or "cauchy".
       weights: [K] not negative, equal by default; only ratios matter.
       key: PRNG key: ties of the evidence are broken by one random order of calibration and test together, which makes
         the ranks exactly uniform. Without it ties count against the test item.
-      calibration_mask: [n] bool, True = real item. An item with a NaN from any detector is left out besides.
-      mask: [m] bool, likewise.
 
     Returns: `PooledRanks`. Weights that are negative, not finite or all zero mask every item.
     Raises ValueError: unknown `null` or `rule`, K = 0, or weights of another shape.

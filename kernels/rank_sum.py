@@ -118,13 +118,8 @@ def shard_ranks(
 def log_survival(total: Any, *, num_shards: int, num_shuffles: int, dtype: Any = None) -> jax.Array:
     """log P(S >= total) for the sum S of `num_shards` independent uniforms on 0..num_shuffles, element-wise.
 
-    Args:
-      total: Integers; 0 is returned at 0 and below, -inf above num_shards·num_shuffles.
-      num_shards: Static.
-      num_shuffles: Static.
-      dtype: Type of the result; JAX's default float by default.
-
-    Raises ValueError: the exact distribution is out of reach.
+    0 for a total of 0 and below, -inf above num_shards·num_shuffles (both static); `dtype` is JAX's default float by
+    default. Raises ValueError where the exact distribution is out of reach.
     """
     table = jnp.asarray(_table(num_shards, num_shuffles), dtype or jnp.result_type(float))
     total = jnp.asarray(total)

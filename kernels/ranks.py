@@ -33,12 +33,9 @@ def counts(
     """Count the calibration scores strictly below and equal to each test score.
 
     Args:
-      calibration: [n] scores, any real dtype.
-      scores: [m] scores of the same dtype.
-      calibration_mask: [n] bool, True = real item. NaN scores are left out besides.
-      mask: [m] bool, likewise.
+      calibration, calibration_mask: [n] scores of any real dtype; bool, True = real item. NaN is left out besides.
+      scores, mask: [m] likewise. Infinite scores are ordinary values at the ends of the order.
 
-    Returns: `Counts`. Infinite scores are ordinary values at the ends of the order.
     Cost: one sort of n integers and m binary searches, O((n + m) log n).
     """
     calibration, scores = jnp.asarray(calibration), jnp.asarray(scores)
@@ -53,9 +50,7 @@ def counts(
 def order_keys(scores: jax.Array, mask: jax.Array | None = None) -> tuple[jax.Array, jax.Array]:
     """Integers in the order of the scores: XLA:CPU sorts them five times as fast as floating-point numbers.
 
-    Args:
-      scores: [n] any real dtype; 0 and -0 are equal.
-      mask: [n] bool, True = real item.
+    0 and -0 are equal.
 
     Returns: keys [n], signed integers of the width of the scores (at least 32 bits for floats), the largest one for
     items that are masked out or NaN; and [n] bool, which items are real.
@@ -71,14 +66,7 @@ def order_keys(scores: jax.Array, mask: jax.Array | None = None) -> tuple[jax.Ar
 
 
 def scores_of_keys(keys: jax.Array, dtype: Any) -> jax.Array:
-    """The scores behind the keys that `order_keys` made of real items.
-
-    Args:
-      keys: [n] signed integers.
-      dtype: The type of the scores that went in.
-
-    Returns: [n] scores of that type; -0 comes back as 0.
-    """
+    """The scores [n], of type `dtype`, that `order_keys` made into these keys; -0 comes back as 0."""
     if not jnp.issubdtype(dtype, jnp.inexact):
         return keys.astype(dtype)
     bits = jnp.where(keys < 0, keys ^ jnp.iinfo(keys.dtype).max, keys)

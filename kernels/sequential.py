@@ -79,13 +79,9 @@ def besag_clifford(counted: Exceedances, num_exceedances: int, dtype: Any = None
     shards of the canonical order and of the shuffles are exchangeable: p_b is the p-value of the rule "stop at h
     exceedances, at draw b at the latest". Stopping because p is small is not that rule.
 
-    Args:
-      counted: Result of `exceedances`.
-      num_exceedances: h >= 1, static.
-      dtype: Type of the result; JAX's default float by default.
+    `num_exceedances` is h >= 1, static; `dtype` is JAX's default float by default. Cost: O(B).
 
     Returns: ([B], [B]) p-values and their logarithms.
-    Cost: O(B).
     References: Besag & Clifford (1991), section 3.
     """
     if num_exceedances < 1:
@@ -106,9 +102,7 @@ def spend(log_p_value: jax.Array, weights: Any) -> tuple[jax.Array, jax.Array]:
     **Guarantee**: P(some p_l <= t) <= t for every t if each p_j is valid by itself and the weights were fixed
     beforehand and sum to at most 1, under any dependence (union bound).
 
-    Args:
-      log_p_value: [L] logarithms of the p-values of the looks, in order.
-      weights: [L] fractions of the level.
+    `log_p_value` [L] are logarithms of the p-values of the looks, in order; `weights` [L] fractions of the level.
 
     Returns: ([L], [L]) p-values and their logarithms; NaN from the first NaN on.
     Cost: O(L).

@@ -94,12 +94,8 @@ def shingle_table(
 def window_hashes(tokens: Any, size: int, salt: int = 0) -> Any:
     """32-bit hash of every window of `size` tokens: [..., T] integers -> [..., T - size + 1] uint32.
 
-    Args:
-      tokens: Token ids; the result is NumPy's where they are, without a compilation.
-      size: n, static, from 1 to T.
-      salt: 0 or 1, which of two hash functions; static.
-
-    Cost: O(T) a row, whatever n is.
+    NumPy's where the tokens are, without a compilation. `size` is n, from 1 to T; `salt` 0 or 1 tells which of two hash
+    functions; both static. Cost: O(T) a row, whatever n is.
     """
     length = tokens.shape[-1]
     xp = np if isinstance(tokens, np.ndarray) else jnp
@@ -114,11 +110,10 @@ def find(
     """Places of the n-grams of a table in a batch.
 
     Args:
-      tokens: [B, T] int32.
+      tokens, mask: [B, T] int32, and bool, True = real token; a window with another token in it is none.
       table: Result of `shingle_table` for n-grams of `size`; at least one.
       size: n, static, at most T.
       longest_run: Most entries of equal hash, static.
-      mask: [B, T] bool, True = real token; a window with another token in it is none.
 
     Returns: [B, T - n + 1] int32: the entry of the n-gram that begins there, -1 where it is not in the table.
     Cost: O(B T (log S + n)).

@@ -42,9 +42,7 @@ def log_sf(t: Any, df: Any) -> jax.Array:
     Relative accuracy is a few machine epsilons of the float type for df >= 1, at any t: finite far below the logarithm
     of the smallest float. Near 0, for t far below 0, it has the relative accuracy of `sf` at -t.
 
-    Args:
-      t: Real; +inf gives -inf, NaN gives NaN.
-      df: Degrees of freedom > 0, may be traced and infinite; NaN is returned for others.
+    t = +inf gives -inf, NaN gives NaN; df > 0 may be traced and infinite, others give NaN.
 
     Returns: Array of the broadcast shape.
     References: DLMF 15.8.1, 15.7.5 (the continued fraction), 5.11.13 (ratios of gamma functions).
@@ -71,8 +69,7 @@ def one_sample(values: jax.Array, *, mask: jax.Array | None = None, noise: Any =
     would reject with probability 2^-r when values are +-1.
 
     Args:
-      values: [r].
-      mask: [r] bool, True = real item; NaN is left out besides.
+      values, mask: [r], and bool, True = real item; NaN is left out besides.
       noise: [] standard deviations up to this (and up to 10 machine epsilons of the largest value) count as 0.
 
     Cost: O(r).

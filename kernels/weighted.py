@@ -18,8 +18,7 @@ from typing import Any, Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from tdd.kernels import lattice, ranks, stepup
-from tdd.kernels.conformal import NULLS
+from tdd.kernels import conformal, lattice, ranks, stepup
 
 __all__ = ["PRUNES", "WeightedStep", "effective_sample_size", "p_values", "selection"]
 
@@ -69,13 +68,10 @@ def p_values(
     candidate is one of Q and w is proportional to dQ/dP; finite-sample. With estimated weights: approximate.
 
     Args:
-      calibration: [n] loss-like scores of items for which the null holds.
-      scores: [m] loss-like scores.
-      calibration_weights: [n] non-negative.
-      weights: [m] non-negative.
+      calibration, calibration_weights, calibration_mask: [n] loss-like scores of items for which the null holds,
+        non-negative weights, and bool, True = real item.
+      scores, weights, mask: [m] likewise, of the items to test.
       null: "nonmember" (small scores are extreme) or "member".
-      calibration_mask: [n] bool, True = real item.
-      mask: [m] bool, True = real item.
 
     Returns: [m] in [0, 1]; NaN for masked items and where a weight is negative or not finite; 1 where all weights are
     0.
@@ -83,7 +79,7 @@ def p_values(
     Cost: one sort of n, m binary searches.
     References: Tibshirani, Barber, Candes & Ramdas (2019); Jin & Candes (2023), eq. 5.
     """
-    calibration, scores = _oriented(calibration, scores, null)
+    calibration, scores = conformal.oriented(calibration, scores, null)
     real, valid = ranks.real(calibration, calibration_mask), ranks.real(scores, mask)
     calibration_weights, weights = _clean(calibration_weights, real, True), _clean(weights, valid, False)
     masses = _masses(calibration, scores, calibration_weights, real)
@@ -114,17 +110,12 @@ def selection(
     Guarantee: FDR <= alpha, if for every null candidate j, given the other candidates, calibration items and j are
     independent, from P and Q with dQ/dP proportional to w; finite-sample. With estimated weights: approximate.
 
+    Arguments as `p_values`, and
+
     Args:
-      calibration: [n] loss-like scores.
-      scores: [m] loss-like scores.
-      calibration_weights: [n] non-negative.
-      weights: [m] non-negative.
       alpha: Level in (0, 1); comparisons with it carry four machine epsilons in favour of equality.
-      null: "nonmember" or "member".
       prune: Rule that prunes ties between the R_j.
       key: PRNG key for "heterogeneous" and "homogeneous".
-      calibration_mask: [n] bool.
-      mask: [m] bool.
 
     Returns: `WeightedStep`. Nothing is selected and `adjusted` is NaN for a traced alpha out of range and for traced
     weights that are negative or not finite.
@@ -137,7 +128,7 @@ def selection(
     if prune != "deterministic" and key is None:
         raise ValueError(f'prune="{prune}" needs key, a PRNG key from jax.random.key')
     level = lattice.as_level(alpha)
-    calibration, scores = _oriented(calibration, scores, null)
+    calibration, scores = conformal.oriented(calibration, scores, null)
     real, valid = ranks.real(calibration, calibration_mask), ranks.real(scores, mask)
     calibration_weights, weights = _clean(calibration_weights, real, True), _clean(weights, valid, False)
     sound = ~jnp.isnan(jnp.sum(calibration_weights)) & ~jnp.isnan(jnp.sum(weights))
@@ -195,12 +186,7 @@ def selection(
 
 
 def effective_sample_size(weights: jax.Array, *, mask: jax.Array | None = None) -> jax.Array:
-    """(sum w)^2 / sum w^2: how many equally weighted items would be as informative; 0 where all weights are 0.
-
-    Args:
-      weights: [n] non-negative.
-      mask: [n] bool, True = real item.
-    """
+    """(sum w)^2 / sum w^2: how many equally weighted items would be as informative; 0 where all weights are 0."""
     weights = _clean(weights, jnp.ones(weights.shape, bool) if mask is None else mask, False)
     largest = jnp.max(weights, initial=0)
     scaled = weights / jnp.where(largest > 0, largest, 1)
@@ -295,15 +281,3 @@ def _clean(weights: jax.Array, real: jax.Array, spread: bool) -> jax.Array:
     weights = weights.astype(jnp.promote_types(weights.dtype, jnp.float32))
     bad = real & ~((weights >= 0) & (weights < jnp.inf))
     return jnp.where(jnp.any(bad) if spread else bad, jnp.nan, jnp.where(real, weights, 0))
-
-
-def _oriented(calibration: jax.Array, scores: jax.Array, null: str) -> tuple[jax.Array, jax.Array]:
-    """Scores of which small ones are extreme; integers are turned round by their complement, which cannot overflow."""
-    if null not in NULLS:
-        raise ValueError(f'null must be "nonmember" or "member", got {null!r}')
-    calibration, scores = jnp.asarray(calibration), jnp.asarray(scores)
-    if null == "nonmember":
-        return calibration, scores
-    if jnp.issubdtype(scores.dtype, jnp.inexact):
-        return -calibration, -scores
-    return ~calibration, ~scores
