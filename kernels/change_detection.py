@@ -54,14 +54,10 @@ def start(mean_time: Any, *, dtype: Any = None) -> State:
 
 
 def advance(state: State, log_p_value: Any, mask: Any = True) -> tuple[State, Alarms]:
-    """Bet on the next p-value.
+    """Bet on the next p-value: the new state, of the same shapes, and `Alarms` with fields [].
 
-    Args:
-      state: Result of `start` or of the previous step.
-      log_p_value: [] natural logarithm of p in [0, 1]; -inf is an alarm. NaN takes no place.
-      mask: [] bool, False for a step that takes no place.
-
-    Returns: The new state, of the same shapes, and `Alarms` with fields [].
+    `log_p_value` [] is the natural logarithm of p in [0, 1], -inf an alarm; a NaN, or one with `mask` False, takes no
+    place.
     """
     e, weights = power_bets(_NUM_BETS)
     dtype = state.log_statistics.dtype

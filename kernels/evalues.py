@@ -54,9 +54,8 @@ def e_bh(
     alpha·m0/m.
 
     Args:
-      e_values: [m] non-negative, +inf allowed; NaN and negative values are masked out of m.
+      e_values, mask: [m] non-negative, +inf allowed, NaN and negative values masked out of m; bool, True = real item.
       alpha: Level in (0, 1); a Python number is a static level, a JAX array may be traced.
-      mask: [m] bool, True = real item.
       uniform: [] U in (0, 1], or None.
 
     Raises ValueError: static alpha outside (0, 1). A traced one gives no rejections and NaN adjusted values.

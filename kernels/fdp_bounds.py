@@ -88,8 +88,7 @@ def calibrate(
       delta: Level in (0, 1), as `lattice.as_level` takes it; a traced one out of range gives u_k = k.
       max_calibration: Static N; up to 256 every rank is tabulated, beyond that every rank up to 32 and then
         about 32 for each factor e, at most N/128 apart.
-      max_tests: Static M; up to 256 every k, beyond that 128 equal steps. A number of nulls between two steps takes the
-        envelope of the larger one, which bounds it too.
+      max_tests: Static M; up to 256 every k, beyond that 128 equal steps, of which the larger one bounds those between.
       num_draws: Static B.
 
     Raises ValueError: static delta outside (0, 1), or sizes below 1.

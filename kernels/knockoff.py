@@ -130,11 +130,10 @@ def select(
     Finite-sample.
 
     Args:
-      w: [n] statistics, large = member; NaN is masked out.
+      w, mask: [n] statistics, large = member, NaN masked out; bool, True = real item.
       alpha: Level in (0, 1); a Python number is a static level, a JAX array may be traced.
       offset: 1 (knockoff+) or 0.
       num_knockoffs: k'; more than 1 for the signed statistics of `multi_statistics` only.
-      mask: [n] bool, True = real item.
 
     Returns: `KnockoffFilter`; adjusted_j is the minimum of the ratio over the t <= W_j. At least offset/(alpha k')
     items are selected, or none.
@@ -190,16 +189,16 @@ def multi_statistics(original: jax.Array, knockoffs: jax.Array, *, mask: jax.Arr
 def derandomized_e_values(w: jax.Array, alpha: Any, *, mask: jax.Array | None = None) -> jax.Array:
     """e_j = the mean over the k draws of p·1{W_j >= T} / (1 + #{W <= -T}), p the number of items.
 
-    T is the knockoff+ threshold of the draw at level `alpha`, which is not the level of the e-BH that follows: with
-    k > 1 use half of that (the same level leaves no power).
+    T is the knockoff+ threshold of the draw at `alpha`, for k > 1 half the level of the e-BH that follows (the same
+    level leaves no power).
 
     Guarantee: the e-values of the non-members sum to at most p in expectation if, in each draw, the signs of their W
     are fair coins given everything else; the draws may depend on one another in any way. Finite-sample.
 
     Args:
-      w: [n, k] statistics of each item against each knockoff, large = member; a NaN masks the item in every draw.
+      w, mask: [n, k] statistics of each item against each knockoff, large = member, where a NaN masks the item in every
+        draw; [n] bool, True = real item.
       alpha: Level in (0, 1) that places T; it costs no validity.
-      mask: [n] bool, True = real item.
 
     Returns: [n] e-values; 0 where no draw selects, NaN for masked items and everywhere for a traced alpha out of range.
     Raises ValueError: k = 0; static alpha outside (0, 1).

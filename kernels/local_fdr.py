@@ -37,9 +37,8 @@ def local_fdr(p_values: jax.Array, *, null_proportion: Any = 1.0, mask: jax.Arra
     With a `null_proportion` below 1, and for tail_fdr, no error rate is controlled.
 
     Args:
-      p_values: [m] in [0, 1]; NaN is masked out.
-      null_proportion: [] pi0 in (0, 1]; 1 is conservative. A traced one out of range gives NaN.
-      mask: [m] bool, True = real item.
+      p_values, mask: [m] in [0, 1], NaN masked out; bool, True = real item.
+      null_proportion: [] pi0 in (0, 1]; 1 is conservative. One out of range gives NaN.
 
     Returns: `LocalFdr`. Tied p-values share their values.
     Cost: a sort and a loop of 2 m steps.

@@ -82,15 +82,10 @@ def start(bet: Bet, *, dtype: Any = None) -> State:
 
 
 def advance(state: State, log_p_value: Any, mask: Any = True) -> tuple[State, Martingale]:
-    """Bet on the next p-value.
+    """Bet on the next p-value: the new state, of the same shapes, and `Martingale` with fields [].
 
-    Args:
-      state: Result of `start` or of the previous step.
-      log_p_value: [] natural logarithm of p in [0, 1]; -inf makes the wealth infinite for good, but of
-        "simple_jumper", which at most multiplies it by 3/2. NaN takes no place.
-      mask: [] bool, False for a step that takes no place.
-
-    Returns: The new state, of the same shapes, and `Martingale` with fields [].
+    `log_p_value` [] is the natural logarithm of p in [0, 1]; -inf makes the wealth infinite for good, but that of
+    "simple_jumper" grows by 3/2 at most. A NaN, or one with `mask` False, takes no place.
     """
     dtype = state.log_martingale.dtype
     log_p = jnp.asarray(log_p_value, dtype)
@@ -143,10 +138,9 @@ def control_p_value(
 
     Args:
       score: [...] loss-like scores.
-      controls: [..., k] scores of the controls of each; NaN is masked out.
+      controls, mask: [..., k] scores of the controls of each, NaN masked out; bool, True = real control.
       key: Draws U.
       uniform: [...] U itself, in (0, 1].
-      mask: [..., k] bool, True = real control.
 
     Returns: [...] in (0, 1]; NaN where the score is NaN.
     Raises ValueError: both `key` and `uniform`.

@@ -2,9 +2,8 @@
 
 A level alpha_t is set from the decisions before t and hypothesis t is rejected iff p_t <= alpha_t (or e_t >=
 1/alpha_t). Masked and NaN hypotheses take no place in the stream. `lond`, `e_lond`, `lord_plus_plus` and `saffron`
-decide a whole stream; each is a scan over `decide`, whose state of fixed shape carries all that a level depends on: a
-stream may be decided inside a compiled training loop, saved as plain arrays, and continued. gamma_t is the series "log"
-("power" for SAFFRON).
+decide a whole stream by a scan over `decide`, whose state of fixed shape may live in a compiled training loop, be saved
+as plain arrays, and continued. gamma_t is the series "log" ("power" for SAFFRON).
 """
 
 from __future__ import annotations
@@ -87,10 +86,9 @@ def lond(
     under any dependence.
 
     Args:
-      p_values: [T] in the order of arrival; NaN is masked out.
+      p_values, mask: [T] in the order of arrival, NaN masked out; bool, True = real.
       alpha: Level in (0, 1); a Python number is a static level, a JAX array may be traced.
       dependence: "positive" or "any".
-      mask: [T] bool, True = real.
 
     Raises ValueError: static alpha outside (0, 1), unknown `dependence`. A traced alpha gives no rejections and NaN
     levels.
@@ -203,14 +201,9 @@ def start(
 
 
 def decide(state: State, value: Any, mask: Any = True) -> tuple[State, Decision]:
-    """Decide the next hypothesis of the stream.
+    """Decide the next hypothesis of the stream: the new state, of the same shapes, and the decision.
 
-    Args:
-      state: Result of `start` or of the previous decision.
-      value: [] p-value, or e-value for "e_lond". NaN takes no place in the stream.
-      mask: [] bool, False for a hypothesis that takes no place.
-
-    Returns: The new state, of the same shapes, and `Decision`.
+    `value` is a [] p-value, or e-value for "e_lond"; a NaN, or one with `mask` False, takes no place in the stream.
     Cost: O(1), for "lord_plus_plus" and "saffron" O(H).
     """
     value = jnp.asarray(value)

@@ -56,17 +56,10 @@ def draw(key: jax.Array, window: int) -> tuple[jax.Array, jax.Array]:
 def advance(
     state: State, score: Any, uniform: jax.Array, leaves: jax.Array, mask: Any = True
 ) -> tuple[State, jax.Array]:
-    """The p-value of the next score, which then joins those that are held.
+    """The p-value of the next score, which then joins those that are held: the new state, and p [] in (0, 1].
 
-    Args:
-      state: Result of `start` or of the previous step.
-      score: [] score. NaN takes no place.
-      uniform: [] U of `draw`.
-      leaves: [] int32 place of `draw`; it counts once w scores are held.
-      mask: [] bool, False for a score that takes no place.
-
-    Returns: The new state, of the same shapes, and p [] in (0, 1]; NaN where masked.
-    Cost: O(w).
+    `uniform` and `leaves` are those of `draw`; the place counts once w scores are held. A NaN score, or one with `mask`
+    False, takes no place and has p NaN. Cost: O(w).
     """
     held, window = state.scores, state.scores.shape[0]
     score = jnp.asarray(score, held.dtype)

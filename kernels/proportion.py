@@ -53,7 +53,9 @@ def storey(rank: jax.Array, valid: jax.Array, num_calibration: Any, *, max_rank:
     m = jnp.sum(valid, dtype=jnp.int32)
     tail = tail_size(n, eta, max_rank)
     above = jnp.sum(valid & (rank >= n - tail + 1), dtype=jnp.int32)
-    return _estimate((1 + above,), (tail,), m, n)
+    dtype = jnp.result_type(float)
+    nulls = (1 + above).astype(dtype) * (n + 1).astype(dtype) / tail.astype(dtype)
+    return Proportion(nulls / jnp.maximum(m, 1).astype(dtype), (1 + above,), (tail,))
 
 
 def subtraction(
@@ -147,15 +149,6 @@ def tail_size(num_calibration: Any, eta: Any, bound: int) -> jax.Array:
     except ValueError as error:
         raise ValueError(f"eta must lie strictly between 0 and 1, got {eta!r}") from error
     return jnp.maximum(1, lattice.floor_ratio((level.numerator, n), (level.denominator,), bound))
-
-
-def _estimate(
-    numerator: tuple[jax.Array, ...], denominator: tuple[jax.Array, ...], m: jax.Array, n: jax.Array
-) -> Proportion:
-    """pi0 from rho = numerator/denominator: pi0 = rho (n + 1)/m."""
-    dtype = jnp.result_type(float)
-    rho = numerator[0].astype(dtype) * (n + 1).astype(dtype) / denominator[0].astype(dtype)
-    return Proportion(rho / jnp.maximum(m, 1).astype(dtype), numerator, denominator)
 
 
 def _moments(values: jax.Array, mask: jax.Array | None) -> tuple[jax.Array, jax.Array, jax.Array]:

@@ -53,11 +53,10 @@ def rank_sum(
       canonical: [r] log-probability of each shard in its canonical order.
       shuffled: [r, k] log-probabilities of its shuffles, k >= 1.
       mask: [r] bool, True = real shard. With a mask the null distribution of every number of shards up to r is
-        prepared; without one, a NaN anywhere makes the p-value NaN.
+        prepared, and p = 1 with no shard left; without one, a NaN anywhere makes the p-value NaN.
       tolerance: Relative tolerance of a tie; None for that of the float type.
       key: PRNG key, breaks ties at random.
 
-    Returns: `RankSum`; with no shard left p = 1.
     Raises ValueError: k = 0, or r and k so large that the exact distribution is out of reach.
     Cost: O(r k), and O(r k log k) with `key`; once for each (r, k) a table of r k exact integers (r^2 k / 2 with a
     mask) on the host.

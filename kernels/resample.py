@@ -12,9 +12,8 @@ score, rank or p-value of a single repetition is formed.
 
 Repetitions are lanes. One pass over the members and one over the non-members, from the highest score down, draw the
 split with a counter-based hash; what is still to be drawn is the count of what lies below. A third pass keeps the
-smallest (1 + C)/R from above, which is monotone, so that a decision is a search: among every few places first, then by
-halving. The search runs in float32 against a bound that errs on the side of selection, and a place is accepted on
-integers, exactly; else the walk goes on below it.
+smallest (1 + C)/R from above, which is monotone, so that a decision is a search in float32 against a bound that errs on
+the side of selection; a place is accepted on integers, exactly, else the walk goes on below it.
 """
 
 from __future__ import annotations
@@ -68,7 +67,7 @@ def hashed_bits(words: jax.Array, counter: jax.Array) -> jax.Array:
 
 
 def threefry_bits(words: jax.Array, counter: jax.Array) -> jax.Array:
-    """The same interface on JAX's threefry: several times slower, to compare with."""
+    """`hashed_bits` by JAX's threefry, to compare with: several times slower."""
     keys = jax.random.wrap_key_data(words.T, impl="threefry2x32")
     return jax.vmap(lambda key: jax.random.bits(jax.random.fold_in(key, counter)))(keys)
 
@@ -82,13 +81,8 @@ def draw(pool: Pool, split: Split, words: jax.Array, *, eta: Any = 0.05, generat
     Going down the sorted pool, an item is taken with probability (still to be taken)/(items left): a 32-bit draw w
     decides floor(w·left / 2^32) < still to be taken, so that each probability is off by less than 2^-32.
 
-    Args:
-      pool: Result of `resample_pool.prepare`.
-      split: Result of `resample_pool.half_split` or `fixed_split`.
-      words: [2, L] uint32, independent keys.
-      generator: "hash", or "threefry" to compare with.
-
-    Returns: `Drawn`. A repetition depends on its own key only.
+    `words` [2, L] uint32 are independent keys: a repetition depends on its own only. `generator` is "hash", or
+    "threefry" to compare with.
     """
     bits = GENERATORS[generator]
     num_nonmembers, num_members = pool.nonmembers.shape[0], pool.members.shape[0]
@@ -138,8 +132,7 @@ def decide(
       pool: Result of `resample_pool.prepare`.
       drawn: Result of `draw`.
       levels: Exact levels with fields [A].
-      proportions: M names of `PROPORTIONS`, those of `tdd.ptdi`. "moment" takes the members that are not tested as the
-        known ones.
+      proportions: M names of `PROPORTIONS`; "moment" takes the members that are not tested as the known ones.
       tails: [N0 + 1] int32 of `resample_pool.tails`, the calibration scores in the region of presumed non-members.
 
     Returns: `Decisions`, the same as those of `tdd.ptdi` on the split ("moment": up to the rounding of its estimate). A

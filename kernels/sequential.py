@@ -121,10 +121,7 @@ def default_looks(horizon: int) -> tuple[int, ...]:
 
 
 def look_weights(looks: Sequence[int]) -> np.ndarray:
-    """[L] float64 fractions of the level, in proportion to the shuffles of each look.
-
-    Early looks get little: they decide where the evidence is overwhelming anyway.
-    """
+    """[L] float64 fractions of the level, in proportion to the shuffles of each look."""
     return np.asarray(looks, np.float64) / sum(looks)
 
 

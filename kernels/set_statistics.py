@@ -31,13 +31,8 @@ _SNAP = 16  # epsilons of the magnitudes, below which a residual is rounding
 def labellings(num_suspect: int, num_reference: int, num_draws: int, seed: int) -> jax.Array:
     """Row 0: the first m of N = m + n items are the suspects. Rows 1..B: m suspects at uniformly random places.
 
-    The rows are independent, and drawn with replacement: a row may repeat another, or row 0.
-
-    Args:
-      num_suspect: m >= 0.
-      num_reference: n >= 0.
-      num_draws: B >= 0.
-      seed: Random seed; the same seed and sizes give the same rows.
+    The rows are independent, and drawn with replacement: a row may repeat another, or row 0. The same seed and sizes
+    give the same rows.
 
     Returns: [B + 1, m + n] bool, True = suspect.
     Cost: O(B N) on the host, about 50 ms for 10,000 rows of 400 items, and as many bytes.
@@ -72,10 +67,9 @@ def set_statistics(
     twentieth by 3 sd: .22, .76, .64.
 
     Args:
-      scores: [N] loss-like scores.
+      scores, mask: [N] loss-like scores, and bool, True = real item; what is not finite is left out as well.
       labels: [K, N] bool, True = suspect.
-      baseline: [N] scores of the same items at an earlier step.
-      mask: [N] bool, True = real item. Items with a score or a baseline that is not finite are left out as well.
+      baseline: [N] scores of the same items at an earlier step; what is not finite is left out as well.
       statistic: Name of the statistic.
 
     Returns: [K] int32, larger = suspects score lower. All equal where the scores do not differ, or not from the line

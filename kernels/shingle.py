@@ -155,14 +155,9 @@ def remember(
 ) -> tuple[RowMemory, jax.Array, jax.Array]:
     """Rows that were seen before, in earlier batches or further up in this one; then remember them all.
 
-    A row has one place, given by its fingerprint; the last row that came there holds it. A row is remembered after j
-    other rows with probability (1 - 1/C)^j, and taken for another one with probability about 2^-64 a pair.
-
-    Args:
-      memory: Result of `forget_all` or of the previous batch.
-      fingerprints: [B, 2] of `row_fingerprints`.
-      step: Step of this batch.
-      real: [B] bool; other rows are neither looked up nor taken in.
+    A row has one place, given by its fingerprint ([B, 2] of `row_fingerprints`); the last row that came there holds it.
+    A row is remembered after j other rows with probability (1 - 1/C)^j, and taken for another one with probability
+    about 2^-64 a pair. Rows with `real` [B] False are neither looked up nor taken in.
 
     Returns: (memory, times [B] int32 seen before, first_step [B] int32: where first, this step for a new row).
     Cost: O(B^2) comparisons of integers; nothing in C.

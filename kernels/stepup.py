@@ -48,9 +48,8 @@ def bh(p_values: jax.Array, alpha: Any, *, mask: jax.Array | None = None) -> Ste
     finite-sample.
 
     Args:
-      p_values: [m] p-values; NaN is masked out of m.
+      p_values, mask: [m] p-values, NaN masked out of m; bool, True = real item.
       alpha: Level in (0, 1); a Python number is a static level, a JAX array may be traced.
-      mask: [m] bool, True = real item.
 
     Raises ValueError: static alpha outside (0, 1). A traced one gives no rejections and NaN adjusted values.
     Cost: a few passes over m; `adjusted` sorts.

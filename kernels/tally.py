@@ -1,8 +1,7 @@
 """Statistics of many repetitions, in integers: the same numbers in any order, batch or number of devices.
 
-Floating-point sums depend on the order of their terms, and with it on how the repetitions were distributed. Here each
-proportion x in [0, 1] is rounded to a multiple of 2^-24 (the precision of float32), and those integers and those of
-x^2 are summed exactly, as a high and a low part of 12 bits each, so that 2^19 repetitions fit into 32 bits. A
+Each proportion x in [0, 1] is rounded to a multiple of 2^-24 (the precision of float32), and those integers and those
+of x^2 are summed exactly, as a high and a low part of 12 bits each, so that 2^19 repetitions fit into 32 bits. A
 histogram of x rounded to multiples of 1/1024 carries the quantiles.
 """
 

@@ -1,10 +1,10 @@
 """Evidence over many looks at the same items, valid at all of them at once.
 
 K trajectories of a statistic are exchangeable under the null hypothesis: row 0 belongs to the true labelling of the
-items, the others to random labellings. At a look at most floor(a·spent·K) of the K trajectories may have crossed
-level a since the start, for every a of a nested grid, and which of them do is decided by the statistics alone, alike
-for every row. Row 0 is among them with probability at most a·spent. Unlike a union bound over the looks this loses
-nothing where the looks depend on each other: a trajectory that stays extreme takes one slot, not one a look.
+items, the others to random labellings. At a look at most floor(a·spent·K) of the K trajectories may have crossed level
+a since the start, for every a of a nested grid, decided by the statistics alone, alike for every row. Row 0 is among
+them with probability at most a·spent. Unlike a union bound this loses nothing where the looks depend on each other: a
+trajectory that stays extreme takes one slot, not one a look.
 """
 
 from __future__ import annotations
@@ -52,12 +52,10 @@ class Evidence(NamedTuple):
 
 
 def start(num_draws: int, *, alpha: Any = None) -> State:
-    """The state before the first look.
+    """The state before the first look at K - 1 = `num_draws` random labellings.
 
-    Args:
-      num_draws: B = K - 1 random labellings.
-      alpha: a level that must be in the grid, a number. Those of the grid are 1, .8, .6, .5, .4, .3, .25, .2, .15,
-        .125, .1 and so on by decades, down to 1/K, below which no row can cross.
+    The levels of the grid are 1, .8, .6, .5, .4, .3, .25, .2, .15, .125, .1 and so on by decades, down to 1/K, below
+    which no row can cross; and `alpha`, a number.
 
     Raises ValueError: num_draws below 0, alpha outside (0, 1) or traced.
     """
@@ -129,11 +127,8 @@ def advance(state: State, statistics: jax.Array, spent: Any) -> tuple[State, Evi
 def spending(look: Any, horizon: Any = None) -> jax.Array:
     """Fraction of the level that may have been spent by a look: look/horizon, or look/(look + 20) without a horizon.
 
-    Args:
-      look: [] number of the look, from 1.
-      horizon: Largest number of looks, fixed beforehand; looks beyond it spend nothing more.
-
-    Returns: [] in [0, 1], taken up to a multiple of 2^-24: the same number in every precision, so the same slots.
+    `look` counts from 1; `horizon` is the largest number of looks, fixed beforehand, and looks beyond it spend nothing
+    more. [] in [0, 1], taken up to a multiple of 2^-24: the same number in every precision, so the same slots.
     """
     look = jnp.maximum(jnp.asarray(look, jnp.int32), 0)
     whole = look + _PATIENCE if horizon is None else jnp.asarray(horizon, jnp.int32)
