@@ -17,16 +17,7 @@ import numpy as np
 
 from tdd.kernels import lattice
 
-__all__ = [
-    "DkwBounds",
-    "FdpBounds",
-    "Template",
-    "bounds",
-    "calibrate",
-    "dkw",
-    "dkw_offset",
-    "of_set",
-]
+__all__ = ["DkwBounds", "FdpBounds", "Template", "bounds", "calibrate", "dkw", "dkw_offset", "of_set"]
 
 _FULL_GRID = 256  # up to this many calibration scores (test items), every rank (every number of nulls) is tabulated
 _MAX_COUNTS = 128
@@ -280,11 +271,8 @@ def _order_statistics(key: jax.Array, n: jax.Array, grid: np.ndarray, size: int,
         sums = jnp.cumsum(gaps)
         return jax.lax.cummax(jnp.where(grid <= n, sums[grid - 1] / sums[-1], 1))
 
-    return jax.lax.map(one, jax.random.split(key, num_draws), batch_size=min(num_draws, _batch(size)))
-
-
-def _batch(size: int) -> int:
-    return max(1, _MAX_ELEMENTS // (size + 1))
+    batch = min(num_draws, max(1, _MAX_ELEMENTS // (size + 1)))
+    return jax.lax.map(one, jax.random.split(key, num_draws), batch_size=batch)
 
 
 def _add_cells(cells: jax.Array, order_statistics: jax.Array, uniforms: jax.Array) -> jax.Array:

@@ -75,7 +75,7 @@ def threefry_bits(words: jax.Array, counter: jax.Array) -> jax.Array:
 GENERATORS = {"hash": hashed_bits, "threefry": threefry_bits}
 
 
-def draw(pool: Pool, split: Split, words: jax.Array, *, eta: Any = 0.05, generator: str = "hash") -> Drawn:
+def draw(pool: Pool, split: Split, words: jax.Array, *, generator: str = "hash") -> Drawn:
     """Draw one split a lane, uniform among those of its sizes.
 
     Going down the sorted pool, an item is taken with probability (still to be taken)/(items left): a 32-bit draw w

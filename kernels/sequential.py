@@ -14,14 +14,7 @@ import numpy as np
 
 from tdd.kernels.permutation import tie_tolerance
 
-__all__ = [
-    "Exceedances",
-    "besag_clifford",
-    "default_looks",
-    "exceedances",
-    "look_weights",
-    "spend",
-]
+__all__ = ["Exceedances", "besag_clifford", "default_looks", "exceedances", "look_weights", "spend"]
 
 
 class Exceedances(NamedTuple):

@@ -281,7 +281,9 @@ def bh_ranks(
     rho = _float_ratio(numerator, denominator, dtype)
     values = rank.astype(dtype) / (num_calibration + 1).astype(dtype)
     at_most = counts_up_to(slots)
-    ratio = _adjusted_on_lattice(numerator, denominator, at_most, max_rank, dtype)
+    # rho·r/#{ranks <= r}: products first, one division, so that small cases round once.
+    every = jnp.arange(max_rank + 1, dtype=jnp.int32).astype(dtype)
+    ratio = _times(every, numerator) / _times(at_most.astype(dtype), denominator)
     adjusted = jax.lax.cummin(jnp.where(at_most > 0, ratio, jnp.inf), reverse=True)
     adjusted = jnp.minimum(adjusted[jnp.minimum(slots, max_rank)], 1)
     step = parts.result(reject, adjusted, values, valid, num_tests, level)
@@ -348,11 +350,3 @@ def _float_rank(
     dtype = jnp.result_type(float)
     allowed = parts.critical(level, dtype) * k.astype(dtype) / _float_ratio(numerator, denominator, dtype)
     return jnp.where(allowed >= 0, jnp.minimum(jnp.floor(allowed), max_rank), 0).astype(jnp.int32)
-
-
-def _adjusted_on_lattice(
-    numerator: tuple[Any, ...], denominator: tuple[Any, ...], at_most: jax.Array, max_rank: int, dtype: Any
-) -> jax.Array:
-    """rho·r/#{ranks <= r} for r = 0..max_rank: products first, one division, so that small cases round once."""
-    every = jnp.arange(max_rank + 1, dtype=jnp.int32).astype(dtype)
-    return _times(every, numerator) / _times(at_most.astype(dtype), denominator)
