@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from tdd.kernels import envelope_anchor, lattice, stepup
+from tdd.kernels import envelope_anchor, lattice, ranks, stepup
 from tdd.kernels.envelope_anchor import Anchor
 from tdd.kernels.stepup import StepUp
 
@@ -42,7 +42,7 @@ class Envelope(NamedTuple):
 
 def identity(rank: jax.Array, num_calibration: Any, *, max_rank: int, mask: jax.Array | None = None) -> Envelope:
     """G(x) = x, the envelope of JMCS, with an empty grid. Arguments as `fit`."""
-    valid = rank <= max_rank if mask is None else (rank <= max_rank) & mask
+    valid = ranks.within(rank, max_rank, mask)
     points = jnp.asarray(num_calibration, jnp.int32) + 1
     dtype, one = jnp.result_type(float), jnp.int32(1)
     x = jnp.where(valid, rank.astype(dtype) / points.astype(dtype), jnp.nan)
@@ -89,10 +89,10 @@ def fit(
     Cost: one histogram of the ranks and one cumulative sum, O(m + n), and a few operations a grid point; no sort.
     References: JECS, section 3.3 (eq. 13-15), appendix B.1 (proposition 6: any k) and appendix D.1.
     """
-    valid = rank <= max_rank if mask is None else (rank <= max_rank) & mask
+    valid = ranks.within(rank, max_rank, mask)
     tests = jnp.sum(valid, dtype=jnp.int32)
     points = jnp.asarray(num_calibration, jnp.int32) + 1
-    at_most = _cumulative(rank, valid, max_rank)
+    at_most = ranks.up_to(jnp.where(valid, rank, max_rank + 1), max_rank + 1)
     candidates = envelope_anchor.candidates(at_most, num_calibration, grid, neighbours)
     anchors, anchor, fitted = candidates.anchors, candidates.chosen, candidates.fitted
     dtype = jnp.result_type(float)
@@ -154,7 +154,7 @@ def adaptive_bh(
     References: JECS, eq. 16-17.
     """
     level, anchor, dtype = lattice.as_level(alpha), envelope.anchor, jnp.result_type(float)
-    valid = rank <= max_rank if mask is None else (rank <= max_rank) & mask
+    valid = ranks.within(rank, max_rank, mask)
     tests = jnp.sum(valid, dtype=jnp.int32)
     points = jnp.asarray(num_calibration, jnp.int32) + 1
     on_line = valid & (rank <= anchor.limit)
@@ -166,7 +166,8 @@ def adaptive_bh(
         scale=line_scale(envelope, num_calibration, tests),
         mask=on_line,
     )
-    count = _tail_count(rank, _cumulative(rank, valid, max_rank), anchor)
+    at_most = ranks.up_to(jnp.where(valid, rank, max_rank + 1), max_rank + 1)
+    count = _tail_count(rank, at_most, anchor)
     line_count = step.num_tests
     cut = envelope_anchor.largest_tail_count(level, anchor, num_calibration, line_count)
     in_tail = valid & ~on_line & (count <= cut)
@@ -185,12 +186,6 @@ def adaptive_bh(
         tests,
         envelope.null_proportion,
     )
-
-
-def _cumulative(rank: jax.Array, valid: jax.Array, max_rank: int) -> jax.Array:
-    """#{ranks <= r} for r = 0..max_rank."""
-    slots = jnp.where(valid, rank, max_rank + 1)
-    return jnp.cumsum(jnp.zeros(max_rank + 2, jnp.int32).at[slots].add(1))[:-1]
 
 
 def _tail_count(rank: jax.Array, at_most: jax.Array, anchor: Anchor) -> jax.Array:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from tdd.kernels import lattice
+from tdd.kernels import lattice, stepup_parts
 
 __all__ = ["Anchor", "Candidates", "candidates", "largest_tail_count", "line_scale", "slope", "tail_sides"]
 
@@ -129,10 +129,7 @@ def largest_tail_count(level: lattice.Level, anchor: Anchor, num_calibration: An
                 ((level.numerator, line_count + count, anchor.above, anchor.distance),),
             )
         left, right = tail_sides(anchor, num_calibration, line_count, count, dtype)
-        value = jnp.asarray(level.value)
-        tolerance = 4 * max(float(jnp.finfo(dtype).eps), float(jnp.finfo(value.dtype).eps))
-        in_range = (value > 0) & (value < 1)
-        return in_range & (left <= value.astype(dtype) * (1 + tolerance) * right)
+        return left <= stepup_parts.critical(level, dtype) * right
 
     single = jnp.float32
     above, near, distance = (field.astype(single) for field in (anchor.above, anchor.near, anchor.distance))

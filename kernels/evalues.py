@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from tdd.kernels import conformal, lattice, ranks, stepup
+from tdd.kernels import conformal, lattice, ranks, stepup, stepup_parts
 
 __all__ = ["EStepUp", "UnitEValues", "average", "closed_e_bh", "conformal_e_values", "e_bh", "unit_e_values"]
 
@@ -144,8 +144,8 @@ def _allowed_rank(level: lattice.Level, rejected: jax.Array, n: jax.Array, m: ja
     if lattice.is_exact(level):
         return lattice.floor_ratio((level.numerator, rejected, n + 1), (level.denominator, m), bound)
     dtype = jnp.result_type(float)
-    value = level.value.astype(dtype) * (1 + 4 * float(max(jnp.finfo(dtype).eps, jnp.finfo(level.value.dtype).eps)))
-    quotient = value * rejected.astype(dtype) * (n + 1).astype(dtype) / jnp.maximum(m, 1).astype(dtype)
+    allowed = stepup_parts.critical(level, dtype) * rejected.astype(dtype)
+    quotient = allowed * (n + 1).astype(dtype) / jnp.maximum(m, 1).astype(dtype)
     return jnp.where(quotient >= 0, jnp.minimum(jnp.floor(quotient), bound), 0).astype(jnp.int32)
 
 

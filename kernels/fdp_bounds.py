@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tdd.kernels import lattice
+from tdd.kernels import lattice, ranks
 
 __all__ = ["DkwBounds", "FdpBounds", "Template", "bounds", "calibrate", "dkw", "dkw_offset", "of_set"]
 
@@ -95,20 +95,20 @@ def calibrate(
     order_statistics = _order_statistics(order_key, n, grid, max_calibration, num_draws)
     place = place_of(level, num_draws)
     width = _width(max_calibration, step * num_steps)
-    ranks = jnp.asarray(grid)
+    tabulated = jnp.asarray(grid)
 
     def one_count(state, index):
         cells, widest = state
         k = (index + 1) * step
         uniforms = jax.random.uniform(jax.random.fold_in(null_key, index), (num_draws, step), jnp.float32)
         cells = jax.vmap(_add_cells)(cells, order_statistics, uniforms)
-        start, tails = _tails(k, ranks, n, width)
+        start, tails = _tails(k, tabulated, n, width)
         observed = jnp.clip(jnp.cumsum(cells, axis=1)[:, :-1] - start[None], 0, width)
         least = jnp.min(jnp.take_along_axis(tails, observed.T, axis=1), axis=0)
         critical = jnp.where(place > 0, jnp.sort(least)[jnp.maximum(place - 1, 0)], 0)
         inside = tails >= critical
         last = jnp.max(jnp.where(inside, jnp.arange(width + 1, dtype=jnp.int32)[None], 0), axis=1)
-        top = jnp.where((critical > 0) & (ranks <= n), jnp.minimum(start + last, k), k)
+        top = jnp.where((critical > 0) & (tabulated <= n), jnp.minimum(start + last, k), k)
         widest = jnp.maximum(widest, top)
         return (cells, widest), widest
 
@@ -116,7 +116,7 @@ def calibrate(
     _, bound = jax.lax.scan(one_count, start, jnp.arange(num_steps, dtype=jnp.int32))
     num_nulls = step * jnp.arange(1, num_steps + 1, dtype=jnp.int32)
     value = jnp.asarray(level.value, jnp.result_type(float))
-    return Template(num_nulls, ranks, bound, n, jnp.where((value > 0) & (value < 1), value, jnp.nan))
+    return Template(num_nulls, tabulated, bound, n, jnp.where((value > 0) & (value < 1), value, jnp.nan))
 
 
 def bounds(
@@ -146,10 +146,10 @@ def bounds(
 
     Cost: O(m + N + K I); no sort.
     """
-    valid = rank <= max_rank if mask is None else (rank <= max_rank) & mask
+    valid = ranks.within(rank, max_rank, mask)
     m = jnp.sum(valid, dtype=jnp.int32)
     slot = jnp.where(valid, rank - 1, max_rank)
-    selected = jnp.cumsum(jnp.zeros(max_rank + 1, jnp.int32).at[slot].add(1))[:-1]
+    selected = ranks.up_to(slot, max_rank)
     at_grid = selected[jnp.minimum(template.rank, max_rank) - 1]
 
     steps = template.num_nulls
@@ -176,8 +176,7 @@ def of_set(bounds: FdpBounds, selected: jax.Array) -> jax.Array:
     """
     size = bounds.false_bound.shape[0]
     chosen = selected & (bounds.slot >= 0)
-    slot = jnp.where(chosen, bounds.slot, size)
-    inside = jnp.cumsum(jnp.zeros(size + 1, jnp.int32).at[slot].add(1))[:-1]
+    inside = ranks.up_to(jnp.where(chosen, bounds.slot, size), size)
     total = jnp.sum(chosen, dtype=jnp.int32)
     best = jnp.min(bounds.false_bound + total - inside, initial=np.iinfo(np.int32).max)
     return jnp.minimum(jnp.minimum(best, total), bounds.max_nulls)
@@ -255,12 +254,12 @@ def dkw(
 
 def grids(max_calibration: int, max_tests: int) -> tuple[np.ndarray, int, int]:
     """Tabulated ranks, the step between tabulated numbers of nulls, and how many of these there are."""
-    ranks = [1]
-    while ranks[-1] < max_calibration:
-        coarse = min(ranks[-1] // 32, max_calibration // 128)
-        ranks.append(min(ranks[-1] + (1 if max_calibration <= _FULL_GRID else max(1, coarse)), max_calibration))
+    tabulated = [1]
+    while tabulated[-1] < max_calibration:
+        coarse = min(tabulated[-1] // 32, max_calibration // 128)
+        tabulated.append(min(tabulated[-1] + (1 if max_calibration <= _FULL_GRID else max(1, coarse)), max_calibration))
     step = 1 if max_tests <= _FULL_GRID else math.ceil(max_tests / _MAX_COUNTS)
-    return np.asarray(ranks, np.int32), step, math.ceil(max_tests / step)
+    return np.asarray(tabulated, np.int32), step, math.ceil(max_tests / step)
 
 
 def _order_statistics(key: jax.Array, n: jax.Array, grid: np.ndarray, size: int, num_draws: int) -> jax.Array:

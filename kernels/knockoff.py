@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from tdd.kernels import evalues, lattice, ranks
+from tdd.kernels import evalues, lattice, ranks, stepup_parts
 
 __all__ = [
     "KnockoffBound",
@@ -308,8 +308,7 @@ def first_place(along: Path, level: lattice.Level, offset: int = 1, num_knockoff
         )
     else:
         dtype = along.cut.dtype
-        eps = max(float(jnp.finfo(kind).eps) for kind in (dtype, level.value.dtype))
-        value = jnp.where((level.value > 0) & (level.value < 1), level.value, jnp.nan).astype(dtype) * (1 + 4 * eps)
+        value = stepup_parts.critical(level, dtype)
         passes = (offset + along.against).astype(dtype) <= value * num_knockoffs * selections.astype(dtype)
     size = along.start.shape[0]
     return jnp.min(jnp.where(along.start & passes, jnp.arange(size, dtype=jnp.int32), size), initial=size)

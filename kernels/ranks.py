@@ -113,6 +113,16 @@ def real_columns(scores: jax.Array, mask: jax.Array | None) -> jax.Array:
     return known if mask is None else known & mask
 
 
+def within(rank: jax.Array, max_rank: int, mask: jax.Array | None) -> jax.Array:
+    """Ranks that are neither masked out nor above their bound, which stands for NaN."""
+    return rank <= max_rank if mask is None else (rank <= max_rank) & mask
+
+
+def up_to(slots: jax.Array, size: int) -> jax.Array:
+    """[size] int32: how many of the slots are at most 0, 1, ..., size - 1; a slot `size` is left out."""
+    return jnp.cumsum(jnp.zeros(size + 1, jnp.int32).at[slots].add(1))[:-1]
+
+
 def largest(dtype: Any) -> jax.Array:
     """The largest value of a type; +inf of a floating one."""
     if jnp.issubdtype(dtype, jnp.inexact):

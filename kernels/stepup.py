@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tdd.kernels import lattice
+from tdd.kernels import lattice, ranks
 from tdd.kernels import stepup_parts as parts
 from tdd.kernels.stepup_parts import StepUp
 
@@ -246,7 +246,7 @@ def bh_ranks(
     Cost: O(m) a pass and a scalar search; `adjusted` O(m + n), without a sort.
     """
     level = lattice.as_level(alpha)
-    valid = rank <= max_rank if mask is None else (rank <= max_rank) & mask
+    valid = ranks.within(rank, max_rank, mask)
     num_tests = jnp.sum(valid, dtype=jnp.int32)
     num_calibration = jnp.asarray(num_calibration, jnp.int32)
     numerator, denominator = ((num_tests,), (num_calibration + 1,)) if scale is None else scale
@@ -262,12 +262,8 @@ def bh_ranks(
     dtype = jnp.result_type(float)
     slots = jnp.where(valid, rank, max_rank + 1)
 
-    def counts_up_to(slots: jax.Array) -> jax.Array:
-        """#{ranks <= r} for r = 0..max_rank."""
-        return jnp.cumsum(jnp.zeros(max_rank + 2, jnp.int32).at[slots].add(1))[:-1]
-
     def directly(zero: jax.Array) -> jax.Array:
-        every, rejected = jnp.arange(max_rank + 1, dtype=jnp.int32) + zero, counts_up_to(slots + zero)
+        every, rejected = jnp.arange(max_rank + 1, dtype=jnp.int32) + zero, ranks.up_to(slots + zero, max_rank + 1)
         if exact:
             allowed = lattice.product_le(
                 (every, level.denominator, *numerator), (level.numerator, rejected, *denominator)
@@ -280,7 +276,7 @@ def bh_ranks(
     reject = valid & (rank <= largest_rank(count)) & (count > 0)
     rho = _float_ratio(numerator, denominator, dtype)
     values = rank.astype(dtype) / (num_calibration + 1).astype(dtype)
-    at_most = counts_up_to(slots)
+    at_most = ranks.up_to(slots, max_rank + 1)
     # rho·r/#{ranks <= r}: products first, one division, so that small cases round once.
     every = jnp.arange(max_rank + 1, dtype=jnp.int32).astype(dtype)
     ratio = _times(every, numerator) / _times(at_most.astype(dtype), denominator)
