@@ -48,10 +48,9 @@ def e_bh(
 
     Guarantee: FDR <= alpha·m0/m under any dependence if every null e-value has mean at most 1, and FDR <= alpha if
     their sum over the nulls has mean at most m; finite-sample. With U uniform on (0, 1] and independent of the
-    e-values, drawn once, the same. Proof: given the e-values, the number R(u) of rejections does not increase in u, and
-    j is rejected where u <= c_j·R(u), c_j = alpha·e_j/m, that is up to some u_j <= c_j·R(u_j-). There 1/R(u) <=
-    1/R(u_j-), so the expected contribution of j to the FDP is at most u_j/R(u_j-) <= c_j; the nulls' c_j sum to
-    alpha·m0/m.
+    e-values, drawn once, the same. Proof: given the e-values, the number R(u) of rejections falls in u, and j is
+    rejected up to some u_j <= c_j·R(u_j-), c_j = alpha·e_j/m. There 1/R(u) <= 1/R(u_j-), so the expected contribution
+    of j to the FDP is at most u_j/R(u_j-) <= c_j; the nulls' c_j sum to alpha·m0/m.
 
     Args:
       e_values, mask: [m] non-negative, +inf allowed, NaN and negative values masked out of m; bool, True = real item.
@@ -84,12 +83,11 @@ def conformal_e_values(
 
     For `null="nonmember"` s* is the largest score s, of calibration and test together, with
     (m/(n+1))·(1 + #{i: T_i <= s}) / #{j: T_j <= s} <= alpha, or with no calibration score up to it; for "member" every
-    inequality between scores is turned round. The search must run over both samples: over test scores alone s* is no
-    stopping time, and the mean of a null e-value reaches 1.5. Where the first condition places s*, the items up to it
-    are what BH at alpha selects: the decision is that of `stepup.bh_ranks`, exact for a static alpha. Where the second
-    does, BH selects nothing, and the items below all calibration scores have e-value n + 1. Either way e-BH at the same
-    alpha repeats BH. Averages over detectors or splits need a smaller alpha here than in the e-BH that follows: half of
-    it serves well.
+    inequality between scores is turned round. (Over test scores alone s* is no stopping time, and the mean of a null
+    e-value reaches 1.5.) Where the first condition places s*, the items up to it are what BH at alpha selects, by
+    `stepup.bh_ranks`, exact for a static alpha. Where the second does, BH selects nothing, and the items below all
+    calibration scores have e-value n + 1. Either way e-BH at the same alpha repeats BH. Before an average over
+    detectors or splits take half the alpha of the e-BH that follows.
 
     Guarantee: the e-values of the null items sum to at most m0 in expectation if calibration and null test scores are
     exchangeable; finite-sample.

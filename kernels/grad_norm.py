@@ -1,10 +1,10 @@
 """Operations with a weight that return, as the cotangent of a probe, each example's squared gradient norm.
 
-Every operation here takes `probe` [B], zeros that change nothing of its value. In the backward pass the cotangent of
-`probe` is, example by example, the squared Frobenius norm of the gradient of *this* operation's weight. JAX sums the
-cotangents of one probe over all operations that share it (and keeps them apart over the steps of a scan), so that one
-vector-Jacobian product with respect to the probe gives the squared norm of the whole gradient of every example. No
-gradient of a weight is formed for it: with x_t the inputs and g_t the cotangents of the outputs of one example,
+Every operation takes `probe` [B], zeros that leave its value alone. In the backward pass the cotangent of `probe` is,
+example by example, the squared Frobenius norm of the gradient of *this* operation's weight. JAX sums the cotangents of
+one probe over all operations that share it, so that one vector-Jacobian product with respect to the probe gives the
+squared norm of the whole gradient of every example. No gradient of a weight is formed for it: with x_t the inputs and
+g_t the cotangents of the outputs of one example,
 
     product      sum_{t,s} <x_t, x_s> <g_t, g_s>  =  || sum_t x_t g_t^T ||^2
     bias         || sum_t g_t ||^2
@@ -15,8 +15,8 @@ Values and all other cotangents are those of the plain operations. A weight that
 gradient which is the sum of theirs, so its squared norm also has cross terms, which no operation here knows
 (`tdd.kernels.grad_norm_head` has those of an embedding that serves as the readout too).
 
-The first form of the product is that of Goodfellow (2015, arXiv:1510.01799) and, over sequences, of Li et al. (2022,
-arXiv:2110.05679, section 4); the probe makes it one vector-Jacobian product under scan and rematerialisation.
+References: Goodfellow (2015, arXiv:1510.01799) and, over sequences, Li et al. (2022, arXiv:2110.05679, section 4) for
+the first form of the product.
 """
 
 from __future__ import annotations

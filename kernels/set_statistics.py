@@ -58,9 +58,8 @@ def set_statistics(
       "rank_sum": a(q) proportional to 1/2 - q. For a shift of the whole set.
       "tail": a(q) proportional to (log q)^2 - 2. For a small part of the set that moved far.
       "combined": the larger of both, which have about one variance over labellings where few scores tie.
-    With a baseline, ranks are those of the residuals of the least-squares line of the scores on the baseline, fitted
-    to all items. Whatever the labels, items are ranked, masked and fitted alike: rows of exchangeable labellings give
-    exchangeable statistics.
+    With a baseline, ranks are those of the residuals of the least-squares line of the scores on the baseline. Items are
+    ranked, masked and fitted whatever the labels: exchangeable labellings give exchangeable statistics.
 
     Which one: 200 suspects among 400 normal scores, level .05 (3,000 repetitions, standard errors up to .01). All
     shifted by .3 sd: "rank_sum" finds .90, "tail" .67, "combined" .88. A tenth of them by 2.5 sd: .47, .96, .93. A

@@ -292,6 +292,7 @@ def min_rejections(alpha: Any, max_tests: int, *, scale: tuple[tuple[Any, ...], 
 
     The smallest rank is 1, so fewer than rho/alpha items are never rejected: the resolution of the calibration sample.
     [] int32 in 1..max_tests + 1 with `max_tests` a static upper bound of m; more than m: nothing can be rejected.
+    `scale` is rho as in `bh_ranks`.
     """
     level = lattice.as_level(alpha)
     numerator, denominator = scale

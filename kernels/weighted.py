@@ -6,9 +6,9 @@ With weights w = dQ/dP, the density of null candidates over that of calibration 
 
 Several of these are not positively dependent, so they are decided by weighted conformal selection: candidate j is
 compared with R_j, the number of rejections of BH on the p-values that the other candidates have when j stands in for
-the unseen calibration item. All R_j together cost O((n + m) log(n + m)) here: among the candidates ordered by
-extremity, the k-th smallest auxiliary p-value is decided by a threshold on w_j alone for k beyond the place of j, and
-by a threshold on sum w + w_j before it, so each R_j is two searches in tables of thresholds.
+the unseen calibration item. Each R_j is two searches in tables of thresholds: among the candidates ordered by
+extremity, the k-th smallest auxiliary p-value is decided by w_j alone for k beyond the place of j, and by sum w + w_j
+before it.
 """
 
 from __future__ import annotations
