@@ -234,7 +234,7 @@ def dkw(
     """
     values = p_values.astype(jnp.promote_types(p_values.dtype, jnp.float32))
     cuts = thresholds.astype(values.dtype)
-    valid = ~jnp.isnan(values) if mask is None else mask & ~jnp.isnan(values)
+    valid = ranks.real(values, mask)
     m = jnp.sum(valid, dtype=jnp.int32)
     offset = dkw_offset(num_calibration, m, delta).astype(values.dtype)
     ordered = jnp.sort(jnp.where(valid, values, jnp.inf))

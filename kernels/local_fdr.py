@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from tdd.kernels import ranks
+
 __all__ = ["LocalFdr", "concave_majorant", "local_fdr"]
 
 
@@ -25,7 +27,7 @@ class LocalFdr(NamedTuple):
 
 
 def local_fdr(p_values: jax.Array, *, null_proportion: Any = 1.0, mask: jax.Array | None = None) -> LocalFdr:
-    """Local and tail false discovery rates by Grenander's density estimate.
+    """Local and tail false discovery rates by Grenander's density estimate; tied p-values share their values.
 
     Guarantee, for `null_proportion=1`, finite-sample: if the p-values of the nulls are uniform, and independent of each
     other and of the others, the least extreme of the items with local_fdr <= alpha is a null with probability at most
@@ -40,13 +42,12 @@ def local_fdr(p_values: jax.Array, *, null_proportion: Any = 1.0, mask: jax.Arra
       p_values, mask: [m] in [0, 1], NaN masked out; bool, True = real item.
       null_proportion: [] pi0 in (0, 1]; 1 is conservative. One out of range gives NaN.
 
-    Returns: `LocalFdr`. Tied p-values share their values.
     Cost: a sort and a loop of 2 m steps.
     References: Grenander (1956); Efron et al. (2001); Strimmer (2008); Soloff, Xiang & Fithian (2024), "The edge of
     discovery: controlling the local false discovery rate at the margin", theorem 1.
     """
     values = p_values.astype(jnp.promote_types(p_values.dtype, jnp.float32))
-    valid = ~jnp.isnan(values) if mask is None else mask & ~jnp.isnan(values)
+    valid = ranks.real(values, mask)
     size, dtype = values.shape[0], values.dtype
     pi0 = jnp.asarray(null_proportion, dtype)
     pi0 = jnp.where((pi0 > 0) & (pi0 <= 1), pi0, jnp.nan)

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tdd.kernels import lattice
+from tdd.kernels import lattice, ranks
 
 __all__ = [
     "Decision",
@@ -246,7 +246,7 @@ def gamma(length: int, kind: Literal["log", "power"] = "log") -> np.ndarray:
 def _decided(method: Method, values: jax.Array, alpha: Any, mask: jax.Array | None, **options: Any) -> Online:
     """Decide one after the other, in at least single precision."""
     values = values.astype(jnp.promote_types(values.dtype, jnp.float32))
-    valid = ~jnp.isnan(values) if mask is None else mask & ~jnp.isnan(values)
+    valid = ranks.real(values, mask)
     state = start(method, alpha, horizon=max(values.shape[0], 1), dtype=values.dtype, **options)
     _, (reject, levels) = jax.lax.scan(lambda s, item: decide(s, *item), state, (values, valid))
     return Online(reject, levels, jnp.sum(reject, dtype=jnp.int32), jnp.sum(valid, dtype=jnp.int32))

@@ -32,12 +32,10 @@ class State:
 
 
 def start(window: int, *, null: Literal["nonmember", "member"], dtype: Any = None) -> State:
-    """No score yet.
+    """No score yet; `dtype` is JAX's default float by default.
 
-    Args:
-      window: w, the largest number of held scores, static. Up to w + 1 scores the p-values are those of the whole past.
-      null: "nonmember" (small scores are extreme) or "member" (large scores are).
-      dtype: Type of the scores; JAX's default float by default.
+    `window` is w, the largest number of held scores, static: up to w + 1 scores the p-values are those of the whole
+    past. `null` is "nonmember" (small scores are extreme) or "member" (large ones are).
 
     Raises ValueError: unknown `null`, `window` below 1.
     """

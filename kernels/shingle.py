@@ -51,17 +51,12 @@ class RowMemory(NamedTuple):
 def shingle_table(
     texts: Sequence[np.ndarray], size: int, common: Sequence[np.ndarray] = ()
 ) -> tuple[ShingleTable, int]:
-    """The n-grams that exactly one of the texts has, and none of the `common` ones. On the host.
+    """The n-grams that exactly one of the texts (token ids) has, and none of the `common` ones. On the host.
 
-    Args:
-      texts: Token ids of each text.
-      size: n; a shorter text has no n-gram.
-      common: Texts whose n-grams count for nobody.
+    A text shorter than n = `size` has none. n-grams are told apart by 64 bits here: with a chance of about S^2 2^-65
+    one of them is left out.
 
     Returns: The table, in NumPy, and the longest run of equal hashes in it, at least 1: what `find` needs.
-
-    n-grams are told apart by 64 bits here: with a chance of about S^2 2^-65 one of them is left out.
-
     Cost: O(N log N) in the tokens N.
     """
     rows = [np.asarray(row, np.int32) for row in (*texts, *common)]

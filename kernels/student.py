@@ -16,6 +16,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from tdd.kernels import ranks
+
 __all__ = ["OneSample", "log_sf", "one_sample", "sf"]
 
 # log(Gamma(a + 1/2) / Gamma(a)) - log(a)/2 in powers a^-1, a^-3, ...
@@ -76,7 +78,7 @@ def one_sample(values: jax.Array, *, mask: jax.Array | None = None, noise: Any =
     References: the sharded exchangeability test, algorithm 1.
     """
     values = jnp.asarray(values)
-    real = ~jnp.isnan(values) if mask is None else mask & ~jnp.isnan(values)
+    real = ranks.real(values, mask)
     count = jnp.sum(real, dtype=jnp.int32)
     size = jnp.maximum(count, 1).astype(values.dtype)
     largest = jnp.max(jnp.where(real, jnp.abs(values), 0), initial=0)
