@@ -52,10 +52,10 @@ def storey(rank: jax.Array, valid: jax.Array, num_calibration: Any, *, max_rank:
     n = jnp.asarray(num_calibration, jnp.int32)
     m = jnp.sum(valid, dtype=jnp.int32)
     tail = tail_size(n, eta, max_rank)
-    above = jnp.sum(valid & (rank >= n - tail + 1), dtype=jnp.int32)
+    above = 1 + jnp.sum(valid & (rank >= n - tail + 1), dtype=jnp.int32)
     dtype = jnp.result_type(float)
-    nulls = (1 + above).astype(dtype) * (n + 1).astype(dtype) / tail.astype(dtype)
-    return Proportion(nulls / jnp.maximum(m, 1).astype(dtype), (1 + above,), (tail,))
+    nulls = above.astype(dtype) * (n + 1).astype(dtype) / tail.astype(dtype)
+    return Proportion(nulls / jnp.maximum(m, 1).astype(dtype), (above,), (tail,))
 
 
 def subtraction(
