@@ -32,17 +32,11 @@ _SUM_WEIGHT = 0.1
 
 
 class EProcess(NamedTuple):
-    """Evidence by betting, after every draw.
+    """Evidence by betting, after every draw."""
 
-    Attributes:
-      log_e: [B] logarithm of the e-value.
-      p_value: [B] min(1, 1 / largest e-value so far), at least the smallest normal float.
-      log_p_value: [B] its logarithm.
-    """
-
-    log_e: jax.Array
-    p_value: jax.Array
-    log_p_value: jax.Array
+    log_e: jax.Array  # [B] logarithm of the e-value
+    p_value: jax.Array  # [B] min(1, 1 / largest e-value so far), at least the smallest normal float
+    log_p_value: jax.Array  # [B] its logarithm
 
 
 def log_urn_bet(num_exceedances: jax.Array, num_draws: jax.Array, a: float, c: float, *, horizon: int) -> jax.Array:
@@ -54,12 +48,11 @@ def log_urn_bet(num_exceedances: jax.Array, num_draws: jax.Array, a: float, c: f
     Args:
       num_exceedances: x, integers in 0..b.
       num_draws: b, integers in 0..horizon.
-      a: Parameter, static.
-      c: Parameter, static.
+      a, c: Static parameters.
       horizon: Largest b, static.
 
-    Returns:
-      Of the shape of x and JAX's default float. Cost: three tables of `horizon` logarithms, made when traced.
+    Returns: JAX's default float, in the shape of x.
+    Cost: three tables of `horizon` logarithms, made when traced.
     """
     return _log_bet(num_exceedances, num_draws, a, c, horizon, jnp.result_type(float))
 
@@ -75,17 +68,14 @@ def e_process(counted: Exceedances, dtype: Any = None) -> EProcess:
 
     **Guarantee**: P(some p_b <= t) <= t for every t, finite-sample, under any stopping rule, if in every shard the
     canonical order and its shuffles are exchangeable given all other shards. Ville's inequality bounds each part by
-    its share of t. Ties only lower an e-value: with ties broken at random the urns are exactly Polya's, the counts of
-    ties as exceedances are at every draw at least those, and no ratio rises with a count.
-    The e-value itself has mean at most 1 at a draw that was fixed beforehand.
+    its share of t. Ties only lower an e-value: counted as exceedances they are never fewer than those of random ties,
+    which follow Polya's urn, and no ratio rises with a count. At a draw fixed beforehand the e-value has mean <= 1.
 
     Args:
       counted: Result of `sequential.exceedances`.
       dtype: Type of the result; JAX's default float by default.
 
-    Returns:
-      `EProcess`. Cost: O(r B).
-
+    Cost: O(r B).
     References: Fischer & Ramdas (2024), sequential Monte Carlo testing by betting; Ville (1939).
     """
     dtype = dtype or jnp.result_type(float)

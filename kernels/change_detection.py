@@ -26,38 +26,24 @@ _NUM_BETS = 8
 
 
 class State(NamedTuple):
-    """The state between steps.
+    """The state between steps."""
 
-    Attributes:
-      log_statistics: [8] log R of each bet; -inf after a start.
-      log_threshold: [] log A.
-    """
-
-    log_statistics: jax.Array
-    log_threshold: jax.Array
+    log_statistics: jax.Array  # [8] log R of each bet; -inf after a start
+    log_threshold: jax.Array  # [] log A
 
 
 class Alarms(NamedTuple):
-    """The statistic after every p-value.
+    """The statistic after every p-value."""
 
-    Attributes:
-      log_statistic: [T] log R_t, before it begins again; that of the step before at masked steps.
-      alarm: [T] bool, R_t >= A.
-    """
-
-    log_statistic: jax.Array
-    alarm: jax.Array
+    log_statistic: jax.Array  # [T] log R_t, before it begins again; that of the step before at masked steps
+    alarm: jax.Array  # [T] bool, R_t >= A
 
 
 def start(mean_time: Any, *, dtype: Any = None) -> State:
     """No evidence yet.
 
-    Args:
-      mean_time: A >= 1, smallest mean number of p-values between false alarms; may be traced.
-      dtype: Type of the state; JAX's default float by default.
-
-    Raises:
-      ValueError: a static `mean_time` below 1. A traced one gives no alarm.
+    `mean_time` is A >= 1, the smallest mean number of p-values between false alarms; `dtype` is JAX's default float by
+    default. Raises ValueError for a static `mean_time` below 1; a traced one gives no alarm.
     """
     if not isinstance(mean_time, jax.Array) and not mean_time >= 1:
         raise ValueError(f"mean_time must be at least 1, got {mean_time!r}")
@@ -68,15 +54,10 @@ def start(mean_time: Any, *, dtype: Any = None) -> State:
 
 
 def advance(state: State, log_p_value: Any, mask: Any = True) -> tuple[State, Alarms]:
-    """Bet on the next p-value.
+    """Bet on the next p-value: the new state, of the same shapes, and `Alarms` with fields [].
 
-    Args:
-      state: Result of `start` or of the previous step.
-      log_p_value: [] natural logarithm of p in [0, 1]; -inf is an alarm. NaN takes no place.
-      mask: [] bool, False for a step that takes no place.
-
-    Returns:
-      The new state, of the same shapes, and `Alarms` with fields [].
+    `log_p_value` [] is the natural logarithm of p in [0, 1], -inf an alarm; a NaN, or one with `mask` False, takes no
+    place.
     """
     e, weights = power_bets(_NUM_BETS)
     dtype = state.log_statistics.dtype
@@ -97,19 +78,7 @@ def shiryaev_roberts(log_p_values: jax.Array, mean_time: Any, *, mask: jax.Array
     first alarm, and from one alarm to the next, is at least A = `mean_time`, and the mean number of alarms among any n
     p-values from a start is at most n / A. Finite-sample.
 
-    Args:
-      log_p_values: [T] natural logarithms of p-values in order of arrival; NaN is masked out.
-      mean_time: A >= 1.
-      mask: [T] bool, True = real.
-
-    Returns:
-      `Alarms`.
-
-    Raises:
-      ValueError: a static `mean_time` below 1.
-
-    Cost: O(T).
-
+    Arguments as `start` and `martingale.conformal_martingale`. Cost: O(T).
     References: Shiryaev (1963); Roberts (1966); Pollak (1987) for the bound; Vovk (2021) for conformal p-values.
     """
     log_p = log_p_values.astype(jnp.promote_types(log_p_values.dtype, jnp.float32))

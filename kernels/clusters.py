@@ -1,11 +1,10 @@
 """Scores of items that come in clusters (passages of one book) or in groups (sources, languages).
 
-Clusters: the calibration items are not exchangeable with a candidate one by one, but whole clusters are. Either each
-cluster gets one score and clusters are ranked, or one item stands for its cluster, or an item is ranked with every
-calibration cluster weighing 1 (`hierarchical_p_values`). Groups: an item is ranked within its own group
-(`group_p_values`, Mondrian conformal).
+Where whole clusters are exchangeable, not items, each cluster gets one score, or one item stands for its cluster, or an
+item is ranked with every calibration cluster weighing 1 (`hierarchical_p_values`). Groups: an item is ranked within its
+own group (`group_p_values`, Mondrian conformal).
 
-Labels are dense integers 0..C-1; `num_clusters` C is static. Masked items belong to no cluster.
+Labels are int32 in 0..C-1; `num_clusters` C is static. Masked items (`mask` False, or NaN) belong to no cluster.
 """
 
 from __future__ import annotations
@@ -15,8 +14,7 @@ from typing import Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from tdd.kernels import ranks, weighted
-from tdd.kernels.conformal import NULLS
+from tdd.kernels import conformal, ranks, weighted
 
 __all__ = [
     "AGGREGATES",
@@ -33,33 +31,20 @@ AGGREGATES = ("mean", "median", "min")
 
 
 class ClusterScores(NamedTuple):
-    """One score a cluster.
+    """One score a cluster."""
 
-    Attributes:
-      scores: [C] loss-like; NaN for clusters without a real item.
-      size: [C] int32, real items.
-      valid: [C] bool, size > 0.
-    """
-
-    scores: jax.Array
-    size: jax.Array
-    valid: jax.Array
+    scores: jax.Array  # [C] loss-like; NaN for clusters without a real item
+    size: jax.Array  # [C] int32, real items
+    valid: jax.Array  # [C] bool, size > 0
 
 
 class GroupPValues(NamedTuple):
-    """Conformal p-values within groups.
+    """Conformal p-values within groups."""
 
-    Attributes:
-      p_values: [m] rank/(n_g + 1), NaN for masked items; 1 where the group has no calibration item.
-      rank: [m] int32 in 1..n_g+1; N + 2 (N the length of `calibration`) for masked items.
-      num_calibration: [m] int32, n_g, the real calibration items of the item's group; 0 for masked items.
-      valid: [m] bool.
-    """
-
-    p_values: jax.Array
-    rank: jax.Array
-    num_calibration: jax.Array
-    valid: jax.Array
+    p_values: jax.Array  # [m] rank/(n_g + 1), NaN for masked items; 1 where the group has no calibration item
+    rank: jax.Array  # [m] int32 in 1..n_g+1; N + 2 (N the length of `calibration`) for masked items
+    num_calibration: jax.Array  # [m] int32, n_g, the real calibration items of the item's group; 0 for masked items
+    valid: jax.Array  # [m] bool
 
 
 def cluster_scores(
@@ -70,23 +55,16 @@ def cluster_scores(
     aggregate: Literal["mean", "median", "min"],
     mask: jax.Array | None = None,
 ) -> ClusterScores:
-    """One score for each cluster: the mean, the median or the minimum of its real items.
+    """One score a cluster: the mean, the median (of an even number the mean of the two middle ones) or the minimum.
 
-    Any of them is a function of the cluster alone, so exchangeable clusters have exchangeable scores.
+    Each is a function of the cluster alone, so exchangeable clusters have exchangeable scores.
 
     Args:
-      scores: [n] loss-like scores; NaN is masked out.
-      clusters: [n] int32 labels in 0..C-1.
-      num_clusters: Static, C.
-      aggregate: The mean sees every item, the median forgets outliers, the minimum finds one memorised item.
-      mask: [n] bool, True = real item.
+      scores, clusters, mask: [n] loss-like scores, labels, and bool, True = real item.
+      num_clusters: C, static.
+      aggregate: The mean sees every item, the median ignores outliers, the minimum finds one memorised item.
 
-    Returns:
-      `ClusterScores`. An even median is the mean of the two middle scores.
-
-    Raises:
-      ValueError: Unknown `aggregate`.
-
+    Raises ValueError: unknown `aggregate`.
     Cost: one pass; the median sorts.
     """
     if aggregate not in AGGREGATES:
@@ -119,16 +97,9 @@ def cluster_shares(clusters: jax.Array, *, num_clusters: int, mask: jax.Array | 
 def draw_items(
     clusters: jax.Array, *, num_clusters: int, key: jax.Array, mask: jax.Array | None = None
 ) -> tuple[jax.Array, jax.Array]:
-    """One real item of each cluster, uniformly at random, independent over clusters.
+    """One real item of each cluster, uniformly at random, independent over clusters; `clusters` and `mask` are [n].
 
-    Args:
-      clusters: [n] int32 labels.
-      num_clusters: Static, C.
-      key: PRNG key.
-      mask: [n] bool, True = real item.
-
-    Returns:
-      [C] int32 indices of the drawn items (0 where a cluster has no real item) and [C] bool, whether it has one.
+    Returns: [C] int32 indices of the drawn items (0 where a cluster has no real item) and [C] bool, whether it has one.
     """
     n = clusters.shape[0]
     real = jnp.ones(n, bool) if mask is None else mask
@@ -157,23 +128,16 @@ def hierarchical_p_values(
     unknown way: decide them by `stepup.by`.
 
     Args:
-      calibration: [n] loss-like scores of items for which the null holds.
-      scores: [m] loss-like scores.
-      calibration_clusters: [n] int32 labels.
+      calibration, calibration_clusters, calibration_mask: [n] loss-like scores of items for which the null holds,
+        labels, and bool, True = real item.
+      scores, mask: [m] loss-like scores to test, and bool.
       num_clusters: Static upper bound of the labels.
       null: "nonmember" (small scores are extreme) or "member".
-      calibration_mask: [n] bool, True = real item.
-      mask: [m] bool, True = real item.
 
-    Returns:
-      [m] in (0, 1], NaN for masked items. C counts clusters with a real item. Clusters of one item give the plain
-      conformal p-values.
-
-    Raises:
-      ValueError: Unknown `null`.
-
+    Returns: [m] in (0, 1], NaN for masked items. C counts clusters with a real item. Clusters of one item give the
+    plain conformal p-values.
+    Raises ValueError: unknown `null`.
     Cost: one sort of n, m binary searches.
-
     References: Lee, Barber & Willett (2023), theorem 1; Dunn, Wasserman & Ramdas (2023).
     """
     _, real = _floats(calibration, calibration_mask)
@@ -206,27 +170,16 @@ def group_p_values(
     exchangeable; finite-sample. The groups may differ in law and in size. A group without calibration items has p = 1.
 
     Args:
-      calibration: [n] loss-like scores of items for which the null holds.
-      scores: [m] scores of the same dtype.
-      calibration_groups: [n] int32 labels, non-negative.
-      groups: [m] int32 labels.
+      calibration, calibration_groups, calibration_mask: [n] loss-like scores of items for which the null holds,
+        non-negative labels, and bool, True = real item.
+      scores, groups, mask: [m] scores of the same dtype, labels, and bool.
       null: "nonmember" or "member".
-      calibration_mask: [n] bool, True = real item.
-      mask: [m] bool, True = real item.
 
-    Returns:
-      `GroupPValues`.
-
-    Raises:
-      ValueError: Unknown `null`.
-
+    Raises ValueError: unknown `null`.
     Cost: one sort of n + m by (group, score).
-
     References: Vovk, Lindsay, Nouretdinov & Gammerman (2003); Vovk (2012).
     """
-    if null not in NULLS:
-        raise ValueError(f'null must be "nonmember" or "member", got {null!r}')
-    calibration, scores = jnp.asarray(calibration), jnp.asarray(scores)
+    calibration, scores = conformal.oriented(calibration, scores, null)
     real, valid = ranks.real(calibration, calibration_mask), ranks.real(scores, mask)
     n, m = calibration.shape[0], scores.shape[0]
     last = jnp.iinfo(jnp.int32).max
@@ -234,8 +187,6 @@ def group_p_values(
         [jnp.where(real, calibration_groups, last), jnp.where(valid, groups, last)], dtype=jnp.int32
     )
     score = jnp.concatenate([calibration, scores])
-    if null == "member":
-        score = -score if jnp.issubdtype(score.dtype, jnp.inexact) else ~score
     # In a tie calibration items (index below n) come before test items, so they are counted against them.
     group, _, origin = jax.lax.sort((group, score, jnp.arange(n + m, dtype=jnp.int32)), num_keys=3)
     up_to = jnp.cumsum((origin < n) & (group < last), dtype=jnp.int32)

@@ -5,10 +5,10 @@ p (in float32 its sign flips below p = 1.5e-8). Here the argument of the tangent
 exact difference, so the combination keeps its relative accuracy down to the smallest normal float; `log_cauchy` has no
 smallest p-value at all.
 
-Fisher, Pearson, Stouffer, Tippett: exact for independent uniform p-values, conservative for super-uniform ones;
-dependence voids them. Upper tails are computed as such, never as 1 - cdf. They take [..., K, ...] in [0, 1] with K on
-`axis` and return `Combined` of [...]; NaN among the p-values, or a value outside [0, 1], gives NaN; K = 0 raises
-ValueError.
+Fisher, Pearson, Stouffer, Tippett: super-uniform in finite samples for independent super-uniform p-values; dependence
+voids them. Upper tails are computed as such, never as 1 - cdf.
+
+All take [..., K, ...] in [0, 1] with K on `axis`; NaN, or a value outside [0, 1], gives NaN; K = 0 raises ValueError.
 
 References: Liu & Xie (2020), "Cauchy combination test"; TD4Eval, eq. 8-9.
 """
@@ -39,15 +39,10 @@ _FAR = 20  # beyond e^20, arctan(1/T) is 1/T and tan(x) is x to double precision
 
 
 class Combined(NamedTuple):
-    """One p-value for each group of K, and the statistic behind it.
+    """One p-value for each group of K, and the statistic behind it."""
 
-    Attributes:
-      p_value: [...] the combined p-value.
-      statistic: [...] what it was computed from.
-    """
-
-    p_value: jax.Array
-    statistic: jax.Array
+    p_value: jax.Array  # [...] the combined p-value
+    statistic: jax.Array  # [...] what it was computed from
 
 
 def cauchy(p_values: jax.Array, *, weights: jax.Array | None = None, axis: int = -1) -> jax.Array:
@@ -61,15 +56,9 @@ def cauchy(p_values: jax.Array, *, weights: jax.Array | None = None, axis: int =
       p_values: [..., K, ...] in [0, 1]. 0 gives 0 and 1 gives 1; both together, with positive weights, give NaN: the
         evidence is contradictory without bound. A single p-value with a positive weight is returned as it is.
       weights: [K] or the shape of `p_values`, not negative; equal by default. A p-value of weight 0 is ignored, NaN
-        included. Only ratios of weights matter.
+        included. Only ratios matter. A weight that is negative or not finite, or only zeros, give NaN; another shape
+        raises ValueError.
       axis: Axis of K.
-
-    Returns:
-      [...] combined p-values. NaN where a used p-value is NaN or outside [0, 1], a weight is negative or not finite,
-      or all weights are 0.
-
-    Raises:
-      ValueError: K = 0, or weights of another shape.
 
     References: Liu & Xie (2020), eq. 2-3; TD4Eval, eq. 8-9.
     """
@@ -83,7 +72,7 @@ def cauchy(p_values: jax.Array, *, weights: jax.Array | None = None, axis: int =
 def cauchy_statistic(p_values: jax.Array, *, weights: jax.Array | None = None, axis: int = -1) -> jax.Array:
     """T of `cauchy`, the weighted mean of cot(pi·p_k): standard Cauchy for independent uniform p-values.
 
-    Arguments, NaN and errors as `cauchy`. Returns [...]; infinite where a p-value is 0 or 1.
+    Arguments and NaN as `cauchy`. Infinite where a p-value is 0 or 1.
     """
     p, w = operands(p_values, weights, axis)
     return _statistic(w, cotangent(p))
@@ -99,18 +88,7 @@ def truncated_cauchy(
 
     Guarantee: asymptotic, as `cauchy`; never smaller than the full statistic for tau >= 1/2, so less conservative.
 
-    Args:
-      p_values: As `cauchy`.
-      tau: Cut, in (0, 1].
-      weights: As `cauchy`.
-      axis: Axis of K.
-
-    Returns:
-      `Combined`.
-
-    Raises:
-      ValueError: Static tau outside (0, 1], or as `cauchy`.
-
+    Other arguments and NaN as `cauchy`. Raises ValueError: static tau outside (0, 1].
     References: Fang, Chang, Park & Tseng (2023), "Heavy-tailed distribution for combining dependent p-values".
     """
     if not isinstance(tau, jax.Array) and not 0 < tau <= 1:
@@ -126,16 +104,8 @@ def log_cauchy(log_p_values: jax.Array, *, weights: jax.Array | None = None, axi
     The relative error of the combined p-value is that of the inputs, |log p|·eps: p = 1e-300 and 1 - 1e-30 are
     ordinary values here, in float32 too.
 
-    Args:
-      log_p_values: [..., K, ...] in [-inf, 0]; -inf is p = 0 and 0 is p = 1, as in `cauchy`.
-      weights: As `cauchy`.
-      axis: Axis of K.
-
-    Returns:
-      [...] log p. NaN as `cauchy`, and for a positive log p.
-
-    Raises:
-      ValueError: As `cauchy`.
+    `log_p_values` [..., K, ...] lie in [-inf, 0]; -inf is p = 0 and 0 is p = 1. A positive one gives NaN. Other
+    arguments as `cauchy`. Returns log p, [...].
     """
     log_p, w = operands(log_p_values, weights, axis)
     log_p = jnp.where(log_p <= 0, log_p, jnp.nan)
@@ -157,11 +127,7 @@ def fisher(p_values: jax.Array, *, axis: int = -1) -> Combined:
     """-2·sum log p_k against the upper tail of chi-squared with 2K degrees of freedom.
 
     With s = -sum log p_k the tail is e^-s·(1 + s + ... + s^(K-1)/(K-1)!): a sum of positive terms, taken in logarithms.
-
-    Guarantee: super-uniform for independent p-values; finite-sample.
-
-    Returns:
-      `Combined`; p = 0 and an infinite statistic where a p-value is 0.
+    p = 0 and the statistic is infinite where a p-value is 0.
 
     References: Fisher (1925).
     """
@@ -174,12 +140,9 @@ def fisher(p_values: jax.Array, *, axis: int = -1) -> Combined:
 
 
 def pearson(p_values: jax.Array, *, axis: int = -1) -> Combined:
-    """2·sum log(1 - p_k), small where all p-values are small, against the lower tail of chi-squared.
+    """-2·sum log(1 - p_k), small where all p-values are, against the lower tail of chi-squared with 2K df.
 
-    Guarantee: super-uniform for independent p-values; finite-sample.
-
-    Returns:
-      `Combined` with the statistic 2·sum log(1 - p_k) <= 0; p = 1 where a p-value is 1.
+    `statistic` is 2·sum log(1 - p_k) <= 0. p = 1 where a p-value is 1.
 
     References: Pearson (1933).
     """
@@ -193,15 +156,7 @@ def pearson(p_values: jax.Array, *, axis: int = -1) -> Combined:
 def stouffer(p_values: jax.Array, *, weights: jax.Array | None = None, axis: int = -1) -> Combined:
     """Z = sum w_k·z_k / sqrt(sum w_k^2), z_k the upper normal quantile of p_k; p = P(N(0,1) >= Z).
 
-    Guarantee: super-uniform for independent uniform p-values and fixed weights; finite-sample.
-
-    Args:
-      p_values: [..., K, ...].
-      weights: [K] or the shape of `p_values`, not negative; equal by default. A p-value of weight 0 is ignored.
-      axis: Axis of K.
-
-    Returns:
-      `Combined`. p-values 0 and 1 together give NaN, as do weights that are negative, not finite or all 0.
+    The weights must be fixed; their shapes and NaN as in `cauchy`. p-values 0 and 1 together give NaN.
 
     References: Stouffer et al. (1949); Liptak (1958) for the weights.
     """
@@ -215,12 +170,7 @@ def stouffer(p_values: jax.Array, *, weights: jax.Array | None = None, axis: int
 
 
 def tippett(p_values: jax.Array, *, axis: int = -1) -> Combined:
-    """min p_k, against 1 - (1 - min)^K.
-
-    Guarantee: super-uniform for independent p-values; finite-sample.
-
-    References: Tippett (1931).
-    """
+    """min p_k, against 1 - (1 - min)^K. References: Tippett (1931)."""
     p = probabilities(p_values, axis)
     least = jnp.min(p, axis=0)
     return Combined(-jnp.expm1(p.shape[0] * jnp.log1p(-least)), least)

@@ -1,13 +1,14 @@
-"""Bounds that make conformal p-values valid for the calibration sample at hand, not only on average over samples.
+"""Bounds that make conformal p-values valid given the calibration sample, not only on average over samples.
 
-Given the calibration scores, the conformal p-value r/(n+1) of a null item has P(rank <= r) = F(T_(r)), which for
-continuous scores is the r-th order statistic U_(r) of n uniforms. A table b_1 <= ... <= b_{n+1} = 1 with
+Given the calibration scores, a null item with continuous scores has P(rank <= r) = U_(r), the r-th order statistic of n
+uniforms. A table b_1 <= ... <= b_{n+1} = 1 with
 
     P(U_(r) <= b_r for all r = 1..n) >= 1 - delta
 
 turns the rank r into the p-value b_r: with probability 1 - delta over the calibration sample,
-P(b_r <= t | calibration) <= t for every t. Ties only help. Each function returns such a table, indexed by the integer
-rank; entry 0 is 0 and entries above n+1 are 1. A traced delta outside (0, 1) gives NaN.
+P(b_r <= t | calibration) <= t for every t. Ties only help. Each function returns such a table [max_rank + 1], indexed
+by the integer rank; entry 0 is 0 and entries above n+1 are 1. A delta outside (0, 1) gives NaN where it is traced and
+raises ValueError where it is static.
 
 References: Bates, Candes, Lei, Romano & Sesia (2023), section 3.
 """
@@ -31,15 +32,11 @@ _CHUNK_ELEMENTS = 2_000_000  # of one array of the Monte Carlo boundary
 
 
 def p_values(ranks: ConformalRanks, bounds: jax.Array) -> jax.Array:
-    """[m] calibration-conditional p-values b_r from conservative ranks; NaN for masked items.
+    """[m] calibration-conditional p-values b_r of conservative ranks, by `bounds` [R], R > n + 1; NaN if masked.
 
     Guarantee: with probability 1 - delta over the calibration sample P(p <= t | calibration) <= t for all t, if
     `bounds` is a table of this module, calibration and null test scores are independent draws of one law; finite-sample
     or asymptotic as the table is.
-
-    Args:
-      ranks: Conservative conformal ranks.
-      bounds: [R] with R > n + 1.
     """
     return jnp.where(ranks.valid, bounds[jnp.minimum(ranks.rank, bounds.shape[0] - 1)], jnp.nan)
 
@@ -56,13 +53,8 @@ def simes_bounds(num_calibration: Any, delta: Any, *, max_rank: int, k: Any = No
       max_rank: Static upper bound of n + 1.
       k: [] number of order statistics that share the bound, in 1..n; None is max(1, floor(n/2)).
 
-    Returns:
-      [max_rank + 1]. From products of neighbouring ratios in logarithms: relative error of a few eps in single
-      precision at n = 100,000. Cost: one cumulative sum.
-
-    Raises:
-      ValueError: a static delta outside (0, 1), or a static k below 1.
-
+    Raises ValueError: a static k below 1.
+    Cost: one cumulative sum, in logarithms: relative error of a few eps in single precision at n = 100,000.
     References: Bates et al. (2023), eq. 11-13; Sarkar (2008).
     """
     if k is not None and not isinstance(k, jax.Array) and k < 1:
@@ -83,7 +75,7 @@ def dkwm_bounds(num_calibration: Any, delta: Any, *, max_rank: int) -> jax.Array
     One side of the band is enough; a two-sided band at level delta is this table at delta/2. Massart's inequality
     holds for delta <= 1/2, so a larger delta counts as 1/2.
 
-    Guarantee: finite-sample. Arguments, results and errors as `simes_bounds`.
+    Guarantee: finite-sample. Arguments as `simes_bounds`.
 
     References: Massart (1990), theorem 1.
     """
@@ -98,7 +90,7 @@ def asymptotic_bounds(num_calibration: Any, delta: Any, *, max_rank: int) -> jax
 
     c_n = [-log(-log(1-delta)) + 2 log log n + (log log log n - log pi)/2] / sqrt(2 log log n).
 
-    Guarantee: asymptotic in n. Below n = 17 every bound is 1. Arguments, results and errors as `simes_bounds`.
+    Guarantee: asymptotic in n. Below n = 17 every bound is 1. Arguments as `simes_bounds`.
 
     References: Bates et al. (2023), eq. 15; Eicker (1979); Jaeschke (1979).
     """
@@ -121,19 +113,10 @@ def monte_carlo_bounds(
     the B drawn ones. (An outer minimum with the Simes table at the same delta, as the boundary was proposed, would
     spend delta twice: that is `hybrid_bounds`.)
 
-    Args:
-      num_calibration: [] int32, n; may be traced.
-      delta: As `simes_bounds`.
-      max_rank: Static upper bound of n + 1.
-      key: PRNG key.
-      num_draws: Static, B >= 1/delta - 1; fewer leave every bound at 1.
+    `num_draws`, static, is B >= 1/delta - 1; fewer leave every bound at 1. Other arguments as `simes_bounds`.
 
-    Returns:
-      [max_rank + 1]. Cost: B·n draws, in pieces of bounded memory.
-
-    Raises:
-      ValueError: a static delta outside (0, 1), or `num_draws` below 1.
-
+    Raises ValueError: `num_draws` below 1.
+    Cost: B·n draws, in pieces of bounded memory.
     References: Bates et al. (2023), section 3.4, with the calibration made exact.
     """
     if num_draws < 1:
@@ -164,14 +147,7 @@ def hybrid_bounds(num_calibration: Any, delta: Any, gamma: Any, *, max_rank: int
     Guarantee: none for a finite boundary. The Simes table alone is exceeded with probability delta, so that a minimum
     with anything else is exceeded more often. For comparison with published tables and for studies.
 
-    Args:
-      num_calibration: [] int32, n.
-      delta: As `simes_bounds`.
-      gamma: [] in (delta - 1, delta).
-      max_rank: Static upper bound of n + 1.
-
-    Returns:
-      [max_rank + 1]; the Simes table below n = 17.
+    `gamma` [] lies in (delta - 1, delta); other arguments as `simes_bounds`. Below n = 17 this is the Simes table.
 
     References: Bates et al. (2023), section 3.4.
     """

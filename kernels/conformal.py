@@ -23,20 +23,14 @@ NULLS = ("nonmember", "member")
 
 
 class ConformalRanks(NamedTuple):
-    """Conservative ranks; the p-value is rank / (num_calibration + 1).
+    """Conservative ranks; the p-value is rank / (num_calibration + 1)."""
 
-    Attributes:
-      rank: [m] int32 in 1..n+1; N + 2 (N the length of `calibration`) for items that are masked out or NaN, so that
-        no threshold on ranks ever reaches them.
-      num_calibration: [] int32, n.
-      num_tests: [] int32, m without masked and NaN items.
-      valid: [m] bool.
-    """
-
+    # [m] int32 in 1..n+1; N + 2 (N the length of `calibration`) for items that are masked out or NaN, so that no
+    # threshold on ranks ever reaches them
     rank: jax.Array
-    num_calibration: jax.Array
-    num_tests: jax.Array
-    valid: jax.Array
+    num_calibration: jax.Array  # [] int32, n
+    num_tests: jax.Array  # [] int32, m without masked and NaN items
+    valid: jax.Array  # [m] bool
 
 
 def rank(
@@ -52,26 +46,22 @@ def rank(
     """Integer conformal ranks r_j = 1 + #{i: T_i at least as extreme as T_j}.
 
     Args:
-      calibration: [n] loss-like scores of items for which the null holds.
-      scores: [m] loss-like scores to test.
+      calibration, calibration_mask: [n] loss-like scores of items for which the null holds; bool, True = real item.
+      scores, mask: [m] loss-like scores to test, and bool.
       null: "nonmember" (small scores are extreme) or "member" (large scores are).
       tie_break: "conservative" counts every tie against the item; "shared" puts calibration and test items into one
         uniformly random total order that refines the scores, which is exact and needs `key`.
       key: PRNG key for "shared".
-      calibration_mask: [n] bool, True = real item.
-      mask: [m] bool, True = real item.
 
-    Returns:
-      `ConformalRanks`.
-
-    Raises:
-      ValueError: Unknown `null` or `tie_break`, or no `key` where one is needed.
-
+    Raises ValueError: unknown `null` or `tie_break`, or no `key` where one is needed.
     References: Vovk, Gammerman & Shafer (2005); Bates et al. (2023), eq. 2.
     """
-    _check(null, tie_break, ("conservative", "shared"), key)
+    check_null(null)
+    if tie_break not in ("conservative", "shared"):
+        raise ValueError(f"tie_break must be one of ('conservative', 'shared'), got {tie_break!r}")
     if tie_break == "shared":
-        assert key is not None
+        if key is None:
+            raise ValueError('tie_break="shared" needs key, a PRNG key from jax.random.key')
         calibration, scores, calibration_mask, mask = _one_random_order(
             calibration, scores, calibration_mask, mask, key
         )
@@ -105,24 +95,12 @@ def randomized_p_values(
 ) -> jax.Array:
     """Smoothed conformal p-values (#{strictly more extreme} + U_j (1 + #{equal})) / (n + 1).
 
-    U_j is uniform on (0, 1], independent over items. Exactly uniform under the null, ties or not; never 0. Not for
-    the proportion estimate of Storey's procedure, which needs conservative ranks.
+    U_j is uniform on (0, 1], drawn from `key`, independent over items. Exactly uniform under the null, ties or not;
+    never 0. Not for the proportion estimate of Storey's procedure, which needs conservative ranks.
 
-    Args:
-      calibration: [n] loss-like scores of items for which the null holds.
-      scores: [m] loss-like scores to test.
-      null: "nonmember" or "member".
-      key: PRNG key.
-      calibration_mask: [n] bool, True = real item.
-      mask: [m] bool, True = real item.
-
-    Returns:
-      [m] p-values in (0, 1]; NaN for items that are masked out or NaN.
-
-    Raises:
-      ValueError: Unknown `null`.
+    Other arguments and errors as `rank`. Returns: [m] in (0, 1]; NaN for items that are masked out or NaN.
     """
-    _check(null, "randomized", ("randomized",), key)
+    check_null(null)
     count = ranks.counts(calibration, scores, calibration_mask=calibration_mask, mask=mask)
     strict = count.less if null == "nonmember" else count.num_calibration - count.less - count.equal
     dtype = jnp.result_type(float)
@@ -151,10 +129,18 @@ def _one_random_order(
     return place[:n], place[n:], calibration_real, real[n:] if mask is None else real[n:] & mask
 
 
-def _check(null: str, tie_break: str, allowed: tuple[str, ...], key: jax.Array | None) -> None:
+def check_null(null: str) -> None:
+    """Raise ValueError for an unknown direction."""
     if null not in NULLS:
         raise ValueError(f'null must be "nonmember" or "member", got {null!r}')
-    if tie_break not in allowed:
-        raise ValueError(f"tie_break must be one of {allowed}, got {tie_break!r}")
-    if tie_break != "conservative" and key is None:
-        raise ValueError(f'tie_break="{tie_break}" needs key, a PRNG key from jax.random.key')
+
+
+def oriented(calibration: jax.Array, scores: jax.Array, null: str) -> tuple[jax.Array, jax.Array]:
+    """Scores of which small ones are extreme; integers are turned round by their complement, which cannot overflow."""
+    check_null(null)
+    calibration, scores = jnp.asarray(calibration), jnp.asarray(scores)
+    if null == "nonmember":
+        return calibration, scores
+    if jnp.issubdtype(scores.dtype, jnp.inexact):
+        return -calibration, -scores
+    return ~calibration, ~scores

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from tdd.kernels import envelope_anchor, lattice, stepup
+from tdd.kernels import envelope_anchor, lattice, ranks, stepup
 from tdd.kernels.envelope_anchor import Anchor
 from tdd.kernels.stepup import StepUp
 
@@ -26,35 +26,23 @@ class Envelope(NamedTuple):
 
     G(x) = slope·x for x <= tau, and slope·tau + (1 - slope·tau)·F(x) above, F the empirical distribution of the
     p-values above tau.
-
-    Attributes:
-      x: [m] the p-values at which G was evaluated, in input order; NaN for masked items.
-      value: [m] G(x), NaN for masked items.
-      tau: [] the grid point that was chosen; 0 where no grid point had enough p-values above it.
-      slope: [] G(tau)/tau, 1 where none was chosen (G is the identity then).
-      grid: [t] the grid of candidate points.
-      slopes: [t] the slope at each of them, +inf where it was skipped.
-      num_above: [t] int32, p-values above each of them.
-      fitted: [] bool, False where no grid point qualified: the selection is that of JMCS then.
-      null_proportion: [] (1 + #{P > tau}) / (m (1 - G(tau))), 1 where not fitted.
-      anchor: The same envelope in integers, for exact decisions.
     """
 
-    x: jax.Array
-    value: jax.Array
-    tau: jax.Array
-    slope: jax.Array
-    grid: jax.Array
-    slopes: jax.Array
-    num_above: jax.Array
-    fitted: jax.Array
-    null_proportion: jax.Array
-    anchor: Anchor
+    x: jax.Array  # [m] the p-values at which G was evaluated, in input order; NaN for masked items
+    value: jax.Array  # [m] G(x), NaN for masked items
+    tau: jax.Array  # [] the grid point that was chosen; 0 where no grid point had enough p-values above it
+    slope: jax.Array  # [] G(tau)/tau, 1 where none was chosen (G is the identity then)
+    grid: jax.Array  # [t] the grid of candidate points
+    slopes: jax.Array  # [t] the slope at each of them, +inf where it was skipped
+    num_above: jax.Array  # [t] int32, p-values above each of them
+    fitted: jax.Array  # [] bool, False where no grid point qualified: the selection is that of JMCS then
+    null_proportion: jax.Array  # [] (1 + #{P > tau}) / (m (1 - G(tau))), 1 where not fitted
+    anchor: Anchor  # The same envelope in integers, for exact decisions
 
 
 def identity(rank: jax.Array, num_calibration: Any, *, max_rank: int, mask: jax.Array | None = None) -> Envelope:
     """G(x) = x, the envelope of JMCS, with an empty grid. Arguments as `fit`."""
-    valid = rank <= max_rank if mask is None else (rank <= max_rank) & mask
+    valid = ranks.within(rank, max_rank, mask)
     points = jnp.asarray(num_calibration, jnp.int32) + 1
     dtype, one = jnp.result_type(float), jnp.int32(1)
     x = jnp.where(valid, rank.astype(dtype) / points.astype(dtype), jnp.nan)
@@ -93,28 +81,18 @@ def fit(
     default k), so that the lattice of the p-values is finer than the neighbourhood in which the density is measured.
 
     Args:
-      rank: [m] int32 in 1..n+1; values above `max_rank` count as masked out.
+      rank, mask: [m] int32 in 1..n+1, and bool, True = real item; ranks above `max_rank` count as masked out.
       num_calibration: [] n.
       max_rank: Static upper bound of n + 1.
-      grid: Static candidates tau in (0, 1), taken as exact fractions.
-      neighbours: [m + 1] int32, k by the number N of p-values above tau, cut to 1..N; None: ceil(sqrt(N)).
-      mask: [m] bool, True = real item.
-
-    Returns:
-      `Envelope`.
-
-    Raises:
-      ValueError: An empty grid, a point outside (0, 1), or a common denominator of the points that reaches
-        2^31/max_rank.
+      grid, neighbours: As `envelope_anchor.candidates`, errors included.
 
     Cost: one histogram of the ranks and one cumulative sum, O(m + n), and a few operations a grid point; no sort.
-
     References: JECS, section 3.3 (eq. 13-15), appendix B.1 (proposition 6: any k) and appendix D.1.
     """
-    valid = rank <= max_rank if mask is None else (rank <= max_rank) & mask
+    valid = ranks.within(rank, max_rank, mask)
     tests = jnp.sum(valid, dtype=jnp.int32)
     points = jnp.asarray(num_calibration, jnp.int32) + 1
-    at_most = _cumulative(rank, valid, max_rank)
+    at_most = ranks.up_to(jnp.where(valid, rank, max_rank + 1), max_rank + 1)
     candidates = envelope_anchor.candidates(at_most, num_calibration, grid, neighbours)
     anchors, anchor, fitted = candidates.anchors, candidates.chosen, candidates.fitted
     dtype = jnp.result_type(float)
@@ -146,7 +124,7 @@ def fit(
 def line_scale(
     envelope: Envelope, num_calibration: Any, num_tests: Any
 ) -> tuple[tuple[jax.Array, ...], tuple[jax.Array, ...]]:
-    """rho = pi0·slope·m/(n+1) on the linear branch, as `envelope_anchor.line_scale` gives it."""
+    """`envelope_anchor.line_scale` of a fitted envelope."""
     return envelope_anchor.line_scale(envelope.anchor, envelope.fitted, num_calibration, num_tests)
 
 
@@ -168,26 +146,15 @@ def adaptive_bh(
 
     Guarantee: As the envelope's; asymptotic. With an envelope that is not fitted this is BH on P.
 
-    Args:
-      rank: [m] int32, the ranks that the envelope was fitted on.
-      num_calibration: [] n.
-      alpha: Level in (0, 1); a static one decides exactly, a traced one with a tolerance of four machine epsilons.
-      envelope: Result of `fit`.
-      max_rank: Static upper bound of n + 1.
-      mask: [m] bool, as for `fit`.
+    `alpha` is decided exactly where it is static, with a tolerance of four machine epsilons where it is traced; other
+    arguments as `fit`. `threshold` is on the scale of P.
 
-    Returns:
-      `StepUp` with `threshold` on the scale of P.
-
-    Raises:
-      ValueError: Static alpha outside (0, 1). A traced one gives no rejections and NaN adjusted values.
-
+    Raises ValueError: static alpha outside (0, 1). A traced one gives no rejections and NaN adjusted values.
     Cost: O(m) a pass and a scalar search; `adjusted` O(m + n).
-
     References: JECS, eq. 16-17.
     """
     level, anchor, dtype = lattice.as_level(alpha), envelope.anchor, jnp.result_type(float)
-    valid = rank <= max_rank if mask is None else (rank <= max_rank) & mask
+    valid = ranks.within(rank, max_rank, mask)
     tests = jnp.sum(valid, dtype=jnp.int32)
     points = jnp.asarray(num_calibration, jnp.int32) + 1
     on_line = valid & (rank <= anchor.limit)
@@ -199,7 +166,8 @@ def adaptive_bh(
         scale=line_scale(envelope, num_calibration, tests),
         mask=on_line,
     )
-    count = _tail_count(rank, _cumulative(rank, valid, max_rank), anchor)
+    at_most = ranks.up_to(jnp.where(valid, rank, max_rank + 1), max_rank + 1)
+    count = _tail_count(rank, at_most, anchor)
     line_count = step.num_tests
     cut = envelope_anchor.largest_tail_count(level, anchor, num_calibration, line_count)
     in_tail = valid & ~on_line & (count <= cut)
@@ -218,12 +186,6 @@ def adaptive_bh(
         tests,
         envelope.null_proportion,
     )
-
-
-def _cumulative(rank: jax.Array, valid: jax.Array, max_rank: int) -> jax.Array:
-    """#{ranks <= r} for r = 0..max_rank."""
-    slots = jnp.where(valid, rank, max_rank + 1)
-    return jnp.cumsum(jnp.zeros(max_rank + 2, jnp.int32).at[slots].add(1))[:-1]
 
 
 def _tail_count(rank: jax.Array, at_most: jax.Array, anchor: Anchor) -> jax.Array:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from tdd.kernels import lattice
+from tdd.kernels import lattice, stepup_parts
 
 __all__ = ["Anchor", "Candidates", "candidates", "largest_tail_count", "line_scale", "slope", "tail_sides"]
 
@@ -26,39 +26,25 @@ _Factors = tuple[Any, ...]
 
 
 class Anchor(NamedTuple):
-    """The integers behind a grid point tau = numerator/denominator; its slope is q C (n+1)/(N D + s C (n+1)).
+    """The integers behind a grid point tau = numerator/denominator; its slope is q C (n+1)/(N D + s C (n+1))."""
 
-    Attributes:
-      limit: [] int32, the largest rank with P <= tau.
-      above: [] int32, N = #{P > tau}.
-      near: [] int32, C = #{tau < P <= r_(k)}, r_(k) the k-th smallest p-value above tau, k = ceil(sqrt(N)) or as given.
-      distance: [] int32, D = q (n+1) (r_(k) - tau).
-      numerator: [] int32, s.
-      denominator: [] int32, q.
-    """
-
-    limit: jax.Array
-    above: jax.Array
+    limit: jax.Array  # [] int32, the largest rank with P <= tau
+    above: jax.Array  # [] int32, N = #{P > tau}
+    # [] int32, C = #{tau < P <= r_(k)}, r_(k) the k-th smallest p-value above tau, k = ceil(sqrt(N)) or as given
     near: jax.Array
-    distance: jax.Array
-    numerator: jax.Array
-    denominator: jax.Array
+    distance: jax.Array  # [] int32, D = q (n+1) (r_(k) - tau)
+    numerator: jax.Array  # [] int32, s
+    denominator: jax.Array  # [] int32, q
 
 
 class Candidates(NamedTuple):
-    """Every grid point, and the one that was chosen.
+    """Every grid point, and the one that was chosen."""
 
-    Attributes:
-      anchors: `Anchor` with fields [t].
-      qualified: [t] bool, at least ten p-values above.
-      fitted: [] bool, whether any is.
-      chosen: `Anchor` with fields []: the smallest slope, the first of equals. Where none qualified its limit is n + 1:
-        everything lies on the line.
-    """
-
-    anchors: Anchor
-    qualified: jax.Array
-    fitted: jax.Array
+    anchors: Anchor  # `Anchor` with fields [t]
+    qualified: jax.Array  # [t] bool, at least ten p-values above
+    fitted: jax.Array  # [] bool, whether any is
+    # `Anchor` with fields []: the smallest slope, the first of equals. Where none qualified its limit is n + 1:
+    # everything lies on the line.
     chosen: Anchor
 
 
@@ -73,12 +59,8 @@ def candidates(
       grid: Static candidates tau in (0, 1), taken as exact fractions.
       neighbours: [m + 1] int32, k by the number N of p-values above tau, cut to 1..N; None: ceil(sqrt(N)).
 
-    Returns:
-      `Candidates`.
-
-    Raises:
-      ValueError: An empty grid, a point outside (0, 1), or a common denominator of the points that reaches
-        2^31/max_rank.
+    Raises ValueError: an empty grid, a point outside (0, 1), or a common denominator of the points that reaches
+    2^31/max_rank.
     """
     max_rank = at_most.shape[0] - 1
     points = jnp.asarray(num_calibration, jnp.int32) + 1
@@ -108,25 +90,15 @@ def slope(anchor: Anchor, num_calibration: Any, dtype: Any) -> jax.Array:
 def line_scale(anchor: Anchor, fitted: jax.Array, num_calibration: Any, num_tests: Any) -> tuple[_Factors, _Factors]:
     """rho = pi0·slope·m/(n+1), the scale of `stepup.bh_ranks` on the linear branch, as integer factors.
 
-    Args:
-      anchor: Anchor of the envelope.
-      fitted: [] bool, whether there is one.
-      num_calibration: [] n.
-      num_tests: [] m.
-
-    Returns:
-      Numerator and denominator factors, (1 + N) q C over N D; m over n + 1 where not fitted.
+    Returns: Numerator and denominator factors, (1 + N) q C over N D; m over n + 1 where not `fitted` [].
     """
     one = jnp.int32(1)
-    numerator = (1 + anchor.above, anchor.denominator, anchor.near)
-    otherwise = (jnp.asarray(num_tests, jnp.int32), one, one)
-    denominator = (anchor.above, anchor.distance)
-    choose = functools.partial(jnp.where, fitted)
+    points, tests = jnp.asarray(num_calibration, jnp.int32) + 1, jnp.asarray(num_tests, jnp.int32)
+    numerator = ((1 + anchor.above, tests), (anchor.denominator, one), (anchor.near, one))
+    denominator = ((anchor.above, points), (anchor.distance, one))
     return (
-        tuple(choose(a, b) for a, b in zip(numerator, otherwise, strict=True)),
-        tuple(
-            choose(a, b) for a, b in zip(denominator, (jnp.asarray(num_calibration, jnp.int32) + 1, one), strict=True)
-        ),
+        tuple(jnp.where(fitted, factor, otherwise) for factor, otherwise in numerator),
+        tuple(jnp.where(fitted, factor, otherwise) for factor, otherwise in denominator),
     )
 
 
@@ -141,18 +113,10 @@ def tail_sides(anchor: Anchor, num_calibration: Any, line_count: jax.Array, coun
 def largest_tail_count(level: lattice.Level, anchor: Anchor, num_calibration: Any, line_count: jax.Array) -> jax.Array:
     """The largest c in 1..N with (1 + N)(s C (n+1) + c D) <= alpha (L + c) N D, 0 where there is none.
 
-    Both sides are linear in c and the left one grows faster, so that the counts that pass are those up to a cut. It
-    is bracketed around the quotient in single precision; where rounding has led that astray, the search is a bisection
-    of 0..N.
-
-    Args:
-      level: Exact, or known as a float: then with a tolerance of four machine epsilons.
-      anchor: Anchor of the envelope.
-      num_calibration: [] n.
-      line_count: [] L, items on the line.
-
-    Returns:
-      [] int32.
+    L = `line_count` items are on the line. Both sides are linear in c and the left one grows faster, so that the counts
+    that pass are those up to a cut. It is bracketed around the quotient in single precision; where rounding has led
+    that astray, the search is a bisection of 0..N. A level that is only known as a float has a tolerance of four
+    machine epsilons. Returns [] int32.
     """
     dtype = jnp.result_type(float)
     start = anchor.numerator * (jnp.asarray(num_calibration, jnp.int32) + 1)  # below 2^31: q·max_rank is
@@ -165,10 +129,7 @@ def largest_tail_count(level: lattice.Level, anchor: Anchor, num_calibration: An
                 ((level.numerator, line_count + count, anchor.above, anchor.distance),),
             )
         left, right = tail_sides(anchor, num_calibration, line_count, count, dtype)
-        value = jnp.asarray(level.value)
-        tolerance = 4 * max(float(jnp.finfo(dtype).eps), float(jnp.finfo(value.dtype).eps))
-        in_range = (value > 0) & (value < 1)
-        return in_range & (left <= value.astype(dtype) * (1 + tolerance) * right)
+        return left <= stepup_parts.critical(level, dtype) * right
 
     single = jnp.float32
     above, near, distance = (field.astype(single) for field in (anchor.above, anchor.near, anchor.distance))
@@ -240,12 +201,7 @@ def _smallest_slope(anchors: Anchor, qualified: jax.Array, points: jax.Array) ->
 
 def _sum_le(left: Sequence[_Factors], right: Sequence[_Factors]) -> jax.Array:
     """True if one sum of products is at most another, exactly; integers below 2^31 as for `lattice.product_le`."""
-    small, large = (functools.reduce(_add, map(lattice._digits, side)) for side in (left, right))
-    less, equal = jnp.asarray(False), jnp.asarray(True)
-    for a, b in reversed(list(zip_longest(small, large, fillvalue=jnp.uint32(0)))):
-        less = less | (equal & (a < b))
-        equal = equal & (a == b)
-    return less | equal
+    return lattice.digits_le(*(functools.reduce(_add, map(lattice.digits, side)) for side in (left, right)))
 
 
 def _add(left: list[jax.Array], right: list[jax.Array]) -> list[jax.Array]:

@@ -12,44 +12,30 @@ from typing import Any, Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from tdd.kernels import conformal, lattice, ranks, stepup
+from tdd.kernels import conformal, lattice, ranks, stepup, stepup_parts
 
 __all__ = ["EStepUp", "UnitEValues", "average", "closed_e_bh", "conformal_e_values", "e_bh", "unit_e_values"]
 
 
 class EStepUp(NamedTuple):
-    """Decisions of e-BH.
+    """Decisions of e-BH."""
 
-    Attributes:
-      reject: [m] bool, in input order; False for masked items.
-      adjusted: [m] the smallest level at which the item is rejected, in [0, 1] (1: at no level below 1), NaN for masked
-        items; `reject == (adjusted <= alpha)`.
-      threshold: [] the smallest rejected e-value, +inf where nothing is rejected.
-      num_rejected: [] int32.
-      num_tests: [] int32, m without masked and NaN items.
-    """
-
-    reject: jax.Array
+    reject: jax.Array  # [m] bool, in input order; False for masked items
+    # [m] the smallest level at which the item is rejected, in [0, 1] (1: at no level below 1), NaN for masked items;
+    # `reject == (adjusted <= alpha)`
     adjusted: jax.Array
-    threshold: jax.Array
-    num_rejected: jax.Array
-    num_tests: jax.Array
+    threshold: jax.Array  # [] the smallest rejected e-value, +inf where nothing is rejected
+    num_rejected: jax.Array  # [] int32
+    num_tests: jax.Array  # [] int32, m without masked and NaN items
 
 
 class UnitEValues(NamedTuple):
-    """E-values of items that belong to units.
+    """E-values of items that belong to units."""
 
-    Attributes:
-      e_values: [m]; NaN for masked items.
-      score: [M] int32, the row of scores that each unit is judged by.
-      num_calibration: [] int32, calibration units C with a real item.
-      num_units: [] int32, test units M with a real item.
-    """
-
-    e_values: jax.Array
-    score: jax.Array
-    num_calibration: jax.Array
-    num_units: jax.Array
+    e_values: jax.Array  # [m]; NaN for masked items
+    score: jax.Array  # [M] int32, the row of scores that each unit is judged by
+    num_calibration: jax.Array  # [] int32, calibration units C with a real item
+    num_units: jax.Array  # [] int32, test units M with a real item
 
 
 def e_bh(
@@ -57,30 +43,22 @@ def e_bh(
 ) -> EStepUp:
     """e-BH: k* = max{k: e_(k) >= m/(alpha·k)}, e_(1) the largest; reject e_j >= m/(alpha·k*), nothing if no k is.
 
-    It is BH on 1/e. Equality is decided with a tolerance of four machine epsilons in favour of rejection. With
-    `uniform`, one U for all items, it runs on e/U, which rejects at least as much.
+    It is BH on 1/e, with its tolerance. With `uniform`, one U for all items, it runs on e/U, which rejects at least as
+    much.
 
     Guarantee: FDR <= alpha·m0/m under any dependence if every null e-value has mean at most 1, and FDR <= alpha if
     their sum over the nulls has mean at most m; finite-sample. With U uniform on (0, 1] and independent of the
-    e-values, drawn once, the same. Proof: given the e-values, the number R(u) of rejections does not increase in u, and
-    j is rejected where u <= c_j·R(u), c_j = alpha·e_j/m, that is up to some u_j <= c_j·R(u_j-). There 1/R(u) <=
-    1/R(u_j-), so the expected contribution of j to the FDP is at most u_j/R(u_j-) <= c_j; the nulls' c_j sum to
-    alpha·m0/m.
+    e-values, drawn once, the same. Proof: given the e-values, the number R(u) of rejections falls in u, and j is
+    rejected up to some u_j <= c_j·R(u_j-), c_j = alpha·e_j/m. There 1/R(u) <= 1/R(u_j-), so the expected contribution
+    of j to the FDP is at most u_j/R(u_j-) <= c_j; the nulls' c_j sum to alpha·m0/m.
 
     Args:
-      e_values: [m] non-negative, +inf allowed; NaN and negative values are masked out of m.
+      e_values, mask: [m] non-negative, +inf allowed, NaN and negative values masked out of m; bool, True = real item.
       alpha: Level in (0, 1); a Python number is a static level, a JAX array may be traced.
-      mask: [m] bool, True = real item.
       uniform: [] U in (0, 1], or None.
 
-    Returns:
-      `EStepUp`; adjusted_j is the minimum of m/(k'·e_(k')) over the k' >= the place of e_j.
-
-    Raises:
-      ValueError: Static alpha outside (0, 1). A traced one gives no rejections and NaN adjusted values.
-
+    Raises ValueError: static alpha outside (0, 1). A traced one gives no rejections and NaN adjusted values.
     Cost: a few passes over m; `adjusted` sorts.
-
     References: Wang & Ramdas (2022), definition 1 and theorem 2; Xu & Ramdas (2023) for the randomisation.
     """
     e_values = e_values.astype(jnp.promote_types(e_values.dtype, jnp.float32))
@@ -105,33 +83,21 @@ def conformal_e_values(
 
     For `null="nonmember"` s* is the largest score s, of calibration and test together, with
     (m/(n+1))·(1 + #{i: T_i <= s}) / #{j: T_j <= s} <= alpha, or with no calibration score up to it; for "member" every
-    inequality between scores is turned round. The search must run over both samples: over test scores alone s* is no
-    stopping time, and the mean of a null e-value reaches 1.5. Where the first condition places s*, the items up to it
-    are what BH at alpha selects: the decision is that of `stepup.bh_ranks`, exact for a static alpha. Where the second
-    does, BH selects nothing, and the items below all calibration scores have e-value n + 1. Either way e-BH at the same
-    alpha repeats BH. Averages over detectors or splits need a smaller alpha here than in the e-BH that follows: half of
-    it serves well.
+    inequality between scores is turned round. (Over test scores alone s* is no stopping time, and the mean of a null
+    e-value reaches 1.5.) Where the first condition places s*, the items up to it are what BH at alpha selects, by
+    `stepup.bh_ranks`, exact for a static alpha. Where the second does, BH selects nothing, and the items below all
+    calibration scores have e-value n + 1. Either way e-BH at the same alpha repeats BH. Before an average over
+    detectors or splits take half the alpha of the e-BH that follows.
 
     Guarantee: the e-values of the null items sum to at most m0 in expectation if calibration and null test scores are
     exchangeable; finite-sample.
 
-    Args:
-      calibration: [n] loss-like scores of items for which the null holds.
-      scores: [m] loss-like scores to test.
-      alpha: Level in (0, 1) that places s*; it costs no validity.
-      null: "nonmember" (small scores are extreme) or "member" (large scores are).
-      calibration_mask: [n] bool, True = real item; NaN is left out besides.
-      mask: [m] bool, likewise.
+    `alpha` in (0, 1) places s*; it costs no validity. Other arguments as `conformal.rank`.
 
-    Returns:
-      [m] e-values; NaN for items that are masked out or NaN, and everywhere for a traced alpha out of range. Ties
-      are on one side of s* together.
-
-    Raises:
-      ValueError: Unknown `null`; static alpha outside (0, 1).
-
+    Returns: [m] e-values; NaN for items that are masked out or NaN, and everywhere for a traced alpha out of range.
+    Ties are on one side of s* together.
+    Raises ValueError: unknown `null`; static alpha outside (0, 1).
     Cost: O((n + m) log n).
-
     References: Bashari, Epstein, Romano & Sesia (2023), section 3.1; Ren & Barber (2024) for the smaller level.
     """
     level = lattice.as_level(alpha)
@@ -148,23 +114,11 @@ def conformal_e_values(
 
 
 def average(e_values: jax.Array) -> jax.Array:
-    """The mean of K e-values of each item, which is an e-value whatever their dependence.
+    """The mean of K e-values of each item, [K, m] -> [m]: an e-value whatever their dependence; NaN where any is NaN.
 
     The sum is compensated: it carries one rounding however large K is, so that equalities in `e_bh` survive.
 
-    Guarantee: As the averaged e-values'.
-
-    Args:
-      e_values: [K, m] non-negative; K at least 1.
-
-    Returns:
-      [m]; NaN where any of an item's e-values is NaN.
-
-    Raises:
-      ValueError: K = 0.
-
-    Cost: O(K m).
-
+    Raises ValueError: K = 0.
     References: Vovk & Wang (2021), proposition 3.1; Neumaier (1974) for the sum.
     """
     num_rows = e_values.shape[0]
@@ -188,8 +142,8 @@ def _allowed_rank(level: lattice.Level, rejected: jax.Array, n: jax.Array, m: ja
     if lattice.is_exact(level):
         return lattice.floor_ratio((level.numerator, rejected, n + 1), (level.denominator, m), bound)
     dtype = jnp.result_type(float)
-    value = level.value.astype(dtype) * (1 + 4 * float(max(jnp.finfo(dtype).eps, jnp.finfo(level.value.dtype).eps)))
-    quotient = value * rejected.astype(dtype) * (n + 1).astype(dtype) / jnp.maximum(m, 1).astype(dtype)
+    allowed = stepup_parts.critical(level, dtype) * rejected.astype(dtype)
+    quotient = allowed * (n + 1).astype(dtype) / jnp.maximum(m, 1).astype(dtype)
     return jnp.where(quotient >= 0, jnp.minimum(jnp.floor(quotient), bound), 0).astype(jnp.int32)
 
 
@@ -214,17 +168,9 @@ def closed_e_bh(e_values: jax.Array, alpha: Any, *, mask: jax.Array | None = Non
     Guarantee: FDR <= alpha under any dependence if the e-values of the m0 nulls sum to at most m0 in expectation, as
     they do if each has mean at most 1; finite-sample.
 
-    Args:
-      e_values: [m] non-negative, +inf allowed; NaN and negative values are masked out of m.
-      alpha: Level in (0, 1); may be traced: out of range it gives no rejections and NaN adjusted values.
-      mask: [m] bool, True = real item.
-
-    Returns:
-      `EStepUp`; adjusted is the smallest level at which the item is rejected. Equality is decided in favour of
-      rejection, within a few roundings.
+    Arguments and errors as `e_bh`. Equality is decided in favour of rejection, within a few roundings.
 
     Cost: O(m^2 log m) time, O(m) memory: 60 ms for m = 1,000 on two cores, 5 s for 10,000.
-
     References: Xu, Solari, Fischer, de Heide, Ramdas & Goeman (2025), "Bringing closure to false discovery rate
     control", theorem 3.
     """
@@ -297,24 +243,15 @@ def unit_e_values(
     u sum to at most m/M in expectation of e/m, and e-BH has FDR <= alpha·(sum over null units of sum_j E e_j/m).
 
     Args:
-      calibration: [K, n] loss-like scores of items of null units; with `calibration_units` [n] int32 in 0..C-1.
-      scores: [K, m] loss-like scores to test; with `units` [m] int32 in 0..M-1.
-      calibration_units: See `calibration`.
-      units: See `scores`.
+      calibration, calibration_units, calibration_mask: [K, n] loss-like scores of items of null units, [n] int32 units
+        in 0..C-1, and [n] bool, True = real item; an item with a NaN in any row is left out besides.
+      scores, units, mask: [K, m] loss-like scores to test, [m] int32 units in 0..M-1, and [m] bool.
       alpha: Level in (0, 1) that places s; it costs no validity.
       num_units: Static upper bounds of C and M.
       null: "nonmember" (small scores are extreme) or "member".
-      calibration_mask: [n] bool, True = real item; an item with a NaN in any row is left out besides.
-      mask: [m] bool, likewise.
 
-    Returns:
-      `UnitEValues`.
-
-    Raises:
-      ValueError: Unknown `null`.
-
+    Raises ValueError: unknown `null`.
     Cost: O(K (n + m)) for each of the M units: 10^8 steps a second on one core.
-
     References: Bashari, Epstein, Romano & Sesia (2023) for one score and units of one item; Lee, Barber & Willett
     (2023) for exchangeable clusters; Bai & Jin (2024), "Optimized conformal selection", for the choice of the score.
     """

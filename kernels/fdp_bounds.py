@@ -2,9 +2,8 @@
 
 Null ranks have one law whatever the scores: N_k(i) = #{k uniforms < U_(i:n)} of k null items have a conservative rank
 <= i. `calibrate` turns that law, by Monte Carlo, into an envelope u_k(i) that all N_k(i) stay under with probability
->= 1 - delta; `bounds` reads it at the ranks of a data set. The envelope depends on n, m and delta alone, so one
-template serves any number of data sets of one size. `dkw` is the bound in closed form; `knockoff.fdp_bound`
-bounds knockoff statistics.
+>= 1 - delta; `bounds` reads it at the ranks of any data set with these n and m. `dkw` is the bound in closed form;
+`knockoff.fdp_bound` bounds knockoff statistics.
 """
 
 from __future__ import annotations
@@ -16,18 +15,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tdd.kernels import lattice
+from tdd.kernels import lattice, ranks
 
-__all__ = [
-    "DkwBounds",
-    "FdpBounds",
-    "Template",
-    "bounds",
-    "calibrate",
-    "dkw",
-    "dkw_offset",
-    "of_set",
-]
+__all__ = ["DkwBounds", "FdpBounds", "Template", "bounds", "calibrate", "dkw", "dkw_offset", "of_set"]
 
 _FULL_GRID = 256  # up to this many calibration scores (test items), every rank (every number of nulls) is tabulated
 _MAX_COUNTS = 128
@@ -36,55 +26,32 @@ _DEVIATIONS = 6  # half width of a tabulated tail, in standard deviations
 
 
 class Template(NamedTuple):
-    """The envelope of null ranks for one n and delta.
+    """The envelope of null ranks for one n and delta."""
 
-    Attributes:
-      num_nulls: [K] int32, the numbers k of nulls for which it is known, ascending, the last >= m.
-      rank: [I] int32, the ranks i at which it is known, ascending.
-      bound: [K, I] int32 u_k(i), not decreasing in k; k where nothing better is known.
-      num_calibration: [] int32, n.
-      delta: [] probability that the envelope fails; NaN where delta was traced and out of range.
-    """
-
-    num_nulls: jax.Array
-    rank: jax.Array
-    bound: jax.Array
-    num_calibration: jax.Array
-    delta: jax.Array
+    num_nulls: jax.Array  # [K] int32, the numbers k of nulls for which it is known, ascending, the last >= m
+    rank: jax.Array  # [I] int32, the ranks i at which it is known, ascending
+    bound: jax.Array  # [K, I] int32 u_k(i), not decreasing in k; k where nothing better is known
+    num_calibration: jax.Array  # [] int32, n
+    delta: jax.Array  # [] probability that the envelope fails; NaN where delta was traced and out of range
 
 
 class FdpBounds(NamedTuple):
-    """Bounds that hold for all cuts at once.
+    """Bounds that hold for all cuts at once."""
 
-    Attributes:
-      num_selected: [N+1] int32, R(i) = #{r_j <= i} for i = 1..N+1; entry i - 1 belongs to rank i.
-      false_bound: [N+1] int32, v(i): at most so many of them are nulls.
-      max_nulls: [] int32: at most so many of the m items are nulls.
-      num_tests: [] int32, m.
-      slot: [m] int32, the entry of each item's own rank; -1 for masked items.
-    """
-
-    num_selected: jax.Array
-    false_bound: jax.Array
-    max_nulls: jax.Array
-    num_tests: jax.Array
-    slot: jax.Array
+    num_selected: jax.Array  # [N+1] int32, R(i) = #{r_j <= i} for i = 1..N+1; entry i - 1 belongs to rank i
+    false_bound: jax.Array  # [N+1] int32, v(i): at most so many of them are nulls
+    max_nulls: jax.Array  # [] int32: at most so many of the m items are nulls
+    num_tests: jax.Array  # [] int32, m
+    slot: jax.Array  # [m] int32, the entry of each item's own rank; -1 for masked items
 
 
 class DkwBounds(NamedTuple):
-    """Closed-form bounds at given thresholds.
+    """Closed-form bounds at given thresholds."""
 
-    Attributes:
-      fdp_bound: [t] at most this fraction of {p_j <= threshold} is null; 0 where nothing is selected.
-      false_bound: [t] at most so many of them are nulls (a real number; its floor bounds too).
-      num_selected: [t] int32, #{p_j <= threshold}.
-      offset: [] lambda.
-    """
-
-    fdp_bound: jax.Array
-    false_bound: jax.Array
-    num_selected: jax.Array
-    offset: jax.Array
+    fdp_bound: jax.Array  # [t] at most this fraction of {p_j <= threshold} is null; 0 where nothing is selected
+    false_bound: jax.Array  # [t] at most so many of them are nulls (a real number; its floor bounds too)
+    num_selected: jax.Array  # [t] int32, #{p_j <= threshold}
+    offset: jax.Array  # [] lambda
 
 
 def calibrate(
@@ -112,18 +79,11 @@ def calibrate(
       delta: Level in (0, 1), as `lattice.as_level` takes it; a traced one out of range gives u_k = k.
       max_calibration: Static N; up to 256 every rank is tabulated, beyond that every rank up to 32 and then
         about 32 for each factor e, at most N/128 apart.
-      max_tests: Static M; up to 256 every k, beyond that 128 equal steps. A number of nulls between two steps takes the
-        envelope of the larger one, which bounds it too.
+      max_tests: Static M; up to 256 every k, beyond that 128 equal steps, of which the larger one bounds those between.
       num_draws: Static B.
 
-    Returns:
-      `Template`.
-
-    Raises:
-      ValueError: Static delta outside (0, 1), or sizes below 1.
-
+    Raises ValueError: static delta outside (0, 1), or sizes below 1.
     Cost: O(B (N + M) + K I (B + W)), W the width of a tabulated tail, at most M + 1.
-
     References: Gazin, Blanchard & Roquain (2024) for the law; Song, Jin & Candes (2026).
     """
     if min(max_calibration, num_draws) < 1 or max_tests < 0:
@@ -135,20 +95,20 @@ def calibrate(
     order_statistics = _order_statistics(order_key, n, grid, max_calibration, num_draws)
     place = place_of(level, num_draws)
     width = _width(max_calibration, step * num_steps)
-    ranks = jnp.asarray(grid)
+    tabulated = jnp.asarray(grid)
 
     def one_count(state, index):
         cells, widest = state
         k = (index + 1) * step
         uniforms = jax.random.uniform(jax.random.fold_in(null_key, index), (num_draws, step), jnp.float32)
         cells = jax.vmap(_add_cells)(cells, order_statistics, uniforms)
-        start, tails = _tails(k, ranks, n, width)
+        start, tails = _tails(k, tabulated, n, width)
         observed = jnp.clip(jnp.cumsum(cells, axis=1)[:, :-1] - start[None], 0, width)
         least = jnp.min(jnp.take_along_axis(tails, observed.T, axis=1), axis=0)
         critical = jnp.where(place > 0, jnp.sort(least)[jnp.maximum(place - 1, 0)], 0)
         inside = tails >= critical
         last = jnp.max(jnp.where(inside, jnp.arange(width + 1, dtype=jnp.int32)[None], 0), axis=1)
-        top = jnp.where((critical > 0) & (ranks <= n), jnp.minimum(start + last, k), k)
+        top = jnp.where((critical > 0) & (tabulated <= n), jnp.minimum(start + last, k), k)
         widest = jnp.maximum(widest, top)
         return (cells, widest), widest
 
@@ -156,7 +116,7 @@ def calibrate(
     _, bound = jax.lax.scan(one_count, start, jnp.arange(num_steps, dtype=jnp.int32))
     num_nulls = step * jnp.arange(1, num_steps + 1, dtype=jnp.int32)
     value = jnp.asarray(level.value, jnp.result_type(float))
-    return Template(num_nulls, ranks, bound, n, jnp.where((value > 0) & (value < 1), value, jnp.nan))
+    return Template(num_nulls, tabulated, bound, n, jnp.where((value > 0) & (value < 1), value, jnp.nan))
 
 
 def bounds(
@@ -180,20 +140,16 @@ def bounds(
     Args:
       template: Result of `calibrate`, for this number of calibration scores and at least this many items; if it is for
         others, the bounds are the trivial ones.
-      rank: [m] int32 ranks in 1..n+1; larger than `max_rank` counts as masked out.
+      rank, mask: [m] int32 ranks in 1..n+1, and bool, True = real item; ranks above `max_rank` count as masked out.
       num_calibration: [] n.
-      max_rank: Static upper bound of n + 1.
-      mask: [m] bool, True = real item.
-
-    Returns:
-      `FdpBounds` with N + 1 = max_rank.
+      max_rank: N + 1, static upper bound of n + 1.
 
     Cost: O(m + N + K I); no sort.
     """
-    valid = rank <= max_rank if mask is None else (rank <= max_rank) & mask
+    valid = ranks.within(rank, max_rank, mask)
     m = jnp.sum(valid, dtype=jnp.int32)
     slot = jnp.where(valid, rank - 1, max_rank)
-    selected = jnp.cumsum(jnp.zeros(max_rank + 1, jnp.int32).at[slot].add(1))[:-1]
+    selected = ranks.up_to(slot, max_rank)
     at_grid = selected[jnp.minimum(template.rank, max_rank) - 1]
 
     steps = template.num_nulls
@@ -216,19 +172,11 @@ def bounds(
 def of_set(bounds: FdpBounds, selected: jax.Array) -> jax.Array:
     """Largest number of nulls in any set of items, also one that was chosen after looking.
 
-    min over i of v(i) + #{selected items with rank > i}, which the bounds of all cuts imply.
-
-    Args:
-      bounds: Result of `bounds`.
-      selected: [m] bool.
-
-    Returns:
-      [] int32. Cost O(m + N).
+    min over i of v(i) + #{selected items with rank > i}, [] int32, of the `selected` [m] bool. Cost: O(m + N).
     """
     size = bounds.false_bound.shape[0]
     chosen = selected & (bounds.slot >= 0)
-    slot = jnp.where(chosen, bounds.slot, size)
-    inside = jnp.cumsum(jnp.zeros(size + 1, jnp.int32).at[slot].add(1))[:-1]
+    inside = ranks.up_to(jnp.where(chosen, bounds.slot, size), size)
     total = jnp.sum(chosen, dtype=jnp.int32)
     best = jnp.min(bounds.false_bound + total - inside, initial=np.iinfo(np.int32).max)
     return jnp.minimum(jnp.minimum(best, total), bounds.max_nulls)
@@ -238,18 +186,9 @@ def dkw_offset(num_calibration: Any, num_tests: Any, delta: Any) -> jax.Array:
     """lambda with P(sup_t (F_m(t) - t) > lambda) <= delta for the empirical distribution F_m of m null p-values.
 
     The fixed point, from 1 downwards, of x <- min(1, sqrt(log(1/delta) + log(1 + 2 tau x sqrt(2 pi/(n+m)))) / sqrt(2
-    tau)) with tau = n m/(n+m).
+    tau)) with tau = n m/(n+m); 1 for m = 0, NaN for a traced delta outside (0, 1).
 
-    Guarantee: The inequality above, for conformal p-values with exchangeable calibration and null test scores;
-    finite-sample.
-
-    Args:
-      num_calibration: [] n >= 1.
-      num_tests: [] m >= 1; 0 gives 1.
-      delta: [] level in (0, 1); NaN where it is out of range.
-
-    Returns:
-      [] lambda in (0, 1].
+    Guarantee: finite-sample, for conformal p-values with exchangeable calibration and null test scores.
 
     References: Gazin, Blanchard & Roquain (2024), theorem 2.4.
     """
@@ -285,21 +224,17 @@ def dkw(
     of one score chosen beforehand, calibration and null test scores exchangeable; finite-sample.
 
     Args:
-      p_values: [m] p-values; NaN is masked out.
+      p_values, mask: [m] p-values, NaN masked out; bool, True = real item.
       thresholds: [t] cuts; may be the p-values.
-      num_calibration: [] n.
-      delta: Level in (0, 1).
+      num_calibration, delta: As `dkw_offset`.
       interpolate: True lets a bound at a smaller threshold serve a larger one.
-      mask: [m] bool, True = real item.
 
-    Returns:
-      `DkwBounds`. Cost: a sort of m.
-
+    Cost: a sort of m.
     References: Gazin, Blanchard & Roquain (2024); Song, Jin & Candes (2026) for the interpolation.
     """
     values = p_values.astype(jnp.promote_types(p_values.dtype, jnp.float32))
     cuts = thresholds.astype(values.dtype)
-    valid = ~jnp.isnan(values) if mask is None else mask & ~jnp.isnan(values)
+    valid = ranks.real(values, mask)
     m = jnp.sum(valid, dtype=jnp.int32)
     offset = dkw_offset(num_calibration, m, delta).astype(values.dtype)
     ordered = jnp.sort(jnp.where(valid, values, jnp.inf))
@@ -319,12 +254,12 @@ def dkw(
 
 def grids(max_calibration: int, max_tests: int) -> tuple[np.ndarray, int, int]:
     """Tabulated ranks, the step between tabulated numbers of nulls, and how many of these there are."""
-    ranks = [1]
-    while ranks[-1] < max_calibration:
-        coarse = min(ranks[-1] // 32, max_calibration // 128)
-        ranks.append(min(ranks[-1] + (1 if max_calibration <= _FULL_GRID else max(1, coarse)), max_calibration))
+    tabulated = [1]
+    while tabulated[-1] < max_calibration:
+        coarse = min(tabulated[-1] // 32, max_calibration // 128)
+        tabulated.append(min(tabulated[-1] + (1 if max_calibration <= _FULL_GRID else max(1, coarse)), max_calibration))
     step = 1 if max_tests <= _FULL_GRID else math.ceil(max_tests / _MAX_COUNTS)
-    return np.asarray(ranks, np.int32), step, math.ceil(max_tests / step)
+    return np.asarray(tabulated, np.int32), step, math.ceil(max_tests / step)
 
 
 def _order_statistics(key: jax.Array, n: jax.Array, grid: np.ndarray, size: int, num_draws: int) -> jax.Array:
@@ -335,11 +270,8 @@ def _order_statistics(key: jax.Array, n: jax.Array, grid: np.ndarray, size: int,
         sums = jnp.cumsum(gaps)
         return jax.lax.cummax(jnp.where(grid <= n, sums[grid - 1] / sums[-1], 1))
 
-    return jax.lax.map(one, jax.random.split(key, num_draws), batch_size=min(num_draws, _batch(size)))
-
-
-def _batch(size: int) -> int:
-    return max(1, _MAX_ELEMENTS // (size + 1))
+    batch = min(num_draws, max(1, _MAX_ELEMENTS // (size + 1)))
+    return jax.lax.map(one, jax.random.split(key, num_draws), batch_size=batch)
 
 
 def _add_cells(cells: jax.Array, order_statistics: jax.Array, uniforms: jax.Array) -> jax.Array:

@@ -1,10 +1,10 @@
 """Operations with a weight that return, as the cotangent of a probe, each example's squared gradient norm.
 
-Every operation here takes `probe` [B], zeros that change nothing of its value. In the backward pass the cotangent of
-`probe` is, example by example, the squared Frobenius norm of the gradient of *this* operation's weight. JAX sums the
-cotangents of one probe over all operations that share it (and keeps them apart over the steps of a scan), so that one
-vector-Jacobian product with respect to the probe gives the squared norm of the whole gradient of every example. No
-gradient of a weight is formed for it: with x_t the inputs and g_t the cotangents of the outputs of one example,
+Every operation takes `probe` [B], zeros that leave its value alone. In the backward pass the cotangent of `probe` is,
+example by example, the squared Frobenius norm of the gradient of *this* operation's weight. JAX sums the cotangents of
+one probe over all operations that share it, so that one vector-Jacobian product with respect to the probe gives the
+squared norm of the whole gradient of every example. No gradient of a weight is formed for it: with x_t the inputs and
+g_t the cotangents of the outputs of one example,
 
     product      sum_{t,s} <x_t, x_s> <g_t, g_s>  =  || sum_t x_t g_t^T ||^2
     bias         || sum_t g_t ||^2
@@ -15,8 +15,8 @@ Values and all other cotangents are those of the plain operations. A weight that
 gradient which is the sum of theirs, so its squared norm also has cross terms, which no operation here knows
 (`tdd.kernels.grad_norm_head` has those of an embedding that serves as the readout too).
 
-The first form of the product is that of Goodfellow (2015, arXiv:1510.01799) and, over sequences, of Li et al. (2022,
-arXiv:2110.05679, section 4); the probe makes it one vector-Jacobian product under scan and rematerialisation.
+References: Goodfellow (2015, arXiv:1510.01799) and, over sequences, Li et al. (2022, arXiv:2110.05679, section 4) for
+the first form of the product.
 """
 
 from __future__ import annotations
@@ -27,42 +27,33 @@ from jax import lax
 
 __all__ = ["add_bias", "add_rows", "dense", "scale"]
 
+_Arrays = tuple[jax.Array, ...]
 
+
+@jax.custom_vjp
 def dense(inputs: jax.Array, kernel: jax.Array, probe: jax.Array) -> jax.Array:
-    """inputs kernel, the inputs in the dtype of the kernel, accumulated in float32.
+    """inputs kernel, [B, T, O] float32: the inputs in the dtype of the kernel, accumulated in float32.
 
     Args:
       inputs: [B, T, I].
       kernel: [I, O].
       probe: [B] float32 zeros; its cotangent is ||inputs_b^T g_b||^2, float32.
 
-    Returns:
-      [B, T, O] float32.
-
     The cotangent of the outputs is rounded to the dtype of the kernel before it enters a product, as the inputs are.
 
     Cost of the norm: the cheaper of 2 T^2 (I + O) flop an example, with two [T, T] matrices for all examples at once,
     and 2 T I O flop an example, with [I, O] for one example at a time.
     """
-    return _dense(inputs, kernel, probe)
-
-
-@jax.custom_vjp
-def _dense(inputs: jax.Array, kernel: jax.Array, probe: jax.Array) -> jax.Array:
     del probe
     return product("bti,io->bto", inputs.astype(kernel.dtype), kernel)
 
 
-def _dense_forward(
-    inputs: jax.Array, kernel: jax.Array, probe: jax.Array
-) -> tuple[jax.Array, tuple[jax.Array, jax.Array, jax.Array]]:
+def _dense_forward(inputs: jax.Array, kernel: jax.Array, probe: jax.Array) -> tuple[jax.Array, _Arrays]:
     # an empty array carries the dtype of the inputs to the backward pass
-    return _dense(inputs, kernel, probe), (inputs.astype(kernel.dtype), kernel, jnp.zeros((0,), inputs.dtype))
+    return dense(inputs, kernel, probe), (inputs.astype(kernel.dtype), kernel, jnp.zeros((0,), inputs.dtype))
 
 
-def _dense_backward(
-    residuals: tuple[jax.Array, jax.Array, jax.Array], cotangent: jax.Array
-) -> tuple[jax.Array, jax.Array, jax.Array]:
+def _dense_backward(residuals: _Arrays, cotangent: jax.Array) -> _Arrays:
     inputs, kernel, like = residuals
     cotangent = cotangent.astype(kernel.dtype)
     of_inputs = product("bto,io->bti", cotangent, kernel).astype(like.dtype)
@@ -70,109 +61,76 @@ def _dense_backward(
     return of_inputs, of_kernel, _product_sqnorm(inputs, cotangent)
 
 
-_dense.defvjp(_dense_forward, _dense_backward)
-
-
-def add_bias(inputs: jax.Array, bias: jax.Array, probe: jax.Array) -> jax.Array:
-    """inputs + bias over the last axis.
-
-    Args:
-      inputs: [B, ..., O].
-      bias: [O].
-      probe: [B] float32 zeros; its cotangent is the squared norm of the sum of g over the axes between.
-
-    Returns:
-      [B, ..., O].
-    """
-    return _add_bias(inputs, bias, probe)
+dense.defvjp(_dense_forward, _dense_backward)
 
 
 @jax.custom_vjp
-def _add_bias(inputs: jax.Array, bias: jax.Array, probe: jax.Array) -> jax.Array:
+def add_bias(inputs: jax.Array, bias: jax.Array, probe: jax.Array) -> jax.Array:
+    """inputs [B, ..., O] + bias [O].
+
+    The cotangent of `probe` [B], float32 zeros, is the squared norm of the sum of g over the axes between.
+    """
     del probe
     return inputs + _along_last(bias, inputs)
 
 
 def _add_bias_forward(inputs: jax.Array, bias: jax.Array, probe: jax.Array) -> tuple[jax.Array, jax.Array]:
-    return _add_bias(inputs, bias, probe), jnp.zeros((0,), bias.dtype)
+    return add_bias(inputs, bias, probe), jnp.zeros((0,), bias.dtype)
 
 
-def _add_bias_backward(like: jax.Array, cotangent: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+def _add_bias_backward(like: jax.Array, cotangent: jax.Array) -> _Arrays:
     sums = _sum_between(cotangent)
     return cotangent, sums.sum(0).astype(like.dtype), _sqnorm(sums)
 
 
-_add_bias.defvjp(_add_bias_forward, _add_bias_backward)
-
-
-def scale(inputs: jax.Array, factor: jax.Array, probe: jax.Array) -> jax.Array:
-    """inputs * factor over the last axis.
-
-    Args:
-      inputs: [B, ..., D], for example normalised activations; with heads among the axes between, all share `factor`.
-      factor: [D].
-      probe: [B] float32 zeros; its cotangent is the squared norm of the sum of inputs * g over the axes between.
-
-    Returns:
-      [B, ..., D].
-    """
-    return _scale(inputs, factor, probe)
+add_bias.defvjp(_add_bias_forward, _add_bias_backward)
 
 
 @jax.custom_vjp
-def _scale(inputs: jax.Array, factor: jax.Array, probe: jax.Array) -> jax.Array:
+def scale(inputs: jax.Array, factor: jax.Array, probe: jax.Array) -> jax.Array:
+    """inputs [B, ..., D] * factor [D], for example normalised activations; axes between (heads) share `factor`.
+
+    The cotangent of `probe` [B], float32 zeros, is the squared norm of the sum of inputs * g over the axes between.
+    """
     del probe
     return inputs * _along_last(factor, inputs)
 
 
-def _scale_forward(
-    inputs: jax.Array, factor: jax.Array, probe: jax.Array
-) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
-    return _scale(inputs, factor, probe), (inputs, factor)
+def _scale_forward(inputs: jax.Array, factor: jax.Array, probe: jax.Array) -> tuple[jax.Array, _Arrays]:
+    return scale(inputs, factor, probe), (inputs, factor)
 
 
-def _scale_backward(
-    residuals: tuple[jax.Array, jax.Array], cotangent: jax.Array
-) -> tuple[jax.Array, jax.Array, jax.Array]:
+def _scale_backward(residuals: _Arrays, cotangent: jax.Array) -> _Arrays:
     inputs, factor = residuals
     sums = _sum_between(inputs.astype(jnp.float32) * cotangent.astype(jnp.float32))
     of_inputs = (cotangent * _along_last(factor, cotangent)).astype(inputs.dtype)
     return of_inputs, sums.sum(0).astype(factor.dtype), _sqnorm(sums)
 
 
-_scale.defvjp(_scale_forward, _scale_backward)
-
-
-def add_rows(inputs: jax.Array, rows: jax.Array, probe: jax.Array) -> jax.Array:
-    """inputs + rows, one row a position, the same for every example: learned positions.
-
-    Args:
-      inputs: [B, T, D].
-      rows: [T, D]; where they are rows of a longer table, no two may be the same row of it.
-      probe: [B] float32 zeros; its cotangent is the sum over t of ||g_t||^2.
-
-    Returns:
-      [B, T, D].
-    """
-    return _add_rows(inputs, rows, probe)
+scale.defvjp(_scale_forward, _scale_backward)
 
 
 @jax.custom_vjp
-def _add_rows(inputs: jax.Array, rows: jax.Array, probe: jax.Array) -> jax.Array:
+def add_rows(inputs: jax.Array, rows: jax.Array, probe: jax.Array) -> jax.Array:
+    """inputs [B, T, D] + rows [T, D], the same for every example: learned positions.
+
+    Where the rows belong to a longer table, no two may be the same row of it. The cotangent of `probe` [B], float32
+    zeros, is the sum over t of ||g_t||^2.
+    """
     del probe
     return inputs + rows[None]
 
 
 def _add_rows_forward(inputs: jax.Array, rows: jax.Array, probe: jax.Array) -> tuple[jax.Array, jax.Array]:
-    return _add_rows(inputs, rows, probe), jnp.zeros((0,), rows.dtype)
+    return add_rows(inputs, rows, probe), jnp.zeros((0,), rows.dtype)
 
 
-def _add_rows_backward(like: jax.Array, cotangent: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-    norms = _sqnorm(cotangent.astype(jnp.float32))
-    return cotangent, cotangent.astype(jnp.float32).sum(0).astype(like.dtype), norms
+def _add_rows_backward(like: jax.Array, cotangent: jax.Array) -> _Arrays:
+    cotangents = cotangent.astype(jnp.float32)
+    return cotangent, cotangents.sum(0).astype(like.dtype), _sqnorm(cotangents)
 
 
-_add_rows.defvjp(_add_rows_forward, _add_rows_backward)
+add_rows.defvjp(_add_rows_forward, _add_rows_backward)
 
 
 def _product_sqnorm(inputs: jax.Array, cotangent: jax.Array) -> jax.Array:

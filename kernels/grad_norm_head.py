@@ -7,10 +7,9 @@ capped logits under a soft cap c. Wanted are sum_v delta_s[v] W_v, the cotangent
     || sum_s delta_s h_s^T ||^2  =  sum_{s,s'} <delta_s, delta_s'> <h_s, h_s'>,
 
 the squared norm of the gradient of W. The logits exist as one block of columns [B, T, chunk] at a time. Sums over the
-columns seen so far are kept on the scale of the largest logit seen so far and moved to a new one as it comes
-(Milakov and Gimelshein 2018, arXiv:1805.02867), so that each logit is computed once. The target is kept out of all of
-them: with q_s = sum_{v != y} e^{z_v - m}, delta_s is proportional to e^{z_v - m} off the target and to -q_s on it,
-which keeps its relative accuracy where the model is all but certain of the target and 1 - p_y would cancel.
+columns seen so far are kept on the scale of the largest logit so far (Milakov and Gimelshein 2018, arXiv:1805.02867),
+so that each logit is computed once. The target is kept out of all of them: with q_s = sum_{v != y} e^{z_v - m}, delta_s
+is proportional to e^{z_v - m} off the target and to -q_s on it, which stays accurate where p_y is all but 1.
 
 Where the embedding serves as the readout too (a tied head), its gradient is the sum of two, with cotangents d_t of the
 rows E[v_t]; `tied_cross` is the product of the two, `embedding_sqnorm` the squared norm of the second.
@@ -33,17 +32,12 @@ _LANES = 32
 
 
 class HeadGradients(NamedTuple):
-    """Gradients of the head.
+    """Gradients of the head."""
 
-    Attributes:
-      hidden: [B, T, D] float32 cotangent of the hidden states.
-      sqnorm: [B] squared norm of the gradient of the readout.
-      at_tokens: [B, T, T] float32; entry [b, s, t] is delta_s[v_t], the cotangent of the logit of the text's token t
-        at position s (before soft-capping).
-    """
-
-    hidden: jax.Array
-    sqnorm: jax.Array
+    hidden: jax.Array  # [B, T, D] float32 cotangent of the hidden states
+    sqnorm: jax.Array  # [B] squared norm of the gradient of the readout
+    # [B, T, T] float32; entry [b, s, t] is delta_s[v_t], the cotangent of the logit of the text's token t at position s
+    # (before soft-capping)
     at_tokens: jax.Array
 
 
@@ -75,9 +69,6 @@ def head_gradients(
         cost what others cost.
       soft_cap: c in logits = c tanh(z / c), or None.
       chunk: Columns of a block: about a million logits a block on CPU, several millions on accelerators. Static.
-
-    Returns:
-      `HeadGradients`.
 
     Cost: 2 B T V (2 D + T) flop; temporary memory of 4 B T (2 chunk + 3 D + 4 T) bytes, about.
     """
@@ -135,14 +126,10 @@ def head_gradients(
 
 
 def tied_cross(gradients: HeadGradients, hidden: jax.Array, embedded: jax.Array) -> jax.Array:
-    """Twice the inner product of a shared matrix's gradient as readout and its gradient as embedding, [B].
+    """Twice the inner product of a shared matrix's gradients as readout and as embedding, [B].
 
-    2 sum_{s,t} delta_s[v_t] <h_s, d_t>.
-
-    Args:
-      gradients: Gradients of the head.
-      hidden: [B, T, D] h, as given to `head_gradients`.
-      embedded: [B, T, D] d, cotangent of the rows of the embedding.
+    2 sum_{s,t} delta_s[v_t] <h_s, d_t> with `hidden` [B, T, D] h, as given to `head_gradients`, and `embedded`
+    [B, T, D] d, the cotangent of the rows of the embedding.
     """
     return 2.0 * (gradients.at_tokens * product("bsd,btd->bst", hidden.astype(jnp.float32), embedded)).sum((1, 2))
 
@@ -150,11 +137,7 @@ def tied_cross(gradients: HeadGradients, hidden: jax.Array, embedded: jax.Array)
 def embedding_sqnorm(embedded: jax.Array, tokens: jax.Array) -> jax.Array:
     """Squared norm of the gradient of the embedding, sum_{s,t} 1[v_s = v_t] <d_s, d_t>: [B].
 
-    Args:
-      embedded: [B, T, D] float32 d, cotangent of the rows E[v_t].
-      tokens: [B, T] integer ids v.
-
-    Cost: 2 B T^2 D flop and [B, T, T].
+    `embedded` [B, T, D] float32 d is the cotangent of the rows E[v_t]. Cost: 2 B T^2 D flop and [B, T, T].
     """
     same = tokens[:, :, None] == tokens[:, None, :]
     return jnp.maximum(jnp.where(same, product("btd,bsd->bts", embedded, embedded), 0.0).sum((1, 2)), 0.0)

@@ -27,21 +27,9 @@ def hommel(p_values: jax.Array, alpha: Any, *, mask: jax.Array | None = None) ->
     """Hommel's procedure: reject p_j <= alpha/h(alpha), every p_j where h(alpha) = 0.
 
     Guarantee: family-wise error rate <= alpha for p-values for which Simes' inequality holds among the true nulls:
-    independent or PRDS, conformal ones among them; finite-sample.
-
-    Args:
-      p_values: [m] p-values; NaN is masked out of m.
-      alpha: Level in (0, 1); a Python number is a static level, a JAX array may be traced.
-      mask: [m] bool, True = real item.
-
-    Returns:
-      `StepUp`. Equality is decided with a tolerance of four machine epsilons in favour of rejection.
-
-    Raises:
-      ValueError: Static alpha outside (0, 1). A traced one gives no rejections and NaN adjusted values.
+    independent or PRDS, conformal ones among them; finite-sample. Arguments and errors as `stepup.bh`.
 
     Cost: a sort, a loop of 2 m constant steps for the hull, O(m log m) searches.
-
     References: Hommel (1988); Meijer, Krebs & Goeman (2019) for fast forms.
     """
     values, valid, m = parts.items(p_values, mask)

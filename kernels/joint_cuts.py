@@ -39,12 +39,8 @@ def bh_cut(
       scale: rho as in `stepup.bh_ranks`; m/(n+1) for BH.
       limit: [] int32, items of a larger rank are left out (default: none).
 
-    Returns:
-      [] int32, 0 where nothing is rejected; `rank <= cut` is `stepup.bh_ranks(...).reject`.
-
-    Raises:
-      ValueError: a level that is only known as a float.
-
+    Returns: [] int32, 0 where nothing is rejected; `rank <= cut` is `stepup.bh_ranks(...).reject`.
+    Raises ValueError: a level that is only known as a float.
     Cost: a few scalar searches and look-ups; O(max_rank) where 32 passes are not enough.
     """
     if not lattice.is_exact(level):
@@ -73,18 +69,9 @@ def jecs_cuts(at_most: jax.Array, num_calibration: Any, levels: lattice.Level, g
 
     Guarantee: As `envelope.fit`; asymptotic.
 
-    Args:
-      at_most: [max_rank + 1] int32, #{ranks <= r} for r = 0..max_rank, max_rank >= n + 1.
-      num_calibration: [] n.
-      levels: Exact, with fields [A].
-      grid: Static candidates tau in (0, 1).
+    `levels` are exact, with fields [A]; other arguments and errors as `envelope_anchor.candidates` and `bh_cut`.
 
-    Returns:
-      [A] int32, 0 where nothing is selected; `rank <= cut` is `envelope.adaptive_bh(...).reject`.
-
-    Raises:
-      ValueError: Levels that are only known as floats; a grid as in `envelope.fit`.
-
+    Returns: [A] int32, 0 where nothing is selected; `rank <= cut` is `envelope.adaptive_bh(...).reject`.
     References: JECS, eq. 13-17 and appendix D.1.
     """
     candidates = envelope_anchor.candidates(at_most, num_calibration, grid)
@@ -105,10 +92,7 @@ def jecs_cuts(at_most: jax.Array, num_calibration: Any, levels: lattice.Level, g
 def storey_scale(at_most: jax.Array, num_calibration: Any, tail: Any) -> tuple[_Factors, _Factors]:
     """rho = (1 + #{ranks >= n - tail + 1}) / tail, as `proportion.storey` gives it on the ranks themselves.
 
-    Args:
-      at_most: [max_rank + 1] int32, #{ranks <= r}.
-      num_calibration: [] n.
-      tail: [] calibration items in the region of presumed nulls (`proportion.tail_size`).
+    `tail` [] is the number of calibration items in the region of presumed nulls (`proportion.tail_size`).
     """
     below = at_most[jnp.asarray(num_calibration, jnp.int32) - tail]
     return (1 + at_most[-1] - below,), (jnp.asarray(tail, jnp.int32),)
@@ -117,11 +101,7 @@ def storey_scale(at_most: jax.Array, num_calibration: Any, tail: Any) -> tuple[_
 def _from_above(
     at_most: jax.Array, level: lattice.Level, numerator: _Factors, denominator: _Factors, limit: jax.Array
 ) -> jax.Array:
-    """A starting count that is at least the greatest fixed point, and mostly equal to it.
-
-    The same iteration in single precision with every quotient rounded up; it stays above the exact one, so that the
-    exact one takes over with a pass or two to go.
-    """
+    """A starting count at or just above the greatest fixed point: the iteration in float32, quotients rounded up."""
     single = jnp.float32
     ratio = jnp.asarray(level.numerator).astype(single) / jnp.asarray(level.denominator).astype(single)
     for factor in denominator:

@@ -18,8 +18,8 @@ What is drawn instead, with the same law:
 
 3. (R_j, contaminated or not) is drawn from this table of 2(n+1) cells by one random number a candidate.
 
-So candidates share the calibration items, as they do in the data, and nothing is sorted or compared but each random
-number with the table. Probabilities are computed in single precision and rounded to multiples of 2^-24.
+So candidates share the calibration items, as they do in the data. Probabilities are computed in single precision and
+rounded to multiples of 2^-24.
 """
 
 from __future__ import annotations
@@ -48,12 +48,7 @@ def count_ranks(
       words: [2, L] uint32 random words, independent over repetitions.
       signal: [] distance between the mean scores of non-members and members, in standard deviations.
       member_share: [] p, the probability that a candidate is a member of one model.
-      num_models: K.
-      num_calibration: n.
-      num_tests: m.
-
-    Returns:
-      `RankCounts`.
+      num_models, num_calibration, num_tests: K, n and m, static.
 
     Cost: K (n + 1) exponentials and as many normal quantiles and distribution functions, m random numbers and as many
     look-ups by halving in a table of 2(n+1) cells.
@@ -94,9 +89,8 @@ def cell_probabilities(
 
     Arguments as `count_ranks`.
 
-    Returns:
-      [2(n+1), L] float32, the cumulative probabilities of the cells (member of none, R = 1..n+1), then (contaminated,
-      R = 1..n+1); the last is 1.
+    Returns: [2(n+1), L] float32, the cumulative probabilities of the cells (member of none, R = 1..n+1), then
+    (contaminated, R = 1..n+1); the last is 1.
     """
     signal, share = (jnp.asarray(value, jnp.float32) for value in (signal, member_share))
 

@@ -25,41 +25,28 @@ LARGEST = 2**15 - 1  # items of either kind in a pool: running counts and pairs 
 
 
 class JointPool(NamedTuple):
-    """The order of a pool.
+    """The order of a pool."""
 
-    Attributes:
-      order: [N, K] int32, column k the calibration items by decreasing score of model k.
-      place: [M, K] int32, how many calibration items score at least as high as the candidate: where its rank is read.
-      contaminated: [M] int32, 1 where at least one model was trained on the candidate.
-    """
-
-    order: jax.Array | np.ndarray
+    order: jax.Array | np.ndarray  # [N, K] int32, column k the calibration items by decreasing score of model k
+    # [M, K] int32, how many calibration items score at least as high as the candidate: where its rank is read
     place: jax.Array | np.ndarray
-    contaminated: jax.Array | np.ndarray
+    contaminated: jax.Array | np.ndarray  # [M] int32, 1 where at least one model was trained on the candidate
 
 
 class RankCounts(NamedTuple):
-    """Cumulative histograms of the largest rank, for r = 0..n+1.
+    """Cumulative histograms of the largest rank, for r = 0..n+1."""
 
-    Attributes:
-      at_most: [n + 2, L] int32, candidates with a rank of at most r.
-      contaminated: [n + 2, L] int32, contaminated ones among them.
-    """
-
-    at_most: jax.Array
-    contaminated: jax.Array
+    at_most: jax.Array  # [n + 2, L] int32, candidates with a rank of at most r
+    contaminated: jax.Array  # [n + 2, L] int32, contaminated ones among them
 
 
 def pool(calibration: np.ndarray, scores: np.ndarray, contaminated: np.ndarray) -> JointPool:
-    """Order a pool, once, on the host.
+    """Order a pool, once, on the host. Ties between a candidate and calibration items count against the candidate.
 
     Args:
       calibration: [K, N] loss-like scores of items that every model was trained on, without NaN.
       scores: [K, M] loss-like scores of the candidates, without NaN.
       contaminated: [M] bool.
-
-    Returns:
-      `JointPool` of NumPy arrays. Ties between a candidate and calibration items count against the candidate.
     """
     size = calibration.shape[1]
     ascending = np.argsort(calibration, axis=1, kind="stable")
@@ -73,7 +60,7 @@ def pool(calibration: np.ndarray, scores: np.ndarray, contaminated: np.ndarray) 
 
 
 def drawn(words: jax.Array, size: int, wanted: int, stream: int) -> jax.Array:
-    """A uniformly random subset of fixed size in each lane: item after item, each with the chance that is left.
+    """A uniformly random subset of fixed size in each lane, [N, L] bool.
 
     Item j of N enters with probability (items still wanted)/(N - j), by 32 random bits; the probability of every subset
     is exact up to the 2^-32 to which those chances are rounded.
@@ -83,9 +70,6 @@ def drawn(words: jax.Array, size: int, wanted: int, stream: int) -> jax.Array:
       size: N, below 2^16.
       wanted: Items to draw, at most N.
       stream: Number of the first of N consecutive draws, so that different subsets use different bits.
-
-    Returns:
-      [N, L] bool.
     """
 
     def step(need: jax.Array, item: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -106,9 +90,6 @@ def count_ranks(pool: JointPool, words: jax.Array, *, num_calibration: int, num_
       words: [2, L] uint32 random words, independent over repetitions.
       num_calibration: n, calibration items a repetition.
       num_tests: m, candidates a repetition.
-
-    Returns:
-      `RankCounts`.
 
     Cost: N + M random numbers, K (N + M) additions and look-ups of rows, M additions to a table of (n + 2) L numbers.
     """

@@ -12,8 +12,7 @@ Several knockoffs without averaging (`multi_statistics`): which of the k + 1 cop
 much. If the k + 1 copies of a non-member are exchangeable, each is the smallest with probability 1/(k + 1) whatever the
 gap: a win of the original goes with k losses. An average over the knockoffs has no such symmetry.
 
-A threshold t > 0 matters only where it equals some |W_j|, and there it counts the whole group of equal |W| (`path`).
-One sort of integers serves: the bits of |W| order as |W| does, and the sign fits below them.
+One sort of integers serves: the bits of |W| order as |W| does, and the sign fits below them (`path`).
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from tdd.kernels import evalues, lattice, ranks
+from tdd.kernels import evalues, lattice, ranks, stepup_parts
 
 __all__ = [
     "KnockoffBound",
@@ -35,7 +34,6 @@ __all__ = [
     "fdp_bound",
     "first_place",
     "multi_statistics",
-    "multi_threshold",
     "path",
     "select",
     "threshold",
@@ -44,101 +42,66 @@ __all__ = [
 
 
 class KnockoffFilter(NamedTuple):
-    """Decisions of one threshold.
+    """Decisions of one threshold."""
 
-    Attributes:
-      reject: [n] bool, in input order; False for masked items.
-      adjusted: [n] the smallest level at which the item is selected, in [0, 1] (1: at no level below 1), NaN for masked
-        items; `reject == (adjusted <= alpha)`.
-      threshold: [] tau, +inf where nothing qualifies.
-      num_rejected: [] int32.
-      num_tests: [] int32, n without masked and NaN items.
-    """
-
-    reject: jax.Array
+    reject: jax.Array  # [n] bool, in input order; False for masked items
+    # [n] the smallest level at which the item is selected, in [0, 1] (1: at no level below 1), NaN for masked items;
+    # `reject == (adjusted <= alpha)`
     adjusted: jax.Array
-    threshold: jax.Array
-    num_rejected: jax.Array
-    num_tests: jax.Array
+    threshold: jax.Array  # [] tau, +inf where nothing qualifies
+    num_rejected: jax.Array  # [] int32
+    num_tests: jax.Array  # [] int32, n without masked and NaN items
 
 
 class KnockoffBound(NamedTuple):
-    """Bounds that hold for every cut at once, with probability 1 - delta.
+    """Bounds that hold for every cut at once, with probability 1 - delta."""
 
-    Attributes:
-      num_selected: [n] int32, #{W >= W_j}: the size of the selection whose cut is at the item; 0 where W_j <= 0.
-      false_bound: [n] int32, at most this many of them are non-members.
-      fdp_bound: [n] false_bound / num_selected; NaN where W_j <= 0 or the item is masked.
-      min_true: [] int32, at least this many of all items are members.
-    """
-
+    # [n] int32, #{W >= W_j}: the size of the selection whose cut is at the item; 0 where W_j <= 0
     num_selected: jax.Array
-    false_bound: jax.Array
-    fdp_bound: jax.Array
-    min_true: jax.Array
+    false_bound: jax.Array  # [n] int32, at most this many of them are non-members
+    fdp_bound: jax.Array  # [n] false_bound / num_selected; NaN where W_j <= 0 or the item is masked
+    min_true: jax.Array  # [] int32, at least this many of all items are members
 
 
 class MultiStatistics(NamedTuple):
-    """Winner and gap of each item's k + 1 copies.
+    """Winner and gap of each item's k + 1 copies."""
 
-    Attributes:
-      kappa: [n] int32, the copy with the smallest score: 0 the original, i its i-th knockoff; -1 for masked items. In a
-        tie for the smallest (tau = 0, never selected) a knockoff, the first.
-      tau: [n] gap between the smallest score and the second smallest; NaN for masked items.
-      statistic: [n] tau where the original wins, -tau where a knockoff does; what `select` takes.
-    """
-
+    # [n] int32, the copy with the smallest score: 0 the original, i its i-th knockoff; -1 for masked items. In a tie
+    # for the smallest (tau = 0, never selected) a knockoff, the first.
     kappa: jax.Array
-    tau: jax.Array
-    statistic: jax.Array
+    tau: jax.Array  # [n] gap between the smallest score and the second smallest; NaN for masked items
+    statistic: jax.Array  # [n] tau where the original wins, -tau where a knockoff does; what `select` takes
 
 
 class Path(NamedTuple):
-    """Counts at the n places of the increasing order of |W|; zeros and masked items come first.
+    """Counts at the n places of the increasing order of |W|; zeros and masked items come first."""
 
-    Attributes:
-      start: [n] bool, True at the first place of each group of equal |W| > 0; the counts are meant there.
-      favourable: [n] int32, #{W >= t}, t the |W| at the place.
-      against: [n] int32, #{W <= -t}.
-      cut: [n] t in floating point.
-      place: [n] int32, in input order: the first place of the item's own group.
-      positive: [n] bool, in input order: W > 0, neither masked nor NaN.
-      valid: [n] bool, in input order: neither masked nor NaN.
-    """
-
-    start: jax.Array
-    favourable: jax.Array
-    against: jax.Array
-    cut: jax.Array
-    place: jax.Array
-    positive: jax.Array
-    valid: jax.Array
+    start: jax.Array  # [n] bool, True at the first place of each group of equal |W| > 0; the counts are meant there
+    favourable: jax.Array  # [n] int32, #{W >= t}, t the |W| at the place
+    against: jax.Array  # [n] int32, #{W <= -t}
+    cut: jax.Array  # [n] t in floating point
+    place: jax.Array  # [n] int32, in input order: the first place of the item's own group
+    positive: jax.Array  # [n] bool, in input order: W > 0, neither masked nor NaN
+    valid: jax.Array  # [n] bool, in input order: neither masked nor NaN
 
 
 def w_statistics(original: jax.Array, knockoffs: jax.Array, *, mask: jax.Array | None = None) -> jax.Array:
     """W_j = mean over i of S~_j^(i) - S_j, computed as a mean of differences: equal copies give exactly 0.
+
+    Guarantee: for k = 1 the signs of the W of non-members are fair coins given |W| if an item and its knockoff are
+    exchangeable; for k > 1 they are so only where the law of a score within an item is symmetric.
 
     Args:
       original: [n] loss-like scores S of the items.
       knockoffs: [n, k] scores S~ of their knockoffs, k at least 1.
       mask: [n] bool, True = real item.
 
-    Returns:
-      [n] W, large = member; NaN for items that are masked out or have a NaN among their k + 1 scores.
-
-    Raises:
-      ValueError: k = 0.
-
-    Guarantee: for k = 1 the signs of the W of non-members are fair coins given |W| if an item and its knockoff are
-    exchangeable; for k > 1 they are so only where the law of a score within an item is symmetric.
-
+    Returns: [n] W, large = member; NaN for items that are masked out or have a NaN among their k + 1 scores.
+    Raises ValueError: k = 0.
     References: KTD, eq. 5 and 8.
     """
-    if knockoffs.shape[1] == 0:
-        raise ValueError("knockoffs has no column: its shape must be [n, k] with k at least 1")
-    dtype = jnp.promote_types(jnp.promote_types(original.dtype, knockoffs.dtype), jnp.float32)
-    difference = knockoffs.astype(dtype) - original.astype(dtype)[:, None]
-    w = jnp.sum(difference, axis=1) / knockoffs.shape[1]
+    original, knockoffs = _copies(original, knockoffs)
+    w = jnp.sum(knockoffs - original, axis=1) / knockoffs.shape[1]
     return w if mask is None else jnp.where(mask, w, jnp.nan)
 
 
@@ -167,21 +130,15 @@ def select(
     Finite-sample.
 
     Args:
-      w: [n] statistics, large = member; NaN is masked out.
+      w, mask: [n] statistics, large = member, NaN masked out; bool, True = real item.
       alpha: Level in (0, 1); a Python number is a static level, a JAX array may be traced.
       offset: 1 (knockoff+) or 0.
       num_knockoffs: k'; more than 1 for the signed statistics of `multi_statistics` only.
-      mask: [n] bool, True = real item.
 
-    Returns:
-      `KnockoffFilter`; adjusted_j is the minimum of the ratio over the t <= W_j. At least offset/(alpha k') items
-      are selected, or none.
-
-    Raises:
-      ValueError: alpha outside (0, 1) where it is static; offset other than 0 and 1; num_knockoffs below 1.
-
+    Returns: `KnockoffFilter`; adjusted_j is the minimum of the ratio over the t <= W_j. At least offset/(alpha k')
+    items are selected, or none.
+    Raises ValueError: alpha outside (0, 1) where it is static; offset other than 0 and 1; num_knockoffs below 1.
     Cost: one sort of n integers and n binary searches.
-
     References: Barber & Candès (2015), eq. 1.8-1.9 and theorems 1-2; KTD, eq. 7 and 10 (where no t
     qualifies the authors' code takes the best one, which no theorem covers).
     """
@@ -208,27 +165,16 @@ def select(
 def multi_statistics(original: jax.Array, knockoffs: jax.Array, *, mask: jax.Array | None = None) -> MultiStatistics:
     """kappa_j and tau_j of Gimenez & Zou, for loss-like scores: the smallest score wins.
 
-    Args:
-      original: [n] loss-like scores.
-      knockoffs: [n, k] scores of the knockoffs, k at least 1.
-      mask: [n] bool, True = real item.
-
-    Returns:
-      `MultiStatistics`; items with a NaN among their k + 1 scores count as masked.
-
-    Raises:
-      ValueError: k = 0.
+    Arguments and errors as `w_statistics`; items with a NaN among their k + 1 scores count as masked.
 
     Guarantee: given everything else, kappa of a non-member is uniform on 0..k where tau > 0, if its k + 1 copies are
     exchangeable.
 
     References: Gimenez & Zou (2019), section 3.2.
     """
-    if knockoffs.shape[1] == 0:
-        raise ValueError("knockoffs has no column: its shape must be [n, k] with k at least 1")
-    dtype = jnp.promote_types(jnp.promote_types(original.dtype, knockoffs.dtype), jnp.float32)
+    original, knockoffs = _copies(original, knockoffs)
     # Knockoffs first: argmin takes the first of equals, and a tie is never the original's.
-    copies = jnp.concatenate([knockoffs.astype(dtype), original.astype(dtype)[:, None]], axis=1)
+    copies = jnp.concatenate([knockoffs, original], axis=1)
     winner = jnp.argmin(copies, axis=1).astype(jnp.int32)
     others = jnp.where(jnp.arange(copies.shape[1])[None] == winner[:, None], jnp.inf, copies)
     tau = jnp.min(others, axis=1) - jnp.min(copies, axis=1)
@@ -240,56 +186,23 @@ def multi_statistics(original: jax.Array, knockoffs: jax.Array, *, mask: jax.Arr
     return MultiStatistics(jnp.where(valid, kappa, -1), tau, jnp.where(original_wins, tau, -tau))
 
 
-def multi_threshold(
-    kappa: jax.Array, tau: jax.Array, alpha: Any, *, num_knockoffs: int, offset: int = 1, mask: jax.Array | None = None
-) -> jax.Array:
-    """min{t > 0: (offset + #{kappa >= 1, tau >= t}) / (k·max(1, #{kappa = 0, tau >= t})) <= alpha}, or +inf.
-
-    Guarantee: selecting kappa = 0 and tau >= t has FDR <= alpha if the k + 1 copies of a non-member are exchangeable
-    given all other items; finite-sample (offset 1).
-
-    Args:
-      kappa: [n] int, 0 where the original wins.
-      tau: [n] non-negative gaps; 0 and NaN are left out.
-      alpha: Level in (0, 1); may be traced.
-      num_knockoffs: k.
-      offset: 1 or 0.
-      mask: [n] bool, True = real item.
-
-    Returns:
-      [] threshold on tau.
-
-    Raises:
-      ValueError: As `select`.
-
-    References: Gimenez & Zou (2019), algorithm 1.
-    """
-    signed = jnp.where(kappa == 0, tau, -tau)
-    return threshold(signed, alpha, offset=offset, num_knockoffs=num_knockoffs, mask=mask)
-
-
 def derandomized_e_values(w: jax.Array, alpha: Any, *, mask: jax.Array | None = None) -> jax.Array:
     """e_j = the mean over the k draws of p·1{W_j >= T} / (1 + #{W <= -T}), p the number of items.
 
-    T is the knockoff+ threshold of the draw at level `alpha`, which is not the level of the e-BH that follows: with
-    k > 1 use half of that (the same level leaves no power).
+    T is the knockoff+ threshold of the draw at `alpha`, for k > 1 half the level of the e-BH that follows (the same
+    level leaves no power).
 
     Guarantee: the e-values of the non-members sum to at most p in expectation if, in each draw, the signs of their W
     are fair coins given everything else; the draws may depend on one another in any way. Finite-sample.
 
     Args:
-      w: [n, k] statistics of each item against each knockoff, large = member; a NaN masks the item in every draw.
+      w, mask: [n, k] statistics of each item against each knockoff, large = member, where a NaN masks the item in every
+        draw; [n] bool, True = real item.
       alpha: Level in (0, 1) that places T; it costs no validity.
-      mask: [n] bool, True = real item.
 
-    Returns:
-      [n] e-values; 0 where no draw selects, NaN for masked items and everywhere for a traced alpha out of range.
-
-    Raises:
-      ValueError: k = 0; static alpha outside (0, 1).
-
+    Returns: [n] e-values; 0 where no draw selects, NaN for masked items and everywhere for a traced alpha out of range.
+    Raises ValueError: k = 0; static alpha outside (0, 1).
     Cost: k sorts of n integers.
-
     References: Ren & Barber (2024), eq. 6-7 and theorem 1.
     """
     level = lattice.as_level(alpha)
@@ -317,19 +230,11 @@ def fdp_bound(w: jax.Array, delta: Any, *, mask: jax.Array | None = None) -> Kno
     Guarantee: P(the bound holds for all cuts at once) >= 1 - delta if the signs of the null W are fair coins given
     everything else; finite-sample. The cut may be chosen after seeing everything.
 
-    Args:
-      w: [n] statistics, large = member; NaN is masked out.
-      delta: Probability of failure, in (0, 1); a traced one out of range bounds nothing (fdp_bound NaN).
-      mask: [n] bool, True = real item.
+    `delta` in (0, 1) is the probability of failure; a traced one out of range bounds nothing (fdp_bound NaN). Other
+    arguments as `select`.
 
-    Returns:
-      `KnockoffBound`.
-
-    Raises:
-      ValueError: Static delta outside (0, 1).
-
+    Raises ValueError: static delta outside (0, 1).
     Cost: one sort of n integers and n binary searches.
-
     References: Katsevich & Ramdas (2020), theorem 2 and section 3.2.
     """
     delta = delta.value if isinstance(delta, lattice.Level) else delta
@@ -357,14 +262,7 @@ def fdp_bound(w: jax.Array, delta: Any, *, mask: jax.Array | None = None) -> Kno
 
 
 def path(w: jax.Array, *, mask: jax.Array | None = None) -> Path:
-    """The counts behind every knockoff threshold.
-
-    Args:
-      w: [n] statistics, large = member.
-      mask: [n] bool, True = real item; NaN is left out besides.
-
-    Returns:
-      `Path`. -0.0 is 0.
+    """The counts behind every knockoff threshold, of w [n], large = member; `mask` as `select`. -0.0 is 0.
 
     Cost: one sort of n integers, and n binary searches for `place`.
     """
@@ -397,8 +295,7 @@ def path(w: jax.Array, *, mask: jax.Array | None = None) -> Path:
 def first_place(along: Path, level: lattice.Level, offset: int = 1, num_knockoffs: int = 1) -> jax.Array:
     """[] int32 place of tau in the path: the first group whose ratio is at most alpha; n where none is.
 
-    Raises:
-      ValueError: offset other than 0 and 1; num_knockoffs below 1.
+    Raises ValueError: offset other than 0 and 1; num_knockoffs below 1.
     """
     if offset not in (0, 1):
         raise ValueError(f"offset must be 0 or 1, got {offset!r}")
@@ -411,8 +308,7 @@ def first_place(along: Path, level: lattice.Level, offset: int = 1, num_knockoff
         )
     else:
         dtype = along.cut.dtype
-        eps = max(float(jnp.finfo(kind).eps) for kind in (dtype, level.value.dtype))
-        value = jnp.where((level.value > 0) & (level.value < 1), level.value, jnp.nan).astype(dtype) * (1 + 4 * eps)
+        value = stepup_parts.critical(level, dtype)
         passes = (offset + along.against).astype(dtype) <= value * num_knockoffs * selections.astype(dtype)
     size = along.start.shape[0]
     return jnp.min(jnp.where(along.start & passes, jnp.arange(size, dtype=jnp.int32), size), initial=size)
@@ -422,6 +318,14 @@ def adjust(reject: jax.Array, adjusted: jax.Array, valid: jax.Array, level: latt
     """Adjusted values in [0, 1] on the side of alpha where the decision put them; NaN where nothing was tested."""
     settled = lattice.settle(reject, jnp.minimum(adjusted, 1), level)
     return jnp.where(valid & lattice.in_range(level), settled, jnp.nan)
+
+
+def _copies(original: jax.Array, knockoffs: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """[n, 1] and [n, k] scores of one floating type."""
+    if knockoffs.shape[1] == 0:
+        raise ValueError("knockoffs has no column: its shape must be [n, k] with k at least 1")
+    dtype = jnp.promote_types(jnp.promote_types(original.dtype, knockoffs.dtype), jnp.float32)
+    return original.astype(dtype)[:, None], knockoffs.astype(dtype)
 
 
 def _cut_at(along: Path, place: jax.Array) -> jax.Array:

@@ -18,33 +18,20 @@ __all__ = ["Signs", "Tails", "binomial_tails", "count_signs", "signed_rank_tails
 
 
 class Signs(NamedTuple):
-    """Signs of the statistics that are neither 0, masked nor NaN.
+    """Signs of the statistics that are neither 0, masked nor NaN."""
 
-    Attributes:
-      positive: [] int32.
-      total: [] int32.
-      tail_positive: [] int32, positive signs in the tail of |W|.
-      tail_total: [] int32, items in the tail.
-    """
-
-    positive: jax.Array
-    total: jax.Array
-    tail_positive: jax.Array
-    tail_total: jax.Array
+    positive: jax.Array  # [] int32
+    total: jax.Array  # [] int32
+    tail_positive: jax.Array  # [] int32, positive signs in the tail of |W|
+    tail_total: jax.Array  # [] int32, items in the tail
 
 
 class Tails(NamedTuple):
-    """Natural logarithms of both one-sided p-values of an observation x of X.
+    """Natural logarithms of both one-sided p-values of an observation x of X."""
 
-    Attributes:
-      log_upper: [] log P(X >= x).
-      log_lower: [] log P(X <= x).
-      statistic: [] the observation, on a scale without units.
-    """
-
-    log_upper: jax.Array
-    log_lower: jax.Array
-    statistic: jax.Array
+    log_upper: jax.Array  # [] log P(X >= x)
+    log_lower: jax.Array  # [] log P(X <= x)
+    statistic: jax.Array  # [] the observation, on a scale without units
 
 
 def count_signs(w: jax.Array, *, tail: Any = 0.1, mask: jax.Array | None = None) -> Signs:
@@ -52,18 +39,7 @@ def count_signs(w: jax.Array, *, tail: Any = 0.1, mask: jax.Array | None = None)
 
     The tail holds max(1, floor(tail·m)) of the m items with W != 0, and whatever ties with the last of them.
 
-    Args:
-      w: [n] statistics.
-      tail: Fraction in (0, 1), exact if static.
-      mask: [n] bool, True = real item.
-
-    Returns:
-      `Signs`.
-
-    Raises:
-      ValueError: Static tail outside (0, 1).
-
-    Cost: one sort.
+    `w` and `mask` are [n]; a static tail is exact. Raises ValueError: static tail outside (0, 1). Cost: one sort.
     """
     size = jnp.where(ranks.real(w, mask), jnp.abs(w), 0)
     total = jnp.sum(size > 0, dtype=jnp.int32)
@@ -86,16 +62,8 @@ def binomial_tails(successes: Any, trials: Any, *, num_knockoffs: int = 1, bound
 
     Sums of the ratios of neighbouring probabilities, taken outwards from the mode, where they are near 1.
 
-    Args:
-      successes: [] int32.
-      trials: [] int32.
-      num_knockoffs: k', static.
-      bound: Static upper bound of `trials`.
-
-    Returns:
-      `Tails`; `statistic` is successes/trials, NaN where there are no trials (both tails are 1 then).
-
-    Cost: O(bound).
+    `successes` and `trials` are [] int32, `bound` a static upper bound of `trials`. `statistic` is successes/trials,
+    NaN where there are no trials (both tails are 1 then). Cost: O(bound).
     """
     dtype = jnp.result_type(float)
     successes, trials = jnp.asarray(successes, jnp.int32), jnp.asarray(trials, jnp.int32)
@@ -121,15 +89,8 @@ def signed_rank_tails(w: jax.Array, *, mask: jax.Array | None = None) -> Tails:
 
     Guarantee: asymptotic in the number of items with W != 0.
 
-    Args:
-      w: [n] statistics.
-      mask: [n] bool, True = real item.
-
-    Returns:
-      `Tails`; `statistic` is (sum of sign·rank)/sqrt(sum of rank^2), 0 where every W is 0.
-
+    `statistic` is (sum of sign·rank)/sqrt(sum of rank^2), 0 where every W is 0; `w` and `mask` are [n].
     Cost: O(n log n).
-
     References: Wilcoxon (1945); Pratt (1959) keeps zeros, which is not done here.
     """
     used = ranks.real(w, mask) & (w != 0)

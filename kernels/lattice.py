@@ -25,25 +25,15 @@ _GUESS_ERROR = 2e-6  # bounds the relative error of the float32 quotient below: 
 
 
 class Level(NamedTuple):
-    """A level alpha in (0, 1), as an exact fraction where it is known as one.
+    """A level alpha in (0, 1), as an exact fraction where it is known as one."""
 
-    Attributes:
-      value: [] alpha in floating point.
-      numerator: [] int32 a of alpha = a/b; a static 0 where alpha is only known as a float.
-      denominator: [] int32 b; a static 1 where alpha is only known as a float.
-      below32: [] the largest float32 that is <= alpha, both as the fraction and as it was given.
-      above32: [] the smallest float32 that is > alpha, likewise.
-      below64: [] as `below32` in float64.
-      above64: [] as `above32` in float64.
-    """
-
-    value: Any
-    numerator: Any
-    denominator: Any
-    below32: Any
-    above32: Any
-    below64: Any
-    above64: Any
+    value: Any  # [] alpha in floating point
+    numerator: Any  # [] int32 a of alpha = a/b; a static 0 where alpha is only known as a float
+    denominator: Any  # [] int32 b; a static 1 where alpha is only known as a float
+    below32: Any  # [] the largest float32 that is <= alpha, both as the fraction and as it was given
+    above32: Any  # [] the smallest float32 that is > alpha, likewise
+    below64: Any  # [] as `below32` in float64
+    above64: Any  # [] as `above32` in float64
 
 
 def as_level(alpha: Any) -> Level:
@@ -53,8 +43,7 @@ def as_level(alpha: Any) -> Level:
     and decisions at it are exact. A JAX array, traced or not, stays a float: decisions then carry a tolerance
     of four machine epsilons, in favour of rejection at equality.
 
-    Raises:
-      ValueError: a static level outside (0, 1).
+    Raises ValueError: a static level outside (0, 1).
     """
     if isinstance(alpha, Level):
         return alpha
@@ -97,33 +86,19 @@ def settle(reject: jax.Array, adjusted: jax.Array, level: Level) -> jax.Array:
 
 
 def product_le(left: tuple[Any, ...], right: tuple[Any, ...]) -> jax.Array:
-    """True if the product of `left` is at most the product of `right`, exactly.
+    """True if the product of `left` is at most the product of `right`, exactly, element by element.
 
-    Args:
-      left: Non-negative integers below 2^31, scalars or arrays that broadcast against all the others.
-      right: Likewise.
-
-    Returns:
-      bool, of the broadcast shape. Cost: O(len^2) integer operations an element.
+    Factors are non-negative integers below 2^31, scalars or arrays that broadcast against all others.
+    Cost: O(len^2) integer operations an element.
     """
-    small, large = _digits(left), _digits(right)
-    less, equal = jnp.asarray(False), jnp.asarray(True)
-    for a, b in reversed(list(zip_longest(small, large, fillvalue=jnp.uint32(0)))):
-        less = less | (equal & (a < b))
-        equal = equal & (a == b)
-    return less | equal
+    return digits_le(digits(left), digits(right))
 
 
 def floor_ratio(numerator: tuple[Any, ...], denominator: tuple[Any, ...], bound: int) -> jax.Array:
-    """The largest integer t in 0..bound with t·prod(denominator) <= prod(numerator), exactly.
+    """The largest integer t in 0..bound with t·prod(denominator) <= prod(numerator), exactly: [] int32.
 
-    Args:
-      numerator: Non-negative integers below 2^31; scalars (batch with `jax.vmap`).
-      denominator: Likewise; a zero makes the answer `bound`.
-      bound: Static, below 2^30.
-
-    Returns:
-      [] int32.
+    Factors are non-negative integers below 2^31, scalars (batch with `jax.vmap`); a zero in the denominator makes the
+    answer `bound`, which is static and below 2^30.
     """
     candidates = _candidates(numerator, denominator, bound)
     holds = product_le((candidates, *denominator), numerator)
@@ -131,10 +106,7 @@ def floor_ratio(numerator: tuple[Any, ...], denominator: tuple[Any, ...], bound:
 
 
 def ceil_ratio(numerator: tuple[Any, ...], denominator: tuple[Any, ...], bound: int) -> jax.Array:
-    """The smallest integer t in 0..bound with prod(numerator) <= t·prod(denominator); bound + 1 where none is.
-
-    Arguments as `floor_ratio`.
-    """
+    """The smallest t in 0..bound with prod(numerator) <= t·prod(denominator), else bound + 1; as `floor_ratio`."""
     candidates = _candidates(numerator, denominator, bound)
     holds = product_le(numerator, (candidates, *denominator))
     return jnp.min(jnp.where(holds, candidates, bound + 1))
@@ -165,14 +137,19 @@ def _simplest_fraction(alpha: Any) -> Fraction:
     return candidate
 
 
-def _digits(factors: tuple[Any, ...]) -> list[jax.Array]:
+def digits(factors: tuple[Any, ...]) -> list[jax.Array]:
     """The product of the factors, base 2^16, least significant digit first."""
-    return reduce(_multiply, (_split(factor) for factor in factors))
+    values = (jnp.asarray(factor).astype(jnp.uint32) for factor in factors)
+    return reduce(_multiply, ([value & jnp.uint32(0xFFFF), value >> 16] for value in values))
 
 
-def _split(value: Any) -> list[jax.Array]:
-    value = jnp.asarray(value).astype(jnp.uint32)
-    return [value & jnp.uint32(0xFFFF), value >> 16]
+def digits_le(small: list[jax.Array], large: list[jax.Array]) -> jax.Array:
+    """True if one number in base 2^16 is at most another."""
+    less, equal = jnp.asarray(False), jnp.asarray(True)
+    for a, b in reversed(list(zip_longest(small, large, fillvalue=jnp.uint32(0)))):
+        less = less | (equal & (a < b))
+        equal = equal & (a == b)
+    return less | equal
 
 
 def _multiply(left: list[jax.Array], right: list[jax.Array]) -> list[jax.Array]:

@@ -11,27 +11,23 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from tdd.kernels import ranks
+
 __all__ = ["LocalFdr", "concave_majorant", "local_fdr"]
 
 
 class LocalFdr(NamedTuple):
-    """Estimates at every p-value.
+    """Estimates at every p-value."""
 
-    Attributes:
-      local_fdr: [m] estimated probability that this item is null, NaN for masked items.
-      tail_fdr: [m] estimated fraction of nulls among the items with p-values up to this one, NaN for masked items.
-      density: [m] f at the item, +inf at p = 0, NaN for masked items.
-      num_tests: [] int32, m without masked and NaN items.
-    """
-
-    local_fdr: jax.Array
+    local_fdr: jax.Array  # [m] estimated probability that this item is null, NaN for masked items
+    # [m] estimated fraction of nulls among the items with p-values up to this one, NaN for masked items
     tail_fdr: jax.Array
-    density: jax.Array
-    num_tests: jax.Array
+    density: jax.Array  # [m] f at the item, +inf at p = 0, NaN for masked items
+    num_tests: jax.Array  # [] int32, m without masked and NaN items
 
 
 def local_fdr(p_values: jax.Array, *, null_proportion: Any = 1.0, mask: jax.Array | None = None) -> LocalFdr:
-    """Local and tail false discovery rates by Grenander's density estimate.
+    """Local and tail false discovery rates by Grenander's density estimate; tied p-values share their values.
 
     Guarantee, for `null_proportion=1`, finite-sample: if the p-values of the nulls are uniform, and independent of each
     other and of the others, the least extreme of the items with local_fdr <= alpha is a null with probability at most
@@ -43,20 +39,15 @@ def local_fdr(p_values: jax.Array, *, null_proportion: Any = 1.0, mask: jax.Arra
     With a `null_proportion` below 1, and for tail_fdr, no error rate is controlled.
 
     Args:
-      p_values: [m] in [0, 1]; NaN is masked out.
-      null_proportion: [] pi0 in (0, 1]; 1 is conservative. A traced one out of range gives NaN.
-      mask: [m] bool, True = real item.
-
-    Returns:
-      `LocalFdr`. Tied p-values share their values.
+      p_values, mask: [m] in [0, 1], NaN masked out; bool, True = real item.
+      null_proportion: [] pi0 in (0, 1]; 1 is conservative. One out of range gives NaN.
 
     Cost: a sort and a loop of 2 m steps.
-
     References: Grenander (1956); Efron et al. (2001); Strimmer (2008); Soloff, Xiang & Fithian (2024), "The edge of
     discovery: controlling the local false discovery rate at the margin", theorem 1.
     """
     values = p_values.astype(jnp.promote_types(p_values.dtype, jnp.float32))
-    valid = ~jnp.isnan(values) if mask is None else mask & ~jnp.isnan(values)
+    valid = ranks.real(values, mask)
     size, dtype = values.shape[0], values.dtype
     pi0 = jnp.asarray(null_proportion, dtype)
     pi0 = jnp.where((pi0 > 0) & (pi0 <= 1), pi0, jnp.nan)
@@ -88,10 +79,8 @@ def concave_majorant(x: jax.Array, y: jax.Array) -> tuple[jax.Array, jax.Array]:
       x: [s] abscissae, ascending.
       y: [s] int32 or floating ordinates, ascending. Of points with one abscissa the last counts.
 
-    Returns:
-      left, right [s] int32: indices of the vertices with x[left] < x[i] <= x[right], consecutive on the majorant. For
-      points at x[0], left is the first and right the last index of that abscissa.
-
+    Returns: left, right [s] int32: indices of the vertices with x[left] < x[i] <= x[right], consecutive on the
+    majorant. For points at x[0], left is the first and right the last index of that abscissa.
     Cost: one pass of 2 s steps with a stack; each step touches a constant number of entries.
     """
     size = x.shape[0]

@@ -54,63 +54,38 @@ _NUM_NODES, _NUM_STARTED = 96, 8
 
 
 class Martingale(NamedTuple):
-    """Wealth after every p-value.
+    """Wealth after every p-value."""
 
-    Attributes:
-      log_martingale: [T] log M_t; that of the step before at masked steps.
-      log_running_max: [T] log of the largest of M_0, ..., M_t.
-      anytime_p_value: [T] 1 / running maximum, in (0, 1]; P(it is <= a at some t) <= a.
-      num_tests: [T] int32, p-values so far that are neither masked nor NaN.
-    """
-
-    log_martingale: jax.Array
-    log_running_max: jax.Array
-    anytime_p_value: jax.Array
-    num_tests: jax.Array
+    log_martingale: jax.Array  # [T] log M_t; that of the step before at masked steps
+    log_running_max: jax.Array  # [T] log of the largest of M_0, ..., M_t
+    anytime_p_value: jax.Array  # [T] 1 / running maximum, in (0, 1]; P(it is <= a at some t) <= a
+    num_tests: jax.Array  # [T] int32, p-values so far that are neither masked nor NaN
 
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class State:
-    """A martingale so far: four arrays, whatever the length of the stream.
+    """A martingale so far: four arrays, whatever the length of the stream."""
 
-    Attributes:
-      num_tests: [] int32.
-      log_martingale: [].
-      log_running_max: [].
-      account: State of the bet.
-      bet: Static.
-    """
-
-    num_tests: jax.Array
-    log_martingale: jax.Array
-    log_running_max: jax.Array
-    account: jax.Array
+    num_tests: jax.Array  # [] int32
+    log_martingale: jax.Array  # []
+    log_running_max: jax.Array  # []
+    account: jax.Array  # State of the bet
     bet: Bet = dataclasses.field(metadata={"static": True})
 
 
 def start(bet: Bet, *, dtype: Any = None) -> State:
-    """M_0 = 1. `dtype` is JAX's default float by default.
-
-    Raises:
-      ValueError: Unknown `bet`.
-    """
+    """M_0 = 1, of JAX's default float by default. Raises ValueError for an unknown `bet`."""
     dtype = dtype or jnp.result_type(float)
     account = first_account(bet, dtype)
     return State(jnp.int32(0), jnp.zeros((), dtype), jnp.zeros((), dtype), account, bet)
 
 
 def advance(state: State, log_p_value: Any, mask: Any = True) -> tuple[State, Martingale]:
-    """Bet on the next p-value.
+    """Bet on the next p-value: the new state, of the same shapes, and `Martingale` with fields [].
 
-    Args:
-      state: Result of `start` or of the previous step.
-      log_p_value: [] natural logarithm of p in [0, 1]; -inf makes the wealth infinite for good, but of
-        "simple_jumper", which at most multiplies it by 3/2. NaN takes no place.
-      mask: [] bool, False for a step that takes no place.
-
-    Returns:
-      The new state, of the same shapes, and `Martingale` with fields [].
+    `log_p_value` [] is the natural logarithm of p in [0, 1]; -inf makes the wealth infinite for good, but that of
+    "simple_jumper" grows by 3/2 at most. A NaN, or one with `mask` False, takes no place.
     """
     dtype = state.log_martingale.dtype
     log_p = jnp.asarray(log_p_value, dtype)
@@ -136,16 +111,10 @@ def conformal_martingale(log_p_values: jax.Array, *, bet: Bet, mask: jax.Array |
     calibration sample are not.
 
     Args:
-      log_p_values: [T] natural logarithms of p-values in order of arrival; NaN is masked out.
+      log_p_values, mask: [T] natural logarithms of p-values in order of arrival, NaN masked out; bool, True = real.
       bet: "mixture", "any_start" or "simple_jumper".
-      mask: [T] bool, True = real.
 
-    Returns:
-      `Martingale`.
-
-    Raises:
-      ValueError: Unknown `bet`.
-
+    Raises ValueError: unknown `bet`.
     Cost: O(T); "mixture" takes 96 exponentials a step, "any_start" 24.
     """
     log_p = log_p_values.astype(jnp.promote_types(log_p_values.dtype, jnp.float32))
@@ -169,16 +138,12 @@ def control_p_value(
 
     Args:
       score: [...] loss-like scores.
-      controls: [..., k] scores of the controls of each; NaN is masked out.
+      controls, mask: [..., k] scores of the controls of each, NaN masked out; bool, True = real control.
       key: Draws U.
       uniform: [...] U itself, in (0, 1].
-      mask: [..., k] bool, True = real control.
 
-    Returns:
-      [...] in (0, 1]; NaN where the score is NaN.
-
-    Raises:
-      ValueError: Both `key` and `uniform`.
+    Returns: [...] in (0, 1]; NaN where the score is NaN.
+    Raises ValueError: both `key` and `uniform`.
     """
     if key is not None and uniform is not None:
         raise ValueError("give key or uniform, not both")
@@ -195,13 +160,10 @@ def control_p_value(
 
 
 def first_account(bet: Bet, dtype: Any) -> jax.Array:
-    """The state of a bet before the first p-value.
+    """The state of a bet before the first p-value. Raises ValueError for an unknown `bet`.
 
     "mixture": [1], sum of -log p_i - 1; "any_start": [8], log of what each e holds; "simple_jumper": [3], fractions
     of the wealth in the three accounts.
-
-    Raises:
-      ValueError: Unknown `bet`.
     """
     if bet not in BETS:
         raise ValueError(f"bet must be one of {BETS}, got {bet!r}")
@@ -212,15 +174,7 @@ def first_account(bet: Bet, dtype: Any) -> jax.Array:
 def place(
     bet: Bet, account: jax.Array, log_wealth: jax.Array, time: jax.Array, log_p: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
-    """The account and log M_t after the t-th p-value.
-
-    Args:
-      bet: Static.
-      account: Result of `first_account` or of the previous step.
-      log_wealth: [] log M_(t-1).
-      time: [] t >= 1, of the type of log_p.
-      log_p: [] log p_t.
-    """
+    """The account and log M_t after log p_t = `log_p`; t = `time` >= 1, `log_wealth` is log M_(t-1), `bet` static."""
     if bet == "mixture":
         return _mixture(account, time, log_p)
     if bet == "any_start":

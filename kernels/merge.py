@@ -1,9 +1,9 @@
 """p-values merged without any assumption on their dependence.
 
-If each of p_1..p_K is super-uniform under the null, so is each merged value below, whatever the joint law:
-P(merged <= t) <= t for every t; finite-sample. `simes` and `harmonic_mean` alone are not in this class and say so.
-Everything is cut at 1, and one p-value (K = 1) is returned as it is. NaN among the p-values, or a value outside
-[0, 1], gives NaN. All take [..., K, ...] with K on `axis` and return [...]; K = 0 raises ValueError.
+Guarantee of all but `simes`: if each of p_1..p_K is super-uniform under the null, so is the merged value, whatever the
+joint law: P(merged <= t) <= t for every t; finite-sample. Everything is cut at 1, and one p-value (K = 1) is returned
+as it is. NaN among the p-values, or a value outside [0, 1], gives NaN. All take [..., K, ...] with K on `axis` and
+return [...]; K = 0 raises ValueError. Cost: O(K) unless said otherwise.
 
 References: Vovk & Wang (2020), "Combining p-values via averaging", Biometrika 107.
 """
@@ -35,10 +35,7 @@ _PAIRWISE = 16  # up to here, comparing all pairs is cheaper than XLA's sort
 
 
 def bonferroni(p_values: jax.Array, *, axis: int = -1) -> jax.Array:
-    """K·min p_k.
-
-    Guarantee: super-uniform under any dependence; finite-sample. Cost O(K).
-    """
+    """K·min p_k."""
     p = probabilities(p_values, axis)
     return _cut(p.shape[0] * jnp.min(p, axis=0))
 
@@ -55,12 +52,7 @@ def simes(p_values: jax.Array, *, axis: int = -1) -> jax.Array:
 
 
 def hommel(p_values: jax.Array, *, axis: int = -1) -> jax.Array:
-    """(1 + 1/2 + ... + 1/K)·min over k of K·p_(k)/k.
-
-    Guarantee: super-uniform under any dependence; finite-sample. Cost as `simes`.
-
-    References: Hommel (1983).
-    """
+    """(1 + 1/2 + ... + 1/K)·min over k of K·p_(k)/k. Cost as `simes`. References: Hommel (1983)."""
     p = probabilities(p_values, axis)
     harmonic_number = math.fsum(1 / k for k in range(1, p.shape[0] + 1))
     return _cut(harmonic_number * _simes(p))
@@ -69,11 +61,8 @@ def hommel(p_values: jax.Array, *, axis: int = -1) -> jax.Array:
 def ruger(p_values: jax.Array, *, k: int | None = None, axis: int = -1) -> jax.Array:
     """K·p_(k)/k for one k fixed in advance; by default k = ceil(K/2), about twice the median.
 
-    Guarantee: super-uniform under any dependence; finite-sample. Cost: a sort of K.
-
-    Raises:
-      ValueError: k outside 1..K.
-
+    Raises ValueError: k outside 1..K.
+    Cost: a sort of K.
     References: Rueger (1978).
     """
     p = probabilities(p_values, axis)
@@ -86,17 +75,12 @@ def ruger(p_values: jax.Array, *, k: int | None = None, axis: int = -1) -> jax.A
 
 
 def maximum(p_values: jax.Array, *, axis: int = -1) -> jax.Array:
-    """max p_k.
-
-    Guarantee: super-uniform under any dependence, also where only one of the K nulls is true; finite-sample.
-    """
+    """max p_k; super-uniform also where only one of the K nulls is true."""
     return jnp.max(probabilities(p_values, axis), axis=0)
 
 
 def twice_mean(p_values: jax.Array, *, axis: int = -1) -> jax.Array:
     """2·(p_1 + ... + p_K)/K.
-
-    Guarantee: super-uniform under any dependence; finite-sample.
 
     References: Rueschendorf (1982); Vovk & Wang (2020), section 3.
     """
@@ -108,8 +92,6 @@ def twice_mean(p_values: jax.Array, *, axis: int = -1) -> jax.Array:
 def geometric(p_values: jax.Array, *, axis: int = -1) -> jax.Array:
     """e·(p_1·...·p_K)^(1/K), as a product of roots: no underflow before the p-values themselves.
 
-    Guarantee: super-uniform under any dependence; finite-sample.
-
     References: Vovk & Wang (2020), proposition 5.
     """
     p = probabilities(p_values, axis)
@@ -118,9 +100,7 @@ def geometric(p_values: jax.Array, *, axis: int = -1) -> jax.Array:
 
 
 def harmonic(p_values: jax.Array, *, axis: int = -1) -> jax.Array:
-    """a_K·K/(1/p_1 + ... + 1/p_K) with the smallest valid constant a_K (`harmonic_constant`).
-
-    Guarantee: super-uniform under any dependence; finite-sample. The plain harmonic mean (a_K = 1) is not.
+    """a_K·K/(1/p_1 + ... + 1/p_K) with the smallest valid constant a_K (`harmonic_constant`), above 1 for K > 1.
 
     References: Vovk & Wang (2020), proposition 6; Wilson (2019) for the uncorrected mean.
     """

@@ -2,9 +2,8 @@
 
 A level alpha_t is set from the decisions before t and hypothesis t is rejected iff p_t <= alpha_t (or e_t >=
 1/alpha_t). Masked and NaN hypotheses take no place in the stream. `lond`, `e_lond`, `lord_plus_plus` and `saffron`
-decide a whole stream; each is a scan over `decide`, whose state of fixed shape carries all that a level depends on: a
-stream may be decided inside a compiled training loop, saved as plain arrays, and continued. gamma_t is the series "log"
-("power" for SAFFRON).
+decide a whole stream by a scan over `decide`, whose state of fixed shape may live in a compiled training loop, be saved
+as plain arrays, and continued. gamma_t is the series "log" ("power" for SAFFRON).
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tdd.kernels import lattice
+from tdd.kernels import lattice, ranks
 
 __all__ = [
     "Decision",
@@ -39,57 +38,38 @@ _SERIES = {"log": 0.07720838, "power": 0.4374901658}
 
 
 class Online(NamedTuple):
-    """Decisions of one stream.
+    """Decisions of one stream."""
 
-    Attributes:
-      reject: [T] bool, False for masked hypotheses.
-      levels: [T] alpha_t, NaN for masked hypotheses and where alpha was traced and out of range.
-      num_rejected: [] int32.
-      num_tests: [] int32, hypotheses that are neither masked nor NaN.
-    """
-
-    reject: jax.Array
-    levels: jax.Array
-    num_rejected: jax.Array
-    num_tests: jax.Array
+    reject: jax.Array  # [T] bool, False for masked hypotheses
+    levels: jax.Array  # [T] alpha_t, NaN for masked hypotheses and where alpha was traced and out of range
+    num_rejected: jax.Array  # [] int32
+    num_tests: jax.Array  # [] int32, hypotheses that are neither masked nor NaN
 
 
 class Decision(NamedTuple):
-    """The decision on one hypothesis.
+    """The decision on one hypothesis."""
 
-    Attributes:
-      reject: [] bool.
-      level: [] alpha_t; 0 beyond the horizon, NaN for masked hypotheses and where alpha was traced and out of range.
-    """
-
-    reject: jax.Array
+    reject: jax.Array  # [] bool
+    # [] alpha_t; 0 beyond the horizon, NaN for masked hypotheses and where alpha was traced and out of range
     level: jax.Array
 
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class State:
-    """A stream so far. Its leaves are plain arrays whose shapes depend on the horizon H alone.
+    """A stream so far. Its leaves are plain arrays whose shapes depend on the horizon H alone."""
 
-    Attributes:
-      num_tests: [] int32, hypotheses so far that were neither masked nor NaN.
-      num_rejected: [] int32.
-      clock: [] int32, ticks so far: hypotheses, for SAFFRON those that were no candidates.
-      levels: [H] LOND and e-LOND: alpha gamma_1, alpha gamma_2, ... LORD++ and SAFFRON: the level at every tick of the
-        clock if nothing more is discovered.
-      earned: [2, 2 H] H zeros and what the first, and every later, discovery adds to the next H levels; [0, 2 H] for
-        LOND and e-LOND.
-      method: Static.
-      lambda_: Static; for "saffron".
-    """
-
-    num_tests: jax.Array
-    num_rejected: jax.Array
-    clock: jax.Array
+    num_tests: jax.Array  # [] int32, hypotheses so far that were neither masked nor NaN
+    num_rejected: jax.Array  # [] int32
+    clock: jax.Array  # [] int32, ticks so far: hypotheses, for SAFFRON those that were no candidates
+    # [H] LOND and e-LOND: alpha gamma_1, alpha gamma_2, ... LORD++ and SAFFRON: the level at every tick of the clock if
+    # nothing more is discovered.
     levels: jax.Array
+    # [2, 2 H] H zeros and what the first, and every later, discovery adds to the next H levels; [0, 2 H] for LOND and
+    # e-LOND
     earned: jax.Array
     method: Method = dataclasses.field(metadata={"static": True})
-    lambda_: float = dataclasses.field(metadata={"static": True})
+    lambda_: float = dataclasses.field(metadata={"static": True})  # for "saffron"
 
 
 def lond(
@@ -106,19 +86,13 @@ def lond(
     under any dependence.
 
     Args:
-      p_values: [T] in the order of arrival; NaN is masked out.
+      p_values, mask: [T] in the order of arrival, NaN masked out; bool, True = real.
       alpha: Level in (0, 1); a Python number is a static level, a JAX array may be traced.
       dependence: "positive" or "any".
-      mask: [T] bool, True = real.
 
-    Returns:
-      `Online`.
-
-    Raises:
-      ValueError: Static alpha outside (0, 1), unknown `dependence`. A traced alpha gives no rejections and NaN levels.
-
+    Raises ValueError: static alpha outside (0, 1), unknown `dependence`. A traced alpha gives no rejections and NaN
+    levels.
     Cost: one scan of T steps.
-
     References: Javanmard & Montanari (2015, 2018); Zrnic, Ramdas & Jordan (2021) for PRDS.
     """
     if dependence not in ("positive", "any"):
@@ -131,13 +105,7 @@ def e_lond(e_values: jax.Array, alpha: Any, *, mask: jax.Array | None = None) ->
 
     Guarantee: FDR <= alpha for e-values under any dependence; finite-sample.
 
-    Args:
-      e_values: [T] >= 0 in the order of arrival; NaN is masked out.
-      alpha: Level as in `lond`.
-      mask: [T] bool.
-
-    Returns:
-      `Online`.
+    `e_values` [T] >= 0; other arguments and errors as `lond`.
 
     References: Xu & Ramdas (2024).
     """
@@ -154,20 +122,10 @@ def lord_plus_plus(
     Guarantee: FDR <= alpha for independent super-uniform p-values, mFDR <= alpha if each is super-uniform given the
     past; finite-sample. Conformal p-values that share one calibration sample are not independent.
 
-    Args:
-      p_values: [T] in the order of arrival; NaN is masked out.
-      alpha: Level as in `lond`.
-      initial_wealth: w0 as a fraction of alpha, in (0, 1); 1/10 where not given.
-      mask: [T] bool, True = real.
+    `initial_wealth` is w0 as a fraction of alpha, in (0, 1), 1/10 where not given; other arguments as `lond`.
 
-    Returns:
-      `Online`.
-
-    Raises:
-      ValueError: Static alpha or `initial_wealth` out of range.
-
+    Raises ValueError: static alpha or `initial_wealth` out of range.
     Cost: a scan of T steps of O(T) each.
-
     References: Ramdas, Yang, Wainwright & Jordan (2017).
     """
     return _decided("lord_plus_plus", p_values, alpha, mask, initial_wealth=initial_wealth)
@@ -186,21 +144,9 @@ def saffron(
     alpha_t = min(lambda, (1 - lambda)(w0 gamma_(t - C0) + (alpha - w0) gamma_(t - tau_1 - C1) + alpha sum over j >= 2
     of gamma_(t - tau_j - Cj))), Cj the candidates after tau_j and before t.
 
-    Guarantee: As `lord_plus_plus`.
+    Guarantee, arguments: As `lord_plus_plus`; w0 is 1/2 of alpha where not given, `lambda_` static, in (0, 1).
 
-    Args:
-      p_values: [T] in the order of arrival; NaN is masked out.
-      alpha: Level as in `lond`.
-      lambda_: Static, in (0, 1).
-      initial_wealth: w0 as a fraction of alpha, in (0, 1); 1/2 where not given.
-      mask: [T] bool, True = real.
-
-    Returns:
-      `Online`.
-
-    Raises:
-      ValueError: Static alpha, `lambda_` or `initial_wealth` out of range.
-
+    Raises ValueError: static alpha, `lambda_` or `initial_wealth` out of range.
     References: Ramdas, Zrnic, Wainwright & Jordan (2018).
     """
     return _decided("saffron", p_values, alpha, mask, initial_wealth=initial_wealth, lambda_=lambda_)
@@ -227,9 +173,8 @@ def start(
       lambda_: For "saffron"; static, in (0, 1).
       dtype: Type of the levels; JAX's default float by default.
 
-    Raises:
-      ValueError: Unknown `method`, `horizon` below 1, static numbers out of range. A traced alpha or initial wealth
-        out of range gives NaN levels.
+    Raises ValueError: unknown `method`, `horizon` below 1, static numbers out of range. A traced alpha or initial
+    wealth out of range gives NaN levels.
     """
     if method not in METHODS:
         raise ValueError(f"method must be one of {METHODS}, got {method!r}")
@@ -256,15 +201,10 @@ def start(
 
 
 def decide(state: State, value: Any, mask: Any = True) -> tuple[State, Decision]:
-    """Decide the next hypothesis of the stream.
+    """Decide the next hypothesis of the stream: the new state, of the same shapes, and the decision.
 
-    Args:
-      state: Result of `start` or of the previous decision.
-      value: [] p-value, or e-value for "e_lond". NaN takes no place in the stream.
-      mask: [] bool, False for a hypothesis that takes no place.
-
-    Returns:
-      The new state, of the same shapes, and `Decision`. Cost: O(1), for "lord_plus_plus" and "saffron" O(H).
+    `value` is a [] p-value, or e-value for "e_lond"; a NaN, or one with `mask` False, takes no place in the stream.
+    Cost: O(1), for "lord_plus_plus" and "saffron" O(H).
     """
     value = jnp.asarray(value)
     value = value.astype(jnp.promote_types(value.dtype, state.levels.dtype))
@@ -290,13 +230,9 @@ def decide(state: State, value: Any, mask: Any = True) -> tuple[State, Decision]
 def gamma(length: int, kind: Literal["log", "power"] = "log") -> np.ndarray:
     """[length] float64 weights gamma_1, gamma_2, ... that sum to at most 1 over all of time.
 
-    Args:
-      length: Number of weights.
-      kind: "log", 0.07720838 log(max(t, 2)) / (t exp(sqrt(log t))); or "power", 0.4374901658 t^-1.6.
+    "log": 0.07720838 log(max(t, 2)) / (t exp(sqrt(log t))). "power": 0.4374901658 t^-1.6.
 
-    Raises:
-      ValueError: Unknown `kind`.
-
+    Raises ValueError: unknown `kind`.
     References: Javanmard & Montanari (2018) for "log"; Ramdas et al. (2018) for "power".
     """
     if kind not in _SERIES:
@@ -310,7 +246,7 @@ def gamma(length: int, kind: Literal["log", "power"] = "log") -> np.ndarray:
 def _decided(method: Method, values: jax.Array, alpha: Any, mask: jax.Array | None, **options: Any) -> Online:
     """Decide one after the other, in at least single precision."""
     values = values.astype(jnp.promote_types(values.dtype, jnp.float32))
-    valid = ~jnp.isnan(values) if mask is None else mask & ~jnp.isnan(values)
+    valid = ranks.real(values, mask)
     state = start(method, alpha, horizon=max(values.shape[0], 1), dtype=values.dtype, **options)
     _, (reject, levels) = jax.lax.scan(lambda s, item: decide(s, *item), state, (values, valid))
     return Online(reject, levels, jnp.sum(reject, dtype=jnp.int32), jnp.sum(valid, dtype=jnp.int32))

@@ -16,40 +16,30 @@ from typing import Any, Literal
 import jax
 import jax.numpy as jnp
 
-__all__ = ["State", "advance", "draw", "p_values", "start"]
+from tdd.kernels.conformal import check_null
 
-NULLS = ("nonmember", "member")
+__all__ = ["State", "advance", "draw", "p_values", "start"]
 
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class State:
-    """The scores that the next one is compared with.
+    """The scores that the next one is compared with."""
 
-    Attributes:
-      scores: [w]; the first `num_held` are real.
-      num_held: [] int32.
-      null: Static.
-    """
-
-    scores: jax.Array
-    num_held: jax.Array
+    scores: jax.Array  # [w]; the first `num_held` are real
+    num_held: jax.Array  # [] int32
     null: Literal["nonmember", "member"] = dataclasses.field(metadata={"static": True})
 
 
 def start(window: int, *, null: Literal["nonmember", "member"], dtype: Any = None) -> State:
-    """No score yet.
+    """No score yet; `dtype` is JAX's default float by default.
 
-    Args:
-      window: w, the largest number of held scores; static. Up to w + 1 scores the p-values are those of the whole past.
-      null: "nonmember" (small scores are extreme) or "member" (large scores are).
-      dtype: Type of the scores; JAX's default float by default.
+    `window` is w, the largest number of held scores, static: up to w + 1 scores the p-values are those of the whole
+    past. `null` is "nonmember" (small scores are extreme) or "member" (large ones are).
 
-    Raises:
-      ValueError: Unknown `null`, `window` below 1.
+    Raises ValueError: unknown `null`, `window` below 1.
     """
-    if null not in NULLS:
-        raise ValueError(f'null must be "nonmember" or "member", got {null!r}')
+    check_null(null)
     if window < 1:
         raise ValueError(f"window must be at least 1, got {window!r}")
     return State(jnp.zeros(window, dtype or jnp.result_type(float)), jnp.int32(0), null)
@@ -64,17 +54,10 @@ def draw(key: jax.Array, window: int) -> tuple[jax.Array, jax.Array]:
 def advance(
     state: State, score: Any, uniform: jax.Array, leaves: jax.Array, mask: Any = True
 ) -> tuple[State, jax.Array]:
-    """The p-value of the next score, which then joins those that are held.
+    """The p-value of the next score, which then joins those that are held: the new state, and p [] in (0, 1].
 
-    Args:
-      state: Result of `start` or of the previous step.
-      score: [] score. NaN takes no place.
-      uniform: [] U of `draw`.
-      leaves: [] int32 place of `draw`; it counts once w scores are held.
-      mask: [] bool, False for a score that takes no place.
-
-    Returns:
-      The new state, of the same shapes, and p [] in (0, 1]; NaN where masked. Cost: O(w).
+    `uniform` and `leaves` are those of `draw`; the place counts once w scores are held. A NaN score, or one with `mask`
+    False, takes no place and has p NaN. Cost: O(w).
     """
     held, window = state.scores, state.scores.shape[0]
     score = jnp.asarray(score, held.dtype)
@@ -105,21 +88,15 @@ def p_values(
     **Guarantee**: independent and uniform for exchangeable scores, ties or not; finite-sample.
 
     Args:
-      scores: [T] in order of arrival; NaN is masked out.
+      scores, mask: [T] in order of arrival, NaN masked out; bool, True = real.
       null: "nonmember" or "member".
       key: PRNG key; what stands at t depends on it and on the first t scores alone.
       uniforms: [T] in (0, 1], U_t in place of those of the key.
       window: w, static; None for the whole past. The memory is O(w).
-      mask: [T] bool, True = real.
 
-    Returns:
-      [T] in (0, 1]; NaN for masked scores.
-
-    Raises:
-      ValueError: Unknown `null`, `window` below 1, no `key` where one is needed.
-
+    Returns: [T] in (0, 1]; NaN for masked scores.
+    Raises ValueError: unknown `null`, `window` below 1, no `key` where one is needed.
     Cost: O(T w), O(T^2) for the whole past.
-
     References: Vovk, Gammerman & Shafer (2005), theorem 8.1, for the whole past.
     """
     length = scores.shape[0]

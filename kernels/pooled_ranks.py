@@ -29,36 +29,23 @@ RULES = ("sum", "cauchy")
 
 
 class Pool(NamedTuple):
-    """One detector's scores ranked inside calibration and test together.
+    """One detector's scores ranked inside calibration and test together."""
 
-    Attributes:
-      calibration: [n] int32 twice the mid-rank from the most extreme item on, in 2..2N; 0 for masked items.
-      scores: [m] int32 likewise.
-      alone: [m] int32 conservative conformal rank of the test scores against this detector's calibration scores, in
-        1..n+1; N + 2 (N the length of `calibration`) for masked items, as in `conformal.rank`.
-      num_pool: [] int32, N: real items of both kinds.
-    """
-
-    calibration: jax.Array
-    scores: jax.Array
+    calibration: jax.Array  # [n] int32 twice the mid-rank from the most extreme item on, in 2..2N; 0 for masked items
+    scores: jax.Array  # [m] int32 likewise
+    # [m] int32 conservative conformal rank of the test scores against this detector's calibration scores, in 1..n+1; N
+    # + 2 (N the length of `calibration`) for masked items, as in `conformal.rank`
     alone: jax.Array
-    num_pool: jax.Array
+    num_pool: jax.Array  # [] int32, N: real items of both kinds
 
 
 class PooledRanks(NamedTuple):
-    """Conformal ranks of the combined evidence.
+    """Conformal ranks of the combined evidence."""
 
-    Attributes:
-      combined: `ConformalRanks` of the test items.
-      alone: [K, m] int32 conformal ranks by each detector alone.
-      calibration: [n] float32 combined evidence of the calibration items, large = extreme.
-      scores: [m] float32 likewise of the test items.
-    """
-
-    combined: ConformalRanks
-    alone: jax.Array
-    calibration: jax.Array
-    scores: jax.Array
+    combined: ConformalRanks  # `ConformalRanks` of the test items
+    alone: jax.Array  # [K, m] int32 conformal ranks by each detector alone
+    calibration: jax.Array  # [n] float32 combined evidence of the calibration items, large = extreme
+    scores: jax.Array  # [m] float32 likewise of the test items
 
 
 def pool(
@@ -74,23 +61,10 @@ def pool(
     The doubled mid-rank 2·#{more extreme} + #{equal} + 1 (the item itself among the equal) is symmetric in all items:
     relabelling calibration and test items permutes it.
 
-    Args:
-      calibration: [n] loss-like scores of items for which the null holds.
-      scores: [m] loss-like scores to test.
-      null: "nonmember" (small scores are extreme) or "member" (large scores are).
-      calibration_mask: [n] bool, True = real item. NaN scores are left out besides.
-      mask: [m] bool, likewise.
-
-    Returns:
-      `Pool`.
-
-    Raises:
-      ValueError: Unknown `null`.
-
+    Arguments and errors as `conformal.rank`.
     Cost: a sort of n and one of m as integers, and two binary searches an item.
     """
-    if null not in conformal.NULLS:
-        raise ValueError(f'null must be "nonmember" or "member", got {null!r}')
+    conformal.check_null(null)
     calibration, scores = jnp.asarray(calibration), jnp.asarray(scores)
     calibration_keys, calibration_real = ranks.order_keys(calibration, calibration_mask)
     test_keys, test_real = ranks.order_keys(scores, mask)
@@ -132,22 +106,17 @@ def rank(
     The rank of an item depends on the other test items: another batch gives other p-values.
 
     Args:
-      calibration: [K, n] loss-like scores of items for which the null holds.
-      scores: [K, m] loss-like scores to test.
+      calibration, calibration_mask: [K, n] loss-like scores of items for which the null holds, and [n] bool, True =
+        real item. An item with a NaN from any detector is left out besides.
+      scores, mask: [K, m] loss-like scores to test, and [m] bool.
       null: "nonmember" or "member".
       rule: "sum" or "cauchy".
       weights: [K] not negative, equal by default; only ratios matter.
       key: PRNG key: ties of the evidence are broken by one random order of calibration and test together, which makes
         the ranks exactly uniform. Without it ties count against the test item.
-      calibration_mask: [n] bool, True = real item. An item with a NaN from any detector is left out besides.
-      mask: [m] bool, likewise.
 
-    Returns:
-      `PooledRanks`. Weights that are negative, not finite or all zero mask every item.
-
-    Raises:
-      ValueError: Unknown `null` or `rule`, K = 0, or weights of another shape.
-
+    Returns: `PooledRanks`. Weights that are negative, not finite or all zero mask every item.
+    Raises ValueError: unknown `null` or `rule`, K = 0, or weights of another shape.
     Cost: K times `pool`, a sort of n and one binary search an item.
     """
     if rule not in RULES:

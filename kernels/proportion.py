@@ -12,34 +12,23 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from tdd.kernels import lattice
+from tdd.kernels import lattice, ranks
 from tdd.kernels.ranks import counts
 
 __all__ = ["Proportion", "moment", "none", "storey", "subtraction", "tail_size"]
 
 
 class Proportion(NamedTuple):
-    """An estimate of the proportion of true nulls.
+    """An estimate of the proportion of true nulls."""
 
-    Attributes:
-      null_proportion: [] pi0; may exceed 1.
-      numerator: Factors of rho = pi0·m/(n+1).
-      denominator: Likewise.
-    """
-
-    null_proportion: jax.Array
-    numerator: tuple[jax.Array, ...]
-    denominator: tuple[jax.Array, ...]
+    null_proportion: jax.Array  # [] pi0; may exceed 1
+    numerator: tuple[jax.Array, ...]  # Factors of rho = pi0·m/(n+1)
+    denominator: tuple[jax.Array, ...]  # Likewise
 
 
 def none(num_calibration: Any, num_tests: Any) -> Proportion:
-    """pi0 = 1: plain BH.
-
-    Args:
-      num_calibration: [] int32, n.
-      num_tests: [] int32, m.
-    """
-    n, m = _integers(num_calibration, num_tests)
+    """pi0 = 1: plain BH."""
+    n, m = jnp.asarray(num_calibration, jnp.int32), jnp.asarray(num_tests, jnp.int32)
     return Proportion(jnp.ones((), jnp.result_type(float)), (m,), (n + 1,))
 
 
@@ -53,8 +42,7 @@ def storey(rank: jax.Array, valid: jax.Array, num_calibration: Any, *, max_rank:
     with pi0 left uncapped.
 
     Args:
-      rank: [m] int32 conservative conformal ranks in 1..n+1.
-      valid: [m] bool.
+      rank, valid: [m] int32 conservative conformal ranks in 1..n+1, and bool, True = real item.
       num_calibration: [] int32, n.
       max_rank: Static upper bound of n + 1.
       eta: Fraction of the calibration scores in the region, in (0, 1); static numbers are taken as exact fractions.
@@ -64,8 +52,10 @@ def storey(rank: jax.Array, valid: jax.Array, num_calibration: Any, *, max_rank:
     n = jnp.asarray(num_calibration, jnp.int32)
     m = jnp.sum(valid, dtype=jnp.int32)
     tail = tail_size(n, eta, max_rank)
-    above = jnp.sum(valid & (rank >= n - tail + 1), dtype=jnp.int32)
-    return _estimate((1 + above,), (tail,), m, n)
+    above = 1 + jnp.sum(valid & (rank >= n - tail + 1), dtype=jnp.int32)
+    dtype = jnp.result_type(float)
+    nulls = above.astype(dtype) * (n + 1).astype(dtype) / tail.astype(dtype)
+    return Proportion(nulls / jnp.maximum(m, 1).astype(dtype), (above,), (tail,))
 
 
 def subtraction(
@@ -84,11 +74,9 @@ def subtraction(
     Guarantee: BH on (1 - pi)·p has FDR <= alpha (1 + 1/m)(1 + 1/n) in finite samples without ties, uncapped.
 
     Args:
-      calibration: [n] loss-like scores of known non-members.
-      scores: [m] loss-like scores.
+      calibration, calibration_mask: [n] loss-like scores of known non-members; bool, True = real item.
+      scores, mask: [m] loss-like scores, and bool.
       eta: Fraction of the calibration scores in R.
-      calibration_mask: [n] bool, True = real item.
-      mask: [m] bool.
 
     References: PTDI, section 3.2, eq. 11-12.
     """
@@ -127,12 +115,9 @@ def moment(
     Guarantee: asymptotic only.
 
     Args:
-      members: [n1] loss-like scores of known members.
-      calibration: [n] loss-like scores of known non-members.
-      scores: [m] loss-like scores.
-      members_mask: [n1] bool, True = real item.
-      calibration_mask: [n] bool.
-      mask: [m] bool.
+      members, members_mask: [n1] loss-like scores of known members; bool, True = real item.
+      calibration, calibration_mask: [n] loss-like scores of known non-members, and bool.
+      scores, mask: [m] loss-like scores, and bool.
 
     References: PTDI, section 3.2 and appendix; the clip and the condition replace the paper's clip of pi to
     [0, 1 - eps], under which a negative theta selects everything.
@@ -151,15 +136,9 @@ def moment(
 
 
 def tail_size(num_calibration: Any, eta: Any, bound: int) -> jax.Array:
-    """n - K = max(1, floor(eta·n)), exact for a static eta.
+    """n - K = max(1, floor(eta·n)), exact for a static eta; `bound` is a static upper bound of n.
 
-    Args:
-      num_calibration: [] int32, n.
-      eta: Fraction in (0, 1); a traced one out of range counts as 1, which errs on the safe side.
-      bound: Static upper bound of n.
-
-    Raises:
-      ValueError: a static eta outside (0, 1).
+    A static eta outside (0, 1) raises ValueError; a traced one counts as 1, which errs on the safe side.
     """
     n = jnp.asarray(num_calibration, jnp.int32)
     if isinstance(eta, jax.Array):
@@ -172,22 +151,9 @@ def tail_size(num_calibration: Any, eta: Any, bound: int) -> jax.Array:
     return jnp.maximum(1, lattice.floor_ratio((level.numerator, n), (level.denominator,), bound))
 
 
-def _estimate(
-    numerator: tuple[jax.Array, ...], denominator: tuple[jax.Array, ...], m: jax.Array, n: jax.Array
-) -> Proportion:
-    """pi0 from rho = numerator/denominator: pi0 = rho (n + 1)/m."""
-    dtype = jnp.result_type(float)
-    rho = numerator[0].astype(dtype) * (n + 1).astype(dtype) / denominator[0].astype(dtype)
-    return Proportion(rho / jnp.maximum(m, 1).astype(dtype), numerator, denominator)
-
-
-def _integers(*values: Any) -> tuple[jax.Array, ...]:
-    return tuple(jnp.asarray(value, jnp.int32) for value in values)
-
-
 def _moments(values: jax.Array, mask: jax.Array | None) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Count, mean and variance (ddof 1) of the real values, two passes."""
-    real = ~jnp.isnan(values) if mask is None else mask & ~jnp.isnan(values)
+    real = ranks.real(values, mask)
     count = jnp.sum(real, dtype=jnp.int32)
     mean = jnp.sum(jnp.where(real, values, 0)) / count
     variance = jnp.sum(jnp.where(real, jnp.square(values - mean), 0)) / (count - 1)

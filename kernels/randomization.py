@@ -12,7 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from tdd.kernels.permutation import PermutationP, complete_p_value, counted, tie_tolerance
+from tdd.kernels.permutation import PermutationP, complete_p_value, counted, nan_where, tie_tolerance
 
 __all__ = ["is_enumerable", "shard_permutation", "shard_randomization"]
 
@@ -46,16 +46,11 @@ def shard_randomization(
         p-value NaN.
       tolerance: Relative; None for that of the float type.
 
-    Returns:
-      `PermutationP`; `num_draws` is (k + 1)^r where all relabellings were listed. No shard left: p = 1.
-
-    Raises:
-      ValueError: k = 0, B < 1, or no key where one is needed.
-
+    Returns: `PermutationP`; `num_draws` is (k + 1)^r where all relabellings were listed. No shard left: p = 1.
+    Raises ValueError: k = 0, B < 1, or no key where one is needed.
     Cost: O(B r / g), g the number of shards whose joint relabellings fit one table of 4,096 sums (12 for k = 1, 2 for
     k = 50); memory O(r k + 2^15). The draws of a table of K sums are 32-bit words modulo K: no relabelling is more
     likely than another by more than a factor of 1 + r·2^-20.
-
     References: the sharded exchangeability test, section 3.2, for the shards; Lehmann & Romano (2005), section 15.2.
     """
     canonical, shuffled = jnp.asarray(canonical), jnp.asarray(shuffled)
@@ -70,7 +65,7 @@ def shard_randomization(
         if key is None:
             raise ValueError(f"{k + 1}^{r} relabellings are too many to list: key, a PRNG key, is needed")
         result = counted(_count_draws(choices, slack, key, num_draws), jnp.int32(num_draws), shuffled.dtype)
-    return result if mask is not None else _nan_unless(known, result)
+    return result if mask is not None else nan_where(~known, result)
 
 
 def shard_permutation(
@@ -88,7 +83,7 @@ def shard_permutation(
     differences, slack, known = _differences(canonical, shuffled, mask, tolerance)
     reached = jnp.sum(jnp.sum(differences, axis=0) >= -slack, dtype=jnp.int32)
     result = counted(reached, jnp.int32(shuffled.shape[1]), shuffled.dtype)
-    return result if mask is not None else _nan_unless(known, result)
+    return result if mask is not None else nan_where(~known, result)
 
 
 def is_enumerable(num_shards: int, num_shuffles: int, num_draws: int) -> bool:
@@ -141,9 +136,3 @@ def _count_draws(choices: jax.Array, slack: jax.Array, key: jax.Array, num_draws
         return count + jnp.sum(reached & wanted, dtype=jnp.int32)
 
     return jax.lax.fori_loop(0, chunks, add, jnp.int32(0))
-
-
-def _nan_unless(known: jax.Array, result: PermutationP) -> PermutationP:
-    return result._replace(
-        p_value=jnp.where(known, result.p_value, jnp.nan), log_p_value=jnp.where(known, result.log_p_value, jnp.nan)
-    )

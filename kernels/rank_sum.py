@@ -26,21 +26,13 @@ _MAX_ENTRIES = 4_000_000
 
 
 class RankSum(NamedTuple):
-    """The rank-sum test.
+    """The rank-sum test."""
 
-    Attributes:
-      statistic: [] int32, the sum of the ranks.
-      p_value: [] P(sum >= statistic), at least the smallest normal float.
-      log_p_value: [] its logarithm, exact to rounding down to -r log(k + 1).
-      ranks: [r] int32, rho_i; -1 where the shard is masked out or has a NaN.
-      num_shards: [] int32, shards that were used.
-    """
-
-    statistic: jax.Array
-    p_value: jax.Array
-    log_p_value: jax.Array
-    ranks: jax.Array
-    num_shards: jax.Array
+    statistic: jax.Array  # [] int32, the sum of the ranks
+    p_value: jax.Array  # [] P(sum >= statistic), at least the smallest normal float
+    log_p_value: jax.Array  # [] its logarithm, exact to rounding down to -r log(k + 1)
+    ranks: jax.Array  # [r] int32, rho_i; -1 where the shard is masked out or has a NaN
+    num_shards: jax.Array  # [] int32, shards that were used
 
 
 def rank_sum(
@@ -61,19 +53,13 @@ def rank_sum(
       canonical: [r] log-probability of each shard in its canonical order.
       shuffled: [r, k] log-probabilities of its shuffles, k >= 1.
       mask: [r] bool, True = real shard. With a mask the null distribution of every number of shards up to r is
-        prepared; without one, a NaN anywhere makes the p-value NaN.
+        prepared, and p = 1 with no shard left; without one, a NaN anywhere makes the p-value NaN.
       tolerance: Relative tolerance of a tie; None for that of the float type.
       key: PRNG key, breaks ties at random.
 
-    Returns:
-      `RankSum`; with no shard left p = 1.
-
-    Raises:
-      ValueError: k = 0, or r and k so large that the exact distribution is out of reach.
-
+    Raises ValueError: k = 0, or r and k so large that the exact distribution is out of reach.
     Cost: O(r k), and O(r k log k) with `key`; once for each (r, k) a table of r k exact integers (r^2 k / 2 with a
     mask) on the host.
-
     References: Lehmann & Romano (2005), theorem 15.2.2, applied to each shard.
     """
     canonical, shuffled = jnp.asarray(canonical), jnp.asarray(shuffled)
@@ -131,14 +117,8 @@ def shard_ranks(
 def log_survival(total: Any, *, num_shards: int, num_shuffles: int, dtype: Any = None) -> jax.Array:
     """log P(S >= total) for the sum S of `num_shards` independent uniforms on 0..num_shuffles, element-wise.
 
-    Args:
-      total: Integers; 0 is returned at 0 and below, -inf above num_shards·num_shuffles.
-      num_shards: Static.
-      num_shuffles: Static.
-      dtype: Type of the result; JAX's default float by default.
-
-    Raises:
-      ValueError: The exact distribution is out of reach.
+    0 for a total of 0 and below, -inf above num_shards·num_shuffles (both static); `dtype` is JAX's default float by
+    default. Raises ValueError where the exact distribution is out of reach.
     """
     table = jnp.asarray(_table(num_shards, num_shuffles), dtype or jnp.result_type(float))
     total = jnp.asarray(total)

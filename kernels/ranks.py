@@ -15,19 +15,12 @@ __all__ = ["Counts", "counts", "finder", "order_keys", "scores_of_keys"]
 
 
 class Counts(NamedTuple):
-    """Position of every test score in the calibration sample.
+    """Position of every test score in the calibration sample."""
 
-    Attributes:
-      less: [m] int32, #{i: T_i < T_j}.
-      equal: [m] int32, #{i: T_i = T_j}.
-      num_calibration: [] int32, n, the calibration scores that are neither masked out nor NaN.
-      valid: [m] bool, False where the test score is masked out or NaN (`less` and `equal` are 0 there).
-    """
-
-    less: jax.Array
-    equal: jax.Array
-    num_calibration: jax.Array
-    valid: jax.Array
+    less: jax.Array  # [m] int32, #{i: T_i < T_j}
+    equal: jax.Array  # [m] int32, #{i: T_i = T_j}
+    num_calibration: jax.Array  # [] int32, n, the calibration scores that are neither masked out nor NaN
+    valid: jax.Array  # [m] bool, False where the test score is masked out or NaN (`less` and `equal` are 0 there)
 
 
 def counts(
@@ -40,13 +33,8 @@ def counts(
     """Count the calibration scores strictly below and equal to each test score.
 
     Args:
-      calibration: [n] scores, any real dtype.
-      scores: [m] scores of the same dtype.
-      calibration_mask: [n] bool, True = real item. NaN scores are left out besides.
-      mask: [m] bool, likewise.
-
-    Returns:
-      `Counts`. Infinite scores are ordinary values at the ends of the order.
+      calibration, calibration_mask: [n] scores of any real dtype; bool, True = real item. NaN is left out besides.
+      scores, mask: [m] likewise. Infinite scores are ordinary values at the ends of the order.
 
     Cost: one sort of n integers and m binary searches, O((n + m) log n).
     """
@@ -62,13 +50,10 @@ def counts(
 def order_keys(scores: jax.Array, mask: jax.Array | None = None) -> tuple[jax.Array, jax.Array]:
     """Integers in the order of the scores: XLA:CPU sorts them five times as fast as floating-point numbers.
 
-    Args:
-      scores: [n] any real dtype; 0 and -0 are equal.
-      mask: [n] bool, True = real item.
+    0 and -0 are equal.
 
-    Returns:
-      keys [n], signed integers of the width of the scores (at least 32 bits for floats), the largest one for items that
-      are masked out or NaN; and [n] bool, which items are real.
+    Returns: keys [n], signed integers of the width of the scores (at least 32 bits for floats), the largest one for
+    items that are masked out or NaN; and [n] bool, which items are real.
     """
     is_real = real(scores, mask)
     keys = scores
@@ -81,15 +66,7 @@ def order_keys(scores: jax.Array, mask: jax.Array | None = None) -> tuple[jax.Ar
 
 
 def scores_of_keys(keys: jax.Array, dtype: Any) -> jax.Array:
-    """The scores behind the keys that `order_keys` made of real items.
-
-    Args:
-      keys: [n] signed integers.
-      dtype: The type of the scores that went in.
-
-    Returns:
-      [n] scores of that type; -0 comes back as 0.
-    """
+    """The scores [n], of type `dtype`, that `order_keys` made into these keys; -0 comes back as 0."""
     if not jnp.issubdtype(dtype, jnp.inexact):
         return keys.astype(dtype)
     bits = jnp.where(keys < 0, keys ^ jnp.iinfo(keys.dtype).max, keys)
@@ -103,8 +80,7 @@ def finder(keys: jax.Array, total: jax.Array) -> Callable[[jax.Array], tuple[jax
       keys: [n] integers, those that do not count the largest (`order_keys`).
       total: [] int32, how many count.
 
-    Returns:
-      queries -> (below, up to), int32 each. One binary search a query; where a tie group ends is looked up.
+    Returns: queries -> (below, up to), int32 each. One binary search a query; where a tie group ends is looked up.
     """
     size = keys.shape[0]
     if size == 0:
@@ -135,6 +111,16 @@ def real_columns(scores: jax.Array, mask: jax.Array | None) -> jax.Array:
     if jnp.issubdtype(scores.dtype, jnp.inexact):
         known = ~jnp.isnan(scores).any(axis=0)
     return known if mask is None else known & mask
+
+
+def within(rank: jax.Array, max_rank: int, mask: jax.Array | None) -> jax.Array:
+    """Ranks that are neither masked out nor above their bound, which stands for NaN."""
+    return rank <= max_rank if mask is None else (rank <= max_rank) & mask
+
+
+def up_to(slots: jax.Array, size: int) -> jax.Array:
+    """[size] int32: how many of the slots are at most 0, 1, ..., size - 1; a slot `size` is left out."""
+    return jnp.cumsum(jnp.zeros(size + 1, jnp.int32).at[slots].add(1))[:-1]
 
 
 def largest(dtype: Any) -> jax.Array:

@@ -12,9 +12,8 @@ score, rank or p-value of a single repetition is formed.
 
 Repetitions are lanes. One pass over the members and one over the non-members, from the highest score down, draw the
 split with a counter-based hash; what is still to be drawn is the count of what lies below. A third pass keeps the
-smallest (1 + C)/R from above, which is monotone, so that a decision is a search: among every few places first, then by
-halving. The search runs in float32 against a bound that errs on the side of selection, and a place is accepted on
-integers, exactly; else the walk goes on below it.
+smallest (1 + C)/R from above, which is monotone, so that a decision is a search in float32 against a bound that errs on
+the side of selection; a place is accepted on integers, exactly, else the walk goes on below it.
 """
 
 from __future__ import annotations
@@ -36,35 +35,22 @@ _TRACED = 1 + 4 * 2.0**-23  # tolerance of a decision on a floating-point estima
 
 
 class Drawn(NamedTuple):
-    """Splits of a pool, one a lane; row j of a table counts what lies strictly below place j.
+    """Splits of a pool, one a lane; row j of a table counts what lies strictly below place j."""
 
-    Attributes:
-      num_calibration: [L] int32, n.
-      num_tests: [L] int32, m.
-      test_members: [L] int32, tested members.
-      calibration: [N0 + 1, L] calibration items among the first j non-members.
-      tested: [N0 + 1, L] tested items among the first j non-members; [0, L] where all that do not calibrate are.
-      members: [N1 + 1, L] tested items among the first i members.
-    """
-
-    num_calibration: jax.Array
-    num_tests: jax.Array
-    test_members: jax.Array
-    calibration: jax.Array
+    num_calibration: jax.Array  # [L] int32, n
+    num_tests: jax.Array  # [L] int32, m
+    test_members: jax.Array  # [L] int32, tested members
+    calibration: jax.Array  # [N0 + 1, L] calibration items among the first j non-members
+    # [N0 + 1, L] tested items among the first j non-members; [0, L] where all that do not calibrate are
     tested: jax.Array
-    members: jax.Array
+    members: jax.Array  # [N1 + 1, L] tested items among the first i members
 
 
 class Decisions(NamedTuple):
-    """Numbers of selected items.
+    """Numbers of selected items."""
 
-    Attributes:
-      false: [M, A, L] int32, selected non-members, by proportion, level and repetition.
-      selected: [M, A, L] int32, selected items.
-    """
-
-    false: jax.Array
-    selected: jax.Array
+    false: jax.Array  # [M, A, L] int32, selected non-members, by proportion, level and repetition
+    selected: jax.Array  # [M, A, L] int32, selected items
 
 
 def hashed_bits(words: jax.Array, counter: jax.Array) -> jax.Array:
@@ -81,7 +67,7 @@ def hashed_bits(words: jax.Array, counter: jax.Array) -> jax.Array:
 
 
 def threefry_bits(words: jax.Array, counter: jax.Array) -> jax.Array:
-    """The same interface on JAX's threefry: several times slower, to compare with."""
+    """`hashed_bits` by JAX's threefry, to compare with: several times slower."""
     keys = jax.random.wrap_key_data(words.T, impl="threefry2x32")
     return jax.vmap(lambda key: jax.random.bits(jax.random.fold_in(key, counter)))(keys)
 
@@ -89,20 +75,14 @@ def threefry_bits(words: jax.Array, counter: jax.Array) -> jax.Array:
 GENERATORS = {"hash": hashed_bits, "threefry": threefry_bits}
 
 
-def draw(pool: Pool, split: Split, words: jax.Array, *, eta: Any = 0.05, generator: str = "hash") -> Drawn:
+def draw(pool: Pool, split: Split, words: jax.Array, *, generator: str = "hash") -> Drawn:
     """Draw one split a lane, uniform among those of its sizes.
 
     Going down the sorted pool, an item is taken with probability (still to be taken)/(items left): a 32-bit draw w
     decides floor(w·left / 2^32) < still to be taken, so that each probability is off by less than 2^-32.
 
-    Args:
-      pool: Result of `resample_pool.prepare`.
-      split: Result of `resample_pool.half_split` or `fixed_split`.
-      words: [2, L] uint32, independent keys.
-      generator: "hash", or "threefry" to compare with.
-
-    Returns:
-      `Drawn`. A repetition depends on its own key only.
+    `words` [2, L] uint32 are independent keys: a repetition depends on its own only. `generator` is "hash", or
+    "threefry" to compare with.
     """
     bits = GENERATORS[generator]
     num_nonmembers, num_members = pool.nonmembers.shape[0], pool.members.shape[0]
@@ -152,19 +132,13 @@ def decide(
       pool: Result of `resample_pool.prepare`.
       drawn: Result of `draw`.
       levels: Exact levels with fields [A].
-      proportions: M names of `PROPORTIONS`, those of `tdd.ptdi`. "moment" takes the members that are not tested as the
-        known ones.
+      proportions: M names of `PROPORTIONS`; "moment" takes the members that are not tested as the known ones.
       tails: [N0 + 1] int32 of `resample_pool.tails`, the calibration scores in the region of presumed non-members.
 
-    Returns:
-      `Decisions`, the same as those of `tdd.ptdi` on the split ("moment": up to the rounding of its estimate). A
-      split without calibration items selects nothing.
-
-    Raises:
-      ValueError: An unknown proportion.
-
+    Returns: `Decisions`, the same as those of `tdd.ptdi` on the split ("moment": up to the rounding of its estimate). A
+    split without calibration items selects nothing.
+    Raises ValueError: an unknown proportion.
     Cost: O(N) a repetition for the counts, O(sqrt(N)) for each decision; about 8·N·L bytes.
-
     References: PTDI, algorithm 1; `proportion` for the estimates.
     """
     for name in proportions:
@@ -309,8 +283,7 @@ def _row(table: jax.Array, place: jax.Array) -> jax.Array:
 def _smallest_ratios(pool: Pool, drawn: Drawn, below_region: jax.Array) -> tuple[jax.Array, jax.Array]:
     """The smallest (1 + C)/R at each place or above it, where a decision can be, and the K-th place.
 
-    Returns:
-      [N0 + 1, L] float32; [L] int32, 0 where K = `below_region` is below 1.
+    Returns: [N0 + 1, L] float32; [L] int32, 0 where K = `below_region` is below 1.
     """
     last, lanes = pool.nonmembers.shape[0], below_region.shape[0]
 

@@ -12,39 +12,23 @@ __all__ = ["Pool", "Split", "fixed_split", "half_split", "prepare", "tails"]
 
 
 class Pool(NamedTuple):
-    """A labelled pool in order; a place is a number of its N0 non-members, counted from the lowest score.
+    """A labelled pool in order; a place is a number of its N0 non-members, counted from the lowest score."""
 
-    Attributes:
-      below: [N0 + 1] int32, members strictly below each non-member; N1 at the end.
-      up_to: [N0 + 1] int32, members not above it; N1 at the end.
-      group: [N0 + 1] int32, the first non-member of its tie group; N0 at the end.
-      behind: [N0 + 1] int32, the first non-member above its tie group; N0 at the end.
-      nonmembers: [N0] float32 scores in order, centred and scaled, for the moment estimate.
-      members: [N1] float32, likewise.
-    """
-
-    below: Any
-    up_to: Any
-    group: Any
-    behind: Any
-    nonmembers: Any
-    members: Any
+    below: Any  # [N0 + 1] int32, members strictly below each non-member; N1 at the end
+    up_to: Any  # [N0 + 1] int32, members not above it; N1 at the end
+    group: Any  # [N0 + 1] int32, the first non-member of its tie group; N0 at the end
+    behind: Any  # [N0 + 1] int32, the first non-member above its tie group; N0 at the end
+    nonmembers: Any  # [N0] float32 scores in order, centred and scaled, for the moment estimate
+    members: Any  # [N1] float32, likewise
 
 
 class Split(NamedTuple):
-    """The law of the sizes of a split.
+    """The law of the sizes of a split."""
 
-    Attributes:
-      least: [] int32, the smallest number of calibration items n.
-      steps: [c] uint32, 2^32 P(n <= least + i), so that n = least + #{steps <= a 32-bit draw}.
-      num_tests: [] int32, m.
-      test_members: [] int32, how many of them are members; -1 where everything that does not lie in the calibration
-        half is tested.
-    """
-
-    least: Any
-    steps: Any
-    num_tests: Any
+    least: Any  # [] int32, the smallest number of calibration items n
+    steps: Any  # [c] uint32, 2^32 P(n <= least + i), so that n = least + #{steps <= a 32-bit draw}
+    num_tests: Any  # [] int32, m
+    # [] int32, how many of them are members; -1 where everything that does not lie in the calibration half is tested
     test_members: Any
 
 
@@ -98,8 +82,7 @@ def fixed_split(num_calibration: int, num_tests: int, test_members: int) -> Spli
 def tails(num_nonmembers: int, eta: Any) -> np.ndarray:
     """[N0 + 1] int32: max(1, floor(eta·n)) for n = 0..N0, exact for a number, as `proportion.tail_size`.
 
-    Raises:
-      ValueError: eta outside (0, 1).
+    Raises ValueError: eta outside (0, 1).
     """
     level = lattice.as_level(eta)
     a, b = int(level.numerator), int(level.denominator)

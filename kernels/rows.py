@@ -26,11 +26,8 @@ def map_rows(fun: Callable[..., Any], *arrays: jax.Array, block_items: int = BLO
       *arrays: [B, ...], at least one, all with the same B.
       block_items: Static, how many elements of the widest array a block holds, at least; never less than a row.
 
-    Returns:
-      What `jax.vmap(fun)` returns, for any B. The last block overlaps the one before it where B is no multiple.
-
-    Raises:
-      ValueError: No arrays, or arrays whose leading axes differ.
+    Returns: What `jax.vmap(fun)` returns, for any B. The last block overlaps the one before it where B is no multiple.
+    Raises ValueError: no arrays, or arrays whose leading axes differ.
     """
     sizes = {array.shape[:1] for array in arrays}
     if len(sizes) != 1 or sizes == {()}:

@@ -14,32 +14,17 @@ import numpy as np
 
 from tdd.kernels.permutation import tie_tolerance
 
-__all__ = [
-    "Exceedances",
-    "besag_clifford",
-    "default_looks",
-    "exceedances",
-    "look_weights",
-    "spend",
-]
+__all__ = ["Exceedances", "besag_clifford", "default_looks", "exceedances", "look_weights", "spend"]
 
 
 class Exceedances(NamedTuple):
-    """Numbers of shuffles that reached the canonical order, after every draw.
+    """Numbers of shuffles that reached the canonical order, after every draw."""
 
-    Attributes:
-      shards: [r, B] int32, exceedances of each shard among the draws up to this one.
-      shard_draws: [r, B] int32, draws that count there; 0 in shards that are left out.
-      total: [B] int32, exceedances of the sum over shards.
-      total_draws: [B] int32, draws that count there.
-      num_shards: [] int32, shards that are used.
-    """
-
-    shards: jax.Array
-    shard_draws: jax.Array
-    total: jax.Array
-    total_draws: jax.Array
-    num_shards: jax.Array
+    shards: jax.Array  # [r, B] int32, exceedances of each shard among the draws up to this one
+    shard_draws: jax.Array  # [r, B] int32, draws that count there; 0 in shards that are left out
+    total: jax.Array  # [B] int32, exceedances of the sum over shards
+    total_draws: jax.Array  # [B] int32, draws that count there
+    num_shards: jax.Array  # [] int32, shards that are used
 
 
 def exceedances(
@@ -57,12 +42,7 @@ def exceedances(
       mask: [r] bool, True = real shard.
       tolerance: Relative tolerance of a tie; None for that of the float type.
 
-    Returns:
-      `Exceedances`.
-
-    Raises:
-      ValueError: B = 0.
-
+    Raises ValueError: B = 0.
     Cost: O(r B).
     """
     canonical, shuffled = jnp.asarray(canonical), jnp.asarray(shuffled)
@@ -92,14 +72,9 @@ def besag_clifford(counted: Exceedances, num_exceedances: int, dtype: Any = None
     shards of the canonical order and of the shuffles are exchangeable: p_b is the p-value of the rule "stop at h
     exceedances, at draw b at the latest". Stopping because p is small is not that rule.
 
-    Args:
-      counted: Result of `exceedances`.
-      num_exceedances: h >= 1, static.
-      dtype: Type of the result; JAX's default float by default.
+    `num_exceedances` is h >= 1, static; `dtype` is JAX's default float by default. Cost: O(B).
 
-    Returns:
-      ([B], [B]) p-values and their logarithms. Cost: O(B).
-
+    Returns: ([B], [B]) p-values and their logarithms.
     References: Besag & Clifford (1991), section 3.
     """
     if num_exceedances < 1:
@@ -120,12 +95,10 @@ def spend(log_p_value: jax.Array, weights: Any) -> tuple[jax.Array, jax.Array]:
     **Guarantee**: P(some p_l <= t) <= t for every t if each p_j is valid by itself and the weights were fixed
     beforehand and sum to at most 1, under any dependence (union bound).
 
-    Args:
-      log_p_value: [L] logarithms of the p-values of the looks, in order.
-      weights: [L] fractions of the level.
+    `log_p_value` [L] are logarithms of the p-values of the looks, in order; `weights` [L] fractions of the level.
 
-    Returns:
-      ([L], [L]) p-values and their logarithms; NaN from the first NaN on. Cost: O(L).
+    Returns: ([L], [L]) p-values and their logarithms; NaN from the first NaN on.
+    Cost: O(L).
     """
     log_p_value = jnp.asarray(log_p_value)
     weighted = log_p_value - jnp.log(jnp.asarray(weights, log_p_value.dtype))
@@ -141,10 +114,7 @@ def default_looks(horizon: int) -> tuple[int, ...]:
 
 
 def look_weights(looks: Sequence[int]) -> np.ndarray:
-    """[L] float64 fractions of the level, in proportion to the shuffles of each look.
-
-    Early looks get little: they decide where the evidence is overwhelming anyway.
-    """
+    """[L] float64 fractions of the level, in proportion to the shuffles of each look."""
     return np.asarray(looks, np.float64) / sum(looks)
 
 

@@ -31,17 +31,11 @@ _SNAP = 16  # epsilons of the magnitudes, below which a residual is rounding
 def labellings(num_suspect: int, num_reference: int, num_draws: int, seed: int) -> jax.Array:
     """Row 0: the first m of N = m + n items are the suspects. Rows 1..B: m suspects at uniformly random places.
 
-    The rows are independent, and drawn with replacement: a row may repeat another, or row 0.
+    The rows are independent, and drawn with replacement: a row may repeat another, or row 0. The same seed and sizes
+    give the same rows.
 
-    Args:
-      num_suspect: m >= 0.
-      num_reference: n >= 0.
-      num_draws: B >= 0.
-      seed: Random seed; the same seed and sizes give the same rows.
-
-    Returns:
-      [B + 1, m + n] bool, True = suspect. Cost: O(B N) on the host, about 50 ms for 10,000 rows of 400 items, and as
-      many bytes.
+    Returns: [B + 1, m + n] bool, True = suspect.
+    Cost: O(B N) on the host, about 50 ms for 10,000 rows of 400 items, and as many bytes.
     """
     first = np.arange(num_suspect + num_reference) < num_suspect
     rows = np.tile(first, (num_draws + 1, 1))
@@ -64,30 +58,23 @@ def set_statistics(
       "rank_sum": a(q) proportional to 1/2 - q. For a shift of the whole set.
       "tail": a(q) proportional to (log q)^2 - 2. For a small part of the set that moved far.
       "combined": the larger of both, which have about one variance over labellings where few scores tie.
-    With a baseline, ranks are those of the residuals of the least-squares line of the scores on the baseline, fitted
-    to all items. Whatever the labels, items are ranked, masked and fitted alike: rows of exchangeable labellings give
-    exchangeable statistics.
+    With a baseline, ranks are those of the residuals of the least-squares line of the scores on the baseline. Items are
+    ranked, masked and fitted whatever the labels: exchangeable labellings give exchangeable statistics.
 
     Which one: 200 suspects among 400 normal scores, level .05 (3,000 repetitions, standard errors up to .01). All
     shifted by .3 sd: "rank_sum" finds .90, "tail" .67, "combined" .88. A tenth of them by 2.5 sd: .47, .96, .93. A
     twentieth by 3 sd: .22, .76, .64.
 
     Args:
-      scores: [N] loss-like scores.
+      scores, mask: [N] loss-like scores, and bool, True = real item; what is not finite is left out as well.
       labels: [K, N] bool, True = suspect.
-      baseline: [N] scores of the same items at an earlier step.
-      mask: [N] bool, True = real item. Items with a score or a baseline that is not finite are left out as well.
+      baseline: [N] scores of the same items at an earlier step; what is not finite is left out as well.
       statistic: Name of the statistic.
 
-    Returns:
-      [K] int32, larger = suspects score lower. All equal where the scores do not differ, or not from the line (up to
-      16 epsilons of their magnitudes).
-
-    Raises:
-      ValueError: 2^18 items or more.
-
+    Returns: [K] int32, larger = suspects score lower. All equal where the scores do not differ, or not from the line
+    (up to 16 epsilons of their magnitudes).
+    Raises ValueError: 2^18 items or more.
     Cost: a product of [K, N] with [N, 2], and O(N log N): 1.5 ms for K = 10,000 and N = 400 on one core.
-
     References: Hajek, Sidak & Sen (1999), section 3.3, for linear rank statistics and their permutation moments.
     """
     if scores.shape[0] >= 2**30 // _CELLS:

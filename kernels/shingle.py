@@ -31,52 +31,32 @@ _SALT = (0x2545F491, 0x7F4A7C15)
 
 
 class ShingleTable(NamedTuple):
-    """The n-grams that tell one text from all others.
+    """The n-grams that tell one text from all others."""
 
-    Attributes:
-      hashes: [S] uint32, rising.
-      start: [S] int32, where the n-gram begins in `tokens`.
-      text: [S] int32, the text that has it.
-      times: [S] int32, how often that text has it.
-      tokens: [N] int32, the texts one after the other.
-    """
-
-    hashes: Any
-    start: Any
-    text: Any
-    times: Any
-    tokens: Any
+    hashes: Any  # [S] uint32, rising
+    start: Any  # [S] int32, where the n-gram begins in `tokens`
+    text: Any  # [S] int32, the text that has it
+    times: Any  # [S] int32, how often that text has it
+    tokens: Any  # [N] int32, the texts one after the other
 
 
 class RowMemory(NamedTuple):
-    """Rows seen so far, one in each of C places.
+    """Rows seen so far, one in each of C places."""
 
-    Attributes:
-      fingerprints: [C, 2] uint32.
-      times: [C] int32, how often the row was seen; 0 where the place is empty.
-      first_step: [C] int32.
-    """
-
-    fingerprints: jax.Array
-    times: jax.Array
-    first_step: jax.Array
+    fingerprints: jax.Array  # [C, 2] uint32
+    times: jax.Array  # [C] int32, how often the row was seen; 0 where the place is empty
+    first_step: jax.Array  # [C] int32
 
 
 def shingle_table(
     texts: Sequence[np.ndarray], size: int, common: Sequence[np.ndarray] = ()
 ) -> tuple[ShingleTable, int]:
-    """The n-grams that exactly one of the texts has, and none of the `common` ones. On the host.
+    """The n-grams that exactly one of the texts (token ids) has, and none of the `common` ones. On the host.
 
-    Args:
-      texts: Token ids of each text.
-      size: n; a shorter text has no n-gram.
-      common: Texts whose n-grams count for nobody.
+    A text shorter than n = `size` has none. n-grams are told apart by 64 bits here: with a chance of about S^2 2^-65
+    one of them is left out.
 
-    Returns:
-      The table, in NumPy, and the longest run of equal hashes in it, at least 1: what `find` needs.
-
-    n-grams are told apart by 64 bits here: with a chance of about S^2 2^-65 one of them is left out.
-
+    Returns: The table, in NumPy, and the longest run of equal hashes in it, at least 1: what `find` needs.
     Cost: O(N log N) in the tokens N.
     """
     rows = [np.asarray(row, np.int32) for row in (*texts, *common)]
@@ -109,12 +89,8 @@ def shingle_table(
 def window_hashes(tokens: Any, size: int, salt: int = 0) -> Any:
     """32-bit hash of every window of `size` tokens: [..., T] integers -> [..., T - size + 1] uint32.
 
-    Args:
-      tokens: Token ids; the result is NumPy's where they are, without a compilation.
-      size: n, static, from 1 to T.
-      salt: 0 or 1, which of two hash functions; static.
-
-    Cost: O(T) a row, whatever n is.
+    NumPy's where the tokens are, without a compilation. `size` is n, from 1 to T; `salt` 0 or 1 tells which of two hash
+    functions; both static. Cost: O(T) a row, whatever n is.
     """
     length = tokens.shape[-1]
     xp = np if isinstance(tokens, np.ndarray) else jnp
@@ -129,15 +105,12 @@ def find(
     """Places of the n-grams of a table in a batch.
 
     Args:
-      tokens: [B, T] int32.
+      tokens, mask: [B, T] int32, and bool, True = real token; a window with another token in it is none.
       table: Result of `shingle_table` for n-grams of `size`; at least one.
       size: n, static, at most T.
       longest_run: Most entries of equal hash, static.
-      mask: [B, T] bool, True = real token; a window with another token in it is none.
 
-    Returns:
-      [B, T - n + 1] int32: the entry of the n-gram that begins there, -1 where it is not in the table.
-
+    Returns: [B, T - n + 1] int32: the entry of the n-gram that begins there, -1 where it is not in the table.
     Cost: O(B T (log S + n)).
     """
     count = tokens.shape[1] - size + 1
@@ -177,18 +150,11 @@ def remember(
 ) -> tuple[RowMemory, jax.Array, jax.Array]:
     """Rows that were seen before, in earlier batches or further up in this one; then remember them all.
 
-    A row has one place, given by its fingerprint; the last row that came there holds it. A row is remembered after j
-    other rows with probability (1 - 1/C)^j, and taken for another one with probability about 2^-64 a pair.
+    A row has one place, given by its fingerprint ([B, 2] of `row_fingerprints`); the last row that came there holds it.
+    A row is remembered after j other rows with probability (1 - 1/C)^j, and taken for another one with probability
+    about 2^-64 a pair. Rows with `real` [B] False are neither looked up nor taken in.
 
-    Args:
-      memory: Result of `forget_all` or of the previous batch.
-      fingerprints: [B, 2] of `row_fingerprints`.
-      step: Step of this batch.
-      real: [B] bool; other rows are neither looked up nor taken in.
-
-    Returns:
-      (memory, times [B] int32 seen before, first_step [B] int32: where first, this step for a new row).
-
+    Returns: (memory, times [B] int32 seen before, first_step [B] int32: where first, this step for a new row).
     Cost: O(B^2) comparisons of integers; nothing in C.
     """
     capacity = memory.times.shape[0]

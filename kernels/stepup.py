@@ -2,10 +2,9 @@
 
 The decision is the greatest fixed point of k <- #{p <= critical(k)} from k = m, which equals
 max{k: p_(k) <= critical(k)}: a few vectorised passes, no sort and no scatter (data made to need more than 32 passes
-are ordered instead). Adjusted p-values do need an order;
-they are computed beside the decision, never the other way round, and a compiled caller that does not use them does
-not pay for them. By construction `reject == (adjusted <= alpha)`: where rounding would put an adjusted value on
-the wrong side of alpha it is moved by the few units in the last place that separate it from alpha.
+are ordered instead). Adjusted p-values need an order; they are computed beside the decision, and a compiled caller that
+does not use them does not pay for them. Where rounding would break `reject == (adjusted <= alpha)`, the adjusted value
+is moved by a few units in the last place.
 
 `bh_ranks` takes integers and is exact; all others take p-values, where equality with a critical value is decided with a
 tolerance of four machine epsilons in favour of rejection (Šidák's: eight).
@@ -19,7 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tdd.kernels import lattice
+from tdd.kernels import lattice, ranks
 from tdd.kernels import stepup_parts as parts
 from tdd.kernels.stepup_parts import StepUp
 
@@ -49,18 +48,11 @@ def bh(p_values: jax.Array, alpha: Any, *, mask: jax.Array | None = None) -> Ste
     finite-sample.
 
     Args:
-      p_values: [m] p-values; NaN is masked out of m.
+      p_values, mask: [m] p-values, NaN masked out of m; bool, True = real item.
       alpha: Level in (0, 1); a Python number is a static level, a JAX array may be traced.
-      mask: [m] bool, True = real item.
 
-    Returns:
-      `StepUp`.
-
-    Raises:
-      ValueError: Static alpha outside (0, 1). A traced one gives no rejections and NaN adjusted values.
-
+    Raises ValueError: static alpha outside (0, 1). A traced one gives no rejections and NaN adjusted values.
     Cost: a few passes over m; `adjusted` sorts.
-
     References: Benjamini & Hochberg (1995); Benjamini & Yekutieli (2001) for PRDS.
     """
     return parts.scaled_bh(p_values, alpha, parts.items(p_values, mask)[2], mask)
@@ -78,22 +70,13 @@ def storey_bh(
 
     Guarantee: FDR <= alpha for independent super-uniform p-values, and for conservative conformal p-values on n
     calibration scores when lambda = K/(n+1) for an integer K (1/2 is one for odd n); finite-sample, only with
-    `cap=False`. With `cap=True`
-    (pi0 at most 1) the theorem fails and the procedure is asymptotic. Randomised p-values may not enter pi0.
+    `cap=False`. With `cap=True` (pi0 at most 1) the theorem fails and the procedure is asymptotic. Randomised p-values
+    may not enter pi0.
 
-    Args:
-      p_values: [m] p-values; NaN is masked out.
-      alpha: Level in (0, 1).
-      lambda_: Lower end of the region of presumed nulls, in [0, 1).
-      cap: True cuts pi0 at 1.
-      mask: [m] bool, True = real item.
+    `lambda_` in [0, 1) is the lower end of the region of presumed nulls; other arguments as `bh`. `null_proportion` is
+    pi0.
 
-    Returns:
-      `StepUp` with `null_proportion` = pi0.
-
-    Raises:
-      ValueError: Static alpha or `lambda_` out of range.
-
+    Raises ValueError: static alpha or `lambda_` out of range.
     References: Storey, Taylor & Siegmund (2004), eq. 8; Bates et al. (2023), theorem 3.
     """
     if not isinstance(lambda_, jax.Array) and not 0 <= lambda_ < 1:
@@ -116,22 +99,12 @@ def two_stage_bh(p_values: jax.Array, alpha: Any, *, variant: str = "bky", mask:
     Guarantee: for independent super-uniform p-values, finite-sample: FDR <= alpha with "bky"; FDR <= alpha/(1 - alpha)
     with "bh", which is "bky" at that level. Nothing is proven under dependence, conformal p-values included.
 
-    Args:
-      p_values: [m] p-values; NaN is masked out of m.
-      alpha: Level in (0, 1), static or traced.
-      variant: "bky": both stages at alpha/(1 + alpha). "bh": both at alpha.
-      mask: [m] bool, True = real item.
+    `variant` "bky": both stages at alpha/(1 + alpha). "bh": both at alpha. Other arguments and errors as `bh`.
 
-    Returns:
-      `StepUp`. `null_proportion` is (m - r)/m, 1 where there was no second stage. The adjusted values belong to this
-      alpha: those of the last stage times (m - r)/m and (1 + alpha), the latter with "bky".
-
-    Raises:
-      ValueError: Static alpha outside (0, 1), another variant. A traced alpha out of range gives no rejections and NaN
-        adjusted values.
+    `null_proportion` is (m - r)/m, 1 where there was no second stage. The adjusted values belong to this alpha: those
+    of the last stage times (m - r)/m and (1 + alpha), the latter with "bky".
 
     Cost: twice the passes of BH; `adjusted` sorts.
-
     References: Benjamini, Krieger & Yekutieli (2006), definition 6 and theorem 1.
     """
     if variant not in VARIANTS:
@@ -148,8 +121,7 @@ def two_stage_bh(p_values: jax.Array, alpha: Any, *, variant: str = "bky", mask:
 def by(p_values: jax.Array, alpha: Any, *, mask: jax.Array | None = None) -> StepUp:
     """Benjamini-Yekutieli: BH at alpha / (1 + 1/2 + ... + 1/m).
 
-    Guarantee: FDR <= alpha·m0/m under any dependence of super-uniform p-values; finite-sample. Arguments, results and
-    errors as `bh`.
+    Guarantee: FDR <= alpha·m0/m under any dependence of super-uniform p-values; finite-sample. Arguments as `bh`.
 
     References: Benjamini & Yekutieli (2001), theorem 1.3.
     """
@@ -162,8 +134,7 @@ def by(p_values: jax.Array, alpha: Any, *, mask: jax.Array | None = None) -> Ste
 def holm(p_values: jax.Array, alpha: Any, *, mask: jax.Array | None = None) -> StepUp:
     """Holm's step-down procedure: reject while p_(i) <= alpha / (m - i + 1).
 
-    Guarantee: family-wise error rate <= alpha under any dependence; finite-sample. Arguments, results and errors as
-    `bh`.
+    Guarantee: family-wise error rate <= alpha under any dependence; finite-sample. Arguments as `bh`.
 
     References: Holm (1979).
     """
@@ -180,7 +151,7 @@ def hochberg(p_values: jax.Array, alpha: Any, *, mask: jax.Array | None = None) 
     """Hochberg's step-up procedure: k* = max{k: p_(k) <= alpha / (m - k + 1)}, reject p_j <= alpha / (m - k* + 1).
 
     Guarantee: family-wise error rate <= alpha for independent or positively dependent (MTP2) p-values; finite-sample.
-    Arguments, results and errors as `bh`.
+    Arguments as `bh`.
 
     References: Hochberg (1988).
     """
@@ -205,8 +176,8 @@ def hochberg(p_values: jax.Array, alpha: Any, *, mask: jax.Array | None = None) 
 def bonferroni(p_values: jax.Array, alpha: Any, *, mask: jax.Array | None = None) -> StepUp:
     """Bonferroni: reject p_j <= alpha / m.
 
-    Guarantee: family-wise error rate <= alpha·m0/m under any dependence; finite-sample. Arguments, results and errors
-    as `bh`. No sort even for `adjusted`.
+    Guarantee: family-wise error rate <= alpha·m0/m under any dependence; finite-sample. Arguments as `bh`. No sort even
+    for `adjusted`.
     """
     values, valid, num_tests = parts.items(p_values, mask)
     level = lattice.as_level(alpha)
@@ -223,8 +194,7 @@ def sidak(p_values: jax.Array, alpha: Any, *, mask: jax.Array | None = None) -> 
     one calibration sample are: given that sample their chances of staying above c are equal and independent, and
     E[G^k] >= E[G]^k. Under other dependence the procedure may fail: Bonferroni's does not.
 
-    Arguments, results and errors as `bh`. Cost: one pass over m; no sort even for `adjusted`.
-
+    Arguments as `bh`. Cost: one pass over m; no sort even for `adjusted`.
     References: Šidák (1967), theorem 1.
     """
     values, valid, num_tests = parts.items(p_values, mask)
@@ -238,9 +208,7 @@ def holm_sidak(p_values: jax.Array, alpha: Any, *, mask: jax.Array | None = None
     """Šidák's procedure stepping down: reject while p_(i) <= 1 - (1 - alpha)^(1/(m - i + 1)).
 
     Guarantee: family-wise error rate <= alpha under the conditions of `sidak`; finite-sample. It rejects all that
-    `sidak` and Holm's procedure do. Arguments, results and errors as `sidak`.
-
-    Cost: a few passes over m; `adjusted` sorts.
+    `sidak` and Holm's procedure do. Arguments as `bh`.
 
     References: Holm (1979), section 4; Holland & Copenhaver (1987).
     """
@@ -266,24 +234,19 @@ def bh_ranks(
     and null test scores are exchangeable; finite-sample.
 
     Args:
-      rank: [m] int32 ranks in 1..n+1; larger values are never rejected.
+      rank, mask: [m] int32 ranks in 1..n+1, and bool, True = real item; ranks above `max_rank` count as masked out.
       num_calibration: [] n.
       alpha: Level in (0, 1).
       max_rank: Static upper bound of n + 1.
       scale: rho as (numerator factors, denominator factors), non-negative integers below 2^31; None is m/(n+1). If
         one of them is a float, the decision carries the tolerance of a traced level.
-      mask: [m] bool, True = real item. Ranks above `max_rank` count as masked out.
 
-    Returns:
-      `StepUp`; `adjusted` is min over r >= r_j of rho·r/#{ranks <= r}, from a histogram of the ranks, without a sort.
-
-    Raises:
-      ValueError: Static alpha outside (0, 1).
-
-    Cost: O(m) a pass and a scalar search; `adjusted` O(m + n).
+    Returns: `StepUp`; `adjusted` is min over r >= r_j of rho·r/#{ranks <= r}.
+    Raises ValueError: static alpha outside (0, 1).
+    Cost: O(m) a pass and a scalar search; `adjusted` O(m + n), without a sort.
     """
     level = lattice.as_level(alpha)
-    valid = rank <= max_rank if mask is None else (rank <= max_rank) & mask
+    valid = ranks.within(rank, max_rank, mask)
     num_tests = jnp.sum(valid, dtype=jnp.int32)
     num_calibration = jnp.asarray(num_calibration, jnp.int32)
     numerator, denominator = ((num_tests,), (num_calibration + 1,)) if scale is None else scale
@@ -299,12 +262,8 @@ def bh_ranks(
     dtype = jnp.result_type(float)
     slots = jnp.where(valid, rank, max_rank + 1)
 
-    def counts_up_to(slots: jax.Array) -> jax.Array:
-        """#{ranks <= r} for r = 0..max_rank."""
-        return jnp.cumsum(jnp.zeros(max_rank + 2, jnp.int32).at[slots].add(1))[:-1]
-
     def directly(zero: jax.Array) -> jax.Array:
-        every, rejected = jnp.arange(max_rank + 1, dtype=jnp.int32) + zero, counts_up_to(slots + zero)
+        every, rejected = jnp.arange(max_rank + 1, dtype=jnp.int32) + zero, ranks.up_to(slots + zero, max_rank + 1)
         if exact:
             allowed = lattice.product_le(
                 (every, level.denominator, *numerator), (level.numerator, rejected, *denominator)
@@ -317,8 +276,10 @@ def bh_ranks(
     reject = valid & (rank <= largest_rank(count)) & (count > 0)
     rho = _float_ratio(numerator, denominator, dtype)
     values = rank.astype(dtype) / (num_calibration + 1).astype(dtype)
-    at_most = counts_up_to(slots)
-    ratio = _adjusted_on_lattice(numerator, denominator, at_most, max_rank, dtype)
+    at_most = ranks.up_to(slots, max_rank + 1)
+    # rho·r/#{ranks <= r}: products first, one division, so that small cases round once.
+    every = jnp.arange(max_rank + 1, dtype=jnp.int32).astype(dtype)
+    ratio = _times(every, numerator) / _times(at_most.astype(dtype), denominator)
     adjusted = jax.lax.cummin(jnp.where(at_most > 0, ratio, jnp.inf), reverse=True)
     adjusted = jnp.minimum(adjusted[jnp.minimum(slots, max_rank)], 1)
     step = parts.result(reject, adjusted, values, valid, num_tests, level)
@@ -330,14 +291,8 @@ def min_rejections(alpha: Any, max_tests: int, *, scale: tuple[tuple[Any, ...], 
     """The smallest number of rejections that `bh_ranks` can make: the smallest k with rho <= alpha·k.
 
     The smallest rank is 1, so fewer than rho/alpha items are never rejected: the resolution of the calibration sample.
-
-    Args:
-      alpha: Level in (0, 1).
-      max_tests: Static upper bound of m.
-      scale: rho, as in `bh_ranks`.
-
-    Returns:
-      [] int32 in 1..max_tests + 1; more than m means that nothing can be rejected.
+    [] int32 in 1..max_tests + 1 with `max_tests` a static upper bound of m; more than m: nothing can be rejected.
+    `scale` is rho as in `bh_ranks`.
     """
     level = lattice.as_level(alpha)
     numerator, denominator = scale
@@ -371,12 +326,14 @@ def _has_float(factors: tuple[Any, ...]) -> bool:
 
 
 def _float_ratio(numerator: tuple[Any, ...], denominator: tuple[Any, ...], dtype: Any) -> jax.Array:
-    top, bottom = jnp.ones((), dtype), jnp.ones((), dtype)
-    for factor in numerator:
-        top = top * jnp.asarray(factor).astype(dtype)
-    for factor in denominator:
-        bottom = bottom * jnp.asarray(factor).astype(dtype)
-    return top / bottom
+    one = jnp.ones((), dtype)
+    return _times(one, numerator) / _times(one, denominator)
+
+
+def _times(value: jax.Array, factors: tuple[Any, ...]) -> jax.Array:
+    for factor in factors:
+        value = value * jnp.asarray(factor).astype(value.dtype)
+    return value
 
 
 def _float_rank(
@@ -390,16 +347,3 @@ def _float_rank(
     dtype = jnp.result_type(float)
     allowed = parts.critical(level, dtype) * k.astype(dtype) / _float_ratio(numerator, denominator, dtype)
     return jnp.where(allowed >= 0, jnp.minimum(jnp.floor(allowed), max_rank), 0).astype(jnp.int32)
-
-
-def _adjusted_on_lattice(
-    numerator: tuple[Any, ...], denominator: tuple[Any, ...], at_most: jax.Array, max_rank: int, dtype: Any
-) -> jax.Array:
-    """rho·r/#{ranks <= r} for r = 0..max_rank: products first, one division, so that small cases round once."""
-    top = jnp.arange(max_rank + 1, dtype=jnp.int32).astype(dtype)
-    bottom = at_most.astype(dtype)
-    for factor in numerator:
-        top = top * jnp.asarray(factor).astype(dtype)
-    for factor in denominator:
-        bottom = bottom * jnp.asarray(factor).astype(dtype)
-    return top / bottom

@@ -1,8 +1,7 @@
 """Shared parts of step-up and step-down procedures on p-values: items, levels, fixed points, orders and the result.
 
-A procedure takes its items with `items`, its level with `lattice.as_level`, finds how many it rejects by
-`fixed_point`, and packs the decision with `result`, which sees to `reject == (adjusted <= alpha)`. `scaled_bh` and
-`step_down` are whole families of procedures.
+A procedure takes its `items`, finds how many it rejects by `fixed_point`, and packs the decision with `result`, which
+sees to `reject == (adjusted <= alpha)`. `scaled_bh` and `step_down` are whole families of procedures.
 """
 
 from __future__ import annotations
@@ -32,29 +31,20 @@ _MAX_PASSES = 32
 
 
 class StepUp(NamedTuple):
-    """Decisions of one procedure.
+    """Decisions of one procedure."""
 
-    Attributes:
-      reject: [m] bool, in input order; False for masked items.
-      adjusted: [m] adjusted p-values in [0, 1], NaN for masked items; `reject == (adjusted <= alpha)`.
-      threshold: [] the largest rejected p-value, 0 where nothing is rejected.
-      num_rejected: [] int32.
-      num_tests: [] int32, m without masked and NaN items.
-      null_proportion: [] the estimate of the proportion of true nulls that was used, 1 where none was.
-    """
-
-    reject: jax.Array
-    adjusted: jax.Array
-    threshold: jax.Array
-    num_rejected: jax.Array
-    num_tests: jax.Array
-    null_proportion: jax.Array
+    reject: jax.Array  # [m] bool, in input order; False for masked items
+    adjusted: jax.Array  # [m] adjusted p-values in [0, 1], NaN for masked items; `reject == (adjusted <= alpha)`
+    threshold: jax.Array  # [] the largest rejected p-value, 0 where nothing is rejected
+    num_rejected: jax.Array  # [] int32
+    num_tests: jax.Array  # [] int32, m without masked and NaN items
+    null_proportion: jax.Array  # [] the estimate of the proportion of true nulls that was used, 1 where none was
 
 
 def items(p_values: jax.Array, mask: jax.Array | None) -> tuple[jax.Array, jax.Array, jax.Array]:
     """p-values in at least single precision with masked items at +inf, the mask, and m."""
     p_values = p_values.astype(jnp.promote_types(p_values.dtype, jnp.float32))
-    valid = ~jnp.isnan(p_values) if mask is None else mask & ~jnp.isnan(p_values)
+    valid = ranks.real(p_values, mask)
     return jnp.where(valid, p_values, jnp.inf), valid, jnp.sum(valid, dtype=jnp.int32)
 
 
@@ -107,8 +97,7 @@ def order(values: jax.Array) -> tuple[jax.Array, jax.Array, Callable[[jax.Array]
     """Sorted values, their places 0..m-1, and the function that takes results from the places back to the items.
 
     Equal items get the result of the first of their places, which is that of all of them where results are running
-    minima or maxima. Integers sorted alone and one binary search an item take a quarter of the time of sorting
-    numbers with where each came from.
+    minima or maxima. Sorting integers and one binary search an item take a quarter of the time of a sort with places.
     """
     place = jnp.arange(values.shape[0], dtype=jnp.int32)
     keys, _ = ranks.order_keys(values)
@@ -172,15 +161,8 @@ def step_down(
 ) -> StepUp:
     """The step-down procedure that rejects while p_(i) <= cut(alpha, m - i + 1).
 
-    Args:
-      p_values: [m]; NaN is masked out.
-      alpha: Level in (0, 1).
-      mask: [m] bool, True = real item.
-      cut: (alpha, l) -> the largest p-value that one of l hypotheses is rejected at, decreasing in l.
-      adjust: (l, p) -> the smallest alpha with p <= cut(alpha, l); increasing in both.
-
-    Returns:
-      `StepUp`.
+    `cut` (alpha, l) -> the largest p-value that one of l hypotheses is rejected at, decreasing in l; `adjust` (l, p) ->
+    the smallest alpha with p <= cut(alpha, l), increasing in both.
     """
     values, valid, num_tests = items(p_values, mask)
     level = lattice.as_level(alpha)

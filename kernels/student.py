@@ -16,6 +16,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from tdd.kernels import ranks
+
 __all__ = ["OneSample", "log_sf", "one_sample", "sf"]
 
 # log(Gamma(a + 1/2) / Gamma(a)) - log(a)/2 in powers a^-1, a^-3, ...
@@ -26,23 +28,14 @@ _FRACTION_TERMS = {4: 40, 8: 180}  # by bytes of the type; the slowest case is t
 
 
 class OneSample(NamedTuple):
-    """One-sided one-sample t-test.
+    """One-sided one-sample t-test."""
 
-    Attributes:
-      statistic: [] t; NaN where there is no test.
-      p_value: [] P(T >= t), 1 where there is no test.
-      log_p_value: [] its logarithm, 0 where there is no test.
-      mean: [] of the values.
-      skewness: [] third standardised moment (0 where there is no test).
-      num_values: [] int32, r without masked and NaN values.
-    """
-
-    statistic: jax.Array
-    p_value: jax.Array
-    log_p_value: jax.Array
-    mean: jax.Array
-    skewness: jax.Array
-    num_values: jax.Array
+    statistic: jax.Array  # [] t; NaN where there is no test
+    p_value: jax.Array  # [] P(T >= t), 1 where there is no test
+    log_p_value: jax.Array  # [] its logarithm, 0 where there is no test
+    mean: jax.Array  # [] of the values
+    skewness: jax.Array  # [] third standardised moment (0 where there is no test)
+    num_values: jax.Array  # [] int32, r without masked and NaN values
 
 
 def log_sf(t: Any, df: Any) -> jax.Array:
@@ -51,13 +44,9 @@ def log_sf(t: Any, df: Any) -> jax.Array:
     Relative accuracy is a few machine epsilons of the float type for df >= 1, at any t: finite far below the logarithm
     of the smallest float. Near 0, for t far below 0, it has the relative accuracy of `sf` at -t.
 
-    Args:
-      t: Real; +inf gives -inf, NaN gives NaN.
-      df: Degrees of freedom > 0, may be traced and infinite; NaN is returned for others.
+    t = +inf gives -inf, NaN gives NaN; df > 0 may be traced and infinite, others give NaN.
 
-    Returns:
-      Array of the broadcast shape.
-
+    Returns: Array of the broadcast shape.
     References: DLMF 15.8.1, 15.7.5 (the continued fraction), 5.11.13 (ratios of gamma functions).
     """
     return _tail(t, df)[1]
@@ -82,17 +71,14 @@ def one_sample(values: jax.Array, *, mask: jax.Array | None = None, noise: Any =
     would reject with probability 2^-r when values are +-1.
 
     Args:
-      values: [r].
-      mask: [r] bool, True = real item; NaN is left out besides.
+      values, mask: [r], and bool, True = real item; NaN is left out besides.
       noise: [] standard deviations up to this (and up to 10 machine epsilons of the largest value) count as 0.
 
-    Returns:
-      `OneSample`. Cost: O(r).
-
+    Cost: O(r).
     References: the sharded exchangeability test, algorithm 1.
     """
     values = jnp.asarray(values)
-    real = ~jnp.isnan(values) if mask is None else mask & ~jnp.isnan(values)
+    real = ranks.real(values, mask)
     count = jnp.sum(real, dtype=jnp.int32)
     size = jnp.maximum(count, 1).astype(values.dtype)
     largest = jnp.max(jnp.where(real, jnp.abs(values), 0), initial=0)

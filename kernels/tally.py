@@ -1,8 +1,7 @@
 """Statistics of many repetitions, in integers: the same numbers in any order, batch or number of devices.
 
-Floating-point sums depend on the order of their terms, and with it on how the repetitions were distributed. Here each
-proportion x in [0, 1] is rounded to a multiple of 2^-24 (the precision of float32), and those integers and those of
-x^2 are summed exactly, as a high and a low part of 12 bits each, so that 2^19 repetitions fit into 32 bits. A
+Each proportion x in [0, 1] is rounded to a multiple of 2^-24 (the precision of float32), and those integers and those
+of x^2 are summed exactly, as a high and a low part of 12 bits each, so that 2^19 repetitions fit into 32 bits. A
 histogram of x rounded to multiples of 1/1024 carries the quantiles.
 """
 
@@ -17,24 +16,18 @@ __all__ = ["Tally", "update", "zero"]
 
 METRICS = ("fdp", "power", "hamming", "selected")
 BINS = 1024
-MAX_REPETITIONS = 2**19
 UNIT = 2**24
 LOW_BITS = 12
 
 
 class Tally(NamedTuple):
-    """Sums over repetitions, for the metrics of `METRICS` in this order.
+    """Sums over repetitions, for the metrics of `METRICS` in this order."""
 
-    Attributes:
-      repetitions: [] uint32.
-      sums: [..., 4, 4] uint32: high and low part of the sum of round(2^24 x), high and low part of that of
-        round(2^24 x^2); the value is high·2^12 + low.
-      histogram: [..., 4, 1025] uint32, how often round(1024 x) was 0..1024.
-    """
-
-    repetitions: jax.Array
+    repetitions: jax.Array  # [] uint32
+    # [..., 4, 4] uint32: high and low part of the sum of round(2^24 x), high and low part of that of round(2^24 x^2);
+    # the value is high·2^12 + low
     sums: jax.Array
-    histogram: jax.Array
+    histogram: jax.Array  # [..., 4, 1025] uint32, how often round(1024 x) was 0..1024
 
 
 def zero(shape: tuple[int, ...]) -> Tally:
@@ -67,8 +60,7 @@ def update(
       items: [] or [L] or [..., L] int32 M.
       real: [L] bool, the repetitions that count (default: all).
 
-    Returns:
-      `Tally`. Each proportion has the error of one float32 division and of one rounding to 2^-24.
+    Returns: `Tally`. Each proportion has the error of one float32 division and of one rounding to 2^-24.
     """
     true = selected - false
     wrong = false + targets - true

@@ -1,8 +1,7 @@
 """Per-token statistics of a language model's output distribution, from hidden states and the readout, in chunks.
 
 The logits exist only as one float32 tile [chunk, V] at a time: z = hidden · readout^T, then tanh soft-capping if the
-model has it. Rows that are not scored targets cost nothing but a gather: the scored rows are moved to the front and the
-loop stops after the last of them.
+model has it. Rows that are not scored targets cost only a gather: the loop stops after the last scored row.
 
 A tile takes two passes over the vocabulary. With m = max_v z_v, d = z - m, r = sum_{d<0} e^d, n = #{d = 0} and
 s = n + r = sum_v e^d:
@@ -12,10 +11,9 @@ s = n + r = sum_v e^d:
     M       = -(1 - p_y) ln p_y - sum_{v != y} p_v ln(1 - p_v)
 
 The maxima are kept out of every sum, so that ln s = log1p(n - 1 + r) and 1 - p_max = (n - 1 + r) / s keep their
-relative accuracy on peaked rows. A tile is read in blocks of columns: the exponential of a block is written once to
-cache (the optimisation barrier) and shared by all sums, which on CPU would otherwise each compute it again.
-Maxima are told by comparing z with m, never by the sign of z - m: where z is itself a product (soft-capping), the
-compiler may contract product and difference, and then z - m at the maximum is a rounding error instead of 0.
+relative accuracy on peaked rows. The exponential of a block of columns is written once to cache (the optimisation
+barrier) and shared by all sums, which on CPU would each compute it again. Maxima are found by comparing z with m: where
+z is a product (soft-capping), the compiler may contract z - m, which then is not 0 at the maximum.
 """
 
 from __future__ import annotations
@@ -86,9 +84,7 @@ def token_stats(
       chunk: Rows a tile: 256 on CPU (the readout is read once for each tile), 1,024 and more on accelerators. Static.
       block: Columns a step of the vocabulary sums; None (whole rows) on accelerators. Static.
 
-    Returns:
-      `TokenStatistics`, each field [N].
-
+    Returns: `TokenStatistics`, each field [N].
     Cost: 2 S D V flop for S = sum(mask) rounded up to `chunk`; temporary memory of about
     4 chunk V + 4 N D bytes, never N V.
     """
@@ -119,15 +115,10 @@ def token_stats_from_logits(
 
 
 def tile_statistics(logits: jax.Array, targets: jax.Array, block: int | None) -> TokenStatistics:
-    """Every statistic of every row of a tile.
+    """Every statistic of every row of a tile of logits [c, V], taken as float32; -inf is a token that cannot occur.
 
-    Args:
-      logits: [c, V], taken as float32; -inf means a token that cannot occur.
-      targets: [c] int32 token ids.
-      block: Columns a step, or None to reduce whole rows at once (accelerators).
-
-    Returns:
-      `TokenStatistics` of [c]. Relative error of the order of 1e-6 except for what float32 logits have lost already.
+    `targets` are [c] int32 token ids, `block` as in `token_stats`. The relative error is of the order of 1e-6 except
+    for what float32 logits have lost already.
     """
     logits = logits.astype(jnp.float32)
     top = logits.max(-1, keepdims=True)

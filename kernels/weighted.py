@@ -6,9 +6,9 @@ With weights w = dQ/dP, the density of null candidates over that of calibration 
 
 Several of these are not positively dependent, so they are decided by weighted conformal selection: candidate j is
 compared with R_j, the number of rejections of BH on the p-values that the other candidates have when j stands in for
-the unseen calibration item. All R_j together cost O((n + m) log(n + m)) here: among the candidates ordered by
-extremity, the k-th smallest auxiliary p-value is decided by a threshold on w_j alone for k beyond the place of j, and
-by a threshold on sum w + w_j before it, so each R_j is two searches in tables of thresholds.
+the unseen calibration item. Each R_j is two searches in tables of thresholds: among the candidates ordered by
+extremity, the k-th smallest auxiliary p-value is decided by w_j alone for k beyond the place of j, and by sum w + w_j
+before it.
 """
 
 from __future__ import annotations
@@ -18,8 +18,7 @@ from typing import Any, Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from tdd.kernels import lattice, ranks, stepup
-from tdd.kernels.conformal import NULLS
+from tdd.kernels import conformal, lattice, ranks, stepup
 
 __all__ = ["PRUNES", "WeightedStep", "effective_sample_size", "p_values", "selection"]
 
@@ -29,29 +28,19 @@ Null = Literal["nonmember", "member"]
 
 
 class WeightedStep(NamedTuple):
-    """Decisions of weighted conformal selection.
+    """Decisions of weighted conformal selection."""
 
-    Attributes:
-      selected: [m] bool, in input order.
-      adjusted: [m] m·p_j/R_j, at most 1; moved above alpha for items that pass their own comparison and are pruned, so
-        that `selected == (adjusted <= alpha)`. R_j belongs to this alpha: not to be compared with another one.
-      p_values: [m] weighted conformal p-values; NaN for masked items.
-      bh_sizes: [m] int32, R_j; 0 for masked items.
-      threshold: [] the largest selected p-value, 0 where nothing is selected.
-      num_selected: [] int32.
-      num_tests: [] int32.
-      num_calibration: [] int32.
-      min_selections: [] int32, the fewest selections that the weights allow; m + 1 where nothing can be selected.
-    """
-
-    selected: jax.Array
+    selected: jax.Array  # [m] bool, in input order
+    # [m] m·p_j/R_j, at most 1; moved above alpha for items that pass their own comparison and are pruned, so that
+    # `selected == (adjusted <= alpha)`. R_j belongs to this alpha: not to be compared with another one.
     adjusted: jax.Array
-    p_values: jax.Array
-    bh_sizes: jax.Array
-    threshold: jax.Array
-    num_selected: jax.Array
-    num_tests: jax.Array
-    num_calibration: jax.Array
+    p_values: jax.Array  # [m] weighted conformal p-values; NaN for masked items
+    bh_sizes: jax.Array  # [m] int32, R_j; 0 for masked items
+    threshold: jax.Array  # [] the largest selected p-value, 0 where nothing is selected
+    num_selected: jax.Array  # [] int32
+    num_tests: jax.Array  # [] int32
+    num_calibration: jax.Array  # [] int32
+    # [] int32, the fewest selections that the weights allow; m + 1 where nothing can be selected
     min_selections: jax.Array
 
 
@@ -79,25 +68,18 @@ def p_values(
     candidate is one of Q and w is proportional to dQ/dP; finite-sample. With estimated weights: approximate.
 
     Args:
-      calibration: [n] loss-like scores of items for which the null holds.
-      scores: [m] loss-like scores.
-      calibration_weights: [n] non-negative.
-      weights: [m] non-negative.
+      calibration, calibration_weights, calibration_mask: [n] loss-like scores of items for which the null holds,
+        non-negative weights, and bool, True = real item.
+      scores, weights, mask: [m] likewise, of the items to test.
       null: "nonmember" (small scores are extreme) or "member".
-      calibration_mask: [n] bool, True = real item.
-      mask: [m] bool, True = real item.
 
-    Returns:
-      [m] in [0, 1]; NaN for masked items and where a weight is negative or not finite; 1 where all weights are 0.
-
-    Raises:
-      ValueError: Unknown `null`.
-
+    Returns: [m] in [0, 1]; NaN for masked items and where a weight is negative or not finite; 1 where all weights are
+    0.
+    Raises ValueError: unknown `null`.
     Cost: one sort of n, m binary searches.
-
     References: Tibshirani, Barber, Candes & Ramdas (2019); Jin & Candes (2023), eq. 5.
     """
-    calibration, scores = _oriented(calibration, scores, null)
+    calibration, scores = conformal.oriented(calibration, scores, null)
     real, valid = ranks.real(calibration, calibration_mask), ranks.real(scores, mask)
     calibration_weights, weights = _clean(calibration_weights, real, True), _clean(weights, valid, False)
     masses = _masses(calibration, scores, calibration_weights, real)
@@ -128,27 +110,17 @@ def selection(
     Guarantee: FDR <= alpha, if for every null candidate j, given the other candidates, calibration items and j are
     independent, from P and Q with dQ/dP proportional to w; finite-sample. With estimated weights: approximate.
 
+    Arguments as `p_values`, and
+
     Args:
-      calibration: [n] loss-like scores.
-      scores: [m] loss-like scores.
-      calibration_weights: [n] non-negative.
-      weights: [m] non-negative.
       alpha: Level in (0, 1); comparisons with it carry four machine epsilons in favour of equality.
-      null: "nonmember" or "member".
       prune: Rule that prunes ties between the R_j.
       key: PRNG key for "heterogeneous" and "homogeneous".
-      calibration_mask: [n] bool.
-      mask: [m] bool.
 
-    Returns:
-      `WeightedStep`. Nothing is selected and `adjusted` is NaN for a traced alpha out of range and for traced weights
-      that are negative or not finite.
-
-    Raises:
-      ValueError: Unknown `null` or `prune`, no `key` where one is needed, static alpha outside (0, 1).
-
+    Returns: `WeightedStep`. Nothing is selected and `adjusted` is NaN for a traced alpha out of range and for traced
+    weights that are negative or not finite.
+    Raises ValueError: unknown `null` or `prune`, no `key` where one is needed, static alpha outside (0, 1).
     Cost: O((n + m) log(n + m)) time, O(n + m) memory.
-
     References: Jin & Candes (2023), algorithm 1; the auxiliary p-value carries w_j, not w_l.
     """
     if prune not in PRUNES:
@@ -156,7 +128,7 @@ def selection(
     if prune != "deterministic" and key is None:
         raise ValueError(f'prune="{prune}" needs key, a PRNG key from jax.random.key')
     level = lattice.as_level(alpha)
-    calibration, scores = _oriented(calibration, scores, null)
+    calibration, scores = conformal.oriented(calibration, scores, null)
     real, valid = ranks.real(calibration, calibration_mask), ranks.real(scores, mask)
     calibration_weights, weights = _clean(calibration_weights, real, True), _clean(weights, valid, False)
     sound = ~jnp.isnan(jnp.sum(calibration_weights)) & ~jnp.isnan(jnp.sum(weights))
@@ -214,12 +186,7 @@ def selection(
 
 
 def effective_sample_size(weights: jax.Array, *, mask: jax.Array | None = None) -> jax.Array:
-    """(sum w)^2 / sum w^2: how many equally weighted items would be as informative; 0 where all weights are 0.
-
-    Args:
-      weights: [n] non-negative.
-      mask: [n] bool, True = real item.
-    """
+    """(sum w)^2 / sum w^2: how many equally weighted items would be as informative; 0 where all weights are 0."""
     weights = _clean(weights, jnp.ones(weights.shape, bool) if mask is None else mask, False)
     largest = jnp.max(weights, initial=0)
     scaled = weights / jnp.where(largest > 0, largest, 1)
@@ -314,15 +281,3 @@ def _clean(weights: jax.Array, real: jax.Array, spread: bool) -> jax.Array:
     weights = weights.astype(jnp.promote_types(weights.dtype, jnp.float32))
     bad = real & ~((weights >= 0) & (weights < jnp.inf))
     return jnp.where(jnp.any(bad) if spread else bad, jnp.nan, jnp.where(real, weights, 0))
-
-
-def _oriented(calibration: jax.Array, scores: jax.Array, null: str) -> tuple[jax.Array, jax.Array]:
-    """Scores of which small ones are extreme; integers are turned round by their complement, which cannot overflow."""
-    if null not in NULLS:
-        raise ValueError(f'null must be "nonmember" or "member", got {null!r}')
-    calibration, scores = jnp.asarray(calibration), jnp.asarray(scores)
-    if null == "nonmember":
-        return calibration, scores
-    if jnp.issubdtype(scores.dtype, jnp.inexact):
-        return -calibration, -scores
-    return ~calibration, ~scores

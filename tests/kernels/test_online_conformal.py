@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import references_martingale as ref
 
-from tdd.kernels import online_conformal
+from tdd.kernels import conformal, online_conformal
 
 KEY = jax.random.key(3)
 compiled = jax.jit(online_conformal.p_values, static_argnames=("null", "window"))
@@ -26,7 +26,7 @@ def drawn(window, size=40):
     return [np.array(part) for part in zip(*every)]
 
 
-@pytest.mark.parametrize("null", online_conformal.NULLS)
+@pytest.mark.parametrize("null", conformal.NULLS)
 @pytest.mark.parametrize("window", [None, 1, 5, 100])
 def test_definition(null, window):
     x = scores()
