@@ -11,10 +11,9 @@ import numpy as np
 
 from tdd.logprobs import LogProbs, Reading, read_log_probs
 from tdd.records import Scores, TokenStats
-from tdd.scoring.scores import Evidence, ScoreRequest, parse_score
+from tdd.scoring.scores import Evidence, ScoreRequest, check_score_names, parse_score
 from tdd.texts import load_texts
 from tdd.validate.errors import InputError
-from tdd.validate.scoring import check_score_names
 
 __all__ = ["PER_BYTE", "score_log_probs"]
 

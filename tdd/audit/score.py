@@ -21,15 +21,13 @@ from tdd.records import Scores, Texts
 from tdd.runs.folder import versions
 from tdd.runs.progress import progress_bar
 from tdd.runs.shards import Shard, ShardLog, as_shard
-from tdd.scoring.buckets import default_budget, gradient_budget
-from tdd.scoring.devices import Devices, check_not_in_step, find_devices
-from tdd.scoring.lockstep import check_alike
+from tdd.scoring.buckets import check_budget, default_budget, gradient_budget
+from tdd.scoring.devices import Devices, check_alike, check_not_in_step, find_devices
 from tdd.scoring.plan import ScorePlan, plan_scores
 from tdd.scoring.run import ScoreRun
-from tdd.scoring.scores import parse_score
+from tdd.scoring.scores import check_reference, check_score_names, parse_score
 from tdd.scoring.store.store import ScoreStore
 from tdd.texts import load_texts
-from tdd.validate import scoring as checks
 from tdd.validate.errors import InputError
 
 __all__ = ["ScoreOptions", "score"]
@@ -142,16 +140,16 @@ def score(
     "grad_norm" one forward and backward (three to four times a forward pass). Host memory: the texts, their tokens and
     one number per text and score.
     """
-    requests = [parse_score(name) for name in checks.check_score_names(scores)]
+    requests = [parse_score(name) for name in check_score_names(scores)]
     passes = {name for request in requests for name in request.score.passes}
-    checks.check_reference(passes, reference)
+    check_reference(passes, reference)
     if long_texts not in ("window", "truncate", "error"):
         raise InputError(
             f"long_texts={long_texts!r} is unknown; use 'window' (score every token once), 'truncate' or 'error'"
         )
     where = find_devices(device, devices, shard_params=shard_params)
     budget = default_budget(where.platform) if token_budget is None else token_budget
-    checks.check_budget(budget)
+    check_budget(budget)
     table = load_texts(texts)
     part = as_shard(shard, store)
     check_not_in_step(part, spans=where.spans)

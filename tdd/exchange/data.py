@@ -13,7 +13,7 @@ from typing import Any
 
 from tdd.records import Texts
 from tdd.texts import Rows, hash_texts, read_rows
-from tdd.validate import texts as text_checks
+from tdd.texts import rows as text_checks
 from tdd.validate.errors import InputError
 
 __all__ = ["ExampleSet", "load_examples", "load_sets"]

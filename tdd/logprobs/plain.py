@@ -14,8 +14,8 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from tdd.logprobs.record import Entry, check_lengths, check_list, shown
-from tdd.texts.rows import Rows
+from tdd.logprobs.record import Entry, check_lengths, check_list
+from tdd.texts.rows import Rows, shown
 from tdd.validate.errors import InputError
 
 __all__ = ["FIELDS", "lm_eval_entries", "plain_entries"]

@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from tdd.logprobs import openai, plain, vllm
-from tdd.logprobs.record import Entry, LogProbs, shown
+from tdd.logprobs import plain, servers
+from tdd.logprobs.record import Entry, LogProbs
 from tdd.texts import Rows, hash_texts, read_rows
-from tdd.validate import texts as text_checks
+from tdd.texts import rows as text_checks
 from tdd.validate.errors import InputError
 
 __all__ = ["FORMATS", "Reading", "read_log_probs"]
@@ -150,8 +150,8 @@ def _server_layout(answer: Any) -> str:
 def _entries(rows: Rows, name: str, reading: Reading) -> Iterator[Entry]:
     readers: dict[str, Callable[..., Iterator[Entry]]] = {
         "plain": functools.partial(plain.plain_entries, field=reading.field),
-        "openai": functools.partial(openai.entries, generated=reading.generated),
-        "vllm": functools.partial(vllm.entries, first_entry=reading.first_entry),
+        "openai": functools.partial(servers.openai_entries, generated=reading.generated),
+        "vllm": functools.partial(servers.vllm_entries, first_entry=reading.first_entry),
         "lm-eval": plain.lm_eval_entries,
     }
     if reading.id_field is not None:
@@ -234,7 +234,7 @@ def _check_numbers(source: str, place: str, values: Sequence[Any], offset: int) 
                     "lack one. Servers leave out what they had cached: switch prefix caching off and ask again"
                 )
             if isinstance(value, bool) or not isinstance(value, numbers.Real):
-                raise InputError(f"{source}: {place}: position {position} holds {shown(value)}, no number")
+                raise InputError(f"{source}: {place}: position {position} holds {text_checks.shown(value)}, no number")
     try:
         return np.array(values, np.float64)
     except OverflowError as error:

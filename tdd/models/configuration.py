@@ -11,7 +11,7 @@ from tdd.models.families.family import Family
 from tdd.models.spec import DecoderSpec
 from tdd.validate.checkpoints import reading
 from tdd.validate.errors import InputError
-from tdd.validate.json_text import parse_json
+from tdd.validate.files import parse_json
 
 __all__ = ["check_layer_counts", "check_vocabulary", "read_config", "read_spec", "read_tokenizer"]
 

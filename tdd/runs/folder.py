@@ -23,10 +23,9 @@ import numpy as np
 from tdd.runs import plain_csv
 from tdd.runs.atomic import atomic_path, disk_errors, write_atomically
 from tdd.runs.display import Displayed
-from tdd.validate import runs
+from tdd.runs.plain_csv import coded_words
 from tdd.validate.errors import InputError
-from tdd.validate.json_text import parse_json
-from tdd.validate.string_columns import coded_words
+from tdd.validate.files import parse_json
 
 __all__ = [
     "SCHEMA",
@@ -45,6 +44,14 @@ __all__ = [
 
 SCHEMA = 2
 _WRITTEN_TOGETHER = 2**13
+_DECISION = ("run the audit again", ("decision", "checks", "inputs", "model"))
+_PARTS = {
+    "audit": _DECISION,
+    "select": _DECISION,
+    "exchange": ("run the test again", ("data", "selection", "options", "control", "model")),
+    "probe": ("save the probe again", ("name", "options", "inputs", "alarm", "first_alarm", "guarantees", "looks")),
+}
+"""Kind of run -> how to get another, and the parts of its run.json beside sentences."""
 _PACKAGES = ("tdd", "jax", "jaxlib", "flax", "numpy", "transformers", "tokenizers", "scikit-learn")
 
 
@@ -120,13 +127,12 @@ def read_run(folder: pathlib.Path) -> dict[str, Any]:
         run = parse_json(place.read_text("utf-8"))
     except (OSError, ValueError) as error:
         raise InputError(f"{place} cannot be read as JSON: {error}") from error
-    _check_schema(run, place, SCHEMA)
-    seal = run.pop("sha256", None)
-    if seal is None:
-        run.pop("files", None)  # of an earlier version
-    elif seal != fingerprint(run):
+    found = run.get("schema") if isinstance(run, dict) else None
+    if found != SCHEMA:
+        raise InputError(f"{place} has schema {found!r}, this version reads {SCHEMA}")
+    if run.pop("sha256", None) != fingerprint(run):
         raise InputError(f"{place} is damaged or was edited: its content does not fit its SHA-256; make the run again")
-    runs.check_run(run, place)
+    _check_parts(run, place)
     return run
 
 
@@ -150,7 +156,7 @@ def _read_sealed(place: pathlib.Path, run: Mapping[str, Any] | None) -> bytes:
         data = place.read_bytes()
     except OSError as error:
         raise InputError(f"{place} cannot be read: {error}; make the run again") from error
-    if run is not None and "files" in run and run["files"].get(place.name) != hashlib.sha256(data).hexdigest():
+    if run is not None and run["files"].get(place.name) != hashlib.sha256(data).hexdigest():
         raise InputError(
             f"{place} is damaged or was edited: it does not fit the SHA-256 in run.json; make the run again"
         )
@@ -276,11 +282,15 @@ def _check_run_folder(folder: pathlib.Path, fingerprint: str) -> None:
         )
 
 
-def _check_schema(run: Any, place: pathlib.Path, schema: int) -> None:
-    """A run.json of this version."""
-    found = run.get("schema") if isinstance(run, dict) else None
-    if found != schema:
-        raise InputError(f"{place} has schema {found!r}, this version reads {schema}")
+def _check_parts(run: Mapping[str, Any], place: pathlib.Path) -> None:
+    """Check that a report can be made of a run.json."""
+    kind = run.get("kind")
+    if not isinstance(kind, str) or kind not in _PARTS:
+        raise InputError(f"{place} is a run of kind {kind!r}; this version reads {', '.join(_PARTS)}")
+    again, parts = _PARTS[kind]
+    missing = [name for name in ("outcome", *parts, "warnings", "open_points") if name not in run]
+    if missing:
+        raise InputError(f"{place} is damaged: it lacks {', '.join(missing)}; {again}")
 
 
 def _check_items(header: Sequence[str], rows: Sequence[Sequence[str]], place: pathlib.Path) -> None:

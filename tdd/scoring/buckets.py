@@ -9,10 +9,21 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
-__all__ = ["Batch", "bucket_lengths", "default_budget", "gradient_budget", "plan"]
+from tdd.validate.errors import InputError
+
+__all__ = [
+    "Batch",
+    "bucket_lengths",
+    "check_budget",
+    "check_max_length",
+    "default_budget",
+    "gradient_budget",
+    "plan",
+]
 
 _STEP = 8
 """Bucket lengths are multiples of this."""
@@ -50,6 +61,24 @@ def default_budget(platform: str) -> int:
 def gradient_budget(token_budget: int) -> int:
     """Tokens of a batch for gradients, half of the others': activations are kept for the way back."""
     return max(1, token_budget // 2)
+
+
+def check_budget(value: Any) -> int:
+    """Return a number of tokens a batch."""
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
+        raise InputError(f"token_budget={value!r} must be a whole number of tokens, at least 1")
+    return int(value)
+
+
+def check_max_length(value: Any, of_model: int | None) -> int | None:
+    """Return the longest window: the model's own limit, or a shorter one that the user sets."""
+    if value is None:
+        return of_model
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 2:
+        raise InputError(f"max_length={value!r} must be a whole number of tokens, at least 2")
+    if of_model is not None and value > of_model:
+        raise InputError(f"max_length={value} exceeds the {of_model} positions of the model; use at most that")
+    return int(value)
 
 
 def plan(

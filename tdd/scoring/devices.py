@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Sequence
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -18,10 +20,16 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from tdd.placement import everywhere, partitions, put_shares, shard
 from tdd.scoring.gathering import gathering
-from tdd.validate.errors import InputError
-from tdd.validate.scoring import is_memory_error
+from tdd.validate.errors import InputError, is_memory_error
 
-__all__ = ["Devices", "check_not_in_step", "find_device", "find_devices", "parameters_too_large"]
+__all__ = [
+    "Devices",
+    "check_alike",
+    "check_not_in_step",
+    "find_devices",
+    "gathered",
+    "parameters_too_large",
+]
 
 _AXIS = "data"
 
@@ -117,7 +125,7 @@ class Devices:
         )(params, *arrays)
 
 
-def find_device(device: Any) -> Any:
+def _find_device(device: Any) -> Any:
     """A `jax.Device`, "cpu", "gpu:1" and the like; None is the first device of this process."""
     if device is None:
         return jax.local_devices()[0]
@@ -146,14 +154,14 @@ def find_devices(device: Any = None, devices: Any = None, *, shard_params: bool 
         )
     over_processes = shard_params and jax.process_count() > 1
     if devices is None and not over_processes:
-        chosen = (find_device(device),)
+        chosen = (_find_device(device),)
     elif isinstance(devices, (list, tuple, np.ndarray)) and all(isinstance(x, jax.Device) for x in devices):
         chosen = tuple(devices)
         if not chosen or len(set(chosen)) < len(chosen) or len({x.platform for x in chosen}) > 1:
             listing = ", ".join(map(str, chosen)) or "nothing"
             raise InputError(f"devices must be different devices of one kind, at least one; it has {listing}")
     else:
-        local = jax.local_devices(backend=find_device(device).platform)
+        local = jax.local_devices(backend=_find_device(device).platform)
         existing = jax.devices(local[0].platform) if over_processes else local
         chosen = tuple(existing[: _count_of("all" if devices is None else devices, existing)])
         if over_processes:
@@ -222,3 +230,30 @@ def check_not_in_step(shard: Any, *, spans: bool) -> None:
             f"shard={shard} and shard_params over several processes exclude each other: processes that hold one model "
             "between them compute every batch together; leave shard out, or give each process a model of its own"
         )
+
+
+def check_alike(facts: Mapping[str, Any]) -> None:
+    """Compare the facts of all processes, which call it together: different batches would make them wait for ever.
+
+    Raises:
+      InputError: in all of them, if one has other facts than process 0.
+    """
+    texts = [json.dumps([name, value], sort_keys=True, default=str) for name, value in facts.items()]
+    digests = np.stack([np.frombuffer(hashlib.sha256(text.encode()).digest(), np.uint8) for text in texts])
+    everyone = gathered(digests)
+    same = (everyone == everyone[0]).all(axis=-1)
+    names = np.array([*facts])
+    differing = [f"process {i}: {', '.join(names[~row])}" for i, row in enumerate(same) if not row.all()]
+    if differing:
+        raise InputError(
+            f"process {jax.process_index()}: other processes were not given the same inputs as process 0: "
+            f"{'; '.join(differing)}. All processes of a run take the same command and the same files, and share their "
+            "output folder"
+        )
+
+
+def gathered(array: np.ndarray) -> np.ndarray:
+    """[processes, ...]: the array of each process."""
+    from jax.experimental import multihost_utils
+
+    return np.asarray(multihost_utils.process_allgather(array))

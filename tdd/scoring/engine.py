@@ -12,10 +12,10 @@ import jax
 import numpy as np
 
 from tdd.scoring.buckets import Batch
-from tdd.scoring.lockstep import gathered, out_of_memory
+from tdd.scoring.devices import gathered
 from tdd.scoring.programs import PassProgram, Rows
 from tdd.scoring.store.namespace import VALUE, Namespace
-from tdd.validate.scoring import is_memory_error
+from tdd.validate.errors import InputError, is_memory_error
 
 __all__ = ["BatchRunner", "read_or_compute"]
 
@@ -182,7 +182,10 @@ class BatchRunner:
         if not is_memory_error(error) or batch.size >> self.halvings <= 1:
             raise error
         if not self.halve:
-            raise out_of_memory(batch.size, batch.length) from error
+            raise InputError(
+                f"out of memory in a batch of {batch.size} rows of {batch.length} tokens; give all processes a smaller "
+                "token_budget"
+            ) from error
         self.halvings += 1
         rows = max(1, batch.size >> self.halvings)
         _logger.warning(

@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tdd.records import LanguageModel, Texts
+from tdd.scoring.buckets import check_max_length
 from tdd.scoring.programs import Rows
 from tdd.scoring.store.address import row_key
 from tdd.scoring.tokenise import Encoded, check_token_ids, encode, windows
 from tdd.validate.errors import InputError
-from tdd.validate.scoring import check_max_length
 
 __all__ = ["DistinctRows", "Model", "PassInput", "distinct_rows", "encode_pass"]
 

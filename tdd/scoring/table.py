@@ -12,9 +12,8 @@ import shutil
 import numpy as np
 
 from tdd.records import Scores
-from tdd.runs.atomic import atomic_path, write_atomically
+from tdd.runs.atomic import atomic_path, check_output_file, write_atomically
 from tdd.runs.folder import to_json, versions
-from tdd.validate import runs
 
 __all__ = ["ENDINGS", "store_beside", "write_scores"]
 
@@ -37,7 +36,7 @@ def write_scores(table: Scores, path: pathlib.Path, *, keep_store: bool = True) 
     Raises:
       InputError: another ending, or a folder that cannot be written.
     """
-    runs.check_output_file(path, ENDINGS)
+    check_output_file(path, ENDINGS)
     columns = {"id": list(table.ids), "num_tokens": np.asarray(table.num_tokens).tolist()}
     columns |= {name: np.asarray(column, np.float64).tolist() for name, column in table.values.items()}
     with atomic_path(path) as temporary:

@@ -20,11 +20,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tdd.runs import plain_csv
-from tdd.texts.rows import Rows
+from tdd.runs.plain_csv import StringColumn
+from tdd.texts.rows import FORMATS, Rows, kind, shown
 from tdd.validate.errors import InputError
-from tdd.validate.json_text import parse_json
-from tdd.validate.string_columns import StringColumn
-from tdd.validate.texts import FORMATS, kind, shown
+from tdd.validate.files import parse_json
 
 __all__ = ["LARGEST_DECOMPRESSED", "bad_record", "read_path", "some_rows"]
 

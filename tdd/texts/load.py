@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tdd.records import Texts
+from tdd.texts import rows as checks
 from tdd.texts.read import read_rows
 from tdd.texts.rows import Rows
-from tdd.validate import texts as checks
 from tdd.validate.errors import InputError
 
 __all__ = ["TextColumns", "hash_texts", "load_text_columns", "load_texts"]
@@ -37,11 +37,11 @@ def load_texts(
         Series or DataFrame, a pyarrow Table or array, a `datasets` Dataset or column, a NumPy array of
         strings. A `Texts` is returned as it is.
       text_field: field with the text. By default "text", or the only one of
-        `tdd.validate.texts.COMMON_TEXT_FIELDS` that is there; the choice is then a warning and part of `source`.
+        `tdd.texts.rows.COMMON_TEXT_FIELDS` that is there; the choice is then a warning and part of `source`.
       id_field: field with unique identifiers (strings or whole numbers). Without it: the field "id" where
         there is one, else row numbers counted from 1.
       label_field: field with the known truth, 1 member and 0 non-member; without it no label is read.
-      format: one of `tdd.validate.texts.FORMATS`, if not that of the extension.
+      format: one of `tdd.texts.rows.FORMATS`, if not that of the extension.
 
     Returns:
       The texts, in the order of the source, with the hash of ids and texts.

@@ -13,9 +13,8 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any
 
 from tdd.texts.files import bad_record, read_path, some_rows
-from tdd.texts.rows import Rows
+from tdd.texts.rows import Rows, kind, shown
 from tdd.validate.errors import InputError
-from tdd.validate.texts import kind, shown
 
 __all__ = ["read_rows"]
 
