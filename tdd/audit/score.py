@@ -212,10 +212,10 @@ def _compute(
     if num_stored:
         _logger.info("%d of %d rows are in the store", num_stored, num_rows)
         title = f"scoring ({num_stored:,} of {num_rows:,} rows stored)"
-    num_tokens = sum(batch.size * batch.length for _, batch in todo)
+    num_tokens = sum(batch.num_tokens for _, batch in todo)
     with progress_bar(title, num_tokens, enabled=progress and where.leads) as advance:
         for done, batch in enumerate(run.run(plan, todo, where), start=1):
-            advance(batch.size * batch.length)
+            advance(batch.num_tokens)
             if on_batch is not None:
                 on_batch(done, len(todo))
 
@@ -267,5 +267,5 @@ def _padding(run: ScoreRun, plan: ScorePlan) -> float:
     """Fraction of the tokens of all batches that are padding."""
     lengths = {name: given.rows.lengths for name, given in run.inputs.items()}
     real = sum(int(lengths[batch.kind][batch.rows].sum()) for batch in plan.batches)
-    computed = sum(batch.size * batch.length for batch in plan.batches)
+    computed = sum(batch.num_tokens for batch in plan.batches)
     return 1 - real / computed if computed else 0.0

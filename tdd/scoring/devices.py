@@ -1,8 +1,8 @@
 """The devices of a model, and one program for all of them: every device has its own batch.
 
-A device's part of the program has the shapes that a single device's program has, whatever the number of devices; so
-the numbers do not depend on it. The devices may be those of several processes that `jax.distributed` connects: then
-all of them run the same programs with the same batches at the same time, and each gets all results.
+A device's part of the program has the shapes of a single device's program, whatever the number of devices; so the
+numbers do not depend on it. The devices may be those of several processes that `jax.distributed` connects: then all of
+them run the same programs with the same batches at the same time, and each gets all results.
 """
 
 from __future__ import annotations
@@ -83,7 +83,12 @@ class Devices:
         try:
             if self.shard_params:
                 cuts = jax.tree.leaves(partitions(params, self.mesh), is_leaf=lambda x: isinstance(x, PartitionSpec))
-                _check_divisible(cuts, len(self))
+                if not any(any(name is not None for name in cut) for cut in cuts):
+                    raise InputError(
+                        f"shard_params=True: no parameter has an axis that {len(self)} devices divide, so each would "
+                        "hold the whole model; use a number of devices that divides the width of the model, or leave "
+                        "shard_params out"
+                    )
                 placed = shard(params, self.mesh)
             else:
                 whole = NamedSharding(self.mesh, PartitionSpec())
@@ -164,8 +169,13 @@ def find_devices(device: Any = None, devices: Any = None, *, shard_params: bool 
         local = jax.local_devices(backend=_find_device(device).platform)
         existing = jax.devices(local[0].platform) if over_processes else local
         chosen = tuple(existing[: _count_of("all" if devices is None else devices, existing)])
-        if over_processes:
-            _check_equal_parts([x.process_index for x in chosen], jax.process_count())
+        counts = [sum(x.process_index == process for x in chosen) for process in range(jax.process_count())]
+        if over_processes and len(set(counts)) > 1:
+            raise InputError(
+                f"shard_params=True shares the parameters out over an equal number of devices of each process, but "
+                f"{len(counts)} processes have {', '.join(map(str, counts))} of the {len(chosen)} devices; leave "
+                "devices out to take all"
+            )
     if shard_params and len(chosen) < 2:
         raise InputError(
             "shard_params=True shares the parameters out over several devices, but only one is used; pass "
@@ -176,12 +186,11 @@ def find_devices(device: Any = None, devices: Any = None, *, shard_params: bool 
 
 def parameters_too_large(devices: Sequence[Any], *, sharded: bool, num_bytes: int | None = None) -> InputError:
     """The error for parameters that do not fit into the memory of a device."""
-    part = "a part of them" if sharded else "all of them"
-    hint = "more devices" if sharded else "shard_params=True with several devices"
+    part, hint = ("a part", "more devices") if sharded else ("all", "shard_params=True with several devices")
     size = "" if num_bytes is None else f", {num_bytes / 2**30:.2f} GiB,"
     return InputError(
-        f"the parameters{size} do not fit: each of {', '.join(map(str, devices))} must hold "
-        f"{part}; use dtype='bfloat16' where they are stored wider, or {hint}"
+        f"the parameters{size} do not fit: each of {', '.join(map(str, devices))} must hold {part} of them; use "
+        f"dtype='bfloat16' where they are stored wider, or {hint}"
     )
 
 
@@ -203,28 +212,8 @@ def _count_of(devices: Any, existing: Sequence[Any]) -> int:
     return int(devices)
 
 
-def _check_equal_parts(owners: Sequence[int], num_processes: int) -> None:
-    """As many devices of each process."""
-    counts = [owners.count(process) for process in range(num_processes)]
-    if len(set(counts)) > 1:
-        raise InputError(
-            f"shard_params=True shares the parameters out over an equal number of devices of each process, but "
-            f"{num_processes} processes have {', '.join(map(str, counts))} of the {len(owners)} devices; leave "
-            "devices out to take all"
-        )
-
-
-def _check_divisible(cuts: Sequence[tuple[Any, ...]], num_devices: int) -> None:
-    """At least one parameter can be cut."""
-    if not any(any(name is not None for name in cut) for cut in cuts):
-        raise InputError(
-            f"shard_params=True: no parameter has an axis that {num_devices} devices divide, so each would hold the "
-            "whole model; use a number of devices that divides the width of the model, or leave shard_params out"
-        )
-
-
 def check_not_in_step(shard: Any, *, spans: bool) -> None:
-    """A shard computes alone, not in step with other processes."""
+    """Check that a shard is not one of several processes that compute in step."""
     if shard is not None and spans:
         raise InputError(
             f"shard={shard} and shard_params over several processes exclude each other: processes that hold one model "

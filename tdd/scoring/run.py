@@ -124,7 +124,7 @@ class ScoreRun:
     def _run(self, plan: ScorePlan, batches: Sequence[tuple[int, Batch]], devices: Devices) -> Iterator[Batch]:
         kind = batches[0][1].kind
         model = self.models["reference" if kind == "reference" else "text"]
-        capacity = max((batch.size * batch.length for batch in plan.batches if batch.kind != "gradient"), default=0)
+        capacity = max((batch.num_tokens for batch in plan.batches if batch.kind != "gradient"), default=0)
 
         def program() -> PassProgram:
             params = devices.put_params(model.params)
