@@ -25,7 +25,7 @@ from tdd.scoring.buckets import check_budget, default_budget, gradient_budget
 from tdd.scoring.devices import Devices, check_alike, check_not_in_step, find_devices
 from tdd.scoring.plan import ScorePlan, plan_scores
 from tdd.scoring.run import ScoreRun
-from tdd.scoring.scores import check_reference, check_score_names, parse_score
+from tdd.scoring.scores import ScoreRequest, check_reference, check_score_names, parse_score
 from tdd.scoring.store.store import ScoreStore
 from tdd.texts import load_texts
 from tdd.validate.errors import InputError
@@ -140,13 +140,7 @@ def score(
     "grad_norm" one forward and backward (three to four times a forward pass). Host memory: the texts, their tokens and
     one number per text and score.
     """
-    requests = [parse_score(name) for name in check_score_names(scores)]
-    passes = {name for request in requests for name in request.score.passes}
-    check_reference(passes, reference)
-    if long_texts not in ("window", "truncate", "error"):
-        raise InputError(
-            f"long_texts={long_texts!r} is unknown; use 'window' (score every token once), 'truncate' or 'error'"
-        )
+    requests = _requests(scores, reference, long_texts)
     where = find_devices(device, devices, shard_params=shard_params)
     budget = default_budget(where.platform) if token_budget is None else token_budget
     check_budget(budget)
@@ -187,14 +181,30 @@ def score(
         return None
     if log is not None:
         log.forget()
+    values = _values(run, requests)
+    provenance = {**options, **_provenance(run, plan, table, where, options, stored=store is not None)}
+    return Scores(table.ids, values, num_tokens=run.tokens_of("text").num_tokens, provenance=provenance)
 
-    evidence, of_texts = run.evidence(), run.tokens_of("text")
-    values = {request.label: request.score.finish(of_texts.values[request.label], evidence) for request in requests}
+
+def _requests(scores: Any, reference: Any, long_texts: str) -> list[ScoreRequest]:
+    """The scores, whose names, reference model and treatment of long texts have been checked."""
+    requests = [parse_score(name) for name in check_score_names(scores)]
+    check_reference({name for request in requests for name in request.score.passes}, reference)
+    if long_texts not in ("window", "truncate", "error"):
+        raise InputError(
+            f"long_texts={long_texts!r} is unknown; use 'window' (score every token once), 'truncate' or 'error'"
+        )
+    return requests
+
+
+def _values(run: ScoreRun, requests: Sequence[ScoreRequest]) -> dict[str, np.ndarray]:
+    """The scores by their labels, [N] each; those that do not exist are counted in the log."""
+    evidence, parts = run.evidence(), run.tokens_of("text").values
+    values = {request.label: request.score.finish(parts[request.label], evidence) for request in requests}
     for label, column in values.items():
         if missing := int(np.isnan(column).sum()):
-            _logger.warning("score %s does not exist for %d of %d texts", label, missing, len(table))
-    provenance = {**options, **_provenance(run, plan, table, where, options, stored=store is not None)}
-    return Scores(ids=table.ids, values=values, num_tokens=of_texts.num_tokens, provenance=provenance)
+            _logger.warning("score %s does not exist for %d of %d texts", label, missing, len(column))
+    return values
 
 
 def _compute(

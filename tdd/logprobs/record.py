@@ -20,7 +20,7 @@ class Entry(NamedTuple):
     Attributes:
       place: words that lead a person to it, such as "line 7, choice 2".
       values: one number a token, None where there is none; or a single number, the sum over all tokens.
-      id: its identifier, or None where the file names none.
+      id: its identifier, or None.
       text: the text that the numbers belong to, or None.
     """
 

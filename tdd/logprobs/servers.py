@@ -30,15 +30,7 @@ _SERVER_IDS = ("cmpl-", "chatcmpl-", "batch_req_", "gen-")
 
 
 class Choice(NamedTuple):
-    """One choice of an answer.
-
-    Attributes:
-      place: words that lead a person to it.
-      record: the answer.
-      value: the choice.
-      number: choices in the answer.
-      id: identifier of the choice, or None.
-    """
+    """One choice `value` of an answer `record` of so many choices; `place` leads a person to it."""
 
     place: str
     record: Mapping[str, Any]
@@ -77,14 +69,7 @@ def choices(rows: Rows, id_field: str | None) -> Iterator[Choice]:
 
 
 def openai_entries(rows: Rows, *, generated: int | None, id_field: str | None, text_field: str) -> Iterator[Entry]:
-    """One text a choice.
-
-    Args:
-      rows: the answers.
-      generated: tokens at the end of each list that the model generated; None: by `usage.completion_tokens`.
-      id_field: see `read_log_probs`.
-      text_field: see `read_log_probs`.
-    """
+    """One text a choice; the last `generated` tokens are the model's, None takes `usage.completion_tokens`."""
     unknown = 0
     for choice in choices(rows, id_field):
         logprobs = _check_echo(rows.source, choice.place, choice.value.get("logprobs"))
@@ -180,13 +165,9 @@ class Candidate(NamedTuple):
 
 
 def vllm_entries(rows: Rows, *, first_entry: bool, id_field: str | None, text_field: str) -> Iterator[Entry]:
-    """One text a record, or a choice where the list is inside the choices.
+    """One text a saved `RequestOutput` or answer, or a choice where the list is inside the choices.
 
-    Args:
-      rows: saved `RequestOutput`s, or answers of the server.
-      first_entry: the file kept vLLM's order, in which the prompt's token is the first entry of every position.
-      id_field: see `read_log_probs`.
-      text_field: see `read_log_probs`.
+    With `first_entry` the file kept vLLM's order, in which the prompt's token is the first entry of every position.
     """
     templated = 0
     for place, record, identifier, positions, tokens in _lists(rows, id_field):

@@ -29,14 +29,12 @@ class ScoreRun:
     """Everything between the arguments of `tdd.score` and its numbers.
 
     Attributes:
-      requests: The scores.
       models: "text", and "reference" if a score needs it.
       inputs: Pass -> its rows.
       distinct: Those that are computed.
       results: Pass -> what came back.
     """
 
-    requests: Sequence[ScoreRequest]
     models: Mapping[str, Model]
     inputs: Mapping[str, PassInput]
     distinct: DistinctRows
@@ -78,16 +76,10 @@ class ScoreRun:
             for name, given in inputs.items()
         }
         distinct = distinct_rows({name: given.rows for name, given in inputs.items()})
-        return cls(requests, models, inputs, distinct, results)
+        return cls(models, inputs, distinct, results)
 
     def run(self, plan: ScorePlan, todo: Sequence[tuple[int, Batch]], devices: Devices) -> Iterator[Batch]:
-        """Compute what is not in the store, collect everything, and yield each batch when that has happened.
-
-        Args:
-          plan: The plan of the run.
-          todo: Its batches with their numbers, or those of a shard.
-          devices: The devices.
-        """
+        """Read or compute the numbered batches `todo` of the plan, collect their numbers, and yield each batch."""
         if not self.inputs["text"].rows.statistics:
             self._count_tokens()
         for group in (("text", "lowercase"), ("gradient",), ("reference",)):
@@ -172,7 +164,7 @@ class ScoreRun:
 
 
 class RowResults:
-    """Collects one pass. Holds statistics only of texts whose windows are not complete yet.
+    """Collects one pass, holding statistics only of texts whose windows are not complete yet.
 
     Attributes:
       values: Label -> [N] float64, the tokens' part of each score; NaN for texts without rows.
@@ -221,11 +213,7 @@ class RowResults:
 
 
 class GradientResults:
-    """Collects the pass.
-
-    Attributes:
-      values: [N] float64, norm of the gradient of each text's summed loss.
-    """
+    """Collects the pass for gradients: `values` [N] float64, norm of the gradient of each text's summed loss."""
 
     def __init__(self, rows: Rows) -> None:
         self.values = np.full(len(rows.tokens), np.nan)

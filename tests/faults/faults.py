@@ -735,8 +735,8 @@ AUDIT = (
     Fault(
         "score_table: a missing score is written as nan",
         "tdd/scoring/table.py",
-        'writer.writerow(["" if isinstance(x, float) and math.isnan(x) else x for x in row])',
-        "writer.writerow(row)",
+        "[missing if isinstance(x, float) and math.isnan(x) else x for x in row]",
+        "[*row]",
         ("tests/scoring/test_score_driver.py", "tests/scoring", "tests/cli/test_cli.py"),
     ),
 )
