@@ -102,7 +102,7 @@ def write_run(folder: pathlib.Path, run: Mapping[str, Any], tables: Mapping[str,
 
 
 def open_run_folder(folder: pathlib.Path, identity: str, summary: str) -> None:
-    """Create the folder, or accept one that holds the same run.
+    """Create the folder, or accept one that is empty or holds the same run.
 
     Raises:
       InputError: it holds something else, or cannot be written.
@@ -137,7 +137,7 @@ def read_run(folder: pathlib.Path) -> dict[str, Any]:
 
 
 def read_table(folder: pathlib.Path, name: str, run: Mapping[str, Any] | None = None) -> tuple[list, list[list[str]]]:
-    """Header and rows of a table of a finished run, whose run.json holds its SHA-256.
+    """Header and rows of a table of a finished run, checked against the SHA-256 in its run.json if that is given.
 
     Raises:
       InputError: no such table, one that was damaged or edited, or one of another run.
@@ -151,7 +151,6 @@ def read_table(folder: pathlib.Path, name: str, run: Mapping[str, Any] | None = 
 
 
 def _read_sealed(place: pathlib.Path, run: Mapping[str, Any] | None) -> bytes:
-    """The content of a table, which fits the SHA-256 in run.json."""
     try:
         data = place.read_bytes()
     except OSError as error:
@@ -164,15 +163,7 @@ def _read_sealed(place: pathlib.Path, run: Mapping[str, Any] | None) -> bytes:
 
 
 def read_items(folder: pathlib.Path, run: Mapping[str, Any] | None = None) -> dict[str, Sequence[Any]] | None:
-    """The per-item table of a finished run as strings, `selected` as bool; None where it is absent.
-
-    Args:
-      folder: of the run.
-      run: content of its run.json, whose SHA-256 of the table is checked.
-
-    Raises:
-      InputError: a damaged table, or one of another run.
-    """
+    """The per-item table of a finished run as strings, `selected` as bool; None if absent; see `read_table`."""
     place = folder / "items.csv"
     if not place.is_file():
         return None
@@ -229,8 +220,7 @@ def plain(value: Any) -> Any:
 
 
 def to_csv(columns: Mapping[str, np.ndarray]) -> Iterator[bytes]:
-    """The per-item table, in parts; floats in full precision, missing numbers empty. Identifiers stand as they were
-    given: one that begins with =, +, - or @ is a formula to a spreadsheet."""
+    """The per-item table in parts: floats in full precision, missing numbers empty, identifiers as they were given."""
     text = io.StringIO(newline="")
     writer = csv.writer(text)
     writer.writerow(columns)
@@ -245,7 +235,7 @@ def to_csv(columns: Mapping[str, np.ndarray]) -> Iterator[bytes]:
 
 
 def _cells(values: np.ndarray) -> list[Any]:
-    """What `csv.writer` writes as the cells of a column."""
+    """Cells of a column for `csv.writer`."""
     if values.dtype == np.bool_:
         return values.astype(np.int64).tolist()
     if values.dtype == np.float64 or values.dtype == object:
@@ -257,7 +247,6 @@ def _cells(values: np.ndarray) -> list[Any]:
 
 
 def _check_run_folder(folder: pathlib.Path, fingerprint: str) -> None:
-    """An output folder is new, empty, or holds the same run."""
     if not folder.exists():
         return
     if not folder.is_dir():
@@ -294,7 +283,6 @@ def _check_parts(run: Mapping[str, Any], place: pathlib.Path) -> None:
 
 
 def _check_items(header: Sequence[str], rows: Sequence[Sequence[str]], place: pathlib.Path) -> None:
-    """An items.csv that belongs to a run."""
     missing = [name for name in ("id", "p_value", "adjusted", "selected") if name not in header]
     if missing or any(len(row) != len(header) for row in rows):
         what = f"lacks the columns {', '.join(missing)}" if missing else "has rows of different lengths"

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -51,18 +51,6 @@ class Rows:
         return np.array([self.windows[row].stop - self.windows[row].first_target for row in rows], np.int64)
 
 
-class PassProgram(Protocol):
-    """Computes the batches of one kind of pass."""
-
-    def start(self, pieces: Sequence[np.ndarray], size: int, length: int, rows: Rows, halvings: int) -> Any:
-        """Begin to compute a piece of rows on each device, padded to [size, length], after `halvings` memory errors."""
-        ...
-
-    def fetch(self, started: Any, rows: Rows) -> list[np.ndarray]:
-        """Results of each piece, [fields, columns] float32; columns row after row."""
-        ...
-
-
 def _lay_out(piece: np.ndarray, size: int, length: int, rows: Rows) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Tokens [size, length], the flat positions whose next token is scored, and these next tokens; row after row."""
     tokens = np.zeros((size, length), np.int32)
@@ -84,7 +72,10 @@ class TokenProgram:
         self.capacity, self.tile = capacity, tile
 
     def start(self, pieces: Sequence[np.ndarray], size: int, length: int, rows: Rows, halvings: int) -> Any:
-        """See `PassProgram`. Memory errors halve the head's tiles as well as the batch."""
+        """Begin to compute a piece of rows on each device, padded to [size, length].
+
+        `halvings` memory errors have halved the batch, and halve the head's tiles.
+        """
         tokens, positions, targets = zip(*(_lay_out(piece, size, length, rows) for piece in pieces), strict=True)
         tile = self.tile._replace(chunk=max(1, self.tile.chunk >> halvings))
         put = self.devices.put
@@ -104,7 +95,7 @@ class TokenProgram:
         return out, [slice(len(target)) for target in targets]
 
     def fetch(self, started: Any, rows: Rows) -> list[np.ndarray]:
-        """See `PassProgram`."""
+        """Results of each piece, [fields, columns] float32; columns row after row."""
         out, places = started
         fields = [out] if isinstance(out, jax.Array) else [getattr(out, name) for name in rows.statistics]
         values = [self.devices.fetch(field) for field in fields]
@@ -125,7 +116,7 @@ class GradientProgram:
         self.lm, self.params, self.devices = lm, params, devices
 
     def start(self, pieces: Sequence[np.ndarray], size: int, length: int, rows: Rows, halvings: int) -> Any:
-        """See `PassProgram`."""
+        """See `TokenProgram`."""
         laid = [_lay_out(piece, size, length, rows) for piece in pieces]
         masks = np.zeros((len(pieces), size * length), bool)
         for mask, (_, positions, _) in zip(masks, laid, strict=True):
@@ -135,9 +126,12 @@ class GradientProgram:
         return _norms(self.lm, self.devices, self.params, tokens, mask), [len(piece) for piece in pieces]
 
     def fetch(self, started: Any, rows: Rows) -> list[np.ndarray]:
-        """See `PassProgram`: one column a row."""
+        """See `TokenProgram`: one column a row."""
         out, counts = started
         return [norms[None, :count] for norms, count in zip(self.devices.fetch(out), counts, strict=True)]
+
+
+PassProgram: TypeAlias = TokenProgram | GradientProgram
 
 
 def padded(values: np.ndarray, size: int) -> np.ndarray:

@@ -62,7 +62,6 @@ def load_texts(
 
 
 def _texts_of_rows(rows: Rows, *, text_field: str | None, id_field: str | None, label_field: str | None) -> Texts:
-    """Texts, ids and labels of rows that have been read; see `load_texts`."""
     named = ""
     if rows.fields:
         field = checks.text_field_of(rows.source, text_field, rows.fields)
@@ -129,12 +128,9 @@ def load_text_columns(
 
     Args:
       source: a path or a Python table, as in `load_texts`; or `Texts`, where no field is asked of it.
-      text_field: field with the text, as in `load_texts`.
+      text_field, id_field, label_field, format: as in `load_texts`.
       knockoff_fields: fields with the paraphrases, one each of every text.
-      id_field: field with unique identifiers; without it "id" where there is one, else row numbers.
-      label_field: field with the known truth, 1 member and 0 non-member.
       group_field: field with the cluster of each text.
-      format: format of a file, if not that of its extension.
 
     Raises:
       InputError: as `load_texts`; a field that does not exist (those that do are listed), is named twice or is the
