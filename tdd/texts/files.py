@@ -43,8 +43,7 @@ def read_path(path: pathlib.Path, format: str | None = None) -> Rows:
     if name == "csv" and len(data) >= plain_csv.LARGE:
         columns = plain_csv.read_plain_csv(data.removeprefix(codecs.BOM_UTF8))
         if columns is not None:
-            num_rows = len(next(iter(columns.values())))
-            return Rows(str(path), num_rows, tuple(columns), columns.__getitem__, lambda index: f"line {index + 2}")
+            return _rows_of_lines(str(path), columns)
     content = _decode(path, data)
     del data
     return readers[name](str(path), content)
@@ -102,6 +101,12 @@ def _read_json(source: str, content: str) -> Rows:
         if not isinstance(value, dict):
             raise bad_record(source, place(index), value)
     return Rows.of_records(source, array, place)
+
+
+def _rows_of_lines(source: str, columns: Mapping[str, StringColumn]) -> Rows:
+    """Rows of a table whose header is line 1 and whose rows are the next lines, one each."""
+    num_rows = len(next(iter(columns.values())))
+    return Rows(source, num_rows, tuple(columns), columns.__getitem__, lambda index: f"line {index + 2}")
 
 
 def _read_csv(source: str, content: str) -> Rows:
