@@ -197,8 +197,8 @@ def run_shards(
       progress: True shows a progress bar of the shards if standard error is a terminal.
 
     Returns:
-      The result of `call(None)`, run by one of the workers, which joins the shards. A shard whose worker or host dies
-      is given to another one, up to four times.
+      The result of `call(None)`, by which one of the workers joins the shards. A shard whose worker or host dies is
+      given to another one, up to four times.
 
     Raises:
       InputError: Ray is not installed, nobody answers at the address, the resources do not exist, a worker lacks the

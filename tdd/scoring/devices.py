@@ -138,8 +138,8 @@ def _find_device(device: Any) -> Any:
         return device
     platform, _, index = str(device).partition(":")
     try:
-        return jax.local_devices(backend=platform)[int(index or 0)]
-    except (RuntimeError, ValueError, IndexError) as error:
+        return dict(enumerate(jax.local_devices(backend=platform)))[int(index or 0)]
+    except (RuntimeError, ValueError, KeyError) as error:
         existing = ", ".join(map(str, jax.devices()))
         raise InputError(f"device={device!r} is not available; JAX sees {existing}") from error
 

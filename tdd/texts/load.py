@@ -62,14 +62,12 @@ def load_texts(
 
 
 def _texts_of_rows(rows: Rows, *, text_field: str | None, id_field: str | None, label_field: str | None) -> Texts:
-    named = ""
+    named, field = "", ""
     if rows.fields:
         field = checks.text_field_of(rows.source, text_field, rows.fields)
         if field != (text_field or "text"):
             _logger.warning('%s: no field "text", reading the texts from %r', rows.source, field)
             named = f", field {field!r}"
-    else:
-        field = ""
     texts = checks.text_column(rows.source, rows.column(field), rows.place)
     if id_field is not None or "id" in rows.fields:
         id_field = checks.existing_field(rows.source, "id_field", id_field or "id", rows.fields)

@@ -37,17 +37,8 @@ FORMATS = ("jsonl", "json", "csv", "parquet", "txt")
 """File formats that can be read; all but parquet also as .gz."""
 
 COMMON_TEXT_FIELDS = (
-    "input",
-    "content",
-    "passage",
-    "document",
-    "sentence",
-    "snippet",
-    "body",
-    "example",
-    "raw_text",
-    "raw_content",
-)
+    "input", "content", "passage", "document", "sentence", "snippet", "body", "example", "raw_text", "raw_content",
+)  # fmt: skip
 """Fields taken for the text if there is no field "text" and exactly one of these."""
 
 _NAMED = 5
@@ -100,10 +91,10 @@ def existing_field(source: str, argument: str, field: str, fields: Sequence[str]
 
 def text_field_of(source: str, field: str | None, fields: Sequence[str]) -> str:
     """The field that holds the text: the named one; where none is named "text", or the only common name there is."""
-    if (field or "text") in fields:
-        return field or "text"
     common = [] if field else [name for name in COMMON_TEXT_FIELDS if name in fields]
     field = field or "text"
+    if field in fields:
+        return field
     if len(common) == 1:
         return common[0]
     hint = f"; it could be any of {', '.join(common)}" if common else ""

@@ -391,6 +391,7 @@ def test_dtype_and_device(model, texts):
         ({"long_texts": "cut"}, "long_texts='cut' is unknown"),
         ({"device": "abacus"}, "device='abacus' is not available; JAX sees"),
         ({"device": "cpu:77"}, "device='cpu:77' is not available"),
+        ({"device": "cpu:-1"}, "device='cpu:-1' is not available"),
     ],
 )
 def test_bad_options(model, texts, options, message):
