@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from tdd.records import Texts, TokenStats
+from tdd.records import Texts
 from tdd.scoring.buckets import Batch
 from tdd.scoring.devices import Devices
 from tdd.scoring.engine import BatchRunner, read_or_compute
@@ -16,6 +16,7 @@ from tdd.scoring.inputs import DistinctRows, Model, PassInput, distinct_rows, en
 from tdd.scoring.plan import ScorePlan
 from tdd.scoring.programs import GradientProgram, PassProgram, Rows, TokenProgram
 from tdd.scoring.scores import Evidence, ScoreRequest, parse_score
+from tdd.scoring.scores.record import padded_stats
 from tdd.scoring.token_stats import tiling
 
 __all__ = ["ScoreRun"]
@@ -198,16 +199,8 @@ class RowResults:
 
     def _reduce(self, texts: list[int], columns: list[np.ndarray], width: int) -> None:
         """Score complete texts together. The length that a text is padded to depends on it alone: so do its bits."""
-        counts = np.array([column.shape[1] for column in columns])
-        padded = np.zeros((len(self._rows.statistics), len(texts), width))
-        for i, column in enumerate(columns):
-            padded[:, i, : column.shape[1]] = column
-        statistics = dict(zip(self._rows.statistics, padded, strict=True))
-        absent = np.zeros(padded.shape[1:])
-        mask = np.arange(width) < counts[:, None]
-        names = [name for name in TokenStats.__dataclass_fields__ if name != "mask"]
-        stats = TokenStats(**{name: statistics.get(name, absent) for name in names}, mask=mask)  # type: ignore[arg-type]
-        self.num_tokens[texts] = counts
+        stats = padded_stats(self._rows.statistics, columns, width)
+        self.num_tokens[texts] = stats.mask.sum(1)
         for request in self._requests:
             self.values[request.label][texts] = request.rows(stats)
 
