@@ -42,7 +42,8 @@ class Scorer:
     """A loaded model that scores batches of rows, for `ray.data.Dataset.map_batches`.
 
     Each actor loads the model once. The rows keep their columns and get one for each score and "num_tokens". Scores
-    differ from those of one call of `tdd.score` by at most 1e-5 relative, since batches have other shapes.
+    differ from those of one call of `tdd.score` by at most 1e-5 relative, since batches have other shapes. An example
+    is in tdd/runs/README.md.
 
     Args:
       model: A checkpoint folder or hub id that every host can read.
@@ -53,17 +54,6 @@ class Scorer:
 
     Raises:
       InputError: As `tdd.load` and `tdd.score`; a batch without the column.
-
-        import ray
-        from tdd.on_ray import Scorer
-
-        scored = ray.data.read_parquet("texts.parquet").map_batches(
-            Scorer,
-            fn_constructor_kwargs={"model": "path/to/checkpoint", "scores": ["loss"]},
-            compute=ray.data.ActorPoolStrategy(size=4),
-            num_gpus=1,
-            batch_size=1024,
-        )
     """
 
     def __init__(
@@ -114,10 +104,7 @@ def score(
       texts: As `tdd.score`; sent to the workers.
       scores: As `tdd.score`.
       store: Score store in a folder that all hosts share.
-      address: As `run_shards`, and so are num_workers, resources and progress.
-      num_workers: Number of workers at a time.
-      resources: Resources of each worker.
-      progress: True shows a progress bar of the shards.
+      address, num_workers, resources, progress: As `run_shards`.
       **options: Other arguments of `tdd.score`.
 
     Raises:
@@ -154,10 +141,7 @@ def study(
     Args:
       *arguments: Design and methods, as `tdd.study.run`; Ray must be able to pickle them.
       folder: Folder of the study, shared by all hosts.
-      address: As `run_shards`, and so are num_workers, resources and progress.
-      num_workers: Number of workers at a time.
-      resources: Resources of each worker.
-      progress: True shows a progress bar of the shards.
+      address, num_workers, resources, progress: As `run_shards`.
       **options: Other arguments of `tdd.study.run`.
 
     Raises:
@@ -213,8 +197,8 @@ def run_shards(
       progress: True shows a progress bar of the shards if standard error is a terminal.
 
     Returns:
-      The result of `call(None)`, run by one of the workers, which joins the shards. A shard whose worker or host dies
-      is given to another one, up to four times.
+      The result of `call(None)`, by which one of the workers joins the shards. A shard whose worker or host dies is
+      given to another one, up to four times.
 
     Raises:
       InputError: Ray is not installed, nobody answers at the address, the resources do not exist, a worker lacks the

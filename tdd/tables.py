@@ -14,12 +14,11 @@ from typing import Any, Literal
 
 import numpy as np
 
+from tdd.runs.plain_csv import StringColumn, coded_words
+from tdd.texts import rows as text_checks
 from tdd.texts.read import read_rows
-from tdd.texts.rows import Rows
-from tdd.validate import texts as text_checks
+from tdd.texts.rows import Place, Rows, is_absent, number_of
 from tdd.validate.errors import InputError
-from tdd.validate.string_columns import StringColumn, coded_words
-from tdd.validate.texts import Place, is_absent, number_of
 
 __all__ = ["Role", "ScoreTable", "load_score_table"]
 

@@ -37,7 +37,7 @@ def _run(arguments: argparse.Namespace) -> None:
     from benchmarks.throughput import report, suites
     from benchmarks.throughput.cases import parse_size
     from benchmarks.throughput.measure import Options
-    from tdd.validate import runs
+    from tdd.runs.atomic import check_output_file
     from tdd.validate.errors import InputError
 
     if arguments.rounds is not None and arguments.rounds < 1:
@@ -46,7 +46,7 @@ def _run(arguments: argparse.Namespace) -> None:
     only = [name.strip() for name in (arguments.only or "").split(",") if name.strip()]
     wanted = suites.chosen(arguments.suite, only)
     if arguments.out is not None:
-        runs.check_output_file(pathlib.Path(arguments.out), (".json",))
+        check_output_file(pathlib.Path(arguments.out), (".json",))
     if arguments.list:
         for cases in wanted.values():
             for case in cases:

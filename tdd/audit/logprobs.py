@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from tdd.logprobs import LogProbs, Reading, read_log_probs
-from tdd.records import Scores, TokenStats
-from tdd.scoring.scores import Evidence, ScoreRequest, parse_score
+from tdd.records import Scores
+from tdd.scoring.scores import Evidence, ScoreRequest, check_score_names, parse_score
+from tdd.scoring.scores.record import padded_stats
 from tdd.texts import load_texts
 from tdd.validate.errors import InputError
-from tdd.validate.scoring import check_score_names
 
 __all__ = ["PER_BYTE", "score_log_probs"]
 
@@ -146,13 +146,8 @@ def _rows(request: ScoreRequest, dump: LogProbs) -> np.ndarray:
     counts, values = dump.num_tokens, np.empty(len(dump))
     order = np.argsort(counts, kind="stable")
     for group in np.split(order, range(_ROWS, len(order), _ROWS)):
-        padded = np.zeros((len(group), counts[group].max()))
-        for i, text in enumerate(group):
-            padded[i, : counts[text]] = dump.tokens[text]
-        absent = np.zeros_like(padded)
-        fields = dict.fromkeys(TokenStats.__dataclass_fields__, absent)
-        mask = np.arange(padded.shape[1]) < counts[group, None]
-        values[group] = request.rows(TokenStats(**{**fields, "log_prob": padded, "mask": mask}))  # type: ignore[arg-type]
+        columns = [dump.tokens[text][None] for text in group]
+        values[group] = request.rows(padded_stats(("log_prob",), columns, counts[group].max()))
     return values
 
 

@@ -25,9 +25,8 @@ from tdd.records import Evidence
 from tdd.runs.folder import Audit, fingerprint, open_run_folder
 from tdd.runs.shards import Shard, as_shard
 from tdd.scoring.devices import find_devices
-from tdd.scoring.scores import parse_score
+from tdd.scoring.scores import check_reference, parse_score
 from tdd.validate.errors import InputError
-from tdd.validate.scoring import check_reference
 
 __all__ = ["run_audit"]
 

@@ -21,15 +21,13 @@ from tdd.records import Scores, Texts
 from tdd.runs.folder import versions
 from tdd.runs.progress import progress_bar
 from tdd.runs.shards import Shard, ShardLog, as_shard
-from tdd.scoring.buckets import default_budget, gradient_budget
-from tdd.scoring.devices import Devices, check_not_in_step, find_devices
-from tdd.scoring.lockstep import check_alike
+from tdd.scoring.buckets import check_budget, default_budget, gradient_budget
+from tdd.scoring.devices import Devices, check_alike, check_not_in_step, find_devices
 from tdd.scoring.plan import ScorePlan, plan_scores
 from tdd.scoring.run import ScoreRun
-from tdd.scoring.scores import ScoreRequest, parse_score
+from tdd.scoring.scores import ScoreRequest, check_reference, check_score_names, parse_score
 from tdd.scoring.store.store import ScoreStore
 from tdd.texts import load_texts
-from tdd.validate import scoring as checks
 from tdd.validate.errors import InputError
 
 __all__ = ["ScoreOptions", "score"]
@@ -142,14 +140,10 @@ def score(
     "grad_norm" one forward and backward (three to four times a forward pass). Host memory: the texts, their tokens and
     one number per text and score.
     """
-    requests = [parse_score(name) for name in checks.check_score_names(scores)]
-    checks.check_reference({name for request in requests for name in request.score.passes}, reference)
-    if long_texts not in ("window", "truncate", "error"):
-        raise InputError(
-            f"long_texts={long_texts!r} is unknown; use 'window' (score every token once), 'truncate' or 'error'"
-        )
+    requests = _requests(scores, reference, long_texts)
     where = find_devices(device, devices, shard_params=shard_params)
-    budget = default_budget(where.platform) if token_budget is None else checks.check_budget(token_budget)
+    budget = default_budget(where.platform) if token_budget is None else token_budget
+    check_budget(budget)
     table = load_texts(texts)
     part = as_shard(shard, store)
     check_not_in_step(part, spans=where.spans)
@@ -191,6 +185,17 @@ def score(
     return _table(run, requests, table, provenance)
 
 
+def _requests(scores: Any, reference: Any, long_texts: str) -> list[ScoreRequest]:
+    """The scores, whose names, reference model and treatment of long texts have been checked."""
+    requests = [parse_score(name) for name in check_score_names(scores)]
+    check_reference({name for request in requests for name in request.score.passes}, reference)
+    if long_texts not in ("window", "truncate", "error"):
+        raise InputError(
+            f"long_texts={long_texts!r} is unknown; use 'window' (score every token once), 'truncate' or 'error'"
+        )
+    return requests
+
+
 def _compute(
     run: ScoreRun,
     plan: ScorePlan,
@@ -206,10 +211,10 @@ def _compute(
     if num_stored:
         _logger.info("%d of %d rows are in the store", num_stored, num_rows)
         title = f"scoring ({num_stored:,} of {num_rows:,} rows stored)"
-    num_tokens = sum(batch.size * batch.length for _, batch in todo)
+    num_tokens = sum(batch.num_tokens for _, batch in todo)
     with progress_bar(title, num_tokens, enabled=progress and where.leads) as advance:
         for done, batch in enumerate(run.run(plan, todo, where), start=1):
-            advance(batch.size * batch.length)
+            advance(batch.num_tokens)
             if on_batch is not None:
                 on_batch(done, len(todo))
 
@@ -266,5 +271,5 @@ def _padding(run: ScoreRun, plan: ScorePlan) -> float:
     """Fraction of the tokens of all batches that are padding."""
     lengths = {name: given.rows.lengths for name, given in run.inputs.items()}
     real = sum(int(lengths[batch.kind][batch.rows].sum()) for batch in plan.batches)
-    computed = sum(batch.size * batch.length for batch in plan.batches)
+    computed = sum(batch.num_tokens for batch in plan.batches)
     return 1 - real / computed if computed else 0.0

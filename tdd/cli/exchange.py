@@ -225,7 +225,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
     from tdd.exchange.run import run_exchange
     from tdd.exchange.summary import in_doubt
-    from tdd.validate import runs
+    from tdd.runs.atomic import check_output_file
     from tdd.validate.errors import InputError
 
     if arguments.log_probs is not None:
@@ -234,7 +234,7 @@ def _run(arguments: argparse.Namespace) -> int:
         raise InputError("a model and a data set are needed, or --log-probs FILE")
     connect(arguments)
     if arguments.plot:
-        runs.check_output_file(pathlib.Path(arguments.plot), (".png", ".svg"), arguments.dataset)
+        check_output_file(pathlib.Path(arguments.plot), (".png", ".svg"), arguments.dataset)
     stop, shuffles = _plan(arguments)
     same_names = (
         "test", "alpha", "text_field", "bos", "max_length", "stride", "suffix", "target_p", "control",

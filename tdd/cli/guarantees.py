@@ -62,15 +62,15 @@ def _study_validity(arguments: argparse.Namespace) -> None:
     import shutil
 
     from tdd.report import tables
+    from tdd.runs.atomic import check_output_file
     from tdd.runs.folder import to_json, versions
     from tdd.runs.progress import progress_bar
     from tdd.runs.shards import as_shard
     from tdd.study.claims import all_claims, choose, measure
-    from tdd.validate import runs
 
     out = None if arguments.out is None else pathlib.Path(arguments.out)
     if out is not None:
-        runs.check_output_file(out, (".json",))
+        check_output_file(out, (".json",))
     claims = choose(all_claims(), split(arguments.only))
     shared = None if out is None else out.with_suffix(".rows")
     shard = as_shard(arguments.shard, shared, "--out")

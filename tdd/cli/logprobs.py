@@ -79,12 +79,12 @@ def _run(arguments: argparse.Namespace) -> None:
     import pathlib
 
     from tdd.audit.logprobs import score_log_probs
+    from tdd.runs.atomic import check_output_file
     from tdd.scoring.table import ENDINGS, write_scores
-    from tdd.validate import runs
 
     out = pathlib.Path(arguments.out)
     read = (arguments.file, arguments.lowercase_dump, arguments.reference_dump, arguments.texts)
-    runs.check_output_file(out, ENDINGS, read)
+    check_output_file(out, ENDINGS, read)
     table = score_log_probs(
         arguments.file,
         names(",".join(arguments.score or ["loss,min_k"])),

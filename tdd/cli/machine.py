@@ -32,7 +32,7 @@ def check_still_there(arguments: argparse.Namespace) -> None:
 
 def of_the_machine(error: BaseException) -> str:
     """The system's message on a file, the output or memory, in one line; "" for any other error."""
-    from tdd.validate.scoring import is_memory_error
+    from tdd.validate.errors import is_memory_error
 
     if is_memory_error(error):
         return f"out of memory ({error}); give smaller sizes, or a machine with more of it"

@@ -33,15 +33,15 @@ def add(commands: Any) -> None:
 
 def _run(arguments: argparse.Namespace) -> None:
     from tdd.report.run import PAGE, folder_report
-    from tdd.validate import runs
+    from tdd.runs.atomic import check_output_file
 
     folder = pathlib.Path(arguments.folder)
     page = None if arguments.html is None else pathlib.Path(arguments.html or folder / PAGE)
     plot = pathlib.Path(arguments.plot) if arguments.plot else None
     if page is not None:
-        runs.check_output_file(page, (".html",))
+        check_output_file(page, (".html",))
     if plot is not None:
-        runs.check_output_file(plot, (".png", ".svg"))
+        check_output_file(plot, (".png", ".svg"))
     pictures = page is not None or plot is not None
     record, report = folder_report(folder, shard_table=arguments.shard_table, pictures=pictures)
     if plot is not None:

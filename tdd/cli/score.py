@@ -53,14 +53,14 @@ def _run(arguments: argparse.Namespace) -> None:
     import pathlib
 
     from tdd.audit.score import score
+    from tdd.runs.atomic import check_output_file
     from tdd.scoring.table import ENDINGS, store_beside, write_scores
     from tdd.texts import load_texts
-    from tdd.validate import runs
 
     by_ray = check_ray(arguments)
     connect(arguments)
     out = pathlib.Path(arguments.out)
-    runs.check_output_file(out, ENDINGS, (arguments.texts,))
+    check_output_file(out, ENDINGS, (arguments.texts,))
     texts = load_texts(
         arguments.texts, text_field=arguments.text_field, id_field=arguments.id_field, format=arguments.input_format
     )

@@ -12,12 +12,12 @@ from tdd.exchange.data import Shards
 from tdd.exchange.options import check_count
 from tdd.exchange.rows import Context, OrderRows, bos_tokens
 from tdd.runs.shards import Shard
+from tdd.scoring.buckets import check_max_length
 from tdd.scoring.devices import Devices
 from tdd.scoring.inputs import Model
 from tdd.scoring.store.store import ScoreStore
 from tdd.scoring.sums import LogProbSums, sums_namespace
 from tdd.validate.errors import InputError
-from tdd.validate.scoring import check_max_length
 
 __all__ = [
     "Calls",

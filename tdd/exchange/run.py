@@ -28,14 +28,12 @@ from tdd.procedures.sequential import GUARANTEES as SEQUENTIAL_GUARANTEES
 from tdd.runs.folder import SCHEMA, fingerprint, open_run_folder, plain, versions
 from tdd.runs.progress import progress_bar
 from tdd.runs.shards import Shard, ShardLog, as_shard
-from tdd.scoring.buckets import default_budget
-from tdd.scoring.devices import Devices, check_not_in_step, find_devices
+from tdd.scoring.buckets import check_budget, default_budget
+from tdd.scoring.devices import Devices, check_alike, check_not_in_step, find_devices
 from tdd.scoring.inputs import Model
-from tdd.scoring.lockstep import check_alike
 from tdd.scoring.store.store import ScoreStore
 from tdd.validate import arrays
 from tdd.validate.errors import InputError
-from tdd.validate.scoring import check_budget
 
 __all__ = ["run_exchange"]
 

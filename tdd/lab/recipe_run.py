@@ -23,7 +23,7 @@ from tdd.runs.atomic import disk_errors, write_atomically
 from tdd.runs.folder import to_json, versions
 from tdd.validate.checkpoints import reading
 from tdd.validate.errors import InputError
-from tdd.validate.json_text import parse_json
+from tdd.validate.files import parse_json
 
 __all__ = ["LabRun", "load_lab_run", "run_recipe"]
 

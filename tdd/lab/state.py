@@ -29,7 +29,7 @@ from tdd.records import LanguageModel
 from tdd.runs.atomic import disk_errors, write_atomically
 from tdd.validate.checkpoints import check_choice, reading
 from tdd.validate.errors import InputError
-from tdd.validate.json_text import parse_json
+from tdd.validate.files import parse_json
 
 __all__ = ["CHECKPOINT_FOLDER", "RECORD_FILE", "RunFolder", "RunRecord", "run_fingerprint"]
 

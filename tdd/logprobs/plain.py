@@ -11,11 +11,11 @@ not in the file.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tdd.logprobs.record import Entry, check_lengths, check_list, shown
-from tdd.texts.rows import Rows
+from tdd.logprobs.record import Entry, check_lengths, check_list
+from tdd.texts.rows import Rows, shown
 from tdd.validate.errors import InputError
 
 __all__ = ["FIELDS", "lm_eval_entries", "plain_entries"]
@@ -26,7 +26,12 @@ FIELDS = ("log_probs", "logprobs", "token_log_probs", "token_logprobs")
 
 def plain_entries(rows: Rows, *, field: str | None, id_field: str | None, text_field: str) -> Iterator[Entry]:
     """One text a row; the list may begin with null, for the first token, which has no context."""
-    name = _list_field(rows.source, field, rows.fields, FIELDS)
+    present = [field] if field is not None else [name for name in FIELDS if name in rows.fields]
+    if len(present) != 1 or present[0] not in rows.fields:
+        wanted = f"there is no field {field!r}" if field is not None else f"the list of numbers could be {present}"
+        found = ", ".join(map(str, rows.fields))
+        raise InputError(f"{rows.source}: {wanted}; fields found: {found}; name one with field=")
+    name = present[0]
 
     def column(name: str | None) -> list[Any]:
         return list(rows.column(name)) if name in rows.fields and name is not None else [None] * rows.num_rows
@@ -38,15 +43,6 @@ def plain_entries(rows: Rows, *, field: str | None, id_field: str | None, text_f
         if isinstance(tokens, list):
             check_lengths(rows.source, place, (name, len(values)), ("tokens", len(tokens)))
         yield Entry(place, values, identifier, text if isinstance(text, str) else None)
-
-
-def _list_field(source: str, field: str | None, fields: Sequence[str], known: Sequence[str]) -> str:
-    """The field with the list: the named one, or the only one of the usual names."""
-    present = [field] if field is not None else [name for name in known if name in fields]
-    if len(present) != 1 or present[0] not in fields:
-        wanted = f"there is no field {field!r}" if field is not None else f"the list of numbers could be {present}"
-        raise InputError(f"{source}: {wanted}; fields found: {', '.join(map(str, fields))}; name one with field=")
-    return present[0]
 
 
 def lm_eval_entries(rows: Rows, *, id_field: str | None, text_field: str) -> Iterator[Entry]:

@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from tdd.logprobs import openai, plain, vllm
-from tdd.logprobs.record import Entry, LogProbs, shown
+from tdd.logprobs import plain, servers
+from tdd.logprobs.record import Entry, LogProbs
 from tdd.texts import Rows, hash_texts, read_rows
-from tdd.validate import texts as text_checks
+from tdd.texts import rows as text_checks
 from tdd.validate.errors import InputError
 
 __all__ = ["FORMATS", "Reading", "read_log_probs"]
@@ -57,7 +57,15 @@ class Reading:
             raise InputError(f"floor={floor!r} must be a negative number, or None to refuse minus infinity")
         if generated is not None and (isinstance(generated, bool) or not isinstance(generated, int) or generated < 0):
             raise InputError(f"generated={generated!r} must be a number of tokens, 0 or more")
-        return _nats_of(self.base)
+        try:
+            base = math.e if self.base == "e" else float(self.base)
+        except (TypeError, ValueError):
+            base = math.nan
+        if isinstance(self.base, bool) or not 1 < base < math.inf:
+            raise InputError(
+                f"base={self.base!r} is not a valid logarithm base; use 'e', 2, 10 or another number above 1"
+            )
+        return 1.0 if self.base == "e" else math.log(base)
 
 
 def read_log_probs(source: Any, reading: Reading = Reading()) -> LogProbs:
@@ -150,8 +158,8 @@ def _server_layout(answer: Any) -> str:
 def _entries(rows: Rows, name: str, reading: Reading) -> Iterator[Entry]:
     readers: dict[str, Callable[..., Iterator[Entry]]] = {
         "plain": functools.partial(plain.plain_entries, field=reading.field),
-        "openai": functools.partial(openai.entries, generated=reading.generated),
-        "vllm": functools.partial(vllm.entries, first_entry=reading.first_entry),
+        "openai": functools.partial(servers.openai_entries, generated=reading.generated),
+        "vllm": functools.partial(servers.vllm_entries, first_entry=reading.first_entry),
         "lm-eval": plain.lm_eval_entries,
     }
     if reading.id_field is not None:
@@ -165,7 +173,7 @@ def _log_probs(source: str, entry: Entry, reading: Reading, scale: float) -> np.
     offset = int(len(values) > 0 and values[0] is None)  # the first token has no context
     raw = _check_numbers(source, entry.place, values[offset:], offset)
     nats = (-raw if reading.polarity == "loss" else raw) * scale
-    _check_log_probs(source, entry.place, nats, raw, offset, reading.polarity, reading.floor)
+    _check_log_probs(f"{source}: {entry.place}", nats, raw, offset, reading)
     return np.minimum(nats, 0.0)
 
 
@@ -180,22 +188,7 @@ _ROUNDING = 1e-6
 """Log-probabilities this far above 0 are roundings of 0."""
 
 
-def _nats_of(base: Any) -> float:
-    """Nats in one unit of a logarithm to `base`: "e", or a number above 1."""
-    if base == "e":
-        return 1.0
-    try:
-        number = float(base)
-    except (TypeError, ValueError):
-        number = math.nan
-    if isinstance(base, bool) or not 1 < number < math.inf:
-        raise InputError(f"base={base!r} is not a valid logarithm base; use 'e', 2, 10 or another number above 1")
-    return math.log(number)
-
-
-def _check_log_probs(
-    source: str, place: str, nats: np.ndarray, raw: np.ndarray, offset: int, polarity: str, floor: float | None
-) -> None:
+def _check_log_probs(where: str, nats: np.ndarray, raw: np.ndarray, offset: int, reading: Reading) -> None:
     """Neither NaN nor above 0; minus infinity only where a floor takes it."""
 
     def first(wrong: np.ndarray) -> tuple[int, float]:
@@ -203,20 +196,16 @@ def _check_log_probs(
         return index + offset, float(raw[index])
 
     if (missing := np.isnan(nats)).any():
-        raise InputError(
-            f"{source}: {place}: position {first(missing)[0]} holds NaN; leave the row out or score it again"
-        )
+        raise InputError(f"{where}: position {first(missing)[0]} holds NaN; leave the row out or score it again")
     if (above := nats > _ROUNDING).any():
         position, value = first(above)
-        if polarity == "loss":
-            raise InputError(f"{source}: {place}: position {position} holds {value:g}; -log p is never below 0")
+        if reading.polarity == "loss":
+            raise InputError(f"{where}: position {position} holds {value:g}; -log p is never below 0")
         hint = "; if the numbers are -log p, say polarity='loss'" if (raw >= 0).all() else ""
+        raise InputError(f"{where}: position {position} holds {value:g}; a log-probability is never above 0{hint}")
+    if reading.floor is None and (below := np.isinf(nats)).any():
         raise InputError(
-            f"{source}: {place}: position {position} holds {value:g}; a log-probability is never above 0{hint}"
-        )
-    if floor is None and (below := np.isinf(nats)).any():
-        raise InputError(
-            f"{source}: {place}: position {first(below)[0]} holds minus infinity, which makes the score infinite; give "
+            f"{where}: position {first(below)[0]} holds minus infinity, which makes the score infinite; give "
             "floor=, a smallest log-probability"
         )
 
@@ -234,7 +223,7 @@ def _check_numbers(source: str, place: str, values: Sequence[Any], offset: int) 
                     "lack one. Servers leave out what they had cached: switch prefix caching off and ask again"
                 )
             if isinstance(value, bool) or not isinstance(value, numbers.Real):
-                raise InputError(f"{source}: {place}: position {position} holds {shown(value)}, no number")
+                raise InputError(f"{source}: {place}: position {position} holds {text_checks.shown(value)}, no number")
     try:
         return np.array(values, np.float64)
     except OverflowError as error:

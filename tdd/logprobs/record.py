@@ -8,9 +8,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tdd.texts.rows import shown
 from tdd.validate.errors import InputError
 
-__all__ = ["Entry", "LogProbs", "check_lengths", "check_list", "shown"]
+__all__ = ["Entry", "LogProbs", "check_lengths", "check_list"]
 
 
 class Entry(NamedTuple):
@@ -19,7 +20,7 @@ class Entry(NamedTuple):
     Attributes:
       place: words that lead a person to it, such as "line 7, choice 2".
       values: one number a token, None where there is none; or a single number, the sum over all tokens.
-      id: its identifier, or None where the file names none.
+      id: its identifier, or None.
       text: the text that the numbers belong to, or None.
     """
 
@@ -76,9 +77,3 @@ def check_lengths(source: str, place: str, first: tuple[str, int], second: tuple
     """Check that two lists have one element for each of the same tokens."""
     if first[1] != second[1]:
         raise InputError(f"{source}: {place}: {first[0]} has {first[1]} elements, {second[0]} has {second[1]}")
-
-
-def shown(value: Any, length: int = 60) -> str:
-    """The value for a message, cut to a length."""
-    text = repr(value)
-    return text if len(text) <= length else text[: length - 3] + "..."

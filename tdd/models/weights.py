@@ -16,7 +16,7 @@ import ml_dtypes
 import numpy as np
 
 from tdd.validate.errors import InputError
-from tdd.validate.json_text import parse_json
+from tdd.validate.files import parse_json
 
 __all__ = [
     "DTYPES",

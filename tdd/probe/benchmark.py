@@ -18,10 +18,10 @@ from tdd.probe.result import ProbeResult
 from tdd.probe.shards import ShardEvidence, by_shard, ordered_shards, shard_labels
 from tdd.procedures.bounds import dkw_fdp_bounds, fdp_bounds
 from tdd.records import Guarantee
+from tdd.scoring.buckets import check_max_length
 from tdd.validate import arrays
 from tdd.validate.arrays import as_count
 from tdd.validate.errors import InputError
-from tdd.validate.scoring import check_max_length
 
 __all__ = ["Contamination", "OrderContamination", "contamination"]
 

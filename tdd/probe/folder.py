@@ -23,7 +23,7 @@ from tdd.runs.atomic import disk_errors, write_atomically
 from tdd.runs.folder import SCHEMA, open_run_folder, to_csv, versions, write_run
 from tdd.runs.folder import fingerprint as fingerprint_of
 from tdd.validate.errors import InputError
-from tdd.validate.npz import read_npz
+from tdd.validate.files import read_npz
 
 __all__ = ["fingerprint", "history_from_arrays", "history_to_arrays", "read_state", "save"]
 

@@ -24,9 +24,8 @@ from tdd.probe.texts import Layout, lay_out, num_texts, read_roles
 from tdd.procedures import anytime
 from tdd.procedures.ptdi import GUARANTEES, ProportionName
 from tdd.records import Guarantee
-from tdd.scoring.buckets import default_budget
+from tdd.scoring.buckets import check_budget, check_max_length, default_budget
 from tdd.validate.errors import InputError
-from tdd.validate.scoring import check_budget, check_max_length
 
 __all__ = ["Probe"]
 

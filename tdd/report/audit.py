@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tdd.report.sections import Column, Facts, Figure, Points, Report, Row, Section, Table, Tone
-from tdd.validate.string_columns import StringColumn
+from tdd.runs.plain_csv import StringColumn
 
 __all__ = ["audit_report", "demo_table"]
 

@@ -9,7 +9,6 @@ from typing import Any
 
 from tdd.report.sections import Report
 from tdd.runs.folder import read_items, read_run, read_table
-from tdd.validate.runs import reported
 
 __all__ = ["PAGE", "folder_report", "result_report"]
 
@@ -72,8 +71,7 @@ def folder_report(
         plan = load_plan(folder)
         return plan.to_dict(), result_report(plan)
     run = read_run(folder)
-    with reported(run, folder):
-        return run, _run_report(folder, run, shard_table, pictures)
+    return run, _run_report(folder, run, shard_table, pictures)
 
 
 def _run_report(folder: pathlib.Path, run: Mapping[str, Any], shard_table: bool, pictures: bool) -> Report:

@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all, and errors of the disk in words."""
+"""Files that are written whole or not at all, their names, and errors of the disk in words."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import errno
 import os
 import pathlib
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from tdd.validate.errors import InputError
 
-__all__ = ["atomic_path", "disk_errors", "write_atomically"]
+__all__ = ["atomic_path", "check_output_file", "disk_errors", "write_atomically"]
 
 _REFUSED = (
     errno.EACCES, errno.EISDIR, errno.ENAMETOOLONG, errno.ENOENT, errno.ENOTDIR, errno.EPERM, errno.EROFS,
@@ -66,3 +66,13 @@ def write_atomically(path: str | os.PathLike[str], content: bytes) -> None:
     """Write `content` to `path` whole or not at all."""
     with atomic_path(path) as temporary:
         temporary.write_bytes(content)
+
+
+def check_output_file(path: pathlib.Path, endings: Sequence[str], inputs: Iterable[str | None] = ()) -> None:
+    """Check that the ending of a file name is a format that can be written, and that it is no file that is read."""
+    if path.suffix not in endings:
+        raise InputError(f"output {path} must end in {', '.join(endings)}, got {path.suffix or 'no ending'!r}")
+    if not path.parent.exists():
+        raise InputError(f"output folder {path.parent} does not exist; create it first")
+    if path.exists() and any(os.path.exists(source) and path.samefile(source) for source in inputs if source):
+        raise InputError(f"output {path} is a file that is read, and would be lost; give another name")

@@ -23,10 +23,9 @@ import numpy as np
 from tdd.runs import plain_csv
 from tdd.runs.atomic import atomic_path, disk_errors, write_atomically
 from tdd.runs.display import Displayed
-from tdd.validate import runs
+from tdd.runs.plain_csv import coded_words
 from tdd.validate.errors import InputError
-from tdd.validate.json_text import parse_json
-from tdd.validate.string_columns import coded_words
+from tdd.validate.files import parse_json
 
 __all__ = [
     "SCHEMA",
@@ -45,6 +44,14 @@ __all__ = [
 
 SCHEMA = 2
 _WRITTEN_TOGETHER = 2**13
+_DECISION = ("run the audit again", ("decision", "checks", "inputs", "model"))
+_PARTS = {
+    "audit": _DECISION,
+    "select": _DECISION,
+    "exchange": ("run the test again", ("data", "selection", "options", "control", "model")),
+    "probe": ("save the probe again", ("name", "options", "inputs", "alarm", "first_alarm", "guarantees", "looks")),
+}
+"""Kind of run -> how to get another, and the parts of its run.json beside sentences."""
 _PACKAGES = ("tdd", "jax", "jaxlib", "flax", "numpy", "transformers", "tokenizers", "scikit-learn")
 
 
@@ -95,7 +102,7 @@ def write_run(folder: pathlib.Path, run: Mapping[str, Any], tables: Mapping[str,
 
 
 def open_run_folder(folder: pathlib.Path, identity: str, summary: str) -> None:
-    """Create the folder, or accept one that holds the same run.
+    """Create the folder, or accept one that is empty or holds the same run.
 
     Raises:
       InputError: it holds something else, or cannot be written.
@@ -120,18 +127,17 @@ def read_run(folder: pathlib.Path) -> dict[str, Any]:
         run = parse_json(place.read_text("utf-8"))
     except (OSError, ValueError) as error:
         raise InputError(f"{place} cannot be read as JSON: {error}") from error
-    _check_schema(run, place, SCHEMA)
-    seal = run.pop("sha256", None)
-    if seal is None:
-        run.pop("files", None)  # of an earlier version
-    elif seal != fingerprint(run):
+    found = run.get("schema") if isinstance(run, dict) else None
+    if found != SCHEMA:
+        raise InputError(f"{place} has schema {found!r}, this version reads {SCHEMA}")
+    if run.pop("sha256", None) != fingerprint(run):
         raise InputError(f"{place} is damaged or was edited: its content does not fit its SHA-256; make the run again")
-    runs.check_run(run, place)
+    _check_parts(run, place)
     return run
 
 
 def read_table(folder: pathlib.Path, name: str, run: Mapping[str, Any] | None = None) -> tuple[list, list[list[str]]]:
-    """Header and rows of a table of a finished run, whose run.json holds its SHA-256.
+    """Header and rows of a table of a finished run, checked against the SHA-256 in its run.json if that is given.
 
     Raises:
       InputError: no such table, one that was damaged or edited, or one of another run.
@@ -145,12 +151,11 @@ def read_table(folder: pathlib.Path, name: str, run: Mapping[str, Any] | None = 
 
 
 def _read_sealed(place: pathlib.Path, run: Mapping[str, Any] | None) -> bytes:
-    """The content of a table, which fits the SHA-256 in run.json."""
     try:
         data = place.read_bytes()
     except OSError as error:
         raise InputError(f"{place} cannot be read: {error}; make the run again") from error
-    if run is not None and "files" in run and run["files"].get(place.name) != hashlib.sha256(data).hexdigest():
+    if run is not None and run["files"].get(place.name) != hashlib.sha256(data).hexdigest():
         raise InputError(
             f"{place} is damaged or was edited: it does not fit the SHA-256 in run.json; make the run again"
         )
@@ -158,15 +163,7 @@ def _read_sealed(place: pathlib.Path, run: Mapping[str, Any] | None) -> bytes:
 
 
 def read_items(folder: pathlib.Path, run: Mapping[str, Any] | None = None) -> dict[str, Sequence[Any]] | None:
-    """The per-item table of a finished run as strings, `selected` as bool; None where it is absent.
-
-    Args:
-      folder: of the run.
-      run: content of its run.json, whose SHA-256 of the table is checked.
-
-    Raises:
-      InputError: a damaged table, or one of another run.
-    """
+    """The per-item table of a finished run as strings, `selected` as bool; None if absent; see `read_table`."""
     place = folder / "items.csv"
     if not place.is_file():
         return None
@@ -223,8 +220,7 @@ def plain(value: Any) -> Any:
 
 
 def to_csv(columns: Mapping[str, np.ndarray]) -> Iterator[bytes]:
-    """The per-item table, in parts; floats in full precision, missing numbers empty. Identifiers stand as they were
-    given: one that begins with =, +, - or @ is a formula to a spreadsheet."""
+    """The per-item table in parts: floats in full precision, missing numbers empty, identifiers as they were given."""
     text = io.StringIO(newline="")
     writer = csv.writer(text)
     writer.writerow(columns)
@@ -239,7 +235,7 @@ def to_csv(columns: Mapping[str, np.ndarray]) -> Iterator[bytes]:
 
 
 def _cells(values: np.ndarray) -> list[Any]:
-    """What `csv.writer` writes as the cells of a column."""
+    """Cells of a column for `csv.writer`."""
     if values.dtype == np.bool_:
         return values.astype(np.int64).tolist()
     if values.dtype == np.float64 or values.dtype == object:
@@ -251,7 +247,6 @@ def _cells(values: np.ndarray) -> list[Any]:
 
 
 def _check_run_folder(folder: pathlib.Path, fingerprint: str) -> None:
-    """An output folder is new, empty, or holds the same run."""
     if not folder.exists():
         return
     if not folder.is_dir():
@@ -276,15 +271,18 @@ def _check_run_folder(folder: pathlib.Path, fingerprint: str) -> None:
         )
 
 
-def _check_schema(run: Any, place: pathlib.Path, schema: int) -> None:
-    """A run.json of this version."""
-    found = run.get("schema") if isinstance(run, dict) else None
-    if found != schema:
-        raise InputError(f"{place} has schema {found!r}, this version reads {schema}")
+def _check_parts(run: Mapping[str, Any], place: pathlib.Path) -> None:
+    """Check that a report can be made of a run.json."""
+    kind = run.get("kind")
+    if not isinstance(kind, str) or kind not in _PARTS:
+        raise InputError(f"{place} is a run of kind {kind!r}; this version reads {', '.join(_PARTS)}")
+    again, parts = _PARTS[kind]
+    missing = [name for name in ("outcome", *parts, "warnings", "open_points") if name not in run]
+    if missing:
+        raise InputError(f"{place} is damaged: it lacks {', '.join(missing)}; {again}")
 
 
 def _check_items(header: Sequence[str], rows: Sequence[Sequence[str]], place: pathlib.Path) -> None:
-    """An items.csv that belongs to a run."""
     missing = [name for name in ("id", "p_value", "adjusted", "selected") if name not in header]
     if missing or any(len(row) != len(header) for row in rows):
         what = f"lacks the columns {', '.join(missing)}" if missing else "has rows of different lengths"

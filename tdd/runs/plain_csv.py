@@ -1,21 +1,21 @@
-"""CSV that Arrow and Python's strict reader read alike: a fast road for large tables, which gives up in doubt."""
+"""Large tables in Arrow: CSV that it reads as Python's strict reader does, and columns of strings that it holds."""
 
 from __future__ import annotations
 
 import csv
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, overload
 
 import numpy as np
 
-from tdd.validate.string_columns import StringColumn
-
-__all__ = ["LARGE", "read_plain_csv"]
+__all__ = ["LARGE", "StringColumn", "coded_words", "read_plain_csv"]
 
 LARGE = 2**22
 """Bytes from which a file is worth it: importing Arrow takes longer than reading less."""
 
 _MARK = b"\xef\xbb\xbf"
 _SEPARATORS = np.frombuffer(b",\r\n", np.uint8)
+_DECIMAL = r"^[+-]?[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]+)?$"
 
 
 def read_plain_csv(data: bytes) -> dict[str, StringColumn] | None:
@@ -73,3 +73,63 @@ def _plainly_quoted(data: bytes) -> bool:
     outside = np.isin(content[before], _SEPARATORS).all() and np.isin(content[after], _SEPARATORS).all()
     ends = np.flatnonzero(content == ord("\n"))
     return bool(outside) and not (np.searchsorted(quotes, ends) % 2).any()
+
+
+class StringColumn(Sequence[str]):
+    """A sequence of strings, none of them absent, each of them valid Unicode: a tenth of the memory of a list.
+
+    Attributes:
+      array: the `pyarrow.ChunkedArray` of strings.
+    """
+
+    def __init__(self, array: Any) -> None:
+        self.array = array
+
+    def __len__(self) -> int:
+        return len(self.array)
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[str]: ...
+    def __getitem__(self, index: int | slice) -> str | list[str]:
+        return self.array[index].to_pylist() if isinstance(index, slice) else self.array[index].as_py()
+
+    def __iter__(self) -> Iterator[str]:
+        for chunk in self.array.chunks:
+            yield from chunk.to_pylist()
+
+    def coded(self) -> tuple[list[str], np.ndarray]:
+        """The different strings in the order of their first appearance, and [N] the number of each row's string."""
+        chunks = self.array.dictionary_encode().unify_dictionaries().chunks
+        return chunks[0].dictionary.to_pylist(), np.concatenate([chunk.indices.to_numpy() for chunk in chunks])
+
+    def take(self, rows: np.ndarray) -> list[str]:
+        """The strings of some rows."""
+        return self.array.take(rows).to_pylist()
+
+    def decimals(self) -> tuple[np.ndarray, np.ndarray]:
+        """The decimal numbers: [N] float64 with the bits of Python's `float`, and [N] where the string is none.
+
+        Words, blanks, white space, digits of other scripts, and numbers beyond the range of floats are left to the
+        caller: a row counts as a decimal number where its string is one, written in ASCII digits, and finite.
+        """
+        import pyarrow
+        import pyarrow.compute
+
+        compute: Any = pyarrow.compute
+        try:
+            numbers = compute.cast(self.array, pyarrow.float64())
+        except pyarrow.ArrowInvalid:
+            decimal = compute.match_substring_regex(self.array, _DECIMAL)
+            numbers = compute.cast(compute.if_else(decimal, self.array, None), pyarrow.float64())
+        values = np.array(numbers.to_numpy())
+        return values, ~np.isfinite(values)
+
+
+def coded_words(values: Sequence[Any], word_of: Any) -> tuple[list[Any], np.ndarray]:
+    """`word_of` of every value: the different words in the order of their first appearance, and each row's number."""
+    distinct, codes = values.coded() if isinstance(values, StringColumn) else (values, slice(None))
+    numbers: dict[Any, int] = {}
+    order = [numbers.setdefault(word_of(value), len(numbers)) for value in distinct]
+    return list(numbers), np.array(order, np.int64)[codes]

@@ -36,7 +36,7 @@ class Shard(NamedTuple):
         return f"{self.index}/{self.count}"
 
     def owns(self, number: int) -> bool:
-        """Whether the piece with that number is this shard's: round robin, so that the load is even."""
+        """True if the piece with that number is this shard's: round robin, so that the load is even."""
         return number % self.count == self.index
 
     def part(self, sizes: Sequence[int]) -> range:
@@ -48,12 +48,7 @@ class Shard(NamedTuple):
 
 
 def as_shard(value: Any, folder: Any = None, name: str = "store") -> Shard | None:
-    """A shard given as (i, n) or "i/n"; None stays None.
-
-    Args:
-      value: what was given.
-      folder: where the shard leaves its pieces; a shard needs one.
-      name: of the argument that gives the folder, for messages.
+    """A shard given as (i, n) or "i/n"; None stays None. It needs a folder, which the argument `name` gives.
 
     Raises:
       InputError: neither of the two forms, numbers out of range, or no folder.
@@ -82,7 +77,7 @@ class ShardLog:
     Args:
       folder: where the shards leave their pieces.
       facts: name -> plain value, everything that must be alike in all shards: inputs, options, versions.
-      job: any name, the same in all shards of a run, which tells it from others that use the folder at once.
+      job: a name that tells the run from others that use the folder at once.
     """
 
     def __init__(self, folder: str | os.PathLike[str], facts: Mapping[str, Any], job: str = "") -> None:

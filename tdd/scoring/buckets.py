@@ -1,26 +1,37 @@
 """Rows of unequal length → batches of few fixed shapes, with little padding.
 
 Every row of tokens gets the length of its bucket; a bucket has one shape [B, T] for all passes, so that a model is
-compiled once a bucket. The lengths are chosen for the rows at hand: among all sets of at most `max_buckets` lengths,
-the one with the fewest padded tokens, counting a price for each bucket.
+compiled once a bucket.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
-__all__ = ["Batch", "bucket_lengths", "default_budget", "gradient_budget", "plan"]
+from tdd.validate.errors import InputError
 
-_STEP = 8
+__all__ = [
+    "PRICE",
+    "STEP",
+    "Batch",
+    "bucket_lengths",
+    "check_budget",
+    "check_max_length",
+    "default_budget",
+    "gradient_budget",
+    "plan",
+]
+
+STEP = 8
 """Bucket lengths are multiples of this."""
-
-_MAX_CANDIDATES = 256
-_PRICE = 512
+MAX_BUCKETS = 8
+PRICE = 512
 """Padded tokens that one more bucket, and so one more compilation, must save."""
-
+_MAX_CANDIDATES = 256
 _ROWS_PER_CALL = 1
 """Overhead of one more batch, in rows: ties between batch sizes go to fewer batches."""
 
@@ -41,6 +52,16 @@ class Batch:
     size: int
     length: int
 
+    @property
+    def shape(self) -> tuple[str, int, int]:
+        """The pass and the compiled shape."""
+        return self.kind, self.size, self.length
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens of the compiled shape, padding included."""
+        return self.size * self.length
+
 
 def default_budget(platform: str) -> int:
     """Default tokens of a batch: 2,048 on CPU, 16,384 elsewhere."""
@@ -48,12 +69,30 @@ def default_budget(platform: str) -> int:
 
 
 def gradient_budget(token_budget: int) -> int:
-    """Tokens of a batch for gradients, half of the others': activations are kept for the way back."""
+    """Tokens of a batch for gradients, half of the others': activations are kept for the backward pass."""
     return max(1, token_budget // 2)
 
 
+def check_budget(value: Any) -> int:
+    """Return a number of tokens a batch."""
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
+        raise InputError(f"token_budget={value!r} must be a whole number of tokens, at least 1")
+    return int(value)
+
+
+def check_max_length(value: Any, of_model: int | None) -> int | None:
+    """Return the longest window: the model's own limit, or a shorter one that the user sets."""
+    if value is None:
+        return of_model
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 2:
+        raise InputError(f"max_length={value!r} must be a whole number of tokens, at least 2")
+    if of_model is not None and value > of_model:
+        raise InputError(f"max_length={value} exceeds the {of_model} positions of the model; use at most that")
+    return int(value)
+
+
 def plan(
-    lengths: Mapping[str, np.ndarray], *, token_budget: int, max_buckets: int = 8, limit: int | None = None
+    lengths: Mapping[str, np.ndarray], *, token_budget: int, max_buckets: int = MAX_BUCKETS, limit: int | None = None
 ) -> list[Batch]:
     """Batches over the rows of several passes.
 
@@ -64,11 +103,11 @@ def plan(
       limit: Longest sequence the model accepts; bucket lengths never exceed it.
 
     Returns:
-      Batches pass by pass in the order of `lengths`, within a pass from long to short: what does not fit into
-      memory shows at once.
+      Batches pass by pass in the order of `lengths`, within a pass from long to short: what exceeds the memory shows at
+      once.
     """
     everything = np.concatenate([np.asarray(rows, np.int64) for rows in lengths.values()])
-    buckets = bucket_lengths(everything, max_buckets, price=_PRICE, limit=limit)
+    buckets = bucket_lengths(everything, max_buckets, price=PRICE, limit=limit)
     bucket_of = {kind: np.searchsorted(buckets, rows) for kind, rows in lengths.items()}
     batches = []
     for bucket, length in enumerate(buckets):
@@ -82,19 +121,15 @@ def plan(
     return sorted(batches, key=lambda batch: (order[batch.kind], -batch.length))
 
 
-def bucket_lengths(lengths: np.ndarray, max_buckets: int, *, price: int = 0, limit: int | None = None) -> np.ndarray:
-    """At most `max_buckets` ascending lengths that cover all rows with the fewest padded tokens.
+def bucket_lengths(
+    lengths: np.ndarray, max_buckets: int = MAX_BUCKETS, *, price: int = 0, limit: int | None = None
+) -> np.ndarray:
+    """At most `max_buckets` ascending lengths, none beyond `limit`, that cover rows of `lengths` [R] tokens.
 
-    Exact dynamic programme over the distinct lengths, rounded up to a common step. Cost O(max_buckets U^2) for at
-    most 256 distinct lengths U.
-
-    Args:
-      lengths: [R] tokens of each row.
-      max_buckets: Most buckets.
-      price: Tokens of padding that one more bucket must save.
-      limit: No bucket is longer than this.
+    They need the fewest padded tokens if each further bucket costs `price` of them: an exact dynamic programme over the
+    distinct lengths, rounded up to a common step. Cost O(max_buckets U^2) for at most 256 distinct lengths U.
     """
-    step = _STEP * max(1, -(-int(lengths.max()) // (_STEP * _MAX_CANDIDATES)))
+    step = STEP * max(1, -(-int(lengths.max()) // (STEP * _MAX_CANDIDATES)))
     rounded = -(-lengths // step) * step
     if limit is not None:
         rounded = np.minimum(rounded, limit)

@@ -1,15 +1,17 @@
 """The devices of a model, and one program for all of them: every device has its own batch.
 
-A device's part of the program has the shapes that a single device's program has, whatever the number of devices; so
-the numbers do not depend on it. The devices may be those of several processes that `jax.distributed` connects: then
-all of them run the same programs with the same batches at the same time, and each gets all results.
+A device's part of the program has the shapes of a single device's program, whatever the number of devices; so the
+numbers do not depend on it. The devices may be those of several processes that `jax.distributed` connects: then all of
+them run the same programs with the same batches at the same time, and each gets all results.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Sequence
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -18,10 +20,16 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from tdd.placement import everywhere, partitions, put_shares, shard
 from tdd.scoring.gathering import gathering
-from tdd.validate.errors import InputError
-from tdd.validate.scoring import is_memory_error
+from tdd.validate.errors import InputError, is_memory_error
 
-__all__ = ["Devices", "check_not_in_step", "find_device", "find_devices", "parameters_too_large"]
+__all__ = [
+    "Devices",
+    "check_alike",
+    "check_not_in_step",
+    "find_devices",
+    "gathered",
+    "parameters_too_large",
+]
 
 _AXIS = "data"
 
@@ -75,7 +83,12 @@ class Devices:
         try:
             if self.shard_params:
                 cuts = jax.tree.leaves(partitions(params, self.mesh), is_leaf=lambda x: isinstance(x, PartitionSpec))
-                _check_divisible(cuts, len(self))
+                if not any(any(name is not None for name in cut) for cut in cuts):
+                    raise InputError(
+                        f"shard_params=True: no parameter has an axis that {len(self)} devices divide, so each would "
+                        "hold the whole model; use a number of devices that divides the width of the model, or leave "
+                        "shard_params out"
+                    )
                 placed = shard(params, self.mesh)
             else:
                 whole = NamedSharding(self.mesh, PartitionSpec())
@@ -117,7 +130,7 @@ class Devices:
         )(params, *arrays)
 
 
-def find_device(device: Any) -> Any:
+def _find_device(device: Any) -> Any:
     """A `jax.Device`, "cpu", "gpu:1" and the like; None is the first device of this process."""
     if device is None:
         return jax.local_devices()[0]
@@ -125,8 +138,8 @@ def find_device(device: Any) -> Any:
         return device
     platform, _, index = str(device).partition(":")
     try:
-        return jax.local_devices(backend=platform)[int(index or 0)]
-    except (RuntimeError, ValueError, IndexError) as error:
+        return dict(enumerate(jax.local_devices(backend=platform)))[int(index or 0)]
+    except (RuntimeError, ValueError, KeyError) as error:
         existing = ", ".join(map(str, jax.devices()))
         raise InputError(f"device={device!r} is not available; JAX sees {existing}") from error
 
@@ -146,18 +159,23 @@ def find_devices(device: Any = None, devices: Any = None, *, shard_params: bool 
         )
     over_processes = shard_params and jax.process_count() > 1
     if devices is None and not over_processes:
-        chosen = (find_device(device),)
+        chosen = (_find_device(device),)
     elif isinstance(devices, (list, tuple, np.ndarray)) and all(isinstance(x, jax.Device) for x in devices):
         chosen = tuple(devices)
         if not chosen or len(set(chosen)) < len(chosen) or len({x.platform for x in chosen}) > 1:
             listing = ", ".join(map(str, chosen)) or "nothing"
             raise InputError(f"devices must be different devices of one kind, at least one; it has {listing}")
     else:
-        local = jax.local_devices(backend=find_device(device).platform)
+        local = jax.local_devices(backend=_find_device(device).platform)
         existing = jax.devices(local[0].platform) if over_processes else local
         chosen = tuple(existing[: _count_of("all" if devices is None else devices, existing)])
-        if over_processes:
-            _check_equal_parts([x.process_index for x in chosen], jax.process_count())
+        counts = [sum(x.process_index == process for x in chosen) for process in range(jax.process_count())]
+        if over_processes and len(set(counts)) > 1:
+            raise InputError(
+                f"shard_params=True shares the parameters out over an equal number of devices of each process, but "
+                f"{len(counts)} processes have {', '.join(map(str, counts))} of the {len(chosen)} devices; leave "
+                "devices out to take all"
+            )
     if shard_params and len(chosen) < 2:
         raise InputError(
             "shard_params=True shares the parameters out over several devices, but only one is used; pass "
@@ -168,12 +186,11 @@ def find_devices(device: Any = None, devices: Any = None, *, shard_params: bool 
 
 def parameters_too_large(devices: Sequence[Any], *, sharded: bool, num_bytes: int | None = None) -> InputError:
     """The error for parameters that do not fit into the memory of a device."""
-    part = "a part of them" if sharded else "all of them"
-    hint = "more devices" if sharded else "shard_params=True with several devices"
+    part, hint = ("a part", "more devices") if sharded else ("all", "shard_params=True with several devices")
     size = "" if num_bytes is None else f", {num_bytes / 2**30:.2f} GiB,"
     return InputError(
-        f"the parameters{size} do not fit: each of {', '.join(map(str, devices))} must hold "
-        f"{part}; use dtype='bfloat16' where they are stored wider, or {hint}"
+        f"the parameters{size} do not fit: each of {', '.join(map(str, devices))} must hold {part} of them; use "
+        f"dtype='bfloat16' where they are stored wider, or {hint}"
     )
 
 
@@ -195,30 +212,37 @@ def _count_of(devices: Any, existing: Sequence[Any]) -> int:
     return int(devices)
 
 
-def _check_equal_parts(owners: Sequence[int], num_processes: int) -> None:
-    """As many devices of each process."""
-    counts = [owners.count(process) for process in range(num_processes)]
-    if len(set(counts)) > 1:
-        raise InputError(
-            f"shard_params=True shares the parameters out over an equal number of devices of each process, but "
-            f"{num_processes} processes have {', '.join(map(str, counts))} of the {len(owners)} devices; leave "
-            "devices out to take all"
-        )
-
-
-def _check_divisible(cuts: Sequence[tuple[Any, ...]], num_devices: int) -> None:
-    """At least one parameter can be cut."""
-    if not any(any(name is not None for name in cut) for cut in cuts):
-        raise InputError(
-            f"shard_params=True: no parameter has an axis that {num_devices} devices divide, so each would hold the "
-            "whole model; use a number of devices that divides the width of the model, or leave shard_params out"
-        )
-
-
 def check_not_in_step(shard: Any, *, spans: bool) -> None:
-    """A shard computes alone, not in step with other processes."""
+    """Check that a shard is not one of several processes that compute in step."""
     if shard is not None and spans:
         raise InputError(
             f"shard={shard} and shard_params over several processes exclude each other: processes that hold one model "
             "between them compute every batch together; leave shard out, or give each process a model of its own"
         )
+
+
+def check_alike(facts: Mapping[str, Any]) -> None:
+    """Compare the facts of all processes, which call it together: different batches would make them wait for ever.
+
+    Raises:
+      InputError: in all of them, if one has other facts than process 0.
+    """
+    texts = [json.dumps([name, value], sort_keys=True, default=str) for name, value in facts.items()]
+    digests = np.stack([np.frombuffer(hashlib.sha256(text.encode()).digest(), np.uint8) for text in texts])
+    everyone = gathered(digests)
+    same = (everyone == everyone[0]).all(axis=-1)
+    names = np.array([*facts])
+    differing = [f"process {i}: {', '.join(names[~row])}" for i, row in enumerate(same) if not row.all()]
+    if differing:
+        raise InputError(
+            f"process {jax.process_index()}: other processes were not given the same inputs as process 0: "
+            f"{'; '.join(differing)}. All processes of a run take the same command and the same files, and share their "
+            "output folder"
+        )
+
+
+def gathered(array: np.ndarray) -> np.ndarray:
+    """[processes, ...]: the array of each process."""
+    from jax.experimental import multihost_utils
+
+    return np.asarray(multihost_utils.process_allgather(array))

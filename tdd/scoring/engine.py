@@ -12,10 +12,10 @@ import jax
 import numpy as np
 
 from tdd.scoring.buckets import Batch
-from tdd.scoring.lockstep import gathered, out_of_memory
+from tdd.scoring.devices import gathered
 from tdd.scoring.programs import PassProgram, Rows
 from tdd.scoring.store.namespace import VALUE, Namespace
-from tdd.validate.scoring import is_memory_error
+from tdd.validate.errors import InputError, is_memory_error
 
 __all__ = ["BatchRunner", "read_or_compute"]
 
@@ -47,11 +47,11 @@ def read_or_compute(
       compute: Computes those batches that it pulls, in order, maybe several before it yields the first.
       keys_of: The keys of a batch's rows.
       fields_of: The fields of its rows.
-      lockstep: Whether several processes compute every batch together. A batch is then read if all of them have it,
+      lockstep: True if several processes compute every batch together. A batch is then read if all of them have it,
         and process 0 stores what is computed.
 
     Yields:
-      (batch, rows), the computed ones in order, read ones among them.
+      (batch, rows): computed ones in order, read ones among them.
     """
     if namespace is None:
         for _, batch, rows in compute(iter(batches)):
@@ -97,11 +97,10 @@ class BatchRunner:
     Args:
       make_program: Makes the program that computes them, when the first batch comes.
       num_devices: Batches that are computed side by side.
-      halve: Whether to go on with smaller batches when memory does not suffice. Not if other processes compute in
-        lockstep.
+      halve: True to go on with smaller batches after a memory error; impossible in lockstep with other processes.
 
     Attributes:
-      halvings: How often memory did not suffice.
+      halvings: Number of memory errors.
     """
 
     def __init__(self, make_program: Callable[[], PassProgram], num_devices: int = 1, *, halve: bool = True) -> None:
@@ -116,7 +115,7 @@ class BatchRunner:
     def run(
         self, batches: Iterable[_Numbered], rows_of: Callable[[str], Rows]
     ) -> Iterator[tuple[int, Batch, np.ndarray]]:
-        """Yield (number, batch, [fields, columns] float32) in order; columns row after row, left to right.
+        """Yield (number, batch, [fields, columns] float32) in order; columns row after row.
 
         A batch is taken from `batches` when its turn comes to start, or one before it.
         """
@@ -151,7 +150,7 @@ class BatchRunner:
         """As many consecutive batches of one shape as there are devices."""
         group: list[_Numbered] = []
         for entry in batches:
-            if group and (len(group) == self.num_devices or _shape(entry[1]) != _shape(group[0][1])):
+            if group and (len(group) == self.num_devices or entry[1].shape != group[0][1].shape):
                 yield group
                 group = []
             group.append(entry)
@@ -182,7 +181,10 @@ class BatchRunner:
         if not is_memory_error(error) or batch.size >> self.halvings <= 1:
             raise error
         if not self.halve:
-            raise out_of_memory(batch.size, batch.length) from error
+            raise InputError(
+                f"out of memory in a batch of {batch.size} rows of {batch.length} tokens; give all processes a smaller "
+                "token_budget"
+            ) from error
         self.halvings += 1
         rows = max(1, batch.size >> self.halvings)
         _logger.warning(
@@ -191,7 +193,3 @@ class BatchRunner:
             "" if rows == 1 else "s",
             batch.length,
         )
-
-
-def _shape(batch: Batch) -> tuple[str, int, int]:
-    return batch.kind, batch.size, batch.length

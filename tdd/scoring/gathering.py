@@ -1,11 +1,9 @@
 """A function of whole parameters, computed from the shards that the devices hold: gathered late and layer by layer.
 
 The function is traced with the whole shapes. A scan over a stack that is cut along another axis than the layers' runs
-over the shards, and its body gathers the slice of one layer at a time; every other operation gathers what it reads.
-So any model works without knowing that its parameters are sharded, those of other libraries included; a model that
-scans over its layers never holds more than one of them whole; and derivatives work alike, since their scans run over
-the same stacks. (A gather written into the scan of our own decoder would serve that one only, and its backward pass
-would keep the gathered layers.)
+over the shards, and its body gathers the slice of one layer at a time; every other operation gathers what it reads. So
+any model works, those of other libraries included; a model that scans over its layers never holds more than one of them
+whole; and so do its derivatives, whose scans run over the same stacks.
 """
 
 from __future__ import annotations
@@ -28,13 +26,7 @@ _INLINED = frozenset({"jit", "pjit", "closed_call", "core_call", "remat2", "chec
 
 @dataclasses.dataclass(eq=False)
 class _Shard:
-    """This device's part of an array.
-
-    Attributes:
-      value: The part.
-      axis: Axis along which the array is cut.
-      mesh_axis: Name of the axis of the devices.
-    """
+    """This device's part `value` of an array that is cut along `axis` over the devices of `mesh_axis`."""
 
     value: jax.Array
     axis: int
@@ -97,16 +89,12 @@ def _run(jaxpr: Any, consts: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
     known.update(zip(jaxpr.invars, inputs, strict=True))
 
     def read(atom: Any) -> Any:
-        return atom.val if _is_literal(atom) else known[atom]
+        return atom.val if isinstance(atom, Literal) else known[atom]
 
     for equation in jaxpr.eqns:
         values = [read(atom) for atom in equation.invars]
         known.update(zip(equation.outvars, _step(jaxpr, equation, values), strict=True))
     return [read(atom) for atom in jaxpr.outvars]
-
-
-def _is_literal(atom: Any) -> bool:
-    return isinstance(atom, Literal)
 
 
 def _step(around: Any, equation: Any, values: list[Any]) -> Sequence[Any]:
@@ -119,7 +107,8 @@ def _step(around: Any, equation: Any, values: list[Any]) -> Sequence[Any]:
         if primitive.name == "convert_element_type":
             (shard,) = values
             return [_Shard(lax.convert_element_type(shard.value, params["new_dtype"]), shard.axis, shard.mesh_axis)]
-    alone = {atom: _value(value) for atom, value in zip(equation.invars, values, strict=True) if not _is_literal(atom)}
+    pairs = zip(equation.invars, values, strict=True)
+    alone = {atom: _value(value) for atom, value in pairs if not isinstance(atom, Literal)}
     one = Jaxpr((), [*alone], equation.outvars, [equation], equation.effects, debug_info=around.debug_info)
     return jax.core.eval_jaxpr(one, (), *alone.values())
 

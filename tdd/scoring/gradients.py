@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -19,8 +19,6 @@ __all__ = ["check_gradient_loss", "check_microbatch", "grad_norms"]
 
 _ROWS = 128
 """Rows of logits [rows, V] at a time if the readout is known."""
-
-_Tree = TypeVar("_Tree")
 
 
 def grad_norms(
@@ -97,7 +95,7 @@ def _one_example(lm: LanguageModel, params: Any) -> Callable[[jax.Array, jax.Arr
     leaves, structure = jax.tree_util.tree_flatten_with_path(params)
     trained = [i for i, (_, leaf) in enumerate(leaves) if jnp.issubdtype(jnp.result_type(leaf), jnp.inexact)]
     check_gradient_loss(repr(lm.spec), len(trained))
-    groups = [_group(leaves[i][0], params) for i in trained]
+    groups = [str(leaves[i][0][0].key) if isinstance(params, Mapping) else "params" for i in trained]
 
     def loss(values: list[jax.Array], tokens: jax.Array, mask: jax.Array) -> jax.Array:
         replaced = [leaf for _, leaf in leaves]
@@ -114,11 +112,6 @@ def _one_example(lm: LanguageModel, params: Any) -> Callable[[jax.Array, jax.Arr
         return GradSqNorms(parts, jnp.float32(jnp.nan))
 
     return one
-
-
-def _group(path: tuple[Any, ...], params: Any) -> str:
-    """The name at the top of a tree of named parameters."""
-    return str(path[0].key) if isinstance(params, Mapping) else "params"
 
 
 def _loss(lm: LanguageModel, params: Any, tokens: jax.Array, mask: jax.Array) -> jax.Array:
@@ -148,7 +141,7 @@ def _rows_loss(logits: jax.Array, targets: jax.Array, scored: jax.Array) -> jax.
 
 
 def check_microbatch(value: Any) -> int | None:
-    """A number of texts, or None."""
+    """Return a number of texts, or None."""
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
@@ -157,7 +150,7 @@ def check_microbatch(value: Any) -> int | None:
 
 
 def check_gradient_loss(name: str, num_leaves: int) -> None:
-    """A model has at least one parameter with a gradient."""
+    """Check that at least one parameter of a model has a gradient."""
     if not num_leaves:
         raise InputError(
             f"params of {name} hold no floating-point array, so there is nothing to take a gradient of; pass the "

@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tdd.records import LanguageModel, Texts
+from tdd.scoring.buckets import check_max_length
 from tdd.scoring.programs import Rows
 from tdd.scoring.store.address import row_key
 from tdd.scoring.tokenise import Encoded, check_token_ids, encode, windows
 from tdd.validate.errors import InputError
-from tdd.validate.scoring import check_max_length
 
 __all__ = ["DistinctRows", "Model", "PassInput", "distinct_rows", "encode_pass"]
 
@@ -35,13 +35,7 @@ class Model(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class PassInput:
-    """Texts of one pass as tokens and as rows.
-
-    Attributes:
-      encoded: The tokenised texts.
-      rows: Their windows.
-      limit: Longest sequence that the pass may send through its model.
-    """
+    """Texts of one pass as tokens and as rows, which are their windows of at most `limit` tokens."""
 
     encoded: Encoded
     rows: Rows
@@ -62,16 +56,15 @@ def encode_pass(
     """Tokenise the texts of a pass and cut them into windows.
 
     A text without a scored token is an error in the passes over the texts themselves; in the others it has no rows.
-    In the pass for gradients no text is cut into windows: the norms of their gradients would not add up.
 
     Args:
-      name: The pass.
+      name: The pass. That for gradients has no windows, because the norms of their gradients would not add up.
       table: The texts.
       model: The model that they go through.
-      statistics: Fields that the pass must deliver.
+      statistics: Fields of `TokenStats` that the pass delivers.
       max_length: Longest window that the user allows.
-      long_texts: What happens to longer texts.
-      windowed: Whether every requested score may be computed in windows; it decides what a message advises.
+      long_texts: As in `tdd.score`.
+      windowed: True if every requested score may be computed in windows; it decides what a message advises.
       encoded: The texts as tokens, if another pass has them already.
     """
     texts = [text.lower() for text in table.texts] if name == "lowercase" else table.texts
@@ -87,7 +80,11 @@ def encode_pass(
     for index, length in enumerate(lengths):
         if length < 2:
             if name in ("text", "gradient"):
-                raise _text_too_short(table.ids[index], length, what)
+                raise InputError(
+                    f"text {table.ids[index]!r} has {length} token{'' if length == 1 else 's'} under the tokenizer of "
+                    f"the {what}; scoring needs at least two, because the first has no context: remove the text or "
+                    "lengthen it"
+                )
             too_short.append(table.ids[index])
             continue
         for window in windows(length, limit):
@@ -116,10 +113,7 @@ class DistinctRows(NamedTuple):
 def distinct_rows(passes: Mapping[str, Rows]) -> DistinctRows:
     """Find rows of equal tokens and targets, within each pass and between those of one model.
 
-    Args:
-      passes: Their rows; those of a pass that is not computed have no statistics.
-
-    Cost: one hash a row, about 2 microseconds.
+    The rows of a pass that is not computed have no statistics. Cost: one hash a row, about 2 microseconds.
     """
     keys: dict[str, list[bytes]] = {}
     first: dict[str, np.ndarray] = {}
@@ -150,7 +144,7 @@ def distinct_rows(passes: Mapping[str, Rows]) -> DistinctRows:
 def _check_text_lengths(
     identifiers: Sequence[str], lengths: Sequence[int], limit: int | None, what: str, *, gradient: bool = False
 ) -> None:
-    """No text is longer than the model's context; `gradient` rules windows out, because norms do not add up."""
+    """Check that no text exceeds the model's context, where `gradient` rules windows out or the user does."""
     too_long = [] if limit is None else [index for index, length in enumerate(lengths) if length > limit]
     if not too_long:
         return
@@ -165,12 +159,4 @@ def _check_text_lengths(
     raise InputError(
         f"text {identifiers[first]!r} has {lengths[first]} tokens under the tokenizer of the {what}, more than the "
         f"limit of {limit}{others}; {advice}"
-    )
-
-
-def _text_too_short(identifier: str, num_tokens: int, what: str) -> InputError:
-    """A text without a single scored token."""
-    return InputError(
-        f"text {identifier!r} has {num_tokens} token{'' if num_tokens == 1 else 's'} under the tokenizer of the "
-        f"{what}; scoring needs at least two, because the first has no context: remove the text or lengthen it"
     )

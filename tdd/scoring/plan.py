@@ -58,7 +58,7 @@ class ScorePlan:
         mine: list[tuple[int, Batch]] = []
         for _, group in itertools.groupby(enumerate(self.batches), lambda entry: entry[1].kind):
             batches = [*group]
-            part = shard.part([batch.size * batch.length for _, batch in batches])
+            part = shard.part([batch.num_tokens for _, batch in batches])
             mine += batches[part.start : part.stop]
         return mine
 
@@ -140,8 +140,7 @@ def _batches(inputs: Mapping[str, PassInput], chosen: Mapping[str, np.ndarray], 
             limit=limit,
         )
     ]
-    order = [*rows]
-    return sorted(batches, key=lambda batch: order.index(batch.kind))
+    return sorted(batches, key=lambda batch: [*rows].index(batch.kind))
 
 
 def _run_key(inputs: Mapping[str, PassInput], distinct: DistinctRows, addresses: Mapping[str, Any], budget: int) -> str:

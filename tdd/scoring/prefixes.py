@@ -1,8 +1,7 @@
 """Log-probabilities of sequences that begin alike: the shared prefix goes through the model once.
 
 The prefix is a program of its own, and batches of suffixes behind it are batches of the engine. Prefixes are padded to
-few lengths, of which the program is told the real one; suffixes to few lengths and batch sizes. So prefixes of all
-lengths share a handful of compiled programs, and the head is compiled once.
+few lengths, suffixes to few lengths and batch sizes: all share a handful of compiled programs.
 """
 
 from __future__ import annotations
@@ -32,8 +31,7 @@ class PrefixSums:
     Args:
       lm: A model with `prefix`, `hidden_after` and `readout`.
       params: Its parameters, on the devices.
-      devices: The devices. Each holds the cache of the prefix and takes whole batches of its suffixes; batches have the
-        shapes that one device would have, so the numbers do not depend on how many there are.
+      devices: The devices. Each holds the cache of the prefix and takes whole batches of suffixes.
       tile: Sizes of the head's tiles.
       token_budget: Tokens of a batch of suffixes; a longer suffix is a batch of its own.
     """
@@ -49,12 +47,11 @@ class PrefixSums:
         """Sums over t >= 1 of log p(suffix[t] | prefix, suffix[:t]).
 
         Args:
-          prefix: [P] token ids before every suffix, at least one. The last prefix is kept on the devices: the same one
-            costs nothing.
+          prefix: [P] token ids before every suffix, at least one; the last prefix stays on the devices.
           suffixes: Token ids, at least two each. The first is the last token that all have in common.
 
         Returns:
-          [number of suffixes] float64, nats, added up in float64.
+          [suffixes] float64, nats, added up in float64.
 
         Cost: one pass of the trunk over P tokens, one over those of the suffixes (padded by at most an eighth in length
         and a third in number), and the readout for scored tokens. 8 L P G d bytes a device for the prefix.
@@ -97,7 +94,7 @@ class _SuffixProgram(TokenProgram):
 
 
 def row_sums(values: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """Sums, in float64, of values [columns] that lie row after row, `counts` of each."""
+    """Sums in float64 of values [columns], `counts` of each row in turn."""
     return np.array([part.sum(dtype=np.float64) for part in np.split(values, np.cumsum(counts)[:-1])])
 
 
@@ -113,8 +110,7 @@ def padded_length(length: int, limit: int | None, *, steps: int = 8, least: int 
 
 
 def padded_size(count: int, most: int) -> int:
-    """Rows of a batch: `count` rows in as few batches of at most `most` as possible, alike in size, then rounded up to
-    1, 2, 3, 4, 6, 8, 12, ...
+    """Rows of a batch: `count` in as few batches of at most `most` as possible, rounded up to 1, 2, 3, 4, 6, 8, 12, ...
 
     >>> [padded_size(n, 16) for n in (1, 5, 16, 17, 51)]
     [1, 6, 16, 12, 16]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -22,7 +22,7 @@ from tdd.scoring.gradients import grad_norms
 from tdd.scoring.token_stats import Tiling, head_log_prob, head_statistics, model_statistics, trunk_rows
 from tdd.scoring.tokenise import Window
 
-__all__ = ["GradientProgram", "PassProgram", "Rows", "TokenProgram", "head_log_probs", "lay_out", "padded"]
+__all__ = ["GradientProgram", "PassProgram", "Rows", "TokenProgram", "padded"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Rows:
       tokens: Token ids of each text.
       text: [R] index of the text of each row.
       windows: [R] window of each row.
-      statistics: Fields that the pass must deliver.
+      statistics: Fields of `TokenStats` that the pass delivers.
     """
 
     tokens: tuple[np.ndarray, ...]
@@ -51,27 +51,8 @@ class Rows:
         return np.array([self.windows[row].stop - self.windows[row].first_target for row in rows], np.int64)
 
 
-class PassProgram(Protocol):
-    """Computes the batches of one kind of pass."""
-
-    def start(self, pieces: Sequence[np.ndarray], size: int, length: int, rows: Rows, halvings: int) -> Any:
-        """Begin to compute one piece of rows a device, each padded to [size, length]; returns at once.
-
-        `halvings`: how often memory did not suffice so far.
-        """
-        ...
-
-    def fetch(self, started: Any, rows: Rows) -> list[np.ndarray]:
-        """Results of each piece, [fields, columns] float32; columns row after row."""
-        ...
-
-
-def lay_out(piece: np.ndarray, size: int, length: int, rows: Rows) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Rows as one array, padded on the right and below.
-
-    Returns:
-      tokens [size, length], the flat positions whose next token is scored, and those tokens; rows after one another.
-    """
+def _lay_out(piece: np.ndarray, size: int, length: int, rows: Rows) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Tokens [size, length], the flat positions whose next token is scored, and these next tokens; row after row."""
     tokens = np.zeros((size, length), np.int32)
     positions, targets = [np.zeros(0, np.int32)], [np.zeros(0, np.int32)]
     for i, row in enumerate(piece):
@@ -84,23 +65,18 @@ def lay_out(piece: np.ndarray, size: int, length: int, rows: Rows) -> tuple[np.n
 
 
 class TokenProgram:
-    """Token statistics of one model.
-
-    Args:
-      lm: The model.
-      params: Its parameters, on the devices.
-      devices: The devices.
-      capacity: Scored positions that a batch can have.
-      tile: Sizes of the head's tiles.
-    """
+    """Token statistics of one model, whose batches have at most `capacity` scored positions."""
 
     def __init__(self, lm: LanguageModel, params: Any, devices: Devices, capacity: int, tile: Tiling) -> None:
         self.lm, self.params, self.devices = lm, params, devices
         self.capacity, self.tile = capacity, tile
 
     def start(self, pieces: Sequence[np.ndarray], size: int, length: int, rows: Rows, halvings: int) -> Any:
-        """See `PassProgram`. Memory errors halve the head's tiles as well as the batch."""
-        tokens, positions, targets = zip(*(lay_out(piece, size, length, rows) for piece in pieces), strict=True)
+        """Begin to compute a piece of rows on each device, padded to [size, length].
+
+        `halvings` memory errors have halved the batch, and halve the head's tiles.
+        """
+        tokens, positions, targets = zip(*(_lay_out(piece, size, length, rows) for piece in pieces), strict=True)
         tile = self.tile._replace(chunk=max(1, self.tile.chunk >> halvings))
         put = self.devices.put
         if self.lm.hidden is None or self.lm.readout is None:
@@ -112,14 +88,14 @@ class TokenProgram:
         capacity = max(self.capacity >> halvings, size * length)
         capacity = -(-capacity // tile.chunk) * tile.chunk
         hidden = self._hidden(put(tokens), put([padded(p, capacity) for p in positions]))
-        head = head_log_probs if set(rows.statistics) <= {"log_prob"} else _head
+        head = _head_log_probs if set(rows.statistics) <= {"log_prob"} else _head
         counts = put([np.int32(len(target)) for target in targets])
         following = put([padded(target, capacity) for target in targets])
         out = head(self.lm, self.devices, self.params, hidden, following, counts, tile=tile)
         return out, [slice(len(target)) for target in targets]
 
     def fetch(self, started: Any, rows: Rows) -> list[np.ndarray]:
-        """See `PassProgram`."""
+        """Results of each piece, [fields, columns] float32; columns row after row."""
         out, places = started
         fields = [out] if isinstance(out, jax.Array) else [getattr(out, name) for name in rows.statistics]
         values = [self.devices.fetch(field) for field in fields]
@@ -134,20 +110,14 @@ class TokenProgram:
 
 
 class GradientProgram:
-    """Gradient norms of the texts' summed losses under one model; one compiled program a bucket.
-
-    Args:
-      lm: The model.
-      params: Its parameters, on the devices.
-      devices: The devices.
-    """
+    """Gradient norms of the texts' summed losses under one model; one compiled program a bucket."""
 
     def __init__(self, lm: LanguageModel, params: Any, devices: Devices) -> None:
         self.lm, self.params, self.devices = lm, params, devices
 
     def start(self, pieces: Sequence[np.ndarray], size: int, length: int, rows: Rows, halvings: int) -> Any:
-        """See `PassProgram`."""
-        laid = [lay_out(piece, size, length, rows) for piece in pieces]
+        """See `TokenProgram`."""
+        laid = [_lay_out(piece, size, length, rows) for piece in pieces]
         masks = np.zeros((len(pieces), size * length), bool)
         for mask, (_, positions, _) in zip(masks, laid, strict=True):
             mask[positions + 1] = True  # the token after a position is the target
@@ -156,9 +126,12 @@ class GradientProgram:
         return _norms(self.lm, self.devices, self.params, tokens, mask), [len(piece) for piece in pieces]
 
     def fetch(self, started: Any, rows: Rows) -> list[np.ndarray]:
-        """See `PassProgram`: one column a row."""
+        """See `TokenProgram`: one column a row."""
         out, counts = started
         return [norms[None, :count] for norms, count in zip(self.devices.fetch(out), counts, strict=True)]
+
+
+PassProgram: TypeAlias = TokenProgram | GradientProgram
 
 
 def padded(values: np.ndarray, size: int) -> np.ndarray:
@@ -166,64 +139,40 @@ def padded(values: np.ndarray, size: int) -> np.ndarray:
     return np.pad(values, (0, size - len(values)))
 
 
-@functools.partial(jax.jit, static_argnames=("lm", "devices"))
+_plain = functools.partial(jax.jit, static_argnames=("lm", "devices"))
+_tiled = functools.partial(jax.jit, static_argnames=("lm", "devices", "tile"))
+
+
+@_plain
 def _trunk(lm: LanguageModel, devices: Devices, params: Any, tokens: jax.Array, positions: jax.Array) -> jax.Array:
     return devices.each(functools.partial(trunk_rows, lm), params, tokens, positions)
 
 
-@functools.partial(jax.jit, static_argnames=("lm", "devices", "tile"))
-def _head(
-    lm: LanguageModel,
-    devices: Devices,
-    params: Any,
-    hidden: jax.Array,
-    targets: jax.Array,
-    counts: jax.Array,
-    *,
-    tile: Any,
+@_tiled
+def _head(lm: LanguageModel, devices: Devices, params: Any, *arrays: jax.Array, tile: Tiling) -> Any:
+    return devices.each(functools.partial(_counted, head_statistics, lm, tile), params, *arrays)
+
+
+@_tiled
+def _head_log_probs(lm: LanguageModel, devices: Devices, params: Any, *arrays: jax.Array, tile: Tiling) -> Any:
+    return devices.each(functools.partial(_counted, head_log_prob, lm, tile), params, *arrays)
+
+
+def _counted(
+    head: Any, lm: LanguageModel, tile: Tiling, params: Any, hidden: jax.Array, targets: jax.Array, count: jax.Array
 ) -> Any:
-    def on_device(params: Any, hidden: jax.Array, targets: jax.Array, count: jax.Array) -> Any:
-        return head_statistics(lm, params, hidden, targets, jnp.arange(targets.size) < count, tile)
-
-    return devices.each(on_device, params, hidden, targets, counts)
+    """What a head makes of the first `count` of hidden states and targets [capacity]."""
+    return head(lm, params, hidden, targets, jnp.arange(targets.size) < count, tile)
 
 
-@functools.partial(jax.jit, static_argnames=("lm", "devices", "tile"))
-def head_log_probs(
-    lm: LanguageModel,
-    devices: Devices,
-    params: Any,
-    hidden: jax.Array,
-    targets: jax.Array,
-    counts: jax.Array,
-    *,
-    tile: Any,
-) -> Any:
-    """Log-probabilities of targets [capacity] after hidden states, on every device; the first `counts` are real."""
-
-    def on_device(params: Any, hidden: jax.Array, targets: jax.Array, count: jax.Array) -> Any:
-        return head_log_prob(lm, params, hidden, targets, jnp.arange(targets.size) < count, tile)
-
-    return devices.each(on_device, params, hidden, targets, counts)
-
-
-@functools.partial(jax.jit, static_argnames=("lm", "devices", "tile"))
-def _from_logits(
-    lm: LanguageModel,
-    devices: Devices,
-    params: Any,
-    tokens: jax.Array,
-    targets: jax.Array,
-    scored: jax.Array,
-    *,
-    tile: Any,
-) -> Any:
+@_tiled
+def _from_logits(lm: LanguageModel, devices: Devices, params: Any, *arrays: jax.Array, tile: Tiling) -> Any:
     def on_device(params: Any, tokens: jax.Array, targets: jax.Array, scored: jax.Array) -> Any:
         return model_statistics(lm, params, tokens, targets, scored > 0, tile)
 
-    return devices.each(on_device, params, tokens, targets, scored)
+    return devices.each(on_device, params, *arrays)
 
 
-@functools.partial(jax.jit, static_argnames=("lm", "devices"))
+@_plain
 def _norms(lm: LanguageModel, devices: Devices, params: Any, tokens: jax.Array, mask: jax.Array) -> jax.Array:
     return devices.each(lambda *arrays: grad_norms(lm, *arrays).total, params, tokens, mask)

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from tdd.records import Texts, TokenStats
+from tdd.records import Texts
 from tdd.scoring.buckets import Batch
 from tdd.scoring.devices import Devices
 from tdd.scoring.engine import BatchRunner, read_or_compute
@@ -16,6 +16,7 @@ from tdd.scoring.inputs import DistinctRows, Model, PassInput, distinct_rows, en
 from tdd.scoring.plan import ScorePlan
 from tdd.scoring.programs import GradientProgram, PassProgram, Rows, TokenProgram
 from tdd.scoring.scores import Evidence, ScoreRequest, parse_score
+from tdd.scoring.scores.record import padded_stats
 from tdd.scoring.token_stats import tiling
 
 __all__ = ["ScoreRun"]
@@ -29,14 +30,12 @@ class ScoreRun:
     """Everything between the arguments of `tdd.score` and its numbers.
 
     Attributes:
-      requests: The scores.
       models: "text", and "reference" if a score needs it.
       inputs: Pass -> its rows.
       distinct: Those that are computed.
       results: Pass -> what came back.
     """
 
-    requests: Sequence[ScoreRequest]
     models: Mapping[str, Model]
     inputs: Mapping[str, PassInput]
     distinct: DistinctRows
@@ -78,16 +77,10 @@ class ScoreRun:
             for name, given in inputs.items()
         }
         distinct = distinct_rows({name: given.rows for name, given in inputs.items()})
-        return cls(requests, models, inputs, distinct, results)
+        return cls(models, inputs, distinct, results)
 
     def run(self, plan: ScorePlan, todo: Sequence[tuple[int, Batch]], devices: Devices) -> Iterator[Batch]:
-        """Compute what is not in the store, collect everything, and yield each batch when that has happened.
-
-        Args:
-          plan: The plan of the run.
-          todo: Its batches with their numbers, or those of a shard.
-          devices: The devices.
-        """
+        """Read or compute the numbered batches `todo` of the plan, collect their numbers, and yield each batch."""
         if not self.inputs["text"].rows.statistics:
             self._count_tokens()
         for group in (("text", "lowercase"), ("gradient",), ("reference",)):
@@ -124,7 +117,7 @@ class ScoreRun:
     def _run(self, plan: ScorePlan, batches: Sequence[tuple[int, Batch]], devices: Devices) -> Iterator[Batch]:
         kind = batches[0][1].kind
         model = self.models["reference" if kind == "reference" else "text"]
-        capacity = max((batch.size * batch.length for batch in plan.batches if batch.kind != "gradient"), default=0)
+        capacity = max((batch.num_tokens for batch in plan.batches if batch.kind != "gradient"), default=0)
 
         def program() -> PassProgram:
             params = devices.put_params(model.params)
@@ -172,7 +165,7 @@ class ScoreRun:
 
 
 class RowResults:
-    """Collects one pass. Holds statistics only of texts whose windows are not complete yet.
+    """Collects one pass, holding statistics only of texts whose windows are not complete yet.
 
     Attributes:
       values: Label -> [N] float64, the tokens' part of each score; NaN for texts without rows.
@@ -206,26 +199,14 @@ class RowResults:
 
     def _reduce(self, texts: list[int], columns: list[np.ndarray], width: int) -> None:
         """Score complete texts together. The length that a text is padded to depends on it alone: so do its bits."""
-        counts = np.array([column.shape[1] for column in columns])
-        padded = np.zeros((len(self._rows.statistics), len(texts), width))
-        for i, column in enumerate(columns):
-            padded[:, i, : column.shape[1]] = column
-        statistics = dict(zip(self._rows.statistics, padded, strict=True))
-        absent = np.zeros(padded.shape[1:])
-        mask = np.arange(width) < counts[:, None]
-        names = [name for name in TokenStats.__dataclass_fields__ if name != "mask"]
-        stats = TokenStats(**{name: statistics.get(name, absent) for name in names}, mask=mask)  # type: ignore[arg-type]
-        self.num_tokens[texts] = counts
+        stats = padded_stats(self._rows.statistics, columns, width)
+        self.num_tokens[texts] = stats.mask.sum(1)
         for request in self._requests:
             self.values[request.label][texts] = request.rows(stats)
 
 
 class GradientResults:
-    """Collects the pass.
-
-    Attributes:
-      values: [N] float64, norm of the gradient of each text's summed loss.
-    """
+    """Collects the pass for gradients: `values` [N] float64, norm of the gradient of each text's summed loss."""
 
     def __init__(self, rows: Rows) -> None:
         self.values = np.full(len(rows.tokens), np.nan)

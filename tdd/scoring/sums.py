@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tdd.runs.shards import Shard
-from tdd.scoring.buckets import Batch, bucket_lengths
+from tdd.scoring.buckets import PRICE, STEP, Batch, bucket_lengths
 from tdd.scoring.devices import Devices
 from tdd.scoring.engine import BatchRunner, read_or_compute
 from tdd.scoring.inputs import Model
@@ -29,17 +29,13 @@ from tdd.scoring.tokenise import Window
 
 __all__ = ["LogProbSums", "Row", "Sums", "sums_namespace"]
 
-_MAX_BUCKETS, _PRICE, _STEP = 8, 512, 8
 _HALVES = "high", "low"
 
 
 class Row(NamedTuple):
-    """Tokens that go through the model together.
+    """Token ids that go through the model together; those from `first_target` on are scored.
 
-    Attributes:
-      tokens: Token ids; those from `first_target` on are scored.
-      first_target: The first scored token.
-      num_shared: Leading tokens, none of them scored, that several rows have in common; 0 if they are not to be shared.
+    `num_shared` leading tokens, none of them scored, are common to several rows; 0 if they are not to be shared.
     """
 
     tokens: np.ndarray
@@ -48,7 +44,7 @@ class Row(NamedTuple):
 
     @property
     def prefix(self) -> np.ndarray:
-        """What is computed once for all rows: all shared tokens but the last, which predicts the first scored one."""
+        """The part that is computed once: all shared tokens but the last, which predicts the first scored one."""
         return self.tokens[: max(0, self.num_shared - 1)]
 
 
@@ -74,11 +70,11 @@ class LogProbSums:
       devices: Its devices.
       budget: Tokens a batch.
       limit: Longest row.
-      most_sequences: How many sequences there will be at most, for the size of the batches.
+      most_sequences: Most sequences of a call, for the size of the batches.
       namespace: Where the sums of finished batches are stored, or None.
       shard: Compute its batches alone; the sums of the others are NaN.
-      advance: Called after each batch with the sequences that it is worth: each row of a call is worth the same
-        fraction of its sequences, whatever the number of their rows and of what is known already.
+      advance: Called after each batch with the sequences that it is worth: each new row of a call is worth the same
+        fraction of its sequences.
     """
 
     def __init__(
@@ -104,7 +100,7 @@ class LogProbSums:
     def __call__(self, sequences: Sequence[Sequence[Row]]) -> Sums:
         """The sum over all scored tokens of each sequence, which is one row or several.
 
-        Either all rows that are compared share a prefix or none: so no rounding tells them apart.
+        Either all rows that are compared share a prefix or none: so rounding does not tell them apart.
         """
         fresh: dict[bytes, Row] = {}
         groups: dict[bytes, list[bytes]] = {}  # prefix -> keys of the rows that begin with it
@@ -176,9 +172,8 @@ class LogProbSums:
     ) -> Iterator[tuple[Any, np.ndarray]]:
         """Batches with the sums of their rows, from the store or into it; the same bits with and without one.
 
-        A whole batch is stored, known by its shape and everything in it. A row alone would do for a score; but these
-        sums are compared, and rounding could tell one that another run computed, in a batch of another shape, from
-        those that this run computes.
+        The key of a batch holds its shape and everything in it: a row that another run computed in a batch of another
+        shape may be rounded otherwise, and these sums are compared.
         """
         numbered = [*enumerate(batches, self._num_batches)]
         self._num_batches += len(numbered)
@@ -197,9 +192,9 @@ class LogProbSums:
     def _plan(self, lengths: np.ndarray) -> list[Batch]:
         """Batches of the shapes of the first call; longer rows than any before open a shape of their own."""
         if not len(self._edges):
-            self._edges = bucket_lengths(lengths, _MAX_BUCKETS, price=_PRICE, limit=self.limit)
+            self._edges = bucket_lengths(lengths, price=PRICE, limit=self.limit)
         if lengths.max() > self._edges[-1]:
-            longest = -(-int(lengths.max()) // (2 * _STEP)) * 2 * _STEP
+            longest = -(-int(lengths.max()) // (2 * STEP)) * 2 * STEP
             longest = longest if self.limit is None else min(longest, self.limit)
             self._edges = np.append(self._edges, longest)
         bucket = np.searchsorted(self._edges, lengths)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import itertools
 import json
 import math
 import pathlib
@@ -12,9 +13,8 @@ import shutil
 import numpy as np
 
 from tdd.records import Scores
-from tdd.runs.atomic import atomic_path, write_atomically
+from tdd.runs.atomic import atomic_path, check_output_file, write_atomically
 from tdd.runs.folder import to_json, versions
-from tdd.validate import runs
 
 __all__ = ["ENDINGS", "store_beside", "write_scores"]
 
@@ -37,11 +37,11 @@ def write_scores(table: Scores, path: pathlib.Path, *, keep_store: bool = True) 
     Raises:
       InputError: another ending, or a folder that cannot be written.
     """
-    runs.check_output_file(path, ENDINGS)
+    check_output_file(path, ENDINGS)
     columns = {"id": list(table.ids), "num_tokens": np.asarray(table.num_tokens).tolist()}
     columns |= {name: np.asarray(column, np.float64).tolist() for name, column in table.values.items()}
     with atomic_path(path) as temporary:
-        {".csv": _write_csv, ".parquet": _write_parquet, ".jsonl": _write_jsonl}[path.suffix](columns, temporary)
+        _write(columns, path.suffix, temporary)
     provenance = {"versions": versions(), **table.provenance}
     write_atomically(path.with_name(f"{path.name}.provenance.json"), to_json(provenance).encode())
     if not keep_store:
@@ -57,25 +57,20 @@ def _remove(store: pathlib.Path) -> None:
     shutil.rmtree(gone, ignore_errors=True)
 
 
-def _write_csv(columns: dict[str, list], path: pathlib.Path) -> None:
-    with open(path, "w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(columns)
-        for row in zip(*columns.values(), strict=True):
-            writer.writerow(["" if isinstance(x, float) and math.isnan(x) else x for x in row])
+def _write(columns: dict[str, list], ending: str, path: pathlib.Path) -> None:
+    if ending == ".parquet":
+        import pyarrow as pa
+        import pyarrow.parquet as pq
 
-
-def _write_parquet(columns: dict[str, list], path: pathlib.Path) -> None:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    pq.write_table(pa.table(columns), path)
-
-
-def _write_jsonl(columns: dict[str, list], path: pathlib.Path) -> None:
-    with open(path, "w", encoding="utf-8") as file:
-        for row in zip(*columns.values(), strict=True):
-            record = {
-                k: None if isinstance(x, float) and math.isnan(x) else x for k, x in zip(columns, row, strict=True)
-            }
-            file.write(json.dumps(record, ensure_ascii=False) + "\n")
+        pq.write_table(pa.table(columns), path)
+        return
+    missing = "" if ending == ".csv" else None
+    rows = (
+        [missing if isinstance(x, float) and math.isnan(x) else x for x in row]
+        for row in zip(*columns.values(), strict=True)
+    )
+    with open(path, "w", encoding="utf-8", newline="" if ending == ".csv" else None) as file:
+        if ending == ".csv":
+            csv.writer(file).writerows(itertools.chain([columns], rows))
+        else:
+            file.writelines(json.dumps(dict(zip(columns, row, strict=True)), ensure_ascii=False) + "\n" for row in rows)

@@ -99,7 +99,7 @@ def head_statistics(
 def head_log_prob(
     lm: LanguageModel, params: Any, hidden: jax.Array, targets: jax.Array, scored: jax.Array, tile: Tiling
 ) -> jax.Array:
-    """Log-probabilities alone, [N]."""
+    """Their log-probabilities alone: [N]."""
     assert lm.readout is not None
     return kernel.token_log_prob(
         hidden, lm.readout(params), targets, scored, soft_cap=lm.soft_cap, chunk=tile.chunk, block=tile.block
@@ -107,6 +107,6 @@ def head_log_prob(
 
 
 def check_token_batch(tokens_shape: tuple[int, ...], mask_shape: tuple[int, ...]) -> None:
-    """Tokens [B, T] with a mask of the same shape."""
+    """Check that tokens and mask are [B, T]."""
     if len(tokens_shape) != 2 or tokens_shape != mask_shape:
         raise InputError(f"tokens and mask must both be [B, T]; their shapes are {tokens_shape} and {mask_shape}")

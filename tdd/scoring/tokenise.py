@@ -46,16 +46,16 @@ class Window(NamedTuple):
 
 
 def encode(tokenizer: Any, texts: Sequence[str], *, max_tokens: int | None = None) -> Encoded:
-    """Tokenise texts. A special token that is written in a text, as <|endoftext|>, is text.
+    """Tokenise texts; longer ones than `max_tokens` are cut. A special token that is written in a text is text.
 
     Args:
       tokenizer: A transformers tokenizer, or any callable `(texts, add_special_tokens=True, ...)` that returns
         {"input_ids": [...]}; with `return_offsets_mapping` it may add "offset_mapping" (character spans).
       texts: The texts.
-      max_tokens: Longer texts are cut to this many tokens; None keeps them whole.
+      max_tokens: Longest text, or None.
 
     Raises:
-      InputError: the tokenizer returns something else.
+      InputError: the tokenizer returns something else, or gives up.
     """
     bos = prepends_bos(tokenizer)
     tokens, kept, scored_bytes = [], [], np.zeros(len(texts), np.int64)
@@ -70,21 +70,12 @@ def encode(tokenizer: Any, texts: Sequence[str], *, max_tokens: int | None = Non
 
 
 def token_ids(tokenizer: Any, texts: Sequence[str], *, add_special_tokens: bool) -> list[np.ndarray]:
-    """Token ids of each text, int32; a special token that is written in a text is text.
-
-    Args:
-      tokenizer: As in `encode`.
-      texts: The texts.
-      add_special_tokens: Whether the tokenizer adds its own.
-
-    Raises:
-      InputError: the tokenizer returns something else, or gives up.
-    """
+    """Token ids of each text, int32, as of `encode`; `add_special_tokens` says if the tokenizer adds its own."""
     return [np.asarray(ids, np.int32) for ids, _ in _rows(tokenizer, texts, add_special_tokens=add_special_tokens)]
 
 
 def prepends_bos(tokenizer: Any) -> bool:
-    """Whether the tokenizer puts a special token before a text."""
+    """True if the tokenizer puts a special token before a text."""
     plain, special = (token_ids(tokenizer, ["a"], add_special_tokens=added)[0].tolist() for added in (False, True))
     return len(special) > len(plain) and special[: len(plain)] != plain
 
@@ -94,11 +85,8 @@ def windows(num_tokens: int, max_length: int | None) -> Iterator[Window]:
 
     As rolling log-likelihoods of language model evaluation: each window begins with the last token of the one
     before it, so that all its other tokens are scored; the last window is extended to the left to full length,
-    for context, and scores only what is left.
-
-    Args:
-      num_tokens: Tokens of the text, at least 2.
-      max_length: Longest window, at least 2, or None for one window.
+    for context, and scores only what is left. A text has at least 2 tokens, and so has `max_length`; None makes one
+    window.
     """
     longest = num_tokens if max_length is None else max_length
     first_target = 1
@@ -111,10 +99,7 @@ def windows(num_tokens: int, max_length: int | None) -> Iterator[Window]:
 def _rows(
     tokenizer: Any, texts: Sequence[str], *, add_special_tokens: bool = True, spans: bool = False
 ) -> Iterator[tuple[Sequence[int], Any]]:
-    """Token ids of each text, and its character spans if the tokenizer knows them (fast tokenizers do), else None.
-
-    What a tokenizer returns is in memory for one block of texts at a time.
-    """
+    """Token ids of each text, and its character spans if the tokenizer knows them, else None; block after block."""
     options: dict[str, Any] = {"add_special_tokens": add_special_tokens}
     if hasattr(tokenizer, "split_special_tokens"):  # of transformers
         options["split_special_tokens"] = True
@@ -144,14 +129,14 @@ def _blocks(texts: Sequence[str]) -> Iterator[list[str]]:
 
 
 def _end_of(tokenizer: Any, text: str, ids: Sequence[int], spans: Any) -> int:
-    """Where in the text the last of the leading tokens `ids` ends, in characters."""
+    """Characters of the text up to the end of its leading tokens `ids`."""
     if spans is not None:
         return max((end for _, end in spans[: len(ids)]), default=0)
     return min(len(text), len(tokenizer.decode(list(ids), skip_special_tokens=True)))
 
 
 def check_token_ids(tokens: Iterable[np.ndarray], identifiers: Sequence[str], vocab_size: int, what: str) -> None:
-    """Every token id has a row in the readout."""
+    """Check that every token id has a row in the readout of the model, called `what` in the message."""
     for identifier, ids in zip(identifiers, tokens, strict=True):
         if len(ids) and not 0 <= ids.min() <= ids.max() < vocab_size:
             worst = ids.max() if ids.max() >= vocab_size else ids.min()

@@ -16,7 +16,7 @@ from tdd.runs.atomic import atomic_path, disk_errors, write_atomically
 from tdd.runs.display import Displayed
 from tdd.runs.folder import to_json
 from tdd.validate.errors import InputError
-from tdd.validate.json_text import parse_json
+from tdd.validate.files import parse_json
 
 __all__ = ["QUANTILES", "StudyResult", "Totals"]
 

@@ -24,7 +24,7 @@ from tdd.runs.shards import Shard, as_shard
 from tdd.study.fingerprint import described
 from tdd.study.results import Totals
 from tdd.validate.errors import InputError
-from tdd.validate.npz import read_npz
+from tdd.validate.files import read_npz
 
 __all__ = [
     "PartialTotals",

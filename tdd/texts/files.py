@@ -20,11 +20,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tdd.runs import plain_csv
-from tdd.texts.rows import Rows
+from tdd.runs.plain_csv import StringColumn
+from tdd.texts.rows import FORMATS, Rows, kind, shown
 from tdd.validate.errors import InputError
-from tdd.validate.json_text import parse_json
-from tdd.validate.string_columns import StringColumn
-from tdd.validate.texts import FORMATS, kind, shown
+from tdd.validate.files import parse_json
 
 __all__ = ["LARGEST_DECOMPRESSED", "bad_record", "read_path", "some_rows"]
 
@@ -62,13 +61,13 @@ def _decode(path: pathlib.Path, data: bytes) -> str:
     try:
         return data.decode("utf-8").removeprefix("\ufeff")
     except UnicodeDecodeError as error:
-        raise _bad_encoding(str(path), data, error) from error
+        line, byte = data.count(b"\n", 0, error.start) + 1, data[error.start]
+        raise InputError(f"{path}: line {line} is not UTF-8 (byte 0x{byte:02x}); convert the file first") from error
 
 
 def _decompressed(path: pathlib.Path, data: bytes) -> bytes:
-    most = _most_decompressed(len(data))
     with gzip.GzipFile(fileobj=io.BytesIO(data)) as file:
-        content = file.read(most + 1)
+        content = file.read(_most_decompressed(len(data)) + 1)
     _check_decompressed(str(path), len(content), len(data))
     return content
 
@@ -155,7 +154,12 @@ def _read_folder(path: pathlib.Path) -> Rows:
         names = ", ".join(sorted(entry.name for entry in path.iterdir())[:_NAMED])
         what = f"it holds {names}" if names else "it is empty"
         raise InputError(f"{path}: the folder holds no .txt file; {what}")
-    _check_inside(path, files)
+    home = path.resolve()
+    for file in files:
+        if not (place := file.resolve()).is_relative_to(home):
+            raise InputError(
+                f"{file} is a link out of the folder, to {place}; copy the file into the folder, or remove the link"
+            )
     names = [entry.relative_to(path).as_posix() for entry in files]
     texts = [_decode(entry, _read_bytes(entry)).rstrip("\r\n") for entry in files]
     columns = {"id": names, "text": texts}
@@ -247,30 +251,12 @@ def _check_decompressed(source: str, content: int, size: int) -> None:
         )
 
 
-def _bad_encoding(source: str, data: bytes, error: UnicodeDecodeError) -> InputError:
-    """Bytes that are not UTF-8, named by line."""
-    line = data.count(b"\n", 0, error.start) + 1
-    return InputError(f"{source}: line {line} is not UTF-8 (byte 0x{data[error.start]:02x}); convert the file first")
-
-
 def _bad_csv(source: str, line: int, detail: object) -> InputError:
-    """A CSV row that cannot be split into the header's columns."""
     return InputError(f"{source}: line {line} is not valid CSV: {detail}")
 
 
 def _bad_parquet(source: str, error: Exception) -> InputError:
-    """A file that is not (whole) Parquet."""
     return InputError(f"{source}: not a readable Parquet file: {str(error).splitlines()[0]}")
-
-
-def _check_inside(folder: pathlib.Path, files: Sequence[pathlib.Path]) -> None:
-    """No file of a folder is a link that leads out of it."""
-    home = folder.resolve()
-    for file in files:
-        if not (place := file.resolve()).is_relative_to(home):
-            raise InputError(
-                f"{file} is a link out of the folder, to {place}; copy the file into the folder, or remove the link"
-            )
 
 
 def some_rows(source: str, num_rows: int) -> None:

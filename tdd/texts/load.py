@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tdd.records import Texts
+from tdd.texts import rows as checks
 from tdd.texts.read import read_rows
 from tdd.texts.rows import Rows
-from tdd.validate import texts as checks
 from tdd.validate.errors import InputError
 
 __all__ = ["TextColumns", "hash_texts", "load_text_columns", "load_texts"]
@@ -37,11 +37,11 @@ def load_texts(
         Series or DataFrame, a pyarrow Table or array, a `datasets` Dataset or column, a NumPy array of
         strings. A `Texts` is returned as it is.
       text_field: field with the text. By default "text", or the only one of
-        `tdd.validate.texts.COMMON_TEXT_FIELDS` that is there; the choice is then a warning and part of `source`.
+        `tdd.texts.rows.COMMON_TEXT_FIELDS` that is there; the choice is then a warning and part of `source`.
       id_field: field with unique identifiers (strings or whole numbers). Without it: the field "id" where
         there is one, else row numbers counted from 1.
       label_field: field with the known truth, 1 member and 0 non-member; without it no label is read.
-      format: one of `tdd.validate.texts.FORMATS`, if not that of the extension.
+      format: one of `tdd.texts.rows.FORMATS`, if not that of the extension.
 
     Returns:
       The texts, in the order of the source, with the hash of ids and texts.
@@ -62,15 +62,12 @@ def load_texts(
 
 
 def _texts_of_rows(rows: Rows, *, text_field: str | None, id_field: str | None, label_field: str | None) -> Texts:
-    """Texts, ids and labels of rows that have been read; see `load_texts`."""
-    named = ""
+    named, field = "", ""
     if rows.fields:
         field = checks.text_field_of(rows.source, text_field, rows.fields)
         if field != (text_field or "text"):
             _logger.warning('%s: no field "text", reading the texts from %r', rows.source, field)
             named = f", field {field!r}"
-    else:
-        field = ""
     texts = checks.text_column(rows.source, rows.column(field), rows.place)
     if id_field is not None or "id" in rows.fields:
         id_field = checks.existing_field(rows.source, "id_field", id_field or "id", rows.fields)
@@ -129,12 +126,9 @@ def load_text_columns(
 
     Args:
       source: a path or a Python table, as in `load_texts`; or `Texts`, where no field is asked of it.
-      text_field: field with the text, as in `load_texts`.
+      text_field, id_field, label_field, format: as in `load_texts`.
       knockoff_fields: fields with the paraphrases, one each of every text.
-      id_field: field with unique identifiers; without it "id" where there is one, else row numbers.
-      label_field: field with the known truth, 1 member and 0 non-member.
       group_field: field with the cluster of each text.
-      format: format of a file, if not that of its extension.
 
     Raises:
       InputError: as `load_texts`; a field that does not exist (those that do are listed), is named twice or is the

@@ -13,9 +13,8 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any
 
 from tdd.texts.files import bad_record, read_path, some_rows
-from tdd.texts.rows import Rows
+from tdd.texts.rows import Rows, kind, shown
 from tdd.validate.errors import InputError
-from tdd.validate.texts import kind, shown
 
 __all__ = ["read_rows"]
 
@@ -23,11 +22,7 @@ _SOURCE = "memory"
 
 
 def read_rows(source: Any, *, format: str | None = None) -> Rows:
-    """Rows of a file, a folder of .txt files, or a Python object; at least one.
-
-    Args:
-      source: see `tdd.texts.load_texts`.
-      format: format of a file, if not that of its extension.
+    """Rows of a source as `tdd.texts.load_texts` takes it; at least one.
 
     Raises:
       InputError: nothing can be read, a field is there twice, or there are no rows.
@@ -44,29 +39,25 @@ def read_rows(source: Any, *, format: str | None = None) -> Rows:
 
 
 def _existing_path(source: str | os.PathLike[str]) -> pathlib.Path:
-    """The path of a file or folder that exists."""
+    """The path of a file or folder that exists.
+
+    Named pipes, which would wait for a writer, and devices are refused. The pipes of a shell have no place in the file
+    system: /dev/stdin and /dev/fd/N are read.
+    """
     text = os.fspath(source)
     if not os.path.exists(text):
         raise InputError(
             f"no such file or folder: {shown(text)}; a single string is always a path, "
             "so pass a list of strings to give the texts themselves"
         )
-    _check_readable(text)
-    return pathlib.Path(text)
-
-
-def _check_readable(path: str) -> None:
-    """Refuse named pipes, which would wait for a writer, and devices.
-
-    The pipes of a shell have no place in the file system: /dev/stdin and /dev/fd/N are read.
-    """
-    place = os.path.realpath(path)
-    of_a_shell = os.path.abspath(path).startswith(("/dev/stdin", "/dev/fd/", "/proc/self/fd/"))
+    place = os.path.realpath(text)
+    of_a_shell = os.path.abspath(text).startswith(("/dev/stdin", "/dev/fd/", "/proc/self/fd/"))
     if os.path.exists(place) and not (os.path.isfile(place) or os.path.isdir(place) or of_a_shell):
         raise InputError(
-            f"{path} is neither a file nor a folder but a named pipe or a device; copy what it gives into a "
+            f"{text} is neither a file nor a folder but a named pipe or a device; copy what it gives into a "
             "file, or pipe it into /dev/stdin with format=... (--input-format)"
         )
+    return pathlib.Path(text)
 
 
 def _rows_of(source: Any) -> Rows:

@@ -43,11 +43,11 @@ def check_level(alpha: Any, name: str = "alpha") -> None:
     if isinstance(alpha, (bool, str, bytes)):
         raise InputError(f"{words}, got {alpha!r}")
     try:
-        if np.ndim(alpha) != 0:
-            raise InputError(f"{words}, got {alpha!r}")
-        value = float(alpha)
-    except (TypeError, ValueError) as error:
-        raise InputError(f"{words}, got {alpha!r}") from error
+        value = float(alpha) if np.ndim(alpha) == 0 else None
+    except (TypeError, ValueError):
+        value = None
+    if value is None:
+        raise InputError(f"{words}, got {alpha!r}")
     if not _LOWEST_LEVEL <= value <= _HIGHEST_LEVEL:
         raise InputError(
             f"{name} must lie strictly between 0 and 1 (from {_LOWEST_LEVEL:g} to {_HIGHEST_LEVEL}), got {value!r}; "
@@ -166,13 +166,9 @@ def check_some(values: Any, mask: Any, name: str, why: str) -> None:
 
 
 def refuse(values: np.ndarray, invalid: np.ndarray, name: str, why: str) -> None:
-    """Raise an `InputError` about the first invalid entry, if there is one.
+    """Raise an `InputError` about the first entry of an argument that is `invalid` (bool, of the shape of the values).
 
-    Args:
-      values: the values.
-      invalid: bool, of their shape.
-      name: name of the argument.
-      why: the rest of the message; "{count}" and "{size}" stand for the numbers of invalid and of all entries.
+    In `why`, the rest of the message, "{count}" and "{size}" stand for the numbers of invalid and of all entries.
     """
     places = np.argwhere(invalid)
     if len(places):
@@ -239,5 +235,5 @@ def check_key(key: Any, why: str) -> None:
 
 
 def _is_missing(value: Any) -> bool:
-    """Return whether a value is None or a marker such as pandas.NA, which equals nothing."""
+    """True for None and markers such as pandas.NA, which equals nothing."""
     return value is None or type(value).__name__ in ("NAType", "NaTType")

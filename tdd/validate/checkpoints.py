@@ -12,31 +12,24 @@ import numpy as np
 
 from tdd.validate.errors import InputError
 
-__all__ = [
-    "check_choice",
-    "check_divides",
-    "check_positive",
-    "check_tokens",
-    "panics",
-    "reading",
-]
+__all__ = ["check_choice", "check_divides", "check_positive", "check_tokens", "panics", "reading"]
 
 
 def check_positive(**values: float) -> None:
-    """Every named number is above zero, and finite."""
+    """Check that every named number is above zero, and finite."""
     for name, value in values.items():
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
             raise InputError(f"{name} must be a positive number, got {value!r}")
 
 
 def check_choice(name: str, value: Any, choices: Sequence[Any]) -> None:
-    """`value` is one of `choices`."""
+    """Check that `value` is one of `choices`."""
     if value not in choices:
         raise InputError(f"{name}={value!r} is not supported; supported: {', '.join(map(str, choices))}")
 
 
 def check_divides(**sizes: int) -> None:
-    """The first named size divides the second."""
+    """Check that the first named size divides the second."""
     (part_name, part), (whole_name, whole) = sizes.items()
     check_positive(**sizes)
     if whole % part:
@@ -44,7 +37,7 @@ def check_divides(**sizes: int) -> None:
 
 
 def check_tokens(shape: Sequence[int], dtype: Any, max_length: int | None) -> None:
-    """Token ids are integers [B, T] with T within the model's positions."""
+    """Check that token ids are integers [B, T] with T within the model's positions."""
     if len(shape) != 2 or not np.issubdtype(dtype, np.integer) or shape[1] == 0:
         raise InputError(f"tokens must be an integer array [B, T], T >= 1; got {dtype} {tuple(shape)}")
     if max_length is not None and shape[1] > max_length:

@@ -1,10 +1,18 @@
-"""The one error for bad input."""
+"""The one error for bad input, and what an error of the machine is known by. Imports no JAX."""
 
-__all__ = ["InputError", "printable"]
+__all__ = ["InputError", "is_memory_error", "printable"]
+
+_OUT_OF_MEMORY = ("resource_exhausted", "out of memory", "out_of_memory", "failed to allocate")
+"""Words of JAX's backends when memory does not suffice, in lower case."""
 
 
 class InputError(ValueError):
     """A value that the user passed cannot be used; the message names it and says what would work."""
+
+
+def is_memory_error(error: BaseException) -> bool:
+    """True if a device or the host ran out of memory, by the words of JAX's backends."""
+    return isinstance(error, MemoryError) or any(words in str(error).lower() for words in _OUT_OF_MEMORY)
 
 
 def printable(text: str) -> str:

@@ -735,8 +735,8 @@ AUDIT = (
     Fault(
         "score_table: a missing score is written as nan",
         "tdd/scoring/table.py",
-        'writer.writerow(["" if isinstance(x, float) and math.isnan(x) else x for x in row])',
-        "writer.writerow(row)",
+        "[missing if isinstance(x, float) and math.isnan(x) else x for x in row]",
+        "[*row]",
         ("tests/scoring/test_score_driver.py", "tests/scoring", "tests/cli/test_cli.py"),
     ),
 )
@@ -1030,7 +1030,7 @@ WORDS = (
     ),
     Fault(
         "string_columns: nan with a payload is a missing score",
-        "tdd/validate/string_columns.py",
+        "tdd/runs/plain_csv.py",
         "return values, ~np.isfinite(values)",
         "return values, np.isinf(values)",
         ("tests/texts/test_plain_csv.py",),
@@ -1044,21 +1044,21 @@ WORDS = (
     ),
     Fault(
         "openai: generated tokens are scored",
-        "tdd/logprobs/openai.py",
+        "tdd/logprobs/servers.py",
         "kept = len(values) - count",
         "kept = len(values)",
         ("tests/logprobs/test_readers.py",),
     ),
     Fault(
         "openai: choices are numbered as they come",
-        "tdd/logprobs/openai.py",
+        "tdd/logprobs/servers.py",
         'index = value.get("index", position)',
         "index = position",
         ("tests/logprobs/test_readers.py",),
     ),
     Fault(
         "validate: a text of spaces is a text",
-        "tdd/validate/texts.py",
+        "tdd/texts/rows.py",
         "if not value or value.isspace():",
         "if not value:",
         ("tests/texts/test_load_texts.py",),

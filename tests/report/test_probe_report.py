@@ -13,7 +13,7 @@ from tdd.cli import main
 from tdd.report import probe, probe_plots
 from tdd.report.probe import read_history, read_probe_items
 from tdd.report.sections import to_terminal
-from tdd.runs.folder import read_run
+from tdd.runs.folder import read_run, write_run
 
 GUARANTEES = {
     "set": {
@@ -85,7 +85,15 @@ def save(folder, history, *, name="quiz", flagged=14, warned=(), **changes):
             "selected": [int(i < flagged) for i in range(120)],
         },
     )
+    seal(folder)
     return folder
+
+
+def seal(folder, *left_out, **changes):
+    """Write run.json with the hashes of everything as it now is."""
+    run = {**json.loads((folder / "run.json").read_text()), **changes}
+    run = {name: value for name, value in run.items() if name not in ("sha256", "files", *left_out)}
+    write_run(folder, run, {path.name: [path.read_bytes()] for path in folder.glob("*.csv")})
 
 
 def table(path, columns):
@@ -170,6 +178,7 @@ def test_a_probe_that_decides_on_no_item(tmp_path):
     folder = save(tmp_path / "order", history_of(3), flagged=0, guarantees={**GUARANTEES, "items": nothing})
     items = read_probe_items(folder, read_run(folder))
     table(folder / "items.csv", {name: ["nan" if name == "p_value" else v for v in items[name]] for name in items})
+    seal(folder)
     text = flat(printed(folder))
     assert "guarantee of flagged items nothing: none is flagged (no law)" in text
     assert "flagged at the last look" not in text
@@ -250,10 +259,10 @@ def test_report_command(leak, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (lambda f: edit(f, schema=1), "has schema 1, this version reads 2"),
-        (lambda f: edit(f, kind="dream"), "run of kind 'dream'; this version reads audit"),
-        (lambda f: drop(f, "guarantees"), "lacks guarantees; save the probe again"),
-        (lambda f: edit(f, looks=7), "has 5 looks and run.json beside it counts 7"),
+        (lambda f: seal(f, schema=1), "has schema 1, this version reads 2"),
+        (lambda f: seal(f, kind="dream"), "run of kind 'dream'; this version reads audit"),
+        (lambda f: seal(f, "guarantees"), "lacks guarantees; save the probe again"),
+        (lambda f: seal(f, looks=7), "has 5 looks and run.json beside it counts 7"),
         (lambda f: (f / "history.csv").unlink(), "history.csv cannot be read"),
         (lambda f: (f / "history.csv").write_text("step,look\n0,1\n"), "lacks the columns p_value, anytime_p_value"),
         (lambda f: (f / "history.csv").write_text(""), "lacks the columns step"),
@@ -265,19 +274,9 @@ def test_report_command(leak, tmp_path, capsys):
 def test_damaged_folders(tmp_path, capsys, damage, message):
     folder = save(tmp_path / "run", history_of(5))
     damage(folder)
+    seal(folder)
     assert main(["report", str(folder)]) == 2
     assert message in capsys.readouterr().err
-
-
-def edit(folder, **changes):
-    run = json.loads((folder / "run.json").read_text())
-    (folder / "run.json").write_text(json.dumps({**run, **changes}))
-
-
-def drop(folder, name):
-    run = json.loads((folder / "run.json").read_text())
-    del run[name]
-    (folder / "run.json").write_text(json.dumps(run))
 
 
 def replace(path, old, new):

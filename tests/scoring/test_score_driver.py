@@ -143,13 +143,13 @@ def test_compilations_are_bounded_by_buckets(texts):
     lm, params, tokenizer = scored_model(3, width=24)
     traces = []
     spied = dataclasses.replace(lm, spec="counted", hidden=lambda p, t: traces.append(t.shape) or lm.hidden(p, t))
-    heads = [f._cache_size() for f in (programs._head, programs.head_log_probs)]
+    heads = [f._cache_size() for f in (programs._head, programs._head_log_probs)]
     got = run((spied, params, tokenizer), texts, ALL, reference=(spied, params, tokenizer), token_budget=128)
     shapes = got.provenance["batch_shapes"]
     # eval_shape of a trace is no compilation: hidden is traced once a shape
     assert sorted(set(traces)) == sorted(shapes)
     assert len(traces) == len(shapes) <= 8
-    new_heads = sum(f._cache_size() for f in (programs._head, programs.head_log_probs)) - sum(heads)
+    new_heads = sum(f._cache_size() for f in (programs._head, programs._head_log_probs)) - sum(heads)
     assert new_heads == 2
     run((spied, params, tokenizer), texts, ALL, reference=(spied, params, tokenizer), token_budget=128)
     assert len(traces) == len(shapes)
@@ -391,6 +391,7 @@ def test_dtype_and_device(model, texts):
         ({"long_texts": "cut"}, "long_texts='cut' is unknown"),
         ({"device": "abacus"}, "device='abacus' is not available; JAX sees"),
         ({"device": "cpu:77"}, "device='cpu:77' is not available"),
+        ({"device": "cpu:-1"}, "device='cpu:-1' is not available"),
     ],
 )
 def test_bad_options(model, texts, options, message):

@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 
 from tdd import tables
 from tdd.runs import plain_csv
+from tdd.runs.plain_csv import StringColumn
 from tdd.tables import load_score_table
 from tdd.texts import files, load_texts
+from tdd.texts import rows as text_checks
 from tdd.validate import InputError
-from tdd.validate import texts as text_checks
-from tdd.validate.string_columns import StringColumn
 
 CELLS = st.text(st.sampled_from("ab1 ,\"\n\r\0é'\ufeff\t\x1c\u2028"), max_size=4)
 HARD = [

@@ -6,8 +6,8 @@ or, with reduction=mean, of L / n, which is g(x) / n. Small where training has a
 LOWER = MORE member-like. It grows with the length of a text (sum) or shrinks with it (mean): compare texts of one
 length, or each text with its own paraphrases.
 
-Paper: "KTD", Eq. 6, which differentiates the sum. It is the norm over all parameters together: the mean of the norms of
-single tensors is another number, and so is the mean of the norms of single tokens.
+Paper: "KTD", Eq. 6, which differentiates the sum. It is the norm over all parameters together, not a mean of norms of
+single tensors or tokens.
 """
 
 from __future__ import annotations

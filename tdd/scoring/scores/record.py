@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any, Literal, NamedTuple
+
+import numpy as np
 
 from tdd.records import TokenStats
 from tdd.validate.errors import InputError
 
-__all__ = ["Evidence", "Pass", "Score", "check_fraction", "largest_mean", "masked_mean", "namespace", "smallest_mean"]
+__all__ = [
+    "Evidence",
+    "Pass",
+    "Score",
+    "check_fraction",
+    "largest_mean",
+    "masked_mean",
+    "namespace",
+    "padded_stats",
+    "smallest_mean",
+]
 
 Pass = Literal["lowercase", "reference", "gradient"]
 """A pass of a model beyond the one over the texts themselves."""
@@ -71,6 +83,16 @@ class Score:
 def namespace(stats: TokenStats) -> Any:
     """numpy or jax.numpy, by the type of the statistics."""
     return stats.log_prob.__array_namespace__()
+
+
+def padded_stats(fields: Sequence[str], columns: Sequence[np.ndarray], width: int) -> TokenStats:
+    """Statistics [fields, tokens] of some texts as rows of one width, in float64; fields that are not given are 0."""
+    padded = np.zeros((len(fields), len(columns), width))
+    for i, column in enumerate(columns):
+        padded[:, i, : column.shape[1]] = column
+    mask = np.arange(width) < np.array([column.shape[1] for column in columns])[:, None]
+    absent = dict.fromkeys(TokenStats.__dataclass_fields__, np.zeros(mask.shape))
+    return TokenStats(**{**absent, **dict(zip(fields, padded, strict=True)), "mask": mask})  # type: ignore[arg-type]
 
 
 def masked_mean(xp: Any, values: Array, mask: Array) -> Array:

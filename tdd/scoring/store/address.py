@@ -22,14 +22,7 @@ _PIECE = 2**26
 
 
 def address(kind: str, model: str, devices: Devices, **more: Any) -> dict[str, Any]:
-    """The address of the numbers of a model.
-
-    Args:
-      kind: Kind of numbers.
-      model: Fingerprint of the model.
-      devices: Its devices.
-      **more: What else these numbers depend on.
-    """
+    """The address of a kind of numbers of the model with that fingerprint; `more` is what else they depend on."""
     config: Any = jax.config
     return {
         "kind": kind,

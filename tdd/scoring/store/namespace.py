@@ -37,9 +37,6 @@ class Namespace:
     once it is on the disk under its name, which holds a SHA-256. Reading checks it: a shard that does not fit is
     renamed to end in ".damaged", and its rows are scored again.
 
-    Args:
-      folder: Its folder, which exists.
-
     Raises:
       InputError: the folder cannot be written.
 
@@ -65,7 +62,7 @@ class Namespace:
         return len(self._shards.places.keys() | self._waiting.keys())
 
     def has(self, key: bytes, fields: Sequence[str] = VALUE) -> bool:
-        """Whether all the fields of a row are here."""
+        """True if all the fields of a row are here."""
         return all(self._place(key, field) is not None for field in fields)
 
     def append(

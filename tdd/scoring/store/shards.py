@@ -106,12 +106,7 @@ class ShardIndex:
 
 
 class _Numbers(NamedTuple):
-    """The numbers of a shard.
-
-    Attributes:
-      offsets: [rows + 1], where the columns of each row begin.
-      values: Field -> [columns of all rows] float32.
-    """
+    """Numbers of a shard: field -> [columns of all rows] float32; `offsets` [rows + 1] say where each row begins."""
 
     offsets: np.ndarray
     values: dict[str, np.ndarray]

@@ -32,15 +32,12 @@ _logger = logging.getLogger("tdd")
 
 
 class ScoreStore:
-    """Scores and statistics of rows of tokens on disk; a context manager.
+    """Scores and statistics of rows of tokens on disk, in a folder that is made if absent; a context manager.
 
     `store.json` holds the format. Each namespace is a folder named after the SHA-256 of its address, with the address
     in `namespace.json`: model, versions, platform, everything that the numbers depend on beside the row itself. So
     other models and other versions never mix. Several processes may use one store at once: nobody ever changes what
     another has written, and no lock outlives a kill. All of them must be trusted: a SHA-256 tells damage, not forgery.
-
-    Args:
-      folder: Made if absent.
 
     Raises:
       InputError: it is a file, holds something else or a store of another version, or cannot be written.
@@ -70,10 +67,7 @@ class ScoreStore:
                     raise
 
     def namespace(self, address: Mapping[str, Any]) -> Namespace:
-        """The rows of an address.
-
-        Args:
-          address: plain values, everything that the numbers depend on beside the row itself.
+        """The rows of an address (`tdd.scoring.store.address`).
 
         Raises:
           InputError: the folder cannot be written.
@@ -91,9 +85,8 @@ class ScoreStore:
     def plans(self, run: str, missing: np.ndarray) -> list[np.ndarray]:
         """The rows that a run planned to compute, each time that it met some that were neither stored nor planned.
 
-        The first plan is what is missing then. A run that is continued, or joined by another process, gets the plans
-        that were recorded, and one more only for what has been lost since: so it makes the same batches, and ends with
-        the same bits.
+        A run that is continued, or joined by another process, gets the plans that were recorded, and one more only for
+        what has been lost since: so it makes the same batches, and ends with the same bits.
 
         Args:
           run: SHA-256 of the rows of the run and of everything that its batches depend on.

@@ -13,10 +13,10 @@ import numpy as np
 from tdd.study.power.scores import LabelledScores
 from tdd.study.power.shards import ShardLogProbs
 from tdd.tables import load_score_table
+from tdd.texts import rows as text_checks
 from tdd.texts.read import read_rows
-from tdd.validate import texts as text_checks
 from tdd.validate.errors import InputError
-from tdd.validate.npz import read_npz
+from tdd.validate.files import read_npz
 
 __all__ = ["is_exchange_run", "read_exchange_run", "read_lab_run", "read_labelled"]
 
