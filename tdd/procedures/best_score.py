@@ -98,7 +98,9 @@ def _best_score(calibration, scores, calibration_mask, mask, alpha, key, *, null
         p_values=jnp.minimum(1 / e_values, 1),
         threshold=1 / step.threshold,
         num_calibration=n,
-        min_selections=stepup.min_rejections(alpha, scores.shape[1], scale=((step.num_tests,), (n + 1,))),
+        min_selections=jnp.int32(1)  # randomised e-values have no upper bound
+        if key is not None
+        else stepup.min_rejections(alpha, scores.shape[1], scale=((step.num_tests,), (n + 1,))),
         method="best_score",
         null=null,
         guarantee=GUARANTEES["best_score"],

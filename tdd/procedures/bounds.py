@@ -316,7 +316,8 @@ def fdp_bounds_of_ranks(
     ranks = _check_ranks(ranks, n)
     mask = arrays.as_mask(mask, ranks, "mask")
     ranks = jnp.asarray(ranks, jnp.int32)
-    template = _drawn_or_given(template, key, delta, num_draws, n, ranks, n)
+    real = ranks if mask is None else jnp.where(jnp.asarray(mask), ranks, n + 2)
+    template = _drawn_or_given(template, key, delta, num_draws, n, real, n)
     return _apply(template, ranks, n, mask, max_rank=n + 1, null=null)
 
 

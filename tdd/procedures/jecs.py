@@ -24,7 +24,17 @@ from tdd.records import Guarantee, JointSelection
 from tdd.validate import arrays
 from tdd.validate.errors import InputError
 
-__all__ = ["GRID", "GUARANTEES", "GUARANTEE_ROWS", "RULES", "checked_grid", "harmonic", "jecs", "jmcs"]
+__all__ = [
+    "GRID",
+    "GUARANTEES",
+    "GUARANTEE_ROWS",
+    "RULES",
+    "check_neighbours",
+    "checked_grid",
+    "harmonic",
+    "jecs",
+    "jmcs",
+]
 
 Rule = Literal["bh", "storey", "by"]
 RULES = ("bh", "storey", "by")
@@ -210,6 +220,7 @@ def jecs(
     _check_size(points, panels[0].shape[1])
     if not tracing(*panels):
         _warn_if_few(*(int(jnp.sum(mask)) for mask in panels[2:]))
+    check_neighbours(neighbours)
     places = None if neighbours is None else _places(neighbours, panels[1].shape[1])
     return _jecs(*panels, level_operand(alpha), places, grid=points)
 
@@ -227,10 +238,14 @@ def checked_grid(grid: Sequence[Any]) -> tuple[Fraction, ...]:
     return tuple(points)
 
 
+def check_neighbours(neighbours: Any) -> None:
+    """Check that the neighbours are a function, or None."""
+    if neighbours is not None and not callable(neighbours):
+        raise InputError(f"neighbours must be a function from N to k, for example math.isqrt, got {neighbours!r}")
+
+
 def _places(neighbours: Callable[[int], int], num_tests: int) -> np.ndarray:
     """Return [m + 1] int32, k(N) for N = 0..m; 1 where no grid point qualifies."""
-    if not callable(neighbours):
-        raise InputError(f"neighbours must be a function from N to k, for example math.isqrt, got {neighbours!r}")
     table = np.ones(num_tests + 1, np.int32)
     for above in range(_MIN_ABOVE, num_tests + 1):
         k = neighbours(above)

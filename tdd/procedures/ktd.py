@@ -22,7 +22,7 @@ from tdd.records import Guarantee, KnockoffSelection
 from tdd.validate import arrays
 from tdd.validate.errors import InputError
 
-__all__ = ["GUARANTEES", "GUARANTEE_ROWS", "RULES", "guarantee_of", "ktd"]
+__all__ = ["GUARANTEES", "GUARANTEE_ROWS", "PROPORTIONS", "RULES", "check_offset", "guarantee_of", "ktd"]
 
 Rule = Literal["multi", "derandomized", "closed", "conformal", "ktd"]
 RULES = ("multi", "derandomized", "closed", "conformal", "ktd")
@@ -142,7 +142,7 @@ def ktd(
     (2015); Gimenez & Zou (2019); Ren & Barber (2024).
     """
     arrays.check_choice(rule, RULES, "rule")
-    _check_offset(offset, rule)
+    check_offset(offset, rule)
     original, knockoffs, mask = as_scores_with_knockoffs(original, knockoffs, mask)
     for name, value in (
         ("calibration", calibration),
@@ -251,7 +251,7 @@ def _check_same_number(num_calibration_knockoffs: int, num_knockoffs: int) -> No
         )
 
 
-def _check_offset(offset: Any, rule: str) -> None:
+def check_offset(offset: Any, rule: str) -> None:
     """Check that the offset is 1, or 0 for a rule whose threshold has an offset."""
     if isinstance(offset, bool) or not isinstance(offset, (int, np.integer)) or offset not in (0, 1):
         raise InputError(f"offset must be 1 (controls the FDR) or 0 (a modified FDR only), got {offset!r}")

@@ -212,6 +212,15 @@ def calibration_conditional_p_values(
 
     References: Bates, Candes, Lei, Romano & Sesia (2023), section 3; the table is indexed by the integer rank.
     """
+    options: dict[str, Any] = {"delta": delta, "method": method, "k": k, "num_draws": num_draws, "key": key}
+    masks = {"calibration_mask": calibration_mask, "mask": mask}
+    return conditional_p_values(calibration, scores, null=null, **options, **masks)[0]
+
+
+def conditional_p_values(
+    calibration, scores, *, null, delta, method, k=None, num_draws=999, key=None, calibration_mask=None, mask=None
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Return `calibration_conditional_p_values`, the smallest one that any score can have, and n."""
     arrays.check_choice(null, conformal.NULLS, "null")
     arrays.check_choice(method, tuple(CONDITIONAL), "method")
     calibration, scores, calibration_mask, mask = checked_scores(calibration, scores, calibration_mask, mask)
@@ -230,7 +239,7 @@ def calibration_conditional_p_values(
 
 
 @functools.partial(jax.jit, static_argnames=("null", "method", "k", "num_draws"))
-def _conditional(calibration, scores, calibration_mask, mask, delta, key, *, null, method, k, num_draws) -> jax.Array:
+def _conditional(calibration, scores, calibration_mask, mask, delta, key, *, null, method, k, num_draws):
     ranked = conformal.rank(calibration, scores, null=null, calibration_mask=calibration_mask, mask=mask)
     n, max_rank = ranked.num_calibration, calibration.shape[0] + 1
     if method == "simes":
@@ -241,7 +250,7 @@ def _conditional(calibration, scores, calibration_mask, mask, delta, key, *, nul
         table = conditional.asymptotic_bounds(n, delta, max_rank=max_rank)
     else:
         table = conditional.monte_carlo_bounds(n, delta, max_rank=max_rank, key=key, num_draws=num_draws)
-    return conditional.p_values(ranked, table)
+    return conditional.p_values(ranked, table), table[1], n
 
 
 def hierarchical_p_values(

@@ -45,6 +45,12 @@ Combination = Literal[
 ]
 _MERGES = {name: getattr(merge, name) for name in ("bonferroni", "hommel", "twice_mean", "geometric", "harmonic")}
 _DEFAULT_RULE = "sum"
+_USERS = {
+    "weights": ("pooled_rank", "average"),
+    "rule": ("pooled_rank", "split_weights"),
+    "split": ("split_weights",),
+    "key": ("pooled_rank", "split_weights", "random", "e_values", "best_score"),
+}
 
 _EXCHANGEABLE = (
     "the calibration items are members of the training data",
@@ -186,13 +192,7 @@ def td4eval(
     References: TD4Eval, eq. 4-11 (the p-value with the inequality reversed and the + 1 added); Marandon et al. (2024)
     for scores that are symmetric in calibration and test.
     """
-    arrays.check_choice(combine, COMBINATIONS, "combine")
-    _check_only_for("weights", weights, combine, ("pooled_rank", "average"))
-    _check_only_for("rule", rule, combine, ("pooled_rank", "split_weights"))
-    _check_only_for("split", split, combine, ("split_weights",))
-    _check_only_for("key", key, combine, ("pooled_rank", "split_weights", "random", "e_values", "best_score"))
-    if rule is not None:
-        arrays.check_choice(rule, pooled_ranks.RULES, "rule")
+    check_options(combine, weights=weights, rule=rule, split=split, key=key)
     if key is not None or combine == "random" or (combine == "split_weights" and split is None):
         arrays.check_key(key, f'combine="{combine}"')
     pad = key is None and not tracing(alpha)  # a key's draws depend on the sizes
@@ -239,6 +239,11 @@ def _td4eval(
         smallest = _MERGES[combine](jnp.full(num_detectors, 1 / (n + 1).astype(dtype)))
         scale = ((smallest * _harmonic_number(m, scores.shape[1]), m), (jnp.int32(1),))
     elif combine in ("best_score", "e_values", "closed_e_values"):
+        # Randomised or closed e-BH may select fewer than n and m allow e-BH.
+        if key is not None:
+            scale = ((jnp.int32(0),), (n + 1,))
+        elif combine == "closed_e_values":
+            scale = ((jnp.int32(1),), (n + 1,))
         if combine == "best_score":
             e, weights = choose(calibration, scores, calibration_mask, mask, alpha, null="member")
         else:
@@ -328,11 +333,15 @@ def _as_weights(weights: Any, num_detectors: int) -> jax.Array:
     return jnp.asarray(array, jnp.result_type(float))
 
 
-def _check_only_for(name: str, value: Any, combine: str, users: tuple[str, ...]) -> None:
-    """Refuse an argument that the chosen combination does not use."""
-    if value is not None and combine not in users:
-        named = " or ".join(f'combine="{user}"' for user in users)
-        raise InputError(f'{name} is used by {named} only, not by combine="{combine}"; leave it out')
+def check_options(combine: Any, **given: Any) -> None:
+    """Refuse an unknown combination or rule, and an argument that the combination does not use."""
+    arrays.check_choice(combine, COMBINATIONS, "combine")
+    for name, value in given.items():
+        if value is not None and combine not in _USERS[name]:
+            named = " or ".join(f'combine="{user}"' for user in _USERS[name])
+            raise InputError(f'{name} is used by {named} only, not by combine="{combine}"; leave it out')
+    if given["rule"] is not None:
+        arrays.check_choice(given["rule"], pooled_ranks.RULES, "rule")
 
 
 def _check_split(split: Any, calibration_mask: Any) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
 from collections.abc import Callable, Mapping
 from fractions import Fraction
@@ -12,25 +11,27 @@ from typing import Any, ClassVar, Literal
 import jax
 import numpy as np
 
-from tdd.kernels import pooled_ranks, weighted
+from tdd.kernels import stepup, weighted
 from tdd.procedures import clusters
 from tdd.procedures.best_score import GUARANTEES as BEST_SCORE
 from tdd.procedures.best_score import best_score
 from tdd.procedures.bounds import fdp_bounds, fdp_bounds_of_ranks, knockoff_fdp_bounds
-from tdd.procedures.calls import exact_fraction
-from tdd.procedures.jecs import GRID, checked_grid, jecs, jmcs
+from tdd.procedures.calls import exact_fraction, level_operand
+from tdd.procedures.jecs import GRID, check_neighbours, checked_grid, jecs, jmcs
 from tdd.procedures.jecs import GUARANTEES as JOINT
 from tdd.procedures.jecs import RULES as JMCS_RULES
 from tdd.procedures.jecs import Rule as JMCSRule
+from tdd.procedures.ktd import PROPORTIONS as KTD_PROPORTIONS
 from tdd.procedures.ktd import RULES as KTD_RULES
 from tdd.procedures.ktd import Rule as KTDRule
-from tdd.procedures.ktd import guarantee_of, ktd
-from tdd.procedures.p_values import CONDITIONAL, calibration_conditional_p_values
+from tdd.procedures.ktd import check_offset, guarantee_of, ktd
+from tdd.procedures.p_values import CONDITIONAL, conditional_p_values
 from tdd.procedures.procedure import Procedure, check_options
 from tdd.procedures.ptdi import GUARANTEES as PTDI_GUARANTEES
 from tdd.procedures.ptdi import PROPORTIONS, ProportionName, ptdi
-from tdd.procedures.td4eval import COMBINATIONS, Combination, td4eval
 from tdd.procedures.td4eval import GUARANTEES as TD4EVAL_GUARANTEES
+from tdd.procedures.td4eval import Combination, td4eval
+from tdd.procedures.td4eval import check_options as check_detector_options
 from tdd.procedures.testing import bh
 from tdd.procedures.weighted import GUARANTEES as WEIGHTED_GUARANTEES
 from tdd.procedures.weighted import WeightedSelection, weighted_conformal_selection
@@ -128,7 +129,7 @@ class PTDI(_WithOption):
     def bounds(self, evidence: Evidence, selection: Selection, **draws: Any) -> Any:  # noqa: D102
         if evidence.clusters:
             return "decisions are by cluster, and the bounds are for items that are exchangeable one by one"
-        return fdp_bounds(evidence.calibration, evidence.scores, null="nonmember", **draws)
+        return fdp_bounds(evidence.calibration, evidence.scores, null="nonmember", **_masks(evidence), **draws)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -199,20 +200,12 @@ class ConditionalBH(_WithOption):
         arrays.check_level(self.delta, "delta")
 
     def select(self, evidence: Evidence, alpha: Any, key: jax.Array | None = None) -> Selection:  # noqa: D102
-        draws: dict[str, Any] = {"key": key, "num_draws": max(999, math.ceil(1 / self.delta))}
-        p_values = functools.partial(
-            calibration_conditional_p_values,
-            evidence.calibration,
-            null=self.null,
-            delta=self.delta,
-            method=self.rule,
-            **(draws if self.rule == "monte_carlo" else {}),
-        )
-        p = p_values(evidence.scores)
-        step = bh(p, alpha, mask=evidence.mask)
-        n, m = np.count_nonzero(~np.isnan(evidence.calibration)), int(step.num_tests)
-        smallest_p = float(p_values([np.nanmin(evidence.calibration) - 1])[0])
-        return self.selection(step, p, n, min(m + 1, max(1, math.ceil(smallest_p * m / alpha - 1e-6))))
+        drawn = {"key": key, "num_draws": max(999, math.ceil(1 / self.delta))} if self.rule == "monte_carlo" else {}
+        options: dict[str, Any] = {"null": self.null, "delta": self.delta, "method": self.rule, **drawn}
+        p, smallest, n = conditional_p_values(evidence.calibration, evidence.scores, **options, **_masks(evidence))
+        step = bh(p, alpha)
+        scale = ((smallest, step.num_tests), (1,))
+        return self.selection(step, p, n, stepup.min_rejections(level_operand(alpha), len(p), scale=scale))
 
     def record(self) -> dict[str, Any]:  # noqa: D102
         return {"rule": self.rule, **({} if self.delta == ConditionalBH.delta else {"calibration_delta": self.delta})}
@@ -288,12 +281,14 @@ class KTD(_WithOption):
 
     def __post_init__(self) -> None:
         check_options(self, rule=KTD_RULES)
+        check_offset(self.offset, self.rule)
         if self.rule != "conformal" and self.proportion is not None:
             raise InputError(
                 f"proportion={self.proportion!r} belongs to rule 'conformal' of method 'ktd'; leave it out"
             )
-        if self.rule == "conformal" and self.proportion is None:
-            object.__setattr__(self, "proportion", "storey")
+        if self.rule == "conformal":
+            object.__setattr__(self, "proportion", self.proportion or "storey")
+            check_options(self, proportion=KTD_PROPORTIONS)
 
     @property
     def needs(self) -> tuple[str, ...]:  # noqa: D102
@@ -322,8 +317,10 @@ class KTD(_WithOption):
         return plain if self.offset == 1 else {**plain, "offset": self.offset}
 
     def min_selections(self, n: int, m: int, num_targets: int, alpha: float, num_knockoffs: int = 1) -> int:  # noqa: D102
+        if self.rule == "conformal":
+            return PTDI(self.proportion or "storey").min_selections(n, m, num_targets, alpha)
         copies = num_knockoffs if self.rule == "multi" else 1
-        return min(m + 1, math.ceil(1 / (exact_fraction(alpha) * copies)))
+        return min(m + 1, max(1, math.ceil(self.offset / (exact_fraction(alpha) * copies))))
 
     def facts(self, evidence: Evidence, selection: Selection) -> list[tuple[str, str]]:  # noqa: D102
         assert isinstance(selection, KnockoffSelection)
@@ -335,7 +332,8 @@ class KTD(_WithOption):
         ]
 
     def warnings(self, evidence: Evidence, selection: Selection) -> list[str]:  # noqa: D102
-        num_tied = int((evidence.knockoffs == evidence.scores[:, None]).any(axis=1).sum())
+        tied = (evidence.knockoffs == evidence.scores[:, None]).any(axis=1)
+        num_tied = int((tied if evidence.mask is None else tied & evidence.mask).sum())
         single = evidence.knockoffs.shape[1] == 1 and self.rule != "conformal"
         if not num_tied or not (single or self.rule == "multi"):
             return []
@@ -345,7 +343,7 @@ class KTD(_WithOption):
         if self.rule == "conformal":
             calibration = evidence.calibration - evidence.calibration_knockoffs.mean(axis=1)
             scores = evidence.scores - evidence.knockoffs.mean(axis=1)
-            return fdp_bounds(calibration, scores, null="nonmember", delta=delta, **draws)
+            return fdp_bounds(calibration, scores, null="nonmember", delta=delta, **_masks(evidence), **draws)
         if evidence.knockoffs.shape[1] == 1 and self.rule in ("ktd", "multi"):
             assert isinstance(selection, KnockoffSelection)
             return knockoff_fdp_bounds(selection.statistic, delta=delta)
@@ -386,8 +384,10 @@ class TD4Eval(_WithOption):
     weights: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
-        check_options(self, combine=COMBINATIONS, **({"rule": pooled_ranks.RULES} if self.rule else {}))
         object.__setattr__(self, "weights", tuple(self.weights))
+        check_detector_options(self.combine, rule=self.rule or None, weights=self.weights or None)
+        if self.weights:
+            arrays.check_weights(arrays.as_vector(self.weights, "weights"))
 
     def select(self, evidence: Evidence, alpha: Any, key: jax.Array | None = None) -> Selection:  # noqa: D102
         drawn = self.combine == "random" or (self.combine == "split_weights" and evidence.split is None)
@@ -479,6 +479,7 @@ class JECS(Procedure):
         object.__setattr__(self, "grid", tuple(self.grid))
         if self.grid:
             checked_grid(self.grid)
+        check_neighbours(self.neighbours)
 
     @property
     def guarantee(self) -> Guarantee:  # noqa: D102
