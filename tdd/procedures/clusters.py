@@ -145,15 +145,17 @@ def cluster_ptdi(
       "item": e-values of items, (m/M) (C + 1)/(a + n_c) up to a threshold chosen by the other clusters, where a and n_c
         count the items of calibration and of the item's own cluster up to it; e-BH
         (`tdd.kernels.evalues.unit_e_values`). With sizes="uninformative" p_j = (1 + sum over calibration clusters of
-        the fraction of items at least as member-like)/(C + 1), decided by Benjamini-Yekutieli.
-      "drawn": one item of each cluster is drawn at random, `tdd.ptdi` on those; only they can be selected.
+        the fraction of items at least as member-like)/(C + 1) (Lee, Barber & Willett 2023), decided by
+        Benjamini-Yekutieli.
+      "drawn": one item of each cluster is drawn at random, `tdd.ptdi` on those; only they can be selected (Dunn,
+        Wasserman & Ramdas 2023).
 
     Guarantee: finite-sample FDR over clusters ("cluster"), items ("item") or drawn items ("drawn"), if calibration
-    clusters and test clusters without any member are exchangeable, their sizes included. For "item" a selected item
-    is false if its cluster has no member. With sizes="uninformative" every selected non-member is false, but each must
-    be distributed as a random item of a non-member cluster, and sizes must be unrelated to scores: where long books
-    score lower, that rule's FDR reaches .39 at .2. "cluster" states that a cluster is not a non-member as a whole, not
-    that each of its items is a member. `ClusterSelection.guarantee` states it in words.
+    clusters and test clusters without any member are exchangeable, their sizes included. For "item" a selected item is
+    false if its cluster has no member. With sizes="uninformative" every selected non-member is false, but each must be
+    distributed as a random item of a non-member cluster, and sizes must be unrelated to scores: where long books score
+    lower, that rule's FDR reaches .39 at .2. "cluster" states that a cluster is not a non-member as a whole, not that
+    each of its items is a member.
 
     Args:
       calibration: [n] loss-like scores (lower = more member-like) of known non-members.
@@ -177,14 +179,12 @@ def cluster_ptdi(
     Raises:
       InputError: as `tdd.ptdi`, missing or unhashable labels, a cluster on both sides, a missing key, unknown options.
 
-    Cost: O((n + m) log(n + m)); compiled anew for other numbers of clusters.
-
     >>> selection = cluster_ptdi(
     ...     [5.0, 6.0, 7.0, 9.0], [1.0, 2.0, 8.0], ["a", "a", "b", "c"], ["d", "d", "e"], alpha=0.5, proportion="none")
     >>> selection.selected.tolist(), selection.p_values.tolist()
     ([True, True, False], [0.25, 0.25, 0.75])
 
-    References: PTDI, algorithm 1, on clusters; Lee, Barber & Willett (2023); Dunn, Wasserman & Ramdas (2023).
+    Cost: O((n + m) log(n + m)); compiled anew for other numbers of clusters.
     """
     arrays.check_choice(unit, UNITS, "unit")
     arrays.check_choice(aggregate, kernel.AGGREGATES, "aggregate")

@@ -73,14 +73,14 @@ _WEIGHTED = ("cauchy", "truncated_cauchy", "stouffer")
 
 
 def combine_p_values(p_values: Any, *, method: Method, weights: Any = None, axis: int = -1) -> Combined:
-    """Combine K p-values of the same null hypothesis into one.
+    """Combine K p-values of the same null hypothesis into one; see `tdd.kernels.combine` and `merge`.
 
     Guarantee: P(p <= t) <= t for every t, by `method`:
       "bonferroni", "hommel", "twice_mean", "geometric", "harmonic", "ruger" (twice the median), "maximum": under any
-        dependence, finite-sample.
+        dependence, finite-sample (Vovk & Wang 2020).
       "simes": for independent or positively dependent p-values, finite-sample.
       "fisher", "stouffer", "pearson", "tippett": for independent p-values, finite-sample.
-      "cauchy", "truncated_cauchy" (p-values below 1/2): only in the limit t -> 0, for fixed weights.
+      "cauchy", "truncated_cauchy" (p-values below 1/2): only in the limit t -> 0, for fixed weights (Liu & Xie 2020).
 
     Args:
       p_values: [..., K, ...] in [0, 1]; a NaN in a group makes its result NaN.
@@ -97,12 +97,10 @@ def combine_p_values(p_values: Any, *, method: Method, weights: Any = None, axis
     Raises:
       InputError: p outside [0, 1], negative or all-zero weights, weights for a method without them, wrong shapes.
 
-    Cost: O(K) a group ("hommel", "simes": O(K^2) up to K = 16).
-
     >>> round(float(combine_p_values([0.01, 0.02, 0.5], method="hommel").p_value), 6)
     0.055
 
-    References: Vovk & Wang (2020); Liu & Xie (2020); see `tdd.kernels.combine`, `merge` and `independent`.
+    Cost: O(K) a group ("hommel", "simes": O(K^2) up to K = 16).
     """
     arrays.check_choice(method, METHODS, "method")
     p = _numbers(p_values, "p_values")

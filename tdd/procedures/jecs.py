@@ -114,7 +114,8 @@ def jmcs(
 ) -> JointSelection:
     """Joint max conformal selection: items that no model was trained on, at a contamination rate of at most alpha.
 
-    p_j^(k) = (1 + #{i: T_i^(k) >= T_j^(k)})/(n+1) for each model k, P_j = max_k p_j^(k), a step-up procedure on P.
+    p_j^(k) = (1 + #{i: T_i^(k) >= T_j^(k)})/(n+1) for each model k, P_j = max_k p_j^(k), a step-up procedure on P
+    (JECS, section 3.2, eq. 10-12).
 
     Guarantee: on the global contamination rate GCR = E[contaminated selected / selected], in finite samples, if each
     model's scores of the calibration items and of the candidates it was trained on are exchangeable, and, for "bh" and
@@ -125,10 +126,9 @@ def jmcs(
         without independence. Stronger if most candidates are clean, weaker if many are contaminated: their P_j lie near
         1, and pi0 exceeds 1.
       "by": BH at alpha/(1 + 1/2 + ... + 1/m); GCR <= alpha·m0/m under any dependence.
-    In practice a text that is difficult for one model is difficult for all, so that independence is never quite true:
-    read the bound as alpha·(1 + 1/2 + ... + 1/m) for "bh", as none for "storey", or use "by".
-    (Measured with shared difficulty, correlations .5 and .9, "bh" and "storey" keep alpha; counterexamples have to be
-    constructed: `tdd study validity`.)
+    In practice a text that is difficult for one model is difficult for all: read the bound as alpha·(1 + 1/2 + ... +
+    1/m) for "bh", as none for "storey", or use "by". (Measured with shared difficulty, correlations .5 and .9, "bh" and
+    "storey" keep alpha; counterexamples have to be constructed: `tdd study validity`.)
 
     Why "storey" holds: let model k be one that was trained on item j, Q_j = p_j^(k) <= P_j, and hold fixed all scores
     of the other models, model k's scores of the other candidates, and the unordered scores of model k on calibration
@@ -136,8 +136,8 @@ def jmcs(
     non-increasing; pi0 is at least its value A_j at the smallest Q_j with item j left out. So j contributes at most
     E[1{Q_j <= alpha R/(m A_j)}/R] <= E[alpha/(m A_j)]. The Q_i <= P_i of the m0 - 1 other contaminated items reach
     lambda as independent trials whose probabilities p_i depend on the calibration only, E[1/p_i] <= 1/(1 - lambda), and
-    E[1/(1 + successes)] <= E[1/(m0 mean(p))] <= 1/(m0 (1 - lambda)) (Hoeffding 1956; Jensen). The sum over j is at
-    most alpha. "bh" is the first half with A_j = 1.
+    E[1/(1 + successes)] <= E[1/(m0 mean(p))] <= 1/(m0 (1 - lambda)) (Hoeffding 1956; Jensen). The sum over j is at most
+    alpha. "bh" is the first half with A_j = 1.
 
     Args:
       calibration: [K, n] loss-like scores (lower = more member-like) of items that every model was trained on.
@@ -155,13 +155,11 @@ def jmcs(
       InputError: wrong shapes, different K, infinite scores, no calibration items, alpha or eta out of range, unknown
         `rule`.
 
-    Cost: K times O((n + m) log n); a few passes over m for the decision.
-
     >>> calibration = [[1.0, 2.0, 3.0], [1.0, 2.0, 3.0]]
     >>> jmcs(calibration, [[9.0, 9.0, 0.0], [9.0, 8.0, 9.0]], alpha=0.5).selected.tolist()
     [True, True, False]
 
-    References: JECS, section 3.2, eq. 10-12; Bates et al. (2023), theorem 3.
+    Cost: K times O((n + m) log n).
     """
     arrays.check_choice(rule, RULES, "rule")
     panels = ordered_panels(calibration, scores, calibration_mask, mask, rows="models")
@@ -180,13 +178,13 @@ def jecs(
 ) -> JointSelection:
     """Joint envelope conformal selection: JMCS with the null distribution of the largest p-value estimated.
 
-    With G the envelope fitted on P (`tdd.kernels.envelope.fit`), u_j = G(P_j) and
-    pi0 = (1 + #{P_j > tau})/(m (1 - G(tau))), BH at alpha on pi0·u_j.
+    With G the envelope fitted on P (`tdd.kernels.envelope.fit`), u_j = G(P_j) and pi0 = (1 + #{P_j > tau})/(m (1 -
+    G(tau))), BH at alpha on pi0·u_j (JECS, section 3.3, eq. 13-17; appendix B.1 for the general k; appendix D.1).
 
     Guarantee: asymptotic only, under a convex null distribution function, contaminated items that dominate the right
     tail, and many more calibration items than the square root of the tail. With the first two assumptions true and half
-    of the candidates clean, GCR at alpha = .1 was .15 for n = 100, m = 200, .14 for n = 300, m = 700, .19 for n = 99,
-    m = 10,000 and still .12 for n = m = 20,000. `jmcs` holds in finite samples; its rule "storey" has almost the same
+    of the candidates clean, GCR at alpha = .1 was .15 for n = 100, m = 200, .14 for n = 300, m = 700, .19 for n = 99, m
+    = 10,000 and still .12 for n = m = 20,000. `jmcs` holds in finite samples; its rule "storey" has almost the same
     power there.
 
     Args:
@@ -195,8 +193,8 @@ def jecs(
       alpha: level in (0, 1); a number is taken as an exact fraction, a JAX array may be traced.
       grid: candidates for tau, numbers in (0, 1), taken as exact fractions.
       neighbours: k(N), how many of the N p-values above tau estimate the density there; 1 <= k(N) <= N for 10 <= N <=
-        m. The paper needs a k that grows without bound while k(N)/N falls to 0; nothing is proven for others, such as
-        k = 1 or k = N. Default ceil(sqrt(N)).
+        m. The paper needs a k that grows without bound while k(N)/N falls to 0; nothing is proven for others, such as k
+        = 1 or k = N. Default ceil(sqrt(N)).
       calibration_mask: [n] bool, True = real item.
       mask: [m] bool, True = real item.
 
@@ -210,10 +208,6 @@ def jecs(
 
     Warns:
       UserWarning: fewer than 1,000 calibration items, or than 20 square roots of m.
-
-    Cost: as `jmcs`, and a histogram of the ranks; `neighbours` is called m - 9 times.
-
-    References: JECS, section 3.3, eq. 13-17, appendix B.1 (proposition 6, the general k) and appendix D.1.
     """
     points = checked_grid(grid)
     panels = ordered_panels(calibration, scores, calibration_mask, mask, rows="models")

@@ -1,7 +1,4 @@
-"""PTDI: which candidates were in the training data, at a false discovery rate of at most alpha.
-
-Conformal p-values against known non-members, an estimate of the proportion of members, BH on the scaled p-values.
-"""
+"""PTDI: which candidates were in the training data, at a false discovery rate of at most alpha."""
 
 from __future__ import annotations
 
@@ -80,10 +77,10 @@ def ptdi(
     calibration_mask: Any = None,
     mask: Any = None,
 ) -> Selection:
-    """Select candidates that were in the training data, with FDR control.
+    """Select candidates that were in the training data, with FDR control (PTDI, algorithm 1, eq. 7-13).
 
-    p_j = (1 + #{i: T_i <= T_j})/(n+1); p~_j = (1 - pi)·p_j; k* = max{k: p~_(k) <= k·alpha/m}; select
-    p~_j <= k*·alpha/m.
+    p_j = (1 + #{i: T_i <= T_j})/(n+1); p~_j = (1 - pi)·p_j; k* = max{k: p~_(k) <= k·alpha/m}; select p~_j <=
+    k*·alpha/m.
 
     Guarantee: by `proportion`, if calibration scores and the scores of non-member candidates are exchangeable given the
     scores of the members (`Selection.guarantee` states it in words):
@@ -111,13 +108,11 @@ def ptdi(
       InputError: wrong shapes, infinite scores, no calibration items, alpha or eta out of range, unknown `proportion`,
         `members` missing or not used.
 
-    Cost: O((n + m) log n); a few passes over m for the decision.
-
     >>> selection = ptdi([3.0, 4.0, 5.0, 6.0], [1.0, 2.0, 7.0], alpha=0.5, proportion="none")
     >>> selection.selected.tolist()
     [True, True, False]
 
-    References: PTDI, algorithm 1, eq. 7-13.
+    Cost: O((n + m) log n).
     """
     arrays.check_choice(proportion, PROPORTIONS, "proportion")
     calibration, scores, calibration_mask, mask = checked_scores(calibration, scores, calibration_mask, mask)

@@ -117,13 +117,13 @@ def exchangeability_sequence(
 
     Guarantee, for a model that does not depend on the order, by `rule`:
       "e_process": P(p <= alpha at some time) <= alpha under any stopping rule, and the looks need not be fixed. Bets on
-        how often shuffles beat the canonical order, shard by shard. Finite-sample.
+        how often shuffles beat the canonical order, shard by shard (Fischer & Ramdas 2024). Finite-sample.
       "spending": P(p <= alpha at some look) <= alpha for a schedule fixed beforehand: each look has a fraction of the
         level, in proportion to its shuffles, and p is the smallest p-value of `test` so far over its fraction.
         Finite-sample, asymptotic for test="t".
       "besag_clifford": P(p <= alpha) <= alpha at one look fixed beforehand, whatever the sum over shards did earlier:
-        h/l if the h-th exceedance of the sum came at draw l, (1 + x)/(1 + b) before. It stops early if there is nothing
-        to detect (h exceedances), never because p is small. Finite-sample.
+        h/l if the h-th exceedance of the sum came at draw l, (1 + x)/(1 + b) before (Besag & Clifford 1991). It stops
+        early if there is nothing to detect (h exceedances), never because p is small. Finite-sample.
 
     Power at level .001 with 50 normal shards and at most 50 shuffles (2,000 repetitions, standard errors up to .011).
     All shards shifted by 2 sd: one shuffle suffices for "e_process" and "spending". By 0.4 sd: .33 by all shuffles
@@ -145,21 +145,18 @@ def exchangeability_sequence(
         not count ("spending": its shard is left out at looks that include it).
 
     Returns:
-      `SequentialResult`. Concrete input is tested in float64 (ties: within 100 epsilons of the magnitudes, 4 epsilons
-      of the narrower type for float32 input); traced input in its own type.
+      `SequentialResult`, in the precision of `exchangeability`.
 
     Raises:
-      InputError: wrong shapes, infinite values, no shard or shuffle, unknown options, looks that do not rise or lie
-        beyond the horizon, more shuffles than the horizon, no look reached, a missing key.
-
-    Cost: O(r b); "spending": `exchangeability` once a look (about 15 ms each for r = b = 50, and a compilation each).
+      InputError: as `exchangeability`, looks that do not rise or lie beyond the horizon, more shuffles than the
+        horizon, no look reached.
 
     >>> rows = [[1.0, 2.0, 0.5], [4.0, 1.0, 3.0], [2.0, 0.0, 1.0], [6.0, 5.5, 3.0]]
     >>> result = exchangeability_sequence([3.0, 5.0, 2.5, 7.0], rows, looks=(1, 3))
     >>> result.looks, [round(float(p), 3) for p in result.p_value]
     ((1, 3), [0.189, 0.019])
 
-    References: Fischer & Ramdas (2024), sequential Monte Carlo testing by betting; Besag & Clifford (1991).
+    Cost: O(r b); "spending": `exchangeability` once a look (about 15 ms each for r = b = 50, and a compilation each).
     """
     arrays.check_choice(rule, RULES, "rule")
     arrays.check_choice(test, TESTS, "test")

@@ -137,8 +137,8 @@ def td4eval(
     Guarantee: by `combine`, if the K-vectors of scores of calibration items and of member candidates are exchangeable,
     whatever the dependence between detectors (`CombinedSelection.guarantee` states it in words):
       "pooled_rank": each detector's ranks in calibration and test together, combined by `rule` and ranked again against
-        the calibration items; BH. FDR <= alpha·m0/m, finite-sample. The default. The p-value of an item depends on the
-        whole batch.
+        the calibration items; BH. FDR <= alpha·m0/m, finite-sample (Marandon et al. 2024). The default. The p-value of
+        an item depends on the whole batch.
       "split_weights": pooled ranks with data-driven weights: one part A of the calibration items gives R_k, the
         rejections of detector k among the other part B and the test items; the final ranks use B only. FDR <=
         alpha·m0/m, finite-sample. Better if detectors differ much and there are many calibration items.
@@ -172,25 +172,22 @@ def td4eval(
       mask: [m] bool, True = real item.
 
     Returns:
-      `CombinedSelection`. Items with a NaN from any detector are left out of n and m. `weights` sum to 1: equal if the
-      rule has none or no detector rejects anything; for "best_score" the fractions of the items that each detector
-      judges. `num_rejected_alone` is what BH at alpha rejects on each detector alone. `p_values` of the rules by
-      e-values are min(1, 1/e). `adjusted` may be compared with alpha only for "e_values", "closed_e_values",
-      "best_score", "split_weights" and "cauchy", whose numbers depend on it. For "split_weights" `num_calibration` and
-      `num_rejected_alone` describe the part B of the calibration items.
+      `CombinedSelection`. Items with a NaN from any detector are left out of n and m. `num_rejected_alone` is what BH
+      at alpha rejects on each detector alone. `p_values` of the rules by e-values are min(1, 1/e). `adjusted` of
+      "e_values", "closed_e_values", "best_score", "split_weights" and "cauchy" depends on alpha and may be compared
+      with this alpha only. For "split_weights" `num_calibration` and `num_rejected_alone` describe the part B of the
+      calibration items.
 
     Raises:
       InputError: wrong shapes, infinite scores, no calibration items, alpha out of range, unknown options, an argument
         that the chosen combination does not use, a missing key.
 
-    Cost: O(K (n + m) log n).
-
     >>> calibration, scores = [[1.0, 2.0, 3.0], [3.0, 1.0, 2.0]], [[9.0, 2.0], [8.0, 0.5]]
     >>> td4eval(calibration, scores, alpha=0.5).selected.tolist()
     [True, False]
 
-    References: TD4Eval, eq. 4-11 (the p-value with the inequality reversed and the + 1 added); Marandon et al. (2024)
-    for scores that are symmetric in calibration and test.
+    References: TD4Eval, eq. 4-11 (the p-value with the inequality reversed and the + 1 added). Cost: O(K (n + m) log
+    n).
     """
     check_options(combine, weights=weights, rule=rule, split=split, key=key)
     if key is not None or combine == "random" or (combine == "split_weights" and split is None):

@@ -138,9 +138,6 @@ class BestScore(Procedure):
 
     Attributes:
       rule: "deterministic", or "randomized": e-BH with randomised e-values, more power.
-
-    Raises:
-      InputError: an unknown rule.
     """
 
     name = "best_score"
@@ -182,9 +179,6 @@ class ConditionalBH(_WithOption):
     Attributes:
       rule: table of bounds, "simes", "dkwm", "monte_carlo" or "asymptotic".
       delta: probability over calibration samples that the level does not hold.
-
-    Raises:
-      InputError: an option out of range.
     """
 
     name = "conditional"
@@ -217,9 +211,6 @@ class Weighted(Procedure):
 
     Attributes:
       rule: rule of the pruning, "heterogeneous", "homogeneous" or "deterministic".
-
-    Raises:
-      InputError: an unknown rule.
     """
 
     name = "weighted"
@@ -265,9 +256,6 @@ class KTD(_WithOption):
       rule: "multi", "derandomized", "closed", "conformal" or "ktd", the paper's.
       proportion: for rule="conformal": "storey" (the default there) or "none".
       offset: 1 controls the FDR, 0 a modified one.
-
-    Raises:
-      InputError: an option out of range, or a proportion with another rule.
     """
 
     name = "ktd"
@@ -368,9 +356,6 @@ class TD4Eval(_WithOption):
       combine: rule by which the detectors are combined.
       rule: combination of pooled ranks, "sum" or "cauchy"; empty for the default.
       weights: weights of the detectors, fixed beforehand; empty for equal ones.
-
-    Raises:
-      InputError: an unknown combination or rule.
     """
 
     name = "td4eval"
@@ -431,9 +416,6 @@ class JMCS(_WithOption):
     Attributes:
       rule: "bh", "storey" or "by".
       eta: fraction of the calibration scores in the region of presumed members ("storey").
-
-    Raises:
-      InputError: an option out of range.
     """
 
     name = "jmcs"
@@ -462,9 +444,6 @@ class JECS(Procedure):
     Attributes:
       grid: candidate edges of the envelope; empty for the default ones.
       neighbours: function from m to the number of nearest p-values for the density at an edge; None for the default.
-
-    Raises:
-      InputError: edges out of range.
     """
 
     name = "jecs"

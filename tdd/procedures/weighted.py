@@ -68,8 +68,7 @@ class WeightedSelection(Selection):
     Attributes:
       bh_sizes: [m] int32, R_j, the number of BH rejections when the item takes the place of a calibration item; 0 for
         masked items.
-      effective_sample_size: [] (sum w)^2 / sum w^2 of the calibration weights, the number of equally weighted items
-        that the calibration sample is worth.
+      effective_sample_size: [] (sum w)^2 / sum w^2 of the calibration weights.
     """
 
     bh_sizes: jax.Array
@@ -91,8 +90,8 @@ def weighted_conformal_p_values(
     Ties count against the item; unit weights give `tdd.conformal_p_values`. Only ratios of weights matter.
 
     Guarantee: P(p_j <= t) <= t under the null for every t, if the weights are the density ratio of null candidates to
-    calibration items; finite-sample. Several of these p-values lack the positive dependence that BH needs; use
-    `tdd.weighted_conformal_selection`.
+    calibration items; finite-sample (Tibshirani, Barber, Candes & Ramdas 2019). Several of these p-values lack the
+    positive dependence that BH needs; use `tdd.weighted_conformal_selection`.
 
     Args:
       calibration: [n] loss-like scores of items for which the null holds.
@@ -109,12 +108,8 @@ def weighted_conformal_p_values(
     Raises:
       InputError: wrong shapes, an infinite score, no calibration items, invalid weights, unknown `null`.
 
-    Cost: O((n + m) log n).
-
     >>> weighted_conformal_p_values([1.0, 4.0, 6.0], [5.0], [0.5, 0.5, 2.0], [1.0], null="member").tolist()
     [0.75]
-
-    References: Tibshirani, Barber, Candes & Ramdas (2019); Jin & Candes (2023), eq. 5.
     """
     arrays.check_choice(null, conformal.NULLS, "null")
     operands, masks = _checked(calibration, scores, calibration_weights, weights, calibration_mask, mask)
@@ -140,7 +135,8 @@ def weighted_conformal_selection(
     """Select candidates under covariate shift, with FDR control; see `tdd.kernels.weighted.selection`.
 
     Each candidate's weighted conformal p-value is compared with alpha·R_j/m, where R_j is the number of BH rejections
-    when the candidate takes the place of a calibration item; the items that pass are pruned until the counts agree.
+    when the candidate takes the place of a calibration item; the items that pass are pruned until the counts agree (Jin
+    & Candes 2023, algorithm 1, with w_j (not w_l) in the auxiliary p-value of l). Cost: O((n + m) log(n + m)).
 
     Guarantee: FDR <= alpha for known weights, finite-sample; approximate for estimated weights. Every `prune` is valid,
     but their power differs: of 100 members among 400 candidates "homogeneous" found 36 %, "heterogeneous" 21 % and
@@ -160,20 +156,13 @@ def weighted_conformal_selection(
       calibration_mask: [n] bool, True = real item.
       mask: [m] bool, True = real item.
 
-    Returns:
-      `WeightedSelection`.
-
     Raises:
       InputError: as `weighted_conformal_p_values`, alpha out of range, unknown `prune`, a missing key.
-
-    Cost: O((n + m) log(n + m)); the m² auxiliary p-values of the definition are never formed.
 
     >>> selection = weighted_conformal_selection(
     ...     range(9), [-1.0, 9.0], [1.0] * 9, [1.0, 2.0], alpha=0.2, null="nonmember", prune="deterministic")
     >>> selection.selected.tolist(), selection.bh_sizes.tolist()
     ([True, False], [1, 2])
-
-    References: Jin & Candes (2023), algorithm 1, with w_j (not w_l) in the auxiliary p-value of l.
     """
     arrays.check_choice(null, conformal.NULLS, "null")
     arrays.check_choice(prune, weighted.PRUNES, "prune")
@@ -186,7 +175,7 @@ def weighted_conformal_selection(
 
 
 def effective_sample_size(weights: Any) -> jax.Array:
-    """Kish's effective sample size (sum w)^2 / sum w^2 of a weighted sample.
+    """Kish's (1965) effective sample size (sum w)^2 / sum w^2: the number of equally weighted items a sample is worth.
 
     Args:
       weights: [n] not negative, not all zero.
@@ -196,8 +185,6 @@ def effective_sample_size(weights: Any) -> jax.Array:
 
     >>> float(effective_sample_size([1.0, 1.0, 0.0, 2.0]).round(3))
     2.6670000553131104
-
-    References: Kish (1965).
     """
     weights = arrays.as_vector(weights, "weights")
     arrays.check_weights(weights, "weights", "a weight is a ratio of densities")
