@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from tdd.kernels import lattice
+from tdd.kernels import conformal, lattice, stepup
 from tdd.validate import arrays
 from tdd.validate.errors import InputError
 
@@ -27,10 +27,12 @@ __all__ = [
     "as_floating",
     "checked_scores",
     "common_size",
+    "decided_by_rank",
     "exact_fraction",
     "first_items",
     "half_level",
     "in_own_precision",
+    "known",
     "level_operand",
     "narrowed",
     "order_preserving",
@@ -49,6 +51,13 @@ CHOSEN_BEFOREHAND = "the score, alpha and every other option were chosen before 
 def tracing(*values: Any) -> bool:
     """Return whether one of the values, or everything, is being traced."""
     return any(isinstance(value, Tracer) for value in (*values, jnp.zeros(())))
+
+
+def known(scores: Any, mask: Any = None) -> jax.Array:
+    """Return where scores are real: neither NaN nor masked out."""
+    scores = jnp.asarray(scores)
+    real = ~jnp.isnan(scores) if jnp.issubdtype(scores.dtype, jnp.inexact) else jnp.ones(scores.shape, bool)
+    return real if mask is None else real & mask
 
 
 def as_floating(values: Any) -> jax.Array:
@@ -111,6 +120,19 @@ def first_items(selection: Any, number: int) -> Any:
     }
     min_selections = jnp.minimum(selection.min_selections, jnp.int32(number + 1))
     return dataclasses.replace(selection, min_selections=min_selections, **cut)
+
+
+def decided_by_rank(ranked: Any, alpha: Any, estimate: Any, *, max_rank: int, scale: Any = None) -> dict[str, Any]:
+    """Return the decision of BH on scaled ranks, with the other arguments of `Selection.from_step` that follow."""
+    n, scale = ranked.num_calibration, scale or (estimate.numerator, estimate.denominator)
+    return {
+        "step": stepup.bh_ranks(ranked.rank, n, alpha, max_rank=max_rank, scale=scale),
+        "p_values": conformal.p_values(ranked),
+        "proportion": 1 - estimate.null_proportion,
+        "num_tests": ranked.num_tests,
+        "num_calibration": n,
+        "min_selections": stepup.min_rejections(alpha, ranked.rank.shape[0], scale=scale),
+    }
 
 
 def checked_scores(calibration: Any, scores: Any, calibration_mask: Any, mask: Any) -> tuple[Any, Any, Any, Any]:

@@ -7,13 +7,12 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
 from tdd.kernels import combine, merge
 from tdd.kernels.combine import Combined
-from tdd.procedures.calls import tracing
+from tdd.procedures.calls import in_own_precision
 from tdd.records import Guarantee
 from tdd.validate import arrays
 from tdd.validate.errors import InputError
@@ -121,13 +120,9 @@ def combine_p_values(p_values: Any, *, method: Method, weights: Any = None, axis
                 f"{p.shape}"
             )
         arrays.check_weights(w if w.ndim == 1 or isinstance(w, Tracer) else np.moveaxis(np.asarray(w), axis, -1))
-    run = _compiled(method, int(axis))
-    if not isinstance(p, np.ndarray) or tracing(w):
-        return run(jnp.asarray(p), None if w is None else jnp.asarray(w))
-    if p.dtype != np.float64 or jnp.result_type(float) == np.float64:
-        return run(jnp.asarray(p), None if w is None else jnp.asarray(w, p.dtype))
-    with jax.enable_x64(True):
-        return jax.tree.map(np.asarray, run(jnp.asarray(p), None if w is None else jnp.asarray(w, p.dtype)))
+    if isinstance(p, np.ndarray) and w is not None and not isinstance(w, Tracer):
+        w = np.asarray(w).astype(p.dtype)
+    return in_own_precision(lambda samples: _compiled(method, int(axis))(*samples), (p, w))
 
 
 @functools.cache

@@ -30,6 +30,7 @@ __all__ = [
     "TESTS",
     "ExchangeabilityResult",
     "as_shards",
+    "centred",
     "exchangeability",
     "shuffles_needed",
     "tie_tolerance",
@@ -182,23 +183,26 @@ def exchangeability(
 
 
 def _traced(canonical, shuffled, mask, key, test, num_draws, tie_break) -> ExchangeabilityResult:
-    """Run the test inside a trace, in the floating type of what is traced.
-
-    Every test depends on differences only: log-probabilities that are known beforehand are centred in double precision.
-    """
+    """Run the test inside a trace, in the floating type of what is traced."""
     if not isinstance(canonical, Tracer) and not isinstance(shuffled, Tracer):
-        canonical, shuffled = np.asarray(canonical).astype(float), np.asarray(shuffled).astype(float)
-        canonical, shuffled = np.zeros_like(canonical), shuffled - canonical[:, None]
-        known = ~np.isnan(shuffled).any(axis=1)
+        known = ~(np.isnan(np.asarray(canonical, float)) | np.isnan(np.asarray(shuffled, float)).any(axis=1))
         mask = mask if known.all() else known if mask is None else jnp.asarray(mask) & known
-    dtype = jnp.result_type(canonical, shuffled, jnp.float32)
-    canonical, shuffled = jnp.asarray(canonical, dtype), jnp.asarray(shuffled, dtype)
+    canonical, shuffled = centred(canonical, shuffled)
     mask = None if mask is None else jnp.asarray(mask)
     _check_randomness(test, tie_break, key, shuffled.shape[0], shuffled.shape[1], num_draws)
     try:
         return _test(canonical, shuffled, mask, key, None, test=test, num_draws=num_draws, ties=tie_break)
     except ValueError as error:
         raise InputError(str(error)) from error
+
+
+def centred(canonical: Any, shuffled: Any) -> tuple[jax.Array, jax.Array]:
+    """Return the operands of a traced test; only differences count: known values are centred in double precision."""
+    if not isinstance(canonical, Tracer) and not isinstance(shuffled, Tracer):
+        canonical, shuffled = np.asarray(canonical).astype(float), np.asarray(shuffled).astype(float)
+        canonical, shuffled = canonical - canonical, shuffled - canonical[:, None]
+    dtype = jnp.result_type(canonical, shuffled, jnp.float32)
+    return jnp.asarray(canonical, dtype), jnp.asarray(shuffled, dtype)
 
 
 def _check_randomness(test: str, tie_break: str, key: Any, r: int, k: int, num_draws: int) -> None:

@@ -19,7 +19,14 @@ import numpy as np
 
 from tdd.kernels import conformal, envelope, stepup
 from tdd.kernels import proportion as proportions
-from tdd.procedures.calls import CHOSEN_BEFOREHAND, exact_fraction, level_operand, ordered_panels, tracing
+from tdd.procedures.calls import (
+    CHOSEN_BEFOREHAND,
+    decided_by_rank,
+    exact_fraction,
+    level_operand,
+    ordered_panels,
+    tracing,
+)
 from tdd.records import Guarantee, JointSelection
 from tdd.validate import arrays
 from tdd.validate.errors import InputError
@@ -277,17 +284,12 @@ def _jmcs(calibration, scores, calibration_mask, mask, alpha, eta, *, rule) -> J
         estimate = proportions.storey(ranked.rank, ranked.valid, n, max_rank=max_rank, eta=eta)
     else:
         estimate = proportions.none(n, m)
-    scale = (estimate.numerator, estimate.denominator)
+    scale = None
     if rule == "by":
         top, bottom = (jnp.asarray(table)[m] for table in harmonic(scores.shape[1]))
         scale = ((m, top), (n + 1, bottom))
     return JointSelection.from_step(
-        stepup.bh_ranks(ranked.rank, n, alpha, max_rank=max_rank, scale=scale),
-        p_values=conformal.p_values(ranked),
-        proportion=1 - estimate.null_proportion,
-        num_tests=m,
-        num_calibration=n,
-        min_selections=stepup.min_rejections(alpha, scores.shape[1], scale=scale),
+        **decided_by_rank(ranked, alpha, estimate, max_rank=max_rank, scale=scale),
         method=f"jmcs/{rule}",
         null="member",
         guarantee=GUARANTEES[rule],

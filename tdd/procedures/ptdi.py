@@ -9,11 +9,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tdd.kernels import conformal, stepup
+from tdd.kernels import conformal
 from tdd.kernels import proportion as proportions
 from tdd.procedures.calls import (
     CHOSEN_BEFOREHAND,
     checked_scores,
+    decided_by_rank,
     first_items,
     level_operand,
     order_preserving,
@@ -163,15 +164,8 @@ def _ptdi(calibration, scores, calibration_mask, mask, values, alpha, eta, *, pr
         estimate = proportions.subtraction(calibration, scores, eta=eta, calibration_mask=calibration_mask, mask=mask)
     else:
         estimate = proportions.moment(*values, calibration_mask=calibration_mask, mask=mask)
-    scale = (estimate.numerator, estimate.denominator)
-    step = stepup.bh_ranks(ranked.rank, n, alpha, max_rank=max_rank, scale=scale)
     return Selection.from_step(
-        step,
-        p_values=conformal.p_values(ranked),
-        proportion=1 - estimate.null_proportion,
-        num_tests=m,
-        num_calibration=n,
-        min_selections=stepup.min_rejections(alpha, scores.shape[0], scale=scale),
+        **decided_by_rank(ranked, alpha, estimate, max_rank=max_rank),
         method=f"ptdi/{proportion}",
         null="nonmember",
         guarantee=GUARANTEES[proportion],

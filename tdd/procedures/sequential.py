@@ -11,12 +11,11 @@ from typing import Any, Literal
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.core import Tracer
 
 from tdd.kernels import betting, sequential
 from tdd.procedures.calls import tracing
 from tdd.procedures.exchangeability import GUARANTEES as TEST_GUARANTEES
-from tdd.procedures.exchangeability import TESTS, TestName, as_shards, exchangeability, tie_tolerance
+from tdd.procedures.exchangeability import TESTS, TestName, as_shards, centred, exchangeability, tie_tolerance
 from tdd.records import Guarantee, pytree
 from tdd.validate import arrays
 from tdd.validate.arrays import as_count
@@ -166,11 +165,18 @@ def exchangeability_sequence(
     reached = schedule[:num_reached]
     shuffled = shuffled[:, : reached[-1]]
     if tracing(canonical, shuffled, mask, key):
-        operands = _operands(canonical, shuffled, mask)
-        result = _counted(*operands, None, rule=rule, looks=reached, num_exceedances=num_exceedances)
+        operands = centred(canonical, shuffled)
+        result = _counted(
+            *operands,
+            None if mask is None else jnp.asarray(mask),
+            None,
+            rule=rule,
+            looks=reached,
+            num_exceedances=num_exceedances,
+        )
     else:
         tolerance = tie_tolerance(canonical, shuffled)
-        operands = np.asarray(canonical).astype(float), np.asarray(shuffled).astype(float), mask
+        operands = np.asarray(canonical).astype(float), np.asarray(shuffled).astype(float)
         all_looks = schedule if schedule[-1] <= _MAX_PADDED else reached
         padding = ((0, 0), (0, all_looks[-1] - reached[-1]))  # one program for a schedule: NaN never counts
         padded = operands[0], np.pad(operands[1], padding, constant_values=np.nan), mask
@@ -214,15 +220,6 @@ def _schedule(looks: Any, horizon: Any, num_shuffles: int) -> tuple[tuple[int, .
             "shuffles, or give an earlier look"
         )
     return schedule, sum(look <= num_shuffles for look in schedule)
-
-
-def _operands(canonical: Any, shuffled: Any, mask: Any) -> tuple[Any, Any, Any]:
-    """Return the operands of a traced call; log-probabilities known beforehand are centred in double precision."""
-    if not isinstance(canonical, Tracer) and not isinstance(shuffled, Tracer):
-        canonical, shuffled = np.asarray(canonical).astype(float), np.asarray(shuffled).astype(float)
-        canonical, shuffled = canonical - canonical, shuffled - canonical[:, None]
-    dtype = jnp.result_type(canonical, shuffled, jnp.float32)
-    return jnp.asarray(canonical, dtype), jnp.asarray(shuffled, dtype), None if mask is None else jnp.asarray(mask)
 
 
 @functools.partial(jax.jit, static_argnames=("rule", "looks", "num_exceedances"))

@@ -11,30 +11,13 @@ from typing import Any, ClassVar, Literal
 import jax
 import numpy as np
 
-from tdd.kernels import stepup, weighted
-from tdd.procedures import clusters
-from tdd.procedures.best_score import GUARANTEES as BEST_SCORE
-from tdd.procedures.best_score import best_score
+from tdd.kernels import stepup
+from tdd.kernels.weighted import PRUNES
+from tdd.procedures import best_score as best
+from tdd.procedures import clusters, jecs, ktd, p_values, ptdi, td4eval, testing, weighted
 from tdd.procedures.bounds import fdp_bounds, fdp_bounds_of_ranks, knockoff_fdp_bounds
 from tdd.procedures.calls import exact_fraction, level_operand
-from tdd.procedures.jecs import GRID, check_neighbours, checked_grid, jecs, jmcs
-from tdd.procedures.jecs import GUARANTEES as JOINT
-from tdd.procedures.jecs import RULES as JMCS_RULES
-from tdd.procedures.jecs import Rule as JMCSRule
-from tdd.procedures.ktd import PROPORTIONS as KTD_PROPORTIONS
-from tdd.procedures.ktd import RULES as KTD_RULES
-from tdd.procedures.ktd import Rule as KTDRule
-from tdd.procedures.ktd import check_offset, guarantee_of, ktd
-from tdd.procedures.p_values import CONDITIONAL, conditional_p_values
 from tdd.procedures.procedure import Procedure, check_options
-from tdd.procedures.ptdi import GUARANTEES as PTDI_GUARANTEES
-from tdd.procedures.ptdi import PROPORTIONS, ProportionName, ptdi
-from tdd.procedures.td4eval import GUARANTEES as TD4EVAL_GUARANTEES
-from tdd.procedures.td4eval import Combination, td4eval
-from tdd.procedures.td4eval import check_options as check_detector_options
-from tdd.procedures.testing import bh
-from tdd.procedures.weighted import GUARANTEES as WEIGHTED_GUARANTEES
-from tdd.procedures.weighted import WeightedSelection, weighted_conformal_selection
 from tdd.records import CombinedSelection, Evidence, Guarantee, JointSelection, KnockoffSelection, Selection
 from tdd.validate import arrays
 from tdd.validate.errors import InputError
@@ -75,19 +58,18 @@ class PTDI(_WithOption):
 
     name = "ptdi"
     _option = "proportion"
-    _guarantees = PTDI_GUARANTEES
+    _guarantees = ptdi.GUARANTEES
 
-    proportion: ProportionName = "storey"
+    proportion: ptdi.ProportionName = "storey"
     eta: float = 0.05
     unit: Literal["cluster", "item", "drawn"] = "cluster"
 
     def __post_init__(self) -> None:
-        check_options(self, proportion=PROPORTIONS, unit=clusters.UNITS)
+        check_options(self, proportion=ptdi.PROPORTIONS, unit=clusters.UNITS)
         arrays.check_level(self.eta, "eta")
         if self.unit == "item":
-            for name, default in (("proportion", PTDI.proportion), ("eta", PTDI.eta)):
-                value = getattr(self, name)
-                if value != default:
+            for name in ("proportion", "eta"):
+                if (value := getattr(self, name)) != getattr(PTDI, name):
                     raise InputError(
                         f"{name}={value!r} has no use with unit='item', which decides by e-values; leave it out"
                     )
@@ -104,7 +86,7 @@ class PTDI(_WithOption):
                 evidence.calibration, evidence.scores, *labels, unit=self.unit, key=key, **options
             )
         members = evidence.members if self.proportion == "moment" else None
-        return ptdi(evidence.calibration, evidence.scores, members=members, **options)
+        return ptdi.ptdi(evidence.calibration, evidence.scores, members=members, **options)
 
     def record(self) -> dict[str, Any]:  # noqa: D102
         return {"unit": self.unit} if self.unit == "item" else super().record()
@@ -117,14 +99,9 @@ class PTDI(_WithOption):
     def facts(self, evidence: Evidence, selection: Selection) -> list[tuple[str, str]]:  # noqa: D102
         if not isinstance(selection, clusters.ClusterSelection):
             return []
-        num_selected = int(np.asarray(selection.cluster_selected).sum())
-        return [
-            (
-                "clusters",
-                f"{int(selection.num_clusters)} of candidates, {int(selection.num_calibration)} of calibration items",
-            ),
-            ("clusters with a selected item", str(num_selected)),
-        ]
+        tested, calibrated = int(selection.num_clusters), int(selection.num_calibration)
+        found = ("clusters", f"{tested} of candidates, {calibrated} of calibration items")
+        return [found, ("clusters with a selected item", str(int(np.asarray(selection.cluster_selected).sum())))]
 
     def bounds(self, evidence: Evidence, selection: Selection, **draws: Any) -> Any:  # noqa: D102
         if evidence.clusters:
@@ -151,11 +128,11 @@ class BestScore(Procedure):
 
     @property
     def guarantee(self) -> Guarantee:  # noqa: D102
-        return BEST_SCORE["best_score"]
+        return best.GUARANTEES["best_score"]
 
     def select(self, evidence: Evidence, alpha: Any, key: jax.Array | None = None) -> Selection:  # noqa: D102
         key = key if self.rule == "randomized" else None
-        return best_score(evidence.calibration, evidence.scores, alpha=alpha, key=key, **_masks(evidence))
+        return best.best_score(evidence.calibration, evidence.scores, alpha=alpha, key=key, **_masks(evidence))
 
     def facts(self, evidence: Evidence, selection: Selection) -> list[tuple[str, str]]:  # noqa: D102
         return _weights_of_detectors(evidence, selection)
@@ -168,7 +145,7 @@ GIVEN_CALIBRATION = {
         record.kind,
         f"{record.source}; Benjamini & Hochberg (1995)",
     )
-    for rule, record in CONDITIONAL.items()
+    for rule, record in p_values.CONDITIONAL.items()
 }
 
 
@@ -190,14 +167,16 @@ class ConditionalBH(_WithOption):
     delta: float = 0.05
 
     def __post_init__(self) -> None:
-        check_options(self, rule=tuple(CONDITIONAL))
+        check_options(self, rule=tuple(p_values.CONDITIONAL))
         arrays.check_level(self.delta, "delta")
 
     def select(self, evidence: Evidence, alpha: Any, key: jax.Array | None = None) -> Selection:  # noqa: D102
         drawn = {"key": key, "num_draws": max(999, math.ceil(1 / self.delta))} if self.rule == "monte_carlo" else {}
         options: dict[str, Any] = {"null": self.null, "delta": self.delta, "method": self.rule, **drawn}
-        p, smallest, n = conditional_p_values(evidence.calibration, evidence.scores, **options, **_masks(evidence))
-        step = bh(p, alpha)
+        p, smallest, n = p_values.conditional_p_values(
+            evidence.calibration, evidence.scores, **options, **_masks(evidence)
+        )
+        step = testing.bh(p, alpha)
         scale = ((smallest, step.num_tests), (1,))
         return self.selection(step, p, n, stepup.min_rejections(level_operand(alpha), len(p), scale=scale))
 
@@ -219,7 +198,7 @@ class Weighted(Procedure):
     rule: Literal["heterogeneous", "homogeneous", "deterministic"] = "heterogeneous"
 
     def __post_init__(self) -> None:
-        check_options(self, rule=weighted.PRUNES)
+        check_options(self, rule=PRUNES)
 
     @property
     def needs(self) -> tuple[str, ...]:  # noqa: D102
@@ -227,10 +206,10 @@ class Weighted(Procedure):
 
     @property
     def guarantee(self) -> Guarantee:  # noqa: D102
-        return WEIGHTED_GUARANTEES[self.rule]
+        return weighted.GUARANTEES[self.rule]
 
     def select(self, evidence: Evidence, alpha: Any, key: jax.Array | None = None) -> Selection:  # noqa: D102
-        return weighted_conformal_selection(
+        return weighted.weighted_conformal_selection(
             evidence.calibration,
             evidence.scores,
             evidence.calibration_weights,
@@ -243,7 +222,7 @@ class Weighted(Procedure):
         )
 
     def facts(self, evidence: Evidence, selection: Selection) -> list[tuple[str, str]]:  # noqa: D102
-        assert isinstance(selection, WeightedSelection)
+        assert isinstance(selection, weighted.WeightedSelection)
         size = float(selection.effective_sample_size)
         return [("effective calibration size", f"{size:.1f} equally weighted items")]
 
@@ -263,20 +242,20 @@ class KTD(_WithOption):
     score = "grad_norm"
     long_texts = "truncate"
 
-    rule: KTDRule = "multi"
+    rule: ktd.Rule = "multi"
     proportion: Literal["storey", "none"] | None = None
     offset: int = 1
 
     def __post_init__(self) -> None:
-        check_options(self, rule=KTD_RULES)
-        check_offset(self.offset, self.rule)
+        check_options(self, rule=ktd.RULES)
+        ktd.check_offset(self.offset, self.rule)
         if self.rule != "conformal" and self.proportion is not None:
             raise InputError(
                 f"proportion={self.proportion!r} belongs to rule 'conformal' of method 'ktd'; leave it out"
             )
         if self.rule == "conformal":
             object.__setattr__(self, "proportion", self.proportion or "storey")
-            check_options(self, proportion=KTD_PROPORTIONS)
+            check_options(self, proportion=ktd.PROPORTIONS)
 
     @property
     def needs(self) -> tuple[str, ...]:  # noqa: D102
@@ -285,7 +264,7 @@ class KTD(_WithOption):
     @property
     def guarantee(self) -> Guarantee:
         """The guarantee for several knockoffs an item; that of a selection is for the actual number."""
-        return guarantee_of(self.rule, self.proportion, self.offset, 2)
+        return ktd.guarantee_of(self.rule, self.proportion, self.offset, 2)
 
     def select(self, evidence: Evidence, alpha: Any, key: jax.Array | None = None) -> Selection:  # noqa: D102
         options: dict[str, Any] = {}
@@ -298,7 +277,7 @@ class KTD(_WithOption):
             }
         elif self.offset != 1:
             options = {"offset": self.offset}
-        return ktd(evidence.scores, evidence.knockoffs, alpha=alpha, rule=self.rule, mask=evidence.mask, **options)
+        return ktd.ktd(evidence.scores, evidence.knockoffs, alpha=alpha, rule=self.rule, mask=evidence.mask, **options)
 
     def record(self) -> dict[str, Any]:  # noqa: D102
         plain = {"rule": self.rule} if self.proportion is None else {"rule": self.rule, "proportion": self.proportion}
@@ -360,23 +339,23 @@ class TD4Eval(_WithOption):
 
     name = "td4eval"
     _option = "combine"
-    _guarantees = TD4EVAL_GUARANTEES
+    _guarantees = td4eval.GUARANTEES
     null = "member"
     columns = "detectors"
 
-    combine: Combination = "pooled_rank"
+    combine: td4eval.Combination = "pooled_rank"
     rule: Literal["", "sum", "cauchy"] = ""
     weights: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "weights", tuple(self.weights))
-        check_detector_options(self.combine, rule=self.rule or None, weights=self.weights or None)
+        td4eval.check_options(self.combine, rule=self.rule or None, weights=self.weights or None)
         if self.weights:
             arrays.check_weights(arrays.as_vector(self.weights, "weights"))
 
     def select(self, evidence: Evidence, alpha: Any, key: jax.Array | None = None) -> Selection:  # noqa: D102
         drawn = self.combine == "random" or (self.combine == "split_weights" and evidence.split is None)
-        return td4eval(
+        return td4eval.td4eval(
             evidence.calibration,
             evidence.scores,
             alpha=alpha,
@@ -421,20 +400,20 @@ class JMCS(_WithOption):
     name = "jmcs"
     no_bounds = _UNKNOWN_MAXIMUM
     _option = "rule"
-    _guarantees = JOINT
+    _guarantees = jecs.GUARANTEES
     null = "member"
     columns = "models"
 
-    rule: JMCSRule = "bh"
+    rule: jecs.Rule = "bh"
     eta: float = 0.5
 
     def __post_init__(self) -> None:
-        check_options(self, rule=JMCS_RULES)
+        check_options(self, rule=jecs.RULES)
         arrays.check_level(self.eta, "eta")
 
     def select(self, evidence: Evidence, alpha: Any, key: jax.Array | None = None) -> Selection:  # noqa: D102
         options: dict[str, Any] = {"alpha": alpha, "rule": self.rule, "eta": self.eta, **_masks(evidence)}
-        return jmcs(evidence.calibration, evidence.scores, **options)
+        return jecs.jmcs(evidence.calibration, evidence.scores, **options)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -457,17 +436,17 @@ class JECS(Procedure):
     def __post_init__(self) -> None:
         object.__setattr__(self, "grid", tuple(self.grid))
         if self.grid:
-            checked_grid(self.grid)
-        check_neighbours(self.neighbours)
+            jecs.checked_grid(self.grid)
+        jecs.check_neighbours(self.neighbours)
 
     @property
     def guarantee(self) -> Guarantee:  # noqa: D102
-        return JOINT["jecs" if self.neighbours is None else "jecs, neighbours"]
+        return jecs.GUARANTEES["jecs" if self.neighbours is None else "jecs, neighbours"]
 
     def select(self, evidence: Evidence, alpha: Any, key: jax.Array | None = None) -> Selection:  # noqa: D102
-        grid = self.grid or GRID
+        grid = self.grid or jecs.GRID
         options: dict[str, Any] = {"alpha": alpha, "grid": grid, "neighbours": self.neighbours, **_masks(evidence)}
-        return jecs(evidence.calibration, evidence.scores, **options)
+        return jecs.jecs(evidence.calibration, evidence.scores, **options)
 
     def record(self) -> dict[str, Any]:  # noqa: D102
         return {"grid": list(self.grid)}

@@ -12,7 +12,7 @@ import numpy as np
 from jax.core import Tracer
 
 from tdd.kernels import conformal, weighted
-from tdd.procedures.calls import CHOSEN_BEFOREHAND, checked_scores, level_operand, order_preserving
+from tdd.procedures.calls import CHOSEN_BEFOREHAND, checked_scores, known, level_operand, order_preserving
 from tdd.records import Guarantee, Null, Selection, pytree
 from tdd.validate import arrays
 from tdd.validate.errors import InputError
@@ -215,9 +215,7 @@ def _selection(
     step = weighted.selection(
         calibration, scores, calibration_weights, weights, alpha, null=null, prune=prune, key=key, **masks
     )
-    real = masks["calibration_mask"]
-    if jnp.issubdtype(calibration.dtype, jnp.inexact):
-        real = real & ~jnp.isnan(calibration)
+    real = known(calibration, masks["calibration_mask"])
     return WeightedSelection(
         **step._asdict(),
         proportion=jnp.zeros_like(step.threshold),
@@ -232,15 +230,15 @@ def _as_item_weights(
     weights: Any, values: Any, mask: Any, name: str, *, some_positive: bool = True
 ) -> jax.Array | np.ndarray:
     """Check one weight an item: finite and not negative where the item is real, with `some_positive` not all zero."""
-    if isinstance(weights, Tracer):
-        _check_length(weights.shape, values, name)
-        return weights
     try:
-        host = np.asarray(weights, dtype=float)
+        host: Any = weights if isinstance(weights, Tracer) else np.asarray(weights, dtype=float)
     except (TypeError, ValueError) as error:
         raise InputError(f"{name} must be a one-dimensional array of numbers: {error}") from error
-    _check_length(host.shape, values, name)
-    if not isinstance(values, Tracer) and not isinstance(mask, Tracer):
+    if host.shape != np.shape(values):
+        raise InputError(
+            f"{name} has shape {host.shape}, but there are {np.shape(values)[0]} scores: one entry a score is needed"
+        )
+    if not any(isinstance(value, Tracer) for value in (host, values, mask)):
         real = ~np.isnan(np.asarray(values, float)) & (True if mask is None else np.asarray(mask))
         why = "a weight is a ratio of densities, so each must be finite and not negative ({count} of {size} are not)"
         arrays.refuse(host, real & ~((host >= 0) & np.isfinite(host)), name, why)
@@ -249,13 +247,6 @@ def _as_item_weights(
                 f"{name} are all zero; at least one calibration item must be possible among the candidates"
             )
     return weights if isinstance(weights, jax.Array) else host
-
-
-def _check_length(shape: tuple[int, ...], values: Any, name: str) -> None:
-    if shape != np.shape(values):
-        raise InputError(
-            f"{name} has shape {shape}, but there are {np.shape(values)[0]} scores: one entry a score is needed"
-        )
 
 
 def _common_unit(first: Any, second: Any) -> tuple[Any, Any]:
