@@ -106,7 +106,8 @@ def trajectory_test(
       seed: seed of the labellings.
 
     Returns:
-      `TrajectoryResult`. Concrete scores are ranked in float64, traced ones in their own type.
+      `TrajectoryResult`. Concrete scores are ranked in float64, traced ones in their own type. Cost: about 5 ms a look
+      for 10,000 labellings of 400 items on one core; (num_draws + 1) N bytes.
 
     Raises:
       InputError: wrong shapes, infinite scores, a look without a score, no suspect or no reference item, more looks
@@ -118,8 +119,6 @@ def trajectory_test(
     >>> result = trajectory_test(paths, suspect, alpha=0.05, num_draws=999, horizon=6)
     >>> result.alarm.tolist(), int(result.first_alarm)
     ([False, True, True, True, True, True], 1)
-
-    Cost: about 5 ms a look for 10,000 labellings of 400 items on one core; (num_draws + 1) N bytes.
     """
     arrays.check_choice(baseline, BASELINES, "baseline")
     arrays.check_choice(statistic, STATISTICS, "statistic")

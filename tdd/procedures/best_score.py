@@ -65,7 +65,8 @@ def best_score(
 
     Returns:
       `CombinedSelection`; `weights` are the fractions of the tested candidates that each score judged, `p_values`
-      min(1, 1/e). `adjusted` is that of e-BH on the e-values of this alpha and does not decide at other levels.
+      min(1, 1/e). `adjusted` is that of e-BH on the e-values of this alpha and does not decide at other levels. Cost:
+      O(K m (n + m)): about 10^8 steps a second on one core.
 
     Raises:
       InputError: wrong shapes, infinite scores, no calibration items, alpha out of range, unknown `null`.
@@ -73,8 +74,6 @@ def best_score(
     >>> known, unknown = [[3.0, 4.0, 5.0, 6.0], [1.0, 9.0, 2.0, 5.0]], [[1.0, 2.0, 7.0], [9.0, 8.0, 7.0]]
     >>> best_score(known, unknown, alpha=0.5).selected.tolist()
     [True, True, False]
-
-    Cost: O(K m (n + m)): about 10^8 steps a second on one core.
     """
     arrays.check_choice(null, conformal.NULLS, "null")
     if key is not None:

@@ -169,7 +169,8 @@ def cluster_ptdi(
       mask: [m] bool, True = real item.
 
     Returns:
-      `ClusterSelection`. NaN scores are left out of their cluster; a cluster without a score is left out of C.
+      `ClusterSelection`. NaN scores are left out of their cluster; a cluster without a score is left out of C. Cost:
+      O((n + m) log(n + m)); compiled anew for other numbers of clusters.
 
     Raises:
       InputError: as `tdd.ptdi`, missing or unhashable labels, a cluster on both sides, a missing key, unknown options.
@@ -178,8 +179,6 @@ def cluster_ptdi(
     ...     [5.0, 6.0, 7.0, 9.0], [1.0, 2.0, 8.0], ["a", "a", "b", "c"], ["d", "d", "e"], alpha=0.5, proportion="none")
     >>> selection.selected.tolist(), selection.p_values.tolist()
     ([True, True, False], [0.25, 0.25, 0.75])
-
-    Cost: O((n + m) log(n + m)); compiled anew for other numbers of clusters.
     """
     arrays.check_choice(unit, UNITS, "unit")
     arrays.check_choice(aggregate, kernel.AGGREGATES, "aggregate")

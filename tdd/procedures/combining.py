@@ -91,15 +91,13 @@ def combine_p_values(p_values: Any, *, method: Method, weights: Any = None, axis
     Returns:
       `Combined(p_value, statistic)`, [...] each; the statistic is the p-value for methods that have none. NumPy float64
       (or a list) is computed and returned as NumPy float64 whatever JAX's default type, so that p-values of 1e-300
-      survive; JAX arrays keep their type.
+      survive; JAX arrays keep their type. Cost: O(K) a group ("hommel", "simes": O(K^2) up to K = 16).
 
     Raises:
       InputError: p outside [0, 1], negative or all-zero weights, weights for a method without them, wrong shapes.
 
     >>> round(float(combine_p_values([0.01, 0.02, 0.5], method="hommel").p_value), 6)
     0.055
-
-    Cost: O(K) a group ("hommel", "simes": O(K^2) up to K = 16).
     """
     arrays.check_choice(method, METHODS, "method")
     p = _numbers(p_values, "p_values")

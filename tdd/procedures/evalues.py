@@ -148,7 +148,7 @@ def conformal_e_values(
       mask: [m] bool, True = real item.
 
     Returns:
-      [m] e-values; NaN if the item is masked out or has a NaN in any row.
+      [m] e-values; NaN if the item is masked out or has a NaN in any row. Cost: O(K (n + m) log n).
 
     Raises:
       InputError: wrong shapes, infinite scores, a row without calibration items, unknown `null`, alpha out of range.
@@ -156,8 +156,6 @@ def conformal_e_values(
     >>> e = conformal_e_values([3.0, 4.0, 5.0], [1.0, 2.0, 6.0], alpha=0.5, null="nonmember")
     >>> e.tolist(), e_bh(e, 0.5).reject.tolist()
     ([4.0, 4.0, 0.0], [True, True, False])
-
-    Cost: O(K (n + m) log n).
     """
     arrays.check_choice(null, conformal.NULLS, "null")
     calibration, scores = _rows(calibration, "calibration"), _rows(scores, "scores")

@@ -148,7 +148,8 @@ def exchangeability(
 
     Returns:
       `ExchangeabilityResult`. Concrete input is tested in float64 (ties: within 100 epsilons of the sum of magnitudes,
-      4 epsilons of the narrower type for float32 input); traced input in its own type.
+      4 epsilons of the narrower type for float32 input); traced input in its own type. Cost: O(r k) and O(num_draws r)
+      for the draws: 15 ms for 99,999 draws at r = k = 50 on two CPU cores.
 
     Raises:
       InputError: wrong shapes, infinite values, no shard or shuffle, unknown options, a missing key.
@@ -156,8 +157,6 @@ def exchangeability(
     >>> result = exchangeability([3.0, 5.0, 2.0], [[1.0, 2.0], [4.0, 1.0], [2.0, 0.0]], test="exact")
     >>> round(27 * float(result.p_value), 4)
     2.0
-
-    Cost: O(r k) and O(num_draws r) for the draws: 15 ms for 99,999 draws at r = k = 50 on two CPU cores.
     """
     arrays.check_choice(test, TESTS, "test")
     arrays.check_choice(tie_break, ("conservative", "randomized"), "tie_break")
@@ -346,8 +345,8 @@ def tie_tolerance(canonical: Any, shuffled: Any) -> float:
     return permutation.tie_tolerance(dtype if jnp.issubdtype(dtype, jnp.floating) else np.float64)
 
 
-def as_shards(canonical: Any, shuffled: Any, mask: Any) -> tuple[Any, Any, Any]:
-    """Check log-probabilities [r] and [r, k] and a mask [r] or None; at least one shard must be real and complete."""
+def as_shards(canonical: Any, shuffled: Any, mask: Any, *, complete: bool = True) -> tuple[Any, Any, Any]:
+    """Check log-probabilities [r] and [r, k] and a mask [r] or None; one real shard must have all shuffles, or one."""
     canonical = arrays.as_vector(canonical, "canonical")
     _check_axes(canonical, shuffled)
     shuffled = arrays.as_matrix(shuffled, "shuffled", "[shards, shuffles]")
@@ -366,7 +365,8 @@ def as_shards(canonical: Any, shuffled: Any, mask: Any) -> tuple[Any, Any, Any]:
         arrays.check_finite(values, name, _INFINITE)
     mask = arrays.as_mask(mask, canonical, "mask")
     if not isinstance(canonical, Tracer) and not isinstance(shuffled, Tracer) and not isinstance(mask, Tracer):
-        unknown = np.isnan(np.asarray(canonical, float)) | np.isnan(np.asarray(shuffled, float)).any(axis=1)
+        missing = np.isnan(np.asarray(shuffled, float))
+        unknown = np.isnan(np.asarray(canonical, float)) | (missing.any(axis=1) if complete else missing.all(axis=1))
         if not (~unknown if mask is None else ~unknown & np.asarray(mask)).any():
             raise InputError(
                 f"no shard is left: {int(unknown.sum())} of {r} have a NaN in canonical or shuffled, the others are "

@@ -157,6 +157,7 @@ def jmcs(
 
     Returns:
       `JointSelection` with the identity as its envelope. An item with a NaN score in any model is left out and counted.
+      Cost: K times O((n + m) log n).
 
     Raises:
       InputError: wrong shapes, different K, infinite scores, no calibration items, alpha or eta out of range, unknown
@@ -165,8 +166,6 @@ def jmcs(
     >>> calibration = [[1.0, 2.0, 3.0], [1.0, 2.0, 3.0]]
     >>> jmcs(calibration, [[9.0, 9.0, 0.0], [9.0, 8.0, 9.0]], alpha=0.5).selected.tolist()
     [True, True, False]
-
-    Cost: K times O((n + m) log n).
     """
     arrays.check_choice(rule, RULES, "rule")
     panels = ordered_panels(calibration, scores, calibration_mask, mask, rows="models")

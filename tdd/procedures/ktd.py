@@ -125,7 +125,8 @@ def ktd(
       `KnockoffSelection`: `statistic` is W ("ktd", "conformal"), the gap, negative if a knockoff wins ("multi"), or the
       averaged e-value ("derandomized", "closed"), and `selected == (statistic >= cut)`. Items with a NaN among their k
       + 1 scores are left out. `p_values` and `threshold` are NaN except for "conformal". For "derandomized" and
-      "closed" `adjusted` is that of the e-values of this alpha and does not decide at other levels.
+      "closed" `adjusted` is that of the e-values of this alpha and does not decide at other levels. Cost: one sort of n
+      integers (k of them for "derandomized"); NumPy float64 scores are computed with in float64.
 
     Raises:
       InputError: wrong shapes, no knockoffs, infinite scores, alpha out of range, unknown options, calibration missing
@@ -133,8 +134,6 @@ def ktd(
 
     >>> ktd([1.0, 1.0, 1.0, 5.0], [[2.0], [3.0], [4.0], [4.5]], alpha=0.5).selected.tolist()
     [True, True, True, False]
-
-    Cost: one sort of n integers (k of them for "derandomized"); NumPy float64 scores are computed with in float64.
     """
     arrays.check_choice(rule, RULES, "rule")
     check_offset(offset, rule)

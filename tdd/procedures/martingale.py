@@ -82,7 +82,7 @@ def online_conformal_p_values(
       mask: [T] bool, True = real.
 
     Returns:
-      [T] in (0, 1]; NaN for skipped scores.
+      [T] in (0, 1]; NaN for skipped scores. Cost: O(T w), O(T^2) for the whole past; memory O(T).
 
     Raises:
       InputError: wrong shapes, infinite scores, `uniforms` outside (0, 1], no key where one is needed, unknown `null`.
@@ -90,8 +90,6 @@ def online_conformal_p_values(
     >>> ones = np.ones(4)
     >>> online_conformal_p_values([3.0, 2.0, 5.0, 1.0], null="nonmember", uniforms=ones).tolist()
     [1.0, 0.5, 1.0, 0.25]
-
-    Cost: O(T w), O(T^2) for the whole past; memory O(T).
     """
     arrays.check_choice(null, ("nonmember", "member"), "null")
     scores = arrays.as_vector(scores, "scores")

@@ -197,7 +197,8 @@ def calibration_conditional_p_values(
       mask: [m] bool, True = real item.
 
     Returns:
-      [m] p-values in (0, 1], NaN if the score is NaN or masked out.
+      [m] p-values in (0, 1], NaN if the score is NaN or masked out. Cost: O((n + m) log n), and num_draws·n for
+      "monte_carlo".
 
     Raises:
       InputError: wrong shapes, an infinite score, no calibration items, delta outside (0, 1), unknown options, options
@@ -205,8 +206,6 @@ def calibration_conditional_p_values(
 
     >>> calibration_conditional_p_values(range(99), [-1.0, 40.5], null="nonmember").round(4).tolist()
     [0.045899998396635056, 0.6032999753952026]
-
-    Cost: O((n + m) log n), and num_draws·n for "monte_carlo".
     """
     options: dict[str, Any] = {"delta": delta, "method": method, "k": k, "num_draws": num_draws, "key": key}
     masks = {"calibration_mask": calibration_mask, "mask": mask}

@@ -103,7 +103,7 @@ def ptdi(
       mask: [m] bool, True = real item.
 
     Returns:
-      `Selection`. NaN scores are left out of n and m (`num_calibration`, `num_tests`).
+      `Selection`. NaN scores are left out of n and m (`num_calibration`, `num_tests`). Cost: O((n + m) log n).
 
     Raises:
       InputError: wrong shapes, infinite scores, no calibration items, alpha or eta out of range, unknown `proportion`,
@@ -112,8 +112,6 @@ def ptdi(
     >>> selection = ptdi([3.0, 4.0, 5.0, 6.0], [1.0, 2.0, 7.0], alpha=0.5, proportion="none")
     >>> selection.selected.tolist()
     [True, True, False]
-
-    Cost: O((n + m) log n).
     """
     arrays.check_choice(proportion, PROPORTIONS, "proportion")
     calibration, scores, calibration_mask, mask = checked_scores(calibration, scores, calibration_mask, mask)

@@ -144,7 +144,8 @@ def exchangeability_sequence(
         not count ("spending": its shard is left out at looks that include it).
 
     Returns:
-      `SequentialResult`, in the precision of `exchangeability`.
+      `SequentialResult`, in the precision of `exchangeability`. Cost: O(r b); "spending": `exchangeability` once a look
+      (about 15 ms each for r = b = 50, and a compilation each).
 
     Raises:
       InputError: as `exchangeability`, looks that do not rise or lie beyond the horizon, more shuffles than the
@@ -154,12 +155,10 @@ def exchangeability_sequence(
     >>> result = exchangeability_sequence([3.0, 5.0, 2.5, 7.0], rows, looks=(1, 3))
     >>> result.looks, [round(float(p), 3) for p in result.p_value]
     ((1, 3), [0.189, 0.019])
-
-    Cost: O(r b); "spending": `exchangeability` once a look (about 15 ms each for r = b = 50, and a compilation each).
     """
     arrays.check_choice(rule, RULES, "rule")
     arrays.check_choice(test, TESTS, "test")
-    canonical, shuffled, mask = as_shards(canonical, shuffled, mask)
+    canonical, shuffled, mask = as_shards(canonical, shuffled, mask, complete=False)
     num_draws, num_exceedances = as_count(num_draws, "num_draws"), as_count(num_exceedances, "num_exceedances")
     schedule, num_reached = _schedule(looks, horizon, shuffled.shape[1])
     reached = schedule[:num_reached]
