@@ -98,9 +98,9 @@ class Cut(NamedTuple):
 
 @pytree("method", "null", "guarantee")
 class FdpBounds:
-    """Bounds for every cut; all of them hold together with probability >= 1 - delta.
+    """Bounds for every cut {j: r_j <= i}, r_j the conformal rank ((n+1) times the conservative p-value), i = 1..N+1.
 
-    A cut selects {j: r_j <= i}, r_j the conformal rank ((n+1) times the conservative p-value), i = 1..N+1.
+    All of them hold together with probability >= 1 - delta.
 
     Attributes:
       num_selected: [N+1] int32, R(i), entry i - 1 for rank i.
@@ -134,22 +134,14 @@ class FdpBounds:
 
     @property
     def min_members(self) -> jax.Array:
-        """Lower bound [] int32 on the number of members of the training data among the items.
-
-        Raises:
-          ValueError: bounds with null="member", which count clean items (`min_clean`).
-        """
+        """Lower bound [] int32 on the number of members among the items; a ValueError with null="member"."""
         if self.null != "nonmember":
             raise ValueError('bounds with null="member" count clean items: read min_clean')
         return self.min_true
 
     @property
     def min_clean(self) -> jax.Array:
-        """Lower bound [] int32 on the number of items that are not members.
-
-        Raises:
-          ValueError: bounds with null="nonmember", which count members (`min_members`).
-        """
+        """Lower bound [] int32 on the number of items that are not members; a ValueError with null="nonmember"."""
         if self.null != "member":
             raise ValueError('bounds with null="nonmember" count members: read min_members')
         return self.min_true
@@ -166,11 +158,7 @@ class FdpBounds:
         return self.at(rank).fdp_bound
 
     def of(self, selected: Any) -> Cut:
-        """Return the bounds for any set of items, even one chosen after looking.
-
-        Args:
-          selected: [m] bool; masked items do not count.
-        """
+        """Return the bounds for any items, [m] bool, even those chosen after looking; masked items do not count."""
         rank, false_bound = self.rank, self.false_bound
         if not tracing(rank, false_bound, selected):
             rank, selected = to_common_size(np.asarray(rank), np.asarray(selected, bool))
@@ -216,7 +204,7 @@ def fdp_bounds(
 
     u_k(i): an envelope above the numbers of k null ranks <= i for all i with probability >= 1 - delta; max_nulls =
     max{k: k <= u_k(i) + m - R(i) for all i}; v(i) = min(u_max_nulls(i), R(i)), made consistent between cuts; FDP(i) <=
-    v(i)/max(1, R(i)).
+    v(i)/max(1, R(i)) (Gazin, Blanchard & Roquain 2024; Song, Jin & Candes 2026).
 
     Guarantee: all bounds hold together with probability >= 1 - delta, over data and draws, if calibration scores and
     the scores of null candidates are exchangeable, ties allowed; finite-sample.
@@ -234,21 +222,18 @@ def fdp_bounds(
       mask: [m] bool, True = real item.
 
     Returns:
-      `FdpBounds`. NaN scores are left out of n and m.
+      `FdpBounds`. NaN scores are left out of n and m. Cost: the draws take about a second at n = m = 1,000 and four for
+      any larger sizes (half a minute at 100,000 under a transformation, where each uniform is drawn); the rest O(m + n)
+      and one sort of n.
 
     Raises:
       InputError: wrong shapes (scores of several detectors included), infinite scores, no calibration items, neither
         key nor template or both, a template for other sizes, delta out of range, too few draws.
 
-    Cost: the draws take about a second at n = m = 1,000 and four for any larger sizes (half a minute at 100,000 under a
-    transformation, where each uniform is drawn); the rest O(m + n) and one sort of n.
-
     >>> calibration, scores = jnp.arange(40.0), jnp.concatenate([jnp.arange(20.0) - 30, jnp.arange(20.0)])
     >>> bounds = fdp_bounds(calibration, scores, null="nonmember", key=jax.random.key(0), delta=0.1)
     >>> bool(bounds.min_members >= 10), float(bounds.fdp_at(1)) < 0.5
     (True, True)
-
-    References: Gazin, Blanchard & Roquain (2024); Song, Jin & Candes (2026).
     """
     arrays.check_choice(null, conformal.NULLS, "null")
     _check_one_score(calibration, scores)
@@ -299,14 +284,8 @@ def fdp_bounds_of_ranks(
       ranks: [m] int, r_j = (n+1) p_j.
       num_calibration: n.
       null: direction of the null that the ranks test.
-      key: PRNG key of the Monte Carlo draws.
-      delta: probability in (0, 1) that some bound fails; default 0.05.
-      num_draws: B, as in `fdp_template`.
-      template: result of `fdp_template`, instead of key and delta.
+      key, delta, num_draws, template: as in `fdp_bounds`.
       mask: [m] bool, True = real item.
-
-    Returns:
-      `FdpBounds`.
 
     Raises:
       InputError: ranks that are not whole numbers in 1..n+1, else as `fdp_bounds`.
@@ -316,7 +295,8 @@ def fdp_bounds_of_ranks(
     ranks = _check_ranks(ranks, n)
     mask = arrays.as_mask(mask, ranks, "mask")
     ranks = jnp.asarray(ranks, jnp.int32)
-    template = _drawn_or_given(template, key, delta, num_draws, n, ranks, n)
+    real = ranks if mask is None else jnp.where(jnp.asarray(mask), ranks, n + 2)
+    template = _drawn_or_given(template, key, delta, num_draws, n, real, n)
     return _apply(template, ranks, n, mask, max_rank=n + 1, null=null)
 
 
@@ -362,22 +342,19 @@ def dkw_fdp_bounds(
 
 
 def knockoff_fdp_bounds(statistic: Any, *, delta: Any = 0.05, mask: Any = None) -> KnockoffFdpBounds:
-    """Bounds on the false discovery proportion of {W >= t}, for all t > 0 at once.
+    """Bounds on the false discovery proportion of {W >= t}, for all t > 0 at once (Katsevich & Ramdas 2020, theorem 2).
 
     {W >= t} holds at most c·(1 + #{W <= -t}) non-members, c = log(1/delta)/log(2 - delta), and no fewer members than
     any smaller cut.
 
-    Guarantee: as `tdd.kernels.knockoff.fdp_bound`: simultaneous with probability >= 1 - delta, finite-sample, for
-    one knockoff an item. The signs of averages over several knockoffs are not fair coins.
+    Guarantee: as `tdd.kernels.knockoff.fdp_bound`: simultaneous with probability >= 1 - delta, finite-sample, for one
+    knockoff an item. The signs of averages over several knockoffs are not fair coins.
 
     Args:
-      statistic: [m] W, large = evidence of membership (`KnockoffSelection.statistic` of rule="ktd" with one
-        knockoff); NaN is left out.
+      statistic: [m] W, large = evidence of membership (`KnockoffSelection.statistic` of rule="ktd" with one knockoff);
+        NaN is left out.
       delta: probability in (0, 1) that some bound fails.
       mask: [m] bool, True = real item.
-
-    Returns:
-      `KnockoffFdpBounds`.
 
     Raises:
       InputError: infinite statistics, wrong shapes, delta out of range.
@@ -385,8 +362,6 @@ def knockoff_fdp_bounds(statistic: Any, *, delta: Any = 0.05, mask: Any = None) 
     >>> bounds = knockoff_fdp_bounds([5.0, 4.0, 3.0, 2.0, 1.0, -0.5, 6.0, 7.0], delta=0.5)
     >>> bounds.false_bound.tolist(), int(bounds.min_true)
     ([1, 1, 1, 1, 1, 0, 1, 1], 6)
-
-    References: Katsevich & Ramdas (2020), theorem 2.
     """
     statistic = arrays.as_vector(statistic, "statistic")
     mask = arrays.as_mask(mask, statistic, "mask")

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from tdd.kernels import lattice
+from tdd.kernels import conformal, lattice, stepup
 from tdd.validate import arrays
 from tdd.validate.errors import InputError
 
@@ -27,10 +27,12 @@ __all__ = [
     "as_floating",
     "checked_scores",
     "common_size",
+    "decided_by_rank",
     "exact_fraction",
     "first_items",
     "half_level",
     "in_own_precision",
+    "known",
     "level_operand",
     "narrowed",
     "order_preserving",
@@ -51,6 +53,13 @@ def tracing(*values: Any) -> bool:
     return any(isinstance(value, Tracer) for value in (*values, jnp.zeros(())))
 
 
+def known(scores: Any, mask: Any = None) -> jax.Array:
+    """Return where scores are real: neither NaN nor masked out."""
+    scores = jnp.asarray(scores)
+    real = ~jnp.isnan(scores) if jnp.issubdtype(scores.dtype, jnp.inexact) else jnp.ones(scores.shape, bool)
+    return real if mask is None else real & mask
+
+
 def as_floating(values: Any) -> jax.Array:
     """Return the values as a JAX array of their own floating type, integers in JAX's default one."""
     array = jnp.asarray(values)
@@ -58,10 +67,7 @@ def as_floating(values: Any) -> jax.Array:
 
 
 def level_operand(alpha: Any, name: str = "alpha") -> Any:
-    """Return a level as an operand of a jitted function: a number as an exact fraction, an array as it is.
-
-    The digits of a `lattice.Level` may be traced, so that one compiled program serves many exact levels.
-    """
+    """Return a level as an operand of a jitted function: a number as an exact fraction, whose digits may be traced."""
     if isinstance(alpha, (Tracer, lattice.Level)):
         return alpha
     arrays.check_level(alpha, name)
@@ -89,13 +95,10 @@ def common_size(size: int) -> int:
 
 
 def to_common_size(sample: Any, mask: Any, *others: Any) -> tuple[Any, Any]:
-    """Pad host values [..., n] to a common size, the padding masked out, so that data sets share compiled programs.
+    """Pad host values [..., n] and their mask to a common size, so that data sets of many sizes share compiled
+    programs.
 
-    A program stays in memory for as long as the process lives, and a service that meets a new size with each data set
-    would fill it. JAX arrays, and values beside tracers (`others`), stay unchanged: their owner compiles for them.
-
-    Returns:
-      The values [..., N] and their mask [N].
+    JAX arrays, and values beside tracers (`others`), stay unchanged: their owner compiles for them.
     """
     if not isinstance(sample, np.ndarray) or tracing(mask, *others):
         return sample, mask
@@ -119,12 +122,21 @@ def first_items(selection: Any, number: int) -> Any:
     return dataclasses.replace(selection, min_selections=min_selections, **cut)
 
 
-def checked_scores(calibration: Any, scores: Any, calibration_mask: Any, mask: Any) -> tuple[Any, Any, Any, Any]:
-    """Check the scores [n] and [m] and the masks of a call that ranks one among the other.
+def decided_by_rank(ranked: Any, alpha: Any, estimate: Any, *, max_rank: int, scale: Any = None) -> dict[str, Any]:
+    """Return the decision of BH on scaled ranks, with the other arguments of `Selection.from_step` that follow."""
+    n, scale = ranked.num_calibration, scale or (estimate.numerator, estimate.denominator)
+    return {
+        "step": stepup.bh_ranks(ranked.rank, n, alpha, max_rank=max_rank, scale=scale),
+        "p_values": conformal.p_values(ranked),
+        "proportion": 1 - estimate.null_proportion,
+        "num_tests": ranked.num_tests,
+        "num_calibration": n,
+        "min_selections": stepup.min_rejections(alpha, ranked.rank.shape[0], scale=scale),
+    }
 
-    Raises:
-      InputError: wrong shapes, infinite scores, no calibration item.
-    """
+
+def checked_scores(calibration: Any, scores: Any, calibration_mask: Any, mask: Any) -> tuple[Any, Any, Any, Any]:
+    """Check the scores [n] and [m] and the masks of a call that ranks one among the other."""
     calibration, scores = arrays.as_vector(calibration, "calibration"), arrays.as_vector(scores, "scores")
     calibration_mask = arrays.as_mask(calibration_mask, calibration, "calibration_mask")
     mask = arrays.as_mask(mask, scores, "mask")
@@ -147,16 +159,8 @@ def ordered_scores(
 def order_preserving(samples: Sequence[Any], masks: Sequence[Any]) -> tuple[list[jax.Array], list[jax.Array]]:
     """Return scores that a 32-bit kernel orders as the given ones are ordered, and their masks.
 
-    Args:
-      samples: arrays of scores, as `arrays.as_vector` returns them, that will be compared with one another.
-      masks: a bool array or None for each sample.
-
-    Returns:
-      The samples and the masks as JAX arrays. NumPy scores of one type that JAX has are unchanged; all others become
-      int32 places in their common order, with NaN False in the masks.
-
-    Raises:
-      InputError: JAX arrays of different integer types, whose common type could wrap around.
+    NumPy scores of one type that JAX has are unchanged; all others become int32 places in their common order, with NaN
+    False in the masks. JAX arrays of different integer types, whose common type could wrap around, are refused.
     """
     filled = [
         jnp.asarray(np.ones(np.shape(sample), bool) if mask is None else mask)
@@ -201,11 +205,8 @@ def ordered_panels(
       pad: whether to pad to common sizes; see `to_common_size`.
 
     Returns:
-      calibration [K, n], scores [K, m], calibration_mask [n], mask [m]: JAX arrays; an item with a NaN in any row is
-      False in its mask.
-
-    Raises:
-      InputError: wrong shapes, different K, infinite scores, no calibration item that every row scored.
+      calibration [K, n], scores [K, m], calibration_mask [n], mask [m]; an item with a NaN in any row is False in its
+      mask.
     """
     calibration = arrays.as_matrix(calibration, "calibration", f"[{rows}, calibration items]")
     scores = arrays.as_matrix(scores, "scores", f"[{rows}, test items]")
@@ -243,18 +244,10 @@ def _shared_places(samples: Sequence[np.ndarray]) -> list[jax.Array]:
 
 
 def in_own_precision(run: Callable[[list[Any]], _T], samples: Sequence[Any], *others: Any) -> _T:
-    """Return run(samples), in double precision if any sample is a NumPy array of 64 bits.
+    """Return run(samples), in double precision (and NumPy arrays) if any sample is a NumPy array of 64 bits.
 
-    Differences of scores, unlike their order, do not survive rounding: single precision ties gaps that the data tell
-    apart.
-
-    Args:
-      run: a function that makes its level operands itself, in the precision in which it is called.
-      samples: arrays as `arrays.as_vector` and `as_matrix` return them, or None.
-      others: further values that `run` uses and that may be traced.
-
-    Returns:
-      The result of `run`; NumPy arrays with float64 leaves if it was computed in double precision.
+    Differences of scores, unlike their order, do not survive rounding. `run` makes its level operands itself, in the
+    precision in which it is called; `others` are further values that it uses and that may be traced.
     """
     given = [sample for sample in samples if sample is not None]
     wide = (
@@ -271,13 +264,10 @@ def in_own_precision(run: Callable[[list[Any]], _T], samples: Sequence[Any], *ot
 
 
 def narrowed(decisions: _T, alpha: Any) -> _T:
-    """Return decisions made in double precision (NumPy) in JAX's default type; all others unchanged.
+    """Return decisions made in double precision (NumPy) in JAX's default type; rounding carries no `adjusted` across
+    alpha.
 
-    Rounding carries no `adjusted` value across alpha.
-
-    Args:
-      decisions: a NamedTuple with `reject` or a record with `selected`, and with `adjusted`.
-      alpha: level of the decisions.
+    All others are returned unchanged. `decisions` is a NamedTuple with `reject` or a record with `selected`.
     """
     result: Any = decisions
     if not isinstance(result.adjusted, np.ndarray):

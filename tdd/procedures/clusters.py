@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Hashable, Sequence
 from typing import Any, Literal
 
@@ -13,20 +14,14 @@ from jax.core import Tracer
 
 from tdd.kernels import clusters as kernel
 from tdd.kernels import evalues, stepup
-from tdd.procedures.calls import CHOSEN_BEFOREHAND, checked_scores, level_operand, order_preserving, tracing
+from tdd.procedures.calls import CHOSEN_BEFOREHAND, checked_scores, known, level_operand, order_preserving, tracing
 from tdd.procedures.p_values import as_labels, label_indices
 from tdd.procedures.ptdi import ptdi
 from tdd.records import Guarantee, Selection, pytree
 from tdd.validate import arrays
 from tdd.validate.errors import InputError
 
-__all__ = [
-    "GUARANTEES",
-    "GUARANTEE_ROWS",
-    "UNITS",
-    "ClusterSelection",
-    "cluster_ptdi",
-]
+__all__ = ["GUARANTEES", "GUARANTEE_ROWS", "UNITS", "ClusterSelection", "cluster_ptdi"]
 
 UNITS = ("cluster", "item", "drawn")
 
@@ -145,15 +140,17 @@ def cluster_ptdi(
       "item": e-values of items, (m/M) (C + 1)/(a + n_c) up to a threshold chosen by the other clusters, where a and n_c
         count the items of calibration and of the item's own cluster up to it; e-BH
         (`tdd.kernels.evalues.unit_e_values`). With sizes="uninformative" p_j = (1 + sum over calibration clusters of
-        the fraction of items at least as member-like)/(C + 1), decided by Benjamini-Yekutieli.
-      "drawn": one item of each cluster is drawn at random, `tdd.ptdi` on those; only they can be selected.
+        the fraction of items at least as member-like)/(C + 1) (Lee, Barber & Willett 2023), decided by
+        Benjamini-Yekutieli.
+      "drawn": one item of each cluster is drawn at random, `tdd.ptdi` on those; only they can be selected (Dunn,
+        Wasserman & Ramdas 2023).
 
     Guarantee: finite-sample FDR over clusters ("cluster"), items ("item") or drawn items ("drawn"), if calibration
-    clusters and test clusters without any member are exchangeable, their sizes included. For "item" a selected item
-    is false if its cluster has no member. With sizes="uninformative" every selected non-member is false, but each must
-    be distributed as a random item of a non-member cluster, and sizes must be unrelated to scores: where long books
-    score lower, that rule's FDR reaches .39 at .2. "cluster" states that a cluster is not a non-member as a whole, not
-    that each of its items is a member. `ClusterSelection.guarantee` states it in words.
+    clusters and test clusters without any member are exchangeable, their sizes included. For "item" a selected item is
+    false if its cluster has no member. With sizes="uninformative" every selected non-member is false, but each must be
+    distributed as a random item of a non-member cluster, and sizes must be unrelated to scores: where long books score
+    lower, that rule's FDR reaches .39 at .2. "cluster" states that a cluster is not a non-member as a whole, not that
+    each of its items is a member.
 
     Args:
       calibration: [n] loss-like scores (lower = more member-like) of known non-members.
@@ -172,19 +169,16 @@ def cluster_ptdi(
       mask: [m] bool, True = real item.
 
     Returns:
-      `ClusterSelection`. NaN scores are left out of their cluster; a cluster without a score is left out of C.
+      `ClusterSelection`. NaN scores are left out of their cluster; a cluster without a score is left out of C. Cost:
+      O((n + m) log(n + m)); compiled anew for other numbers of clusters.
 
     Raises:
       InputError: as `tdd.ptdi`, missing or unhashable labels, a cluster on both sides, a missing key, unknown options.
-
-    Cost: O((n + m) log(n + m)); compiled anew for other numbers of clusters.
 
     >>> selection = cluster_ptdi(
     ...     [5.0, 6.0, 7.0, 9.0], [1.0, 2.0, 8.0], ["a", "a", "b", "c"], ["d", "d", "e"], alpha=0.5, proportion="none")
     >>> selection.selected.tolist(), selection.p_values.tolist()
     ([True, True, False], [0.25, 0.25, 0.75])
-
-    References: PTDI, algorithm 1, on clusters; Lee, Barber & Willett (2023); Dunn, Wasserman & Ramdas (2023).
     """
     arrays.check_choice(unit, UNITS, "unit")
     arrays.check_choice(aggregate, kernel.AGGREGATES, "aggregate")
@@ -199,8 +193,8 @@ def cluster_ptdi(
     arrays.check_level(alpha)
     arrays.check_level(eta, "eta")
     places: tuple[dict[Hashable, int], ...] = ({}, {})
-    labels = tuple(jnp.asarray(label_indices(side, known)) for side, known in zip(sides, places, strict=True))
-    counts = tuple(len(known) for known in places)
+    labels = tuple(jnp.asarray(label_indices(side, place)) for side, place in zip(sides, places, strict=True))
+    counts = tuple(map(len, places))
     options: dict[str, Any] = {"alpha": alpha, "proportion": proportion, "eta": eta}
     if unit == "cluster":
         first, second = _aggregated((calibration, scores), (calibration_mask, mask), labels, counts, aggregate)
@@ -242,8 +236,7 @@ _cluster_scores = jax.jit(kernel.cluster_scores, static_argnames=("num_clusters"
 
 @functools.partial(jax.jit, static_argnames="num_clusters")
 def _drawn(scores, mask, labels, key, *, num_clusters):
-    real = mask & ~jnp.isnan(scores) if jnp.issubdtype(scores.dtype, jnp.inexact) else mask
-    return kernel.draw_items(labels, num_clusters=num_clusters, key=key, mask=real)
+    return kernel.draw_items(labels, num_clusters=num_clusters, key=key, mask=known(scores, mask))
 
 
 @functools.partial(jax.jit, static_argnames=("num_clusters", "sizes"))
@@ -254,9 +247,7 @@ def _items(
     p = kernel.hierarchical_p_values(
         calibration, scores, calibration_labels, num_clusters=num_clusters[0], null="nonmember", **masks
     )
-    real = calibration_mask
-    if jnp.issubdtype(calibration.dtype, jnp.inexact):
-        real = real & ~jnp.isnan(calibration)
+    real = known(calibration, calibration_mask)
     size = jax.ops.segment_sum(real.astype(jnp.int32), calibration_labels, num_clusters[0])
     used = jnp.sum(size > 0, dtype=jnp.int32)
     tested = jax.ops.segment_max((~jnp.isnan(p)).astype(jnp.int32), labels, num_clusters[1]) > 0
@@ -298,9 +289,7 @@ def _items(
 @functools.partial(jax.jit, static_argnames="guarantee")
 def _of_clusters(selection, scores, mask, labels, size, *, guarantee) -> ClusterSelection:
     """Give every item the decision of its cluster."""
-    scores, size = jnp.asarray(scores), size.astype(jnp.int32)
-    valid = ~jnp.isnan(scores) if jnp.issubdtype(scores.dtype, jnp.inexact) else jnp.ones(scores.shape, bool)
-    valid = valid if mask is None else valid & mask
+    size, valid = size.astype(jnp.int32), known(scores, mask)
     selected = valid & _taken(selection.selected, labels)
     # The fewest clusters that can be selected have at least as many items as the smallest clusters together.
     smallest = jnp.cumsum(jnp.sort(jnp.where(size > 0, size, scores.shape[0] + 1)))
@@ -342,36 +331,24 @@ def _taken(values: jax.Array, places: jax.Array) -> jax.Array:
     return values[places] if values.shape[0] else jnp.zeros(places.shape, values.dtype)
 
 
-def _for_items(
-    selection: Selection, unit: str, guarantee: Guarantee, labels: jax.Array, **changes: Any
-) -> ClusterSelection:
+def _for_items(selection: Selection, unit: str, guarantee: Guarantee, labels: jax.Array, **changes: Any) -> Any:
     """Turn the selection among clusters into one among items."""
-    fields = {**vars(selection), **changes, "guarantee": guarantee}
-    fields["method"] = selection.method.replace("ptdi", f"cluster_ptdi/{unit}")
-    return ClusterSelection(
-        **fields, cluster=labels, cluster_selected=selection.selected, num_clusters=selection.num_tests
-    )
+    changes |= {"cluster": labels, "cluster_selected": selection.selected, "num_clusters": selection.num_tests}
+    method = selection.method.replace("ptdi", f"cluster_ptdi/{unit}")
+    return ClusterSelection(**{**vars(selection), **changes, "guarantee": guarantee, "method": method})
 
 
-def _check_disjoint(
-    calibration_labels: Sequence[Hashable],
-    labels: Sequence[Hashable],
-    calibration_mask: Any,
-    mask: Any,
-) -> None:
+def _check_disjoint(calibration_labels: Sequence[Hashable], labels: Sequence[Hashable], *masks: Any) -> None:
     """Refuse a cluster with real items on both sides."""
-    if isinstance(calibration_mask, Tracer) or isinstance(mask, Tracer):
+    if any(isinstance(mask, Tracer) for mask in masks):
         return
-    shared = _real_labels(calibration_labels, calibration_mask) & _real_labels(labels, mask)
-    if shared:
+    first, second = (
+        set(side if mask is None else itertools.compress(side, np.asarray(mask)))
+        for side, mask in zip((calibration_labels, labels), masks, strict=True)
+    )
+    if shared := first & second:
         example = next(label for label in labels if label in shared)
         raise InputError(
             f"calibration_clusters and clusters share {len(shared)} clusters, among them {example!r}; a cluster must "
             "stand on one side as a whole, else its own items calibrate it: split by cluster"
         )
-
-
-def _real_labels(labels: Sequence[Hashable], mask: Any) -> set[Hashable]:
-    if mask is None:
-        return set(labels)
-    return {label for label, real in zip(labels, np.asarray(mask), strict=True) if real}

@@ -7,13 +7,12 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
 from tdd.kernels import combine, merge
 from tdd.kernels.combine import Combined
-from tdd.procedures.calls import tracing
+from tdd.procedures.calls import in_own_precision
 from tdd.records import Guarantee
 from tdd.validate import arrays
 from tdd.validate.errors import InputError
@@ -73,14 +72,14 @@ _WEIGHTED = ("cauchy", "truncated_cauchy", "stouffer")
 
 
 def combine_p_values(p_values: Any, *, method: Method, weights: Any = None, axis: int = -1) -> Combined:
-    """Combine K p-values of the same null hypothesis into one.
+    """Combine K p-values of the same null hypothesis into one; see `tdd.kernels.combine` and `merge`.
 
     Guarantee: P(p <= t) <= t for every t, by `method`:
       "bonferroni", "hommel", "twice_mean", "geometric", "harmonic", "ruger" (twice the median), "maximum": under any
-        dependence, finite-sample.
+        dependence, finite-sample (Vovk & Wang 2020).
       "simes": for independent or positively dependent p-values, finite-sample.
       "fisher", "stouffer", "pearson", "tippett": for independent p-values, finite-sample.
-      "cauchy", "truncated_cauchy" (p-values below 1/2): only in the limit t -> 0, for fixed weights.
+      "cauchy", "truncated_cauchy" (p-values below 1/2): only in the limit t -> 0, for fixed weights (Liu & Xie 2020).
 
     Args:
       p_values: [..., K, ...] in [0, 1]; a NaN in a group makes its result NaN.
@@ -92,17 +91,13 @@ def combine_p_values(p_values: Any, *, method: Method, weights: Any = None, axis
     Returns:
       `Combined(p_value, statistic)`, [...] each; the statistic is the p-value for methods that have none. NumPy float64
       (or a list) is computed and returned as NumPy float64 whatever JAX's default type, so that p-values of 1e-300
-      survive; JAX arrays keep their type.
+      survive; JAX arrays keep their type. Cost: O(K) a group ("hommel", "simes": O(K^2) up to K = 16).
 
     Raises:
       InputError: p outside [0, 1], negative or all-zero weights, weights for a method without them, wrong shapes.
 
-    Cost: O(K) a group ("hommel", "simes": O(K^2) up to K = 16).
-
     >>> round(float(combine_p_values([0.01, 0.02, 0.5], method="hommel").p_value), 6)
     0.055
-
-    References: Vovk & Wang (2020); Liu & Xie (2020); see `tdd.kernels.combine`, `merge` and `independent`.
     """
     arrays.check_choice(method, METHODS, "method")
     p = _numbers(p_values, "p_values")
@@ -123,13 +118,9 @@ def combine_p_values(p_values: Any, *, method: Method, weights: Any = None, axis
                 f"{p.shape}"
             )
         arrays.check_weights(w if w.ndim == 1 or isinstance(w, Tracer) else np.moveaxis(np.asarray(w), axis, -1))
-    run = _compiled(method, int(axis))
-    if not isinstance(p, np.ndarray) or tracing(w):
-        return run(jnp.asarray(p), None if w is None else jnp.asarray(w))
-    if p.dtype != np.float64 or jnp.result_type(float) == np.float64:
-        return run(jnp.asarray(p), None if w is None else jnp.asarray(w, p.dtype))
-    with jax.enable_x64(True):
-        return jax.tree.map(np.asarray, run(jnp.asarray(p), None if w is None else jnp.asarray(w, p.dtype)))
+    if isinstance(p, np.ndarray) and w is not None and not isinstance(w, Tracer):
+        w = np.asarray(w).astype(p.dtype)
+    return in_own_precision(lambda samples: _compiled(method, int(axis))(*samples), (p, w))
 
 
 @functools.cache

@@ -44,11 +44,12 @@ GUARANTEE_ROWS = [(f"tdd.{name}", "", guarantee) for name, guarantee in GUARANTE
 
 
 def e_bh(e_values: Any, alpha: Any, *, mask: Any = None, key: jax.Array | None = None) -> EStepUp:
-    """e-BH on checked e-values: k* = max{k: e_(k) >= m/(alpha·k)}, reject e_j >= m/(alpha·k*).
+    """e-BH on checked e-values: k* = max{k: e_(k) >= m/(alpha·k)}, reject e_j >= m/(alpha·k*), nothing if no k
+    qualifies.
 
     Guarantee: FDR <= alpha under any dependence, finite-sample, if the e-values of the nulls have means of at most 1
-    (or sum to at most m in expectation). With `key` the same, over its draw too, and never fewer rejections; drawing
-    another key because of what the first selected voids it.
+    (or sum to at most m in expectation) (Wang & Ramdas 2022). With `key` the same, over its draw too, and never fewer
+    rejections (Xu & Ramdas 2023); drawing another key because of what the first selected voids it.
 
     Args:
       e_values: [m] not negative, +inf allowed; NaN is left out of m.
@@ -57,15 +58,13 @@ def e_bh(e_values: Any, alpha: Any, *, mask: Any = None, key: jax.Array | None =
       key: PRNG key for randomised e-BH, which divides the e-values by one uniform number.
 
     Returns:
-      `EStepUp(reject, adjusted, threshold, num_rejected, num_tests)`; nothing is rejected if no k qualifies.
+      `EStepUp(reject, adjusted, threshold, num_rejected, num_tests)`.
 
     Raises:
       InputError: a negative e-value, alpha outside (0, 1), wrong shapes, an invalid key.
 
     >>> e_bh([40.0, 20.0, 10.0, 0.0], 0.1).reject.tolist()
     [True, True, False, False]
-
-    References: Wang & Ramdas (2022); Xu & Ramdas (2023) for the randomisation.
     """
     uniform = None
     if key is not None:
@@ -83,7 +82,7 @@ def closed_e_bh(e_values: Any, alpha: Any, *, mask: Any = None) -> EStepUp:
     """Closed e-BH on checked e-values: rejects whatever `e_bh` rejects, often more, with the same guarantee.
 
     It rejects the r largest e-values R, for the largest r such that the mean of e over every set S of hypotheses is at
-    least |S and R|/(alpha·r).
+    least |S and R|/(alpha·r) (Xu, Solari, Fischer, de Heide, Ramdas & Goeman 2025).
 
     Guarantee: FDR <= alpha under any dependence, finite-sample, if the e-values of the m0 true nulls sum to at most m0
     in expectation.
@@ -93,19 +92,13 @@ def closed_e_bh(e_values: Any, alpha: Any, *, mask: Any = None) -> EStepUp:
       alpha: level in (0, 1); may be traced. Equality is decided in favour of rejection within a few roundings.
       mask: [m] bool, True = real item.
 
-    Returns:
-      `EStepUp(reject, adjusted, threshold, num_rejected, num_tests)`; nothing is rejected if no r qualifies.
-
     Raises:
-      InputError: a negative e-value, alpha outside (0, 1), wrong shapes.
-
-    Cost: O(m^2 log m): 60 ms for m = 1,000, 5 s for 10,000.
+      InputError: as `e_bh`.
 
     >>> closed_e_bh([60.0, 12.0, 12.0, 0.0], 0.1).reject.tolist(), e_bh([60.0, 12.0, 12.0, 0.0], 0.1).reject.tolist()
     ([True, True, True, False], [True, False, False, False])
 
-    References: Xu, Solari, Fischer, de Heide, Ramdas & Goeman (2025), "Bringing closure to false discovery rate
-    control".
+    Cost: O(m^2 log m): 60 ms for m = 1,000, 5 s for 10,000.
     """
     return _decided(_closed_e_bh, e_values, alpha, mask)
 
@@ -138,9 +131,9 @@ def conformal_e_values(
     """Conformal e-values, for one split or averaged over several splits or detectors.
 
     e_j = (n+1)·1{T_j <= s*} / (1 + #{i: T_i <= s*}) for null="nonmember", the reverse for "member"; s* is the cut of BH
-    at alpha, or the largest score below all calibration scores if BH selects nothing. From one split, `e_bh` at the
-    same alpha selects what BH selects. For an average over several, take half of the level of the e-BH that follows;
-    any level is valid.
+    at alpha, or the largest score below all calibration scores if BH selects nothing (Bashari, Epstein, Romano & Sesia
+    2023). From one split, `e_bh` at the same alpha selects what BH selects. For an average over several, take half of
+    the level of the e-BH that follows (Ren & Barber 2024); any level is valid.
 
     Guarantee: the e-values of the null items sum to at most m0 in expectation if, in each split and for each detector,
     calibration and null test scores are exchangeable; finite-sample, whatever the dependence between splits.
@@ -155,18 +148,14 @@ def conformal_e_values(
       mask: [m] bool, True = real item.
 
     Returns:
-      [m] e-values; NaN if the item is masked out or has a NaN in any row.
+      [m] e-values; NaN if the item is masked out or has a NaN in any row. Cost: O(K (n + m) log n).
 
     Raises:
       InputError: wrong shapes, infinite scores, a row without calibration items, unknown `null`, alpha out of range.
 
-    Cost: O(K (n + m) log n).
-
     >>> e = conformal_e_values([3.0, 4.0, 5.0], [1.0, 2.0, 6.0], alpha=0.5, null="nonmember")
     >>> e.tolist(), e_bh(e, 0.5).reject.tolist()
     ([4.0, 4.0, 0.0], [True, True, False])
-
-    References: Bashari, Epstein, Romano & Sesia (2023); Ren & Barber (2024).
     """
     arrays.check_choice(null, conformal.NULLS, "null")
     calibration, scores = _rows(calibration, "calibration"), _rows(scores, "scores")
@@ -204,7 +193,8 @@ def _conformal(calibration, scores, calibration_mask, mask, alpha, *, null) -> j
 
 
 def average_e_values(e_values: Any) -> jax.Array:
-    """Average K e-values of each item; the mean is an e-value whatever their dependence.
+    """Average K e-values of each item; the mean is an e-value whatever their dependence (Vovk & Wang 2021, proposition
+    3.1).
 
     Args:
       e_values: [K, m] not negative, a row for each split, detector or test; +inf allowed.
@@ -217,8 +207,6 @@ def average_e_values(e_values: Any) -> jax.Array:
 
     >>> average_e_values([[4.0, 0.0], [2.0, 1.0]]).tolist()
     [3.0, 0.5]
-
-    References: Vovk & Wang (2021), proposition 3.1.
     """
     e_values = arrays.as_matrix(e_values, "e_values", "[splits or detectors, items]")
     arrays.check_e_values(e_values)

@@ -66,29 +66,14 @@ def draw_template(
     """Draw the envelope u_k(i) of `tdd.kernels.fdp_bounds.calibrate` on the host, at its ranks and numbers of nulls.
 
     The uniforms below U_(i:n) are counted at the tabulated ranks only: the differences of U_(i:n) there are Dirichlet,
-    and the counts between them multinomial. Of k null ranks, N_k(i) reach rank i; Molenaar's approximation of the
-    hypergeometric distribution, z_ki(c) = sqrt(c (n+1-i)) - sqrt((k+1-c) i), puts P(N_k(i) >= c) on one scale. With
+    and the counts between them multinomial. Of k null ranks, N_k(i) reach rank i; Molenaar's approximation (1970) of
+    the hypergeometric distribution, z_ki(c) = sqrt(c (n+1-i)) - sqrt((k+1-c) i), puts P(N_k(i) >= c) on one scale. With
     Z_b = max_i z_ki(N_k^b(i)) and z the floor(delta (B+1))-th largest Z_b, u_k(i) = max{c: z_ki(c) <= z}, then the
-    largest u_k' of k' <= k.
+    largest u_k' of k' <= k. The approximation affects how the error is divided among the ranks, not its total: P(N_k(i)
+    <= u_k(i) for all i) >= 1 - delta for every k, over the draws and the data, for any number of draws.
 
-    Guarantee: P(N_k(i) <= u_k(i) for all i) >= 1 - delta for every k, over the draws and the data; finite-sample, for
-    any number of draws. The approximation affects how the error is divided among the ranks, not its total.
-
-    Args:
-      key: PRNG key, whose data seed NumPy's generator.
-      num_calibration: n <= max_calibration.
-      level: delta.
-      max_calibration: N of the tabulated ranks.
-      max_tests: M of the tabulated numbers of nulls.
-      num_draws: B.
-
-    Returns:
-      `Template`; the last eight are cached, so that calls with the same sizes, level and key draw once.
-
-    Cost: B multinomial draws for each pair of a tabulated rank and number of nulls: four seconds of one core for B =
-    999, one for B = 199, whatever n and m.
-
-    References: Molenaar (1970) for z; else as `tdd.kernels.fdp_bounds.calibrate`.
+    B multinomial draws for each pair of a tabulated rank and number of nulls take four seconds of one core for B = 999,
+    one for B = 199, whatever n and m; the last eight templates are cached.
     """
     data = np.asarray(key if not jax.dtypes.issubdtype(key.dtype, jax.dtypes.prng_key) else jax.random.key_data(key))
     exact = lattice.is_exact(level)

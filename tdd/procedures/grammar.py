@@ -95,9 +95,9 @@ def check_no_options(procedure: Procedure, keywords: Mapping[str, Any]) -> None:
             continue
         owner = procedure.name if procedure.name in owners else owners[0]
         text = ":".join(map(str, value)) if isinstance(value, (tuple, list)) else value
+        as_text = "" if callable(value) else f"method='{owner}:{keyword}={text}' or "
         raise InputError(
-            f"{keyword} is an option of the procedure: method='{owner}:{keyword}={text}' or "
-            f"tdd.{known[owner].__name__}({keyword}={value!r})"
+            f"{keyword} is an option of the procedure: {as_text}tdd.{known[owner].__name__}({keyword}={value!r})"
         )
 
 

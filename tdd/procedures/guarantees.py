@@ -10,30 +10,15 @@ from tdd.records import Guarantee
 
 __all__ = ["Row", "all_guarantees"]
 
+_PROCEDURES = (
+    "p_values testing ptdi ktd knockoff_symmetry td4eval combining jecs exchangeability sequential anytime evalues "
+    "best_score weighted clusters bounds online martingale"
+)
+_PROBE = "evidence benchmark leak order"
 _MODULES = (
-    "procedures.p_values",
-    "procedures.testing",
-    "procedures.ptdi",
-    "procedures.ktd",
-    "procedures.knockoff_symmetry",
-    "procedures.td4eval",
-    "procedures.combining",
-    "procedures.jecs",
-    "procedures.exchangeability",
-    "procedures.sequential",
-    "procedures.anytime",
-    "procedures.evalues",
-    "procedures.best_score",
-    "procedures.weighted",
-    "procedures.clusters",
-    "procedures.bounds",
-    "procedures.online",
-    "procedures.martingale",
+    *(f"procedures.{name}" for name in _PROCEDURES.split()),
     "exchange.structure",
-    "probe.evidence",
-    "probe.benchmark",
-    "probe.leak",
-    "probe.order",
+    *(f"probe.{name}" for name in _PROBE.split()),
     "procedures.values",
     "audit.blind_baseline",
     "audit.overlap",

@@ -19,12 +19,29 @@ import numpy as np
 
 from tdd.kernels import conformal, envelope, stepup
 from tdd.kernels import proportion as proportions
-from tdd.procedures.calls import CHOSEN_BEFOREHAND, exact_fraction, level_operand, ordered_panels, tracing
+from tdd.procedures.calls import (
+    CHOSEN_BEFOREHAND,
+    decided_by_rank,
+    exact_fraction,
+    level_operand,
+    ordered_panels,
+    tracing,
+)
 from tdd.records import Guarantee, JointSelection
 from tdd.validate import arrays
 from tdd.validate.errors import InputError
 
-__all__ = ["GRID", "GUARANTEES", "GUARANTEE_ROWS", "RULES", "checked_grid", "harmonic", "jecs", "jmcs"]
+__all__ = [
+    "GRID",
+    "GUARANTEES",
+    "GUARANTEE_ROWS",
+    "RULES",
+    "check_neighbours",
+    "checked_grid",
+    "harmonic",
+    "jecs",
+    "jmcs",
+]
 
 Rule = Literal["bh", "storey", "by"]
 RULES = ("bh", "storey", "by")
@@ -104,7 +121,8 @@ def jmcs(
 ) -> JointSelection:
     """Joint max conformal selection: items that no model was trained on, at a contamination rate of at most alpha.
 
-    p_j^(k) = (1 + #{i: T_i^(k) >= T_j^(k)})/(n+1) for each model k, P_j = max_k p_j^(k), a step-up procedure on P.
+    p_j^(k) = (1 + #{i: T_i^(k) >= T_j^(k)})/(n+1) for each model k, P_j = max_k p_j^(k), a step-up procedure on P
+    (JECS, section 3.2, eq. 10-12).
 
     Guarantee: on the global contamination rate GCR = E[contaminated selected / selected], in finite samples, if each
     model's scores of the calibration items and of the candidates it was trained on are exchangeable, and, for "bh" and
@@ -115,10 +133,9 @@ def jmcs(
         without independence. Stronger if most candidates are clean, weaker if many are contaminated: their P_j lie near
         1, and pi0 exceeds 1.
       "by": BH at alpha/(1 + 1/2 + ... + 1/m); GCR <= alpha·m0/m under any dependence.
-    In practice a text that is difficult for one model is difficult for all, so that independence is never quite true:
-    read the bound as alpha·(1 + 1/2 + ... + 1/m) for "bh", as none for "storey", or use "by".
-    (Measured with shared difficulty, correlations .5 and .9, "bh" and "storey" keep alpha; counterexamples have to be
-    constructed: `tdd study validity`.)
+    In practice a text that is difficult for one model is difficult for all: read the bound as alpha·(1 + 1/2 + ... +
+    1/m) for "bh", as none for "storey", or use "by". (Measured with shared difficulty, correlations .5 and .9, "bh" and
+    "storey" keep alpha; counterexamples have to be constructed: `tdd study validity`.)
 
     Why "storey" holds: let model k be one that was trained on item j, Q_j = p_j^(k) <= P_j, and hold fixed all scores
     of the other models, model k's scores of the other candidates, and the unordered scores of model k on calibration
@@ -126,8 +143,8 @@ def jmcs(
     non-increasing; pi0 is at least its value A_j at the smallest Q_j with item j left out. So j contributes at most
     E[1{Q_j <= alpha R/(m A_j)}/R] <= E[alpha/(m A_j)]. The Q_i <= P_i of the m0 - 1 other contaminated items reach
     lambda as independent trials whose probabilities p_i depend on the calibration only, E[1/p_i] <= 1/(1 - lambda), and
-    E[1/(1 + successes)] <= E[1/(m0 mean(p))] <= 1/(m0 (1 - lambda)) (Hoeffding 1956; Jensen). The sum over j is at
-    most alpha. "bh" is the first half with A_j = 1.
+    E[1/(1 + successes)] <= E[1/(m0 mean(p))] <= 1/(m0 (1 - lambda)) (Hoeffding 1956; Jensen). The sum over j is at most
+    alpha. "bh" is the first half with A_j = 1.
 
     Args:
       calibration: [K, n] loss-like scores (lower = more member-like) of items that every model was trained on.
@@ -140,18 +157,15 @@ def jmcs(
 
     Returns:
       `JointSelection` with the identity as its envelope. An item with a NaN score in any model is left out and counted.
+      Cost: K times O((n + m) log n).
 
     Raises:
       InputError: wrong shapes, different K, infinite scores, no calibration items, alpha or eta out of range, unknown
         `rule`.
 
-    Cost: K times O((n + m) log n); a few passes over m for the decision.
-
     >>> calibration = [[1.0, 2.0, 3.0], [1.0, 2.0, 3.0]]
     >>> jmcs(calibration, [[9.0, 9.0, 0.0], [9.0, 8.0, 9.0]], alpha=0.5).selected.tolist()
     [True, True, False]
-
-    References: JECS, section 3.2, eq. 10-12; Bates et al. (2023), theorem 3.
     """
     arrays.check_choice(rule, RULES, "rule")
     panels = ordered_panels(calibration, scores, calibration_mask, mask, rows="models")
@@ -170,13 +184,13 @@ def jecs(
 ) -> JointSelection:
     """Joint envelope conformal selection: JMCS with the null distribution of the largest p-value estimated.
 
-    With G the envelope fitted on P (`tdd.kernels.envelope.fit`), u_j = G(P_j) and
-    pi0 = (1 + #{P_j > tau})/(m (1 - G(tau))), BH at alpha on pi0·u_j.
+    With G the envelope fitted on P (`tdd.kernels.envelope.fit`), u_j = G(P_j) and pi0 = (1 + #{P_j > tau})/(m (1 -
+    G(tau))), BH at alpha on pi0·u_j (JECS, section 3.3, eq. 13-17; appendix B.1 for the general k; appendix D.1).
 
     Guarantee: asymptotic only, under a convex null distribution function, contaminated items that dominate the right
     tail, and many more calibration items than the square root of the tail. With the first two assumptions true and half
-    of the candidates clean, GCR at alpha = .1 was .15 for n = 100, m = 200, .14 for n = 300, m = 700, .19 for n = 99,
-    m = 10,000 and still .12 for n = m = 20,000. `jmcs` holds in finite samples; its rule "storey" has almost the same
+    of the candidates clean, GCR at alpha = .1 was .15 for n = 100, m = 200, .14 for n = 300, m = 700, .19 for n = 99, m
+    = 10,000 and still .12 for n = m = 20,000. `jmcs` holds in finite samples; its rule "storey" has almost the same
     power there.
 
     Args:
@@ -185,8 +199,8 @@ def jecs(
       alpha: level in (0, 1); a number is taken as an exact fraction, a JAX array may be traced.
       grid: candidates for tau, numbers in (0, 1), taken as exact fractions.
       neighbours: k(N), how many of the N p-values above tau estimate the density there; 1 <= k(N) <= N for 10 <= N <=
-        m. The paper needs a k that grows without bound while k(N)/N falls to 0; nothing is proven for others, such as
-        k = 1 or k = N. Default ceil(sqrt(N)).
+        m. The paper needs a k that grows without bound while k(N)/N falls to 0; nothing is proven for others, such as k
+        = 1 or k = N. Default ceil(sqrt(N)).
       calibration_mask: [n] bool, True = real item.
       mask: [m] bool, True = real item.
 
@@ -200,16 +214,13 @@ def jecs(
 
     Warns:
       UserWarning: fewer than 1,000 calibration items, or than 20 square roots of m.
-
-    Cost: as `jmcs`, and a histogram of the ranks; `neighbours` is called m - 9 times.
-
-    References: JECS, section 3.3, eq. 13-17, appendix B.1 (proposition 6, the general k) and appendix D.1.
     """
     points = checked_grid(grid)
     panels = ordered_panels(calibration, scores, calibration_mask, mask, rows="models")
     _check_size(points, panels[0].shape[1])
     if not tracing(*panels):
         _warn_if_few(*(int(jnp.sum(mask)) for mask in panels[2:]))
+    check_neighbours(neighbours)
     places = None if neighbours is None else _places(neighbours, panels[1].shape[1])
     return _jecs(*panels, level_operand(alpha), places, grid=points)
 
@@ -227,10 +238,14 @@ def checked_grid(grid: Sequence[Any]) -> tuple[Fraction, ...]:
     return tuple(points)
 
 
+def check_neighbours(neighbours: Any) -> None:
+    """Check that the neighbours are a function, or None."""
+    if neighbours is not None and not callable(neighbours):
+        raise InputError(f"neighbours must be a function from N to k, for example math.isqrt, got {neighbours!r}")
+
+
 def _places(neighbours: Callable[[int], int], num_tests: int) -> np.ndarray:
     """Return [m + 1] int32, k(N) for N = 0..m; 1 where no grid point qualifies."""
-    if not callable(neighbours):
-        raise InputError(f"neighbours must be a function from N to k, for example math.isqrt, got {neighbours!r}")
     table = np.ones(num_tests + 1, np.int32)
     for above in range(_MIN_ABOVE, num_tests + 1):
         k = neighbours(above)
@@ -268,17 +283,12 @@ def _jmcs(calibration, scores, calibration_mask, mask, alpha, eta, *, rule) -> J
         estimate = proportions.storey(ranked.rank, ranked.valid, n, max_rank=max_rank, eta=eta)
     else:
         estimate = proportions.none(n, m)
-    scale = (estimate.numerator, estimate.denominator)
+    scale = None
     if rule == "by":
         top, bottom = (jnp.asarray(table)[m] for table in harmonic(scores.shape[1]))
         scale = ((m, top), (n + 1, bottom))
     return JointSelection.from_step(
-        stepup.bh_ranks(ranked.rank, n, alpha, max_rank=max_rank, scale=scale),
-        p_values=conformal.p_values(ranked),
-        proportion=1 - estimate.null_proportion,
-        num_tests=m,
-        num_calibration=n,
-        min_selections=stepup.min_rejections(alpha, scores.shape[1], scale=scale),
+        **decided_by_rank(ranked, alpha, estimate, max_rank=max_rank, scale=scale),
         method=f"jmcs/{rule}",
         null="member",
         guarantee=GUARANTEES[rule],

@@ -67,7 +67,7 @@ def knockoff_symmetry(
     tail: Any = 0.1,
     mask: Any = None,
 ) -> TestResult:
-    """Test on known non-members the symmetry of knockoffs that a rule of `tdd.ktd` assumes.
+    """Test on known non-members the symmetry of knockoffs that a rule of `tdd.ktd` assumes (KTD, lemma 1).
 
     rule="ktd": is W = mean of the knockoffs - original sign-symmetric given |W|? rule="multi": is each of the k + 1
     copies equally likely to win given the gap? With one knockoff the two questions are the same.
@@ -94,13 +94,9 @@ def knockoff_symmetry(
     Raises:
       InputError: wrong shapes, no items, unknown options, tail outside (0, 1).
 
-    Cost: one sort.
-
     >>> result = knockoff_symmetry([0.0] * 9, [[1.0]] * 9, test="sign")
     >>> print(float(result.p_value))
     0.00390625
-
-    References: KTD, lemma 1 (the symmetry that its rule needs).
     """
     arrays.check_choice(rule, ("ktd", "multi"), "rule")
     arrays.check_choice(test, tuple(GUARANTEES), "test")
@@ -149,17 +145,8 @@ def _symmetry(original, knockoffs, mask, tail, *, rule, test, alternative) -> Te
 def as_scores_with_knockoffs(
     original: Any, knockoffs: Any, mask: Any, *, prefix: str = "", needed: str = ""
 ) -> tuple[Any, Any, Any]:
-    """Check scores [n] and [n, k] and a mask [n] or None.
-
-    Args:
-      original: scores of the items.
-      knockoffs: scores of their knockoffs.
-      mask: True = real item, or None.
-      prefix: "" or "calibration", for the names in messages.
-      needed: the message if no item is real and complete; "" allows that.
-
-    Raises:
-      InputError: wrong shapes, no knockoffs, infinite scores.
+    """Check scores [n] and [n, k] and a mask [n] or None, named after `prefix`; `needed` says why one item must be
+    complete.
     """
     names = ("original", "knockoffs", "mask") if not prefix else (prefix, f"{prefix}_knockoffs", f"{prefix}_mask")
     original = arrays.as_vector(original, names[0])

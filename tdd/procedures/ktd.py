@@ -1,8 +1,4 @@
-"""KTD: select candidates that were in the training data by comparison with their knockoffs.
-
-Every text is paraphrased; a member scores lower than its paraphrases, a non-member does not. Only rule="conformal",
-which assumes nothing about the paraphrases, needs a calibration sample.
-"""
+"""KTD: select candidates that were in the training data by comparison with their knockoffs."""
 
 from __future__ import annotations
 
@@ -22,7 +18,7 @@ from tdd.records import Guarantee, KnockoffSelection
 from tdd.validate import arrays
 from tdd.validate.errors import InputError
 
-__all__ = ["GUARANTEES", "GUARANTEE_ROWS", "RULES", "guarantee_of", "ktd"]
+__all__ = ["GUARANTEES", "GUARANTEE_ROWS", "PROPORTIONS", "RULES", "check_offset", "guarantee_of", "ktd"]
 
 Rule = Literal["multi", "derandomized", "closed", "conformal", "ktd"]
 RULES = ("multi", "derandomized", "closed", "conformal", "ktd")
@@ -94,19 +90,22 @@ def ktd(
 ) -> KnockoffSelection:
     """Select candidates that were in the training data by knockoffs (paraphrases), with FDR control.
 
-    W_j = mean score of the knockoffs - own score, large for a member. Nothing is selected if no threshold qualifies,
-    and an item whose statistic is 0 never is (except by "conformal", which ranks W).
+    A member scores lower than its paraphrases: W_j = mean score of the knockoffs - own score is large. Nothing is
+    selected if no threshold qualifies (the authors' code selects at the best one), and an item whose statistic is 0
+    never is (except by "conformal", which ranks W).
 
     Guarantee: by `rule` (`KnockoffSelection.guarantee` states it in words):
-      "multi": which of the k + 1 copies scores lowest, and by which gap. FDR <= alpha, finite-sample, if the copies of
-        a non-member are exchangeable. The default.
+      "multi": which of the k + 1 copies scores lowest, and by which gap (Gimenez & Zou 2019). FDR <= alpha,
+        finite-sample, if the copies of a non-member are exchangeable. The default.
       "derandomized": one knockoff+ run for each knockoff (at alpha/2; at alpha if k = 1), e-values averaged over them,
-        e-BH at alpha. FDR <= alpha, finite-sample, if each knockoff is exchangeable with its original.
+        e-BH at alpha (Ren & Barber 2024). FDR <= alpha, finite-sample, if each knockoff is exchangeable with its
+        original.
       "closed": the same e-values, decided by closed e-BH: more power, O(n^2 log n). FDR <= alpha, finite-sample.
       "conformal": -W against known non-members with their own knockoffs, as in `tdd.ptdi`. FDR <= alpha, finite-sample,
         whatever the quality of the knockoffs.
-      "ktd": the paper: knockoff+ on W. For k = 1 FDR <= alpha, finite-sample. For k > 1 no guarantee: W is symmetric
-        only if the scores within an item are. `tdd.knockoff_symmetry` tests for asymmetry.
+      "ktd": the paper (eq. 5-10): knockoff+ on W (Barber & Candès 2015). For k = 1 FDR <= alpha, finite-sample. For k >
+        1 no guarantee: W is symmetric only if the scores within an item are. `tdd.knockoff_symmetry` tests for
+        asymmetry.
     With offset=0 ("ktd", "multi") a modified FDR only.
 
     Args:
@@ -124,25 +123,20 @@ def ktd(
 
     Returns:
       `KnockoffSelection`: `statistic` is W ("ktd", "conformal"), the gap, negative if a knockoff wins ("multi"), or the
-      averaged e-value ("derandomized", "closed"), and `selected == (statistic >= cut)`. Items with a NaN among their
-      k + 1 scores are left out; `num_tests` counts the rest. Fewer than `min_selections` items are never selected.
-      `p_values` and `threshold` are NaN except for "conformal". For "derandomized" and "closed" `adjusted` is that of
-      the e-values of this alpha and does not decide at other levels.
+      averaged e-value ("derandomized", "closed"), and `selected == (statistic >= cut)`. Items with a NaN among their k
+      + 1 scores are left out. `p_values` and `threshold` are NaN except for "conformal". For "derandomized" and
+      "closed" `adjusted` is that of the e-values of this alpha and does not decide at other levels. Cost: one sort of n
+      integers (k of them for "derandomized"); NumPy float64 scores are computed with in float64.
 
     Raises:
       InputError: wrong shapes, no knockoffs, infinite scores, alpha out of range, unknown options, calibration missing
         or not used.
 
-    Cost: one sort of n integers (k of them for "derandomized"); NumPy float64 scores are computed with in float64.
-
     >>> ktd([1.0, 1.0, 1.0, 5.0], [[2.0], [3.0], [4.0], [4.5]], alpha=0.5).selected.tolist()
     [True, True, True, False]
-
-    References: KTD, eq. 5-10 (the authors' code selects at the best threshold if none qualifies); Barber & Candès
-    (2015); Gimenez & Zou (2019); Ren & Barber (2024).
     """
     arrays.check_choice(rule, RULES, "rule")
-    _check_offset(offset, rule)
+    check_offset(offset, rule)
     original, knockoffs, mask = as_scores_with_knockoffs(original, knockoffs, mask)
     for name, value in (
         ("calibration", calibration),
@@ -251,7 +245,7 @@ def _check_same_number(num_calibration_knockoffs: int, num_knockoffs: int) -> No
         )
 
 
-def _check_offset(offset: Any, rule: str) -> None:
+def check_offset(offset: Any, rule: str) -> None:
     """Check that the offset is 1, or 0 for a rule whose threshold has an offset."""
     if isinstance(offset, bool) or not isinstance(offset, (int, np.integer)) or offset not in (0, 1):
         raise InputError(f"offset must be 1 (controls the FDR) or 0 (a modified FDR only), got {offset!r}")

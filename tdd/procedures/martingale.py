@@ -66,11 +66,12 @@ def online_conformal_p_values(
 ) -> jax.Array:
     """Smoothed conformal p-values of scores against those that arrived before them.
 
-    p_t = (#{s < t more extreme} + U_t (1 + #{s < t equal})) / t. With a window of w scores, p_t compares with the
-    w that are held; an arriving score joins them and one of the w + 1, drawn at random, leaves.
+    p_t = (#{s < t more extreme} + U_t (1 + #{s < t equal})) / t. With a window of w scores, p_t compares with the w
+    that are held; an arriving score joins them and one of the w + 1, drawn at random, leaves.
 
-    Guarantee: independent and uniform for exchangeable scores, with and without a window, ties or not; finite-sample.
-    A window of the last w scores would not give independent p-values.
+    Guarantee: independent and uniform for exchangeable scores, with and without a window, ties or not; finite-sample
+    (Vovk, Gammerman & Shafer 2005, theorem 8.1, for the whole past). A window of the last w scores would not give
+    independent p-values.
 
     Args:
       scores: [T] loss-like scores in order of arrival; NaN is skipped.
@@ -81,18 +82,14 @@ def online_conformal_p_values(
       mask: [T] bool, True = real.
 
     Returns:
-      [T] in (0, 1]; NaN for skipped scores.
+      [T] in (0, 1]; NaN for skipped scores. Cost: O(T w), O(T^2) for the whole past; memory O(T).
 
     Raises:
       InputError: wrong shapes, infinite scores, `uniforms` outside (0, 1], no key where one is needed, unknown `null`.
 
-    Cost: O(T w), O(T^2) for the whole past; memory O(T).
-
     >>> ones = np.ones(4)
     >>> online_conformal_p_values([3.0, 2.0, 5.0, 1.0], null="nonmember", uniforms=ones).tolist()
     [1.0, 0.5, 1.0, 0.25]
-
-    References: Vovk, Gammerman & Shafer (2005), theorem 8.1, for the whole past.
     """
     arrays.check_choice(null, ("nonmember", "member"), "null")
     scores = arrays.as_vector(scores, "scores")
@@ -121,7 +118,7 @@ def conformal_martingale(p_values: Any, *, bet: Bet = "any_start", log: bool = F
     Guarantee: P(some anytime p-value <= a) <= a for every a, finite-sample, for p-values that are each super-uniform
     given those before ("simple_jumper": exactly uniform), such as those of `tdd.online_conformal_p_values` or of
     arriving canaries against controls of their own; not for `tdd.conformal_p_values`, which share one calibration
-    sample.
+    sample (Ville 1939; Vovk, Gammerman & Shafer 2005; Vovk et al. 2021).
 
     Choice of the bet, for p-values that are uniform at first and Beta(1/2, 1) from step t0 on: mean number of steps
     from t0 until the anytime p-value is .01 (1,000 streams each) for "any_start", "mixture" and "simple_jumper": 21,
@@ -140,13 +137,9 @@ def conformal_martingale(p_values: Any, *, bet: Bet = "any_start", log: bool = F
     Raises:
       InputError: p outside [0, 1], wrong shapes, unknown `bet`.
 
-    Cost: O(T).
-
     >>> evidence = conformal_martingale([0.01, 0.02, 0.01, 0.005], bet="mixture")
     >>> [round(float(p), 4) for p in evidence.anytime_p_value]
     [0.2247, 0.0624, 0.0099, 0.0009]
-
-    References: Ville (1939); Vovk, Gammerman & Shafer (2005); Vovk et al. (2021).
     """
     arrays.check_choice(bet, BETS, "bet")
     log_p, mask = _log_p(p_values, log, mask)
@@ -177,8 +170,6 @@ def shiryaev_roberts(p_values: Any, mean_time: Any, *, log: bool = False, mask: 
 
     Raises:
       InputError: p outside [0, 1], `mean_time` below 1, wrong shapes.
-
-    Cost: O(T).
 
     >>> shiryaev_roberts([0.5, 0.001, 0.001, 0.002, 0.4], 1_000).alarm.tolist()
     [False, False, True, False, False]

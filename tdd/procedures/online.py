@@ -97,9 +97,6 @@ def e_lond(e_values: Any, alpha: Any, *, mask: Any = None) -> Online:
       alpha: level in (0, 1); may be traced.
       mask: [T] bool, True = real.
 
-    Returns:
-      `Online`.
-
     Raises:
       InputError: a negative e-value, alpha outside (0, 1), wrong shapes.
     """
@@ -121,9 +118,6 @@ def lord_plus_plus(p_values: Any, alpha: Any, *, initial_wealth: Any = None, mas
       initial_wealth: w0 as a fraction of alpha, in (0, 1); default 1/10.
       mask: [T] bool, True = real.
 
-    Returns:
-      `Online`.
-
     Raises:
       InputError: as `lond`, and `initial_wealth` outside (0, 1).
     """
@@ -141,9 +135,6 @@ def saffron(p_values: Any, alpha: Any, *, lambda_: float = 0.5, initial_wealth: 
       lambda_: candidates are p_t <= lambda_; in (0, 1).
       initial_wealth: w0 as a fraction of alpha, in (0, 1); default 1/2.
       mask: [T] bool, True = real.
-
-    Returns:
-      `Online`.
 
     Raises:
       InputError: as `lond`, and `lambda_` or `initial_wealth` outside (0, 1).
@@ -221,9 +212,8 @@ def online_test(
     """Online FDR control as a state machine, for streams that are decided while they arrive.
 
     `step` decides exactly as `tdd.lond`, `tdd.e_lond`, `tdd.lord_plus_plus` and `tdd.saffron` decide the whole stream,
-    whatever the horizon. Both methods may be traced, and work under `jax.jit`, `jax.vmap`, `jax.lax.scan` and
-    `jax.lax.cond` inside a training step. A state is saved as `jax.tree.leaves(state)` and restored by
-    `jax.tree.unflatten(jax.tree.structure(test.init()), leaves)`.
+    whatever the horizon; a step costs O(1), for the last two O(horizon). Both methods may be traced. A state is saved
+    as `jax.tree.leaves(state)` and restored by `jax.tree.unflatten(jax.tree.structure(test.init()), leaves)`.
 
     Guarantee: FDR <= alpha at every time, finite-sample, by `method`:
       "lond": independent or PRDS p-values; conformal p-values are, even with a shared calibration sample.
@@ -234,25 +224,18 @@ def online_test(
     Args:
       method: name of the rule.
       alpha: level in (0, 1).
-      horizon: number of hypotheses that can be tested; the memory grows with it. Later ones are never rejected, so that
-        the guarantee always holds; no earlier decision depends on it.
+      horizon: number of hypotheses that can be tested. Later ones are never rejected, so that the guarantee always
+        holds; no earlier decision depends on it.
       initial_wealth: w0 as a fraction of alpha, in (0, 1), for the last two methods; default 1/10 and 1/2.
       lambda_: bound of the candidates of "saffron", in (0, 1); default 1/2.
 
-    Returns:
-      `OnlineTest`, with `init()` and `step(state, value)`.
-
     Raises:
       InputError: unknown `method`, numbers out of range, options of another method.
-
-    Cost of a step: O(1), for "lord_plus_plus" and "saffron" O(horizon).
 
     >>> test = online_test("lond", 0.05, horizon=1_000)
     >>> state, decision = test.step(test.init(), 1e-7)
     >>> bool(decision.reject), bool(test.step(state, 0.1)[1].reject)
     (True, False)
-
-    References: Javanmard & Montanari (2018); Xu & Ramdas (2024); Ramdas et al. (2017, 2018).
     """
     arrays.check_choice(method, METHODS, "method")
     if isinstance(alpha, jax.Array):

@@ -1,7 +1,6 @@
 """Conformal p-values: plain, given the calibration sample at hand, against clusters, within groups.
 
-Each call checks its values on the host and then runs one compiled kernel. Inside `jax.jit`, `jax.vmap` or
-`jax.lax.scan` values are not checked.
+Under a transformation of JAX values are not checked.
 """
 
 from __future__ import annotations
@@ -118,8 +117,8 @@ def conformal_p_values(
     Args:
       calibration: [n] loss-like scores (lower = more member-like) of items for which the null holds.
       scores: [m] loss-like scores to test.
-      null: "nonmember": calibrated on known non-members, small scores are evidence of membership. "member":
-        calibrated on known members, large scores are evidence that an item is clean.
+      null: "nonmember": calibrated on known non-members, small scores are evidence of membership. "member": calibrated
+        on known members, large scores are evidence that an item is clean.
       tie_break: "conservative" counts ties against the item; "randomized" smooths each p-value by its own uniform;
         "shared" breaks all ties by one random order of calibration and test items together.
       key: PRNG key for "randomized" and "shared".
@@ -132,12 +131,11 @@ def conformal_p_values(
     Raises:
       InputError: wrong shapes, an infinite score, no calibration items, unknown options, a missing or invalid key.
 
-    Cost: O((n + m) log n).
-
     >>> conformal_p_values([1.0, 2.0, 3.0], [0.5, 2.0, 9.0], null="nonmember").tolist()
     [0.25, 0.75, 1.0]
 
-    References: Vovk, Gammerman & Shafer (2005); PTDI, eq. 7; TD4Eval, eq. 5 (inequality corrected, + 1 added).
+    Cost: O((n + m) log n). References: Vovk, Gammerman & Shafer (2005); PTDI, eq. 7; TD4Eval, eq. 5 (inequality
+    corrected, + 1 added).
     """
     arrays.check_choice(null, conformal.NULLS, "null")
     arrays.check_choice(tie_break, tuple(CONFORMAL), "tie_break")
@@ -174,7 +172,7 @@ def calibration_conditional_p_values(
 
     A plain conformal p-value is valid on average over calibration samples; given one sample it is too small for about
     half of them. Here p_j = b_r for the conservative integer rank r = (n+1)·p, where the bounds b hold for all order
-    statistics of n uniforms simultaneously.
+    statistics of n uniforms simultaneously (Bates, Candes, Lei, Romano & Sesia 2023, section 3).
 
     Guarantee: with probability 1 - delta over the calibration sample, P(p_j <= t | calibration) <= t for every t, if
     calibration and null test scores are independent draws from one distribution (ties allowed):
@@ -199,19 +197,25 @@ def calibration_conditional_p_values(
       mask: [m] bool, True = real item.
 
     Returns:
-      [m] p-values in (0, 1], NaN if the score is NaN or masked out.
+      [m] p-values in (0, 1], NaN if the score is NaN or masked out. Cost: O((n + m) log n), and num_draws·n for
+      "monte_carlo".
 
     Raises:
       InputError: wrong shapes, an infinite score, no calibration items, delta outside (0, 1), unknown options, options
         of another method, fewer than 17 calibration items for "asymptotic".
 
-    Cost: O((n + m) log n), and num_draws·n for "monte_carlo".
-
     >>> calibration_conditional_p_values(range(99), [-1.0, 40.5], null="nonmember").round(4).tolist()
     [0.045899998396635056, 0.6032999753952026]
-
-    References: Bates, Candes, Lei, Romano & Sesia (2023), section 3; the table is indexed by the integer rank.
     """
+    options: dict[str, Any] = {"delta": delta, "method": method, "k": k, "num_draws": num_draws, "key": key}
+    masks = {"calibration_mask": calibration_mask, "mask": mask}
+    return conditional_p_values(calibration, scores, null=null, **options, **masks)[0]
+
+
+def conditional_p_values(
+    calibration, scores, *, null, delta, method, k=None, num_draws=999, key=None, calibration_mask=None, mask=None
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Return `calibration_conditional_p_values`, the smallest one that any score can have, and n."""
     arrays.check_choice(null, conformal.NULLS, "null")
     arrays.check_choice(method, tuple(CONDITIONAL), "method")
     calibration, scores, calibration_mask, mask = checked_scores(calibration, scores, calibration_mask, mask)
@@ -230,7 +234,7 @@ def calibration_conditional_p_values(
 
 
 @functools.partial(jax.jit, static_argnames=("null", "method", "k", "num_draws"))
-def _conditional(calibration, scores, calibration_mask, mask, delta, key, *, null, method, k, num_draws) -> jax.Array:
+def _conditional(calibration, scores, calibration_mask, mask, delta, key, *, null, method, k, num_draws):
     ranked = conformal.rank(calibration, scores, null=null, calibration_mask=calibration_mask, mask=mask)
     n, max_rank = ranked.num_calibration, calibration.shape[0] + 1
     if method == "simes":
@@ -241,7 +245,7 @@ def _conditional(calibration, scores, calibration_mask, mask, delta, key, *, nul
         table = conditional.asymptotic_bounds(n, delta, max_rank=max_rank)
     else:
         table = conditional.monte_carlo_bounds(n, delta, max_rank=max_rank, key=key, num_draws=num_draws)
-    return conditional.p_values(ranked, table)
+    return conditional.p_values(ranked, table), table[1], n
 
 
 def hierarchical_p_values(
@@ -258,7 +262,7 @@ def hierarchical_p_values(
     p_j = (1 + sum over clusters c of #{i in c: T_ci at least as extreme as T_j}/n_c) / (C + 1).
 
     Guarantee: P(p_j <= t) <= t for an item drawn at random from a null cluster that is exchangeable with the C
-    calibration clusters, their sizes included; finite-sample.
+    calibration clusters, their sizes included; finite-sample (Lee, Barber & Willett 2023, theorem 1).
 
     Args:
       calibration: [n] loss-like scores of items for which the null holds.
@@ -276,8 +280,6 @@ def hierarchical_p_values(
 
     >>> hierarchical_p_values([1.0, 3.0, 5.0], [2.0], ["a", "a", "b"], null="nonmember").tolist()
     [0.5]
-
-    References: Lee, Barber & Willett (2023), theorem 1.
     """
     arrays.check_choice(null, conformal.NULLS, "null")
     samples, masks = ordered_scores(calibration, scores, calibration_mask, mask)
@@ -301,12 +303,11 @@ def mondrian_p_values(
 ) -> jax.Array:
     """Conformal p-values within groups: p_j = (1 + #{i in the group of j, as extreme as j})/(n_g + 1).
 
-    For sources, languages or lengths whose scores differ: a candidate is compared with the calibration items of its own
-    group only.
+    For sources, languages or lengths whose scores differ.
 
     Guarantee: P(p_j <= t | group) <= t under the null, if calibration and null test scores are exchangeable within each
-    group; finite-sample. A candidate whose group has no calibration item has p = 1. If groups are independent of one
-    another, BH on all of them together has FDR <= alpha·m0/m.
+    group; finite-sample (Vovk, Lindsay, Nouretdinov & Gammerman 2003). A candidate whose group has no calibration item
+    has p = 1. If groups are independent of one another, BH on all of them together has FDR <= alpha·m0/m.
 
     Args:
       calibration: [n] loss-like scores of items for which the null holds.
@@ -324,12 +325,8 @@ def mondrian_p_values(
       InputError: wrong shapes, an infinite score, no calibration items, missing labels, no common group but labels that
         differ in type only (1 and "1").
 
-    Cost: one sort of n + m.
-
     >>> mondrian_p_values([1.0, 2.0, 9.0], [1.5, 8.0], ["x", "x", "y"], ["x", "y"], null="nonmember").round(4).tolist()
     [0.666700005531311, 0.5]
-
-    References: Vovk, Lindsay, Nouretdinov & Gammerman (2003).
     """
     arrays.check_choice(null, conformal.NULLS, "null")
     samples, masks = ordered_scores(calibration, scores, calibration_mask, mask)
@@ -344,11 +341,7 @@ _mondrian = jax.jit(cluster_kernels.group_p_values, static_argnames="null")
 
 
 def as_labels(labels: Any, values: Any, name: str) -> list[Hashable]:
-    """Return one hashable label for each item.
-
-    Raises:
-      InputError: traced labels, another length, an unhashable or missing label.
-    """
+    """Check one label an item: known before tracing, hashable, none missing."""
     if isinstance(labels, Tracer):
         raise InputError(f"{name} must be known before tracing: pass it as a constant, not as an argument of jax.jit")
     if isinstance(labels, (str, bytes)):

@@ -20,9 +20,9 @@ __all__ = ["Procedure", "check_options"]
 class Procedure(abc.ABC):
     """A multiple testing procedure with its options.
 
-    Subclasses are frozen dataclasses whose fields are the options, checked in `__post_init__`. With `name`, `guarantee`
-    and `select` defined, `tdd.select`, `tdd.run_audit`, `tdd.study.run`, `tdd.expected_power`, the report and the table
-    of guarantees accept it.
+    Subclasses are frozen dataclasses whose fields are the options; `__post_init__` raises an `InputError` for one out
+    of range. With `name`, `guarantee` and `select` defined, `tdd.select`, `tdd.run_audit`, `tdd.study.run`,
+    `tdd.expected_power`, the report and the table of guarantees accept it.
 
     Attributes:
       name: name of the procedure without options; one word.
@@ -119,21 +119,12 @@ class Procedure(abc.ABC):
     def bounds(self, evidence: Evidence, selection: Selection, *, delta: float, key: jax.Array, num_draws: int) -> Any:
         """Return simultaneous bounds on false discoveries (`FdpBounds`, `KnockoffFdpBounds`), or why there are none.
 
-        Args:
-          evidence: as in `select`.
-          selection: result of `select`.
-          delta: probability that some bound fails.
-          key: PRNG key.
-          num_draws: draws of simulated bounds.
+        `delta` is the probability that some bound fails; `key` and `num_draws` are for simulated bounds.
         """
         return self.no_bounds
 
 
 def check_options(value: Procedure, **choices: tuple[str, ...]) -> None:
-    """Check that each option is one of its choices.
-
-    Raises:
-      InputError: an option is not.
-    """
+    """Check that each option is one of its choices."""
     for name, known in choices.items():
         arrays.check_choice(getattr(value, name), known, name)

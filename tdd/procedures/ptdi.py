@@ -1,7 +1,4 @@
-"""PTDI: which candidates were in the training data, at a false discovery rate of at most alpha.
-
-Conformal p-values against known non-members, an estimate of the proportion of members, BH on the scaled p-values.
-"""
+"""PTDI: which candidates were in the training data, at a false discovery rate of at most alpha."""
 
 from __future__ import annotations
 
@@ -12,11 +9,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tdd.kernels import conformal, stepup
+from tdd.kernels import conformal
 from tdd.kernels import proportion as proportions
 from tdd.procedures.calls import (
     CHOSEN_BEFOREHAND,
     checked_scores,
+    decided_by_rank,
     first_items,
     level_operand,
     order_preserving,
@@ -80,10 +78,10 @@ def ptdi(
     calibration_mask: Any = None,
     mask: Any = None,
 ) -> Selection:
-    """Select candidates that were in the training data, with FDR control.
+    """Select candidates that were in the training data, with FDR control (PTDI, algorithm 1, eq. 7-13).
 
-    p_j = (1 + #{i: T_i <= T_j})/(n+1); p~_j = (1 - pi)·p_j; k* = max{k: p~_(k) <= k·alpha/m}; select
-    p~_j <= k*·alpha/m.
+    p_j = (1 + #{i: T_i <= T_j})/(n+1); p~_j = (1 - pi)·p_j; k* = max{k: p~_(k) <= k·alpha/m}; select p~_j <=
+    k*·alpha/m.
 
     Guarantee: by `proportion`, if calibration scores and the scores of non-member candidates are exchangeable given the
     scores of the members (`Selection.guarantee` states it in words):
@@ -105,19 +103,15 @@ def ptdi(
       mask: [m] bool, True = real item.
 
     Returns:
-      `Selection`. NaN scores are left out of n and m (`num_calibration`, `num_tests`).
+      `Selection`. NaN scores are left out of n and m (`num_calibration`, `num_tests`). Cost: O((n + m) log n).
 
     Raises:
       InputError: wrong shapes, infinite scores, no calibration items, alpha or eta out of range, unknown `proportion`,
         `members` missing or not used.
 
-    Cost: O((n + m) log n); a few passes over m for the decision.
-
     >>> selection = ptdi([3.0, 4.0, 5.0, 6.0], [1.0, 2.0, 7.0], alpha=0.5, proportion="none")
     >>> selection.selected.tolist()
     [True, True, False]
-
-    References: PTDI, algorithm 1, eq. 7-13.
     """
     arrays.check_choice(proportion, PROPORTIONS, "proportion")
     calibration, scores, calibration_mask, mask = checked_scores(calibration, scores, calibration_mask, mask)
@@ -168,15 +162,8 @@ def _ptdi(calibration, scores, calibration_mask, mask, values, alpha, eta, *, pr
         estimate = proportions.subtraction(calibration, scores, eta=eta, calibration_mask=calibration_mask, mask=mask)
     else:
         estimate = proportions.moment(*values, calibration_mask=calibration_mask, mask=mask)
-    scale = (estimate.numerator, estimate.denominator)
-    step = stepup.bh_ranks(ranked.rank, n, alpha, max_rank=max_rank, scale=scale)
     return Selection.from_step(
-        step,
-        p_values=conformal.p_values(ranked),
-        proportion=1 - estimate.null_proportion,
-        num_tests=m,
-        num_calibration=n,
-        min_selections=stepup.min_rejections(alpha, scores.shape[0], scale=scale),
+        **decided_by_rank(ranked, alpha, estimate, max_rank=max_rank),
         method=f"ptdi/{proportion}",
         null="nonmember",
         guarantee=GUARANTEES[proportion],

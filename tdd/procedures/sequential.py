@@ -11,12 +11,11 @@ from typing import Any, Literal
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.core import Tracer
 
 from tdd.kernels import betting, sequential
 from tdd.procedures.calls import tracing
 from tdd.procedures.exchangeability import GUARANTEES as TEST_GUARANTEES
-from tdd.procedures.exchangeability import TESTS, TestName, as_shards, exchangeability, tie_tolerance
+from tdd.procedures.exchangeability import TESTS, TestName, as_shards, centred, exchangeability, tie_tolerance
 from tdd.records import Guarantee, pytree
 from tdd.validate import arrays
 from tdd.validate.arrays import as_count
@@ -117,13 +116,13 @@ def exchangeability_sequence(
 
     Guarantee, for a model that does not depend on the order, by `rule`:
       "e_process": P(p <= alpha at some time) <= alpha under any stopping rule, and the looks need not be fixed. Bets on
-        how often shuffles beat the canonical order, shard by shard. Finite-sample.
+        how often shuffles beat the canonical order, shard by shard (Fischer & Ramdas 2024). Finite-sample.
       "spending": P(p <= alpha at some look) <= alpha for a schedule fixed beforehand: each look has a fraction of the
         level, in proportion to its shuffles, and p is the smallest p-value of `test` so far over its fraction.
         Finite-sample, asymptotic for test="t".
       "besag_clifford": P(p <= alpha) <= alpha at one look fixed beforehand, whatever the sum over shards did earlier:
-        h/l if the h-th exceedance of the sum came at draw l, (1 + x)/(1 + b) before. It stops early if there is nothing
-        to detect (h exceedances), never because p is small. Finite-sample.
+        h/l if the h-th exceedance of the sum came at draw l, (1 + x)/(1 + b) before (Besag & Clifford 1991). It stops
+        early if there is nothing to detect (h exceedances), never because p is small. Finite-sample.
 
     Power at level .001 with 50 normal shards and at most 50 shuffles (2,000 repetitions, standard errors up to .011).
     All shards shifted by 2 sd: one shuffle suffices for "e_process" and "spending". By 0.4 sd: .33 by all shuffles
@@ -145,35 +144,38 @@ def exchangeability_sequence(
         not count ("spending": its shard is left out at looks that include it).
 
     Returns:
-      `SequentialResult`. Concrete input is tested in float64 (ties: within 100 epsilons of the magnitudes, 4 epsilons
-      of the narrower type for float32 input); traced input in its own type.
+      `SequentialResult`, in the precision of `exchangeability`. Cost: O(r b); "spending": `exchangeability` once a look
+      (about 15 ms each for r = b = 50, and a compilation each).
 
     Raises:
-      InputError: wrong shapes, infinite values, no shard or shuffle, unknown options, looks that do not rise or lie
-        beyond the horizon, more shuffles than the horizon, no look reached, a missing key.
-
-    Cost: O(r b); "spending": `exchangeability` once a look (about 15 ms each for r = b = 50, and a compilation each).
+      InputError: as `exchangeability`, looks that do not rise or lie beyond the horizon, more shuffles than the
+        horizon, no look reached.
 
     >>> rows = [[1.0, 2.0, 0.5], [4.0, 1.0, 3.0], [2.0, 0.0, 1.0], [6.0, 5.5, 3.0]]
     >>> result = exchangeability_sequence([3.0, 5.0, 2.5, 7.0], rows, looks=(1, 3))
     >>> result.looks, [round(float(p), 3) for p in result.p_value]
     ((1, 3), [0.189, 0.019])
-
-    References: Fischer & Ramdas (2024), sequential Monte Carlo testing by betting; Besag & Clifford (1991).
     """
     arrays.check_choice(rule, RULES, "rule")
     arrays.check_choice(test, TESTS, "test")
-    canonical, shuffled, mask = as_shards(canonical, shuffled, mask)
+    canonical, shuffled, mask = as_shards(canonical, shuffled, mask, complete=False)
     num_draws, num_exceedances = as_count(num_draws, "num_draws"), as_count(num_exceedances, "num_exceedances")
     schedule, num_reached = _schedule(looks, horizon, shuffled.shape[1])
     reached = schedule[:num_reached]
     shuffled = shuffled[:, : reached[-1]]
     if tracing(canonical, shuffled, mask, key):
-        operands = _operands(canonical, shuffled, mask)
-        result = _counted(*operands, None, rule=rule, looks=reached, num_exceedances=num_exceedances)
+        operands = centred(canonical, shuffled)
+        result = _counted(
+            *operands,
+            None if mask is None else jnp.asarray(mask),
+            None,
+            rule=rule,
+            looks=reached,
+            num_exceedances=num_exceedances,
+        )
     else:
         tolerance = tie_tolerance(canonical, shuffled)
-        operands = np.asarray(canonical).astype(float), np.asarray(shuffled).astype(float), mask
+        operands = np.asarray(canonical).astype(float), np.asarray(shuffled).astype(float)
         all_looks = schedule if schedule[-1] <= _MAX_PADDED else reached
         padding = ((0, 0), (0, all_looks[-1] - reached[-1]))  # one program for a schedule: NaN never counts
         padded = operands[0], np.pad(operands[1], padding, constant_values=np.nan), mask
@@ -217,15 +219,6 @@ def _schedule(looks: Any, horizon: Any, num_shuffles: int) -> tuple[tuple[int, .
             "shuffles, or give an earlier look"
         )
     return schedule, sum(look <= num_shuffles for look in schedule)
-
-
-def _operands(canonical: Any, shuffled: Any, mask: Any) -> tuple[Any, Any, Any]:
-    """Return the operands of a traced call; log-probabilities known beforehand are centred in double precision."""
-    if not isinstance(canonical, Tracer) and not isinstance(shuffled, Tracer):
-        canonical, shuffled = np.asarray(canonical).astype(float), np.asarray(shuffled).astype(float)
-        canonical, shuffled = canonical - canonical, shuffled - canonical[:, None]
-    dtype = jnp.result_type(canonical, shuffled, jnp.float32)
-    return jnp.asarray(canonical, dtype), jnp.asarray(shuffled, dtype), None if mask is None else jnp.asarray(mask)
 
 
 @functools.partial(jax.jit, static_argnames=("rule", "looks", "num_exceedances"))

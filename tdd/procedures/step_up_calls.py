@@ -1,7 +1,6 @@
 """The driver of all step-up procedures: checked p-values, one family or many rows of them, in their own precision.
 
-NumPy float64 p-values are decided in float64 whatever JAX's default type; results have that default type. The compiled
-function that decides also checks the values, in a pass that it makes anyway.
+The compiled function that decides also checks the values, in a pass that it makes anyway.
 """
 
 from __future__ import annotations
@@ -48,22 +47,10 @@ def run_step_up(
     operands: dict[str, Any] | None = None,
     only_reject: bool = False,
 ) -> Any:
-    """Run one procedure on checked p-values.
+    """Run one of `PROCEDURES` on p-values [..., m], checked with their mask ([..., m], [m] or None).
 
-    Args:
-      procedure: a name in `PROCEDURES`.
-      p_values: [..., m]; every row along the last axis is a separate family.
-      alpha: level in (0, 1); may be traced.
-      mask: [..., m] or [m] bool, or None.
-      static: options of the kernel that are compiled in.
-      operands: its other options.
-      only_reject: whether only the decisions are wanted; without adjusted p-values nothing is sorted.
-
-    Returns:
-      `StepUp` with leading axes, or its `reject`.
-
-    Raises:
-      InputError: a value outside [0, 1], alpha outside (0, 1), wrong shapes.
+    `static` are options of the kernel that are compiled in, `operands` its others. With `only_reject` nothing is
+    sorted, and the decisions are returned without their `StepUp`.
     """
     p_values = arrays.as_rows(p_values, "p_values")
     if mask is not None and np.ndim(mask) == 1 < p_values.ndim:
@@ -121,18 +108,10 @@ def _from_host(run: Callable[..., Any], p_values: np.ndarray, mask: Any) -> Any:
 
 
 def in_pieces(run: Callable[..., Any], rows: np.ndarray, mask: Any) -> Any:
-    """Apply a compiled `run` to many rows, a few megabytes at a time.
+    """Apply a compiled `run` to NumPy rows [B, m] and their mask, a few megabytes at a time.
 
     Copying 80 MB to a fresh device buffer takes longer than deciding on them. A piece that fits the processor's cache
     is copied to where the one before lay, while that one is being worked on.
-
-    Args:
-      run: function from rows [b, m] and mask [b, m] or None to a pytree of arrays [b, ...].
-      rows: [B, m].
-      mask: [B, m] or None.
-
-    Returns:
-      The pytree of NumPy arrays [B, ...].
     """
     total = rows.shape[0]
     step = max(1, PIECE_ITEMS // max(rows.shape[1], 1))

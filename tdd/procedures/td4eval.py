@@ -45,6 +45,12 @@ Combination = Literal[
 ]
 _MERGES = {name: getattr(merge, name) for name in ("bonferroni", "hommel", "twice_mean", "geometric", "harmonic")}
 _DEFAULT_RULE = "sum"
+_USERS = {
+    "weights": ("pooled_rank", "average"),
+    "rule": ("pooled_rank", "split_weights"),
+    "split": ("split_weights",),
+    "key": ("pooled_rank", "split_weights", "random", "e_values", "best_score"),
+}
 
 _EXCHANGEABLE = (
     "the calibration items are members of the training data",
@@ -131,8 +137,8 @@ def td4eval(
     Guarantee: by `combine`, if the K-vectors of scores of calibration items and of member candidates are exchangeable,
     whatever the dependence between detectors (`CombinedSelection.guarantee` states it in words):
       "pooled_rank": each detector's ranks in calibration and test together, combined by `rule` and ranked again against
-        the calibration items; BH. FDR <= alpha·m0/m, finite-sample. The default. The p-value of an item depends on the
-        whole batch.
+        the calibration items; BH. FDR <= alpha·m0/m, finite-sample (Marandon et al. 2024). The default. The p-value of
+        an item depends on the whole batch.
       "split_weights": pooled ranks with data-driven weights: one part A of the calibration items gives R_k, the
         rejections of detector k among the other part B and the test items; the final ranks use B only. FDR <=
         alpha·m0/m, finite-sample. Better if detectors differ much and there are many calibration items.
@@ -166,33 +172,24 @@ def td4eval(
       mask: [m] bool, True = real item.
 
     Returns:
-      `CombinedSelection`. Items with a NaN from any detector are left out of n and m. `weights` sum to 1: equal if the
-      rule has none or no detector rejects anything; for "best_score" the fractions of the items that each detector
-      judges. `num_rejected_alone` is what BH at alpha rejects on each detector alone. `p_values` of the rules by
-      e-values are min(1, 1/e). `adjusted` may be compared with alpha only for "e_values", "closed_e_values",
-      "best_score", "split_weights" and "cauchy", whose numbers depend on it. For "split_weights" `num_calibration` and
-      `num_rejected_alone` describe the part B of the calibration items.
+      `CombinedSelection`. Items with a NaN from any detector are left out of n and m. `num_rejected_alone` is what BH
+      at alpha rejects on each detector alone. `p_values` of the rules by e-values are min(1, 1/e). `adjusted` of
+      "e_values", "closed_e_values", "best_score", "split_weights" and "cauchy" depends on alpha and may be compared
+      with this alpha only. For "split_weights" `num_calibration` and `num_rejected_alone` describe the part B of the
+      calibration items.
 
     Raises:
       InputError: wrong shapes, infinite scores, no calibration items, alpha out of range, unknown options, an argument
         that the chosen combination does not use, a missing key.
 
-    Cost: O(K (n + m) log n).
-
     >>> calibration, scores = [[1.0, 2.0, 3.0], [3.0, 1.0, 2.0]], [[9.0, 2.0], [8.0, 0.5]]
     >>> td4eval(calibration, scores, alpha=0.5).selected.tolist()
     [True, False]
 
-    References: TD4Eval, eq. 4-11 (the p-value with the inequality reversed and the + 1 added); Marandon et al. (2024)
-    for scores that are symmetric in calibration and test.
+    References: TD4Eval, eq. 4-11 (the p-value with the inequality reversed and the + 1 added). Cost: O(K (n + m) log
+    n).
     """
-    arrays.check_choice(combine, COMBINATIONS, "combine")
-    _check_only_for("weights", weights, combine, ("pooled_rank", "average"))
-    _check_only_for("rule", rule, combine, ("pooled_rank", "split_weights"))
-    _check_only_for("split", split, combine, ("split_weights",))
-    _check_only_for("key", key, combine, ("pooled_rank", "split_weights", "random", "e_values", "best_score"))
-    if rule is not None:
-        arrays.check_choice(rule, pooled_ranks.RULES, "rule")
+    check_options(combine, weights=weights, rule=rule, split=split, key=key)
     if key is not None or combine == "random" or (combine == "split_weights" and split is None):
         arrays.check_key(key, f'combine="{combine}"')
     pad = key is None and not tracing(alpha)  # a key's draws depend on the sizes
@@ -239,6 +236,11 @@ def _td4eval(
         smallest = _MERGES[combine](jnp.full(num_detectors, 1 / (n + 1).astype(dtype)))
         scale = ((smallest * _harmonic_number(m, scores.shape[1]), m), (jnp.int32(1),))
     elif combine in ("best_score", "e_values", "closed_e_values"):
+        # Randomised or closed e-BH may select fewer than n and m allow e-BH.
+        if key is not None:
+            scale = ((jnp.int32(0),), (n + 1,))
+        elif combine == "closed_e_values":
+            scale = ((jnp.int32(1),), (n + 1,))
         if combine == "best_score":
             e, weights = choose(calibration, scores, calibration_mask, mask, alpha, null="member")
         else:
@@ -328,11 +330,15 @@ def _as_weights(weights: Any, num_detectors: int) -> jax.Array:
     return jnp.asarray(array, jnp.result_type(float))
 
 
-def _check_only_for(name: str, value: Any, combine: str, users: tuple[str, ...]) -> None:
-    """Refuse an argument that the chosen combination does not use."""
-    if value is not None and combine not in users:
-        named = " or ".join(f'combine="{user}"' for user in users)
-        raise InputError(f'{name} is used by {named} only, not by combine="{combine}"; leave it out')
+def check_options(combine: Any, **given: Any) -> None:
+    """Refuse an unknown combination or rule, and an argument that the combination does not use."""
+    arrays.check_choice(combine, COMBINATIONS, "combine")
+    for name, value in given.items():
+        if value is not None and combine not in _USERS[name]:
+            named = " or ".join(f'combine="{user}"' for user in _USERS[name])
+            raise InputError(f'{name} is used by {named} only, not by combine="{combine}"; leave it out')
+    if given["rule"] is not None:
+        arrays.check_choice(given["rule"], pooled_ranks.RULES, "rule")
 
 
 def _check_split(split: Any, calibration_mask: Any) -> None:

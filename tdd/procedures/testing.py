@@ -1,8 +1,8 @@
-"""Step-up and step-down procedures and local false discovery rates on checked p-values: `tdd.bh` and its neighbours.
+"""Step-up and step-down procedures and local false discovery rates on checked p-values.
 
-Each call checks its values on the host and then runs one compiled kernel. Inside `jax.jit`, `jax.vmap` or
-`jax.lax.scan` values are not checked. NumPy float64 p-values are decided in float64 whatever JAX's default type;
-results have that default type.
+NumPy float64 p-values are decided in float64 whatever JAX's default type, which results have. All procedures raise
+`InputError` for p outside [0, 1], alpha outside (0, 1) and wrong shapes; under a transformation of JAX values are not
+checked.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ GUARANTEE_ROWS: list[tuple[str, str, Guarantee]] = [
 
 
 def bh(p_values: Any, alpha: Any, *, mask: Any = None) -> StepUp:
-    """Benjamini-Hochberg: reject the k smallest p-values, k the largest i with p_(i) <= i·alpha/m.
+    """Benjamini-Hochberg (1995): reject the k smallest p-values, k the largest i with p_(i) <= i·alpha/m.
 
     Guarantee: FDR <= alpha·m0/m for super-uniform null p-values that are independent or PRDS (conformal p-values are);
     finite-sample.
@@ -141,26 +141,23 @@ def bh(p_values: Any, alpha: Any, *, mask: Any = None) -> StepUp:
 
     Returns:
       `StepUp(reject, adjusted, threshold, num_rejected, num_tests, null_proportion)`, with the leading axes of
-      `p_values`.
+      `p_values`. `tdd.rejections` gives the decisions alone, far faster on many families.
 
     Raises:
       InputError: p outside [0, 1], alpha outside (0, 1), wrong shapes.
 
     >>> bh([0.01, 0.02, 0.03, 0.5], 0.05).reject.tolist()
     [True, True, True, False]
-
-    If only the decisions are wanted, `tdd.rejections` is far faster on many families.
-
-    References: Benjamini & Hochberg (1995).
     """
     return run_step_up("bh", p_values, alpha, mask)
 
 
 def storey_bh(p_values: Any, alpha: Any, *, lambda_: float = 0.5, cap: bool = False, mask: Any = None) -> StepUp:
-    """BH at alpha/pi0 with Storey's estimate; see `tdd.kernels.stepup.storey_bh`.
+    """BH at alpha/pi0 with Storey's estimate (2004); see `tdd.kernels.stepup.storey_bh`.
 
-    Guarantee: FDR <= alpha for independent p-values, and for conservative conformal p-values with lambda_ = K/(n+1) for
-    an integer K (for odd n the default 1/2 is one); finite-sample with `cap=False`, asymptotic with `cap=True`.
+    Guarantee: FDR <= alpha for independent p-values, and for conservative conformal p-values (Bates et al. 2023) with
+    lambda_ = K/(n+1) for an integer K (for odd n the default 1/2 is one); finite-sample with `cap=False`, asymptotic
+    with `cap=True`.
 
     Args:
       p_values: [..., m] in [0, 1], each row a family of hypotheses; NaN is left out of m.
@@ -171,17 +168,12 @@ def storey_bh(p_values: Any, alpha: Any, *, lambda_: float = 0.5, cap: bool = Fa
 
     Returns:
       `StepUp`; `null_proportion` is the estimate pi0, which exceeds 1 if few p-values are small.
-
-    Raises:
-      InputError: p outside [0, 1], alpha outside (0, 1), lambda_ outside [0, 1), wrong shapes.
-
-    References: Storey, Taylor & Siegmund (2004); Bates et al. (2023).
     """
     return run_step_up("storey_bh", p_values, alpha, mask, **_storey_options(lambda_, cap))
 
 
 def by(p_values: Any, alpha: Any, *, mask: Any = None) -> StepUp:
-    """Benjamini-Yekutieli: BH at level alpha / (1 + 1/2 + ... + 1/m).
+    """Benjamini-Yekutieli (2001, theorem 1.3): BH at level alpha / (1 + 1/2 + ... + 1/m).
 
     Guarantee: FDR <= alpha·m0/m for super-uniform null p-values under any dependence; finite-sample.
 
@@ -193,19 +185,14 @@ def by(p_values: Any, alpha: Any, *, mask: Any = None) -> StepUp:
     Returns:
       `StepUp`; `adjusted` are those of BH times the harmonic number of m, at most 1.
 
-    Raises:
-      InputError: p outside [0, 1], alpha outside (0, 1), wrong shapes.
-
     >>> by([0.01, 0.02, 0.03, 0.5], 0.05).reject.tolist()
     [False, False, False, False]
-
-    References: Benjamini & Yekutieli (2001), theorem 1.3.
     """
     return run_step_up("by", p_values, alpha, mask)
 
 
 def holm(p_values: Any, alpha: Any, *, mask: Any = None) -> StepUp:
-    """Holm's step-down procedure: reject in increasing order of p while p_(i) <= alpha / (m - i + 1).
+    """Holm's step-down procedure (1979): reject in increasing order of p while p_(i) <= alpha / (m - i + 1).
 
     Guarantee: family-wise error rate <= alpha for super-uniform null p-values under any dependence; finite-sample.
 
@@ -214,47 +201,32 @@ def holm(p_values: Any, alpha: Any, *, mask: Any = None) -> StepUp:
       alpha: level in (0, 1); may be traced.
       mask: [..., m] or [m] bool, True = real item.
 
-    Returns:
-      `StepUp`; `adjusted[j] <= alpha` if hypothesis j is rejected at level alpha.
-
-    Raises:
-      InputError: p outside [0, 1], alpha outside (0, 1), wrong shapes.
-
     >>> holm([0.01, 0.015, 0.03, 0.5], 0.05).reject.tolist()
     [True, True, False, False]
-
-    References: Holm (1979).
     """
     return run_step_up("holm", p_values, alpha, mask)
 
 
 def hochberg(p_values: Any, alpha: Any, *, mask: Any = None) -> StepUp:
-    """Hochberg's step-up procedure: reject the k smallest p-values, k the largest i with p_(i) <= alpha / (m - i + 1).
+    """Hochberg's step-up procedure (1988): reject the k smallest p-values, k the largest i with p_(i) <= alpha / (m - i
+    + 1).
 
     Guarantee: family-wise error rate <= alpha for super-uniform null p-values that are independent, or positively
-    dependent (MTP2), so that Simes' inequality holds; finite-sample. Rejects whatever `holm` does.
+    dependent (MTP2), so that Simes' inequality holds (Sarkar 1998); finite-sample. Rejects whatever `holm` does.
 
     Args:
       p_values: [..., m] in [0, 1], each row a family of hypotheses; NaN is left out of m.
       alpha: level in (0, 1); may be traced.
       mask: [..., m] or [m] bool, True = real item.
 
-    Returns:
-      `StepUp`; `adjusted[j] <= alpha` if hypothesis j is rejected at level alpha.
-
-    Raises:
-      InputError: p outside [0, 1], alpha outside (0, 1), wrong shapes.
-
     >>> hochberg([0.03, 0.04, 0.02, 0.045], 0.05).reject.tolist()
     [True, True, True, True]
-
-    References: Hochberg (1988); Sarkar (1998).
     """
     return run_step_up("hochberg", p_values, alpha, mask)
 
 
 def hommel(p_values: Any, alpha: Any, *, mask: Any = None) -> StepUp:
-    """Hommel's procedure: closed testing with Simes' test of every intersection.
+    """Hommel's procedure (1988): closed testing with Simes' test of every intersection.
 
     Guarantee: family-wise error rate <= alpha for super-uniform null p-values that are independent or PRDS (conformal
     p-values are); finite-sample. Rejects whatever `hochberg` and `holm` do.
@@ -264,16 +236,8 @@ def hommel(p_values: Any, alpha: Any, *, mask: Any = None) -> StepUp:
       alpha: level in (0, 1); may be traced.
       mask: [..., m] or [m] bool, True = real item.
 
-    Returns:
-      `StepUp`; `adjusted[j] <= alpha` if hypothesis j is rejected at level alpha.
-
-    Raises:
-      InputError: p outside [0, 1], alpha outside (0, 1), wrong shapes.
-
     >>> hommel([0.01, 0.02, 0.03, 0.04], 0.05).reject.tolist()
     [True, True, True, True]
-
-    References: Hommel (1988); Meijer, Krebs & Goeman (2019).
     """
     return run_step_up("hommel", p_values, alpha, mask)
 
@@ -291,19 +255,14 @@ def bonferroni(p_values: Any, alpha: Any, *, mask: Any = None) -> StepUp:
     Returns:
       `StepUp`; `adjusted` are m·p, at most 1.
 
-    Raises:
-      InputError: p outside [0, 1], alpha outside (0, 1), wrong shapes.
-
     >>> bonferroni([0.01, 0.02, 0.03, 0.5], 0.05).reject.tolist()
     [True, False, False, False]
-
-    References: Bonferroni's inequality.
     """
     return run_step_up("bonferroni", p_values, alpha, mask)
 
 
 def sidak(p_values: Any, alpha: Any, *, mask: Any = None) -> StepUp:
-    """Šidák: reject where p <= 1 - (1 - alpha)^(1/m).
+    """Šidák (1967): reject where p <= 1 - (1 - alpha)^(1/m).
 
     Guarantee: family-wise error rate <= 1 - (1 - alpha)^(m0/m) for super-uniform null p-values that are independent or
     positively orthant dependent (conformal p-values are); finite-sample. Rejects whatever `bonferroni` does.
@@ -316,13 +275,8 @@ def sidak(p_values: Any, alpha: Any, *, mask: Any = None) -> StepUp:
     Returns:
       `StepUp`; `adjusted` are 1 - (1 - p)^m.
 
-    Raises:
-      InputError: p outside [0, 1], alpha outside (0, 1), wrong shapes.
-
     >>> sidak([0.0127, 0.02, 0.03, 0.5], 0.05).reject.tolist()
     [True, False, False, False]
-
-    References: Šidák (1967), theorem 1.
     """
     return run_step_up("sidak", p_values, alpha, mask)
 
@@ -331,29 +285,23 @@ def holm_sidak(p_values: Any, alpha: Any, *, mask: Any = None) -> StepUp:
     """Šidák's step-down procedure: reject in increasing order of p while p_(i) <= 1 - (1 - alpha)^(1/(m - i + 1)).
 
     Guarantee: family-wise error rate <= alpha for super-uniform null p-values that are independent or positively
-    orthant dependent (conformal p-values are); finite-sample. Rejects whatever `sidak` and `holm` do.
+    orthant dependent (conformal p-values are); finite-sample (Holland & Copenhaver 1987). Rejects whatever `sidak` and
+    `holm` do.
 
     Args:
       p_values: [..., m] in [0, 1], each row a family of hypotheses; NaN is left out of m.
       alpha: level in (0, 1); may be traced.
       mask: [..., m] or [m] bool, True = real item.
 
-    Returns:
-      `StepUp`; `adjusted[j] <= alpha` if hypothesis j is rejected at level alpha.
-
-    Raises:
-      InputError: p outside [0, 1], alpha outside (0, 1), wrong shapes.
-
     >>> holm_sidak([0.0127, 0.0169, 0.03, 0.5], 0.05).reject.tolist()
     [True, True, False, False]
-
-    References: Holm (1979), section 4; Holland & Copenhaver (1987).
     """
     return run_step_up("holm_sidak", p_values, alpha, mask)
 
 
 def two_stage_bh(p_values: Any, alpha: Any, *, variant: Literal["bky", "bh"] = "bky", mask: Any = None) -> StepUp:
-    """BH in two stages, the first of which estimates the number of nulls; see `tdd.kernels.stepup.two_stage_bh`.
+    """BH in two stages, the first of which estimates the number of nulls (Benjamini, Krieger & Yekutieli 2006,
+    definition 6).
 
     Guarantee: for independent p-values FDR <= alpha with "bky" and <= alpha/(1 - alpha) with "bh"; finite-sample. It is
     not proven for conformal p-values on one calibration sample; `storey_bh` is.
@@ -367,22 +315,14 @@ def two_stage_bh(p_values: Any, alpha: Any, *, variant: Literal["bky", "bh"] = "
     Returns:
       `StepUp`; `null_proportion` is the first stage's estimate, and `adjusted` holds for this alpha only.
 
-    Raises:
-      InputError: p outside [0, 1], alpha outside (0, 1), an unknown variant, wrong shapes.
-
     >>> two_stage_bh([0.005, 0.01, 0.02, 0.5, 0.09], 0.05).reject.tolist()
     [True, True, True, False, True]
-
-    References: Benjamini, Krieger & Yekutieli (2006), definition 6.
     """
     return run_step_up("two_stage_bh", p_values, alpha, mask, **_stage_options(variant))
 
 
 def rejections(p_values: Any, alpha: Any, *, procedure: str = "bh", mask: Any = None, **options: Any) -> jax.Array:
-    """Decide many families of p-values at once, in a fraction of the time that adjusted p-values take.
-
-    The adjusted p-values of `tdd.bh` and its neighbours need a sort; most decisions do not. NumPy float64 p-values are
-    decided in float64.
+    """Decide many families of p-values at once, without the sort of adjusted p-values ("hommel" sorts).
 
     Guarantee: that of the procedure, for each family.
 
@@ -402,8 +342,6 @@ def rejections(p_values: Any, alpha: Any, *, procedure: str = "bh", mask: Any = 
 
     >>> rejections([[0.01, 0.02, 0.03, 0.5], [0.2, 0.01, 0.4, 0.9]], 0.05).sum(axis=-1).tolist()
     [3, 1]
-
-    Cost: a few passes over the p-values; "hommel" sorts.
     """
     arrays.check_choice(procedure, tuple(PROCEDURES), "procedure")
     check = {"storey_bh": _storey_options, "two_stage_bh": _stage_options}.get(procedure, dict)

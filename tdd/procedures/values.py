@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
 from collections.abc import Callable, Mapping
 from fractions import Fraction
@@ -12,28 +11,13 @@ from typing import Any, ClassVar, Literal
 import jax
 import numpy as np
 
-from tdd.kernels import pooled_ranks, weighted
-from tdd.procedures import clusters
-from tdd.procedures.best_score import GUARANTEES as BEST_SCORE
-from tdd.procedures.best_score import best_score
+from tdd.kernels import stepup
+from tdd.kernels.weighted import PRUNES
+from tdd.procedures import best_score as best
+from tdd.procedures import clusters, jecs, ktd, p_values, ptdi, td4eval, testing, weighted
 from tdd.procedures.bounds import fdp_bounds, fdp_bounds_of_ranks, knockoff_fdp_bounds
-from tdd.procedures.calls import exact_fraction
-from tdd.procedures.jecs import GRID, checked_grid, jecs, jmcs
-from tdd.procedures.jecs import GUARANTEES as JOINT
-from tdd.procedures.jecs import RULES as JMCS_RULES
-from tdd.procedures.jecs import Rule as JMCSRule
-from tdd.procedures.ktd import RULES as KTD_RULES
-from tdd.procedures.ktd import Rule as KTDRule
-from tdd.procedures.ktd import guarantee_of, ktd
-from tdd.procedures.p_values import CONDITIONAL, calibration_conditional_p_values
+from tdd.procedures.calls import exact_fraction, level_operand
 from tdd.procedures.procedure import Procedure, check_options
-from tdd.procedures.ptdi import GUARANTEES as PTDI_GUARANTEES
-from tdd.procedures.ptdi import PROPORTIONS, ProportionName, ptdi
-from tdd.procedures.td4eval import COMBINATIONS, Combination, td4eval
-from tdd.procedures.td4eval import GUARANTEES as TD4EVAL_GUARANTEES
-from tdd.procedures.testing import bh
-from tdd.procedures.weighted import GUARANTEES as WEIGHTED_GUARANTEES
-from tdd.procedures.weighted import WeightedSelection, weighted_conformal_selection
 from tdd.records import CombinedSelection, Evidence, Guarantee, JointSelection, KnockoffSelection, Selection
 from tdd.validate import arrays
 from tdd.validate.errors import InputError
@@ -74,19 +58,18 @@ class PTDI(_WithOption):
 
     name = "ptdi"
     _option = "proportion"
-    _guarantees = PTDI_GUARANTEES
+    _guarantees = ptdi.GUARANTEES
 
-    proportion: ProportionName = "storey"
+    proportion: ptdi.ProportionName = "storey"
     eta: float = 0.05
     unit: Literal["cluster", "item", "drawn"] = "cluster"
 
     def __post_init__(self) -> None:
-        check_options(self, proportion=PROPORTIONS, unit=clusters.UNITS)
+        check_options(self, proportion=ptdi.PROPORTIONS, unit=clusters.UNITS)
         arrays.check_level(self.eta, "eta")
         if self.unit == "item":
-            for name, default in (("proportion", PTDI.proportion), ("eta", PTDI.eta)):
-                value = getattr(self, name)
-                if value != default:
+            for name in ("proportion", "eta"):
+                if (value := getattr(self, name)) != getattr(PTDI, name):
                     raise InputError(
                         f"{name}={value!r} has no use with unit='item', which decides by e-values; leave it out"
                     )
@@ -103,7 +86,7 @@ class PTDI(_WithOption):
                 evidence.calibration, evidence.scores, *labels, unit=self.unit, key=key, **options
             )
         members = evidence.members if self.proportion == "moment" else None
-        return ptdi(evidence.calibration, evidence.scores, members=members, **options)
+        return ptdi.ptdi(evidence.calibration, evidence.scores, members=members, **options)
 
     def record(self) -> dict[str, Any]:  # noqa: D102
         return {"unit": self.unit} if self.unit == "item" else super().record()
@@ -116,19 +99,14 @@ class PTDI(_WithOption):
     def facts(self, evidence: Evidence, selection: Selection) -> list[tuple[str, str]]:  # noqa: D102
         if not isinstance(selection, clusters.ClusterSelection):
             return []
-        num_selected = int(np.asarray(selection.cluster_selected).sum())
-        return [
-            (
-                "clusters",
-                f"{int(selection.num_clusters)} of candidates, {int(selection.num_calibration)} of calibration items",
-            ),
-            ("clusters with a selected item", str(num_selected)),
-        ]
+        tested, calibrated = int(selection.num_clusters), int(selection.num_calibration)
+        found = ("clusters", f"{tested} of candidates, {calibrated} of calibration items")
+        return [found, ("clusters with a selected item", str(int(np.asarray(selection.cluster_selected).sum())))]
 
     def bounds(self, evidence: Evidence, selection: Selection, **draws: Any) -> Any:  # noqa: D102
         if evidence.clusters:
             return "decisions are by cluster, and the bounds are for items that are exchangeable one by one"
-        return fdp_bounds(evidence.calibration, evidence.scores, null="nonmember", **draws)
+        return fdp_bounds(evidence.calibration, evidence.scores, null="nonmember", **_masks(evidence), **draws)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -137,9 +115,6 @@ class BestScore(Procedure):
 
     Attributes:
       rule: "deterministic", or "randomized": e-BH with randomised e-values, more power.
-
-    Raises:
-      InputError: an unknown rule.
     """
 
     name = "best_score"
@@ -153,11 +128,11 @@ class BestScore(Procedure):
 
     @property
     def guarantee(self) -> Guarantee:  # noqa: D102
-        return BEST_SCORE["best_score"]
+        return best.GUARANTEES["best_score"]
 
     def select(self, evidence: Evidence, alpha: Any, key: jax.Array | None = None) -> Selection:  # noqa: D102
         key = key if self.rule == "randomized" else None
-        return best_score(evidence.calibration, evidence.scores, alpha=alpha, key=key, **_masks(evidence))
+        return best.best_score(evidence.calibration, evidence.scores, alpha=alpha, key=key, **_masks(evidence))
 
     def facts(self, evidence: Evidence, selection: Selection) -> list[tuple[str, str]]:  # noqa: D102
         return _weights_of_detectors(evidence, selection)
@@ -170,7 +145,7 @@ GIVEN_CALIBRATION = {
         record.kind,
         f"{record.source}; Benjamini & Hochberg (1995)",
     )
-    for rule, record in CONDITIONAL.items()
+    for rule, record in p_values.CONDITIONAL.items()
 }
 
 
@@ -181,9 +156,6 @@ class ConditionalBH(_WithOption):
     Attributes:
       rule: table of bounds, "simes", "dkwm", "monte_carlo" or "asymptotic".
       delta: probability over calibration samples that the level does not hold.
-
-    Raises:
-      InputError: an option out of range.
     """
 
     name = "conditional"
@@ -195,24 +167,18 @@ class ConditionalBH(_WithOption):
     delta: float = 0.05
 
     def __post_init__(self) -> None:
-        check_options(self, rule=tuple(CONDITIONAL))
+        check_options(self, rule=tuple(p_values.CONDITIONAL))
         arrays.check_level(self.delta, "delta")
 
     def select(self, evidence: Evidence, alpha: Any, key: jax.Array | None = None) -> Selection:  # noqa: D102
-        draws: dict[str, Any] = {"key": key, "num_draws": max(999, math.ceil(1 / self.delta))}
-        p_values = functools.partial(
-            calibration_conditional_p_values,
-            evidence.calibration,
-            null=self.null,
-            delta=self.delta,
-            method=self.rule,
-            **(draws if self.rule == "monte_carlo" else {}),
+        drawn = {"key": key, "num_draws": max(999, math.ceil(1 / self.delta))} if self.rule == "monte_carlo" else {}
+        options: dict[str, Any] = {"null": self.null, "delta": self.delta, "method": self.rule, **drawn}
+        p, smallest, n = p_values.conditional_p_values(
+            evidence.calibration, evidence.scores, **options, **_masks(evidence)
         )
-        p = p_values(evidence.scores)
-        step = bh(p, alpha, mask=evidence.mask)
-        n, m = np.count_nonzero(~np.isnan(evidence.calibration)), int(step.num_tests)
-        smallest_p = float(p_values([np.nanmin(evidence.calibration) - 1])[0])
-        return self.selection(step, p, n, min(m + 1, max(1, math.ceil(smallest_p * m / alpha - 1e-6))))
+        step = testing.bh(p, alpha)
+        scale = ((smallest, step.num_tests), (1,))
+        return self.selection(step, p, n, stepup.min_rejections(level_operand(alpha), len(p), scale=scale))
 
     def record(self) -> dict[str, Any]:  # noqa: D102
         return {"rule": self.rule, **({} if self.delta == ConditionalBH.delta else {"calibration_delta": self.delta})}
@@ -224,9 +190,6 @@ class Weighted(Procedure):
 
     Attributes:
       rule: rule of the pruning, "heterogeneous", "homogeneous" or "deterministic".
-
-    Raises:
-      InputError: an unknown rule.
     """
 
     name = "weighted"
@@ -235,7 +198,7 @@ class Weighted(Procedure):
     rule: Literal["heterogeneous", "homogeneous", "deterministic"] = "heterogeneous"
 
     def __post_init__(self) -> None:
-        check_options(self, rule=weighted.PRUNES)
+        check_options(self, rule=PRUNES)
 
     @property
     def needs(self) -> tuple[str, ...]:  # noqa: D102
@@ -243,10 +206,10 @@ class Weighted(Procedure):
 
     @property
     def guarantee(self) -> Guarantee:  # noqa: D102
-        return WEIGHTED_GUARANTEES[self.rule]
+        return weighted.GUARANTEES[self.rule]
 
     def select(self, evidence: Evidence, alpha: Any, key: jax.Array | None = None) -> Selection:  # noqa: D102
-        return weighted_conformal_selection(
+        return weighted.weighted_conformal_selection(
             evidence.calibration,
             evidence.scores,
             evidence.calibration_weights,
@@ -259,7 +222,7 @@ class Weighted(Procedure):
         )
 
     def facts(self, evidence: Evidence, selection: Selection) -> list[tuple[str, str]]:  # noqa: D102
-        assert isinstance(selection, WeightedSelection)
+        assert isinstance(selection, weighted.WeightedSelection)
         size = float(selection.effective_sample_size)
         return [("effective calibration size", f"{size:.1f} equally weighted items")]
 
@@ -272,9 +235,6 @@ class KTD(_WithOption):
       rule: "multi", "derandomized", "closed", "conformal" or "ktd", the paper's.
       proportion: for rule="conformal": "storey" (the default there) or "none".
       offset: 1 controls the FDR, 0 a modified one.
-
-    Raises:
-      InputError: an option out of range, or a proportion with another rule.
     """
 
     name = "ktd"
@@ -282,18 +242,20 @@ class KTD(_WithOption):
     score = "grad_norm"
     long_texts = "truncate"
 
-    rule: KTDRule = "multi"
+    rule: ktd.Rule = "multi"
     proportion: Literal["storey", "none"] | None = None
     offset: int = 1
 
     def __post_init__(self) -> None:
-        check_options(self, rule=KTD_RULES)
+        check_options(self, rule=ktd.RULES)
+        ktd.check_offset(self.offset, self.rule)
         if self.rule != "conformal" and self.proportion is not None:
             raise InputError(
                 f"proportion={self.proportion!r} belongs to rule 'conformal' of method 'ktd'; leave it out"
             )
-        if self.rule == "conformal" and self.proportion is None:
-            object.__setattr__(self, "proportion", "storey")
+        if self.rule == "conformal":
+            object.__setattr__(self, "proportion", self.proportion or "storey")
+            check_options(self, proportion=ktd.PROPORTIONS)
 
     @property
     def needs(self) -> tuple[str, ...]:  # noqa: D102
@@ -302,7 +264,7 @@ class KTD(_WithOption):
     @property
     def guarantee(self) -> Guarantee:
         """The guarantee for several knockoffs an item; that of a selection is for the actual number."""
-        return guarantee_of(self.rule, self.proportion, self.offset, 2)
+        return ktd.guarantee_of(self.rule, self.proportion, self.offset, 2)
 
     def select(self, evidence: Evidence, alpha: Any, key: jax.Array | None = None) -> Selection:  # noqa: D102
         options: dict[str, Any] = {}
@@ -315,15 +277,17 @@ class KTD(_WithOption):
             }
         elif self.offset != 1:
             options = {"offset": self.offset}
-        return ktd(evidence.scores, evidence.knockoffs, alpha=alpha, rule=self.rule, mask=evidence.mask, **options)
+        return ktd.ktd(evidence.scores, evidence.knockoffs, alpha=alpha, rule=self.rule, mask=evidence.mask, **options)
 
     def record(self) -> dict[str, Any]:  # noqa: D102
         plain = {"rule": self.rule} if self.proportion is None else {"rule": self.rule, "proportion": self.proportion}
         return plain if self.offset == 1 else {**plain, "offset": self.offset}
 
     def min_selections(self, n: int, m: int, num_targets: int, alpha: float, num_knockoffs: int = 1) -> int:  # noqa: D102
+        if self.rule == "conformal":
+            return PTDI(self.proportion or "storey").min_selections(n, m, num_targets, alpha)
         copies = num_knockoffs if self.rule == "multi" else 1
-        return min(m + 1, math.ceil(1 / (exact_fraction(alpha) * copies)))
+        return min(m + 1, max(1, math.ceil(self.offset / (exact_fraction(alpha) * copies))))
 
     def facts(self, evidence: Evidence, selection: Selection) -> list[tuple[str, str]]:  # noqa: D102
         assert isinstance(selection, KnockoffSelection)
@@ -335,7 +299,8 @@ class KTD(_WithOption):
         ]
 
     def warnings(self, evidence: Evidence, selection: Selection) -> list[str]:  # noqa: D102
-        num_tied = int((evidence.knockoffs == evidence.scores[:, None]).any(axis=1).sum())
+        tied = (evidence.knockoffs == evidence.scores[:, None]).any(axis=1)
+        num_tied = int((tied if evidence.mask is None else tied & evidence.mask).sum())
         single = evidence.knockoffs.shape[1] == 1 and self.rule != "conformal"
         if not num_tied or not (single or self.rule == "multi"):
             return []
@@ -345,7 +310,7 @@ class KTD(_WithOption):
         if self.rule == "conformal":
             calibration = evidence.calibration - evidence.calibration_knockoffs.mean(axis=1)
             scores = evidence.scores - evidence.knockoffs.mean(axis=1)
-            return fdp_bounds(calibration, scores, null="nonmember", delta=delta, **draws)
+            return fdp_bounds(calibration, scores, null="nonmember", delta=delta, **_masks(evidence), **draws)
         if evidence.knockoffs.shape[1] == 1 and self.rule in ("ktd", "multi"):
             assert isinstance(selection, KnockoffSelection)
             return knockoff_fdp_bounds(selection.statistic, delta=delta)
@@ -370,28 +335,27 @@ class TD4Eval(_WithOption):
       combine: rule by which the detectors are combined.
       rule: combination of pooled ranks, "sum" or "cauchy"; empty for the default.
       weights: weights of the detectors, fixed beforehand; empty for equal ones.
-
-    Raises:
-      InputError: an unknown combination or rule.
     """
 
     name = "td4eval"
     _option = "combine"
-    _guarantees = TD4EVAL_GUARANTEES
+    _guarantees = td4eval.GUARANTEES
     null = "member"
     columns = "detectors"
 
-    combine: Combination = "pooled_rank"
+    combine: td4eval.Combination = "pooled_rank"
     rule: Literal["", "sum", "cauchy"] = ""
     weights: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
-        check_options(self, combine=COMBINATIONS, **({"rule": pooled_ranks.RULES} if self.rule else {}))
         object.__setattr__(self, "weights", tuple(self.weights))
+        td4eval.check_options(self.combine, rule=self.rule or None, weights=self.weights or None)
+        if self.weights:
+            arrays.check_weights(arrays.as_vector(self.weights, "weights"))
 
     def select(self, evidence: Evidence, alpha: Any, key: jax.Array | None = None) -> Selection:  # noqa: D102
         drawn = self.combine == "random" or (self.combine == "split_weights" and evidence.split is None)
-        return td4eval(
+        return td4eval.td4eval(
             evidence.calibration,
             evidence.scores,
             alpha=alpha,
@@ -431,28 +395,25 @@ class JMCS(_WithOption):
     Attributes:
       rule: "bh", "storey" or "by".
       eta: fraction of the calibration scores in the region of presumed members ("storey").
-
-    Raises:
-      InputError: an option out of range.
     """
 
     name = "jmcs"
     no_bounds = _UNKNOWN_MAXIMUM
     _option = "rule"
-    _guarantees = JOINT
+    _guarantees = jecs.GUARANTEES
     null = "member"
     columns = "models"
 
-    rule: JMCSRule = "bh"
+    rule: jecs.Rule = "bh"
     eta: float = 0.5
 
     def __post_init__(self) -> None:
-        check_options(self, rule=JMCS_RULES)
+        check_options(self, rule=jecs.RULES)
         arrays.check_level(self.eta, "eta")
 
     def select(self, evidence: Evidence, alpha: Any, key: jax.Array | None = None) -> Selection:  # noqa: D102
         options: dict[str, Any] = {"alpha": alpha, "rule": self.rule, "eta": self.eta, **_masks(evidence)}
-        return jmcs(evidence.calibration, evidence.scores, **options)
+        return jecs.jmcs(evidence.calibration, evidence.scores, **options)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -462,9 +423,6 @@ class JECS(Procedure):
     Attributes:
       grid: candidate edges of the envelope; empty for the default ones.
       neighbours: function from m to the number of nearest p-values for the density at an edge; None for the default.
-
-    Raises:
-      InputError: edges out of range.
     """
 
     name = "jecs"
@@ -478,16 +436,17 @@ class JECS(Procedure):
     def __post_init__(self) -> None:
         object.__setattr__(self, "grid", tuple(self.grid))
         if self.grid:
-            checked_grid(self.grid)
+            jecs.checked_grid(self.grid)
+        jecs.check_neighbours(self.neighbours)
 
     @property
     def guarantee(self) -> Guarantee:  # noqa: D102
-        return JOINT["jecs" if self.neighbours is None else "jecs, neighbours"]
+        return jecs.GUARANTEES["jecs" if self.neighbours is None else "jecs, neighbours"]
 
     def select(self, evidence: Evidence, alpha: Any, key: jax.Array | None = None) -> Selection:  # noqa: D102
-        grid = self.grid or GRID
+        grid = self.grid or jecs.GRID
         options: dict[str, Any] = {"alpha": alpha, "grid": grid, "neighbours": self.neighbours, **_masks(evidence)}
-        return jecs(evidence.calibration, evidence.scores, **options)
+        return jecs.jecs(evidence.calibration, evidence.scores, **options)
 
     def record(self) -> dict[str, Any]:  # noqa: D102
         return {"grid": list(self.grid)}

@@ -252,3 +252,12 @@ def test_plans_that_cannot_be(arguments, words):
 def test_the_default_schedule_is_the_kernels():
     canonical, shuffled = shards(b=37)
     assert tdd.exchangeability_sequence(canonical, shuffled).looks == sequential.default_looks(37)
+
+
+@pytest.mark.parametrize("rule", ["e_process", "besag_clifford"])
+def test_a_shuffle_that_no_shard_has_does_not_count(rule):
+    canonical, shuffled = np.array([3.0, 5.0, 2.0]), np.array([[1.0, 2.0], [4.0, 1.0], [2.0, 0.0]])
+    longer = np.concatenate([shuffled, np.full((3, 1), np.nan)], axis=1)
+    known = tdd.exchangeability_sequence(canonical, shuffled, rule=rule, looks=(2,))
+    found = tdd.exchangeability_sequence(canonical, longer, rule=rule, looks=(2, 3))
+    np.testing.assert_array_equal(found.p_value, np.repeat(known.p_value, 2))
