@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from fractions import Fraction
 from typing import Any
 
 import jax
@@ -160,7 +161,7 @@ class Contamination(Probe):
         suspects, references = (
             np.where(np.isfinite(scores), scores, np.nan) for scores in (result.suspect_scores, result.reference_scores)
         )
-        num_references = int(np.sum(~np.isnan(references)))
+        num_references, unknown = int(np.sum(~np.isnan(references))), int(np.sum(flagged & np.isnan(suspects)))
         if np.isnan(suspects).all() or not num_references:
             return int(flagged.sum()), 0
         delta = self.alpha * float(spending(look, self.num_looks) - spending(look - 1, self.num_looks))
@@ -168,15 +169,16 @@ class Contamination(Probe):
         if num_draws * (len(suspects) + len(references)) <= _MOST_DRAWN:
             key = jax.random.key(self.options.seed)
             drawn = fdp_bounds(references, suspects, null="nonmember", delta=delta, num_draws=num_draws, key=key)
-            return int(drawn.of(flagged).false_bound), int(drawn.min_members)
+            return int(drawn.of(flagged).false_bound) + unknown, int(drawn.min_members)
         p_values = np.asarray(result.p_values)
         closed = dkw_fdp_bounds(p_values, num_calibration=num_references, delta=delta)
         false_bound, real = np.asarray(closed.false_bound), ~np.isnan(p_values)
         num_leaked = int(np.max((np.asarray(closed.num_selected) - false_bound)[real], initial=0))
         chosen = real & flagged
         if not chosen.any():
-            return 0, num_leaked
-        return int(false_bound[chosen & (p_values == p_values[chosen].max())][0]), num_leaked
+            return unknown, num_leaked
+        cut = int(false_bound[chosen & (p_values == p_values[chosen].max())][0])
+        return min(cut, int(chosen.sum())) + unknown, num_leaked
 
 
 class OrderContamination(Contamination):
@@ -210,7 +212,7 @@ class OrderContamination(Contamination):
             benchmark, tokenizer, separator, num_shards=num_shards, num_shuffles=k, limit=limit, seed=seed
         )
         num_relabellings = (k + 1) ** len(shards)
-        if num_relabellings * alpha < 1:
+        if num_relabellings * Fraction(str(float(alpha))) < 1:
             raise InputError(
                 f"{len(shards)} shards in {k + 1} orders each can be relabelled in only {num_relabellings} ways, too "
                 f"few for a p-value of alpha={alpha:g}; raise num_shuffles"

@@ -27,8 +27,12 @@ from tdd.validate.npz import read_npz
 
 __all__ = ["fingerprint", "history_from_arrays", "history_to_arrays", "read_state", "save"]
 
-_RESULT = tuple(field.name for field in dataclasses.fields(ProbeResult))  # pyright: ignore[reportArgumentType]
-_ITEMS = ("e_values", "adjusted", "flagged")
+_COLUMNS = {"step": np.int64, "look": np.int64, "alarm": bool, "seconds": np.float64, "on_schedule": bool}
+_PARTS = {
+    "items": ("e_values", "adjusted", "flagged"),
+    "evidence": Evidence._fields,
+    "result": tuple(field.name for field in dataclasses.fields(ProbeResult)),  # pyright: ignore[reportArgumentType]
+}
 
 
 def fingerprint(options: ProbeOptions, roles: Mapping[str, Role]) -> str:
@@ -98,42 +102,31 @@ def read_state(folder: str | os.PathLike[str]) -> dict[str, np.ndarray]:
 
 def history_to_arrays(history: Sequence[ProbeRecord]) -> dict[str, np.ndarray]:
     """Looks as arrays with one row a look; no Python objects in them."""
-    warnings = json.dumps([list(record.warnings) for record in history]).encode()
-    arrays = {
-        "step": np.array([record.step for record in history], np.int64),
-        "look": np.array([record.look for record in history], np.int64),
-        "alarm": np.array([record.alarm for record in history], bool),
-        "seconds": np.array([record.seconds for record in history], np.float64),
-        "on_schedule": np.array([record.on_schedule for record in history], bool),
-        "warnings": np.frombuffer(warnings, np.uint8),
-    }
+    arrays = {name: np.array([getattr(record, name) for record in history], dtype) for name, dtype in _COLUMNS.items()}
+    arrays["warnings"] = np.frombuffer(json.dumps([list(record.warnings) for record in history]).encode(), np.uint8)
     if history:
-        for name in _ITEMS:
-            arrays[f"items/{name}"] = np.stack([getattr(record, name) for record in history])
-        for name in Evidence._fields:
-            arrays[f"evidence/{name}"] = np.stack([getattr(record.evidence, name) for record in history])
-        for name in _RESULT:
-            arrays[f"result/{name}"] = np.stack([getattr(record.result, name) for record in history])
-    return arrays
+        for part, names in _PARTS.items():
+            rows = [getattr(record, part, record) for record in history]
+            arrays |= {f"{part}/{name}": np.stack([getattr(row, name) for row in rows]) for name in names}
+    return {f"history/{name}": array for name, array in arrays.items()}
 
 
 def history_from_arrays(arrays: Mapping[str, np.ndarray]) -> list[ProbeRecord]:
-    """Invert `history_to_arrays`."""
-    warnings = json.loads(arrays["warnings"].tobytes())
-    return [
-        ProbeRecord(
-            step=int(arrays["step"][i]),
-            look=int(arrays["look"][i]),
-            result=ProbeResult(**{name: arrays[f"result/{name}"][i] for name in _RESULT}),
-            evidence=Evidence(**{name: arrays[f"evidence/{name}"][i] for name in Evidence._fields}),
-            alarm=bool(arrays["alarm"][i]),
-            warnings=tuple(warnings[i]),
-            seconds=float(arrays["seconds"][i]),
-            on_schedule=bool(arrays["on_schedule"][i]),
-            **{name: arrays[f"items/{name}"][i] for name in _ITEMS},
+    """Invert `history_to_arrays`; a `KeyError` names an array that is missing."""
+    columns = {name: arrays[f"history/{name}"].tolist() for name in _COLUMNS}
+    warnings = json.loads(arrays["history/warnings"].tobytes())
+    history = []
+    for i, said in enumerate(warnings):
+        items, evidence, result = (
+            {name: arrays[f"history/{part}/{name}"][i] for name in names} for part, names in _PARTS.items()
         )
-        for i in range(len(arrays["step"]))
-    ]
+        own = {name: values[i] for name, values in columns.items()}
+        history.append(
+            ProbeRecord(
+                **own, **items, evidence=Evidence(**evidence), result=ProbeResult(**result), warnings=tuple(said)
+            )
+        )
+    return history
 
 
 def _looks(history: Sequence[ProbeRecord]) -> dict[str, np.ndarray]:

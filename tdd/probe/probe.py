@@ -270,7 +270,7 @@ class Probe(AlarmHistory):
         leaves = jax.device_get(jax.tree.leaves(self.state))
         arrays = {"fingerprint": np.frombuffer(self.fingerprint.encode(), np.uint8)}
         arrays |= {f"state/{i}": np.asarray(leaf) for i, leaf in enumerate(leaves)}
-        return arrays | {f"history/{name}": array for name, array in folders.history_to_arrays(self.history).items()}
+        return arrays | folders.history_to_arrays(self.history)
 
     def load_state_dict(self, arrays: Mapping[str, Any]) -> None:
         """Take over what `state_dict` returned, of a probe of the same texts and options.
@@ -278,27 +278,24 @@ class Probe(AlarmHistory):
         Raises:
           InputError: it is of another probe, or incomplete.
         """
-        saved = {name: np.asarray(array) for name, array in arrays.items()}
-        structure = jax.tree.structure(self.state)
-        leaves = [f"state/{i}" for i in range(structure.num_leaves)]
-        missing = [name for name in ("fingerprint", *leaves) if name not in saved]
-        if missing:
+        saved, structure = {name: np.asarray(array) for name, array in arrays.items()}, jax.tree.structure(self.state)
+        try:
+            fingerprint = saved["fingerprint"].tobytes().decode()
+            if fingerprint != self.fingerprint:
+                raise InputError(
+                    f"the state is of another probe: its texts or options differ (fingerprint {fingerprint[:12]}, this "
+                    f"probe has {self.fingerprint[:12]}); choose another folder, or build the probe with the same "
+                    "texts and options"
+                )
+            leaves = [saved[f"state/{i}"] for i in range(structure.num_leaves)]
+            history = folders.history_from_arrays(saved)
+        except KeyError as error:
             raise InputError(
-                f"the state holds no array {missing[0]!r}: give back what Probe.state_dict returned, unchanged"
-            )
-        fingerprint = saved["fingerprint"].tobytes().decode()
-        if fingerprint != self.fingerprint:
-            raise InputError(
-                f"the state is of another probe: its texts or options differ (fingerprint {fingerprint[:12]}, this "
-                f"probe has {self.fingerprint[:12]}); choose another folder, or build the probe with the same texts "
-                "and options"
-            )
-        self.history = folders.history_from_arrays(
-            {name.removeprefix("history/"): array for name, array in saved.items()}
-        )
-        state: ProbeState = jax.tree.unflatten(structure, [saved[name] for name in leaves])
+                f"the state holds no array {error.args[0]!r}: give back what Probe.state_dict returned, unchanged"
+            ) from error
+        state: ProbeState = jax.tree.unflatten(structure, leaves)
         levels = self.state.rule.levels  # in this session's precision: cast, they might round above alpha
-        self.state = state._replace(rule=state.rule._replace(levels=levels))
+        self.state, self.history = state._replace(rule=state.rule._replace(levels=levels)), history
 
     def _warnings(self, on_schedule: bool, num_not_finite: int) -> tuple[str, ...]:
         """Sentences about a look, before it becomes part of the history."""

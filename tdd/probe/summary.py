@@ -35,7 +35,7 @@ def outcome(options: ProbeOptions, history: Sequence[ProbeRecord], *, decides_it
         f" By step {last.step}, {int(last.flagged.sum())} of {len(last.flagged)} suspects are flagged (FDR <= {alpha}, "
         f"{condition})."
     )
-    if len(history) == options.num_looks:  # planned as the last one before any score was seen
+    if planned and len(history) == options.num_looks:  # the last one before any score was seen
         items += f" That look, the last of the plan, selects {int(last.result.num_flagged)} by itself (FDR <= {alpha})."
     subject = "that the suspects are in the training data"
     if not decides_items:
