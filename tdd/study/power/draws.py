@@ -111,7 +111,8 @@ class PooledAudit:
         place = jnp.arange(self.most_tests)
         # Places beyond the sizes repeat the last item: the masks leave them out.
         calibration = jnp.take(nulls, jnp.arange(self.most_calibration), mode="clip")
-        null_tests = jnp.take(nulls, self.num_calibration + place - self.num_targets, mode="clip")
+        # Knockoffs set no item aside to calibrate: the last candidate wraps around to the first item.
+        null_tests = jnp.take(nulls, self.num_calibration + place - self.num_targets, mode="wrap")
         target_tests = jnp.take(targets, place, mode="clip")
         scores = jnp.where(
             target, jnp.take(self.targets, target_tests, axis=1), jnp.take(self.nulls, null_tests, axis=1)

@@ -52,7 +52,6 @@ def read_labelled(
         table,
         scores=list(scores) or None,
         label_field=None if truth is not None else label_field,
-        higher_is_member=tuple(scores) if higher_is_member else (),
         calibrated=False,
         candidate_role=None,
         id_field=id_field,
@@ -64,7 +63,7 @@ def read_labelled(
     names = list(scores or columns.scores)
     if not scores and len(names) > 1:
         raise InputError(f"{columns.source}: name the score columns, of {', '.join(names)}")
-    values = np.stack([columns.scores[name] for name in names])
+    values = np.stack([columns.scores[name] for name in names]) * (-1 if higher_is_member else 1)
     whole = (labels >= 0) & ~np.isnan(values).any(axis=0)
     left_out = f" ({int((~whole).sum())} of {whole.size} rows without a score or label left out)"
     name = f"{pathlib.PurePath(columns.source).name} ({', '.join(names)}){'' if whole.all() else left_out}"

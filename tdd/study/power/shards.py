@@ -204,7 +204,8 @@ class ResampledShards:
         order = jnp.argsort(jax.random.bits(order_key, (self.num_shards, available)), axis=1)  # columns, random order
         columns = order[:, 1 : 1 + self.num_shuffles]  # without the one that may stand for the canonical order
         if self.num_shuffles >= available:
-            repeated = jax.random.randint(repeat_key, (self.num_shards, self.num_shuffles), 1, available)
+            lowest = jnp.where(self.observed, 0, 1)
+            repeated = jax.random.randint(repeat_key, (self.num_shards, self.num_shuffles), lowest, available)
             columns = jnp.take_along_axis(order, repeated, axis=1)
             if self.num_shuffles == available:
                 columns = jnp.where(self.observed, order, columns)
