@@ -18,8 +18,7 @@ from tdd.probe import folder as folders
 from tdd.probe.evidence import ITEMS, Evidence, ProbeState, SetEvidence
 from tdd.probe.options import Baseline, ProbeOptions, check_reachable
 from tdd.probe.program import Program, as_language_model
-from tdd.probe.result import ProbeRecord, ProbeResult
-from tdd.probe.steps import AlarmHistory, as_step
+from tdd.probe.result import AlarmHistory, ProbeRecord, ProbeResult, as_step
 from tdd.probe.texts import Layout, lay_out, num_texts, read_roles
 from tdd.procedures import anytime
 from tdd.procedures.ptdi import GUARANTEES, ProportionName

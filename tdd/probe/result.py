@@ -1,8 +1,10 @@
-"""Results of a probe: scores and decisions at one set of parameters, and the record of a look."""
+"""Results of a probe: scores and decisions at one set of parameters, the record of a look, and histories of records."""
 
 from __future__ import annotations
 
 import dataclasses
+import operator
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -10,8 +12,17 @@ import numpy as np
 
 from tdd.kernels.trajectories import Evidence
 from tdd.records import pytree
+from tdd.validate.errors import InputError
 
-__all__ = ["GRAD_NORM_QUANTILES", "ProbeRecord", "ProbeResult"]
+__all__ = [
+    "GRAD_NORM_QUANTILES",
+    "AlarmHistory",
+    "ProbeRecord",
+    "ProbeResult",
+    "as_step",
+    "check_same",
+    "first_alarm",
+]
 
 GRAD_NORM_QUANTILES = (0.0, 0.25, 0.5, 0.75, 1.0)
 """Levels of the reported quantiles of the suspects' gradient norms."""
@@ -121,6 +132,55 @@ class ProbeRecord:
             for level, norm in zip(GRAD_NORM_QUANTILES, result.grad_norm_quantiles, strict=True):
                 numbers[f"grad_norm_q{round(100 * level)}"] = norm
         return {prefix + name: float(number) for name, number in numbers.items()}
+
+
+class AlarmHistory:
+    """A `history` of records, in which an alarm stays once it has been raised."""
+
+    history: list[Any]
+
+    @property
+    def alarm(self) -> bool:
+        """True once the anytime p-value has been alpha or less."""
+        return bool(self.history) and self.history[-1].alarm
+
+    @property
+    def first_alarm(self) -> int | None:
+        """The step at which that first happened."""
+        return first_alarm(self.history)
+
+
+def first_alarm(history: Sequence[Any]) -> int | None:
+    """The step of the first alarm."""
+    return next((record.step for record in history if record.alarm), None)
+
+
+def as_step(step: Any, last: int | None = None) -> int:
+    """The number of a training step, not before the last one."""
+    try:
+        number = operator.index(step)
+    except TypeError:
+        number = -1
+    if isinstance(step, (bool, np.bool_)) or not 0 <= number < 2**31:
+        raise InputError(
+            f"step={step!r} must be the number of the training step, a whole number from 0 to 2^31 - 1; inside a "
+            "compiled function use evaluate and observe"
+        )
+    if last is not None and number < last:
+        raise InputError(
+            f"step={number} comes after step {last}, and evidence over a run is not taken back. If training restarts "
+            "from a checkpoint, load the state that was saved with it (load_state_dict); for another run, start anew"
+        )
+    return number
+
+
+def check_same(name: str, saved: Any, expected: Any) -> None:
+    """A saved state belongs to a guard with the same arguments."""
+    if saved != expected:
+        raise InputError(
+            f"state is of another guard: its {name} is {saved!r}, this guard's is {expected!r}; make the guard with "
+            "the arguments of the run that saved the state"
+        )
 
 
 def _finite_mean(scores: Any) -> float:

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tdd.kernels import shingle
-from tdd.probe.steps import as_step, check_same
+from tdd.probe.result import as_step, check_same
 from tdd.probe.texts import read_tokens
 from tdd.records import Texts
 from tdd.validate.arrays import as_count

@@ -32,7 +32,6 @@ _MODULES = (
     "exchange.structure",
     "probe.evidence",
     "probe.benchmark",
-    "probe.leak",
     "probe.order",
     "procedures.values",
     "audit.blind_baseline",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -12,9 +13,19 @@ from tdd.kernels import lattice
 from tdd.validate.arrays import check_level, check_seed
 from tdd.validate.errors import InputError
 
-__all__ = ["as_devices", "as_levels", "as_names", "as_number", "check_run"]
+__all__ = [
+    "as_counts",
+    "as_devices",
+    "as_float",
+    "as_levels",
+    "as_names",
+    "as_number",
+    "as_probability",
+    "check_run",
+]
 
 _MOST_REPETITIONS = 2**31 - 1
+_LARGEST = 2**24
 
 
 def check_run(repetitions: Any, seed: Any, target_se: Any) -> None:
@@ -82,3 +93,29 @@ def as_names(methods: Any, known: Sequence[str]) -> tuple[str, ...]:
         if names.count(name) > 1:
             raise InputError(f"methods names {name!r} twice")
     return names
+
+
+def as_float(value: Any) -> float:
+    """A number, or NaN, which fails every comparison, for what is not one."""
+    return math.nan if isinstance(value, (bool, str)) else float(value)
+
+
+def as_counts(name: str, value: Any) -> tuple[int, ...]:
+    """One whole number of at least 1, or several, each once, in order."""
+    counts = [value] if np.ndim(value) == 0 else list(value)
+    for count in counts:
+        if isinstance(count, bool) or not isinstance(count, (int, np.integer)) or count < 1:
+            raise InputError(f"{name} must be whole numbers of at least 1, got {count!r}")
+        if count >= _LARGEST:
+            raise InputError(f"{name} must be below {_LARGEST:,}, got {count:,}")
+    if not counts:
+        raise InputError(f"{name} is empty; give at least one number, for example 1000")
+    return tuple(dict.fromkeys(int(count) for count in counts))
+
+
+def as_probability(name: str, value: Any) -> float:
+    """A number strictly between 0 and 1."""
+    number = as_float(value)
+    if not 0 < number < 1:
+        raise InputError(f"{name} must lie strictly between 0 and 1, got {value!r}")
+    return number

@@ -15,8 +15,7 @@ import pytest
 from tdd import InputError
 from tdd.kernels.trajectories import spending
 from tdd.probe import benchmark
-from tdd.probe.benchmark import contamination
-from tdd.probe.leak import rises, shard_rises, start_of_rise
+from tdd.probe.benchmark import contamination, rises, shard_rises, start_of_rise
 
 V, LENGTH = 60, 12
 LOOKS = 10

@@ -12,9 +12,8 @@ import pytest
 
 import tdd
 from tdd.study.power import search
-from tdd.study.power.draws import normal_scores, smoothed
 from tdd.study.power.read import read_labelled
-from tdd.study.power.scores import ScorePool
+from tdd.study.power.scores import ScorePool, normal_scores, smoothed
 
 RNG = np.random.default_rng(0)
 MEMBER = np.arange(240) < 120

@@ -15,8 +15,8 @@ import numpy as np
 from tdd.kernels import betting, permutation, randomization, rank_sum, sequential, student
 from tdd.records import Null, pytree
 from tdd.study import blocks
+from tdd.study.checks import as_float
 from tdd.study.designs.shards import LAWS, SkewedShards
-from tdd.study.power.checks import as_float
 from tdd.study.sample import Sample
 from tdd.validate.arrays import check_choice
 from tdd.validate.errors import InputError
