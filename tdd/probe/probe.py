@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import logging
 import time
 from collections.abc import Mapping
@@ -11,7 +10,6 @@ from typing import Any, Literal
 import jax
 import numpy as np
 
-from tdd.kernels.evalues import EStepUp
 from tdd.kernels.set_statistics import Statistic, labellings
 from tdd.placement import everywhere
 from tdd.probe import folder as folders
@@ -19,7 +17,7 @@ from tdd.probe.evidence import ITEMS, Evidence, ProbeState, SetEvidence
 from tdd.probe.options import Baseline, ProbeOptions, check_reachable
 from tdd.probe.program import Program, as_language_model
 from tdd.probe.result import AlarmHistory, ProbeRecord, ProbeResult, as_step
-from tdd.probe.texts import Layout, lay_out, num_texts, read_roles
+from tdd.probe.texts import ROLES, lay_out, num_texts, read_roles
 from tdd.procedures import anytime
 from tdd.procedures.ptdi import GUARANTEES, ProportionName
 from tdd.records import Guarantee
@@ -139,12 +137,7 @@ class Probe(AlarmHistory):
             token_budget=default_budget(jax.default_backend()) if token_budget is None else check_budget(token_budget),
             seed=seed,
         )
-        sources = {
-            "suspect": suspect,
-            "reference": reference,
-            "canaries": canaries,
-            "canary_reference": canary_reference,
-        }
+        sources = dict(zip(ROLES, (suspect, reference, canaries, canary_reference), strict=True))
         limit, truncate = options.max_length, long_texts == "truncate"
         self.roles = read_roles(sources, tokenizer, limit=limit, truncate=truncate, vocab_size=model.vocab_size)
         self.sizes = m, n, _, _ = num_texts(self.roles)
@@ -324,18 +317,6 @@ def _on_host(tree: Any) -> Any:
     return jax.device_get(whole)
 
 
-@functools.partial(jax.jit, static_argnums=0)
-def _evaluate(program: Program, params: Any, layout: Layout, gradients: Layout | None) -> ProbeResult:
-    return program(params, layout, gradients)
-
-
-@functools.partial(jax.jit, static_argnums=0)
-def _flagged(rule: SetEvidence, state: ProbeState) -> EStepUp:
-    return rule.flagged(state)
-
-
-@functools.partial(jax.jit, static_argnums=0)
-def _observe(
-    rule: SetEvidence, labels: jax.Array, state: ProbeState, result: ProbeResult
-) -> tuple[ProbeState, Evidence]:
-    return rule.observe(labels, state, result)
+_evaluate = jax.jit(Program.__call__, static_argnums=0)
+_flagged = jax.jit(SetEvidence.flagged, static_argnums=0)
+_observe = jax.jit(lambda rule, *look: rule.observe(*look), static_argnums=0)  # that of the rule's own class
