@@ -17,7 +17,7 @@ from tdd.validate.errors import InputError
 
 __all__ = ["ROLES", "Bucket", "Layout", "Role", "lay_out", "num_texts", "read_roles", "read_tokens", "rows_of_ids"]
 
-ROLES = ("suspect", "reference", "canaries", "canary_reference")
+ROLES: tuple[str, ...] = ("suspect", "reference", "canaries", "canary_reference")
 """The order in which their rows follow one another."""
 
 _MAX_BUCKETS = 4

@@ -153,24 +153,13 @@ def expected_exchange_power(
 
 @dataclasses.dataclass(frozen=True)
 class _Simulation:
-    """Data sets drawn from a source, and tested.
-
-    Attributes:
-      source: Source of the shards.
-      shifted_share: Fraction of the shards that show the effect.
-      tests: Names out of `TESTS`.
-      levels: A levels.
-      most: The largest number of shards; designs have places for so many.
-      repetitions: Data sets of each setting.
-      key: PRNG key.
-      devices: Devices that share the repetitions.
-    """
+    """Data sets drawn from a source, and tested."""
 
     source: ShardLogProbs | ShardEffect
     shifted_share: float
     tests: tuple[str, ...]
-    levels: tuple[float, ...]
-    most: int
+    levels: tuple[float, ...]  # A of them
+    most: int  # the largest number of shards; designs have places for so many
     repetitions: int
     key: jax.Array
     devices: tuple[Any, ...]

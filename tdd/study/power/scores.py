@@ -139,17 +139,9 @@ class LabelledScores:
 
 
 class ScorePool:
-    """Labelled items as a procedure sees them.
+    """Labelled items as a procedure sees them: `nulls` [K, N0] under the null, `targets` [K, N1] right to select.
 
-    Attributes:
-      nulls: [K, N0] loss-like scores of the items under the null.
-      targets: [K, N1] those of the items that it is right to select.
-      kind: Meaning of the K scores of an item: "one", "several", "knockoffs".
-      null: Which items are under the null.
-      draw: How items are drawn, as in `LabelledScores`.
-      num_scores: K.
-      num_nulls: N0.
-      num_targets: N1.
+    The K scores of an item are "one", of "several" detectors, or its own and those of its K - 1 "knockoffs" (`kind`).
 
     Raises:
       InputError: More or fewer scores of an item than the procedure takes.
@@ -164,6 +156,9 @@ class ScorePool:
         is_null = source.is_member if null == "member" else ~source.is_member
         self.nulls, self.targets = source.scores[:, is_null], source.scores[:, ~is_null]
         self.kind, self.null, self.draw, self.name = kind, null, source.draw, source.name
+        self.members, self.nonmembers = (
+            (self.targets, self.nulls) if null == "nonmember" else (self.nulls, self.targets)
+        )
         self.num_scores, self.num_nulls = self.nulls.shape
         self.num_targets = self.targets.shape[1]
 
@@ -219,22 +214,17 @@ class ScorePool:
 
     def aucs(self) -> list[float]:
         """P(member < non-member) + P(equal)/2 for each of the K scores."""
-        members, nonmembers = self._by_label()
         aucs = []
-        for low, high in zip(np.sort(members, axis=1), nonmembers, strict=True):
+        for low, high in zip(np.sort(self.members, axis=1), self.nonmembers, strict=True):
             counts = np.searchsorted(low, high, "left") + np.searchsorted(low, high, "right")
             aucs.append(float(counts.sum()) / (2 * low.size * high.size))
         return aucs
 
     def words(self) -> str:
         """The source, in words."""
-        members, nonmembers = self._by_label()
         auc = "" if self.kind == "knockoffs" else f", AUC {self.aucs()[0]:.3f}"
-        more = f" and {len(members) - 1} more scores" if self.kind == "several" and len(members) > 1 else ""
-        return f"{self.name}: {members.shape[1]} members, {nonmembers.shape[1]} non-members{auc}{more}"
-
-    def _by_label(self) -> tuple[np.ndarray, np.ndarray]:
-        return (self.targets, self.nulls) if self.null == "nonmember" else (self.nulls, self.targets)
+        more = f" and {self.num_scores - 1} more scores" if self.kind == "several" and self.num_scores > 1 else ""
+        return f"{self.name}: {self.members.shape[1]} members, {self.nonmembers.shape[1]} non-members{auc}{more}"
 
 
 @pytree("most_calibration", "most_tests", "null")
@@ -242,20 +232,10 @@ class BinormalAudit:
     """n calibration items N(0, 1) and m candidates, the first `num_targets` of them N(-+signal, spread^2).
 
     The random numbers of a place do not depend on the sizes: with more targets or items the others stay as they were.
-
-    Attributes:
-      most_calibration: Places for calibration items, at least n.
-      most_tests: Places for candidates, at least m.
-      num_calibration: n.
-      num_tests: m.
-      num_targets: Candidates that it is right to select.
-      signal: Distance of the means, in standard deviations of the null.
-      spread: Standard deviation of the targets, in those of the null.
-      null: Which items calibrate.
     """
 
-    most_calibration: int
-    most_tests: int
+    most_calibration: int  # places for calibration items, at least n
+    most_tests: int  # places for candidates, at least m
     num_calibration: Any
     num_tests: Any
     num_targets: Any
@@ -276,22 +256,8 @@ class BinormalAudit:
 class PooledAudit:
     """Calibration items and candidates from a pool of items with known labels.
 
-    Not smoothed: drawn without replacement, so that the expected power over draws is an unbiased estimate of that in
-    the population of the pool. Smoothed: drawn with replacement and perturbed, a kernel estimate of the two laws.
-
-    Attributes:
-      most_calibration: Places for calibration items, at least n.
-      most_tests: Places for candidates, at least m.
-      num_calibration: n.
-      num_tests: m.
-      num_targets: Candidates that it is right to select.
-      nulls: [K, N0] loss-like scores of the items under the null.
-      targets: [K, N1] those of the others.
-      null_kernel: [K, K] factor of the covariance of the nulls' perturbation; zeros where not smoothed.
-      target_kernel: [K, K] likewise for the targets.
-      null: Which items calibrate.
-      kind: "one" (K = 1), "several" (K detectors), "knockoffs" (an item's score and those of its K - 1 knockoffs).
-      smoothed: With replacement and perturbed.
+    Not smoothed: drawn without replacement. Smoothed: drawn with replacement and perturbed, a kernel estimate of the
+    two laws. Sizes as in `BinormalAudit`, scores and kind as in `ScorePool`.
     """
 
     most_calibration: int
@@ -301,8 +267,8 @@ class PooledAudit:
     num_targets: Any
     nulls: Any
     targets: Any
-    null_kernel: Any
-    target_kernel: Any
+    null_kernel: Any  # [K, K] factor of the covariance of the nulls' perturbation; zeros where not smoothed
+    target_kernel: Any  # [K, K] likewise for the targets
     null: Null = "nonmember"
     kind: str = "one"
     smoothed: bool = False
