@@ -78,7 +78,8 @@ class Leak:
         was before the first look. No guarantee; its error depends on how fast the items are learnt.
       step: Step of the look that the following rests on, the last one within num_steps.
       items: Identifiers of the items that are flagged by then: FDR <= alpha at whatever look one reads them.
-      num_false: Upper bound on the number of `items` that are not leaked, whatever the reason for choosing this look.
+      num_false: Upper bound on the number of `items` that are not leaked, whatever the reason for choosing this look;
+        those without a finite score at it count.
       num_leaked: Lower bound on the number of leaked items.
       fraction: num_leaked as a fraction of all items.
       fraction_estimate: Estimated fraction, 1 - 2 (1 + #{p >= 1/2}) / m from the conformal p-values of that look, at
@@ -217,8 +218,7 @@ class Contamination(Probe):
         return rises(np.stack(paths), self.sizes[0])
 
     def _bounds(self, look: int, flagged: np.ndarray) -> tuple[int, int]:
-        """Upper bound on the flagged items that are not leaked, lower bound on all leaked items, at the look's fraction
-        of the level."""
+        """Bounds at the look's fraction of the level: most flagged items that are not leaked, fewest leaked items."""
         result = self.history[look - 1].result
         suspects, references = (
             np.where(np.isfinite(scores), scores, np.nan) for scores in (result.suspect_scores, result.reference_scores)
@@ -249,9 +249,8 @@ class OrderContamination(Contamination):
     Under the null hypothesis which of the k + 1 orders of a shard is the published one is uniformly random, in every
     shard independently, given everything that the training did: the relabellings are those.
 
-    A look's `result` has the published shards as suspects and the shuffled ones as references; shards of one benchmark
-    are not draws from one law, so there are no p-values of single shards (NaN), none is flagged, and the estimated
-    proportion is 0.
+    A look's `result` has the published shards as suspects and the shuffled ones as references. It has no p-values of
+    single shards (NaN), none is flagged, and the estimated proportion is 0: they are not draws from one law.
     """
 
     def __init__(
@@ -316,17 +315,11 @@ def _storey_at_half(p_values: np.ndarray) -> float:
 
 
 def rises(paths: np.ndarray, num_suspects: int) -> np.ndarray:
-    """Fall of the suspects below what their last scores predict, look by look, in standard deviations.
+    """[L] z, the fall of the first m of N items below what their last scores predict, in standard deviations.
 
-    Scores of a look are regressed on those of the look before over all items; z is the mean residual of the suspects
-    against its law under random labellings. Before a leak the z are about uncorrelated, of mean 0 and variance 1.
-
-    Args:
-      paths: [L, N] loss-like scores; the first m items are the suspects.
-      num_suspects: m.
-
-    Returns:
-      [L] z, large = more member-like than before; the first is that of the scores themselves. 0 where undefined.
+    Loss-like scores [L, N] of a look are regressed on those of the look before over all items; z is the mean residual
+    of the suspects against its law under random labellings: large = more member-like than before, 0 where undefined.
+    Before a leak the z are about uncorrelated, of mean 0 and variance 1.
     """
     z = []
     for look, scores in enumerate(paths):
@@ -344,13 +337,9 @@ def rises(paths: np.ndarray, num_suspects: int) -> np.ndarray:
 
 
 def shard_rises(paths: np.ndarray) -> np.ndarray:
-    """`rises` of the canonical order of shards against their shuffles.
+    """`rises` of the canonical order of r shards against k shuffles of each, from scores [L, r, k + 1].
 
-    Args:
-      paths: [L, r, k + 1] loss-like scores of each shard in its canonical order and in k others.
-
-    Returns:
-      [L] z, the sum over shards against its law where any order may be the canonical one. 0 where undefined.
+    [L] z, the sum over shards against its law where any order may be the canonical one. 0 where undefined.
     """
     z = []
     for look, scores in enumerate(paths):

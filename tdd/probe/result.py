@@ -73,34 +73,19 @@ class ProbeResult:
 
 @dataclasses.dataclass(frozen=True)
 class ProbeRecord:
-    """One look.
+    """One look; `evidence` is that the suspects as a set are in the training data."""
 
-    Attributes:
-      step: Step of the training.
-      look: Number of the look, from 1.
-      result: Scores and decisions, NumPy arrays.
-      evidence: Evidence that the suspects as a set are in the training data: `p_value` of this look alone,
-        `anytime_p_value` and `log_e_value` of all looks so far; NumPy scalars.
-      alarm: Whether the anytime p-value has been alpha or less, now or before.
-      warnings: Sentences about this look.
-      seconds: Time from the call to the result on the host; the first look compiles.
-      e_values: [m] e-values of the suspects, over all looks so far.
-      adjusted: [m] the smallest level at which each suspect is flagged.
-      flagged: [m] bool, suspects that the looks so far flag: FDR <= alpha at whatever look one stops.
-      on_schedule: Whether the look came `every` steps after the one before.
-    """
-
-    step: int
-    look: int
-    result: ProbeResult
-    evidence: Evidence
-    alarm: bool
-    warnings: tuple[str, ...]
-    seconds: float
-    e_values: np.ndarray
-    adjusted: np.ndarray
-    flagged: np.ndarray
-    on_schedule: bool = True
+    step: int  # of the training
+    look: int  # from 1
+    result: ProbeResult  # NumPy arrays
+    evidence: Evidence  # p_value of this look alone, anytime_p_value and log_e_value of all looks so far; NumPy scalars
+    alarm: bool  # whether the anytime p-value has been alpha or less, now or before
+    warnings: tuple[str, ...]  # sentences about this look
+    seconds: float  # from the call to the result on the host; the first look compiles
+    e_values: np.ndarray  # [m] e-values of the suspects, over all looks so far
+    adjusted: np.ndarray  # [m] the smallest level at which each suspect is flagged
+    flagged: np.ndarray  # [m] bool, suspects that the looks so far flag: FDR <= alpha at whatever look one stops
+    on_schedule: bool = True  # whether the look came `every` steps after the one before
 
     def scalars(self, prefix: str = "tdd/") -> dict[str, float]:
         """The look as numbers for a metric writer, by name.
