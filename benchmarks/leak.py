@@ -35,7 +35,7 @@ from tdd.lab.train import TrainConfig
 from tdd.models.decoder import init_params
 from tdd.models.language_model import language_model
 from tdd.models.spec import Attention, DecoderSpec, LayerNorm, LearnedPositions, Mlp
-from tdd.probe.leak import rises, start_of_rise
+from tdd.probe.benchmark import rises, start_of_rise
 from tdd.records import LanguageModel
 from tdd.runs.folder import versions
 

@@ -7,9 +7,9 @@
 
     options, texts                what enters: checked options; texts as rows of tokens in micro-batches
     program, evidence, result     parameters → scores → evidence over the looks → the record of a look
-    probe, summary, folder        the driver, its outcome in words, the folder that it leaves behind
-    benchmark, leak, shards       a watched benchmark: when it leaked, and its order as its own reference
-    order, stream, steps          guards on the training stream, and the steps that they share with the probe
+    probe, folder                 the driver, and the folder with its outcome in words
+    benchmark, shards             a watched benchmark: when it leaked, and its order as its own reference
+    order, stream                 guards on the training stream
     adapters, gradients           other libraries' loops and metric writers; gradient norms of any loss
 
 The names below are loaded on first use: importing this package imports no JAX.

@@ -5,6 +5,7 @@ from .adapters import logged as logged
 from .adapters import periodic_action as periodic_action
 from .adapters import tunix_hooks as tunix_hooks
 from .adapters import write_scalars as write_scalars
+from .benchmark import Leak as Leak
 from .benchmark import contamination as contamination
 from .evidence import Evidence as Evidence
 from .evidence import ProbeState as ProbeState
@@ -12,7 +13,6 @@ from .gradients import example_grad_norms as example_grad_norms
 from .gradients import gradient_norm as gradient_norm
 from .gradients import quantiles as quantiles
 from .gradients import record_grad_norms as record_grad_norms
-from .leak import Leak as Leak
 from .order import OrderGuard as OrderGuard
 from .probe import Probe as Probe
 from .result import ProbeRecord as ProbeRecord

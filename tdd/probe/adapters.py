@@ -1,6 +1,6 @@
 """A probe in loops and beside metric writers of other libraries. None of them is imported.
 
-A writer is anything with one of these methods, tried in this order, or a function of (step, scalars):
+A writer has one of these methods, of which the first is called, or is a function of (step, scalars):
 
     write_scalars(step, scalars)         clu.metric_writers
     add_scalar(name, value, step)        tensorboardX, torch.utils.tensorboard
@@ -19,10 +19,9 @@ from typing import Any
 
 from tdd.validate.errors import InputError
 
-__all__ = ["TunixHooks", "levanter_hook", "logged", "periodic_action", "tunix_hooks", "write_scalars"]
+__all__ = ["levanter_hook", "logged", "periodic_action", "tunix_hooks", "write_scalars"]
 
-METHODS = ("write_scalars", "add_scalar", "scalar", "log", "log_metrics")
-"""Methods that writers of scalars are recognised by, in this order."""
+_METHODS = ("write_scalars", "add_scalar", "scalar", "log", "log_metrics")
 
 
 def logged(probe: Any, *writers: Any) -> Callable[[int, Any], Any]:
@@ -41,7 +40,7 @@ def logged(probe: Any, *writers: Any) -> Callable[[int, Any], Any]:
       A function that returns what the probe returns: a record, or None if no look was due.
     """
     for writer in writers:
-        _check_writer(writer)
+        _sender(writer)
 
     def watch(step: int, params: Any) -> Any:
         record = probe(step, params)
@@ -101,7 +100,7 @@ def levanter_hook(probe: Any, params: Callable[[Any], Any], *writers: Any) -> Ca
     return hook
 
 
-def tunix_hooks(probe: Any, params: Callable[[Any], Any], *writers: Any) -> TunixHooks:
+def tunix_hooks(probe: Any, params: Callable[[Any], Any], *writers: Any) -> Any:
     """Training hooks of tunix's `PeftTrainer`.
 
         lm, _ = tdd.from_nnx(model, vocab_size=V)
@@ -122,69 +121,57 @@ def tunix_hooks(probe: Any, params: Callable[[Any], Any], *writers: Any) -> Tuni
     Returns:
       An object with the methods of `tunix.sft.hooks.TrainingHooks`.
     """
-    return TunixHooks(probe, params, writers)
+    return _TunixHooks(probe, params, writers)
 
 
-class TunixHooks:
+class _TunixHooks:
     """The methods of `tunix.sft.hooks.TrainingHooks`; see `tunix_hooks`."""
 
     def __init__(self, probe: Any, params: Callable[[Any], Any], writers: tuple[Any, ...]) -> None:
         self._to_trainer = not writers
         self._watch = _when_due(probe, params, writers)
 
-    def on_train_start(self, train_ctx: Any) -> None:
-        """Look at step 0, the initial parameters; at the step of a run that continues, if a look is due there."""
-        self._look(train_ctx)
-
-    def on_train_step_start(self, train_ctx: Any) -> None:
-        """Do nothing."""
-
-    def on_train_step_end(self, train_ctx: Any, train_step: int, train_loss: float) -> None:
-        """Look if a look is due at the number of updates so far."""
-        self._look(train_ctx)
-
-    def on_eval_step_start(self, train_ctx: Any) -> None:
-        """Do nothing."""
-
-    def on_eval_step_end(self, train_ctx: Any, eval_loss: float) -> None:
-        """Do nothing."""
-
-    def on_train_end(self, train_ctx: Any) -> None:
-        """Look at the last step if a look is due there."""
-        self._look(train_ctx)
-
-    def _look(self, trainer: Any) -> None:
-        record = self._watch(trainer.train_steps, trainer)
+    def on_train_step_end(self, train_ctx: Any, train_step: Any = None, train_loss: Any = None) -> None:
+        record = self._watch(train_ctx.train_steps, train_ctx)
         if record is not None and self._to_trainer:
             for name, value in record.scalars(prefix="").items():
-                trainer.metrics_logger.log("tdd", name, value, "train", record.step)
+                train_ctx.metrics_logger.log("tdd", name, value, "train", record.step)
+
+    on_train_start = on_train_end = on_train_step_end  # a look if one is due at the first and at the last step
+
+    def on_train_step_start(self, train_ctx: Any, eval_loss: Any = None) -> None:
+        del train_ctx, eval_loss
+
+    on_eval_step_start = on_eval_step_end = on_train_step_start
 
 
 def write_scalars(writer: Any, step: int, scalars: Mapping[str, float]) -> None:
     """Hand named numbers of a step to a writer; see the top of this module."""
-    _check_writer(writer)
-    one_by_one = getattr(writer, "add_scalar", None) or getattr(writer, "scalar", None)
-    all_at_once = getattr(writer, "log", None) or getattr(writer, "log_metrics", None)
-    if hasattr(writer, "write_scalars"):
-        writer.write_scalars(step, scalars)
-    elif one_by_one is not None:
-        for name, value in scalars.items():
-            one_by_one(name, value, step)
-    elif all_at_once is not None:
-        all_at_once(dict(scalars), step=step)
-    else:
-        writer(step, scalars)
+    _sender(writer)(step, scalars)
+
+
+def _sender(writer: Any) -> Callable[[int, Mapping[str, float]], Any]:
+    """The writer as a function of (step, scalars)."""
+    methods = ((name, getattr(writer, name, None)) for name in _METHODS)
+    name, send = next(((name, method) for name, method in methods if callable(method)), ("", writer))
+    if not callable(send):
+        raise InputError(
+            f"writer {type(writer).__name__} has none of the methods {', '.join(_METHODS)} and cannot be called; pass "
+            "a function of (step, scalars)"
+        )
+
+    def one_by_one(step: int, scalars: Mapping[str, float]) -> None:
+        for key, value in scalars.items():
+            send(key, value, step)
+
+    if name in ("add_scalar", "scalar"):
+        return one_by_one
+    if name in ("log", "log_metrics"):
+        return lambda step, scalars: send(dict(scalars), step=step)
+    return send
 
 
 def _when_due(probe: Any, params: Callable[[Any], Any], writers: tuple[Any, ...]) -> Callable[[int, Any], Any]:
     """(step, context) -> record or None; `params(context)` is called only if a look is due."""
     watch = logged(probe, *writers)
     return lambda step, context: watch(step, params(context)) if probe.due(step) else None
-
-
-def _check_writer(writer: Any) -> None:
-    if not callable(writer) and not any(callable(getattr(writer, name, None)) for name in METHODS):
-        raise InputError(
-            f"writer {type(writer).__name__} has none of the methods {', '.join(METHODS)} and cannot be called; pass "
-            "a function of (step, scalars)"
-        )

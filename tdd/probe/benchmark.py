@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from fractions import Fraction
 from typing import Any
 
 import jax
@@ -11,7 +12,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from tdd.kernels.trajectories import spending
-from tdd.probe.leak import Leak, rises, shard_rises, start_of_rise
 from tdd.probe.probe import Probe
 from tdd.probe.program import as_language_model
 from tdd.probe.result import ProbeResult
@@ -23,7 +23,7 @@ from tdd.validate import arrays
 from tdd.validate.arrays import as_count
 from tdd.validate.errors import InputError
 
-__all__ = ["Contamination", "OrderContamination", "contamination"]
+__all__ = ["Contamination", "Leak", "OrderContamination", "contamination", "rises", "shard_rises", "start_of_rise"]
 
 _MOST_DRAWN = 30_000_000
 """Items times draws of the bounds by simulation, four bytes each; above it, where a look's fraction of the level is
@@ -45,7 +45,71 @@ ORDER_GUARANTEES = {
     ),
     "items": Guarantee("nothing: no shard is flagged", (), "none", "shards of one benchmark are no draws of one law"),
 }
-GUARANTEE_ROWS = [("tdd.probe.contamination", "alarm, without reference", ORDER_GUARANTEES["set"])]
+GUARANTEE_ROWS = [
+    ("tdd.probe.contamination", "alarm, without reference", ORDER_GUARANTEES["set"]),
+    (
+        "tdd.probe.Leak",
+        "num_false and num_leaked",
+        Guarantee(
+            "P(num_false too small or num_leaked too large at some look) <= alpha",
+            (
+                "items that are not leaked and references are exchangeable at every look",
+                "the score, the steps of the looks and their number were fixed before any score was seen",
+                "the training does not react to the evidence, except by stopping",
+            ),
+            "finite-sample",
+            "tdd.fdp_bounds, each look at its share of alpha; Gazin, Blanchard & Roquain (2024)",
+        ),
+    ),
+]
+
+
+@dataclasses.dataclass(frozen=True)
+class Leak:
+    """Knowledge of a leak.
+
+    `num_false` and `num_leaked` hold together, at all looks, with probability `confidence`; with `alarm` as well, all
+    three hold together with probability 1 - 2 alpha.
+
+    Attributes:
+      alarm: Step of the first alarm: the leak began before it (P(an alarm without a leak) <= alpha over the whole
+        run).
+      began: Steps of two consecutive looks between which, as an ESTIMATE, the leak began; the first is None if that
+        was before the first look. No guarantee; its error depends on how fast the items are learnt.
+      step: Step of the look that the following rests on, the last one within num_steps.
+      items: Identifiers of the items that are flagged by then: FDR <= alpha at whatever look one reads them.
+      num_false: Upper bound on the number of `items` that are not leaked, whatever the reason for choosing this look;
+        those without a finite score at it count.
+      num_leaked: Lower bound on the number of leaked items.
+      fraction: num_leaked as a fraction of all items.
+      fraction_estimate: Estimated fraction, 1 - 2 (1 + #{p >= 1/2}) / m from the conformal p-values of that look, at
+        least `fraction` (Storey's estimate at one half).
+      confidence: 1 - alpha, of `num_false` and `num_leaked` together.
+    """
+
+    alarm: int
+    began: tuple[int | None, int]
+    step: int
+    items: tuple[str, ...]
+    num_false: int
+    num_leaked: int
+    fraction: float
+    fraction_estimate: float
+    confidence: float
+
+    def __str__(self) -> str:
+        start = (
+            "before the first look" if self.began[0] is None else f"between steps {self.began[0]} and {self.began[1]}"
+        )
+        sentences = [f"The benchmark has leaked into training before step {self.alarm}; it probably began {start}."]
+        if self.num_leaked:
+            sentences.append(
+                f"At step {self.step} at least {self.num_leaked} items ({self.fraction:.0%}) are leaked (confidence "
+                f"{self.confidence:.0%}, estimate {self.fraction_estimate:.0%})."
+            )
+        if self.items:
+            sentences.append(f"{len(self.items)} items are named, of which at most {self.num_false} wrongly.")
+        return " ".join(sentences)
 
 
 def contamination(
@@ -154,13 +218,12 @@ class Contamination(Probe):
         return rises(np.stack(paths), self.sizes[0])
 
     def _bounds(self, look: int, flagged: np.ndarray) -> tuple[int, int]:
-        """Upper bound on the flagged items that are not leaked, lower bound on all leaked items, at the look's fraction
-        of the level."""
+        """Bounds at the look's fraction of the level: most flagged items that are not leaked, fewest leaked items."""
         result = self.history[look - 1].result
         suspects, references = (
             np.where(np.isfinite(scores), scores, np.nan) for scores in (result.suspect_scores, result.reference_scores)
         )
-        num_references = int(np.sum(~np.isnan(references)))
+        num_references, unknown = int(np.sum(~np.isnan(references))), int(np.sum(flagged & np.isnan(suspects)))
         if np.isnan(suspects).all() or not num_references:
             return int(flagged.sum()), 0
         delta = self.alpha * float(spending(look, self.num_looks) - spending(look - 1, self.num_looks))
@@ -168,15 +231,16 @@ class Contamination(Probe):
         if num_draws * (len(suspects) + len(references)) <= _MOST_DRAWN:
             key = jax.random.key(self.options.seed)
             drawn = fdp_bounds(references, suspects, null="nonmember", delta=delta, num_draws=num_draws, key=key)
-            return int(drawn.of(flagged).false_bound), int(drawn.min_members)
+            return int(drawn.of(flagged).false_bound) + unknown, int(drawn.min_members)
         p_values = np.asarray(result.p_values)
         closed = dkw_fdp_bounds(p_values, num_calibration=num_references, delta=delta)
         false_bound, real = np.asarray(closed.false_bound), ~np.isnan(p_values)
         num_leaked = int(np.max((np.asarray(closed.num_selected) - false_bound)[real], initial=0))
         chosen = real & flagged
         if not chosen.any():
-            return 0, num_leaked
-        return int(false_bound[chosen & (p_values == p_values[chosen].max())][0]), num_leaked
+            return unknown, num_leaked
+        cut = int(false_bound[chosen & (p_values == p_values[chosen].max())][0])
+        return min(cut, int(chosen.sum())) + unknown, num_leaked
 
 
 class OrderContamination(Contamination):
@@ -185,9 +249,8 @@ class OrderContamination(Contamination):
     Under the null hypothesis which of the k + 1 orders of a shard is the published one is uniformly random, in every
     shard independently, given everything that the training did: the relabellings are those.
 
-    A look's `result` has the published shards as suspects and the shuffled ones as references; shards of one benchmark
-    are not draws from one law, so there are no p-values of single shards (NaN), none is flagged, and the estimated
-    proportion is 0.
+    A look's `result` has the published shards as suspects and the shuffled ones as references. It has no p-values of
+    single shards (NaN), none is flagged, and the estimated proportion is 0: they are not draws from one law.
     """
 
     def __init__(
@@ -210,7 +273,7 @@ class OrderContamination(Contamination):
             benchmark, tokenizer, separator, num_shards=num_shards, num_shuffles=k, limit=limit, seed=seed
         )
         num_relabellings = (k + 1) ** len(shards)
-        if num_relabellings * alpha < 1:
+        if num_relabellings * Fraction(str(float(alpha))) < 1:
             raise InputError(
                 f"{len(shards)} shards in {k + 1} orders each can be relabelled in only {num_relabellings} ways, too "
                 f"few for a p-value of alpha={alpha:g}; raise num_shuffles"
@@ -249,3 +312,69 @@ def _storey_at_half(p_values: np.ndarray) -> float:
     """Fraction of members by the p-values above one half, which hardly any member has; 0 where there are none."""
     real = p_values[~np.isnan(p_values)]
     return max(0.0, 1 - (1 + np.sum(real >= 0.5)) / (real.size / 2)) if real.size else 0.0
+
+
+def rises(paths: np.ndarray, num_suspects: int) -> np.ndarray:
+    """[L] z, the fall of the first m of N items below what their last scores predict, in standard deviations.
+
+    Loss-like scores [L, N] of a look are regressed on those of the look before over all items; z is the mean residual
+    of the suspects against its law under random labellings: large = more member-like than before, 0 where undefined.
+    Before a leak the z are about uncorrelated, of mean 0 and variance 1.
+    """
+    z = []
+    for look, scores in enumerate(paths):
+        residual, real = _residual(scores, paths[look - 1] if look else None)
+        count = int(real.sum())
+        suspects = real[:num_suspects]
+        m = int(suspects.sum())
+        spread = np.var(residual[real]) if count else 0.0
+        if min(m, count - m) < 1 or spread == 0:
+            z.append(0.0)
+            continue
+        gap = np.mean(residual[real]) - np.mean(residual[:num_suspects][suspects])
+        z.append(gap / np.sqrt(spread * (count - m) / (m * (count - 1))))
+    return np.array(z)
+
+
+def shard_rises(paths: np.ndarray) -> np.ndarray:
+    """`rises` of the canonical order of r shards against k shuffles of each, from scores [L, r, k + 1].
+
+    [L] z, the sum over shards against its law where any order may be the canonical one. 0 where undefined.
+    """
+    z = []
+    for look, scores in enumerate(paths):
+        real = np.isfinite(paths[max(0, look - 1) : look + 1]).all(axis=(0, 2))
+        before = _centred(paths[look - 1][real]) if look else None
+        residual, _ = _residual(_centred(scores[real]), before)
+        variance = np.mean(residual**2, axis=1).sum()
+        z.append(-residual[:, 0].sum() / np.sqrt(variance) if variance > 0 else 0.0)
+    return np.array(z)
+
+
+def start_of_rise(z: np.ndarray) -> int:
+    """The number of looks before the rise that leads to the last one: the most likely change from mean 0 to a larger.
+
+    argmax over s of max(0, z_(s+1) + ... + z_L)^2 / (L - s), for independent z of variance 1.
+
+    >>> start_of_rise(np.array([0.3, -0.5, 0.2, 2.0, 1.5]))
+    3
+    """
+    total = np.cumsum(z[::-1])[::-1]
+    return int(np.argmax(np.maximum(total, 0) ** 2 / np.arange(len(z), 0, -1)))
+
+
+def _residual(scores: np.ndarray, before: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
+    """Residuals of the regression on the scores of the look before, and a mask of the items that are finite in both."""
+    real = np.isfinite(scores) if before is None else np.isfinite(scores) & np.isfinite(before)
+    y = np.where(real, scores, 0).astype(np.float64)
+    y = np.where(real, y - (y[real].mean() if real.any() else 0), 0)
+    if before is None:
+        return y, real
+    x = np.where(real, before, 0).astype(np.float64)
+    x = np.where(real, x - (x[real].mean() if real.any() else 0), 0)
+    spread = np.sum(x * x)
+    return y - (np.sum(x * y) / spread if spread > 0 else 0) * x, real
+
+
+def _centred(scores: np.ndarray) -> np.ndarray:
+    return scores - scores.mean(axis=1, keepdims=True, dtype=np.float64)

@@ -16,6 +16,7 @@ most 1. What a look flags is flagged by every later one.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Any, NamedTuple
 
 import jax
@@ -79,24 +80,14 @@ class ProbeState(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class SetEvidence:
-    """The rule that turns looks into evidence.
-
-    Attributes:
-      num_suspects: m.
-      num_items: m + n.
-      num_draws: Number of relabellings beside the true one.
-      alpha: Level of the alarm.
-      horizon: Number of looks over which the level is spent, or None where that is not known.
-      from_first: Whether later looks test what the scores of the first look do not explain.
-      statistic: Statistic of a labelling's scores.
-    """
+    """The rule that turns looks into evidence."""
 
     num_suspects: int
     num_items: int
     num_draws: int
     alpha: float
-    horizon: int | None
-    from_first: bool
+    horizon: int | None  # number of looks over which the level is spent
+    from_first: bool  # whether later looks test what the scores of the first look do not explain
     statistic: Statistic
 
     def init(self) -> ProbeState:
@@ -108,21 +99,17 @@ class SetEvidence:
     def observe(self, labels: jax.Array, state: ProbeState, result: ProbeResult) -> tuple[ProbeState, Evidence]:
         """Take in one look.
 
-        Items without a finite score, now or at the first look, are left out under every labelling alike. Looks beyond
-        the horizon spend no more of the level: what was found stays valid, and hardly anything is added.
+        Items without a finite score, now or so far, are left out under every labelling alike. Looks beyond the horizon
+        spend no more of the level: what was found stays valid, and hardly anything is added.
         """
         scores = jnp.concatenate([result.suspect_scores, result.reference_scores])
-
-        def statistics(baseline: jax.Array | None) -> jax.Array:
-            return set_statistics(scores, labels, baseline=baseline, statistic=self.statistic)
-
+        statistics = functools.partial(set_statistics, scores, labels, statistic=self.statistic)
         if self.from_first:
-            labelled = lax.cond(state.look == 0, lambda: statistics(None), lambda: statistics(state.baseline))
+            labelled = lax.cond(state.look == 0, statistics, lambda: statistics(baseline=state.baseline))
         else:
-            labelled = statistics(None)
+            labelled = statistics()
         look = state.look + 1
-        spent = trajectories.spending(look, self.horizon)
-        rule, evidence = trajectories.advance(state.rule, labelled, spent)
+        rule, evidence = trajectories.advance(state.rule, labelled, trajectories.spending(look, self.horizon))
         known = jnp.isfinite(state.baseline) | ~jnp.isfinite(scores)
         weight = self._total_weight(look, rule.spent) - self._total_weight(state.look, state.rule.spent)
         items = state.item_e_values + weight * self.item_e_values(result)
@@ -138,15 +125,9 @@ class SetEvidence:
         Their threshold is where BH cuts at a fifth of alpha, so that evidence in a fifth of the looks can suffice.
         """
         reference, suspect = result.reference_scores, result.suspect_scores
-        e_values = evalues.conformal_e_values(
-            reference,
-            suspect,
-            self.alpha / 5,
-            null="nonmember",
-            calibration_mask=jnp.isfinite(reference),
-            mask=jnp.isfinite(suspect),
-        )
-        return jnp.where(jnp.isfinite(reference).any() & ~jnp.isnan(e_values), e_values, 0)
+        masks = {"calibration_mask": jnp.isfinite(reference), "mask": jnp.isfinite(suspect)}
+        e_values = evalues.conformal_e_values(reference, suspect, self.alpha / 5, null="nonmember", **masks)
+        return jnp.where(masks["calibration_mask"].any() & ~jnp.isnan(e_values), e_values, 0)
 
     def flagged(self, state: ProbeState) -> evalues.EStepUp:
         """e-BH over the suspects at alpha: [m] decisions that hold at whatever look one stops."""

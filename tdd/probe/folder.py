@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
 import datetime
 import io
 import json
+import math
 import os
 import pathlib
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from tdd.kernels.trajectories import Evidence
+from tdd.kernels.trajectories import Evidence, spending
 from tdd.probe.options import ProbeOptions
-from tdd.probe.result import ProbeRecord, ProbeResult
-from tdd.probe.steps import first_alarm
-from tdd.probe.summary import open_points, outcome
+from tdd.probe.result import ProbeRecord, ProbeResult, first_alarm
 from tdd.probe.texts import Role, num_texts
 from tdd.records import Guarantee
 from tdd.runs.atomic import disk_errors, write_atomically
@@ -27,8 +27,19 @@ from tdd.validate.files import read_npz
 
 __all__ = ["fingerprint", "history_from_arrays", "history_to_arrays", "read_state", "save"]
 
-_RESULT = tuple(field.name for field in dataclasses.fields(ProbeResult))  # pyright: ignore[reportArgumentType]
-_ITEMS = ("e_values", "adjusted", "flagged")
+_COLUMNS = {"step": np.int64, "look": np.int64, "alarm": bool, "seconds": np.float64, "on_schedule": bool}
+_PARTS = {
+    "items": ("e_values", "adjusted", "flagged"),
+    "evidence": Evidence._fields,
+    "result": tuple(field.name for field in dataclasses.fields(ProbeResult)),  # pyright: ignore[reportArgumentType]
+}
+
+_ALWAYS = (
+    "An alarm says that the training did other things to the suspects than to the references. That they were trained "
+    "on follows only where both are of one kind, chosen and prepared alike: no computation on scores can show that.",
+    "Without an alarm nothing is shown: texts that were trained on once, long ago or in another form may leave no "
+    "trace that so few of them can show.",
+)
 
 
 def fingerprint(options: ProbeOptions, roles: Mapping[str, Role]) -> str:
@@ -70,13 +81,13 @@ def save(
             key: {"source": role.source, "sha256": role.sha256, "texts": len(role), "cut": role.num_cut}
             for key, role in roles.items()
         },
-        "outcome": outcome(options, history, decides_items=decides_items),
+        "outcome": _outcome(options, history, decides_items=decides_items),
         "alarm": bool(history) and history[-1].alarm,
         "first_alarm": first_alarm(history),
         "guarantees": guarantees,
         "looks": len(history),
         "warnings": [f"step {record.step}: {warning}" for record in history for warning in record.warnings],
-        "open_points": open_points(options, roles, history, decides_items=decides_items),
+        "open_points": _open_points(options, roles, history, decides_items=decides_items),
     }
     write_run(place, run, tables)
 
@@ -98,42 +109,31 @@ def read_state(folder: str | os.PathLike[str]) -> dict[str, np.ndarray]:
 
 def history_to_arrays(history: Sequence[ProbeRecord]) -> dict[str, np.ndarray]:
     """Looks as arrays with one row a look; no Python objects in them."""
-    warnings = json.dumps([list(record.warnings) for record in history]).encode()
-    arrays = {
-        "step": np.array([record.step for record in history], np.int64),
-        "look": np.array([record.look for record in history], np.int64),
-        "alarm": np.array([record.alarm for record in history], bool),
-        "seconds": np.array([record.seconds for record in history], np.float64),
-        "on_schedule": np.array([record.on_schedule for record in history], bool),
-        "warnings": np.frombuffer(warnings, np.uint8),
-    }
+    arrays = {name: np.array([getattr(record, name) for record in history], dtype) for name, dtype in _COLUMNS.items()}
+    arrays["warnings"] = np.frombuffer(json.dumps([list(record.warnings) for record in history]).encode(), np.uint8)
     if history:
-        for name in _ITEMS:
-            arrays[f"items/{name}"] = np.stack([getattr(record, name) for record in history])
-        for name in Evidence._fields:
-            arrays[f"evidence/{name}"] = np.stack([getattr(record.evidence, name) for record in history])
-        for name in _RESULT:
-            arrays[f"result/{name}"] = np.stack([getattr(record.result, name) for record in history])
-    return arrays
+        for part, names in _PARTS.items():
+            rows = [getattr(record, part, record) for record in history]
+            arrays |= {f"{part}/{name}": np.stack([getattr(row, name) for row in rows]) for name in names}
+    return {f"history/{name}": array for name, array in arrays.items()}
 
 
 def history_from_arrays(arrays: Mapping[str, np.ndarray]) -> list[ProbeRecord]:
-    """Invert `history_to_arrays`."""
-    warnings = json.loads(arrays["warnings"].tobytes())
-    return [
-        ProbeRecord(
-            step=int(arrays["step"][i]),
-            look=int(arrays["look"][i]),
-            result=ProbeResult(**{name: arrays[f"result/{name}"][i] for name in _RESULT}),
-            evidence=Evidence(**{name: arrays[f"evidence/{name}"][i] for name in Evidence._fields}),
-            alarm=bool(arrays["alarm"][i]),
-            warnings=tuple(warnings[i]),
-            seconds=float(arrays["seconds"][i]),
-            on_schedule=bool(arrays["on_schedule"][i]),
-            **{name: arrays[f"items/{name}"][i] for name in _ITEMS},
+    """Invert `history_to_arrays`; a `KeyError` names an array that is missing."""
+    columns = {name: arrays[f"history/{name}"].tolist() for name in _COLUMNS}
+    warnings = json.loads(arrays["history/warnings"].tobytes())
+    history = []
+    for i, said in enumerate(warnings):
+        items, evidence, result = (
+            {name: arrays[f"history/{part}/{name}"][i] for name in names} for part, names in _PARTS.items()
         )
-        for i in range(len(arrays["step"]))
-    ]
+        own = {name: values[i] for name, values in columns.items()}
+        history.append(
+            ProbeRecord(
+                **own, **items, evidence=Evidence(**evidence), result=ProbeResult(**result), warnings=tuple(said)
+            )
+        )
+    return history
 
 
 def _looks(history: Sequence[ProbeRecord]) -> dict[str, np.ndarray]:
@@ -160,3 +160,62 @@ def _items(roles: Mapping[str, Role], last: ProbeRecord) -> dict[str, np.ndarray
         "role": np.array([name for _, name in texts]),
         **{name: np.concatenate(parts) for name, parts in columns.items()},
     }
+
+
+def _outcome(options: ProbeOptions, history: Sequence[ProbeRecord], *, decides_items: bool) -> str:
+    """One or two sentences on the whole run so far; suspects that are orders of a benchmark are not decided on."""
+    if not history:
+        return "No look has been taken."
+    last, alpha = history[-1], f"{options.alpha:g}"
+    planned = all(record.on_schedule for record in history)
+    condition = (
+        "whatever look one stops at" if planned else "if the looks off the schedule did not follow from what was seen"
+    )
+    items = (
+        f" By step {last.step}, {int(last.flagged.sum())} of {len(last.flagged)} suspects are flagged (FDR <= {alpha}, "
+        f"{condition})."
+    )
+    if planned and len(history) == options.num_looks:  # the last one before any score was seen
+        items += f" That look, the last of the plan, selects {int(last.result.num_flagged)} by itself (FDR <= {alpha})."
+    subject = "that the suspects are in the training data"
+    if not decides_items:
+        subject, items = "that the benchmark is in the training data, in its published order", ""
+    anytime = f"anytime p-value {float(last.evidence.anytime_p_value):.3g}"
+    if last.alarm:
+        return f"Evidence {subject}: alarm at step {first_alarm(history)}, {anytime}.{items}"
+    return f"No evidence {subject}, up to step {last.step}: {anytime}.{items}"
+
+
+def _open_points(
+    options: ProbeOptions, roles: Mapping[str, Role], history: Sequence[ProbeRecord], *, decides_items: bool
+) -> list[str]:
+    """Caveats to know before relying on the outcome."""
+    points, horizon = [], options.num_looks
+    if horizon is None:
+        points.append("num_steps was not given: early looks may use more of the level than an even share.")
+    elif len(history) < horizon:
+        points.append(f"{len(history)} of {horizon} looks have been taken; the rest of the level is not used yet.")
+    first = _first_possible_alarm(options)
+    if first > 1:
+        points.append(f"With {options.num_draws} relabellings no look before number {first} can raise an alarm.")
+    num_references = len(roles["reference"])
+    fewest = math.ceil(len(roles["suspect"]) / (options.alpha * (num_references + 1)) - 1e-9)  # no e-value is larger
+    if fewest > 1 and decides_items:
+        points.append(f"With {num_references} references, either no suspect is flagged or at least {fewest} are.")
+    if off_schedule := [record.step for record in history if not record.on_schedule]:
+        points.append(
+            f"{len(off_schedule)} looks are off the schedule of {options.every} steps, the first at step "
+            f"{off_schedule[0]}. The guarantees take the steps of the looks as fixed beforehand: if looks were added "
+            "or left out because of what was seen, they do not hold."
+        )
+    for name, role in roles.items():
+        if role.num_cut:
+            points.append(f"{role.num_cut} of {len(role)} texts of {name} are longer than the limit and were cut.")
+    return [*points, *_ALWAYS]
+
+
+def _first_possible_alarm(options: ProbeOptions) -> int:
+    """The first look at which the fraction of the level that may be spent is worth a slot."""
+    slots = options.alpha * (options.num_draws + 1) + 1e-6
+    looks = range(1, 1 + (options.num_looks or 1_000))
+    return 1 + bisect.bisect_left(looks, 1, key=lambda look: slots * float(spending(look, options.num_looks)))

@@ -50,7 +50,12 @@ class ProbeOptions:
     seed: int
 
     def __post_init__(self) -> None:
-        _check_score(self.score)
+        if parse_score(self.score).score.name not in COMPUTED_SCORES:
+            raise InputError(
+                f"score={self.score!r} needs more than the model's statistics of the text's own tokens, which is all "
+                f"that a probe computes; choose one of {', '.join(COMPUTED_SCORES)}, or use tdd.score on a saved "
+                "checkpoint"
+            )
         arrays.check_level(self.alpha)
         arrays.check_choice(self.proportion, tuple(kind for kind in PROPORTIONS if kind != "moment"), "proportion")
         arrays.check_choice(self.baseline, ("first", "none"), "baseline")
@@ -104,13 +109,4 @@ def check_reachable(
             f"{num_suspects} suspects and {num_references} references can be told apart in only "
             f"{math.comb(num_items, num_suspects)} ways, too few for a p-value of alpha={alpha:g}; give more texts, or "
             "a larger alpha"
-        )
-
-
-def _check_score(score: str) -> None:
-    """A score that comes from the token statistics of the text alone."""
-    if parse_score(score).score.name not in COMPUTED_SCORES:
-        raise InputError(
-            f"score={score!r} needs more than the model's statistics of the text's own tokens, which is all that a "
-            f"probe computes; choose one of {', '.join(COMPUTED_SCORES)}, or use tdd.score on a saved checkpoint"
         )

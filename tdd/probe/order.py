@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tdd.kernels import martingale, online_conformal
-from tdd.probe.steps import AlarmHistory, as_step, check_same
+from tdd.probe.result import AlarmHistory, as_step, check_same
 from tdd.records import Guarantee
 from tdd.validate import arrays
 from tdd.validate.arrays import as_count
@@ -29,56 +29,33 @@ GUARANTEE_ROWS = [("tdd.probe.OrderGuard", "", GUARANTEE)]
 
 
 class OrderState(NamedTuple):
-    """State of the stream; a pytree of fixed shape.
+    """State of the stream; a pytree of fixed shape."""
 
-    Attributes:
-      held: Numbers of earlier examples that the next one is compared with.
-      wealth: Wealth of the bets so far.
-      num_examples: [] int32, number of examples so far.
-      crossed_at: [] int32, index of the example at which the alarm went off, from 0; -1 not yet.
-      key: Key of the draws.
-    """
-
-    held: online_conformal.State
+    held: online_conformal.State  # numbers of earlier examples that the next one is compared with
     wealth: martingale.State
-    num_examples: jax.Array
-    crossed_at: jax.Array
+    num_examples: jax.Array  # [] int32
+    crossed_at: jax.Array  # [] int32, index of the example at which the alarm went off, from 0; -1 not yet
     key: jax.Array
 
 
 class OrderEvidence(NamedTuple):
-    """Evidence after each example of a batch.
+    """Evidence after each of the B examples of a batch."""
 
-    Attributes:
-      p_value: [B] rank of the example among those before it, uniform where the stream is exchangeable; NaN = masked.
-      log_martingale: [B] logarithm of the wealth.
-      anytime_p_value: [B] 1 / the largest wealth so far.
-    """
-
-    p_value: jax.Array
-    log_martingale: jax.Array
-    anytime_p_value: jax.Array
+    p_value: jax.Array  # rank among those before it, uniform where the stream is exchangeable; NaN = masked
+    log_martingale: jax.Array  # logarithm of the wealth
+    anytime_p_value: jax.Array  # 1 / the largest wealth so far
 
 
 @dataclasses.dataclass(frozen=True)
 class OrderRecord:
-    """The stream up to and including one batch.
-
-    Attributes:
-      step: Step of the batch.
-      num_examples: Number of examples so far.
-      log_martingale: Logarithm of the wealth now.
-      anytime_p_value: 1 / the largest wealth so far.
-      alarm: Whether the anytime p-value has been alpha or less, now or before.
-      crossed_at: Index of the example at which the alarm went off, from 0; -1 not yet.
-    """
+    """The stream up to and including one batch."""
 
     step: int
     num_examples: int
-    log_martingale: float
-    anytime_p_value: float
-    alarm: bool
-    crossed_at: int
+    log_martingale: float  # logarithm of the wealth
+    anytime_p_value: float  # 1 / the largest wealth so far
+    alarm: bool  # whether that has been alpha or less, now or before
+    crossed_at: int  # index of the example at which the alarm went off, from 0; -1 not yet
 
     def scalars(self, prefix: str = "tdd/order/") -> dict[str, float]:
         """Numbers for a metric writer."""
@@ -176,18 +153,17 @@ class OrderGuard(AlarmHistory):
         Raises:
           InputError: another shape or type, or a step before the last one.
         """
-        step = as_step(step, self.history[-1].step if self.history else None)
-        self._state, evidence = self.observe(self._state, jnp.asarray(_as_values(values)))
-        last = jax.tree.map(lambda x: x[-1], evidence)
-        num_examples, crossed_at, last = jax.device_get((self._state.num_examples, self._state.crossed_at, last))
-        record = OrderRecord(
-            step=step,
-            num_examples=int(num_examples),
-            log_martingale=float(last.log_martingale),
-            anytime_p_value=float(last.anytime_p_value),
-            alarm=bool(crossed_at >= 0),
-            crossed_at=int(crossed_at),
-        )
+        step, array = as_step(step, self.history[-1].step if self.history else None), np.asarray(values)
+        if array.ndim != 1 or not array.size or array.dtype.kind not in "fiub":
+            raise InputError(
+                "values must be one number an example [B] in order of arrival, got "
+                f"{array.dtype} of shape {array.shape}"
+            )
+        self._state, evidence = self.observe(self._state, jnp.asarray(array.astype(np.float32)))
+        count, crossed_at, evidence = jax.device_get((self._state.num_examples, self._state.crossed_at, evidence))
+        log_martingale, anytime_p_value = float(evidence.log_martingale[-1]), float(evidence.anytime_p_value[-1])
+        alarm = bool(crossed_at >= 0)
+        record = OrderRecord(step, int(count), log_martingale, anytime_p_value, alarm, int(crossed_at))
         self.history.append(record)
         return record
 
@@ -233,13 +209,3 @@ class OrderGuard(AlarmHistory):
             example, (held, state.wealth, state.num_examples, state.crossed_at), (values, real)
         )
         return OrderState(*carry, state.key), evidence
-
-
-def _as_values(values: Any) -> np.ndarray:
-    """One number an example, in order of arrival: [B] float32, B >= 1; NaN is left out later."""
-    array = np.asarray(values)
-    if array.ndim != 1 or not array.size or array.dtype.kind not in "fiub":
-        raise InputError(
-            f"values must be one number an example [B] in order of arrival, got {array.dtype} of shape {array.shape}"
-        )
-    return array.astype(np.float32)

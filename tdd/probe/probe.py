@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import logging
 import time
 from collections.abc import Mapping
@@ -11,16 +10,14 @@ from typing import Any, Literal
 import jax
 import numpy as np
 
-from tdd.kernels.evalues import EStepUp
 from tdd.kernels.set_statistics import Statistic, labellings
 from tdd.placement import everywhere
 from tdd.probe import folder as folders
 from tdd.probe.evidence import ITEMS, Evidence, ProbeState, SetEvidence
 from tdd.probe.options import Baseline, ProbeOptions, check_reachable
 from tdd.probe.program import Program, as_language_model
-from tdd.probe.result import ProbeRecord, ProbeResult
-from tdd.probe.steps import AlarmHistory, as_step
-from tdd.probe.texts import Layout, lay_out, num_texts, read_roles
+from tdd.probe.result import AlarmHistory, ProbeRecord, ProbeResult, as_step
+from tdd.probe.texts import ROLES, lay_out, num_texts, read_roles
 from tdd.procedures import anytime
 from tdd.procedures.ptdi import GUARANTEES, ProportionName
 from tdd.records import Guarantee
@@ -139,12 +136,7 @@ class Probe(AlarmHistory):
             token_budget=default_budget(jax.default_backend()) if token_budget is None else check_budget(token_budget),
             seed=seed,
         )
-        sources = {
-            "suspect": suspect,
-            "reference": reference,
-            "canaries": canaries,
-            "canary_reference": canary_reference,
-        }
+        sources = dict(zip(ROLES, (suspect, reference, canaries, canary_reference), strict=True))
         limit, truncate = options.max_length, long_texts == "truncate"
         self.roles = read_roles(sources, tokenizer, limit=limit, truncate=truncate, vocab_size=model.vocab_size)
         self.sizes = m, n, _, _ = num_texts(self.roles)
@@ -269,7 +261,7 @@ class Probe(AlarmHistory):
         leaves = jax.device_get(jax.tree.leaves(self.state))
         arrays = {"fingerprint": np.frombuffer(self.fingerprint.encode(), np.uint8)}
         arrays |= {f"state/{i}": np.asarray(leaf) for i, leaf in enumerate(leaves)}
-        return arrays | {f"history/{name}": array for name, array in folders.history_to_arrays(self.history).items()}
+        return arrays | folders.history_to_arrays(self.history)
 
     def load_state_dict(self, arrays: Mapping[str, Any]) -> None:
         """Take over what `state_dict` returned, of a probe of the same texts and options.
@@ -277,27 +269,24 @@ class Probe(AlarmHistory):
         Raises:
           InputError: it is of another probe, or incomplete.
         """
-        saved = {name: np.asarray(array) for name, array in arrays.items()}
-        structure = jax.tree.structure(self.state)
-        leaves = [f"state/{i}" for i in range(structure.num_leaves)]
-        missing = [name for name in ("fingerprint", *leaves) if name not in saved]
-        if missing:
+        saved, structure = {name: np.asarray(array) for name, array in arrays.items()}, jax.tree.structure(self.state)
+        try:
+            fingerprint = saved["fingerprint"].tobytes().decode()
+            if fingerprint != self.fingerprint:
+                raise InputError(
+                    f"the state is of another probe: its texts or options differ (fingerprint {fingerprint[:12]}, this "
+                    f"probe has {self.fingerprint[:12]}); choose another folder, or build the probe with the same "
+                    "texts and options"
+                )
+            leaves = [saved[f"state/{i}"] for i in range(structure.num_leaves)]
+            history = folders.history_from_arrays(saved)
+        except KeyError as error:
             raise InputError(
-                f"the state holds no array {missing[0]!r}: give back what Probe.state_dict returned, unchanged"
-            )
-        fingerprint = saved["fingerprint"].tobytes().decode()
-        if fingerprint != self.fingerprint:
-            raise InputError(
-                f"the state is of another probe: its texts or options differ (fingerprint {fingerprint[:12]}, this "
-                f"probe has {self.fingerprint[:12]}); choose another folder, or build the probe with the same texts "
-                "and options"
-            )
-        self.history = folders.history_from_arrays(
-            {name.removeprefix("history/"): array for name, array in saved.items()}
-        )
-        state: ProbeState = jax.tree.unflatten(structure, [saved[name] for name in leaves])
+                f"the state holds no array {error.args[0]!r}: give back what Probe.state_dict returned, unchanged"
+            ) from error
+        state: ProbeState = jax.tree.unflatten(structure, leaves)
         levels = self.state.rule.levels  # in this session's precision: cast, they might round above alpha
-        self.state = state._replace(rule=state.rule._replace(levels=levels))
+        self.state, self.history = state._replace(rule=state.rule._replace(levels=levels)), history
 
     def _warnings(self, on_schedule: bool, num_not_finite: int) -> tuple[str, ...]:
         """Sentences about a look, before it becomes part of the history."""
@@ -327,18 +316,6 @@ def _on_host(tree: Any) -> Any:
     return jax.device_get(whole)
 
 
-@functools.partial(jax.jit, static_argnums=0)
-def _evaluate(program: Program, params: Any, layout: Layout, gradients: Layout | None) -> ProbeResult:
-    return program(params, layout, gradients)
-
-
-@functools.partial(jax.jit, static_argnums=0)
-def _flagged(rule: SetEvidence, state: ProbeState) -> EStepUp:
-    return rule.flagged(state)
-
-
-@functools.partial(jax.jit, static_argnums=0)
-def _observe(
-    rule: SetEvidence, labels: jax.Array, state: ProbeState, result: ProbeResult
-) -> tuple[ProbeState, Evidence]:
-    return rule.observe(labels, state, result)
+_evaluate = jax.jit(Program.__call__, static_argnums=0)
+_flagged = jax.jit(SetEvidence.flagged, static_argnums=0)
+_observe = jax.jit(lambda rule, *look: rule.observe(*look), static_argnums=0)  # that of the rule's own class

@@ -36,39 +36,24 @@ _ABSENT = tuple(field.name for field in dataclasses.fields(TokenStats) if field.
 
 @dataclasses.dataclass(frozen=True)
 class Program:
-    """Everything that is static about an evaluation; hashable, so that probes that are alike share compiled programs.
+    """Everything that is static about an evaluation; probes that are alike share compiled programs."""
 
-    Attributes:
-      lm: The model; `vocab_size` 0 where only its logits can tell.
-      score: Name of the score with its options.
-      sizes: Number of suspects, references, canaries, canary references.
-      alpha: Level of the items.
-      proportion: PTDI's estimator of the fraction of members.
-      largest_id: The largest token id of any row.
-    """
-
-    lm: LanguageModel
+    lm: LanguageModel  # vocab_size 0 where only its logits can tell
     score: str
-    sizes: tuple[int, int, int, int]
+    sizes: tuple[int, int, int, int]  # suspects, references, canaries, canary references
     alpha: float
     proportion: ProportionName
-    largest_id: int
+    largest_id: int  # of any row
 
     def __call__(self, params: Any, layout: Layout, gradients: Layout | None) -> ProbeResult:
         """See `Probe.evaluate`; `gradients` holds the suspects, or is None where their norms are not asked for."""
         scores = _in_place(layout, functools.partial(self._scores, params))
-        ends = np.cumsum(self.sizes)[:-1]
-        suspect, reference, canary, canary_reference = jnp.split(scores, ends)
-        selection = ptdi(
-            reference,
-            suspect,
-            alpha=self.alpha,
-            proportion=self.proportion,
-            calibration_mask=jnp.isfinite(reference),
-            mask=jnp.isfinite(suspect),
-        )
-        selected = selection.selected & jnp.isfinite(reference).any()
-        rank = _canary_rank(canary, canary_reference)
+        suspect, reference, canary, canary_reference = jnp.split(scores, np.cumsum(self.sizes)[:-1])
+        masks = {"calibration_mask": jnp.isfinite(reference), "mask": jnp.isfinite(suspect)}
+        selection = ptdi(reference, suspect, alpha=self.alpha, proportion=self.proportion, **masks)
+        selected = selection.selected & masks["calibration_mask"].any()
+        rank, num_ranks = _canary_rank(canary, canary_reference), self.sizes[3] + 1
+        exposures = np.log2(num_ranks) - np.log2(np.arange(1, num_ranks + 1))
         return ProbeResult(
             suspect_scores=suspect,
             reference_scores=reference,
@@ -79,8 +64,8 @@ class Program:
             proportion=selection.proportion,
             canary_scores=canary,
             canary_rank=rank,
-            canary_exposure=jnp.asarray(_exposures(self.sizes[3]))[rank - 1],
-            canary_p_values=rank.astype(jnp.float32) / (self.sizes[3] + 1),
+            canary_exposure=jnp.asarray(exposures.astype(np.float32))[rank - 1],
+            canary_p_values=rank.astype(jnp.float32) / num_ranks,
             grad_norm_quantiles=self._grad_norm_quantiles(params, gradients),
             num_not_finite=(~jnp.isfinite(scores)).sum(dtype=jnp.int32),
         )
@@ -122,10 +107,20 @@ class Program:
 
 def as_language_model(model: Any, max_length: int | None) -> LanguageModel:
     """A `LanguageModel` as it is; a function `logits(params, tokens)` as one whose vocabulary its logits will tell."""
-    _check_model(model)
     if isinstance(model, LanguageModel):
         return model
-    return LanguageModel(spec=_Function(model), vocab_size=0, max_length=max_length, logits=model)
+    if any(kind.__name__ == "Module" and kind.__module__.startswith("flax.") for kind in type(model).__mro__):
+        raise InputError(
+            f"lm is the flax module {type(model).__name__} itself; pass tdd.from_linen(module, vocab_size=V), or the "
+            "first of what tdd.from_nnx(module, vocab_size=V) returns"
+        )
+    if not callable(model):
+        raise InputError(
+            f"lm is {type(model).__name__}; pass a LanguageModel (tdd.load, tdd.from_linen, tdd.from_nnx, ...) or a "
+            "function logits(params, tokens) -> [B, T, V]"
+        )
+    function: Any = model
+    return LanguageModel(spec=_Function(function), vocab_size=0, max_length=max_length, logits=function)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -179,29 +174,10 @@ def _log_probs(lm: LanguageModel, params: Any, tokens: jax.Array, mask: jax.Arra
     return jnp.roll(log_prob.reshape(mask.shape), 1, axis=1)
 
 
-def _exposures(num_references: int) -> np.ndarray:
-    """log2(k + 1) - log2(rank) of ranks 1 .. k + 1."""
-    return (np.log2(num_references + 1) - np.log2(np.arange(1, num_references + 2))).astype(np.float32)
-
-
 def _canary_rank(scores: jax.Array, references: jax.Array) -> jax.Array:
     """1 + how many references score as low or lower; ties and scores that are not finite count against the canary."""
     below = ~(references[None, :] > scores[:, None]) | ~jnp.isfinite(references)[None, :]
     return 1 + jnp.where(jnp.isfinite(scores)[:, None], below, True).sum(1, dtype=jnp.int32)
-
-
-def _check_model(lm: Any) -> None:
-    """A `LanguageModel`, or a function of parameters and tokens."""
-    if any(kind.__name__ == "Module" and kind.__module__.startswith("flax.") for kind in type(lm).__mro__):
-        raise InputError(
-            f"lm is the flax module {type(lm).__name__} itself; pass tdd.from_linen(module, vocab_size=V), or the "
-            "first of what tdd.from_nnx(module, vocab_size=V) returns"
-        )
-    if not callable(getattr(lm, "logits", None)) and not callable(lm):
-        raise InputError(
-            f"lm is {type(lm).__name__}; pass a LanguageModel (tdd.load, tdd.from_linen, tdd.from_nnx, ...) or a "
-            "function logits(params, tokens) -> [B, T, V]"
-        )
 
 
 def _check_logits(name: str, logits: Any, tokens: Sequence[int], vocab_size: int | None) -> int:

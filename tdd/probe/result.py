@@ -1,8 +1,10 @@
-"""Results of a probe: scores and decisions at one set of parameters, and the record of a look."""
+"""Results of a probe: scores and decisions at one set of parameters, the record of a look, and histories of records."""
 
 from __future__ import annotations
 
 import dataclasses
+import operator
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -10,8 +12,17 @@ import numpy as np
 
 from tdd.kernels.trajectories import Evidence
 from tdd.records import pytree
+from tdd.validate.errors import InputError
 
-__all__ = ["GRAD_NORM_QUANTILES", "ProbeRecord", "ProbeResult"]
+__all__ = [
+    "GRAD_NORM_QUANTILES",
+    "AlarmHistory",
+    "ProbeRecord",
+    "ProbeResult",
+    "as_step",
+    "check_same",
+    "first_alarm",
+]
 
 GRAD_NORM_QUANTILES = (0.0, 0.25, 0.5, 0.75, 1.0)
 """Levels of the reported quantiles of the suspects' gradient norms."""
@@ -62,34 +73,19 @@ class ProbeResult:
 
 @dataclasses.dataclass(frozen=True)
 class ProbeRecord:
-    """One look.
+    """One look; `evidence` is that the suspects as a set are in the training data."""
 
-    Attributes:
-      step: Step of the training.
-      look: Number of the look, from 1.
-      result: Scores and decisions, NumPy arrays.
-      evidence: Evidence that the suspects as a set are in the training data: `p_value` of this look alone,
-        `anytime_p_value` and `log_e_value` of all looks so far; NumPy scalars.
-      alarm: Whether the anytime p-value has been alpha or less, now or before.
-      warnings: Sentences about this look.
-      seconds: Time from the call to the result on the host; the first look compiles.
-      e_values: [m] e-values of the suspects, over all looks so far.
-      adjusted: [m] the smallest level at which each suspect is flagged.
-      flagged: [m] bool, suspects that the looks so far flag: FDR <= alpha at whatever look one stops.
-      on_schedule: Whether the look came `every` steps after the one before.
-    """
-
-    step: int
-    look: int
-    result: ProbeResult
-    evidence: Evidence
-    alarm: bool
-    warnings: tuple[str, ...]
-    seconds: float
-    e_values: np.ndarray
-    adjusted: np.ndarray
-    flagged: np.ndarray
-    on_schedule: bool = True
+    step: int  # of the training
+    look: int  # from 1
+    result: ProbeResult  # NumPy arrays
+    evidence: Evidence  # p_value of this look alone, anytime_p_value and log_e_value of all looks so far; NumPy scalars
+    alarm: bool  # whether the anytime p-value has been alpha or less, now or before
+    warnings: tuple[str, ...]  # sentences about this look
+    seconds: float  # from the call to the result on the host; the first look compiles
+    e_values: np.ndarray  # [m] e-values of the suspects, over all looks so far
+    adjusted: np.ndarray  # [m] the smallest level at which each suspect is flagged
+    flagged: np.ndarray  # [m] bool, suspects that the looks so far flag: FDR <= alpha at whatever look one stops
+    on_schedule: bool = True  # whether the look came `every` steps after the one before
 
     def scalars(self, prefix: str = "tdd/") -> dict[str, float]:
         """The look as numbers for a metric writer, by name.
@@ -121,6 +117,55 @@ class ProbeRecord:
             for level, norm in zip(GRAD_NORM_QUANTILES, result.grad_norm_quantiles, strict=True):
                 numbers[f"grad_norm_q{round(100 * level)}"] = norm
         return {prefix + name: float(number) for name, number in numbers.items()}
+
+
+class AlarmHistory:
+    """A `history` of records, in which an alarm stays once it has been raised."""
+
+    history: list[Any]
+
+    @property
+    def alarm(self) -> bool:
+        """True once the anytime p-value has been alpha or less."""
+        return bool(self.history) and self.history[-1].alarm
+
+    @property
+    def first_alarm(self) -> int | None:
+        """The step at which that first happened."""
+        return first_alarm(self.history)
+
+
+def first_alarm(history: Sequence[Any]) -> int | None:
+    """The step of the first alarm."""
+    return next((record.step for record in history if record.alarm), None)
+
+
+def as_step(step: Any, last: int | None = None) -> int:
+    """The number of a training step, not before the last one."""
+    try:
+        number = operator.index(step)
+    except TypeError:
+        number = -1
+    if isinstance(step, (bool, np.bool_)) or not 0 <= number < 2**31:
+        raise InputError(
+            f"step={step!r} must be the number of the training step, a whole number from 0 to 2^31 - 1; inside a "
+            "compiled function use evaluate and observe"
+        )
+    if last is not None and number < last:
+        raise InputError(
+            f"step={number} comes after step {last}, and evidence over a run is not taken back. If training restarts "
+            "from a checkpoint, load the state that was saved with it (load_state_dict); for another run, start anew"
+        )
+    return number
+
+
+def check_same(name: str, saved: Any, expected: Any) -> None:
+    """A saved state belongs to a guard with the same arguments."""
+    if saved != expected:
+        raise InputError(
+            f"state is of another guard: its {name} is {saved!r}, this guard's is {expected!r}; make the guard with "
+            "the arguments of the run that saved the state"
+        )
 
 
 def _finite_mean(scores: Any) -> float:

@@ -30,8 +30,7 @@ _SHARD_SIZE = 8
 class ShardEvidence(SetEvidence):
     """`SetEvidence` over orders of shards: scores are taken relative to the mean over the orders of their shard.
 
-    Attributes:
-      num_shards: r; the suspects are the canonical orders, references i k .. i k + k - 1 those of shard i.
+    The suspects are the canonical orders, references i k .. i k + k - 1 those of shard i.
     """
 
     num_shards: int
@@ -44,17 +43,13 @@ class ShardEvidence(SetEvidence):
         """Take in one look. A shard with a score that is not finite is left out, under every labelling alike."""
         scores = by_shard(result, self.num_shards)
         centred = scores - jnp.mean(scores, axis=1, keepdims=True)  # not finite where one of them is not
-        shuffled = centred[:, 1:].reshape(-1)
-        return super().observe(
-            labels, state, dataclasses.replace(result, suspect_scores=centred[:, 0], reference_scores=shuffled)
-        )
+        parts = {"suspect_scores": centred[:, 0], "reference_scores": centred[:, 1:].reshape(-1)}
+        return super().observe(labels, state, dataclasses.replace(result, **parts))
 
 
 def by_shard(result: ProbeResult, num_shards: int) -> jax.Array:
     """[r, k + 1] scores, the canonical order first."""
-    return jnp.concatenate(
-        [result.suspect_scores[:, None], jnp.reshape(result.reference_scores, (num_shards, -1))], axis=1
-    )
+    return jnp.column_stack([result.suspect_scores, jnp.reshape(result.reference_scores, (num_shards, -1))])
 
 
 def shard_labels(num_shards: int, num_shuffles: int, num_draws: int, seed: int) -> np.ndarray:
@@ -78,17 +73,7 @@ def ordered_shards(
     limit: int | None,
     seed: int,
 ) -> list[list[np.ndarray]]:
-    """Token ids of each shard in its canonical order and in `num_shuffles` others.
-
-    Args:
-      benchmark: its items: strings, `Texts`, what `tdd.load_texts` reads, or rows of token ids.
-      tokenizer: for strings.
-      separator: text (or token ids) between two items.
-      num_shards: r; by default as many as hold up to 8 items and fit the limit.
-      num_shuffles: k.
-      limit: most tokens of a shard, or None.
-      seed: random seed of the orders.
-    """
+    """Token ids of each shard in its canonical order and in `num_shuffles` others; arguments as `contamination`."""
     _, items, _ = read_tokens("benchmark", benchmark, tokenizer, add_special_tokens=False)
     prefix, between = [], []
     if not isinstance(separator, str):
@@ -100,8 +85,12 @@ def ordered_shards(
             prefix = list(tokenizer(["a"], add_special_tokens=True)["input_ids"][0][:1])
     bounds = _bounds(items, len(prefix), len(between), num_shards, limit)
     rng = np.random.default_rng(seed)
-    orders = [_orders(items, first, stop, num_shuffles, rng) for first, stop in bounds]
-    return [[_joined(prefix, [items[i] for i in order], between) for order in shard] for shard in orders]
+
+    def joined(order: Sequence[int]) -> np.ndarray:
+        parts = [prefix, items[order[0]], *(part for i in order[1:] for part in (between, items[i]))]
+        return np.concatenate([np.asarray(part, np.int32) for part in parts])
+
+    return [[joined(order) for order in _orders(items, *shard, num_shuffles, rng)] for shard in bounds]
 
 
 def _bounds(
@@ -154,10 +143,3 @@ def _orders(
         order = [int(i) for i in first + rng.permutation(stop - first)]
         orders.setdefault(tuple(content[i] for i in order), order)
     return list(orders.values())
-
-
-def _joined(prefix: list[int], rows: Sequence[np.ndarray], between: list[int]) -> np.ndarray:
-    parts: list[Any] = [prefix, rows[0]]
-    for row in rows[1:]:
-        parts += [between, row]
-    return np.concatenate([np.asarray(part, np.int32) for part in parts])

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tdd.kernels import shingle
-from tdd.probe.steps import as_step, check_same
+from tdd.probe.result import as_step, check_same
 from tdd.probe.texts import read_tokens
 from tdd.records import Texts
 from tdd.validate.arrays import as_count
@@ -24,68 +24,40 @@ _NEVER = 2**31 - 1
 
 
 class StreamMatches(NamedTuple):
-    """Matches in one batch.
+    """Matches in one batch."""
 
-    Attributes:
-      ngram: [B, T - n + 1] int32, the watched n-gram that begins there; -1 none.
-      text: [B, T - n + 1] int32, the watched text that it identifies, as an index into `guard.ids`; -1 none.
-      num_texts: [] int32, number of watched texts with an n-gram in this batch.
-      fingerprints: [B, 2] uint32 of the rows.
-      real: [B] bool, rows with a real token.
-    """
-
-    ngram: jax.Array
-    text: jax.Array
-    num_texts: jax.Array
-    fingerprints: jax.Array
-    real: jax.Array
+    ngram: jax.Array  # [B, T - n + 1] int32, the watched n-gram that begins there; -1 none
+    text: jax.Array  # [B, T - n + 1] int32, the watched text that it identifies, an index into `guard.ids`; -1 none
+    num_texts: jax.Array  # [] int32, number of watched texts with an n-gram in this batch
+    fingerprints: jax.Array  # [B, 2] uint32, of the rows
+    real: jax.Array  # [B] bool, rows with a real token
 
 
 class StreamState(NamedTuple):
-    """State of the stream so far.
+    """State of the stream so far."""
 
-    Attributes:
-      counts: [S] int32, occurrences of each watched n-gram.
-      first_step: [W] int32, step at which a text was first seen; 2^31 - 1 never.
-      rows: The rows that are remembered.
-    """
-
-    counts: jax.Array
-    first_step: jax.Array
+    counts: jax.Array  # [S] int32, occurrences of each watched n-gram
+    first_step: jax.Array  # [W] int32, step at which a text was first seen; 2^31 - 1 never
     rows: shingle.RowMemory
 
 
 class WatchedText(NamedTuple):
-    """A watched text that was seen in the stream.
-
-    Attributes:
-      id: Identifier.
-      times: Duplication count: the largest number of copies that one of its n-grams was seen in.
-      covered: Fraction of its own n-grams that were seen; 1 if the whole text was.
-      first_step: Step at which it was first seen.
-    """
+    """A watched text that was seen in the stream."""
 
     id: str
-    times: int
-    covered: float
+    times: int  # duplication count: the largest number of copies that one of its n-grams was seen in
+    covered: float  # fraction of its own n-grams that were seen; 1 if the whole text was
     first_step: int
 
 
 @dataclasses.dataclass(frozen=True)
 class StreamRecord:
-    """The findings in one batch.
-
-    Attributes:
-      step: Step of the batch.
-      texts: Identifiers of the watched texts in it.
-      new: Identifiers of those that were not seen before.
-      repeated_rows: (row of the batch, times seen before, step of the first time) of rows seen before.
-    """
+    """The findings in one batch."""
 
     step: int
-    texts: tuple[str, ...]
-    new: tuple[str, ...]
-    repeated_rows: tuple[tuple[int, int, int], ...]
+    texts: tuple[str, ...]  # identifiers of the watched texts in it
+    new: tuple[str, ...]  # of those that were not seen before
+    repeated_rows: tuple[tuple[int, int, int], ...]  # (row of the batch, times seen before, step of the first time)
 
     def scalars(self, prefix: str = "tdd/stream/") -> dict[str, float]:
         """Numbers for a metric writer."""
@@ -148,9 +120,14 @@ class StreamGuard:
         common: Sequence[np.ndarray] = ()
         if not isinstance(reference, (Texts, list, tuple)) or len(reference):
             _, common, _ = read_tokens("reference", reference, tokenizer, add_special_tokens=False)
-        _check_watched_lengths(self.ids, [len(row) for row in rows], self.ngram)
-        first: dict[bytes, int] = {}
-        distinct = [row if first.setdefault(row.tobytes(), i) == i else row[:0] for i, row in enumerate(rows)]
+        if short := [i for i, row in enumerate(rows) if len(row) < self.ngram]:
+            first, more = short[0], f" (and {len(short) - 1} more)" if len(short) > 1 else ""
+            raise InputError(
+                f"watched text {self.ids[first]!r}{more} has {len(rows[first])} tokens, fewer than ngram={self.ngram}: "
+                f"it could never be found; leave it out or pass ngram={min(map(len, rows))}"
+            )
+        place: dict[bytes, int] = {}
+        distinct = [row if place.setdefault(row.tobytes(), i) == i else row[:0] for i, row in enumerate(rows)]
         table, self._longest_run = shingle.shingle_table(distinct, self.ngram, common)
         if not len(table.hashes):
             raise InputError(
@@ -160,7 +137,7 @@ class StreamGuard:
             )
         identified = set(np.unique(table.text).tolist())
         self.unwatched = tuple(
-            name for name, row in zip(self.ids, rows, strict=True) if first[row.tobytes()] not in identified
+            name for name, row in zip(self.ids, rows, strict=True) if place[row.tobytes()] not in identified
         )
         self.sha256 = hashlib.sha256(b"".join(part.tobytes() for part in table)).hexdigest()
         self._table = table
@@ -287,17 +264,6 @@ def _cpu() -> Any:
         return jax.local_devices(backend="cpu")[0]
     except RuntimeError:
         return jax.local_devices()[0]
-
-
-def _check_watched_lengths(names: Sequence[str], lengths: Sequence[int], ngram: int) -> None:
-    """Every watched text has an n-gram."""
-    short = [index for index, length in enumerate(lengths) if length < ngram]
-    if short:
-        first, more = short[0], f" (and {len(short) - 1} more)" if len(short) > 1 else ""
-        raise InputError(
-            f"watched text {names[first]!r}{more} has {lengths[first]} tokens, fewer than ngram={ngram}: it could "
-            f"never be found; leave it out or pass ngram={min(lengths)}"
-        )
 
 
 def _as_batch(tokens: Any, ngram: int) -> np.ndarray:

@@ -17,7 +17,7 @@ from tdd.validate.errors import InputError
 
 __all__ = ["ROLES", "Bucket", "Layout", "Role", "lay_out", "num_texts", "read_roles", "read_tokens", "rows_of_ids"]
 
-ROLES = ("suspect", "reference", "canaries", "canary_reference")
+ROLES: tuple[str, ...] = ("suspect", "reference", "canaries", "canary_reference")
 """The order in which their rows follow one another."""
 
 _MAX_BUCKETS = 4
@@ -29,48 +29,30 @@ _NAMED = 3
 
 @dataclasses.dataclass(frozen=True)
 class Role:
-    """The texts of one role as tokens.
-
-    Attributes:
-      ids: Identifiers, one a text.
-      tokens: int32 token ids of each text.
-      source: Where the texts came from.
-      sha256: Hash of ids and tokens.
-      num_cut: Number of texts whose end was cut off.
-    """
+    """The texts of one role as tokens."""
 
     ids: tuple[str, ...]
-    tokens: tuple[np.ndarray, ...]
+    tokens: tuple[np.ndarray, ...]  # int32
     source: str
-    sha256: str
-    num_cut: int
+    sha256: str  # of ids and tokens
+    num_cut: int  # texts whose end was cut off
 
     def __len__(self) -> int:
         return len(self.ids)
 
 
 class Bucket(NamedTuple):
-    """Micro-batches of one shape.
+    """Micro-batches of one shape."""
 
-    Attributes:
-      tokens: [G, B, T] int32, padded on the right with 0.
-      lengths: [G, B] int32 tokens of each row; 0 for padding rows.
-    """
-
-    tokens: np.ndarray
-    lengths: np.ndarray
+    tokens: np.ndarray  # [G, B, T] int32, padded on the right with 0
+    lengths: np.ndarray  # [G, B] int32 tokens of each row; 0 for padding rows
 
 
 class Layout(NamedTuple):
-    """All rows in micro-batches.
+    """All rows in micro-batches."""
 
-    Attributes:
-      buckets: from long to short.
-      place: [N] int32, where the number of row i stands among the numbers of all buckets, one after another.
-    """
-
-    buckets: tuple[Bucket, ...]
-    place: np.ndarray
+    buckets: tuple[Bucket, ...]  # from long to short
+    place: np.ndarray  # [N] int32, where the number of row i stands among the numbers of all buckets, one after another
 
 
 def read_roles(
@@ -78,22 +60,19 @@ def read_roles(
 ) -> dict[str, Role]:
     """The texts of every role that is present, in the order of `ROLES`.
 
-    Args:
-      sources: Role → strings, `Texts`, a table or path (`load_texts`), or rows of token ids; None for absent canaries.
-      tokenizer: Makes tokens of strings; not used for rows of token ids.
-      limit: Most tokens of a text, or None.
-      truncate: Whether longer texts are cut to the limit; otherwise they are an error.
-      vocab_size: V, or 0 where it is not known yet.
+    Texts longer than the limit are cut to it, or are an error. A `vocab_size` of 0 is not known yet.
     """
-    _check_canaries(sources["canaries"], sources["canary_reference"])
+    if (sources["canaries"] is None) != (sources["canary_reference"] is None):
+        given, missing = ("canaries", "canary_reference")[:: 1 if sources["canary_reference"] is None else -1]
+        raise InputError(
+            f"{given} is given without {missing}: the rank of a canary is its place among sequences of the same "
+            "kind that are never trained on; pass both or neither"
+        )
     roles = {
-        name: _read_role(name, sources[name], tokenizer, limit, truncate)
+        name: _read_role(name, sources[name], tokenizer, limit, truncate, vocab_size)
         for name in ROLES
         if sources[name] is not None or name in ("suspect", "reference")
     }
-    if vocab_size:
-        for name, role in roles.items():
-            _check_vocabulary(name, role, vocab_size)
     _check_distinct(roles)
     return roles
 
@@ -101,14 +80,7 @@ def read_roles(
 def read_tokens(
     name: str, source: Any, tokenizer: Any, *, add_special_tokens: bool
 ) -> tuple[tuple[str, ...], tuple[np.ndarray, ...], str]:
-    """Identifiers and int32 token ids of each text, and where the texts came from.
-
-    Args:
-      name: of the argument, for messages.
-      source: strings, `Texts`, what `tdd.load_texts` reads, or rows of token ids.
-      tokenizer: for strings.
-      add_special_tokens: whether the tokenizer adds its own.
-    """
+    """Identifiers and int32 token ids of each text, and where the texts came from; `name` is that of the argument."""
     if isinstance(source, (np.ndarray, jax.Array)) and source.dtype.kind in "iuf":
         source = list(np.asarray(source))
     if isinstance(source, (list, tuple)) and not (source and isinstance(source[0], (str, Mapping))):
@@ -159,11 +131,7 @@ def num_texts(roles: Mapping[str, Role]) -> tuple[int, int, int, int]:
 def lay_out(rows: Sequence[np.ndarray], *, budget: int, limit: int | None, seed: int) -> Layout:
     """Micro-batches of rows of any roles, in an order that is independent of the roles.
 
-    Args:
-      rows: N rows of token ids.
-      budget: B T of a micro-batch does not exceed this, unless one row alone does.
-      limit: Longest sequence that the model accepts.
-      seed: Random seed of the order.
+    B T of a micro-batch does not exceed the budget, unless one row alone does.
     """
     order = np.random.default_rng(seed).permutation(len(rows))
     lengths = np.array([len(rows[i]) for i in order], np.int64)
@@ -182,45 +150,33 @@ def lay_out(rows: Sequence[np.ndarray], *, budget: int, limit: int | None, seed:
     return Layout(tuple(buckets), place)
 
 
-def _read_role(name: str, source: Any, tokenizer: Any, limit: int | None, truncate: bool) -> Role:
+def _read_role(name: str, source: Any, tokenizer: Any, limit: int | None, truncate: bool, vocab_size: int) -> Role:
+    """The texts of a role: of at least one scored token, within the limit, of token ids that the model has."""
     ids, tokens, origin = read_tokens(name, source, tokenizer, add_special_tokens=True)
-    _check_lengths(name, ids, tokens, limit, truncate)
-    num_cut = sum(limit is not None and len(row) > limit for row in tokens)
-    tokens = tuple(row[:limit] for row in tokens)
-    digest = hashlib.sha256()
     for identifier, row in zip(ids, tokens, strict=True):
-        for part in (identifier.encode(), row.astype("<i4").tobytes()):
-            digest.update(len(part).to_bytes(8, "little") + part)
-    return Role(ids, tokens, origin, digest.hexdigest(), num_cut)
-
-
-def _check_lengths(name: str, ids: Sequence[str], rows: Sequence[np.ndarray], limit: int | None, cut: bool) -> None:
-    """Every text has a scored token, and none is longer than what the model takes unless it is to be cut."""
-    lengths = dict(zip(ids, map(len, rows), strict=True))
-    for identifier, length in lengths.items():
-        if length < 2:
+        if len(row) < 2:
             raise InputError(
-                f"{name}: text {identifier!r} has {length} token{'' if length == 1 else 's'}; scoring needs at least "
-                "two, because the first has no context: remove the text or lengthen it"
+                f"{name}: text {identifier!r} has {len(row)} token{'' if len(row) == 1 else 's'}; scoring needs at "
+                "least two, because the first has no context: remove the text or lengthen it"
             )
-    long = [identifier for identifier, length in lengths.items() if limit is not None and length > limit]
-    if long and not cut:
+    long = [place for place, row in enumerate(tokens) if limit is not None and len(row) > limit]
+    if long and not truncate:
         more = f" ({len(long) - 1} further texts of {name} are too long as well)" if len(long) > 1 else ""
         raise InputError(
-            f"{name}: text {long[0]!r} has {lengths[long[0]]} tokens, more than the limit of {limit}{more}; pass "
-            f"long_texts='truncate', which scores the first {limit} tokens of each text, or split the texts"
+            f"{name}: text {ids[long[0]]!r} has {len(tokens[long[0]])} tokens, more than the limit of {limit}{more}; "
+            f"pass long_texts='truncate', which scores the first {limit} tokens of each text, or split the texts"
         )
-
-
-def _check_vocabulary(name: str, role: Role, vocab_size: int) -> None:
-    """Every token id has a row in the readout."""
-    for identifier, row in zip(role.ids, role.tokens, strict=True):
-        if not 0 <= row.min() <= row.max() < vocab_size:
+    digest, kept = hashlib.sha256(), tuple(row[:limit] for row in tokens)
+    for identifier, row in zip(ids, kept, strict=True):
+        if vocab_size and not 0 <= row.min() <= row.max() < vocab_size:
             worst = row.max() if row.max() >= vocab_size else row.min()
             raise InputError(
                 f"{name}: text {identifier!r} has token id {worst}, but the model has a vocabulary of {vocab_size}; "
                 "pass the tokenizer, or the token ids, that the model is trained with"
             )
+        for part in (identifier.encode(), row.astype("<i4").tobytes()):
+            digest.update(len(part).to_bytes(8, "little") + part)
+    return Role(ids, kept, origin, digest.hexdigest(), len(long))
 
 
 def _check_distinct(roles: Mapping[str, Role]) -> None:
@@ -246,13 +202,3 @@ def _check_distinct(roles: Mapping[str, Role]) -> None:
         if pairs:
             more = f" and {len(pairs) - _NAMED} more" if len(pairs) > _NAMED else ""
             raise InputError(f"the same tokens {problem}: {'; '.join(pairs[:_NAMED])}{more}; {advice}")
-
-
-def _check_canaries(canaries: Any, references: Any) -> None:
-    """Canaries come with sequences to rank them among."""
-    if (canaries is None) != (references is None):
-        names = ("canaries", "canary_reference") if references is None else ("canary_reference", "canaries")
-        raise InputError(
-            f"{names[0]} is given without {names[1]}: the rank of a canary is its place among sequences of the same "
-            "kind that are never trained on; pass both or neither"
-        )

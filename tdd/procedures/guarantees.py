@@ -14,7 +14,7 @@ _PROCEDURES = (
     "p_values testing ptdi ktd knockoff_symmetry td4eval combining jecs exchangeability sequential anytime evalues "
     "best_score weighted clusters bounds online martingale"
 )
-_PROBE = "evidence benchmark leak order"
+_PROBE = "evidence benchmark order"
 _MODULES = (
     *(f"procedures.{name}" for name in _PROCEDURES.split()),
     "exchange.structure",

@@ -15,10 +15,13 @@ from tdd.validate.errors import InputError
 
 __all__ = [
     "NULLS",
+    "as_counts",
     "as_devices",
+    "as_float",
     "as_levels",
     "as_names",
     "as_number",
+    "as_probability",
     "check_counts",
     "check_names",
     "check_number",
@@ -30,6 +33,7 @@ __all__ = [
 NULLS = ("nonmember", "member")
 
 _MOST_REPETITIONS = 2**31 - 1
+_LARGEST = 2**24
 
 
 def check_run(repetitions: Any, seed: Any, target_se: Any) -> None:
@@ -131,7 +135,7 @@ def check_numbers(design: Any, **ranges: tuple[float | None, float | None]) -> N
 
 def check_number(name: str, value: Any, low: float | None, high: float | None) -> None:
     """Check for a finite number within a closed range."""
-    number = math.nan if isinstance(value, (bool, str)) else float(value)
+    number = as_float(value)
     if math.isfinite(number) and (low is None or number >= low) and (high is None or number <= high):
         return
     span = {
@@ -147,3 +151,29 @@ def check_names(design: Any, **choices: Sequence[str]) -> None:
     """Check names against fixed sets."""
     for name, allowed in choices.items():
         check_choice(getattr(design, name), allowed, f"{type(design).__name__}: {name}")
+
+
+def as_float(value: Any) -> float:
+    """A number, or NaN, which fails every comparison, for what is not one."""
+    return math.nan if isinstance(value, (bool, str)) else float(value)
+
+
+def as_counts(name: str, value: Any) -> tuple[int, ...]:
+    """One whole number of at least 1, or several, each once, in order."""
+    counts = [value] if np.ndim(value) == 0 else list(value)
+    for count in counts:
+        if isinstance(count, bool) or not isinstance(count, (int, np.integer)) or count < 1:
+            raise InputError(f"{name} must be whole numbers of at least 1, got {count!r}")
+        if count >= _LARGEST:
+            raise InputError(f"{name} must be below {_LARGEST:,}, got {count:,}")
+    if not counts:
+        raise InputError(f"{name} is empty; give at least one number, for example 1000")
+    return tuple(dict.fromkeys(int(count) for count in counts))
+
+
+def as_probability(name: str, value: Any) -> float:
+    """A number strictly between 0 and 1."""
+    number = as_float(value)
+    if not 0 < number < 1:
+        raise InputError(f"{name} must lie strictly between 0 and 1, got {value!r}")
+    return number

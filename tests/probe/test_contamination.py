@@ -15,8 +15,7 @@ import pytest
 from tdd import InputError
 from tdd.kernels.trajectories import spending
 from tdd.probe import benchmark
-from tdd.probe.benchmark import contamination
-from tdd.probe.leak import rises, shard_rises, start_of_rise
+from tdd.probe.benchmark import contamination, rises, shard_rises, start_of_rise
 
 V, LENGTH = 60, 12
 LOOKS = 10
@@ -182,6 +181,24 @@ def test_scores_that_are_not_finite_leave_the_rest_as_it_is(by_reference):
     assert not lost & set(leak.items)
 
 
+@pytest.mark.parametrize("most_drawn", [None, 0], ids=["drawn", "closed"])
+def test_a_flagged_item_without_a_score_counts_as_wrong(by_reference, most_drawn, monkeypatch):
+    """Earlier looks flagged it; at the look of the bounds nothing is known of it."""
+    watch = anew(by_reference)
+    params = learn(jnp.zeros((V, V), jnp.float32), BENCHMARK[:20], 2.0)
+    watch(0, params)
+    watch(10, params.at[7].set(jnp.nan))
+    lost = np.isnan(watch.history[1].result.suspect_scores)
+    if most_drawn is not None:
+        monkeypatch.setattr(benchmark, "_MOST_DRAWN", most_drawn)
+    assert 0 < lost.sum() < 40
+    assert watch._bounds(2, lost)[0] == lost.sum()
+    known = ~lost & (np.arange(40) < 20)
+    assert watch._bounds(2, known | lost)[0] == watch._bounds(2, known)[0] + lost.sum()
+    few = known & (np.cumsum(known) == 1)
+    assert watch._bounds(2, few)[0] <= 1
+
+
 # When it began.
 
 
@@ -310,6 +327,11 @@ def test_a_shard_with_one_score_that_is_not_finite_is_left_out_whole(by_order):
     jax.tree.map(np.testing.assert_array_equal, *evidence)
     whole = dataclasses.replace(result, suspect_scores=other.suspect_scores)
     assert watch.observe(watch.init(), whole)[1].p_value != evidence[0].p_value
+
+
+def test_a_benchmark_of_more_shards_than_a_float_can_count_orders():
+    watch = watch_of(items(1_280, 6), num_shards=320, num_shuffles=9, num_draws=99, token_budget=4_096)
+    assert watch.sizes[:2] == (320, 2_880)
 
 
 class Words:

@@ -127,6 +127,26 @@ def test_other_probes_and_damage(whole, tmp_path):
         whole.load_state_dict({})
 
 
+def test_a_state_that_lacks_an_array_changes_nothing(whole):
+    probe, state = small_probe(**OPTIONS), whole.state_dict()
+    for name in state:
+        with pytest.raises(InputError, match=f"holds no array '{name}'"):
+            probe.load_state_dict({other: array for other, array in state.items() if other != name})
+    assert probe.history == []
+    assert probe.state.look == 0
+
+
+def test_as_many_looks_as_planned_are_not_the_plan(tmp_path):
+    """The third of three planned looks selects by itself; a third look in place of one that was left out does not."""
+    for name, steps in (("planned", (0, 10, 20)), ("late", (0, 20, 30))):
+        probe = small_probe(num_steps=30)
+        for step in steps:
+            probe(step, params_at(step))
+        probe.save(tmp_path / name)
+        outcome = json.loads((tmp_path / name / "run.json").read_text())["outcome"]
+        assert ("the last of the plan" in outcome) == (name == "planned")
+
+
 def test_the_fingerprint_is_of_texts_and_options():
     prints = [
         small_probe(**options).fingerprint

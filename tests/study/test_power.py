@@ -1,6 +1,7 @@
 """`tdd.expected_power` against closed forms, slow loops of its own and the general engine; its search; its messages."""
 
 import csv
+import dataclasses
 import json
 import math
 from statistics import NormalDist
@@ -11,8 +12,8 @@ import pytest
 
 import tdd
 from tdd.study.power import search
-from tdd.study.power.draws import normal_scores, smoothed
-from tdd.study.power.scores import ScorePool
+from tdd.study.power.read import read_labelled
+from tdd.study.power.scores import ScorePool, normal_scores, smoothed
 
 RNG = np.random.default_rng(0)
 MEMBER = np.arange(240) < 120
@@ -280,6 +281,21 @@ def test_smoothed_draws_err_less_than_plain_ones(law, monkeypatch):
     assert abs(smooth.mean() - true["power"]) < 0.7 * bias
     assert np.square(smooth - true["power"]).mean() < 0.7 * np.square(values - true["power"]).mean()
     assert np.mean([row["fdp"] for row in plain]) < 0.5 * true["fdp"]  # equal scores hide false discoveries
+
+
+def test_without_replacement_no_item_comes_twice():
+    """Knockoffs set nothing aside to calibrate: five candidates may be all five items under the null."""
+    scores = np.arange(20.0).reshape(2, 10)
+    pool = ScorePool(tdd.LabelledScores(scores, np.arange(10) >= 5), "knockoffs", "nonmember")
+    assert pool.without_replacement(1, 6, 1)
+    design = pool.design((1, 6), "nonmember", exact=True)
+    sample = dataclasses.replace(design, num_calibration=1, num_tests=6, num_targets=1).draw(jax.random.key(0))
+    assert len(np.unique(np.asarray(sample.scores))) == 6
+
+
+def test_higher_scores_of_the_only_column_are_turned():
+    table = [{"id": str(i), "log_prob": float(i), "label": int(i < 2)} for i in range(4)]
+    np.testing.assert_array_equal(read_labelled(table, higher_is_member=True).scores, [[0, -1, -2, -3]])
 
 
 def test_normal_scores():

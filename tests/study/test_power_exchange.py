@@ -165,6 +165,14 @@ def test_resampled_shards_keep_to_their_rows():
     assert not same.any()  # a canonical order is none of its own shuffles, though these repeat
 
 
+def test_all_shuffles_of_a_shard_are_drawn_again():
+    """With two shuffles of each shard and three asked for, both come."""
+    design = ResampledShards(40, 3, True, np.zeros(1), np.array([[1.0, 2.0]]))
+    shuffled = np.asarray(jax.jit(design.draw)(jax.random.key(0)).extra["shuffled"])
+    both = (np.ptp(shuffled, axis=1) > 0).mean()
+    assert abs(both - 0.75) < 4.5 * np.sqrt(0.75 * 0.25 / 40)
+
+
 @pytest.mark.slow("long")
 def test_shards_of_a_finished_test():
     options = {"num_shards": 24, "num_shuffles": [10, 15], "test": "rank_sum"}

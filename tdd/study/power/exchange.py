@@ -16,7 +16,6 @@ from tdd.runs.folder import versions
 from tdd.runs.progress import progress_bar
 from tdd.study import checks
 from tdd.study.engine import prepared
-from tdd.study.power.checks import as_counts, as_float, as_probability
 from tdd.study.power.plans import ExchangePlan
 from tdd.study.power.search import Effect, smallest_effect
 from tdd.study.power.shards import (
@@ -102,11 +101,11 @@ def expected_exchange_power(
             "source must be tdd.ShardLogProbs(canonical, shuffled) or tdd.ShardEffect(effect), got "
             f"{type(source).__name__}"
         )
-    if not 0 < as_float(shifted_share) <= 1:
+    if not 0 < checks.as_float(shifted_share) <= 1:
         raise InputError(f"shifted_share must lie above 0 and at most at 1, got {shifted_share!r}; 0.1 stands for 10 %")
     checks.check_run(repetitions, seed, None)
-    wanted = as_probability("power", power)
-    counts, widths = as_counts("num_shards", num_shards), as_counts("num_shuffles", num_shuffles)
+    wanted = checks.as_probability("power", power)
+    counts, widths = checks.as_counts("num_shards", num_shards), checks.as_counts("num_shuffles", num_shuffles)
     simulation = _Simulation(
         source,
         float(shifted_share),
@@ -154,24 +153,13 @@ def expected_exchange_power(
 
 @dataclasses.dataclass(frozen=True)
 class _Simulation:
-    """Data sets drawn from a source, and tested.
-
-    Attributes:
-      source: Source of the shards.
-      shifted_share: Fraction of the shards that show the effect.
-      tests: Names out of `TESTS`.
-      levels: A levels.
-      most: The largest number of shards; designs have places for so many.
-      repetitions: Data sets of each setting.
-      key: PRNG key.
-      devices: Devices that share the repetitions.
-    """
+    """Data sets drawn from a source, and tested."""
 
     source: ShardLogProbs | ShardEffect
     shifted_share: float
     tests: tuple[str, ...]
-    levels: tuple[float, ...]
-    most: int
+    levels: tuple[float, ...]  # A of them
+    most: int  # the largest number of shards; designs have places for so many
     repetitions: int
     key: jax.Array
     devices: tuple[Any, ...]

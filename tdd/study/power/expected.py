@@ -12,7 +12,6 @@ from tdd.procedures.procedure import Procedure
 from tdd.runs.folder import versions
 from tdd.runs.progress import progress_bar
 from tdd.study import checks
-from tdd.study.power.checks import as_counts, as_float, as_probability
 from tdd.study.power.plans import PowerPlan
 from tdd.study.power.scores import LabelledScores, NormalScores, ScorePool
 from tdd.study.power.search import smallest_count
@@ -97,7 +96,7 @@ def expected_power(
     started = time.perf_counter()
     rule, levels = as_rule(method), checks.as_levels(alpha)
     law = _as_law(source, rule)
-    wanted = {"power": as_probability("power", power), "any_true": as_probability("detection", detection)}
+    wanted = {"power": checks.as_probability("power", power), "any_true": checks.as_probability("detection", detection)}
     checks.check_run(1 if repetitions is None else repetitions, seed, None)
     sizes = _sizes(law, rule, num_calibration, num_tests)
     simulate = Simulator(
@@ -161,8 +160,8 @@ def _sizes(law: NormalScores | ScorePool, rule: Rule, num_calibration: Any, num_
         half = law.num_nulls // 2
         n = 1 if knockoffs else max(1, half)
         m = max(1, min(law.num_nulls - (0 if knockoffs else half), law.num_targets))
-    calibration = as_counts("num_calibration", n if num_calibration is None else num_calibration)
-    tests = as_counts("num_tests", m if num_tests is None else num_tests)
+    calibration = checks.as_counts("num_calibration", n if num_calibration is None else num_calibration)
+    tests = checks.as_counts("num_tests", m if num_tests is None else num_tests)
     return [(n, m) for n in calibration for m in tests]
 
 
@@ -181,7 +180,7 @@ def _counts(law: NormalScores | ScorePool, rule: Rule, n: int, m: int, member_sh
     if not given:
         raise InputError("member_share is empty; give at least one fraction, for example 0.1")
     for fraction in given:
-        if not 0 <= as_float(fraction) <= 1:
+        if not 0 <= checks.as_float(fraction) <= 1:
             raise InputError(f"member_share must lie from 0 to 1, got {fraction!r}; 0.1 stands for 10 %")
     counts = []
     for fraction in sorted({float(fraction) for fraction in given}):

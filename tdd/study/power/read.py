@@ -35,14 +35,8 @@ def read_labelled(
 ) -> LabelledScores:
     """Read scores and labels of a table; rows without all scores or a label are left out, and roles are not read.
 
-    Args:
-      table: A path or a Python table, as `tdd.load_score_table` takes.
-      scores: K columns; default: the only one that has no other purpose.
-      label_field: Column of known truth, 1 member, 0 not; default "label".
-      truth: Another table that has the labels, joined by id.
-      higher_is_member: The score columns are higher for members; their sign is turned.
-      id_field: Column of identifiers in both tables.
-      format: Format of the file of scores, where its ending does not tell.
+    Arguments as `tdd.load_score_table`. Without `scores` the only column that has no other purpose is read;
+    `higher_is_member` turns the sign of all; `truth` is another table that has the labels, joined by id.
 
     Raises:
       InputError: An unreadable table, unknown columns, no labels, ids of one table that the other lacks.
@@ -52,7 +46,6 @@ def read_labelled(
         table,
         scores=list(scores) or None,
         label_field=None if truth is not None else label_field,
-        higher_is_member=tuple(scores) if higher_is_member else (),
         calibrated=False,
         candidate_role=None,
         id_field=id_field,
@@ -64,7 +57,7 @@ def read_labelled(
     names = list(scores or columns.scores)
     if not scores and len(names) > 1:
         raise InputError(f"{columns.source}: name the score columns, of {', '.join(names)}")
-    values = np.stack([columns.scores[name] for name in names])
+    values = np.stack([columns.scores[name] for name in names]) * (-1 if higher_is_member else 1)
     whole = (labels >= 0) & ~np.isnan(values).any(axis=0)
     left_out = f" ({int((~whole).sum())} of {whole.size} rows without a score or label left out)"
     name = f"{pathlib.PurePath(columns.source).name} ({', '.join(names)}){'' if whole.all() else left_out}"
@@ -100,16 +93,8 @@ def read_lab_run(
     """Read scores and labels of the texts of a laboratory run, under one of its models.
 
     `scores.csv` beside the checkpoint is read where it exists; otherwise the texts of the run are scored with the
-    checkpoint now.
-
-    Args:
-      folder: Folder of the run, as `tdd lab train` leaves it.
-      scores: Columns of scores.csv, or names of scores to compute.
-      model: Number of the model, from 1, where the run has several.
-      truth: Table with the labels; default truth.csv in the folder.
-      label_field: Its column of labels; default that of the model ("model-1"), else "label".
-      out: Folder that keeps freshly computed scores, as scores.csv.
-      **scoring: Options of `tdd.score`.
+    checkpoint now, under the options `scoring` of `tdd.score`, and kept in the folder `out`. Labels are those of
+    truth.csv in the folder of the run by default, in the column of the model ("model-1") or else "label".
 
     Raises:
       InputError: A folder without these files, several models and no number, a run of planted sets.
@@ -178,10 +163,6 @@ def is_exchange_run(folder: pathlib.Path) -> bool:
 
 def read_exchange_run(folder: pathlib.Path, data: str | None = None) -> ShardLogProbs:
     """Read the log-probabilities of one data set of a finished test of canonical order, without shards with a NaN.
-
-    Args:
-      folder: Folder of the run, as `tdd exchange` writes it.
-      data: Name of the data set, where there are several.
 
     Raises:
       InputError: A damaged folder, an unknown name, several data sets and no name.

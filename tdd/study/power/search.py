@@ -14,21 +14,13 @@ _NARROW = 1.2  # ratio of the ends of a bracket of effects
 
 
 class Crossing(NamedTuple):
-    """Where an increasing curve over counts reaches a wanted height.
+    """Where an increasing curve over counts reaches a wanted height."""
 
-    Attributes:
-      count: The smallest count found to reach it; None where even the largest does not.
-      low: The count at which the curve plus two standard errors reaches it, at most `count`.
-      high: The count at which the curve minus two standard errors reaches it; None where none does.
-      value: Value of the curve at `count`, or at the end.
-      error: Standard error of that value.
-    """
-
-    count: int | None
-    low: int | None
-    high: int | None
-    value: float
-    error: float
+    count: int | None  # the smallest count found to reach it; None where even the largest does not
+    low: int | None  # the count at which the curve plus two standard errors reaches it, at most `count`
+    high: int | None  # the count at which the curve minus two standard errors reaches it; None where none does
+    value: float  # of the curve at `count`, or at the end
+    error: float  # standard error of that value
 
 
 def smallest_count(
@@ -60,7 +52,7 @@ def smallest_count(
         points[middle] = curve(middle)
         low, high = (low, middle) if points[middle][0] >= wanted else (middle, high)
     near, far = (_crossing(points, sign, wanted, _on_line) for sign in (2, -2))
-    return Crossing(high, min(near or high, high), None if far is None else max(far, high), *points[high])
+    return Crossing(high, near, None if far is None else max(far, high), *points[high])
 
 
 class Effect(NamedTuple):
@@ -112,10 +104,9 @@ def _crossing(
     """The first place at which the line through value + sign·error reaches a height; None where it does not."""
     places = sorted(points)
     heights = [points[place][0] + sign * points[place][1] for place in places]
-    above = [i for i, height in enumerate(heights) if height >= wanted]
-    if not above:
+    i = next((i for i, height in enumerate(heights) if height >= wanted), None)
+    if i is None:
         return None
-    i = above[0]
     if i == 0:
         return places[0]
     fraction = (wanted - heights[i - 1]) / (heights[i] - heights[i - 1])

@@ -15,8 +15,8 @@ import numpy as np
 from tdd.kernels import betting, permutation, randomization, rank_sum, sequential, student
 from tdd.records import Null, pytree
 from tdd.study import blocks
+from tdd.study.checks import as_float
 from tdd.study.designs.shards import LAWS, SkewedShards
-from tdd.study.power.checks import as_float
 from tdd.study.sample import Sample
 from tdd.validate.arrays import check_choice
 from tdd.validate.errors import InputError
@@ -171,27 +171,18 @@ def _check_tokens(tokens: Any) -> None:
 class ResampledShards:
     """Shards drawn with replacement from those of a finished test, each with some of its shuffles.
 
-    Shuffles are drawn without replacement where there are enough of them (below k + 1 where not `observed`), with
-    replacement otherwise.
-
-    Attributes:
-      num_shards: r.
-      num_shuffles: k.
-      observed: True: the canonical order of a drawn shard is its own. False: it is another one of its shuffles, raised
-        by `signal` standard deviations of them in the first round(shifted_share·r) shards.
-      canonical: [r0] log-probability minus the mean of the shuffles of its shard.
-      shuffled: [r0, k0] log-probabilities of shuffles minus the mean of their shard.
-      signal: In standard deviations of a shuffle; not read where `observed`.
-      shifted_share: Fraction of the shards that show it; not read where `observed`.
+    Shuffles are drawn without replacement where there are enough of them, with replacement otherwise. Where not
+    `observed`, the canonical order of a drawn shard is another one of its shuffles, raised by `signal` standard
+    deviations of them in the first round(shifted_share·r) shards.
     """
 
     null: ClassVar[Null] = "nonmember"
 
     num_shards: int
     num_shuffles: int
-    observed: Any
-    canonical: Any
-    shuffled: Any
+    observed: Any  # bool
+    canonical: Any  # [r0] log-probability minus the mean of the shuffles of its shard
+    shuffled: Any  # [r0, k0], likewise
     signal: Any = 0.0
     shifted_share: Any = 1.0
 
@@ -204,7 +195,8 @@ class ResampledShards:
         order = jnp.argsort(jax.random.bits(order_key, (self.num_shards, available)), axis=1)  # columns, random order
         columns = order[:, 1 : 1 + self.num_shuffles]  # without the one that may stand for the canonical order
         if self.num_shuffles >= available:
-            repeated = jax.random.randint(repeat_key, (self.num_shards, self.num_shuffles), 1, available)
+            lowest = jnp.where(self.observed, 0, 1)
+            repeated = jax.random.randint(repeat_key, (self.num_shards, self.num_shuffles), lowest, available)
             columns = jnp.take_along_axis(order, repeated, axis=1)
             if self.num_shuffles == available:
                 columns = jnp.where(self.observed, order, columns)
@@ -220,15 +212,10 @@ class ResampledShards:
 
 
 class Rejections(NamedTuple):
-    """Sums over repetitions.
+    """Sums over repetitions."""
 
-    Attributes:
-      count: [tests, A] uint32, rejections.
-      shuffles: [A] uint32, shuffles that the e-process read until it stopped; 0 without that test.
-    """
-
-    count: jax.Array
-    shuffles: jax.Array
+    count: jax.Array  # [tests, A] uint32, rejections
+    shuffles: jax.Array  # [A] uint32, shuffles that the e-process read until it stopped; 0 without that test
 
 
 def num_draws(alphas: Sequence[float]) -> int:
@@ -250,7 +237,7 @@ def log10_floor(test: str, num_shards: int, num_shuffles: int, draws: int) -> fl
     return {
         "rank_sum": ranks,
         "exact": max(ranks, drawn),
-        "combined": min(0.0, min(ranks, max(ranks, drawn)) + math.log10(2)),
+        "combined": min(0.0, ranks + math.log10(2)),
         "permutation": -math.log10(num_shuffles + 1),
         "t": -math.inf,
         "e_process": -betting.largest_log_e(num_shards, num_shuffles) / math.log(10),
@@ -263,12 +250,8 @@ def shard_sums(
 ) -> blocks.BlockSums:
     """The compiled sums; operands are design, number of shards, survival table, levels [A] and key.
 
-    Args:
-      tests: Some of `TESTS`.
-      num_levels: A.
-      draws: Relabellings of "exact".
-      numbers: Numbers that one sample of the design holds; they decide how many repetitions run side by side.
-      devices: Devices that share the blocks.
+    `draws` are the relabellings of "exact"; `numbers`, those that one sample of the design holds, decide how many
+    repetitions run side by side.
     """
     lanes = _STEP
     while lanes > 8 and lanes * numbers > _NUMBERS:
@@ -284,17 +267,16 @@ def shard_sums(
             ranks = rank_sum.shard_ranks(canonical, shuffled, mask=mask)
             p["rank_sum"] = jnp.exp(table[jnp.sum(jnp.maximum(ranks, 0))])
         if {"combined", "exact"} & {*tests}:
-            options = {"num_draws": draws, "key": test_key, "mask": mask}
-            p["exact"] = randomization.shard_randomization(canonical, shuffled, **options).p_value
+            drawn = randomization.shard_randomization(canonical, shuffled, num_draws=draws, key=test_key, mask=mask)
+            p["exact"] = drawn.p_value
         if "combined" in tests:
             p["combined"] = jnp.minimum(1, 2 * jnp.minimum(p["rank_sum"], p["exact"]))
         if "permutation" in tests:
             p["permutation"] = randomization.shard_permutation(canonical, shuffled, mask=mask).p_value
         if "t" in tests:
             s = -jnp.mean(shuffled - canonical[:, None], axis=1)
-            largest = jnp.max(
-                jnp.maximum(jnp.abs(canonical), jnp.max(jnp.abs(shuffled), axis=1)), where=mask, initial=0
-            )
+            sizes = jnp.abs(jnp.column_stack([canonical, shuffled]))
+            largest = jnp.max(sizes, where=mask[:, None], initial=0)
             p["t"] = student.one_sample(s, mask=mask, noise=permutation.tie_tolerance(s.dtype) * largest).p_value
         shuffles_read = jnp.zeros(num_levels, jnp.uint32)
         bound = levels * (1 + 1e-6)  # levels and p-values are rounded to single precision

@@ -34,21 +34,13 @@ _RANGE = 2**15  # repetitions a call
 
 @dataclasses.dataclass(frozen=True)
 class Rule:
-    """A decision rule.
+    """A decision rule."""
 
-    Attributes:
-      select: The method of a study that decides; its name is that of the rule.
-      null: Which items calibrate, and are not to be selected.
-      kind: Scores of an item: "one", "several" (detectors), or its own and those of its "knockoffs".
-      procedure: The procedure that knows the fewest selections of the rule.
-      proportion: Estimate of `tdd.ptdi` where the fixed-pool engine decides alike; "" elsewhere.
-    """
-
-    select: StudyMethod
-    null: Null
-    kind: str
-    procedure: Procedure
-    proportion: str = ""
+    select: StudyMethod  # its name is that of the rule
+    null: Null  # which items calibrate, and are not to be selected
+    kind: str  # the scores of an item, as in `ScorePool`
+    procedure: Procedure  # knows the fewest selections of the rule
+    proportion: str = ""  # estimate of `tdd.ptdi` where the fixed-pool engine decides alike
 
     @property
     def label(self) -> str:
@@ -97,16 +89,8 @@ class _Program(NamedTuple):
 class Simulator:
     """`simulator(n, m, num_targets) -> rows`, one a level, as `PowerPlan` describes them.
 
-    Every call uses the same random numbers, and every audit is simulated once.
-
-    Args:
-      law: Source of the scores.
-      rule: Decision rule.
-      levels: A levels.
-      most: The largest n and m that will be asked for.
-      repetitions: Repetitions of each audit; None: as many as take well under a second.
-      seed: Random seed.
-      devices: Devices that share the repetitions.
+    Every call uses the same random numbers, and every audit is simulated once. `most` are the largest n and m that will
+    be asked for; `repetitions=None` are as many as take well under a second.
     """
 
     def __init__(
@@ -175,10 +159,9 @@ class Simulator:
         lanes = _POOL_LANES
         while lanes > 16 and 6 * size * lanes > _POOL_BYTES:
             lanes //= 2
-        words = np.asarray(jax.random.key_data(self.key))
 
         def operands(n: int, m: int, num_targets: int) -> Any:
-            return pool, resample_pool.fixed_split(n, m, num_targets), self.exact_levels, tails, words
+            return pool, resample_pool.fixed_split(n, m, num_targets), self.exact_levels, tails, self.key
 
         sums = _pool_sums(self.rule.proportion, len(self.levels), lanes, self.devices)
         return _Program(sums, operands, self.repetitions or int(np.clip(1e8 // size, _FEWEST, _FAST)))
@@ -238,12 +221,11 @@ def _design_sums(
 
 @functools.lru_cache(maxsize=32)
 def _pool_sums(proportion: str, num_levels: int, lanes: int, devices: tuple[Any, ...]) -> blocks.BlockSums:
-    """The compiled sums of PTDI on a pool; operands are the pool, the split, exact levels, tails and words of a key."""
+    """The compiled sums of PTDI on a pool; operands are the pool, the split, exact levels, tails and the key."""
 
     def one_block(operands: Any, index: jax.Array, real: jax.Array, totals: _Sums) -> _Sums:
-        pool, split, levels, tails, words = operands
-        root = jax.random.wrap_key_data(words, impl="threefry2x32")
-        keys = jax.vmap(lambda i: jax.random.key_data(jax.random.fold_in(root, i)))(index)
+        pool, split, levels, tails, key = operands
+        keys = jax.vmap(lambda i: jax.random.key_data(jax.random.fold_in(key, i)))(index)
         drawn = resample.draw(pool, split, keys.T)
         decided = resample.decide(pool, drawn, levels, proportions=(proportion,), tails=tails)
         return _added(totals, decided.false[0], decided.selected[0], drawn.test_members, drawn.num_tests, real)
