@@ -16,6 +16,7 @@ __all__ = ["Tally", "update", "zero"]
 
 METRICS = ("fdp", "power", "hamming", "selected")
 BINS = 1024
+MAX_REPETITIONS = 2**19
 UNIT = 2**24
 LOW_BITS = 12
 

@@ -158,6 +158,14 @@ ENTRIES = [
         **PERMUTED,
     ),
     elementwise(
+        "permutation.monte_carlo_p_value",
+        lambda x: permutation.monte_carlo_p_value(x, num_draws=DRAWS, num_permutations=24),
+        lambda rng, n, m: {"x": rng.integers(0, DRAWS + 1, m).astype(np.int32)},
+        lambda x: np.array([float(ref.averaged_binomial(int(i), DRAWS, 24)) for i in x], float),
+        ("x",),
+        float_inputs=(),
+    ),
+    elementwise(
         "permutation.counted",
         lambda reached, number: permutation.counted(reached, number).p_value,
         lambda rng, n, m: {
