@@ -159,7 +159,7 @@ def alarms(runs: list[dict[str, np.ndarray]], alpha: float) -> dict[str, np.ndar
 
 
 def clean(runs: list[dict[str, np.ndarray]]) -> list[dict[str, Any]]:
-    """False alarms of each rule, with exact binomial intervals (95 %)."""
+    """False alarms of each rule, with exact binomial intervals (95%)."""
     table, looks = [], len(runs[0]["p"])
     for alpha in ALPHAS:
         for rule, first in alarms(runs, alpha).items():

@@ -52,7 +52,7 @@ def _clean(result: dict[str, Any]) -> str:
     text = (
         f"**Clean runs.** False alarms in {first['runs']} runs of {setting['steps']} steps and {first['looks']} looks "
         "in which no watched text is trained on, each from a fresh start with a fresh division into benchmark and "
-        "reference (in brackets the 95 % binomial interval of the rate)."
+        "reference (in brackets the 95% binomial interval of the rate)."
     )
     rows = [[_RULES[rule], *found] for rule, found in cells.items()]
     return f"{text}\n\n{markdown_table(['alarm', *(f'α = {alpha:g}' for alpha in alphas)], rows)}"
@@ -77,7 +77,7 @@ def _power(result: dict[str, Any]) -> str:
         f"{setting['items']} items, each so many times, in random places of steps {setting['leak']:,} to "
         f"{setting['steps']:,} (a look every {setting['every']}, a decoder of width {setting['width']}). Found: share "
         "of runs with the alarm at or after the first look that could show it. Delay from there, and how far off the "
-        "estimated beginning is (both in looks: median / 90 % quantile), and the share of estimates within one look, "
+        "estimated beginning is (both in looks: median / 90% quantile), and the share of estimates within one look, "
         "among the runs that found it."
     )
     header = ["items", "copies", "found", "found, p ≤ α / looks", "delay", "error of the beginning", "within one look"]

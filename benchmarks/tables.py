@@ -163,7 +163,7 @@ def _probe(result: Results) -> str:
     counted, machine = result["counted"], result["machine"]
     shares = [name for name in result["rows"][0] if name.startswith("share")]
     rows = [
-        [row["probe"], f"{row['look, in steps']:.2f}", *(f"{100 * row[name]:.2f} %" for name in shares)]
+        [row["probe"], f"{row['look, in steps']:.2f}", *(f"{100 * row[name]:.2f}%" for name in shares)]
         for row in result["rows"]
     ]
     text = (
@@ -173,7 +173,7 @@ def _probe(result: Results) -> str:
         "watched, and its share of the training time at each cadence. With the last probe and a look every "
         f"{result['segment']} steps the loop took {result['with / without']:.3f} times as long as without. Its "
         f"evaluation takes {result['evaluate / score']:.2f} times as long as `tdd.score` of the same texts, a call at "
-        f"a step that is not looked at {100 * result['not due, share of a step']:.4f} % of a step. Over "
+        f"a step that is not looked at {100 * result['not due, share of a step']:.4f}% of a step. Over "
         f"{counted['steps']:,} steps with {counted['looks']} looks after the first {_times(counted['compilations'])} "
         f"compiled. Temporaries of the program: {result['temporaries'] / 2**20:.1f} MiB, beside "
         f"{result['parameters'] / 2**20:.1f} MiB of parameters, which are not copied."

@@ -1,6 +1,6 @@
 """JECS on K fine-tuned models: one clean set for all of them, from shared calibration items.
 
-The documents are split in three blocks: 30 % calibrate and are in the training data of every model; 10 % are the
+The documents are split in three blocks: 30% calibrate and are in the training data of every model; 10% are the
 remainder, of which each model is trained on a half of its own; the others no model is trained on. Selections are made
 from the last two blocks, over and over, each time with a random share of the calibration items and of the candidates.
 

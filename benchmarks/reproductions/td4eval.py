@@ -1,7 +1,7 @@
 """TD4Eval's application: a benchmark that one of several models was trained on, and rankings before and after cleaning.
 
 Models of different training lengths answer a multiple-choice benchmark (`tdd.lab.benchmark_items`). One of the weaker
-ones is trained further on a share of the items with their right answers. 30 % of the items are the validation set,
+ones is trained further on a share of the items with their right answers. 30% of the items are the validation set,
 whose contaminated items calibrate; on the others, TD4Eval selects clean items. The models are then ranked on all test
 items, on the selected ones, and on those that are truly clean; Spearman's correlation (SRCC) compares with the last.
 
@@ -171,7 +171,7 @@ class Splits(NamedTuple):
 
 
 def _splits(member: np.ndarray, count: int, rng: np.random.Generator) -> Splits:
-    """30 % of the contaminated items and 30 % of the clean ones validate; the latter of them are not used."""
+    """30% of the contaminated items and 30% of the clean ones validate; the latter of them are not used."""
     planted, others = np.flatnonzero(member), np.flatnonzero(~member)
     n, aside = max(1, round(_VALIDATION * len(planted))), round(_VALIDATION * len(others))
     first = np.stack([rng.permutation(planted) for _ in range(count)])

@@ -23,7 +23,7 @@ from tdd.validate.errors import InputError
 __all__ = ["BlindBaseline", "blind_baseline", "fold_wins", "logistic_scores", "unusual_space", "words_and_marks"]
 
 GUARANTEE = Guarantee(
-    "P(a warning) <= 1 %",
+    "P(a warning) <= 1%",
     ("calibration texts and candidates are exchangeable (groups of them, where groups are named)",),
     "finite-sample",
     "a permutation test of the whole procedure; Phipson & Smyth (2010) for the observed labelling",
@@ -97,7 +97,7 @@ def blind_baseline(
     the units (texts, or groups) of each fold, 299 times, everything is fitted again, and
     p = (1 + #{AUC of a shuffle >= AUC}) / 300. The warning is raised at p <= 1/100, whatever the size of the AUC.
 
-    Guarantee: a false alarm has probability at most 1 %, at every sample size, ties and duplicates included, if units
+    Guarantee: a false alarm has probability at most 1%, at every sample size, ties and duplicates included, if units
     are exchangeable. (Fold AUCs share training texts: formulas for independent ones raise false alarms.)
 
     Args:
@@ -254,7 +254,7 @@ def _warning(auc: float, threshold: float, p_value: float) -> str:
     how = "slightly" if auc < 0.6 else "clearly" if auc < 0.8 else "grossly"
     return (
         f"calibration and candidates differ {how} without looking at the model: words and length alone tell them "
-        f"apart with AUC {auc:.3f} (0.5 is chance; values above {threshold:.3f} are significant at the 1 % level; "
+        f"apart with AUC {auc:.3f} (0.5 is chance; values above {threshold:.3f} are significant at the 1% level; "
         f"p = {p_value:.3g}). Power may be evidence of a shift of date, source or format, not of memorisation; and "
         "the error rate holds only if calibration items are exchangeable with the candidates under the null. Only "
         "if those are, and the other candidates alone differ in content, does the error rate hold, and even then "

@@ -47,7 +47,7 @@ class Resolution:
       min_selections: smallest k with null_proportion/(n + 1) <= alpha k/m; m + 1 if no k up to m satisfies it, so that
         nothing can be selected.
       calibration_for_one: calibration items with which a single item could be selected.
-      warning: empty where at most one item, or at most 5 % of the items, are needed for a selection.
+      warning: empty where at most one item, or at most 5% of the items, are needed for a selection.
     """
 
     smallest_p_value: float

@@ -310,10 +310,10 @@ def decide(evidence: Evidence, procedure: Procedure, alpha: float, *, seed: int 
 
 
 def level_in_words(alpha: float) -> str:
-    """The level in percent, without the noise of binary fractions: 10 % for 0.1."""
+    """The level in percent, without the noise of binary fractions: 10% for 0.1."""
     level = lattice.as_level(alpha)
     percent = 100 * Fraction(int(level.numerator), int(level.denominator))
-    return f"{percent.numerator} %" if percent.denominator == 1 else f"{float(percent):g} %"
+    return f"{percent.numerator}%" if percent.denominator == 1 else f"{float(percent):g}%"
 
 
 def complete_items(scores: np.ndarray, knockoffs: np.ndarray | None) -> np.ndarray:

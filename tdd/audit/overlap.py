@@ -63,7 +63,7 @@ def overlap(calibration: Texts | Sequence[str], candidates: Texts | Sequence[str
     """Find calibration items and candidates that share 30 words in a row, or all of a shorter text of 8 words or more.
 
     Texts are compared after Unicode composition, case folding and reduction of white space. A run that stands in more
-    than 5 % of the texts of one role, and in more than two, is a template or a licence, and does not count. The search
+    than 5% of the texts of one role, and in more than two, is a template or a licence, and does not count. The search
     is complete but for these, and exact but for 64-bit hash collisions.
 
     Cost: linear in the words; those of the longer texts are looked at once for each length of a shorter one, at most
@@ -173,7 +173,7 @@ def sharing(
     """Test the number of texts that share something with the other role against random divisions of the same texts.
 
     Two texts share something where they are equal, nearly equal (Jaccard similarity .8; see `tdd.audit.duplicates`), or
-    have a run of words in common (see `tdd.audit.overlap`; runs in more than 5 % of all texts are templates).
+    have a run of words in common (see `tdd.audit.overlap`; runs in more than 5% of all texts are templates).
 
     Guarantee: P(p_value <= t) <= t if texts (groups, where they are named) of both roles are exchangeable;
     finite-sample. The observed division counts as one of the draws.

@@ -12,9 +12,9 @@ __all__ = ["RULE", "failures", "open_points", "outcome", "warnings_of"]
 _LEVEL, _FRACTION = 0.01, 0.01
 RULE = (
     "A verdict is withheld where a test speaks against exchangeability: the blind baseline, the sizes of clusters, or, "
-    "where more than 1 % of the calibration items or of the candidates are copies or parts of texts of the other role, "
+    "where more than 1% of the calibration items or of the candidates are copies or parts of texts of the other role, "
     "their number against random divisions of the same texts; for knockoffs alone the symmetry test. The levels of "
-    "these tests add up to 1 %: where the assumptions hold, that happens in at most 1 % of runs."
+    "these tests add up to 1%: where the assumptions hold, that happens in at most 1% of runs."
 )
 
 _UNITS = {
@@ -34,7 +34,7 @@ def failures(checks: Mapping[str, Any], decision: Decision) -> list[str]:
     """Why no verdict is given, one sentence a failed check; empty where the verdict stands.
 
     Guarantee: where calibration items and candidates (for knockoffs without calibration: originals and knockoffs of
-    known non-members) are exchangeable, P(a failure) <= 1 %: the tests divide that level evenly.
+    known non-members) are exchangeable, P(a failure) <= 1%: the tests divide that level evenly.
     """
     failed = []
     calibrated = decision.num_calibration > 0
@@ -101,12 +101,12 @@ def warnings_of(
     divided = decision.proportion > 0 and not decision.statistic.size
     if stands and decision.num_selected and decision.threshold > decision.alpha and divided:
         found, single, remedy = (
-            ("members", "a member", ". proportion=none selects no such item")
+            ("members", "a member", ". ptdi:proportion=none selects no such item")
             if decision.null == "nonmember"
             else ("clean", "clean", "")
         )
         warnings.append(
-            f"selected candidates have p-values up to {decision.threshold:.2g}: the estimate that a share of "
+            f"selected candidates have p-values up to {decision.threshold:.2g}: the estimate that a fraction of "
             f"{decision.proportion:.2f} of the candidates are {found} divides the p-values, so that adjusted ones are "
             "below them. The list as a whole keeps its error rate; a single item with a large p-value is not shown to "
             f"be {single}{remedy}"
@@ -146,7 +146,7 @@ def _of_set(decision: Decision, bounds: SimultaneousBounds) -> str:
     what = "were in the training data" if decision.null == "nonmember" else "are clean"
     return (
         f"At least {least} of the {m} candidates ({least / m:.0%}) {what}, with confidence "
-        f"{100 * (1 - bounds.delta):g} %. Which of them is another question: "
+        f"{100 * (1 - bounds.delta):g}%. Which of them is another question: "
     )
 
 
@@ -171,9 +171,9 @@ def _of_items(decision: Decision) -> str:
             "the whole audit, calibration sample included, it is at most alpha + delta."
         )
     how = "" if decision.guarantee.kind == "finite-sample" else " when items are many (an asymptotic statement)"
-    bound = level if decision.bound == decision.alpha else f"{100 * decision.bound:.3g} %"
+    bound = level if decision.bound == decision.alpha else f"{100 * decision.bound:.3g}%"
     return (
-        f"{answer} at level {level}. If the assumptions hold, the expected share of {errors}, "
+        f"{answer} at level {level}. If the assumptions hold, the expected fraction of {errors}, "
         f"over repetitions of the whole audit, is at most {bound}{how} ({decision.guarantee.controls})."
     )
 
@@ -183,7 +183,8 @@ def open_points(
 ) -> Sequence[str]:
     """The points that the run does not establish."""
     points = [
-        "The level bounds an average over repetitions. The share of errors in this one list can be larger or smaller.",
+        "The level bounds an average over repetitions. The fraction of errors in this one list can be larger or "
+        "smaller.",
     ]
     if failed:
         points = ["Which candidates were trained on, and how many: no verdict is given."]

@@ -22,7 +22,7 @@ __all__ = [
 
 NOT_RANDOM = 0.005
 """Level of each check of the published order: structure without a model, and the negative control. If one fails, the
-verdict is withheld; an order that is random is doubted with a probability of at most 1 %."""
+verdict is withheld; an order that is random is doubted with a probability of at most 1%."""
 
 _MANY_COPIES = 0.05
 _FEW_SHARDS = 20
@@ -63,7 +63,7 @@ def outcome(run: Mapping[str, Any]) -> str:
     total = len(data) - len(doubtful)
     return (
         f"The model depends on the published order of {len(rejected)} of {total} data sets, at level {level} "
-        f"(Benjamini and Hochberg): {listed}. If the assumptions hold, the expected share of data sets that it does "
+        f"(Benjamini and Hochberg): {listed}. If the assumptions hold, the expected fraction of data sets that it does "
         f"not depend on among those listed is at most {level}.{withheld}"
     )
 

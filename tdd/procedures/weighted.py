@@ -139,8 +139,8 @@ def weighted_conformal_selection(
     & Candes 2023, algorithm 1, with w_j (not w_l) in the auxiliary p-value of l). Cost: O((n + m) log(n + m)).
 
     Guarantee: FDR <= alpha for known weights, finite-sample; approximate for estimated weights. Every `prune` is valid,
-    but their power differs: of 100 members among 400 candidates "homogeneous" found 36 %, "heterogeneous" 21 % and
-    "deterministic" under 1 %; BH, which has no guarantee here, found 37 %. "homogeneous" keeps or drops nearly all
+    but their power differs: of 100 members among 400 candidates "homogeneous" found 36%, "heterogeneous" 21% and
+    "deterministic" under 1%; BH, which has no guarantee here, found 37%. "homogeneous" keeps or drops nearly all
     passing items together, by one uniform.
 
     Args:

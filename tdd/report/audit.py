@@ -169,7 +169,7 @@ def _pictures(run: Mapping[str, Any], items: Mapping[str, Any], calibration: Map
             )
         )
     if "fdp_bound" in items:
-        level = f"{100 * (1 - run['certificate']['delta']):g} %"
+        level = f"{100 * (1 - run['certificate']['delta']):g}%"
         pictures.append(
             Figure(
                 "Bound for every cut",
@@ -302,10 +302,10 @@ def _bounds(certificate: Mapping[str, Any], decision: Mapping[str, Any]) -> Sect
         title,
         (Column("list"), *(Column(name, number=True) for name in ("items", "at most false", "fraction"))),
         tuple(
-            Row((cut["list"], str(cut["size"]), str(cut["max_false"]), f"{100 * cut['bound']:.1f} %"))
+            Row((cut["list"], str(cut["size"]), str(cut["max_false"]), f"{100 * cut['bound']:.1f}%"))
             for cut in certificate["cuts"]
         ),
-        f"All of this at once with confidence {100 * (1 - certificate['delta']):g} %{counted} "
+        f"All of this at once with confidence {100 * (1 - certificate['delta']):g}%{counted} "
         f"({certificate['source']}).",
     )
 

@@ -73,8 +73,8 @@ def _found(plan: Any) -> str:
 def _expected(plan: Any) -> Table:
     """One row for every n, m, fraction of targets and level."""
     targets = "clean" if plan.about["null"] == "member" else "members"
-    names = ("n", "m", targets, "α", "power ± s.e.", "10-90 %", "FDP ± s.e.", "P(any)", "P(any right)", "selected",
-             "10-90 %", "fewest", "draws")  # fmt: skip
+    names = ("n", "m", targets, "α", "power ± s.e.", "10-90%", "FDP ± s.e.", "P(any)", "P(any right)", "selected",
+             "10-90%", "fewest", "draws")  # fmt: skip
     first = int(_has_knockoffs(plan))
     columns = tuple(Column(name, number=name != "draws") for name in names)[first:]
     rows, sizes = [], None
@@ -184,7 +184,7 @@ def _origin(about: Mapping[str, Any]) -> Facts:
 
 
 def _percent(fraction: float) -> str:
-    return f"{100 * fraction:.3g} %"
+    return f"{100 * fraction:.3g}%"
 
 
 def _measured(mean: float, error: float) -> str:

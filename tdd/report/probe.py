@@ -140,7 +140,7 @@ def _last_look(
     if any(is_known(value) for value in items["p_value"]):  # orders of a benchmark are not decided on
         rows.append(("flagged so far", f"{last['num_flagged']:.0f} of {num_suspects} suspects"))
     if run["options"].get("proportion") not in (None, "none"):
-        rows.append(("estimated share of members", f"{max(0.0, last['proportion']):.3f}"))
+        rows.append(("estimated fraction of members", f"{max(0.0, last['proportion']):.3f}"))
     if "canary_exposure_max" in last:
         largest, median = last["canary_exposure_max"], last["canary_exposure_median"]
         rows.append(("exposure of the canaries", f"largest {largest:.2f} bits, median {median:.2f} bits"))

@@ -54,8 +54,8 @@ GUARANTEES: dict[str, Guarantee] = {
         "KTD, section 5.2 (LOSS, MinK%, Zlib and Lowercase of table 2)",
     ),
     "fpr": Guarantee(
-        _NOTHING + "the false positive rate is at most alpha on the validation items, and it says nothing of the share "
-        "of false ones among the selected",
+        _NOTHING + "the false positive rate is at most alpha on the validation items, and it says nothing of the "
+        "fraction of false ones among the selected",
         (),
         "none",
         "Mireshghallah et al. (2022), for Ref of KTD, section 5.2 (which does not write the rule)",

@@ -51,7 +51,7 @@ def check_level(alpha: Any, name: str = "alpha") -> None:
     if not _LOWEST_LEVEL <= value <= _HIGHEST_LEVEL:
         raise InputError(
             f"{name} must lie strictly between 0 and 1 (from {_LOWEST_LEVEL:g} to {_HIGHEST_LEVEL}), got {value!r}; "
-            "0.1 stands for 10 %"
+            "0.1 stands for 10%"
         )
 
 

@@ -84,7 +84,7 @@ def test_shifts_of_form_are_caught(change):
 
 @pytest.mark.parametrize("above", [2, 3])
 def test_the_warning_counts_the_labelling_that_was_observed(monkeypatch, above):
-    """299 shuffles and the observed roles are 300 labellings: at 1 %, three of them may reach the observed AUC."""
+    """299 shuffles and the observed roles are 300 labellings: at 1%, three of them may reach the observed AUC."""
     null = np.linspace(0.2, 0.5, 299)
     null[:above] = 0.8
     wins = np.concatenate([[0.7], null])[None]
@@ -97,7 +97,7 @@ def test_the_warning_counts_the_labelling_that_was_observed(monkeypatch, above):
 
 @pytest.mark.slow("long")
 def test_false_alarms_are_rare():
-    """At level 1 %, more than 7 alarms in 120 comparisons of equal sources have a chance below 1e-4."""
+    """At level 1%, more than 7 alarms in 120 comparisons of equal sources have a chance below 1e-4."""
     generator = np.random.default_rng(4)
     sizes = [(10, 10), (10, 40), (25, 15), (30, 30)]
     alarms = 0

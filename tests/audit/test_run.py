@@ -297,7 +297,7 @@ def test_ties_at_the_edge_void_the_bound_of_subtraction():
     assert any("tie at the edge" in warning for warning in audit.run["warnings"])
     n, m = 60, 40
     assert audit.run["decision"]["bound"] == pytest.approx(0.1 * (1 + 1 / m) * (1 + 1 / n))
-    assert f"at most {100 * audit.run['decision']['bound']:.3g} %" in audit.run["outcome"]
+    assert f"at most {100 * audit.run['decision']['bound']:.3g}%" in audit.run["outcome"]
 
 
 @pytest.mark.slow("long")

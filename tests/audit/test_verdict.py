@@ -56,7 +56,7 @@ def test_overlap_is_that_of_all_pairs(seed):
 
 
 def test_first_parts_of_candidates_are_seen():
-    """What Jaccard similarity misses: each calibration text is the first 60 % of a candidate."""
+    """What Jaccard similarity misses: each calibration text is the first 60% of a candidate."""
     rng = np.random.default_rng(0)
     candidates = [text(rng, 100) for _ in range(20)]
     known = Texts(tuple(f"c{i}" for i in range(20)), tuple(" ".join(one.split()[:60]) for one in candidates))
@@ -228,7 +228,7 @@ def test_warnings_of_a_withheld_verdict_say_nothing_of_the_selection():
     )  # fmt: skip
     said = warnings_of({}, decision, (), stands=True)[0]
     assert "are members divides" in said
-    assert said.endswith("is not shown to be a member. proportion=none selects no such item")
+    assert said.endswith("is not shown to be a member. ptdi:proportion=none selects no such item")
     assert warnings_of({}, decision, (), stands=False) == []
 
 

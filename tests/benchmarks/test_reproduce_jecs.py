@@ -52,7 +52,7 @@ def test_rows_of_a_tiny_run(outcome):
     assert len(outcome.rows) == len(jecs.SCORES) * len(jecs.MIXES) * len(jecs.METHODS)
     assert all(0 <= row[name] <= 1 for row in outcome.rows for name in ("gcr", "power"))
     models = outcome.tables["Models"]
-    assert {row["trained on"] for row in models} == {36 + 6}  # 30 % and half of 10 % of 120
+    assert {row["trained on"] for row in models} == {36 + 6}  # 30% and half of 10% of 120
     assert {row["of them candidates"] for row in models} == {6}
     shares = {row["mix"]: row["contaminated"] for row in outcome.rows}
     assert shares["even"] == 0.5

@@ -102,7 +102,7 @@ def test_a_command_uses_the_handlers_of_its_program(capsys):
 def test_select_prints_a_report(table, tmp_path, capsys):
     status, out = run("select", table, "--score", "loss", "--alpha", 0.2, "--out", tmp_path / "run", capsys=capsys)
     assert status == 0
-    for words in ("at level 20 %", "Assumptions", "does not establish", "ptdi/storey", "exchangeable"):
+    for words in ("at level 20%", "Assumptions", "does not establish", "ptdi/storey", "exchangeable"):
         assert words in out.out
     assert (tmp_path / "run" / "run.json").exists()
     status, again = run("report", tmp_path / "run", capsys=capsys)

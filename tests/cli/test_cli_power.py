@@ -78,7 +78,7 @@ def test_a_table(folder, tmp_path, capsys):
     for words in (
         "What an audit with ptdi/storey may expect",
         "scores.csv (loss): 60 members, 60 non-members",
-        "5 (25 %)",
+        "5 (25%)",
         "Smallest detectable fraction of members",
         "expected power ≥ 0.5",
         "P(a right selection) ≥ 0.8",
@@ -98,7 +98,7 @@ def test_a_table(folder, tmp_path, capsys):
     assert (out / "figure.png").read_bytes() == figure
     page = (out / "report.html").read_bytes()
     assert main(["report", str(out), "--html"]) == 0
-    assert "5 (25 %)" in capsys.readouterr().out
+    assert "5 (25%)" in capsys.readouterr().out
     assert (out / "report.html").read_bytes() == page
 
 

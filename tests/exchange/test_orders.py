@@ -52,7 +52,7 @@ def test_a_suffix_is_permuted_and_nothing_else(suffix, free):
 
 
 def test_draws_are_uniform_over_the_group_with_the_identity():
-    """Chi-squared over the 6 orders of 3 free examples, 6,000 draws: 99.9999 % quantile of 5 degrees of freedom."""
+    """Chi-squared over the 6 orders of 3 free examples, 6,000 draws: 99.9999% quantile of 5 degrees of freedom."""
     shards = Shards.cut(examples(8), num_shards=2, suffix=0.75, seed=3)
     counts = collections.Counter(tuple(shards.order(0, b)) for b in range(1, 6_001))
     assert len(counts) == 6

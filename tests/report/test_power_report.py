@@ -79,11 +79,11 @@ def line_of(text, *words):
 def test_the_report_of_a_plan(plan):
     text = printed(report.power_plan_report(plan))
     assert "Scores: a pool: 300 [red]members." in text  # names are no markup
-    cells = [cell.strip() for cell in line_of(text, "50 (50 %)", "0.05").split("│")[1:-1]]
-    assert cells[:5] == ["50", "100", "50 (50 %)", "0.05", "0.611 ± 0.010"]
+    cells = [cell.strip() for cell in line_of(text, "50 (50%)", "0.05").split("│")[1:-1]]
+    assert cells[:5] == ["50", "100", "50 (50%)", "0.05", "0.611 ± 0.010"]
     assert cells[5:] == ["0.31-0.92", "0.040 ± 0.002", "0.900", "1.000", "12.3", "3-20", "5", "without replacement"]
     assert "none" in line_of(text, "extrapolated")
-    assert "33 % to -" in line_of(text, "34 %", "expected power ≥")
+    assert "33% to -" in line_of(text, "34%", "expected power ≥")
     assert "0.512 ± 0.010 at most: signal: the scores separate too little" in line_of(text, "none", "at most")
     assert "!  The pool is small." in text
     assert max(map(len, text.splitlines())) <= 160
@@ -126,7 +126,7 @@ def test_the_figure_of_a_plan(plan, tmp_path):
     hollow = [each for axes in drawn.panels[1] for each in axes.get_lines() if each.get_markerfacecolor() == "white"]
     assert any(len(each.get_xdata()) for each in hollow)
     labels = [text.get_text() for text in drawn.figure.legends[0].get_texts()]
-    assert labels == ["α = 0.05", "α = 0.2", "10 to 90 % of the audits", "wanted", "extrapolated"]
+    assert labels == ["α = 0.05", "α = 0.2", "10 to 90% of the audits", "wanted", "extrapolated"]
     save(drawn, tmp_path / "a.png")
     save(plots.power_sheet(plan), tmp_path / "b.png")
     assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()

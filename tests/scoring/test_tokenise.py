@@ -193,7 +193,7 @@ def test_a_plan_covers_every_row_once(seed, budget):
 
 
 def test_padding_of_the_wikimia_mix_is_small():
-    """200 texts of 32, 64, 128, 256 words in the shares of WikiMIA, 1.38 tokens a word with 10 % spread."""
+    """200 texts of 32, 64, 128, 256 words in the shares of WikiMIA, 1.38 tokens a word with 10% spread."""
     rng = np.random.default_rng(0)
     words = rng.choice([32, 64, 128, 256], 200, p=[0.47, 0.33, 0.15, 0.05])
     lengths = np.round(words * rng.normal(1.38, 0.1, 200)).astype(int)

@@ -296,7 +296,7 @@ def test_hierarchical_p_values(num_clusters, broken, budget):
 
 @pytest.mark.guarantee(checks=1)
 def test_items_of_clusters_by_benjamini_yekutieli(budget):
-    """19 calibration clusters, 3 null and 2 member clusters, 4 items each; 40 % of the variance between clusters."""
+    """19 calibration clusters, 3 null and 2 member clusters, 4 items each; 40% of the variance between clusters."""
     null, labels, alpha = np.arange(5).repeat(4) < 3, np.arange(24).repeat(4), 0.5
 
     def one(key):

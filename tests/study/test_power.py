@@ -357,7 +357,7 @@ def test_files(tmp_path):
         ({"auc": 0.5}, "strictly between 0.5"),
         ({"auc": 1.0}, "strictly between 0.5"),
         ({"sd_ratio": 0}, "sd_ratio must be a positive number"),
-        ({"member_share": 1.2}, "from 0 to 1, got 1.2; 0.1 stands for 10 %"),
+        ({"member_share": 1.2}, "from 0 to 1, got 1.2; 0.1 stands for 10%"),
         ({"member_share": -0.1}, "from 0 to 1"),
         ({"member_share": 0.001}, "0.001 of 40 candidates leaves no members to be found"),
         ({"member_share": 1.0, "method": "bh:null=member"}, "leaves no clean items to be found"),

@@ -119,7 +119,7 @@ def _caption(outcome: Outcome, design: Any, training: Any) -> str:
     return (
         f"A GPT-2 of {training['parameters']:,} parameters (width {shape['width']}, {shape['num_layers']} layers) "
         f"trained from random parameters in one pass over {training['tokens']:,} tokens, "
-        f"{100 * training['planted_share']:.0f} % of them in planted sets. "
+        f"{100 * training['planted_share']:.0f}% of them in planted sets. "
         f"Sets of {design['num_examples']} examples, r = {design['num_shards']} shards, "
         f"k = {design['num_shuffles']} shuffles: the smallest p-value of the permutation test is "
         f"{1 / (design['num_shuffles'] + 1):.2g}. All sets are tested under the one model. "

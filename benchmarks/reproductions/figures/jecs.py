@@ -29,7 +29,7 @@ def _caption(outcome: Outcome) -> str:
     return (
         f"{sizes['replicates']} replicates of {sizes['models']} fine-tuned models and {sizes['documents']} documents: "
         f"{sizes['calibration']:.0%} calibrate and are in all training data; of {sizes['remainder']:.0%} each model "
-        f"was trained on a random {sizes['trained']:.0%}. {sizes['repetitions']} random subsets of 80 % a replicate; "
+        f"was trained on a random {sizes['trained']:.0%}. {sizes['repetitions']} random subsets of 80% a replicate; "
         f"standard errors over replicates. Seed {outcome.provenance['seed']}. For independent models JECS keeps the "
         "level in the limit of many items, JMCS in finite samples; models fine-tuned from one base are not quite "
         "independent. Unions and intersections of selections keep no level."

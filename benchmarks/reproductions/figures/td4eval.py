@@ -69,8 +69,8 @@ def _caption(outcome: Outcome) -> str:
     return (
         f"{len(sizes['stages'])} models ranked by accuracy on {sizes['items']} four-way items; model "
         f"{sizes['contaminated'] + 1}, counted from the least trained, was trained on a share of the items, "
-        f"{sizes['sets']} random sets a share. 30 % of the items validate, and their contaminated ones calibrate; "
+        f"{sizes['sets']} random sets a share. 30% of the items validate, and their contaminated ones calibrate; "
         f"{sizes['splits']} random divisions. Rankings are those of divisions in which a rule keeps anything. At 5 and "
-        f"10 % the level is not at stake: fewer items are contaminated. Standard errors over sets. "
+        f"10% the level is not at stake: fewer items are contaminated. Standard errors over sets. "
         f"Seed {outcome.provenance['seed']}."
     )

@@ -50,14 +50,14 @@ def bars(result: Any, figure: Figure, *, title: str, caption: str) -> sheet.Shee
 
 
 def bands(result: Any, figure: Figure, *, title: str, caption: str) -> sheet.Sheet:
-    """One column a panel: mean and spread (5-95 % and 25-75 % of the repetitions) of error and power."""
+    """One column a panel: mean and spread (5-95% and 25-75% of the repetitions) of error and power."""
     columns = cells.picks(result, figure)
     alphas = np.asarray(result.alphas)
     look = sheet.stroke(0)
     legend = {
         "mean": sheet.line(look),
         "middle half of the repetitions": Patch(facecolor=look.colour, alpha=0.4),
-        "5 to 95 %": Patch(facecolor=look.colour, alpha=0.16),
+        "5 to 95%": Patch(facecolor=look.colour, alpha=0.16),
         f"{figure.error} = α": sheet.level_line(),
     }
     fields = (("fdr", "fdp_quantiles", figure.error), ("power", "power_quantiles", figure.power))

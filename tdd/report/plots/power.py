@@ -27,7 +27,7 @@ def power_sheet(plan: Any) -> sheet.Sheet:
     alphas = about["alphas"]
     sizes = list(dict.fromkeys((row["num_calibration"], row["num_tests"]) for row in plan.rows))
     legend: dict[str, Any] = {f"α = {alpha:g}": sheet.line(sheet.stroke(i)) for i, alpha in enumerate(alphas)}
-    legend["10 to 90 % of the audits"] = Patch(facecolor=sheet.stroke(0).colour, alpha=0.16)
+    legend["10 to 90% of the audits"] = Patch(facecolor=sheet.stroke(0).colour, alpha=0.16)
     legend["wanted"] = sheet.level_line()
     if any(row["extrapolated"] for row in plan.curve):
         legend["extrapolated"] = Line2D([], [], color=sheet.INK, marker="o", markerfacecolor="white", linestyle="")
@@ -110,7 +110,7 @@ def _fraction_axis(axes: Any, rows: Sequence[Mapping[str, Any]]) -> None:
         axes.set_xlim(low / 1.2, high * 1.2)
         ticks = [tick for tick in _TICKS if low / 1.2 <= tick <= high * 1.2]
         axes.minorticks_off()
-    axes.set_xticks(ticks, [f"{100 * tick:g} %" for tick in ticks])
+    axes.set_xticks(ticks, [f"{100 * tick:g}%" for tick in ticks])
 
 
 def exchange_sheet(plan: Any) -> sheet.Sheet:

@@ -183,7 +183,7 @@ def _validated(key: jax.Array, how: str, fraction: float) -> jax.Array:
 
 _SAMPLE = "{} calibration scores, continuous; does P(p <= t | calibration) exceed t for some t? delta = 0.1"
 _LABELLED = (
-    "100 items with known labels, half of them members; 200 candidates, {} % of them members; members 1 sd lower; "
+    "100 items with known labels, half of them members; 200 candidates, {}% of them members; members 1 sd lower; "
     "alpha = 0.1"
 )
 _SHIFT = (
@@ -225,7 +225,7 @@ CLAIMS: tuple[Claim, ...] = (
     *in_one_setting(
         "clusters",
         "21 non-member clusters, 3 of 30 items and 18 of 2, of which 19 drawn at random calibrate and 2 are tested; "
-        f"90 % of the variance of a score is between clusters; level {_ALPHA}",
+        f"90% of the variance of a score is between clusters; level {_ALPHA}",
         "FDR", _ALPHA,
         ("ignored", 'PTDI on items, clusters ignored, proportion="none"', False, partial(_clusters, how="ignored")),
         ("cluster", 'cluster_ptdi, unit="cluster"', True, partial(_clusters, how="cluster")),

@@ -172,7 +172,7 @@ _FEW = _Setting(
     partial(normal_scores, shift=4.0),
     batch=500,
 )
-_BALANCED = _Setting("n = 39, m = 40, half of them members, region of 5 %, alpha = .2", 0.2, (39, 20, 20))
+_BALANCED = _Setting("n = 39, m = 40, half of them members, region of 5%, alpha = .2", 0.2, (39, 20, 20))
 _TIES = _Setting(
     "integer scores of 20 values, n = 199, m = 200, half of them members, alpha = .1",
     0.1 * (1 + 1 / 200) * (1 + 1 / 199),
@@ -209,8 +209,8 @@ CLAIMS: tuple[Claim, ...] = (
     _claim("storey/plus-one", _RIGHT, _BALANCED, True, selected("storey", 0.2)),
     _claim("subtraction/nominal-size", "subtraction estimate divided by eta under ties", _TIES, False,
            subtraction_with_nominal_size),
-    _claim("subtraction/actual-size", 'tdd.ptdi, proportion="subtraction" (divided by the actual share)', _TIES, True,
-           selected("subtraction")),
+    _claim("subtraction/actual-size", 'tdd.ptdi, proportion="subtraction" (divided by the actual fraction)', _TIES,
+           True, selected("subtraction")),
     *in_one_setting(
         "moment", "n0 = n1 = m = 20, members half a standard deviation away, alpha = .1", "FDR", 0.1,
         ("unguarded", "moment estimate, pi clipped to [0, 1)", False, partial(_of_weak_scores, moment_as_printed)),

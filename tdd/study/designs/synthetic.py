@@ -282,7 +282,7 @@ class JointLabels:
 
     A test item is a member of each model with the same probability, independently over items and models; targets are
     the items that no model was trained on. Scores are N(-signal·member, 1), independent over items and models:
-    loss-like, so that members score lower (the paper has the other sign). The defaults are 30 % and 70 % of 2,000 items
+    loss-like, so that members score lower (the paper has the other sign). The defaults are 30% and 70% of 2,000 items
     and five models.
 
     Attributes:

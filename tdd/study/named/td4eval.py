@@ -90,7 +90,7 @@ class Mislabelled:
 
 @pytree()
 class DetectorPool:
-    """A given table of detectors, split anew: 30 % for validation, whose members calibrate, 70 % for testing.
+    """A given table of detectors, split anew: 30% for validation, whose members calibrate, 70% for testing.
 
     Attributes:
       scores: [K, N] loss-like scores.
@@ -126,8 +126,8 @@ def _describe(options: StudyOptions) -> str:
     if options.columns is not None:
         columns = options.columns
         return (
-            f"{columns.source}, {len(columns.names)} detectors, {columns.labels.shape[1]} items: 30 % for validation, "
-            "whose members calibrate, 70 % for testing"
+            f"{columns.source}, {len(columns.names)} detectors, {columns.labels.shape[1]} items: 30% for validation, "
+            "whose members calibrate, 70% for testing"
         )
     shifts = ", ".join(f"{signal:g}" for signal in SIGNALS)
     return (

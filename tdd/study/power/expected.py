@@ -52,7 +52,7 @@ def expected_power(
     often too hopeful. Standard errors are those of the simulation, without the sampling error of the items.
 
     **Smallest detectable fraction.** The smallest number of targets among the m candidates, in steps of one item or
-    1 %, at which (criterion "power") the expected fraction of the targets that is selected is at least `power`, or
+    1%, at which (criterion "power") the expected fraction of the targets that is selected is at least `power`, or
     (criterion "any_true") at least one target is selected with probability at least `detection`. Targets are the items
     that the method is to select: members, or clean items (td4eval, bh:null=member; the answer is then a fraction of
     clean items, and `member_share` is one minus it).
@@ -63,7 +63,7 @@ def expected_power(
       num_tests: m, one or several. Default: as many as the items give without replacement at any fraction; 1,000 for
         normal scores.
       member_share: Fraction of members among the candidates, one or several in [0, 1]; m times it is rounded to whole
-        items. Default: 1, 2, 5, 10, 20, 50 and 100 % targets, as far as they are whole items.
+        items. Default: 1, 2, 5, 10, 20, 50 and 100% targets, as far as they are whole items.
       alpha: Level, one or several; taken as exact fractions.
       method: A procedure by name, with its options ("ptdi:proportion=none,eta=0.1") or as a value (`tdd.KTD()`);
         "bh" or "bh:null=member" for `tdd.bh` on conformal p-values.
@@ -181,7 +181,7 @@ def _counts(law: NormalScores | ScorePool, rule: Rule, n: int, m: int, member_sh
         raise InputError("member_share is empty; give at least one fraction, for example 0.1")
     for fraction in given:
         if not 0 <= checks.as_float(fraction) <= 1:
-            raise InputError(f"member_share must lie from 0 to 1, got {fraction!r}; 0.1 stands for 10 %")
+            raise InputError(f"member_share must lie from 0 to 1, got {fraction!r}; 0.1 stands for 10%")
     counts = []
     for fraction in sorted({float(fraction) for fraction in given}):
         members = round(fraction * m)

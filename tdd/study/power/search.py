@@ -29,7 +29,7 @@ def smallest_count(
     """Search fewest..most for the smallest count at which the curve is at least `wanted`.
 
     The curve is evaluated at the end, then between the known counts that enclose the crossing, in halves (of the
-    logarithm while the ends are far apart), until the bracket is one item or 1 % wide. Common random numbers make the
+    logarithm while the ends are far apart), until the bracket is one item or 1% wide. Common random numbers make the
     differences between neighbours far better known than the values, so that the search does not go astray; the errors
     of the values are in `low` and `high`, by linear interpolation.
 
