@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import importlib
 import os
 import signal
 import sys
@@ -14,11 +15,26 @@ from typing import Any
 import shtab
 
 from tdd import __version__
-from tdd.cli import audit, demo, exchange, guarantees, info, lab, logprobs, power, report, score, study
 from tdd.cli.common import CommandParser, logging_on_stderr
 from tdd.cli.machine import check_output_open, check_still_there, drop_output, of_the_machine
 
 __all__ = ["execute", "main"]
+
+_COMMANDS = {
+    "demo": "demo",
+    "score": "score",
+    "score-logprobs": "logprobs",
+    "audit": "audit",
+    "select": "audit",
+    "exchange": "exchange",
+    "study": "study",
+    "power": "power",
+    "report": "report",
+    "lab": "lab",
+    "guarantees": "guarantees",
+    "info": "info",
+}
+"""Command -> the module here that holds it."""
 
 _EXAMPLES = """\
 examples:
@@ -46,7 +62,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     0 done, 1 something was found and --fail-on-detection was given, 2 bad input or a system that refuses, 3 done and a
     check failed, so that no verdict is given, 130 interrupted, 143 ended by SIGTERM.
     """
-    return execute(_parser(), sys.argv[1:] if argv is None else argv)
+    typed = sys.argv[1:] if argv is None else argv
+    return execute(_parser(typed), typed)
 
 
 def execute(parser: argparse.ArgumentParser, typed: Sequence[str]) -> int:
@@ -133,7 +150,8 @@ def _on_its_way() -> bool:
     return False
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(typed: Sequence[str] = ()) -> argparse.ArgumentParser:
+    """The parser of the command that was typed first, or of all commands where that is none of them."""
     parser = argparse.ArgumentParser(
         prog="tdd",
         description="Which texts was a language model trained on? Answers with a controlled error rate.",
@@ -143,8 +161,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"tdd {__version__}")
     shtab.add_argument_to(parser, ["--print-completion"], help="print completions for a shell: bash, zsh or tcsh")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands", parser_class=CommandParser)
-    for group in (demo, score, logprobs, audit, exchange, study, power, report, lab):
-        group.add(commands)
-    guarantees.add(commands)
-    info.add(commands)
+    chosen = [_COMMANDS[typed[0]]] if typed and typed[0] in _COMMANDS else dict.fromkeys(_COMMANDS.values())
+    for name in chosen:
+        importlib.import_module(f"tdd.cli.{name}").add(commands)
     return parser

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from tdd.report.exchange_plots import short
-from tdd.report.plots.sheet import INK, stroke
+from tdd.report.plots.sheet import INK, short, stroke
 
 __all__ = ["bounds", "p_values", "scores"]
 

@@ -12,9 +12,8 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 
 from tdd.exchange.summary import format_p_value, is_known
 from tdd.report.plots import sheet
-from tdd.report.sections import plain_text
 
-__all__ = ["dot", "draw", "draw_shards", "powers", "short"]
+__all__ = ["dot", "draw", "draw_shards", "powers"]
 
 _PANELS = 12
 _ALL, _SOME = sheet.stroke(1), sheet.stroke(0)
@@ -40,7 +39,7 @@ def draw(run: Mapping[str, Any], shards: Mapping[str, np.ndarray]) -> sheet.Shee
     looks = entry["sequential"]["looks"] if entry["sequential"] else []
     looks = looks if len(looks) > 1 else []
     each = "1 shuffle" if entry["shuffles_used"] == 1 else f"{entry['shuffles_used']} shuffles"
-    title = f"{short(entry['name'], 40)} under {short(run['model']['name'], 40)}"
+    title = f"{sheet.short(entry['name'], 40)} under {sheet.short(run['model']['name'], 40)}"
     with sheet.style():
         drawn = sheet.sheet(
             f"Test of canonical order: {title}, p = {_p(entry)} ({entry['test']})",
@@ -72,7 +71,7 @@ def draw_shards(run: Mapping[str, Any], shards: Mapping[str, np.ndarray]) -> she
     more = len(run["data"]) - len(data)
     with sheet.style():
         drawn = sheet.sheet(
-            f"Shards of {len(data)} data sets under {short(run['model']['name'], 40)}",
+            f"Shards of {len(data)} data sets under {sheet.short(run['model']['name'], 40)}",
             "Log-probability of the published order minus the mean of the shuffles, in standard deviations of the "
             "shuffles of that shard; shards in the order of the file."
             + (f" {more} data sets with larger p-values are left out." if more else ""),
@@ -87,7 +86,9 @@ def draw_shards(run: Mapping[str, Any], shards: Mapping[str, np.ndarray]) -> she
         for axes, entry in zip(panels, data, strict=False):
             _differences(axes, shards, entry, label=axes in [line[0] for line in drawn.panels])
             axes.set_title(
-                f"{short(entry['name'], 30 if columns == 2 else 60)}, p = {_p(entry)}", loc="left", color=sheet.INK
+                f"{sheet.short(entry['name'], 30 if columns == 2 else 60)}, p = {_p(entry)}",
+                loc="left",
+                color=sheet.INK,
             )
         for axes in panels[len(data) :]:
             axes.set_visible(False)
@@ -108,9 +109,9 @@ def _overview(run: Mapping[str, Any]) -> sheet.Sheet:
     legend[f"level {alpha:g}" if named else "Benjamini and Hochberg's line"] = sheet.level_line()
     with sheet.style():
         drawn = sheet.sheet(
-            f"Test of canonical order: {len(data)} data sets under {short(run['model']['name'], 40)}",
+            f"Test of canonical order: {len(data)} data sets under {sheet.short(run['model']['name'], 40)}",
             f"{run['selection']['num_rejected']} rejected by Benjamini and Hochberg's procedure at level {alpha:g}. "
-            + (f"Negative control: {short(run['control']['name'], 60)}." if control else "No negative control."),
+            + (f"Negative control: {sheet.short(run['control']['name'], 60)}." if control else "No negative control."),
             rows=1,
             columns=1,
             legend=legend,
@@ -166,18 +167,9 @@ def _rank_key(entry: Mapping[str, Any]) -> float:
     return math.inf if math.isnan(value) else value
 
 
-def short(name: str, longest: int) -> str:
-    """A name that can be drawn: control characters spelled out, no formulas, long names without their middle."""
-    name = plain_text(name).plain
-    if len(name) > longest:
-        half = (longest - 1) // 2
-        name = f"{name[: longest - 1 - half]}…{name[-half:]}"
-    return name.replace("$", r"\$")
-
-
 def _names(axes: Any, names: Sequence[str]) -> None:
     """Names down the side, the first on top."""
-    axes.set_yticks(range(len(names)), [short(name, _LONGEST_NAME) for name in names])
+    axes.set_yticks(range(len(names)), [sheet.short(name, _LONGEST_NAME) for name in names])
     axes.set_ylim(len(names) - 0.4, -0.6)
 
 

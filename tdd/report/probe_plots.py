@@ -10,7 +10,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
-from tdd.report.exchange_plots import dot, powers, short
+from tdd.report.exchange_plots import dot, powers
 from tdd.report.plots import sheet
 
 __all__ = ["draw"]
@@ -30,7 +30,7 @@ def draw(run: Mapping[str, Any], history: Mapping[str, np.ndarray]) -> sheet.She
     alarm = "no alarm" if first is None else f"alarm at step {first:,}"
     with sheet.style():
         drawn = sheet.sheet(
-            f"Probe {short(run['name'], 40)}: {alarm}",
+            f"Probe {sheet.short(run['name'], 40)}: {alarm}",
             f"{run['looks']:,} looks, every {run['options']['every']:,} steps. The anytime p-value holds at every "
             "look: if no suspect was trained on, it ever falls to the level in at most that fraction of training runs. "
             "Flagged suspects are those of all looks so far.",

@@ -107,7 +107,7 @@ def test_select_prints_a_report(table, tmp_path, capsys):
     assert (tmp_path / "run" / "run.json").exists()
     status, again = run("report", tmp_path / "run", capsys=capsys)
     assert status == 0
-    assert again.out.strip() == out.out.split("\nRun folder")[0].strip()
+    assert again.out.strip() == out.out.split("\nWritten")[0].strip()
 
 
 @pytest.mark.parametrize("word", ["Calibration", ""])

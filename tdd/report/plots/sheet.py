@@ -23,6 +23,7 @@ from matplotlib.legend_handler import HandlerTuple
 from matplotlib.lines import Line2D
 
 from tdd.runs.atomic import atomic_path
+from tdd.validate.errors import printable
 
 __all__ = [
     "FORMATS",
@@ -35,6 +36,7 @@ __all__ = [
     "line",
     "save",
     "sheet",
+    "short",
     "stroke",
     "style",
 ]
@@ -168,6 +170,15 @@ def line(look: Stroke) -> Line2D:
 def level_line() -> Line2D:
     """The legend's entry for the level that an error rate should not cross; draw it with `LEVEL`."""
     return Line2D([], [], **LEVEL)
+
+
+def short(name: str, longest: int) -> str:
+    """A name that can be drawn: control characters spelled out, no formulas, long names without their middle."""
+    name = printable(name)
+    if len(name) > longest:
+        half = (longest - 1) // 2
+        name = f"{name[: longest - 1 - half]}…{name[-half:]}"
+    return name.replace("$", r"\$")
 
 
 def save(drawn: Sheet | Figure, path: pathlib.Path) -> None:
