@@ -16,6 +16,7 @@ from .models.adapters import from_nnx as from_nnx
 from .models.checkpoint import load as load
 from .probe.probe import Probe as Probe
 from .procedures.anytime import trajectory_test as trajectory_test
+from .procedures.best_score import BestScore as BestScore
 from .procedures.best_score import best_score as best_score
 from .procedures.bounds import dkw_fdp_bounds as dkw_fdp_bounds
 from .procedures.bounds import fdp_bounds as fdp_bounds
@@ -31,9 +32,12 @@ from .procedures.exchangeability import exchangeability as exchangeability
 from .procedures.exchangeability import shuffles_needed as shuffles_needed
 from .procedures.fdp_template import fdp_template as fdp_template
 from .procedures.grammar import procedure as procedure
+from .procedures.jecs import JECS as JECS
+from .procedures.jecs import JMCS as JMCS
 from .procedures.jecs import jecs as jecs
 from .procedures.jecs import jmcs as jmcs
 from .procedures.knockoff_symmetry import knockoff_symmetry as knockoff_symmetry
+from .procedures.ktd import KTD as KTD
 from .procedures.ktd import ktd as ktd
 from .procedures.martingale import conformal_martingale as conformal_martingale
 from .procedures.martingale import online_conformal_p_values as online_conformal_p_values
@@ -50,6 +54,7 @@ from .procedures.p_values import mondrian_p_values as mondrian_p_values
 from .procedures.procedure import Procedure as Procedure
 from .procedures.ptdi import ptdi as ptdi
 from .procedures.sequential import exchangeability_sequence as exchangeability_sequence
+from .procedures.td4eval import TD4Eval as TD4Eval
 from .procedures.td4eval import td4eval as td4eval
 from .procedures.testing import bh as bh
 from .procedures.testing import bonferroni as bonferroni
@@ -63,14 +68,9 @@ from .procedures.testing import rejections as rejections
 from .procedures.testing import sidak as sidak
 from .procedures.testing import storey_bh as storey_bh
 from .procedures.testing import two_stage_bh as two_stage_bh
-from .procedures.values import JECS as JECS
-from .procedures.values import JMCS as JMCS
-from .procedures.values import KTD as KTD
 from .procedures.values import PTDI as PTDI
-from .procedures.values import BestScore as BestScore
 from .procedures.values import ConditionalBH as ConditionalBH
-from .procedures.values import TD4Eval as TD4Eval
-from .procedures.values import Weighted as Weighted
+from .procedures.weighted import Weighted as Weighted
 from .procedures.weighted import effective_sample_size as effective_sample_size
 from .procedures.weighted import weighted_conformal_p_values as weighted_conformal_p_values
 from .procedures.weighted import weighted_conformal_selection as weighted_conformal_selection

@@ -18,6 +18,7 @@ from tdd.audit.duplicates import duplicates
 from tdd.audit.inputs import Inputs, Tables, knockoff_column, read_inputs
 from tdd.audit.models import column_prefixes, describe, list_of_models, provenance_of
 from tdd.audit.overlap import overlap, sharing
+from tdd.audit.score import ScoreOptions
 from tdd.audit.score import score as score_texts
 from tdd.procedures.procedure import Procedure
 from tdd.procedures.values import PTDI
@@ -111,7 +112,8 @@ def run_audit(
     Raises:
       InputError: anything that cannot be used; nothing is written then but the folder's `inputs.json`.
     """
-    choices = choose(method, alpha=alpha, delta=delta, seed=seed, null=null, others=scoring)
+    others = {name: value for name, value in scoring.items() if name not in ScoreOptions.__annotations__}
+    choices = choose(method, alpha=alpha, delta=delta, seed=seed, null=null, others=others)
     procedure, reference = choices.procedure, scoring.get("reference")
     deciding, names = _score_names(procedure, score, extra_scores, reference)
     models = list_of_models(model, several=procedure.columns == "models")

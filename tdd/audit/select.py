@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import pathlib
 from collections.abc import Sequence
@@ -64,7 +65,9 @@ def select(
     Raises:
       InputError: unreadable or unusable table, options, or output folder.
     """
-    choices = choose(method, alpha=alpha, delta=delta, seed=seed, null=null, others=columns)
+    known = inspect.signature(load_score_table).parameters
+    others = {name: value for name, value in columns.items() if name not in known}
+    choices = choose(method, alpha=alpha, delta=delta, seed=seed, null=null, others=others)
     procedure, name = choices.procedure, choices.procedure.name
     names = () if score is None else (score,) if isinstance(score, str) else tuple(score)
     knockoffs = (knockoffs,) if isinstance(knockoffs, str) else tuple(knockoffs)

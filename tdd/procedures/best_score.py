@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from tdd.kernels import conformal, evalues, stepup
 from tdd.procedures.calls import level_operand, ordered_panels
 from tdd.procedures.evalues import drawn_uniform
-from tdd.records import CombinedSelection, Guarantee, Null
+from tdd.procedures.procedure import Procedure, check_options, masks
+from tdd.records import CombinedSelection, Evidence, Guarantee, Null, Selection
 from tdd.validate import arrays
 
-__all__ = ["GUARANTEES", "GUARANTEE_ROWS", "best_score", "choose", "num_rejections"]
+__all__ = [
+    "GUARANTEES",
+    "GUARANTEE_ROWS",
+    "BestScore",
+    "best_score",
+    "choose",
+    "num_rejections",
+    "weights_of_detectors",
+]
 
 GUARANTEES: dict[str, Guarantee] = {
     "best_score": Guarantee.finite_sample(
@@ -127,3 +138,42 @@ def choose(calibration, scores, calibration_mask, mask, alpha, *, null) -> tuple
 def num_rejections(ranks: jax.Array, n: jax.Array, alpha: Any, max_rank: int) -> jax.Array:
     """Return [K] the number of items that BH at alpha rejects by each row of ranks."""
     return jax.vmap(lambda row: stepup.bh_ranks(row, n, alpha, max_rank=max_rank).num_rejected)(ranks)
+
+
+@dataclasses.dataclass(frozen=True)
+class BestScore(Procedure):
+    """`tdd.best_score`.
+
+    Attributes:
+      rule: "deterministic", or "randomized": e-BH with randomised e-values, more power.
+    """
+
+    name = "best_score"
+    no_bounds = "the scores were chosen from the data; name one score for bounds"
+    columns = "detectors"
+
+    rule: Literal["deterministic", "randomized"] = "deterministic"
+
+    def __post_init__(self) -> None:
+        check_options(self, rule=("deterministic", "randomized"))
+
+    @property
+    def guarantee(self) -> Guarantee:  # noqa: D102
+        return GUARANTEES["best_score"]
+
+    def select(self, evidence: Evidence, alpha: Any, key: jax.Array | None = None) -> Selection:  # noqa: D102
+        key = key if self.rule == "randomized" else None
+        return best_score(evidence.calibration, evidence.scores, alpha=alpha, key=key, **masks(evidence))
+
+    def facts(self, evidence: Evidence, selection: Selection) -> list[tuple[str, str]]:  # noqa: D102
+        return weights_of_detectors(evidence, selection)
+
+
+def weights_of_detectors(evidence: Evidence, selection: Selection) -> list[tuple[str, str]]:
+    """For the report: the weight of each detector, and how many items it would select alone."""
+    assert isinstance(selection, CombinedSelection)
+    weights, counts = np.asarray(selection.weights), np.asarray(selection.num_rejected_alone)
+    parts = [
+        f"{name} {weight:.3g} ({count})" for name, weight, count in zip(evidence.names, weights, counts, strict=True)
+    ]
+    return [("weight of each detector (what it would select alone)", ", ".join(parts))]

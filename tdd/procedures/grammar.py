@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import typing
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-import tdd.procedures.values
 from tdd.procedures.procedure import Procedure
 from tdd.validate.errors import InputError
 
 __all__ = ["as_procedure", "check_no_options", "known_procedures", "procedure"]
+
+_OWN = {
+    "ptdi": "values",
+    "best_score": "best_score",
+    "conditional": "values",
+    "weighted": "weighted",
+    "ktd": "ktd",
+    "td4eval": "td4eval",
+    "jmcs": "jecs",
+    "jecs": "jecs",
+}
+"""Name of a procedure of `tdd` -> the module here that holds it, which is loaded where it is used."""
 
 
 def known_procedures() -> dict[str, type[Procedure]]:
@@ -20,12 +32,26 @@ def known_procedures() -> dict[str, type[Procedure]]:
     Raises:
       InputError: a user's procedure has the name of one of `tdd`.
     """
-    named = [one for one in _below(Procedure) if "name" in vars(one) and not one.__abstractmethods__]
-    ours = {one.name: one for one in named if one.__module__ == tdd.procedures.values.__name__}
-    for one in named:
-        if ours.get(one.name, one) is not one:
-            raise InputError(f"{one.__module__}.{one.__qualname__} has the name of tdd's own {one.name!r}; change it")
-    return ours | {one.name: one for one in named}
+    return {name: _own(name) for name in _OWN} | _of_users()
+
+
+def _own(name: str) -> type[Procedure]:
+    """The procedure of `tdd` with this name."""
+    module = importlib.import_module(f"tdd.procedures.{_OWN[name]}")
+    return next(one for one in _below(Procedure) if vars(one).get("name") == name and one.__module__ == module.__name__)
+
+
+def _of_users() -> dict[str, type[Procedure]]:
+    """Name -> class, of procedures that are not of `tdd`."""
+    found = {}
+    for one in _below(Procedure):
+        name = vars(one).get("name")
+        if name is None or one.__abstractmethods__ or one.__module__.startswith("tdd.procedures."):
+            continue
+        if name in _OWN:
+            raise InputError(f"{one.__module__}.{one.__qualname__} has the name of tdd's own {name!r}; change it")
+        found[name] = one
+    return found
 
 
 def procedure(text: str) -> Procedure:
@@ -57,11 +83,11 @@ def as_procedure(given: Any, **options: Any) -> Procedure:
                 "it out"
             )
         return given
-    known = known_procedures()
     name, colon, text = str(given).partition(":")
-    if name not in known:
-        raise InputError(f"method {name!r} is not known; choose one of {', '.join(known)}")
-    cls = known[name]
+    of_users = _of_users()
+    if name not in {*_OWN, *of_users}:
+        raise InputError(f"method {name!r} is not known; choose one of {', '.join([*_OWN, *of_users])}")
+    cls = of_users.get(name) or _own(name)
     own = [field.name for field in dataclasses.fields(cls)]
     for option, value in options.items():
         if option not in own:
@@ -88,16 +114,15 @@ def check_no_options(procedure: Procedure, keywords: Mapping[str, Any]) -> None:
     Raises:
       InputError: one of them is; the message says how to write it.
     """
-    known = known_procedures()
     for keyword, value in keywords.items():
-        owners = [name for name in _owners(keyword) if known[name].__module__ == tdd.procedures.values.__name__]
+        owners = [name for name in _owners(keyword) if name in _OWN]
         if not owners:
             continue
         owner = procedure.name if procedure.name in owners else owners[0]
         text = ":".join(map(str, value)) if isinstance(value, (tuple, list)) else value
         as_text = "" if callable(value) else f"method='{owner}:{keyword}={text}' or "
         raise InputError(
-            f"{keyword} is an option of the procedure: {as_text}tdd.{known[owner].__name__}({keyword}={value!r})"
+            f"{keyword} is an option of the procedure: {as_text}tdd.{_own(owner).__name__}({keyword}={value!r})"
         )
 
 

@@ -6,6 +6,7 @@ conformal p-values, calibrated on shared known members.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 import warnings
@@ -27,7 +28,8 @@ from tdd.procedures.calls import (
     ordered_panels,
     tracing,
 )
-from tdd.records import Guarantee, JointSelection
+from tdd.procedures.procedure import Procedure, WithOption, check_options, masks
+from tdd.records import Evidence, Guarantee, JointSelection, Selection
 from tdd.validate import arrays
 from tdd.validate.errors import InputError
 
@@ -35,6 +37,8 @@ __all__ = [
     "GRID",
     "GUARANTEES",
     "GUARANTEE_ROWS",
+    "JECS",
+    "JMCS",
     "RULES",
     "check_neighbours",
     "checked_grid",
@@ -342,3 +346,83 @@ def harmonic(size: int) -> tuple[np.ndarray, np.ndarray]:
         m += 1
         exact += Fraction(1, m)
     return top, bottom
+
+
+_UNKNOWN_MAXIMUM = "the distribution of the largest of several p-values under the null is unknown"
+
+
+@dataclasses.dataclass(frozen=True)
+class JMCS(WithOption):
+    """`tdd.jmcs`, for several models at once.
+
+    Attributes:
+      rule: "bh", "storey" or "by".
+      eta: fraction of the calibration scores in the region of presumed members ("storey").
+    """
+
+    name = "jmcs"
+    no_bounds = _UNKNOWN_MAXIMUM
+    _option = "rule"
+    _guarantees = GUARANTEES
+    null = "member"
+    columns = "models"
+
+    rule: Rule = "bh"
+    eta: float = 0.5
+
+    def __post_init__(self) -> None:
+        check_options(self, rule=RULES)
+        arrays.check_level(self.eta, "eta")
+
+    def select(self, evidence: Evidence, alpha: Any, key: jax.Array | None = None) -> Selection:  # noqa: D102
+        options: dict[str, Any] = {"alpha": alpha, "rule": self.rule, "eta": self.eta, **masks(evidence)}
+        return jmcs(evidence.calibration, evidence.scores, **options)
+
+
+@dataclasses.dataclass(frozen=True)
+class JECS(Procedure):
+    """`tdd.jecs`, for several models at once.
+
+    Attributes:
+      grid: candidate edges of the envelope; empty for the default ones.
+      neighbours: function from m to the number of nearest p-values for the density at an edge; None for the default.
+    """
+
+    name = "jecs"
+    no_bounds = _UNKNOWN_MAXIMUM
+    null = "member"
+    columns = "models"
+
+    grid: tuple[float, ...] = ()
+    neighbours: Callable[[int], int] | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "grid", tuple(self.grid))
+        if self.grid:
+            checked_grid(self.grid)
+        check_neighbours(self.neighbours)
+
+    @property
+    def guarantee(self) -> Guarantee:  # noqa: D102
+        return GUARANTEES["jecs" if self.neighbours is None else "jecs, neighbours"]
+
+    def select(self, evidence: Evidence, alpha: Any, key: jax.Array | None = None) -> Selection:  # noqa: D102
+        grid = self.grid or GRID
+        options: dict[str, Any] = {"alpha": alpha, "grid": grid, "neighbours": self.neighbours, **masks(evidence)}
+        return jecs(evidence.calibration, evidence.scores, **options)
+
+    def record(self) -> dict[str, Any]:  # noqa: D102
+        return {"grid": list(self.grid)}
+
+    def facts(self, evidence: Evidence, selection: Selection) -> list[tuple[str, str]]:  # noqa: D102
+        assert isinstance(selection, JointSelection)
+        envelope = selection.envelope
+        if not bool(envelope.fitted):
+            return [("envelope", "not fitted: too few p-values above every grid point")]
+        return [("envelope", f"slope {float(envelope.slope):.3g} up to tau = {float(envelope.tau):.3g}")]
+
+    def warnings(self, evidence: Evidence, selection: Selection) -> list[str]:  # noqa: D102
+        assert isinstance(selection, JointSelection)
+        if bool(selection.envelope.fitted):
+            return []
+        return ["the envelope could not be fitted, so this is the selection of JMCS"]

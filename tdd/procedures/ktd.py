@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
+from fractions import Fraction
 from typing import Any, Literal
 
 import jax
@@ -12,13 +14,22 @@ import numpy as np
 
 from tdd.kernels import conformal, evalues, knockoff, stepup
 from tdd.kernels import proportion as proportions
-from tdd.procedures.calls import CHOSEN_BEFOREHAND, half_level, in_own_precision, level_operand, narrowed
+from tdd.procedures.bounds import fdp_bounds, knockoff_fdp_bounds
+from tdd.procedures.calls import (
+    CHOSEN_BEFOREHAND,
+    exact_fraction,
+    half_level,
+    in_own_precision,
+    level_operand,
+    narrowed,
+)
 from tdd.procedures.knockoff_symmetry import COPIES, PAIRS, as_scores_with_knockoffs
-from tdd.records import Guarantee, KnockoffSelection
+from tdd.procedures.procedure import WithOption, check_options, masks, min_selections_by_rank
+from tdd.records import Evidence, Guarantee, KnockoffSelection, Selection
 from tdd.validate import arrays
 from tdd.validate.errors import InputError
 
-__all__ = ["GUARANTEES", "GUARANTEE_ROWS", "PROPORTIONS", "RULES", "check_offset", "guarantee_of", "ktd"]
+__all__ = ["GUARANTEES", "GUARANTEE_ROWS", "KTD", "PROPORTIONS", "RULES", "check_offset", "guarantee_of", "ktd"]
 
 Rule = Literal["multi", "derandomized", "closed", "conformal", "ktd"]
 RULES = ("multi", "derandomized", "closed", "conformal", "ktd")
@@ -251,3 +262,104 @@ def check_offset(offset: Any, rule: str) -> None:
         raise InputError(f"offset must be 1 (controls the FDR) or 0 (a modified FDR only), got {offset!r}")
     if offset == 0 and rule not in ("ktd", "multi"):
         raise InputError(f'offset=0 is used by rule="ktd" and rule="multi" only, not by rule="{rule}"; leave it out')
+
+
+_W = "W = mean score of its knockoffs - its own; large = member"
+_STATISTICS = {
+    "ktd": _W,
+    "conformal": f"{_W}; ranked among those of the calibration items",
+    "multi": "gap between its score and the lowest of its knockoffs; negative if a knockoff scores lowest",
+    "derandomized": "its e-value, averaged over the knockoffs",
+    "closed": "its e-value, averaged over the knockoffs",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class KTD(WithOption):
+    """`tdd.ktd`, by knockoffs (paraphrases).
+
+    Attributes:
+      rule: "multi", "derandomized", "closed", "conformal" or "ktd", the paper's.
+      proportion: for rule="conformal": "storey" (the default there) or "none".
+      offset: 1 controls the FDR, 0 a modified one.
+    """
+
+    name = "ktd"
+    _option = "rule"
+    score = "grad_norm"
+    long_texts = "truncate"
+
+    rule: Rule = "multi"
+    proportion: Literal["storey", "none"] | None = None
+    offset: int = 1
+
+    def __post_init__(self) -> None:
+        check_options(self, rule=RULES)
+        check_offset(self.offset, self.rule)
+        if self.rule != "conformal" and self.proportion is not None:
+            raise InputError(
+                f"proportion={self.proportion!r} belongs to rule 'conformal' of method 'ktd'; leave it out"
+            )
+        if self.rule == "conformal":
+            object.__setattr__(self, "proportion", self.proportion or "storey")
+            check_options(self, proportion=PROPORTIONS)
+
+    @property
+    def needs(self) -> tuple[str, ...]:  # noqa: D102
+        return ("calibration", "knockoffs", "calibration_knockoffs") if self.rule == "conformal" else ("knockoffs",)
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """The guarantee for several knockoffs an item; that of a selection is for the actual number."""
+        return guarantee_of(self.rule, self.proportion, self.offset, 2)
+
+    def select(self, evidence: Evidence, alpha: Any, key: jax.Array | None = None) -> Selection:  # noqa: D102
+        options: dict[str, Any] = {}
+        if self.rule == "conformal":
+            options = {
+                "calibration": evidence.calibration,
+                "calibration_knockoffs": evidence.calibration_knockoffs,
+                "calibration_mask": evidence.calibration_mask,
+                "proportion": self.proportion,
+            }
+        elif self.offset != 1:
+            options = {"offset": self.offset}
+        return ktd(evidence.scores, evidence.knockoffs, alpha=alpha, rule=self.rule, mask=evidence.mask, **options)
+
+    def record(self) -> dict[str, Any]:  # noqa: D102
+        plain = {"rule": self.rule} if self.proportion is None else {"rule": self.rule, "proportion": self.proportion}
+        return plain if self.offset == 1 else {**plain, "offset": self.offset}
+
+    def min_selections(self, n: int, m: int, num_targets: int, alpha: float, num_knockoffs: int = 1) -> int:  # noqa: D102
+        if self.rule == "conformal":
+            scale = Fraction(max(m - num_targets, 1), m) if self.proportion == "storey" else Fraction(1)
+            return min_selections_by_rank(n, m, alpha, scale)
+        copies = num_knockoffs if self.rule == "multi" else 1
+        return min(m + 1, max(1, math.ceil(self.offset / (exact_fraction(alpha) * copies))))
+
+    def facts(self, evidence: Evidence, selection: Selection) -> list[tuple[str, str]]:  # noqa: D102
+        assert isinstance(selection, KnockoffSelection)
+        cut = float(selection.cut)
+        return [
+            ("knockoffs an item", str(evidence.knockoffs.shape[1])),
+            ("statistic of an item", _STATISTICS[self.rule]),
+            ("threshold of the statistic", f"{cut:.4g}" if np.isfinite(cut) else "none qualifies"),
+        ]
+
+    def warnings(self, evidence: Evidence, selection: Selection) -> list[str]:  # noqa: D102
+        tied = (evidence.knockoffs == evidence.scores[:, None]).any(axis=1)
+        num_tied = int((tied if evidence.mask is None else tied & evidence.mask).sum())
+        single = evidence.knockoffs.shape[1] == 1 and self.rule != "conformal"
+        if not num_tied or not (single or self.rule == "multi"):
+            return []
+        return [f"{num_tied} candidates have the same score as one of their knockoffs; a tie is never selected"]
+
+    def bounds(self, evidence: Evidence, selection: Selection, *, delta: float, **draws: Any) -> Any:  # noqa: D102
+        if self.rule == "conformal":
+            calibration = evidence.calibration - evidence.calibration_knockoffs.mean(axis=1)
+            scores = evidence.scores - evidence.knockoffs.mean(axis=1)
+            return fdp_bounds(calibration, scores, null="nonmember", delta=delta, **masks(evidence), **draws)
+        if evidence.knockoffs.shape[1] == 1 and self.rule in ("ktd", "multi"):
+            assert isinstance(selection, KnockoffSelection)
+            return knockoff_fdp_bounds(selection.statistic, delta=delta)
+        return "only rule=conformal, and the signs of one knockoff an item (rule=ktd or multi), have bounds"

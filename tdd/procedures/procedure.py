@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+import math
+from collections.abc import Mapping
+from fractions import Fraction
 from typing import Any, ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
 
 from tdd.kernels.stepup_parts import StepUp
+from tdd.procedures.calls import exact_fraction
 from tdd.records import Evidence, Guarantee, Null, Selection
 from tdd.validate import arrays
 
-__all__ = ["Procedure", "check_options"]
+__all__ = ["Procedure", "WithOption", "check_options", "masks", "min_selections_by_rank"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -124,7 +128,33 @@ class Procedure(abc.ABC):
         return self.no_bounds
 
 
+@dataclasses.dataclass(frozen=True)
+class WithOption(Procedure):
+    """A procedure whose label and guarantee follow from one option; a private class for the procedures of `tdd`."""
+
+    _option: ClassVar[str]
+    _guarantees: ClassVar[Mapping[str, Guarantee]]
+
+    @property
+    def label(self) -> str:  # noqa: D102
+        return f"{self.name}/{getattr(self, self._option)}"
+
+    @property
+    def guarantee(self) -> Guarantee:  # noqa: D102
+        return self._guarantees[getattr(self, self._option)]
+
+
 def check_options(value: Procedure, **choices: tuple[str, ...]) -> None:
     """Check that each option is one of its choices."""
     for name, known in choices.items():
         arrays.check_choice(getattr(value, name), known, name)
+
+
+def min_selections_by_rank(n: int, m: int, alpha: float, scale: Fraction = Fraction(1)) -> int:
+    """Return the smallest k with scale/(n + 1) <= alpha k/m, m + 1 if there is none: no step-up rejects fewer of m."""
+    return min(m + 1, max(1, math.ceil(scale * m / (exact_fraction(alpha) * (n + 1)))))
+
+
+def masks(evidence: Evidence) -> dict[str, Any]:
+    """The masks of the evidence as keywords."""
+    return {"mask": evidence.mask, "calibration_mask": evidence.calibration_mask}

@@ -6,6 +6,7 @@ evidence that it is clean. The paper's own combination (`combine="cauchy"`) does
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from typing import Any, Literal
 
@@ -16,14 +17,16 @@ from jax.core import Tracer
 
 from tdd.kernels import combine as cauchy_combination
 from tdd.kernels import conformal, evalues, merge, pooled_ranks, stepup
-from tdd.procedures.best_score import choose, num_rejections
+from tdd.procedures.best_score import choose, num_rejections, weights_of_detectors
+from tdd.procedures.bounds import fdp_bounds_of_ranks
 from tdd.procedures.calls import first_items, half_level, level_operand, ordered_panels, tracing
 from tdd.procedures.evalues import drawn_uniform
-from tdd.records import CombinedSelection, Guarantee
+from tdd.procedures.procedure import WithOption, masks, min_selections_by_rank
+from tdd.records import CombinedSelection, Evidence, Guarantee, Selection
 from tdd.validate import arrays
 from tdd.validate.errors import InputError
 
-__all__ = ["COMBINATIONS", "GUARANTEES", "GUARANTEE_ROWS", "td4eval"]
+__all__ = ["COMBINATIONS", "GUARANTEES", "GUARANTEE_ROWS", "TD4Eval", "td4eval"]
 
 Combination = Literal[
     "pooled_rank",
@@ -352,3 +355,64 @@ def _check_split(split: Any, calibration_mask: Any) -> None:
                 f"split leaves no calibration item with {use}; each part needs at least one item that every detector "
                 "scored"
             )
+
+
+@dataclasses.dataclass(frozen=True)
+class TD4Eval(WithOption):
+    """`tdd.td4eval`, by several detectors.
+
+    Attributes:
+      combine: rule by which the detectors are combined.
+      rule: combination of pooled ranks, "sum" or "cauchy"; empty for the default.
+      weights: weights of the detectors, fixed beforehand; empty for equal ones.
+    """
+
+    name = "td4eval"
+    _option = "combine"
+    _guarantees = GUARANTEES
+    null = "member"
+    columns = "detectors"
+
+    combine: Combination = "pooled_rank"
+    rule: Literal["", "sum", "cauchy"] = ""
+    weights: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "weights", tuple(self.weights))
+        check_options(self.combine, rule=self.rule or None, weights=self.weights or None)
+        if self.weights:
+            arrays.check_weights(arrays.as_vector(self.weights, "weights"))
+
+    def select(self, evidence: Evidence, alpha: Any, key: jax.Array | None = None) -> Selection:  # noqa: D102
+        drawn = self.combine == "random" or (self.combine == "split_weights" and evidence.split is None)
+        return td4eval(
+            evidence.calibration,
+            evidence.scores,
+            alpha=alpha,
+            combine=self.combine,
+            rule=self.rule or None,
+            weights=self.weights or None,
+            split=evidence.split,
+            key=key if drawn else None,  # otherwise a key would break ties at random
+            **masks(evidence),
+        )
+
+    def min_selections(self, n: int, m: int, num_targets: int, alpha: float, num_knockoffs: int = 1) -> int:  # noqa: D102
+        return min_selections_by_rank(n, m, alpha)
+
+    def facts(self, evidence: Evidence, selection: Selection) -> list[tuple[str, str]]:  # noqa: D102
+        return weights_of_detectors(evidence, selection)
+
+    def warnings(self, evidence: Evidence, selection: Selection) -> list[str]:  # noqa: D102
+        assert isinstance(selection, CombinedSelection)
+        if self.combine == "cauchy" and not np.asarray(selection.num_rejected_alone).any():
+            return ["no detector rejects anything alone, so the detectors were weighted equally"]
+        return []
+
+    def bounds(self, evidence: Evidence, selection: Selection, **draws: Any) -> Any:  # noqa: D102
+        if self.combine not in ("pooled_rank", "split_weights"):
+            return "the distribution of merged p-values under the null is unknown; combine=pooled_rank has bounds"
+        n, p = int(selection.num_calibration), np.asarray(selection.p_values)
+        tested = ~np.isnan(p)
+        rank = np.where(tested, np.rint(np.nan_to_num(p, nan=1.0) * (n + 1)), n + 1).astype(np.int64)
+        return fdp_bounds_of_ranks(rank, n, null=self.null, mask=tested, **draws)

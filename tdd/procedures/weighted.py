@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 from typing import Any, Literal
@@ -13,13 +14,15 @@ from jax.core import Tracer
 
 from tdd.kernels import conformal, weighted
 from tdd.procedures.calls import CHOSEN_BEFOREHAND, checked_scores, known, level_operand, order_preserving
-from tdd.records import Guarantee, Null, Selection, pytree
+from tdd.procedures.procedure import Procedure, check_options, masks
+from tdd.records import Evidence, Guarantee, Null, Selection, pytree
 from tdd.validate import arrays
 from tdd.validate.errors import InputError
 
 __all__ = [
     "GUARANTEES",
     "GUARANTEE_ROWS",
+    "Weighted",
     "WeightedSelection",
     "effective_sample_size",
     "weighted_conformal_p_values",
@@ -257,3 +260,46 @@ def _common_unit(first: Any, second: Any) -> tuple[Any, Any]:
     known = together[np.isfinite(together)]
     exponent = math.frexp(known.max(initial=0.0))[1]
     return np.ldexp(first, -exponent), np.ldexp(second, -exponent)
+
+
+@dataclasses.dataclass(frozen=True)
+class Weighted(Procedure):
+    """`tdd.weighted_conformal_selection`, under a known covariate shift.
+
+    Attributes:
+      rule: rule of the pruning, "heterogeneous", "homogeneous" or "deterministic".
+    """
+
+    name = "weighted"
+    no_bounds = "the distribution of the weighted ranks under the null is unknown"
+
+    rule: Literal["heterogeneous", "homogeneous", "deterministic"] = "heterogeneous"
+
+    def __post_init__(self) -> None:
+        check_options(self, rule=weighted.PRUNES)
+
+    @property
+    def needs(self) -> tuple[str, ...]:  # noqa: D102
+        return ("calibration", "weights", "calibration_weights")
+
+    @property
+    def guarantee(self) -> Guarantee:  # noqa: D102
+        return GUARANTEES[self.rule]
+
+    def select(self, evidence: Evidence, alpha: Any, key: jax.Array | None = None) -> Selection:  # noqa: D102
+        return weighted_conformal_selection(
+            evidence.calibration,
+            evidence.scores,
+            evidence.calibration_weights,
+            evidence.weights,
+            alpha=alpha,
+            null=self.null,
+            prune=self.rule,
+            key=key,
+            **masks(evidence),
+        )
+
+    def facts(self, evidence: Evidence, selection: Selection) -> list[tuple[str, str]]:  # noqa: D102
+        assert isinstance(selection, WeightedSelection)
+        size = float(selection.effective_sample_size)
+        return [("effective calibration size", f"{size:.1f} equally weighted items")]

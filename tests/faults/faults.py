@@ -727,7 +727,7 @@ AUDIT = (
     ),
     Fault(
         "certificates: ranks are cut off instead of rounded",
-        "tdd/procedures/values.py",
+        "tdd/procedures/td4eval.py",
         "np.rint(np.nan_to_num(p, nan=1.0) * (n + 1))",
         "np.floor(np.nan_to_num(p, nan=1.0) * (n + 1))",
         ("tests/audit/test_procedures.py", "tests/audit/test_run_methods.py"),
