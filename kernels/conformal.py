@@ -101,6 +101,8 @@ def randomized_p_values(
     Other arguments and errors as `rank`. Returns: [m] in (0, 1]; NaN for items that are masked out or NaN.
     """
     check_null(null)
+    if key is None:
+        raise ValueError("randomized p-values need key, a PRNG key from jax.random.key")
     count = ranks.counts(calibration, scores, calibration_mask=calibration_mask, mask=mask)
     strict = count.less if null == "nonmember" else count.num_calibration - count.less - count.equal
     dtype = jnp.result_type(float)
@@ -138,9 +140,10 @@ def check_null(null: str) -> None:
 def oriented(calibration: jax.Array, scores: jax.Array, null: str) -> tuple[jax.Array, jax.Array]:
     """Scores of which small ones are extreme; integers are turned round by their complement, which cannot overflow."""
     check_null(null)
-    calibration, scores = jnp.asarray(calibration), jnp.asarray(scores)
+    dtype = jnp.result_type(calibration, scores)  # together: -x of one dtype is not comparable with ~x of another
+    calibration, scores = jnp.asarray(calibration, dtype), jnp.asarray(scores, dtype)
     if null == "nonmember":
         return calibration, scores
-    if jnp.issubdtype(scores.dtype, jnp.inexact):
+    if jnp.issubdtype(dtype, jnp.inexact):
         return -calibration, -scores
     return ~calibration, ~scores

@@ -142,8 +142,7 @@ def score(
     """
     requests = _requests(scores, reference, long_texts)
     where = find_devices(device, devices, shard_params=shard_params)
-    budget = default_budget(where.platform) if token_budget is None else token_budget
-    check_budget(budget)
+    budget = default_budget(where.platform) if token_budget is None else check_budget(token_budget)
     table = load_texts(texts)
     part = as_shard(shard, store)
     check_not_in_step(part, spans=where.spans)

@@ -292,8 +292,7 @@ def fdp_bounds_of_ranks(
     """
     arrays.check_choice(null, conformal.NULLS, "null")
     n = arrays.as_count(num_calibration, "num_calibration", why="calibration scores")
-    ranks = _check_ranks(ranks, n)
-    mask = arrays.as_mask(mask, ranks, "mask")
+    ranks, mask = _check_ranks(ranks, n, mask)
     ranks = jnp.asarray(ranks, jnp.int32)
     real = ranks if mask is None else jnp.where(jnp.asarray(mask), ranks, n + 2)
     template = _drawn_or_given(template, key, delta, num_draws, n, real, n)
@@ -428,20 +427,22 @@ def _check_one_score(calibration: Any, scores: Any) -> None:
             )
 
 
-def _check_ranks(ranks: Any, num_calibration: int) -> jax.Array | np.ndarray:
-    """Check conservative conformal ranks, whole numbers from 1 to n + 1."""
+def _check_ranks(ranks: Any, num_calibration: int, mask: Any) -> tuple[Any, Any]:
+    """Check conservative conformal ranks, whole numbers from 1 to n + 1 where they are real, and their mask."""
     array: Any = ranks if isinstance(ranks, jax.Array) else np.asarray(ranks)
     if array.ndim != 1 or (array.size and not jnp.issubdtype(array.dtype, jnp.integer)):
         raise InputError(
             f"ranks must be a one-dimensional array of whole numbers, got dtype {array.dtype} and shape "
             f"{tuple(array.shape)}; weighted, randomised and combined p-values have no ranks and no such bound"
         )
-    if isinstance(array, Tracer):
-        return array
+    mask = arrays.as_mask(mask, array, "mask")
+    if isinstance(array, Tracer) or isinstance(mask, Tracer):
+        return array, mask
     host = np.asarray(array)
     why = f"with num_calibration={num_calibration} ranks lie in 1..{num_calibration + 1}. Leave items out by mask"
-    arrays.refuse(host, (host < 1) | (host > num_calibration + 1), "ranks", why)
-    return array.astype(np.int32)
+    real = True if mask is None else np.asarray(mask)
+    arrays.refuse(host, real & ((host < 1) | (host > num_calibration + 1)), "ranks", why)
+    return array.astype(np.int32), mask
 
 
 def _drawn_or_given(

@@ -205,7 +205,8 @@ def _ktd(
         run_level = alpha if k == 1 else half_level(alpha)
         statistic = knockoff.derandomized_e_values(draws, run_level)
         step = (evalues.e_bh if rule == "derandomized" else evalues.closed_e_bh)(statistic, alpha)
-        cut, scale = step.threshold, ((jnp.int32(1),), (jnp.int32(1),))
+        highest = step.num_tests if rule == "closed" else jnp.int32(1)  # an e-value is at most m, and needs 1/(alpha r)
+        cut, scale = step.threshold, ((jnp.int32(1),), (highest,))
     else:
         several = rule == "multi"
         statistic = knockoff.multi_statistics(original, knockoffs, mask=mask).statistic if several else w
@@ -301,7 +302,7 @@ class KTD(WithOption):
                 f"proportion={self.proportion!r} belongs to rule 'conformal' of method 'ktd'; leave it out"
             )
         if self.rule == "conformal":
-            object.__setattr__(self, "proportion", self.proportion or "storey")
+            object.__setattr__(self, "proportion", "storey" if self.proportion is None else self.proportion)
             check_options(self, proportion=PROPORTIONS)
 
     @property
@@ -334,7 +335,7 @@ class KTD(WithOption):
         if self.rule == "conformal":
             scale = Fraction(max(m - num_targets, 1), m) if self.proportion == "storey" else Fraction(1)
             return min_selections_by_rank(n, m, alpha, scale)
-        copies = num_knockoffs if self.rule == "multi" else 1
+        copies = {"multi": num_knockoffs, "closed": m}.get(self.rule, 1)
         return min(m + 1, max(1, math.ceil(self.offset / (exact_fraction(alpha) * copies))))
 
     def facts(self, evidence: Evidence, selection: Selection) -> list[tuple[str, str]]:  # noqa: D102

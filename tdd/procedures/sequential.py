@@ -158,7 +158,7 @@ def exchangeability_sequence(
     """
     arrays.check_choice(rule, RULES, "rule")
     arrays.check_choice(test, TESTS, "test")
-    canonical, shuffled, mask = as_shards(canonical, shuffled, mask, complete=False)
+    canonical, shuffled, mask = as_shards(canonical, shuffled, mask, complete=rule == "spending")
     num_draws, num_exceedances = as_count(num_draws, "num_draws"), as_count(num_exceedances, "num_exceedances")
     schedule, num_reached = _schedule(looks, horizon, shuffled.shape[1])
     reached = schedule[:num_reached]

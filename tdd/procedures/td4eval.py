@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from fractions import Fraction
 from typing import Any, Literal
 
 import jax
@@ -398,7 +399,7 @@ class TD4Eval(WithOption):
         )
 
     def min_selections(self, n: int, m: int, num_targets: int, alpha: float, num_knockoffs: int = 1) -> int:  # noqa: D102
-        return min_selections_by_rank(n, m, alpha)
+        return min_selections_by_rank(n, m, alpha, Fraction(1, m) if self.combine == "closed_e_values" else Fraction(1))
 
     def facts(self, evidence: Evidence, selection: Selection) -> list[tuple[str, str]]:  # noqa: D102
         return weights_of_detectors(evidence, selection)

@@ -8,6 +8,7 @@ from fractions import Fraction
 from typing import Any, Literal
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from tdd.kernels import stepup
@@ -128,7 +129,8 @@ class ConditionalBH(WithOption):
         )
         step = testing.bh(p, alpha)
         scale = ((smallest, step.num_tests), (1,))
-        return self.selection(step, p, n, stepup.min_rejections(level_operand(alpha), len(p), scale=scale))
+        fewest = stepup.min_rejections(level_operand(alpha), len(p), scale=scale)
+        return self.selection(step, p, n, jnp.minimum(fewest, step.num_tests + 1))
 
     def record(self) -> dict[str, Any]:  # noqa: D102
         return {"rule": self.rule, **({} if self.delta == ConditionalBH.delta else {"calibration_delta": self.delta})}

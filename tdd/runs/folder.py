@@ -28,6 +28,7 @@ from tdd.validate.errors import InputError
 from tdd.validate.files import parse_json
 
 __all__ = [
+    "RECORDS",
     "SCHEMA",
     "Audit",
     "fingerprint",
@@ -35,14 +36,19 @@ __all__ = [
     "plain",
     "read_items",
     "read_run",
+    "read_sealed",
     "read_table",
     "to_csv",
     "to_json",
     "versions",
     "write_run",
+    "write_sealed",
 ]
 
 SCHEMA = 2
+RECORDS = {"run.json": "a run", "study.json": "a study", "power.json": "a power plan"}
+"""File -> what a folder with it holds; one of them."""
+
 _WRITTEN_TOGETHER = 2**13
 _DECISION = ("run the audit again", ("decision", "checks", "inputs", "model"))
 _PARTS = {
@@ -97,8 +103,37 @@ def write_run(folder: pathlib.Path, run: Mapping[str, Any], tables: Mapping[str,
                 file.write(part)
                 digest.update(part)
         files[name] = digest.hexdigest()
-    sealed = {**run, "files": files}
-    write_atomically(folder / "run.json", to_json({**sealed, "sha256": fingerprint(sealed)}).encode())
+    write_sealed(folder / "run.json", {**run, "files": files})
+
+
+def write_sealed(place: pathlib.Path, record: Mapping[str, Any]) -> None:
+    """Write a record with the SHA-256 of its content.
+
+    Raises:
+      InputError: the folder holds a record of another kind, or cannot be written.
+    """
+    for name, kind in RECORDS.items():
+        if name != place.name and place.with_name(name).exists():
+            raise InputError(f"{place.parent} holds {kind}; name another folder")
+    write_atomically(place, to_json({**record, "sha256": fingerprint(record)}).encode())
+
+
+def read_sealed(place: pathlib.Path, schema: int, again: str) -> dict[str, Any]:
+    """Read a record that `write_sealed` wrote; `again` says how to get another.
+
+    Raises:
+      InputError: no JSON, another schema, or content that does not fit its SHA-256.
+    """
+    try:
+        record = parse_json(place.read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise InputError(f"{place} cannot be read as JSON: {error}") from error
+    found = record.get("schema") if isinstance(record, dict) else None
+    if found != schema:
+        raise InputError(f"{place} has schema {found!r}, this version reads {schema}")
+    if record.pop("sha256", None) != fingerprint(record):
+        raise InputError(f"{place} is damaged or was edited: its content does not fit its SHA-256; {again}")
+    return record
 
 
 def open_run_folder(folder: pathlib.Path, identity: str, summary: str) -> None:
@@ -121,17 +156,10 @@ def read_run(folder: pathlib.Path) -> dict[str, Any]:
     """
     place = folder / "run.json" if folder.is_dir() else folder
     if not place.is_file():
-        state = "an unfinished run; run the same command again" if (folder / "inputs.json").exists() else "no run"
+        begun = (folder / "inputs.json").exists()
+        state = "an unfinished run; run the same command again, without --shard" if begun else "no run"
         raise InputError(f"{folder} holds {state}")
-    try:
-        run = parse_json(place.read_text("utf-8"))
-    except (OSError, ValueError) as error:
-        raise InputError(f"{place} cannot be read as JSON: {error}") from error
-    found = run.get("schema") if isinstance(run, dict) else None
-    if found != SCHEMA:
-        raise InputError(f"{place} has schema {found!r}, this version reads {SCHEMA}")
-    if run.pop("sha256", None) != fingerprint(run):
-        raise InputError(f"{place} is damaged or was edited: its content does not fit its SHA-256; make the run again")
+    run = read_sealed(place, SCHEMA, "make the run again")
     _check_parts(run, place)
     return run
 

@@ -12,14 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from tdd.runs.atomic import atomic_path, disk_errors, write_atomically
+from tdd.runs.atomic import atomic_path, disk_errors
 from tdd.runs.display import Displayed
-from tdd.runs.folder import to_json
+from tdd.runs.folder import read_sealed, write_sealed
 from tdd.validate.errors import InputError
-from tdd.validate.files import parse_json
 
 __all__ = ["QUANTILES", "StudyResult", "Totals"]
 
+SCHEMA = 1
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 _METRICS = ("fdp", "power", "hamming", "num_selected")
 _BINS, _UNIT, _LOW = 1024, 2**24, 2**12
@@ -100,8 +100,9 @@ class StudyResult(Displayed):
         place = pathlib.Path(folder)
         with disk_errors(place):
             place.mkdir(parents=True, exist_ok=True)
-        _write_rows(self.rows(), place)
         head = {
+            "schema": SCHEMA,
+            "kind": "study",
             "methods": self.methods,
             "alphas": self.alphas,
             "cells": self.cells,
@@ -111,7 +112,9 @@ class StudyResult(Displayed):
             "seconds": self.seconds,
             "provenance": self.provenance,
         }
-        write_atomically(place / "study.json", to_json(head).encode())
+        (place / "study.json").unlink(missing_ok=True)  # what it seals is about to change
+        _write_rows(self.rows(), place)
+        write_sealed(place / "study.json", head)
         return place
 
     @classmethod
@@ -130,7 +133,9 @@ class StudyResult(Displayed):
             raise InputError(f"{place} holds no finished study: {' and '.join(lacking)} missing")
         try:
             columns = pq.ParquetFile(place / "results.parquet").read().to_pydict()
-            return cls._of(parse_json((place / "study.json").read_text("utf-8")), columns)
+            return cls._of(read_sealed(place / "study.json", SCHEMA, "run the study again"), columns)
+        except InputError:
+            raise
         except (OSError, ValueError, LookupError, TypeError, AttributeError, pyarrow.ArrowException) as error:
             raise InputError(
                 f"{place} holds a damaged study ({error}); remove the folder and run the same command again"
@@ -151,7 +156,7 @@ class StudyResult(Displayed):
             alphas=tuple(head["alphas"]),
             cells=tuple(head["cells"]),
             repetitions=counts if head["grid"] else int(counts[0]),
-            seconds=head["seconds"],
+            seconds=math.nan if head["seconds"] is None else head["seconds"],
             provenance=head["provenance"],
             **arrays,
         )

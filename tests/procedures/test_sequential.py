@@ -261,3 +261,11 @@ def test_a_shuffle_that_no_shard_has_does_not_count(rule):
     known = tdd.exchangeability_sequence(canonical, shuffled, rule=rule, looks=(2,))
     found = tdd.exchangeability_sequence(canonical, longer, rule=rule, looks=(2, 3))
     np.testing.assert_array_equal(found.p_value, np.repeat(known.p_value, 2))
+
+
+def test_spending_needs_every_shuffle():
+    """Its looks are tested by `exchangeability`, which takes no shard with a missing shuffle."""
+    shuffled = np.arange(12.0).reshape(3, 4)
+    shuffled[:, 2] = np.nan
+    with pytest.raises(tdd.InputError, match="no shard is left"):
+        tdd.exchangeability_sequence([3.0, 5.0, 2.0], shuffled, looks=(1, 4), rule="spending")

@@ -124,3 +124,28 @@ def test_a_template_for_the_items_that_are_not_masked():
     ranks = jnp.arange(1, 21)
     bounds = tdd.fdp_bounds_of_ranks(ranks, 40, null="nonmember", template=template, mask=MASK)
     assert bounds.num_tests == 15
+
+
+def test_closed_e_values_of_knockoffs_may_select_fewer_than_the_inverse_level():
+    """An e-value of one item is at most m, so that closed e-BH can select from 1/(alpha m) on; e-BH from 1/alpha."""
+    m, k, alpha = 1050, 40, 1 / 10.5
+    w = np.zeros((m, k))
+    w[:10, :36] = 5.0
+    for column in range(k):
+        w[10 + 11 * column : 21 + 11 * column, column] = 5.0
+    original, knockoffs = np.zeros(m), w
+    selection = tdd.ktd(original, knockoffs, alpha=alpha, rule="closed")
+    assert int(selection.num_selected) >= int(selection.min_selections) == 1
+    assert tdd.KTD("closed").min_selections(0, m, 10, alpha, k) == 1
+    assert tdd.KTD("derandomized").min_selections(0, m, 10, alpha, k) == 11
+    assert tdd.TD4Eval("closed_e_values").min_selections(199, m, 10, 0.5) == 1
+
+
+def test_ranks_of_masked_items_may_be_anything():
+    bounds = [
+        tdd.fdp_bounds_of_ranks([1, outside, 3], 20, null="nonmember", key=jax.random.key(0), mask=[True, False, True])
+        for outside in (21, 22, -3)
+    ]
+    assert len({tuple(np.asarray(one.false_bound).tolist()) for one in bounds}) == 1
+    with pytest.raises(tdd.InputError, match="ranks lie in"):
+        tdd.fdp_bounds_of_ranks([1, 22], 20, null="nonmember", key=jax.random.key(0))

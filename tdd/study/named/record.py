@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import pathlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
@@ -173,8 +174,10 @@ def verdict(mean: float, se: float, alpha: float, bound: ExpectedBound) -> str:
     """Compare a measured error rate with its bound.
 
     "above" takes three standard errors of evidence; without a bound, the verdict says whether the level is exceeded all
-    the same.
+    the same. One repetition has no standard error: "not measured".
     """
+    if not (math.isfinite(mean) and math.isfinite(se)):
+        return "not measured"
     above = mean - _SURE * se > alpha * bound.factor
     if bound.kind == "none":
         return "no guarantee, above" if above else "no guarantee"

@@ -12,9 +12,8 @@ from typing import Any
 
 from tdd.runs.atomic import disk_errors, write_atomically
 from tdd.runs.display import Displayed
-from tdd.runs.folder import to_json
+from tdd.runs.folder import read_sealed, write_sealed
 from tdd.validate.errors import InputError
-from tdd.validate.files import parse_json
 
 __all__ = ["ExchangePlan", "PowerPlan", "load_plan"]
 
@@ -49,7 +48,7 @@ class _Plan(Displayed):
         writer.writeheader()
         writer.writerows(self.rows)
         files = [place / "power.json", place / "power.csv"]
-        write_atomically(files[0], to_json(self.to_dict()).encode())
+        write_sealed(files[0], self.to_dict())
         write_atomically(files[1], table.getvalue().encode())
         return files
 
@@ -111,18 +110,8 @@ def load_plan(folder: str | os.PathLike[str]) -> PowerPlan | ExchangePlan:
     Raises:
       InputError: No power.json there, a damaged one, or one of another schema.
     """
-    place = pathlib.Path(folder) / "power.json"
-    try:
-        about = parse_json(place.read_text("utf-8"))
-        schema, kind = about.pop("schema"), about.pop("kind")
-        if schema != SCHEMA:
-            raise InputError(f"{place} has schema {schema}, and this version reads {SCHEMA}; plan again")
-        plan, names = {
-            "power": (PowerPlan, ("rows", "curve", "smallest")),
-            "exchange-power": (ExchangePlan, ("rows", "cheapest")),
-        }[kind]
-        return plan(**{name: tuple(about.pop(name)) for name in names}, about=about)
-    except InputError:
-        raise
-    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
-        raise InputError(f"{place} is damaged ({type(error).__name__}: {error}); plan again") from error
+    about = read_sealed(pathlib.Path(folder) / "power.json", SCHEMA, "plan again")
+    del about["schema"]
+    if about.pop("kind") == "power":
+        return PowerPlan(*(tuple(about.pop(name)) for name in ("rows", "curve", "smallest")), about=about)
+    return ExchangePlan(*(tuple(about.pop(name)) for name in ("rows", "cheapest")), about=about)
