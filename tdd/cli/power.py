@@ -62,7 +62,7 @@ def add(commands: Any) -> None:
     power.add_argument("--repetitions", type=int, metavar="N", help="simulated audits a row (default: by cost)")
     power.add_argument("--seed", type=int, default=0, help="random seed (default: %(default)s)")
     power.add_argument("--no-search", action="store_true", help="leave the smallest detectable fraction or effect out")
-    power.add_argument("--out", metavar="DIR", help="write power.json, power.csv and figure.png")
+    power.add_argument("--out", metavar="DIR", help="write power.json, power.csv, figure.png and report.html")
     power.add_argument("--no-compilation-cache", action="store_true", help="keep no compiled programs for the next run")
     _add_audit(power.add_argument_group("an audit"))
     _add_table(power.add_argument_group("scores with known labels"))

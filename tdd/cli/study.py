@@ -37,8 +37,8 @@ def _add_study(parser: argparse.ArgumentParser, name: str) -> None:
     parser.add_argument(
         "--out",
         metavar="DIR",
-        help="write results.parquet, results.csv, study.json and figures; an interrupted study continues there; "
-        "shards leave their totals there",
+        help="write results.parquet, results.csv, study.json, figures and report.html; an interrupted study continues "
+        "there; shards leave their totals there",
     )
     parser.add_argument(
         "--figure-format", choices=["png", "svg"], default="png", help="format of figures (default: %(default)s)"
@@ -106,7 +106,7 @@ def _study_named(arguments: argparse.Namespace) -> None:
     else:
         outcome = run_named_study(study, options, command=command)
     files = _write_figures(study, options, outcome.result, arguments.figure_format)
-    _print_study(arguments, study, options, outcome, files)
+    _print_study(arguments, options, outcome, files)
 
 
 def _options(arguments: argparse.Namespace, study: Any) -> Any:
@@ -157,13 +157,11 @@ def _write_figures(study: Any, options: Any, result: Any, format: str) -> list[A
     return files
 
 
-def _print_study(arguments: argparse.Namespace, study: Any, options: Any, outcome: Any, files: list[Any]) -> None:
-    from tdd.report.study import study_report
-    from tdd.study.named.driver import verdict_rows
+def _print_study(arguments: argparse.Namespace, options: Any, outcome: Any, files: list[Any]) -> None:
+    from tdd.report.study import study_record, study_report
 
     result = outcome.result
-    record = {"study": study.name, "title": study.title, "design": study.describe(options), "seconds": result.seconds}
-    record |= {"provenance": result.provenance, "rows": verdict_rows(study, options, result)}
+    record = study_record(result)
     present(arguments, study_report(result), record=record, folder=options.folder, files=files, wide=True)
     if not (outcome.computed or arguments.json):
         print("Read from an earlier run in this folder.")

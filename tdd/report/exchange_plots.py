@@ -24,6 +24,8 @@ _NAMED = 40
 
 _LONGEST_NAME = 34
 
+_RAISED = str.maketrans("-−0123456789", "⁻⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+
 
 def draw(run: Mapping[str, Any], shards: Mapping[str, np.ndarray]) -> sheet.Sheet:
     """The figure of a run: of one data set its shards (and looks), of several their p-values.
@@ -146,7 +148,7 @@ def _overview(run: Mapping[str, Any]) -> sheet.Sheet:
 def powers(axis: Any) -> None:
     """Ticks of an axis of base-10 logarithms, as powers of ten."""
     axis.set_major_locator(MaxNLocator(integer=True, nbins=8))
-    axis.set_major_formatter(FuncFormatter(lambda x, _: "1" if x == 0 else f"$10^{{{x:.0f}}}$"))
+    axis.set_major_formatter(FuncFormatter(lambda x, _: "1" if x == 0 else "10" + f"{x:.0f}".translate(_RAISED)))
 
 
 def dot(colour: str, marker: str, *, hollow: bool = False) -> Line2D:

@@ -63,7 +63,8 @@ def _found(plan: Any) -> str:
     where = "" if _has_knockoffs(plan) else f"n = {first['num_calibration']:,}, "
     setting = f"With {where}m = {first['num_tests']:,} and α = {first['alpha']:g}"
     if first["num_targets"] is None:
-        return f"{setting} no fraction of {plan.about['targets']} gives expected power {first['wanted']:g}."
+        least = f"no fraction of {plan.about['targets']} reached expected power {first['wanted']:g}"
+        return f"{setting}, {least}: {_measured(first['value'], first['value_se'])}."
     return (
         f"{setting}, expected power {first['wanted']:g} needs {first['num_targets']:,} {plan.about['targets']} "
         f"({_percent(first['target_share'])} of the candidates)."
@@ -73,8 +74,8 @@ def _found(plan: Any) -> str:
 def _expected(plan: Any) -> Table:
     """One row for every n, m, fraction of targets and level."""
     targets = "clean" if plan.about["null"] == "member" else "members"
-    names = ("n", "m", targets, "α", "power ± s.e.", "10-90%", "FDP ± s.e.", "P(any)", "P(any right)", "selected",
-             "10-90%", "fewest", "draws")  # fmt: skip
+    names = ("n", "m", targets, "α", "power ± s.e.", "power, 10-90%", "FDP ± s.e.", "P(any)", "P(any right)",
+             "selected", "selected, 10-90%", "fewest", "draws")  # fmt: skip
     first = int(_has_knockoffs(plan))
     columns = tuple(Column(name, number=name != "draws") for name in names)[first:]
     rows, sizes = [], None
@@ -142,19 +143,24 @@ def _settings(plan: Any) -> Table:
             interval = "" if effect is None else f"{low:.2f}-{'' if high is None else f'{high:.2f}'}"
             cells += ["none" if effect is None else f"{effect:.2f}", interval]
         floor = row["log10_floor"]
-        none = floor is None or floor == -math.inf  # JSON has no infinity
-        cells += ["0" if none else f"1e{floor:.1f}", "extrapolated" if row["extrapolated"] else ""]
+        cells += [
+            "any" if floor is None or floor == -math.inf else f"{10**floor:.1e}",
+            "extrapolated" if row["extrapolated"] else "",
+        ]
         cheapest = any(choice["row"] == row for choice in plan.cheapest)
         rows.append(Row(tuple(cells), "strong" if cheapest else "plain"))
     return Table("Settings, the cheapest first", columns, tuple(rows))
 
 
 def _cheapest(about: Mapping[str, Any], choice: Mapping[str, Any]) -> str:
-    row, setting = choice["row"], "none of these settings"
-    if row is not None:
-        setting = f"{row['num_shards']} shards with {row['num_shuffles']} shuffles, {row['calls']:,.0f} model calls"
-        setting += "" if row["tokens"] is None else f", {row['tokens']:,.0f} tokens"
-    return f"Cheapest for power {about['wanted']:g}: {choice['test']} at α = {choice['alpha']:g}: {setting}."
+    row, test = choice["row"], f"the test {choice['test']!r} at α = {choice['alpha']:g}"
+    if row is None:
+        return f"No setting here gives {test} power {about['wanted']:g}."
+    tokens = "" if row["tokens"] is None else f", {row['tokens']:,.0f} tokens"
+    return (
+        f"Power {about['wanted']:g} with {test} needs {row['num_shards']} shards with {row['num_shuffles']} shuffles: "
+        f"{row['calls']:,.0f} model calls{tokens}."
+    )
 
 
 def _has_knockoffs(plan: Any) -> bool:
@@ -167,7 +173,7 @@ def _caption(plan: Any) -> str:
     repetitions = f"{counts[0]:,}" if len(counts) == 1 else f"{counts[0]:,} to {counts[-1]:,}"
     return (
         f"{repetitions} simulated audits a row. Power: fraction of {plan.about['targets']} that is selected, mean and "
-        'spread; P(any): of any selection; "fewest": selections that the sizes allow at least.'
+        "spread. P(any): probability of selecting anything; fewest: the smallest selection that the sizes allow."
     )
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import pathlib
 from collections.abc import Mapping
 from typing import Any
 
 from tdd.report.sections import Report
-from tdd.runs.folder import read_items, read_run, read_table
+from tdd.runs.folder import RECORDS, read_items, read_run, read_table
+from tdd.validate.errors import InputError
 
 __all__ = ["PAGE", "folder_report", "result_report"]
 
@@ -58,13 +58,17 @@ def folder_report(
     Raises:
       InputError: No finished run there, or a table of it is missing, damaged, or of another run.
     """
+    folder = folder.parent if folder.name in RECORDS else folder
     files = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
+    held = [kind for name, kind in RECORDS.items() if name in files]
+    if len(held) > 1:
+        raise InputError(f"{folder} holds {' and '.join(held)}; move one of them to another folder")
     if "study.json" in files:
+        from tdd.report.study import study_record
         from tdd.study.results import StudyResult
 
         result = StudyResult.load(folder)
-        record = json.loads((folder / "study.json").read_text("utf-8"))
-        return {**record, "rows": result.rows()}, result_report(result)
+        return study_record(result), result_report(result)
     if "power.json" in files:
         from tdd.study.power.plans import load_plan
 

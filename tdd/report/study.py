@@ -13,9 +13,9 @@ from tdd.report import sections
 from tdd.report.sections import Column, Facts, Paragraph, Report, Row, Section
 from tdd.study.named.record import Figure
 
-__all__ = ["list_report", "study_report"]
+__all__ = ["list_report", "study_record", "study_report"]
 
-_VERDICTS = 'Verdict: is the error rate within its bound? "Above" takes three standard errors.'
+_VERDICTS = 'Verdict: "above" by more than three standard errors, else "within".'
 
 
 def study_report(result: Any) -> Report:
@@ -26,20 +26,35 @@ def study_report(result: Any) -> Report:
     about = result.provenance
     name = about.get("study")
     figure, title = _plain_figure(result), "A study of error rates and power"
-    if name is not None:
-        from tdd.study import named
+    from tdd.study import named
 
+    if name in named.STUDIES:
         study = named.load(name)
         figure, title = study.figure, study.title
     verdicts = about.get("verdicts")
     parts: list[Section] = [_table(result, figure, verdicts), Paragraph(time_line(result))]
     if about.get("about"):
         parts.append(Paragraph(f"Design: {about['about']}."))
-    if name is not None or len(result.alphas) > 1:
+    if name in named.STUDIES or len(result.alphas) > 1:
         drawn = functools.partial(_drawn, result, figure, title, about.get("about", ""))
         parts.append(sections.Figure("Figure", f"{figure.error} and {figure.power} with standard errors.", drawn))
-    parts.append(_origin(about))
+    parts += _origin(about)
     return Report(title, _verdict(figure, verdicts), tuple(parts), not _above(verdicts))
+
+
+def study_record(result: Any) -> dict[str, Any]:
+    """The numbers of a `StudyResult` for machines: its rows, with the verdicts of a named study."""
+    about = result.provenance
+    verdicts = about.get("verdicts")
+    rows = result.rows()
+    return {
+        "study": about.get("study"),
+        "title": about.get("title"),
+        "design": about.get("about"),
+        "seconds": result.seconds,
+        "provenance": about,
+        "rows": [row | {"verdict": verdict} for row, verdict in zip(rows, verdicts, strict=True)] if verdicts else rows,
+    }
 
 
 def list_report(rows: Sequence[tuple[str, str, str]]) -> Report:
@@ -54,7 +69,9 @@ def time_line(result: Any) -> str:
     counts = np.broadcast_to(result.repetitions, (len(result.cells),))
     total = int(counts.sum())
     cells = f"{len(result.cells)} cells, " if len(result.cells) > 1 else ""
-    rate = total / max(result.seconds, 1e-9)
+    if not result.seconds > 0:
+        return f"{cells}{total:,} repetitions in all."
+    rate = total / result.seconds
     return f"{cells}{total:,} repetitions in all, {result.seconds:.1f} s: {rate:,.0f} a second, compilation included."
 
 
@@ -66,18 +83,27 @@ def _verdict(figure: Figure, verdicts: Sequence[str] | None) -> str:
     """What the measured error rates say of the bounds, in a sentence."""
     if verdicts is None:
         return ""
-    bounded = [verdict for verdict in verdicts if not verdict.startswith("no guarantee")]
+    measured = [verdict for verdict in verdicts if verdict != "not measured"]
+    bounded = [verdict for verdict in measured if not verdict.startswith("no guarantee")]
     above, late = _above(verdicts), [verdict for verdict in bounded if verdict.startswith("above")]
-    count = f"{len(bounded)} measured values of the {figure.error}"
+    count = _count(len(bounded), f"measured value of the {figure.error}", f"measured values of the {figure.error}")
+    if not measured:
+        return f"One repetition has no standard error: no bound on the {figure.error} was checked."
     if above:
-        return f"{len(above)} of {count} exceed a bound that should hold."
+        return f"{len(above)} of {count} exceed a bound that should hold, by more than three standard errors."
     if not bounded:
         return f"No method here claims a bound on its {figure.error}."
+    free = len(measured) - len(bounded)
+    rest = f" {_count(free, 'value belongs', 'values belong')} to methods without a guarantee." if free else ""
     if late:
-        return f"{len(late)} of {count} exceed a bound that holds only in the limit; no other exceeds its bound."
-    free = len(verdicts) - len(bounded)
-    rest = f" {free} more belong to methods without a guarantee." if free else ""
-    return f"0 of {count} exceed their bound.{rest}"
+        return (
+            f"{len(late)} of {count} exceed, by more than three standard errors, a bound that holds in the limit.{rest}"
+        )
+    return f"None of {count} exceeds its bound by more than three standard errors.{rest}"
+
+
+def _count(number: int, one: str, several: str) -> str:
+    return f"{number:,} {one if number == 1 else several}"
 
 
 def _plain_figure(result: Any) -> Figure:
@@ -92,12 +118,13 @@ def _drawn(result: Any, figure: Figure, title: str, caption: str) -> Any:
     return study_plots.draw(result, figure, title=title, caption=caption).figure
 
 
-def _origin(about: Mapping[str, Any]) -> Facts:
+def _origin(about: Mapping[str, Any]) -> list[Section]:
     shown = ("study", "command", "seed", "regenerates", "table", "date")
     rows = [(name, str(about[name])) for name in shown if about.get(name) is not None]
     versions = about.get("versions") or {}
     rows.append(("versions", ", ".join(f"{name} {version}" for name, version in versions.items())))
-    return Facts("Where it comes from", tuple(row for row in rows if row[1]))
+    told = tuple(row for row in rows if row[1])
+    return [Facts("Where it comes from", told)] if told else []
 
 
 def _table(result: Any, figure: Figure, verdicts: Sequence[str] | None) -> sections.Table:
@@ -115,7 +142,7 @@ def _table(result: Any, figure: Figure, verdicts: Sequence[str] | None) -> secti
     rows: list[Row] = []
     before: Any = None
     for number, row in enumerate(result.rows()):
-        place = [row[field] for field in (*fields, *(("method",) if by_method else ()))]
+        place = [str(row[field]) for field in (*fields, *(("method",) if by_method else ()))]
         cells = [_words(figure, row[field]) for field in fields]
         cells += [figure.labels.get(row["method"], row["method"]), f"{row['alpha']:g}"]
         cells += [_measured(row[name], row[f"{name}_se"]) for name in measured]
@@ -131,7 +158,7 @@ def _table(result: Any, figure: Figure, verdicts: Sequence[str] | None) -> secti
 def _measured(mean: float, error: float) -> str:
     """A mean with two digits of its standard error, four decimals at least and six at most."""
     digits = 4 if not 0 < error < 1 else min(6, max(4, 1 - math.floor(math.log10(error))))
-    return f"{mean:.{digits}f} ± {error:.{digits}f}"
+    return f"{mean:.{digits}f} ± {error:.{digits}f}" if math.isfinite(error) else f"{mean:.{digits}f}"
 
 
 def _words(figure: Figure, value: Any) -> str:

@@ -44,8 +44,11 @@ class Displayed(abc.ABC):
         return pandas.DataFrame(columns)
 
     def __repr__(self) -> str:
-        report = self._report()
-        return f"<{type(self).__name__}: {report.title}{': ' if report.verdict else ''}{report.verdict}>"
+        try:
+            report = self._report()
+        except Exception:  # of a result made by hand, in the middle of somebody's traceback
+            return object.__repr__(self)
+        return f"<{type(self).__name__}: {': '.join(filter(None, (report.title, report.verdict)))}>"
 
     def _repr_html_(self) -> str:
         return _report("page").to_html(self._report(), whole=False)

@@ -131,7 +131,9 @@ def read_sealed(place: pathlib.Path, schema: int, again: str) -> dict[str, Any]:
     found = record.get("schema") if isinstance(record, dict) else None
     if found != schema:
         raise InputError(f"{place} has schema {found!r}, this version reads {schema}")
-    if record.pop("sha256", None) != fingerprint(record):
+    if "sha256" not in record:
+        raise InputError(f"{place} has no SHA-256 of its content, so that it cannot be trusted; {again}")
+    if record.pop("sha256") != fingerprint(record):
         raise InputError(f"{place} is damaged or was edited: its content does not fit its SHA-256; {again}")
     return record
 

@@ -9,7 +9,7 @@ from rich.console import Console
 from tdd.report import power as report
 from tdd.report.plots import power as plots
 from tdd.report.plots.sheet import save
-from tdd.report.run import result_report
+from tdd.report.run import folder_report, result_report
 from tdd.report.sections import to_terminal
 from tdd.study.power.plans import ExchangePlan, PowerPlan, load_plan
 from tdd.validate.errors import InputError
@@ -65,7 +65,7 @@ def order():
     return ExchangePlan(rows, cheapest, about)
 
 
-def printed(made, width=160):
+def printed(made, width=180):
     console = Console(width=width, highlight=False)
     with console.capture() as capture:
         console.print(to_terminal(made))
@@ -86,7 +86,7 @@ def test_the_report_of_a_plan(plan):
     assert "33% to -" in line_of(text, "34%", "expected power ≥")
     assert "0.512 ± 0.010 at most: signal: the scores separate too little" in line_of(text, "none", "at most")
     assert "!  The pool is small." in text
-    assert max(map(len, text.splitlines())) <= 160
+    assert max(map(len, text.splitlines())) <= 180
 
 
 def test_the_report_of_clean_items_and_of_knockoffs(plan):
@@ -102,14 +102,15 @@ def test_the_report_of_clean_items_and_of_knockoffs(plan):
 def test_the_report_of_canonical_order(order):
     text = printed(report.exchange_plan_report(order))
     cells = [cell.strip() for cell in line_of(text, "0.500 ± 0.010").split("│")[1:-1]]
-    assert cells == ["60", "6,000", "10", "5", "exact", "0.05", "0.500 ± 0.010", "0.80", "0.70-", "1e-7.2", ""]
+    assert cells == ["60", "6,000", "10", "5", "exact", "0.05", "0.500 ± 0.010", "0.80", "0.70-", "5.6e-08", ""]
     assert "none" in line_of(text, "50", "exact", "extrapolated")
     assert (
-        "Cheapest for power 0.8: t at α = 0.05: 50 shards with 20 shuffles, 1,050 model calls, 105,000 tokens." in text
+        "Power 0.8 with the test 't' at α = 0.05 needs 50 shards with 20 shuffles: 1,050 model calls, 105,000 tokens."
+        in text
     )
-    assert "exact at α = 0.05: none of these settings." in text
+    assert "No setting here gives the test 'exact' at α = 0.05 power 0.8." in text
     assert "mean 0.71, median 0.68" in text
-    assert max(map(len, text.splitlines())) <= 160
+    assert max(map(len, text.splitlines())) <= 180
 
 
 @pytest.mark.slow("long")
@@ -182,9 +183,25 @@ def test_a_plan_is_read_as_it_was_written(plan, order, tmp_path):
 
 def test_a_damaged_plan_is_refused(plan, tmp_path):
     (place,) = [path for path in plan.save(tmp_path) if path.name == "power.json"]
-    place.write_text(place.read_text().replace('"schema": 1', '"schema": 9'))
-    with pytest.raises(InputError, match="has schema 9, and this version reads 1"):
+    whole = place.read_text()
+    place.write_text(whole.replace('"schema": 1', '"schema": 9'))
+    with pytest.raises(InputError, match="has schema 9, this version reads 1"):
         load_plan(tmp_path)
-    place.write_text('{"schema": 1, "kind": "power"}')
-    with pytest.raises(InputError, match=r"power\.json is damaged"):
+    place.write_text(whole.replace('"seed": 3', '"seed": 4'))
+    with pytest.raises(InputError, match="does not fit its SHA-256; plan again"):
         load_plan(tmp_path)
+
+
+def test_a_folder_holds_one_record(plan, tmp_path):
+    (tmp_path / "run.json").write_text("{}")
+    with pytest.raises(InputError, match="holds a run; name another folder"):
+        plan.save(tmp_path)
+    (tmp_path / "power.json").write_text("{}")
+    with pytest.raises(InputError, match="holds a run and a power plan"):
+        folder_report(tmp_path)
+
+
+def test_names_are_no_formulas(plan, tmp_path):
+    odd = PowerPlan(plan.rows, plan.curve, plan.smallest, plan.about | {"source": "a$\\frac$\x1b\ud800.csv"})
+    assert result_report(odd).sections[0].text == "Scores: a$\\frac$\x1b\ud800.csv."
+    assert "<svg" not in odd.to_html()

@@ -5,8 +5,9 @@ import pytest
 
 from tdd.report import study as report
 from tdd.report.sections import Table
-from tdd.study.named.record import Figure
+from tdd.study.named.record import ExpectedBound, Figure, verdict
 from tdd.study.results import StudyResult
+from tdd.validate.errors import InputError
 
 
 def result_of(*cells, methods=("a",), alphas=(0.1,), **more):
@@ -14,10 +15,9 @@ def result_of(*cells, methods=("a",), alphas=(0.1,), **more):
     numbers = {"fdr": 0.05, "fdr_se": 0.001, "power": 0.5, "power_se": 0.01, "num_selected": 12.0}
     numbers |= {"num_selected_se": 0.1, "hamming": 0.2, "hamming_se": 0.01}
     spread = {f"{name}_quantiles": np.zeros((*shape, 5)) for name in ("fdp", "power", "hamming", "num_selected")}
-    return StudyResult(
-        methods=methods, alphas=alphas, cells=cells, repetitions=np.full(len(cells), 10), seconds=1.0,
-        **{name: np.full(shape, value) for name, value in numbers.items()}, **spread, **{"provenance": {}, **more},
-    )  # fmt: skip
+    arrays = {name: np.full(shape, value) for name, value in numbers.items()}
+    rest = {"repetitions": np.full(len(cells), 10), "seconds": 1.0, "provenance": {}}
+    return StudyResult(methods=methods, alphas=alphas, cells=cells, **arrays | spread | rest | more)
 
 
 def table_of(figure, result, verdicts=None):
@@ -72,11 +72,12 @@ def test_lines_stand_between_cells_and_between_methods_of_many_levels():
 @pytest.mark.parametrize(
     ("verdicts", "words", "stands"),
     [
-        (["within", "within"], "0 of 2 measured values of the FDR exceed their bound.", True),
-        (["within", "ABOVE"], "1 of 2 measured values of the FDR exceed a bound that should hold.", False),
-        (["within", "no guarantee, above"], "exceed their bound. 1 more belong to methods without a guarantee.", True),
+        (["within", "within"], "None of 2 measured values of the FDR exceeds its bound by more than three", True),
+        (["within", "ABOVE"], "1 of 2 measured values of the FDR exceed a bound that should hold, by more than", False),
+        (["within", "no guarantee, above"], "None of 1 measured value of the FDR exceeds its bound", True),
         (["no guarantee", "no guarantee"], "No method here claims a bound on its FDR.", True),
-        (["above (holds in the limit)", "within"], "1 of 2 measured values of the FDR exceed a bound that holds", True),
+        (["above (holds in the limit)", "within"], "standard errors, a bound that holds in the limit.", True),
+        (["not measured", "not measured"], "One repetition has no standard error", True),
     ],
 )
 def test_the_verdict_counts_the_bounds_that_hold(verdicts, words, stands):
@@ -91,3 +92,25 @@ def test_a_study_without_a_name_has_a_table_and_a_figure():
     assert [row.cells[0] for table in shown.sections if isinstance(table, Table) for row in table.rows] == list("1122")
     figure = next(section for section in shown.sections if type(section).__name__ == "Figure")
     assert len(figure.draw().axes) == 4
+
+
+def test_a_result_of_other_hands(tmp_path):
+    """A name that no study has, no time, one repetition, a grid of arrays: shown, saved, read and shown again."""
+    nan = np.full((2, 1, 2), np.nan)
+    cells = ({"n": np.arange(2)}, {"n": np.arange(3)})
+    result = result_of(
+        *cells, alphas=(0.1, 0.2), provenance={"study": "mine", "title": "x"}, seconds=np.nan, fdr_se=nan
+    )
+    result.save(tmp_path)
+    for shown in (result, StudyResult.load(tmp_path)):
+        assert "<h1>" in shown.to_html()
+        assert "nan" not in shown.to_markdown()
+    (tmp_path / "study.json").write_text((tmp_path / "study.json").read_text().replace('"mine"', '"ours"'))
+    with pytest.raises(InputError, match="does not fit its SHA-256"):
+        StudyResult.load(tmp_path)
+
+
+def test_one_repetition_is_not_within():
+    assert verdict(0.2, float("nan"), 0.1, ExpectedBound()) == "not measured"
+    assert verdict(0.11, 0.005, 0.1, ExpectedBound()) == "within"
+    assert verdict(0.12, 0.005, 0.1, ExpectedBound()) == "ABOVE"

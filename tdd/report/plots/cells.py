@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tdd.study.named.record import Figure
+from tdd.validate.errors import printable
 
 __all__ = ["Pick", "picks", "values"]
 
@@ -40,8 +41,12 @@ def picks(result: Any, figure: Figure) -> list[tuple[str, list[Pick]]]:
         lines = []
         for value in _values(result, series):
             wanted = {panels: panel, series: value}
-            fields = {field: value for field, value in wanted.items() if field not in ("", "method")}
-            matching = [i for i, cell in enumerate(result.cells) if fields.items() <= cell.items()]
+            fields = {field: str(value) for field, value in wanted.items() if field not in ("", "method")}
+            matching = [
+                i
+                for i, cell in enumerate(result.cells)
+                if fields.items() <= {name: str(value) for name, value in cell.items()}.items()
+            ]
             method = result.methods.index(wanted["method"]) if "method" in wanted else len(result.methods) - 1
             lines.append(Pick(_label(figure.labels, series, value), tuple(matching), method))
         drawn.append((_label(figure.labels, panels, panel) if panels else "", lines))
@@ -51,12 +56,12 @@ def picks(result: Any, figure: Figure) -> list[tuple[str, list[Pick]]]:
 def _label(labels: Mapping[str, str], field: str, value: Any) -> str:
     """The label of a method, or of a field at one of its values."""
     if field in ("method", ""):
-        return labels.get(str(value), str(value))
+        return printable(labels.get(str(value), str(value)))
     shown = f"{value:g}" if isinstance(value, (int, float)) and not isinstance(value, bool) else str(value)
-    return f"{labels[field]} = {shown}" if field in labels else labels.get(shown, shown)
+    return printable(f"{labels[field]} = {shown}" if field in labels else labels.get(shown, shown))
 
 
 def _values(result: Any, field: str) -> Sequence[Any]:
     if not field:
         return ("",)
-    return result.methods if field == "method" else [*dict.fromkeys(cell[field] for cell in result.cells)]
+    return result.methods if field == "method" else [*{str(cell[field]): cell[field] for cell in result.cells}.values()]

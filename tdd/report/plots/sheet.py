@@ -73,6 +73,7 @@ _STYLE = {
     "hatch.linewidth": 0.6,
     "savefig.dpi": 200,
     "svg.hashsalt": "tdd",
+    "text.parse_math": False,  # names come from outside
 }
 
 
@@ -139,11 +140,15 @@ def sheet(
     figure = Figure((_WIDTH, 1.0), layout=ConstrainedLayoutEngine(w_pad=0.1, h_pad=0.06))
     FigureCanvasAgg(figure)
     below = figure.supxlabel(
-        "\n".join(textwrap.wrap(caption, 130, break_on_hyphens=False)), x=0.02, ha="left", fontsize=7, color=INK
+        "\n".join(textwrap.wrap(printable(caption), 130, break_on_hyphens=False)),
+        x=0.02,
+        ha="left",
+        fontsize=7,
+        color=INK,
     )
     around = [_heading(figure, title, legend or {}), below]
-    words = sum(artist.get_window_extent().height for artist in around) / figure.dpi
-    figure.set_size_inches(_WIDTH, words + rows * (_PANEL_TITLE + height) + (rows - 1) * foot + _AXIS)
+    height_of_words = sum(artist.get_window_extent().height for artist in around) / figure.dpi
+    figure.set_size_inches(_WIDTH, height_of_words + rows * (_PANEL_TITLE + height) + (rows - 1) * foot + _AXIS)
     panels = figure.subplots(
         rows,
         columns,
@@ -173,12 +178,12 @@ def level_line() -> Line2D:
 
 
 def short(name: str, longest: int) -> str:
-    """A name that can be drawn: control characters spelled out, no formulas, long names without their middle."""
+    """A name that can be drawn: control characters spelled out, long names without their middle."""
     name = printable(name)
     if len(name) > longest:
         half = (longest - 1) // 2
         name = f"{name[: longest - 1 - half]}…{name[-half:]}"
-    return name.replace("$", r"\$")
+    return name
 
 
 def save(drawn: Sheet | Figure, path: pathlib.Path) -> None:
@@ -195,8 +200,8 @@ def _heading(figure: Figure, title: str, legend: Mapping[str, Any]) -> Legend:
     while True:
         heading = figure.legend(
             [*legend.values()],
-            [*legend],
-            title="\n".join(textwrap.wrap(title, 84, break_on_hyphens=False)),
+            [*map(printable, legend)],
+            title="\n".join(textwrap.wrap(printable(title), 84, break_on_hyphens=False)),
             title_fontproperties={"size": 9.5, "weight": "bold"},
             alignment="left",
             handler_map={tuple: HandlerTuple(ndivide=None, pad=0.3)},
