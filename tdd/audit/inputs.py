@@ -202,8 +202,8 @@ def check_knockoffs(procedure: Procedure, knockoffs: Sequence[Any]) -> None:
     if "knockoffs" in procedure.needs and not knockoffs:
         raise InputError(
             f"knockoffs are missing: method {procedure.name!r} compares each item with its knockoff paraphrases; name "
-            "the columns or fields that hold them (knockoff_fields, --knockoffs; in a table of scores "
-            "--knockoffs)"
+            "the columns or fields that hold them (--knockoffs; in Python knockoff_fields of run_audit, knockoffs of "
+            "select)"
         )
 
 

@@ -165,7 +165,7 @@ def training_lists(
 ) -> tuple[Texts, ...]:
     """The training texts of each model: those assigned to it and the background, each model's in its own random order.
 
-    `member` is [K, N] bool; the identifiers of the background are others than those of the texts. Returns K `Texts`,
+    `member` is [K, N] bool; the identifiers of the background differ from those of the texts. Returns K `Texts`,
     empty for a model that is trained on nothing.
     """
     shared = Texts(ids=(), texts=()) if background is None else background

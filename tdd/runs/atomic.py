@@ -69,7 +69,7 @@ def write_atomically(path: str | os.PathLike[str], content: bytes) -> None:
 
 
 def check_output_file(path: pathlib.Path, endings: Sequence[str], inputs: Iterable[str | None] = ()) -> None:
-    """Check that the ending of a file name is a format that can be written, and that it is no file that is read."""
+    """Check that the ending of a file name can be written, its folder exists, and it is not read."""
     if path.suffix not in endings:
         raise InputError(f"output {path} must end in {', '.join(endings)}, got {path.suffix or 'no ending'!r}")
     if not path.parent.exists():

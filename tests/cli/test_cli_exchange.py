@@ -289,4 +289,4 @@ def test_damaged_folders(checkpoint, quiz, tmp_path, capsys):
     del stored["sha256"]
     (out / "run.json").write_text(json.dumps(stored))
     assert main(["report", str(out)]) == 2
-    assert "its content does not fit its SHA-256" in capsys.readouterr().err
+    assert "has no SHA-256" in capsys.readouterr().err

@@ -98,7 +98,7 @@ def test_a_study_writes_its_folder_and_prints_its_table(table, tmp_path, capsys)
         (0.05, 0.01, "0.0500 ± 0.0100"),
         (0.0299366, 0.0000213, "0.029937 ± 0.000021"),
         (0.1, 0.0, "0.1000 ± 0.0000"),
-        (0.1, float("nan"), "0.1000 ± nan"),
+        (0.1, float("nan"), "0.1000"),
     ],
 )
 def test_measured_values_show_their_error(mean, error, words):
