@@ -173,3 +173,39 @@ def test_every_module_imports():
         module = f"tdd.{module}" if module.startswith("kernels") else module
         if not module.endswith(("__init__", "__main__")):
             importlib.import_module(module)
+
+
+DRIVERS = {
+    "Probe.__init__",
+    "cluster_ptdi",
+    "expected_power",
+    "load_score_table",
+    "resample",
+    "resample_joint",
+    "run_audit",
+    "score",
+    "score_log_probs",
+}
+"""Thin public drivers: each parameter is an option of the user."""
+
+
+def test_functions_are_short_and_take_few_arguments():
+    lengths = {}
+    for path, _ in sources():
+        for owner, function in functions_of(ast.parse(path.read_text("utf-8"))):
+            name = ".".join(filter(None, (owner, function.name)))
+            given = function.args.posonlyargs + function.args.args + function.args.kwonlyargs
+            lengths[path, name] = function.end_lineno - function.lineno + 1
+            assert lengths[path, name] <= 120, f"{path}: {name} has {lengths[path, name]} lines"
+            few = len([one for one in given if one.arg not in ("self", "cls")]) <= 12
+            assert few or name in DRIVERS, f"{path}: {name} has more than 12 parameters"
+    assert len(lengths) > 1000
+    assert {name for _, name in lengths} >= DRIVERS
+
+
+def functions_of(tree, owner=""):
+    """(class, function) of every function, those inside functions included."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield owner, node
+        yield from functions_of(node, node.name if isinstance(node, ast.ClassDef) else owner)
