@@ -100,7 +100,7 @@ def _add_select(commands: Any) -> None:
             "--fail-on-detection",
         ),
     )
-    select.add_argument("table", help="scores, one row per item: .csv, .parquet, .jsonl")
+    select.add_argument("table", help="scores, one row per item: .csv, .tsv, .parquet, .jsonl")
     select.add_argument(
         "--score",
         action="append",

@@ -73,8 +73,8 @@ def add(commands: Any) -> None:
     exchange.add_argument(
         "dataset",
         nargs="*",
-        help="examples in their published order: .jsonl, .json, .csv, .parquet, .txt; several are decided on together "
-        "(Benjamini and Hochberg)",
+        help="examples in their published order: .jsonl, .json, .csv, .tsv, .parquet, .txt; several are decided on "
+        "together (Benjamini and Hochberg)",
     )
     exchange.add_argument(
         "--log-probs",

@@ -32,7 +32,7 @@ def add(commands: Any) -> None:
         ),
     )
     score.add_argument("model", help="checkpoint folder or hub id")
-    score.add_argument("texts", help=".jsonl, .json, .csv, .parquet, .txt, or a folder of .txt files")
+    score.add_argument("texts", help=".jsonl, .json, .csv, .tsv, .parquet, .txt, or a folder of .txt files")
     score.add_argument(
         "--score",
         action="append",

@@ -47,7 +47,7 @@ def _add_study(parser: argparse.ArgumentParser, name: str) -> None:
     add_shard(parser)
     add_ray(parser)
     group = parser.add_argument_group("a given score table, in place of synthetic data")
-    group.add_argument("--table", metavar="FILE", help="table: .csv, .parquet, .jsonl")
+    group.add_argument("--table", metavar="FILE", help="table: .csv, .tsv, .parquet, .jsonl")
     group.add_argument(
         "--score", action="append", metavar="FIELDS", help="its score columns, repeated or comma-separated"
     )

@@ -35,7 +35,7 @@ def read_path(path: pathlib.Path, format: str | None = None) -> Rows:
     """Rows of one file, or of a folder: one row a .txt file, its relative path the id."""
     if path.is_dir():
         return _read_folder(path)
-    readers = {"jsonl": _read_jsonl, "json": _read_json, "csv": _read_csv, "txt": _read_txt}
+    readers = {"jsonl": _read_jsonl, "json": _read_json, "csv": _read_csv, "tsv": _read_tsv, "txt": _read_txt}
     name = _file_format(path, format)
     if name == "parquet":
         return _read_parquet(path)
@@ -89,8 +89,13 @@ def _read_jsonl(source: str, content: str) -> Rows:
 def _read_json(source: str, content: str) -> Rows:
     some_rows(source, len(content.strip()))
     array = _parse_json(source, "the content (JSON lines need format='jsonl')", content)
+    if isinstance(array, dict) and len(array) == 1:  # {"data": [...]}
+        (array,) = array.values()
     if not isinstance(array, list):
-        raise InputError(f"{source}: the JSON must be an array of objects or of strings, one a text")
+        raise InputError(
+            f"{source}: the JSON must be an array of objects or of strings, one a text, or an object that holds one "
+            "such array"
+        )
 
     def place(index: int) -> str:
         return f"element {index + 1}"
@@ -109,12 +114,16 @@ def _rows_of_lines(source: str, columns: Mapping[str, StringColumn]) -> Rows:
     return Rows(source, num_rows, tuple(columns), columns.__getitem__, lambda index: f"line {index + 2}")
 
 
-def _read_csv(source: str, content: str) -> Rows:
+def _read_tsv(source: str, content: str) -> Rows:
+    return _read_csv(source, content, "\t")
+
+
+def _read_csv(source: str, content: str, delimiter: str = ",") -> Rows:
     rows: list[list[str]] = []
     lines: list[int] = []
     with _FIELD_LIMIT:
         limit = csv.field_size_limit(sys.maxsize)
-        reader = csv.reader(io.StringIO(content, newline=""), strict=True)
+        reader = csv.reader(io.StringIO(content, newline=""), strict=True, delimiter=delimiter)
         try:
             start = 1
             for row in reader:

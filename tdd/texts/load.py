@@ -31,7 +31,7 @@ def load_texts(
 
     Args:
       source: a path or a Python object. Paths: .jsonl (one object a line), .json (an array of objects or
-        of strings), .csv (with a header), .parquet, .txt (one text a line), the text formats also as .gz,
+        of strings), .csv and .tsv (with a header), .parquet, .txt (one text a line), the text formats also as .gz,
         or a folder of .txt files (one text a file, searched recursively, the relative path its id, line ends
         at its end removed). Objects: a list of strings or of dicts, a dict of columns, a pandas or polars
         Series or DataFrame, a pyarrow Table or array, a `datasets` Dataset or column, a NumPy array of

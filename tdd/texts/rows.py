@@ -33,7 +33,7 @@ __all__ = [
     "text_field_of",
 ]
 
-FORMATS = ("jsonl", "json", "csv", "parquet", "txt")
+FORMATS = ("jsonl", "json", "csv", "tsv", "parquet", "txt")
 """File formats that can be read; all but parquet also as .gz."""
 
 COMMON_TEXT_FIELDS = (
@@ -207,7 +207,14 @@ def _check_unicode(source: str, what: str, text: str) -> None:
 
 def fields_found(fields: Sequence[str]) -> str:
     """The fields that there are, for messages."""
-    return f"fields found: {', '.join(map(str, fields))}" if fields else "the rows have no named fields"
+    if not fields:
+        return "the rows have no named fields"
+    found = f"fields found: {', '.join(map(str, fields))}"
+    if len(fields) == 1 and ";" in str(fields[0]):
+        return f"{found} (one column: save the file with commas)"
+    if len(fields) == 1 and "\t" in str(fields[0]):
+        return f"{found} (one column: name the file .tsv, or its format tsv)"
+    return found
 
 
 def kind(value: object) -> str:

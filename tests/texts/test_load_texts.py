@@ -34,9 +34,9 @@ def records(field="text"):
     return [{"id": f"t{i}", field: text, "label": i % 2} for i, text in enumerate(TEXTS)]
 
 
-def write_csv(path, rows):
+def write_csv(path, rows, delimiter=","):
     with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, list(rows[0]))
+        writer = csv.DictWriter(file, list(rows[0]), delimiter=delimiter)
         writer.writeheader()
         writer.writerows(rows)
     return path
@@ -48,11 +48,11 @@ def message(source, **options):
     return str(raised.value)
 
 
-@pytest.mark.parametrize("kind", ["jsonl", "jsonl.gz", "json", "json.gz", "csv", "parquet", "ndjson"])
+@pytest.mark.parametrize("kind", ["jsonl", "jsonl.gz", "json", "json.gz", "csv", "tsv", "parquet", "ndjson"])
 def test_every_format_gives_the_same_texts(tmp_path, kind):
     path = tmp_path / f"data.{kind}"
-    if kind == "csv":
-        write_csv(path, records())
+    if kind in ("csv", "tsv"):
+        write_csv(path, records(), "," if kind == "csv" else "\t")
     elif kind == "parquet":
         pq = pytest.importorskip("pyarrow.parquet")
         pq.write_table(pytest.importorskip("pyarrow").Table.from_pylist(records()), path)
@@ -61,6 +61,11 @@ def test_every_format_gives_the_same_texts(tmp_path, kind):
     for source in (path, str(path)):
         texts = load_texts(source, label_field="label")
         assert texts == Texts(("t0", "t1", "t2"), TEXTS, (0, 1, 0), str(path), hash_texts(texts.ids, TEXTS))
+
+
+def test_an_object_that_holds_the_array(tmp_path):
+    path = write(tmp_path / "a.json", json.dumps({"data": records()}))
+    assert load_texts(path).texts == TEXTS
 
 
 @pytest.mark.parametrize("kind", ["txt", "txt.gz"])
@@ -185,6 +190,7 @@ def test_labels():
         ("a.jsonl.gz", b'{"text": "a"}\n\xff', "line 2 is not UTF-8"),
         ("a.txt", "a\n\nb\n", "text at line 2 is empty"),
         ("a.json", '{"text": "a"}', "must be an array"),
+        ("a.json", '{"data": ["a"], "other": 1}', "must be an array"),
         ("a.json", '["a", 1]', "element 1 is not an object"),
         ("a.json", '{"text": "a"}\n{"text": "b"}\n', "format='jsonl'"),
         ("a.csv", 'id,text\n1,"a\nb"\n2,c,d\n', "line 4 is not valid CSV: 3 columns where the header has 2"),
@@ -194,7 +200,7 @@ def test_labels():
         ("a.json", '[{"text": "a", "of": {"x": 1, "x": 2}}]', "the key 'x' is there 2 times in one object"),
         ("a.csv", 'id,text\n1,"a\nb"\n2,\n', "text at line 4 is empty"),
         ("a.parquet", b"PAR1 not really PAR1", "not a readable Parquet file"),
-        ("a.xlsx", "x", "the extension .xlsx; supported: .jsonl, .json, .csv, .parquet, .txt"),
+        ("a.xlsx", "x", "the extension .xlsx; supported: .jsonl, .json, .csv, .tsv, .parquet, .txt"),
         ("noextension", "x", "no extension; supported"),
     ],
 )
@@ -329,3 +335,9 @@ def test_a_parquet_file_whose_strings_are_no_unicode(tmp_path):
     pyarrow.parquet.write_table(pyarrow.table({"text": strings}), tmp_path / "texts.parquet")
     with pytest.raises(InputError, match=r"texts\.parquet"):
         load_texts(tmp_path / "texts.parquet")
+
+
+@pytest.mark.parametrize(("mark", "advice"), [(";", "save the file with commas"), ("\t", "name the file .tsv")])
+def test_a_csv_with_other_marks_says_what_to_do(tmp_path, mark, advice):
+    path = write(tmp_path / "a.csv", f"id{mark}text\na{mark}b\n")
+    assert advice in message(path)
