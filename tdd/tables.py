@@ -18,7 +18,7 @@ from tdd.runs.plain_csv import StringColumn, coded_words
 from tdd.texts import rows as text_checks
 from tdd.texts.read import read_rows
 from tdd.texts.rows import Place, Rows, is_absent, number_of
-from tdd.validate.errors import InputError
+from tdd.validate.errors import InputError, as_names
 
 __all__ = ["Role", "ScoreTable", "load_score_table"]
 
@@ -138,7 +138,7 @@ def load_score_table(
     fields = {"id_field": id_field, "label_field": label_field, "group_field": group_field}
     if calibration is None and (calibrated or role_field is not None):
         fields["role_field"] = role_field or "role"
-    flipped = (higher_is_member,) if isinstance(higher_is_member, str) else tuple(higher_is_member)
+    flipped = as_names(higher_is_member, "higher_is_member")
 
     parts: list[ScoreTable] = []
     names = scores

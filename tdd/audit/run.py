@@ -27,7 +27,7 @@ from tdd.runs.folder import Audit, fingerprint, open_run_folder
 from tdd.runs.shards import Shard, as_shard
 from tdd.scoring.devices import find_devices
 from tdd.scoring.scores import check_reference, parse_score
-from tdd.validate.errors import InputError
+from tdd.validate.errors import InputError, as_names
 
 __all__ = ["run_audit"]
 
@@ -162,7 +162,7 @@ def _score_names(
 ) -> tuple[tuple[str, ...], list[str]]:
     """The scores that decide, and all scores to compute."""
     score = procedure.score if score is None else score
-    deciding = (score,) if isinstance(score, str) else tuple(score)
+    deciding = as_names(score, "score")
     if not deciding:
         raise InputError("score names nothing; at least one score decides")
     if len(deciding) > 1 and procedure.columns != "detectors":

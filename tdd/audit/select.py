@@ -17,7 +17,7 @@ from tdd.procedures.procedure import Procedure
 from tdd.procedures.values import PTDI
 from tdd.runs.folder import Audit, fingerprint, open_run_folder
 from tdd.tables import Role, ScoreTable, load_score_table
-from tdd.validate.errors import InputError
+from tdd.validate.errors import InputError, as_names
 
 __all__ = ["select"]
 
@@ -69,8 +69,8 @@ def select(
     others = {name: value for name, value in columns.items() if name not in known}
     choices = choose(method, alpha=alpha, delta=delta, seed=seed, null=null, others=others)
     procedure, name = choices.procedure, choices.procedure.name
-    names = () if score is None else (score,) if isinstance(score, str) else tuple(score)
-    knockoffs = (knockoffs,) if isinstance(knockoffs, str) else tuple(knockoffs)
+    names = () if score is None else as_names(score, "score")
+    knockoffs = as_names(knockoffs, "knockoffs")
     beside = (*knockoffs, *(column for column in (weight_column, split_column) if column is not None))
     check_used(name, name if "knockoffs" in procedure.needs else "ktd", knockoffs=knockoffs or None)
     check_used(name, name if "weights" in procedure.needs else "weighted", weight_column=weight_column)

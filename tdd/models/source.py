@@ -58,6 +58,8 @@ def resolve(path: str | os.PathLike[str], *, revision: str | None = None) -> Res
       InputError: No such folder, not a hub id, a revision for a folder, a failed download, or a pipe or a device in
         the place of a file.
     """
+    if not isinstance(path, str | os.PathLike):
+        raise InputError(f"path must be a checkpoint folder or a hub id, got {path!r}")
     text = os.fspath(path)
     folder = pathlib.Path(text).expanduser()
     is_folder = _is_folder(text, folder, revision)

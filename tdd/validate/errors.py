@@ -1,6 +1,9 @@
 """The one error for bad input, and what an error of the machine is known by. Imports no JAX."""
 
-__all__ = ["InputError", "is_memory_error", "printable"]
+from collections.abc import Iterable
+from typing import Any
+
+__all__ = ["InputError", "as_names", "is_memory_error", "printable"]
 
 _OUT_OF_MEMORY = ("resource_exhausted", "out of memory", "out_of_memory", "failed to allocate")
 """Words of JAX's backends when memory does not suffice, in lower case."""
@@ -22,3 +25,15 @@ def printable(text: str) -> str:
     'a\\\\x1b[2Jb\\\\nc'
     """
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def as_names(value: Any, argument: str) -> tuple[str, ...]:
+    """One name, or a sequence of names.
+
+    Raises:
+      InputError: anything else.
+    """
+    names = (value,) if isinstance(value, str) else tuple(value) if isinstance(value, Iterable) else (value,)
+    if not all(isinstance(name, str) for name in names):
+        raise InputError(f"{argument} must be a name or a sequence of names, got {value!r}")
+    return names

@@ -4,6 +4,7 @@ import json
 import numpy as np
 import pytest
 
+import tdd
 from tdd.tables import load_score_table
 from tdd.validate import InputError
 
@@ -213,3 +214,18 @@ def test_real_table(shared_data):
     assert table.rows("calibration").size + table.rows("candidate").size == 5502
     np.testing.assert_array_equal(table.labels == 0, table.roles == "calibration")
     assert "'a95d3531f871' at line 234 and line 252" in message(path, id_field="sha1", **options)
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda table: tdd.select(table, alpha=0.1, score=3), "score must be a name or a sequence of names, got 3"),
+        (lambda table: tdd.select(table, alpha=0.1, method="ktd", knockoffs=3), "knockoffs must be a name"),
+        (lambda table: tdd.select(table, alpha=0.1, higher_is_member=3), "higher_is_member must be a name"),
+        (lambda table: tdd.load(3), "path must be a checkpoint folder or a hub id, got 3"),
+    ],
+)
+def test_names_of_another_kind(call, words):
+    table = {"role": ["calibration", "candidate"], "loss": [1.0, 2.0]}
+    with pytest.raises(tdd.InputError, match=words):
+        call(table)
