@@ -39,10 +39,34 @@ _logger = logging.getLogger("tdd.audit")
 
 
 @overload
-def run_audit(model: Any, candidates: Any, calibration: Any = ..., *, shard: None = None, **options: Any) -> Audit: ...
+def run_audit(
+    model: Any,
+    candidates: Any,
+    calibration: Any = ...,
+    *,
+    alpha: float,
+    score: str | Sequence[str] | None = ...,
+    extra_scores: Sequence[str] = ...,
+    method: str | Procedure = ...,
+    knockoffs: Sequence[Any] = ...,
+    calibration_knockoffs: Sequence[Any] = ...,
+    members: Any = ...,
+    text_field: str | None = ...,
+    knockoff_fields: str | Sequence[str] = ...,
+    id_field: str | None = ...,
+    label_field: str | None = ...,
+    group_field: str | None = ...,
+    format: str | None = ...,
+    delta: float = ...,
+    null: str | None = ...,
+    out: str | os.PathLike[str] | None = ...,
+    seed: int = ...,
+    shard: None = None,
+    **scoring: Any,
+) -> Audit: ...
 @overload
 def run_audit(
-    model: Any, candidates: Any, calibration: Any = ..., *, shard: tuple[int, int] | str, **options: Any
+    model: Any, candidates: Any, calibration: Any = ..., *, alpha: float, shard: tuple[int, int] | str, **options: Any
 ) -> None: ...
 def run_audit(
     model: Any,
