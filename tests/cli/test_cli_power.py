@@ -177,7 +177,12 @@ def test_canonical_order(tmp_path, capsys):
     asked = ("--shards", "4,8", "--shuffles", "5", "--test", "rank_sum", "--repetitions", 200, "--out", out)
     status, said = run(capsys, place, *asked)
     assert status == 0, said.err
-    for words in ("exchange, quiz: 8 shards with 6 shuffles", "rank_sum", "Measured effect", "Cheapest for power 0.8"):
+    for words in (
+        "exchange, quiz: 8 shards with 6 shuffles",
+        "rank_sum",
+        "Measured effect",
+        "the test 'rank_sum' at α = 0.05",
+    ):
         assert words in said.out
     rows = json.loads((out / "power.json").read_text())["rows"]
     assert [(row["calls"], row["tokens"]) for row in rows] == [(24, 2400), (48, 4800)]
