@@ -27,7 +27,7 @@ from typing import Any
 
 from benchmarks.harness import machine, write
 from tdd import on_ray
-from tdd.cli.compilation_cache import keep_compiled
+from tdd.cli.machine import keep_compiled
 from tdd.demo.data import demo_files, load_calibration, load_candidates
 from tdd.records import Scores
 
@@ -36,7 +36,7 @@ SCORES = ("loss", "min_k_plus_plus")
 ONE = """
 import json, sys, time
 import tdd
-from tdd.cli.compilation_cache import keep_compiled
+from tdd.cli.machine import keep_compiled
 from tdd.demo.data import demo_files, load_calibration, load_candidates
 keep_compiled(True)
 model = tdd.load(demo_files().checkpoint)

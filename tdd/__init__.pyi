@@ -21,9 +21,10 @@ from .procedures.best_score import best_score as best_score
 from .procedures.bounds import dkw_fdp_bounds as dkw_fdp_bounds
 from .procedures.bounds import fdp_bounds as fdp_bounds
 from .procedures.bounds import fdp_bounds_of_ranks as fdp_bounds_of_ranks
-from .procedures.bounds import knockoff_fdp_bounds as knockoff_fdp_bounds
 from .procedures.clusters import cluster_ptdi as cluster_ptdi
 from .procedures.combining import combine_p_values as combine_p_values
+from .procedures.conditional import ConditionalBH as ConditionalBH
+from .procedures.conditional import calibration_conditional_p_values as calibration_conditional_p_values
 from .procedures.evalues import average_e_values as average_e_values
 from .procedures.evalues import closed_e_bh as closed_e_bh
 from .procedures.evalues import conformal_e_values as conformal_e_values
@@ -36,6 +37,7 @@ from .procedures.jecs import JECS as JECS
 from .procedures.jecs import JMCS as JMCS
 from .procedures.jecs import jecs as jecs
 from .procedures.jecs import jmcs as jmcs
+from .procedures.knockoff_bounds import knockoff_fdp_bounds as knockoff_fdp_bounds
 from .procedures.knockoff_symmetry import knockoff_symmetry as knockoff_symmetry
 from .procedures.ktd import KTD as KTD
 from .procedures.ktd import ktd as ktd
@@ -47,7 +49,6 @@ from .procedures.online import lond as lond
 from .procedures.online import lord_plus_plus as lord_plus_plus
 from .procedures.online import online_test as online_test
 from .procedures.online import saffron as saffron
-from .procedures.p_values import calibration_conditional_p_values as calibration_conditional_p_values
 from .procedures.p_values import conformal_p_values as conformal_p_values
 from .procedures.p_values import hierarchical_p_values as hierarchical_p_values
 from .procedures.p_values import mondrian_p_values as mondrian_p_values
@@ -69,7 +70,6 @@ from .procedures.testing import sidak as sidak
 from .procedures.testing import storey_bh as storey_bh
 from .procedures.testing import two_stage_bh as two_stage_bh
 from .procedures.values import PTDI as PTDI
-from .procedures.values import ConditionalBH as ConditionalBH
 from .procedures.weighted import Weighted as Weighted
 from .procedures.weighted import effective_sample_size as effective_sample_size
 from .procedures.weighted import weighted_conformal_p_values as weighted_conformal_p_values

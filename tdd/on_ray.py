@@ -22,9 +22,9 @@ import jax
 
 import tdd
 from tdd.records import Scores
-from tdd.runs.progress import progress_bar
+from tdd.runs.display import progress_bar
 from tdd.runs.shards import Shard
-from tdd.validate.errors import InputError
+from tdd.validate import InputError
 
 __all__ = ["Scorer", "named_study", "run_shards", "score", "study"]
 
@@ -261,7 +261,7 @@ def _work(version: str, keep_programs: bool, made: Sequence[Any], shard: Shard |
     if name not in _calls:
         import ray
 
-        from tdd.cli.compilation_cache import keep_compiled
+        from tdd.cli.machine import keep_compiled
 
         keep_compiled(keep_programs)
         _calls.clear()

@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
-from tdd.validate.errors import InputError
+from tdd.validate import InputError
 
 __all__ = ["Placement", "everywhere", "partition", "partitions", "put_shares", "shard"]
 

@@ -9,15 +9,18 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Hashable, Mapping
-from typing import Any, Literal, NamedTuple, Self, TypeVar, dataclass_transform
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypeVar, dataclass_transform
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tdd.kernels.envelope import Envelope
+if TYPE_CHECKING:
+    from tdd.kernels.envelope import Envelope
 
 __all__ = [
+    "CLUSTER_UNITS",
+    "ClusterSelection",
     "CombinedSelection",
     "Evidence",
     "GradNorms",
@@ -38,6 +41,9 @@ __all__ = [
 
 Null = Literal["nonmember", "member"]
 """The null hypothesis of one item. It decides what calibrates and which tail is evidence."""
+
+CLUSTER_UNITS = ("cluster", "item", "drawn")
+"""Units of decision where items come in clusters; "drawn" is one item of each, drawn at random."""
 
 _T = TypeVar("_T")
 
@@ -328,6 +334,28 @@ class Selection:
             "proportion": jnp.zeros(()),
         }
         return cls(**{**decided, **fields})
+
+
+@pytree("method", "null", "guarantee", "unit")
+class ClusterSelection(Selection):
+    """A selection among items that come in clusters.
+
+    The fields of `Selection` describe items: with unit="cluster" every item has the decision, the p-value and the
+    adjusted p-value of its cluster; with unit="drawn" items that were not drawn are not tested and have NaN.
+    `num_calibration` counts calibration clusters, `min_selections` counts items.
+
+    Attributes:
+      cluster: [m] int32, each item's cluster, numbered in order of first appearance among the candidates.
+      cluster_selected: [C] bool, whether an item of the cluster is selected; with unit="cluster" the decision itself,
+        else a summary that no guarantee covers.
+      num_clusters: [] int32, test clusters with a tested item.
+      unit: unit of decision, "cluster", "item" or "drawn".
+    """
+
+    cluster: jax.Array
+    cluster_selected: jax.Array
+    num_clusters: jax.Array
+    unit: str
 
 
 @pytree("method", "null", "guarantee")

@@ -15,10 +15,10 @@ from typing import Any, Literal
 import numpy as np
 
 from tdd.runs.plain_csv import StringColumn, coded_words
+from tdd.texts import read_rows
 from tdd.texts import rows as text_checks
-from tdd.texts.read import read_rows
 from tdd.texts.rows import Place, Rows, is_absent, number_of
-from tdd.validate.errors import InputError, as_names
+from tdd.validate import InputError, as_names
 
 __all__ = ["Role", "ScoreTable", "load_score_table"]
 

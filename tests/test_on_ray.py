@@ -19,7 +19,7 @@ from tdd.demo.data import demo_files
 from tdd.scoring.store.shards import decode_keys
 from tdd.study import NormalShift
 from tdd.study import run as run_study
-from tdd.validate.errors import InputError
+from tdd.validate import InputError
 
 TEXTS = random_texts(80, seed=4, shortest=5, longest=60)
 OPTIONS = {"token_budget": 512, "progress": False}

@@ -35,10 +35,10 @@ def _run(arguments: argparse.Namespace) -> None:
     if arguments.name is None:
         _list(arguments)
         return
-    from tdd.cli.compilation_cache import keep_compiled
+    from tdd.cli.machine import keep_compiled
     from tdd.lab.checks import check_named
     from tdd.lab.memory import keep_memory
-    from tdd.validate.errors import InputError
+    from tdd.validate import InputError
 
     check_named("reproduction", arguments.name, tuple(REPRODUCTIONS))
     if arguments.out is None:

@@ -32,8 +32,7 @@ from tdd.models.language_model import language_model
 from tdd.models.spec import DecoderSpec
 from tdd.records import LanguageModel, Texts
 from tdd.scoring.gradients import grad_norms
-from tdd.scoring.scores import parse_score
-from tdd.scoring.scores.record import Evidence
+from tdd.scoring.scores import Evidence, parse_score
 from tdd.scoring.token_stats import token_stats
 from tdd.scoring.tokenise import encode
 

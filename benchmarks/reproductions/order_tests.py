@@ -53,10 +53,10 @@ def order_tests(
     from tdd.exchange.data import Shards, load_sets
     from tdd.exchange.passes import Layout, run_sets
     from tdd.exchange.result import tests_of
-    from tdd.runs.progress import progress_bar
+    from tdd.runs.display import progress_bar
     from tdd.scoring.devices import find_devices
     from tdd.scoring.inputs import Model
-    from tdd.scoring.store.store import ScoreStore
+    from tdd.scoring.store import ScoreStore
 
     shards = [Shards.cut(data, num_shards=num_shards, suffix=1.0, seed=seed) for data in load_sets(dict(sets))]
     tested = Model(model.lm, model.params, model.tokenizer, "model")

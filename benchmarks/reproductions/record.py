@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 from tdd.lab.checks import check_range
 from tdd.runs.atomic import disk_errors, write_atomically
 from tdd.runs.folder import fingerprint, plain, versions
+from tdd.validate import InputError
 from tdd.validate.arrays import check_seed
-from tdd.validate.errors import InputError
 
 if TYPE_CHECKING:
     from benchmarks.reproductions.models import Base

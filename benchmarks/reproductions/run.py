@@ -19,7 +19,7 @@ from tdd.lab.checks import check_out
 from tdd.report.markdown import markdown_table
 from tdd.runs.atomic import disk_errors, write_atomically
 from tdd.runs.folder import plain, to_json
-from tdd.validate.errors import InputError
+from tdd.validate import InputError
 
 __all__ = ["number_or_words", "run_reproduction", "tables_as_markdown"]
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tdd.validate.errors import InputError
+from tdd.validate import InputError
 
 __all__ = ["Case", "Disagreement", "Peer", "Size", "check_agreement", "missing", "parse_size"]
 

@@ -38,7 +38,7 @@ def _run(arguments: argparse.Namespace) -> None:
     from benchmarks.throughput.cases import parse_size
     from benchmarks.throughput.measure import Options
     from tdd.runs.atomic import check_output_file
-    from tdd.validate.errors import InputError
+    from tdd.validate import InputError
 
     if arguments.rounds is not None and arguments.rounds < 1:
         raise InputError(f"rounds must be at least 1, got {arguments.rounds}")

@@ -12,7 +12,7 @@ import jax
 from benchmarks.throughput import kernels, subprocess_bench, token_cases
 from benchmarks.throughput.cases import Case, Disagreement, Size
 from benchmarks.throughput.measure import Options, measure
-from tdd.validate.errors import InputError
+from tdd.validate import InputError
 
 __all__ = ["CASES", "STUDIES", "SUITES", "TEXTS", "Study", "Texts", "chosen", "run"]
 

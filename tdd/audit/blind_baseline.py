@@ -18,7 +18,7 @@ import numpy as np
 
 from tdd.audit.duplicates import strings
 from tdd.records import Guarantee, Texts
-from tdd.validate.errors import InputError
+from tdd.validate import InputError
 
 __all__ = ["BlindBaseline", "blind_baseline", "fold_wins", "logistic_scores", "unusual_space", "words_and_marks"]
 

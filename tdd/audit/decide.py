@@ -18,16 +18,12 @@ import jax
 import numpy as np
 
 from tdd.kernels import lattice
-from tdd.kernels.proportion import tail_size
 from tdd.procedures.bounds import FdpBounds
-from tdd.procedures.clusters import ClusterSelection
 from tdd.procedures.fdp_template import LARGE
 from tdd.procedures.grammar import as_procedure, check_no_options
 from tdd.procedures.procedure import Procedure
-from tdd.procedures.values import PTDI, ConditionalBH
-from tdd.records import Evidence, Guarantee, KnockoffSelection, Null, Selection
-from tdd.validate import arrays
-from tdd.validate.errors import InputError
+from tdd.records import ClusterSelection, Evidence, Guarantee, KnockoffSelection, Null, Selection
+from tdd.validate import InputError, arrays
 
 __all__ = [
     "Choices",
@@ -75,7 +71,7 @@ def choose(
     Args:
       method: a `Procedure`, or its name with or without options.
       alpha: level.
-      delta: see `Choices`; also the delta of "conditional", unless its options name another.
+      delta: see `Choices`; also the option delta of a procedure that has one, unless `method` names another.
       seed: seed of every random choice.
       null: the null that the caller means to test, or None.
       others: further keywords of the call, none of which may be an option of a procedure.
@@ -96,7 +92,8 @@ def choose(
     arrays.check_level(alpha)
     arrays.check_level(delta, "delta")
     arrays.check_seed(seed)
-    if isinstance(procedure, ConditionalBH) and isinstance(method, str) and "delta=" not in method:
+    has_delta = "delta" in {field.name for field in dataclasses.fields(procedure)}
+    if has_delta and isinstance(method, str) and "delta=" not in method:
         procedure = dataclasses.replace(procedure, delta=float(delta))
     return Choices(procedure, alpha, delta, seed)
 
@@ -191,7 +188,6 @@ class Decision:
       proportion: estimated proportion of items for which the null is false; negative where the estimate of the others
         exceeds 1, 0 where nothing is estimated.
       bound: upper bound of the expected proportion of errors; alpha or slightly more.
-      edge_ties: calibration scores tied at the edge of the region of presumed non-members, where that matters.
       threshold: largest selected p-value, 0 where nothing is selected.
       score_cut: the least extreme selected score, None where nothing is selected or several columns decide.
       num_selected: selected candidates.
@@ -221,7 +217,6 @@ class Decision:
     alpha: float
     proportion: float
     bound: float
-    edge_ties: int
     threshold: float
     score_cut: float | None
     num_selected: int
@@ -251,17 +246,11 @@ def decide(evidence: Evidence, procedure: Procedure, alpha: float, *, seed: int 
       InputError: as the procedure.
     """
     arrays.check_level(alpha)
-    ptdi = procedure if isinstance(procedure, PTDI) else None
-    if ptdi is not None and evidence.clusters and ptdi.proportion not in ("storey", "none"):
-        raise InputError(
-            f"proportion={ptdi.proportion!r} is not offered where items come in clusters; use 'storey' or 'none'"
-        )
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         result = procedure.select(evidence, alpha, jax.random.key(seed))
     selected, tested = np.asarray(result.selected), ~np.isnan(np.asarray(result.adjusted))
-    n, m = int(result.num_calibration), int(result.num_tests)
-    subtracted = ptdi is not None and ptdi.proportion == "subtraction"
+    n = int(result.num_calibration)
     by_knockoffs = "knockoffs" in procedure.needs
     complete = complete_items(evidence.scores, evidence.knockoffs if by_knockoffs else None)
     num_missing_calibration = 0
@@ -269,8 +258,8 @@ def decide(evidence: Evidence, procedure: Procedure, alpha: float, *, seed: int 
         known = complete_items(evidence.calibration, evidence.calibration_knockoffs if by_knockoffs else None)
         num_missing_calibration = int((~known).sum())
     unit, num_units, num_units_selected = "item", int(tested.sum()), int(selected.sum())
-    if isinstance(result, ClusterSelection) and ptdi is not None:
-        unit = ptdi.unit
+    if isinstance(result, ClusterSelection):
+        unit = result.unit
         if unit == "cluster":
             num_units = int(result.num_clusters)
             num_units_selected = int(np.asarray(result.cluster_selected).sum())
@@ -288,8 +277,7 @@ def decide(evidence: Evidence, procedure: Procedure, alpha: float, *, seed: int 
         null=result.null,
         alpha=float(alpha),
         proportion=float(result.proportion),
-        bound=float(alpha) * ((1 + 1 / max(m, 1)) * (1 + 1 / max(n, 1)) if subtracted else 1),
-        edge_ties=_edge_ties(evidence.calibration, ptdi.eta) if ptdi is not None and subtracted else 0,
+        bound=procedure.bound(alpha, result),
         threshold=float(result.threshold),
         score_cut=_score_cut(evidence, result.null, selected),
         num_selected=int(selected.sum()),
@@ -327,15 +315,6 @@ def _score_cut(evidence: Evidence, null: Null, selected: np.ndarray) -> float | 
         return None
     chosen = evidence.scores.reshape(-1)[selected]
     return float(chosen.max() if null == "nonmember" else chosen.min())
-
-
-def _edge_ties(calibration: np.ndarray, eta: float) -> int:
-    """Calibration scores that the region (tau, inf) loses because they tie with tau."""
-    ordered = np.sort(calibration[~np.isnan(calibration)])
-    tail = int(tail_size(ordered.size, eta, ordered.size))
-    if tail >= ordered.size:
-        return 0
-    return tail - int((ordered > ordered[ordered.size - tail - 1]).sum())
 
 
 def _truth(

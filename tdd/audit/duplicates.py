@@ -21,7 +21,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from tdd.records import Texts
-from tdd.validate.errors import InputError
+from tdd.validate import InputError
 
 __all__ = [
     "DuplicatePair",

@@ -12,7 +12,7 @@ from tdd.procedures.procedure import Procedure
 from tdd.procedures.values import PTDI
 from tdd.records import Texts
 from tdd.texts import TextColumns, hash_texts, load_text_columns, load_texts
-from tdd.validate.errors import InputError
+from tdd.validate import InputError
 
 __all__ = [
     "Inputs",

@@ -11,10 +11,9 @@ import numpy as np
 
 from tdd.logprobs import LogProbs, Reading, read_log_probs
 from tdd.records import Scores
-from tdd.scoring.scores import Evidence, ScoreRequest, check_score_names, parse_score
-from tdd.scoring.scores.record import padded_stats
+from tdd.scoring.scores import Evidence, ScoreRequest, check_score_names, padded_stats, parse_score
 from tdd.texts import load_texts
-from tdd.validate.errors import InputError
+from tdd.validate import InputError
 
 __all__ = ["PER_BYTE", "score_log_probs"]
 

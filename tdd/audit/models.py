@@ -16,7 +16,7 @@ from tdd.runs.folder import fingerprint
 from tdd.scoring.devices import Devices, parameters_too_large
 from tdd.scoring.inputs import Model
 from tdd.scoring.store.address import fingerprint as model_fingerprint
-from tdd.validate.errors import InputError, is_memory_error
+from tdd.validate import InputError, is_memory_error
 
 __all__ = ["column_prefixes", "describe", "find_model", "list_of_models", "provenance_of"]
 

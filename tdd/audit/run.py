@@ -27,7 +27,7 @@ from tdd.runs.folder import Audit, fingerprint, open_run_folder
 from tdd.runs.shards import Shard, as_shard
 from tdd.scoring.devices import find_devices
 from tdd.scoring.scores import check_reference, parse_score
-from tdd.validate.errors import InputError, as_names
+from tdd.validate import InputError, as_names
 
 __all__ = ["run_audit"]
 

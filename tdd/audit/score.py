@@ -18,17 +18,17 @@ import numpy as np
 
 from tdd.audit.models import find_model
 from tdd.records import Scores, Texts
+from tdd.runs.display import progress_bar
 from tdd.runs.folder import versions
-from tdd.runs.progress import progress_bar
 from tdd.runs.shards import Shard, ShardLog, as_shard
 from tdd.scoring.buckets import check_budget, default_budget, gradient_budget
 from tdd.scoring.devices import Devices, check_alike, check_not_in_step, find_devices
 from tdd.scoring.plan import ScorePlan, plan_scores
 from tdd.scoring.run import ScoreRun
 from tdd.scoring.scores import ScoreRequest, check_reference, check_score_names, parse_score
-from tdd.scoring.store.store import ScoreStore
+from tdd.scoring.store import ScoreStore
 from tdd.texts import load_texts
-from tdd.validate.errors import InputError
+from tdd.validate import InputError
 
 __all__ = ["ScoreOptions", "score"]
 
@@ -107,7 +107,7 @@ def score(
         "truncate": tokens beyond the limit are dropped, and the text with them; "error": no text may be longer. The
         score "grad_norm" has no windows, because norms of gradients do not add up: there, "window" means "error".
       progress: show a progress bar if standard error is a terminal.
-      store: folder in which the statistics of every row of tokens are kept, `tdd.scoring.store.store.ScoreStore`. The
+      store: folder in which the statistics of every row of tokens are kept, `tdd.scoring.store.ScoreStore`. The
         same call after an interruption continues there and ends with the same numbers to the bit; another call, of
         other texts or scores, takes from there what has been computed with the same model and versions. A number
         that another call computed, in a batch of another shape, may differ in its last bits: by at most 1e-5

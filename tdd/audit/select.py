@@ -17,7 +17,7 @@ from tdd.procedures.procedure import Procedure
 from tdd.procedures.values import PTDI
 from tdd.runs.folder import Audit, fingerprint, open_run_folder
 from tdd.tables import Role, ScoreTable, load_score_table
-from tdd.validate.errors import InputError, as_names
+from tdd.validate import InputError, as_names
 
 __all__ = ["select"]
 

@@ -87,12 +87,6 @@ def warnings_of(
             alone = len(decision.columns) == 1 and not decision.statistic.size
             what = f"{decision.score} is NaN" if alone else "one of their scores is NaN"
             warnings.append(f"{count} {role} have no score ({what}) and were left out")
-    if decision.edge_ties:
-        warnings.append(
-            f"{decision.edge_ties} calibration scores tie at the edge of the region of presumed non-members: the bound "
-            f"of {decision.method} is not proven with such ties and can be exceeded; proportion=storey needs no such "
-            "condition"
-        )
     if decision.min_selections > decision.num_tests and "resolution" not in checks:
         warnings.append(
             f"nothing can be selected: {decision.method} at level {decision.alpha:g} needs at least "

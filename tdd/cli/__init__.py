@@ -73,7 +73,7 @@ def execute(parser: argparse.ArgumentParser, typed: Sequence[str]) -> int:
     if not hasattr(arguments, "run"):
         parser.print_help()
         return 0
-    from tdd.validate.errors import InputError, printable
+    from tdd.validate import InputError, printable
 
     os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")  # that torch is absent is no news here
     if sys.stderr is None:  # closed: a file that the command opens would get its number, and what is meant for it

@@ -7,9 +7,17 @@ import pathlib
 from typing import Any
 
 from tdd.cli.common import CHECK_FAILED, DETECTED, command, names, one_or_all, present, split
-from tdd.cli.distributed import add_distributed, connect, leads
-from tdd.cli.options import add_decision, add_scoring, add_texts, scoring
-from tdd.cli.shards import add_shard, say_done
+from tdd.cli.options import (
+    add_decision,
+    add_distributed,
+    add_scoring,
+    add_shard,
+    add_texts,
+    connect,
+    leads,
+    say_done,
+    scoring,
+)
 
 __all__ = ["add"]
 
@@ -178,7 +186,7 @@ def _audit(arguments: argparse.Namespace) -> int:
 
 def _select(arguments: argparse.Namespace) -> int:
     from tdd.audit.select import select
-    from tdd.cli.compilation_cache import keep_compiled
+    from tdd.cli.machine import keep_compiled
 
     keep_compiled()
     columns = {
@@ -196,7 +204,7 @@ def _select(arguments: argparse.Namespace) -> int:
     scores, knockoffs = split(arguments.score), split(arguments.knockoffs)
     if arguments.higher_is_member:
         if not scores:
-            from tdd.validate.errors import InputError
+            from tdd.validate import InputError
 
             raise InputError("--higher-is-member needs --score, the columns whose sign it turns")
         columns["higher_is_member"] = tuple(dict.fromkeys((*scores, *knockoffs)))
@@ -222,10 +230,9 @@ def _print_audit(arguments: argparse.Namespace, audit: Any) -> int:
     status = 0 if audit.verdict_stands else CHECK_FAILED
     if arguments.fail_on_detection and not status and audit.run["decision"]["num_selected"]:
         status = DETECTED
-    from tdd.report.run import result_report
 
     folder = pathlib.Path(arguments.out) if arguments.out else None
     files = [folder / name for name in ("run.json", "items.csv", "calibration.csv")] if folder else []
     record = {**audit.run, "selected": list(audit.selected_ids)}
-    present(arguments, result_report(audit), record=record, folder=folder, files=files)
+    present(arguments, audit.report(), record=record, folder=folder, files=files)
     return status

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from tdd.validate.errors import printable
+from tdd.validate import printable
 
 __all__ = [
     "CHECK_FAILED",
@@ -176,8 +176,7 @@ def present(
     """
     page = None
     if folder is not None:
-        from tdd.report.page import write_page
-        from tdd.report.run import PAGE
+        from tdd.report.page import PAGE, write_page
 
         page = folder / PAGE
         write_page(report, page)

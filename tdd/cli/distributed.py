@@ -1,4 +1,4 @@
-"""Options of the commands that hold one model between several hosts: `--shard-params` over `jax.distributed`."""
+"""The connection of processes that hold one model between them: `--shard-params` over `jax.distributed`."""
 
 from __future__ import annotations
 
@@ -6,52 +6,19 @@ import argparse
 import errno
 import os
 import socket
-import sys
 import time
-from typing import Any
+from collections.abc import Sequence
 
-from tdd.validate.errors import InputError
+from tdd.validate import InputError
 
-__all__ = ["add_distributed", "connect", "leads"]
+__all__ = ["connect_processes"]
 
 _TIMEOUT = 300
 """Seconds that processes wait for one another at the start."""
 
 
-def add_distributed(parser: Any) -> None:
-    """Add the options by which processes that hold one model between them find one another."""
-    group = parser.add_argument_group(
-        "a model larger than one host",
-        "with --shard-params, the same command in several processes that jax.distributed connects; to give each "
-        "process a part of the work instead, use --shard",
-    )
-    group.add_argument(
-        "--distributed",
-        action="store_true",
-        help="connect, with everything from the environment: SLURM, Open MPI, Kubernetes, or JAX_COORDINATOR_ADDRESS, "
-        "JAX_NUM_PROCESSES and JAX_PROCESS_ID",
-    )
-    group.add_argument(
-        "--coordinator",
-        metavar="HOST:PORT",
-        help="connect; process 0 listens here, and anybody who reaches the port can join: it has no authentication, "
-        "so a firewall must admit the processes of the run alone",
-    )
-    group.add_argument("--num-processes", type=int, metavar="N", help="how many there are")
-    group.add_argument("--process-id", type=int, metavar="I", help="which one this is, from 0")
-
-
-def connect(arguments: argparse.Namespace) -> None:
-    """Connect this process as the options of `add_distributed` say. Call it before JAX computes anything.
-
-    Raises:
-      InputError: Inconsistent options, a coordinator that does not answer, a second call, a call after JAX has
-        computed something, or nothing to detect.
-    """
-    names = ("distributed", "coordinator", "num_processes", "process_id")
-    given = [name for name in names if (value := getattr(arguments, name)) is not None and value is not False]
-    if not given:
-        return
+def connect_processes(arguments: argparse.Namespace, given: Sequence[str]) -> None:
+    """See `tdd.cli.options.connect`; `given` are the options that were given."""
     if not arguments.shard_params:
         raise InputError(
             f"--{given[0].replace('_', '-')} connects processes that hold one model between them, with --shard-params; "
@@ -77,22 +44,6 @@ def connect(arguments: argparse.Namespace) -> None:
         )
     except (ValueError, RuntimeError) as error:
         raise _not_initialized(error, coordinator) from error
-
-
-def leads(arguments: argparse.Namespace) -> bool:
-    """True if this process writes the results; of those that hold one model between them only process 0 does."""
-    import jax
-
-    if not arguments.shard_params or jax.process_index() == 0:
-        return True
-    arguments.follows = True
-    if not arguments.quiet:
-        print(
-            f"tdd {arguments.command}: process {jax.process_index()} of {jax.process_count()} is done; process 0 "
-            "writes the results",
-            file=sys.stderr,
-        )
-    return False
 
 
 def _bind_address(coordinator: str) -> str | None:

@@ -8,9 +8,7 @@ import re
 from typing import Any
 
 from tdd.cli.common import CHECK_FAILED, DETECTED, command, console, present, print_json
-from tdd.cli.distributed import add_distributed, connect, leads
-from tdd.cli.options import add_devices, add_store, devices
-from tdd.cli.shards import add_shard, say_done
+from tdd.cli.options import add_devices, add_distributed, add_shard, add_store, connect, devices, leads, say_done
 
 __all__ = ["add"]
 
@@ -226,7 +224,7 @@ def _run(arguments: argparse.Namespace) -> int:
     from tdd.exchange.run import run_exchange
     from tdd.exchange.summary import in_doubt
     from tdd.runs.atomic import check_output_file
-    from tdd.validate.errors import InputError
+    from tdd.validate import InputError
 
     if arguments.log_probs is not None:
         return _run_log_probs(arguments)
@@ -275,7 +273,7 @@ def _run(arguments: argparse.Namespace) -> int:
 def _run_log_probs(arguments: argparse.Namespace) -> int:
     """The test on log-probabilities that exist already."""
     from tdd.exchange.precomputed import order_of_log_probs, read_log_probs
-    from tdd.validate.errors import InputError
+    from tdd.validate import InputError
 
     if arguments.model is not None:
         raise InputError("--log-probs takes no model and no data set: the log-probabilities say what they said")
@@ -300,7 +298,7 @@ def _run_log_probs(arguments: argparse.Namespace) -> int:
 def _plan(arguments: argparse.Namespace) -> tuple[str, int]:
     """The stopping rule, and the most shuffles: with a target p-value at least as many as it needs."""
     from tdd.exchange.options import check_count, check_target
-    from tdd.validate.errors import InputError
+    from tdd.validate import InputError
 
     check_target(arguments.target_p)
     if arguments.target_p is None:
@@ -330,7 +328,7 @@ def _plan(arguments: argparse.Namespace) -> tuple[str, int]:
 def _sources(paths: list[str]) -> Any:
     """Each file under its own name, or under its path if two files have the same name."""
 
-    from tdd.validate.errors import InputError
+    from tdd.validate import InputError
 
     twice = [path for path in paths if paths.count(path) > 1]
     if twice:

@@ -6,8 +6,8 @@ import argparse
 from typing import Any
 
 from tdd.cli.common import command, console, print_json, split
-from tdd.cli.shards import add_shard, say_done
-from tdd.validate.errors import InputError
+from tdd.cli.options import add_shard, say_done
+from tdd.validate import InputError
 
 __all__ = ["add", "add_validity"]
 
@@ -63,8 +63,8 @@ def _study_validity(arguments: argparse.Namespace) -> None:
 
     from tdd.report import tables
     from tdd.runs.atomic import check_output_file
+    from tdd.runs.display import progress_bar
     from tdd.runs.folder import to_json, versions
-    from tdd.runs.progress import progress_bar
     from tdd.runs.shards import as_shard
     from tdd.study.claims import all_claims, choose, measure
 

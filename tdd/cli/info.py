@@ -57,7 +57,7 @@ def collect() -> dict[str, Any]:
     import jax
     from huggingface_hub import constants
 
-    from tdd.cli.compilation_cache import cache_folder
+    from tdd.cli.machine import cache_folder
     from tdd.runs.folder import versions
 
     folder = cache_folder()

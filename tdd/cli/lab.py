@@ -52,7 +52,7 @@ def _example(arguments: argparse.Namespace) -> None:
 
 
 def _train(arguments: argparse.Namespace) -> None:
-    from tdd.cli.compilation_cache import keep_compiled
+    from tdd.cli.machine import keep_compiled
     from tdd.lab.memory import keep_memory
 
     keep_memory()

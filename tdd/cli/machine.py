@@ -1,20 +1,36 @@
-"""Errors of the system, for every command: files, memory, the output itself."""
+"""The machine, for every command: errors of the system, and a cache of compiled programs."""
 
 from __future__ import annotations
 
 import argparse
 import contextlib
 import errno
+import logging
 import os
+import pathlib
 import sys
 from typing import Any
 
-from tdd.validate.errors import InputError
+from tdd.validate import InputError
 
-__all__ = ["check_output_open", "check_still_there", "drop_output", "of_the_machine"]
+__all__ = [
+    "cache_folder",
+    "check_output_open",
+    "check_still_there",
+    "drop_output",
+    "keep_compiled",
+    "of_the_machine",
+]
 
 _OUTPUT = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
 """Errors without a file name that concern the output."""
+
+_SHORTEST = 0.1
+"""Compilation time in seconds from which a program is kept; JAX's default omits most of a small model."""
+
+_OFF = ("0", "false", "no", "off")
+
+_logger = logging.getLogger("tdd")
 
 
 def check_output_open(output: Any) -> None:
@@ -32,7 +48,7 @@ def check_still_there(arguments: argparse.Namespace) -> None:
 
 def of_the_machine(error: BaseException) -> str:
     """The system's message on a file, the output or memory, in one line; "" for any other error."""
-    from tdd.validate.errors import is_memory_error
+    from tdd.validate import is_memory_error
 
     if is_memory_error(error):
         return f"out of memory ({error}); give smaller sizes, or a machine with more of it"
@@ -50,3 +66,51 @@ def drop_output() -> None:
     """Discard further output; Python would otherwise try to write it again at exit."""
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def cache_folder() -> pathlib.Path:
+    """The folder of the cache: TDD_CACHE_DIR, else the platform's cache folder of this user."""
+    if given := os.environ.get("TDD_CACHE_DIR"):
+        return pathlib.Path(given).expanduser() / "xla"
+    if sys.platform == "darwin":
+        base = pathlib.Path.home() / "Library" / "Caches"
+    elif sys.platform == "win32":
+        base = pathlib.Path(os.environ.get("LOCALAPPDATA") or pathlib.Path.home() / "AppData" / "Local")
+    else:
+        base = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache")
+    return base / "tdd" / "xla"
+
+
+def keep_compiled(enabled: bool = True) -> pathlib.Path | None:
+    """Turn JAX's persistent compilation cache on, before anything is compiled.
+
+    JAX's own settings (JAX_COMPILATION_CACHE_DIR, JAX_ENABLE_COMPILATION_CACHE) win, and TDD_COMPILATION_CACHE=0 turns
+    it off. If the folder cannot be written, everything is compiled again.
+
+    Args:
+      enabled: False leaves JAX as it is.
+
+    Returns:
+      The folder, or None if the cache stays as it was.
+    """
+    if not enabled or os.environ.get("TDD_COMPILATION_CACHE", "").lower() in _OFF:
+        return None
+    import jax
+
+    settings: Any = jax.config
+    if settings.jax_compilation_cache_dir is not None or not settings.jax_enable_compilation_cache:
+        return None
+    try:
+        folder = cache_folder()
+        folder.mkdir(parents=True, exist_ok=True)
+        writable = os.access(folder, os.W_OK | os.X_OK)
+    except (OSError, RuntimeError) as error:  # RuntimeError: no home folder
+        _logger.info("compiled programs are not kept: %s", error)
+        return None
+    if not writable:
+        _logger.info("compiled programs are not kept: %s cannot be written", folder)
+        return None
+    settings.update("jax_compilation_cache_dir", str(folder))
+    if "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS" not in os.environ:
+        settings.update("jax_persistent_cache_min_compile_time_secs", _SHORTEST)
+    return folder

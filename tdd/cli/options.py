@@ -1,13 +1,34 @@
-"""Groups of options that several commands have: texts, scoring, device, decision."""
+"""Groups of options that several commands have: texts, scoring, device, decision, and how the work is divided."""
 
 from __future__ import annotations
 
 import argparse
+import sys
 from typing import Any
 
 from tdd.cli.common import CommandParser
 
-__all__ = ["add_decision", "add_device", "add_devices", "add_scoring", "add_store", "add_texts", "devices", "scoring"]
+__all__ = [
+    "add_decision",
+    "add_device",
+    "add_devices",
+    "add_distributed",
+    "add_ray",
+    "add_scoring",
+    "add_shard",
+    "add_store",
+    "add_texts",
+    "check_ray",
+    "connect",
+    "devices",
+    "leads",
+    "ray_options",
+    "say_done",
+    "scoring",
+]
+
+_DISTRIBUTED = ("distributed", "coordinator", "num_processes", "process_id")
+"""The options of `add_distributed`."""
 
 
 def add_texts(parser: argparse.ArgumentParser) -> None:
@@ -88,7 +109,7 @@ def scoring(arguments: argparse.Namespace) -> dict[str, Any]:
 
 def devices(arguments: argparse.Namespace) -> dict[str, Any]:
     """The arguments of `add_devices` as keywords; turns the compilation cache on as `scoring` does."""
-    from tdd.cli.compilation_cache import keep_compiled
+    from tdd.cli.machine import keep_compiled
 
     keep_compiled(not arguments.no_compilation_cache)
     return {
@@ -150,3 +171,141 @@ def add_decision(parser: CommandParser) -> None:
         action="store_true",
         help="exit with status 1 if something is selected (with 3 if a check failed, with or without this option)",
     )
+
+
+def add_shard(parser: Any) -> None:
+    """Add `--shard I/N`."""
+    parser.add_argument(
+        "--shard",
+        metavar="I/N",
+        help="compute the part I (from 0) of N alone and end: for job arrays, which start the same command N times; "
+        "afterwards the command without --shard joins the parts, and computes what is missing; all of them share a "
+        "folder, and who can write that folder must be trusted",
+    )
+
+
+def say_done(arguments: argparse.Namespace, folder: Any) -> None:
+    """Report the end of a shard."""
+    arguments.follows = True
+    if not arguments.quiet:
+        print(
+            f"tdd {arguments.command}: shard {arguments.shard} is done, in {folder}; the command without --shard joins "
+            "the shards",
+            file=sys.stderr,
+        )
+
+
+def add_ray(parser: Any) -> None:
+    """Add `--ray` and the options of its workers."""
+    group = parser.add_argument_group("Ray", "pip install 'tdd[ray]'; tdd/runs/README.md has recipes")
+    group.add_argument(
+        "--ray",
+        nargs="?",
+        const="",
+        metavar="ADDRESS",
+        help="run on the workers of the Ray cluster at HOST:PORT; without an address, of a local Ray that is started "
+        "for the run",
+    )
+    group.add_argument("--workers", type=int, metavar="N", help="workers (default: as many as fit)")
+    group.add_argument(
+        "--worker-resources",
+        metavar="NAME=N",
+        help="what each worker takes, comma-separated: CPU=4, GPU=1, TPU=4 (default: CPU=1)",
+    )
+
+
+def check_ray(arguments: argparse.Namespace) -> bool:
+    """True if Ray is to run the command.
+
+    Raises:
+      InputError: Options of workers without --ray; --ray beside --shard or options of `jax.distributed`.
+    """
+    from tdd.validate import InputError
+
+    if arguments.ray is None:
+        for name in ("workers", "worker_resources"):
+            if getattr(arguments, name) is not None:
+                raise InputError(f"--{name.replace('_', '-')} has no use without --ray; add --ray, or leave it out")
+        return False
+    if arguments.shard is not None:
+        raise InputError("--shard and --ray both share out the work; give one of them")
+    for name in _DISTRIBUTED:
+        if getattr(arguments, name, None) not in (None, False):
+            raise InputError(
+                f"--{name.replace('_', '-')} has no use with --ray: each of its workers holds a whole model"
+            )
+    return True
+
+
+def ray_options(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The options as keywords of `tdd.on_ray.run_shards`."""
+    from tdd.validate import InputError
+
+    resources: dict[str, float] | None = None
+    if arguments.worker_resources is not None:
+        resources = {}
+        for part in arguments.worker_resources.split(","):
+            name, _, amount = part.partition("=")
+            try:
+                resources[name.strip()] = float(amount)
+            except ValueError:
+                raise InputError(f"--worker-resources {part!r} must be NAME=N, as in CPU=4 or GPU=1") from None
+    return {
+        "address": arguments.ray or None,
+        "num_workers": arguments.workers,
+        "resources": resources,
+        "progress": not arguments.quiet,
+    }
+
+
+def add_distributed(parser: Any) -> None:
+    """Add the options by which processes that hold one model between them find one another."""
+    group = parser.add_argument_group(
+        "a model larger than one host",
+        "with --shard-params, the same command in several processes that jax.distributed connects; to give each "
+        "process a part of the work instead, use --shard",
+    )
+    group.add_argument(
+        "--distributed",
+        action="store_true",
+        help="connect, with everything from the environment: SLURM, Open MPI, Kubernetes, or JAX_COORDINATOR_ADDRESS, "
+        "JAX_NUM_PROCESSES and JAX_PROCESS_ID",
+    )
+    group.add_argument(
+        "--coordinator",
+        metavar="HOST:PORT",
+        help="connect; process 0 listens here, and anybody who reaches the port can join: it has no authentication, "
+        "so a firewall must admit the processes of the run alone",
+    )
+    group.add_argument("--num-processes", type=int, metavar="N", help="how many there are")
+    group.add_argument("--process-id", type=int, metavar="I", help="which one this is, from 0")
+
+
+def connect(arguments: argparse.Namespace) -> None:
+    """Connect this process as the options of `add_distributed` say. Call it before JAX computes anything.
+
+    Raises:
+      InputError: Inconsistent options, a coordinator that does not answer, a second call, a call after JAX has
+        computed something, or nothing to detect.
+    """
+    given = [name for name in _DISTRIBUTED if getattr(arguments, name) not in (None, False)]
+    if given:
+        from tdd.cli.distributed import connect_processes
+
+        connect_processes(arguments, given)
+
+
+def leads(arguments: argparse.Namespace) -> bool:
+    """True if this process writes the results; of those that hold one model between them only process 0 does."""
+    import jax
+
+    if not arguments.shard_params or jax.process_index() == 0:
+        return True
+    arguments.follows = True
+    if not arguments.quiet:
+        print(
+            f"tdd {arguments.command}: process {jax.process_index()} of {jax.process_count()} is done; process 0 "
+            "writes the results",
+            file=sys.stderr,
+        )
+    return False

@@ -10,7 +10,7 @@ from typing import Any
 from tdd.cli.common import command, names, present, split
 from tdd.cli.options import add_device
 from tdd.cores import set_host_device_count
-from tdd.validate.errors import InputError
+from tdd.validate import InputError
 
 __all__ = ["add"]
 
@@ -148,7 +148,7 @@ def _add_exchange(group: Any) -> None:
 
 def _run(arguments: argparse.Namespace) -> None:
     set_host_device_count()
-    from tdd.cli.compilation_cache import keep_compiled
+    from tdd.cli.machine import keep_compiled
 
     keep_compiled(not arguments.no_compilation_cache)
     if sum(source is not None for source in (arguments.source, arguments.auc, arguments.effect)) != 1:
@@ -249,7 +249,6 @@ def _plan_of_order(arguments: argparse.Namespace, path: Any, options: dict[str, 
 
 
 def _show(arguments: argparse.Namespace, plan: Any, about_order: bool) -> None:
-    from tdd.report.run import result_report
 
     files, folder = [], None
     if arguments.out is not None:
@@ -259,7 +258,7 @@ def _show(arguments: argparse.Namespace, plan: Any, about_order: bool) -> None:
         folder = pathlib.Path(arguments.out)
         files = [*plan.save(folder), folder / "figure.png"]
         save((plots.exchange_sheet if about_order else plots.power_sheet)(plan), files[-1])
-    present(arguments, result_report(plan), record=plan.to_dict(), folder=folder, files=files, wide=True)
+    present(arguments, plan.report(), record=plan.to_dict(), folder=folder, files=files, wide=True)
 
 
 def _numbers(option: str, values: list[str] | None, kind: Any) -> Any:

@@ -32,7 +32,8 @@ def add(commands: Any) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> None:
-    from tdd.report.run import PAGE, folder_report
+    from tdd.report.page import PAGE
+    from tdd.report.run import folder_report
     from tdd.runs.atomic import check_output_file
 
     folder = pathlib.Path(arguments.folder)
@@ -66,7 +67,7 @@ def _run(arguments: argparse.Namespace) -> None:
 def _save_figures(report: Any, path: pathlib.Path, folder: pathlib.Path) -> None:
     from tdd.report.page import figures
     from tdd.report.plots.sheet import save
-    from tdd.validate.errors import InputError
+    from tdd.validate import InputError
 
     drawn = figures(report)
     if not drawn:

@@ -6,9 +6,19 @@ import argparse
 from typing import Any
 
 from tdd.cli.common import command, console, names, print_json
-from tdd.cli.distributed import add_distributed, connect, leads
-from tdd.cli.options import add_scoring, add_texts, scoring
-from tdd.cli.shards import add_ray, add_shard, check_ray, ray_options, say_done
+from tdd.cli.options import (
+    add_distributed,
+    add_ray,
+    add_scoring,
+    add_shard,
+    add_texts,
+    check_ray,
+    connect,
+    leads,
+    ray_options,
+    say_done,
+    scoring,
+)
 
 __all__ = ["add"]
 

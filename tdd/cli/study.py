@@ -7,7 +7,7 @@ from typing import Any
 
 from tdd.cli import guarantees
 from tdd.cli.common import command, console, present, print_json, split
-from tdd.cli.shards import add_ray, add_shard, check_ray, ray_options, say_done
+from tdd.cli.options import add_ray, add_shard, check_ray, ray_options, say_done
 from tdd.cores import set_host_device_count
 from tdd.study.named import STUDIES
 
@@ -82,7 +82,7 @@ def _study_list(arguments: argparse.Namespace) -> None:
 def _study_named(arguments: argparse.Namespace) -> None:
     import shlex
 
-    from tdd.validate.errors import InputError
+    from tdd.validate import InputError
 
     by_ray = check_ray(arguments)
     if arguments.devices is not None and arguments.devices < 1:
@@ -113,7 +113,7 @@ def _options(arguments: argparse.Namespace, study: Any) -> Any:
     import pathlib
 
     from tdd.study.named.record import StudyOptions, read_columns
-    from tdd.validate.errors import InputError
+    from tdd.validate import InputError
 
     columns = None
     if arguments.table is not None:
@@ -172,6 +172,6 @@ def _levels(values: list[str] | None) -> tuple[float, ...]:
     try:
         return tuple(float(word) for word in split(values))
     except ValueError as error:
-        from tdd.validate.errors import InputError
+        from tdd.validate import InputError
 
         raise InputError(f"--alpha must be numbers between 0 and 1, got {', '.join(split(values))}") from error

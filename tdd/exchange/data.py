@@ -18,7 +18,7 @@ import numpy as np
 from tdd.records import Texts
 from tdd.texts import Rows, hash_texts, read_rows
 from tdd.texts import rows as text_checks
-from tdd.validate.errors import InputError
+from tdd.validate import InputError
 
 __all__ = ["ExampleSet", "Shards", "load_examples", "load_sets", "shard_bounds"]
 

@@ -10,8 +10,7 @@ import numpy as np
 
 from tdd.procedures.exchangeability import TESTS
 from tdd.scoring.devices import Devices
-from tdd.validate import arrays
-from tdd.validate.errors import InputError
+from tdd.validate import InputError, arrays
 
 __all__ = ["Options", "check_count", "check_target"]
 

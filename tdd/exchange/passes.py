@@ -15,9 +15,9 @@ from tdd.runs.shards import Shard
 from tdd.scoring.buckets import check_max_length
 from tdd.scoring.devices import Devices
 from tdd.scoring.inputs import Model
-from tdd.scoring.store.store import ScoreStore
+from tdd.scoring.store import ScoreStore
 from tdd.scoring.sums import LogProbSums, sums_namespace
-from tdd.validate.errors import InputError
+from tdd.validate import InputError
 
 __all__ = [
     "Calls",

@@ -16,8 +16,7 @@ from tdd.exchange.result import select, tests_of
 from tdd.procedures.exchangeability import GUARANTEES, TESTS
 from tdd.runs.atomic import disk_errors
 from tdd.texts.rows import number_of
-from tdd.validate import arrays
-from tdd.validate.errors import InputError
+from tdd.validate import InputError, arrays
 from tdd.validate.files import read_npz
 
 __all__ = ["order_of_log_probs", "read_log_probs"]

@@ -15,9 +15,9 @@ import numpy as np
 from tdd.exchange.passes import SetPass, as_double
 from tdd.procedures.testing import bh
 from tdd.runs.atomic import write_atomically
-from tdd.runs.display import Displayed
+from tdd.runs.display import Displayed, report_module
 from tdd.runs.folder import read_table, write_run
-from tdd.validate.errors import InputError
+from tdd.validate import InputError
 
 __all__ = ["FILES", "SHARD_COLUMNS", "Exchange", "read_shards", "select", "shard_table", "tests_of"]
 
@@ -65,6 +65,9 @@ class Exchange(Displayed):
         writer.writerow(self.shards)
         writer.writerows(zip(*(map(_cell, column) for column in self.shards.values()), strict=True))
         write_run(folder, self.run, {"shards.csv": [text.getvalue().encode()]})
+
+    def report(self) -> Any:  # noqa: D102
+        return report_module("exchange").exchange_report(self.run, self.shards)
 
     def _rows(self) -> dict[str, Any]:
         return dict(self.shards)

@@ -11,7 +11,7 @@ import numpy as np
 from tdd.exchange.data import Shards
 from tdd.scoring.sums import Row
 from tdd.scoring.tokenise import Window, check_token_ids, token_ids
-from tdd.validate.errors import InputError
+from tdd.validate import InputError
 
 __all__ = ["Context", "OrderRows", "bos_tokens", "context_windows"]
 

@@ -25,15 +25,14 @@ from tdd.exchange.structure import duplicates, order_structure, sortedness
 from tdd.kernels.sequential import default_looks
 from tdd.procedures.exchangeability import GUARANTEES, TESTS
 from tdd.procedures.sequential import GUARANTEES as SEQUENTIAL_GUARANTEES
+from tdd.runs.display import progress_bar
 from tdd.runs.folder import SCHEMA, fingerprint, open_run_folder, plain, versions
-from tdd.runs.progress import progress_bar
 from tdd.runs.shards import Shard, ShardLog, as_shard
 from tdd.scoring.buckets import check_budget, default_budget
 from tdd.scoring.devices import Devices, check_alike, check_not_in_step, find_devices
 from tdd.scoring.inputs import Model
-from tdd.scoring.store.store import ScoreStore
-from tdd.validate import arrays
-from tdd.validate.errors import InputError
+from tdd.scoring.store import ScoreStore
+from tdd.validate import InputError, arrays
 
 __all__ = ["run_exchange"]
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tdd.audit.decide import level_in_words
-from tdd.validate.errors import InputError
+from tdd.validate import InputError
 
 __all__ = [
     "NOT_RANDOM",

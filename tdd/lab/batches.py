@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tdd.scoring.tokenise import token_ids
-from tdd.validate.errors import InputError
+from tdd.validate import InputError
 
 __all__ = ["Batch", "Batches", "encode"]
 

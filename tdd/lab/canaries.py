@@ -16,7 +16,7 @@ from tdd.lab.checks import check_count, check_texts
 from tdd.lab.corpus import expand, grammar, numbered
 from tdd.lab.plant import Row
 from tdd.records import Texts
-from tdd.validate.errors import InputError
+from tdd.validate import InputError
 
 __all__ = ["PlantedCanaries", "canary_set", "plant_canaries"]
 

@@ -9,7 +9,7 @@ import pathlib
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from tdd.validate.errors import InputError
+from tdd.validate import InputError
 
 __all__ = ["check_count", "check_named", "check_out", "check_range", "check_texts", "suggestion"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 
 from tdd.lab.checks import check_count, check_range
-from tdd.validate.checkpoints import check_choice, check_positive
-from tdd.validate.errors import InputError
+from tdd.validate import InputError
+from tdd.validate.files import check_choice, check_positive
 
 __all__ = ["COMPUTE_DTYPES", "TrainConfig"]
 

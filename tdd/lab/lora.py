@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 
 from tdd.lab.checks import check_count, check_range
-from tdd.validate.errors import InputError
+from tdd.validate import InputError
 
 __all__ = ["Lora", "init_factors", "merge"]
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from tdd.lab.checks import check_count, check_range, check_texts
 from tdd.lab.corpus import grammar
-from tdd.validate.errors import InputError
+from tdd.validate import InputError
 
 __all__ = [
     "ORDERS",

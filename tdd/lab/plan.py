@@ -13,7 +13,7 @@ from tdd.lab.plant import Row, assign_models, plant, take, three_blocks, trainin
 from tdd.lab.recipe import AssignmentsDesign, BlocksDesign, CanariesDesign, MembersDesign, Recipe
 from tdd.records import Texts
 from tdd.texts import load_texts
-from tdd.validate.errors import InputError
+from tdd.validate import InputError
 
 __all__ = ["Part", "Plan", "make_plan"]
 

@@ -16,7 +16,7 @@ from tdd.lab.checks import check_count, check_range, check_texts
 from tdd.records import Texts
 from tdd.runs.atomic import write_atomically
 from tdd.texts import hash_texts
-from tdd.validate.errors import InputError
+from tdd.validate import InputError
 
 __all__ = [
     "Planted",

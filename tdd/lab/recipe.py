@@ -13,8 +13,8 @@ from tdd.lab.checks import check_count, check_range
 from tdd.lab.config import TrainConfig
 from tdd.lab.lora import Lora
 from tdd.lab.plant import check_copies, check_shares
-from tdd.validate.checkpoints import check_choice
-from tdd.validate.errors import InputError
+from tdd.validate import InputError
+from tdd.validate.files import check_choice
 
 __all__ = [
     "DESIGNS",

@@ -17,7 +17,7 @@ from tdd.lab.checks import suggestion
 from tdd.lab.lora import Lora
 from tdd.lab.recipe import DESIGNS, CanariesDesign, Corpus, FileSet, Model, Recipe, Tokenizer, Training
 from tdd.runs.atomic import disk_errors
-from tdd.validate.errors import InputError
+from tdd.validate import InputError
 
 __all__ = ["load_recipe", "parse_recipe", "recipe_dict", "recipe_toml"]
 

@@ -21,9 +21,8 @@ from tdd.lab.state import CHECKPOINT_FOLDER, RECORD_FILE
 from tdd.records import LanguageModel
 from tdd.runs.atomic import disk_errors, write_atomically
 from tdd.runs.folder import to_json, versions
-from tdd.validate.checkpoints import reading
-from tdd.validate.errors import InputError
-from tdd.validate.files import parse_json
+from tdd.validate import InputError
+from tdd.validate.files import parse_json, reading
 
 __all__ = ["LabRun", "load_lab_run", "run_recipe"]
 

@@ -27,9 +27,8 @@ from tdd.models.configuration import check_vocabulary
 from tdd.models.weights import open_safetensors
 from tdd.records import LanguageModel
 from tdd.runs.atomic import disk_errors, write_atomically
-from tdd.validate.checkpoints import check_choice, reading
-from tdd.validate.errors import InputError
-from tdd.validate.files import parse_json
+from tdd.validate import InputError
+from tdd.validate.files import check_choice, parse_json, reading
 
 __all__ = ["CHECKPOINT_FOLDER", "RECORD_FILE", "RunFolder", "RunRecord", "run_fingerprint"]
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from tdd.logprobs.record import Entry, check_lengths, check_list
 from tdd.texts.rows import Rows, shown
-from tdd.validate.errors import InputError
+from tdd.validate import InputError
 
 __all__ = ["FIELDS", "lm_eval_entries", "plain_entries"]
 

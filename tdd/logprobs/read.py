@@ -19,7 +19,7 @@ from tdd.logprobs import plain, servers
 from tdd.logprobs.record import Entry, LogProbs
 from tdd.texts import Rows, hash_texts, read_rows
 from tdd.texts import rows as text_checks
-from tdd.validate.errors import InputError
+from tdd.validate import InputError
 
 __all__ = ["FORMATS", "Reading", "read_log_probs"]
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tdd.texts.rows import shown
-from tdd.validate.errors import InputError
+from tdd.validate import InputError
 
 __all__ = ["Entry", "LogProbs", "check_lengths", "check_list"]
 

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from tdd.logprobs.record import Entry, check_lengths, check_list
 from tdd.texts.rows import Rows, shown
-from tdd.validate.errors import InputError
+from tdd.validate import InputError
 
 __all__ = ["openai_entries", "vllm_entries"]
 

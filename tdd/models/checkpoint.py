@@ -39,8 +39,8 @@ from tdd.models.weights import (
 )
 from tdd.placement import Placement
 from tdd.records import LanguageModel
-from tdd.validate.checkpoints import check_positive
-from tdd.validate.errors import InputError
+from tdd.validate import InputError
+from tdd.validate.files import check_positive
 
 __all__ = ["load", "save"]
 

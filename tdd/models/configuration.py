@@ -10,8 +10,8 @@ from tdd.models.families import family_of_config
 from tdd.models.families.family import Family
 from tdd.models.spec import DecoderSpec
 from tdd.models.weights import read_json
-from tdd.validate.checkpoints import reading
-from tdd.validate.errors import InputError
+from tdd.validate import InputError
+from tdd.validate.files import reading
 
 __all__ = ["check_layer_counts", "check_vocabulary", "read_config", "read_spec", "read_tokenizer"]
 

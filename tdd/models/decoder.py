@@ -29,7 +29,7 @@ from tdd.kernels import grad_norm
 from tdd.models.attention import PrefixCache, attend
 from tdd.models.rotary import RotaryPositions, rotate, rotation
 from tdd.models.spec import DecoderSpec, LayerNorm, LearnedPositions, RmsNorm
-from tdd.validate.checkpoints import check_tokens
+from tdd.validate.files import check_tokens
 
 __all__ = ["embed", "hidden", "init_params", "keys_and_values", "logits", "readout", "trunk"]
 

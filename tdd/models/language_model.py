@@ -16,10 +16,9 @@ from jax.core import Tracer
 
 from tdd.models.attention import PrefixCache
 from tdd.models.decoder import embed, hidden, keys_and_values, logits, readout, trunk
-from tdd.models.gradients import grad_sqnorm
 from tdd.models.spec import DecoderSpec
-from tdd.records import LanguageModel
-from tdd.validate.errors import InputError
+from tdd.records import GradSqNorms, LanguageModel
+from tdd.validate import InputError
 
 __all__ = ["hidden_after", "language_model", "prefix"]
 
@@ -35,10 +34,16 @@ def language_model(spec: DecoderSpec) -> LanguageModel:
         hidden=functools.partial(hidden, spec),
         readout=functools.partial(readout, spec),
         soft_cap=spec.soft_cap,
-        grad_sqnorm=functools.partial(grad_sqnorm, spec),
+        grad_sqnorm=functools.partial(_grad_sqnorm, spec),
         prefix=functools.partial(prefix, spec),
         hidden_after=functools.partial(hidden_after, spec),
     )
+
+
+def _grad_sqnorm(spec: DecoderSpec, params: Any, tokens: jax.Array, mask: jax.Array, **options: Any) -> GradSqNorms:
+    from tdd.models.gradients import grad_sqnorm  # most audits want no gradient
+
+    return grad_sqnorm(spec, params, tokens, mask, **options)
 
 
 def prefix(spec: DecoderSpec, params: Any, tokens: jax.Array, num_real: int | jax.Array | None = None) -> PrefixCache:

@@ -17,8 +17,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tdd.validate.checkpoints import check_positive
-from tdd.validate.errors import InputError
+from tdd.validate import InputError
+from tdd.validate.files import check_positive
 
 __all__ = ["LinearScaling", "Llama3Scaling", "RotaryPositions", "YarnScaling", "rotate", "rotation"]
 

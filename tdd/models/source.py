@@ -10,7 +10,7 @@ import pathlib
 import re
 
 from tdd.models.weights import INDEX, SINGLE
-from tdd.validate.errors import InputError
+from tdd.validate import InputError
 
 __all__ = ["ResolvedCheckpoint", "fingerprint", "resolve"]
 

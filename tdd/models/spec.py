@@ -15,8 +15,8 @@ import dataclasses
 from typing import Literal, get_args
 
 from tdd.models.rotary import RotaryPositions
-from tdd.validate.checkpoints import check_choice, check_divides, check_positive
-from tdd.validate.errors import InputError
+from tdd.validate import InputError
+from tdd.validate.files import check_choice, check_divides, check_positive
 
 __all__ = [
     "Activation",

@@ -15,7 +15,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from tdd.validate.errors import InputError
+from tdd.validate import InputError
 from tdd.validate.files import parse_json
 
 __all__ = [

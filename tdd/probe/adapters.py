@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tdd.validate.errors import InputError
+from tdd.validate import InputError
 
 __all__ = ["levanter_hook", "logged", "periodic_action", "tunix_hooks", "write_scalars"]
 

@@ -19,9 +19,8 @@ from tdd.probe.shards import ShardEvidence, by_shard, ordered_shards, shard_labe
 from tdd.procedures.bounds import dkw_fdp_bounds, fdp_bounds
 from tdd.records import Guarantee
 from tdd.scoring.buckets import check_max_length
-from tdd.validate import arrays
+from tdd.validate import InputError, arrays
 from tdd.validate.arrays import as_count
-from tdd.validate.errors import InputError
 
 __all__ = ["Contamination", "Leak", "OrderContamination", "contamination", "rises", "shard_rises", "start_of_rise"]
 

@@ -22,7 +22,7 @@ from tdd.records import Guarantee
 from tdd.runs.atomic import disk_errors, write_atomically
 from tdd.runs.folder import SCHEMA, open_run_folder, to_csv, versions, write_run
 from tdd.runs.folder import fingerprint as fingerprint_of
-from tdd.validate.errors import InputError
+from tdd.validate import InputError
 from tdd.validate.files import read_npz
 
 __all__ = ["fingerprint", "history_from_arrays", "history_to_arrays", "read_state", "save"]

@@ -10,9 +10,8 @@ from typing import Literal
 from tdd.kernels.set_statistics import STATISTICS, Statistic
 from tdd.procedures.ptdi import PROPORTIONS, ProportionName
 from tdd.scoring.scores import parse_score
-from tdd.validate import arrays
+from tdd.validate import InputError, arrays
 from tdd.validate.arrays import as_count
-from tdd.validate.errors import InputError
 
 __all__ = ["COMPUTED_SCORES", "Baseline", "ProbeOptions", "check_reachable"]
 

@@ -13,9 +13,8 @@ import numpy as np
 from tdd.kernels import martingale, online_conformal
 from tdd.probe.result import AlarmHistory, as_step, check_same
 from tdd.records import Guarantee
-from tdd.validate import arrays
+from tdd.validate import InputError, arrays
 from tdd.validate.arrays import as_count
-from tdd.validate.errors import InputError
 
 __all__ = ["OrderEvidence", "OrderGuard", "OrderRecord", "OrderState"]
 

@@ -22,7 +22,7 @@ from tdd.procedures import anytime
 from tdd.procedures.ptdi import GUARANTEES, ProportionName
 from tdd.records import Guarantee
 from tdd.scoring.buckets import check_budget, check_max_length, default_budget
-from tdd.validate.errors import InputError
+from tdd.validate import InputError
 
 __all__ = ["Probe"]
 

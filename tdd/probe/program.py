@@ -27,7 +27,7 @@ from tdd.records import LanguageModel, TokenStats
 from tdd.scoring.gradients import grad_norms
 from tdd.scoring.scores import parse_score
 from tdd.scoring.token_stats import head_log_prob, tiling, token_stats
-from tdd.validate.errors import InputError
+from tdd.validate import InputError
 
 __all__ = ["Program", "as_language_model"]
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from tdd.kernels.trajectories import Evidence
 from tdd.records import pytree
-from tdd.validate.errors import InputError
+from tdd.validate import InputError
 
 __all__ = [
     "GRAD_NORM_QUANTILES",

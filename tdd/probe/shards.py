@@ -18,7 +18,7 @@ from tdd.probe.evidence import ProbeState, SetEvidence
 from tdd.probe.result import ProbeResult
 from tdd.probe.texts import read_tokens, rows_of_ids
 from tdd.scoring.tokenise import prepends_bos, token_ids
-from tdd.validate.errors import InputError
+from tdd.validate import InputError
 
 __all__ = ["ShardEvidence", "by_shard", "ordered_shards", "shard_labels"]
 

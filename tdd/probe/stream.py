@@ -15,8 +15,8 @@ from tdd.kernels import shingle
 from tdd.probe.result import as_step, check_same
 from tdd.probe.texts import read_tokens
 from tdd.records import Texts
+from tdd.validate import InputError
 from tdd.validate.arrays import as_count
-from tdd.validate.errors import InputError
 
 __all__ = ["StreamGuard", "StreamMatches", "StreamRecord", "StreamState", "WatchedText"]
 

@@ -13,7 +13,7 @@ import numpy as np
 from tdd.scoring.buckets import plan
 from tdd.scoring.tokenise import token_ids
 from tdd.texts import load_texts
-from tdd.validate.errors import InputError
+from tdd.validate import InputError
 
 __all__ = ["ROLES", "Bucket", "Layout", "Role", "lay_out", "num_texts", "read_roles", "read_tokens", "rows_of_ids"]
 

@@ -15,9 +15,8 @@ from tdd.kernels import set_statistics, trajectories
 from tdd.kernels.set_statistics import STATISTICS, Statistic
 from tdd.procedures.calls import exact_fraction, tracing
 from tdd.records import Guarantee, pytree
-from tdd.validate import arrays
+from tdd.validate import InputError, arrays
 from tdd.validate.arrays import as_count
-from tdd.validate.errors import InputError
 
 __all__ = ["BASELINES", "GUARANTEE", "GUARANTEE_ROWS", "TrajectoryResult", "trajectory_test"]
 

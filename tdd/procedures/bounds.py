@@ -14,35 +14,30 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from tdd.kernels import conformal, knockoff
+from tdd.kernels import conformal
 from tdd.kernels import fdp_bounds as kernels
 from tdd.kernels.fdp_bounds import DkwBounds, Template
 from tdd.procedures.calls import (
     as_floating,
     checked_scores,
     common_size,
-    in_own_precision,
     level_operand,
     order_preserving,
     to_common_size,
     tracing,
 )
 from tdd.procedures.fdp_template import template_for
-from tdd.procedures.knockoff_symmetry import PAIRS
 from tdd.records import Guarantee, Null, pytree
-from tdd.validate import arrays
-from tdd.validate.errors import InputError
+from tdd.validate import InputError, arrays
 
 __all__ = [
     "GUARANTEES",
     "GUARANTEE_ROWS",
     "Cut",
     "FdpBounds",
-    "KnockoffFdpBounds",
     "dkw_fdp_bounds",
     "fdp_bounds",
     "fdp_bounds_of_ranks",
-    "knockoff_fdp_bounds",
 ]
 
 _ONE_SCORE = (
@@ -62,21 +57,12 @@ GUARANTEES: dict[str, Guarantee] = {
     "dkw": Guarantee.finite_sample(
         _ALL_CUTS, (*_ONE_SCORE, "p-values are conservative"), "Gazin, Blanchard & Roquain (2024), theorem 2.4"
     ),
-    "knockoffs": Guarantee.finite_sample(
-        _ALL_CUTS,
-        (
-            *PAIRS,
-            "W has one knockoff an item, or is symmetric for non-members: given all else their signs are fair coins",
-        ),
-        "Katsevich & Ramdas (2020), theorem 2",
-    ),
 }
 
 GUARANTEE_ROWS: list[tuple[str, str, Guarantee]] = [
     ("tdd.fdp_bounds", "", GUARANTEES["envelope"]),
     ("tdd.fdp_bounds_of_ranks", "", GUARANTEES["envelope"]),
     ("tdd.dkw_fdp_bounds", "", GUARANTEES["dkw"]),
-    ("tdd.knockoff_fdp_bounds", "", GUARANTEES["knockoffs"]),
 ]
 
 
@@ -165,27 +151,6 @@ class FdpBounds:
             last = np.full(common_size(len(false_bound)) - len(false_bound), self.num_tests, np.int32)
             false_bound = np.concatenate([np.asarray(false_bound), last])
         return _of_set(rank, false_bound, self.max_nulls, self.num_tests, self.num_calibration, selected)
-
-
-@pytree("method", "guarantee")
-class KnockoffFdpBounds:
-    """Bounds for the cut {W >= W_j} at each item; all of them hold together with probability >= 1 - delta.
-
-    Attributes:
-      num_selected: [m] int32, #{W >= W_j}; 0 if W_j <= 0 or masked, where there is no cut.
-      false_bound: [m] int32, upper bound on the nulls among these.
-      fdp_bound: [m] false_bound / num_selected; NaN where there is no cut.
-      min_true: [] int32, lower bound on the non-nulls among the items.
-      method: "knockoffs".
-      guarantee: the guarantee and its assumptions.
-    """
-
-    num_selected: jax.Array
-    false_bound: jax.Array
-    fdp_bound: jax.Array
-    min_true: jax.Array
-    method: str
-    guarantee: Guarantee
 
 
 def fdp_bounds(
@@ -340,38 +305,6 @@ def dkw_fdp_bounds(
     return _dkw(*operands, interpolate=bool(interpolate), mask=mask)
 
 
-def knockoff_fdp_bounds(statistic: Any, *, delta: Any = 0.05, mask: Any = None) -> KnockoffFdpBounds:
-    """Bounds on the false discovery proportion of {W >= t}, for all t > 0 at once (Katsevich & Ramdas 2020, theorem 2).
-
-    {W >= t} holds at most c·(1 + #{W <= -t}) non-members, c = log(1/delta)/log(2 - delta), and no fewer members than
-    any smaller cut.
-
-    Guarantee: as `tdd.kernels.knockoff.fdp_bound`: simultaneous with probability >= 1 - delta, finite-sample, for one
-    knockoff an item. The signs of averages over several knockoffs are not fair coins.
-
-    Args:
-      statistic: [m] W, large = evidence of membership (`KnockoffSelection.statistic` of rule="ktd" with one knockoff);
-        NaN is left out.
-      delta: probability in (0, 1) that some bound fails.
-      mask: [m] bool, True = real item.
-
-    Raises:
-      InputError: infinite statistics, wrong shapes, delta out of range.
-
-    >>> bounds = knockoff_fdp_bounds([5.0, 4.0, 3.0, 2.0, 1.0, -0.5, 6.0, 7.0], delta=0.5)
-    >>> bounds.false_bound.tolist(), int(bounds.min_true)
-    ([1, 1, 1, 1, 1, 0, 1, 1], 6)
-    """
-    statistic = arrays.as_vector(statistic, "statistic")
-    mask = arrays.as_mask(mask, statistic, "mask")
-    arrays.check_finite(statistic, "statistic")
-
-    def run(samples: list[Any]) -> KnockoffFdpBounds:
-        return _knockoffs(*samples, level_operand(delta, "delta"), mask)
-
-    return jax.tree.map(jnp.asarray, in_own_precision(run, (statistic,), mask, delta))
-
-
 _ranked = jax.jit(conformal.rank, static_argnames=("null", "tie_break"))
 _dkw = jax.jit(kernels.dkw, static_argnames="interpolate")
 
@@ -403,12 +336,6 @@ def _of_set(rank, false_bound, max_nulls, num_tests, n, selected) -> Cut:
     raw = kernels.FdpBounds(false_bound, false_bound, max_nulls, num_tests, slot)
     selected = jnp.asarray(selected, bool)
     return _cut(jnp.sum(selected & (slot >= 0), dtype=jnp.int32), kernels.of_set(raw, selected))
-
-
-@jax.jit
-def _knockoffs(statistic, delta, mask) -> KnockoffFdpBounds:
-    raw = knockoff.fdp_bound(statistic, delta, mask=mask)
-    return KnockoffFdpBounds(*raw, method="knockoffs", guarantee=GUARANTEES["knockoffs"])
 
 
 def _cut(count: jax.Array, false: jax.Array) -> Cut:

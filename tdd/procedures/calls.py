@@ -19,8 +19,7 @@ import numpy as np
 from jax.core import Tracer
 
 from tdd.kernels import conformal, lattice, stepup
-from tdd.validate import arrays
-from tdd.validate.errors import InputError
+from tdd.validate import InputError, arrays
 
 __all__ = [
     "CHOSEN_BEFOREHAND",

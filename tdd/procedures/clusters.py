@@ -17,13 +17,10 @@ from tdd.kernels import evalues, stepup
 from tdd.procedures.calls import CHOSEN_BEFOREHAND, checked_scores, known, level_operand, order_preserving, tracing
 from tdd.procedures.p_values import as_labels, label_indices
 from tdd.procedures.ptdi import ptdi
-from tdd.records import Guarantee, Selection, pytree
-from tdd.validate import arrays
-from tdd.validate.errors import InputError
+from tdd.records import CLUSTER_UNITS, ClusterSelection, Guarantee, Selection
+from tdd.validate import InputError, arrays
 
-__all__ = ["GUARANTEES", "GUARANTEE_ROWS", "UNITS", "ClusterSelection", "cluster_ptdi"]
-
-UNITS = ("cluster", "item", "drawn")
+__all__ = ["GUARANTEES", "GUARANTEE_ROWS", "cluster_ptdi"]
 
 _NONMEMBERS = "the calibration clusters are non-members of the training data as a whole"
 _ITEMS_FREE = "are exchangeable, their sizes included; nothing is assumed about items within a cluster"
@@ -96,26 +93,6 @@ GUARANTEE_ROWS: list[tuple[str, str, Guarantee]] = [
 ]
 
 
-@pytree("method", "null", "guarantee")
-class ClusterSelection(Selection):
-    """A selection among items that come in clusters.
-
-    The fields of `Selection` describe items: with unit="cluster" every item has the decision, the p-value and the
-    adjusted p-value of its cluster; with unit="drawn" items that were not drawn are not tested and have NaN.
-    `num_calibration` counts calibration clusters, `min_selections` counts items.
-
-    Attributes:
-      cluster: [m] int32, each item's cluster, numbered in order of first appearance among the candidates.
-      cluster_selected: [C] bool, whether an item of the cluster is selected; with unit="cluster" the decision itself,
-        else a summary that no guarantee covers.
-      num_clusters: [] int32, test clusters with a tested item.
-    """
-
-    cluster: jax.Array
-    cluster_selected: jax.Array
-    num_clusters: jax.Array
-
-
 def cluster_ptdi(
     calibration: Any,
     scores: Any,
@@ -180,7 +157,7 @@ def cluster_ptdi(
     >>> selection.selected.tolist(), selection.p_values.tolist()
     ([True, True, False], [0.25, 0.25, 0.75])
     """
-    arrays.check_choice(unit, UNITS, "unit")
+    arrays.check_choice(unit, CLUSTER_UNITS, "unit")
     arrays.check_choice(aggregate, kernel.AGGREGATES, "aggregate")
     arrays.check_choice(proportion, tuple(_SOURCES), "proportion")
     arrays.check_choice(sizes, ("informative", "uninformative"), "sizes")
@@ -280,6 +257,7 @@ def _items(
         method=f"cluster_ptdi/{name}",
         null="nonmember",
         guarantee=GUARANTEES[name],
+        unit="item",
         cluster=labels,
         cluster_selected=jax.ops.segment_max(step.reject.astype(jnp.int32), labels, num_clusters[1]) > 0,
         num_clusters=num_tested,
@@ -334,6 +312,7 @@ def _taken(values: jax.Array, places: jax.Array) -> jax.Array:
 def _for_items(selection: Selection, unit: str, guarantee: Guarantee, labels: jax.Array, **changes: Any) -> Any:
     """Turn the selection among clusters into one among items."""
     changes |= {"cluster": labels, "cluster_selected": selection.selected, "num_clusters": selection.num_tests}
+    changes["unit"] = unit
     method = selection.method.replace("ptdi", f"cluster_ptdi/{unit}")
     return ClusterSelection(**{**vars(selection), **changes, "guarantee": guarantee, "method": method})
 

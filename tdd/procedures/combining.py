@@ -14,8 +14,7 @@ from tdd.kernels import combine, merge
 from tdd.kernels.combine import Combined
 from tdd.procedures.calls import in_own_precision
 from tdd.records import Guarantee
-from tdd.validate import arrays
-from tdd.validate.errors import InputError
+from tdd.validate import InputError, arrays
 
 __all__ = ["GUARANTEES", "GUARANTEE_ROWS", "METHODS", "combine_p_values"]
 

@@ -13,8 +13,7 @@ from tdd.kernels import conformal, evalues
 from tdd.kernels.evalues import EStepUp
 from tdd.procedures.calls import in_own_precision, level_operand, narrowed, order_preserving
 from tdd.records import Guarantee, Null
-from tdd.validate import arrays
-from tdd.validate.errors import InputError
+from tdd.validate import InputError, arrays
 
 __all__ = ["GUARANTEES", "GUARANTEE_ROWS", "average_e_values", "closed_e_bh", "conformal_e_values", "e_bh"]
 

@@ -21,8 +21,7 @@ from jax.core import Tracer
 from tdd.kernels import betting, permutation, randomization, rank_sum, student
 from tdd.procedures.calls import tracing
 from tdd.records import Guarantee, TestResult, pytree
-from tdd.validate import arrays
-from tdd.validate.errors import InputError
+from tdd.validate import InputError, arrays
 
 __all__ = [
     "GUARANTEES",

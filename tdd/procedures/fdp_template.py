@@ -12,8 +12,7 @@ import numpy as np
 from tdd.kernels import lattice
 from tdd.kernels.fdp_bounds import Template, calibrate, grids, place_of
 from tdd.procedures.calls import level_operand, tracing
-from tdd.validate import arrays
-from tdd.validate.errors import InputError
+from tdd.validate import InputError, arrays
 
 __all__ = ["LARGE", "draw_template", "fdp_template", "template_for"]
 

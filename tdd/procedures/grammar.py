@@ -9,14 +9,14 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from tdd.procedures.procedure import Procedure
-from tdd.validate.errors import InputError
+from tdd.validate import InputError
 
 __all__ = ["as_procedure", "check_no_options", "known_procedures", "procedure"]
 
 _OWN = {
     "ptdi": "values",
     "best_score": "best_score",
-    "conditional": "values",
+    "conditional": "conditional",
     "weighted": "weighted",
     "ktd": "ktd",
     "td4eval": "td4eval",

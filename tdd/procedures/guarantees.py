@@ -10,20 +10,36 @@ from tdd.records import Guarantee
 
 __all__ = ["Row", "all_guarantees"]
 
-_PROCEDURES = (
-    "p_values testing ptdi ktd knockoff_symmetry td4eval combining jecs exchangeability sequential anytime evalues "
-    "best_score weighted clusters bounds online martingale"
-)
-_PROBE = "evidence benchmark order"
 _MODULES = (
-    *(f"procedures.{name}" for name in _PROCEDURES.split()),
+    "procedures.p_values",
+    "procedures.conditional",
+    "procedures.testing",
+    "procedures.ptdi",
+    "procedures.ktd",
+    "procedures.knockoff_symmetry",
+    "procedures.td4eval",
+    "procedures.combining",
+    "procedures.jecs",
+    "procedures.exchangeability",
+    "procedures.sequential",
+    "procedures.anytime",
+    "procedures.evalues",
+    "procedures.best_score",
+    "procedures.weighted",
+    "procedures.clusters",
+    "procedures.bounds",
+    "procedures.knockoff_bounds",
+    "procedures.online",
+    "procedures.martingale",
     "exchange.structure",
-    *(f"probe.{name}" for name in _PROBE.split()),
-    "procedures.values",
+    "probe.evidence",
+    "probe.benchmark",
+    "probe.order",
     "audit.blind_baseline",
     "audit.overlap",
     "study.baselines",
 )
+"""The modules with a `GUARANTEE_ROWS`, in the order of the table."""
 
 
 class Row(NamedTuple):

@@ -30,8 +30,7 @@ from tdd.procedures.calls import (
 )
 from tdd.procedures.procedure import Procedure, WithOption, check_options, masks
 from tdd.records import Evidence, Guarantee, JointSelection, Selection
-from tdd.validate import arrays
-from tdd.validate.errors import InputError
+from tdd.validate import InputError, arrays
 
 __all__ = [
     "GRID",

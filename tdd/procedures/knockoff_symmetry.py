@@ -15,8 +15,7 @@ from tdd.kernels import knockoff_symmetry as symmetry_tests
 from tdd.kernels.knockoff_symmetry import Tails
 from tdd.procedures.calls import CHOSEN_BEFOREHAND, in_own_precision, level_operand
 from tdd.records import Guarantee, TestResult
-from tdd.validate import arrays
-from tdd.validate.errors import InputError
+from tdd.validate import InputError, arrays
 
 __all__ = [
     "COPIES",

@@ -14,7 +14,7 @@ import numpy as np
 
 from tdd.kernels import conformal, evalues, knockoff, stepup
 from tdd.kernels import proportion as proportions
-from tdd.procedures.bounds import fdp_bounds, knockoff_fdp_bounds
+from tdd.procedures.bounds import fdp_bounds
 from tdd.procedures.calls import (
     CHOSEN_BEFOREHAND,
     exact_fraction,
@@ -23,11 +23,11 @@ from tdd.procedures.calls import (
     level_operand,
     narrowed,
 )
+from tdd.procedures.knockoff_bounds import knockoff_fdp_bounds
 from tdd.procedures.knockoff_symmetry import COPIES, PAIRS, as_scores_with_knockoffs
 from tdd.procedures.procedure import WithOption, check_options, masks, min_selections_by_rank
 from tdd.records import Evidence, Guarantee, KnockoffSelection, Selection
-from tdd.validate import arrays
-from tdd.validate.errors import InputError
+from tdd.validate import InputError, arrays
 
 __all__ = ["GUARANTEES", "GUARANTEE_ROWS", "KTD", "PROPORTIONS", "RULES", "check_offset", "guarantee_of", "ktd"]
 

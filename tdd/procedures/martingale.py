@@ -14,8 +14,7 @@ from tdd.kernels.change_detection import Alarms
 from tdd.kernels.martingale import BETS, Bet, Martingale
 from tdd.procedures.calls import as_floating, order_preserving
 from tdd.records import Guarantee, Null
-from tdd.validate import arrays
-from tdd.validate.errors import InputError
+from tdd.validate import InputError, arrays
 
 __all__ = ["GUARANTEES", "GUARANTEE_ROWS", "conformal_martingale", "online_conformal_p_values", "shiryaev_roberts"]
 

@@ -14,8 +14,7 @@ from tdd.kernels import online
 from tdd.kernels.online import METHODS, WEALTH_FRACTION, Decision, Method, Online, State
 from tdd.procedures.calls import as_floating, level_operand
 from tdd.records import Guarantee
-from tdd.validate import arrays
-from tdd.validate.errors import InputError
+from tdd.validate import InputError, arrays
 
 __all__ = [
     "GUARANTEES",

@@ -112,6 +112,10 @@ class Procedure(abc.ABC):
         """
         return 1
 
+    def bound(self, alpha: float, selection: Selection) -> float:
+        """Return the bound of the expected proportion of errors: alpha, or slightly more."""
+        return float(alpha)
+
     def facts(self, evidence: Evidence, selection: Selection) -> list[tuple[str, str]]:
         """Return facts for the report beyond the decision, as (label, value)."""
         return []

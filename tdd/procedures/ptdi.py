@@ -21,8 +21,7 @@ from tdd.procedures.calls import (
     to_common_size,
 )
 from tdd.records import Guarantee, Selection
-from tdd.validate import arrays
-from tdd.validate.errors import InputError
+from tdd.validate import InputError, arrays
 
 __all__ = ["GUARANTEES", "GUARANTEE_ROWS", "PROPORTIONS", "ptdi"]
 

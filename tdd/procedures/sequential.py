@@ -17,9 +17,8 @@ from tdd.procedures.calls import tracing
 from tdd.procedures.exchangeability import GUARANTEES as TEST_GUARANTEES
 from tdd.procedures.exchangeability import TESTS, TestName, as_shards, centred, exchangeability, tie_tolerance
 from tdd.records import Guarantee, pytree
-from tdd.validate import arrays
+from tdd.validate import InputError, arrays
 from tdd.validate.arrays import as_count
-from tdd.validate.errors import InputError
 
 __all__ = [
     "GUARANTEES",

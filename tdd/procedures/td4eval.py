@@ -24,8 +24,7 @@ from tdd.procedures.calls import first_items, half_level, level_operand, ordered
 from tdd.procedures.evalues import drawn_uniform
 from tdd.procedures.procedure import WithOption, masks, min_selections_by_rank
 from tdd.records import CombinedSelection, Evidence, Guarantee, Selection
-from tdd.validate import arrays
-from tdd.validate.errors import InputError
+from tdd.validate import InputError, arrays
 
 __all__ = ["COMBINATIONS", "GUARANTEES", "GUARANTEE_ROWS", "TD4Eval", "td4eval"]
 

@@ -22,8 +22,7 @@ from tdd.kernels.stepup_parts import StepUp
 from tdd.procedures.calls import as_floating
 from tdd.procedures.step_up_calls import PROCEDURES, run_step_up
 from tdd.records import Guarantee
-from tdd.validate import arrays
-from tdd.validate.errors import InputError
+from tdd.validate import InputError, arrays
 
 __all__ = [
     "GUARANTEES",

@@ -1,26 +1,21 @@
-"""The procedures that compose functions of several files, as values: PTDI on items or clusters, conditional BH."""
+"""PTDI as a value: on items or, where the evidence comes in clusters, on clusters."""
 
 from __future__ import annotations
 
 import dataclasses
-import math
 from fractions import Fraction
 from typing import Any, Literal
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
-from tdd.kernels import stepup
-from tdd.procedures import clusters, p_values, ptdi, testing
-from tdd.procedures.bounds import fdp_bounds
-from tdd.procedures.calls import level_operand
+from tdd.kernels.proportion import tail_size
+from tdd.procedures import ptdi
 from tdd.procedures.procedure import WithOption, check_options, masks, min_selections_by_rank
-from tdd.records import Evidence, Guarantee, Selection
-from tdd.validate import arrays
-from tdd.validate.errors import InputError
+from tdd.records import CLUSTER_UNITS, ClusterSelection, Evidence, Selection
+from tdd.validate import InputError, arrays
 
-__all__ = ["GUARANTEE_ROWS", "PTDI", "ConditionalBH"]
+__all__ = ["PTDI"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,7 +40,7 @@ class PTDI(WithOption):
     unit: Literal["cluster", "item", "drawn"] = "cluster"
 
     def __post_init__(self) -> None:
-        check_options(self, proportion=ptdi.PROPORTIONS, unit=clusters.UNITS)
+        check_options(self, proportion=ptdi.PROPORTIONS, unit=CLUSTER_UNITS)
         arrays.check_level(self.eta, "eta")
         if self.unit == "item":
             for name in ("proportion", "eta"):
@@ -61,12 +56,19 @@ class PTDI(WithOption):
     def select(self, evidence: Evidence, alpha: Any, key: jax.Array | None = None) -> Selection:  # noqa: D102
         options: dict[str, Any] = {"alpha": alpha, "proportion": self.proportion, "eta": self.eta, **masks(evidence)}
         if evidence.clusters:
-            labels = evidence.calibration_clusters, evidence.clusters
-            return clusters.cluster_ptdi(
-                evidence.calibration, evidence.scores, *labels, unit=self.unit, key=key, **options
-            )
+            return self._select_clusters(evidence, key, **options)
         members = evidence.members if self.proportion == "moment" else None
         return ptdi.ptdi(evidence.calibration, evidence.scores, members=members, **options)
+
+    def _select_clusters(self, evidence: Evidence, key: jax.Array | None, **options: Any) -> Selection:
+        from tdd.procedures.clusters import cluster_ptdi
+
+        if self.proportion not in ("storey", "none"):
+            raise InputError(
+                f"proportion={self.proportion!r} is not offered where items come in clusters; use 'storey' or 'none'"
+            )
+        labels = evidence.calibration_clusters, evidence.clusters
+        return cluster_ptdi(evidence.calibration, evidence.scores, *labels, unit=self.unit, key=key, **options)
 
     def record(self) -> dict[str, Any]:  # noqa: D102
         return {"unit": self.unit} if self.unit == "item" else super().record()
@@ -76,8 +78,24 @@ class PTDI(WithOption):
         scale = Fraction(max(m - num_targets, 1), m) if scaled else Fraction(1)
         return min_selections_by_rank(n, m, alpha, scale)
 
+    def bound(self, alpha: float, selection: Selection) -> float:  # noqa: D102
+        if self.proportion != "subtraction":
+            return super().bound(alpha, selection)
+        m, n = max(int(selection.num_tests), 1), max(int(selection.num_calibration), 1)
+        return float(alpha) * ((1 + 1 / m) * (1 + 1 / n))
+
+    def warnings(self, evidence: Evidence, selection: Selection) -> list[str]:  # noqa: D102
+        tied = _edge_ties(np.asarray(evidence.calibration), self.eta) if self.proportion == "subtraction" else 0
+        if not tied:
+            return []
+        return [
+            f"{tied} calibration scores tie at the edge of the region of presumed non-members: the bound of "
+            f"{selection.method} is not proven with such ties and can be exceeded; proportion=storey needs no such "
+            "condition"
+        ]
+
     def facts(self, evidence: Evidence, selection: Selection) -> list[tuple[str, str]]:  # noqa: D102
-        if not isinstance(selection, clusters.ClusterSelection):
+        if not isinstance(selection, ClusterSelection):
             return []
         tested, calibrated = int(selection.num_clusters), int(selection.num_calibration)
         found = ("clusters", f"{tested} of candidates, {calibrated} of calibration items")
@@ -86,56 +104,15 @@ class PTDI(WithOption):
     def bounds(self, evidence: Evidence, selection: Selection, **draws: Any) -> Any:  # noqa: D102
         if evidence.clusters:
             return "decisions are by cluster, and the bounds are for items that are exchangeable one by one"
+        from tdd.procedures.bounds import fdp_bounds
+
         return fdp_bounds(evidence.calibration, evidence.scores, null="nonmember", **masks(evidence), **draws)
 
 
-GIVEN_CALIBRATION = {
-    rule: Guarantee(
-        "FDR <= alpha given the calibration sample, with probability 1 - delta over such samples",
-        (*record.assumes, "the candidates are independent of one another"),
-        record.kind,
-        f"{record.source}; Benjamini & Hochberg (1995)",
-    )
-    for rule, record in p_values.CONDITIONAL.items()
-}
-
-
-@dataclasses.dataclass(frozen=True)
-class ConditionalBH(WithOption):
-    """BH on p-values that hold for the calibration sample at hand, `tdd.calibration_conditional_p_values`.
-
-    Attributes:
-      rule: table of bounds, "simes", "dkwm", "monte_carlo" or "asymptotic".
-      delta: probability over calibration samples that the level does not hold.
-    """
-
-    name = "conditional"
-    no_bounds = "method=ptdi has bounds for the same scores"
-    _option = "rule"
-    _guarantees = GIVEN_CALIBRATION
-
-    rule: Literal["simes", "dkwm", "monte_carlo", "asymptotic"] = "simes"
-    delta: float = 0.05
-
-    def __post_init__(self) -> None:
-        check_options(self, rule=tuple(p_values.CONDITIONAL))
-        arrays.check_level(self.delta, "delta")
-
-    def select(self, evidence: Evidence, alpha: Any, key: jax.Array | None = None) -> Selection:  # noqa: D102
-        drawn = {"key": key, "num_draws": max(999, math.ceil(1 / self.delta))} if self.rule == "monte_carlo" else {}
-        options: dict[str, Any] = {"null": self.null, "delta": self.delta, "method": self.rule, **drawn}
-        p, smallest, n = p_values.conditional_p_values(
-            evidence.calibration, evidence.scores, **options, **masks(evidence)
-        )
-        step = testing.bh(p, alpha)
-        scale = ((smallest, step.num_tests), (1,))
-        fewest = stepup.min_rejections(level_operand(alpha), len(p), scale=scale)
-        return self.selection(step, p, n, jnp.minimum(fewest, step.num_tests + 1))
-
-    def record(self) -> dict[str, Any]:  # noqa: D102
-        return {"rule": self.rule, **({} if self.delta == ConditionalBH.delta else {"calibration_delta": self.delta})}
-
-
-GUARANTEE_ROWS = [
-    ("tdd.select", f'method="conditional", rule="{rule}"', guarantee) for rule, guarantee in GIVEN_CALIBRATION.items()
-]
+def _edge_ties(calibration: np.ndarray, eta: float) -> int:
+    """Calibration scores that the region (tau, inf) loses because they tie with tau."""
+    ordered = np.sort(calibration[~np.isnan(calibration)])
+    tail = int(tail_size(ordered.size, eta, ordered.size))
+    if tail >= ordered.size:
+        return 0
+    return tail - int((ordered > ordered[ordered.size - tail - 1]).sum())

@@ -16,8 +16,7 @@ from tdd.kernels import conformal, weighted
 from tdd.procedures.calls import CHOSEN_BEFOREHAND, checked_scores, known, level_operand, order_preserving
 from tdd.procedures.procedure import Procedure, check_options, masks
 from tdd.records import Evidence, Guarantee, Null, Selection, pytree
-from tdd.validate import arrays
-from tdd.validate.errors import InputError
+from tdd.validate import InputError, arrays
 
 __all__ = [
     "GUARANTEES",

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from tdd.report.sections import Facts, Paragraph, Points, Report, Section, Table
-from tdd.validate.errors import printable
+from tdd.validate import printable
 
 __all__ = ["markdown_table", "to_markdown"]
 

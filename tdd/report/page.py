@@ -15,9 +15,12 @@ from tdd import __version__
 from tdd.report.plots.sheet import style
 from tdd.report.sections import Figure, Report
 from tdd.runs.atomic import write_atomically
-from tdd.validate.errors import printable
+from tdd.validate import printable
 
-__all__ = ["figures", "to_html", "write_page"]
+__all__ = ["PAGE", "figures", "to_html", "write_page"]
+
+PAGE = "report.html"
+"""Name of the page in the folder of a run."""
 
 
 def to_html(report: Report, *, whole: bool = True) -> str:

@@ -13,7 +13,7 @@ import numpy as np
 from tdd.exchange.summary import format_p_value, is_known
 from tdd.report.sections import Column, Facts, Figure, Points, Report, Row, Section, Table
 from tdd.runs.folder import read_table
-from tdd.validate.errors import InputError
+from tdd.validate import InputError
 
 __all__ = ["probe_report", "read_history", "read_probe_items"]
 

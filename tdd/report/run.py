@@ -8,41 +8,9 @@ from typing import Any
 
 from tdd.report.sections import Report
 from tdd.runs.folder import RECORDS, read_items, read_run, read_table
-from tdd.validate.errors import InputError
+from tdd.validate import InputError
 
-__all__ = ["PAGE", "folder_report", "result_report"]
-
-PAGE = "report.html"
-
-
-def result_report(result: Any) -> Report:
-    """The report of a result in memory: an `Audit`, `Exchange`, `StudyResult`, `PowerPlan` or `ExchangePlan`.
-
-    Raises:
-      TypeError: The result has no report.
-    """
-    match type(result).__name__:
-        case "Audit":
-            from tdd.report.audit import audit_report
-
-            return audit_report(result.run, result.items, result.calibration)
-        case "Exchange":
-            from tdd.report.exchange import exchange_report
-
-            return exchange_report(result.run, result.shards)
-        case "StudyResult":
-            from tdd.report.study import study_report
-
-            return study_report(result)
-        case "PowerPlan":
-            from tdd.report.power import power_plan_report
-
-            return power_plan_report(result)
-        case "ExchangePlan":
-            from tdd.report.power import exchange_plan_report
-
-            return exchange_plan_report(result)
-    raise TypeError(f"a {type(result).__name__} has no report")
+__all__ = ["folder_report"]
 
 
 def folder_report(
@@ -68,12 +36,12 @@ def folder_report(
         from tdd.study.results import StudyResult
 
         result = StudyResult.load(folder)
-        return study_record(result), result_report(result)
+        return study_record(result), result.report()
     if "power.json" in files:
         from tdd.study.power.plans import load_plan
 
         plan = load_plan(folder)
-        return plan.to_dict(), result_report(plan)
+        return plan.to_dict(), plan.report()
     run = read_run(folder)
     return run, _run_report(folder, run, shard_table, pictures)
 

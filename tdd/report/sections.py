@@ -12,7 +12,7 @@ from rich.padding import Padding
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from tdd.validate.errors import printable
+from tdd.validate import printable
 
 __all__ = [
     "Column",

@@ -9,7 +9,7 @@ import pathlib
 import secrets
 from collections.abc import Iterable, Iterator, Sequence
 
-from tdd.validate.errors import InputError
+from tdd.validate import InputError
 
 __all__ = ["atomic_path", "check_output_file", "disk_errors", "write_atomically"]
 

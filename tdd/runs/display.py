@@ -1,31 +1,34 @@
-"""Results that show themselves: in notebooks, as a page, as Markdown, as figures, as a data frame."""
+"""Results that show themselves, in notebooks, as a page, as Markdown, figures or a data frame; and a progress bar."""
 
 from __future__ import annotations
 
 import abc
+import contextlib
 import importlib
+import sys
+from collections.abc import Callable, Iterator
 from typing import Any
 
-__all__ = ["Displayed"]
+__all__ = ["Displayed", "progress_bar", "report_module"]
 
 
 class Displayed(abc.ABC):
     """A result of `tdd.run_audit`, `tdd.select`, `tdd.run_exchange`, a study or a power plan.
 
-    The report is made by `tdd.report`, a layer above the results, which is loaded on the first call.
+    `tdd.report` makes the report; it is loaded on the first call.
     """
 
     def to_html(self) -> str:
         """The report as one HTML page without scripts; it loads nothing from outside."""
-        return _report("page").to_html(self._report())
+        return report_module("page").to_html(self.report())
 
     def to_markdown(self) -> str:
         """The report in GitHub's Markdown, without figures."""
-        return _report("markdown").to_markdown(self._report())
+        return report_module("markdown").to_markdown(self.report())
 
     def figures(self) -> dict[str, Any]:
         """The figures of the report: title -> `matplotlib.figure.Figure`."""
-        return _report("page").figures(self._report())
+        return report_module("page").figures(self.report())
 
     def to_pandas(self) -> Any:
         """The rows of the result as a `pandas.DataFrame`.
@@ -45,21 +48,48 @@ class Displayed(abc.ABC):
 
     def __repr__(self) -> str:
         try:
-            report = self._report()
+            report = self.report()
         except Exception:  # of a result made by hand, in the middle of somebody's traceback
             return object.__repr__(self)
         return f"<{type(self).__name__}: {': '.join(filter(None, (report.title, report.verdict)))}>"
 
     def _repr_html_(self) -> str:
-        return _report("page").to_html(self._report(), whole=False)
+        return report_module("page").to_html(self.report(), whole=False)
 
-    def _report(self) -> Any:
-        return _report("run").result_report(self)
+    @abc.abstractmethod
+    def report(self) -> Any:
+        """The report, a `tdd.report.sections.Report`: title, verdict and sections."""
 
     @abc.abstractmethod
     def _rows(self) -> Any:
         """A dict of columns, or a sequence of rows."""
 
 
-def _report(name: str) -> Any:
+def report_module(name: str) -> Any:
+    """A module of `tdd.report`, which stands above the results."""
     return importlib.import_module(f"tdd.report.{name}")
+
+
+@contextlib.contextmanager
+def progress_bar(
+    description: str, total: int, *, enabled: bool, unit: str = "tokens"
+) -> Iterator[Callable[[float], None]]:
+    """Yield `advance(count)` of a bar with units a second and the time left; silent if stderr is no terminal."""
+    if not (enabled and sys.stderr.isatty()):
+        yield lambda count: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, ProgressColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
+    from rich.text import Text
+
+    class Rate(ProgressColumn):
+        """Units a second."""
+
+        def render(self, task):
+            digits = 0 if unit == "tokens" else 2
+            return Text(f"{task.speed:,.{digits}f} {unit}/s" if task.speed else f"- {unit}/s")
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), Rate(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True)) as bar:
+        task = bar.add_task(description, total=total)
+        yield lambda count: bar.advance(task, count)

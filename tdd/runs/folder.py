@@ -22,9 +22,9 @@ import numpy as np
 
 from tdd.runs import plain_csv
 from tdd.runs.atomic import atomic_path, disk_errors, write_atomically
-from tdd.runs.display import Displayed
+from tdd.runs.display import Displayed, report_module
 from tdd.runs.plain_csv import coded_words
-from tdd.validate.errors import InputError
+from tdd.validate import InputError
 from tdd.validate.files import parse_json
 
 __all__ = [
@@ -88,6 +88,9 @@ class Audit(Displayed):
     def save(self, folder: pathlib.Path) -> None:
         """Write calibration.csv, items.csv and run.json."""
         write_run(folder, self.run, {"calibration.csv": to_csv(self.calibration), "items.csv": to_csv(self.items)})
+
+    def report(self) -> Any:  # noqa: D102
+        return report_module("audit").audit_report(self.run, self.items, self.calibration)
 
     def _rows(self) -> dict[str, Any]:
         return dict(self.items)

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tdd.runs.atomic import disk_errors, write_atomically
-from tdd.validate.errors import InputError, printable
+from tdd.validate import InputError, printable
 
 __all__ = ["Shard", "ShardLog", "as_shard"]
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tdd.validate.errors import InputError
+from tdd.validate import InputError
 
 __all__ = [
     "PRICE",

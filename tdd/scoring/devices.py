@@ -19,8 +19,7 @@ import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from tdd.placement import everywhere, partitions, put_shares, shard
-from tdd.scoring.gathering import gathering
-from tdd.validate.errors import InputError, is_memory_error
+from tdd.validate import InputError, is_memory_error
 
 __all__ = [
     "Devices",
@@ -119,6 +118,8 @@ class Devices:
         cuts: Any = PartitionSpec()
         if self.shard_params:
             cuts = partitions(params, self.mesh)
+            from tdd.scoring.gathering import gathering
+
             function = gathering(function, cuts, len(self))
 
         def on_device(params: Any, *arrays: Any) -> Any:

@@ -15,7 +15,7 @@ from tdd.scoring.buckets import Batch
 from tdd.scoring.devices import gathered
 from tdd.scoring.programs import PassProgram, Rows
 from tdd.scoring.store.namespace import VALUE, Namespace
-from tdd.validate.errors import InputError, is_memory_error
+from tdd.validate import InputError, is_memory_error
 
 __all__ = ["BatchRunner", "read_or_compute"]
 

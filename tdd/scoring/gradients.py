@@ -13,7 +13,7 @@ from jax import lax
 from tdd.records import GradNorms, GradSqNorms, LanguageModel
 from tdd.scoring.scores.grad_norm import check_reduction
 from tdd.scoring.token_stats import check_token_batch
-from tdd.validate.errors import InputError
+from tdd.validate import InputError
 
 __all__ = ["check_gradient_loss", "check_microbatch", "grad_norms"]
 

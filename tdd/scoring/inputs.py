@@ -14,7 +14,7 @@ from tdd.scoring.buckets import check_max_length
 from tdd.scoring.programs import Rows
 from tdd.scoring.store.address import row_key
 from tdd.scoring.tokenise import Encoded, check_token_ids, encode, windows
-from tdd.validate.errors import InputError
+from tdd.validate import InputError
 
 __all__ = ["DistinctRows", "Model", "PassInput", "distinct_rows", "encode_pass"]
 

@@ -15,9 +15,9 @@ from tdd.runs.shards import Shard
 from tdd.scoring.buckets import Batch, gradient_budget, plan
 from tdd.scoring.devices import Devices
 from tdd.scoring.inputs import DistinctRows, Model, PassInput
+from tdd.scoring.store import ScoreStore
 from tdd.scoring.store.address import address, fingerprint
 from tdd.scoring.store.namespace import Namespace
-from tdd.scoring.store.store import ScoreStore
 
 __all__ = ["ScorePlan", "plan_scores"]
 

@@ -18,7 +18,6 @@ import numpy as np
 
 from tdd.records import LanguageModel
 from tdd.scoring.devices import Devices
-from tdd.scoring.gradients import grad_norms
 from tdd.scoring.token_stats import Tiling, head_log_prob, head_statistics, model_statistics, trunk_rows
 from tdd.scoring.tokenise import Window
 
@@ -175,4 +174,6 @@ def _from_logits(lm: LanguageModel, devices: Devices, params: Any, *arrays: jax.
 
 @_plain
 def _norms(lm: LanguageModel, devices: Devices, params: Any, tokens: jax.Array, mask: jax.Array) -> jax.Array:
+    from tdd.scoring.gradients import grad_norms
+
     return devices.each(lambda *arrays: grad_norms(lm, *arrays).total, params, tokens, mask)

@@ -15,8 +15,7 @@ from tdd.scoring.engine import BatchRunner, read_or_compute
 from tdd.scoring.inputs import DistinctRows, Model, PassInput, distinct_rows, encode_pass
 from tdd.scoring.plan import ScorePlan
 from tdd.scoring.programs import GradientProgram, PassProgram, Rows, TokenProgram
-from tdd.scoring.scores import Evidence, ScoreRequest, parse_score
-from tdd.scoring.scores.record import padded_stats
+from tdd.scoring.scores import Evidence, ScoreRequest, padded_stats, parse_score
 from tdd.scoring.token_stats import tiling
 
 __all__ = ["ScoreRun"]

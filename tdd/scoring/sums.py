@@ -21,9 +21,9 @@ from tdd.scoring.engine import BatchRunner, read_or_compute
 from tdd.scoring.inputs import Model
 from tdd.scoring.prefixes import PrefixSums, row_sums
 from tdd.scoring.programs import Rows, TokenProgram
+from tdd.scoring.store import ScoreStore
 from tdd.scoring.store.address import address, fingerprint, row_key
 from tdd.scoring.store.namespace import Namespace
-from tdd.scoring.store.store import ScoreStore
 from tdd.scoring.token_stats import tiling
 from tdd.scoring.tokenise import Window
 

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from tdd.kernels import token_stats as kernel
 from tdd.records import LanguageModel, TokenStats
-from tdd.validate.errors import InputError
+from tdd.validate import InputError
 
 __all__ = [
     "Tiling",

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tdd.validate.checkpoints import panics
-from tdd.validate.errors import InputError
+from tdd.validate import InputError
+from tdd.validate.files import panics
 
 __all__ = ["Encoded", "Window", "check_token_ids", "encode", "prepends_bos", "token_ids", "windows"]
 

@@ -16,8 +16,7 @@ import jax.numpy as jnp
 from tdd.kernels import conformal, lattice, proportion, stepup
 from tdd.procedures.calls import level_operand, order_preserving
 from tdd.records import Guarantee, Null, pytree
-from tdd.validate import arrays
-from tdd.validate.errors import InputError
+from tdd.validate import InputError, arrays
 
 __all__ = [
     "COMPOSITIONS",

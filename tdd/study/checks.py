@@ -10,8 +10,8 @@ import jax
 import numpy as np
 
 from tdd.kernels import lattice
+from tdd.validate import InputError
 from tdd.validate.arrays import check_choice, check_level, check_seed
-from tdd.validate.errors import InputError
 
 __all__ = [
     "NULLS",

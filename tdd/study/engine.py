@@ -22,7 +22,7 @@ from tdd.study.methods import StudyMethod, as_methods
 from tdd.study.results import StudyResult
 from tdd.study.runner import Cell, Plan, run_study
 from tdd.study.sample import Sample
-from tdd.validate.errors import InputError
+from tdd.validate import InputError
 
 __all__ = ["STEP", "engine", "exact_levels", "prepared", "repetition", "run", "shape"]
 

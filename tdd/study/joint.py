@@ -23,9 +23,8 @@ from tdd.study.engine import exact_levels
 from tdd.study.fingerprint import described
 from tdd.study.results import StudyResult
 from tdd.study.runner import Cell, Plan, run_study
-from tdd.validate import arrays
+from tdd.validate import InputError, arrays
 from tdd.validate.arrays import as_matrix, check_finite
-from tdd.validate.errors import InputError
 
 __all__ = ["METHODS", "resample_joint", "simulate_joint"]
 

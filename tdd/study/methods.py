@@ -20,7 +20,7 @@ from tdd.procedures.td4eval import TD4Eval
 from tdd.procedures.values import PTDI
 from tdd.study import baselines
 from tdd.study.sample import Sample
-from tdd.validate.errors import InputError
+from tdd.validate import InputError
 
 __all__ = ["NAMES", "StudyMethod", "as_methods", "method"]
 

@@ -22,8 +22,7 @@ from tdd.study.engine import exact_levels
 from tdd.study.fingerprint import described
 from tdd.study.results import StudyResult
 from tdd.study.runner import Cell, Plan, run_study
-from tdd.validate import arrays
-from tdd.validate.errors import InputError
+from tdd.validate import InputError, arrays
 
 __all__ = ["resample"]
 

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from tdd.runs.atomic import atomic_path, disk_errors
-from tdd.runs.display import Displayed
+from tdd.runs.display import Displayed, report_module
 from tdd.runs.folder import read_sealed, write_sealed
-from tdd.validate.errors import InputError
+from tdd.validate import InputError
 
 __all__ = ["QUANTILES", "StudyResult", "Totals"]
 
@@ -87,6 +87,9 @@ class StudyResult(Displayed):
         return out
 
     _rows = rows
+
+    def report(self) -> Any:  # noqa: D102
+        return report_module("study").study_report(self)
 
     def save(self, folder: str | os.PathLike[str]) -> pathlib.Path:
         """Write `results.parquet`, `results.csv` (the rows) and `study.json` (provenance), each whole or not at all.

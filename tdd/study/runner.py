@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tdd.runs.progress import progress_bar
+from tdd.runs.display import progress_bar
 from tdd.study.blocks import BlockSums
 from tdd.study.results import StudyResult, Totals
 from tdd.study.store import TotalsStore, gaps

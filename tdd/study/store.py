@@ -23,7 +23,7 @@ from tdd.runs.folder import to_json
 from tdd.runs.shards import Shard, as_shard
 from tdd.study.fingerprint import described
 from tdd.study.results import Totals
-from tdd.validate.errors import InputError
+from tdd.validate import InputError
 from tdd.validate.files import read_npz
 
 __all__ = [

@@ -22,7 +22,7 @@ from typing import Any
 from tdd.runs import plain_csv
 from tdd.runs.plain_csv import StringColumn
 from tdd.texts.rows import FORMATS, Rows, kind, shown
-from tdd.validate.errors import InputError
+from tdd.validate import InputError
 from tdd.validate.files import parse_json
 
 __all__ = ["LARGEST_DECOMPRESSED", "bad_record", "read_path", "some_rows"]

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tdd.runs.plain_csv import StringColumn, coded_words
-from tdd.validate.errors import InputError
+from tdd.validate import InputError
 
 __all__ = [
     "COMMON_TEXT_FIELDS",

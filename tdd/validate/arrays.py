@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from tdd.validate.errors import InputError
+from tdd.validate import InputError
 
 __all__ = [
     "as_count",

@@ -222,7 +222,7 @@ def test_warnings_of_a_withheld_verdict_say_nothing_of_the_selection():
     from tdd.audit.summary import warnings_of
 
     decision = types.SimpleNamespace(
-        num_missing=0, num_missing_calibration=0, edge_ties=0, min_selections=1, num_tests=9, proportion=0.5,
+        num_missing=0, num_missing_calibration=0, min_selections=1, num_tests=9, proportion=0.5,
         statistic=np.zeros(0), num_selected=4, threshold=0.3, alpha=0.1, method="ptdi/storey", warnings=(),
         null="nonmember", guarantee=types.SimpleNamespace(kind="finite-sample"),
     )  # fmt: skip

@@ -10,7 +10,7 @@ import pytest
 from benchmarks.throughput import command, harness, machine, memory, report, studies, subprocess_bench, suites
 from benchmarks.throughput.cases import Disagreement
 from benchmarks.throughput.measure import Options
-from tdd.validate.errors import InputError
+from tdd.validate import InputError
 
 
 def run(*argv):

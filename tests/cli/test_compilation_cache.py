@@ -9,7 +9,7 @@ import gpt2_files
 import jax
 import pytest
 
-from tdd.cli import compilation_cache, main
+from tdd.cli import machine, main
 
 CODE = """
 import json, sys
@@ -93,12 +93,12 @@ def test_what_keeps_the_cache_off(settings, monkeypatch, tmp_path, obstacle):
     if obstacle == "a file":
         cache.write_text("no folder can be made here")
     elif obstacle == "a folder":
-        monkeypatch.setattr(compilation_cache.os, "access", lambda *_: False)  # the tests may run as root
+        monkeypatch.setattr(machine.os, "access", lambda *_: False)  # the tests may run as root
     elif obstacle == "jax":
         jax.config.update("jax_compilation_cache_dir", str(tmp_path / "own"))
     elif obstacle == "off":
         jax.config.update("jax_enable_compilation_cache", False)
-    found = compilation_cache.keep_compiled(obstacle != "the option")
+    found = machine.keep_compiled(obstacle != "the option")
     expected = str(cache / "xla") if obstacle == "nothing" else None
     assert (None if found is None else str(found)) == expected
     assert jax.config.jax_compilation_cache_dir == (str(tmp_path / "own") if obstacle == "jax" else expected)
@@ -119,8 +119,8 @@ def test_the_folder_is_the_one_of_the_platform(monkeypatch, platform, environmen
         monkeypatch.delenv(name, raising=False)
     for name, value in {"HOME": "/home/user", **environment}.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(compilation_cache.sys, "platform", platform)
-    assert str(compilation_cache.cache_folder()) == expected
+    monkeypatch.setattr(machine.sys, "platform", platform)
+    assert str(machine.cache_folder()) == expected
 
 
 def test_long_texts_are_refused_or_cut(arguments, tmp_path, capsys):

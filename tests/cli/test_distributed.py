@@ -7,7 +7,7 @@ import pytest
 from process_launcher import Launcher, free_port
 
 from tdd.cli import distributed, main
-from tdd.validate.errors import InputError
+from tdd.validate import InputError
 
 
 @pytest.fixture(autouse=True)
@@ -125,8 +125,8 @@ def test_what_goes_wrong_at_the_start(launcher):
     """Nothing to detect, a second call, JAX in use: each is told from the others."""
     code = """
 import argparse, sys
-from tdd.cli.distributed import connect
-from tdd.validate.errors import InputError
+from tdd.cli.options import connect
+from tdd.validate import InputError
 def refused(coordinator=None, count=None, index=None):
     try:
         connect(argparse.Namespace(

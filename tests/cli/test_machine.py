@@ -8,7 +8,7 @@ import pytest
 from benchmarks.__main__ import main as benchmarks
 from tdd.cli import main
 from tdd.runs.atomic import disk_errors
-from tdd.validate.errors import InputError
+from tdd.validate import InputError
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import pytest
 
 from tdd.exchange.data import load_examples, load_sets
 from tdd.records import Texts
-from tdd.validate.errors import InputError
+from tdd.validate import InputError
 
 ROWS = [{"q": "one?", "a": 1, "ok": True}, {"q": "two {x}?", "a": 2, "ok": False}, {"q": "three?", "a": 1, "ok": True}]
 

@@ -10,7 +10,7 @@ import tdd
 from tdd.cli import main
 from tdd.scoring.engine import BatchRunner
 from tdd.scoring.prefixes import PrefixSums
-from tdd.validate.errors import InputError
+from tdd.validate import InputError
 
 
 @pytest.fixture

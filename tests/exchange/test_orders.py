@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tdd.exchange.data import ExampleSet, Shards, shard_bounds
 from tdd.exchange.passes import waves
-from tdd.validate.errors import InputError
+from tdd.validate import InputError
 
 
 def examples(count, name="d"):

@@ -10,7 +10,7 @@ from tdd.exchange.data import Shards, load_examples
 from tdd.exchange.rows import Context, OrderRows, bos_tokens, context_windows
 from tdd.scoring import tokenise
 from tdd.scoring.tokenise import windows
-from tdd.validate.errors import InputError
+from tdd.validate import InputError
 
 VOCABULARY = 300
 

@@ -22,9 +22,9 @@ from tdd.records import LanguageModel
 from tdd.scoring import sums
 from tdd.scoring.devices import find_devices
 from tdd.scoring.inputs import Model
+from tdd.scoring.store import ScoreStore
 from tdd.scoring.store.namespace import Namespace
-from tdd.scoring.store.store import ScoreStore
-from tdd.validate.errors import InputError
+from tdd.validate import InputError
 
 TEXTS = random_texts(60, 1, 3, 9)
 OPTIONS = {"num_shards": 5, "num_shuffles": 4, "separator": " ", "progress": False, "token_budget": 512}

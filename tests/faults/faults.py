@@ -439,7 +439,7 @@ METHODS = (
     ),
     Fault(
         "conditional: k is ignored",
-        "tdd/procedures/p_values.py",
+        "tdd/procedures/conditional.py",
         "conditional.simes_bounds(n, delta, max_rank=max_rank, k=k)",
         "conditional.simes_bounds(n, delta, max_rank=max_rank)",
         ("tests/procedures/test_shift.py",),
@@ -609,7 +609,7 @@ STORE = (
     ),
     Fault(
         "store: who comes second follows its own plan",
-        "tdd/scoring/store/store.py",
+        "tdd/scoring/store/__init__.py",
         "return planned if recorded is None else recorded",
         "return planned",
         ("tests/scoring/test_score_store.py",),

@@ -167,6 +167,25 @@ def test_help_is_light():
     assert min(run[0] for run in runs) < 0.7
 
 
+@pytest.mark.slow("long")
+def test_an_audit_crosses_few_modules(tmp_path):
+    """A command loads what it uses: the page with its figures, a decoder, one score and one procedure, no more."""
+    code = (
+        "import json, sys; from tdd.cli import main; from tdd.demo.data import demo_files; files = demo_files()\n"
+        "status = main(['audit', str(files.checkpoint), '--candidates', str(files.candidates), '--calibration', "
+        "str(files.calibration), '--out', sys.argv[1], '--quiet'])\n"
+        "print(json.dumps([status, [m for m in sys.modules if m.split('.')[0] == 'tdd' and m not in "
+        "('tdd.demo', 'tdd.demo.data')]]))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "run")], check=True, capture_output=True, text=True
+    )
+    status, modules = json.loads(done.stdout.splitlines()[-1])
+    assert status == 0 and (tmp_path / "run" / "report.html").is_file()
+    assert len(modules) <= 90
+    assert "tdd.procedures.ptdi" in modules and "tdd.procedures.ktd" not in modules
+
+
 def test_every_module_imports():
     for path, _ in sources():
         module = ".".join(path.relative_to(ROOT).with_suffix("").parts)

@@ -5,7 +5,7 @@ import types
 import pytest
 
 from tdd.probe.adapters import levanter_hook, logged, periodic_action, tunix_hooks, write_scalars
-from tdd.validate.errors import InputError
+from tdd.validate import InputError
 
 SCALARS = {"tdd/p_value": 0.25, "tdd/num_flagged": 3.0}
 

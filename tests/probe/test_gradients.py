@@ -12,7 +12,7 @@ from tdd.models.decoder import init_params
 from tdd.models.language_model import language_model
 from tdd.models.spec import DecoderSpec
 from tdd.probe.gradients import example_grad_norms, gradient_norm, quantiles, record_grad_norms
-from tdd.validate.errors import InputError
+from tdd.validate import InputError
 
 SPEC = DecoderSpec.gpt2(vocab_size=97, width=16, num_layers=2, num_heads=2, max_length=16)
 LM = language_model(SPEC)

@@ -7,12 +7,13 @@ import pytest
 import references_knockoff as ref
 
 from tdd.procedures import bounds as calls
-from tdd.procedures.bounds import dkw_fdp_bounds, fdp_bounds, fdp_bounds_of_ranks, knockoff_fdp_bounds
+from tdd.procedures.bounds import dkw_fdp_bounds, fdp_bounds, fdp_bounds_of_ranks
 from tdd.procedures.fdp_template import fdp_template
+from tdd.procedures.knockoff_bounds import knockoff_fdp_bounds
 from tdd.procedures.online import e_lond, lond, lord_plus_plus, saffron
 from tdd.procedures.p_values import conformal_p_values
 from tdd.procedures.testing import hommel, local_fdr
-from tdd.validate.errors import InputError
+from tdd.validate import InputError
 
 KEY = jax.random.key(0)
 N, M = 40, 25

@@ -11,7 +11,7 @@ from scipy import stats
 
 from tdd.procedures.exchangeability import GUARANTEE_ROWS, GUARANTEES, TESTS, exchangeability
 from tdd.records import TestResult
-from tdd.validate.errors import InputError
+from tdd.validate import InputError
 
 KEY = jax.random.key(0)
 every_test = pytest.mark.parametrize("test", TESTS)

@@ -11,7 +11,7 @@ import references_knockoff as ref
 from scipy import stats
 
 from tdd.kernels import knockoff
-from tdd.procedures.bounds import knockoff_fdp_bounds
+from tdd.procedures.knockoff_bounds import knockoff_fdp_bounds
 from tdd.procedures.knockoff_symmetry import knockoff_symmetry
 from tdd.procedures.ktd import GUARANTEE_ROWS, GUARANTEES, RULES, ktd
 from tdd.procedures.ptdi import ptdi

@@ -15,7 +15,7 @@ from tdd.kernels import online as online_kernel
 from tdd.procedures import online
 from tdd.procedures.guarantees import all_guarantees
 from tdd.procedures.martingale import GUARANTEE_ROWS, GUARANTEES
-from tdd.validate.errors import InputError
+from tdd.validate import InputError
 
 KEY = jax.random.key(0)
 P = np.random.default_rng(0).random(30) ** 2

@@ -9,7 +9,7 @@ import references_sequential as ref
 import tdd
 from tdd.kernels import sequential
 from tdd.procedures.sequential import GUARANTEE_ROWS, GUARANTEES, RULES
-from tdd.validate.errors import InputError
+from tdd.validate import InputError
 
 KEY = jax.random.key(0)
 every_rule = pytest.mark.parametrize("rule", RULES)

@@ -22,7 +22,7 @@ from tdd.procedures.weighted import (
     weighted_conformal_p_values,
     weighted_conformal_selection,
 )
-from tdd.validate.errors import InputError
+from tdd.validate import InputError
 
 KEY = jax.random.key(0)
 RNG = np.random.default_rng(0)

@@ -13,7 +13,7 @@ import references_combine as ref
 from tdd.procedures import td4eval as module
 from tdd.procedures.combining import METHODS, combine_p_values
 from tdd.procedures.td4eval import COMBINATIONS, td4eval
-from tdd.validate.errors import InputError
+from tdd.validate import InputError
 
 every = pytest.mark.parametrize("combine", COMBINATIONS)
 KEY = jax.random.key(3)

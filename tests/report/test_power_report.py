@@ -9,10 +9,10 @@ from rich.console import Console
 from tdd.report import power as report
 from tdd.report.plots import power as plots
 from tdd.report.plots.sheet import save
-from tdd.report.run import folder_report, result_report
+from tdd.report.run import folder_report
 from tdd.report.sections import to_terminal
 from tdd.study.power.plans import ExchangePlan, PowerPlan, load_plan
-from tdd.validate.errors import InputError
+from tdd.validate import InputError
 
 
 def row(share, alpha, n=200, m=100, **changed):
@@ -178,7 +178,7 @@ def test_a_plan_is_read_as_it_was_written(plan, order, tmp_path):
         made.save(tmp_path / str(number))
         again = load_plan(tmp_path / str(number))
         assert type(again) is type(made)
-        assert printed(result_report(again)) == printed(result_report(made))
+        assert printed(again.report()) == printed(made.report())
 
 
 def test_a_damaged_plan_is_refused(plan, tmp_path):
@@ -203,5 +203,5 @@ def test_a_folder_holds_one_record(plan, tmp_path):
 
 def test_names_are_no_formulas(plan, tmp_path):
     odd = PowerPlan(plan.rows, plan.curve, plan.smallest, plan.about | {"source": "a$\\frac$\x1b\ud800.csv"})
-    assert result_report(odd).sections[0].text == "Scores: a$\\frac$\x1b\ud800.csv."
+    assert odd.report().sections[0].text == "Scores: a$\\frac$\x1b\ud800.csv."
     assert "<svg" not in odd.to_html()

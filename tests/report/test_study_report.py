@@ -7,7 +7,7 @@ from tdd.report import study as report
 from tdd.report.sections import Table
 from tdd.study.named.record import ExpectedBound, Figure, verdict
 from tdd.study.results import StudyResult
-from tdd.validate.errors import InputError
+from tdd.validate import InputError
 
 
 def result_of(*cells, methods=("a",), alphas=(0.1,), **more):

@@ -3,7 +3,7 @@
 import pytest
 
 from tdd.runs.shards import Shard, ShardLog, as_shard
-from tdd.validate.errors import InputError
+from tdd.validate import InputError
 
 FACTS = {"model": "a" * 64, "texts": "b", "token_budget": 256}
 

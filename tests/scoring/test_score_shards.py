@@ -16,7 +16,7 @@ from tdd.cli import main
 from tdd.scoring import programs
 from tdd.scoring.engine import BatchRunner
 from tdd.scoring.store import namespace
-from tdd.validate.errors import InputError
+from tdd.validate import InputError
 
 TEXTS = random_texts(24)
 SCORES = ("loss", "lowercase", "min_k")

@@ -10,10 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from score_stores import ABOUT, fill, key, opened, row, shards
 
-from tdd.scoring.store import namespace
+from tdd.scoring.store import ScoreStore, namespace
 from tdd.scoring.store.address import row_key
 from tdd.scoring.store.shards import decode, decode_keys, encode
-from tdd.scoring.store.store import ScoreStore
 
 
 def test_a_namespace_keeps_what_it_was_given(tmp_path):

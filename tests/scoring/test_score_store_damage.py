@@ -9,9 +9,8 @@ import pytest
 from failing_disk import FailingDisk, Killed
 from score_stores import ABOUT, fill, key, opened, row, shards
 
-from tdd.scoring.store import namespace
+from tdd.scoring.store import ScoreStore, namespace
 from tdd.scoring.store import shards as module
-from tdd.scoring.store.store import ScoreStore
 from tdd.validate import InputError
 
 DAMAGE = {

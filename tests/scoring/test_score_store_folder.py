@@ -11,7 +11,7 @@ import pytest
 from score_stores import ABOUT, fill, key, opened, row, shards
 
 import tdd
-from tdd.scoring.store.store import ScoreStore
+from tdd.scoring.store import ScoreStore
 from tdd.validate import InputError
 
 

@@ -15,7 +15,7 @@ from tdd.kernels import joint_resample, tally
 from tdd.study import joint
 from tdd.study.joint import METHODS, resample_joint
 from tdd.study.results import Totals
-from tdd.validate.errors import InputError
+from tdd.validate import InputError
 
 
 def table(models=3, size=60, tests=150, seed=0, signal=2.5):

@@ -8,7 +8,7 @@ import pytest
 from benchmarks.throughput import joint_peer
 from tdd.study.designs import JointLabels
 from tdd.study.joint import _engine, simulate_joint
-from tdd.validate.errors import InputError
+from tdd.validate import InputError
 
 SIZES = {"num_models": 3, "num_calibration": 150, "num_tests": 300}
 

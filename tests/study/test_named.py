@@ -19,7 +19,7 @@ from tdd.study.named import STUDIES, driver, exchange, jecs, ktd, load, ptdi, td
 from tdd.study.named.driver import run_named_study, verdict_rows
 from tdd.study.named.ktd import KnockoffPool
 from tdd.study.named.record import Columns, ExpectedBound, NamedStudy, Needs, StudyOptions, read_columns, verdict
-from tdd.validate.errors import InputError
+from tdd.validate import InputError
 
 KEY = jax.random.key(0)
 PTDI = ("ptdi-alpha", "ptdi-pi", "ptdi-rho", "ptdi-eta", "ptdi-estimators")

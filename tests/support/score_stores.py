@@ -2,8 +2,8 @@
 
 import numpy as np
 
+from tdd.scoring.store import ScoreStore
 from tdd.scoring.store.namespace import VALUE
-from tdd.scoring.store.store import ScoreStore
 
 ABOUT = {"model": "a", "kind": "test"}
 

@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from tdd.records import LanguageModel
-from tdd.validate.checkpoints import check_tokens
-from tdd.validate.errors import InputError
+from tdd.validate import InputError
+from tdd.validate.files import check_tokens
 
 __all__ = ["check_causal"]
 

@@ -12,8 +12,8 @@ import jax
 import jax.numpy as jnp
 
 from tdd.records import LanguageModel
-from tdd.validate.checkpoints import check_positive, check_tokens
-from tdd.validate.errors import InputError
+from tdd.validate import InputError
+from tdd.validate.files import check_positive, check_tokens
 
 __all__ = [
     "EVALUATION",

@@ -18,7 +18,7 @@ from tdd.models.adapters.function import (
     wants_randomness,
 )
 from tdd.records import LanguageModel
-from tdd.validate.errors import InputError
+from tdd.validate import InputError
 
 __all__ = ["from_haiku"]
 

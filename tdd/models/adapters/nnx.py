@@ -20,7 +20,7 @@ from tdd.models.adapters.function import (
     method_arguments,
 )
 from tdd.records import LanguageModel
-from tdd.validate.errors import InputError
+from tdd.validate import InputError
 
 __all__ = ["from_nnx"]
 

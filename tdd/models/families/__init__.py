@@ -17,7 +17,7 @@ from tdd.models.families.gpt import GPT2, GPT_NEO, GPT_NEOX, OPT
 from tdd.models.families.llama import GEMMA2, LLAMA, MISTRAL, QWEN2, QWEN3
 from tdd.models.spec import DecoderSpec
 from tdd.models.weights import some
-from tdd.validate.errors import InputError
+from tdd.validate import InputError
 
 __all__ = ["FAMILIES", "IGNORED", "REQUIRED", "family_of_config", "family_of_spec"]
 

@@ -18,8 +18,8 @@ from tdd.models.spec import (
     RmsNorm,
     RotaryPositions,
 )
-from tdd.validate.checkpoints import check_choice, check_divides
-from tdd.validate.errors import InputError
+from tdd.validate import InputError
+from tdd.validate.files import check_choice, check_divides
 
 __all__ = [
     "Family",

@@ -19,7 +19,7 @@ from tdd.models.families.family import (
 from tdd.models.families.rope import ROPE_KEYS, check_agrees, rotary_positions
 from tdd.models.families.tensors import TensorNames
 from tdd.models.spec import DecoderSpec, RmsNorm, RotaryPositions
-from tdd.validate.checkpoints import check_positive
+from tdd.validate.files import check_positive
 
 __all__ = ["GEMMA2", "LLAMA", "MISTRAL", "QWEN2", "QWEN3"]
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from tdd.models.rotary import LinearScaling, Llama3Scaling, RotaryPositions, YarnScaling
-from tdd.validate.checkpoints import check_positive
-from tdd.validate.errors import InputError
+from tdd.validate import InputError
+from tdd.validate.files import check_positive
 
 __all__ = ["ROPE_KEYS", "check_agrees", "rope_parameters", "rotary_positions"]
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tdd.study.named.record import Figure
-from tdd.validate.errors import printable
+from tdd.validate import printable
 
 __all__ = ["Pick", "picks", "values"]
 

@@ -23,7 +23,7 @@ from matplotlib.legend_handler import HandlerTuple
 from matplotlib.lines import Line2D
 
 from tdd.runs.atomic import atomic_path
-from tdd.validate.errors import printable
+from tdd.validate import printable
 
 __all__ = [
     "FORMATS",

@@ -15,8 +15,8 @@ from __future__ import annotations
 from typing import Any
 
 from tdd.records import TokenStats
-from tdd.scoring.scores.record import Array, Evidence, Score, namespace
-from tdd.validate.errors import InputError
+from tdd.scoring.scores import Array, Evidence, Score, namespace
+from tdd.validate import InputError
 
 __all__ = ["SCORE", "check_reduction"]
 

@@ -7,7 +7,7 @@ of unequal length are ranked.
 from __future__ import annotations
 
 from tdd.records import TokenStats
-from tdd.scoring.scores.record import Array, Score, masked_mean, namespace
+from tdd.scoring.scores import Array, Score, masked_mean, namespace
 
 __all__ = ["SCORE", "loss"]
 

@@ -6,8 +6,8 @@ both are floored, so that it tends to 1 there.
 
 from __future__ import annotations
 
+from tdd.scoring.scores import Array, Evidence, Score
 from tdd.scoring.scores.loss import loss
-from tdd.scoring.scores.record import Array, Evidence, Score
 
 __all__ = ["SCORE"]
 

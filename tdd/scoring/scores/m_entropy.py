@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from tdd.records import TokenStats
-from tdd.scoring.scores.record import Array, Score, masked_mean, namespace
+from tdd.scoring.scores import Array, Score, masked_mean, namespace
 
 __all__ = ["SCORE"]
 

@@ -10,8 +10,8 @@ from fractions import Fraction
 from typing import Any
 
 from tdd.records import TokenStats
-from tdd.scoring.scores.record import Array, Score, check_fraction, largest_mean, namespace
-from tdd.validate.errors import InputError
+from tdd.scoring.scores import Array, Score, check_fraction, largest_mean, namespace
+from tdd.validate import InputError
 
 __all__ = ["SCORE"]
 

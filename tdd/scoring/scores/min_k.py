@@ -6,7 +6,7 @@ import functools
 from fractions import Fraction
 
 from tdd.records import TokenStats
-from tdd.scoring.scores.record import Array, Score, check_fraction, namespace, smallest_mean
+from tdd.scoring.scores import Array, Score, check_fraction, namespace, smallest_mean
 
 __all__ = ["SCORE"]
 

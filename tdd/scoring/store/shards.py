@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tdd.runs.atomic import disk_errors, write_atomically
-from tdd.validate.errors import InputError
+from tdd.validate import InputError
 
 __all__ = ["ShardIndex", "decode", "decode_keys", "digest", "encode", "sync_folder", "write_durably"]
 

@@ -20,8 +20,8 @@ from tdd.runs.folder import to_json, versions
 from tdd.runs.shards import as_shard
 from tdd.study.monte_carlo import mean_radius, simulate
 from tdd.study.store import check_fingerprint
+from tdd.validate import InputError
 from tdd.validate.arrays import check_seed
-from tdd.validate.errors import InputError
 
 __all__ = ["Claim", "Measured", "all_claims", "choose", "false_discovery_proportion", "in_one_setting", "measure"]
 

@@ -12,7 +12,7 @@ import numpy as np
 from tdd.records import Null
 from tdd.study import checks
 from tdd.study.sample import Sample
-from tdd.validate.errors import InputError
+from tdd.validate import InputError
 
 __all__ = ["Pool", "as_membership"]
 

@@ -12,7 +12,7 @@ from tdd.records import Null, pytree
 from tdd.study import checks
 from tdd.study.designs import labels as labelling
 from tdd.study.sample import Sample
-from tdd.validate.errors import InputError
+from tdd.validate import InputError
 
 __all__ = ["CorrelatedDetectors", "JointLabels", "Mixture", "NormalShift", "PairedScores"]
 

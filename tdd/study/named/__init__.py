@@ -58,7 +58,7 @@ def load(name: str) -> NamedStudy:
       InputError: an unknown name.
     """
     if name not in STUDIES:
-        from tdd.validate.errors import InputError
+        from tdd.validate import InputError
 
         raise InputError(f"study {name!r} is not known; choose one of {', '.join(STUDIES)}")
     studies = importlib.import_module(f"tdd.study.named.{name.partition('-')[0]}").STUDIES

@@ -20,7 +20,7 @@ from tdd.study.named import STUDIES
 from tdd.study.named.record import Columns, NamedStudy, StudyOptions, verdict
 from tdd.study.results import StudyResult
 from tdd.study.store import as_study_shard
-from tdd.validate.errors import InputError
+from tdd.validate import InputError
 
 __all__ = [
     "FinishedStudy",

@@ -21,7 +21,7 @@ from tdd.study.named.driver import GridRun, dense_ranks, map_arrays, over_cells,
 from tdd.study.named.record import Columns, Example, ExpectedBound, Figure, NamedStudy, Needs, StudyOptions
 from tdd.study.results import StudyResult
 from tdd.study.sample import Sample
-from tdd.validate.errors import InputError
+from tdd.validate import InputError
 
 __all__ = ["STUDIES", "JointPool", "SomeModels"]
 

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from tdd.validate.errors import InputError
+from tdd.validate import InputError
 
 __all__ = [
     "Columns",

@@ -12,8 +12,8 @@ from typing import Any
 import jax
 import numpy as np
 
+from tdd.runs.display import progress_bar
 from tdd.runs.folder import versions
-from tdd.runs.progress import progress_bar
 from tdd.study import checks
 from tdd.study.engine import prepared
 from tdd.study.power.plans import ExchangePlan
@@ -28,8 +28,8 @@ from tdd.study.power.shards import (
     survival_table,
 )
 from tdd.study.power.simulate import binomial_error
+from tdd.validate import InputError
 from tdd.validate.arrays import check_choice
-from tdd.validate.errors import InputError
 
 __all__ = ["expected_exchange_power"]
 

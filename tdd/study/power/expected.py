@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 
 from tdd.procedures.procedure import Procedure
+from tdd.runs.display import progress_bar
 from tdd.runs.folder import versions
-from tdd.runs.progress import progress_bar
 from tdd.study import checks
 from tdd.study.power.plans import PowerPlan
 from tdd.study.power.scores import LabelledScores, NormalScores, ScorePool
 from tdd.study.power.search import smallest_count
 from tdd.study.power.simulate import Rule, Simulator, as_rule
-from tdd.validate.errors import InputError
+from tdd.validate import InputError
 
 __all__ = ["expected_power"]
 

@@ -11,9 +11,9 @@ import pathlib
 from typing import Any
 
 from tdd.runs.atomic import disk_errors, write_atomically
-from tdd.runs.display import Displayed
+from tdd.runs.display import Displayed, report_module
 from tdd.runs.folder import read_sealed, write_sealed
-from tdd.validate.errors import InputError
+from tdd.validate import InputError
 
 __all__ = ["ExchangePlan", "PowerPlan", "load_plan"]
 
@@ -81,6 +81,9 @@ class PowerPlan(_Plan):
         tables = {"rows": list(self.rows), "smallest": list(self.smallest), "curve": list(self.curve)}
         return {"schema": SCHEMA, "kind": "power", **self.about, **tables}
 
+    def report(self) -> Any:  # noqa: D102
+        return report_module("power").power_plan_report(self)
+
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class ExchangePlan(_Plan):
@@ -102,6 +105,9 @@ class ExchangePlan(_Plan):
     def to_dict(self) -> dict[str, Any]:  # noqa: D102
         tables = {"rows": list(self.rows), "cheapest": list(self.cheapest)}
         return {"schema": SCHEMA, "kind": "exchange-power", **self.about, **tables}
+
+    def report(self) -> Any:  # noqa: D102
+        return report_module("power").exchange_plan_report(self)
 
 
 def load_plan(folder: str | os.PathLike[str]) -> PowerPlan | ExchangePlan:

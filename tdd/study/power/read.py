@@ -13,9 +13,9 @@ import numpy as np
 from tdd.study.power.scores import LabelledScores
 from tdd.study.power.shards import ShardLogProbs
 from tdd.tables import load_score_table
+from tdd.texts import read_rows
 from tdd.texts import rows as text_checks
-from tdd.texts.read import read_rows
-from tdd.validate.errors import InputError
+from tdd.validate import InputError
 from tdd.validate.files import read_npz
 
 __all__ = ["is_exchange_run", "read_exchange_run", "read_lab_run", "read_labelled"]

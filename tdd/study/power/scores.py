@@ -24,8 +24,8 @@ from tdd.records import Null, pytree
 from tdd.study.checks import as_float
 from tdd.study.designs.labels import direction
 from tdd.study.sample import Sample
+from tdd.validate import InputError
 from tdd.validate.arrays import check_choice
-from tdd.validate.errors import InputError
 
 _IQR = 1.349  # interquartile range of N(0, 1)
 

@@ -18,8 +18,8 @@ from tdd.study import blocks
 from tdd.study.checks import as_float
 from tdd.study.designs.shards import LAWS, SkewedShards
 from tdd.study.sample import Sample
+from tdd.validate import InputError
 from tdd.validate.arrays import check_choice
-from tdd.validate.errors import InputError
 
 __all__ = [
     "TESTS",

@@ -21,7 +21,7 @@ from tdd.study.engine import STEP, exact_levels, prepared, repetition, shape
 from tdd.study.methods import StudyMethod, method
 from tdd.study.power.scores import NormalScores, ScorePool
 from tdd.study.results import Totals
-from tdd.validate.errors import InputError
+from tdd.validate import InputError
 
 __all__ = ["Rule", "Simulator", "as_rule", "binomial_error"]
 
