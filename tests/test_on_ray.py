@@ -260,8 +260,9 @@ def test_options_that_do_not_fit(tmp_path, capsys, options, message):
 
 def test_workers_and_a_model_held_by_several_hosts(tmp_path, capsys):
     score = ["score", "model", "texts.txt", "--out", str(tmp_path / "scores.csv"), "--ray", "head:6379"]
-    assert main([*score, "--shard-params", "--distributed"]) == 2
-    assert "--distributed has no use with --ray: each of its workers holds a whole model" in capsys.readouterr().err
+    for name, *given in (["--distributed"], ["--process-id", "0"]):
+        assert main([*score, "--shard-params", name, *given]) == 2
+        assert f"{name} has no use with --ray: each of its workers holds a whole model" in capsys.readouterr().err
 
 
 def test_a_study_needs_a_folder(capsys):

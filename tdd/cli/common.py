@@ -164,22 +164,19 @@ def present(
     files: Sequence[pathlib.Path] = (),
     wide: bool = False,
 ) -> None:
-    """Write report.html into the folder of a run, then print the report and the files, or the record as JSON.
+    """Print the report and the files, or the record as JSON.
 
     Args:
       arguments: Of the command line.
       report: `Report` of the run.
       record: What --json prints; it gets `files`, a list of paths.
-      folder: Folder of the run, if it has one.
+      folder: Folder of the run with its report.html, if it has one.
       files: Files that were written.
       wide: Whether the report has wide tables.
     """
-    page = None
-    if folder is not None:
-        from tdd.report.page import PAGE, write_page
+    from tdd.runs.display import PAGE
 
-        page = folder / PAGE
-        write_page(report, page)
+    page = None if folder is None else folder / PAGE
     if arguments.json:
         print_json({**record, "files": [str(path) for path in (*files, *([page] if page else []))]})
         return

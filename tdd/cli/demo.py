@@ -37,8 +37,8 @@ def _run(arguments: argparse.Namespace) -> None:
     from tdd.demo.run import run_demo
     from tdd.report.audit import audit_report, demo_table
     from tdd.report.page import write_page
-    from tdd.report.run import PAGE
     from tdd.report.sections import to_terminal
+    from tdd.runs.display import PAGE
 
     files = None
     if arguments.retrain is not None:

@@ -27,9 +27,6 @@ __all__ = [
     "scoring",
 ]
 
-_DISTRIBUTED = ("distributed", "coordinator", "num_processes", "process_id")
-"""The options of `add_distributed`."""
-
 
 def add_texts(parser: argparse.ArgumentParser) -> None:
     """Add the options for reading files of texts."""
@@ -229,11 +226,10 @@ def check_ray(arguments: argparse.Namespace) -> bool:
         return False
     if arguments.shard is not None:
         raise InputError("--shard and --ray both share out the work; give one of them")
-    for name in _DISTRIBUTED:
-        if getattr(arguments, name, None) not in (None, False):
-            raise InputError(
-                f"--{name.replace('_', '-')} has no use with --ray: each of its workers holds a whole model"
-            )
+    if given := _given_distributed(arguments):
+        raise InputError(
+            f"--{given[0].replace('_', '-')} has no use with --ray: each of its workers holds a whole model"
+        )
     return True
 
 
@@ -288,11 +284,16 @@ def connect(arguments: argparse.Namespace) -> None:
       InputError: Inconsistent options, a coordinator that does not answer, a second call, a call after JAX has
         computed something, or nothing to detect.
     """
-    given = [name for name in _DISTRIBUTED if getattr(arguments, name) not in (None, False)]
-    if given:
+    if given := _given_distributed(arguments):
         from tdd.cli.distributed import connect_processes
 
         connect_processes(arguments, given)
+
+
+def _given_distributed(arguments: argparse.Namespace) -> list[str]:
+    """The options of `add_distributed` that were given; 0 is a process."""
+    names = ("distributed", "coordinator", "num_processes", "process_id")
+    return [name for name in names if (value := getattr(arguments, name, None)) is not None and value is not False]
 
 
 def leads(arguments: argparse.Namespace) -> bool:

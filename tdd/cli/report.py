@@ -32,9 +32,9 @@ def add(commands: Any) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> None:
-    from tdd.report.page import PAGE
     from tdd.report.run import folder_report
     from tdd.runs.atomic import check_output_file
+    from tdd.runs.display import PAGE
 
     folder = pathlib.Path(arguments.folder)
     page = None if arguments.html is None else pathlib.Path(arguments.html or folder / PAGE)

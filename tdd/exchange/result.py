@@ -53,7 +53,7 @@ class Exchange(Displayed):
         return {one["name"]: one["p_value"] for one in self.run["data"]}
 
     def save(self, folder: pathlib.Path) -> None:
-        """Write log_probs.npz, shards.csv, then run.json, each whole or not at all."""
+        """Write log_probs.npz, shards.csv, run.json, then report.html, each whole or not at all."""
         arrays = {}
         for number, (canonical, shuffled) in enumerate(self.log_probs.values()):
             arrays |= {f"canonical_{number}": canonical, f"shuffled_{number}": shuffled}
@@ -65,6 +65,7 @@ class Exchange(Displayed):
         writer.writerow(self.shards)
         writer.writerows(zip(*(map(_cell, column) for column in self.shards.values()), strict=True))
         write_run(folder, self.run, {"shards.csv": [text.getvalue().encode()]})
+        self.write_page(folder)
 
     def report(self) -> Any:  # noqa: D102
         return report_module("exchange").exchange_report(self.run, self.shards)

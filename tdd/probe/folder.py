@@ -20,6 +20,7 @@ from tdd.probe.result import ProbeRecord, ProbeResult, first_alarm
 from tdd.probe.texts import Role, num_texts
 from tdd.records import Guarantee
 from tdd.runs.atomic import disk_errors, write_atomically
+from tdd.runs.display import PAGE, report_module
 from tdd.runs.folder import SCHEMA, open_run_folder, to_csv, versions, write_run
 from tdd.runs.folder import fingerprint as fingerprint_of
 from tdd.validate import InputError
@@ -58,7 +59,7 @@ def save(
     history: Sequence[ProbeRecord],
     state: Mapping[str, np.ndarray],
 ) -> None:
-    """Write everything, each file whole or not at all, run.json last."""
+    """Write everything, each file whole or not at all: run.json, then report.html, last."""
     place, identity = pathlib.Path(folder), fingerprint(options, roles)
     open_run_folder(place, identity, f"probe {name}")
     with io.BytesIO() as buffer:
@@ -90,6 +91,8 @@ def save(
         "open_points": _open_points(options, roles, history, decides_items=decides_items),
     }
     write_run(place, run, tables)
+    _, report = report_module("run").folder_report(place, pictures=True)
+    report_module("page").write_page(report, place / PAGE)
 
 
 def read_state(folder: str | os.PathLike[str]) -> dict[str, np.ndarray]:

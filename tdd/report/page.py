@@ -17,10 +17,7 @@ from tdd.report.sections import Figure, Report
 from tdd.runs.atomic import write_atomically
 from tdd.validate import printable
 
-__all__ = ["PAGE", "figures", "to_html", "write_page"]
-
-PAGE = "report.html"
-"""Name of the page in the folder of a run."""
+__all__ = ["figures", "to_html", "write_page"]
 
 
 def to_html(report: Report, *, whole: bool = True) -> str:

@@ -5,11 +5,16 @@ from __future__ import annotations
 import abc
 import contextlib
 import importlib
+import pathlib
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
-__all__ = ["Displayed", "progress_bar", "report_module"]
+__all__ = ["PAGE", "Displayed", "progress_bar", "report_module"]
+
+
+PAGE = "report.html"
+"""Name of the report in the folder of a run."""
 
 
 class Displayed(abc.ABC):
@@ -25,6 +30,10 @@ class Displayed(abc.ABC):
     def to_markdown(self) -> str:
         """The report in GitHub's Markdown, without figures."""
         return report_module("markdown").to_markdown(self.report())
+
+    def write_page(self, folder: pathlib.Path) -> None:
+        """Write `to_html()` as report.html into the folder of the run, whole or not at all."""
+        report_module("page").write_page(self.report(), folder / PAGE)
 
     def figures(self) -> dict[str, Any]:
         """The figures of the report: title -> `matplotlib.figure.Figure`."""

@@ -86,8 +86,9 @@ class Audit(Displayed):
         return not self.run["verdict"]["failed"]
 
     def save(self, folder: pathlib.Path) -> None:
-        """Write calibration.csv, items.csv and run.json."""
+        """Write calibration.csv, items.csv and run.json, then report.html."""
         write_run(folder, self.run, {"calibration.csv": to_csv(self.calibration), "items.csv": to_csv(self.items)})
+        self.write_page(folder)
 
     def report(self) -> Any:  # noqa: D102
         return report_module("audit").audit_report(self.run, self.items, self.calibration)

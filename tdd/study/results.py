@@ -92,7 +92,9 @@ class StudyResult(Displayed):
         return report_module("study").study_report(self)
 
     def save(self, folder: str | os.PathLike[str]) -> pathlib.Path:
-        """Write `results.parquet`, `results.csv` (the rows) and `study.json` (provenance), each whole or not at all.
+        """Write `results.parquet`, `results.csv` (the rows), `study.json` (provenance) and `report.html`.
+
+        Each file is written whole or not at all.
 
         Returns:
           The folder, which is made if it is missing.
@@ -118,6 +120,7 @@ class StudyResult(Displayed):
         (place / "study.json").unlink(missing_ok=True)  # what it seals is about to change
         _write_rows(self.rows(), place)
         write_sealed(place / "study.json", head)
+        self.write_page(place)
         return place
 
     @classmethod

@@ -68,6 +68,7 @@ def test_run_folder_holds_the_whole_story(checkpoint, tmp_path):
     run = read_run(tmp_path / "run")
     assert sorted(run.pop("files")) == ["calibration.csv", "items.csv"]
     assert run == audit.run
+    assert (tmp_path / "run" / "report.html").read_text() == audit.to_html()
     for key in ("versions", "options", "inputs", "model", "seed", "decision", "checks", "warnings", "outcome"):
         assert key in run
     assert len(run["model"]["sha256"]) == 64

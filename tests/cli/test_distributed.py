@@ -7,6 +7,7 @@ import pytest
 from process_launcher import Launcher, free_port
 
 from tdd.cli import distributed, main
+from tdd.cli.options import connect, leads
 from tdd.validate import InputError
 
 
@@ -52,7 +53,7 @@ def options(coordinator=None, num_processes=None, process_id=None, **more):
 )
 def test_what_cannot_be_used(given, message):
     with pytest.raises(InputError, match=message):
-        distributed.connect(options(**given))
+        connect(options(**given))
 
 
 @pytest.mark.parametrize(
@@ -66,14 +67,14 @@ def test_the_commands_name_what_shares_out_work(command, capsys):
 def test_a_variable_that_is_no_number(monkeypatch):
     monkeypatch.setenv("JAX_NUM_PROCESSES", "many")
     with pytest.raises(InputError, match="the variable JAX_NUM_PROCESSES is 'many'; it must be a whole number"):
-        distributed.connect(options(process_id=0))
+        connect(options(process_id=0))
 
 
 def test_nothing_is_connected_unless_asked(monkeypatch):
     monkeypatch.setenv("JAX_COORDINATOR_ADDRESS", "node01:1")
     monkeypatch.setattr("jax.distributed.initialize", None)
-    distributed.connect(options())
-    distributed.connect(options(shard_params=False, shard="0/2"))
+    connect(options())
+    connect(options(shard_params=False, shard="0/2"))
 
 
 def test_process_0_listens_at_the_given_address_alone(monkeypatch):
@@ -82,7 +83,7 @@ def test_process_0_listens_at_the_given_address_alone(monkeypatch):
     monkeypatch.setattr("jax.distributed.initialize", lambda *positions, **options: given.update(options))
     monkeypatch.setattr("jax.config.update", lambda *change: None)
     address = f"127.0.0.1:{free_port()}"
-    distributed.connect(options(address, 2, 0))
+    connect(options(address, 2, 0))
     assert given["coordinator_bind_address"] == address
 
 
@@ -106,16 +107,16 @@ def test_nobody_at_the_coordinator(monkeypatch):
     monkeypatch.setattr(distributed, "_TIMEOUT", 0.3)
     address = f"127.0.0.1:{free_port()}"
     with pytest.raises(InputError, match=f"nobody listens at coordinator={address} after .* process 0 must run on"):
-        distributed.connect(options(address, 2, 1))
+        connect(options(address, 2, 1))
 
 
 def test_who_writes_the_results(monkeypatch, capsys):
-    assert distributed.leads(options())
+    assert leads(options())
     monkeypatch.setattr("jax.process_index", lambda: 1)
     monkeypatch.setattr("jax.process_count", lambda: 2)
-    assert distributed.leads(options(shard_params=False))
+    assert leads(options(shard_params=False))
     follower = options()
-    assert not distributed.leads(follower)
+    assert not leads(follower)
     assert follower.follows
     assert "tdd score: process 1 of 2 is done; process 0 writes the results" in capsys.readouterr().err
 

@@ -181,9 +181,10 @@ def test_an_audit_crosses_few_modules(tmp_path):
         [sys.executable, "-c", code, str(tmp_path / "run")], check=True, capture_output=True, text=True
     )
     status, modules = json.loads(done.stdout.splitlines()[-1])
-    assert status == 0 and (tmp_path / "run" / "report.html").is_file()
+    assert status == 0
+    assert (tmp_path / "run" / "report.html").is_file()
     assert len(modules) <= 90
-    assert "tdd.procedures.ptdi" in modules and "tdd.procedures.ktd" not in modules
+    assert {"tdd.procedures.ptdi", "tdd.procedures.ktd"} & {*modules} == {"tdd.procedures.ptdi"}
 
 
 def test_every_module_imports():

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from tdd.kernels import conditional
-from tdd.procedures.p_values import calibration_conditional_p_values, mondrian_p_values
+from tdd.procedures.conditional import calibration_conditional_p_values
+from tdd.procedures.p_values import mondrian_p_values
 from tdd.procedures.weighted import weighted_conformal_p_values, weighted_conformal_selection
 
 CASES = json.loads((pathlib.Path(__file__).parents[1] / "golden" / "shift.json").read_text())

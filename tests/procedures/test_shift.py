@@ -7,10 +7,10 @@ import pytest
 
 from tdd.kernels import conditional
 from tdd.procedures import clusters as cluster_module
-from tdd.procedures.clusters import UNITS, ClusterSelection, cluster_ptdi
+from tdd.procedures.clusters import cluster_ptdi
+from tdd.procedures.conditional import calibration_conditional_p_values
 from tdd.procedures.guarantees import Row
 from tdd.procedures.p_values import (
-    calibration_conditional_p_values,
     conformal_p_values,
     hierarchical_p_values,
     mondrian_p_values,
@@ -22,6 +22,7 @@ from tdd.procedures.weighted import (
     weighted_conformal_p_values,
     weighted_conformal_selection,
 )
+from tdd.records import CLUSTER_UNITS, ClusterSelection
 from tdd.validate import InputError
 
 KEY = jax.random.key(0)
@@ -57,7 +58,7 @@ SELECTIONS = {
         unit: lambda c, s, unit=unit, alpha=0.3, **masks: cluster_ptdi(
             c, s, LABELS[: len(c)], OTHERS[: len(s)], alpha=alpha, unit=unit, proportion="none", key=KEY, **masks
         )
-        for unit in UNITS
+        for unit in CLUSTER_UNITS
     },
 }
 
@@ -130,7 +131,7 @@ def test_selections_with_masks(name):
         assert np.isnan(got.p_values[hidden])
     tested = int((~np.isnan(np.asarray(got.adjusted))).sum())
     assert int(got.num_tests) == tested == (10 if name == "drawn" else 38)
-    assert int(got.num_calibration) == (20 if name in UNITS else 59)
+    assert int(got.num_calibration) == (20 if name in CLUSTER_UNITS else 59)
 
 
 @pytest.mark.parametrize("name", SELECTIONS)
@@ -504,11 +505,13 @@ def test_long_clusters_pay_for_their_length():
 
 
 def test_every_option_has_a_guarantee():
+    from tdd.procedures import conditional as conditional_module
     from tdd.procedures import p_values as p_values_module
     from tdd.procedures import weighted as weighted_module
 
-    rows = [Row(*row) for module in (p_values_module, weighted_module, cluster_module) for row in module.GUARANTEE_ROWS]
-    assert len({(row.call, row.option) for row in rows}) == len(rows) == 9 + 4 + 8
+    modules = p_values_module, conditional_module, weighted_module, cluster_module
+    rows = [Row(*row) for module in modules for row in module.GUARANTEE_ROWS]
+    assert len({(row.call, row.option) for row in rows}) == len(rows) == 5 + 8 + 4 + 8
     for row in rows:
         assert row.guarantee.controls
         assert row.guarantee.assumes

@@ -10,7 +10,8 @@ import pytest
 
 from tdd.kernels import clusters, conditional, conformal
 from tdd.procedures.clusters import cluster_ptdi
-from tdd.procedures.p_values import calibration_conditional_p_values, mondrian_p_values
+from tdd.procedures.conditional import calibration_conditional_p_values
+from tdd.procedures.p_values import mondrian_p_values
 from tdd.procedures.ptdi import ptdi
 from tdd.procedures.weighted import weighted_conformal_p_values, weighted_conformal_selection
 from tdd.study.claims.auditor import clustered_scores, exceeds_somewhere, shifted_scores

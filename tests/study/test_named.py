@@ -478,7 +478,7 @@ def test_a_finished_study_is_read_and_another_is_refused(tmp_path):
     first = run_named_study(study, told, command="tdd study ktd-draws")
     assert first.computed
     assert sorted(path.name for path in told.folder.iterdir()) == [
-        "inputs.json", "results.csv", "results.parquet", "study.json",
+        "inputs.json", "report.html", "results.csv", "results.parquet", "study.json",
     ]  # fmt: skip
     again = run_named_study(study, told, command="tdd study ktd-draws")
     assert not again.computed

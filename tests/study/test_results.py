@@ -140,7 +140,7 @@ def test_save_and_load(tmp_path, grid):
             assert getattr(again, name) == value, name
     assert made.fdr.shape == ((2, 2, 3) if grid else (2, 3))
     folder = tmp_path / "deep" / "study"
-    assert {path.name for path in folder.iterdir()} == {"results.parquet", "results.csv", "study.json"}
+    assert {path.name for path in folder.iterdir()} == {"report.html", "results.parquet", "results.csv", "study.json"}
     rows, table = made.rows(), pq.read_table(folder / "results.parquet").to_pylist()
     assert rows == table
     assert len(rows) == (12 if grid else 6)

@@ -469,7 +469,7 @@ def test_a_shard_whose_study_is_finished_while_it_runs(tmp_path):
 
     run_shard(dataclasses.replace(study, run=overtaken), dataclasses.replace(told, shard=(0, 2)))
     assert sorted(path.name for path in told.folder.iterdir()) == [
-        "inputs.json", "results.csv", "results.parquet", "study.json",
+        "inputs.json", "report.html", "results.csv", "results.parquet", "study.json",
     ]  # fmt: skip
 
 

@@ -33,7 +33,7 @@ class _Plan(Displayed):
         return self.rows
 
     def save(self, folder: str | os.PathLike[str]) -> list[pathlib.Path]:
-        """Write `power.json` and `power.csv` (the rows), each whole or not at all.
+        """Write `power.json`, `power.csv` (the rows) and `report.html`, each whole or not at all.
 
         Raises:
           InputError: The folder cannot be written, or the disk is full.
@@ -50,6 +50,7 @@ class _Plan(Displayed):
         files = [place / "power.json", place / "power.csv"]
         write_sealed(files[0], self.to_dict())
         write_atomically(files[1], table.getvalue().encode())
+        self.write_page(place)
         return files
 
 
