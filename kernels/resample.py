@@ -18,7 +18,7 @@ the side of selection; a place is accepted on integers, exactly, else the walk g
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -75,14 +75,15 @@ def threefry_bits(words: jax.Array, counter: jax.Array) -> jax.Array:
 GENERATORS = {"hash": hashed_bits, "threefry": threefry_bits}
 
 
-def draw(pool: Pool, split: Split, words: jax.Array, *, generator: str = "hash") -> Drawn:
+def draw(pool: Pool, split: Split, words: jax.Array, *, generator: str = "hash", unroll: int = 1) -> Drawn:
     """Draw one split a lane, uniform among those of its sizes.
 
     Going down the sorted pool, an item is taken with probability (still to be taken)/(items left): a 32-bit draw w
     decides floor(w·left / 2^32) < still to be taken, so that each probability is off by less than 2^-32.
 
     `words` [2, L] uint32 are independent keys: a repetition depends on its own only. `generator` is "hash", or
-    "threefry" to compare with.
+    "threefry" to compare with. `unroll` items are drawn in one step of the loops, as in `jax.lax.scan`; the numbers do
+    not depend on it. A step is a launch of a program on an accelerator, where more items a step cost less.
     """
     bits = GENERATORS[generator]
     num_nonmembers, num_members = pool.nonmembers.shape[0], pool.members.shape[0]
@@ -104,27 +105,22 @@ def draw(pool: Pool, split: Split, words: jax.Array, *, generator: str = "hash")
             start = start + wanted
         return tuple(still)
 
-    def member(step: jax.Array, state: tuple[Any, Any]) -> tuple[Any, Any]:
-        need, table = state
-        place = num_members - step
-        return take(need, place - 1, num_nonmembers, num_members), _put(table, need[0], place)
+    def going_down(need: tuple[jax.Array, ...], offset: int, count: int) -> tuple[jax.Array, ...]:
+        """Numbers still to be taken below each place: tables [count + 1, L] of zeros in row 0."""
 
-    members = jax.lax.fori_loop(0, num_members, member, ((test_members,), jnp.zeros((num_members + 1, lanes), kind)))[1]
+        def item(place: jax.Array, need: tuple[jax.Array, ...]) -> tuple[Any, Any]:
+            return need, take(need, place - 1, offset, count)
 
-    def nonmember(step: jax.Array, state: tuple[Any, Any]) -> tuple[Any, Any]:
-        need, tables = state
-        place = num_nonmembers - step
-        tables = tuple(_put(table, wanted, place) for table, wanted in zip(tables, need, strict=True))
-        return take(need, place - 1, 0, num_nonmembers), tables
+        empty = tuple(jnp.zeros((count + 1, lanes), kind) for _ in need)
+        return _fill_down(item, need, empty, unroll)[1]
 
-    need = (n,) if halves else (n, m - test_members)
-    empty = jnp.zeros((num_nonmembers + 1, lanes), kind)
-    tables = jax.lax.fori_loop(0, num_nonmembers, nonmember, (need, tuple(empty for _ in need)))[1]
+    (members,) = going_down((test_members,), num_nonmembers, num_members)
+    tables = going_down((n,) if halves else (n, m - test_members), 0, num_nonmembers)
     return Drawn(n, m, test_members, tables[0], jnp.zeros((0, lanes), kind) if halves else tables[1], members)
 
 
 def decide(
-    pool: Pool, drawn: Drawn, levels: lattice.Level, *, proportions: Sequence[str], tails: jax.Array
+    pool: Pool, drawn: Drawn, levels: lattice.Level, *, proportions: Sequence[str], tails: jax.Array, unroll: int = 1
 ) -> Decisions:
     """Decide every split at every level with every proportion estimate.
 
@@ -134,6 +130,7 @@ def decide(
       levels: Exact levels with fields [A].
       proportions: M names of `PROPORTIONS`; "moment" takes the members that are not tested as the known ones.
       tails: [N0 + 1] int32 of `resample_pool.tails`, the calibration scores in the region of presumed non-members.
+      unroll: As in `draw`.
 
     Returns: `Decisions`, the same as those of `tdd.ptdi` on the split ("moment": up to the rounding of its estimate). A
     split without calibration items selects nothing.
@@ -145,12 +142,12 @@ def decide(
         if name not in PROPORTIONS:
             raise ValueError(f"proportions must be among {PROPORTIONS}, got {name!r}")
     below_region = drawn.num_calibration - tails[drawn.num_calibration]
-    ratios, kth = _smallest_ratios(pool, drawn, below_region)
+    ratios, kth = _smallest_ratios(pool, drawn, below_region, unroll)
     scales = _scales(pool, drawn, proportions, below_region, kth)
     above = jnp.asarray(levels.above32, jnp.float32)[:, None]
     bounds = jnp.stack([above * scale.inverse * (_SLACK if scale.exact else _TRACED) for scale in scales])
     shape = bounds.shape
-    place = _last_at_most(ratios, bounds.reshape(-1, shape[-1])).reshape(shape)
+    place = _last_at_most(ratios, bounds.reshape(-1, shape[-1]), unroll).reshape(shape)
     left, right = (
         [jnp.stack(factors)[:, None, :] for factors in zip(*side, strict=True)]
         for side in ([scale.numerator for scale in scales], [scale.denominator for scale in scales])
@@ -280,38 +277,64 @@ def _row(table: jax.Array, place: jax.Array) -> jax.Array:
     return counts.astype(jnp.int32).reshape(place.shape)
 
 
-def _smallest_ratios(pool: Pool, drawn: Drawn, below_region: jax.Array) -> tuple[jax.Array, jax.Array]:
+def _smallest_ratios(pool: Pool, drawn: Drawn, below_region: jax.Array, unroll: int) -> tuple[jax.Array, jax.Array]:
     """The smallest (1 + C)/R at each place or above it, where a decision can be, and the K-th place.
 
     Returns: [N0 + 1, L] float32; [L] int32, 0 where K = `below_region` is below 1.
     """
     last, lanes = pool.nonmembers.shape[0], below_region.shape[0]
 
-    def body(step: jax.Array, state: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
-        smallest, table, below = state
-        place = last - step
-        table = _put(table, smallest, place + 1)
+    def body(above: jax.Array, state: tuple[jax.Array, jax.Array]) -> tuple[Any, Any]:
+        smallest, below = state
+        place = above - 1
         calibration = drawn.calibration[place].astype(jnp.int32)
         false = drawn.tested[place].astype(jnp.int32) if drawn.tested.shape[0] else place - calibration
         selected = false + drawn.members[pool.below[place]].astype(jnp.int32)
         ratio = (1 + calibration).astype(jnp.float32) / selected.astype(jnp.float32)
-        smallest = jnp.where(pool.group[place] == place, jnp.minimum(smallest, ratio), smallest)
-        return smallest, table, below + (calibration < below_region).astype(jnp.int32)
+        lower = jnp.where(pool.group[place] == place, jnp.minimum(smallest, ratio), smallest)
+        return (smallest,), (lower, below + (calibration < below_region).astype(jnp.int32))
 
-    start = (
-        jnp.full((lanes,), jnp.inf, jnp.float32),
-        jnp.zeros((last + 2, lanes), jnp.float32),
-        jnp.full((lanes,), -1, jnp.int32),
-    )
-    smallest, table, below = jax.lax.fori_loop(0, last + 1, body, start)
-    return _put(table, smallest, 0)[: last + 1], jnp.maximum(below, 0)
+    start = jnp.full((lanes,), jnp.inf, jnp.float32), jnp.full((lanes,), -1, jnp.int32)
+    table = jnp.zeros((last + 2, lanes), jnp.float32)
+    (smallest, below), (table,) = _fill_down(body, start, (table,), unroll)
+    return _put(table, smallest[None], 0)[: last + 1], jnp.maximum(below, 0)
 
 
-def _put(table: jax.Array, row: jax.Array, place: Any) -> jax.Array:
-    return jax.lax.dynamic_update_slice(table, row.astype(table.dtype)[None], (place, 0))
+def _fill_down(
+    item: Callable[[Any, Any], tuple[Any, Any]], state: Any, tables: tuple[jax.Array, ...], unroll: int
+) -> tuple[Any, tuple[jax.Array, ...]]:
+    """Fill tables [count + 1, L] from row `count` down to row 1, `unroll` rows in one step.
+
+    `item(place, state) -> (rows, state)` gives the row of each table at a place, and the state for the next one below.
+    """
+    count = tables[0].shape[0] - 1
+    if not count:
+        return state, tables
+    unroll = min(unroll, count)
+
+    def step(top: Any, state: Any, tables: tuple[jax.Array, ...], size: int) -> tuple[Any, tuple[jax.Array, ...]]:
+        rows = []
+        for i in range(size):
+            row, state = item(top - i, state)
+            rows.append(row)
+        blocks = [jnp.stack(column[::-1]) for column in zip(*rows, strict=True)]
+        return state, tuple(_put(table, block, top - size + 1) for table, block in zip(tables, blocks, strict=True))
+
+    rest = count % unroll
+    if rest:
+        state, tables = step(jnp.int32(count), state, tables, rest)
+
+    def body(i: jax.Array, carry: tuple[Any, tuple[jax.Array, ...]]) -> tuple[Any, tuple[jax.Array, ...]]:
+        return step(count - rest - i * unroll, *carry, unroll)
+
+    return jax.lax.fori_loop(0, count // unroll, body, (state, tables))
 
 
-def _last_at_most(table: jax.Array, bounds: jax.Array) -> jax.Array:
+def _put(table: jax.Array, rows: jax.Array, place: Any) -> jax.Array:
+    return jax.lax.dynamic_update_slice(table, rows.astype(table.dtype), (place, 0))
+
+
+def _last_at_most(table: jax.Array, bounds: jax.Array, unroll: int) -> jax.Array:
     """[c, L] the last row of a table [rows, L], rising along its rows, with value <= bounds [c, L]; -1 if none."""
     rows, lanes = table.shape
     stride = 1 << max(0, (rows - 1).bit_length() // 2)
@@ -320,7 +343,7 @@ def _last_at_most(table: jax.Array, bounds: jax.Array) -> jax.Array:
         row = jax.lax.dynamic_slice(table, (i * stride, 0), (1, lanes))
         return count + (row <= bounds).astype(jnp.int32)
 
-    count = jax.lax.fori_loop(0, -(-rows // stride), coarse, jnp.zeros(bounds.shape, jnp.int32))
+    count = jax.lax.fori_loop(0, -(-rows // stride), coarse, jnp.zeros(bounds.shape, jnp.int32), unroll=unroll)
 
     def halve(i: jax.Array, place: jax.Array) -> jax.Array:
         ahead = place + (stride >> (i + 1))

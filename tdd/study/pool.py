@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from tdd.device_kinds import DeviceKind, kind_of
 from tdd.kernels import resample as engine
 from tdd.kernels import resample_pool, tally
 from tdd.runs.folder import versions
@@ -31,10 +32,11 @@ _LARGEST = 2**24
 _STEP = 2**13  # repetitions of the first call
 _LARGEST_STEP = 2**18  # a tally holds 2^19
 _SMALLEST = 2**10  # repetitions of a piece that a shard runs
-_HOST_LANES, _DEVICE_LANES = 1024, 2**17
-_HOST_BYTES, _DEVICE_BYTES = 10 * 2**20, 2**31
+_HOST_LANES, _DEVICE_LANES = 1024, _LARGEST_STEP
+_HOST_BYTES = 10 * 2**20
 _FEWEST = 128
 _NARROW = 16  # of a pool whose tables fit into no cache: one register of counts
+_UNROLL = 32  # items in one launch of an accelerator: beyond it the program grows and no time is won
 
 
 def resample(
@@ -130,7 +132,8 @@ def resample(
     }
     size, members = len(values), int(labels.sum())
     sizes = {"num_items": size, "num_members": members}
-    lanes = _lanes(size, devices[0].platform)
+    kind = kind_of(devices[0])
+    lanes = _lanes(size, kind)
     operands = (
         resample_pool.prepare(values, labels),
         split,
@@ -141,7 +144,7 @@ def resample(
     plan = Plan(
         int(repetitions), max(_STEP, lanes), _LARGEST_STEP, max(_SMALLEST, lanes), target_se, next_stop=_next_stop
     )
-    sums = _engine(names, len(levels), lanes, devices)
+    sums = _engine(names, len(levels), lanes, _UNROLL if kind.wide else 1, devices)
     return run_study(
         [Cell(sums, jax.device_put(operands), num_tests, plan)],
         methods=names,
@@ -173,14 +176,12 @@ def _split(
     return resample_pool.fixed_split(n, num_nulls + num_targets, num_targets), num_nulls + num_targets
 
 
-def _lanes(size: int, platform: str) -> int:
+def _lanes(size: int, kind: DeviceKind) -> int:
     """Repetitions side by side: a power of two, whose tables of counts stay in the cache of a host's core."""
-    host = platform == "cpu"
-    most, room = (_HOST_LANES, _HOST_BYTES) if host else (_DEVICE_LANES, _DEVICE_BYTES)
-    fitting = room // (6 * size)
+    fitting = kind.room(_HOST_BYTES) // (6 * size)
     if fitting < _FEWEST:
-        return _NARROW if host else _FEWEST
-    return min(most, 1 << (fitting.bit_length() - 1))
+        return _FEWEST if kind.wide else _NARROW
+    return min(_DEVICE_LANES if kind.wide else _HOST_LANES, 1 << (fitting.bit_length() - 1))
 
 
 def _next_stop(done: int) -> int:
@@ -192,15 +193,17 @@ def _next_stop(done: int) -> int:
 
 
 @functools.lru_cache(maxsize=32)
-def _engine(names: tuple[str, ...], num_levels: int, lanes: int, devices: tuple[Any, ...]) -> blocks.BlockSums:
+def _engine(
+    names: tuple[str, ...], num_levels: int, lanes: int, unroll: int, devices: tuple[Any, ...]
+) -> blocks.BlockSums:
     """The compiled program; pools of one size share it, whatever their scores, levels and sizes of splits."""
 
     def one_block(operands: Any, index: jax.Array, real: jax.Array, totals: tally.Tally) -> tally.Tally:
         pool, split, levels, tails, seed = operands
         root = jax.random.wrap_key_data(seed, impl="threefry2x32")
         keys = jax.vmap(lambda i: jax.random.key_data(jax.random.fold_in(root, i)))(index)
-        drawn = engine.draw(pool, split, keys.T)
-        decided = engine.decide(pool, drawn, levels, proportions=names, tails=tails)
+        drawn = engine.draw(pool, split, keys.T, unroll=unroll)
+        decided = engine.decide(pool, drawn, levels, proportions=names, tails=tails, unroll=unroll)
         return tally.update(totals, decided.false, decided.selected, drawn.test_members, drawn.num_tests, real=real)
 
     shape = (len(names), num_levels)

@@ -438,6 +438,13 @@ METHODS = (
         ("tests/procedures/test_shift.py",),
     ),
     Fault(
+        "resample: the rows of a step are put upside down",
+        "kernels/resample.py",
+        "jnp.stack(column[::-1])",
+        "jnp.stack(column)",
+        ("tests/kernels/test_resample.py",),
+    ),
+    Fault(
         "conditional: k is ignored",
         "tdd/procedures/conditional.py",
         "conditional.simes_bounds(n, delta, max_rank=max_rank, k=k)",

@@ -1,5 +1,7 @@
 """The fixed-pool engine against exact rational arithmetic on the splits that it drew; the law of the splits."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -179,6 +181,26 @@ def test_a_repetition_does_not_depend_on_its_neighbours():
     part = run(pool, drawn_splits(pool, split, keys[:, 5:12]), EXACT)
     for a, b in zip(whole, part, strict=True):
         np.testing.assert_array_equal(a[..., 5:12], b)
+
+
+@pytest.mark.parametrize("unroll", [2, 5, 32])
+@pytest.mark.parametrize("kind", SPLITS)
+def test_several_items_in_one_step_change_nothing(kind, unroll):
+    """41 and 30 items are no multiples of these; with 32 the members are one step, shorter than the others."""
+    scores, labels = make_pool(1, 41, 30, 0.25)
+    pool, split = resample_pool.prepare(scores, labels), SPLITS[kind](41, 30)
+    keys = words(2, LANES)
+    drawn = drawn_splits(pool, split, keys)
+    stepped = jax.jit(partial(resample.draw, unroll=unroll))(pool, split, keys)
+    for a, b in zip(drawn, stepped, strict=True):
+        np.testing.assert_array_equal(a, b, strict=True)
+    tails = resample_pool.tails(41, 0.05)
+    usual, again = (
+        jax.jit(partial(resample.decide, proportions=EXACT, unroll=steps))(pool, drawn, levels(ALPHAS), tails=tails)
+        for steps in (1, unroll)
+    )
+    for a, b in zip(usual, again, strict=True):
+        np.testing.assert_array_equal(a, b, strict=True)
 
 
 def test_the_size_of_the_calibration_half_is_hypergeometric():

@@ -18,7 +18,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 # other.
 LAYERS = [
     {"kernels"},
-    {"records", "validate", "cores", "placement"},
+    {"records", "validate", "cores", "device_kinds", "placement"},
     {"runs"},
     {"texts", "models", "scoring", "procedures"},
     {"audit", "study", "exchange", "probe", "lab", "demo"},

@@ -8,6 +8,7 @@ from child_process import run_python
 
 import tdd
 from benchmarks.throughput import harness
+from tdd.device_kinds import DeviceKind
 from tdd.kernels import lattice, resample_pool
 from tdd.kernels import resample as engine
 from tdd.study import blocks, runner
@@ -232,9 +233,27 @@ def test_a_key_is_needed(key):
         study(key=key)
 
 
+def test_lanes_and_steps_of_an_accelerator_do_not_change_the_numbers(monkeypatch):
+    usual = study(repetitions=5_000)
+    pool_module._engine.cache_clear()
+    monkeypatch.setattr(pool_module, "kind_of", lambda device: DeviceKind("gpu", 2**24))
+    wide = study(repetitions=5_000)
+    assert pool_module._engine.cache_info().misses == 1
+    np.testing.assert_array_equal(numbers(wide), numbers(usual))
+    pool_module._engine.cache_clear()
+
+
+@pytest.mark.parametrize("gib", [16, 131])
+@pytest.mark.parametrize("size", [2, 775, 11_332, 10**6])
+def test_tables_fit_an_accelerator(size, gib):
+    lanes = pool_module._lanes(size, DeviceKind("gpu", gib * 2**30))
+    assert 128 <= lanes <= 2**18
+    assert 6 * lanes * size <= max(gib * 2**28, 6 * 128 * size)
+
+
 @pytest.mark.parametrize("size", [2, 90, 10**4, 10**5, 2**24 - 1])
 def test_tables_of_a_large_pool_are_narrow(size):
     """About ten bytes an item and lane: 3 GB for the largest pool, on each core."""
-    lanes = pool_module._lanes(size, "cpu")
+    lanes = pool_module._lanes(size, DeviceKind("cpu", None))
     assert lanes & (lanes - 1) == 0
     assert 10 * lanes * size < max(2**24, 200 * size)
