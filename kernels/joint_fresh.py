@@ -40,7 +40,14 @@ _UNIT = 2**24
 
 
 def count_ranks(
-    words: jax.Array, signal: Any, member_share: Any, *, num_models: int, num_calibration: int, num_tests: int
+    words: jax.Array,
+    signal: Any,
+    member_share: Any,
+    *,
+    num_models: int,
+    num_calibration: int,
+    num_tests: int,
+    unroll: int = 1,
 ) -> RankCounts:
     """Draw the ranks of L repetitions and count them.
 
@@ -49,41 +56,63 @@ def count_ranks(
       signal: [] distance between the mean scores of non-members and members, in standard deviations.
       member_share: [] p, the probability that a candidate is a member of one model.
       num_models, num_calibration, num_tests: K, n and m, static.
+      unroll: Steps of the loops that are taken at once; the counts do not depend on it. With more than one the
+        look-ups of all repetitions are made together, as an accelerator likes it, else repetition by repetition.
 
     Cost: K (n + 1) exponentials and as many normal quantiles and distribution functions, m random numbers and as many
     look-ups by halving in a table of 2(n+1) cells.
     """
-    ends = cell_probabilities(words, signal, member_share, num_models=num_models, num_calibration=num_calibration)
-    lanes, cells = words.shape[1], ends.shape[0]
-    steps = cells.bit_length()
-    # From here on repetition by repetition: its table stays in the fastest memory. Padded, no search can leave it.
-    ends = by_lane(jnp.rint(ends * _UNIT).astype(jnp.int32))
-    rows = jnp.pad(ends, ((0, 0), (0, 2**steps - cells)), constant_values=_UNIT)
+    sizes = {"num_models": num_models, "num_calibration": num_calibration}
+    ends = jnp.rint(cell_probabilities(words, signal, member_share, unroll=unroll, **sizes) * _UNIT).astype(jnp.int32)
     numbers = jnp.arange(num_tests, dtype=jnp.uint32) + jnp.uint32(num_models * (num_calibration + 1))
+    count = _count_together if unroll > 1 else _count_one_by_one
+    pure, contaminated = count(ends, words, numbers).reshape(2, num_calibration + 1, -1)
+
+    def add(sums: tuple[jax.Array, jax.Array], row: tuple[jax.Array, jax.Array]) -> Any:
+        both, bad = sums[0] + row[0] + row[1], sums[1] + row[1]
+        return (both, bad), RankCounts(both, bad)
+
+    zero = jnp.zeros(words.shape[1], jnp.int32)
+    sums = jax.lax.scan(add, (zero, zero), (pure, contaminated), unroll=unroll)[1]
+    return RankCounts(*(jnp.concatenate([zero[None], rows]) for rows in sums))
+
+
+def _count_together(ends: jax.Array, words: jax.Array, numbers: jax.Array) -> jax.Array:
+    """[cells, L] how many random numbers of each repetition fall into each cell, whose ends are `ends` [cells, L]."""
+    cells, lanes = ends.shape
+    steps = cells.bit_length()
+    rows = jnp.pad(ends, ((0, 2**steps - cells), (0, 0)), constant_values=_UNIT)
+    draw = (hashed_bits(words[:, None, :], numbers[:, None]) >> 8).astype(jnp.int32)
+    cell = jnp.zeros(draw.shape, jnp.int32)
+    for step in reversed(range(steps)):
+        end = jnp.take_along_axis(rows, cell + (2**step - 1), axis=0, mode="promise_in_bounds")
+        cell = cell + jnp.where(end <= draw, 2**step, 0)
+    slot = cell * lanes + jnp.arange(lanes, dtype=jnp.int32)
+    counts = jnp.zeros(cells * lanes, jnp.int32).at[slot.reshape(-1)].add(1, mode="promise_in_bounds")
+    return counts.reshape(cells, lanes)
+
+
+def _count_one_by_one(ends: jax.Array, words: jax.Array, numbers: jax.Array) -> jax.Array:
+    """`_count_together`, repetition by repetition: the table of one stays in the fastest memory of a host."""
+    cells, lanes = ends.shape
+    steps = cells.bit_length()
+    rows = jnp.pad(by_lane(ends), ((0, 0), (0, 2**steps - cells)), constant_values=_UNIT)  # no search leaves it
 
     def one(counts: jax.Array, lane: jax.Array) -> tuple[jax.Array, None]:
         row = rows[lane]
         draw = (hashed_bits(words[:, lane], numbers) >> 8).astype(jnp.int32)
-        cell = jnp.zeros(num_tests, jnp.int32)
+        cell = jnp.zeros(numbers.shape, jnp.int32)
         for step in reversed(range(steps)):
             end = row.at[cell + (2**step - 1)].get(mode="promise_in_bounds")
             cell = cell + jnp.where(end <= draw, 2**step, 0)
         return counts.at[lane * cells + cell].add(1, mode="promise_in_bounds"), None
 
     counts = jax.lax.scan(one, jnp.zeros(lanes * cells, jnp.int32), jnp.arange(lanes, dtype=jnp.int32))[0]
-    pure, contaminated = counts.reshape(lanes, 2, num_calibration + 1).transpose(1, 2, 0)
-
-    def add(sums: tuple[jax.Array, jax.Array], row: tuple[jax.Array, jax.Array]) -> Any:
-        both, bad = sums[0] + row[0] + row[1], sums[1] + row[1]
-        return (both, bad), RankCounts(both, bad)
-
-    zero = jnp.zeros(lanes, jnp.int32)
-    sums = jax.lax.scan(add, (zero, zero), (pure, contaminated))[1]
-    return RankCounts(*(jnp.concatenate([zero[None], rows]) for rows in sums))
+    return counts.reshape(lanes, cells).T
 
 
 def cell_probabilities(
-    words: jax.Array, signal: Any, member_share: Any, *, num_models: int, num_calibration: int
+    words: jax.Array, signal: Any, member_share: Any, *, num_models: int, num_calibration: int, unroll: int = 1
 ) -> jax.Array:
     """Draw the calibration items of L repetitions: the law of a candidate given them.
 
@@ -100,14 +129,14 @@ def cell_probabilities(
         return sums, jnp.stack(sums)
 
     zero = (jnp.zeros(words.shape[1], jnp.float32),) * num_models
-    totals, sums = jax.lax.scan(step, zero, jnp.arange(num_calibration + 1, dtype=jnp.uint32))
+    totals, sums = jax.lax.scan(step, zero, jnp.arange(num_calibration + 1, dtype=jnp.uint32), unroll=unroll)
     none, whole = (1 - share) ** num_models, jnp.stack(totals)
 
     # Row by row, as the output of loops: XLA repeats an array expression in everything that uses it.
     def shift(carry: None, row: jax.Array) -> tuple[None, jax.Array]:
         return carry, ndtr(ndtri(row / whole) + signal)
 
-    other = jax.lax.scan(shift, None, sums[:-1])[1]
+    other = jax.lax.scan(shift, None, sums[:-1], unroll=unroll)[1]
 
     def multiply(largest: jax.Array, rows: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, Any]:
         member, other = rows[0] / whole, rows[1]
@@ -120,7 +149,7 @@ def cell_probabilities(
         return largest, (pure, none + largest)
 
     start = jnp.zeros(words.shape[1], jnp.float32)
-    _, (pure, rest) = jax.lax.scan(multiply, start, (sums[:-1], other))
+    _, (pure, rest) = jax.lax.scan(multiply, start, (sums[:-1], other), unroll=unroll)
     ends = jnp.ones((1, words.shape[1]), jnp.float32)
     return jnp.concatenate([pure, none * ends, rest, ends])
 

@@ -59,7 +59,7 @@ def pool(calibration: np.ndarray, scores: np.ndarray, contaminated: np.ndarray) 
     )
 
 
-def drawn(words: jax.Array, size: int, wanted: int, stream: int) -> jax.Array:
+def drawn(words: jax.Array, size: int, wanted: int, stream: int, unroll: int = 1) -> jax.Array:
     """A uniformly random subset of fixed size in each lane, [N, L] bool.
 
     Item j of N enters with probability (items still wanted)/(N - j), by 32 random bits; the probability of every subset
@@ -70,6 +70,7 @@ def drawn(words: jax.Array, size: int, wanted: int, stream: int) -> jax.Array:
       size: N, below 2^16.
       wanted: Items to draw, at most N.
       stream: Number of the first of N consecutive draws, so that different subsets use different bits.
+      unroll: Items in one step of the loop, as in `jax.lax.scan`; the subsets do not depend on it.
     """
 
     def step(need: jax.Array, item: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -77,10 +78,12 @@ def drawn(words: jax.Array, size: int, wanted: int, stream: int) -> jax.Array:
         return need - take.astype(jnp.int32), take
 
     need = jnp.full(words.shape[1], wanted, jnp.int32)
-    return jax.lax.scan(step, need, jnp.arange(size, dtype=jnp.int32))[1]
+    return jax.lax.scan(step, need, jnp.arange(size, dtype=jnp.int32), unroll=unroll)[1]
 
 
-def count_ranks(pool: JointPool, words: jax.Array, *, num_calibration: int, num_tests: int) -> RankCounts:
+def count_ranks(
+    pool: JointPool, words: jax.Array, *, num_calibration: int, num_tests: int, unroll: int = 1
+) -> RankCounts:
     """Draw the subsets of L repetitions and count the largest ranks of the candidates.
 
     The subset of the calibration items is `drawn(words, N, n, 0)`, that of the candidates `drawn(words, M, m, N)`.
@@ -90,28 +93,40 @@ def count_ranks(pool: JointPool, words: jax.Array, *, num_calibration: int, num_
       words: [2, L] uint32 random words, independent over repetitions.
       num_calibration: n, calibration items a repetition.
       num_tests: m, candidates a repetition.
+      unroll: Items in one step of the loops; the counts do not depend on it. A step is a launch on an accelerator.
 
     Cost: N + M random numbers, K (N + M) additions and look-ups of rows, M additions to a table of (n + 2) L numbers.
     """
     size, lanes = pool.order.shape[0], words.shape[1]
-    running = _running_counts(pool, drawn(words, size, num_calibration, 0))
+    running = _running_counts(pool, drawn(words, size, num_calibration, 0, unroll), unroll)
     lane = jnp.arange(lanes, dtype=jnp.int32)
 
     def step(
-        state: tuple[jax.Array, jax.Array], item: tuple[jax.Array, jax.Array, jax.Array]
+        state: tuple[jax.Array, jax.Array], items: tuple[jax.Array, jax.Array, jax.Array]
     ) -> tuple[tuple[jax.Array, jax.Array], None]:
+        """Add some items to the table at once: a scatter is a launch of its own."""
         need, table = state
-        number, place, weight = item
-        above = functools.reduce(jnp.maximum, [rows[place[model]] for model, rows in enumerate(running)])
-        take = _chance(words, number, pool.place.shape[0], need, size)
-        slot = (above.astype(jnp.int32) + 1) * lanes + lane
-        return (need - take.astype(jnp.int32), table.at[slot].add(jnp.where(take, weight, 0))), None
+        slots, added = [], []
+        for number, place, weight in zip(*items, strict=True):
+            above = functools.reduce(jnp.maximum, [rows[place[model]] for model, rows in enumerate(running)])
+            take = _chance(words, number, num_items, need, size)
+            slots.append((above.astype(jnp.int32) + 1) * lanes + lane)
+            added.append(jnp.where(take, weight, 0))
+            need = need - take.astype(jnp.int32)
+        return (need, table.at[jnp.concatenate(slots)].add(jnp.concatenate(added))), None
 
-    start = (jnp.full(lanes, num_tests, jnp.int32), jnp.zeros((num_calibration + 2) * lanes, jnp.int32))
-    numbers = jnp.arange(pool.place.shape[0], dtype=jnp.int32)
+    num_items = pool.place.shape[0]
+    state = (jnp.full(lanes, num_tests, jnp.int32), jnp.zeros((num_calibration + 2) * lanes, jnp.int32))
     pairs = 1 + (jnp.asarray(pool.contaminated) << 16)  # two counts in one number
-    (_, table), _ = jax.lax.scan(step, start, (numbers, jnp.asarray(pool.place), pairs))
-    return _cumulative(table.reshape(num_calibration + 2, lanes))
+    items = jnp.arange(num_items, dtype=jnp.int32), jnp.asarray(pool.place), pairs
+    whole = num_items - num_items % unroll
+    if whole:
+        blocks = [part[:whole].reshape(-1, unroll, *part.shape[1:]) for part in items]
+        state, _ = jax.lax.scan(step, state, tuple(blocks))
+    if whole < num_items:
+        first, place, weight = (part[whole:] for part in items)
+        state, _ = step(state, (first, place, weight))
+    return _cumulative(state[1].reshape(num_calibration + 2, lanes), unroll)
 
 
 def by_lane(table: jax.Array) -> jax.Array:
@@ -124,17 +139,17 @@ def by_lane(table: jax.Array) -> jax.Array:
     return table.reshape(-1)[jnp.arange(rows)[None, :] * lanes + jnp.arange(lanes)[:, None]]
 
 
-def _cumulative(table: jax.Array) -> RankCounts:
+def _cumulative(table: jax.Array, unroll: int) -> RankCounts:
     """Running sums over the ranks, row by row: XLA:CPU would repeat a fused cumulative sum for every consumer."""
 
     def step(sums: jax.Array, row: jax.Array) -> tuple[jax.Array, RankCounts]:
         sums = sums + row
         return sums, RankCounts(sums & 0xFFFF, sums >> 16)
 
-    return jax.lax.scan(step, jnp.zeros_like(table[0]), table)[1]
+    return jax.lax.scan(step, jnp.zeros_like(table[0]), table, unroll=unroll)[1]
 
 
-def _running_counts(pool: JointPool, taken: jax.Array) -> list[jax.Array]:
+def _running_counts(pool: JointPool, taken: jax.Array, unroll: int) -> list[jax.Array]:
     """For each model [N + 1, L] int16: drawn items among the first i of its order, i = 0..N."""
     taken = taken.astype(jnp.int16)
     zero = jnp.zeros(taken.shape[1], jnp.int16)
@@ -144,7 +159,7 @@ def _running_counts(pool: JointPool, taken: jax.Array) -> list[jax.Array]:
 
     kinds = pool.order.shape[1]
     order = jnp.concatenate([jnp.asarray(pool.order), jnp.zeros((1, kinds), jnp.int32)])  # one step more: all of them
-    return list(jax.lax.scan(step, (zero,) * kinds, order)[1])
+    return list(jax.lax.scan(step, (zero,) * kinds, order, unroll=unroll)[1])
 
 
 def _chance(words: jax.Array, item: jax.Array, size: int, need: jax.Array, stream: int) -> jax.Array:

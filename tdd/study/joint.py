@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from tdd.device_kinds import DeviceKind, kind_of
 from tdd.kernels import joint_cuts, joint_fresh, joint_resample, proportion, tally
 from tdd.kernels.joint_resample import LARGEST
 from tdd.procedures import jecs as joint
@@ -31,22 +32,25 @@ __all__ = ["METHODS", "resample_joint", "simulate_joint"]
 METHODS = ("jecs", "jmcs/bh", "jmcs/storey", "jmcs/by")
 _LARGEST = 2**18  # repetitions a call, far from where the sums of a tally would wrap
 _STEP, _SMALLEST = 2**12, 2**9  # repetitions of the first call; of a piece that a shard runs
-_ROOM = (2**27, 2**32)  # numbers that the repetitions side by side may hold: 512 MB a core, 16 GB elsewhere
+_HOST_BYTES = 2**29  # that the repetitions side by side may hold on a core
+_MOST_NUMBERS = 2**31  # that they may hold elsewhere: no table has more places than an index counts
+_UNROLL = 16  # steps of a loop in one launch of an accelerator
 
 
 class _RankCounter(NamedTuple):
     """Draws repetitions and counts their ranks; equal counters share one compiled engine.
 
     Attributes:
-      count: `(source, words, **sizes) -> RankCounts` of L repetitions, from a pytree of arrays and [2, L] random bits.
+      count: `(source, words, *, unroll, **sizes) -> RankCounts` of L repetitions, from a pytree of arrays and [2, L]
+        random bits.
       sizes: names and values of the static sizes; "num_calibration" and "num_tests" are among them.
-      lanes: largest number of repetitions side by side, on a CPU and elsewhere; no number depends on it.
+      lanes: largest number of repetitions side by side on a CPU; no number depends on it.
       num_numbers: about how many 32-bit numbers one repetition holds.
     """
 
     count: Callable[..., joint_resample.RankCounts]
     sizes: tuple[tuple[str, int], ...]
-    lanes: tuple[int, int]
+    lanes: int
     num_numbers: int
 
 
@@ -121,7 +125,7 @@ def resample_joint(
     sizes = {"num_calibration": n, "num_tests": m}
     num_numbers = own.shape[1] * (len(own) // 2 + 8)
     return _run_joint(
-        _RankCounter(joint_resample.count_ranks, tuple(sizes.items()), (256, 2**14), num_numbers),
+        _RankCounter(joint_resample.count_ranks, tuple(sizes.items()), 256, num_numbers),
         pool,
         {"engine": "tdd.study.resample_joint", "design": design | sizes},
         _Options(alphas, methods, eta, grid, repetitions, seed, devices, folder, shard),
@@ -172,7 +176,7 @@ def simulate_joint(
     sizes = {name: getattr(design, name) for name in ("num_models", "num_calibration", "num_tests")}
     num_numbers = (design.num_calibration + 1) * (2 * design.num_models + 12) + design.num_tests
     return _run_joint(
-        _RankCounter(_count_fresh_ranks, tuple(sizes.items()), (64, 2**12), num_numbers),
+        _RankCounter(_count_fresh_ranks, tuple(sizes.items()), 64, num_numbers),
         (jnp.float32(design.signal), jnp.float32(design.member_share)),
         {"engine": "tdd.study.simulate_joint", "design": described(design)},
         _Options(alphas, methods, eta, grid, repetitions, seed, devices, folder, shard),
@@ -211,8 +215,9 @@ def _run_joint(counter: _RankCounter, source: Any, about: dict[str, Any], option
     harmonic = tuple(jnp.asarray(table[m]) for table in joint.harmonic(m))
     scales = (proportion.tail_size(n, eta, n), *harmonic)
     operands = (source, exact_levels(levels), scales, jax.random.key(seed, impl="threefry2x32"))
-    lanes = _width(counter.lanes, counter.num_numbers, devices[0].platform)
-    sums = _engine(counter, names, candidates, len(levels), lanes, devices)
+    kind = kind_of(devices[0])
+    lanes = _width(counter, kind)
+    sums = _engine(counter, names, candidates, len(levels), lanes, _UNROLL if kind.wide else 1, devices)
     setting = {
         **about,
         "seed": int(seed),
@@ -236,11 +241,10 @@ def _run_joint(counter: _RankCounter, source: Any, about: dict[str, Any], option
     )
 
 
-def _width(lanes: tuple[int, int], numbers: int, platform: str) -> int:
+def _width(counter: _RankCounter, kind: DeviceKind) -> int:
     """Number of repetitions side by side: as many as there is room for."""
-    where = platform != "cpu"
-    width = lanes[where]
-    while width > 1 and width * numbers > _ROOM[where]:
+    width, room = _LARGEST if kind.wide else counter.lanes, min(kind.room(_HOST_BYTES) // 4, _MOST_NUMBERS)
+    while width > 1 and width * counter.num_numbers > room:
         width //= 2
     return width
 
@@ -252,6 +256,7 @@ def _engine(
     grid: tuple[Fraction, ...],
     num_levels: int,
     lanes: int,
+    unroll: int,
     devices: tuple[Any, ...],
 ) -> blocks.BlockSums:
     """Compile the sums; the pool, the levels and the key are operands."""
@@ -261,7 +266,7 @@ def _engine(
     def one_block(operands: Any, index: jax.Array, real: jax.Array, totals: tally.Tally) -> tally.Tally:
         source, levels, (tail, top, bottom), key = operands
         words = jax.vmap(lambda i: jax.random.bits(jax.random.fold_in(key, i), (2,), jnp.uint32), out_axes=1)(index)
-        counts = counter.count(source, words, **sizes)
+        counts = counter.count(source, words, unroll=unroll, **sizes)
 
         def decide(at_most: jax.Array, contaminated: jax.Array) -> tuple[jax.Array, jax.Array]:
             """Numbers of selected and of falsely selected items, [method, alpha] each, in one repetition."""

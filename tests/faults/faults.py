@@ -445,6 +445,20 @@ METHODS = (
         ("tests/kernels/test_resample.py",),
     ),
     Fault(
+        "joint: the items of the last, shorter step are left out",
+        "kernels/joint_resample.py",
+        "    if whole < num_items:",
+        "    if whole < 0:",
+        ("tests/kernels/test_joint_resample.py",),
+    ),
+    Fault(
+        "joint: the look-ups of all repetitions read the table of the first",
+        "kernels/joint_fresh.py",
+        "slot = cell * lanes + jnp.arange(lanes, dtype=jnp.int32)",
+        "slot = cell * lanes",
+        ("tests/kernels/test_joint_fresh.py",),
+    ),
+    Fault(
         "conditional: k is ignored",
         "tdd/procedures/conditional.py",
         "conditional.simes_bounds(n, delta, max_rank=max_rank, k=k)",

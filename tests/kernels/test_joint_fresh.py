@@ -106,3 +106,11 @@ def test_probabilities_rise_to_one(signal, share):
     assert (np.diff(ends, axis=0) >= 0).all()
     assert (ends[-1] == 1).all()
     np.testing.assert_allclose(ends[300], (1 - float(np.float32(share))) ** 5, rtol=1e-6)
+
+
+def test_look_ups_of_all_repetitions_together_change_nothing():
+    words = jax.random.bits(jax.random.key(7), (2, 400), jnp.uint32)
+    options = {"num_models": 3, "num_calibration": 45, "num_tests": 80}
+    together = jax.jit(functools.partial(joint_fresh.count_ranks, unroll=2, **options))(words, SIGNAL, SHARE)
+    for a, b in zip(count_ranks(words, SIGNAL, SHARE, **options), together, strict=True):
+        np.testing.assert_array_equal(a, b)

@@ -54,6 +54,17 @@ def test_inclusion_of_items_and_of_neighbours_in_a_large_pool():
         assert abs(found.std() - 1) < 0.07
 
 
+@pytest.mark.parametrize(("unroll", "size"), [(4, 35), (8, 6)])
+def test_several_items_in_one_step_change_nothing(unroll, size):
+    """The step at the end is shorter than the others, or the only one."""
+    draws = np.random.default_rng(1)
+    pool = joint_resample.pool(draws.normal(size=(3, 9)), draws.normal(size=(3, size)), draws.random(size) < 0.5)
+    count = jax.jit(joint_resample.count_ranks, static_argnames=("num_calibration", "num_tests", "unroll"))
+    usual, stepped = (count(pool, words(50), num_calibration=5, num_tests=4, unroll=steps) for steps in (1, unroll))
+    for a, b in zip(usual, stepped, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
 @pytest.mark.slow("long")
 def test_counts_are_those_of_sorting_each_subset():
     """Ties within and between the two parts, one to four models, subsets from one item to all of them."""

@@ -11,8 +11,9 @@ import pytest
 from child_process import run_python
 
 from benchmarks.throughput import joint_peer
+from tdd.device_kinds import DeviceKind
 from tdd.kernels import joint_resample, tally
-from tdd.study import joint
+from tdd.study import JointLabels, joint
 from tdd.study.joint import METHODS, resample_joint
 from tdd.study.results import Totals
 from tdd.validate import InputError
@@ -160,12 +161,25 @@ def test_the_loop_draws_uniform_subsets():
     assert np.abs(counts / 3_000 - 1 / 3).max() < 0.045
 
 
+def test_lanes_and_steps_of_an_accelerator_do_not_change_the_numbers(monkeypatch):
+    options = {"alphas": [0.1, 0.4], "repetitions": 600, "methods": "jmcs/bh"}
+    monkeypatch.setattr(joint, "_UNROLL", 2)  # more takes long to compile on a CPU
+    made = []
+    for kind in (DeviceKind("cpu", None), DeviceKind("gpu", 2**24)):
+        monkeypatch.setattr(joint, "kind_of", lambda device, kind=kind: kind)
+        small = JointLabels(num_models=2, num_calibration=45, num_tests=50, signal=3.0)
+        made.append((resample_joint(*table(), **options), joint.simulate_joint(small, **options)))
+    for usual, wide in zip(*made, strict=True):
+        np.testing.assert_array_equal(usual.fdr, wide.fdr)
+        np.testing.assert_array_equal(usual.power_quantiles, wide.power_quantiles)
+
+
 @pytest.mark.parametrize("platform", ["cpu", "gpu"])
 def test_large_pools_run_fewer_repetitions_side_by_side(platform):
     """Indices of the tables stay below 2^31, and memory within bounds; an ordinary pool is not narrowed."""
-    lanes = (256, 2**14)
-    assert joint._width(lanes, 20_000, platform) == lanes[platform != "cpu"]
-    for numbers in (10**6, 10**7, 10**9):
-        width = joint._width(lanes, numbers, platform)
-        assert 1 <= width < lanes[platform != "cpu"]
-        assert width == 1 or width * numbers <= (2**27 if platform == "cpu" else 2**32)
+    kind = DeviceKind(platform, None if platform == "cpu" else 131 * 2**30)
+    most = 256 if platform == "cpu" else 2**17
+    for numbers in (12_000, 10**6, 10**7, 10**9):
+        width = joint._width(joint._RankCounter(joint_resample.count_ranks, (), 256, numbers), kind)
+        assert 1 <= width < most or (width, numbers) == (most, 12_000)
+        assert width == 1 or width * numbers <= (2**27 if platform == "cpu" else 2**31)
