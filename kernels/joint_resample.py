@@ -121,11 +121,11 @@ def count_ranks(
     items = jnp.arange(num_items, dtype=jnp.int32), jnp.asarray(pool.place), pairs
     whole = num_items - num_items % unroll
     if whole:
-        blocks = [part[:whole].reshape(-1, unroll, *part.shape[1:]) for part in items]
-        state, _ = jax.lax.scan(step, state, tuple(blocks))
+        blocks = jax.tree.map(lambda part: part[:whole].reshape(-1, unroll, *part.shape[1:]), items)
+        state, _ = jax.lax.scan(step, state, blocks)
     if whole < num_items:
-        first, place, weight = (part[whole:] for part in items)
-        state, _ = step(state, (first, place, weight))
+        number, place, weight = (part[whole:] for part in items)
+        state, _ = step(state, (number, place, weight))
     return _cumulative(state[1].reshape(num_calibration + 2, lanes), unroll)
 
 
