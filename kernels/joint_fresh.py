@@ -56,8 +56,8 @@ def count_ranks(
       signal: [] distance between the mean scores of non-members and members, in standard deviations.
       member_share: [] p, the probability that a candidate is a member of one model.
       num_models, num_calibration, num_tests: K, n and m, static.
-      unroll: Steps of the loops that are taken at once; the counts do not depend on it. With more than one the
-        look-ups of all repetitions are made together, as an accelerator likes it, else repetition by repetition.
+      unroll: Steps of the loops that are taken at once; the counts do not depend on it. With 1 the look-ups are made
+        repetition by repetition, which is faster on a CPU; with more, together for all repetitions.
 
     Cost: K (n + 1) exponentials and as many normal quantiles and distribution functions, m random numbers and as many
     look-ups by halving in a table of 2(n+1) cells.

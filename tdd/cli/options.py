@@ -7,6 +7,7 @@ import sys
 from typing import Any
 
 from tdd.cli.common import CommandParser
+from tdd.validate import InputError
 
 __all__ = [
     "add_decision",
@@ -217,8 +218,6 @@ def check_ray(arguments: argparse.Namespace) -> bool:
     Raises:
       InputError: Options of workers without --ray; --ray beside --shard or options of `jax.distributed`.
     """
-    from tdd.validate import InputError
-
     if arguments.ray is None:
         for name in ("workers", "worker_resources"):
             if getattr(arguments, name) is not None:
@@ -235,8 +234,6 @@ def check_ray(arguments: argparse.Namespace) -> bool:
 
 def ray_options(arguments: argparse.Namespace) -> dict[str, Any]:
     """The options as keywords of `tdd.on_ray.run_shards`."""
-    from tdd.validate import InputError
-
     resources: dict[str, float] | None = None
     if arguments.worker_resources is not None:
         resources = {}

@@ -227,7 +227,8 @@ def _run_joint(counter: _RankCounter, source: Any, about: dict[str, Any], option
         "platform": devices[0].platform,
     }
     further = {"source": source, "methods": names, "alphas": levels, "repetitions": int(repetitions)}
-    plan = Plan(int(repetitions), _LARGEST if folder is None else _STEP, _LARGEST, max(_SMALLEST, lanes))
+    largest = _LARGEST * (len(devices) if kind.wide else 1)  # a tally for each of them
+    plan = Plan(int(repetitions), largest if folder is None else _STEP, largest, max(_SMALLEST, lanes))
     return run_study(
         [Cell(sums, operands, m, plan)],
         methods=names,

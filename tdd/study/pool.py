@@ -141,9 +141,8 @@ def resample(
         resample_pool.tails(size - members, eta),
         words,
     )
-    plan = Plan(
-        int(repetitions), max(_STEP, lanes), _LARGEST_STEP, max(_SMALLEST, lanes), target_se, next_stop=_next_stop
-    )
+    largest = _LARGEST_STEP * (len(devices) if kind.wide else 1)  # a tally for each of them
+    plan = Plan(int(repetitions), max(_STEP, lanes), largest, max(_SMALLEST, lanes), target_se, next_stop=_next_stop)
     sums = _engine(names, len(levels), lanes, _UNROLL if kind.wide else 1, devices)
     return run_study(
         [Cell(sums, jax.device_put(operands), num_tests, plan)],
