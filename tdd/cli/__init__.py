@@ -41,18 +41,20 @@ examples:
   tdd demo
   tdd score ./gpt2 texts.jsonl --score loss,min_k_plus_plus --out scores.csv
   tdd score-logprobs dump.jsonl --score loss,min_k --out scores.csv
-  tdd audit ./gpt2 --candidates suspects.jsonl --calibration fresh.jsonl --alpha 0.1 --out runs/first
+  tdd audit ./gpt2 --candidates suspects.jsonl --calibration fresh.jsonl \\
+      --alpha 0.1 --out runs/first
   tdd select scores.csv --role-field role --score min_k --alpha 0.1
   tdd select scores.csv --method td4eval --score loss --score min_k --alpha 0.1
-  tdd select gradients.csv --method ktd --score original --knockoffs b,c,d --alpha 0.1
-  tdd exchange ./gpt2 boolq.jsonl --template '{question} {answer}' --out runs/boolq
+  tdd select gradients.csv --method ktd --score original --knockoffs b,c,d
+  tdd exchange ./gpt2 boolq.jsonl --template '{question} {answer}'
   tdd report runs/first
   tdd guarantees
   tdd power scores.csv --truth truth.csv --score loss --n 500 --m 1000
   tdd study ptdi-alpha --repetitions 1000000 --out studies/ptdi-alpha
 
-Scores are loss-like: LOWER = MORE member-like. To find members (ptdi), calibration items are known NOT to be in the
-training data; to find clean items (td4eval, jmcs, jecs) they are known to be in it.
+Scores are loss-like: LOWER = MORE member-like. To find members (ptdi),
+calibration items are known NOT to be in the training data; to find clean items
+(td4eval, jmcs, jecs) they are known to be in it.
 """
 
 
@@ -154,7 +156,7 @@ def _parser(typed: Sequence[str] = ()) -> argparse.ArgumentParser:
     """The parser of the command that was typed first, or of all commands where that is none of them."""
     parser = argparse.ArgumentParser(
         prog="tdd",
-        description="Which texts was a language model trained on? Answers with a controlled error rate.",
+        description="Which texts was a language model trained on? Answers with a controlled\nerror rate.",
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -22,24 +22,30 @@ _WITH_LOG_PROBS |= {"command", "model", "dataset", "run", "typed", "usual"}
 
 _EPILOG = """\
 what it does:
-  A data set that was trained on as a file was seen in the order of that file. The examples are cut into contiguous
-  shards; each shard is written out in its published order and in random orders of the same examples, and the model
-  says how likely each of these texts is. A model that never saw the file has no reason to prefer the published order.
+  A data set that was trained on as a file was seen in the order of that file.
+  The examples are cut into contiguous shards; each shard is written out in its
+  published order and in random orders of the same examples, and the model says
+  how likely each of these texts is. A model that never saw the file has no
+  reason to prefer the published order.
 
 what it assumes:
-  The published order is random: the examples could as well stand in any other order. Sorted files, files grouped by
-  topic or numbered examples break this. Visible structure is looked for without the model and warned of; exactly
-  sorted files are refused. A negative control (--control) is a second check. Separator, template, shards and test are
-  to be chosen before any result is seen.
+  The published order is random: the examples could as well stand in any other
+  order. Sorted files, files grouped by topic or numbered examples break this.
+  Visible structure is looked for without the model and warned of; exactly
+  sorted files are refused. A negative control (--control) is a second check.
+  Separator, template, shards and test are to be chosen before any result is
+  seen.
 
 what it does not say:
-  A large p-value does not show that the data set was absent. A small one does not say how the order came into the
-  model.
+  A large p-value does not show that the data set was absent. A small one does
+  not say how the order came into the model.
 
 examples:
-  tdd exchange ./gpt2 boolq.jsonl --template '{question} {answer}' --out runs/boolq
+  tdd exchange ./gpt2 boolq.jsonl --template '{question} {answer}' \\
+      --out runs/boolq
   tdd exchange ./gpt2 canary.jsonl --template json --separator '\\n' --shards 25
-  tdd exchange ./gpt2 mmlu/*.csv --template '{question} {answer}' --control ./bio --out runs/mmlu
+  tdd exchange ./gpt2 mmlu/*.csv --template '{question} {answer}' \\
+      --control ./bio --out runs/mmlu
   tdd exchange ./gpt2 boolq.jsonl --target-p 0.001 --shuffles 200
 """
 

@@ -10,22 +10,29 @@ from tdd.cli.common import command, console, names, print_json
 __all__ = ["add"]
 
 _EXAMPLES = """\
-Log-probabilities of the texts' own tokens suffice for loss and min_k; with the texts for zlib and loss_per_byte; with a
-second dump for lowercase and reference. The other scores need the model and are refused.
+Log-probabilities of the texts' own tokens suffice for loss and min_k; with the
+texts for zlib and loss_per_byte; with a second dump for lowercase and
+reference. The other scores need the model and are refused.
 
 layouts (told apart by their fields, or --input-format):
-  plain    {"id": "a1", "text": "...", "log_probs": [null, -3.2, -0.1]}, one line per text; also token_logprobs, Parquet
-  openai   completions with echo=true: choices[].logprobs.token_logprobs; also batch files
+  plain    {"id": "a1", "text": "...", "log_probs": [null, -3.2, -0.1]}, one
+           line per text; also token_logprobs, and Parquet
+  openai   completions with echo=true: choices[].logprobs.token_logprobs; also
+           batch files
   vllm     prompt_logprobs of vLLM, with prompt_token_ids or prompt_logprobs=0
-  lm-eval  samples_*.jsonl of lm-evaluation-harness: sums, for loss_per_byte and reference
+  lm-eval  samples_*.jsonl of lm-evaluation-harness: sums, for loss_per_byte
+           and reference
 
 examples:
   tdd score-logprobs suspects.jsonl --score loss,min_k:k=0.1 --out suspects.csv
   tdd score-logprobs fresh.jsonl --score loss,min_k:k=0.1 --out fresh.csv
-  tdd select suspects.csv --calibration fresh.csv --score min_k:k=0.1 --alpha 0.1
-  tdd score-logprobs vllm.jsonl --score zlib,reference --texts texts.jsonl --reference-dump small.jsonl --out scores.csv
-  tdd score-logprobs dump.parquet --log-prob-field nll --polarity loss --base 2 --out scores.csv
-  tdd score-logprobs samples_wikitext.jsonl --score loss_per_byte --out scores.csv
+  tdd select suspects.csv --calibration fresh.csv --score min_k:k=0.1
+  tdd score-logprobs vllm.jsonl --score zlib,reference --texts texts.jsonl \\
+      --reference-dump small.jsonl --out scores.csv
+  tdd score-logprobs dump.parquet --log-prob-field nll --polarity loss \\
+      --base 2 --out scores.csv
+  tdd score-logprobs samples_wikitext.jsonl --score loss_per_byte \\
+      --out scores.csv
 """
 
 

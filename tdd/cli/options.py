@@ -255,8 +255,8 @@ def add_distributed(parser: Any) -> None:
     """Add the options by which processes that hold one model between them find one another."""
     group = parser.add_argument_group(
         "a model larger than one host",
-        "with --shard-params, the same command in several processes that jax.distributed connects; to give each "
-        "process a part of the work instead, use --shard",
+        "with --shard-params, the same command in several processes that\njax.distributed connects; to give each "
+        "process a part of the work instead,\nuse --shard",
     )
     group.add_argument(
         "--distributed",

@@ -16,7 +16,8 @@ __all__ = ["add"]
 
 _EPILOG = """\
 examples:
-  tdd power scores.csv --score min_k --label-field label --n 500,2000 --m 1000 --fraction 0.01,0.05,0.2 --alpha 0.05,0.1
+  tdd power scores.csv --score min_k --label-field label --n 500,2000 \\
+      --m 1000 --fraction 0.01,0.05,0.2 --alpha 0.05,0.1
   tdd power scores.csv --truth truth.csv --score loss --n 500 --m 500
   tdd power labrun --score min_k_plus_plus --out plans/first
   tdd power --auc 0.8 --n 1000 --m 1000

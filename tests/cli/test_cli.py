@@ -16,7 +16,7 @@ import gpt2_files
 import numpy as np
 import pytest
 
-from tdd.cli import _ends_in_order, main
+from tdd.cli import _COMMANDS, _ends_in_order, main
 from tdd.cli.common import logging_on_stderr
 
 
@@ -476,3 +476,16 @@ def test_pages_without_calibration_and_with_odd_names(tmp_path, monkeypatch, cap
     assert main([*command, "--out", "odd"]) == 0
     assert pathlib.Path("odd/report.html").read_text().count("<img ") == 3
     capsys.readouterr()
+
+
+@pytest.mark.parametrize("name", [None, *_COMMANDS])
+def test_help_fits_80_columns(name, monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "80")
+    for option in ("--help", "--help-all"):
+        with pytest.raises(SystemExit) as stopped:
+            main([name, option] if name else [option])
+        said = capsys.readouterr()
+        if option == "--help-all" and stopped.value.code == 2:  # a command with few options does not have it
+            continue
+        assert [line for line in said.out.splitlines() if len(line) > 80] == []
+        assert "usage: tdd" in said.out
