@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 
 from tdd.kernels import ranks
+from tdd.kernels.platforms import quotient
 
 __all__ = ["ConformalRanks", "p_values", "randomized_p_values", "rank"]
 
@@ -79,9 +80,9 @@ def rank(
 def p_values(conformal_ranks: ConformalRanks) -> jax.Array:
     """[m] p-values rank / (n + 1), correctly rounded; NaN for items that are masked out or NaN."""
     dtype = jnp.result_type(float)
-    denominator = (conformal_ranks.num_calibration + 1).astype(dtype)
-    values = conformal_ranks.rank.astype(dtype) / denominator
-    return jnp.where(conformal_ranks.valid, values, jnp.nan)
+    total = (conformal_ranks.num_calibration + 1).astype(dtype)
+    rank = jnp.where(conformal_ranks.valid, conformal_ranks.rank, 0).astype(dtype)
+    return jnp.where(conformal_ranks.valid, quotient(rank, jnp.broadcast_to(total, rank.shape)), jnp.nan)
 
 
 def randomized_p_values(

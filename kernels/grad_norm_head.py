@@ -25,6 +25,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from tdd.kernels.grad_norm import product
+from tdd.kernels.platforms import stored
 
 __all__ = ["HeadGradients", "embedding_sqnorm", "head_gradients", "tied_cross"]
 
@@ -91,7 +92,7 @@ def head_gradients(
         logits = jnp.where(new, capped, -jnp.inf)
         top = jnp.maximum(sums.top, _over_columns(jnp.max, logits))
         shift = jnp.exp(sums.top - top)
-        terms = lax.optimization_barrier(jnp.exp(logits - top[..., None]))
+        terms = stored(jnp.exp(logits - top[..., None]))
         others = sums.others * shift + _over_columns(jnp.sum, terms)
         terms = slope(terms, capped).astype(readout.dtype)
         rows = sums.rows * shift[..., None] + product("btc,cd->btd", terms, block)
@@ -172,7 +173,7 @@ def _over_columns(reduction: Callable[..., jax.Array], values: jax.Array) -> jax
     if columns % _LANES:
         return reduction(values, axis=-1)
     lanes = reduction(values.reshape(*values.shape[:-1], columns // _LANES, _LANES), axis=-2)
-    return reduction(lax.optimization_barrier(lanes), axis=-1)
+    return reduction(stored(lanes), axis=-1)
 
 
 def _pairs(values: jax.Array) -> jax.Array:

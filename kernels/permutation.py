@@ -14,6 +14,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from tdd.kernels.platforms import quotient
+
 __all__ = ["PermutationP", "complete_p_value", "counted", "monte_carlo_p_value", "p_value", "tie_tolerance"]
 
 _EXACT_TERMS = 2 * 10**8  # binomial terms of the exact average; beyond it an integral
@@ -67,7 +69,7 @@ def p_value(
 def counted(num_at_least: jax.Array, num_draws: jax.Array, dtype: Any = None) -> PermutationP:
     """(1 + num_at_least) / (1 + num_draws), from the counts (int32 scalars)."""
     dtype = dtype or jnp.result_type(float)
-    p = (1 + num_at_least).astype(dtype) / (1 + num_draws).astype(dtype)
+    p = quotient(*jnp.broadcast_arrays((1 + num_at_least).astype(dtype), (1 + num_draws).astype(dtype)))
     return PermutationP(p, jnp.log(p), num_at_least, num_draws)
 
 
@@ -88,7 +90,7 @@ def complete_p_value(
     dtype = jnp.asarray(statistics).dtype
     total = jnp.sum(real, dtype=jnp.int32)
     reached = jnp.maximum(jnp.sum(at_least, dtype=jnp.int32), jnp.minimum(total, 1))
-    p = jnp.where(total > 0, reached.astype(dtype) / jnp.maximum(total, 1).astype(dtype), 1)
+    p = jnp.where(total > 0, quotient(reached.astype(dtype), jnp.maximum(total, 1).astype(dtype)), 1)
     return nan_where(jnp.isnan(observed), PermutationP(p, jnp.log(p), reached, total))
 
 

@@ -12,6 +12,8 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from tdd.kernels.platforms import quotient
+
 __all__ = ["Tally", "update", "zero"]
 
 METRICS = ("fdp", "power", "hamming", "selected")
@@ -69,7 +71,7 @@ def update(
     wholes = [jnp.broadcast_to(jnp.asarray(w), false.shape) for w in (selected, targets, items, items)]
     # Hidden, or the compiler multiplies by the rounded reciprocal of a divisor that repetitions or cells share.
     wholes = jax.lax.optimization_barrier(jnp.stack(wholes, axis=-2).astype(jnp.float32))
-    values = parts / jnp.maximum(wholes, 1)
+    values = quotient(parts, jnp.maximum(wholes, 1))
     real = jnp.ones(values.shape[-1], bool) if real is None else real
     counted = real.astype(jnp.uint32)
     fixed = [jnp.rint(x * UNIT).astype(jnp.uint32) * counted for x in (values, values * values)]

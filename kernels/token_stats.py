@@ -11,8 +11,8 @@ s = n + r = sum_v e^d:
     M       = -(1 - p_y) ln p_y - sum_{v != y} p_v ln(1 - p_v)
 
 The maxima are kept out of every sum, so that ln s = log1p(n - 1 + r) and 1 - p_max = (n - 1 + r) / s keep their
-relative accuracy on peaked rows. The exponential of a block of columns is written once to cache (the optimisation
-barrier) and shared by all sums, which on CPU would each compute it again. Maxima are found by comparing z with m: where
+relative accuracy on peaked rows. On CPU the exponential of a block of columns is written once to cache (`stored`)
+and shared by all sums, which would each compute it again. Maxima are found by comparing z with m: where
 z is a product (soft-capping), the compiler may contract z - m, which then is not 0 at the maximum.
 """
 
@@ -25,6 +25,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+
+from tdd.kernels.platforms import stored
 
 __all__ = [
     "TokenStatistics",
@@ -126,7 +128,7 @@ def tile_statistics(logits: jax.Array, targets: jax.Array, block: int | None) ->
 
     def first(z: jax.Array) -> tuple[jax.Array, ...]:
         d = z - top
-        half = jnp.where(z < top, lax.optimization_barrier(jnp.exp(0.5 * d)), 0.0)
+        half = jnp.where(z < top, stored(jnp.exp(0.5 * d)), 0.0)
         full = half * half
         # 0 (-inf) = 0; the condition is written so that NaN stays NaN
         moment = jnp.where(full == 0, 0.0, full * d)
@@ -140,7 +142,7 @@ def tile_statistics(logits: jax.Array, targets: jax.Array, block: int | None) ->
 
     def second(z: jax.Array) -> tuple[jax.Array, ...]:
         d = z - top
-        p = lax.optimization_barrier(jnp.exp(d - log_sum[:, None]))
+        p = stored(jnp.exp(d - log_sum[:, None]))
         spread = jnp.where(p == 0, 0.0, p * jnp.square(d - mean[:, None]))
         return spread, _p_log1p(jnp.where(z < top, p, 0.0))
 

@@ -400,6 +400,8 @@ ENTRIES = [
 ]
 
 ELSEWHERE = {
+    "platforms.quotient": "one division; tests/kernels/test_platforms.py",
+    "platforms.stored": "the identity; tests/kernels/test_platforms.py",
     "ranks.order_keys": "every score of ranks.counts goes through it; order and NaN in tests/kernels/test_conformal.py",
     "ranks.scores_of_keys": "takes ranks.order_keys back; tests/kernels/test_rows.py",
     "ranks.finder": "every count of ranks.counts goes through it",

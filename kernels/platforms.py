@@ -1,0 +1,67 @@
+"""What is computed in another way on an accelerator than on a CPU, with the same result.
+
+The choice follows the platform that a program is lowered for, not the process's default backend.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+__all__ = ["quotient", "stored"]
+
+_FRACTION_BITS = 23
+_SHIFT = 150  # a float32 with exponent field E is its 24-bit significand times 2^(E - 150)
+
+
+def stored(values: jax.Array) -> jax.Array:
+    """The same values, on CPU written once to memory instead of computed again wherever they are used.
+
+    An accelerator's compiler shares them in registers, and the barrier would send them through its memory.
+    """
+    return lax.platform_dependent(values, cpu=lax.optimization_barrier, default=lambda values: values)
+
+
+def quotient(numerator: jax.Array, denominator: jax.Array) -> jax.Array:
+    """numerator / denominator, correctly rounded on every platform, element by element.
+
+    GPUs divide in float32 with an error of up to two units in the last place. There the remainder of the quotient is
+    taken in integers, exactly, and moves the quotient to the nearest float32.
+
+    Args:
+      numerator: Floating-point array of whole numbers, at least 0 and at most the denominator.
+      denominator: Whole numbers from 1 to 2^29, of the same type and shape.
+
+    Returns: an array of the same type and shape.
+    """
+    if numerator.dtype != jnp.float32:
+        return numerator / denominator
+    return lax.platform_dependent(numerator, denominator, cpu=lax.div, default=_rounded)
+
+
+def _rounded(numerator: jax.Array, denominator: jax.Array) -> jax.Array:
+    """The float32 nearest to numerator / denominator, from a quotient with an error of at most two units."""
+    near = settled(numerator, denominator, numerator / denominator)
+    return settled(numerator, denominator, near)
+
+
+def settled(numerator: jax.Array, denominator: jax.Array, guess: jax.Array) -> jax.Array:
+    """`guess`, or its neighbour if that is nearer to numerator / denominator; arguments as `quotient`.
+
+    With guess = q 2^-s for a 24-bit integer q, the sign and size of numerator 2^s - q denominator decide. It is below
+    2^31 in absolute value, so arithmetic modulo 2^32 gives it exactly. A quotient of two float32 never lies midway
+    between two others.
+    """
+    bits = lax.bitcast_convert_type(guess, jnp.int32)
+    shift = (_SHIFT - (bits >> _FRACTION_BITS)).astype(jnp.uint32)
+    fraction = bits & (2**_FRACTION_BITS - 1)
+    significand = (fraction | 2**_FRACTION_BITS).astype(jnp.uint32)
+    left = jnp.where(shift < 32, numerator.astype(jnp.uint32) << jnp.minimum(shift, 31), 0)
+    whole = denominator.astype(jnp.int32)
+    rest = lax.bitcast_convert_type(left - significand * whole.astype(jnp.uint32), jnp.int32)
+    up = rest > whole - rest
+    # the float below a power of two is half as far away
+    down = jnp.where(fraction == 0, -rest > whole >> 2, -rest > whole + rest)
+    moved = lax.bitcast_convert_type(bits + up - down, jnp.float32)
+    return jnp.where(numerator > 0, moved, 0)
