@@ -17,7 +17,7 @@ import jax.numpy as jnp
 
 from tdd.kernels import lattice
 from tdd.kernels import stepup_parts as parts
-from tdd.kernels.local_fdr import concave_majorant
+from tdd.kernels.majorant import concave_majorant
 from tdd.kernels.stepup_parts import StepUp
 
 __all__ = ["hommel"]
@@ -29,7 +29,7 @@ def hommel(p_values: jax.Array, alpha: Any, *, mask: jax.Array | None = None) ->
     Guarantee: family-wise error rate <= alpha for p-values for which Simes' inequality holds among the true nulls:
     independent or PRDS, conformal ones among them; finite-sample. Arguments and errors as `stepup.bh`.
 
-    Cost: a sort, a loop of 2 m constant steps for the hull, O(m log m) searches.
+    Cost: a sort, the hull of m points (`majorant.concave_majorant`), O(m log m) searches.
     References: Hommel (1988); Meijer, Krebs & Goeman (2019) for fast forms.
     """
     values, valid, m = parts.items(p_values, mask)

@@ -12,8 +12,9 @@ import jax
 import jax.numpy as jnp
 
 from tdd.kernels import ranks
+from tdd.kernels.majorant import concave_majorant
 
-__all__ = ["LocalFdr", "concave_majorant", "local_fdr"]
+__all__ = ["LocalFdr", "local_fdr"]
 
 
 class LocalFdr(NamedTuple):
@@ -42,7 +43,7 @@ def local_fdr(p_values: jax.Array, *, null_proportion: Any = 1.0, mask: jax.Arra
       p_values, mask: [m] in [0, 1], NaN masked out; bool, True = real item.
       null_proportion: [] pi0 in (0, 1]; 1 is conservative. One out of range gives NaN.
 
-    Cost: a sort and a loop of 2 m steps.
+    Cost: a sort and the least concave majorant of m points.
     References: Grenander (1956); Efron et al. (2001); Strimmer (2008); Soloff, Xiang & Fithian (2024), "The edge of
     discovery: controlling the local false discovery rate at the margin", theorem 1.
     """
@@ -70,45 +71,3 @@ def local_fdr(p_values: jax.Array, *, null_proportion: Any = 1.0, mask: jax.Arra
         return jnp.where(valid, jnp.zeros(size, dtype).at[order].set(values, unique_indices=True), jnp.nan)
 
     return LocalFdr(restored(lfdr), restored(tail), restored(density), m)
-
-
-def concave_majorant(x: jax.Array, y: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """The segment of the least concave majorant to the left of every point.
-
-    Args:
-      x: [s] abscissae, ascending.
-      y: [s] int32 or floating ordinates, ascending. Of points with one abscissa the last counts.
-
-    Returns: left, right [s] int32: indices of the vertices with x[left] < x[i] <= x[right], consecutive on the
-    majorant. For points at x[0], left is the first and right the last index of that abscissa.
-    Cost: one pass of 2 s steps with a stack; each step touches a constant number of entries.
-    """
-    size = x.shape[0]
-    height = y.astype(x.dtype)
-
-    def step(_, state):
-        stack, depth, last, before, i = state
-        new = jnp.minimum(i, size - 1)
-        under = (height[last] - height[before]) * (x[new] - x[last]) <= (height[new] - height[last]) * (
-            x[last] - x[before]
-        )
-        pop = (i < size) & (depth >= 2) & under
-        push = (i < size) & ~pop
-        # Written before it is read, so that the stack stays in place: its top two are carried beside it.
-        stack = jax.lax.dynamic_update_index_in_dim(stack, new, jnp.where(push, depth, size), 0)
-        depth = depth + push.astype(jnp.int32) - pop.astype(jnp.int32)
-        below = jnp.where(push, last, stack[jnp.maximum(depth - 2, 0)])
-        last = jnp.where(push, new, jnp.where(pop, before, last))
-        return stack, depth, last, jnp.where(push | pop, below, before), i + push.astype(jnp.int32)
-
-    zero = jnp.int32(0)
-    start = jnp.zeros(size + 1, jnp.int32), zero, zero, zero, zero  # the last entry takes what is not pushed
-    stack, depth, *_ = jax.lax.fori_loop(0, 2 * size, step, start)
-    index = jnp.arange(size, dtype=jnp.int32)
-    vertex = jnp.zeros(size, bool).at[jnp.where(index < depth, stack[:size], size)].set(True, mode="drop")
-    at_or_after = jax.lax.cummin(jnp.where(vertex, index, size - 1), reverse=True)
-    # Tied points lie left of the vertex that ends their group, and right of the one before it.
-    right = at_or_after[jnp.searchsorted(x, x, side="right") - 1] if size else index
-    before = jax.lax.cummax(jnp.where(vertex, index, 0))
-    left = jnp.concatenate([jnp.zeros(1, jnp.int32), before[:-1]])[right] if size else index
-    return left, right

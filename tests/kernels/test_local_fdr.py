@@ -5,10 +5,17 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tdd.kernels import local_fdr
+from tdd.kernels import hommel, local_fdr, majorant
 
 LOCAL_FDR = jax.jit(lambda p, share=1.0: local_fdr.local_fdr(p, null_proportion=share))
-MAJORANT = jax.jit(local_fdr.concave_majorant)
+
+
+@pytest.fixture(params=["by stack", "by merging"])
+def concave_majorant(request, monkeypatch):
+    """Both forms, which programs for CPUs and for accelerators take."""
+    if request.param == "by merging":
+        monkeypatch.setattr(majorant, "_by_stack", majorant.by_merging)
+    return jax.jit(lambda x, y: majorant.concave_majorant(x, y))
 
 
 def vertices(x, y):
@@ -27,23 +34,41 @@ def vertices(x, y):
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_majorant(seed):
+def test_majorant(seed, concave_majorant):
     rng = np.random.default_rng(seed)
     x = np.sort(rng.choice(200, 25, replace=False)).astype(np.float32)
     y = np.cumsum(rng.integers(0, 9, 25)).astype(np.int32) - (rng.integers(0, 30, 25) if seed % 2 else 0)
-    left, right = MAJORANT(jnp.asarray(x), jnp.asarray(y, jnp.int32))
+    left, right = concave_majorant(jnp.asarray(x), jnp.asarray(y, jnp.int32))
     hull = vertices(x.astype(float), y.astype(float))
     for i in range(1, 25):
         assert int(right[i]) == min(v for v in hull if v >= i)
         assert int(left[i]) == max(v for v in hull if v < i)
 
 
-def test_majorant_with_ties():
+def test_majorant_with_ties(concave_majorant):
     """Of points with one abscissa the last counts; items at the first abscissa have a vertical segment."""
     x = jnp.array([0.0, 0, 0, 1, 1, 2])
-    left, right = MAJORANT(x, jnp.arange(6, dtype=jnp.int32))
+    left, right = concave_majorant(x, jnp.arange(6, dtype=jnp.int32))
     assert right[1:].tolist() == [2, 2, 4, 4, 5]
     assert left[1:].tolist() == [0, 0, 2, 2, 4]
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 63, 64, 65, 300])
+@pytest.mark.parametrize("ties", [False, True])
+def test_both_forms_give_the_same_rates(size, ties, monkeypatch):
+    rng = np.random.default_rng(size)
+    p = rng.integers(1, 40, (4, size)) / 64 if ties else rng.random((4, size)) ** 3  # products of these are exact
+    p = jnp.asarray(p, jnp.float32).at[:, ::7].set(jnp.nan)
+
+    def rates(p):
+        found = local_fdr.local_fdr(p)
+        return found.local_fdr, found.tail_fdr, hommel.hommel(p, 0.3)
+
+    one = jax.jit(jax.vmap(rates))(p)
+    monkeypatch.setattr(majorant, "_by_stack", majorant.by_merging)
+    other = jax.jit(jax.vmap(lambda p: rates(p)))(p)
+    for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5 if a.dtype.kind == "f" else 0)
 
 
 def test_a_mixture_is_recovered():

@@ -129,7 +129,7 @@ ENTRIES = [
 
 ELSEWHERE = {
     "fdp_bounds.calibrate": "random; its law in tests/kernels/test_fdp_bounds.py and tests/statistical/test_bounds.py",
-    "local_fdr.concave_majorant": "takes points in order; tests/kernels/test_local_fdr.py",
+    "majorant.concave_majorant": "takes points in order; tests/kernels/test_local_fdr.py",
     "online.lond": "depends on the order of the items; tests/kernels/test_online.py",
     "online.e_lond": "likewise",
     "online.lord_plus_plus": "likewise",
