@@ -1,23 +1,29 @@
-"""Causal attention of grouped heads, in blocks of queries."""
+"""Causal attention of grouped heads: in blocks of queries, or by cuDNN where it runs."""
 
 from __future__ import annotations
 
 import functools
 import operator
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
+from tdd.kernels.platforms import stored
+
 __all__ = ["PrefixCache", "attend"]
 
 QUERY_BLOCK = 128
-"""Queries per block on CPU, so that the scores of a block stay in cache: on two cores, 8 sequences of 256 tokens in 12
+"""Queries per block at least. On CPU the scores of a block stay in cache: on two cores, 8 sequences of 256 tokens in 12
 heads of 64 took 9 ms against 21 ms in one block."""
 
 _MAX_BLOCKS = 16
 """Blocks are unrolled; longer sequences get longer blocks, so that programs do not grow with the length."""
+
+_WIDEST = 128
+"""Width of a head that cuDNN takes on every GPU since Ampere; it must be a multiple of 8."""
 
 
 class PrefixCache(NamedTuple):
@@ -50,6 +56,7 @@ def attend(
     key: jax.Array,
     value: jax.Array,
     *,
+    dtype: Any = jnp.float32,
     window: int | jax.Array | None = None,
     soft_cap: float | None = None,
     past: PrefixCache | None = None,
@@ -61,10 +68,15 @@ def attend(
     copied for each row: one product of the queries of all rows with its keys gives its scores, and one softmax runs
     over both sets of scores. Weights are divided by their sum after the product with the values.
 
+    A CPU computes in float32. An accelerator takes the factors of both products in `dtype`, sums them in float32 and
+    keeps softmax in float32; on an NVIDIA GPU one kernel of cuDNN does all of it, where `dtype` has 16 bits and there
+    is neither a cap, a prefix nor a window that is only known while the program runs.
+
     Args:
       query: [B, T, H, d] float32, scaled already.
       key: [B, T, G, d], each shared by H / G consecutive query heads.
       value: [B, T, G, d].
+      dtype: The type of the model's weights.
       window: A token at i sees j with 0 <= i - j < window, positions counted from the first of the prefix; None for
         all before it. An array is one number that is not known while tracing; it saves nothing.
       soft_cap: c in cap(x) = c tanh(x / c), or None.
@@ -73,39 +85,99 @@ def attend(
     Returns:
       [B, T, H d] float32.
     """
+    known = window if isinstance(window, int) else None
+    form = functools.partial(_in_blocks, window=known, soft_cap=soft_cap)
+    forms: dict[str, Callable[..., jax.Array]] = {
+        "cpu": functools.partial(form, dtype=jnp.float32),
+        "default": functools.partial(form, dtype=dtype),
+    }
+    at_run_time = None if known is not None else window
+    if soft_cap is None and past is None and at_run_time is None and _cudnn_takes(query, key, dtype):
+        forms["cuda"] = functools.partial(_by_cudnn, window=known, dtype=dtype)
+    return lax.platform_dependent(query, key, value, past, at_run_time, **forms)
+
+
+def _in_blocks(
+    query: jax.Array,
+    key: jax.Array,
+    value: jax.Array,
+    past: PrefixCache | None,
+    window_at_run_time: jax.Array | None,
+    *,
+    window: int | None,
+    soft_cap: float | None,
+    dtype: Any,
+) -> jax.Array:
+    """`attend` in blocks of queries, with the factors of its products in `dtype`."""
     batch, length, heads, width = query.shape
     groups = key.shape[2]
+    product = functools.partial(_product, dtype=dtype)
     query = jnp.moveaxis(query.reshape(batch, length, groups, heads // groups, width), 1, 3)  # [B, G, H/G, T, d]
     key, value = jnp.moveaxis(key, 1, 2), jnp.moveaxis(value, 1, 2)  # [B, G, T, d]
     block = max(QUERY_BLOCK, -(-length // _MAX_BLOCKS))
+    seen_back = window if window_at_run_time is None else window_at_run_time
     mixed = []
     for start in range(0, length, block):
         stop = min(start + block, length)
-        first = max(0, start - window + 1) if isinstance(window, int) else 0
+        first = 0 if window is None else max(0, start - window + 1)
         queries, places = query[:, :, :, start:stop], jnp.arange(start, stop)[:, None]
-        scores = [_product(queries, key[:, :, first:stop], "bghtd,bgsd->bghts")]
+        scores = [product(queries, key[:, :, first:stop], "bghtd,bgsd->bghts")]
         distances = [places - jnp.arange(first, stop)]
         visible = [distances[0] >= 0]
         if past is not None:
             before = jnp.arange(past.key.shape[1])
-            scores.append(_product(queries, past.key[0], "bghtd,sgd->bghts"))
+            scores.append(product(queries, past.key[0], "bghtd,sgd->bghts"))
             distances.append(past.first + places - before)
             visible.append(jnp.broadcast_to(before < past.first, distances[1].shape))
         if soft_cap is not None:
             scores = [soft_cap * jnp.tanh(score / soft_cap) for score in scores]
-        if window is not None:
-            visible = [seen & (distance < window) for seen, distance in zip(visible, distances, strict=True)]
+        if seen_back is not None:
+            visible = [seen & (distance < seen_back) for seen, distance in zip(visible, distances, strict=True)]
         scores = [jnp.where(seen, score, -jnp.inf) for seen, score in zip(visible, scores, strict=True)]
         top = lax.stop_gradient(functools.reduce(jnp.maximum, [score.max(-1, keepdims=True) for score in scores]))
-        weights = [lax.optimization_barrier(jnp.exp(score - top)) for score in scores]
+        weights = [stored(jnp.exp(score - top)) for score in scores]
         total = functools.reduce(operator.add, [weight.sum(-1) for weight in weights])[..., None]
-        values = _product(weights[0], value[:, :, first:stop], "bghts,bgsd->bghtd")
+        values = product(weights[0], value[:, :, first:stop], "bghts,bgsd->bghtd")
         if past is not None:
-            values = values + _product(weights[1], past.value[0], "bghts,sgd->bghtd")
+            values = values + product(weights[1], past.value[0], "bghts,sgd->bghtd")
         mixed.append(values / total)
     return jnp.moveaxis(jnp.concatenate(mixed, axis=3), 3, 1).reshape(batch, length, heads * width)
 
 
-def _product(left: jax.Array, right: jax.Array, subscripts: str) -> jax.Array:
-    """Einsum that accumulates and returns float32."""
-    return jnp.einsum(subscripts, left, right, preferred_element_type=jnp.float32)
+def _product(left: jax.Array, right: jax.Array, subscripts: str, dtype: Any) -> jax.Array:
+    """Einsum of factors in `dtype` that accumulates and returns float32."""
+    return jnp.einsum(subscripts, left.astype(dtype), right.astype(dtype), preferred_element_type=jnp.float32)
+
+
+def _by_cudnn(
+    query: jax.Array, key: jax.Array, value: jax.Array, *_: None, window: int | None = None, dtype: Any
+) -> jax.Array:
+    """`attend` in one kernel of cuDNN."""
+    mixed = jax.nn.dot_product_attention(
+        *(array.astype(dtype) for array in (query, key, value)),
+        scale=1.0,
+        is_causal=True,
+        local_window_size=None if window is None else (window - 1, 0),
+        implementation="cudnn",
+    )
+    return mixed.astype(jnp.float32).reshape(*query.shape[:2], -1)
+
+
+def _cudnn_takes(query: jax.Array, key: jax.Array, dtype: Any) -> bool:
+    """Whether cuDNN is there and has a kernel for these shapes; asked while tracing."""
+    width = query.shape[-1]
+    if jnp.dtype(dtype) not in (jnp.bfloat16, jnp.float16) or width % 8 or width > _WIDEST:
+        return False
+    return _has_cudnn()
+
+
+@functools.lru_cache(maxsize=1)
+def _has_cudnn() -> bool:
+    """Whether JAX finds cuDNN, and no GPU of this process that is older than Ampere."""
+    one = jax.ShapeDtypeStruct((1, 8, 1, 8), jnp.bfloat16)
+    try:
+        jax.eval_shape(functools.partial(_by_cudnn, dtype=jnp.bfloat16), one, one, one)
+    except Exception:  # "cuDNN is not detected" is a RuntimeError; other versions of JAX may say it otherwise
+        return False
+    capabilities = [getattr(device, "compute_capability", None) for device in jax.local_devices()]
+    return all(float(capability) >= 8 for capability in capabilities if capability is not None)

@@ -6,8 +6,8 @@ blocks run in one scan, so compile time does not grow with depth. Masking is cau
 the right, no real token sees a padded one, and the loss mask does the rest.
 
 Numbers: parameters keep the dtype they are stored in; a product with a weight takes its input in the dtype of
-the weight and accumulates in float32; the residual stream, norms, rotations, attention scores and softmax are
-float32.
+the weight and accumulates in float32; the residual stream, norms, rotations and softmax are float32, and so is
+attention on a CPU (`tdd.models.attention` for accelerators).
 
 Every operation with a weight can carry a *probe* (`tdd.kernels.grad_norm`): zeros [B] that change nothing, and whose
 cotangent is the squared norm of that weight's own gradient, example by example.
@@ -233,7 +233,15 @@ class _Block(nn.Module):
             query, key = rotate(query, *turns), rotate(key, *turns)
         cache += [key, value]
         window = self.window if of_layer["window"] is None else of_layer["window"]
-        mixed = attend(query * of_layer["scale"], key, value, window=window, soft_cap=attention.soft_cap, past=past)
+        mixed = attend(
+            query * of_layer["scale"],
+            key,
+            value,
+            dtype=self.variables["params"]["qkv"]["kernel"].dtype,
+            window=window,
+            soft_cap=attention.soft_cap,
+            past=past,
+        )
         return self._dense("attention_out", self.spec.width, attention.out_bias, mixed, probe, out=True)
 
     def _mlp(self, inputs: jax.Array, probe: jax.Array | None) -> jax.Array:

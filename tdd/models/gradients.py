@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 
 from tdd.kernels.grad_norm_head import embedding_sqnorm, head_gradients, tied_cross
 from tdd.models.decoder import embed, readout, trunk
 from tdd.models.spec import DecoderSpec
 from tdd.records import GradSqNorms
+from tdd.validate.files import check_tokens
 
 __all__ = ["activation_bytes", "grad_sqnorm"]
 
@@ -54,13 +57,27 @@ def grad_sqnorm(
     the widths. Temporary memory: the activations, or with `remat` those of one layer and L B T D floats; nothing of
     the size of a gradient.
     """
+    check_tokens(jnp.shape(tokens), jnp.result_type(tokens), spec.max_length)
+    batch, length = jnp.shape(tokens)
+
+    def chosen(budget: int, tile: int) -> tuple[bool, int]:
+        columns = max(256, tile // max(1, batch * length) // 256 * 256) if chunk is None else chunk
+        again = activation_bytes(spec, batch, length) > budget if remat is None else remat
+        return again, min(columns, spec.vocab_size)
+
+    on_cpu, elsewhere = chosen(_BUDGET_CPU, _TILE_CPU), chosen(_BUDGET, _TILE)
+    forms = [functools.partial(_grad_sqnorm, spec, *choice) for choice in (on_cpu, elsewhere)]
+    if on_cpu == elsewhere:
+        return forms[0](params, tokens, mask)
+    return lax.platform_dependent(params, tokens, mask, cpu=forms[0], default=forms[1])
+
+
+def _grad_sqnorm(
+    spec: DecoderSpec, remat: bool, chunk: int, params: Any, tokens: jax.Array, mask: jax.Array
+) -> GradSqNorms:
+    """`grad_sqnorm` with its choices made."""
     embedded = embed(spec, params, tokens)
-    batch, length = tokens.shape
-    on_cpu = jax.default_backend() == "cpu"
-    if remat is None:
-        remat = activation_bytes(spec, batch, length) > (_BUDGET_CPU if on_cpu else _BUDGET)
-    if chunk is None:
-        chunk = max(256, (_TILE_CPU if on_cpu else _TILE) // max(1, batch * length) // 256 * 256)
+    batch, _ = tokens.shape
     # the hidden state at t describes the target at t + 1
     weights = jnp.roll(jnp.asarray(mask, bool).at[:, 0].set(False), -1, axis=1).astype(jnp.float32)
     probes = {"layers": jnp.zeros((spec.num_layers, batch), jnp.float32), "trunk": jnp.zeros(batch, jnp.float32)}

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import jax
 import numpy as np
 
+from tdd.device_kinds import default_platform
 from tdd.kernels.set_statistics import Statistic, labellings
 from tdd.placement import everywhere
 from tdd.probe import folder as folders
@@ -133,7 +134,7 @@ class Probe(AlarmHistory):
             num_draws=num_draws,
             max_length=check_max_length(max_length, model.max_length),
             long_texts=long_texts,
-            token_budget=default_budget(jax.default_backend()) if token_budget is None else check_budget(token_budget),
+            token_budget=default_budget(default_platform()) if token_budget is None else check_budget(token_budget),
             seed=seed,
         )
         sources = dict(zip(ROLES, (suspect, reference, canaries, canary_reference), strict=True))

@@ -163,14 +163,14 @@ def _scored(tokens: jax.Array, lengths: jax.Array) -> jax.Array:
 
 def _log_probs(lm: LanguageModel, params: Any, tokens: jax.Array, mask: jax.Array) -> jax.Array:
     """log p of every scored token, [B, T]; the other statistics are not computed."""
-    tile = tiling()
     targets, scored = (jnp.roll(x, -1, axis=1).reshape(-1) for x in (tokens, mask))
     if lm.hidden is None or lm.readout is None:
         logits = lm.logits(params, tokens)
-        log_prob = tile_log_prob(logits.reshape(-1, logits.shape[-1]), targets, tile.block)
+        on_cpu, elsewhere = (functools.partial(tile_log_prob, block=tiling(name).block) for name in ("cpu", "gpu"))
+        log_prob = lax.platform_dependent(logits.reshape(-1, logits.shape[-1]), targets, cpu=on_cpu, default=elsewhere)
     else:
         hidden = lm.hidden(params, tokens)
-        log_prob = head_log_prob(lm, params, hidden.reshape(-1, hidden.shape[-1]), targets, scored, tile)
+        log_prob = head_log_prob(lm, params, hidden.reshape(-1, hidden.shape[-1]), targets, scored, None)
     return jnp.roll(log_prob.reshape(mask.shape), 1, axis=1)
 
 

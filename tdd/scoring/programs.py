@@ -87,17 +87,21 @@ class TokenProgram:
         capacity = max(self.capacity >> halvings, size * length)
         capacity = -(-capacity // tile.chunk) * tile.chunk
         hidden = self._hidden(put(tokens), put([padded(p, capacity) for p in positions]))
-        head = _head_log_probs if set(rows.statistics) <= {"log_prob"} else _head
         counts = put([np.int32(len(target)) for target in targets])
         following = put([padded(target, capacity) for target in targets])
-        out = head(self.lm, self.devices, self.params, hidden, following, counts, tile=tile)
+        wanted = self._wanted(rows)
+        out = _head(self.lm, self.devices, self.params, hidden, following, counts, tile=tile, wanted=wanted)
         return out, [slice(len(target)) for target in targets]
+
+    def _wanted(self, rows: Rows) -> tuple[str, ...] | None:
+        """Statistics that a program computes, None for all: on CPU their bits do not depend on what else is wanted."""
+        only_log_prob = set(rows.statistics) <= {"log_prob"}
+        return rows.statistics if only_log_prob or self.devices.platform != "cpu" else None
 
     def fetch(self, started: Any, rows: Rows) -> list[np.ndarray]:
         """Results of each piece, [fields, columns] float32; columns row after row."""
         out, places = started
-        fields = [out] if isinstance(out, jax.Array) else [getattr(out, name) for name in rows.statistics]
-        values = [self.devices.fetch(field) for field in fields]
+        values = [self.devices.fetch(out[name]) for name in rows.statistics]
         return [
             np.stack([field[device][place].astype(np.float32) for field in values])
             for device, place in enumerate(places)
@@ -147,27 +151,31 @@ def _trunk(lm: LanguageModel, devices: Devices, params: Any, tokens: jax.Array, 
     return devices.each(functools.partial(trunk_rows, lm), params, tokens, positions)
 
 
-@_tiled
-def _head(lm: LanguageModel, devices: Devices, params: Any, *arrays: jax.Array, tile: Tiling) -> Any:
-    return devices.each(functools.partial(_counted, head_statistics, lm, tile), params, *arrays)
-
-
-@_tiled
-def _head_log_probs(lm: LanguageModel, devices: Devices, params: Any, *arrays: jax.Array, tile: Tiling) -> Any:
-    return devices.each(functools.partial(_counted, head_log_prob, lm, tile), params, *arrays)
-
-
-def _counted(
-    head: Any, lm: LanguageModel, tile: Tiling, params: Any, hidden: jax.Array, targets: jax.Array, count: jax.Array
+@functools.partial(jax.jit, static_argnames=("lm", "devices", "tile", "wanted"))
+def _head(
+    lm: LanguageModel,
+    devices: Devices,
+    params: Any,
+    *arrays: jax.Array,
+    tile: Tiling,
+    wanted: tuple[str, ...] | None = None,
 ) -> Any:
-    """What a head makes of the first `count` of hidden states and targets [capacity]."""
-    return head(lm, params, hidden, targets, jnp.arange(targets.size) < count, tile)
+    """Statistics of the first `count` of hidden states and targets [capacity], by name; all of them if None."""
+
+    def on_device(params: Any, hidden: jax.Array, targets: jax.Array, count: jax.Array) -> Any:
+        given = (lm, params, hidden, targets, jnp.arange(targets.size) < count, tile)
+        if wanted is not None and set(wanted) <= {"log_prob"}:
+            return {"log_prob": head_log_prob(*given)}
+        statistics = head_statistics(*given)._asdict()
+        return {name: statistics[name] for name in wanted or statistics}
+
+    return devices.each(on_device, params, *arrays)
 
 
 @_tiled
 def _from_logits(lm: LanguageModel, devices: Devices, params: Any, *arrays: jax.Array, tile: Tiling) -> Any:
     def on_device(params: Any, tokens: jax.Array, targets: jax.Array, scored: jax.Array) -> Any:
-        return model_statistics(lm, params, tokens, targets, scored > 0, tile)
+        return model_statistics(lm, params, tokens, targets, scored > 0, tile)._asdict()
 
     return devices.each(on_device, params, *arrays)
 

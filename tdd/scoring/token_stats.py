@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 
 from tdd.kernels import token_stats as kernel
 from tdd.records import LanguageModel, TokenStats
@@ -30,10 +33,9 @@ class Tiling(NamedTuple):
     block: int | None
 
 
-def tiling(platform: str | None = None) -> Tiling:
-    """The sizes that suit a platform ("cpu", "gpu", "tpu"); None asks JAX for its default backend."""
-    on_cpu = (platform or jax.default_backend()) == "cpu"
-    return Tiling(256, 1024) if on_cpu else Tiling(1024, None)
+def tiling(platform: str) -> Tiling:
+    """The sizes that suit a platform ("cpu", "gpu", "tpu")."""
+    return Tiling(256, 1024) if platform == "cpu" else Tiling(1024, None)
 
 
 def token_stats(
@@ -46,7 +48,7 @@ def token_stats(
       params: Its parameters.
       tokens: [B, T] int32 token ids, padded on the right with any valid id.
       mask: [B, T] bool, True where the token is a scored target; the first column is ignored.
-      tile: Sizes of the head's tiles; by default those of the default backend.
+      tile: Sizes of the head's tiles; by default those that suit the platform that the program is compiled for.
 
     Returns:
       `TokenStats` of [B, T]; entries outside `mask` are 0.
@@ -61,20 +63,18 @@ def token_stats(
     mask = jnp.asarray(mask).at[:, 0].set(False)
     # the hidden state at t describes the target at t + 1: targets and mask move left, results move back right
     targets, scored = (jnp.roll(x, -1, axis=1).reshape(-1) for x in (tokens, mask))
-    flat = model_statistics(lm, params, tokens, targets, scored, tile or tiling())
+    flat = model_statistics(lm, params, tokens, targets, scored, tile)
     back = [jnp.roll(field.reshape(mask.shape), 1, axis=1) for field in flat]
     return TokenStats(*back, mask=mask)
 
 
 def model_statistics(
-    lm: LanguageModel, params: Any, tokens: jax.Array, targets: jax.Array, scored: jax.Array, tile: Tiling
+    lm: LanguageModel, params: Any, tokens: jax.Array, targets: jax.Array, scored: jax.Array, tile: Tiling | None
 ) -> kernel.TokenStatistics:
     """Statistics [B T] of targets [B T] where `scored` holds; position t of a row describes the token after it."""
     if lm.hidden is None or lm.readout is None:
         logits = lm.logits(params, tokens)
-        return kernel.token_stats_from_logits(
-            logits.reshape(-1, logits.shape[-1]), targets, scored, chunk=tile.chunk, block=tile.block
-        )
+        return _tiled(kernel.token_stats_from_logits, tile, logits.reshape(-1, logits.shape[-1]), targets, scored)
     hidden = lm.hidden(params, tokens)
     return head_statistics(lm, params, hidden.reshape(-1, hidden.shape[-1]), targets, scored, tile)
 
@@ -87,23 +87,29 @@ def trunk_rows(lm: LanguageModel, params: Any, tokens: jax.Array, rows: jax.Arra
 
 
 def head_statistics(
-    lm: LanguageModel, params: Any, hidden: jax.Array, targets: jax.Array, scored: jax.Array, tile: Tiling
+    lm: LanguageModel, params: Any, hidden: jax.Array, targets: jax.Array, scored: jax.Array, tile: Tiling | None
 ) -> kernel.TokenStatistics:
     """All statistics of hidden states [N, D], for targets [N] if `scored` holds."""
     assert lm.readout is not None
-    return kernel.token_stats(
-        hidden, lm.readout(params), targets, scored, soft_cap=lm.soft_cap, chunk=tile.chunk, block=tile.block
-    )
+    head = functools.partial(kernel.token_stats, soft_cap=lm.soft_cap)
+    return _tiled(head, tile, hidden, lm.readout(params), targets, scored)
 
 
 def head_log_prob(
-    lm: LanguageModel, params: Any, hidden: jax.Array, targets: jax.Array, scored: jax.Array, tile: Tiling
+    lm: LanguageModel, params: Any, hidden: jax.Array, targets: jax.Array, scored: jax.Array, tile: Tiling | None
 ) -> jax.Array:
     """Their log-probabilities alone: [N]."""
     assert lm.readout is not None
-    return kernel.token_log_prob(
-        hidden, lm.readout(params), targets, scored, soft_cap=lm.soft_cap, chunk=tile.chunk, block=tile.block
-    )
+    head = functools.partial(kernel.token_log_prob, soft_cap=lm.soft_cap)
+    return _tiled(head, tile, hidden, lm.readout(params), targets, scored)
+
+
+def _tiled(head: Callable[..., Any], tile: Tiling | None, *arrays: jax.Array) -> Any:
+    """head(*arrays) in tiles; None takes those of the platform that the program is compiled for."""
+    if tile is not None:
+        return head(*arrays, **tile._asdict())
+    on_cpu, elsewhere = (functools.partial(head, **tiling(platform)._asdict()) for platform in ("cpu", "gpu"))
+    return lax.platform_dependent(*arrays, cpu=on_cpu, default=elsewhere)
 
 
 def check_token_batch(tokens_shape: tuple[int, ...], mask_shape: tuple[int, ...]) -> None:

@@ -67,8 +67,8 @@ def test_no_program_holds_the_logits_of_a_batch(soft_cap):
     trunk = programs._trunk.lower(lm, where, params, of((8, 128)), rows)
     hidden = of((1024, 16), jnp.float32)
     heads = [
-        head.lower(lm, where, params, hidden, rows, of(()), tile=tile)
-        for head in (programs._head, programs._head_log_probs)
+        programs._head.lower(lm, where, params, hidden, rows, of(()), tile=tile, wanted=wanted)
+        for wanted in (None, ("log_prob",))
     ]
     everything = 1024 * 8192 * 4
     for lowered, most in ((trunk, everything // 8), (heads[0], everything // 3), (heads[1], everything // 3)):

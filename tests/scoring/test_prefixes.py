@@ -89,7 +89,7 @@ def test_a_prefix_is_computed_once(sums, monkeypatch):
 @pytest.mark.slow("long")
 def test_shards_of_all_lengths_share_programs(model):
     sums = made(model, budget=96)
-    compiled = (module._prefix, module._trunk, programs._head_log_probs)
+    compiled = (module._prefix, module._trunk, programs._head)
     for function in compiled:
         function.clear_cache()  # of what other tests compiled
     for seed, (length, own) in enumerate([(33, 17), (38, 18), (40, 24), (35, 22)]):

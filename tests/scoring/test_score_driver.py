@@ -143,13 +143,13 @@ def test_compilations_are_bounded_by_buckets(texts):
     lm, params, tokenizer = scored_model(3, width=24)
     traces = []
     spied = dataclasses.replace(lm, spec="counted", hidden=lambda p, t: traces.append(t.shape) or lm.hidden(p, t))
-    heads = [f._cache_size() for f in (programs._head, programs._head_log_probs)]
+    heads = programs._head._cache_size()
     got = run((spied, params, tokenizer), texts, ALL, reference=(spied, params, tokenizer), token_budget=128)
     shapes = got.provenance["batch_shapes"]
     # eval_shape of a trace is no compilation: hidden is traced once a shape
     assert sorted(set(traces)) == sorted(shapes)
     assert len(traces) == len(shapes) <= 8
-    new_heads = sum(f._cache_size() for f in (programs._head, programs._head_log_probs)) - sum(heads)
+    new_heads = programs._head._cache_size() - heads
     assert new_heads == 2
     run((spied, params, tokenizer), texts, ALL, reference=(spied, params, tokenizer), token_budget=128)
     assert len(traces) == len(shapes)

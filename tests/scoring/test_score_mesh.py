@@ -38,9 +38,9 @@ out["batches"] = sum(-(-45 // size) for size, _ in one.provenance["batch_shapes"
 for devices, shared in ((8, False), (8, True)):
     out[f"{devices} {shared}"] = equal(run(devices=devices, shard_params=shared), one)
 out["list"] = equal(run(devices=jax.devices()[2:7:2]), one)
-before = [f._cache_size() for f in (programs._trunk, programs._head, programs._head_log_probs)]
+before = [f._cache_size() for f in (programs._trunk, programs._head)]
 found = run(devices="all", shard_params=True)
-after = [f._cache_size() for f in (programs._trunk, programs._head, programs._head_log_probs)]
+after = [f._cache_size() for f in (programs._trunk, programs._head)]
 out["all"] = equal(found, one)
 out["again"] = before == after
 out["provenance"] = [found.provenance[key] for key in ("num_devices", "shard_params", "device")]
