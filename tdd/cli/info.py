@@ -1,8 +1,9 @@
-"""`tdd info`: versions, devices, caches, models at hand and optional packages."""
+"""`tdd info`: versions, devices, caches, models at hand and optional packages; or what a model needs of a device."""
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import os
 import pathlib
 import platform
@@ -10,6 +11,8 @@ from importlib import metadata
 from typing import Any
 
 from tdd.cli.common import command, console, print_json
+from tdd.device_kinds import KINDS, kind_of, named_kind
+from tdd.validate import InputError
 
 __all__ = ["add"]
 
@@ -26,10 +29,31 @@ _OPTIONAL = {
 
 def add(commands: Any) -> None:
     """Register the command."""
-    command(commands, "info", _run, "show versions, devices, caches, models at hand and optional packages")
+    parser = command(
+        commands,
+        "info",
+        _run,
+        "show versions, devices, caches, models at hand and optional packages; with --model, estimate whether a model "
+        "fits on a device and how fast it could be scored there",
+    )
+    parser.add_argument("--model", metavar="PATH", help="checkpoint folder or hub id; only its config.json is read")
+    parser.add_argument("--revision", help="branch, tag or commit of a hub id (default: main)")
+    parser.add_argument(
+        "--device", metavar="KIND", help=f"{', '.join(KINDS)}, or its memory such as 24GB (default: this machine's)"
+    )
+    parser.add_argument(
+        "--dtype", choices=["float32", "bfloat16", "float16"], help="type of the parameters (default: as stored)"
+    )
+    parser.add_argument("--length", type=int, metavar="T", help="tokens of a text (default: the model's, at most 2048)")
 
 
 def _run(arguments: argparse.Namespace) -> None:
+    if arguments.model is not None:
+        _run_budget(arguments)
+        return
+    for name in ("revision", "device", "dtype", "length"):
+        if getattr(arguments, name) is not None:
+            raise InputError(f"--{name} says how to estimate for a model; add --model PATH, or leave it out")
     found = collect()
     if arguments.json:
         print_json(found)
@@ -50,6 +74,64 @@ def _run(arguments: argparse.Namespace) -> None:
     ]
     sections = (Facts("Installation", tuple(rows)), Facts("Optional packages", tuple(optional)))
     console().print(to_terminal(Report("tdd info", f"tdd {found['versions']['tdd']}", sections)))
+
+
+def _run_budget(arguments: argparse.Namespace) -> None:
+    found = budget(arguments)
+    if arguments.json:
+        print_json(found)
+        return
+    from tdd.report.sections import Facts, Report, to_terminal
+
+    needed = _size(found["params_bytes"] + found["temporary"])
+    rows = [
+        ("parameters", f"{found['num_params']:,} in {found['dtype']}, {_size(found['params_bytes'])}"),
+        ("memory for JAX", _size(found["available"])),
+        ("batch", f"{found['batch']} rows of {found['length']:,} tokens" if found["fits"] else "none"),
+        ("memory needed", f"{needed}, of it {_size(found['temporary'])} temporary"),
+        ("work", f"{found['flops_per_token'] / 1e9:.2f} GFLOP a token"),
+    ]
+    if found["tokens_per_second"] is not None:
+        rows.append(("throughput", f"about {found['tokens_per_second']:,.0f} tokens a second"))
+    verdict = "fits" if found["fits"] else "does not fit"
+    sections = (
+        Facts("Estimate, not a measurement", tuple(rows)),
+        Facts("Assumed", tuple((str(i), text) for i, text in enumerate(found["assumptions"], 1))),
+    )
+    title = f"{found['model']} {verdict} on {found['device']}"
+    console().print(to_terminal(Report("tdd info", title, sections)))
+
+
+def budget(arguments: argparse.Namespace) -> dict[str, Any]:
+    """What `tdd info --model --json` prints."""
+    from tdd.models.budget import ASSUMPTIONS, estimate
+    from tdd.models.configuration import read_config, read_spec
+    from tdd.models.source import resolve_config
+    from tdd.scoring.buckets import default_budget
+    from tdd.scoring.token_stats import tiling
+
+    folder = resolve_config(arguments.model, revision=arguments.revision)
+    _, spec = read_spec(folder)
+    config = read_config(folder / "config.json")
+    stored = config.get("dtype") or config.get("torch_dtype")
+    dtype = arguments.dtype or (stored if stored in ("float32", "bfloat16", "float16") else "float32")
+    if arguments.device is None:
+        import jax
+
+        kind, device = kind_of(jax.local_devices()[0]), str(jax.local_devices()[0])
+    else:
+        kind, device = named_kind(arguments.device), arguments.device
+    platform = kind.platform
+    found = estimate(
+        spec,
+        dtype,
+        kind,
+        token_budget=default_budget(platform),
+        tile=tiling(platform).chunk,
+        length=arguments.length,
+    )
+    named = {"model": arguments.model, "device": device, "dtype": dtype, "fits": found.fits}
+    return {**named, **dataclasses.asdict(found), "assumptions": list(ASSUMPTIONS)}
 
 
 def collect() -> dict[str, Any]:

@@ -8,11 +8,12 @@ import hashlib
 import os
 import pathlib
 import re
+from collections.abc import Sequence
 
 from tdd.models.weights import INDEX, SINGLE
 from tdd.validate import InputError
 
-__all__ = ["ResolvedCheckpoint", "fingerprint", "resolve"]
+__all__ = ["ResolvedCheckpoint", "fingerprint", "resolve", "resolve_config"]
 
 _TOKENIZER_FILES = (
     "tokenizer.json",
@@ -72,6 +73,13 @@ def resolve(path: str | os.PathLike[str], *, revision: str | None = None) -> Res
     return ResolvedCheckpoint(folder, None if is_folder else folder.name, tuple(names))
 
 
+def resolve_config(path: str | os.PathLike[str], *, revision: str | None = None) -> pathlib.Path:
+    """The folder of a checkpoint's config.json, as `resolve` finds it, without fetching the weights."""
+    text = os.fspath(path)
+    folder = pathlib.Path(text).expanduser()
+    return folder if _is_folder(text, folder, revision) else _snapshot(text, revision, ("config.json",))
+
+
 def fingerprint(folder: str | os.PathLike[str]) -> str:
     """SHA-256 over names and contents of a folder's configuration, tokenizer and weight files, hexadecimal.
 
@@ -93,14 +101,12 @@ def _fingerprint(folder: pathlib.Path, states: tuple[tuple[str, int, int], ...])
     return total.hexdigest()
 
 
-def _snapshot(repository: str, revision: str | None) -> pathlib.Path:
+def _snapshot(repository: str, revision: str | None, files: Sequence[str] = _FETCHED) -> pathlib.Path:
     from huggingface_hub import constants, snapshot_download
 
     offline = bool(constants.HF_HUB_OFFLINE)
     try:
-        folder = snapshot_download(
-            repository, revision=revision, allow_patterns=list(_FETCHED), local_files_only=offline
-        )
+        folder = snapshot_download(repository, revision=revision, allow_patterns=list(files), local_files_only=offline)
     except Exception as error:  # the hub's client raises its own, the transport's and the system's errors
         wanted = repository if revision is None else f"{repository} at revision {revision!r}"
         if offline:

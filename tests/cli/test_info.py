@@ -39,6 +39,59 @@ def test_models_of_the_hub_cache_are_listed(capsys, tmp_path, monkeypatch):
     ]
 
 
+@pytest.fixture
+def model_folder(tmp_path):
+    """A LLaMA of 7 billion parameters: its configuration alone."""
+    config = {
+        "model_type": "llama",
+        "architectures": ["LlamaForCausalLM"],
+        "vocab_size": 32000,
+        "hidden_size": 4096,
+        "intermediate_size": 11008,
+        "num_hidden_layers": 32,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 32,
+        "max_position_embeddings": 4096,
+        "hidden_act": "silu",
+        "rms_norm_eps": 1e-5,
+        "tie_word_embeddings": False,
+        "torch_dtype": "bfloat16",
+    }
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    return str(tmp_path)
+
+
+def test_what_a_model_needs_of_a_device(capsys, model_folder):
+    assert main(["info", "--model", model_folder, "--device", "h200", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["num_params"], found["dtype"], found["fits"]) == (6_738_415_616, "bfloat16", True)
+    assert (found["batch"], found["length"]) == (8, 2048)
+    assert main(["info", "--model", model_folder, "--device", "v5e", "--dtype", "float32", "--json"]) == 0
+    assert not json.loads(capsys.readouterr().out)["fits"]
+    assert main(["info", "--model", model_folder, "--device", "v5e"]) == 0
+    shown = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    assert "6,738,415,616 in bfloat16, 12.6 GiB" in shown
+    assert "Estimate, not a measurement" in shown
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        (["--device", "h300"], "device='h300' is neither one of"),
+        (["--device", "v5e", "--length", "5000"], "length=5000 must be at least 1 and at most the model's 4096"),
+        ([], "name an accelerator"),
+    ],
+)
+def test_a_budget_that_cannot_be_made_is_one_line(options, complaint, capsys, model_folder):
+    assert main(["info", "--model", model_folder, *options]) == 2
+    assert complaint in capsys.readouterr().err
+
+
+def test_options_of_a_budget_need_a_model(capsys):
+    assert main(["info", "--device", "h200"]) == 2
+    assert "add --model PATH" in capsys.readouterr().err
+
+
 def test_completions_know_commands_and_options(capsys):
     with pytest.raises(SystemExit) as end:
         main(["--print-completion", "bash"])

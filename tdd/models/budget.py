@@ -1,0 +1,129 @@
+"""Whether a model fits on a device, with which batch, and how fast the device could score: an estimate, from shapes."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from tdd.device_kinds import DeviceKind
+from tdd.models.decoder import init_params
+from tdd.models.spec import DecoderSpec
+from tdd.validate import InputError
+
+__all__ = ["ASSUMPTIONS", "Budget", "estimate"]
+
+_SHARE = {"gpu": 0.75, "tpu": 0.95}
+"""Share of the memory that JAX uses by default."""
+
+_REACHED = {2: 0.4, 4: 0.1}
+"""Share of the bfloat16 peak that scoring reaches, by bytes of a weight."""
+
+_BLOCKS = 16
+
+ASSUMPTIONS = (
+    "JAX uses 75% of a GPU's memory (XLA_PYTHON_CLIENT_MEM_FRACTION) and 95% of a TPU's",
+    "every device holds the whole model",
+    "scoring reaches 40% of the bfloat16 peak with 16-bit weights and 10% with float32, or reads the weights at the "
+    "full bandwidth, whichever takes longer",
+    "all rows have the full length; temporary memory follows the shapes of the largest arrays that live together",
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Budget:
+    """What `estimate` finds. Sizes in bytes.
+
+    Attributes:
+      num_params: Parameters.
+      params_bytes: Their size.
+      available: Memory that JAX may use.
+      length: Tokens of a row.
+      batch: Rows that fit together, at most those of `tokens`; 0 if not even one does.
+      tokens: Tokens of the batch; `token_budget` of `tdd.score`.
+      temporary: Temporary memory of that batch, or of one row if none fits.
+      flops_per_token: Floating-point operations of scoring one token.
+      tokens_per_second: Scored tokens a second; None if nothing fits or the device's speed is not known.
+    """
+
+    num_params: int
+    params_bytes: int
+    available: int
+    length: int
+    batch: int
+    tokens: int
+    temporary: int
+    flops_per_token: float
+    tokens_per_second: float | None
+
+    @property
+    def fits(self) -> bool:
+        """Whether at least one row does."""
+        return self.batch > 0
+
+
+def estimate(
+    spec: DecoderSpec, dtype: Any, kind: DeviceKind, *, token_budget: int, tile: int, length: int | None = None
+) -> Budget:
+    """Whether a model can score texts on one device, with which batch, and how fast it could be.
+
+    Nothing is measured: the numbers rest on `ASSUMPTIONS`.
+
+    Args:
+      spec: The architecture.
+      dtype: Type of the parameters.
+      kind: The device; its memory must be known.
+      token_budget: Tokens of a batch at most, of at least one row.
+      tile: Rows of logits that the head holds at a time.
+      length: T, tokens of a row; by default the model's positions, at most 2,048.
+
+    Raises:
+      InputError: a length beyond the model's positions, or a CPU, which shares the host's memory.
+    """
+    if kind.memory is None:
+        raise InputError("device='cpu' shares the memory of its host; name an accelerator or a size such as 16GiB")
+    length = min(spec.max_length, 2048) if length is None else length
+    if not 1 <= length <= spec.max_length:
+        raise InputError(f"length={length} must be at least 1 and at most the model's {spec.max_length} positions")
+    dtype = jnp.dtype(dtype)
+    shapes = jax.eval_shape(lambda key: init_params(spec, key, dtype), jax.random.key(0))
+    num_params = sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(shapes))
+    params_bytes = num_params * dtype.itemsize
+    available = int(kind.memory * _SHARE.get(kind.platform, 1.0))
+    room = available - params_bytes
+    temporary = functools.partial(_temporary, spec, dtype, length=length, tile=tile)
+    batch = next((rows for rows in range(max(1, token_budget // length), 0, -1) if temporary(rows) <= room), 0)
+    tokens = batch * length
+    flops = _flops(spec, num_params, length)
+    speed = None
+    if batch and kind.peak is not None and kind.bandwidth is not None:
+        computing = flops * tokens / (kind.peak * _REACHED[max(2, dtype.itemsize)])
+        speed = tokens / max(computing, params_bytes / kind.bandwidth)
+    needed = temporary(max(batch, 1))
+    return Budget(num_params, params_bytes, available, length, batch, tokens, needed, flops, speed)
+
+
+def _temporary(spec: DecoderSpec, dtype: Any, batch: int, *, length: int, tile: int) -> int:
+    """Bytes that live together in the largest step of trunk and head."""
+    attention, mlp, rows = spec.attention, spec.mlp, batch * length
+    stream = 4 * rows * spec.width
+    qkv = 4 * rows * sum(attention.qkv_widths)
+    scores = 2 * 4 * batch * attention.num_heads * -(-length // _BLOCKS) * length
+    mixing = 3 * stream + 2 * qkv + scores
+    inner = 4 * rows * mlp.width * (3 if mlp.gated else 2)
+    multilayer = 3 * stream + inner
+    hidden = rows * spec.embedded_width * (4 + dtype.itemsize)
+    head = hidden + 3 * 4 * min(rows, tile) * spec.vocab_size
+    return max(mixing, multilayer, head)
+
+
+def _flops(spec: DecoderSpec, num_params: int, length: int) -> float:
+    """Operations of one token: two for each weight of a product, and attention to half of the positions."""
+    looked_up = spec.vocab_size * spec.embedded_width * (not spec.tied_head)
+    attention = spec.attention
+    mixing = sum(4 * attention.num_heads * attention.head_dim * min(w or length, length / 2) for w in attention.windows)
+    return 2.0 * (num_params - looked_up) + mixing
