@@ -1,0 +1,207 @@
+"""The main programs at the sizes that matter, as functions of shapes."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple, NoReturn
+from unittest import mock
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from benchmarks.aot.targets import placed
+
+__all__ = ["PROGRAMS", "Program"]
+
+_SHAPE = jax.ShapeDtypeStruct
+_KERNEL_SIZE = 1_000
+
+
+class Program(NamedTuple):
+    """A function and its arguments, as shapes on one device.
+
+    Attributes:
+      function: Traceable.
+      arguments: Shapes and types, placed.
+      trips: Steps of its loops whose number is only known while it runs.
+      work: Repetitions or tokens of one call; 0 if that means nothing.
+    """
+
+    function: Callable[..., Any]
+    arguments: tuple[Any, ...]
+    trips: float = 1.0
+    work: int = 0
+
+
+class _Captured(BaseException):
+    """A study's program and its operands, on the way out of the study."""
+
+
+def _of_study(device: Any, study: Callable[..., Any], **options: Any) -> Program:
+    """The program of one block of a study, caught where the study would run it."""
+    from tdd.study import blocks, checks
+
+    def catch(program: Any, _: Any, lanes: int, __: int) -> Any:
+        def run(operands: Any, first: int, last: int) -> NoReturn:
+            raise _Captured(program, operands, lanes)
+
+        return run
+
+    with mock.patch.object(blocks, "_on_threads", catch), mock.patch.object(checks, "as_devices", tuple):
+        try:
+            study(**options, devices=[device])
+        except _Captured as caught:
+            function, operands, lanes = caught.args
+    arguments = placed((operands, np.asarray([0, lanes], np.uint32)), device)
+    return Program(function, arguments, work=lanes)
+
+
+def _resample(device: Any, size: int) -> Program:
+    from tdd.study import resample
+
+    rng = np.random.default_rng(0)
+    member = np.arange(size) < size // 2
+    scores = rng.normal(size=size) - member
+    options = {"alphas": [0.01, 0.05, 0.1, 0.2, 0.5], "methods": ("none", "subtraction"), "repetitions": 2**22}
+    return _of_study(device, resample, scores=scores, is_member=member, key=jax.random.key(0), **options)
+
+
+def _joint_pool(device: Any) -> Program:
+    from tdd.study import resample_joint
+
+    rng = np.random.default_rng(0)
+    arrays = {"calibration": rng.normal(size=(5, 1200)), "scores": rng.normal(size=(5, 2800))}
+    options = {"num_calibration": 600, "num_tests": 1400, "alphas": [0.05, 0.1, 0.2], "repetitions": 2**22}
+    return _of_study(device, resample_joint, **arrays, member=rng.random(2800) < 0.5, **options)
+
+
+def _joint_fresh(device: Any) -> Program:
+    from tdd.study import JointLabels, simulate_joint
+
+    return _of_study(device, simulate_joint, design=JointLabels(), alphas=[0.05, 0.1, 0.2], repetitions=2**22)
+
+
+@functools.lru_cache
+def _model(name: str) -> Any:
+    from tdd.models.families.gpt import GPT2
+    from tdd.models.families.llama import LLAMA
+    from tdd.models.language_model import language_model
+
+    gpt2 = {
+        "n_embd": 768,
+        "n_head": 12,
+        "n_layer": 12,
+        "n_positions": 1024,
+        "vocab_size": 50257,
+        "n_inner": None,
+        "layer_norm_epsilon": 1e-5,
+        "scale_attn_weights": True,
+        "scale_attn_by_inverse_layer_idx": False,
+        "activation_function": "gelu_new",
+        "tie_word_embeddings": True,
+    }
+    llama = {
+        "vocab_size": 32000,
+        "hidden_size": 4096,
+        "intermediate_size": 11008,
+        "num_hidden_layers": 32,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 32,
+        "max_position_embeddings": 4096,
+        "rms_norm_eps": 1e-5,
+        "hidden_act": "silu",
+        "tie_word_embeddings": False,
+        "attention_bias": False,
+        "mlp_bias": False,
+        "rope_theta": 10000.0,
+        "rope_scaling": None,
+        "head_dim": 128,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0},
+    }
+    return language_model(GPT2.to_spec(gpt2) if name == "gpt2" else LLAMA.to_spec(llama))
+
+
+def _weights(lm: Any, dtype: str) -> Any:
+    from tdd.models.decoder import init_params
+
+    return jax.eval_shape(lambda key: init_params(lm.spec, key, jnp.dtype(dtype)), jax.random.key(0))
+
+
+def _batch(lm: Any, dtype: str, batch: int, length: int) -> tuple[Any, ...]:
+    return _weights(lm, dtype), _SHAPE((batch, length), jnp.int32), _SHAPE((batch, length), jnp.bool_)
+
+
+def _token_stats(device: Any, name: str, dtype: str, batch: int, length: int, wanted: tuple[str, ...]) -> Program:
+    from tdd.scoring.token_stats import tiling, token_stats
+
+    lm = _model(name)
+
+    def statistics(params: Any, tokens: jax.Array, mask: jax.Array) -> list[jax.Array]:
+        found = token_stats(lm, params, tokens, mask)
+        return [getattr(found, name) for name in wanted]
+
+    trips = -(-batch * length // tiling("gpu").chunk)
+    return Program(statistics, placed(_batch(lm, dtype, batch, length), device), trips, batch * length)
+
+
+def _grad_norms(device: Any, name: str, dtype: str, batch: int, length: int) -> Program:
+    from tdd.scoring.gradients import grad_norms
+
+    lm = _model(name)
+    arguments = placed(_batch(lm, dtype, batch, length), device)
+    return Program(functools.partial(grad_norms, lm), arguments, work=batch * length)
+
+
+def _lab_update(device: Any, batch: int, length: int) -> Program:
+    import optax
+
+    from tdd.lab.step import Weights, update
+
+    lm, optimizer = _model("gpt2"), optax.scale_by_adam()
+    weights = Weights(compute_dtype="bfloat16")
+    trained, *rows = _batch(lm, "float32", batch, length)
+    moments = jax.eval_shape(optimizer.init, trained)
+    arguments = placed((trained, moments, *rows, _SHAPE((), jnp.float32)), device)
+
+    step = functools.partial(update, lm, optimizer, weights, None)
+    return Program(jax.jit(step, donate_argnums=(0, 1)), arguments, work=batch * length)
+
+
+def _kernel(device: Any, function: Callable[..., Any], *shapes: tuple[int, ...]) -> Program:
+    """A kernel on 1,000 lists of 1,000 items."""
+    arguments = placed(tuple(_SHAPE((_KERNEL_SIZE, *shape), jnp.float32) for shape in shapes), device)
+    return Program(jax.vmap(function), arguments, work=_KERNEL_SIZE)
+
+
+def _kernels() -> Iterator[tuple[str, Callable[[Any], Program]]]:
+    from tdd.kernels import conformal, hommel, local_fdr, stepup
+
+    items = (_KERNEL_SIZE,)
+
+    def p_values(calibration: jax.Array, scores: jax.Array) -> jax.Array:
+        return conformal.p_values(conformal.rank(calibration, scores, null="nonmember"))
+
+    yield "bh", lambda device: _kernel(device, lambda p: stepup.bh(p, 0.1).reject, items)
+    yield "conformal p-values", lambda device: _kernel(device, p_values, items, items)
+    yield "hommel", lambda device: _kernel(device, lambda p: hommel.hommel(p, 0.1).reject, items)
+    yield "local fdr", lambda device: _kernel(device, lambda p: local_fdr.local_fdr(p).local_fdr, items)
+
+
+_THREE = ("log_prob", "mu", "sigma")
+
+PROGRAMS: dict[str, Callable[[Any], Program]] = {
+    "resample 775": lambda device: _resample(device, 775),
+    "resample 11,332": lambda device: _resample(device, 11_332),
+    "joint pool": _joint_pool,
+    "joint fresh": _joint_fresh,
+    "token statistics, GPT-2, float32, 16 x 1024": lambda d: _token_stats(d, "gpt2", "float32", 16, 1024, _THREE),
+    "token statistics, GPT-2, bfloat16, 16 x 1024": lambda d: _token_stats(d, "gpt2", "bfloat16", 16, 1024, _THREE),
+    "token statistics, 7B, bfloat16, 2 x 2048": lambda d: _token_stats(d, "llama", "bfloat16", 2, 2048, _THREE),
+    "token statistics, 7B, bfloat16, 4 x 4096": lambda d: _token_stats(d, "llama", "bfloat16", 4, 4096, _THREE),
+    "gradient norms, GPT-2, bfloat16, 8 x 1024": lambda d: _grad_norms(d, "gpt2", "bfloat16", 8, 1024),
+    "gradient norms, 7B, bfloat16, 4 x 2048": lambda d: _grad_norms(d, "llama", "bfloat16", 4, 2048),
+    "laboratory's update, GPT-2, bfloat16, 16 x 1024": lambda d: _lab_update(d, 16, 1024),
+    **dict(_kernels()),
+}
