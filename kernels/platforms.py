@@ -5,11 +5,13 @@ The choice follows the platform that a program is lowered for, not the process's
 
 from __future__ import annotations
 
+import functools
+
 import jax
 import jax.numpy as jnp
 from jax import lax
 
-__all__ = ["quotient", "stored"]
+__all__ = ["all_gpus_since_ampere", "product", "quotient", "stored"]
 
 _FRACTION_BITS = 23
 _SHIFT = 150  # a float32 with exponent field E is its 24-bit significand times 2^(E - 150)
@@ -21,6 +23,33 @@ def stored(values: jax.Array) -> jax.Array:
     An accelerator's compiler shares them in registers, and the barrier would send them through its memory.
     """
     return lax.platform_dependent(values, cpu=lax.optimization_barrier, default=lambda values: values)
+
+
+def product(subscripts: str, left: jax.Array, right: jax.Array) -> jax.Array:
+    """Einsum that returns float32, accurate to float32 where both factors are float32.
+
+    NVIDIA GPUs multiply float32 exactly at a sixth of the speed of six products of bfloat16 parts, which leave an error
+    of the same order and are taken in its place. TPUs do so by themselves.
+    """
+    exact = functools.partial(
+        jnp.einsum, subscripts, precision=lax.Precision.HIGHEST, preferred_element_type=jnp.float32
+    )
+    if not (left.dtype == right.dtype == jnp.float32 and all_gpus_since_ampere()):
+        return exact(left, right)
+    in_parts = functools.partial(
+        jnp.einsum,
+        subscripts,
+        precision=lax.DotAlgorithmPreset.BF16_BF16_F32_X6,
+        preferred_element_type=jnp.float32,
+    )
+    return lax.platform_dependent(left, right, cuda=in_parts, default=exact)
+
+
+@functools.lru_cache(maxsize=1)
+def all_gpus_since_ampere() -> bool:
+    """Whether no GPU of this process is older than NVIDIA's Ampere, the first with products of bfloat16."""
+    capabilities = [getattr(device, "compute_capability", None) for device in jax.local_devices()]
+    return all(float(capability) >= 8 for capability in capabilities if capability is not None)
 
 
 def quotient(numerator: jax.Array, denominator: jax.Array) -> jax.Array:

@@ -26,7 +26,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from tdd.kernels.platforms import stored
+from tdd.kernels.platforms import product, stored
 
 __all__ = [
     "TokenStatistics",
@@ -183,13 +183,7 @@ def _logits_of(readout: jax.Array, soft_cap: float | None) -> Callable[[jax.Arra
     """The map from hidden states [c, D] to a float32 tile of logits [c, V]."""
 
     def tile(hidden: jax.Array) -> jax.Array:
-        logits = lax.dot_general(
-            hidden.astype(readout.dtype),
-            readout,
-            (((1,), (1,)), ((), ())),
-            precision=lax.Precision.HIGHEST,
-            preferred_element_type=jnp.float32,
-        )
+        logits = product("nd,vd->nv", hidden.astype(readout.dtype), readout)
         return logits if soft_cap is None else soft_cap * jnp.tanh(logits / soft_cap)
 
     return tile

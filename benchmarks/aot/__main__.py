@@ -12,7 +12,7 @@ import sys
 import time
 from typing import Any
 
-from benchmarks.aot.hlo import facts, written_flops
+from benchmarks.aot.hlo import facts, without_dead_code, written_flops
 from benchmarks.aot.programs import PROGRAMS
 from benchmarks.aot.targets import TARGETS, device, jax
 
@@ -32,7 +32,7 @@ def compiled_facts(program: str, target: str) -> dict[str, Any]:
         compiled,
         TARGETS[target].kind,
         made.trips,
-        written_flops(traced.jaxpr.jaxpr, made.trips),
+        written_flops(without_dead_code(traced.jaxpr.jaxpr), made.trips),
         TARGETS[target].clock,
     )
     rate = made.work / found.seconds if found.seconds else None

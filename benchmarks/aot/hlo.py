@@ -12,6 +12,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
+from jax.interpreters import partial_eval
+
 from tdd.device_kinds import DeviceKind
 
 LAUNCH = 2.5e-6
@@ -27,7 +29,7 @@ _STRUCTURE = {"parameter", "constant", "tuple", "get-tuple-element", "bitcast", 
 _CONTROL = {"while", "conditional", "call", "async-start", "async-done", "copy-start", "copy-done", "add-dependency"}
 _NOT_RUN = _STRUCTURE | _CONTROL | {"partition-id", "replica-id"}
 _ALLOWED_CALLS = re.compile(
-    r"^(__cublas|__cudnn|__cub\$|__triton|xla\.gpu|Sharding|AssumeGatherIndicesInBound|tpu_)|^$"
+    r"^(__cublas|__cudnn|__cub\$|__triton|xla\.gpu|Sharding|AssumeGatherIndicesInBound|tpu_|ConcatBitcast|GatherScatterIndices|AllocateBuffer)|^$"
 )
 
 
@@ -149,6 +151,9 @@ class Module:
             count = 1
             for size in _dims(one.shape)[1]:
                 count *= size
+            parts = re.search(r"dot_bf16_bf16_f32_x(\d)", one.rest)
+            if parts:
+                return 2.0 * count * depth * int(parts.group(1)), "bf16"
             exact = kind == "f32" and re.search(r"highest|HIGHEST|dot_f32_f32_f32", one.rest)
             return 2.0 * count * depth, "f32 exact" if exact else kind
         if one.op == "custom-call" and "fmha" in one.rest:  # two products of [B, T, H, d] over the visible half
@@ -202,6 +207,11 @@ def facts(compiled: Any, kind: DeviceKind, trips: float = 1.0, flops: float | No
         has_f64=bool(re.search(r"\bf64\[", text)),
         foreign_calls=tuple(sorted(call for call in calls if not _ALLOWED_CALLS.match(call))),
     )
+
+
+def without_dead_code(jaxpr: Any) -> Any:
+    """The program without what no output needs, such as gradients of weights beside their norms."""
+    return partial_eval.dce_jaxpr(jaxpr, [True] * len(jaxpr.outvars))[0]
 
 
 def written_flops(jaxpr: Any, trips: float = 1.0) -> float:

@@ -157,9 +157,10 @@ def _grad_norms(device: Any, name: str, dtype: str, batch: int, length: int) -> 
 def _lab_update(device: Any, batch: int, length: int) -> Program:
     import optax
 
-    from tdd.lab.step import Weights, update
+    from tdd.device_kinds import kind_of
+    from tdd.lab.step import Weights, model_for, update
 
-    lm, optimizer = _model("gpt2"), optax.scale_by_adam()
+    lm, optimizer = model_for(_model("gpt2"), kind_of(device), batch, length), optax.scale_by_adam()
     weights = Weights(compute_dtype="bfloat16")
     trained, *rows = _batch(lm, "float32", batch, length)
     moments = jax.eval_shape(optimizer.init, trained)

@@ -13,9 +13,14 @@ import numpy as np
 import optax
 from jax import lax
 
+from tdd.device_kinds import DeviceKind, kind_of
+from tdd.kernels.grad_norm import dense
 from tdd.lab.batches import Batch, Batches
 from tdd.lab.config import TrainConfig
 from tdd.lab.lora import Lora, init_factors, merge
+from tdd.models.decoder import hidden
+from tdd.models.gradients import activation_bytes
+from tdd.models.spec import DecoderSpec
 from tdd.records import LanguageModel
 
 __all__ = [
@@ -28,6 +33,7 @@ __all__ = [
     "decay_mask",
     "learning_rates",
     "mean_loss",
+    "model_for",
     "token_losses",
     "update",
 ]
@@ -67,7 +73,7 @@ def token_losses(lm: LanguageModel, params: Any, tokens: jax.Array, mask: jax.Ar
 
         def tile(operands: tuple[jax.Array, jax.Array]) -> jax.Array:
             chunk_states, chunk_targets = operands
-            logits = jnp.einsum("nd,vd->nv", chunk_states, weight, preferred_element_type=jnp.float32)
+            logits = _logits(chunk_states, weight)
             if lm.soft_cap is not None:
                 logits = lm.soft_cap * jnp.tanh(logits / lm.soft_cap)
             return _cross_entropy(logits, chunk_targets)
@@ -76,6 +82,29 @@ def token_losses(lm: LanguageModel, params: Any, tokens: jax.Array, mask: jax.Ar
         per_chunk = tile((flat[0], targets[0])) if num_chunks == 1 else lax.map(jax.checkpoint(tile), (flat, targets))
         losses = per_chunk.reshape(-1)[:rows].reshape(batch, length - 1)
     return jnp.where(mask, jnp.pad(losses, ((0, 0), (1, 0))), 0.0)
+
+
+def _logits(states: jax.Array, weight: jax.Array) -> jax.Array:
+    """states [N, D] weight^T [V, D], float32; with bfloat16 weights so are the factors of the gradient's products."""
+    if weight.dtype == jnp.bfloat16:
+        return dense(states[None], weight.T, jnp.zeros(1))[0]
+    return jnp.einsum("nd,vd->nv", states, weight, preferred_element_type=jnp.float32)
+
+
+def model_for(lm: LanguageModel, kind: DeviceKind, batch: int, length: int) -> LanguageModel:
+    """The model to differentiate on [batch, length] tokens.
+
+    On an accelerator whose memory the activations would fill by more than a quarter, a decoder's blocks are computed
+    again in the backward pass.
+    """
+    if not isinstance(lm.spec, DecoderSpec) or not kind.wide:
+        return lm
+    return _recomputing(lm) if activation_bytes(lm.spec, batch, length) > kind.room(0) else lm
+
+
+@functools.cache
+def _recomputing(lm: LanguageModel) -> LanguageModel:
+    return dataclasses.replace(lm, hidden=functools.partial(hidden, lm.spec, remat=True))  # pyright: ignore[reportArgumentType]
 
 
 def learning_rates(total_steps: int, *, peak: float, warmup: float, final: float) -> np.ndarray:
@@ -162,7 +191,8 @@ class Stepper:
     """
 
     def __init__(self, lm: LanguageModel, config: TrainConfig, lora: Lora | None, params: Any) -> None:
-        self.lm = lm
+        place = next(iter(jax.tree.leaves(jax.tree.map(jnp.asarray, params))[0].devices()))
+        self.lm = model_for(lm, kind_of(place), config.batch_size, config.max_length)
         self.weights = Weights(lora, config.compute_dtype)
         self.frozen, self.trained = self.weights.split(params, seed=config.seed)
         self.optimizer = adamw_direction(

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from tdd.kernels.platforms import stored
+from tdd.kernels.platforms import all_gpus_since_ampere, stored
 
 __all__ = ["PrefixCache", "attend"]
 
@@ -179,5 +179,4 @@ def _has_cudnn() -> bool:
         jax.eval_shape(functools.partial(_by_cudnn, dtype=jnp.bfloat16), one, one, one)
     except Exception:  # "cuDNN is not detected" is a RuntimeError; other versions of JAX may say it otherwise
         return False
-    capabilities = [getattr(device, "compute_capability", None) for device in jax.local_devices()]
-    return all(float(capability) >= 8 for capability in capabilities if capability is not None)
+    return all_gpus_since_ampere()

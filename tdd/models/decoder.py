@@ -44,11 +44,12 @@ _ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
 }
 
 
-def hidden(spec: DecoderSpec, params: Any, tokens: jax.Array) -> jax.Array:
+def hidden(spec: DecoderSpec, params: Any, tokens: jax.Array, *, remat: bool = False) -> jax.Array:
     """The residual stream after the final norm and any projection: what the readout multiplies.
 
     Args:
       tokens: [B, T] integer token ids, T <= spec.max_length. An id of V or more gives NaN.
+      remat: See `trunk`.
 
     Returns:
       [B, T, D] (the embedding's width where it differs), in the dtype of the readout.
@@ -56,7 +57,8 @@ def hidden(spec: DecoderSpec, params: Any, tokens: jax.Array) -> jax.Array:
     Raises:
       InputError: Tokens are not a [B, T] integer array, T is 0, or T exceeds the model's positions.
     """
-    return trunk(spec, params, embed(spec, params, tokens)).astype(readout(spec, params).dtype)
+    embedded = embed(spec, params, tokens)
+    return trunk(spec, params, embedded, remat=remat).astype(readout(spec, params).dtype)
 
 
 def embed(spec: DecoderSpec, params: Any, tokens: jax.Array) -> jax.Array:
@@ -328,6 +330,8 @@ class _Dense(nn.Module):
         kernel = self.param("kernel", nn.initializers.normal(self.std), shape, self.param_dtype)
         if probe is not None:
             output = grad_norm.dense(inputs, kernel, probe)
+        elif kernel.dtype == jnp.bfloat16:  # the gradient's products take bfloat16 factors too
+            output = grad_norm.dense(inputs, kernel, jnp.zeros(inputs.shape[0]))
         else:
             output = jnp.einsum("btd,df->btf", inputs.astype(kernel.dtype), kernel, preferred_element_type=jnp.float32)
         return _biased(self, output, probe) if self.bias else output

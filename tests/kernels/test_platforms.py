@@ -61,3 +61,41 @@ def test_stored_values_are_the_same_and_have_their_gradient():
     x = jnp.arange(5.0)
     np.testing.assert_array_equal(jax.jit(platforms.stored)(x), x)
     np.testing.assert_array_equal(jax.grad(lambda x: (platforms.stored(x) ** 2).sum())(x), 2 * x)
+
+
+def in_parts(left, right, terms):
+    """A product as the sum of products of bfloat16 parts in float32: what `product` asks of a GPU."""
+    split = []
+    for values in (left, right):
+        parts, rest = [], values
+        for _ in range(3):
+            parts.append(rest.astype(jnp.bfloat16).astype(jnp.float32))
+            rest = rest - parts[-1]
+        split.append(parts)
+    pairs = sorted(((i, j) for i in range(3) for j in range(3)), key=sum)[:terms]
+    return sum(jnp.matmul(split[0][i], split[1][j].T, precision="highest") for i, j in reversed(pairs))
+
+
+@pytest.mark.parametrize(("terms", "accurate"), [(6, True), (3, False), (1, False)])
+def test_six_products_of_parts_are_as_accurate_as_float32(terms, accurate):
+    """One and three are the broken twins: bfloat16, and what is dropped of three parts is not yet small enough."""
+    rng = np.random.default_rng(0)
+    left, right = (jnp.asarray(rng.normal(size=(100, 768)), jnp.float32) for _ in range(2))
+    exact = np.asarray(left, float) @ np.asarray(right, float).T
+    plain = np.abs(platforms.product("nd,vd->nv", left, right) - exact).max()
+    assert (np.abs(in_parts(left, right, terms) - exact).max() < 2 * plain) == accurate
+
+
+@pytest.mark.parametrize("platform", ["cpu", "cuda", "rocm", "tpu"])
+def test_only_nvidia_multiplies_in_parts(platform):
+    arguments = (jnp.ones((4, 8)), jnp.ones((3, 8)))
+    traced = jax.jit(lambda *given: platforms.product("nd,vd->nv", *given)).trace(*arguments)
+    text = traced.lower(lowering_platforms=(platform,)).as_text()
+    assert ("algorithm" in text) == (platform == "cuda")
+
+
+@pytest.mark.parametrize(("capabilities", "since"), [(["9.0"], True), (["9.0", "7.5"], False), ([None], True)])
+def test_old_gpus_are_known(capabilities, since, monkeypatch):
+    devices = [type("Device", (), {"compute_capability": capability}) for capability in capabilities]
+    monkeypatch.setattr(jax, "local_devices", lambda: devices)
+    assert platforms.all_gpus_since_ampere.__wrapped__() == since

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 
 import jax
 import jax.numpy as jnp
@@ -9,10 +10,11 @@ import numpy as np
 import pytest
 
 from tdd import InputError
+from tdd.device_kinds import DeviceKind
 from tdd.lab.batches import Batches, encode
 from tdd.lab.corpus import generate
 from tdd.lab.lora import Lora, init_factors, merge
-from tdd.lab.step import Weights, accumulate, token_losses
+from tdd.lab.step import Weights, accumulate, model_for, token_losses
 from tdd.lab.tokenizer import train_tokenizer
 from tdd.lab.train import TrainConfig, evaluation_loss, train
 from tdd.models import checkpoint
@@ -186,6 +188,36 @@ def test_bfloat16_runs_the_products_in_bfloat16_and_stays_near_float32(start, to
         assert np.linalg.norm(left - right) < 0.05 * np.linalg.norm(right)
         assert not np.array_equal(left, right)
     assert count
+
+
+TOKENS = np.random.default_rng(0).integers(0, 300, (3, 24)).astype(np.int32)
+MASK = np.arange(24) > np.zeros((3, 1))
+
+
+def test_products_of_the_gradient_take_bfloat16_factors(start):
+    """In the backward pass too: a product with a float32 factor runs without matrix units."""
+
+    def total(params):
+        return token_losses(LM, Weights(compute_dtype="bfloat16").working(None, params), TOKENS, MASK).sum()
+
+    text = jax.jit(jax.grad(total)).lower(start).as_text()
+    products = [line.rpartition(" : ")[2] for line in text.splitlines() if "dot_general" in line]
+    factors = {tuple(re.findall(r"x(bf16|f32)>", line)[:2]) for line in products}
+    assert factors == {("bf16", "bf16"), ("f32", "f32")}  # with weights; attention on a CPU
+
+
+@pytest.mark.parametrize(("memory", "again"), [(2**40, False), (2**10, True)])
+def test_blocks_are_computed_again_where_activations_fill_an_accelerator(memory, again, start):
+    chosen = model_for(LM, DeviceKind("gpu", memory), *TOKENS.shape)
+    assert (chosen is LM) != again
+    assert model_for(LM, DeviceKind("cpu", None), *TOKENS.shape) is LM
+
+    def gradient(lm):
+        return jax.jit(jax.grad(lambda params: token_losses(lm, params, TOKENS, MASK).sum()))
+
+    assert ("remat" in str(jax.make_jaxpr(gradient(chosen))(start))) == again
+    for one, other in zip(*(jax.tree.leaves(gradient(lm)(start)) for lm in (LM, chosen)), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
 
 
 class TestLora:

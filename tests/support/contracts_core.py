@@ -400,6 +400,8 @@ ENTRIES = [
 ]
 
 ELSEWHERE = {
+    "platforms.all_gpus_since_ampere": "asks for devices; tests/kernels/test_platforms.py",
+    "platforms.product": "a matrix product; tests/kernels/test_platforms.py",
     "platforms.quotient": "one division; tests/kernels/test_platforms.py",
     "platforms.stored": "the identity; tests/kernels/test_platforms.py",
     "ranks.order_keys": "every score of ranks.counts goes through it; order and NaN in tests/kernels/test_conformal.py",

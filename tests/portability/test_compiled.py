@@ -1,0 +1,53 @@
+"""The main programs compiled for an H200 and a TPU v5e, and what they may take there. Times are estimates."""
+
+import pytest
+
+pytestmark = pytest.mark.slow("packaging")
+
+PROGRAMS = ("resample 775", "token statistics, GPT-2, bfloat16", "gradient norms, GPT-2", "bh", "conformal", "hommel")
+MIB = 2**20
+
+
+@pytest.fixture(scope="module")
+def records(compiled_elsewhere):
+    return compiled_elsewhere(("h200", "v5e"), PROGRAMS)
+
+
+def of(records, target, beginning):
+    return next(record for (where, name), record in records.items() if where == target and name.startswith(beginning))
+
+
+@pytest.mark.parametrize("target", ["h200", "v5e"])
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_it_compiles_fits_and_calls_no_library_but_the_compilers(records, target, program):
+    record = of(records, target, program)
+    assert "refused" not in record
+    assert record["fits"]
+    assert not record["has_f64"]
+    assert not record["foreign_calls"]
+
+
+@pytest.mark.parametrize(
+    ("target", "program", "milliseconds", "temporary"),
+    [
+        ("h200", "token statistics, GPT-2, bfloat16", 12.5, 500 * MIB),
+        ("h200", "hommel", 3, 100 * MIB),
+        ("h200", "bh", 0.2, 50 * MIB),
+        ("h200", "conformal", 0.3, 100 * MIB),
+    ],
+)
+def test_upper_bounds(records, target, program, milliseconds, temporary):
+    record = of(records, target, program)
+    assert record["seconds"] < 1e-3 * milliseconds
+    assert record["temporary"] < temporary
+
+
+def test_a_study_is_not_bound_by_launches(records):
+    record = of(records, "h200", "resample 775")
+    assert record["launch_seconds"] < 0.5 * record["seconds"]
+    assert record["rate"] > 100e6
+
+
+def test_the_host_is_waited_for_between_tiles_only(records):
+    assert of(records, "h200", "token statistics, GPT-2, bfloat16")["waits"] <= 16  # tiles of 1,024 rows
+    assert of(records, "h200", "gradient norms, GPT-2")["waits"] == 0
