@@ -6,6 +6,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
+from benchmarks.aot import on_device
 from benchmarks.reproductions import command as reproductions
 from benchmarks.throughput import command as throughput
 from tdd.cli import execute
@@ -15,6 +16,7 @@ examples:
   python -m benchmarks throughput studies
   python -m benchmarks reproduce
   python -m benchmarks reproduce exchangeability --out reproductions/exchangeability
+  python -m benchmarks device --out device.json
 
 Every other measurement is a script of its own: python -m benchmarks.rules, python -m benchmarks.on_ray, ...
 """
@@ -31,6 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
     throughput.add(commands)
     reproductions.add(commands)
+    on_device.add(commands)
     return execute(parser, sys.argv[1:] if argv is None else argv)
 
 

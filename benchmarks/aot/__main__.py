@@ -12,17 +12,20 @@ import sys
 import time
 from typing import Any
 
+from benchmarks.aot.targets import TARGETS, device  # isort: skip (before JAX: it sets what JAX reads)
+
+import jax
+
 from benchmarks.aot.hlo import facts, without_dead_code, written_flops
-from benchmarks.aot.programs import PROGRAMS
-from benchmarks.aot.targets import TARGETS, device, jax
+from benchmarks.aot.programs import PROGRAMS, placed
 
 
 def compiled_facts(program: str, target: str) -> dict[str, Any]:
     """What a program is expected to do on a target; the compiler's first line if it refuses."""
     started = time.perf_counter()
-    made = PROGRAMS[program](device(target))
-    function = made.function if hasattr(made.function, "trace") else jax.jit(made.function)
-    traced = function.trace(*made.arguments)
+    where = device(target)
+    made = PROGRAMS[program](where)
+    traced = jax.jit(made.function, donate_argnums=made.donated).trace(*placed(made.arguments, where))
     record: dict[str, Any] = {"program": program, "target": target}
     try:
         compiled = traced.lower().compile()

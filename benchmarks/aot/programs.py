@@ -10,13 +10,14 @@ from unittest import mock
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import SingleDeviceSharding
 
-from benchmarks.aot.targets import placed
-
-__all__ = ["PROGRAMS", "Program"]
+__all__ = ["PROGRAMS", "Program", "filled", "placed"]
 
 _SHAPE = jax.ShapeDtypeStruct
 _KERNEL_SIZE = 1_000
+_TOKENS = 30_000
+_LARGEST = 0.04
 
 
 class Program(NamedTuple):
@@ -24,15 +25,44 @@ class Program(NamedTuple):
 
     Attributes:
       function: Traceable.
-      arguments: Shapes and types, placed.
+      arguments: Arrays, or shapes and types of arrays that may hold anything.
       trips: Steps of its loops whose number is only known while it runs.
-      work: Repetitions or tokens of one call; 0 if that means nothing.
+      work: Repetitions, tokens or lists of one call.
+      donated: Arguments whose memory the results may take.
     """
 
     function: Callable[..., Any]
     arguments: tuple[Any, ...]
     trips: float = 1.0
     work: int = 0
+    donated: tuple[int, ...] = ()
+
+
+def placed(tree: Any, device: Any) -> Any:
+    """Shapes and types of a tree, on a device."""
+    sharding = SingleDeviceSharding(device)
+
+    def one(x: Any) -> jax.ShapeDtypeStruct:
+        x = x if hasattr(x, "dtype") else jnp.asarray(x)
+        return jax.ShapeDtypeStruct(jnp.shape(x), x.dtype, sharding=sharding)
+
+    return jax.tree.map(one, tree)
+
+
+def filled(tree: Any, device: Any) -> Any:
+    """The arrays of a tree on a device; what is only a shape gets small random numbers, token ids or True."""
+
+    def one(x: Any) -> Any:
+        if not isinstance(x, jax.ShapeDtypeStruct):
+            return jax.device_put(x, device)
+        with jax.default_device(device):
+            if x.dtype == jnp.bool_:
+                return jnp.ones(x.shape, bool)
+            if jnp.issubdtype(x.dtype, jnp.integer):
+                return jax.random.randint(jax.random.key(0), x.shape, 0, _TOKENS, x.dtype)
+            return jax.random.uniform(jax.random.key(0), x.shape, x.dtype, maxval=_LARGEST)
+
+    return jax.tree.map(one, tree)
 
 
 class _Captured(BaseException):
@@ -54,8 +84,7 @@ def _of_study(device: Any, study: Callable[..., Any], **options: Any) -> Program
             study(**options, devices=[device])
         except _Captured as caught:
             function, operands, lanes = caught.args
-    arguments = placed((operands, np.asarray([0, lanes], np.uint32)), device)
-    return Program(function, arguments, work=lanes)
+    return Program(function, (operands, np.asarray([0, lanes], np.uint32)), work=lanes)
 
 
 def _resample(device: Any, size: int) -> Program:
@@ -133,7 +162,7 @@ def _batch(lm: Any, dtype: str, batch: int, length: int) -> tuple[Any, ...]:
     return _weights(lm, dtype), _SHAPE((batch, length), jnp.int32), _SHAPE((batch, length), jnp.bool_)
 
 
-def _token_stats(device: Any, name: str, dtype: str, batch: int, length: int, wanted: tuple[str, ...]) -> Program:
+def _token_stats(name: str, dtype: str, batch: int, length: int, wanted: tuple[str, ...]) -> Program:
     from tdd.scoring.token_stats import tiling, token_stats
 
     lm = _model(name)
@@ -143,15 +172,14 @@ def _token_stats(device: Any, name: str, dtype: str, batch: int, length: int, wa
         return [getattr(found, name) for name in wanted]
 
     trips = -(-batch * length // tiling("gpu").chunk)
-    return Program(statistics, placed(_batch(lm, dtype, batch, length), device), trips, batch * length)
+    return Program(statistics, _batch(lm, dtype, batch, length), trips, batch * length)
 
 
-def _grad_norms(device: Any, name: str, dtype: str, batch: int, length: int) -> Program:
+def _grad_norms(name: str, dtype: str, batch: int, length: int) -> Program:
     from tdd.scoring.gradients import grad_norms
 
     lm = _model(name)
-    arguments = placed(_batch(lm, dtype, batch, length), device)
-    return Program(functools.partial(grad_norms, lm), arguments, work=batch * length)
+    return Program(functools.partial(grad_norms, lm), _batch(lm, dtype, batch, length), work=batch * length)
 
 
 def _lab_update(device: Any, batch: int, length: int) -> Program:
@@ -164,15 +192,15 @@ def _lab_update(device: Any, batch: int, length: int) -> Program:
     weights = Weights(compute_dtype="bfloat16")
     trained, *rows = _batch(lm, "float32", batch, length)
     moments = jax.eval_shape(optimizer.init, trained)
-    arguments = placed((trained, moments, *rows, _SHAPE((), jnp.float32)), device)
+    arguments = (trained, moments, *rows, _SHAPE((), jnp.float32))
 
     step = functools.partial(update, lm, optimizer, weights, None)
-    return Program(jax.jit(step, donate_argnums=(0, 1)), arguments, work=batch * length)
+    return Program(step, arguments, work=batch * length, donated=(0, 1))
 
 
-def _kernel(device: Any, function: Callable[..., Any], *shapes: tuple[int, ...]) -> Program:
+def _kernel(function: Callable[..., Any], *shapes: tuple[int, ...]) -> Program:
     """A kernel on 1,000 lists of 1,000 items."""
-    arguments = placed(tuple(_SHAPE((_KERNEL_SIZE, *shape), jnp.float32) for shape in shapes), device)
+    arguments = tuple(_SHAPE((_KERNEL_SIZE, *shape), jnp.float32) for shape in shapes)
     return Program(jax.vmap(function), arguments, work=_KERNEL_SIZE)
 
 
@@ -184,10 +212,10 @@ def _kernels() -> Iterator[tuple[str, Callable[[Any], Program]]]:
     def p_values(calibration: jax.Array, scores: jax.Array) -> jax.Array:
         return conformal.p_values(conformal.rank(calibration, scores, null="nonmember"))
 
-    yield "bh", lambda device: _kernel(device, lambda p: stepup.bh(p, 0.1).reject, items)
-    yield "conformal p-values", lambda device: _kernel(device, p_values, items, items)
-    yield "hommel", lambda device: _kernel(device, lambda p: hommel.hommel(p, 0.1).reject, items)
-    yield "local fdr", lambda device: _kernel(device, lambda p: local_fdr.local_fdr(p).local_fdr, items)
+    yield "bh", lambda device: _kernel(lambda p: stepup.bh(p, 0.1).reject, items)
+    yield "conformal p-values", lambda device: _kernel(p_values, items, items)
+    yield "hommel", lambda device: _kernel(lambda p: hommel.hommel(p, 0.1).reject, items)
+    yield "local fdr", lambda device: _kernel(lambda p: local_fdr.local_fdr(p).local_fdr, items)
 
 
 _THREE = ("log_prob", "mu", "sigma")
@@ -197,12 +225,12 @@ PROGRAMS: dict[str, Callable[[Any], Program]] = {
     "resample 11,332": lambda device: _resample(device, 11_332),
     "joint pool": _joint_pool,
     "joint fresh": _joint_fresh,
-    "token statistics, GPT-2, float32, 16 x 1024": lambda d: _token_stats(d, "gpt2", "float32", 16, 1024, _THREE),
-    "token statistics, GPT-2, bfloat16, 16 x 1024": lambda d: _token_stats(d, "gpt2", "bfloat16", 16, 1024, _THREE),
-    "token statistics, 7B, bfloat16, 2 x 2048": lambda d: _token_stats(d, "llama", "bfloat16", 2, 2048, _THREE),
-    "token statistics, 7B, bfloat16, 4 x 4096": lambda d: _token_stats(d, "llama", "bfloat16", 4, 4096, _THREE),
-    "gradient norms, GPT-2, bfloat16, 8 x 1024": lambda d: _grad_norms(d, "gpt2", "bfloat16", 8, 1024),
-    "gradient norms, 7B, bfloat16, 4 x 2048": lambda d: _grad_norms(d, "llama", "bfloat16", 4, 2048),
+    "token statistics, GPT-2, float32, 16 x 1024": lambda d: _token_stats("gpt2", "float32", 16, 1024, _THREE),
+    "token statistics, GPT-2, bfloat16, 16 x 1024": lambda d: _token_stats("gpt2", "bfloat16", 16, 1024, _THREE),
+    "token statistics, 7B, bfloat16, 2 x 2048": lambda d: _token_stats("llama", "bfloat16", 2, 2048, _THREE),
+    "token statistics, 7B, bfloat16, 4 x 4096": lambda d: _token_stats("llama", "bfloat16", 4, 4096, _THREE),
+    "gradient norms, GPT-2, bfloat16, 8 x 1024": lambda d: _grad_norms("gpt2", "bfloat16", 8, 1024),
+    "gradient norms, 7B, bfloat16, 4 x 2048": lambda d: _grad_norms("llama", "bfloat16", 4, 2048),
     "laboratory's update, GPT-2, bfloat16, 16 x 1024": lambda d: _lab_update(d, 16, 1024),
     **dict(_kernels()),
 }

@@ -23,10 +23,7 @@ for _name, _value in {
 }.items():
     os.environ.setdefault(_name, _value)
 
-import jax  # noqa: E402 (reads the variables above)
-import jax.numpy as jnp  # noqa: E402
-from jax.experimental import topologies  # noqa: E402
-from jax.sharding import SingleDeviceSharding  # noqa: E402
+from jax.experimental import topologies  # noqa: E402 (JAX reads the variables above)
 
 from tdd.device_kinds import KINDS, DeviceKind  # noqa: E402
 
@@ -114,14 +111,3 @@ def device(name: str) -> Any:
         platform="cuda", topology_name="", target_config=_hopper(target), topology="1x1x1"
     )
     return described.devices[0]
-
-
-def placed(tree: Any, where: Any) -> Any:
-    """Shapes and types of a tree of arrays, on a device."""
-    sharding = SingleDeviceSharding(where)
-
-    def one(x: Any) -> jax.ShapeDtypeStruct:
-        x = x if hasattr(x, "dtype") else jnp.asarray(x)
-        return jax.ShapeDtypeStruct(jnp.shape(x), x.dtype, sharding=sharding)
-
-    return jax.tree.map(one, tree)
