@@ -27,7 +27,7 @@ def compilers():
 
 @pytest.fixture(scope="session")
 def compiled_elsewhere(tmp_path_factory):
-    """A function (targets, programs) -> records of `python -m benchmarks.aot`, in that environment."""
+    """A function (target, programs) -> records of `python -m benchmarks.aot`, in that environment."""
     site = tmp_path_factory.mktemp("aot")
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(site), *compilers()]
     try:
@@ -37,10 +37,9 @@ def compiled_elsewhere(tmp_path_factory):
     if done.returncode:
         pytest.skip(f"{' '.join(compilers())} cannot be installed: {(done.stderr.strip().splitlines() or [''])[-1]}")
 
-    def compile_for(targets, programs):
+    def compile_for(target, programs):
         out = site / "records.json"
-        chosen = [word for target in targets for word in ("--target", target)]
-        chosen += [word for program in programs for word in ("--program", program)]
+        chosen = ["--target", target, *(word for program in programs for word in ("--program", program))]
         environment = {
             **{name: value for name, value in os.environ.items() if not name.startswith(("XLA_", "JAX_"))},
             "PYTHONPATH": os.pathsep.join([str(site), str(ROOT)]),
