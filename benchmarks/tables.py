@@ -12,7 +12,7 @@ import pathlib
 from collections.abc import Callable
 from typing import Any
 
-from benchmarks import leak_tables, order_tables
+from benchmarks import device_tables, leak_tables, order_tables
 from benchmarks.throughput import report
 from tdd.procedures.guarantees import all_guarantees
 from tdd.report import tables
@@ -416,6 +416,8 @@ _MEASURED: dict[str, Callable[[Results], str]] = {
     "jecs_synthetic": _joint_synthetic,
     "rules": _rules,
     "exact_null": _exact_null,
+    "aot": device_tables.aot,
+    "precision": device_tables.precision,
 }
 """Name of a result -> its part of the page."""
 

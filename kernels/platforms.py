@@ -66,13 +66,16 @@ def quotient(numerator: jax.Array, denominator: jax.Array) -> jax.Array:
     """
     if numerator.dtype != jnp.float32:
         return numerator / denominator
-    return lax.platform_dependent(numerator, denominator, cpu=lax.div, default=_rounded)
+    return lax.platform_dependent(numerator, denominator, cpu=lax.div, default=_divided)
 
 
-def _rounded(numerator: jax.Array, denominator: jax.Array) -> jax.Array:
-    """The float32 nearest to numerator / denominator, from a quotient with an error of at most two units."""
-    near = settled(numerator, denominator, numerator / denominator)
-    return settled(numerator, denominator, near)
+def _divided(numerator: jax.Array, denominator: jax.Array) -> jax.Array:
+    return rounded(numerator, denominator, numerator / denominator)
+
+
+def rounded(numerator: jax.Array, denominator: jax.Array, guess: jax.Array) -> jax.Array:
+    """The float32 nearest to numerator / denominator, from a guess that is at most two units away."""
+    return settled(numerator, denominator, settled(numerator, denominator, guess))
 
 
 def settled(numerator: jax.Array, denominator: jax.Array, guess: jax.Array) -> jax.Array:

@@ -801,8 +801,8 @@ MODELS = (
     Fault(
         "attention: a window of one token more",
         "tdd/models/attention.py",
-        "seen & (distance < window)",
-        "seen & (distance <= window)",
+        "seen & (distance < seen_back)",
+        "seen & (distance <= seen_back)",
         ("tests/models/test_families_golden.py", "tests/models/test_decoder.py"),
     ),
     Fault(
@@ -1086,6 +1086,51 @@ WORDS = (
     ),
 )
 
+DEVICES = (
+    Fault(
+        "platforms: a quotient is corrected once",
+        "kernels/platforms.py",
+        "return settled(numerator, denominator, settled(numerator, denominator, guess))",
+        "return settled(numerator, denominator, guess)",
+        ("tests/kernels/test_platforms.py",),
+    ),
+    Fault(
+        "platforms: a power of two has equal neighbours",
+        "kernels/platforms.py",
+        "down = jnp.where(fraction == 0, -rest > whole >> 2, -rest > whole + rest)",
+        "down = -rest > whole + rest",
+        ("tests/kernels/test_platforms.py",),
+    ),
+    Fault(
+        "majorant: the tangent is taken from the vertex after",
+        "kernels/majorant.py",
+        "first = take(touched, last)",
+        "first = take(touched, jnp.minimum(last + 1, width - 1))",
+        ("tests/kernels/test_local_fdr.py",),
+    ),
+    Fault(
+        "attention: accelerators multiply in float32",
+        "tdd/models/attention.py",
+        '"default": functools.partial(form, dtype=dtype),',
+        '"default": functools.partial(form, dtype=jnp.float32),',
+        ("tests/portability/test_lowering.py",),
+    ),
+    Fault(
+        "decoder: the gradient of a bfloat16 product takes a float32 factor",
+        "tdd/models/decoder.py",
+        "elif kernel.dtype == jnp.bfloat16:",
+        "elif kernel.dtype == jnp.float64:",
+        ("tests/lab/test_lab_modes.py",),
+    ),
+    Fault(
+        "budget: the parameters take no memory",
+        "tdd/models/budget.py",
+        "room = available - params_bytes",
+        "room = available",
+        ("tests/models/test_budget.py",),
+    ),
+)
+
 FAULTS = (
     *CONFORMAL,
     *STEP_UP,
@@ -1100,4 +1145,5 @@ FAULTS = (
     *MODELS,
     *STUDIES,
     *WORDS,
+    *DEVICES,
 )

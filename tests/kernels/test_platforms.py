@@ -13,10 +13,6 @@ def off_by(quotients, units):
     return (quotients.view(np.int32) + units).view(np.float32)
 
 
-def twice(numerator, denominator, guess):
-    return platforms.settled(numerator, denominator, platforms.settled(numerator, denominator, guess))
-
-
 @pytest.mark.parametrize("units", [-2, -1, 0, 1, 2])
 @pytest.mark.parametrize("largest", [50, 5_000, 2**24, 2**29])
 def test_an_inexact_quotient_is_rounded_correctly(units, largest):
@@ -25,7 +21,7 @@ def test_an_inexact_quotient_is_rounded_correctly(units, largest):
     denominator = rng.integers(1, largest, 100_000).astype(np.float32)
     numerator = np.maximum(np.floor(denominator * rng.random(100_000)).astype(np.float32), 1)
     exact = (numerator.astype(np.float64) / denominator).astype(np.float32)
-    found = jax.jit(twice)(numerator, denominator, off_by(exact, units))
+    found = jax.jit(platforms.rounded)(numerator, denominator, off_by(exact, units))
     np.testing.assert_array_equal(found, exact)
 
 
@@ -39,7 +35,16 @@ def test_every_quotient_of_small_numbers(units):
     numerator, denominator = numerator[possible], denominator[possible]
     exact = numerator / denominator
     guess = np.where(numerator > 0, off_by(exact, units), 0)
-    np.testing.assert_array_equal(jax.jit(twice)(numerator, denominator, guess), exact)
+    np.testing.assert_array_equal(jax.jit(platforms.rounded)(numerator, denominator, guess), exact)
+
+
+@pytest.mark.parametrize("exponent", [0, -3])
+def test_below_a_power_of_two_the_next_number_is_half_as_far(exponent):
+    """1 - 2^-24 lies midway between 1 and the number that would follow at the distance of those above 1."""
+    numerator, denominator = np.float32(2**24 - 1), np.float32(2.0 ** (24 - exponent))
+    exact = numerator / denominator
+    found = jax.jit(platforms.rounded)(numerator, denominator, np.float32(2.0**exponent))
+    assert found == exact
 
 
 def test_one_correction_is_not_enough_two_units_away():
