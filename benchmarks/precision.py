@@ -52,7 +52,7 @@ def emulated(rounding: Callable[[jax.Array], jax.Array] | None) -> Iterator[None
 
     def rounded(subscripts: str, *factors: Any, precision: Any = None, **options: Any) -> jax.Array:
         if rounding is not None and precision is None and all(x.dtype == jnp.float32 for x in factors):
-            factors = tuple(map(rounding, factors))
+            factors = tuple(x + jax.lax.stop_gradient(rounding(x) - x) for x in factors)  # bits have no gradient
         return einsum(subscripts, *factors, precision=precision, **options)
 
     def elsewhere(*operands: Any, **forms: Any) -> Any:

@@ -89,7 +89,7 @@ def _run_budget(arguments: argparse.Namespace) -> None:
         ("memory for JAX", _size(found["available"])),
         ("batch", f"{found['batch']} rows of {found['length']:,} tokens" if found["fits"] else "none"),
         ("memory needed", f"{needed}, of it {_size(found['temporary'])} temporary"),
-        ("work", f"{found['flops_per_token'] / 1e9:.2f} GFLOP a token"),
+        ("work", f"{found['flops_per_token'] / 1e9:.3g} GFLOP a token"),
     ]
     if found["tokens_per_second"] is not None:
         rows.append(("throughput", f"about {found['tokens_per_second']:,.0f} tokens a second"))

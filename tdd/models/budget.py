@@ -28,8 +28,8 @@ _BLOCKS = 16
 ASSUMPTIONS = (
     "JAX uses 75% of a GPU's memory (XLA_PYTHON_CLIENT_MEM_FRACTION) and 95% of a TPU's",
     "every device holds the whole model",
-    "scoring reaches 40% of the bfloat16 peak with 16-bit weights and 10% with float32, or reads the weights at the "
-    "full bandwidth, whichever takes longer",
+    "scoring reaches 40% of the bfloat16 peak with 16-bit weights and 10% with float32 (a model narrower than 4,096 "
+    "reaches less), or reads the weights at the full bandwidth, whichever takes longer",
     "all rows have the full length; temporary memory follows the shapes of the largest arrays that live together",
 )
 
@@ -117,7 +117,7 @@ def _temporary(spec: DecoderSpec, dtype: Any, batch: int, *, length: int, tile: 
     inner = 4 * rows * mlp.width * (3 if mlp.gated else 2)
     multilayer = 3 * stream + inner
     hidden = rows * spec.embedded_width * (4 + dtype.itemsize)
-    head = hidden + 3 * 4 * min(rows, tile) * spec.vocab_size
+    head = hidden + 2 * 4 * min(rows, tile) * spec.vocab_size
     return max(mixing, multilayer, head)
 
 

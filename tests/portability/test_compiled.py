@@ -2,6 +2,10 @@
 
 import pytest
 
+from tdd.device_kinds import KINDS
+from tdd.models.budget import estimate
+from tdd.models.spec import DecoderSpec
+
 pytestmark = pytest.mark.slow("packaging")
 
 PROGRAMS = {
@@ -42,6 +46,15 @@ def test_upper_bounds(records, target, program, milliseconds, temporary):
     record = of(records, target, program)
     assert record["seconds"] < 1e-3 * milliseconds
     assert record["temporary"] < temporary
+
+
+def test_the_estimate_of_memory_is_at_least_what_the_compiler_takes(records):
+    """And at most three times as much: `tdd info --model` would refuse what fits."""
+    spec = DecoderSpec.gpt2(vocab_size=50257, width=768, num_layers=12, num_heads=12, max_length=1024)
+    estimated = estimate(spec, "bfloat16", KINDS["h200"], token_budget=16_384, tile=1024).temporary
+    for target in PROGRAMS:
+        compiled = of(records, target, "token statistics, GPT-2, bfloat16")["temporary"]
+        assert compiled <= estimated <= 3 * compiled
 
 
 def test_a_study_is_not_bound_by_launches(records):
