@@ -23,7 +23,7 @@ def aot(result: dict[str, Any]) -> str:
         f"(jax {result['jax']}, `python -m benchmarks.aot`): time of one call, share of the bfloat16 peak, temporary "
         "memory; for studies, repetitions a second and the share of time that is kernel launches. GPU: the largest of "
         "traffic, products and launch of every kernel. TPU: the cycles that the compiler states. "
-        f"Before: h200 at commit {result['before']['commit']}. All programs have no double precision, no callback, and "
+        f"Before: h200 at commits {result['before']['commit']}. All programs have no double precision, no callback, and "
         "no call of a library but the compiler's."
     )
     return f"{text}\n\n{markdown_table(['program', 'h200 before', *targets], rows)}"
@@ -38,7 +38,8 @@ def _cell(row: dict[str, Any] | None) -> str:
         share = row["launch_seconds"] / row["seconds"]
         launches = f", {share:.0%} launches" if row["target"].startswith("h") else ""
         return f"{row['rate'] / 1e6:.3g} M/s{launches}"
-    time = f"{1e3 * row['seconds']:.3g} ms"
+    seconds = row["seconds"]
+    time = f"{seconds:.3g} s" if seconds >= 1 else f"{1e3 * seconds:.3g} ms"
     if not row["flops"]:
         return time
     over = "" if row["fits"] else ", does not fit"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import json
+import pathlib
 import sys
 import time
 from typing import Any
@@ -18,6 +18,7 @@ import jax
 
 from benchmarks.aot.hlo import facts, without_dead_code, written_flops
 from benchmarks.aot.programs import PROGRAMS, placed
+from benchmarks.throughput.harness import write
 
 
 def compiled_facts(program: str, target: str) -> dict[str, Any]:
@@ -53,22 +54,24 @@ def main(arguments: list[str]) -> int:
     records = []
     for target in given.target or TARGETS:
         for name in names:
-            records.append(record := compiled_facts(name, target))
-            if "refused" in record:
-                print(f"{target:6s} {name:50s} refused: {record['refused']}", flush=True)
-                continue
-            print(
-                f"{target:6s} {name:50s} {1e3 * record['seconds']:10.3f} ms, {record['share_of_peak']:5.1%} of peak, "
-                f"launches {record['launch_seconds'] / max(record['seconds'], 1e-12):4.0%} ({record['launches']:.0f}), "
-                f"{record['waits']:.0f} waits, {record['temporary'] / 2**20:.0f} MiB, {record['rate'] or 0:.3g}/s, "
-                f"fits {record['fits']}, {record['foreign_calls']}, compiled in {record['compile_s']} s",
-                flush=True,
-            )
-    if given.out:
-        with open(given.out, "w", encoding="utf-8") as file:
-            json.dump({"estimate": True, "jax": jax.__version__, "records": records}, file, indent=1)
-            file.write("\n")
+            records.append(compiled_facts(name, target))
+            print(_line(records[-1]), flush=True)
+            if given.out:
+                write(pathlib.Path(given.out), {"estimate": True, "jax": jax.__version__, "records": records})
     return 0
+
+
+def _line(record: dict[str, Any]) -> str:
+    named = f"{record['target']:6s} {record['program']:50s}"
+    if "refused" in record:
+        return f"{named} refused: {record['refused']}"
+    share = record["launch_seconds"] / max(record["seconds"], 1e-12)
+    return (
+        f"{named} {1e3 * record['seconds']:10.3f} ms, {record['share_of_peak']:5.1%} of peak, "
+        f"launches {share:4.0%} ({record['launches']:.0f}), {record['waits']:.0f} waits, "
+        f"{record['temporary'] / 2**20:.0f} MiB, {record['rate'] or 0:.3g}/s, fits {record['fits']}, "
+        f"{record['foreign_calls']}, compiled in {record['compile_s']} s"
+    )
 
 
 if __name__ == "__main__":
