@@ -23,7 +23,7 @@ def aot(result: dict[str, Any]) -> str:
         f"(jax {result['jax']}, `python -m benchmarks.aot`): time of one call, share of the bfloat16 peak, temporary "
         "memory; for studies, repetitions a second and the share of time that is kernel launches. GPU: the largest of "
         "traffic, products and launch of every kernel. TPU: the cycles that the compiler states. "
-        f"Before: h200 at commits {result['before']['commit']}. All programs have no double precision, no callback, and "
+        f"Before: h200 at {result['before']['commit']}. All programs have no double precision, no callback, and "
         "no call of a library but the compiler's."
     )
     return f"{text}\n\n{markdown_table(['program', 'h200 before', *targets], rows)}"
