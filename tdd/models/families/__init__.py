@@ -9,21 +9,40 @@ these lists is an error, never a guess.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+import importlib
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tdd.models.families.family import Family
-from tdd.models.families.gpt import GPT2, GPT_NEO, GPT_NEOX, OPT
-from tdd.models.families.llama import GEMMA2, LLAMA, MISTRAL, QWEN2, QWEN3
 from tdd.models.spec import DecoderSpec
 from tdd.models.weights import some
 from tdd.validate import InputError
 
 __all__ = ["FAMILIES", "IGNORED", "REQUIRED", "family_of_config", "family_of_spec"]
 
-FAMILIES: dict[str, Family] = {
-    family.model_type: family for family in (GPT2, GPT_NEO, GPT_NEOX, OPT, LLAMA, MISTRAL, QWEN2, QWEN3, GEMMA2)
-}
+
+class _Families(Mapping[str, Family]):
+    """Families by `model_type`, each imported when it is looked up."""
+
+    _MODULES: Mapping[str, tuple[str, ...]] = {
+        "gpt": ("gpt2", "gpt_neo", "gpt_neox", "opt"),
+        "llama": ("llama", "mistral", "qwen2", "qwen3", "gemma2"),
+    }
+
+    def __getitem__(self, model_type: str) -> Family:
+        module = next((name for name, types in self._MODULES.items() if model_type in types), None)
+        if module is None:
+            raise KeyError(model_type)
+        return getattr(importlib.import_module(f"tdd.models.families.{module}"), model_type.upper())
+
+    def __iter__(self) -> Iterator[str]:
+        return iter([model_type for types in self._MODULES.values() for model_type in types])
+
+    def __len__(self) -> int:
+        return sum(map(len, self._MODULES.values()))
+
+
+FAMILIES: Mapping[str, Family] = _Families()
 """Supported families by `model_type`."""
 
 REQUIRED: Mapping[str, tuple[Any, ...]] = {
