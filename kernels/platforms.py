@@ -28,8 +28,8 @@ def stored(values: jax.Array) -> jax.Array:
 def product(subscripts: str, left: jax.Array, right: jax.Array) -> jax.Array:
     """Einsum that returns float32, accurate to float32 where both factors are float32.
 
-    NVIDIA GPUs multiply float32 exactly at a sixth of the speed of six products of bfloat16 parts, which leave an error
-    of the same order and are taken in its place. TPUs do so by themselves.
+    NVIDIA GPUs have no matrix units for float32. There each factor is the sum of three parts in bfloat16, and the six
+    largest products of parts leave an error of float32's order, in less time. TPUs do so by themselves.
     """
     exact = functools.partial(
         jnp.einsum, subscripts, precision=lax.Precision.HIGHEST, preferred_element_type=jnp.float32

@@ -104,7 +104,7 @@ def _run_budget(arguments: argparse.Namespace) -> None:
 
 def budget(arguments: argparse.Namespace) -> dict[str, Any]:
     """What `tdd info --model --json` prints."""
-    from tdd.models.budget import ASSUMPTIONS, estimate
+    from tdd.models.budget import ASSUMPTIONS, estimate, usable
     from tdd.models.configuration import read_config, read_spec
     from tdd.models.source import resolve_config
     from tdd.scoring.buckets import default_budget
@@ -120,7 +120,7 @@ def budget(arguments: argparse.Namespace) -> dict[str, Any]:
 
         kind, device = kind_of(jax.local_devices()[0]), str(jax.local_devices()[0])
     else:
-        kind, device = named_kind(arguments.device), arguments.device
+        kind, device = usable(named_kind(arguments.device)), arguments.device
     platform = kind.platform
     found = estimate(
         spec,

@@ -191,10 +191,10 @@ class Stepper:
     """
 
     def __init__(self, lm: LanguageModel, config: TrainConfig, lora: Lora | None, params: Any) -> None:
-        place = next(iter(jax.tree.leaves(jax.tree.map(jnp.asarray, params))[0].devices()))
-        self.lm = model_for(lm, kind_of(place), config.batch_size, config.max_length)
         self.weights = Weights(lora, config.compute_dtype)
         self.frozen, self.trained = self.weights.split(params, seed=config.seed)
+        device = next(iter(jax.tree.leaves(self.trained)[0].devices()))
+        self.lm = model_for(lm, kind_of(device), config.batch_size, config.max_length)
         self.optimizer = adamw_direction(
             beta1=config.beta1,
             beta2=config.beta2,

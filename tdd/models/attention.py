@@ -92,7 +92,7 @@ def attend(
         "default": functools.partial(form, dtype=dtype),
     }
     at_run_time = None if known is not None else window
-    if soft_cap is None and past is None and at_run_time is None and _cudnn_takes(query, key, dtype):
+    if soft_cap is None and past is None and at_run_time is None and _cudnn_takes(query.shape[-1], dtype):
         forms["cuda"] = functools.partial(_by_cudnn, window=known, dtype=dtype)
     return lax.platform_dependent(query, key, value, past, at_run_time, **forms)
 
@@ -163,9 +163,8 @@ def _by_cudnn(
     return mixed.astype(jnp.float32).reshape(*query.shape[:2], -1)
 
 
-def _cudnn_takes(query: jax.Array, key: jax.Array, dtype: Any) -> bool:
-    """Whether cuDNN is there and has a kernel for these shapes; asked while tracing."""
-    width = query.shape[-1]
+def _cudnn_takes(width: int, dtype: Any) -> bool:
+    """Whether cuDNN is there and has a kernel for heads of this width; asked while tracing."""
     if jnp.dtype(dtype) not in (jnp.bfloat16, jnp.float16) or width % 8 or width > _WIDEST:
         return False
     return _has_cudnn()

@@ -15,15 +15,16 @@ from tdd.models.decoder import init_params
 from tdd.models.spec import DecoderSpec
 from tdd.validate import InputError
 
-__all__ = ["ASSUMPTIONS", "Budget", "estimate"]
+__all__ = ["ASSUMPTIONS", "Budget", "estimate", "usable"]
 
-_SHARE = {"gpu": 0.75, "tpu": 0.95}
+_SHARE = {"cpu": 1.0, "gpu": 0.75, "tpu": 0.95}
 """Share of the memory that JAX uses by default."""
 
 _REACHED = {2: 0.4, 4: 0.1}
 """Share of the bfloat16 peak that scoring reaches, by bytes of a weight."""
 
 _BLOCKS = 16
+"""Blocks of queries in attention."""
 
 ASSUMPTIONS = (
     "JAX uses 75% of a GPU's memory (XLA_PYTHON_CLIENT_MEM_FRACTION) and 95% of a TPU's",
@@ -66,6 +67,11 @@ class Budget:
         return self.batch > 0
 
 
+def usable(kind: DeviceKind) -> DeviceKind:
+    """A kind of device with the share of its memory that JAX takes by default."""
+    return dataclasses.replace(kind, memory=kind.memory and int(kind.memory * _SHARE[kind.platform]))
+
+
 def estimate(
     spec: DecoderSpec, dtype: Any, kind: DeviceKind, *, token_budget: int, tile: int, length: int | None = None
 ) -> Budget:
@@ -76,7 +82,7 @@ def estimate(
     Args:
       spec: The architecture.
       dtype: Type of the parameters.
-      kind: The device; its memory must be known.
+      kind: The device, whose memory is what JAX may use of it (`usable`).
       token_budget: Tokens of a batch at most, of at least one row.
       tile: Rows of logits that the head holds at a time.
       length: T, tokens of a row; by default the model's positions, at most 2,048.
@@ -93,8 +99,7 @@ def estimate(
     shapes = jax.eval_shape(lambda key: init_params(spec, key, dtype), jax.random.key(0))
     num_params = sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(shapes))
     params_bytes = num_params * dtype.itemsize
-    available = int(kind.memory * _SHARE.get(kind.platform, 1.0))
-    room = available - params_bytes
+    room = kind.memory - params_bytes
     temporary = functools.partial(_temporary, spec, dtype, length=length, tile=tile)
     batch = next((rows for rows in range(max(1, token_budget // length), 0, -1) if temporary(rows) <= room), 0)
     tokens = batch * length
@@ -104,7 +109,7 @@ def estimate(
         computing = flops * tokens / (kind.peak * _REACHED[max(2, dtype.itemsize)])
         speed = tokens / max(computing, params_bytes / kind.bandwidth)
     needed = temporary(max(batch, 1))
-    return Budget(num_params, params_bytes, available, length, batch, tokens, needed, flops, speed)
+    return Budget(num_params, params_bytes, kind.memory, length, batch, tokens, needed, flops, speed)
 
 
 def _temporary(spec: DecoderSpec, dtype: Any, batch: int, *, length: int, tile: int) -> int:

@@ -1125,8 +1125,8 @@ DEVICES = (
     Fault(
         "budget: the parameters take no memory",
         "tdd/models/budget.py",
-        "room = available - params_bytes",
-        "room = available",
+        "room = kind.memory - params_bytes",
+        "room = kind.memory",
         ("tests/models/test_budget.py",),
     ),
 )

@@ -6,7 +6,7 @@ import jax
 import pytest
 
 from tdd.device_kinds import KINDS, DeviceKind, kind_of, named_kind
-from tdd.models.budget import estimate
+from tdd.models.budget import estimate, usable
 from tdd.models.decoder import init_params
 from tdd.models.spec import DecoderSpec
 from tdd.validate import InputError
@@ -28,12 +28,18 @@ def test_the_largest_batch_that_fits():
     whole = estimate(narrow, "bfloat16", KINDS["h200"], **LIMITS)
     assert (whole.batch, whole.tokens, whole.length) == (16, 16_384, 1024)
     assert whole.fits
-    tight = DeviceKind("gpu", (whole.params_bytes + whole.temporary // 2) * 4 // 3 + 4)
+    tight = DeviceKind("gpu", whole.params_bytes + whole.temporary // 2)
     less = estimate(narrow, "bfloat16", tight, **LIMITS)
     assert 0 < less.batch < 16
     assert less.params_bytes + less.temporary <= less.available
     one_more = estimate(narrow, "bfloat16", KINDS["h200"], token_budget=(less.batch + 1) * 1024, tile=1024)
     assert one_more.params_bytes + one_more.temporary > less.available
+
+
+def test_jax_takes_a_share_of_the_memory():
+    assert usable(KINDS["h200"]).memory == 0.75 * KINDS["h200"].memory
+    assert usable(KINDS["v5e"]).memory == int(0.95 * KINDS["v5e"].memory)
+    assert usable(DeviceKind("cpu", None)).memory is None
 
 
 def test_a_model_larger_than_the_device_does_not_fit():
