@@ -400,7 +400,6 @@ ENTRIES = [
 ]
 
 ELSEWHERE = {
-    "platforms.all_gpus_since_ampere": "asks for devices; tests/kernels/test_platforms.py",
     "platforms.product": "a matrix product; tests/kernels/test_platforms.py",
     "platforms.quotient": "one division; tests/kernels/test_platforms.py",
     "platforms.stored": "the identity; tests/kernels/test_platforms.py",
