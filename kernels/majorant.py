@@ -13,7 +13,8 @@ def concave_majorant(x: jax.Array, y: jax.Array) -> tuple[jax.Array, jax.Array]:
 
     Args:
       x: [s] abscissae, ascending.
-      y: [s] int32 or floating ordinates, ascending. Of points with one abscissa the last counts.
+      y: [s] int32 or floating ordinates, ascending. Of points with one abscissa the last counts; no two of them may
+        be equal, except at the first and the last abscissa.
 
     Returns: left, right [s] int32: indices of the vertices with x[left] < x[i] <= x[right], consecutive on the
     majorant. For points at x[0], left is the first and right the last index of that abscissa. Points that lie on an

@@ -6,6 +6,7 @@ The choice follows the platform that a program is lowered for, not the process's
 from __future__ import annotations
 
 import functools
+import re
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +15,7 @@ from jax import lax
 __all__ = ["all_gpus_since_ampere", "product", "quotient", "stored"]
 
 _FRACTION_BITS = 23
+_STEPS = 4
 _SHIFT = 150  # a float32 with exponent field E is its 24-bit significand times 2^(E - 150)
 
 
@@ -48,25 +50,31 @@ def product(subscripts: str, left: jax.Array, right: jax.Array) -> jax.Array:
 @functools.lru_cache(maxsize=1)
 def all_gpus_since_ampere() -> bool:
     """Whether no GPU of this process is older than NVIDIA's Ampere, the first with products of bfloat16."""
-    capabilities = [getattr(device, "compute_capability", None) for device in jax.local_devices()]
-    return all(float(capability) >= 8 for capability in capabilities if capability is not None)
+    capabilities = [str(getattr(device, "compute_capability", None)) for device in jax.local_devices()]
+    numbers = [float(text) for text in capabilities if re.fullmatch(r"\d+\.\d+", text)]  # AMD's are names
+    return all(number >= 8 for number in numbers)
 
 
 def quotient(numerator: jax.Array, denominator: jax.Array) -> jax.Array:
     """numerator / denominator, correctly rounded on every platform, element by element.
 
     GPUs divide in float32 with an error of up to two units in the last place. There the remainder of the quotient is
-    taken in integers, exactly, and moves the quotient to the nearest float32.
+    taken in integers, exactly, and moves the quotient to the nearest float32. On CPU the divisor is hidden from the
+    compiler, which would multiply by the rounded reciprocal of a constant.
 
     Args:
       numerator: Floating-point array of whole numbers, at least 0 and at most the denominator.
-      denominator: Whole numbers from 1 to 2^29, of the same type and shape.
+      denominator: Whole numbers from 1 to 2^28, of the same type and shape.
 
     Returns: an array of the same type and shape.
     """
     if numerator.dtype != jnp.float32:
-        return numerator / denominator
-    return lax.platform_dependent(numerator, denominator, cpu=lax.div, default=_divided)
+        return _plain(numerator, denominator)
+    return lax.platform_dependent(numerator, denominator, cpu=_plain, default=_divided)
+
+
+def _plain(numerator: jax.Array, denominator: jax.Array) -> jax.Array:
+    return numerator / lax.optimization_barrier(denominator)
 
 
 def _divided(numerator: jax.Array, denominator: jax.Array) -> jax.Array:
@@ -74,8 +82,13 @@ def _divided(numerator: jax.Array, denominator: jax.Array) -> jax.Array:
 
 
 def rounded(numerator: jax.Array, denominator: jax.Array, guess: jax.Array) -> jax.Array:
-    """The float32 nearest to numerator / denominator, from a guess that is at most two units away."""
-    return settled(numerator, denominator, settled(numerator, denominator, guess))
+    """The float32 nearest to numerator / denominator, from a guess at most four float32 away.
+
+    Those are two units in the last place where the quotient lies just below a power of two.
+    """
+    for _ in range(_STEPS):
+        guess = settled(numerator, denominator, guess)
+    return guess
 
 
 def settled(numerator: jax.Array, denominator: jax.Array, guess: jax.Array) -> jax.Array:

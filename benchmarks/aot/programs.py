@@ -186,10 +186,10 @@ def _lab_update(device: Any, batch: int, length: int) -> Program:
     import optax
 
     from tdd.device_kinds import kind_of
-    from tdd.lab.step import Weights, model_for, update
+    from tdd.lab.step import Weights, fills, update
 
-    lm, optimizer = model_for(_model("gpt2"), kind_of(device), batch, length), optax.scale_by_adam()
-    weights = Weights(compute_dtype="bfloat16")
+    lm, optimizer = _model("gpt2"), optax.scale_by_adam()
+    weights = Weights(compute_dtype="bfloat16", remat=fills(lm, kind_of(device), batch, length))
     trained, *rows = _batch(lm, "float32", batch, length)
     moments = jax.eval_shape(optimizer.init, trained)
     arguments = (trained, moments, *rows, _SHAPE((), jnp.float32))

@@ -20,7 +20,6 @@ from tdd.lab.config import TrainConfig
 from tdd.lab.lora import Lora, init_factors, merge
 from tdd.models.decoder import hidden
 from tdd.models.gradients import activation_bytes
-from tdd.models.spec import DecoderSpec
 from tdd.records import LanguageModel
 
 __all__ = [
@@ -31,9 +30,9 @@ __all__ = [
     "adamw_direction",
     "apply",
     "decay_mask",
+    "fills",
     "learning_rates",
     "mean_loss",
-    "model_for",
     "token_losses",
     "update",
 ]
@@ -91,20 +90,12 @@ def _logits(states: jax.Array, weight: jax.Array) -> jax.Array:
     return jnp.einsum("nd,vd->nv", states, weight, preferred_element_type=jnp.float32)
 
 
-def model_for(lm: LanguageModel, kind: DeviceKind, batch: int, length: int) -> LanguageModel:
-    """The model to differentiate on [batch, length] tokens.
-
-    On an accelerator whose memory the activations would fill by more than a quarter, a decoder's blocks are computed
-    again in the backward pass.
-    """
-    if not isinstance(lm.spec, DecoderSpec) or not kind.wide:
-        return lm
-    return _recomputing(lm) if activation_bytes(lm.spec, batch, length) > kind.room(0) else lm
-
-
-@functools.cache
-def _recomputing(lm: LanguageModel) -> LanguageModel:
-    return dataclasses.replace(lm, hidden=functools.partial(hidden, lm.spec, remat=True))  # pyright: ignore[reportArgumentType]
+def fills(lm: LanguageModel, kind: DeviceKind, batch: int, length: int) -> bool:
+    """Whether a decoder's activations on [batch, length] tokens take over a quarter of an accelerator's memory."""
+    if not (isinstance(lm.hidden, functools.partial) and lm.hidden.func is hidden and kind.wide):
+        return False
+    spec: Any = lm.spec
+    return activation_bytes(spec, batch, min(length, lm.max_length or length)) > kind.room(0)
 
 
 def learning_rates(total_steps: int, *, peak: float, warmup: float, final: float) -> np.ndarray:
@@ -157,10 +148,19 @@ class Weights:
     Attributes:
       lora: None if all parameters are trained.
       compute_dtype: Type of the matrices in forward and backward passes.
+      remat: True computes a decoder's blocks again in the backward pass instead of keeping their activations.
     """
 
     lora: Lora | None = None
     compute_dtype: str = "float32"
+    remat: bool = False
+
+    def model(self, lm: LanguageModel) -> LanguageModel:
+        """The model to differentiate."""
+        if not self.remat:
+            return lm
+        again: Any = functools.partial(hidden, lm.spec, remat=True)  # pyright: ignore[reportArgumentType]
+        return dataclasses.replace(lm, hidden=again)
 
     def split(self, params: Any, *, seed: int) -> tuple[Any, Any]:
         """(frozen, trained) at the start: nothing and a float32 copy of all, or the base as it is and the factors."""
@@ -194,7 +194,8 @@ class Stepper:
         self.weights = Weights(lora, config.compute_dtype)
         self.frozen, self.trained = self.weights.split(params, seed=config.seed)
         device = next(iter(jax.tree.leaves(self.trained)[0].devices()))
-        self.lm = model_for(lm, kind_of(device), config.batch_size, config.max_length)
+        again = fills(lm, kind_of(device), config.batch_size, config.max_length)
+        self.lm, self.weights = lm, dataclasses.replace(self.weights, remat=again)
         self.optimizer = adamw_direction(
             beta1=config.beta1,
             beta2=config.beta2,
@@ -251,7 +252,7 @@ def update(
     count = jnp.sum(mask)
 
     def batch_loss(trained: Any) -> jax.Array:
-        return jnp.sum(token_losses(lm, weights.working(frozen, trained), tokens, mask)) / count
+        return jnp.sum(token_losses(weights.model(lm), weights.working(frozen, trained), tokens, mask)) / count
 
     loss, gradients = jax.value_and_grad(batch_loss)(trained)
     trained, moments = _moved(optimizer, trained, moments, gradients, rate)
@@ -265,7 +266,7 @@ def accumulate(
     """Add the gradient of one batch's summed loss to `sums` (donated); return sums, summed loss, number of targets."""
 
     def summed_loss(trained: Any) -> jax.Array:
-        return jnp.sum(token_losses(lm, weights.working(frozen, trained), tokens, mask))
+        return jnp.sum(token_losses(weights.model(lm), weights.working(frozen, trained), tokens, mask))
 
     loss, gradients = jax.value_and_grad(summed_loss)(trained)
     return jax.tree.map(jnp.add, sums, gradients), loss, jnp.sum(mask)

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from tdd.device_kinds import DeviceKind
+from tdd.models.attention import QUERY_BLOCK
 from tdd.models.decoder import init_params
 from tdd.models.spec import DecoderSpec
 from tdd.validate import InputError
@@ -24,7 +25,7 @@ _REACHED = {2: 0.4, 4: 0.1}
 """Share of the bfloat16 peak that scoring reaches, by bytes of a weight."""
 
 _BLOCKS = 16
-"""Blocks of queries in attention."""
+"""Blocks of queries in attention, of long rows."""
 
 ASSUMPTIONS = (
     "JAX uses 75% of a GPU's memory (XLA_PYTHON_CLIENT_MEM_FRACTION) and 95% of a TPU's",
@@ -117,7 +118,8 @@ def _temporary(spec: DecoderSpec, dtype: Any, batch: int, *, length: int, tile: 
     attention, mlp, rows = spec.attention, spec.mlp, batch * length
     stream = 4 * rows * spec.width
     qkv = 4 * rows * sum(attention.qkv_widths)
-    scores = 2 * 4 * batch * attention.num_heads * -(-length // _BLOCKS) * length
+    queries = min(length, max(QUERY_BLOCK, -(-length // _BLOCKS)))
+    scores = 2 * 4 * batch * attention.num_heads * queries * length
     mixing = 3 * stream + 2 * qkv + scores
     inner = 4 * rows * mlp.width * (3 if mlp.gated else 2)
     multilayer = 3 * stream + inner

@@ -9,16 +9,15 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from tdd.kernels.grad_norm_head import embedding_sqnorm, head_gradients, tied_cross
+from tdd.kernels.grad_norm_head import HeadGradients, embedding_sqnorm, head_gradients, tied_cross
 from tdd.models.decoder import embed, readout, trunk
 from tdd.models.spec import DecoderSpec
 from tdd.records import GradSqNorms
-from tdd.validate.files import check_tokens
 
 __all__ = ["activation_bytes", "grad_sqnorm"]
 
-_BUDGET_CPU, _BUDGET = 2**30, 8 * 2**30
-"""Bytes of activations kept for the backward pass, on CPU and elsewhere; beyond them each block is computed twice."""
+_BUDGET = 2**30
+"""Bytes of activations kept for the backward pass; beyond them each block is computed twice."""
 
 _TILE_CPU, _TILE = 2**20, 2**24
 """Logits of a block of the head, on CPU (where they stay in cache) and elsewhere."""
@@ -43,7 +42,7 @@ def grad_sqnorm(
       tokens: [B, T] integer token ids, padded on the right with any valid id.
       mask: [B, T] bool, True where the token is a scored target; the first column is ignored.
       remat: True recomputes every block in the backward pass instead of keeping its activations, False never does,
-        None decides by `activation_bytes`: beyond 1 GiB on CPU, 8 GiB elsewhere. Static.
+        None decides by `activation_bytes`: beyond 1 GiB. Static.
       chunk: Columns of logits at a time; by default about a million logits on CPU, sixteen million elsewhere. Static.
 
     Returns:
@@ -57,34 +56,17 @@ def grad_sqnorm(
     the widths. Temporary memory: the activations, or with `remat` those of one layer and L B T D floats; nothing of
     the size of a gradient.
     """
-    check_tokens(jnp.shape(tokens), jnp.result_type(tokens), spec.max_length)
-    batch, length = jnp.shape(tokens)
-
-    def chosen(budget: int, tile: int) -> tuple[bool, int]:
-        columns = max(256, tile // max(1, batch * length) // 256 * 256) if chunk is None else chunk
-        again = activation_bytes(spec, batch, length) > budget if remat is None else remat
-        return again, min(columns, spec.vocab_size)
-
-    on_cpu, elsewhere = chosen(_BUDGET_CPU, _TILE_CPU), chosen(_BUDGET, _TILE)
-    forms = [functools.partial(_grad_sqnorm, spec, *choice) for choice in (on_cpu, elsewhere)]
-    if on_cpu == elsewhere:
-        return forms[0](params, tokens, mask)
-    return lax.platform_dependent(params, tokens, mask, cpu=forms[0], default=forms[1])
-
-
-def _grad_sqnorm(
-    spec: DecoderSpec, remat: bool, chunk: int, params: Any, tokens: jax.Array, mask: jax.Array
-) -> GradSqNorms:
-    """`grad_sqnorm` with its choices made."""
     embedded = embed(spec, params, tokens)
-    batch, _ = tokens.shape
+    batch, length = tokens.shape
+    if remat is None:
+        remat = activation_bytes(spec, batch, length) > _BUDGET
     # the hidden state at t describes the target at t + 1
     weights = jnp.roll(jnp.asarray(mask, bool).at[:, 0].set(False), -1, axis=1).astype(jnp.float32)
     probes = {"layers": jnp.zeros((spec.num_layers, batch), jnp.float32), "trunk": jnp.zeros(batch, jnp.float32)}
     hidden, pull = jax.vjp(lambda rows, probes: trunk(spec, params, rows, probes, remat=remat), embedded, probes)
     table = readout(spec, params)
     hidden = hidden.astype(table.dtype)
-    head = head_gradients(hidden, table, tokens, weights, soft_cap=spec.soft_cap, chunk=chunk)
+    head = _head(spec, chunk, hidden, table, tokens, weights)
     # float16 would lose the tiny cotangents of a memorised text: scale each text by a power of two, and back
     unit = jnp.ldexp(jnp.float32(1), jnp.frexp(jnp.abs(head.hidden).max((1, 2)))[1])
     of_embedded, parts = pull(head.hidden / unit[:, None, None])
@@ -97,6 +79,23 @@ def _grad_sqnorm(
     else:
         parts = {**parts, "embedding": embedding, "head": head.sqnorm}
     return GradSqNorms(parts, jnp.square(of_embedded).sum((1, 2)))
+
+
+def _head(spec: DecoderSpec, chunk: int | None, *arrays: jax.Array) -> HeadGradients:
+    """Gradients of the head in blocks of `chunk` columns; None takes those of the platform compiled for.
+
+    Only the head depends on the platform, not the trunk: parameters that several devices share are gathered where a
+    form begins.
+    """
+    form = functools.partial(head_gradients, soft_cap=spec.soft_cap)
+    if chunk is not None:
+        return form(*arrays, chunk=chunk)
+    rows = max(1, arrays[0].shape[0] * arrays[0].shape[1])
+    on_cpu, elsewhere = (min(max(256, tile // rows // 256 * 256), spec.vocab_size) for tile in (_TILE_CPU, _TILE))
+    if on_cpu == elsewhere:
+        return form(*arrays, chunk=on_cpu)
+    forms = {"cpu": functools.partial(form, chunk=on_cpu), "default": functools.partial(form, chunk=elsewhere)}
+    return lax.platform_dependent(*arrays, **forms)
 
 
 def activation_bytes(spec: DecoderSpec, batch: int, length: int) -> int:

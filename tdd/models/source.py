@@ -77,7 +77,13 @@ def resolve_config(path: str | os.PathLike[str], *, revision: str | None = None)
     """The folder of a checkpoint's config.json, as `resolve` finds it, without fetching the weights."""
     text = os.fspath(path)
     folder = pathlib.Path(text).expanduser()
-    return folder if _is_folder(text, folder, revision) else _snapshot(text, revision, ("config.json",))
+    if _is_folder(text, folder, revision):
+        return folder
+    from huggingface_hub import try_to_load_from_cache
+
+    # what is there stays the newest: a newer snapshot without weights would be of no use offline
+    cached = try_to_load_from_cache(text, "config.json", revision=revision)
+    return pathlib.Path(cached).parent if isinstance(cached, str) else _snapshot(text, revision, ("config.json",))
 
 
 def fingerprint(folder: str | os.PathLike[str]) -> str:

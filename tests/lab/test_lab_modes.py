@@ -15,11 +15,12 @@ from tdd.device_kinds import DeviceKind
 from tdd.lab.batches import Batches, encode
 from tdd.lab.corpus import generate
 from tdd.lab.lora import Lora, init_factors, merge
-from tdd.lab.step import Weights, accumulate, model_for, token_losses
+from tdd.lab.step import Weights, accumulate, fills, token_losses
 from tdd.lab.tokenizer import train_tokenizer
 from tdd.lab.train import TrainConfig, evaluation_loss, train
 from tdd.models import checkpoint
 from tdd.models.decoder import init_params
+from tdd.models.gradients import activation_bytes
 from tdd.models.language_model import language_model
 from tdd.models.spec import DecoderSpec
 from tdd.records import LanguageModel
@@ -209,17 +210,25 @@ def test_products_of_the_gradient_take_bfloat16_factors(start):
     assert factors == {("bf16", "bf16"): 3 * weights, ("f32", "f32"): 3 * in_attention}
 
 
-@pytest.mark.parametrize(("memory", "again"), [(2**40, False), (2**10, True)])
-def test_blocks_are_computed_again_where_activations_fill_an_accelerator(memory, again, start):
-    chosen = model_for(LM, DeviceKind("gpu", memory), *TOKENS.shape)
-    assert (chosen is LM) != again
-    assert model_for(LM, DeviceKind("cpu", None), *TOKENS.shape) is LM
+@pytest.mark.parametrize(("kind", "again"), [("gpu", False), ("gpu", True), ("cpu", False)])
+def test_blocks_are_computed_again_where_activations_fill_an_accelerator(kind, again):
+    memory = {"gpu": 2**10 if again else 2**40, "cpu": None}[kind]
+    assert fills(LM, DeviceKind(kind, memory), *TOKENS.shape) == again
+    assert not fills(TOY, DeviceKind("gpu", 2**10), *TOKENS.shape)
+    short = 4 * activation_bytes(SPEC, 3, SPEC.max_length)
+    assert not fills(LM, DeviceKind("gpu", short), 3, 10 * SPEC.max_length)  # texts are cut at the model's limit
 
-    def gradient(lm):
-        return jax.jit(jax.grad(lambda params: token_losses(lm, params, TOKENS, MASK).sum()))
 
-    assert ("remat" in str(jax.make_jaxpr(gradient(chosen))(start))) == again
-    for one, other in zip(*(jax.tree.leaves(gradient(lm)(start)) for lm in (LM, chosen)), strict=True):
+def test_steps_that_compute_blocks_again_are_programs_of_their_own(start):
+    """The same gradient, and a static argument that tells the two apart."""
+    found = {}
+    for again in (False, True):
+        weights, sums = Weights(remat=again), jax.tree.map(jnp.zeros_like, start)
+        found[again] = accumulate(LM, weights, None, start, sums, TOKENS, MASK)
+        sums = jax.tree.map(jnp.zeros_like, start)
+        text = str(accumulate.trace(LM, weights, None, start, sums, TOKENS, MASK).jaxpr)
+        assert ("remat" in text) == again
+    for one, other in zip(*(jax.tree.leaves(tree) for tree in found.values()), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
 
 
