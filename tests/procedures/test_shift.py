@@ -172,7 +172,8 @@ def test_conditional_p_values_are_the_table_at_the_rank():
     p = calibration_conditional_p_values(CALIBRATION, SCORES, null="member", delta=0.05)
     table = np.asarray(jax.jit(lambda: conditional.simes_bounds(60, 0.05, max_rank=61))())
     np.testing.assert_allclose(p, table[np.rint(plain * 61).astype(int)], rtol=1e-6)
-    assert (p[plain < 1] > plain[plain < 1]).all() and (p[plain == 1] == 1).all()
+    assert (p[plain < 1] > plain[plain < 1]).all()
+    assert (p[plain == 1] == 1).all()
 
 
 def test_delta_may_be_traced():
