@@ -24,6 +24,7 @@ import tdd
 from tdd.records import Scores
 from tdd.runs.display import progress_bar
 from tdd.runs.shards import Shard
+from tdd.scoring.corpus import read_corpus
 from tdd.validate import InputError
 
 __all__ = ["Scorer", "named_study", "run_shards", "score", "study"]
@@ -50,7 +51,7 @@ class Scorer:
       scores: Names of scores, as in `tdd.score`.
       text_column: Column of the texts.
       reference: Second model, for the score "reference".
-      **options: Other arguments of `tdd.score` (dtype, token_budget, max_length, long_texts, store, device).
+      **options: Other arguments of `tdd.score` (corpus, dtype, token_budget, max_length, long_texts, store, device).
 
     Raises:
       InputError: As `tdd.load` and `tdd.score`; a batch without the column.
@@ -71,6 +72,9 @@ class Scorer:
         self._options = {"progress": False, **options}
         if reference is not None:
             self._options["reference"] = tdd.load(reference, dtype=dtype)
+        if (corpus := options.get("corpus")) is not None:
+            lm, _, tokenizer = self._model
+            self._options["corpus"] = read_corpus(corpus, tokenizer, lm.vocab_size)
 
     def __call__(self, batch: Mapping[str, Any]) -> dict[str, Any]:
         """The columns of a batch, and those of its scores."""
@@ -116,6 +120,8 @@ def score(
     options["job"] = f"{options.get('job', '')}-{secrets.token_hex(6)}"  # a store takes run after run
     if options.get("reference") is not None:
         options["reference"] = _where("reference", options["reference"])
+    if options.get("corpus") is not None:
+        options["corpus"] = load_texts(options["corpus"])
     make = functools.partial(_scoring, _where("model", model), load_texts(texts), scores, options)
     return run_shards(
         make,

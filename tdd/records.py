@@ -141,6 +141,7 @@ class TokenStats:
       m_entropy: modified entropy, -(1 - p_y) log p_y - sum over v != y of p_v log(1 - p_v).
       rank: number of vocabulary entries strictly more likely than the target.
       mask: [B, T] bool, as in `TokenBatch`.
+      tokens: [B, T] int32, the targets' ids; None where no score asks for them.
     """
 
     log_prob: jax.Array
@@ -152,6 +153,7 @@ class TokenStats:
     m_entropy: jax.Array
     rank: jax.Array
     mask: jax.Array
+    tokens: jax.Array | None = None
 
     @property
     def entropy(self) -> jax.Array:

@@ -240,7 +240,7 @@ def _missing(
     if request is None:
         return no_text if num_without_text else None
     score = request.score
-    beyond = [name for name in score.statistics if name != "log_prob"]
+    beyond = [name for name in score.statistics if name not in ("log_prob", "tokens")]
     if beyond:
         return _WHOLE_VOCABULARY.format(" and ".join(beyond))
     if score.statistics != ("log_prob",):

@@ -26,7 +26,8 @@ from tdd.records import Evidence
 from tdd.runs.folder import Audit, fingerprint, open_run_folder
 from tdd.runs.shards import Shard, as_shard
 from tdd.scoring.devices import find_devices
-from tdd.scoring.scores import check_reference, parse_score
+from tdd.scoring.scores import check_given, parse_score
+from tdd.texts import load_texts
 from tdd.validate import InputError, as_names
 
 __all__ = ["run_audit"]
@@ -127,8 +128,8 @@ def run_audit(
       seed: seed of the diagnostics, of random choices in the decision and of the simulation behind the bounds.
       shard: (i, n) or "i/n", from 0: compute only part i of n of the scores, into `out` (or `store`), decide nothing,
         and return None; see `tdd.score`. The same call without a shard decides.
-      **scoring: passed to `tdd.score` (reference, dtype, token_budget, long_texts, device, progress, ...). For "ktd"
-        long_texts is "truncate" by default: originals and knockoffs are cut alike where the context ends.
+      **scoring: passed to `tdd.score` (reference, corpus, dtype, token_budget, long_texts, device, progress, ...). For
+        "ktd" long_texts is "truncate" by default: originals and knockoffs are cut alike where the context ends.
 
     Returns:
       `Audit`; None with a shard.
@@ -139,7 +140,7 @@ def run_audit(
     others = {name: value for name, value in scoring.items() if name not in ScoreOptions.__annotations__}
     choices = choose(method, alpha=alpha, delta=delta, seed=seed, null=null, others=others)
     procedure, reference = choices.procedure, scoring.get("reference")
-    deciding, names = _score_names(procedure, score, extra_scores, reference)
+    deciding, names = _score_names(procedure, score, extra_scores, reference, scoring.get("corpus"))
     models = list_of_models(model, several=procedure.columns == "models")
     part = as_shard(shard, out if scoring.get("store") is None else scoring.get("store"), "out")
     devices = find_devices(**{name: scoring[name] for name in _DEVICES if name in scoring})
@@ -147,6 +148,8 @@ def run_audit(
         procedure, candidates, calibration, members, knockoffs, calibration_knockoffs, knockoff_fields=knockoff_fields,
         label_field=label_field, group_field=group_field, text_field=text_field, id_field=id_field, format=format,
     )  # fmt: skip
+    if scoring.get("corpus") is not None:
+        scoring["corpus"] = load_texts(scoring["corpus"], text_field=text_field)
     if scoring.get("long_texts") is None:
         scoring["long_texts"] = procedure.long_texts
     provenance = [provenance_of(audited) for audited in models]
@@ -182,7 +185,7 @@ def run_audit(
 
 
 def _score_names(
-    procedure: Procedure, score: str | Sequence[str] | None, extra_scores: Sequence[str], reference: Any
+    procedure: Procedure, score: str | Sequence[str] | None, extra_scores: Sequence[str], reference: Any, corpus: Any
 ) -> tuple[tuple[str, ...], list[str]]:
     """The scores that decide, and all scores to compute."""
     score = procedure.score if score is None else score
@@ -197,7 +200,7 @@ def _score_names(
     if len(set(deciding)) < len(deciding):
         raise InputError(f"score names a detector twice: {', '.join(deciding)}")
     names = list(dict.fromkeys([*deciding, *extra_scores]))
-    check_reference([name for request in map(parse_score, names) for name in request.score.passes], reference)
+    check_given(map(parse_score, names), reference=reference, corpus=corpus)
     return deciding, names
 
 
@@ -214,6 +217,7 @@ def _options(
         "delta": choices.delta,
         "scores": list(names),
         **{key: str(value) for key, value in scoring.items() if key in _LAYOUT and value is not None},
+        **({"corpus": scoring["corpus"].sha256} if scoring.get("corpus") is not None else {}),
         **({"unit": None} if isinstance(procedure, PTDI) and not inputs.clusters else {}),
     }
 

@@ -22,10 +22,12 @@ from tdd.runs.display import progress_bar
 from tdd.runs.folder import versions
 from tdd.runs.shards import Shard, ShardLog, as_shard
 from tdd.scoring.buckets import check_budget, default_budget, gradient_budget
+from tdd.scoring.corpus import read_corpus
 from tdd.scoring.devices import Devices, check_alike, check_not_in_step, find_devices
+from tdd.scoring.inputs import Model
 from tdd.scoring.plan import ScorePlan, plan_scores
 from tdd.scoring.run import ScoreRun
-from tdd.scoring.scores import ScoreRequest, check_reference, check_score_names, parse_score
+from tdd.scoring.scores import ScoreRequest, check_given, check_score_names, parse_score
 from tdd.scoring.store import ScoreStore
 from tdd.texts import load_texts
 from tdd.validate import InputError
@@ -39,6 +41,7 @@ class ScoreOptions(TypedDict, total=False):
     """The options of `tdd.score` that say under what and how texts are scored."""
 
     reference: Any
+    corpus: Any
     params: Any
     tokenizer: Any
     dtype: Any
@@ -73,6 +76,7 @@ def score(
     scores: str | Sequence[str] = ("loss", "min_k_plus_plus"),
     *,
     reference: Any = None,
+    corpus: Any = None,
     params: Any = None,
     tokenizer: Any = None,
     dtype: Any = None,
@@ -97,6 +101,8 @@ def score(
       scores: names, with options after a colon: "loss", "min_k:k=0.1", "max_renyi:gamma=inf,k=0".
         `tdd.scoring.scores.SCORES` lists them.
       reference: second model for the score "reference", in any form that `model` takes except a bare LanguageModel.
+      corpus: texts that stand for training data at large, for the score "dc_pdd", as `texts`; none of the scored texts
+        may be among them. `tdd.scoring.corpus.read_corpus` counts their tokens once for several calls.
       params: parameters, where `model` is a LanguageModel.
       tokenizer: tokenizer, where `model` is a LanguageModel.
       dtype: dtype of the parameters ("float32", "bfloat16"); None keeps them as stored.
@@ -140,7 +146,7 @@ def score(
     "grad_norm" one forward and backward (three to four times a forward pass). Host memory: the texts, their tokens and
     one number per text and score.
     """
-    requests = _requests(scores, reference, long_texts)
+    requests = _requests(scores, reference, corpus, long_texts)
     where = find_devices(device, devices, shard_params=shard_params)
     budget = default_budget(where.platform) if token_budget is None else check_budget(token_budget)
     table = load_texts(texts)
@@ -158,9 +164,11 @@ def score(
         named = all(given is None or isinstance(given, (str, os.PathLike)) for given in (model, reference))
         check_alike({**facts, **({"model": str(model), "reference": str(reference)} if named else {})})
     models = {"text": find_model("model", model, params, tokenizer, dtype, where)}
+    requests, of_corpus = _with_corpus(requests, corpus, models["text"], table)
     if reference is not None:
         models["reference"] = find_model("reference", reference, None, None, dtype, where)
     run = ScoreRun.prepare(requests, table, models, max_length=max_length, long_texts=long_texts)
+    facts |= of_corpus
     with contextlib.ExitStack() as stack:
         stack.enter_context(jax.default_device(where.home))
         open_store = None if store is None else stack.enter_context(ScoreStore(store))
@@ -180,19 +188,30 @@ def score(
         return None
     if log is not None:
         log.forget()
-    provenance = {**options, **_provenance(run, plan, table, where, options, stored=store is not None)}
+    provenance = {**options, **of_corpus, **_provenance(run, plan, table, where, options, stored=store is not None)}
     return _table(run, requests, table, provenance)
 
 
-def _requests(scores: Any, reference: Any, long_texts: str) -> list[ScoreRequest]:
-    """The scores, whose names, reference model and treatment of long texts have been checked."""
+def _requests(scores: Any, reference: Any, corpus: Any, long_texts: str) -> list[ScoreRequest]:
+    """The scores, whose names, reference model, corpus and treatment of long texts have been checked."""
     requests = [parse_score(name) for name in check_score_names(scores)]
-    check_reference({name for request in requests for name in request.score.passes}, reference)
+    check_given(requests, reference=reference, corpus=corpus)
     if long_texts not in ("window", "truncate", "error"):
         raise InputError(
             f"long_texts={long_texts!r} is unknown; use 'window' (score every token once), 'truncate' or 'error'"
         )
     return requests
+
+
+def _with_corpus(
+    requests: list[ScoreRequest], corpus: Any, model: Model, texts: Texts
+) -> tuple[list[ScoreRequest], dict[str, Any]]:
+    """The scores with the frequencies of the corpus, and what identifies it; none of the texts may be in it."""
+    if corpus is None:
+        return requests, {}
+    counted = read_corpus(corpus, model.tokenizer, model.lm.vocab_size)
+    counted.check_apart(texts)
+    return [request.with_corpus(counted.log_frequency) for request in requests], {"corpus": counted.facts()}
 
 
 def _compute(

@@ -173,7 +173,6 @@ def _audit(arguments: argparse.Namespace) -> int:
         null=arguments.null,
         out=arguments.out,
         seed=arguments.seed,
-        reference=arguments.reference,
         **scoring(arguments),
     )
     if arguments.shard is not None:

@@ -43,6 +43,7 @@ def add_scoring(parser: argparse.ArgumentParser, *, by_method: bool = False) -> 
     """Add the options for scoring texts; `by_method`: the method of an audit has its own default for long texts."""
     group = parser.add_argument_group("scoring")
     group.add_argument("--reference", metavar="MODEL", help='second model, for the score "reference"')
+    group.add_argument("--corpus", metavar="FILE", help='texts with the usual token frequencies, for "dc_pdd"')
     group.add_argument(
         "--dtype", choices=["float32", "bfloat16", "float16"], help="dtype of the parameters (default: as stored)"
     )
@@ -96,6 +97,8 @@ def add_device(parser: Any) -> None:
 def scoring(arguments: argparse.Namespace) -> dict[str, Any]:
     """The arguments of `add_scoring` as keywords; turns the compilation cache on unless it was declined."""
     return {
+        "reference": arguments.reference,
+        "corpus": arguments.corpus,
         "dtype": arguments.dtype,
         "token_budget": arguments.token_budget,
         "max_length": arguments.max_length,

@@ -48,8 +48,8 @@ def add(commands: Any) -> None:
         action="append",
         metavar="NAMES",
         help="repeated or comma-separated: loss, zlib, lowercase, reference, min_k, min_k_plus_plus, m_entropy, "
-        "max_renyi, grad_norm; options after a colon, separated by semicolons: min_k:k=0.1 "
-        "(default: loss,min_k_plus_plus)",
+        "max_renyi, grad_norm, acmia, surp, dc_pdd, camia, diversity; options after a colon, separated by semicolons: "
+        "min_k:k=0.1 (default: loss,min_k_plus_plus)",
     )
     score.add_argument("--out", required=True, metavar="FILE", help="table to write: .csv, .parquet or .jsonl")
     add_texts(score)
@@ -76,7 +76,9 @@ def _run(arguments: argparse.Namespace) -> None:
     )
     scores = names(",".join(arguments.score or ["loss,min_k_plus_plus"]))
     store = arguments.store or store_beside(out)
-    options = {**scoring(arguments), "reference": arguments.reference, "store": store, "job": out.name}
+    options = {**scoring(arguments), "store": store, "job": out.name}
+    if arguments.corpus is not None:
+        options["corpus"] = load_texts(arguments.corpus, text_field=arguments.text_field)
     if arguments.shard is not None:
         score(arguments.model, texts, scores, shard=arguments.shard, **options)
         return say_done(arguments, store)

@@ -55,7 +55,8 @@ class ScoreRun:
         The pass over the texts themselves is not computed if no score needs its statistics.
         """
         passes = ["text", *dict.fromkeys(name for request in requests for name in request.score.passes)]
-        statistics = tuple(dict.fromkeys(field for request in requests for field in request.score.statistics))
+        fields = dict.fromkeys(field for request in requests for field in request.score.statistics)
+        statistics = tuple(field for field in fields if field != "tokens")
         inputs: dict[str, PassInput] = {}
         for name in passes:
             inputs[name] = encode_pass(
@@ -176,6 +177,7 @@ class RowResults:
         self.values = {request.label: np.full(num_texts, np.nan) for request in requests}
         self.num_tokens = np.zeros(num_texts, np.int64)
         self._rows, self._requests = rows, requests
+        self._reads_tokens = any("tokens" in request.score.statistics for request in requests)
         self._missing = np.bincount(rows.text, minlength=num_texts)
         self._parts: dict[int, list[tuple[int, np.ndarray]]] = {}
 
@@ -198,7 +200,8 @@ class RowResults:
 
     def _reduce(self, texts: list[int], columns: list[np.ndarray], width: int) -> None:
         """Score complete texts together. The length that a text is padded to depends on it alone: so do its bits."""
-        stats = padded_stats(self._rows.statistics, columns, width)
+        tokens = [self._rows.tokens[text][1:] for text in texts] if self._reads_tokens else None
+        stats = padded_stats(self._rows.statistics, columns, width, tokens)
         self.num_tokens[texts] = stats.mask.sum(1)
         for request in self._requests:
             self.values[request.label][texts] = request.rows(stats)

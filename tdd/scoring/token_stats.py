@@ -65,7 +65,7 @@ def token_stats(
     targets, scored = (jnp.roll(x, -1, axis=1).reshape(-1) for x in (tokens, mask))
     flat = model_statistics(lm, params, tokens, targets, scored, tile)
     back = [jnp.roll(field.reshape(mask.shape), 1, axis=1) for field in flat]
-    return TokenStats(*back, mask=mask)
+    return TokenStats(*back, mask=mask, tokens=jnp.where(mask, tokens, 0))
 
 
 def model_statistics(

@@ -489,3 +489,33 @@ def test_help_fits_80_columns(name, monkeypatch, capsys):
             continue
         assert [line for line in said.out.splitlines() if len(line) > 80] == []
         assert "usage: tdd" in said.out
+
+
+def test_a_corpus_is_counted_recorded_and_kept_apart(checkpoint, files, tmp_path, capsys):
+    """`--corpus` for dc_pdd: in the provenance, in the identity of an audit, and without the audited texts."""
+    corpus = tmp_path / "corpus.jsonl"
+    corpus.write_text("".join(json.dumps({"text": f"w{i} w{i + 1} w3"}) + "\n" for i in range(30)))
+    scored = ("score", checkpoint, files["candidates"], "--score", "dc_pdd,acmia", "--out", tmp_path / "s.csv")
+    status, out = run(*scored, "--corpus", corpus, "--quiet", "--json", capsys=capsys)
+    assert status == 0, out.err
+    recorded = json.loads(out.out)["provenance"]["corpus"]
+    assert (recorded["texts"], recorded["source"]) == (30, str(corpus))
+
+    audited = ("audit", checkpoint, "--candidates", files["candidates"], "--calibration", files["calibration"])
+    audited = (*audited, "--score", "dc_pdd", "--alpha", "0.2", "--out", tmp_path / "run", "--quiet")
+    status, out = run(*audited, "--corpus", corpus, capsys=capsys)
+    assert status == 0, out.err
+    options = json.loads((tmp_path / "run" / "run.json").read_text())["options"]
+    assert options["corpus"] == recorded["sha256"]
+    corpus.write_text(corpus.read_text() + json.dumps({"text": "one more"}) + "\n")
+    status, out = run(*audited, "--corpus", corpus, capsys=capsys)
+    assert status == 2
+    assert "a run of other inputs or options" in out.err
+
+    leaking = tmp_path / "leaking.jsonl"
+    known = json.loads(files["calibration"].read_text().splitlines()[4])["text"]
+    leaking.write_text(corpus.read_text() + json.dumps({"text": known}) + "\n")
+    status, out = run(*audited[:-3], "--quiet", "--out", tmp_path / "new", "--corpus", leaking, capsys=capsys)
+    assert status == 2
+    assert "calibration-4" in out.err
+    assert not (tmp_path / "new" / "run.json").exists()

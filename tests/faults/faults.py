@@ -1086,6 +1086,44 @@ WORDS = (
     ),
 )
 
+TOKEN_SCORES = (
+    Fault(
+        "acmia: every occurrence of a token counts",
+        "tdd/scoring/scores/acmia.py",
+        "masked_mean(xp, loss, first_occurrences(xp, stats))",
+        "masked_mean(xp, loss, stats.mask)",
+        ("tests/scoring/test_token_scores.py",),
+    ),
+    Fault(
+        "acmia: the change has one sign for all temperatures",
+        "tdd/scoring/scores/acmia.py",
+        "loss = -stats.log_prob - stats.renyi_two",
+        "loss = stats.log_prob + stats.renyi_two",
+        ("tests/scoring/test_token_scores.py",),
+    ),
+    Fault(
+        "scores: the first occurrence is the last",
+        "tdd/scoring/scores/__init__.py",
+        "xp.concatenate([xp.ones_like(scored[..., :1]), ~again], axis=-1)",
+        "xp.concatenate([~again, xp.ones_like(scored[..., :1])], axis=-1)",
+        ("tests/scoring/test_token_scores.py",),
+    ),
+    Fault(
+        "dc_pdd: a text of the corpus is scored",
+        "tdd/scoring/corpus.py",
+        "        if both:\n",
+        "        if not both:\n",
+        ("tests/scoring/test_token_scores.py", "tests/cli/test_cli.py"),
+    ),
+    Fault(
+        "camia: edges between the scored tokens are taken from the padding",
+        "tdd/scoring/scores/camia.py",
+        "scored_first = xp.argsort(~stats.mask, axis=-1, stable=True)[..., :first]",
+        "scored_first = xp.argsort(xp.zeros_like(stats.mask), axis=-1, stable=True)[..., :first]",
+        ("tests/scoring/test_token_scores.py",),
+    ),
+)
+
 DEVICES = (
     Fault(
         "platforms: a quotient is corrected once",
@@ -1145,5 +1183,6 @@ FAULTS = (
     *MODELS,
     *STUDIES,
     *WORDS,
+    *TOKEN_SCORES,
     *DEVICES,
 )

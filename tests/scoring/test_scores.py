@@ -10,29 +10,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from padded_statistics import FIELDS, narrow, stats_of
 
-from tdd.records import TokenStats
 from tdd.scoring.scores import SCORES, Evidence, parse_score, score_rows
 from tdd.validate import InputError
 
-FIELDS = ("log_prob", "mu", "sigma", "renyi_half", "renyi_two", "renyi_inf", "m_entropy", "rank")
 ALL = ("loss", "zlib", "lowercase", "reference", "min_k", "min_k_plus_plus", "m_entropy", "max_renyi", "grad_norm")
-
-
-def stats_of(rows, length=None):
-    """Rows of {field: values} → padded statistics whose padding holds tempting values."""
-    length = length or max(len(next(iter(row.values()))) for row in rows)
-    found = {field: np.full((len(rows), length), -50.0 if field == "log_prob" else 99.0) for field in FIELDS}
-    mask = np.zeros((len(rows), length), bool)
-    for i, row in enumerate(rows):
-        for field, values in row.items():
-            found[field][i, : len(values)] = values
-            mask[i, : len(values)] = True
-    return TokenStats(**found, mask=mask)
-
-
-def narrow(stats):
-    return jax.tree.map(lambda x: x if x.dtype == bool else np.float32(x), stats)
+TOKENS = ("acmia", "surp", "dc_pdd", "camia", "diversity")
+"""Scores whose tests are in test_token_scores.py: most depend on the order of the tokens, or on their ids."""
 
 
 def random_row(rng, n):
@@ -173,10 +158,10 @@ def test_padding_and_order_of_rows_and_tokens_change_nothing(seed, extra, name):
 
 
 def test_registry_names_what_it_holds():
-    assert tuple(SCORES) == ALL
+    assert tuple(SCORES) == (*ALL, *TOKENS)
     for name, score in SCORES.items():
         assert score.name == name
-        assert set(score.statistics) <= set(FIELDS)
+        assert set(score.statistics) <= {*FIELDS, "tokens"}
         assert set(score.checks) == set(score.defaults)
         assert hash(score)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import Any, Literal, NamedTuple
@@ -24,8 +25,10 @@ __all__ = [
     "Score",
     "ScoreRequest",
     "check_fraction",
-    "check_reference",
+    "check_given",
+    "check_positive",
     "check_score_names",
+    "first_occurrences",
     "largest_mean",
     "masked_mean",
     "namespace",
@@ -33,6 +36,7 @@ __all__ = [
     "parse_score",
     "score_rows",
     "smallest_mean",
+    "smallest_tokens",
 ]
 
 
@@ -53,6 +57,7 @@ class Evidence(NamedTuple):
       tokens_per_byte: Scored tokens per byte of scored text under the model; 1 where tokenizers agree.
       reference_tokens_per_byte: The same under the reference model's tokenizer; 1 where they agree.
       grad_norm: Norm of the gradient of the text's loss, summed over its scored tokens, over all parameters.
+      log_frequency: [V], log-frequency of every token in a corpus, above minus infinity.
     """
 
     compressed_bytes: Array = None
@@ -61,6 +66,7 @@ class Evidence(NamedTuple):
     tokens_per_byte: Array = 1.0
     reference_tokens_per_byte: Array = 1.0
     grad_norm: Array = None
+    log_frequency: Array = None
 
 
 def _unchanged(value: Array, evidence: Evidence) -> Array:
@@ -74,12 +80,13 @@ class Score:
     Attributes:
       name: The name.
       meaning: One line for listings.
-      statistics: Fields of `TokenStats` that `rows` reads.
+      statistics: Fields of `TokenStats` that `rows` reads; the model computes all but "tokens".
       rows: `(stats, **parameters) -> [B]`, the part that comes from the tokens of the text.
       finish: `(rows, evidence) -> [B]`, the part that needs other passes or the text itself.
       passes: Further passes over the texts that `finish` needs.
       checks: Parameter -> check of its value; the check returns what `rows` receives.
       defaults: Parameter -> default.
+      corpus: True if `rows` has a parameter `log_frequency`, as in `Evidence`.
     """
 
     name: str
@@ -90,6 +97,7 @@ class Score:
     passes: tuple[Pass, ...] = ()
     checks: Mapping[str, Callable[[Any], Any]] = dataclasses.field(default_factory=dict, hash=False)
     defaults: Mapping[str, Any] = dataclasses.field(default_factory=dict, hash=False)
+    corpus: bool = False
 
 
 class _ByName(Mapping[str, Score]):
@@ -111,8 +119,9 @@ class _ByName(Mapping[str, Score]):
 
 
 SCORES: Mapping[str, Score] = _ByName(
-    "loss", "zlib", "lowercase", "reference", "min_k", "min_k_plus_plus", "m_entropy", "max_renyi", "grad_norm"
-)
+    "loss", "zlib", "lowercase", "reference", "min_k", "min_k_plus_plus", "m_entropy", "max_renyi", "grad_norm",
+    "acmia", "surp", "dc_pdd", "camia", "diversity",
+)  # fmt: skip
 """Name -> score."""
 
 
@@ -133,6 +142,12 @@ class ScoreRequest:
     def rows(self, stats: TokenStats) -> Array:
         """The part of the score that comes from the tokens: [B]."""
         return self.score.rows(stats, **self.parameters)
+
+    def with_corpus(self, log_frequency: Array) -> ScoreRequest:
+        """The same score, with the log-frequencies [V] if it has a parameter for them."""
+        if not self.score.corpus:
+            return self
+        return dataclasses.replace(self, parameters={**self.parameters, "log_frequency": log_frequency})
 
 
 def parse_score(text: str) -> ScoreRequest:
@@ -165,12 +180,13 @@ def score_rows(stats: TokenStats, name: str, evidence: Evidence = Evidence()) ->
     Args:
       stats: Statistics [B, T], NumPy or JAX.
       name: A score, with options as in `parse_score`.
-      evidence: Evidence that the scores zlib, lowercase, reference and grad_norm need beside the text's own statistics.
+      evidence: Evidence that the scores zlib, lowercase, reference, grad_norm and dc_pdd need beside the text's own
+        statistics.
 
     Returns:
       [B] in the float type of the statistics; NaN for a row without scored tokens.
     """
-    request = parse_score(name)
+    request = parse_score(name).with_corpus(evidence.log_frequency)
     return request.score.finish(request.rows(stats), evidence)
 
 
@@ -191,14 +207,22 @@ def check_score_names(scores: Any) -> tuple[str, ...]:
     return names
 
 
-def check_reference(passes: Iterable[str], reference: Any) -> None:
-    """Check that there is a reference model if, and only if, a score needs one."""
-    if "reference" in passes and reference is None:
-        raise InputError(
-            "the score 'reference' needs a second model: pass reference=<folder or hub id>, or leave the score out"
-        )
-    if "reference" not in passes and reference is not None:
-        raise InputError("reference is given but no score uses it; add 'reference' to scores or leave it out")
+def check_given(requests: Iterable[ScoreRequest], *, reference: Any, corpus: Any) -> None:
+    """Check that there is a reference model if, and only if, a score needs one; and a corpus likewise."""
+    scores = [request.score for request in requests]
+    for given, argument, what, asking in (
+        (reference, "reference", "second model: pass reference=<folder or hub id>", _with_pass("reference", scores)),
+        (corpus, "corpus", "corpus of texts: pass corpus=<file, list or table>", [s for s in scores if s.corpus]),
+    ):
+        if asking and given is None:
+            raise InputError(f"the score {asking[0].name!r} needs a {what}, or leave the score out")
+        if given is not None and not asking:
+            user = "reference" if argument == "reference" else "dc_pdd"
+            raise InputError(f"{argument} is given but no score uses it; add {user!r} to scores or leave it out")
+
+
+def _with_pass(name: Pass, scores: Iterable[Score]) -> list[Score]:
+    return [score for score in scores if name in score.passes]
 
 
 def namespace(stats: TokenStats) -> Any:
@@ -206,14 +230,24 @@ def namespace(stats: TokenStats) -> Any:
     return stats.log_prob.__array_namespace__()
 
 
-def padded_stats(fields: Sequence[str], columns: Sequence[np.ndarray], width: int) -> TokenStats:
-    """Statistics [fields, tokens] of some texts as rows of one width, in float64; fields that are not given are 0."""
+def padded_stats(
+    fields: Sequence[str],
+    columns: Sequence[np.ndarray],
+    width: int,
+    tokens: Sequence[np.ndarray] | None = None,
+) -> TokenStats:
+    """Statistics [fields, tokens] of some texts as rows of one width, in float64; fields that are not given are 0.
+
+    `tokens` has the ids of their scored tokens.
+    """
     padded = np.zeros((len(fields), len(columns), width))
     for i, column in enumerate(columns):
         padded[:, i, : column.shape[1]] = column
     mask = np.arange(width) < np.array([column.shape[1] for column in columns])[:, None]
     absent = dict.fromkeys(TokenStats.__dataclass_fields__, np.zeros(mask.shape))
-    return TokenStats(**{**absent, **dict(zip(fields, padded, strict=True)), "mask": mask})  # type: ignore[arg-type]
+    ids = None if tokens is None else np.stack([np.pad(row, (0, width - len(row))) for row in tokens])
+    found = dict(zip(fields, padded, strict=True))
+    return TokenStats(**{**absent, **found, "mask": mask, "tokens": ids})  # type: ignore[arg-type]
 
 
 def masked_mean(xp: Any, values: Array, mask: Array) -> Array:
@@ -226,12 +260,35 @@ def smallest_mean(xp: Any, values: Array, mask: Array, fraction: Fraction) -> Ar
 
     The floor is exact: `fraction` is rational, so 0.29 of 100 tokens is 29. A NaN among the values gives NaN.
     """
-    num_scored = mask.sum(-1)
-    count = xp.maximum(1, num_scored * fraction.numerator // fraction.denominator)
-    ordered = xp.sort(xp.where(mask, values, xp.inf), axis=-1)
+    num_scored, count, ordered = _ordered(xp, values, mask, fraction)
     taken = xp.arange(values.shape[-1]) < xp.minimum(count, num_scored)[..., None]
     mean = _ratio(xp, xp.where(taken, ordered, 0).sum(-1), xp.where(num_scored > 0, count, 0))
     return xp.where((xp.isnan(values) & mask).any(-1), xp.nan, mean)
+
+
+def smallest_tokens(xp: Any, values: Array, mask: Array, fraction: Fraction) -> Array:
+    """The tokens that `smallest_mean` takes, and all that equal the largest of them: [B, T] bool."""
+    _, count, ordered = _ordered(xp, values, mask, fraction)
+    return mask & (values <= xp.take_along_axis(ordered, count[..., None] - 1, axis=-1))
+
+
+def _ordered(xp: Any, values: Array, mask: Array, fraction: Fraction) -> tuple[Array, Array, Array]:
+    """Scored tokens, how many of them max(1, floor(fraction * n)) are, and the values in ascending order."""
+    num_scored = mask.sum(-1)
+    count = xp.maximum(1, num_scored * fraction.numerator // fraction.denominator)
+    return num_scored, count, xp.sort(xp.where(mask, values, xp.inf), axis=-1)
+
+
+def first_occurrences(xp: Any, stats: TokenStats) -> Array:
+    """The scored tokens that no earlier scored token of the row equals: [B, T] bool."""
+    if stats.tokens is None:
+        raise InputError("this score reads the tokens' ids: set TokenStats.tokens, [B, T] int32")
+    order = xp.argsort(xp.where(stats.mask, stats.tokens, -1), axis=-1, stable=True)
+    ordered = xp.take_along_axis(stats.tokens, order, axis=-1)
+    scored = xp.take_along_axis(stats.mask, order, axis=-1)
+    again = (ordered[..., 1:] == ordered[..., :-1]) & scored[..., :-1]
+    new = xp.concatenate([xp.ones_like(scored[..., :1]), ~again], axis=-1)
+    return stats.mask & xp.take_along_axis(new, xp.argsort(order, axis=-1), axis=-1)
 
 
 def largest_mean(xp: Any, values: Array, mask: Array, fraction: Fraction) -> Array:
@@ -251,6 +308,17 @@ def check_fraction(parameter: str, value: Any, *, allow_zero: bool) -> Fraction:
     if fraction.denominator > 10_000:
         raise InputError(f"{parameter}={value!s} has too many digits; give at most four decimals")
     return fraction
+
+
+def check_positive(parameter: str, value: Any) -> float:
+    """A finite number above 0."""
+    try:
+        number = float(value)
+    except ValueError:
+        number = math.nan
+    if not 0 < number < math.inf:
+        raise InputError(f"{parameter}={value!s} must be a finite number above 0")
+    return number
 
 
 def _bad_syntax(text: Any) -> InputError:
