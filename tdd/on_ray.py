@@ -21,6 +21,7 @@ from typing import Any
 import jax
 
 import tdd
+from tdd.models.source import at_revision
 from tdd.records import Scores
 from tdd.runs.display import progress_bar
 from tdd.runs.shards import Shard
@@ -51,7 +52,7 @@ class Scorer:
       scores: Names of scores, as in `tdd.score`.
       text_column: Column of the texts.
       reference: Second model, for the score "reference".
-      **options: Other arguments of `tdd.score` (corpus, dtype, token_budget, max_length, long_texts, store, device).
+      **options: Other arguments of `tdd.score` (revision, corpus, dtype, token_budget, long_texts, store, device).
 
     Raises:
       InputError: As `tdd.load` and `tdd.score`; a batch without the column.
@@ -67,7 +68,7 @@ class Scorer:
         **options: Any,
     ) -> None:
         dtype = options.pop("dtype", None)
-        self._model = tdd.load(model, dtype=dtype)
+        self._model = tdd.load(model, dtype=dtype, revision=options.pop("revision", None))
         self._scores, self._text_column = scores, text_column
         self._options = {"progress": False, **options}
         if reference is not None:
@@ -122,6 +123,7 @@ def score(
         options["reference"] = _where("reference", options["reference"])
     if options.get("corpus") is not None:
         options["corpus"] = load_texts(options["corpus"])
+    model = at_revision(model, options.pop("revision", None))
     make = functools.partial(_scoring, _where("model", model), load_texts(texts), scores, options)
     return run_shards(
         make,

@@ -20,6 +20,7 @@ from tdd.audit.models import column_prefixes, describe, list_of_models, provenan
 from tdd.audit.overlap import overlap, sharing
 from tdd.audit.score import ScoreOptions
 from tdd.audit.score import score as score_texts
+from tdd.models.source import at_revision
 from tdd.procedures.procedure import Procedure
 from tdd.procedures.values import PTDI
 from tdd.records import Evidence
@@ -100,7 +101,8 @@ def run_audit(
     texts and scores run whatever the outcome.
 
     Args:
-      model: a checkpoint folder, a hub id, or (lm, params, tokenizer); for "jmcs" and "jecs" a list of them.
+      model: a checkpoint folder, a hub id (also "owner/name@revision"), or (lm, params, tokenizer); for "jmcs" and
+        "jecs" a list of them.
       candidates: texts to decide on; see `tdd.load_texts`. With `knockoff_fields`, a table that has the paraphrases of
         each text as columns.
       calibration: texts of the same kind as the candidates for which the null holds: known NOT to be in the training
@@ -128,8 +130,9 @@ def run_audit(
       seed: seed of the diagnostics, of random choices in the decision and of the simulation behind the bounds.
       shard: (i, n) or "i/n", from 0: compute only part i of n of the scores, into `out` (or `store`), decide nothing,
         and return None; see `tdd.score`. The same call without a shard decides.
-      **scoring: passed to `tdd.score` (reference, corpus, dtype, token_budget, long_texts, device, progress, ...). For
+      **scoring: passed to `tdd.score` (revision, reference, corpus, dtype, token_budget, long_texts, device, ...). For
         "ktd" long_texts is "truncate" by default: originals and knockoffs are cut alike where the context ends.
+        For "jmcs" and "jecs" revision may be a list: checkpoints of one model.
 
     Returns:
       `Audit`; None with a shard.
@@ -141,7 +144,7 @@ def run_audit(
     choices = choose(method, alpha=alpha, delta=delta, seed=seed, null=null, others=others)
     procedure, reference = choices.procedure, scoring.get("reference")
     deciding, names = _score_names(procedure, score, extra_scores, reference, scoring.get("corpus"))
-    models = list_of_models(model, several=procedure.columns == "models")
+    models = list_of_models(at_revision(model, scoring.pop("revision", None)), several=procedure.columns == "models")
     part = as_shard(shard, out if scoring.get("store") is None else scoring.get("store"), "out")
     devices = find_devices(**{name: scoring[name] for name in _DEVICES if name in scoring})
     inputs = read_inputs(

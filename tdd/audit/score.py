@@ -17,6 +17,7 @@ import jax
 import numpy as np
 
 from tdd.audit.models import find_model
+from tdd.models.source import at_revision
 from tdd.records import Scores, Texts
 from tdd.runs.display import progress_bar
 from tdd.runs.folder import versions
@@ -40,6 +41,7 @@ _logger = logging.getLogger("tdd")
 class ScoreOptions(TypedDict, total=False):
     """The options of `tdd.score` that say under what and how texts are scored."""
 
+    revision: Any
     reference: Any
     corpus: Any
     params: Any
@@ -75,6 +77,7 @@ def score(
     texts: Any,
     scores: str | Sequence[str] = ("loss", "min_k_plus_plus"),
     *,
+    revision: str | None = None,
     reference: Any = None,
     corpus: Any = None,
     params: Any = None,
@@ -95,16 +98,15 @@ def score(
     """Score texts under a language model. All scores are loss-like: LOWER = MORE member-like.
 
     Args:
-      model: a checkpoint folder or hub id; or a `LanguageModel` with `params` and `tokenizer`; or the triple
-        (lm, params, tokenizer) that `tdd.load` returns.
+      model: a checkpoint folder or hub id, "owner/name" or "owner/name@revision"; or a `LanguageModel` with `params`
+        and `tokenizer`; or the triple (lm, params, tokenizer) that `tdd.load` returns.
       texts: a path, a sequence of strings, a column or table, or `Texts`; see `tdd.texts.load_texts`.
-      scores: names, with options after a colon: "loss", "min_k:k=0.1", "max_renyi:gamma=inf,k=0".
-        `tdd.scoring.scores.SCORES` lists them.
+      scores: names in `tdd.scoring.scores.SCORES`, with options after a colon: "loss", "max_renyi:gamma=inf,k=0".
+      revision: branch, tag or commit of the model, where that is a hub id.
       reference: second model for the score "reference", in any form that `model` takes except a bare LanguageModel.
-      corpus: texts that stand for training data at large, for the score "dc_pdd", as `texts`; none of the scored texts
-        may be among them. `tdd.scoring.corpus.read_corpus` counts their tokens once for several calls.
-      params: parameters, where `model` is a LanguageModel.
-      tokenizer: tokenizer, where `model` is a LanguageModel.
+      corpus: texts that stand for training data at large, for the score "dc_pdd", as `texts`; no scored text may be one
+        of them. `tdd.scoring.corpus.read_corpus` counts their tokens once for several calls.
+      params, tokenizer: the parameters and the tokenizer, where `model` is a LanguageModel.
       dtype: dtype of the parameters ("float32", "bfloat16"); None keeps them as stored.
       token_budget: tokens per batch and device, 2,048 on CPU and 16,384 elsewhere by default; half of it for gradient
         norms. Halved during the run if the memory is exceeded.
@@ -162,18 +164,17 @@ def score(
     facts = {**options, "texts": table.sha256, **versions()}
     if where.spans:
         named = all(given is None or isinstance(given, (str, os.PathLike)) for given in (model, reference))
-        check_alike({**facts, **({"model": str(model), "reference": str(reference)} if named else {})})
-    models = {"text": find_model("model", model, params, tokenizer, dtype, where)}
+        check_alike({**facts, **({"model": f"{model}@{revision}", "reference": str(reference)} if named else {})})
+    models = {"text": find_model("model", at_revision(model, revision), params, tokenizer, dtype, where)}
     requests, of_corpus = _with_corpus(requests, corpus, models["text"], table)
     if reference is not None:
         models["reference"] = find_model("reference", reference, None, None, dtype, where)
     run = ScoreRun.prepare(requests, table, models, max_length=max_length, long_texts=long_texts)
-    facts |= of_corpus
     with contextlib.ExitStack() as stack:
         stack.enter_context(jax.default_device(where.home))
         open_store = None if store is None else stack.enter_context(ScoreStore(store))
         plan = plan_scores(run.inputs, run.distinct, models, where, budget, open_store)
-        facts |= plan.facts
+        facts |= {**of_corpus, **plan.facts}
         if where.spans:
             check_alike({**facts, "batches": plan.batches_digest()})
         log = None if store is None else ShardLog(store, facts, job)

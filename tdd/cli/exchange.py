@@ -8,7 +8,17 @@ import re
 from typing import Any
 
 from tdd.cli.common import CHECK_FAILED, DETECTED, command, console, present, print_json
-from tdd.cli.options import add_devices, add_distributed, add_shard, add_store, connect, devices, leads, say_done
+from tdd.cli.options import (
+    add_devices,
+    add_distributed,
+    add_revision,
+    add_shard,
+    add_store,
+    connect,
+    devices,
+    leads,
+    say_done,
+)
 
 __all__ = ["add"]
 
@@ -187,6 +197,7 @@ def _add_decision(group: Any) -> None:
 
 
 def _add_model(group: Any) -> None:
+    add_revision(group)
     group.add_argument(
         "--bos",
         choices=["auto", "always", "never"],
@@ -242,7 +253,7 @@ def _run(arguments: argparse.Namespace) -> int:
     stop, shuffles = _plan(arguments)
     same_names = (
         "test", "alpha", "text_field", "bos", "max_length", "stride", "suffix", "target_p", "control",
-        "allow_sorted", "seed", "out", "store", "dtype", "token_budget",
+        "allow_sorted", "seed", "out", "store", "dtype", "token_budget", "revision",
     )  # fmt: skip
     options = dict(
         {name: getattr(arguments, name) for name in same_names},

@@ -11,6 +11,7 @@ from importlib import metadata
 from typing import Any
 
 from tdd.cli.common import command, console, print_json
+from tdd.cli.options import add_revision
 from tdd.device_kinds import KINDS, kind_of, named_kind
 from tdd.validate import InputError
 
@@ -37,7 +38,7 @@ def add(commands: Any) -> None:
         "fits on a device and how fast it could be scored there",
     )
     parser.add_argument("--model", metavar="PATH", help="checkpoint folder or hub id; only its config.json is read")
-    parser.add_argument("--revision", help="branch, tag or commit of a hub id (default: main)")
+    add_revision(parser)
     parser.add_argument(
         "--device", metavar="KIND", help=f"{', '.join(KINDS)}, or its memory such as 24GB (default: this machine's)"
     )

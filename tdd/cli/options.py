@@ -15,6 +15,7 @@ __all__ = [
     "add_devices",
     "add_distributed",
     "add_ray",
+    "add_revision",
     "add_scoring",
     "add_shard",
     "add_store",
@@ -42,6 +43,7 @@ def add_texts(parser: argparse.ArgumentParser) -> None:
 def add_scoring(parser: argparse.ArgumentParser, *, by_method: bool = False) -> None:
     """Add the options for scoring texts; `by_method`: the method of an audit has its own default for long texts."""
     group = parser.add_argument_group("scoring")
+    add_revision(group)
     group.add_argument("--reference", metavar="MODEL", help='second model, for the score "reference"')
     group.add_argument("--corpus", metavar="FILE", help='texts with the usual token frequencies, for "dc_pdd"')
     group.add_argument(
@@ -59,6 +61,13 @@ def add_scoring(parser: argparse.ArgumentParser, *, by_method: bool = False) -> 
     )
     add_store(group, "beside the output, and removed when it is written" if not by_method else "scoring in --out")
     add_devices(group)
+
+
+def add_revision(group: Any) -> None:
+    """Add the option for the revision of a model of the hub."""
+    group.add_argument(
+        "--revision", metavar="NAME", help="branch, tag or commit of a hub id (default: main); also MODEL@NAME"
+    )
 
 
 def add_store(group: Any, default: str) -> None:
@@ -97,6 +106,7 @@ def add_device(parser: Any) -> None:
 def scoring(arguments: argparse.Namespace) -> dict[str, Any]:
     """The arguments of `add_scoring` as keywords; turns the compilation cache on unless it was declined."""
     return {
+        "revision": arguments.revision,
         "reference": arguments.reference,
         "corpus": arguments.corpus,
         "dtype": arguments.dtype,

@@ -24,6 +24,7 @@ class Options:
     Attributes:
       num_shards: See `tdd.run_exchange`, as for `num_shuffles`, `test`, `alpha`, `stop` and `target_p`.
       template: How a row becomes an example: "Q: {question} A: {answer}", or "json" for the row as a line of JSON.
+      revision: Branch, tag or commit of the model, where that is a hub id.
       text_field: Field with the text, without a template.
       format: Format of the files, if their ending does not tell.
       separator: Text between two examples; take what the training data is likely to have had. A special token that is
@@ -55,6 +56,7 @@ class Options:
     stop: str
     target_p: float | None
     template: str | None = None
+    revision: str | None = None
     text_field: str | None = None
     format: str | None = None
     separator: str = "\n\n"

@@ -23,6 +23,7 @@ from tdd.exchange.passes import Layout, SequentialTest, SetPass, as_double, rows
 from tdd.exchange.result import Exchange, select, shard_table, tests_of
 from tdd.exchange.structure import duplicates, order_structure, sortedness
 from tdd.kernels.sequential import default_looks
+from tdd.models.source import at_revision
 from tdd.procedures.exchangeability import GUARANTEES, TESTS
 from tdd.procedures.sequential import GUARANTEES as SEQUENTIAL_GUARANTEES
 from tdd.runs.display import progress_bar
@@ -73,8 +74,8 @@ def run_exchange(
     several data sets has FDR <= alpha if their p-values are independent or positively dependent.
 
     Args:
-      model: A checkpoint folder or hub id; or a `LanguageModel` with `params` and `tokenizer`; or the triple that
-        `tdd.load` returns.
+      model: A checkpoint folder or hub id (also "owner/name@revision"); or a `LanguageModel` with `params` and
+        `tokenizer`; or the triple that `tdd.load` returns.
       data: One data set or several in their published order; see `tdd.exchange.data.load_sets`.
       num_shards: R, contiguous shards a data set, of two examples at least.
       num_shuffles: K, shuffles a shard; the most in a sequential run.
@@ -119,6 +120,7 @@ def run_exchange(
         num_shards=num_shards, num_shuffles=num_shuffles, test=test, alpha=alpha, stop=stop, target_p=target_p,
         **options,
     )  # fmt: skip
+    model = at_revision(model, given.revision)
     devices = find_devices(given.device, given.devices, shard_params=given.shard_params)
     folder = None if out is None else pathlib.Path(out)
     place = folder / "scoring" if given.store is None and folder is not None else given.store

@@ -9,11 +9,12 @@ import os
 import pathlib
 import re
 from collections.abc import Sequence
+from typing import Any
 
 from tdd.models.weights import INDEX, SINGLE
 from tdd.validate import InputError
 
-__all__ = ["ResolvedCheckpoint", "fingerprint", "resolve", "resolve_config"]
+__all__ = ["ResolvedCheckpoint", "at_revision", "fingerprint", "resolve", "resolve_config"]
 
 _TOKENIZER_FILES = (
     "tokenizer.json",
@@ -52,8 +53,8 @@ def resolve(path: str | os.PathLike[str], *, revision: str | None = None) -> Res
     the cache is used. Only configuration, tokenizer and safetensors files are fetched.
 
     Args:
-      path: A folder or a hub id such as "gpt2" or "owner/name".
-      revision: Branch, tag or commit of a hub id; None for its main branch.
+      path: A folder or a hub id such as "gpt2" or "owner/name", which may end with its revision: "owner/name@step1000".
+      revision: Branch, tag or commit of a hub id; None for what the id ends with, else its main branch.
 
     Raises:
       InputError: No such folder, not a hub id, a revision for a folder, a failed download, or a pipe or a device in
@@ -61,8 +62,7 @@ def resolve(path: str | os.PathLike[str], *, revision: str | None = None) -> Res
     """
     if not isinstance(path, str | os.PathLike):
         raise InputError(f"path must be a checkpoint folder or a hub id, got {path!r}")
-    text = os.fspath(path)
-    folder = pathlib.Path(text).expanduser()
+    text, folder, revision = _name_and_revision(path, revision)
     is_folder = _is_folder(text, folder, revision)
     if not is_folder:
         folder = _snapshot(text, revision)
@@ -75,8 +75,7 @@ def resolve(path: str | os.PathLike[str], *, revision: str | None = None) -> Res
 
 def resolve_config(path: str | os.PathLike[str], *, revision: str | None = None) -> pathlib.Path:
     """The folder of a checkpoint's config.json, as `resolve` finds it, without fetching the weights."""
-    text = os.fspath(path)
-    folder = pathlib.Path(text).expanduser()
+    text, folder, revision = _name_and_revision(path, revision)
     if _is_folder(text, folder, revision):
         return folder
     from huggingface_hub import try_to_load_from_cache
@@ -84,6 +83,34 @@ def resolve_config(path: str | os.PathLike[str], *, revision: str | None = None)
     # what is there stays the newest: a newer snapshot without weights would be of no use offline
     cached = try_to_load_from_cache(text, "config.json", revision=revision)
     return pathlib.Path(cached).parent if isinstance(cached, str) else _snapshot(text, revision, ("config.json",))
+
+
+def at_revision(model: Any, revision: Any) -> Any:
+    """The names of checkpoints at a revision: "owner/name@revision", a list of names for several models or revisions.
+
+    Args:
+      model: A hub id or a list of them; anything else only where no revision is given.
+      revision: Branch, tag or commit; a list of them for several checkpoints of one model; None leaves `model` as it
+        is.
+
+    Raises:
+      InputError: a revision of a model that is no hub id, several of several models, or no revision at all in the list.
+    """
+    if revision is None:
+        return model
+    if isinstance(model, list) and not isinstance(revision, str):
+        raise InputError(f"revision={revision!r} names several of several models; write them as 'owner/name@revision'")
+    if isinstance(model, list):
+        return [at_revision(one, revision) for one in model]
+    if not isinstance(revision, str):
+        if not isinstance(revision, Sequence) or not revision:
+            raise InputError(f"revision={revision!r} must be a branch, tag or commit, or a list of them")
+        return [at_revision(model, one) for one in revision]
+    if not isinstance(model, str):
+        raise InputError(f"revision={revision!r} is for hub ids, and the model is {type(model).__name__}; leave it out")
+    if "@" in model:
+        raise InputError(f"{model!r} names a revision already, and revision={revision!r} another; give one of them")
+    return f"{model}@{revision}"
 
 
 def fingerprint(folder: str | os.PathLike[str]) -> str:
@@ -105,6 +132,20 @@ def _fingerprint(folder: pathlib.Path, states: tuple[tuple[str, int, int], ...])
         with open(folder / name, "rb") as file:
             total.update(f"{name} {hashlib.file_digest(file, 'sha256').hexdigest()}\n".encode())
     return total.hexdigest()
+
+
+def _name_and_revision(path: str | os.PathLike[str], revision: str | None) -> tuple[str, pathlib.Path, str | None]:
+    """A checkpoint's name, the folder that it would be, and its revision. A folder may have an @ in its name."""
+    text = os.fspath(path)
+    folder = pathlib.Path(text).expanduser()
+    if "@" not in text or folder.exists():
+        return text, folder, revision
+    name, _, written = text.partition("@")
+    if not name or not written:
+        raise InputError(f"{text!r} is neither a folder nor a hub id with a revision, as in 'owner/name@step1000'")
+    if revision is not None:
+        raise InputError(f"{text!r} names a revision already, and revision={revision!r} another; give one of them")
+    return name, pathlib.Path(name).expanduser(), written
 
 
 def _snapshot(repository: str, revision: str | None, files: Sequence[str] = _FETCHED) -> pathlib.Path:

@@ -7,7 +7,7 @@ import huggingface_hub
 import pytest
 
 from tdd.models.checkpoint import load
-from tdd.models.source import fingerprint, resolve
+from tdd.models.source import at_revision, fingerprint, resolve
 from tdd.validate import InputError
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -46,6 +46,64 @@ def test_cached_and_offline(cache, revision):
     assert found.revision == COMMIT
     assert found.folder == cache / "models--owner--tiny" / "snapshots" / COMMIT
     assert load("owner/tiny", revision=revision)[0].vocab_size == 48
+
+
+@pytest.mark.parametrize("name", ["owner/tiny@main", f"owner/tiny@{COMMIT}"])
+def test_a_revision_behind_the_name(cache, name):
+    assert resolve(name).revision == COMMIT
+    assert load(name)[0].vocab_size == 48
+
+
+def test_a_folder_may_have_an_at_in_its_name(tmp_path):
+    folder, *_ = gpt2_files.write(tmp_path / "model@home")
+    assert resolve(folder).folder == folder
+
+
+@pytest.mark.parametrize(
+    ("path", "revision", "words"),
+    [
+        ("owner/tiny@v1", "v2", ("'owner/tiny@v1'", "'v2'", "one of them")),
+        ("owner/tiny@", None, ("'owner/tiny@'", "owner/name@step1000")),
+        ("@v1", None, ("'@v1'",)),
+        ("{folder}@v1", None, ("'v1'", "is for hub ids")),
+        ("owner/tiny@v2", None, ("owner/tiny at revision 'v2'", "HF_HUB_OFFLINE")),
+    ],
+)
+def test_messages_about_revisions(cache, tmp_path, path, revision, words):
+    path = path.format(folder=tmp_path)
+    with pytest.raises(InputError) as error:
+        resolve(path, revision=revision)
+    for word in words:
+        assert word in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("model", "revision", "found"),
+    [
+        ("a/b", None, "a/b"),
+        (3, None, 3),
+        ("a/b", "v1", "a/b@v1"),
+        ("a/b", ["v1", "v2"], ["a/b@v1", "a/b@v2"]),
+        (["a/b", "c"], "v1", ["a/b@v1", "c@v1"]),
+    ],
+)
+def test_names_at_a_revision(model, revision, found):
+    assert at_revision(model, revision) == found
+
+
+@pytest.mark.parametrize(
+    ("model", "revision", "words"),
+    [
+        ("a/b@v1", "v2", "names a revision already"),
+        (("lm", "params", "tokenizer"), "v1", "the model is tuple"),
+        (["a", "b"], ["v1", "v2"], "several of several models"),
+        ("a/b", [], "must be a branch, tag or commit"),
+        ("a/b", 3, "revision=3 must be"),
+    ],
+)
+def test_names_that_have_no_revision(model, revision, words):
+    with pytest.raises(InputError, match=words):
+        at_revision(model, revision)
 
 
 @pytest.mark.parametrize(("name", "revision"), [("owner/other", None), ("other", None), ("owner/tiny", "v2")])
