@@ -25,7 +25,6 @@ from tdd.models.source import at_revision
 from tdd.records import Scores
 from tdd.runs.display import progress_bar
 from tdd.runs.shards import Shard
-from tdd.scoring.corpus import read_corpus
 from tdd.validate import InputError
 
 __all__ = ["Scorer", "named_study", "run_shards", "score", "study"]
@@ -74,8 +73,11 @@ class Scorer:
         if reference is not None:
             self._options["reference"] = tdd.load(reference, dtype=dtype)
         if (corpus := options.get("corpus")) is not None:
+            from tdd.scoring.corpus import read_corpus
+            from tdd.texts import load_texts
+
             lm, _, tokenizer = self._model
-            self._options["corpus"] = read_corpus(corpus, tokenizer, lm.vocab_size)
+            self._options["corpus"] = read_corpus(load_texts(corpus), tokenizer, lm.vocab_size)
 
     def __call__(self, batch: Mapping[str, Any]) -> dict[str, Any]:
         """The columns of a batch, and those of its scores."""

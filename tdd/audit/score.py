@@ -23,7 +23,6 @@ from tdd.runs.display import progress_bar
 from tdd.runs.folder import versions
 from tdd.runs.shards import Shard, ShardLog, as_shard
 from tdd.scoring.buckets import check_budget, default_budget, gradient_budget
-from tdd.scoring.corpus import read_corpus
 from tdd.scoring.devices import Devices, check_alike, check_not_in_step, find_devices
 from tdd.scoring.inputs import Model
 from tdd.scoring.plan import ScorePlan, plan_scores
@@ -210,7 +209,10 @@ def _with_corpus(
     """The scores with the frequencies of the corpus, and what identifies it; none of the texts may be in it."""
     if corpus is None:
         return requests, {}
-    counted = read_corpus(corpus, model.tokenizer, model.lm.vocab_size)
+    from tdd.scoring.corpus import Corpus, read_corpus
+
+    given = corpus if isinstance(corpus, Corpus) else load_texts(corpus)
+    counted = read_corpus(given, model.tokenizer, model.lm.vocab_size)
     counted.check_apart(texts)
     return [request.with_corpus(counted.log_frequency) for request in requests], {"corpus": counted.facts()}
 

@@ -10,7 +10,6 @@ import numpy as np
 
 from tdd.records import Texts
 from tdd.scoring.tokenise import check_token_ids, token_ids
-from tdd.texts import load_texts
 from tdd.validate import InputError
 
 __all__ = ["Corpus", "read_corpus"]
@@ -58,16 +57,16 @@ class Corpus:
             )
 
 
-def read_corpus(corpus: Any, tokenizer: Any, vocab_size: int) -> Corpus:
+def read_corpus(corpus: Texts | Corpus, tokenizer: Any, vocab_size: int) -> Corpus:
     """Count the tokens of a corpus; a `Corpus` of the same vocabulary stays as it is.
 
     Args:
-      corpus: Texts, as in `tdd.load_texts`, or a `Corpus`.
+      corpus: The texts, from `tdd.load_texts`, or a `Corpus`.
       tokenizer: The tokenizer of the model; its special tokens are not added.
       vocab_size: V, tokens in the readout of the model.
 
     Raises:
-      InputError: texts that cannot be read, token ids outside of the vocabulary, a `Corpus` of another vocabulary.
+      InputError: token ids outside of the vocabulary, a `Corpus` of another vocabulary.
     """
     if isinstance(corpus, Corpus):
         if len(corpus.log_frequency) != vocab_size:
@@ -76,14 +75,13 @@ def read_corpus(corpus: Any, tokenizer: Any, vocab_size: int) -> Corpus:
                 f"{vocab_size}; count the corpus with the model's own tokenizer"
             )
         return corpus
-    texts = load_texts(corpus)
     counts = np.zeros(vocab_size, np.int64)
-    for first in range(0, len(texts), _BLOCK):
-        ids = token_ids(tokenizer, texts.texts[first : first + _BLOCK], add_special_tokens=False)
-        check_token_ids(ids, texts.ids[first : first + _BLOCK], vocab_size, "model")
+    for first in range(0, len(corpus), _BLOCK):
+        ids = token_ids(tokenizer, corpus.texts[first : first + _BLOCK], add_special_tokens=False)
+        check_token_ids(ids, corpus.ids[first : first + _BLOCK], vocab_size, "model")
         counts += _counts(ids, vocab_size)
     total = int(counts.sum())
-    return Corpus(np.log((counts + 1) / (total + vocab_size)), total, texts)
+    return Corpus(np.log((counts + 1) / (total + vocab_size)), total, corpus)
 
 
 def _counts(ids: Iterable[np.ndarray], vocab_size: int) -> np.ndarray:

@@ -208,7 +208,6 @@ def test_activations_beyond_the_budget_are_computed_again(monkeypatch):
     tokens, mask = batch()
 
     def jaxpr(budget):
-        monkeypatch.setattr(gradients, "_BUDGET_CPU", budget)
         monkeypatch.setattr(gradients, "_BUDGET", budget)
         return str(jax.make_jaxpr(lambda *arrays: gradients.grad_sqnorm(spec, *arrays))(params, tokens, mask))
 

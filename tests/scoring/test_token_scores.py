@@ -249,6 +249,6 @@ def test_messages(tiny_model, scores, options, message):
 
 def test_a_counted_corpus_is_taken_as_it_is(tiny_model):
     lm, _, tokenizer = tiny_model
-    counted = read_corpus(random_texts(5, seed=1), tokenizer, lm.vocab_size)
-    assert read_corpus(counted, None, lm.vocab_size) is counted
+    counted = read_corpus(tdd.load_texts(random_texts(5, seed=1)), tokenizer, lm.vocab_size)
+    assert read_corpus(counted, tokenizer, lm.vocab_size) is counted
     assert math.isclose(np.exp(counted.log_frequency).sum(), 1)
