@@ -8,6 +8,7 @@
     options, texts                what enters: checked options; texts as rows of tokens in micro-batches
     program, evidence, result     parameters → scores → evidence over the looks → the record of a look
     probe, folder                 the driver, and the folder with its outcome in words
+    checkpoints                   the driver over saved checkpoints, without a loop
     benchmark, shards             a watched benchmark: when it leaked, and its order as its own reference
     order, stream                 guards on the training stream
     adapters, gradients           other libraries' loops and metric writers; gradient norms of any loss

@@ -7,6 +7,7 @@ from .adapters import tunix_hooks as tunix_hooks
 from .adapters import write_scalars as write_scalars
 from .benchmark import Leak as Leak
 from .benchmark import contamination as contamination
+from .checkpoints import over_checkpoints as over_checkpoints
 from .evidence import Evidence as Evidence
 from .evidence import ProbeState as ProbeState
 from .gradients import example_grad_norms as example_grad_norms

@@ -11,6 +11,7 @@ import math
 import os
 import pathlib
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -43,10 +44,11 @@ _ALWAYS = (
 )
 
 
-def fingerprint(options: ProbeOptions, roles: Mapping[str, Role]) -> str:
-    """SHA-256 of what decides a probe's numbers, apart from the model."""
+def fingerprint(options: ProbeOptions, roles: Mapping[str, Role], checkpoints: Sequence[Mapping[str, Any]] = ()) -> str:
+    """SHA-256 of what decides a probe's numbers; of the models those that are known beforehand."""
     texts = {name: role.sha256 for name, role in roles.items()}
-    return fingerprint_of({"kind": "probe", "options": options, "texts": texts})
+    hashes = {"checkpoints": [one["sha256"] for one in checkpoints]} if checkpoints else {}
+    return fingerprint_of({"kind": "probe", "options": options, "texts": texts, **hashes})
 
 
 def save(
@@ -58,9 +60,10 @@ def save(
     guarantees: Mapping[str, Guarantee],
     history: Sequence[ProbeRecord],
     state: Mapping[str, np.ndarray],
+    checkpoints: Sequence[Mapping[str, Any]] = (),
 ) -> None:
     """Write everything, each file whole or not at all: run.json, then report.html, last."""
-    place, identity = pathlib.Path(folder), fingerprint(options, roles)
+    place, identity = pathlib.Path(folder), fingerprint(options, roles, checkpoints)
     open_run_folder(place, identity, f"probe {name}")
     with io.BytesIO() as buffer:
         np.savez(buffer, **state)  # pyright: ignore[reportArgumentType]
@@ -82,6 +85,7 @@ def save(
             key: {"source": role.source, "sha256": role.sha256, "texts": len(role), "cut": role.num_cut}
             for key, role in roles.items()
         },
+        **({"checkpoints": [*checkpoints]} if checkpoints else {}),
         "outcome": _outcome(options, history, decides_items=decides_items),
         "alarm": bool(history) and history[-1].alarm,
         "first_alarm": first_alarm(history),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import jax
@@ -84,7 +84,8 @@ class Probe(AlarmHistory):
       state: evidence gathered so far, a pytree.
       num_looks: looks over which the level is spent, at the steps 0, every, 2 every, ... below num_steps; None where
         num_steps is.
-      fingerprint: SHA-256 of texts and options.
+      fingerprint: SHA-256 of texts and options, and of the checkpoints where `identify` named them.
+      checkpoints: what `identify` named, else empty.
 
     Raises:
       InputError: texts that are empty, too long, in two roles or twice in one, token ids that the model does not have,
@@ -144,7 +145,7 @@ class Probe(AlarmHistory):
         self.name, self.options = str(name), options
         self.alpha, self.every, self.num_looks = options.alpha, options.every, options.num_looks
         check_reachable(m, n, options.num_draws, self.alpha, num_looks=self.num_looks)
-        self.fingerprint = folders.fingerprint(options, self.roles)
+        self.identify(())
         rows = [row for role in self.roles.values() for row in role.tokens]
         budget, seed = options.token_budget, options.seed
         self._layout = lay_out(rows, budget=budget, limit=limit, seed=seed)
@@ -156,6 +157,11 @@ class Probe(AlarmHistory):
         self._labels = np.asarray(labellings(m, n, options.num_draws, seed))
         self.history: list[ProbeRecord] = []
         self.state: ProbeState = jax.device_get(self.init())
+
+    def identify(self, checkpoints: Sequence[Mapping[str, Any]]) -> None:
+        """Name the checkpoints of the looks beforehand, with "name", "revision" and "sha256": they identify the run."""
+        self.checkpoints = tuple(checkpoints)
+        self.fingerprint = folders.fingerprint(self.options, self.roles, self.checkpoints)
 
     def evaluate(self, params: Any) -> ProbeResult:
         """Scores and decisions at these parameters. Pure: works inside `jax.jit`, `jax.lax.cond` and `jax.lax.scan`.
@@ -249,6 +255,7 @@ class Probe(AlarmHistory):
             guarantees=self.guarantees,
             history=self.history,
             state=self.state_dict(),
+            checkpoints=self.checkpoints,
         )
 
     def restore(self, folder: Any) -> None:

@@ -158,6 +158,7 @@ def _looks(run: Mapping[str, Any], history: Mapping[str, np.ndarray]) -> Table:
     if run["first_alarm"] is not None:
         shown |= {*np.flatnonzero(history["step"] == run["first_alarm"])[:1].tolist()}
     exposure = "canary_exposure_max" in history
+    saved = [_short(one["name"]) for one in run.get("checkpoints", ())]
     names = ["step", "p-value", "anytime", "flagged", "suspects", "references", *(["exposure"] if exposure else [])]
     rows = []
     for i in sorted(shown):
@@ -170,6 +171,7 @@ def _looks(run: Mapping[str, Any], history: Mapping[str, np.ndarray]) -> Table:
             _score(look["mean_suspect"]),
             _score(look["mean_reference"]),
             *([f"{look['canary_exposure_max']:.2f}"] if exposure else []),
+            *([saved[int(look["step"])]] if saved else []),
         )
         rows.append(Row(cells, "strong" if look["step"] == run["first_alarm"] else "plain"))
     left_out = run["looks"] - len(shown)
@@ -180,7 +182,8 @@ def _looks(run: Mapping[str, Any], history: Mapping[str, np.ndarray]) -> Table:
         + (" Exposure: the largest, in bits." if exposure else "")
         + (f" {left_out:,} looks between these are in history.csv." if left_out else "")
     )
-    return Table("Look by look", tuple(Column(name, number=True) for name in names), tuple(rows), note)
+    columns = [Column(name, number=True) for name in names] + [Column("checkpoint")] * bool(saved)
+    return Table("Look by look", tuple(columns), tuple(rows), note)
 
 
 def _flagged(run: Mapping[str, Any], history: Mapping[str, np.ndarray], items: Mapping[str, Any]) -> list[Table]:
@@ -200,6 +203,11 @@ def _flagged(run: Mapping[str, Any], history: Mapping[str, np.ndarray], items: M
     )
     columns = (Column("id"), *(Column(name, number=True) for name in ("score", "p-value", "adjusted")))
     return [Table(f"Flagged by step {int(history['step'][-1]):,}", columns, tuple(rows), note)]
+
+
+def _short(name: str) -> str:
+    """The revision of a model of the hub, else the last part of a path."""
+    return name.partition("@")[2] or pathlib.PurePath(name).name
 
 
 def _score(value: Any) -> str:
