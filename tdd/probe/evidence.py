@@ -59,6 +59,8 @@ GUARANTEE_ROWS = [
     ("tdd.Probe", "flagged suspects", ITEMS),
     ("tdd.Probe", "canary p-values", CANARIES),
     ("tdd.probe.contamination", "alarm, reference=...", anytime.GUARANTEE),
+    ("tdd.probe.over_checkpoints", "alarm", anytime.GUARANTEE),
+    ("tdd.probe.over_checkpoints", "flagged suspects", ITEMS),
 ]
 
 

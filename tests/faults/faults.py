@@ -683,8 +683,8 @@ SHARDS = (
     Fault(
         "score: what the plan depends on is left out of the facts",
         "tdd/audit/score.py",
-        "facts |= plan.facts",
-        'facts |= {"tokens": plan.facts.get("tokens")}',
+        "facts |= {**of_corpus, **plan.facts}",
+        'facts |= {**of_corpus, "tokens": plan.facts.get("tokens")}',
         ("tests/scoring/test_score_shards.py",),
     ),
     Fault(
