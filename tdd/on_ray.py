@@ -51,7 +51,8 @@ class Scorer:
       scores: Names of scores, as in `tdd.score`.
       text_column: Column of the texts.
       reference: Second model, for the score "reference".
-      **options: Other arguments of `tdd.score` (revision, corpus, dtype, token_budget, long_texts, store, device).
+      **options: Other arguments of `tdd.score` (revision, corpus, prefix, dtype, token_budget, long_texts, store,
+        device).
 
     Raises:
       InputError: As `tdd.load` and `tdd.score`; a batch without the column.
@@ -72,12 +73,12 @@ class Scorer:
         self._options = {"progress": False, **options}
         if reference is not None:
             self._options["reference"] = tdd.load(reference, dtype=dtype)
-        if (corpus := options.get("corpus")) is not None:
+        self._options |= _texts_beside(options)
+        if (corpus := self._options.get("corpus")) is not None:
             from tdd.scoring.corpus import read_corpus
-            from tdd.texts import load_texts
 
             lm, _, tokenizer = self._model
-            self._options["corpus"] = read_corpus(load_texts(corpus), tokenizer, lm.vocab_size)
+            self._options["corpus"] = read_corpus(corpus, tokenizer, lm.vocab_size)
 
     def __call__(self, batch: Mapping[str, Any]) -> dict[str, Any]:
         """The columns of a batch, and those of its scores."""
@@ -123,8 +124,7 @@ def score(
     options["job"] = f"{options.get('job', '')}-{secrets.token_hex(6)}"  # a store takes run after run
     if options.get("reference") is not None:
         options["reference"] = _where("reference", options["reference"])
-    if options.get("corpus") is not None:
-        options["corpus"] = load_texts(options["corpus"])
+    options |= _texts_beside(options)
     model = at_revision(model, options.pop("revision", None))
     make = functools.partial(_scoring, _where("model", model), load_texts(texts), scores, options)
     return run_shards(
@@ -135,6 +135,14 @@ def score(
         resources=resources,
         progress=progress,
     )
+
+
+def _texts_beside(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The texts that scores need beside those that are scored, read where the files are."""
+    from tdd.scoring.scores import TEXTS_BESIDE
+    from tdd.texts import load_texts
+
+    return {name: load_texts(given) for name in TEXTS_BESIDE if (given := options.get(name)) is not None}
 
 
 def study(

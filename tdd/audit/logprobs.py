@@ -137,7 +137,7 @@ def _values(request: ScoreRequest | None, dump: LogProbs, bytes_of: np.ndarray, 
     if request is None:
         return -dump.sums / bytes_of
     rows = _rows(request, dump) if dump.tokens else -dump.sums
-    return np.asarray(request.score.finish(rows, evidence), np.float64)
+    return np.asarray(request.finish(rows, evidence), np.float64)
 
 
 def _rows(request: ScoreRequest, dump: LogProbs) -> np.ndarray:

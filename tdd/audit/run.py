@@ -27,7 +27,7 @@ from tdd.records import Evidence
 from tdd.runs.folder import Audit, fingerprint, open_run_folder
 from tdd.runs.shards import Shard, as_shard
 from tdd.scoring.devices import find_devices
-from tdd.scoring.scores import check_given, parse_score
+from tdd.scoring.scores import TEXTS_BESIDE, check_given, parse_score
 from tdd.texts import load_texts
 from tdd.validate import InputError, as_names
 
@@ -130,7 +130,7 @@ def run_audit(
       seed: seed of the diagnostics, of random choices in the decision and of the simulation behind the bounds.
       shard: (i, n) or "i/n", from 0: compute only part i of n of the scores, into `out` (or `store`), decide nothing,
         and return None; see `tdd.score`. The same call without a shard decides.
-      **scoring: passed to `tdd.score` (revision, reference, corpus, dtype, token_budget, long_texts, device, ...). For
+      **scoring: passed to `tdd.score` (revision, reference, corpus, prefix, dtype, token_budget, long_texts, ...). For
         "ktd" long_texts is "truncate" by default: originals and knockoffs are cut alike where the context ends.
         For "jmcs" and "jecs" revision may be a list: checkpoints of one model.
 
@@ -143,7 +143,7 @@ def run_audit(
     others = {name: value for name, value in scoring.items() if name not in ScoreOptions.__annotations__}
     choices = choose(method, alpha=alpha, delta=delta, seed=seed, null=null, others=others)
     procedure, reference = choices.procedure, scoring.get("reference")
-    deciding, names = _score_names(procedure, score, extra_scores, reference, scoring.get("corpus"))
+    deciding, names = _score_names(procedure, score, extra_scores, scoring)
     models = list_of_models(at_revision(model, scoring.pop("revision", None)), several=procedure.columns == "models")
     part = as_shard(shard, out if scoring.get("store") is None else scoring.get("store"), "out")
     devices = find_devices(**{name: scoring[name] for name in _DEVICES if name in scoring})
@@ -151,8 +151,8 @@ def run_audit(
         procedure, candidates, calibration, members, knockoffs, calibration_knockoffs, knockoff_fields=knockoff_fields,
         label_field=label_field, group_field=group_field, text_field=text_field, id_field=id_field, format=format,
     )  # fmt: skip
-    if scoring.get("corpus") is not None:
-        scoring["corpus"] = load_texts(scoring["corpus"], text_field=text_field)
+    beside = {name: given for name in TEXTS_BESIDE if (given := scoring.get(name)) is not None}
+    scoring |= {name: load_texts(given, text_field=text_field) for name, given in beside.items()}
     if scoring.get("long_texts") is None:
         scoring["long_texts"] = procedure.long_texts
     provenance = [provenance_of(audited) for audited in models]
@@ -188,7 +188,7 @@ def run_audit(
 
 
 def _score_names(
-    procedure: Procedure, score: str | Sequence[str] | None, extra_scores: Sequence[str], reference: Any, corpus: Any
+    procedure: Procedure, score: str | Sequence[str] | None, extra_scores: Sequence[str], scoring: Mapping[str, Any]
 ) -> tuple[tuple[str, ...], list[str]]:
     """The scores that decide, and all scores to compute."""
     score = procedure.score if score is None else score
@@ -203,7 +203,7 @@ def _score_names(
     if len(set(deciding)) < len(deciding):
         raise InputError(f"score names a detector twice: {', '.join(deciding)}")
     names = list(dict.fromkeys([*deciding, *extra_scores]))
-    check_given(map(parse_score, names), reference=reference, corpus=corpus)
+    check_given(map(parse_score, names), scoring)
     return deciding, names
 
 
@@ -220,7 +220,7 @@ def _options(
         "delta": choices.delta,
         "scores": list(names),
         **{key: str(value) for key, value in scoring.items() if key in _LAYOUT and value is not None},
-        **({"corpus": scoring["corpus"].sha256} if scoring.get("corpus") is not None else {}),
+        **{name: scoring[name].sha256 for name in TEXTS_BESIDE if scoring.get(name) is not None},
         **({"unit": None} if isinstance(procedure, PTDI) and not inputs.clusters else {}),
     }
 

@@ -27,7 +27,7 @@ from tdd.scoring.devices import Devices, check_alike, check_not_in_step, find_de
 from tdd.scoring.inputs import Model
 from tdd.scoring.plan import ScorePlan, plan_scores
 from tdd.scoring.run import ScoreRun
-from tdd.scoring.scores import ScoreRequest, check_given, check_score_names, parse_score
+from tdd.scoring.scores import TEXTS_BESIDE, ScoreRequest, check_given, check_score_names, parse_score
 from tdd.scoring.store import ScoreStore
 from tdd.texts import load_texts
 from tdd.validate import InputError
@@ -43,6 +43,8 @@ class ScoreOptions(TypedDict, total=False):
     revision: Any
     reference: Any
     corpus: Any
+    prefix: Any
+    member_prefix: Any
     params: Any
     tokenizer: Any
     dtype: Any
@@ -79,6 +81,8 @@ def score(
     revision: str | None = None,
     reference: Any = None,
     corpus: Any = None,
+    prefix: Any = None,
+    member_prefix: Any = None,
     params: Any = None,
     tokenizer: Any = None,
     dtype: Any = None,
@@ -105,6 +109,10 @@ def score(
       reference: second model for the score "reference", in any form that `model` takes except a bare LanguageModel.
       corpus: texts that stand for training data at large, for the score "dc_pdd", as `texts`; no scored text may be one
         of them. `tdd.scoring.corpus.read_corpus` counts their tokens once for several calls.
+      prefix: texts that the model has not seen, as `texts`, for the scores "recall" and "con_recall": joined without a
+        separator, they go before every text, and the longest window is shorter by their tokens. No scored text may be
+        one of them.
+      member_prefix: texts that the model was trained on, likewise, for the score "con_recall".
       params, tokenizer: the parameters and the tokenizer, where `model` is a LanguageModel.
       dtype: dtype of the parameters ("float32", "bfloat16"); None keeps them as stored.
       token_budget: tokens per batch and device, 2,048 on CPU and 16,384 elsewhere by default; half of it for gradient
@@ -143,11 +151,12 @@ def score(
     Raises:
       InputError: anything about model, texts or options that cannot be used; the message says what would work.
 
-    Cost: one forward pass over the texts; "lowercase" adds a second, "reference" one of the reference model,
-    "grad_norm" one forward and backward (three to four times a forward pass). Host memory: the texts, their tokens and
-    one number per text and score.
+    Cost: one forward pass over the texts; "lowercase" adds a second, "reference" one of the reference model, each
+    prefix one behind it (a decoder reads the prefix itself once), "grad_norm" one forward and backward (three to four
+    times a forward pass). Host memory: the texts, their tokens and one number per text and score.
     """
-    requests = _requests(scores, reference, corpus, long_texts)
+    beside = {"reference": reference, "corpus": corpus, "prefix": prefix, "member_prefix": member_prefix}
+    requests = _requests(scores, beside, long_texts)
     where = find_devices(device, devices, shard_params=shard_params)
     budget = default_budget(where.platform) if token_budget is None else check_budget(token_budget)
     table = load_texts(texts)
@@ -165,15 +174,15 @@ def score(
         named = all(given is None or isinstance(given, (str, os.PathLike)) for given in (model, reference))
         check_alike({**facts, **({"model": f"{model}@{revision}", "reference": str(reference)} if named else {})})
     models = {"text": find_model("model", at_revision(model, revision), params, tokenizer, dtype, where)}
-    requests, of_corpus = _with_corpus(requests, corpus, models["text"], table)
+    requests, prefixes, of_beside = _with_beside(requests, beside, models["text"], table)
     if reference is not None:
         models["reference"] = find_model("reference", reference, None, None, dtype, where)
-    run = ScoreRun.prepare(requests, table, models, max_length=max_length, long_texts=long_texts)
+    run = ScoreRun.prepare(requests, table, models, max_length=max_length, long_texts=long_texts, prefixes=prefixes)
     with contextlib.ExitStack() as stack:
         stack.enter_context(jax.default_device(where.home))
         open_store = None if store is None else stack.enter_context(ScoreStore(store))
         plan = plan_scores(run.inputs, run.distinct, models, where, budget, open_store)
-        facts |= {**of_corpus, **plan.facts}
+        facts |= {**of_beside, **plan.facts}
         if where.spans:
             check_alike({**facts, "batches": plan.batches_digest()})
         log = None if store is None else ShardLog(store, facts, job)
@@ -188,14 +197,14 @@ def score(
         return None
     if log is not None:
         log.forget()
-    provenance = {**options, **of_corpus, **_provenance(run, plan, table, where, options, stored=store is not None)}
+    provenance = {**options, **of_beside, **_provenance(run, plan, table, where, options, stored=store is not None)}
     return _table(run, requests, table, provenance)
 
 
-def _requests(scores: Any, reference: Any, corpus: Any, long_texts: str) -> list[ScoreRequest]:
-    """The scores, whose names, reference model, corpus and treatment of long texts have been checked."""
+def _requests(scores: Any, beside: Mapping[str, Any], long_texts: str) -> list[ScoreRequest]:
+    """The scores, whose names, what they need beside model and texts, and treatment of long texts have been checked."""
     requests = [parse_score(name) for name in check_score_names(scores)]
-    check_given(requests, reference=reference, corpus=corpus)
+    check_given(requests, beside)
     if long_texts not in ("window", "truncate", "error"):
         raise InputError(
             f"long_texts={long_texts!r} is unknown; use 'window' (score every token once), 'truncate' or 'error'"
@@ -203,18 +212,31 @@ def _requests(scores: Any, reference: Any, corpus: Any, long_texts: str) -> list
     return requests
 
 
-def _with_corpus(
-    requests: list[ScoreRequest], corpus: Any, model: Model, texts: Texts
-) -> tuple[list[ScoreRequest], dict[str, Any]]:
-    """The scores with the frequencies of the corpus, and what identifies it; none of the texts may be in it."""
-    if corpus is None:
-        return requests, {}
-    from tdd.scoring.corpus import Corpus, read_corpus
+def _with_beside(
+    requests: list[ScoreRequest], beside: Mapping[str, Any], model: Model, texts: Texts
+) -> tuple[list[ScoreRequest], dict[str, np.ndarray], dict[str, Any]]:
+    """The scores with the frequencies of the corpus, the tokens of the prefixes, and what identifies all of these.
 
-    given = corpus if isinstance(corpus, Corpus) else load_texts(corpus)
-    counted = read_corpus(given, model.tokenizer, model.lm.vocab_size)
-    counted.check_apart(texts)
-    return [request.with_corpus(counted.log_frequency) for request in requests], {"corpus": counted.facts()}
+    None of the texts may be among them.
+    """
+    given = {name: beside[name] for name in TEXTS_BESIDE if beside[name] is not None}
+    if not given:
+        return requests, {}, {}
+    from tdd.scoring.corpus import Corpus, check_apart, read_corpus, read_prefix
+
+    counted = given.pop("corpus", None)
+    if counted is not None:
+        counted = counted if isinstance(counted, Corpus) else load_texts(counted)
+        counted = read_corpus(counted, model.tokenizer, model.lm.vocab_size)
+        requests = [request.with_corpus(counted.log_frequency) for request in requests]
+    read = {name: read_prefix(load_texts(one), model.tokenizer, model.lm.vocab_size) for name, one in given.items()}
+    named = {**({} if counted is None else {"corpus": counted}), **read}
+    check_apart({name: one.texts for name, one in named.items()}, texts)
+    return (
+        requests,
+        {name: one.tokens for name, one in read.items()},
+        {name: one.facts() for name, one in named.items()},
+    )
 
 
 def _compute(
@@ -243,7 +265,7 @@ def _compute(
 def _table(run: ScoreRun, requests: Sequence[ScoreRequest], texts: Texts, provenance: Mapping[str, Any]) -> Scores:
     """The finished scores; those that do not exist are counted in the log."""
     evidence, of_texts = run.evidence(), run.tokens_of("text")
-    values = {request.label: request.score.finish(of_texts.values[request.label], evidence) for request in requests}
+    values = {request.label: request.finish(of_texts.values[request.label], evidence) for request in requests}
     for label, column in values.items():
         if missing := int(np.isnan(column).sum()):
             _logger.warning("score %s does not exist for %d of %d texts", label, missing, len(texts))

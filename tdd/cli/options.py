@@ -46,6 +46,8 @@ def add_scoring(parser: argparse.ArgumentParser, *, by_method: bool = False) -> 
     add_revision(group)
     group.add_argument("--reference", metavar="MODEL", help='second model, for the score "reference"')
     group.add_argument("--corpus", metavar="FILE", help='texts with the usual token frequencies, for "dc_pdd"')
+    group.add_argument("--prefix", metavar="FILE", help='texts that the model has not seen, for "recall"')
+    group.add_argument("--member-prefix", metavar="FILE", help='texts that it was trained on, for "con_recall"')
     group.add_argument(
         "--dtype", choices=["float32", "bfloat16", "float16"], help="dtype of the parameters (default: as stored)"
     )
@@ -109,6 +111,8 @@ def scoring(arguments: argparse.Namespace) -> dict[str, Any]:
         "revision": arguments.revision,
         "reference": arguments.reference,
         "corpus": arguments.corpus,
+        "prefix": arguments.prefix,
+        "member_prefix": arguments.member_prefix,
         "dtype": arguments.dtype,
         "token_budget": arguments.token_budget,
         "max_length": arguments.max_length,

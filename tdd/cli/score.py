@@ -48,8 +48,8 @@ def add(commands: Any) -> None:
         action="append",
         metavar="NAMES",
         help="repeated or comma-separated: loss, zlib, lowercase, reference, min_k, min_k_plus_plus, m_entropy, "
-        "max_renyi, grad_norm, acmia, surp, dc_pdd, camia, diversity; options after a colon, separated by semicolons: "
-        "min_k:k=0.1 (default: loss,min_k_plus_plus)",
+        "max_renyi, grad_norm, acmia, surp, dc_pdd, camia, diversity, recall, con_recall; options after a colon, "
+        "separated by semicolons: min_k:k=0.1 (default: loss,min_k_plus_plus)",
     )
     score.add_argument("--out", required=True, metavar="FILE", help="table to write: .csv, .parquet or .jsonl")
     add_texts(score)
@@ -64,6 +64,7 @@ def _run(arguments: argparse.Namespace) -> None:
 
     from tdd.audit.score import score
     from tdd.runs.atomic import check_output_file
+    from tdd.scoring.scores import TEXTS_BESIDE
     from tdd.scoring.table import ENDINGS, store_beside, write_scores
     from tdd.texts import load_texts
 
@@ -77,8 +78,8 @@ def _run(arguments: argparse.Namespace) -> None:
     scores = names(",".join(arguments.score or ["loss,min_k_plus_plus"]))
     store = arguments.store or store_beside(out)
     options = {**scoring(arguments), "store": store, "job": out.name}
-    if arguments.corpus is not None:
-        options["corpus"] = load_texts(arguments.corpus, text_field=arguments.text_field)
+    beside = {name: options[name] for name in TEXTS_BESIDE if options[name] is not None}
+    options |= {name: load_texts(file, text_field=arguments.text_field) for name, file in beside.items()}
     if arguments.shard is not None:
         score(arguments.model, texts, scores, shard=arguments.shard, **options)
         return say_done(arguments, store)

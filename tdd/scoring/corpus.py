@@ -1,10 +1,13 @@
-"""How often every token occurs in a corpus, for the scores that compare texts with training data at large."""
+"""Texts beside those that are scored: a corpus, whose tokens are counted, and prefixes, which other texts follow.
+
+The score of a text must not rest on the text itself: those that are scored may not be among them.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -12,7 +15,7 @@ from tdd.records import Texts
 from tdd.scoring.tokenise import check_token_ids, token_ids
 from tdd.validate import InputError
 
-__all__ = ["Corpus", "read_corpus"]
+__all__ = ["Corpus", "Prefix", "check_apart", "read_corpus", "read_prefix"]
 
 _BLOCK = 4096
 """Texts that are tokenised at a time."""
@@ -34,27 +37,48 @@ class Corpus:
 
     def facts(self) -> dict[str, Any]:
         """What identifies the corpus in a record."""
-        return {
-            "source": self.texts.source,
-            "sha256": self.texts.sha256,
-            "texts": len(self.texts),
-            "tokens": self.num_tokens,
-        }
+        return _facts(self.texts, self.num_tokens)
 
-    def check_apart(self, texts: Texts) -> None:
-        """Check that no text that is scored is a text of the corpus, but for whitespace around it.
 
-        Raises:
-          InputError: naming the texts: their own tokens would raise the frequencies that they are compared with.
-        """
-        there = {text.strip() for text in self.texts.texts}
-        both = [identifier for identifier, text in zip(texts.ids, texts.texts, strict=True) if text.strip() in there]
-        if both:
-            shown = ", ".join(map(repr, both[:5])) + (" ..." if len(both) > 5 else "")
-            raise InputError(
-                f"{len(both)} of the texts to score {'is' if len(both) == 1 else 'are'} in the corpus: {shown}; a text "
-                "must not raise the frequencies that it is compared with: remove it from corpus"
-            )
+class Prefix(NamedTuple):
+    """Texts that others follow.
+
+    Attributes:
+      tokens: [P] int32, the texts joined without a separator, with the special tokens of the tokenizer.
+      texts: The texts.
+    """
+
+    tokens: np.ndarray
+    texts: Texts
+
+    def facts(self) -> dict[str, Any]:
+        """What identifies the prefix in a record."""
+        return _facts(self.texts, len(self.tokens))
+
+
+def check_apart(beside: Mapping[str, Texts], texts: Texts) -> None:
+    """Check that no text to score is among the texts beside, or in two of them, but for whitespace around it.
+
+    Args:
+      beside: Argument of `tdd.score` -> its texts.
+      texts: The texts to score.
+
+    Raises:
+      InputError: naming the argument and the texts.
+    """
+    seen = {"the texts to score": texts}
+    for argument, others in beside.items():
+        there = {text.strip() for text in others.texts}
+        for what, scored in seen.items():
+            both = [one for one, text in zip(scored.ids, scored.texts, strict=True) if text.strip() in there]
+            if both:
+                shown = ", ".join(map(repr, both[:5])) + (" ..." if len(both) > 5 else "")
+                raise InputError(
+                    f"{len(both)} of {what} {'is' if len(both) == 1 else 'are'} in {argument}: {shown}; the score of a "
+                    f"text must not rest on the text itself: remove it from {argument}"
+                )
+        if argument != "corpus":
+            seen[argument] = others
 
 
 def read_corpus(corpus: Texts | Corpus, tokenizer: Any, vocab_size: int) -> Corpus:
@@ -82,6 +106,23 @@ def read_corpus(corpus: Texts | Corpus, tokenizer: Any, vocab_size: int) -> Corp
         counts += _counts(ids, vocab_size)
     total = int(counts.sum())
     return Corpus(np.log((counts + 1) / (total + vocab_size)), total, corpus)
+
+
+def read_prefix(texts: Texts, tokenizer: Any, vocab_size: int) -> Prefix:
+    """The tokens of the texts one after another, as the model reads them.
+
+    Raises:
+      InputError: no token, or one outside of the vocabulary.
+    """
+    (tokens,) = token_ids(tokenizer, ["".join(texts.texts)], add_special_tokens=True)
+    check_token_ids([tokens], [texts.source], vocab_size, "model")
+    if not len(tokens):
+        raise InputError(f"the prefix {texts.source} has no token; give texts that are not empty")
+    return Prefix(tokens, texts)
+
+
+def _facts(texts: Texts, num_tokens: int) -> dict[str, Any]:
+    return {"source": texts.source, "sha256": texts.sha256, "texts": len(texts), "tokens": num_tokens}
 
 
 def _counts(ids: Iterable[np.ndarray], vocab_size: int) -> np.ndarray:

@@ -35,11 +35,25 @@ class Model(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class PassInput:
-    """Texts of one pass as tokens and as rows, which are their windows of at most `limit` tokens."""
+    """Texts of one pass as tokens and as rows, which are their windows.
+
+    Attributes:
+      encoded: The texts as tokens.
+      rows: The rows.
+      limit: Most tokens of a row, or None.
+      prefix: Token ids that all rows follow, which the model reads once; None where there are none or the rows hold
+        them.
+    """
 
     encoded: Encoded
     rows: Rows
     limit: int | None
+    prefix: np.ndarray | None = None
+
+    def identity(self) -> dict[str, str]:
+        """What the numbers of a row depend on beside its own tokens and the model."""
+        before = self.rows.before if self.prefix is None else self.prefix
+        return {"prefix": row_key(before, 0).hex()} if len(before) else {}
 
 
 def encode_pass(
@@ -52,6 +66,8 @@ def encode_pass(
     long_texts: str,
     windowed: bool = True,
     encoded: Encoded | None = None,
+    prefix: np.ndarray | None = None,
+    reserved: int = 0,
 ) -> PassInput:
     """Tokenise the texts of a pass and cut them into windows.
 
@@ -66,9 +82,11 @@ def encode_pass(
       long_texts: As in `tdd.score`.
       windowed: True if every requested score may be computed in windows; it decides what a message advises.
       encoded: The texts as tokens, if another pass has them already.
+      prefix: Token ids that every window follows, or None.
+      reserved: Positions of the model that windows leave free: the longest prefix of any pass.
     """
     texts = [text.lower() for text in table.texts] if name == "lowercase" else table.texts
-    limit = check_max_length(max_length, model.lm.max_length)
+    limit = _room(check_max_length(max_length, model.lm.max_length), model.lm.max_length, reserved)
     if encoded is None:
         encoded = encode(model.tokenizer, texts, max_tokens=limit if long_texts == "truncate" else None)
     what = "reference model" if name == "reference" else "model"
@@ -93,7 +111,22 @@ def encode_pass(
     if too_short:
         _logger.warning("%d texts have fewer than two tokens in the %s pass: %s", len(too_short), name, too_short[:5])
     rows = Rows(encoded.tokens, np.array(text_of_row, np.int64), tuple(all_windows), statistics)
-    return PassInput(encoded, rows, limit)
+    if prefix is None or model.lm.prefix is not None:
+        return PassInput(encoded, rows, limit, prefix)
+    longest = None if limit is None else limit + len(prefix)
+    return PassInput(encoded, dataclasses.replace(rows, before=prefix), longest)
+
+
+def _room(limit: int | None, of_model: int | None, reserved: int) -> int | None:
+    """Longest window behind a prefix of `reserved` tokens."""
+    if of_model is None or not reserved:
+        return limit
+    if of_model - reserved < 2:
+        raise InputError(
+            f"the prefix has {reserved} tokens, which leaves no room for a text in the {of_model} positions of the "
+            "model; give fewer or shorter texts as prefix"
+        )
+    return min(limit or of_model, of_model - reserved)
 
 
 class DistinctRows(NamedTuple):

@@ -91,6 +91,7 @@ def plan_scores(
             "gradient norms" if name == "gradient" else "token statistics",
             prints["reference" if name == "reference" else "text"],
             devices,
+            **inputs[name].identity(),
         )
         for name in distinct.keys
     }

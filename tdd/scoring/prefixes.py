@@ -22,7 +22,7 @@ from tdd.scoring.programs import Rows, TokenProgram, padded
 from tdd.scoring.token_stats import Tiling
 from tdd.scoring.tokenise import Window
 
-__all__ = ["PrefixSums", "padded_length", "padded_size", "row_sums"]
+__all__ = ["PrefixSums", "SuffixProgram", "padded_length", "padded_size", "row_sums"]
 
 
 class PrefixSums:
@@ -40,7 +40,7 @@ class PrefixSums:
         self, lm: LanguageModel, params: Any, devices: Devices, tile: Tiling, *, token_budget: int = 2048
     ) -> None:
         self.limit, self.budget = lm.max_length, token_budget
-        self._program = _SuffixProgram(lm, params, devices, token_budget, tile)
+        self._program = SuffixProgram(lm, params, devices, token_budget, tile)
         self._runner = BatchRunner(lambda: self._program, len(devices), halve=not devices.spans)
 
     def __call__(self, prefix: np.ndarray, suffixes: Sequence[np.ndarray]) -> np.ndarray:
@@ -71,7 +71,7 @@ class PrefixSums:
                 return np.concatenate(sums)
 
 
-class _SuffixProgram(TokenProgram):
+class SuffixProgram(TokenProgram):
     """Token statistics of suffixes behind the prefix that was put last."""
 
     _prefix: bytes | None = None

@@ -33,17 +33,19 @@ class Rows:
       text: [R] index of the text of each row.
       windows: [R] window of each row.
       statistics: Fields of `TokenStats` that the pass delivers.
+      before: Token ids in front of every row, none of them scored.
     """
 
     tokens: tuple[np.ndarray, ...]
     text: np.ndarray
     windows: Sequence[Window]
     statistics: tuple[str, ...]
+    before: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros(0, np.int32))
 
     @property
     def lengths(self) -> np.ndarray:
         """Tokens of each row: [R]."""
-        return np.array([window.stop - window.start for window in self.windows], np.int64)
+        return len(self.before) + np.array([window.stop - window.start for window in self.windows], np.int64)
 
     def num_targets(self, rows: np.ndarray) -> np.ndarray:
         """Scored targets of the given rows."""
@@ -52,12 +54,14 @@ class Rows:
 
 def _lay_out(piece: np.ndarray, size: int, length: int, rows: Rows) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Tokens [size, length], the flat positions whose next token is scored, and these next tokens; row after row."""
+    num_before = len(rows.before)
     tokens = np.zeros((size, length), np.int32)
+    tokens[: len(piece), :num_before] = rows.before
     positions, targets = [np.zeros(0, np.int32)], [np.zeros(0, np.int32)]
     for i, row in enumerate(piece):
         window, text = rows.windows[row], rows.tokens[int(rows.text[row])]
-        tokens[i, : window.stop - window.start] = text[window.start : window.stop]
-        offset = i * length - window.start - 1
+        tokens[i, num_before : num_before + window.stop - window.start] = text[window.start : window.stop]
+        offset = i * length + num_before - window.start - 1
         positions.append(np.arange(offset + window.first_target, offset + window.stop, dtype=np.int32))
         targets.append(text[window.first_target : window.stop])
     return tokens, np.concatenate(positions), np.concatenate(targets)

@@ -49,11 +49,14 @@ class ScoreRun:
         *,
         max_length: int | None,
         long_texts: str,
+        prefixes: Mapping[str, np.ndarray],
     ) -> ScoreRun:
         """Tokenise the texts of every pass; computes nothing of the models.
 
-        The pass over the texts themselves is not computed if no score needs its statistics.
+        The pass over the texts themselves is not computed if no score needs its statistics. With `prefixes`, the
+        token ids that the texts follow by pass, windows under the model are shorter by the longest of them.
         """
+        reserved = max(map(len, prefixes.values()), default=0)
         passes = ["text", *dict.fromkeys(name for request in requests for name in request.score.passes)]
         fields = dict.fromkeys(field for request in requests for field in request.score.statistics)
         statistics = tuple(field for field in fields if field != "tokens")
@@ -67,7 +70,9 @@ class ScoreRun:
                 max_length=max_length,
                 long_texts=long_texts,
                 windowed="gradient" not in passes,
-                encoded=inputs["text"].encoded if name == "gradient" else None,
+                encoded=inputs["text"].encoded if name in ("gradient", *prefixes) else None,
+                prefix=prefixes.get(name),
+                reserved=0 if name == "reference" else reserved,
             )
         loss = [parse_score("loss")]
         results: dict[str, RowResults | GradientResults] = {
@@ -83,7 +88,7 @@ class ScoreRun:
         """Read or compute the numbered batches `todo` of the plan, collect their numbers, and yield each batch."""
         if not self.inputs["text"].rows.statistics:
             self._count_tokens()
-        for group in (("text", "lowercase"), ("gradient",), ("reference",)):
+        for group in (("text", "lowercase"), ("gradient",), ("reference",), ("prefix",), ("member_prefix",)):
             batches = [(number, batch) for number, batch in todo if batch.kind in group]
             if batches:
                 yield from self._run(plan, batches, devices)
@@ -95,8 +100,9 @@ class ScoreRun:
         evidence = Evidence(compressed_bytes=compressed)
         if "gradient" in results:
             evidence = evidence._replace(grad_norm=results["gradient"].values)
-        if "lowercase" in results:
-            evidence = evidence._replace(lowercase_loss=self.tokens_of("lowercase").values["loss"])
+        for name in ("lowercase", "prefix", "member_prefix"):
+            if name in results:
+                evidence = evidence._replace(**{f"{name}_loss": self.tokens_of(name).values["loss"]})
         if "reference" in results:
             other = self.inputs["reference"].encoded
             evidence = evidence._replace(reference_loss=self.tokens_of("reference").values["loss"])
@@ -123,7 +129,14 @@ class ScoreRun:
             params = devices.put_params(model.params)
             if kind == "gradient":
                 return GradientProgram(model.lm, params, devices)
-            return TokenProgram(model.lm, params, devices, capacity, tiling(devices.platform))
+            given = (model.lm, params, devices, capacity, tiling(devices.platform))
+            if (prefix := self.inputs[kind].prefix) is None:
+                return TokenProgram(*given)
+            from tdd.scoring.prefixes import SuffixProgram
+
+            behind = SuffixProgram(*given)
+            behind.put_prefix(prefix)
+            return behind
 
         runner = BatchRunner(program, len(devices), halve=not devices.spans)
 

@@ -519,3 +519,32 @@ def test_a_corpus_is_counted_recorded_and_kept_apart(checkpoint, files, tmp_path
     assert status == 2
     assert "calibration-4" in out.err
     assert not (tmp_path / "new" / "run.json").exists()
+
+
+def test_a_prefix_is_recorded_and_kept_apart(checkpoint, files, tmp_path, capsys):
+    """`--prefix` and `--member-prefix`: in the provenance, in the identity of an audit, and without its texts."""
+    prefix, members = tmp_path / "unseen.jsonl", tmp_path / "seen.jsonl"
+    prefix.write_text('{"text": "w1 w2 w3"}\n{"text": "w4 w5"}\n')
+    members.write_text('{"text": "w6 w7 w8"}\n')
+    scored = ("score", checkpoint, files["candidates"], "--score", "recall,con_recall", "--out", tmp_path / "s.csv")
+    status, out = run(*scored, "--prefix", prefix, "--member-prefix", members, "--quiet", "--json", capsys=capsys)
+    assert status == 0, out.err
+    recorded = json.loads(out.out)["provenance"]
+    assert (recorded["prefix"]["texts"], recorded["member_prefix"]["source"]) == (2, str(members))
+
+    audited = ("audit", checkpoint, "--candidates", files["candidates"], "--calibration", files["calibration"])
+    audited = (*audited, "--score", "recall", "--alpha", "0.2", "--quiet", "--out", tmp_path / "run")
+    status, out = run(*audited, "--prefix", prefix, capsys=capsys)
+    assert status == 0, out.err
+    options = json.loads((tmp_path / "run" / "run.json").read_text())["options"]
+    assert options["prefix"] == recorded["prefix"]["sha256"]
+    status, out = run(*audited, "--prefix", members, capsys=capsys)
+    assert status == 2
+    assert "a run of other inputs or options" in out.err
+
+    known = json.loads(files["calibration"].read_text().splitlines()[4])["text"]
+    prefix.write_text(json.dumps({"text": known}) + "\n")
+    status, out = run(*audited[:-1], tmp_path / "new", "--prefix", prefix, capsys=capsys)
+    assert status == 2
+    assert "calibration-4" in out.err
+    assert "in prefix" in out.err

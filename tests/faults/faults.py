@@ -683,9 +683,37 @@ SHARDS = (
     Fault(
         "score: what the plan depends on is left out of the facts",
         "tdd/audit/score.py",
-        "facts |= {**of_corpus, **plan.facts}",
-        'facts |= {**of_corpus, "tokens": plan.facts.get("tokens")}',
+        "facts |= {**of_beside, **plan.facts}",
+        'facts |= {**of_beside, "tokens": plan.facts.get("tokens")}',
         ("tests/scoring/test_score_shards.py",),
+    ),
+    Fault(
+        "recall: the loss behind members stands for that behind non-members",
+        "tdd/scoring/run.py",
+        "prefix=prefixes.get(name),",
+        'prefix=prefixes.get("member_prefix", prefixes.get(name)) if name == "prefix" else prefixes.get(name),',
+        ("tests/scoring/test_recall.py",),
+    ),
+    Fault(
+        "recall: scored texts may be in the prefix",
+        "tdd/scoring/corpus.py",
+        "if text.strip() in there]",
+        "if text in there]",
+        ("tests/scoring/test_recall.py",),
+    ),
+    Fault(
+        "recall: windows take the positions of the prefix",
+        "tdd/scoring/inputs.py",
+        "return min(limit or of_model, of_model - reserved)",
+        "return min(limit or of_model, of_model)",
+        ("tests/scoring/test_recall.py",),
+    ),
+    Fault(
+        "recall: the store forgets which prefix was before a row",
+        "tdd/scoring/plan.py",
+        "            **inputs[name].identity(),\n",
+        "",
+        ("tests/scoring/test_recall.py",),
     ),
     Fault(
         "sums: a shared prefix is counted for every row",
@@ -766,7 +794,7 @@ MODELS = (
     Fault(
         "lowercase: no floor under the ratio",
         "tdd/scoring/scores/lowercase.py",
-        "/ xp.maximum(evidence.lowercase_loss, _FLOOR)",
+        "/ xp.maximum(evidence.lowercase_loss, FLOOR)",
         "/ evidence.lowercase_loss",
         ("tests/scoring/test_scores.py",),
     ),

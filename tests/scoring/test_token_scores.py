@@ -223,7 +223,7 @@ def test_all_at_once_are_what_the_model_says(tiny_model):
 
 def test_texts_of_the_corpus_are_not_scored(tiny_model):
     texts = random_texts(4, seed=2, shortest=5)
-    with pytest.raises(InputError, match=r"1 of the texts to score is in the corpus: '2'"):
+    with pytest.raises(InputError, match=r"1 of the texts to score is in corpus: '2'"):
         tdd.score(tiny_model, texts, "dc_pdd", corpus=["other words", f" {texts[1]}\n"], progress=False)
 
 

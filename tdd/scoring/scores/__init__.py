@@ -18,7 +18,9 @@ from tdd.records import TokenStats
 from tdd.validate import InputError
 
 __all__ = [
+    "BESIDE",
     "SCORES",
+    "TEXTS_BESIDE",
     "Array",
     "Evidence",
     "Pass",
@@ -40,7 +42,7 @@ __all__ = [
 ]
 
 
-Pass = Literal["lowercase", "reference", "gradient"]
+Pass = Literal["lowercase", "reference", "gradient", "prefix", "member_prefix"]
 """A pass of a model beyond the one over the texts themselves."""
 
 Array = Any
@@ -58,6 +60,8 @@ class Evidence(NamedTuple):
       reference_tokens_per_byte: The same under the reference model's tokenizer; 1 where they agree.
       grad_norm: Norm of the gradient of the text's loss, summed over its scored tokens, over all parameters.
       log_frequency: [V], log-frequency of every token in a corpus, above minus infinity.
+      prefix_loss: Loss of the text behind a prefix of known non-members.
+      member_prefix_loss: Loss of the text behind a prefix of known members.
     """
 
     compressed_bytes: Array = None
@@ -67,6 +71,8 @@ class Evidence(NamedTuple):
     reference_tokens_per_byte: Array = 1.0
     grad_norm: Array = None
     log_frequency: Array = None
+    prefix_loss: Array = None
+    member_prefix_loss: Array = None
 
 
 def _unchanged(value: Array, evidence: Evidence) -> Array:
@@ -82,22 +88,29 @@ class Score:
       meaning: One line for listings.
       statistics: Fields of `TokenStats` that `rows` reads; the model computes all but "tokens".
       rows: `(stats, **parameters) -> [B]`, the part that comes from the tokens of the text.
-      finish: `(rows, evidence) -> [B]`, the part that needs other passes or the text itself.
+      finish: `(rows, evidence, **parameters) -> [B]`, the part that needs other passes or the text itself.
       passes: Further passes over the texts that `finish` needs.
       checks: Parameter -> check of its value; the check returns what `rows` receives.
       defaults: Parameter -> default.
       corpus: True if `rows` has a parameter `log_frequency`, as in `Evidence`.
+      of_finish: Parameters that `finish` receives; `rows` receives the others.
     """
 
     name: str
     meaning: str
     statistics: tuple[str, ...]
     rows: Callable[..., Array]
-    finish: Callable[[Array, Evidence], Array] = _unchanged
+    finish: Callable[..., Array] = _unchanged
     passes: tuple[Pass, ...] = ()
     checks: Mapping[str, Callable[[Any], Any]] = dataclasses.field(default_factory=dict, hash=False)
     defaults: Mapping[str, Any] = dataclasses.field(default_factory=dict, hash=False)
     corpus: bool = False
+    of_finish: tuple[str, ...] = ()
+
+    @property
+    def beside(self) -> tuple[str, ...]:
+        """Arguments of `tdd.score` that the score needs beside model and texts."""
+        return ("corpus",) * self.corpus + tuple(name for name in self.passes if name in BESIDE)
 
 
 class _ByName(Mapping[str, Score]):
@@ -120,9 +133,20 @@ class _ByName(Mapping[str, Score]):
 
 SCORES: Mapping[str, Score] = _ByName(
     "loss", "zlib", "lowercase", "reference", "min_k", "min_k_plus_plus", "m_entropy", "max_renyi", "grad_norm",
-    "acmia", "surp", "dc_pdd", "camia", "diversity",
+    "acmia", "surp", "dc_pdd", "camia", "diversity", "recall", "con_recall",
 )  # fmt: skip
 """Name -> score."""
+
+BESIDE: Mapping[str, str] = {
+    "reference": "a second model: pass reference=<folder or hub id>",
+    "corpus": "a corpus of texts: pass corpus=<file, list or table>",
+    "prefix": "texts that the model has not seen: pass prefix=<file, list or table>",
+    "member_prefix": "texts that the model was trained on: pass member_prefix=<file, list or table>",
+}
+"""Argument of `tdd.score` -> what it is, for the scores that need it."""
+
+TEXTS_BESIDE = tuple(argument for argument in BESIDE if argument != "reference")
+"""Those that are texts."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -141,7 +165,12 @@ class ScoreRequest:
 
     def rows(self, stats: TokenStats) -> Array:
         """The part of the score that comes from the tokens: [B]."""
-        return self.score.rows(stats, **self.parameters)
+        own = {key: value for key, value in self.parameters.items() if key not in self.score.of_finish}
+        return self.score.rows(stats, **own)
+
+    def finish(self, rows: Array, evidence: Evidence) -> Array:
+        """The score, from what `rows` returned: [B]."""
+        return self.score.finish(rows, evidence, **{key: self.parameters[key] for key in self.score.of_finish})
 
     def with_corpus(self, log_frequency: Array) -> ScoreRequest:
         """The same score, with the log-frequencies [V] if it has a parameter for them."""
@@ -180,14 +209,14 @@ def score_rows(stats: TokenStats, name: str, evidence: Evidence = Evidence()) ->
     Args:
       stats: Statistics [B, T], NumPy or JAX.
       name: A score, with options as in `parse_score`.
-      evidence: Evidence that the scores zlib, lowercase, reference, grad_norm and dc_pdd need beside the text's own
-        statistics.
+      evidence: Evidence that the scores zlib, lowercase, reference, grad_norm, dc_pdd, recall and con_recall need
+        beside the text's own statistics.
 
     Returns:
       [B] in the float type of the statistics; NaN for a row without scored tokens.
     """
     request = parse_score(name).with_corpus(evidence.log_frequency)
-    return request.score.finish(request.rows(stats), evidence)
+    return request.finish(request.rows(stats), evidence)
 
 
 def check_score_names(scores: Any) -> tuple[str, ...]:
@@ -207,22 +236,16 @@ def check_score_names(scores: Any) -> tuple[str, ...]:
     return names
 
 
-def check_given(requests: Iterable[ScoreRequest], *, reference: Any, corpus: Any) -> None:
-    """Check that there is a reference model if, and only if, a score needs one; and a corpus likewise."""
+def check_given(requests: Iterable[ScoreRequest], given: Mapping[str, Any]) -> None:
+    """Check that `given` has each argument of `BESIDE` if, and only if, a score needs it; None counts as not given."""
     scores = [request.score for request in requests]
-    for given, argument, what, asking in (
-        (reference, "reference", "second model: pass reference=<folder or hub id>", _with_pass("reference", scores)),
-        (corpus, "corpus", "corpus of texts: pass corpus=<file, list or table>", [s for s in scores if s.corpus]),
-    ):
-        if asking and given is None:
-            raise InputError(f"the score {asking[0].name!r} needs a {what}, or leave the score out")
-        if given is not None and not asking:
-            user = "reference" if argument == "reference" else "dc_pdd"
+    for argument, what in BESIDE.items():
+        asking = [score.name for score in scores if argument in score.beside]
+        if asking and given.get(argument) is None:
+            raise InputError(f"the score {asking[0]!r} needs {what}, or leave the score out")
+        if given.get(argument) is not None and not asking:
+            user = next(name for name, score in SCORES.items() if argument in score.beside)
             raise InputError(f"{argument} is given but no score uses it; add {user!r} to scores or leave it out")
-
-
-def _with_pass(name: Pass, scores: Iterable[Score]) -> list[Score]:
-    return [score for score in scores if name in score.passes]
 
 
 def namespace(stats: TokenStats) -> Any:

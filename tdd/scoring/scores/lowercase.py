@@ -9,15 +9,15 @@ from __future__ import annotations
 from tdd.scoring.scores import Array, Evidence, Score
 from tdd.scoring.scores.loss import loss
 
-__all__ = ["SCORE"]
+__all__ = ["FLOOR", "SCORE"]
 
-_FLOOR = 1e-6
+FLOOR = 1e-6
 """Nats a token; below float32's resolution of a mean log-probability."""
 
 
 def _finish(value: Array, evidence: Evidence) -> Array:
     xp = value.__array_namespace__()
-    return xp.maximum(value, _FLOOR) / xp.maximum(evidence.lowercase_loss, _FLOOR)
+    return xp.maximum(value, FLOOR) / xp.maximum(evidence.lowercase_loss, FLOOR)
 
 
 SCORE = Score("lowercase", "loss over the loss of the lowercased text", ("log_prob",), loss, _finish, ("lowercase",))
