@@ -104,7 +104,7 @@ def score(
       model: a checkpoint folder or hub id, "owner/name" or "owner/name@revision"; or a `LanguageModel` with `params`
         and `tokenizer`; or the triple (lm, params, tokenizer) that `tdd.load` returns.
       texts: a path, a sequence of strings, a column or table, or `Texts`; see `tdd.texts.load_texts`.
-      scores: names in `tdd.scoring.scores.SCORES`, with options after a colon: "loss", "max_renyi:gamma=inf,k=0".
+      scores: names in `tdd.scoring.scores.SCORES`, with options after a colon: "max_renyi:gamma=inf,k=0".
       revision: branch, tag or commit of the model, where that is a hub id.
       reference: second model for the score "reference", in any form that `model` takes except a bare LanguageModel.
       corpus: texts that stand for training data at large, for the score "dc_pdd", as `texts`; no scored text may be one
@@ -119,24 +119,22 @@ def score(
         norms. Halved during the run if the memory is exceeded.
       max_length: longest window in tokens; by default the model's own limit.
       long_texts: "window": every token scored exactly once, in windows whose last is extended to the left;
-        "truncate": tokens beyond the limit are dropped, and the text with them; "error": no text may be longer. The
-        score "grad_norm" has no windows, because norms of gradients do not add up: there, "window" means "error".
+        "truncate": tokens beyond the limit are dropped, and the text with them; "error": no text may be longer.
+        Norms of gradients do not add up: for the score "grad_norm", "window" means "error".
       progress: show a progress bar if standard error is a terminal.
       store: folder in which the statistics of every row of tokens are kept, `tdd.scoring.store.ScoreStore`. The
-        same call after an interruption continues there and ends with the same numbers to the bit; another call, of
-        other texts or scores, takes from there what has been computed with the same model and versions. A number
-        that another call computed, in a batch of another shape, may differ in its last bits: by at most 1e-5
-        relative. Several processes may use one store at once. Who can write the folder must be trusted: its hashes
-        tell damage, not forged scores.
+        same call after an interruption continues there and ends with the same numbers to the bit; another call takes
+        from there what has been computed with the same model and versions, up to 1e-5 relative where the batch had
+        another shape. Several processes may use one store at once. Who can write the folder must be trusted: its
+        hashes tell damage, not forged scores.
       device: "cpu", "gpu", "tpu", with an index as in "gpu:1", or a `jax.Device`; by default JAX's first.
       devices: several devices, each with its own batches: "all" of this process, how many, or a sequence of
         `jax.Device`. The numbers do not depend on it: each device does what a single one would do.
-      shard_params: divide the parameters over the devices, which gather them when they need them, those of stacked
-        layers one layer at a time: for models that do not fit on one device. A checkpoint is loaded straight into the
-        shards.
-      shard: (i, n) or "i/n", from 0: compute only part i of n of the batches, into `store`, and return None. Any number
-        of shards may run at once, on all hosts that share the folder. The same call without a shard then takes
-        everything from the store and computes what is missing; its table is that of a single call to the last bit.
+      shard_params: divide the parameters over the devices, which gather them layer by layer when they need them: for
+        models that do not fit on one device. A checkpoint is loaded straight into the shards.
+      shard: (i, n) or "i/n", from 0: compute only part i of n of the batches, into `store`, and return None. Shards may
+        run at once, on all hosts that share the folder. The same call without a shard then takes everything from the
+        store and computes what is missing; its table is that of a single call to the last bit.
       job: any name, the same in all shards and the call that joins them, if several runs with shards use one store.
       on_batch: called with (batches done, batches in all) after each batch; in a shard those of the shard.
 
@@ -144,9 +142,8 @@ def score(
       `Scores`, a column for each name as it was written. NaN where a score does not exist (a text whose lowercased
       or reference form has fewer than two tokens; counted in the log). None with a shard.
 
-    Processes that `jax.distributed` connects each compute everything, unless each is given its part with
-    shard=(jax.process_index(), jax.process_count()). With shard_params=True they divide the parameters over all their
-    devices, compute in step, and all get the same table.
+    Processes that `jax.distributed` connects each compute everything, unless each has its part by `shard`. With
+    shard_params=True they divide the parameters over all their devices, compute in step, and get the same table.
 
     Raises:
       InputError: anything about model, texts or options that cannot be used; the message says what would work.
@@ -186,15 +183,11 @@ def score(
         if where.spans:
             check_alike({**facts, "batches": plan.batches_digest()})
         log = None if store is None else ShardLog(store, facts, job)
-        if log is not None and part is not None:
-            log.begin(part)
-        elif log is not None and plan.num_stored < plan.num_rows:
-            log.warn()
+        if log is not None and (part is not None or plan.num_stored < plan.num_rows):
+            log.warn() if part is None else log.begin(part)
         _compute(run, plan, part, where, progress, on_batch)
     if part is not None:
-        if log is not None:
-            log.finish(part)
-        return None
+        return None if log is None else log.finish(part)
     if log is not None:
         log.forget()
     provenance = {**options, **of_beside, **_provenance(run, plan, table, where, options, stored=store is not None)}
