@@ -42,7 +42,7 @@ def score_log_probs(
 ) -> Scores:
     """Score texts from log-probabilities of their tokens, without the model. LOWER = MORE member-like.
 
-    Log-probabilities of the texts' own tokens suffice for "loss" and "min_k"; with the texts for "zlib" and
+    Log-probabilities of the texts' own tokens suffice for "loss", "min_k" and "camia"; with the texts for "zlib" and
     "loss_per_byte"; with a second dump for "lowercase" and "reference". The others need the whole distribution at
     every position, or gradients, and are refused; the most likely tokens of a position (`top_logprobs`) never
     suffice for them. The numbers are those of `tdd.score` on the same log-probabilities.
@@ -221,7 +221,9 @@ def _check_sufficient(
     reasons = {label: _missing(request, dump, num_without_text, seconds) for label, request in requests.items()}
     if listing := "; ".join(f"{label!r} {reason}" for label, reason in reasons.items() if reason):
         possible = (
-            "loss, min_k, zlib, lowercase, reference, loss_per_byte" if dump.tokens else "loss_per_byte, reference"
+            "loss, min_k, camia, zlib, lowercase, reference, loss_per_byte"
+            if dump.tokens
+            else "loss_per_byte, reference"
         )
         raise InputError(f"the log-probabilities do not suffice: {listing}. Possible from this file: {possible}")
     used = {name for request in requests.values() if request is not None for name in request.score.passes}

@@ -10,8 +10,8 @@ from tdd.cli.common import command, console, names, print_json
 __all__ = ["add"]
 
 _EXAMPLES = """\
-Log-probabilities of the texts' own tokens suffice for loss and min_k; with the
-texts for zlib and loss_per_byte; with a second dump for lowercase and
+Log-probabilities of the texts' own tokens suffice for loss, min_k and camia;
+with the texts for zlib and loss_per_byte; with a second dump for lowercase and
 reference. The other scores need the model and are refused.
 
 layouts (told apart by their fields, or --input-format):
@@ -46,8 +46,8 @@ def add(commands: Any) -> None:
         "--score",
         action="append",
         metavar="NAMES",
-        help="repeated or comma-separated: loss, min_k, zlib, lowercase, reference, loss_per_byte; options after a "
-        "colon (default: loss,min_k)",
+        help="repeated or comma-separated: loss, min_k, camia, zlib, lowercase, reference, loss_per_byte; options "
+        "after a colon (default: loss,min_k)",
     )
     parser.add_argument("--out", required=True, metavar="FILE", help="table to write: .csv, .parquet or .jsonl")
     parser.add_argument("--lowercase-dump", metavar="FILE", help="dump of the lowercased texts, matched by id")

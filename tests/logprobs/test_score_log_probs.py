@@ -98,7 +98,16 @@ def test_sums():
 
 
 def test_refused_by_name():
-    labels = ("min_k_plus_plus", "m_entropy", "max_renyi:gamma=2", "grad_norm", "lowercase", "reference", "loss")
+    labels = (
+        "min_k_plus_plus",
+        "m_entropy",
+        "max_renyi:gamma=2",
+        "grad_norm",
+        "lowercase",
+        "reference",
+        "recall",
+        "loss",
+    )
     with pytest.raises(InputError) as caught:
         score_log_probs(dump(), labels)
     message = str(caught.value)
@@ -107,6 +116,7 @@ def test_refused_by_name():
     assert "'max_renyi:gamma=2' needs mu and renyi_half and renyi_two and renyi_inf" in message
     assert "top-k lists never suffice" in message
     assert "'grad_norm' needs the model itself" in message
+    assert "'recall' needs the model itself (prefix); see tdd.score" in message
     assert "'lowercase' needs a second dump: give lowercase=" in message
     assert "'reference' needs a second dump: give reference=" in message
     assert "'loss'" not in message
@@ -134,7 +144,7 @@ def test_the_same_numbers_as_the_model():
     lm, params = reference()
     tokenizer = word_tokenizer(VOCABULARY)
     texts = [{"id": f"d{i}", "text": " ".join(f"w{(7 * i + j * j) % 150}" for j in range(5 + i))} for i in range(6)]
-    names = ("loss", "min_k", "zlib")
+    names = ("loss", "min_k", "zlib", "camia", "camia:signal=above")
     expected = tdd.score((lm, params, tokenizer), texts, names, progress=False)
     records = []
     for record in texts:
