@@ -73,7 +73,7 @@ SPECS: Mapping[str, DecoderSpec] = {
     "llama": _gated(32_000),
     "mistral": _gated(32_000, attention={"windows": (256,) * LAYERS}),
     "qwen2": _gated(151_936, qkv_bias=True, tied_head=True),
-    "qwen3": _gated(151_936, attention={"qk_norm": True}, tied_head=True),
+    "qwen3": _gated(151_936, attention={"qk_norm": "head"}, tied_head=True),
     "gemma2": _gated(
         256_000,
         norm=RmsNorm(plus_one=True),

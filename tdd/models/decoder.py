@@ -142,7 +142,7 @@ class _Decoder(nn.Module):
         if spec.embedding_width is not None:
             stream = _Dense(spec.width, dtype, bias=False, name="embedding_in")(stream, probe)
         stream = _Embedding(spec, dtype, name="embedding")(stream, probe, first)
-        turns = rotation(spec.positions, length, first) if isinstance(spec.positions, RotaryPositions) else None
+        turns, kinds = _turns(spec, length, first)
 
         # prevent_cse: the scan already keeps the recomputation apart from the first computation
         block = nn.remat(_Block, prevent_cse=False) if self.remat else _Block
@@ -157,6 +157,7 @@ class _Decoder(nn.Module):
         of_layer = {
             "scale": jnp.asarray(spec.attention.scales, jnp.float32),
             "window": jnp.asarray(windows, jnp.int32) if isinstance(windows, tuple) else None,
+            "turns": kinds,
             "probe": None if probes is None else probes["layers"],
             "past": None if past is None else past.by_layer(),
         }
@@ -199,6 +200,9 @@ class _Block(nn.Module):
             if layout == "post":
                 stream = self._norm(f"{name}_norm", stream + part(stream), probe)
                 continue
+            if layout == "branch":
+                stream = stream + self._norm(f"{name}_norm", part(stream), probe)
+                continue
             output = part(self._norm(f"{name}_norm", given if layout == "parallel" else stream, probe))
             if layout == "sandwich":
                 output = self._norm(f"{name}_post_norm", output, probe)
@@ -225,13 +229,17 @@ class _Block(nn.Module):
         batch, length, _ = inputs.shape
         widths = attention.qkv_widths
         fused = self._dense("qkv", sum(widths), attention.qkv_bias, inputs, probe)
+        parts = jnp.split(fused, (widths[0], widths[0] + widths[1]), axis=-1)
+        if attention.qk_norm == "full":
+            parts[:2] = self._norm("query_norm", parts[0], probe), self._norm("key_norm", parts[1], probe)
         query, key, value = (
-            part.reshape(batch, length, part.shape[-1] // attention.head_dim, attention.head_dim)
-            for part in jnp.split(fused, (widths[0], widths[0] + widths[1]), axis=-1)
+            part.reshape(batch, length, part.shape[-1] // attention.head_dim, attention.head_dim) for part in parts
         )
-        if attention.qk_norm:
+        if attention.qk_norm == "head":
             query, key = self._norm("query_norm", query, probe), self._norm("key_norm", key, probe)
         if turns is not None:
+            if (kind := of_layer["turns"]) is not None:
+                turns = turns[0][kind], turns[1][kind]
             query, key = rotate(query, *turns), rotate(key, *turns)
         cache += [key, value]
         window = self.window if of_layer["window"] is None else of_layer["window"]
@@ -341,6 +349,21 @@ def _biased(module: Any, inputs: jax.Array, probe: jax.Array | None) -> jax.Arra
     """Add the module's bias, over the last axis."""
     bias = module.param("bias", nn.initializers.zeros, inputs.shape[-1:], module.param_dtype).astype(jnp.float32)
     return inputs + bias if probe is None else grad_norm.add_bias(inputs, bias, probe)
+
+
+def _turns(
+    spec: DecoderSpec, length: int, first: int | jax.Array | None
+) -> tuple[tuple[jax.Array, jax.Array] | None, jax.Array | None]:
+    """Cosines and sines [T, dim/2], or [K, T, dim/2] of K encodings with the number of each layer's [L]."""
+    if not isinstance(spec.positions, RotaryPositions):
+        return None, None
+    if not spec.layer_positions:
+        return rotation(spec.positions, length, first), None
+    kinds = [*dict.fromkeys(spec.layer_positions)]
+    still = jnp.ones((length, spec.positions.dim // 2)), jnp.zeros((length, spec.positions.dim // 2))
+    turns = [still if kind is None else rotation(kind, length, first) for kind in kinds]
+    cosines, sines = (jnp.stack(parts) for parts in zip(*turns, strict=True))
+    return (cosines, sines), jnp.asarray([kinds.index(kind) for kind in spec.layer_positions], jnp.int32)
 
 
 def _windows(spec: DecoderSpec, length: int) -> int | tuple[int, ...] | None:

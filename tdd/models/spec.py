@@ -33,13 +33,14 @@ __all__ = [
 Activation = Literal["gelu", "gelu_tanh", "relu", "silu", "tanh"]
 """Elementwise nonlinearity: `gelu` is x Phi(x), `gelu_tanh` its tanh approximation."""
 
-Layout = Literal["pre", "post", "parallel", "sandwich"]
+Layout = Literal["pre", "post", "parallel", "sandwich", "branch"]
 """Places of the norms in a block, with h the residual stream:
 
 pre:       h += attention(norm(h));            h += mlp(norm(h))
 post:      h = norm(h + attention(h));         h = norm(h + mlp(h))
 parallel:  h += attention(norm(h)) + mlp(other norm(h))
 sandwich:  h += norm(attention(norm(h)));      h += norm(mlp(norm(h)))
+branch:    h += norm(attention(h));            h += norm(mlp(h))
 """
 
 
@@ -100,8 +101,8 @@ class Attention:
       soft_cap: c in cap(x) = c tanh(x / c), or None.
       qkv_bias: True if queries, keys and values have biases.
       out_bias: True if the projection back has one.
-      qk_norm: True if each head of queries and keys is normalised before the rotation, by the spec's norm with
-        scales of its own.
+      qk_norm: What is normalised before the rotation, by the spec's norm with scales of its own: each head of queries
+        and keys, or all heads of the queries together and all of the keys ("full"), or None.
     """
 
     num_heads: int
@@ -112,7 +113,7 @@ class Attention:
     soft_cap: float | None = None
     qkv_bias: bool = True
     out_bias: bool = True
-    qk_norm: bool = False
+    qk_norm: Literal["head", "full"] | None = None
 
     def __post_init__(self) -> None:
         check_positive(num_heads=self.num_heads, head_dim=self.head_dim)
@@ -173,6 +174,8 @@ class DecoderSpec:
       mlp: The multilayer perceptron of every block.
       tied_head: True if the readout is the token embedding, False if it is a separate matrix.
       layout: Places of the norms in a block.
+      layer_positions: L rotary encodings of the same width as `positions`, or None for a layer without positions;
+        empty if every layer has `positions`.
       final_norm: True if the stream is normalised after the last block.
       embedding_scale: Factor on the token embeddings.
       embedding_width: Width of token embeddings and readout; if it is not D, one projection leads into the stream and
@@ -189,6 +192,7 @@ class DecoderSpec:
     mlp: Mlp
     tied_head: bool = True
     layout: Layout = "pre"
+    layer_positions: tuple[RotaryPositions | None, ...] = ()
     final_norm: bool = True
     embedding_scale: float = 1.0
     embedding_width: int | None = None
@@ -200,9 +204,16 @@ class DecoderSpec:
         if self.embedding_width == self.width:
             object.__setattr__(self, "embedding_width", None)
         check_choice("layout", self.layout, get_args(Layout))
-        for name, values in (("scales", self.attention.scales), ("windows", self.attention.windows)):
+        by_layer = {"scales": self.attention.scales, "windows": self.attention.windows}
+        by_layer |= {"layer_positions": self.layer_positions} if self.layer_positions else {}
+        for name, values in by_layer.items():
             if len(values) != self.num_layers:
-                raise InputError(f"{name} must hold one number a layer ({self.num_layers}), got {len(values)}")
+                raise InputError(f"{name} must hold one value a layer ({self.num_layers}), got {len(values)}")
+        for kind in filter(None, self.layer_positions):
+            if getattr(self.positions, "dim", None) != kind.dim or kind.max_length < self.max_length:
+                raise InputError(f"layer_positions must turn as many coordinates as positions, as far; got {kind}")
+        if set(self.layer_positions) == {self.positions}:
+            object.__setattr__(self, "layer_positions", ())
         rotated, head_dim = getattr(self.positions, "dim", 0), self.attention.head_dim
         if rotated > head_dim:
             raise InputError(f"dim={rotated} coordinates cannot turn in a head of width {head_dim}; use at most that")

@@ -688,6 +688,20 @@ SHARDS = (
         ("tests/scoring/test_score_shards.py",),
     ),
     Fault(
+        "decoder: a norm after the branch goes over the sum",
+        "tdd/models/decoder.py",
+        'stream = stream + self._norm(f"{name}_norm", part(stream), probe)',
+        'stream = self._norm(f"{name}_norm", stream + part(stream), probe)',
+        ("tests/models/test_families_golden.py",),
+    ),
+    Fault(
+        "decoder: every layer turns as the first",
+        "tdd/models/decoder.py",
+        "turns = turns[0][kind], turns[1][kind]",
+        "turns = turns[0][0], turns[1][0]",
+        ("tests/models/test_families_golden.py",),
+    ),
+    Fault(
         "recall: the loss behind members stands for that behind non-members",
         "tdd/scoring/run.py",
         "prefix=prefixes.get(name),",

@@ -99,6 +99,29 @@ REFUSED = {
     "gemma2 windows": ("gemma2", {"sliding_window_size": 7}, "sliding_window_size=7, but sliding_window=5"),
     "gemma2 no window": ("gemma2", {"sliding_window": None}, "layers of type sliding_attention, but no window"),
     "gemma2 scalar": ("gemma2", {"query_pre_attn_scalar": 0}, "query_pre_attn_scalar must be a positive number, got 0"),
+    "gemma3 attention cap": ("gemma3_text", {"attn_logit_softcapping": 50.0}, "attn_logit_softcapping=50.0, which"),
+    "gemma3 local base": (
+        "gemma3_text",
+        {
+            "rope_parameters": {
+                "sliding_attention": {"rope_theta": 7.0, "rope_type": "default"},
+                "full_attention": {"rope_theta": 1000.0, "rope_type": "default"},
+            },
+            "rope_scaling": None,
+        },
+        "rope_local_base_freq=50.0, but rope_parameters.sliding_attention=7.0",
+    ),
+    "smollm3 layers": ("smollm3", {"no_rope_layers": [1, 0, 2]}, "no_rope_layers must hold a 1 or a 0"),
+    "smollm3 window without use": (
+        "smollm3",
+        {"layer_types": ["sliding_attention"] * 3, "sliding_window": 5},
+        "layers of type sliding_attention, but no window for them",
+    ),
+    "olmo3 rotary of one type": (
+        "olmo3",
+        {"rope_parameters": {"rope_theta": 5.0, "rope_type": "default"}},
+        "rope_parameters must have an entry for each|transformers accepts",
+    ),
     "layer types": ("qwen2", {"layer_types": ["chunked_attention"] * 3}, r"chunked_attention.* not supported"),
     "too few layer types": ("qwen3", {"layer_types": ["full_attention"]}, "`layer_types` .1.|one type of attention"),
     "window without use": (

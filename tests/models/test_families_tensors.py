@@ -18,7 +18,21 @@ from tdd.models.families import FAMILIES
 from tdd.models.families.tensors import Piece, Slot, slots
 from tdd.validate import InputError
 
-ONE_OF_EACH = ["gpt2", "gpt_neo", "gpt_neox", "opt", "llama", "mistral, window", "qwen2", "qwen3", "gemma2"]
+ONE_OF_EACH = [
+    "gpt2",
+    "gpt_neo",
+    "gpt_neox",
+    "opt",
+    "llama",
+    "mistral, window",
+    "qwen2",
+    "qwen3",
+    "gemma2",
+    "gemma3_text",
+    "olmo2",
+    "olmo3",
+    "smollm3",
+]
 
 
 def spec_of(folder, name):

@@ -4,10 +4,12 @@ import dataclasses
 
 import pytest
 
-from tdd.models.spec import Attention, DecoderSpec, LayerNorm, LearnedPositions, Mlp
+from tdd.models.spec import Attention, DecoderSpec, LayerNorm, LearnedPositions, Mlp, RotaryPositions
 from tdd.validate import InputError
 
 SPEC = DecoderSpec(10, 8, 2, LayerNorm(), LearnedPositions(6), Attention(2, 4, (0.5, 0.5)), Mlp(16, "relu"))
+
+TURNED = dataclasses.replace(SPEC, positions=RotaryPositions(6, 4))
 
 
 def test_equal_specs_are_one_key():
@@ -16,6 +18,11 @@ def test_equal_specs_are_one_key():
     assert hash(same) == hash(SPEC)
     assert dataclasses.replace(SPEC, tied_head=False) != SPEC
     assert SPEC.max_length == 6
+
+
+def test_layers_with_the_same_positions_are_no_exception():
+    assert dataclasses.replace(TURNED, layer_positions=(TURNED.positions,) * 2) == TURNED
+    assert dataclasses.replace(TURNED, layer_positions=(TURNED.positions, None)) != TURNED
 
 
 def test_frozen():
@@ -27,7 +34,23 @@ def test_frozen():
     ("build", "message"),
     [
         (lambda: dataclasses.replace(SPEC, width=0), "width must be a positive number, got 0"),
-        (lambda: dataclasses.replace(SPEC, num_layers=3), r"one number a layer \(3\), got 2"),
+        (lambda: dataclasses.replace(SPEC, num_layers=3), r"scales must hold one value a layer \(3\), got 2"),
+        (
+            lambda: dataclasses.replace(TURNED, layer_positions=(TURNED.positions,)),
+            r"layer_positions must hold one value a layer \(2\), got 1",
+        ),
+        (
+            lambda: dataclasses.replace(TURNED, layer_positions=(None, RotaryPositions(6, 2))),
+            "layer_positions must turn as many coordinates as positions, as far",
+        ),
+        (
+            lambda: dataclasses.replace(TURNED, layer_positions=(None, RotaryPositions(5, 4))),
+            "layer_positions must turn as many coordinates as positions, as far",
+        ),
+        (
+            lambda: dataclasses.replace(SPEC, layer_positions=(None, RotaryPositions(6, 4))),
+            "layer_positions must turn as many coordinates as positions, as far",
+        ),
         (lambda: LayerNorm(-1.0), "eps must be a positive number, got -1.0"),
         (lambda: LearnedPositions("6"), "count must be a positive number, got '6'"),
         (lambda: Attention(0, 4, ()), "num_heads must be a positive number, got 0"),

@@ -50,7 +50,7 @@ SPECS = {
         RmsNorm(1e-5), RotaryPositions(POSITIONS, dim=4), {"num_kv_heads": 2, **_PLAIN}, _GATED, tied_head=False
     ),
     "qwen3": _spec(
-        RmsNorm(), RotaryPositions(POSITIONS, dim=4), {"qk_norm": True, "windows": (7, 7), **_PLAIN}, _GATED
+        RmsNorm(), RotaryPositions(POSITIONS, dim=4), {"qk_norm": "head", "windows": (7, 7), **_PLAIN}, _GATED
     ),
     "gemma2": _spec(
         RmsNorm(plus_one=True),
@@ -60,6 +60,22 @@ SPECS = {
         layout="sandwich",
         embedding_scale=4.0,
         soft_cap=3.0,
+    ),
+    "olmo3": _spec(
+        RmsNorm(),
+        RotaryPositions(POSITIONS, dim=4),
+        {"num_kv_heads": 2, "qk_norm": "full", "windows": (None, 6), **_PLAIN},
+        _GATED,
+        layout="branch",
+        layer_positions=(RotaryPositions(POSITIONS, dim=4), RotaryPositions(POSITIONS, dim=4, theta=50.0)),
+        tied_head=False,
+    ),
+    "smollm3": _spec(
+        RmsNorm(),
+        RotaryPositions(POSITIONS, dim=4),
+        _PLAIN,
+        _GATED,
+        layer_positions=(RotaryPositions(POSITIONS, dim=4), None),
     ),
 }
 

@@ -39,6 +39,17 @@ _GEMMA2 = {
     **_LLAMA, "model_type": "gemma2", "num_hidden_layers": 3, "head_dim": 6, "sliding_window": 5,
     "query_pre_attn_scalar": 9, "attn_logit_softcapping": 2.0, "final_logit_softcapping": 3.0, "pad_token_id": 0,
 }
+_GEMMA3 = {
+    **_LLAMA, "model_type": "gemma3_text", "num_hidden_layers": 3, "head_dim": 6, "sliding_window": 5,
+    "sliding_window_pattern": 3, "query_pre_attn_scalar": 9, "rope_theta": 1000.0, "rope_local_base_freq": 50.0,
+    "rope_scaling": {"rope_type": "linear", "factor": 8.0}, "pad_token_id": 0,
+}
+_OLMO2 = {**_LLAMA, "model_type": "olmo2", "rope_theta": 1000.0, "pad_token_id": 0}
+_OLMO3 = {**_OLMO2, "model_type": "olmo3", "num_hidden_layers": 4, "sliding_window": 5}
+_SMOLLM3 = {
+    **_LLAMA, "model_type": "smollm3", "num_hidden_layers": 3, "rope_theta": 1000.0, "no_rope_layer_interval": 2,
+    "pad_token_id": 0,
+}
 _LLAMA3 = {
     "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
     "original_max_position_embeddings": 16,
@@ -76,6 +87,10 @@ CONFIGURATIONS = {
         "attn_logit_softcapping": None,
         "final_logit_softcapping": None,
     },
+    "gemma3_text": _GEMMA3,
+    "olmo2": _OLMO2,
+    "olmo3": {**_OLMO3, "rope_scaling": {**_YARN, "attention_factor": 1.3}},
+    "smollm3": _SMOLLM3,
 }
 """The parity table."""
 
@@ -141,6 +156,29 @@ VARIANTS = {
     },
     "gemma2, other window": {**_GEMMA2, "sliding_window": 9},
     "gemma2, untied": {**_GEMMA2, "tie_word_embeddings": False},
+    "gemma3_text, other layers, soft cap": {
+        **_GEMMA3,
+        "layer_types": ["full_attention", "sliding_attention", "full_attention"],
+        "final_logit_softcapping": 3.0,
+    },
+    "gemma3_text, one rotation": {**_GEMMA3, "rope_local_base_freq": 1000.0, "rope_scaling": None},
+    "gemma3_text, biases, untied": {**_GEMMA3, "attention_bias": True, "tie_word_embeddings": False},
+    "olmo2, biases, all heads of keys": {**_OLMO2, "attention_bias": True, "num_key_value_heads": 4},
+    "olmo2, tied, llama3 rotary": {**_OLMO2, "tie_word_embeddings": True, "rope_theta": 100.0, "rope_scaling": _LLAMA3},
+    "olmo3, one rotation": {**_OLMO3, "rope_theta": 500000.0},
+    "olmo3, other layers": {
+        **_OLMO3,
+        "layer_types": ["full_attention", "sliding_attention", "full_attention", "sliding_attention"],
+    },
+    "smollm3, all turn": {**_SMOLLM3, "no_rope_layers": [1, 1, 1]},
+    "smollm3, none turns": {**_SMOLLM3, "no_rope_layers": [0, 0, 0]},
+    "smollm3, windows, biases": {
+        **_SMOLLM3,
+        "use_sliding_window": True,
+        "sliding_window": 5,
+        "attention_bias": True,
+        "mlp_bias": True,
+    },
 }
 """Unusual settings, one at a time."""
 

@@ -53,6 +53,43 @@ _GEMMA2 = {
     "rms_norm_eps": 1e-06, "rope_theta": 10000.0, "sliding_window": 4096, "sliding_window_size": 4096,
     "torch_dtype": "float32", "transformers_version": "4.42.0.dev0", "use_cache": True, "vocab_size": 256000,
 }
+_GEMMA3 = {
+    "architectures": ["Gemma3ForCausalLM"], "attention_bias": False, "attention_dropout": 0.0,
+    "attn_logit_softcapping": None, "bos_token_id": 2, "cache_implementation": "hybrid", "eos_token_id": [1, 106],
+    "final_logit_softcapping": None, "head_dim": 256, "hidden_activation": "gelu_pytorch_tanh", "hidden_size": 1152,
+    "initializer_range": 0.02, "intermediate_size": 6912, "max_position_embeddings": 32768,
+    "model_type": "gemma3_text", "num_attention_heads": 4, "num_hidden_layers": 26, "num_key_value_heads": 1,
+    "pad_token_id": 0, "query_pre_attn_scalar": 256, "rms_norm_eps": 1e-06, "rope_local_base_freq": 10000,
+    "rope_scaling": None, "rope_theta": 1000000, "sliding_window": 512, "sliding_window_pattern": 6,
+    "torch_dtype": "bfloat16", "transformers_version": "4.50.0.dev0", "use_cache": True, "vocab_size": 262144,
+}
+_OLMO2 = {
+    "architectures": ["Olmo2ForCausalLM"], "attention_bias": False, "attention_dropout": 0.0, "eos_token_id": 100257,
+    "hidden_act": "silu", "hidden_size": 4096, "initializer_range": 0.02, "intermediate_size": 11008,
+    "max_position_embeddings": 4096, "model_type": "olmo2", "num_attention_heads": 32, "num_hidden_layers": 32,
+    "num_key_value_heads": 32, "pad_token_id": 100277, "rms_norm_eps": 1e-06, "rope_scaling": None,
+    "rope_theta": 500000, "tie_word_embeddings": False, "torch_dtype": "float32", "transformers_version": "4.47.0",
+    "use_cache": True, "vocab_size": 100352,
+}
+_OLMO3 = {
+    **_OLMO2, "architectures": ["Olmo3ForCausalLM"], "model_type": "olmo3", "max_position_embeddings": 65536,
+    "layer_types": (["sliding_attention"] * 3 + ["full_attention"]) * 8, "sliding_window": 4096,
+    "rope_scaling": {
+        "attention_factor": 1.2079441541679836, "beta_fast": 32, "beta_slow": 1, "factor": 8.0,
+        "original_max_position_embeddings": 8192, "rope_type": "yarn",
+    },
+    "torch_dtype": "bfloat16", "transformers_version": "4.57.0", "vocab_size": 100278,
+}
+_SMOLLM3 = {
+    "architectures": ["SmolLM3ForCausalLM"], "attention_bias": False, "attention_dropout": 0.0, "bos_token_id": 128000,
+    "eos_token_id": 128001, "hidden_act": "silu", "hidden_size": 2048, "initializer_range": 0.02,
+    "intermediate_size": 11008, "layer_types": ["full_attention"] * 36, "max_position_embeddings": 65536,
+    "max_window_layers": 28, "mlp_bias": False, "model_type": "smollm3", "no_rope_layer_interval": 4,
+    "no_rope_layers": [1, 1, 1, 0] * 9, "num_attention_heads": 16, "num_hidden_layers": 36, "num_key_value_heads": 4,
+    "pad_token_id": 128004, "pretraining_tp": 2, "rms_norm_eps": 1e-06, "rope_scaling": None, "rope_theta": 5000000.0,
+    "sliding_window": None, "tie_word_embeddings": True, "torch_dtype": "bfloat16",
+    "transformers_version": "4.54.0.dev0", "use_cache": False, "use_sliding_window": False, "vocab_size": 128256,
+}
 _PYTHIA = {
     "architectures": ["GPTNeoXForCausalLM"], "bos_token_id": 0, "eos_token_id": 0, "hidden_act": "gelu",
     "hidden_size": 4096, "initializer_range": 0.02, "intermediate_size": 16384, "layer_norm_eps": 1e-05,
@@ -175,7 +212,7 @@ PUBLISHED = {
         },
         {"positions.scaling.factor": 4.0, "positions.scaling.beta_fast": 32.0},
     ),
-    "qwen3-0.6b": (_QWEN3, {"attention.qk_norm": True, "attention.head_dim": 128, "tied_head": True}),
+    "qwen3-0.6b": (_QWEN3, {"attention.qk_norm": "head", "attention.head_dim": 128, "tied_head": True}),
     "gemma-2-9b": (
         _GEMMA2,
         {
@@ -190,5 +227,20 @@ PUBLISHED = {
         },
         {"attention.scales": (1 / 12,) * 46, "attention.head_dim": 128},
     ),
+    "gemma-3-1b": (
+        _GEMMA3,
+        {
+            "attention.windows": ((512,) * 5 + (None,)) * 4 + (512, 512), "attention.qk_norm": "head",
+            "positions.theta": 1000000.0, "attention.soft_cap": None, "layout": "sandwich", "tied_head": True,
+        },
+    ),
+    "olmo-2-7b": (
+        _OLMO2, {"layout": "branch", "attention.qk_norm": "full", "positions.theta": 500000.0, "layer_positions": ()},
+    ),
+    "olmo-3-7b": (
+        _OLMO3,
+        {"attention.windows": ((4096,) * 3 + (None,)) * 8, "positions.scaling.factor": 8.0, "layout": "branch"},
+    ),
+    "smollm3-3b": (_SMOLLM3, {"positions.theta": 5000000.0, "attention.windows": (None,) * 36, "tied_head": True}),
 }
 # fmt: on

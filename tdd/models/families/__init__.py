@@ -26,7 +26,9 @@ class _Families(Mapping[str, Family]):
 
     _MODULES: Mapping[str, tuple[str, ...]] = {
         "gpt": ("gpt2", "gpt_neo", "gpt_neox", "opt"),
-        "llama": ("llama", "mistral", "qwen2", "qwen3", "gemma2"),
+        "llama": ("llama", "mistral", "qwen2", "qwen3", "smollm3"),
+        "gemma": ("gemma2", "gemma3_text"),
+        "olmo": ("olmo2", "olmo3"),
     }
 
     def __getitem__(self, model_type: str) -> Family:

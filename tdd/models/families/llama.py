@@ -1,4 +1,4 @@
-"""LLaMA, Mistral, Qwen 2 and 3, Gemma 2: root-mean-square norms, rotary positions and a gated perceptron."""
+"""LLaMA, Mistral, Qwen 2 and 3, SmolLM3: root-mean-square norms, rotary positions and a gated perceptron."""
 
 from __future__ import annotations
 
@@ -16,25 +16,26 @@ from tdd.models.families.family import (
     layer_windows,
     spec_of,
 )
-from tdd.models.families.rope import ROPE_KEYS, check_agrees, rotary_positions
+from tdd.models.families.rope import ROPE_KEYS, rotary_positions
 from tdd.models.families.tensors import TensorNames
 from tdd.models.spec import DecoderSpec, RmsNorm, RotaryPositions
-from tdd.validate.files import check_positive
+from tdd.validate import InputError
 
-__all__ = ["GEMMA2", "LLAMA", "MISTRAL", "QWEN2", "QWEN3"]
+__all__ = ["LLAMA", "LLAMA_KEYS", "MISTRAL", "QWEN2", "QWEN3", "SMOLLM3", "like_llama", "llama_spec"]
 
-_KEYS = Keys(eps="rms_norm_eps", head_dim="head_dim", num_kv_heads="num_key_value_heads")
+LLAMA_KEYS = Keys(eps="rms_norm_eps", head_dim="head_dim", num_kv_heads="num_key_value_heads")
 
 
-def _spec(
+def llama_spec(
     config: Mapping[str, Any],
-    keys: Keys = _KEYS,
+    keys: Keys = LLAMA_KEYS,
     *,
     plus_one: bool = False,
     mlp_bias: bool = False,
     attention: Mapping[str, Any],
     **fields: Any,
 ) -> DecoderSpec:
+    """The spec of a configuration with LLaMA's keys and a family's own fields."""
     return spec_of(
         config,
         keys,
@@ -50,9 +51,9 @@ def _spec(
 
 
 def _llama_spec(config: Mapping[str, Any]) -> DecoderSpec:
-    check_heads(config, _KEYS)
+    check_heads(config, LLAMA_KEYS)
     bias = config["attention_bias"]
-    return _spec(config, attention={"qkv_bias": bias, "out_bias": bias}, mlp_bias=config["mlp_bias"])
+    return llama_spec(config, attention={"qkv_bias": bias, "out_bias": bias}, mlp_bias=config["mlp_bias"])
 
 
 LLAMA = Family(
@@ -60,7 +61,7 @@ LLAMA = Family(
     architecture="LlamaForCausalLM",
     norm=RmsNorm,
     positions=RotaryPositions,
-    keys=_KEYS,
+    keys=LLAMA_KEYS,
     names=TensorNames(),
     to_spec=_llama_spec,
     own_config=lambda spec: {"attention_bias": spec.attention.qkv_bias, "mlp_bias": spec.mlp.bias},
@@ -76,17 +77,18 @@ LLAMA = Family(
 )
 
 
-def _like_llama(model_type: str, architecture: str, *, own_keys: set[str], **differences: Any) -> Family:
+def like_llama(model_type: str, architecture: str, *, own_keys: set[str], **differences: Any) -> Family:
+    """LLaMA with the differences of another family."""
     fields = {"ignored": frozenset(), "required": {}, "own_keys": ROPE_KEYS | own_keys, **differences}
     return dataclasses.replace(LLAMA, model_type=model_type, architecture=architecture, **fields)
 
 
 # Mistral: a window in every layer.
 
-MISTRAL = _like_llama(
+MISTRAL = like_llama(
     "mistral",
     "MistralForCausalLM",
-    to_spec=lambda config: _spec(
+    to_spec=lambda config: llama_spec(
         config, attention={"windows": (config["sliding_window"],) * config["num_hidden_layers"]}
     ),
     own_config=lambda spec: {"sliding_window": first_window(spec.attention.windows)},
@@ -118,19 +120,19 @@ def _qwen_window_config(spec: DecoderSpec) -> dict[str, Any]:
 def _qwen3_spec(config: Mapping[str, Any]) -> DecoderSpec:
     bias = config["attention_bias"]
     windows = _qwen_windows(config)
-    return _spec(config, attention={"windows": windows, "qkv_bias": bias, "out_bias": bias, "qk_norm": True})
+    return llama_spec(config, attention={"windows": windows, "qkv_bias": bias, "out_bias": bias, "qk_norm": "head"})
 
 
-QWEN2 = _like_llama(
+QWEN2 = like_llama(
     "qwen2",
     "Qwen2ForCausalLM",
-    to_spec=lambda config: _spec(config, attention={"windows": _qwen_windows(config), "qkv_bias": True}),
+    to_spec=lambda config: llama_spec(config, attention={"windows": _qwen_windows(config), "qkv_bias": True}),
     own_config=_qwen_window_config,
     own_keys=_SLIDING_KEYS,
     required={"use_mrope": (False,)},
 )
 
-QWEN3 = _like_llama(
+QWEN3 = like_llama(
     "qwen3",
     "Qwen3ForCausalLM",
     to_spec=_qwen3_spec,
@@ -139,70 +141,49 @@ QWEN3 = _like_llama(
 )
 
 
-# Gemma 2: norms before and after each part, soft caps, windows in every other layer.
-
-_GEMMA2_KEYS = dataclasses.replace(_KEYS, activation="hidden_activation")
-_GEMMA2_WINDOW = 4096
+# SmolLM3: every fourth layer without positions.
 
 
-def _gemma2_spec(config: Mapping[str, Any]) -> DecoderSpec:
-    check_heads(config, _GEMMA2_KEYS)
-    check_positive(query_pre_attn_scalar=config["query_pre_attn_scalar"])
-    check_agrees(config, "sliding_window_size", config["sliding_window"], "sliding_window")
-    num_layers, bias = config["num_hidden_layers"], config["attention_bias"]
-    attention = {
-        "scales": (config["query_pre_attn_scalar"] ** -0.5,) * num_layers,
-        "windows": layer_windows(config["layer_types"], num_layers, config["sliding_window"]),
-        "soft_cap": config["attn_logit_softcapping"],
-        "qkv_bias": bias,
-        "out_bias": bias,
-    }
-    return _spec(
+def _smollm3_spec(config: Mapping[str, Any]) -> DecoderSpec:
+    check_heads(config, LLAMA_KEYS)
+    turning, num_layers, bias = config["no_rope_layers"], config["num_hidden_layers"], config["attention_bias"]
+    if not isinstance(turning, list) or len(turning) != num_layers or not set(turning) <= {0, 1}:
+        raise InputError(f"no_rope_layers must hold a 1 or a 0 (no positions) for each of {num_layers} layers")
+    plain = llama_spec(
         config,
-        _GEMMA2_KEYS,
-        plus_one=True,
-        attention=attention,
-        layout="sandwich",
-        embedding_scale=config["hidden_size"] ** 0.5,
-        soft_cap=config["final_logit_softcapping"],
+        attention={"windows": _qwen_windows(config), "qkv_bias": bias, "out_bias": bias},
+        mlp_bias=config["mlp_bias"],
     )
+    return dataclasses.replace(plain, layer_positions=tuple(plain.positions if turns else None for turns in turning))
 
 
-def _gemma2_config(spec: DecoderSpec) -> dict[str, Any]:
-    attention = spec.attention
-    return {
-        "attention_bias": attention.qkv_bias,
-        "query_pre_attn_scalar": round(attention.scales[0] ** -2),
-        "attn_logit_softcapping": attention.soft_cap,
-        "final_logit_softcapping": spec.soft_cap,
-        "sliding_window": first_window(attention.windows, _GEMMA2_WINDOW),
-        "layer_types": layer_types(attention.windows),
-    }
+def _smollm3_config(spec: DecoderSpec) -> dict[str, Any]:
+    windows = _qwen_window_config(spec)
+    del windows["max_window_layers"]
+    kinds = spec.layer_positions or (spec.positions,) * spec.num_layers
+    turning = [int(kind is not None) for kind in kinds]
+    biases = {"attention_bias": spec.attention.qkv_bias, "mlp_bias": spec.mlp.bias}
+    return {**biases, **windows, "no_rope_layers": turning}
 
 
-GEMMA2 = _like_llama(
-    "gemma2",
-    "Gemma2ForCausalLM",
-    keys=_GEMMA2_KEYS,
-    names=dataclasses.replace(
-        LLAMA.names,
-        attention_post_norm="post_attention_layernorm",
-        mlp_norm="pre_feedforward_layernorm",
-        mlp_post_norm="post_feedforward_layernorm",
-    ),
-    to_spec=_gemma2_spec,
-    own_config=_gemma2_config,
+SMOLLM3 = like_llama(
+    "smollm3",
+    "SmolLM3ForCausalLM",
+    to_spec=_smollm3_spec,
+    own_config=_smollm3_config,
     own_keys={
         "attention_bias",
-        "attn_logit_softcapping",
-        "final_logit_softcapping",
         "layer_types",
-        "query_pre_attn_scalar",
+        "mlp_bias",
+        "no_rope_layer_interval",  # transformers makes no_rope_layers of it where that is missing
+        "no_rope_layers",
         "sliding_window",
-        "sliding_window_size",
+        "use_sliding_window",
     },
-    required={
-        "hidden_act": ("gelu_pytorch_tanh",),  # an unused alias of hidden_activation
-        "use_bidirectional_attention": (None, False),
-    },
+    ignored=frozenset(
+        {
+            "max_window_layers",  # nothing reads it
+            "pretraining_tp",  # the order of a sum
+        }
+    ),
 )

@@ -7,13 +7,17 @@ from collections.abc import Mapping
 from typing import Any
 
 from tdd.models.rotary import LinearScaling, Llama3Scaling, RotaryPositions, YarnScaling
+from tdd.models.spec import DecoderSpec
 from tdd.validate import InputError
 from tdd.validate.files import check_positive
 
-__all__ = ["ROPE_KEYS", "check_agrees", "rope_parameters", "rotary_positions"]
+__all__ = ["ROPE_KEYS", "check_agrees", "rope_by_type", "rope_parameters", "rotary_by_type", "rotary_positions"]
 
 ROPE_KEYS = frozenset({"partial_rotary_factor", "rope_parameters", "rope_scaling", "rope_theta"})
 """Configuration keys about rotary positions, old and new."""
+
+_TYPES = ("sliding_attention", "full_attention")
+"""Types of layers, where each has rotary positions of its own."""
 
 _PARAMETERS: dict[str, frozenset[str]] = {
     "default": frozenset(),
@@ -97,6 +101,31 @@ def rope_parameters(positions: RotaryPositions, head_dim: int | None = None) -> 
         "beta_slow": scaling.beta_slow,
         "truncate": scaling.truncate,
     }
+
+
+def rotary_by_type(config: Mapping[str, Any], *, head_dim: int) -> dict[str, RotaryPositions]:
+    """Read the rotary positions of layers with and without a window: type of layer -> positions.
+
+    The older keys describe the layers without a window, but for `rope_local_base_freq`.
+    """
+    given = config["rope_parameters"]
+    if not isinstance(given, Mapping) or set(given) != set(_TYPES):
+        raise InputError(f"rope_parameters must have an entry for each of {', '.join(_TYPES)}, got {given!r}")
+    local, full = _TYPES
+    plain = {key: value for key, value in config.items() if key not in ("rope_theta", "rope_scaling")}
+    check_agrees(config, "rope_local_base_freq", (given[local] or {}).get("rope_theta"), f"rope_parameters.{local}")
+    return {
+        local: rotary_positions({**plain, "rope_parameters": given[local]}, head_dim=head_dim),
+        full: rotary_positions({**config, "rope_parameters": given[full]}, head_dim=head_dim),
+    }
+
+
+def rope_by_type(spec: DecoderSpec) -> dict[str, Any]:
+    """The inverse of `rotary_by_type`, for a spec whose layers have it."""
+    assert isinstance(spec.positions, RotaryPositions)
+    kinds = zip(spec.layer_positions, spec.attention.windows, strict=False)
+    local = next((kind for kind, window in kinds if kind is not None and window is not None), spec.positions)
+    return dict(zip(_TYPES, map(rope_parameters, (local, spec.positions)), strict=True))
 
 
 def check_agrees(config: Mapping[str, Any], key: str, value: Any, other: str) -> None:

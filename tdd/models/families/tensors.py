@@ -138,10 +138,11 @@ class TensorNames:
     Attributes:
       base: Prefix of all names except the head's.
       layer: Prefix of the names in a layer, after `base`, with "{layer}" for its number.
-      attention_norm, mlp_norm: Norm of each part: before it, or after the sum in a "post" layout.
+      attention_norm, mlp_norm: Norm of each part: before it, after the sum in a "post" layout, or of its output in a
+        "branch" layout.
       attention_post_norm, mlp_post_norm: Norm of the part's output in a "sandwich" layout.
       qkv: One projection with all three, or those of queries, keys and values.
-      query_norm, key_norm: Norm of each head.
+      query_norm, key_norm: Norm of each head, or of all together.
       attention_out, mlp_out: Projections back into the stream.
       mlp_in: One projection, or those of gate and up.
       embedding_in, embedding_out: Projections from and to the embedding's width.
@@ -204,8 +205,9 @@ def _layer(spec: DecoderSpec, names: TensorNames) -> Iterator[Slot]:
         norms["attention_post_norm"] = (names.attention_post_norm, width)
         norms["mlp_post_norm"] = (names.mlp_post_norm, width)
     if attention.qk_norm:
-        norms["query_norm"] = (names.query_norm, attention.head_dim)
-        norms["key_norm"] = (names.key_norm, attention.head_dim)
+        sizes = attention.qkv_widths[:2] if attention.qk_norm == "full" else (attention.head_dim,) * 2
+        norms["query_norm"] = (names.query_norm, sizes[0])
+        norms["key_norm"] = (names.key_norm, sizes[1])
     for path, (name, size) in norms.items():
         yield from _norm(spec, ("layers", path), names.base + names.layer + name, size, layered=True)
 
