@@ -129,6 +129,11 @@ def test_devices_change_nothing(model):
     np.testing.assert_array_equal(one["recall"], all_devices["recall"])
 
 
+def test_whitespace_does_not_hide_a_text(model):
+    with pytest.raises(InputError, match="1 of the texts to score is in prefix: '2'"):
+        tdd.score(model, ["w1 w2", "\tone two three "], "recall", prefix=["one two three"], progress=False)
+
+
 @pytest.mark.parametrize(
     ("scores", "options", "message"),
     [
