@@ -229,6 +229,8 @@ class _Block(nn.Module):
         batch, length, _ = inputs.shape
         widths = attention.qkv_widths
         fused = self._dense("qkv", sum(widths), attention.qkv_bias, inputs, probe)
+        if attention.qkv_clip is not None:
+            fused = jnp.clip(fused, -attention.qkv_clip, attention.qkv_clip)
         parts = jnp.split(fused, (widths[0], widths[0] + widths[1]), axis=-1)
         if attention.qk_norm == "full":
             parts[:2] = self._norm("query_norm", parts[0], probe), self._norm("key_norm", parts[1], probe)

@@ -4,7 +4,7 @@ Pair i of the rotated part of a head (even width d) turns by t * f_i at position
 paired with coordinate i + d/2. Angles are computed in float32 from float64 frequencies.
 
 References: Su et al. (2021), RoFormer, eq. 34; Peng et al. (2023), YaRN, sections 3.2-3.4; the Llama 3.1 release
-for `Llama3Scaling`.
+for `Llama3Scaling`; Ding et al. (2024), LongRoPE.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import numpy as np
 from tdd.validate import InputError
 from tdd.validate.files import check_positive
 
-__all__ = ["LinearScaling", "Llama3Scaling", "RotaryPositions", "YarnScaling", "rotate", "rotation"]
+__all__ = ["LinearScaling", "Llama3Scaling", "LongScaling", "RotaryPositions", "YarnScaling", "rotate", "rotation"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,6 +105,40 @@ class YarnScaling:
 
 
 @dataclasses.dataclass(frozen=True)
+class LongScaling:
+    """LongRoPE within the original context: every pair is slowed by a factor of its own.
+
+    Where a batch has a longer sequence, transformers turns all of its sequences by the factors for the long context: a
+    text's probability would depend on its neighbours. So the model accepts sequences of the original context alone.
+
+    Attributes:
+      short: d/2 factors within the original context.
+      long: d/2 factors beyond it; they are only kept for the configuration.
+      original_length: The original context.
+      stretched_length: The context that `long` is for.
+      amplitude: Factor on the rotated queries and keys, "attention factor".
+    """
+
+    short: tuple[float, ...]
+    long: tuple[float, ...]
+    original_length: int
+    stretched_length: int
+    amplitude: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_positive(
+            original_length=self.original_length, stretched_length=self.stretched_length, amplitude=self.amplitude
+        )
+        for name in ("short", "long"):
+            for factor in getattr(self, name):
+                check_positive(**{f"{name} factor": factor})
+
+    def scaled(self, frequencies: np.ndarray, theta: float) -> np.ndarray:
+        """Frequencies [d/2] after scaling."""
+        return frequencies / np.asarray(self.short)
+
+
+@dataclasses.dataclass(frozen=True)
 class RotaryPositions:
     """Queries and keys turned by an angle that grows with the position.
 
@@ -118,12 +152,16 @@ class RotaryPositions:
     max_length: int
     dim: int
     theta: float = 10_000.0
-    scaling: LinearScaling | Llama3Scaling | YarnScaling | None = None
+    scaling: LinearScaling | Llama3Scaling | YarnScaling | LongScaling | None = None
 
     def __post_init__(self) -> None:
         check_positive(max_length=self.max_length, dim=self.dim, theta=self.theta)
         if self.dim % 2:
             raise InputError(f"dim must be even, got {self.dim!r}")
+        if isinstance(self.scaling, LongScaling):
+            for name, factors in (("short", self.scaling.short), ("long", self.scaling.long)):
+                if len(factors) != self.dim // 2:
+                    raise InputError(f"{name} must hold {self.dim // 2} factors, one a pair, got {len(factors)}")
 
     def frequencies(self) -> np.ndarray:
         """[dim/2] float64, radians a position."""

@@ -103,6 +103,7 @@ class Attention:
       out_bias: True if the projection back has one.
       qk_norm: What is normalised before the rotation, by the spec's norm with scales of its own: each head of queries
         and keys, or all heads of the queries together and all of the keys ("full"), or None.
+      qkv_clip: Queries, keys and values are clipped to plus and minus this, before the rotation; or None.
     """
 
     num_heads: int
@@ -114,6 +115,7 @@ class Attention:
     qkv_bias: bool = True
     out_bias: bool = True
     qk_norm: Literal["head", "full"] | None = None
+    qkv_clip: float | None = None
 
     def __post_init__(self) -> None:
         check_positive(num_heads=self.num_heads, head_dim=self.head_dim)
@@ -123,8 +125,9 @@ class Attention:
         for window in self.windows:
             if window is not None:
                 check_positive(window=window)
-        if self.soft_cap is not None:
-            check_positive(soft_cap=self.soft_cap)
+        for name in ("soft_cap", "qkv_clip"):
+            if getattr(self, name) is not None:
+                check_positive(**{name: getattr(self, name)})
 
     @property
     def kv_heads(self) -> int:

@@ -34,12 +34,15 @@ def test_published(tmp_path, name):
     assert family.to_spec(written) == spec
 
 
+STORED_AS = {"phi3, all turns": "llama"}  # nothing tells the two apart
+
+
 @pytest.mark.parametrize("name", ALL)
 def test_written_configurations_lead_back(tmp_path, name):
     """Through the family's own keys and through transformers' reading of them."""
     spec = spec_of(tmp_path, ALL[name])
     family, written = family_of_spec(spec)
-    assert family.names == FAMILIES[ALL[name]["model_type"]].names
+    assert family.names == FAMILIES[STORED_AS.get(name, ALL[name]["model_type"])].names
     assert spec_of(tmp_path, written) == spec
 
 
@@ -111,6 +114,15 @@ REFUSED = {
         },
         "rope_local_base_freq=50.0, but rope_parameters.sliding_attention=7.0",
     ),
+    "olmo clip": ("olmo", {"clip_qkv": -1.0}, "qkv_clip must be a positive number, got -1.0"),
+    "phi3 factors": (
+        "phi3",
+        {
+            "rope_scaling": {**CONFIGURATIONS["phi3, longrope"]["rope_scaling"], "short_factor": [1.0]},
+            "partial_rotary_factor": 1.0,
+        },
+        "short_factor|short must hold 2 factors",
+    ),
     "smollm3 layers": ("smollm3", {"no_rope_layers": [1, 0, 2]}, "no_rope_layers must hold a 1 or a 0"),
     "smollm3 window without use": (
         "smollm3",
@@ -177,6 +189,16 @@ REFUSED = {
         "high_freq_factor=1.0 must exceed low_freq_factor=1.0",
     ),
 }
+
+
+def test_longrope_is_read_within_the_original_context(tmp_path):
+    """Longer texts would turn all texts of their batch by other factors in transformers."""
+    spec = spec_of(tmp_path, CONFIGURATIONS["phi3, longrope"])
+    assert spec.max_length == 32
+    np.testing.assert_allclose(spec.positions.frequencies(), [1.0, 0.1 / 1.3], rtol=1e-12)
+    assert spec.positions.scaling.amplitude == pytest.approx((1 + np.log(3) / np.log(32)) ** 0.5)
+    written = family_of_spec(spec)[1]
+    assert (written["max_position_embeddings"], written["original_max_position_embeddings"]) == (96, 32)
 
 
 @pytest.mark.parametrize("name", REFUSED)

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.torch
 TOLERANCE = 1e-5
 ONE_OF_EACH = [
     "gpt2", "gpt_neo", "gpt_neox", "opt, as its 350M", "llama", "mistral, window", "qwen2", "qwen3", "gemma2",
-    "gemma3_text", "olmo2", "olmo3", "smollm3",
+    "gemma3_text", "olmo", "olmo2", "olmo3", "phi3", "smollm3",
 ]  # fmt: skip
 
 

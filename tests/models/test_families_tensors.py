@@ -29,8 +29,10 @@ ONE_OF_EACH = [
     "qwen3",
     "gemma2",
     "gemma3_text",
+    "olmo",
     "olmo2",
     "olmo3",
+    "phi3",
     "smollm3",
 ]
 
@@ -134,7 +136,7 @@ def test_every_fault_in_one_error(tmp_path, name):
     layer = family.names.base + family.names.layer.format(layer=1)
     gone = f"{layer}{family.names.attention_out}.weight"
     turned = f"{layer}{family.names.mlp_out}.weight"
-    typed = f"{layer}{family.names.mlp_norm}.weight"
+    typed = f"{layer}{family.names.qkv[0]}.weight"
     del stored[gone]
     stored[turned] = np.ascontiguousarray(stored[turned].T)
     stored[typed] = stored[typed].astype(np.float64)

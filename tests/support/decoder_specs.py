@@ -70,6 +70,7 @@ SPECS = {
         layer_positions=(RotaryPositions(POSITIONS, dim=4), RotaryPositions(POSITIONS, dim=4, theta=50.0)),
         tied_head=False,
     ),
+    "olmo": _spec(LayerNorm(affine=False), RotaryPositions(POSITIONS, dim=4), {"qkv_clip": 0.3, **_PLAIN}, _GATED),
     "smollm3": _spec(
         RmsNorm(),
         RotaryPositions(POSITIONS, dim=4),

@@ -46,6 +46,16 @@ _GEMMA3 = {
 }
 _OLMO2 = {**_LLAMA, "model_type": "olmo2", "rope_theta": 1000.0, "pad_token_id": 0}
 _OLMO3 = {**_OLMO2, "model_type": "olmo3", "num_hidden_layers": 4, "sliding_window": 5}
+_OLMO = {
+    **{key: value for key, value in _LLAMA.items() if key != "rms_norm_eps"},
+    "model_type": "olmo", "rope_theta": 1000.0, "pad_token_id": 0,
+}
+_PHI3 = {
+    **_LLAMA, "model_type": "phi3", "rope_theta": 1000.0, "partial_rotary_factor": 0.5, "pad_token_id": 0,
+}
+_LONG = {
+    "type": "longrope", "short_factor": [1.0, 1.3], "long_factor": [2.0, 5.0],
+}
 _SMOLLM3 = {
     **_LLAMA, "model_type": "smollm3", "num_hidden_layers": 3, "rope_theta": 1000.0, "no_rope_layer_interval": 2,
     "pad_token_id": 0,
@@ -88,8 +98,15 @@ CONFIGURATIONS = {
         "final_logit_softcapping": None,
     },
     "gemma3_text": _GEMMA3,
+    "olmo": {**_OLMO, "clip_qkv": 0.1},
     "olmo2": _OLMO2,
     "olmo3": {**_OLMO3, "rope_scaling": {**_YARN, "attention_factor": 1.3}},
+    "phi3": _PHI3,
+    "phi3, longrope": {
+        **_PHI3, "rope_theta": 100.0, "partial_rotary_factor": 1.0, "rope_scaling": _LONG,
+        "max_position_embeddings": 96,
+        "original_max_position_embeddings": 32,
+    },
     "smollm3": _SMOLLM3,
 }
 """The parity table."""
@@ -163,6 +180,16 @@ VARIANTS = {
     },
     "gemma3_text, one rotation": {**_GEMMA3, "rope_local_base_freq": 1000.0, "rope_scaling": None},
     "gemma3_text, biases, untied": {**_GEMMA3, "attention_bias": True, "tie_word_embeddings": False},
+    "olmo, no clip": _OLMO,
+    "olmo, biases, all heads of keys, tied": {
+        **_OLMO,
+        "attention_bias": True,
+        "num_key_value_heads": 4,
+        "tie_word_embeddings": True,
+    },
+    "phi3, window": {**_PHI3, "sliding_window": 5},
+    "phi3, all turns": {**_PHI3, "partial_rotary_factor": 1.0},
+    "phi3, tied": {**_PHI3, "tie_word_embeddings": True},
     "olmo2, biases, all heads of keys": {**_OLMO2, "attention_bias": True, "num_key_value_heads": 4},
     "olmo2, tied, llama3 rotary": {**_OLMO2, "tie_word_embeddings": True, "rope_theta": 100.0, "rope_scaling": _LLAMA3},
     "olmo3, one rotation": {**_OLMO3, "rope_theta": 500000.0},

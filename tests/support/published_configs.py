@@ -80,6 +80,23 @@ _OLMO3 = {
     },
     "torch_dtype": "bfloat16", "transformers_version": "4.57.0", "vocab_size": 100278,
 }
+_OLMO = {
+    "architectures": ["OlmoForCausalLM"], "attention_bias": False, "attention_dropout": 0.0, "clip_qkv": None,
+    "eos_token_id": 50279, "hidden_act": "silu", "hidden_size": 4096, "initializer_range": 0.02,
+    "intermediate_size": 11008, "max_position_embeddings": 2048, "model_type": "olmo", "num_attention_heads": 32,
+    "num_hidden_layers": 32, "num_key_value_heads": 32, "pad_token_id": 1, "pretraining_tp": 1, "rope_scaling": None,
+    "rope_theta": 10000.0, "tie_word_embeddings": False, "torch_dtype": "float32",
+    "transformers_version": "4.40.0.dev0", "use_cache": True, "vocab_size": 50304,
+}
+_PHI4 = {
+    "architectures": ["Phi3ForCausalLM"], "attention_bias": False, "attention_dropout": 0.0,
+    "bos_token_id": 100257, "embd_pdrop": 0.0, "eos_token_id": 100265, "hidden_act": "silu", "hidden_size": 5120,
+    "initializer_range": 0.02, "intermediate_size": 17920, "max_position_embeddings": 16384, "model_type": "phi3",
+    "num_attention_heads": 40, "num_hidden_layers": 40, "num_key_value_heads": 10,
+    "original_max_position_embeddings": 16384, "pad_token_id": 100349, "resid_pdrop": 0.0, "rms_norm_eps": 1e-05,
+    "rope_scaling": None, "rope_theta": 250000, "sliding_window": None, "tie_word_embeddings": False,
+    "torch_dtype": "bfloat16", "transformers_version": "4.47.0", "use_cache": True, "vocab_size": 100352,
+}
 _SMOLLM3 = {
     "architectures": ["SmolLM3ForCausalLM"], "attention_bias": False, "attention_dropout": 0.0, "bos_token_id": 128000,
     "eos_token_id": 128001, "hidden_act": "silu", "hidden_size": 2048, "initializer_range": 0.02,
@@ -233,6 +250,23 @@ PUBLISHED = {
             "attention.windows": ((512,) * 5 + (None,)) * 4 + (512, 512), "attention.qk_norm": "head",
             "positions.theta": 1000000.0, "attention.soft_cap": None, "layout": "sandwich", "tied_head": True,
         },
+    ),
+    "olmo-7b": (_OLMO, {"norm.affine": False, "attention.qkv_clip": None, "mlp.gated": True}),
+    "phi-4": (_PHI4, {"positions.theta": 250000.0, "attention.num_kv_heads": 10, "positions.scaling": None}),
+    "phi-4-mini": (
+        {
+            **_PHI4, "full_attn_mod": 1, "interpolate_factor": 1, "lm_head_bias": False, "mlp_bias": False,
+            "auto_map": {
+                "AutoConfig": "configuration_phi3.Phi3Config", "AutoModelForCausalLM": "modeling_phi3.Phi3ForCausalLM",
+                "AutoTokenizer": "Xenova/gpt-4o",
+            },
+            "hidden_size": 3072, "intermediate_size": 8192, "max_position_embeddings": 131072,
+            "num_attention_heads": 24, "num_hidden_layers": 32, "num_key_value_heads": 8,
+            "original_max_position_embeddings": 4096, "partial_rotary_factor": 0.75, "rope_theta": 10000.0,
+            "rope_scaling": {"long_factor": [1.0] * 47 + [47.77], "short_factor": [1.0] * 48, "type": "longrope"},
+            "sliding_window": 262144, "tie_word_embeddings": True, "vocab_size": 200064,
+        },
+        {"max_length": 4096, "positions.dim": 96, "positions.scaling.stretched_length": 131072},
     ),
     "olmo-2-7b": (
         _OLMO2, {"layout": "branch", "attention.qk_norm": "full", "positions.theta": 500000.0, "layer_positions": ()},

@@ -28,7 +28,8 @@ class _Families(Mapping[str, Family]):
         "gpt": ("gpt2", "gpt_neo", "gpt_neox", "opt"),
         "llama": ("llama", "mistral", "qwen2", "qwen3", "smollm3"),
         "gemma": ("gemma2", "gemma3_text"),
-        "olmo": ("olmo2", "olmo3"),
+        "olmo": ("olmo", "olmo2", "olmo3"),
+        "phi": ("phi3",),
     }
 
     def __getitem__(self, model_type: str) -> Family:

@@ -33,6 +33,7 @@ def llama_spec(
     plus_one: bool = False,
     mlp_bias: bool = False,
     attention: Mapping[str, Any],
+    positions: RotaryPositions | None = None,
     **fields: Any,
 ) -> DecoderSpec:
     """The spec of a configuration with LLaMA's keys and a family's own fields."""
@@ -40,7 +41,7 @@ def llama_spec(
         config,
         keys,
         RmsNorm(config[keys.eps], plus_one),
-        rotary_positions(config, head_dim=head_dim_of(config, keys)),
+        positions or rotary_positions(config, head_dim=head_dim_of(config, keys)),
         attention={"qkv_bias": False, "out_bias": False, **attention},
         mlp={"gated": True, "bias": mlp_bias},
         **fields,

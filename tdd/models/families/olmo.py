@@ -1,4 +1,5 @@
-"""OLMo 2 and 3: norms after each branch, and over all heads of queries and of keys together; windows by layer (3)."""
+"""OLMo: plain norms and clipped projections (1); norms after each branch, and over all heads of queries and of keys
+together (2 and 3); windows by layer (3)."""
 
 from __future__ import annotations
 
@@ -6,15 +7,41 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from tdd.models.families.family import Keys, check_heads, first_window, layer_types, layer_windows
+from tdd.models.families.family import Keys, check_heads, first_window, layer_types, layer_windows, spec_of
 from tdd.models.families.llama import LLAMA, LLAMA_KEYS, like_llama, llama_spec
-from tdd.models.families.rope import rope_by_type, rotary_by_type
-from tdd.models.spec import DecoderSpec
+from tdd.models.families.rope import rope_by_type, rotary_by_type, rotary_positions
+from tdd.models.spec import DecoderSpec, LayerNorm
 
-__all__ = ["OLMO2", "OLMO3"]
+__all__ = ["OLMO", "OLMO2", "OLMO3"]
 
 _KEYS = dataclasses.replace(LLAMA_KEYS, head_dim="")
+_PLAIN_KEYS = dataclasses.replace(_KEYS, eps="")
+_EPS = 1e-5
 _WINDOW = 4096
+
+
+def _olmo_spec(config: Mapping[str, Any]) -> DecoderSpec:
+    bias = config["attention_bias"]
+    return spec_of(
+        config,
+        _PLAIN_KEYS,
+        LayerNorm(_EPS, affine=False),
+        rotary_positions(config, head_dim=check_heads(config, _PLAIN_KEYS)),
+        attention={"qkv_bias": bias, "out_bias": bias, "qkv_clip": config["clip_qkv"]},
+        mlp={"gated": True, "bias": False},
+    )
+
+
+OLMO = like_llama(
+    "olmo",
+    "OlmoForCausalLM",
+    norm=LayerNorm,
+    keys=_PLAIN_KEYS,
+    to_spec=_olmo_spec,
+    own_config=lambda spec: {"attention_bias": spec.attention.qkv_bias, "clip_qkv": spec.attention.qkv_clip},
+    own_keys={"attention_bias", "clip_qkv"},
+    ignored=frozenset({"pretraining_tp"}),  # the order of a sum
+)
 
 
 def _spec(config: Mapping[str, Any], keys: Keys = _KEYS, **attention: Any) -> DecoderSpec:

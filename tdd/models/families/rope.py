@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from tdd.models.rotary import LinearScaling, Llama3Scaling, RotaryPositions, YarnScaling
+from tdd.models.rotary import LinearScaling, Llama3Scaling, LongScaling, RotaryPositions, YarnScaling
 from tdd.models.spec import DecoderSpec
 from tdd.validate import InputError
 from tdd.validate.files import check_positive
@@ -16,6 +16,8 @@ __all__ = ["ROPE_KEYS", "check_agrees", "rope_by_type", "rope_parameters", "rota
 ROPE_KEYS = frozenset({"partial_rotary_factor", "rope_parameters", "rope_scaling", "rope_theta"})
 """Configuration keys about rotary positions, old and new."""
 
+_ORIGINAL = "original_max_position_embeddings"
+
 _TYPES = ("sliding_attention", "full_attention")
 """Types of layers, where each has rotary positions of its own."""
 
@@ -24,6 +26,7 @@ _PARAMETERS: dict[str, frozenset[str]] = {
     "dynamic": frozenset({"factor"}),
     "linear": frozenset({"factor"}),
     "llama3": frozenset({"factor", "high_freq_factor", "low_freq_factor", "original_max_position_embeddings"}),
+    "longrope": frozenset({"attention_factor", "factor", "long_factor", _ORIGINAL, "short_factor"}),
     "yarn": frozenset(
         {
             "attention_factor",
@@ -54,6 +57,7 @@ def rotary_positions(config: Mapping[str, Any], *, head_dim: int, partial: bool 
     """Read rotary positions from `rope_parameters` and the older keys beside it.
 
     "dynamic" is read as "default": it changes nothing within the model's own context, and longer sequences are refused.
+    "longrope" is read with the factors of the original context, which is then the longest sequence (`LongScaling`).
 
     Args:
       config: Configuration with its defaults filled in.
@@ -67,11 +71,12 @@ def rotary_positions(config: Mapping[str, Any], *, head_dim: int, partial: bool 
     _check_parameters(config, parameters, partial=partial)
     fraction = parameters.get("partial_rotary_factor")
     check_positive(rope_theta=parameters["rope_theta"])
+    scaling = _scaling(parameters, config["max_position_embeddings"])
     return RotaryPositions(
-        config["max_position_embeddings"],
+        scaling.original_length if isinstance(scaling, LongScaling) else config["max_position_embeddings"],
         head_dim if fraction is None else int(head_dim * fraction),
         float(parameters["rope_theta"]),
-        _scaling(parameters, config["max_position_embeddings"]),
+        scaling,
     )
 
 
@@ -86,6 +91,10 @@ def rope_parameters(positions: RotaryPositions, head_dim: int | None = None) -> 
     scaling = positions.scaling
     if scaling is None:
         return {**written, "rope_type": "default"}
+    if isinstance(scaling, LongScaling):
+        factors = {"short_factor": [*scaling.short], "long_factor": [*scaling.long]}
+        lengths = {_ORIGINAL: scaling.original_length, "attention_factor": scaling.amplitude}
+        return {**written, "rope_type": "longrope", **factors, **lengths}
     written["factor"] = scaling.factor
     if isinstance(scaling, LinearScaling):
         return {**written, "rope_type": "linear"}
@@ -134,13 +143,22 @@ def check_agrees(config: Mapping[str, Any], key: str, value: Any, other: str) ->
         raise InputError(f"the configuration has {key}={config[key]!r}, but {other}={value!r}; remove the wrong one")
 
 
-def _scaling(parameters: Mapping[str, Any], max_length: int) -> LinearScaling | Llama3Scaling | YarnScaling | None:
+def _scaling(
+    parameters: Mapping[str, Any], max_length: int
+) -> LinearScaling | Llama3Scaling | LongScaling | YarnScaling | None:
     kind = parameters["rope_type"]
     if kind in ("default", "dynamic"):
         return None
     if kind == "linear":
         return LinearScaling(float(parameters["factor"]))
-    original = parameters["original_max_position_embeddings"]
+    original = parameters[_ORIGINAL]
+    if kind == "longrope":
+        short, long = (tuple(map(float, parameters[key])) for key in ("short_factor", "long_factor"))
+        factor = parameters.get("factor") or max_length / original
+        amplitude = parameters.get("attention_factor")
+        if amplitude is None:
+            amplitude = math.sqrt(1 + math.log(factor) / math.log(original)) if factor > 1 else 1.0
+        return LongScaling(short, long, original, max_length, float(amplitude))
     if kind == "llama3":
         low, high = parameters["low_freq_factor"], parameters["high_freq_factor"]
         return Llama3Scaling(float(parameters["factor"]), float(low), float(high), original)
@@ -179,7 +197,9 @@ def _check_parameters(config: Mapping[str, Any], parameters: Any, *, partial: bo
             f"rotary positions of rope_type={kind!r} are not supported; supported: {', '.join(_PARAMETERS)}"
         )
     check_agrees(parameters, "type", kind, "rope_type")
-    missing = sorted(_PARAMETERS[kind] & {"factor", "high_freq_factor", "low_freq_factor"} - parameters.keys())
+    needed = {"high_freq_factor", "long_factor", "low_freq_factor", "short_factor"}
+    needed |= set() if kind == "longrope" else {"factor"}
+    missing = sorted(_PARAMETERS[kind] & needed - parameters.keys())
     if missing:
         raise InputError(f"rope_parameters of rope_type={kind!r} lack {', '.join(missing)}")
     unknown = sorted(set(parameters) - _PARAMETERS[kind] - _COMMON_PARAMETERS)
