@@ -70,6 +70,7 @@ from .procedures.testing import sidak as sidak
 from .procedures.testing import storey_bh as storey_bh
 from .procedures.testing import two_stage_bh as two_stage_bh
 from .procedures.values import PTDI as PTDI
+from .procedures.versions import version_test as version_test
 from .procedures.weighted import Weighted as Weighted
 from .procedures.weighted import effective_sample_size as effective_sample_size
 from .procedures.weighted import weighted_conformal_p_values as weighted_conformal_p_values

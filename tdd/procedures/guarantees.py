@@ -22,6 +22,7 @@ _MODULES = (
     "procedures.jecs",
     "procedures.exchangeability",
     "procedures.sequential",
+    "procedures.versions",
     "procedures.anytime",
     "procedures.evalues",
     "procedures.best_score",

@@ -688,6 +688,13 @@ SHARDS = (
         ("tests/scoring/test_score_shards.py",),
     ),
     Fault(
+        "versions: scores are taken for log-probabilities",
+        "tdd/procedures/versions.py",
+        "exchangeability(-published, -private,",
+        "exchangeability(published, private,",
+        ("tests/procedures/test_versions.py",),
+    ),
+    Fault(
         "decoder: a norm after the branch goes over the sum",
         "tdd/models/decoder.py",
         'stream = stream + self._norm(f"{name}_norm", part(stream), probe)',

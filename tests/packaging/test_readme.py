@@ -169,8 +169,10 @@ def test_the_code_of_the_exchange(tmp_path, monkeypatch):
         "path/or/hub-id": str(demo_files().checkpoint),
         "num_shards=50, num_shuffles=50": "num_shards=4, num_shuffles=4",
     }
-    names = run_code("tdd/exchange/README.md", small, {"tdd": tdd})
+    versions = [f"what is {a} and {b}, said {c}" for a, b, c in rng.integers(0, 10**6, (12, 3))]
+    names = run_code("tdd/exchange/README.md", small, {"tdd": tdd, "texts": versions, "k": 3})
     assert names["run"].log_probs["boolq"][1].shape == (4, 4)
+    assert names["scores"].shape == (3, 4)
 
 
 @pytest.mark.slow("long")

@@ -10,6 +10,7 @@ import pytest
 
 from tdd.kernels import permutation, randomization, rank_sum, student
 from tdd.procedures.exchangeability import exchangeability
+from tdd.procedures.versions import version_test
 
 LEVELS = (0.05, 0.2, 0.5)
 
@@ -90,6 +91,33 @@ def test_random_ties_make_the_rank_sum_exact(law, budget):
     guarantees.assert_not_super_uniform(
         p_values(in_favour if law is integers else beyond_the_sum, law, r, k), LEVELS, budget
     )
+
+
+def documents(key, n, k, drawn):
+    """Scores [n, k + 1] of versions under a model that saw none; the first is the human original, which models like.
+
+    Which version was published is `drawn`, or else the original is.
+    """
+    data, draw = jax.random.split(key)
+    scores = jax.random.normal(data, (n, k + 1)).at[:, 0].add(-1.0) + jnp.arange(n)[:, None]
+    place = jax.random.randint(draw, (n,), 0, k + 1) if drawn else jnp.zeros(n, jnp.int32)
+    rows = jnp.arange(n)
+    others = (place[:, None] + jnp.arange(1, k + 1)) % (k + 1)
+    return scores[rows, place], scores[rows[:, None], others]
+
+
+@pytest.mark.guarantee(checks=2 * 4)
+@pytest.mark.parametrize("test", ["rank_sum", "exact"])
+def test_versions(test, budget):
+    """Versions need not be alike, if the published one was drawn; publishing the originals is the broken twin."""
+
+    def one(key, drawn):
+        data, own = jax.random.split(key)
+        return version_test(*documents(data, 6, 4, drawn), test=test, key=own).p_value
+
+    sound, broken = (guarantees.simulate(functools.partial(one, drawn=drawn), seed=0) for drawn in (True, False))
+    guarantees.assert_super_uniform(sound, LEVELS, budget)
+    guarantees.assert_not_super_uniform(broken, LEVELS, budget)
 
 
 def exact(num_draws):
