@@ -15,7 +15,7 @@ import numpy as np
 from tdd.models import checkpoint
 from tdd.models.decoder import init_params
 from tdd.models.language_model import language_model
-from tdd.models.spec import Attention, DecoderSpec, LayerNorm, LearnedPositions, Mlp, RmsNorm, RotaryPositions
+from tdd.models.spec import Attention, DecoderSpec, Experts, LayerNorm, LearnedPositions, Mlp, RmsNorm, RotaryPositions
 
 __all__ = [
     "GPT2_SMALL",
@@ -104,7 +104,10 @@ def forward_flops(spec: DecoderSpec, lengths: Sequence[int]) -> float:
     saw all before it and none behind; additions and everything elementwise are left out."""
     attention = spec.attention
     mixed = attention.num_heads * attention.head_dim
-    inner = spec.mlp.width * (3 if spec.mlp.gated else 2)
+    if isinstance(spec.mlp, Experts):
+        inner = 3 * spec.mlp.top_k * spec.mlp.width + spec.mlp.num_experts
+    else:
+        inner = spec.mlp.width * (3 if spec.mlp.gated else 2)
     weights = spec.num_layers * spec.width * (sum(attention.qkv_widths) + mixed + inner)
     tokens, pairs = sum(lengths), sum(n * (n + 1) / 2 for n in lengths)
     readout = (tokens - len(lengths)) * spec.vocab_size * spec.embedded_width

@@ -85,8 +85,9 @@ def _run_budget(arguments: argparse.Namespace) -> None:
     from tdd.report.sections import Facts, Report, to_terminal
 
     needed = _size(found["params_bytes"] + found["temporary"])
+    active = f" ({found['active_params']:,} for a token)" if found["active_params"] < found["num_params"] else ""
     rows = [
-        ("parameters", f"{found['num_params']:,} in {found['dtype']}, {_size(found['params_bytes'])}"),
+        ("parameters", f"{found['num_params']:,}{active} in {found['dtype']}, {_size(found['params_bytes'])}"),
         ("memory for JAX", _size(found["available"])),
         ("batch", f"{found['batch']} rows of {found['length']:,} tokens" if found["fits"] else "none"),
         ("memory needed", f"{needed}, of it {_size(found['temporary'])} temporary"),

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from tdd.device_kinds import DeviceKind
 from tdd.models.attention import QUERY_BLOCK
 from tdd.models.decoder import init_params
-from tdd.models.spec import DecoderSpec
+from tdd.models.spec import DecoderSpec, Experts
 from tdd.validate import InputError
 
 __all__ = ["ASSUMPTIONS", "Budget", "estimate", "usable"]
@@ -42,6 +42,7 @@ class Budget:
 
     Attributes:
       num_params: Parameters.
+      active_params: Those that one token meets: of a mixture only its own experts.
       params_bytes: Their size.
       available: Memory that JAX may use.
       length: Tokens of a row.
@@ -53,6 +54,7 @@ class Budget:
     """
 
     num_params: int
+    active_params: int
     params_bytes: int
     available: int
     length: int
@@ -99,18 +101,19 @@ def estimate(
     dtype = jnp.dtype(dtype)
     shapes = jax.eval_shape(lambda key: init_params(spec, key, dtype), jax.random.key(0))
     num_params = sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(shapes))
+    active_params = num_params - _inactive(spec)
     params_bytes = num_params * dtype.itemsize
     room = kind.memory - params_bytes
     temporary = functools.partial(_temporary, spec, dtype, length=length, tile=tile)
     batch = next((rows for rows in range(max(1, token_budget // length), 0, -1) if temporary(rows) <= room), 0)
     tokens = batch * length
-    flops = _flops(spec, num_params, length)
+    flops = _flops(spec, active_params, length)
     speed = None
     if batch and kind.peak is not None and kind.bandwidth is not None:
         computing = flops * tokens / (kind.peak * _REACHED[max(2, dtype.itemsize)])
         speed = tokens / max(computing, params_bytes / kind.bandwidth)
     needed = temporary(max(batch, 1))
-    return Budget(num_params, params_bytes, kind.memory, length, batch, tokens, needed, flops, speed)
+    return Budget(num_params, active_params, params_bytes, kind.memory, length, batch, tokens, needed, flops, speed)
 
 
 def _temporary(spec: DecoderSpec, dtype: Any, batch: int, *, length: int, tile: int) -> int:
@@ -121,16 +124,28 @@ def _temporary(spec: DecoderSpec, dtype: Any, batch: int, *, length: int, tile: 
     queries = min(length, max(QUERY_BLOCK, -(-length // _BLOCKS)))
     scores = 2 * 4 * batch * attention.num_heads * queries * length
     mixing = 3 * stream + 2 * qkv + scores
-    inner = 4 * rows * mlp.width * (3 if mlp.gated else 2)
+    if isinstance(mlp, Experts):  # padding of the blocks included
+        inner = 5 * rows * mlp.top_k * (3 * mlp.width + 2 * spec.width)
+    else:
+        inner = 4 * rows * mlp.width * (3 if mlp.gated else 2)
     multilayer = 3 * stream + inner
     hidden = rows * spec.embedded_width * (4 + dtype.itemsize)
     head = hidden + 2 * 4 * min(rows, tile) * spec.vocab_size
     return max(mixing, multilayer, head)
 
 
-def _flops(spec: DecoderSpec, num_params: int, length: int) -> float:
+def _inactive(spec: DecoderSpec) -> int:
+    """Parameters of the experts that one token does not meet."""
+    if not isinstance(spec.mlp, Experts):
+        return 0
+    shapes = spec.mlp.kernel_shapes(spec.width)
+    of_one = math.prod(shapes["mlp_in"][1:]) + math.prod(shapes["mlp_out"][1:])
+    return spec.num_layers * (spec.mlp.num_experts - spec.mlp.top_k) * of_one
+
+
+def _flops(spec: DecoderSpec, active_params: int, length: int) -> float:
     """Operations of one token: two for each weight of a product, and attention to half of the positions."""
     looked_up = spec.vocab_size * spec.embedded_width * (not spec.tied_head)
     attention = spec.attention
     mixing = sum(4 * attention.num_heads * attention.head_dim * min(w or length, length / 2) for w in attention.windows)
-    return 2.0 * (num_params - looked_up) + mixing
+    return 2.0 * (active_params - looked_up) + mixing

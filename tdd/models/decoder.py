@@ -27,8 +27,9 @@ from jax import lax
 
 from tdd.kernels import grad_norm
 from tdd.models.attention import PrefixCache, attend
+from tdd.models.experts import mixture
 from tdd.models.rotary import RotaryPositions, rotate, rotation
-from tdd.models.spec import DecoderSpec, LayerNorm, LearnedPositions, RmsNorm
+from tdd.models.spec import DecoderSpec, Experts, LayerNorm, LearnedPositions, RmsNorm
 from tdd.validate.files import check_tokens
 
 __all__ = ["embed", "hidden", "init_params", "keys_and_values", "logits", "readout", "trunk"]
@@ -215,8 +216,10 @@ class _Block(nn.Module):
     def _dense(
         self, name: str, features: int, bias: bool, inputs: jax.Array, probe: jax.Array | None, *, out: bool = False
     ) -> jax.Array:
-        std = _INIT_STD / math.sqrt(2 * self.spec.num_layers) if out else _INIT_STD
-        return _Dense(features, self.param_dtype, std, bias, name=name)(inputs, probe)
+        return _Dense(features, self.param_dtype, self._std(out), bias, name=name)(inputs, probe)
+
+    def _std(self, out: bool) -> float:
+        return _INIT_STD / math.sqrt(2 * self.spec.num_layers) if out else _INIT_STD
 
     def _attention(
         self,
@@ -259,6 +262,12 @@ class _Block(nn.Module):
     def _mlp(self, inputs: jax.Array, probe: jax.Array | None) -> jax.Array:
         mlp = self.spec.mlp
         activation = _ACTIVATIONS[mlp.activation]
+        if isinstance(mlp, Experts):
+            kernels = {
+                name: _Kernel(shape, self._std(name == "mlp_out"), self.param_dtype, name=name)()
+                for name, shape in mlp.kernel_shapes(self.spec.width).items()
+            }
+            return mixture(mlp, activation, kernels, inputs, probe)
         inner = self._dense("mlp_in", mlp.width * (2 if mlp.gated else 1), mlp.bias, inputs, probe)
         if mlp.gated:
             gate, up = jnp.split(inner, 2, axis=-1)
@@ -345,6 +354,18 @@ class _Dense(nn.Module):
         else:
             output = jnp.einsum("btd,df->btf", inputs.astype(kernel.dtype), kernel, preferred_element_type=jnp.float32)
         return _biased(self, output, probe) if self.bias else output
+
+
+class _Kernel(nn.Module):
+    """A kernel alone."""
+
+    shape: tuple[int, ...]
+    std: float
+    param_dtype: Any
+
+    @nn.compact
+    def __call__(self) -> jax.Array:
+        return self.param("kernel", nn.initializers.normal(self.std), self.shape, self.param_dtype)
 
 
 def _biased(module: Any, inputs: jax.Array, probe: jax.Array | None) -> jax.Array:

@@ -11,7 +11,7 @@ from jax import lax
 
 from tdd.kernels.grad_norm_head import HeadGradients, embedding_sqnorm, head_gradients, tied_cross
 from tdd.models.decoder import embed, readout, trunk
-from tdd.models.spec import DecoderSpec
+from tdd.models.spec import DecoderSpec, Experts
 from tdd.records import GradSqNorms
 
 __all__ = ["activation_bytes", "grad_sqnorm"]
@@ -101,6 +101,9 @@ def _head(spec: DecoderSpec, chunk: int | None, *arrays: jax.Array) -> HeadGradi
 def activation_bytes(spec: DecoderSpec, batch: int, length: int) -> int:
     """Approximate bytes that the backward pass of the whole trunk would keep: float32, all layers, [B, T] tokens."""
     attention, mlp = spec.attention, spec.mlp
-    inner = mlp.width * (5 if mlp.gated else 4)
+    if isinstance(mlp, Experts):
+        inner = mlp.top_k * (6 * mlp.width + 4 * spec.width) + 3 * mlp.num_experts  # a quarter of it pads blocks
+    else:
+        inner = mlp.width * (5 if mlp.gated else 4)
     values = 8 * spec.width + 3 * sum(attention.qkv_widths) + inner + 2 * attention.num_heads * length
     return 4 * spec.num_layers * batch * length * values

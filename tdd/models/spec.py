@@ -12,7 +12,7 @@ positions.
 from __future__ import annotations
 
 import dataclasses
-from typing import Literal, get_args
+from typing import ClassVar, Literal, get_args
 
 from tdd.models.rotary import RotaryPositions
 from tdd.validate import InputError
@@ -22,6 +22,7 @@ __all__ = [
     "Activation",
     "Attention",
     "DecoderSpec",
+    "Experts",
     "LayerNorm",
     "Layout",
     "LearnedPositions",
@@ -162,6 +163,44 @@ class Mlp:
 
 
 @dataclasses.dataclass(frozen=True)
+class Experts:
+    """A mixture of E gated perceptrons without biases, k of them for each token: sum over those of p_e mlp_e(x).
+
+    p = softmax(x W_router), in float32; the k largest count.
+
+    Attributes:
+      num_experts: E.
+      top_k: k.
+      width: F of each expert.
+      activation: The nonlinearity of the gate.
+      renormalised: True if the k weights p_e are divided by their sum.
+      gated, bias: As in `Mlp`; always these.
+    """
+
+    num_experts: int
+    top_k: int
+    width: int
+    activation: Activation
+    renormalised: bool = True
+    gated: ClassVar[bool] = True
+    bias: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        check_positive(num_experts=self.num_experts, top_k=self.top_k, width=self.width)
+        if self.top_k > self.num_experts:
+            raise InputError(f"top_k={self.top_k} exceeds num_experts={self.num_experts}; use at most that")
+        check_choice("activation", self.activation, get_args(Activation))
+
+    def kernel_shapes(self, width: int) -> dict[str, tuple[int, ...]]:
+        """Shapes of a layer's kernels in a stream of width D; gate and up are side by side in "mlp_in"."""
+        return {
+            "router": (width, self.num_experts),
+            "mlp_in": (self.num_experts, width, 2 * self.width),
+            "mlp_out": (self.num_experts, self.width, width),
+        }
+
+
+@dataclasses.dataclass(frozen=True)
 class DecoderSpec:
     """A decoder-only transformer.
 
@@ -174,7 +213,7 @@ class DecoderSpec:
       norm: The normalisation, of the same kind at every place.
       positions: The position encoding.
       attention: The attention of every block.
-      mlp: The multilayer perceptron of every block.
+      mlp: The multilayer perceptron of every block, or its experts.
       tied_head: True if the readout is the token embedding, False if it is a separate matrix.
       layout: Places of the norms in a block.
       layer_positions: L rotary encodings of the same width as `positions`, or None for a layer without positions;
@@ -192,7 +231,7 @@ class DecoderSpec:
     norm: LayerNorm | RmsNorm
     positions: LearnedPositions | RotaryPositions
     attention: Attention
-    mlp: Mlp
+    mlp: Mlp | Experts
     tied_head: bool = True
     layout: Layout = "pre"
     layer_positions: tuple[RotaryPositions | None, ...] = ()

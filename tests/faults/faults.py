@@ -1196,6 +1196,27 @@ DEVICES = (
         ("tests/kernels/test_local_fdr.py",),
     ),
     Fault(
+        "experts: the norm leaves out pairs across blocks",
+        "kernels/grad_norm_experts.py",
+        'jnp.searchsorted(group[:, 0], group[:, -1], side="right")',
+        'jnp.searchsorted(group[:, 0], group[:, -1], side="left")',
+        ("tests/kernels/test_grad_norm_experts.py", *_law("grad_norm_experts.dense")),
+    ),
+    Fault(
+        "experts: the router's weights stay bfloat16",
+        "tdd/models/experts.py",
+        'kernels["router"].astype(jnp.float32)',
+        'kernels["router"]',
+        ("tests/models/test_experts.py",),
+    ),
+    Fault(
+        "budget: a token meets every expert",
+        "tdd/models/budget.py",
+        "(spec.mlp.num_experts - spec.mlp.top_k) * of_one",
+        "0 * of_one",
+        ("tests/models/test_budget.py",),
+    ),
+    Fault(
         "attention: accelerators multiply in float32",
         "tdd/models/attention.py",
         '"default": functools.partial(form, dtype=dtype),',

@@ -8,7 +8,7 @@ import pytest
 from tdd.device_kinds import KINDS, DeviceKind, kind_of, named_kind
 from tdd.models.budget import estimate, usable
 from tdd.models.decoder import init_params
-from tdd.models.spec import DecoderSpec
+from tdd.models.spec import DecoderSpec, Experts
 from tdd.validate import InputError
 
 SMALL = DecoderSpec.gpt2(vocab_size=1000, width=64, num_layers=2, num_heads=4, max_length=256)
@@ -53,6 +53,21 @@ def test_flops_count_products_and_not_the_embedding():
     found = estimate(GPT2, "float32", KINDS["h200"], **LIMITS)
     expected = 2 * (12 * 12 * 768**2 + 50257 * 768) + 4 * 12 * 768 * 512
     assert found.flops_per_token == pytest.approx(expected, rel=0.01)
+
+
+def test_a_token_meets_its_own_experts_only():
+    """Eight experts, two of them a token's: six of 3 D F weights a layer are stored, but not multiplied."""
+    dense, sparse = (
+        estimate(dataclasses.replace(SMALL, mlp=Experts(num, 2, 96, "silu")), "float32", KINDS["h200"], **LIMITS)
+        for num in (2, 8)
+    )
+    routers = SMALL.num_layers * 64 * 6
+    assert dense.active_params == dense.num_params
+    assert sparse.active_params == dense.active_params + routers
+    assert sparse.num_params == sparse.active_params + SMALL.num_layers * 6 * 3 * 64 * 96
+    assert sparse.flops_per_token == dense.flops_per_token + 2 * routers
+    assert sparse.params_bytes == 4 * sparse.num_params
+    assert sparse.temporary == dense.temporary
 
 
 def test_speed_is_that_of_the_products_or_of_the_weights():

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from tdd.models.spec import Attention, DecoderSpec, LayerNorm, LearnedPositions, Mlp, RotaryPositions
+from tdd.models.spec import Attention, DecoderSpec, Experts, LayerNorm, LearnedPositions, Mlp, RotaryPositions
 from tdd.validate import InputError
 
 SPEC = DecoderSpec(10, 8, 2, LayerNorm(), LearnedPositions(6), Attention(2, 4, (0.5, 0.5)), Mlp(16, "relu"))
@@ -55,6 +55,9 @@ def test_frozen():
         (lambda: LearnedPositions("6"), "count must be a positive number, got '6'"),
         (lambda: Attention(0, 4, ()), "num_heads must be a positive number, got 0"),
         (lambda: Mlp(16, "gelu_new"), "activation='gelu_new' is not supported; supported: gelu, gelu_tanh"),
+        (lambda: Experts(4, 5, 16, "silu"), "top_k=5 exceeds num_experts=4; use at most that"),
+        (lambda: Experts(0, 1, 16, "silu"), "num_experts must be a positive number, got 0"),
+        (lambda: Experts(4, 2, 16, "swish"), "activation='swish' is not supported"),
         (lambda: Mlp(True, "relu"), "width must be a positive number, got True"),
         (
             lambda: DecoderSpec.gpt2(vocab_size=10, width=10, num_layers=1, num_heads=4, max_length=6),

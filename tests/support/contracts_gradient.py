@@ -6,7 +6,7 @@ import numpy as np
 import references_gradient as ref
 from contract_entry import Entry
 
-from tdd.kernels import grad_norm, grad_norm_head
+from tdd.kernels import grad_norm, grad_norm_experts, grad_norm_head
 
 LENGTH, VOCABULARY, WIDTH = 5, 23, 4
 
@@ -28,6 +28,28 @@ def probed(fun):
         return value, of_inputs, norms
 
     return call
+
+
+def with_experts(rng, m, length, num_experts):
+    """Whole numbers, whose sums are exact in any order."""
+    whole = lambda rng, *shape: rng.integers(-4, 5, shape).astype(np.float32)  # noqa: E731
+    return {
+        "inputs": whole(rng, m, length, 4),
+        "cotangents": whole(rng, m, length, 3),
+        "weight": whole(np.random.default_rng(3), num_experts, 4, 3),
+        "experts": rng.integers(0, num_experts, (m, length)).astype(np.int32),
+    }
+
+
+def experts_call(inputs, cotangents, weight, experts):
+    blocks = grad_norm_experts.in_blocks(experts.reshape(-1), num_experts=weight.shape[0], rows=4)
+
+    def fun(inputs, weight, probe):
+        rows = grad_norm_experts.to_blocks(inputs.reshape(-1, inputs.shape[-1]), blocks)
+        outputs = grad_norm_experts.dense(rows, weight, probe, blocks)
+        return grad_norm_experts.from_blocks(outputs, blocks).reshape(cotangents.shape)
+
+    return probed(fun)(inputs, cotangents, weight)
 
 
 def entry(name, call, make, reference, items, label=""):
@@ -91,6 +113,17 @@ ENTRIES = [
     operation_entry("add_rows", 3, 3, (LENGTH, 3)),
     *[
         entry(
+            "grad_norm_experts.dense",
+            experts_call,
+            lambda rng, n, m, sizes=sizes: with_experts(rng, m, *sizes),
+            ref.experts_dense,
+            ("inputs", "cotangents", "experts"),
+            label,
+        )
+        for label, sizes in {"": (LENGTH, 7), "several blocks": (19, 2)}.items()
+    ],
+    *[
+        entry(
             "grad_norm_head.head_gradients",
             head_call(soft_cap, chunk),
             head,
@@ -116,4 +149,5 @@ ENTRIES = [
     ),
 ]
 
-ELSEWHERE = {}
+_ARRANGED = "an arrangement of rows that grad_norm_experts.dense goes through; tests/kernels/test_grad_norm_experts.py"
+ELSEWHERE = {f"grad_norm_experts.{name}": _ARRANGED for name in ("in_blocks", "to_blocks", "from_blocks")}

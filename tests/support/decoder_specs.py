@@ -6,7 +6,7 @@ import numpy as np
 from tdd.models.decoder import init_params
 from tdd.models.language_model import language_model
 from tdd.models.rotary import RotaryPositions
-from tdd.models.spec import Attention, DecoderSpec, LayerNorm, LearnedPositions, Mlp, RmsNorm
+from tdd.models.spec import Attention, DecoderSpec, Experts, LayerNorm, LearnedPositions, Mlp, RmsNorm
 
 VOCABULARY = 90
 POSITIONS = 48
@@ -77,6 +77,16 @@ SPECS = {
         _PLAIN,
         _GATED,
         layer_positions=(RotaryPositions(POSITIONS, dim=4), None),
+    ),
+    "mixtral": _spec(
+        RmsNorm(1e-5), RotaryPositions(POSITIONS, dim=4), {"num_kv_heads": 2, **_PLAIN}, Experts(3, 2, 24, "silu")
+    ),
+    "qwen3_moe": _spec(
+        RmsNorm(),
+        RotaryPositions(POSITIONS, dim=4),
+        {"qk_norm": "head", **_PLAIN},
+        Experts(7, 3, 10, "gelu", renormalised=False),
+        tied_head=False,
     ),
 }
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-__all__ = ["OPERATIONS", "embedding_sqnorm", "head", "readout_gradients", "tied_cross"]
+__all__ = ["OPERATIONS", "embedding_sqnorm", "experts_dense", "head", "readout_gradients", "tied_cross"]
 
 
 def squares(gradients):
@@ -30,6 +30,17 @@ def add_rows(inputs, cotangents, weight):
 
 
 OPERATIONS = {"dense": dense, "add_bias": add_bias, "scale": scale, "add_rows": add_rows}
+
+
+def experts_dense(inputs, cotangents, weight, experts):
+    """Every expert's kernel on every row, and one gradient of all kernels an example."""
+    x, g, w = (np.asarray(a, np.float64) for a in (inputs, cotangents, weight))
+    own = experts[..., None] == np.arange(len(w))
+    return (
+        np.einsum("bti,eio,bte->bto", x, w, own),
+        np.einsum("bto,eio,bte->bti", g, w, own),
+        squares(np.einsum("bti,bto,bte->beio", x, g, own)),
+    )
 
 
 def of_logits(hidden, readout, tokens, weights, soft_cap=None):

@@ -1,0 +1,61 @@
+"""A mixture of experts: a router, and gated perceptrons of which each token takes the best few.
+
+Every token is computed by exactly its own experts, without a capacity limit; tokens of padding are routed too and
+change no other token's numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from tdd.kernels import grad_norm, grad_norm_experts
+from tdd.models.spec import Experts
+
+__all__ = ["mixture", "route"]
+
+
+def mixture(
+    experts: Experts,
+    activation: Callable[[jax.Array], jax.Array],
+    kernels: Mapping[str, jax.Array],
+    inputs: jax.Array,
+    probe: jax.Array | None,
+) -> jax.Array:
+    """Each token's weighted sum over its experts, [B, T, D] float32.
+
+    Args:
+      experts: Sizes and options.
+      activation: The function that `experts.activation` names.
+      kernels: "router", "mlp_in" and "mlp_out" in the shapes of `experts.kernel_shapes`.
+      inputs: [B, T, D] float32.
+      probe: As in `tdd.kernels.grad_norm`, or None.
+
+    Memory: about 5/4 k B T (3 F + 2 D) floats.
+    """
+    batch, length, width = inputs.shape
+    probe = jnp.zeros(batch) if probe is None else probe
+    with jax.default_matmul_precision("highest"):  # a rounded score may choose another expert
+        scores = grad_norm.dense(inputs, kernels["router"].astype(jnp.float32), probe)
+    weights, chosen = route(scores, experts.top_k, renormalised=experts.renormalised)
+    blocks = grad_norm_experts.in_blocks(chosen.reshape(-1), num_experts=experts.num_experts)
+    rows = grad_norm_experts.to_blocks(inputs.reshape(-1, width).astype(kernels["mlp_in"].dtype), blocks)
+    gate, up = jnp.split(grad_norm_experts.dense(rows, kernels["mlp_in"], probe, blocks), 2, axis=-1)
+    rows = grad_norm_experts.dense(activation(gate) * up, kernels["mlp_out"], probe, blocks)
+    outputs = grad_norm_experts.from_blocks(rows, blocks).reshape(batch, length, experts.top_k, width)
+    return (outputs * weights[..., None]).sum(2)
+
+
+def route(scores: jax.Array, top_k: int, *, renormalised: bool) -> tuple[jax.Array, jax.Array]:
+    """Weights [B, T, k] float32 and experts [B, T, k] int32 of each token, from the router's scores [B, T, E].
+
+    The weights are the k largest probabilities of the softmax over all experts, divided by their sum if
+    `renormalised`. Of equal scores the expert with the lower number is taken first.
+    """
+    weights, chosen = lax.top_k(jax.nn.softmax(scores, axis=-1), top_k)
+    if renormalised:
+        weights = weights / weights.sum(-1, keepdims=True)
+    return weights, chosen.astype(jnp.int32)

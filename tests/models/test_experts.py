@@ -1,0 +1,150 @@
+"""The mixture of experts against every expert on every token."""
+
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from decoder_specs import SPECS, VOCABULARY, perturbed_model
+
+from tdd.models import decoder, experts
+from tdd.models.experts import mixture, route
+from tdd.models.spec import Experts
+
+WIDTH = 6
+CHOICES = [Experts(5, 2, 7, "silu"), Experts(5, 3, 7, "silu", renormalised=False), Experts(3, 3, 4, "silu")]
+
+
+def kernels_of(choice, seed=0, dtype=np.float32):
+    rng = np.random.default_rng(seed)
+    return {name: jnp.asarray(rng.normal(size=s), dtype) for name, s in choice.kernel_shapes(WIDTH).items()}
+
+
+def inputs_of(rows=3, length=11, seed=1):
+    return np.random.default_rng(seed).normal(size=(rows, length, WIDTH)).astype(np.float32)
+
+
+def ours(choice, kernels, inputs):
+    with jax.default_matmul_precision("highest"):
+        return mixture(choice, jax.nn.silu, kernels, inputs, None)
+
+
+def reference(choice, kernels, inputs):
+    """Every expert on every token, in float64; of a token's probabilities all but the k largest become 0."""
+    x, router, mlp_in, mlp_out = (
+        np.asarray(a, np.float64) for a in (inputs, *(kernels[name] for name in ("router", "mlp_in", "mlp_out")))
+    )
+    scores = x @ router
+    p = np.exp(scores - scores.max(-1, keepdims=True))
+    p /= p.sum(-1, keepdims=True)
+    p = np.where(p >= np.sort(p, axis=-1)[..., -choice.top_k, None], p, 0)
+    if choice.renormalised:
+        p /= p.sum(-1, keepdims=True)
+    gate, up = np.split(np.einsum("btd,edf->btef", x, mlp_in), 2, axis=-1)
+    return np.einsum("btef,efd,bte->btd", gate / (1 + np.exp(-gate)) * up, mlp_out, p)
+
+
+@pytest.mark.parametrize("choice", CHOICES)
+@pytest.mark.parametrize("shape", [(3, 11), (1, 1), (2, 60)])
+def test_mixture(choice, shape):
+    kernels, inputs = kernels_of(choice), inputs_of(*shape)
+    expected = reference(choice, kernels, inputs)
+    np.testing.assert_allclose(ours(choice, kernels, inputs), expected, rtol=0, atol=1e-6 * np.abs(expected).max())
+
+
+def test_the_weights_of_a_token_decide():
+    """The broken twins: other weights, other experts."""
+    kernels, inputs = kernels_of(CHOICES[0]), inputs_of()
+    expected = reference(CHOICES[0], kernels, inputs)
+    for other in (dataclasses.replace(CHOICES[0], renormalised=False), dataclasses.replace(CHOICES[0], top_k=3)):
+        assert np.abs(ours(other, kernels, inputs) - expected).max() > 0.1
+    moved = {**kernels, "mlp_in": jnp.roll(kernels["mlp_in"], 1, axis=0)}
+    assert np.abs(ours(CHOICES[0], moved, inputs) - expected).max() > 0.1
+
+
+def test_equal_scores_go_to_the_lower_number():
+    weights, chosen = route(jnp.asarray([[[0.0, 2.0, 2.0, 2.0]]]), 2, renormalised=True)
+    np.testing.assert_array_equal(chosen, [[[1, 2]]])
+    np.testing.assert_array_equal(weights, [[[0.5, 0.5]]])
+
+
+def test_the_router_is_float32_with_16_bit_weights():
+    """Scores of 1 and 1 + 2^-12, which are one number in bfloat16."""
+    choice, alone = Experts(2, 1, 4, "silu"), Experts(1, 1, 4, "silu")
+    kernels = kernels_of(choice, dtype=jnp.bfloat16)
+    kernels["router"] = jnp.eye(WIDTH, 2, dtype=jnp.bfloat16)
+    inputs = inputs_of(1, 2)
+    inputs[0, :, :2] = [1 + 2.0**-12, 1], [1, 1 + 2.0**-12]
+    found = ours(choice, kernels, inputs)
+    assert found.dtype == jnp.float32
+    for token in (0, 1):
+        own = {name: kernels[name][token : token + 1] for name in ("mlp_in", "mlp_out")}
+        expected = ours(alone, {"router": kernels["router"][:, :1], **own}, inputs)
+        np.testing.assert_array_equal(found[:, token], expected[:, token])
+
+
+@pytest.mark.parametrize("name", ["mixtral", "qwen3_moe"])
+def test_company_and_padding_change_nothing(name):
+    """Whatever else is in the batch, however many of them take the same expert, and a row that is not finite."""
+    lm, params = perturbed_model(name)
+    tokens = np.random.default_rng(2).integers(0, VOCABULARY, (4, 20)).astype(np.int32)
+    logits = jax.jit(lm.logits)
+    together = np.asarray(logits(params, tokens))
+    crowded = np.full((9, 31), 7, np.int32)
+    crowded[2, :20] = tokens[1]
+    crowded[5:] = VOCABULARY  # an id beyond the vocabulary: NaN
+    found = np.asarray(logits(params, crowded))
+    np.testing.assert_allclose(found[2, :20], together[1], rtol=0, atol=2e-6 * np.abs(together).max())
+    assert np.isfinite(found[:5]).all()
+    assert np.isnan(found[5:]).all()
+
+
+def test_no_token_sees_what_comes_after_it():
+    lm, params = perturbed_model("mixtral")
+    tokens = np.random.default_rng(2).integers(0, VOCABULARY, (2, 20)).astype(np.int32)
+    changed = tokens.copy()
+    changed[:, 12:] = 3
+    found, expected = (np.asarray(lm.logits(params, t)) for t in (changed, tokens))
+    np.testing.assert_allclose(found[:, :12], expected[:, :12], rtol=0, atol=2e-6 * np.abs(expected).max())
+
+
+def test_every_parameter_has_a_gradient():
+    spec = SPECS["mixtral"]
+    _, params = perturbed_model("mixtral")
+    tokens = np.random.default_rng(2).integers(0, VOCABULARY, (2, 20)).astype(np.int32)
+    loss = lambda params: jnp.square(decoder.logits(spec, params, tokens)).mean()  # noqa: E731
+    for path, leaf in jax.tree_util.tree_leaves_with_path(jax.jit(jax.grad(loss))(params)):
+        assert np.abs(leaf).max() > 0, path
+
+
+@pytest.mark.parametrize("shape", [(0, 4), (2, 1)])
+def test_edge_sizes(shape):
+    lm, params = perturbed_model("qwen3_moe")
+    assert lm.logits(params, np.zeros(shape, np.int32)).shape == (*shape, VOCABULARY)
+
+
+def test_work_is_that_of_the_chosen_experts():
+    """Blocks that are multiplied: with 16 experts of which a token takes one, far fewer than 16 for each token."""
+    choice = Experts(16, 1, 8, "silu")
+    scores = ours_scores(choice)
+    blocks = experts.grad_norm_experts.in_blocks(scores, num_experts=16)
+    rows = int(blocks.used) * blocks.slot.shape[1]
+    assert scores.shape[0] <= rows <= 1.25 * scores.shape[0]
+
+
+def ours_scores(choice):
+    kernels, inputs = kernels_of(choice), inputs_of(8, 256)
+    return route(inputs @ np.asarray(kernels["router"]), choice.top_k, renormalised=True)[1].reshape(-1)
+
+
+def test_temporary_memory_is_that_of_the_slots():
+    """T = 2,048 tokens, D = 64, F = 64, 32 experts, two a token: 5 k T / 4 rows of 3 F + 2 D floats are 6.6 MB, and the
+    outputs of the slots 1 MB; the gate and up of every expert for every token would be 33 MB.
+    """
+    choice = Experts(32, 2, 64, "silu")
+    kernels = {name: jax.ShapeDtypeStruct(s, jnp.float32) for name, s in choice.kernel_shapes(64).items()}
+    inputs = jax.ShapeDtypeStruct((8, 256, 64), jnp.float32)
+    program = jax.jit(functools.partial(mixture, choice, jax.nn.silu)).lower(kernels, inputs, None).compile()
+    assert program.memory_analysis().temp_size_in_bytes < 10e6
