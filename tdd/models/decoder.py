@@ -27,7 +27,6 @@ from jax import lax
 
 from tdd.kernels import grad_norm
 from tdd.models.attention import PrefixCache, attend
-from tdd.models.experts import mixture
 from tdd.models.rotary import RotaryPositions, rotate, rotation
 from tdd.models.spec import DecoderSpec, Experts, LayerNorm, LearnedPositions, RmsNorm
 from tdd.validate.files import check_tokens
@@ -263,6 +262,8 @@ class _Block(nn.Module):
         mlp = self.spec.mlp
         activation = _ACTIVATIONS[mlp.activation]
         if isinstance(mlp, Experts):
+            from tdd.models.experts import mixture  # most models have none
+
             kernels = {
                 name: _Kernel(shape, self._std(name == "mlp_out"), self.param_dtype, name=name)()
                 for name, shape in mlp.kernel_shapes(self.spec.width).items()
