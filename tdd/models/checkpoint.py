@@ -7,6 +7,7 @@ reads back bit for bit, and so does `load`.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import json
 import os
@@ -146,6 +147,7 @@ def save(
 def _read_params(
     stored: StoredTensors, family: Family, spec: DecoderSpec, placement: Placement, where: str
 ) -> dict[str, Any]:
+    family = _as_stored(family, stored.names())
     parameters = slots(spec, family.names)
     name_in_file = _match(stored, family, spec, where)
     types = {name: DTYPES[stored.dtype(in_file)] for name, in_file in name_in_file.items()}
@@ -172,6 +174,14 @@ def _read_params(
         [*dict.fromkeys(infinite)], len(name_in_file), f"read as {placement.dtype or stored_as}", where
     )
     return params
+
+
+def _as_stored(family: Family, names: frozenset[str]) -> Family:
+    """The family with the names of these files: its own, or those where the experts of a layer are one tensor."""
+    stacked = family.stacked
+    if stacked is None or not any(name.endswith(stacked.mlp_out) for name in names):
+        return family
+    return dataclasses.replace(family, names=stacked)
 
 
 def _match(stored: StoredTensors, family: Family, spec: DecoderSpec, where: str) -> dict[str, str]:

@@ -236,7 +236,9 @@ def test_no_logits_of_the_batch_and_no_gradients_in_memory():
 
 
 @pytest.mark.torch
-@pytest.mark.parametrize("name", ["gpt_neox, tied", "opt, as its 350M", "gemma2"])
+@pytest.mark.parametrize(
+    "name", ["gpt_neox, tied", "opt, as its 350M", "gemma2", "mixtral", "qwen3_moe, plain probabilities"]
+)
 def test_against_backward_in_torch_one_text_at_a_time(name):
     import torch
     import torch_models

@@ -76,6 +76,9 @@ def test_every_key_that_decides_is_used(model_type):
     """No key of the class that its modelling code reads hides among those that are ignored."""
     harmless = {"dropout", "layerdrop", "pdrop", "range", "std", "cache", "id", "tp", "summary", "classes", "label"}
     harmless |= {"reorder", "output", "dtype", "architectures", "type", "path", "decoder", "dict", "version", "chunk"}
+    harmless |= {"router_aux_loss", "router_jitter", "output_router"}
+    if model_type == "qwen3_moe":
+        harmless |= {"intermediate_size"}  # of layers without experts, of which there are none
     for key in _defaults(model_type).keys() - FAMILIES[model_type].used - FAMILIES[model_type].required.keys():
         assert any(word in key for word in (*harmless, "add_cross_attention")), key
 
@@ -143,6 +146,14 @@ REFUSED = {
     ),
     "mrope": ("qwen2", {"use_mrope": True}, "use_mrope=True, which changes the computation"),
     "mistral layer types": ("mistral", {"layer_types": ["full_attention"] * 2}, "unknown keys layer_types"),
+    "dense layers among those with experts": (
+        "qwen3_moe",
+        {"mlp_only_layers": [1]},
+        r"mlp_only_layers=\[1\], which changes the computation and is not supported; supported: \[\] or None",
+    ),
+    "experts in every other layer": ("qwen3_moe", {"decoder_sparse_step": 2}, "decoder_sparse_step=2, which changes"),
+    "more experts a token than there are": ("mixtral", {"num_experts_per_tok": 4}, "top_k=4 exceeds num_experts=3"),
+    "no experts": ("qwen3_moe", {"num_experts": 0}, "num_experts must be a positive number, got 0"),
     "heads": ("llama", {"num_key_value_heads": 3}, "num_heads=4 must be a multiple of num_kv_heads=3"),
     "heads of neox": ("gpt_neox", {"num_attention_heads": 5}, "transformers accepts|multiple of num_attention_heads=5"),
     "attention types": ("gpt_neo", {"attention_types": [[["global"], 2]]}, "transformers accepts|one type"),

@@ -22,6 +22,7 @@ TOLERANCE = 1e-5
 ONE_OF_EACH = [
     "gpt2", "gpt_neo", "gpt_neox", "opt, as its 350M", "llama", "mistral, window", "qwen2", "qwen3", "gemma2",
     "gemma3_text", "olmo", "olmo2", "olmo3", "phi3", "smollm3",
+    "mixtral", "qwen3_moe",
 ]  # fmt: skip
 
 
@@ -109,7 +110,9 @@ def test_bfloat16_shards_of_torch(tmp_path, name):
     assert np.abs(our_logits(lm, wide) - torch_logits(again, tokens())).max() <= TOLERANCE
 
 
-@pytest.mark.parametrize("name", ["gpt2", "gpt_neo", "gpt_neox, tied", "opt, as its 350M", "llama, tied", "gemma2"])
+@pytest.mark.parametrize(
+    "name", ["gpt2", "gpt_neo", "gpt_neox, tied", "opt, as its 350M", "llama, tied", "gemma2", "mixtral, window, tied"]
+)
 def test_files_of_the_bare_model(tmp_path, name):
     """Saved without the head, the names lack their first word; tied models are complete all the same."""
     folder, model = copied(name, tmp_path / "bare")
@@ -117,6 +120,18 @@ def test_files_of_the_bare_model(tmp_path, name):
     (folder / "config.json").write_text(json.dumps(ALL[name]))
     lm, params, _ = load(folder)
     assert np.abs(our_logits(lm, params) - saved(name)[2]).max() <= TOLERANCE
+
+
+@pytest.mark.parametrize("name", ["mixtral", "qwen3_moe"])
+def test_experts_as_torch_holds_them(tmp_path, name):
+    """`save_original_format=False` writes a layer's experts as stacks, under other names."""
+    folder, model = copied(name, tmp_path / "stacks")
+    model.save_pretrained(folder, save_original_format=False)
+    (folder / "config.json").write_text(json.dumps(ALL[name]))
+    lm, params, _ = load(folder)
+    for found, expected in zip(*map(jax.tree.leaves, (params, loaded(name)[1])), strict=True):
+        np.testing.assert_array_equal(found, expected)
+    assert lm is loaded(name)[0]
 
 
 def test_upcasting_changes_nothing(tmp_path):

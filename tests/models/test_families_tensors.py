@@ -34,6 +34,8 @@ ONE_OF_EACH = [
     "olmo3",
     "phi3",
     "smollm3",
+    "mixtral",
+    "qwen3_moe",
 ]
 
 
@@ -64,6 +66,7 @@ def test_parameters_are_those_of_the_decoder(tmp_path, name):
 PIECES = [
     Piece("a", (6, 4)),
     Piece("a", (6, 4), transposed=True),
+    Piece("a", (3, 6, 4), transposed=True),
     Piece("a", (5,)),
     Piece("a", (18, 4), transposed=True, interleaved=3),
     Piece("a", (18,), interleaved=3),
@@ -99,7 +102,23 @@ def test_a_slot_of_unequal_pieces():
         np.testing.assert_array_equal(part, stored[name])
 
 
-@pytest.mark.parametrize("name", ["gpt2", "gpt_neox", "llama", "opt, as its 350M"])
+def test_a_slot_of_experts():
+    """[E, 4, 6 + 2] from a tensor for each expert and piece."""
+    pieces = tuple(Piece(f"{{layer}}.{{expert}}.{name}", (rows, 4), True) for name, rows in (("a", 6), ("b", 2)))
+    slot = Slot(("layers", "x", "kernel"), pieces, layered=True, experts=3)
+    stored = {name: np.random.default_rng(i).normal(size=shape) for i, (name, shape) in enumerate(slot.stored(2))}
+    assert list(stored) == [f"{layer}.{expert}.{name}" for layer in (0, 1) for expert in (0, 1, 2) for name in "ab"]
+    whole = slot.read(1, dtype=np.dtype(np.float64), read=stored.__getitem__)
+    assert whole.shape == slot.shape == (3, 4, 8)
+    for expert in range(3):
+        np.testing.assert_array_equal(whole[expert], np.concatenate([stored[f"1.{expert}.{n}"] for n in "ab"]).T)
+    written = dict(slot.write(1, whole))
+    assert list(written) == [name for name in stored if name.startswith("1")]
+    for name, tensor in written.items():
+        np.testing.assert_array_equal(tensor, stored[name])
+
+
+@pytest.mark.parametrize("name", ["gpt2", "gpt_neox", "llama", "opt, as its 350M", "mixtral"])
 def test_one_stored_tensor_on_the_host(tmp_path, monkeypatch, name):
     """Whenever a tensor is read, every tensor read before is gone."""
     from tdd.models.weights import StoredTensors
@@ -135,7 +154,7 @@ def test_every_fault_in_one_error(tmp_path, name):
     family = FAMILIES[CONFIGURATIONS[name]["model_type"]]
     layer = family.names.base + family.names.layer.format(layer=1)
     gone = f"{layer}{family.names.attention_out}.weight"
-    turned = f"{layer}{family.names.mlp_out}.weight"
+    turned = f"{layer}{family.names.mlp_out}.weight".format(expert=2)
     typed = f"{layer}{family.names.qkv[0]}.weight"
     del stored[gone]
     stored[turned] = np.ascontiguousarray(stored[turned].T)
@@ -243,7 +262,7 @@ def test_both_names_of_a_head(tmp_path):
         load(folder)
 
 
-@pytest.mark.parametrize("name", ["opt, as its 350M", "gpt_neox", "gemma2"])
+@pytest.mark.parametrize("name", ["opt, as its 350M", "gpt_neox", "gemma2", "qwen3_moe"])
 def test_shards_and_dtype_on_request(tmp_path, name):
     one, _ = write(tmp_path / "one", name)
     many, _ = write(tmp_path / "many", name, shards=3)
@@ -282,8 +301,9 @@ def test_tokenizer_in_one_file_and_a_padded_vocabulary(tmp_path, name):
     assert tokenizer("3 17 39", add_special_tokens=False).input_ids == [3, 17, 39]
 
 
-def test_a_mesh_shares_the_parameters_out(tmp_path):
-    folder, _ = write(tmp_path, "gpt_neox")
+@pytest.mark.parametrize("name", ["gpt_neox", "mixtral"])
+def test_a_mesh_shares_the_parameters_out(tmp_path, name):
+    folder, _ = write(tmp_path, name)
     plain = load(folder)[1]
     mesh = jax.sharding.Mesh(np.asarray(jax.devices()), ("data",))
     shared = load(folder, mesh=mesh)[1]
@@ -322,3 +342,53 @@ def test_slices_of_a_parameter_without_the_rest(interleaved):
             sizes.clear()
             np.testing.assert_array_equal(sliced.cut((rows, columns)), whole[rows, columns])
             assert interleaved or sum(sizes) == whole[rows, columns].size, "no more is read than is asked for"
+
+
+@pytest.mark.parametrize("experts", [0, 3])
+def test_slices_of_experts_without_the_rest(experts):
+    """Experts stored one by one, and as one tensor."""
+    if experts:
+        slot = Slot(("x",), (Piece("{expert}.a", (5, 4), True), Piece("{expert}.b", (3, 4), True)), False, experts)
+    else:
+        slot = Slot(("x",), (Piece("a", (3, 8, 4), True),), False)
+    rng = np.random.default_rng(0)
+    stored = {name: rng.normal(size=shape).astype(np.float32) for name, shape in slot.stored(1)}
+    sizes = []
+
+    def cut(name, index):
+        sizes.append(stored[name][index].size)
+        return stored[name][index]
+
+    whole = slot.read(0, dtype=np.dtype(np.float32), read=stored.__getitem__)
+    sliced = slot.sliced(0, dtype=np.dtype(np.float32), read=cut)
+    assert sliced.shape == whole.shape == (3, 4, 8)
+    everything = slice(None)
+    for index in ((everything,) * 3, (slice(1, 2), everything, slice(4, 8)), (everything, slice(2, 4), slice(0, 4))):
+        sizes.clear()
+        np.testing.assert_array_equal(sliced.cut(index), whole[index])
+        assert sum(sizes) == whole[index].size, "no more is read than is asked for"
+
+
+@pytest.mark.parametrize("name", ["mixtral", "qwen3_moe"])
+def test_both_forms_of_the_experts(tmp_path, name):
+    """A layer's experts as two stacks, as transformers holds them in memory, are the same parameters."""
+    folder, stored = write(tmp_path, name)
+    expected = leaves(load(folder)[1])
+    family = FAMILIES[CONFIGURATIONS[name]["model_type"]]
+    number = expected["layers", "router", "kernel"].shape[-1]
+    for layer in range(2):
+        before = f"{family.names.base}{family.names.layer.format(layer=layer)}"
+        take = lambda pattern, e, before=before: stored.pop(f"{before}{pattern.format(expert=e)}.weight")  # noqa: E731
+        gate_up = [np.concatenate([take(pattern, e) for pattern in family.names.mlp_in]) for e in range(number)]
+        stored[f"{before}mlp.experts.gate_up_proj"] = np.stack(gate_up)
+        stored[f"{before}mlp.experts.down_proj"] = np.stack([take(family.names.mlp_out, e) for e in range(number)])
+        stored[f"{before}mlp.gate.weight"] = stored.pop(f"{before}{family.names.router}.weight")
+    save_file(stored, folder / "model.safetensors")
+    found = leaves(load(folder)[1])
+    assert found.keys() == expected.keys()
+    for path, leaf in expected.items():
+        np.testing.assert_array_equal(found[path], leaf)
+    del stored["model.layers.1.mlp.experts.down_proj"]
+    save_file(stored, folder / "model.safetensors")
+    with pytest.raises(InputError, match=r"lacks 1 of .*: model\.layers\.1\.mlp\.experts\.down_proj"):
+        load(folder)

@@ -60,6 +60,14 @@ _SMOLLM3 = {
     **_LLAMA, "model_type": "smollm3", "num_hidden_layers": 3, "rope_theta": 1000.0, "no_rope_layer_interval": 2,
     "pad_token_id": 0,
 }
+_MIXTRAL = {
+    **_LLAMA, "model_type": "mixtral", "intermediate_size": 20, "rope_theta": 1000.0, "num_local_experts": 3,
+    "num_experts_per_tok": 2,
+}
+_QWEN3_MOE = {
+    **_QWEN3, "model_type": "qwen3_moe", "moe_intermediate_size": 20, "num_experts": 3, "num_experts_per_tok": 2,
+    "norm_topk_prob": True,
+}
 _LLAMA3 = {
     "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
     "original_max_position_embeddings": 16,
@@ -108,6 +116,8 @@ CONFIGURATIONS = {
         "original_max_position_embeddings": 32,
     },
     "smollm3": _SMOLLM3,
+    "mixtral": _MIXTRAL,
+    "qwen3_moe": _QWEN3_MOE,
 }
 """The parity table."""
 
@@ -205,6 +215,18 @@ VARIANTS = {
         "sliding_window": 5,
         "attention_bias": True,
         "mlp_bias": True,
+    },
+    "mixtral, one of seven experts": {**_MIXTRAL, "num_local_experts": 7, "num_experts_per_tok": 1},
+    "mixtral, window, tied": {**_MIXTRAL, "sliding_window": 5, "tie_word_embeddings": True},
+    "mixtral, own head width, gelu": {**_MIXTRAL, "head_dim": 6, "hidden_act": "gelu"},
+    "qwen3_moe, plain probabilities": {**_QWEN3_MOE, "norm_topk_prob": False},
+    "qwen3_moe, three of nine experts": {**_QWEN3_MOE, "num_experts": 9, "num_experts_per_tok": 3},
+    "qwen3_moe, biases, window, tied": {
+        **_QWEN3_MOE,
+        "attention_bias": True,
+        "use_sliding_window": True,
+        "sliding_window": 5,
+        "tie_word_embeddings": True,
     },
 }
 """Unusual settings, one at a time."""

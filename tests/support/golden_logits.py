@@ -33,13 +33,13 @@ def recorded(name):
             shapes = {key: list(file.get_slice(key).get_shape()) for key in file.keys()}  # noqa: SIM118
         write_files(folder, CONFIGURATIONS[name], tensors(shapes, config.model_type))
         model = transformers.AutoModelForCausalLM.from_pretrained(
-            folder, dtype=torch.float64, attn_implementation="eager"
+            folder, dtype=torch.float64, attn_implementation="eager", experts_implementation="eager"
         ).eval()
         logits = torch_logits(model, TOKENS)
-    layer = {key.replace(".0.", ".{layer}."): shape for key, shape in shapes.items() if ".0." in key}
+    layer = {key.replace(".0.", ".{layer}.", 1): shape for key, shape in shapes.items() if _first_number(key) == "0"}
     for key in layer:
         assert all(key.format(layer=n) in shapes for n in range(config.num_hidden_layers))
-    other = {key: shape for key, shape in shapes.items() if not any(part.isdigit() for part in key.split("."))}
+    other = {key: shape for key, shape in shapes.items() if _first_number(key) is None}
     assert len(other) + len(layer) * config.num_hidden_layers == len(shapes)
     return {
         "num_layers": config.num_hidden_layers,
@@ -47,6 +47,11 @@ def recorded(name):
         "other": other,
         "logits": np.round(logits[SHOWN].astype(np.float64), 8).tolist(),
     }
+
+
+def _first_number(key):
+    """The number of the layer; later ones are those of experts."""
+    return next((part for part in key.split(".") if part.isdigit()), None)
 
 
 def main():

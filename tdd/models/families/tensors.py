@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from tdd.models.spec import DecoderSpec, LayerNorm, LearnedPositions
+from tdd.models.spec import DecoderSpec, Experts, LayerNorm, LearnedPositions
 
 __all__ = ["Piece", "Slot", "TensorNames", "slots"]
 
@@ -19,8 +19,8 @@ class Piece:
     """One stored tensor that becomes a part of a parameter.
 
     Attributes:
-      name: Its name in the files, with "{layer}" for the number of the layer.
-      transposed: True if the parameter has its axes in reverse order.
+      name: Its name in the files, with "{layer}" for the number of the layer and "{expert}" for that of the expert.
+      transposed: True if the parameter has the last two axes in reverse order.
       interleaved: Number of heads H whose queries, keys and values are stored head by head along the first axis,
         (H, 3, d), where the parameter has all queries, then all keys, then all values; 0 for any other tensor.
     """
@@ -33,28 +33,33 @@ class Piece:
     @property
     def part_shape(self) -> tuple[int, ...]:
         """Shape of the part of the parameter."""
-        return self.shape[::-1] if self.transposed else self.shape
+        return _turned(self.shape) if self.transposed else self.shape
 
     def to_part(self, stored: np.ndarray) -> np.ndarray:
         """Stored tensor -> part of the parameter; a view unless interleaved."""
         if self.interleaved:
             by_head = stored.reshape(self.interleaved, 3, -1, *self.shape[1:])
             stored = by_head.swapaxes(0, 1).reshape(self.shape)
-        return stored.T if self.transposed else stored
+        return stored.swapaxes(-1, -2) if self.transposed else stored
 
     def cut(self, index: tuple[slice, ...], read: Callable[[tuple[slice, ...]], np.ndarray]) -> np.ndarray:
         """A slice of the part of the parameter; `read` takes a slice of the stored tensor."""
         if self.interleaved:
             return self.to_part(read((slice(None),) * len(self.shape)))[index]
-        return read(index[::-1]).T if self.transposed else read(index)
+        return read(_turned(index)).swapaxes(-1, -2) if self.transposed else read(index)
 
     def to_stored(self, part: np.ndarray) -> np.ndarray:
         """The inverse of `to_part`."""
-        stored = part.T if self.transposed else part
+        stored = part.swapaxes(-1, -2) if self.transposed else part
         if self.interleaved:
             by_kind = stored.reshape(3, self.interleaved, -1, *self.shape[1:])
             stored = by_kind.swapaxes(0, 1).reshape(self.shape)
         return stored
+
+
+def _turned(values: tuple[Any, ...]) -> tuple[Any, ...]:
+    *before, last, but_one = values
+    return (*before, but_one, last)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,51 +68,71 @@ class Slot:
 
     Attributes:
       path: Keys into the nested dict of parameters.
+      pieces: The stored tensors, or those of one expert.
       layered: True if the parameter is stacked over layers, [L, *shape].
+      experts: E, if the parameter (or one of its layers) is a stack over experts whose tensors are stored one by one;
+        0 for any other.
     """
 
     path: tuple[str, ...]
     pieces: tuple[Piece, ...]
     layered: bool
+    experts: int = 0
 
     @property
     def shape(self) -> tuple[int, ...]:
         """Shape of the parameter, or of one of its layers."""
+        return (self.experts, *self._of_one) if self.experts else self._of_one
+
+    @property
+    def _of_one(self) -> tuple[int, ...]:
+        """Shape of what the pieces fill."""
         parts = [piece.part_shape for piece in self.pieces]
         return (*parts[0][:-1], sum(shape[-1] for shape in parts))
 
     def stored(self, num_layers: int) -> Iterator[tuple[str, tuple[int, ...]]]:
         """Names and shapes of all stored tensors of this parameter."""
         for layer in range(num_layers if self.layered else 1):
-            for piece in self.pieces:
-                yield piece.name.format(layer=layer), piece.shape
+            for expert in range(self.experts or 1):
+                for piece in self.pieces:
+                    yield piece.name.format(layer=layer, expert=expert), piece.shape
 
     def read(self, layer: int, *, dtype: np.dtype, read: Callable[[str], np.ndarray]) -> np.ndarray:
-        """The parameter, or one of its layers, from a reader of stored tensors, which is called once for each piece.
+        """The parameter, or one of its layers, from a reader of stored tensors, which is called once for each of them.
 
         Several tensors become one of type `dtype`, one of them held at a time; a single tensor keeps its own type.
         """
-        if len(self.pieces) == 1:
+        if len(self.pieces) == 1 and not self.experts:
             (piece,) = self.pieces
             return piece.to_part(read(piece.name.format(layer=layer)))
         whole = np.empty(self.shape, dtype)
-        for piece, part in zip(self.pieces, self._parts(whole), strict=True):
-            part[...] = piece.to_part(read(piece.name.format(layer=layer)))
+        for name, piece, part in self._parts(layer, whole):
+            part[...] = piece.to_part(read(name))
         return whole
 
-    def sliced(self, layer: int, *, dtype: np.dtype, read: Callable[[str, tuple[slice, ...]], np.ndarray]) -> Sliced:
+    def sliced(
+        self, layer: int, *, dtype: np.dtype, read: Callable[[str, tuple[slice, ...]], np.ndarray]
+    ) -> Sliced | Stack:
         """As `read`, but nothing is read until a slice is asked for, and then little more than that slice."""
-        readers = (functools.partial(read, piece.name.format(layer=layer)) for piece in self.pieces)
-        return Sliced(self.shape, dtype, tuple(zip(self.pieces, readers, strict=True)))
+
+        def of(expert: int) -> Sliced:
+            names = (piece.name.format(layer=layer, expert=expert) for piece in self.pieces)
+            readers = (functools.partial(read, name) for name in names)
+            return Sliced(self._of_one, dtype, tuple(zip(self.pieces, readers, strict=True)))
+
+        return Stack(self.shape, dtype, tuple(map(of, range(self.experts)))) if self.experts else of(0)
 
     def write(self, layer: int, parameter: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
         """The inverse of `read`: stored tensors by name."""
-        for piece, part in zip(self.pieces, self._parts(parameter), strict=True):
-            yield piece.name.format(layer=layer), piece.to_stored(part)
+        for name, piece, part in self._parts(layer, parameter):
+            yield name, piece.to_stored(part)
 
-    def _parts(self, whole: np.ndarray) -> list[np.ndarray]:
+    def _parts(self, layer: int, whole: np.ndarray) -> Iterator[tuple[str, Piece, np.ndarray]]:
+        """Every stored tensor's name, its form and its part of the parameter."""
         ends = np.cumsum([piece.part_shape[-1] for piece in self.pieces])
-        return np.split(whole, ends[:-1], axis=-1)
+        for expert, one in enumerate(whole if self.experts else [whole]):
+            for piece, part in zip(self.pieces, np.split(one, ends[:-1], axis=-1), strict=True):
+                yield piece.name.format(layer=layer, expert=expert), piece, part
 
 
 class Sliced(NamedTuple):
@@ -131,6 +156,19 @@ class Sliced(NamedTuple):
         return parts[0] if len(self.pieces) == 1 else np.concatenate([part.astype(self.dtype) for part in parts], -1)
 
 
+class Stack(NamedTuple):
+    """A stack over experts, each of them read slice by slice."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    experts: tuple[Sliced, ...]
+
+    def cut(self, index: tuple[slice, ...]) -> np.ndarray:
+        """The parameter at one slice (without a step) for each axis."""
+        chosen, *rest = index
+        return np.stack([expert.cut(tuple(rest)).astype(self.dtype) for expert in self.experts[chosen]])
+
+
 @dataclasses.dataclass(frozen=True)
 class TensorNames:
     """A family's names of its tensors, without ".weight" and ".bias"; the defaults are LLaMA's, and "" means none.
@@ -145,6 +183,8 @@ class TensorNames:
       query_norm, key_norm: Norm of each head, or of all together.
       attention_out, mlp_out: Projections back into the stream.
       mlp_in: One projection, or those of gate and up.
+      router: Scores of the experts. With experts, `mlp_in` and `mlp_out` have "{expert}" for the number of one, or
+        name single tensors, without ".weight", that are stacks over the experts.
       embedding_in, embedding_out: Projections from and to the embedding's width.
       inputs_first: True if kernels are stored [in, out] instead of [out, in].
       heads_interleaved: True if the one projection `qkv` is stored head by head.
@@ -165,6 +205,7 @@ class TensorNames:
     mlp_norm: str = "post_attention_layernorm"
     mlp_in: tuple[str, ...] = ("mlp.gate_proj", "mlp.up_proj")
     mlp_out: str = "mlp.down_proj"
+    router: str = ""
     mlp_post_norm: str = ""
     final_norm: str = "norm"
     head: str = "lm_head"
@@ -212,9 +253,12 @@ def _layer(spec: DecoderSpec, names: TensorNames) -> Iterator[Slot]:
         yield from _norm(spec, ("layers", path), names.base + names.layer + name, size, layered=True)
 
     mixed = attention.num_heads * attention.head_dim
-    up = (mlp.width,) * (2 if mlp.gated else 1)
     yield from _dense(names, "qkv", names.qkv, width, attention.qkv_widths, attention.qkv_bias, attention.num_heads)
     yield from _dense(names, "attention_out", (names.attention_out,), mixed, (width,), attention.out_bias)
+    if isinstance(mlp, Experts):
+        yield from _experts(names, mlp, width)
+        return
+    up = (mlp.width,) * (2 if mlp.gated else 1)
     yield from _dense(names, "mlp_in", names.mlp_in, width, up, mlp.bias)
     yield from _dense(names, "mlp_out", (names.mlp_out,), mlp.width, (width,), mlp.bias)
 
@@ -225,6 +269,22 @@ def _norm(spec: DecoderSpec, path: tuple[str, ...], name: str, size: int, *, lay
     yield Slot((*path, "scale"), (Piece(f"{name}.weight", (size,)),), layered)
     if isinstance(spec.norm, LayerNorm):
         yield Slot((*path, "bias"), (Piece(f"{name}.bias", (size,)),), layered)
+
+
+def _experts(names: TensorNames, experts: Experts, width: int) -> Iterator[Slot]:
+    """The router, and each expert's projections, stored one by one or as stacks."""
+    number, prefix = experts.num_experts, names.base + names.layer
+    router = Piece(f"{prefix}{names.router}.weight", (number, width), True)
+    yield Slot(("layers", "router", "kernel"), (router,), layered=True)
+    for path, stored, inputs, outputs in (
+        ("mlp_in", names.mlp_in, width, 2 * experts.width),
+        ("mlp_out", (names.mlp_out,), experts.width, width),
+    ):
+        if "{expert}" in stored[0]:
+            pieces = tuple(Piece(f"{prefix}{name}.weight", (outputs // len(stored), inputs), True) for name in stored)
+            yield Slot(("layers", path, "kernel"), pieces, layered=True, experts=number)
+        else:
+            yield Slot(("layers", path, "kernel"), (Piece(prefix + stored[0], (number, outputs, inputs), True),), True)
 
 
 def _dense(
