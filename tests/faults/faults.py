@@ -1207,7 +1207,7 @@ DEVICES = (
         "tdd/models/families/mixture.py",
         'renormalised=config["norm_topk_prob"]',
         "renormalised=True",
-        ("tests/models/test_families_configs.py",),
+        ("tests/models/test_families_parity.py",),
     ),
     Fault(
         "experts: the norm leaves out pairs across blocks",
