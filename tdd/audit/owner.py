@@ -1,4 +1,7 @@
-"""The data owner's test on a checkpoint: versions of documents → scores, p-value, check of the draw, run folder."""
+"""The data owner's tests on a checkpoint: versions of documents, or a whole set beside a held-out one.
+
+Texts → scores → one p-value, a check of the assumption without the model, a run folder.
+"""
 
 from __future__ import annotations
 
@@ -10,43 +13,94 @@ import os
 import pathlib
 import zlib
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tdd.audit.blind_baseline import unusual_space
+from tdd.audit.blind_baseline import blind_baseline, unusual_space
 from tdd.audit.decide import level_in_words
 from tdd.audit.models import provenance_of
 from tdd.audit.score import ScoreOptions
 from tdd.audit.score import score as score_texts
 from tdd.models.source import at_revision
-from tdd.procedures.versions import GUARANTEES, version_test
-from tdd.records import Guarantee
+from tdd.procedures import dataset_inference, versions
+from tdd.records import Guarantee, TestResult, Texts
 from tdd.runs.display import Displayed, report_module
-from tdd.runs.folder import SCHEMA, fingerprint, open_run_folder, plain, to_csv, versions, write_run
-from tdd.texts import load_text_columns
-from tdd.validate import InputError, arrays
+from tdd.runs.folder import SCHEMA, fingerprint, open_run_folder, plain, to_csv, write_run
+from tdd.runs.folder import versions as versions_of_packages
+from tdd.texts import hash_texts, load_text_columns, load_texts
+from tdd.validate import InputError, arrays, as_names
 
-__all__ = ["OwnerTest", "blind_p_value", "run_version_test"]
+__all__ = ["TABLES", "OwnerTest", "blind_p_value", "run_dataset_inference", "run_version_test"]
+
+TABLES = {"versions": "documents.csv", "dataset": "items.csv"}
+"""Kind of run -> its table."""
 
 _CHECK_LEVEL = 0.01
-_RULE = (
-    "A verdict is withheld where the published versions differ from the private ones without looking at the model, in "
-    "length, in compressibility or in white space. Where they were drawn at random, that happens in at most 1% of runs."
-)
 _LAYOUT = ("dtype", "max_length", "long_texts")
+DATASET_SCORES = ("loss", "min_k", "min_k_plus_plus", "zlib")
 
-CHECK_GUARANTEE = Guarantee(
-    "P(the verdict is withheld) <= 1%",
-    ("which version of each document was published was drawn uniformly at random, independently",),
-    "finite-sample",
-    "tdd.version_test on each feature in both directions, Bonferroni",
-)
-GUARANTEE_ROWS = [("tdd.run_version_test", "check of the draw", CHECK_GUARANTEE)]
+GUARANTEE_ROWS = [
+    (
+        "tdd.run_version_test",
+        "check of the draw",
+        Guarantee(
+            "P(the verdict is withheld) <= 1%",
+            ("which version of each document was published was drawn uniformly at random, independently",),
+            "finite-sample",
+            "tdd.version_test on each feature of the texts in both directions, Bonferroni",
+        ),
+    ),
+]
 
 _findings = logging.getLogger("tdd.findings")
+
+
+class _Kind(NamedTuple):
+    """The sentences of a kind of test."""
+
+    name: str
+    subject: str  # what the model may have been trained on
+    drawn: str  # the condition of the guarantee
+    others: str  # what a model that gives the bound was trained without
+    unlike: str  # why the verdict is withheld
+    rule: str
+    open_points: tuple[str, ...]
+
+
+_VERSIONS = _Kind(
+    "versions",
+    "the published versions",
+    "they were drawn at random from all versions",
+    "them",
+    "the published versions differ from the private ones without looking at the model (p = {p:.3g}), so they were not "
+    "drawn at random from them",
+    "A verdict is withheld where the published versions differ from the private ones without looking at the model, in "
+    "length, in compressibility or in white space. Where they were drawn at random, that happens in at most 1% of runs.",
+    (
+        "That the published versions were drawn at random, and the private ones kept private, is taken from their "
+        "owner.",
+        "A large p-value does not show that the model was trained without the documents.",
+        "A small p-value does not say how they came into the training data, nor which of them did.",
+    ),
+)
+_DATASET = _Kind(
+    "dataset",
+    "the suspect texts",
+    "suspect and held-out texts are of one kind, as if divided at random",
+    "either",
+    "suspect and held-out texts differ without looking at the model (p = {p:.3g}), so they are not exchangeable",
+    "A verdict is withheld where the blind baseline tells the suspect texts from the held-out ones without looking at the "
+    "model. Where they are exchangeable, that happens in at most 1% of runs.",
+    (
+        "That the held-out texts were kept from the training data is taken from their owner.",
+        "That both sets are of one kind, date, source and preparation cannot be shown, only contradicted.",
+        "A large p-value does not show that the model was trained without the suspect texts.",
+        "A small p-value does not say which of them are in the training data, nor how many.",
+    ),
+)
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -55,12 +109,12 @@ class OwnerTest(Displayed):
 
     Attributes:
       run: content of run.json, plain values.
-      documents: column -> [n] values: document, score of its published version, mean_private, rank (private versions
-        that the published one undercuts; -1 where a score is missing), num_private.
+      rows: the columns of its table. Versions: document, score of its published version, mean_private, rank (private
+        versions that the published one undercuts; -1 where a score is missing), num_private. Data set: id, role, scores.
     """
 
     run: Mapping[str, Any]
-    documents: Mapping[str, np.ndarray]
+    rows: Mapping[str, np.ndarray]
 
     @property
     def p_value(self) -> float:
@@ -73,15 +127,15 @@ class OwnerTest(Displayed):
         return self.run["verdict"]["stands"]
 
     def save(self, folder: pathlib.Path) -> None:
-        """Write documents.csv and run.json, then report.html, each whole or not at all."""
-        write_run(folder, self.run, {"documents.csv": to_csv(self.documents)})
+        """Write the table and run.json, then report.html, each whole or not at all."""
+        write_run(folder, self.run, {TABLES[self.run["kind"]]: to_csv(self.rows)})
         self.write_page(folder)
 
     def report(self) -> Any:  # noqa: D102
-        return report_module("owner").owner_report(self.run, self.documents)
+        return report_module("owner").owner_report(self.run, self.rows)
 
     def _rows(self) -> dict[str, Any]:
-        return dict(self.documents)
+        return dict(self.rows)
 
 
 def run_version_test(
@@ -101,8 +155,8 @@ def run_version_test(
 ) -> OwnerTest:
     """Test whether a model was trained on the published versions of an owner's documents (STAMP).
 
-    All versions are scored together, and `tdd.version_test` decides. The draw is checked without the model: versions
-    whose length, compressibility or white space tell the published ones were not drawn, and the verdict is withheld.
+    All versions are scored together, and `tdd.version_test` decides. The draw is checked without the model: where
+    length, compressibility or white space tell the published versions from the private ones, the verdict is withheld.
 
     Guarantee: P(p <= alpha) <= alpha if which version of each document was published was drawn uniformly at random and
     the model was trained without the published versions; finite-sample, but for test="t". P(the verdict is withheld) <=
@@ -128,78 +182,186 @@ def run_version_test(
 
     Cost: one pass over all versions.
     """
-    if unknown := scoring.keys() - ScoreOptions.__annotations__.keys():
-        raise InputError(f"run_version_test has no option {min(unknown)!r}")
-    arrays.check_choice(test, tuple(GUARANTEES), "test")
-    arrays.check_level(alpha)
-    arrays.check_seed(seed)
+    arrays.check_choice(test, tuple(versions.GUARANTEES), "test")
     table = load_text_columns(
         documents, text_field=text_field, label_field=published_field, group_field=document_field, format=format
     )
     names, places = _places(table.groups, table.texts.labels)
-    model = at_revision(model, scoring.pop("revision", None))
-    provenance = provenance_of(model)
-    options = {
-        "score": score,
-        "test": test,
-        "alpha": alpha,
-        **{name: str(scoring[name]) for name in _LAYOUT if scoring.get(name) is not None},
-    }
-    folder = None if out is None else pathlib.Path(out)
-    if folder is not None:
-        identity = {"model": provenance, "texts": table.texts.sha256, "places": places, "seed": seed, **options}
-        open_run_folder(folder, fingerprint(identity), f"test of an owner of {provenance['name']}")
-        scoring.setdefault("store", folder / "scoring")
-    blind = blind_p_value(_features(table.texts.texts)[:, places])
-    scored = score_texts(model, table.texts, score, **scoring)
-    values = scored[score][places]
-    result = version_test(values[:, 0], values[:, 1:], test=test, key=jax.random.key(seed))  # type: ignore[arg-type]
-    facts = {name: float(getattr(result, name)) for name in ("p_value", "log_p_value", "log_smallest_p")}
+    start = _start(_VERSIONS, model, table.texts, [score], test, alpha, seed, out, scoring, [*table.groups])
+    check = float(blind_p_value(_features(table.texts.texts)[:, places]))
+    values = start.scores()[score][places]
+    result = versions.version_test(values[:, 0], values[:, 1:], test=test, key=jax.random.key(seed))  # type: ignore[arg-type]
+    facts = _numbers(result, alpha)
     facts |= {"num_documents": int(result.num_shards), "num_missing": int(result.num_masked)}
-    facts |= {"num_private": places.shape[1] - 1, "rejected": facts["p_value"] <= alpha}
-    copies = sum(table.texts.texts[row[0]] in {table.texts.texts[i] for i in row[1:]} for row in places.tolist())
-    failed = [] if blind > _CHECK_LEVEL else [_NOT_DRAWN.format(p=float(blind))]
-    run = {
-        "schema": SCHEMA,
-        "kind": "versions",
-        "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "versions": versions(),
-        "seed": seed,
-        "options": options,
-        "inputs": {"source": table.texts.source, "sha256": table.texts.sha256, "texts": len(table.texts)},
-        "model": {**provenance, "scoring": dict(scored.provenance)},
-        "outcome": _outcome(facts, alpha, failed, result.guarantee),
-        "verdict": {"stands": not failed, "failed": failed, "rule": _RULE},
-        "result": facts,
-        "guarantee": result.guarantee,
-        "checks": {"draw": {"p_value": float(blind), "level": _CHECK_LEVEL}},
-        "warnings": _warnings(facts, alpha, copies),
-        "open_points": [*_OPEN_POINTS],
-    }
-    for warning in (*failed, *run["warnings"]):
-        _findings.warning("%s", warning)
-    columns = {
+    facts["num_private"] = places.shape[1] - 1
+    warnings = _version_warnings(facts, alpha, table.texts.texts, places)
+    rows = {
         "document": np.asarray(names, object),
         "score": values[:, 0],
         "mean_private": values[:, 1:].mean(1),
         "rank": np.asarray(result.shard_ranks),
         "num_private": np.full(len(names), facts["num_private"]),
     }
-    finished = OwnerTest(plain(run), columns)
+    return start.finish(facts, result.guarantee, check, warnings, rows)
+
+
+def run_dataset_inference(
+    model: Any,
+    suspect: Any,
+    heldout: Any,
+    *,
+    score: str | Sequence[str] = DATASET_SCORES,
+    test: str = "permutation",
+    num_splits: int = 10,
+    alpha: float = 0.05,
+    text_field: str | None = None,
+    format: str | None = None,
+    seed: int = 0,
+    out: str | os.PathLike[str] | None = None,
+    **scoring: Any,
+) -> OwnerTest:
+    """Test whether a model was trained on a set of texts, beside texts of the same owner that were kept back.
+
+    All texts are scored together, and `tdd.dataset_inference` decides. Where the blind baseline tells the two sets apart
+    without the model (`tdd.audit.blind_baseline`), the verdict is withheld.
+
+    Guarantee: P(p <= alpha) <= alpha if the model was trained on neither set and the texts of both are exchangeable;
+    finite-sample, but for test="t". P(the verdict is withheld) <= 1% where they are.
+
+    Args:
+      model: a checkpoint folder, a hub id (also "owner/name@revision"), or (lm, params, tokenizer).
+      suspect: texts that may be in the training data; see `tdd.load_texts`.
+      heldout: texts of the same kind that cannot be: a random part of the owner's texts that was never published.
+      score: the scores that are learned into one, fixed beforehand.
+      test: test of `tdd.dataset_inference`, fixed beforehand.
+      num_splits: random splits into a half that is learned from and a half that is tested.
+      alpha: level in (0, 1).
+      text_field: field with the text.
+      format: format of the files, if not that of their extension.
+      seed: seed of splits, labellings and blind baseline.
+      out: run folder; an interrupted run continues there.
+      **scoring: passed to `tdd.score`.
+
+    Raises:
+      InputError: fewer than four texts with all scores in a set, anything else that cannot be used.
+
+    Cost: one pass over all texts, and the test's own; see `tdd.dataset_inference`.
+    """
+    arrays.check_choice(test, tuple(dataset_inference.GUARANTEES), "test")
+    names = as_names(score, "score")
+    sets = [load_texts(source, text_field=text_field, format=format) for source in (suspect, heldout)]
+    ids = [f"{role}/{name}" for role, one in zip(("suspect", "heldout"), sets, strict=True) for name in one.ids]
+    joined = [text for one in sets for text in one.texts]
+    source = " + ".join(one.source for one in sets)
+    texts = Texts(tuple(ids), tuple(joined), source=source, sha256=hash_texts(ids, joined))
+    start = _start(_DATASET, model, texts, names, test, alpha, seed, out, scoring, num_splits)
+    blind = blind_baseline(sets[1], sets[0], seed=seed)
+    scores = start.scores()
+    table = np.stack([scores[name] for name in names])
+    result = dataset_inference.dataset_inference(
+        table[:, : len(sets[0])],
+        table[:, len(sets[0]) :],
+        key=jax.random.key(seed),
+        test=test,  # type: ignore[arg-type]
+        num_splits=num_splits,
+    )
+    facts = _numbers(result, alpha)
+    facts |= {"num_suspect": int(result.num_suspect), "num_heldout": int(result.num_heldout)}
+    facts |= {"auc": float(result.statistic), "num_splits": num_splits}
+    facts["weights"] = dict(zip(names, np.asarray(result.weights).tolist(), strict=True))
+    warnings = [] if blind.p_value <= _CHECK_LEVEL or not blind.warning else [blind.warning]
+    if copies := len({*sets[0].texts} & {*sets[1].texts}):
+        warnings.append(f"{copies} texts are in both sets; they cannot tell them apart, and cost power")
+    if missing := len(texts) - facts["num_suspect"] - facts["num_heldout"]:
+        warnings.append(f"{missing} texts lack a score and were left out")
+    rows = {"id": np.array([name for one in sets for name in one.ids], object)}
+    rows["role"] = np.repeat(np.array(["suspect", "heldout"], object), [len(one) for one in sets])
+    return start.finish(facts, result.guarantee, blind.p_value, warnings, {**rows, **scores})
+
+
+@dataclasses.dataclass(frozen=True)
+class _Start:
+    """A run whose inputs have been checked, and whose folder is open."""
+
+    kind: _Kind
+    model: Any
+    provenance: Mapping[str, Any]
+    texts: Texts
+    options: Mapping[str, Any]
+    seed: int
+    folder: pathlib.Path | None
+    scoring: Mapping[str, Any]
+    details: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+    def scores(self) -> dict[str, np.ndarray]:
+        """Name of the score -> [N] scores of the texts."""
+        scored = score_texts(self.model, self.texts, self.options["score"], **self.scoring)
+        self.details.update(scored.provenance)
+        return dict(scored.values)
+
+    def finish(
+        self,
+        facts: Mapping[str, Any],
+        guarantee: Guarantee,
+        check: float,
+        warnings: Sequence[str],
+        rows: Mapping[str, np.ndarray],
+    ) -> OwnerTest:
+        """The finished run, written to its folder; what a reader must know is logged."""
+        kind, options = self.kind, self.options
+        failed = [] if check > _CHECK_LEVEL else [kind.unlike.format(p=check)]
+        run = {
+            "schema": SCHEMA,
+            "kind": kind.name,
+            "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+            "versions": versions_of_packages(),
+            "seed": self.seed,
+            "options": options,
+            "inputs": {"source": self.texts.source, "sha256": self.texts.sha256, "texts": len(self.texts)},
+            "model": {**self.provenance, "scoring": self.details},
+            "outcome": _outcome(kind, facts, options["alpha"], failed, guarantee),
+            "verdict": {"stands": not failed, "failed": failed, "rule": kind.rule},
+            "result": facts,
+            "guarantee": guarantee,
+            "checks": {"without_model": {"p_value": check, "level": _CHECK_LEVEL}},
+            "warnings": [*warnings],
+            "open_points": [*kind.open_points],
+        }
+        for warning in (*failed, *warnings):
+            _findings.warning("%s", warning)
+        finished = OwnerTest(plain(run), rows)
+        if self.folder is not None:
+            finished.save(self.folder)
+        return finished
+
+
+def _start(
+    kind: _Kind,
+    model: Any,
+    texts: Texts,
+    score: Sequence[str],
+    test: str,
+    alpha: float,
+    seed: int,
+    out: Any,
+    scoring: dict[str, Any],
+    more: Any,
+) -> _Start:
+    """Check the options, identify the run, and open its folder; `more` is what else decides the numbers."""
+    if unknown := scoring.keys() - ScoreOptions.__annotations__.keys():
+        raise InputError(f"there is no option {min(unknown)!r}; see tdd.score for those of scoring")
+    arrays.check_level(alpha)
+    arrays.check_seed(seed)
+    model = at_revision(model, scoring.pop("revision", None))
+    provenance = provenance_of(model)
+    layout = {name: str(scoring[name]) for name in _LAYOUT if scoring.get(name) is not None}
+    options = {"score": [*score], "test": test, "alpha": alpha, **layout}
+    folder = None if out is None else pathlib.Path(out)
     if folder is not None:
-        finished.save(folder)
-    return finished
-
-
-_NOT_DRAWN = (
-    "the published versions differ from the private ones without looking at the model (p = {p:.3g}), so they were not "
-    "drawn at random from them"
-)
-_OPEN_POINTS = (
-    "That the published versions were drawn at random, and the private ones kept private, is taken from their owner.",
-    "A large p-value does not show that the model was trained without the documents.",
-    "A small p-value does not say how they came into the training data, nor which of them did.",
-)
+        identity = {"kind": kind.name, "model": provenance, "texts": [texts.sha256, texts.labels, more], "seed": seed}
+        open_run_folder(folder, fingerprint({**identity, **options}), f"{kind.name} test of {provenance['name']}")
+        scoring.setdefault("store", folder / "scoring")
+    return _Start(kind, model, provenance, texts, options, seed, folder, scoring)
 
 
 def blind_p_value(features: Any) -> jax.Array:
@@ -213,7 +375,7 @@ def blind_p_value(features: Any) -> jax.Array:
       if the published version of each document was drawn uniformly at random.
     """
     signed = [sign * values for values in jnp.asarray(features) for sign in (1, -1)]
-    p_values = jnp.stack([version_test(values[:, 0], values[:, 1:]).p_value for values in signed])
+    p_values = jnp.stack([versions.version_test(values[:, 0], values[:, 1:]).p_value for values in signed])
     return jnp.minimum(1, len(signed) * p_values.min())
 
 
@@ -244,27 +406,34 @@ def _places(documents: Sequence[str], published: Sequence[int]) -> tuple[list[st
     return [*rows], np.array([*rows.values()])
 
 
-def _outcome(facts: Mapping[str, Any], alpha: float, failed: Sequence[str], guarantee: Guarantee) -> str:
+def _numbers(result: TestResult, alpha: float) -> dict[str, Any]:
+    """The p-value and the decision, as plain values."""
+    p, log_p = float(result.p_value), float(result.log_p_value)
+    smallest = float(getattr(result, "log_smallest_p", -math.inf))
+    return {"p_value": p, "log_p_value": log_p, "log_smallest_p": smallest, "rejected": p <= alpha}
+
+
+def _outcome(kind: _Kind, facts: Mapping[str, Any], alpha: float, failed: Sequence[str], guarantee: Guarantee) -> str:
     """The verdict in a sentence or two."""
     if failed:
-        return f"No verdict: {'; '.join(failed)}. A model may prefer such versions without having seen them."
-    level, n = level_in_words(alpha), facts["num_documents"]
+        return f"No verdict: {'; '.join(failed)}. A model may prefer such texts without having seen them."
+    level = level_in_words(alpha)
     if math.isnan(facts["p_value"]):
-        return "Whether the model was trained on the published versions cannot be said: no p-value."
-    p = f"p = {facts['p_value']:.3g}, level {level}, {n} documents"
+        return f"Whether the model was trained on {kind.subject} cannot be said: no p-value."
+    p = f"p = {facts['p_value']:.3g}, level {level}"
     if not facts["rejected"]:
         return (
-            f"No sign that the model was trained on the published versions was found ({p}). That does not show that it "
-            "was trained without them."
+            f"No sign that the model was trained on {kind.subject} was found ({p}). That does not show that it was "
+            "trained without them."
         )
-    how = "" if guarantee.kind == "finite-sample" else " in the limit of many documents"
+    how = "" if guarantee.kind == "finite-sample" else " in the limit of many texts"
     return (
-        f"The model was trained on published versions ({p}). If they were drawn at random from all versions, a model "
-        f"trained without them gives such a result with a probability of at most {level}{how}."
+        f"The model was trained on {kind.subject}, or on some of them ({p}). If {kind.drawn}, a model trained without "
+        f"{kind.others} gives such a result with a probability of at most {level}{how}."
     )
 
 
-def _warnings(facts: Mapping[str, Any], alpha: float, copies: int) -> list[str]:
+def _version_warnings(facts: Mapping[str, Any], alpha: float, texts: Sequence[str], places: np.ndarray) -> list[str]:
     """What the reader must know."""
     warnings = []
     if facts["num_missing"]:
@@ -274,7 +443,7 @@ def _warnings(facts: Mapping[str, Any], alpha: float, copies: int) -> list[str]:
             f"nothing can be found: with {facts['num_documents']} documents of {facts['num_private']} private versions "
             f"no p-value is below {math.exp(facts['log_smallest_p']):.3g}"
         )
-    if copies:
+    if copies := sum(texts[row[0]] in {texts[i] for i in row[1:]} for row in places.tolist()):
         warnings.append(
             f"{copies} documents have a private version that is equal to the published one; such a version is not "
             "private, and counts against detection"

@@ -28,6 +28,7 @@ _COMMANDS = {
     "select": "audit",
     "exchange": "exchange",
     "versions": "owner",
+    "dataset": "owner",
     "checkpoints": "owner",
     "study": "study",
     "power": "power",

@@ -1,4 +1,4 @@
-"""`tdd versions` and `tdd checkpoints`: a data owner's test, and evidence over the checkpoints of a training run."""
+"""`tdd versions`, `tdd dataset`: a data owner's tests; `tdd checkpoints`: evidence over a training run."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import argparse
 import pathlib
 from typing import Any
 
-from tdd.cli.common import CHECK_FAILED, DETECTED, command, present
+from tdd.cli.common import CHECK_FAILED, DETECTED, command, names, present
 from tdd.cli.options import add_device, add_devices, add_revision, add_store, devices
 from tdd.validate import InputError
 
@@ -16,6 +16,7 @@ __all__ = ["add"]
 def add(commands: Any) -> None:
     """Register the commands."""
     _add_versions(commands)
+    _add_dataset(commands)
     _add_checkpoints(commands)
 
 
@@ -39,15 +40,54 @@ def _add_versions(commands: Any) -> None:
         metavar="FIELD",
         help="1 for the published version of each document, 0 for its private ones (default: %(default)s)",
     )
-    group.add_argument("--text-field", metavar="FIELD", help="(default: text, or the only field known to hold texts)")
-    group.add_argument("--input-format", metavar="NAME", help="format of the table (default: by its extension)")
+    _add_reading(group)
     group = versions.add_argument_group("decision")
     group.add_argument("--score", default="loss", metavar="NAME", help="one a token (default: %(default)s)")
+    _add_decision(group, ["rank_sum", "exact", "combined", "t"])
+    _add_scoring(versions.add_argument_group("scoring"))
+
+
+def _add_dataset(commands: Any) -> None:
+    dataset = command(
+        commands,
+        "dataset",
+        _dataset,
+        "was a model trained on a set of texts, beside texts of the same owner that were kept back?",
+        usual=("--suspects", "--heldout", "--score", "--test", "--alpha", "--out", "--device"),
+    )
+    dataset.add_argument("model", help="checkpoint folder or hub id")
+    group = dataset.add_argument_group("data")
+    group.add_argument("--suspects", required=True, metavar="FILE", help="texts that may be in the training data")
     group.add_argument(
-        "--test",
-        choices=["rank_sum", "exact", "combined", "t"],
-        default="rank_sum",
-        help="t is the paper's, asymptotic (default: %(default)s)",
+        "--heldout", required=True, metavar="FILE", help="texts of the same kind that were kept from the training data"
+    )
+    _add_reading(group)
+    group = dataset.add_argument_group("decision")
+    group.add_argument(
+        "--score",
+        action="append",
+        metavar="NAMES",
+        help="scores that are learned into one, repeated or comma-separated (default: loss,min_k,min_k_plus_plus,zlib)",
+    )
+    _add_decision(group, ["permutation", "t"])
+    group.add_argument(
+        "--splits",
+        type=int,
+        default=10,
+        metavar="N",
+        help="random halves to learn from; the others are tested (default: %(default)s)",
+    )
+    _add_scoring(dataset.add_argument_group("scoring"))
+
+
+def _add_reading(group: Any) -> None:
+    group.add_argument("--text-field", metavar="FIELD", help="(default: text, or the only field known to hold texts)")
+    group.add_argument("--input-format", metavar="NAME", help="format of the files (default: by their extension)")
+
+
+def _add_decision(group: Any, tests: list[str]) -> None:
+    group.add_argument(
+        "--test", choices=tests, default=tests[0], help="t is the paper's, asymptotic (default: %(default)s)"
     )
     group.add_argument("--alpha", type=float, default=0.05, help="level (default: %(default)s)")
     group.add_argument("--seed", type=int, default=0, help="random seed (default: %(default)s)")
@@ -57,7 +97,9 @@ def _add_versions(commands: Any) -> None:
         action="store_true",
         help="exit status 1 if the test rejects (3 if a check failed, with or without this)",
     )
-    group = versions.add_argument_group("scoring")
+
+
+def _add_scoring(group: Any) -> None:
     add_revision(group)
     group.add_argument("--dtype", choices=["float32", "bfloat16", "float16"], help="(default: as stored)")
     group.add_argument("--token-budget", type=int, metavar="N", help="tokens per batch")
@@ -68,20 +110,36 @@ def _add_versions(commands: Any) -> None:
 
 def _versions(arguments: argparse.Namespace) -> int:
     from tdd.audit.owner import run_version_test
-    from tdd.runs.folder import RECORDS
 
-    same_names = (
-        "document_field", "published_field", "text_field", "score", "test", "alpha", "seed", "out", "revision", "dtype",
-        "token_budget", "max_length",
-    )  # fmt: skip
+    fields = {name: getattr(arguments, name) for name in ("document_field", "published_field", "score")}
+    return _present(
+        arguments, run_version_test(arguments.model, arguments.documents, **fields, **_options(arguments))
+    )
+
+
+def _dataset(arguments: argparse.Namespace) -> int:
+    from tdd.audit.owner import DATASET_SCORES, run_dataset_inference
+
+    score = names(",".join(arguments.score or DATASET_SCORES))
+    texts = (arguments.suspects, arguments.heldout)
+    options = {"score": score, "num_splits": arguments.splits, **_options(arguments)}
+    return _present(arguments, run_dataset_inference(arguments.model, *texts, **options))
+
+
+def _options(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The options of both tests as keywords."""
+    same_names = ("text_field", "test", "alpha", "seed", "out", "revision", "dtype", "token_budget", "max_length")
     options = {name: getattr(arguments, name) for name in same_names}
     if arguments.store is not None:
         options["store"] = arguments.store
-    result = run_version_test(
-        arguments.model, arguments.documents, format=arguments.input_format, **options, **devices(arguments)
-    )
+    return {"format": arguments.input_format, **options, **devices(arguments)}
+
+
+def _present(arguments: argparse.Namespace, result: Any) -> int:
+    from tdd.audit.owner import TABLES
+
     folder = None if arguments.out is None else pathlib.Path(arguments.out)
-    files = [] if folder is None else [folder / "documents.csv", folder / next(iter(RECORDS))]
+    files = [] if folder is None else [folder / name for name in (TABLES[result.run["kind"]], "run.json")]
     present(arguments, result.report(), record=result.run, folder=folder, files=files)
     if not result.verdict_stands:
         return CHECK_FAILED

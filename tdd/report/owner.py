@@ -1,4 +1,4 @@
-"""The report of a data owner's test: the p-value, how the published versions rank, what is left open."""
+"""The report of a data owner's test: the p-value, what it rests on, what is left open."""
 
 from __future__ import annotations
 
@@ -10,33 +10,37 @@ from typing import Any
 
 import numpy as np
 
+from tdd.audit.owner import TABLES
 from tdd.exchange.summary import format_p_value
 from tdd.report.sections import Facts, Figure, Points, Report, Section
 from tdd.runs.folder import read_table
 
-__all__ = ["owner_report", "read_documents"]
+__all__ = ["owner_report", "read_rows"]
+
+_NULLS = {
+    "versions": "the model was trained without the published versions",
+    "dataset": "the model was trained on neither set",
+}
 
 
-def read_documents(folder: pathlib.Path, run: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """The columns of documents.csv; see `tdd.audit.owner.OwnerTest`.
+def read_rows(folder: pathlib.Path, run: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """The columns of the table of a run; see `tdd.audit.owner.OwnerTest`.
 
     Raises:
       InputError: no such table, one that was damaged or edited, or one of another run.
     """
-    header, rows = read_table(folder, "documents.csv", run)
+    header, rows = read_table(folder, TABLES[run["kind"]], run)
     columns = dict(zip(header, zip(*rows, strict=True), strict=True))
-    kinds = {"document": object, "rank": int, "num_private": int}
-    return {
-        name: np.array([cell or "nan" for cell in values], kinds.get(name, float)) for name, values in columns.items()
-    }
+    kinds = {"document": object, "id": object, "role": object, "rank": int, "num_private": int}
+    return {name: np.array([cell or "nan" for cell in cells], kinds.get(name, float)) for name, cells in columns.items()}
 
 
-def owner_report(run: Mapping[str, Any], documents: Mapping[str, np.ndarray]) -> Report:
+def owner_report(run: Mapping[str, Any], rows: Mapping[str, np.ndarray]) -> Report:
     """The report of a run.
 
     Args:
       run: content of run.json.
-      documents: columns of documents.csv.
+      rows: columns of its table.
     """
     guarantee, stands = run["guarantee"], run["verdict"]["stands"]
     sections: list[Section] = [
@@ -46,40 +50,48 @@ def owner_report(run: Mapping[str, Any], documents: Mapping[str, np.ndarray]) ->
     if run["warnings"]:
         sections.append(Points("Warnings", tuple(run["warnings"]), "warning"))
     sections.append(Facts("The test", tuple(_facts(run))))
-    if stands:
+    if stands and run["kind"] == "versions":
         shown = "How many private versions the published version of each document undercuts, and what chance gives."
-        sections.append(Figure("Ranks of the published versions", shown, functools.partial(_drawn, documents)))
+        sections.append(Figure("Ranks of the published versions", shown, functools.partial(_drawn, rows)))
     return Report(f"Data owner's test: {run['model']['name']}", run["outcome"], tuple(sections), stands)
 
 
 def _facts(run: Mapping[str, Any]) -> list[tuple[str, str]]:
     result, guarantee, stands = run["result"], run["guarantee"], run["verdict"]["stands"]
     holds = f"{guarantee['controls']}, {guarantee['kind']} ({guarantee['source']})"
-    smallest = result["log_smallest_p"]
-    return [
-        ("null hypothesis", "the model was trained without the published versions"),
+    decided = "no verdict" if not stands else "rejected" if result["rejected"] else "not rejected"
+    rows = [
+        ("null hypothesis", _NULLS[run["kind"]]),
         ("p-value", format_p_value(result["p_value"], result["log_p_value"])),
-        (
-            "level",
-            f"{run['options']['alpha']:g}: "
-            + ("no verdict" if not stands else "rejected" if result["rejected"] else "not rejected"),
-        ),
+        ("level", f"{run['options']['alpha']:g}: {decided}"),
         ("guarantee", holds if stands else "withdrawn: a check speaks against its assumptions"),
         ("test", run["options"]["test"]),
-        ("smallest p-value", "unlimited" if smallest is None else format_p_value(math.exp(smallest), smallest)),
-        ("documents", f"{result['num_documents']:,}, with {result['num_private']:,} private versions each"),
-        ("score", f"{run['options']['score']} (lower = more member-like)"),
-        ("check of the draw, without the model", f"p = {format_p_value(run['checks']['draw']['p_value'])}"),
+    ]
+    if run["kind"] == "versions":
+        if (smallest := result["log_smallest_p"]) is not None:
+            rows.append(("smallest p-value", format_p_value(math.exp(smallest), smallest)))
+        rows.append(("documents", f"{result['num_documents']:,}, with {result['num_private']:,} private versions each"))
+    else:
+        weights = ", ".join(f"{name} {weight:+.2f}" for name, weight in result["weights"].items())
+        rows += [
+            ("texts", f"{result['num_suspect']:,} suspect, {result['num_heldout']:,} held out"),
+            ("splits", f"{result['num_splits']}, with a mean AUC of {result['auc']:.3f} on the texts not learned from"),
+            ("weights", f"{weights} (positive: suspects score lower)"),
+        ]
+    return [
+        *rows,
+        ("score", f"{', '.join(run['options']['score'])} (lower = more member-like)"),
+        ("check without the model", f"p = {format_p_value(run['checks']['without_model']['p_value'])}"),
         ("model", f"{run['model']['name']} (sha256 {run['model']['sha256'][:12]})"),
-        ("versions", f"{run['inputs']['texts']:,} texts of {run['inputs']['source']}"),
+        ("input", f"{run['inputs']['texts']:,} texts of {run['inputs']['source']}"),
     ]
 
 
-def _drawn(documents: Mapping[str, np.ndarray]) -> Any:
+def _drawn(rows: Mapping[str, np.ndarray]) -> Any:
     from tdd.report.plots.sheet import LEVEL, sheet, stroke
 
-    ranks = documents["rank"][documents["rank"] >= 0]
-    most = int(documents["num_private"].max(initial=1))
+    ranks = rows["rank"][rows["rank"] >= 0]
+    most = int(rows["num_private"].max(initial=1))
     drawn = sheet(
         "Ranks of the published versions", "Dotted: expected of a model that has not seen them.", rows=1, columns=1
     )

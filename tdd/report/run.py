@@ -53,10 +53,10 @@ def _run_report(folder: pathlib.Path, run: Mapping[str, Any], shard_table: bool,
 
         shards = read_shards(folder, run) if shard_table or pictures else None
         return exchange_report(run, shards, shard_table=shard_table)
-    if run["kind"] == "versions":
-        from tdd.report.owner import owner_report, read_documents
+    if run["kind"] in ("versions", "dataset"):
+        from tdd.report.owner import owner_report, read_rows
 
-        return owner_report(run, read_documents(folder, run))
+        return owner_report(run, read_rows(folder, run))
     if run["kind"] == "probe":
         from tdd.report.probe import probe_report, read_history, read_probe_items
 

@@ -51,11 +51,13 @@ RECORDS = {"run.json": "a run", "study.json": "a study", "power.json": "a power 
 
 _WRITTEN_TOGETHER = 2**13
 _DECISION = ("run the audit again", ("decision", "checks", "inputs", "model"))
+_OWNER = ("run the test again", ("verdict", "options", "inputs", "model", "result", "guarantee", "checks"))
 _PARTS = {
     "audit": _DECISION,
     "select": _DECISION,
     "exchange": ("run the test again", ("data", "selection", "options", "control", "model")),
-    "versions": ("run the test again", ("verdict", "options", "inputs", "model", "result", "guarantee", "checks")),
+    "versions": _OWNER,
+    "dataset": _OWNER,
     "probe": ("save the probe again", ("name", "options", "inputs", "alarm", "first_alarm", "guarantees", "looks")),
 }
 """Kind of run -> how to get another, and the parts of its run.json beside sentences."""

@@ -66,8 +66,8 @@ def test_the_p_value_is_that_of_the_scores(test):
     wanted = tdd.version_test(scores[:, 0], scores[:, 1:], test=test, key=jax.random.key(7))
     found = tdd.run_version_test(model, rows, test=test, seed=7, progress=False)
     assert found.p_value == float(wanted.p_value)
-    assert found.documents["rank"].tolist() == wanted.shard_ranks.tolist()
-    np.testing.assert_array_equal(found.documents["score"], scores[:, 0])
+    assert found.rows["rank"].tolist() == wanted.shard_ranks.tolist()
+    np.testing.assert_array_equal(found.rows["score"], scores[:, 0])
 
 
 def test_versions_that_were_not_drawn_give_no_verdict(texts):
@@ -98,7 +98,7 @@ def test_the_command(trained_on, tmp_path, capsys):
     place.write_text("".join(json.dumps(row) + "\n" for row in trained_on))
     command = ["versions", str(demo_files().checkpoint), str(place), "--quiet"]
     assert main([*command, "--fail-on-detection", "--out", str(tmp_path / "run")]) == 1
-    assert "The model was trained on published versions" in capsys.readouterr().out
+    assert "The model was trained on the published versions" in capsys.readouterr().out
     assert main(["report", str(tmp_path / "run")]) == 0
     longer = [{**row, "text": row["text"] * (1 + row["published"])} for row in trained_on]
     place.write_text("".join(json.dumps(row) + "\n" for row in longer))
@@ -136,3 +136,45 @@ def test_what_cannot_be_found_and_copies_are_said():
     warnings = tdd.run_version_test(scored_model(2), documents, progress=False).run["warnings"]
     assert any("no p-value is below 0.333" in warning for warning in warnings)
     assert any("1 documents have a private version that is equal" in warning for warning in warnings)
+
+
+def dataset(suspect, heldout, **options):
+    options = {"num_splits": 4, "score": ("loss", "min_k"), "progress": False, **options}
+    return tdd.run_dataset_inference(str(demo_files().checkpoint), suspect, heldout, **options)
+
+
+def test_a_set_that_was_trained_on_is_found(texts, tmp_path):
+    members, others = texts
+    found = dataset(members[:40], others[:40], out=tmp_path / "run", seed=3)
+    assert found.verdict_stands
+    assert found.run["result"]["rejected"]
+    assert not dataset(others[40:80], others[:40]).run["result"]["rejected"]
+    scores = np.stack([found.rows["loss"], found.rows["min_k"]])
+    wanted = tdd.dataset_inference(scores[:, :40], scores[:, 40:], key=jax.random.key(3), num_splits=4)
+    assert found.p_value == float(wanted.p_value)
+    record, report = folder_report(tmp_path / "run", pictures=True)
+    assert (record["result"], report.verdict) == (found.run["result"], found.run["outcome"])
+    assert (tmp_path / "run" / "report.html").read_text("utf-8") == found.to_html()
+
+
+def test_sets_of_two_kinds_give_no_verdict(texts):
+    members, others = texts
+    found = dataset([f"Chapter one. {text}" for text in members[:40]], others[:40])
+    assert found.p_value < 0.05
+    assert not found.verdict_stands
+    assert found.run["outcome"].startswith("No verdict: suspect and held-out texts differ")
+
+
+@pytest.mark.parametrize(
+    ("suspect", "options", "message"),
+    [
+        (3, {}, "suspect has 3 items"),
+        (8, {"test": "welch"}, "test must be one of 'permutation', 't'"),
+        (8, {"num_splits": 0}, "num_splits"),
+        (8, {"socre": "loss"}, "no option 'socre'"),
+    ],
+)
+def test_messages_of_data_sets(suspect, options, message):
+    texts = random_texts(16, seed=3, shortest=8)
+    with pytest.raises(InputError, match=message):
+        tdd.run_dataset_inference(scored_model(2), texts[:suspect], texts[8:], progress=False, **options)

@@ -59,6 +59,7 @@ COMMANDS = {
     "score": "score {model} texts.jsonl --score loss --out scored.csv",
     "score-logprobs": "score-logprobs dump.jsonl --score loss --out dumped.csv",
     "versions": "versions {model} versions.jsonl",
+    "dataset": "dataset {model} --suspects texts.jsonl --heldout others.jsonl --splits 2",
     "checkpoints": "checkpoints {model} copy --suspects texts.jsonl --references others.jsonl --out watched",
     "power": "power --auc 0.8 --n 20 --m 20 --fraction 0.5 --no-search --repetitions 64",
     "power --effect": "power --effect 1 --repetitions 64 --no-search --shards 10 --shuffles 5",
