@@ -289,7 +289,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
 def _run_log_probs(arguments: argparse.Namespace) -> int:
     """The test on log-probabilities that exist already."""
-    from tdd.exchange.precomputed import order_of_log_probs, read_log_probs
+    from tdd.exchange.result import order_of_log_probs, read_log_probs
     from tdd.validate import InputError
 
     if arguments.model is not None:

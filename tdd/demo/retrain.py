@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 
 from tdd.demo.data import DemoFiles, demo_files
-from tdd.lab.config import TrainConfig
 from tdd.lab.corpus import generate
 from tdd.lab.plant import Planted, jsonl_bytes, plant, save_truth
+from tdd.lab.recipe import TrainConfig
 from tdd.runs.atomic import write_atomically
 
 __all__ = ["CONFIG", "planted_corpus", "retrain"]
@@ -47,7 +47,7 @@ def retrain(folder: str | os.PathLike[str], *, progress: bool = False) -> DemoFi
     """
     import jax
 
-    from tdd.lab.tokenizer import train_tokenizer
+    from tdd.lab.tokens import train_tokenizer
     from tdd.lab.train import train
     from tdd.models.decoder import init_params
     from tdd.models.language_model import language_model

@@ -7,9 +7,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from tdd.lab.canaries import canary_set, plant_canaries
-from tdd.lab.corpus import generate
-from tdd.lab.plant import Row, assign_models, plant, take, three_blocks, training_lists
+from tdd.lab.corpus import canary_set, generate
+from tdd.lab.plant import Row, assign_models, plant, plant_canaries, take, three_blocks, training_lists
 from tdd.lab.recipe import AssignmentsDesign, BlocksDesign, CanariesDesign, MembersDesign, Recipe
 from tdd.records import Texts
 from tdd.texts import load_texts

@@ -19,10 +19,10 @@ from typing import Any
 import jax
 import numpy as np
 
-from tdd.lab.batches import Batches
 from tdd.lab.checks import check_out
-from tdd.lab.config import TrainConfig
 from tdd.lab.lora import Lora
+from tdd.lab.recipe import TrainConfig
+from tdd.lab.tokens import Batches
 from tdd.models.configuration import check_vocabulary
 from tdd.models.weights import open_safetensors
 from tdd.records import LanguageModel

@@ -15,9 +15,9 @@ from jax import lax
 
 from tdd.device_kinds import DeviceKind, kind_of
 from tdd.kernels.grad_norm import dense
-from tdd.lab.batches import Batch, Batches
-from tdd.lab.config import TrainConfig
 from tdd.lab.lora import Lora, init_factors, merge
+from tdd.lab.recipe import TrainConfig
+from tdd.lab.tokens import Batch, Batches
 from tdd.models.decoder import hidden
 from tdd.models.gradients import activation_bytes
 from tdd.records import LanguageModel

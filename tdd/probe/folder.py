@@ -16,9 +16,8 @@ from typing import Any
 import numpy as np
 
 from tdd.kernels.trajectories import Evidence, spending
-from tdd.probe.options import ProbeOptions
+from tdd.probe.inputs import ProbeOptions, Role, num_texts
 from tdd.probe.result import ProbeRecord, ProbeResult, first_alarm
-from tdd.probe.texts import Role, num_texts
 from tdd.records import Guarantee
 from tdd.runs.atomic import disk_errors, write_atomically
 from tdd.runs.display import PAGE, report_module
@@ -95,7 +94,7 @@ def save(
         "open_points": _open_points(options, roles, history, decides_items=decides_items),
     }
     write_run(place, run, tables)
-    _, report = report_module("run").folder_report(place, pictures=True)
+    _, report = report_module().folder_report(place, pictures=True)
     report_module("page").write_page(report, place / PAGE)
 
 

@@ -58,7 +58,7 @@ def log_probs_report(result: Mapping[str, Any], source: str) -> Report:
     """The report of a test of log-probabilities that exist already.
 
     Args:
-      result: What `tdd.exchange.precomputed.order_of_log_probs` returns.
+      result: What `tdd.exchange.result.order_of_log_probs` returns.
       source: File that they were read from.
     """
     names = ("shards", "shuffles", f"p-value ({result['test']})", "adjusted", f"at {result['alpha']:g}")

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from tdd import InputError
-from tdd.lab.canaries import canary_set, plant_canaries
-from tdd.lab.plant import plant, save_truth
+from tdd.lab.corpus import canary_set
+from tdd.lab.plant import plant, plant_canaries, save_truth
 from tdd.records import Texts
 
 POOL = Texts(ids=tuple(f"t{i}" for i in range(40)), texts=tuple(f"text {i}" for i in range(40)))
