@@ -35,23 +35,14 @@ _findings = logging.getLogger("tdd.findings")
 
 @dataclasses.dataclass(frozen=True)
 class Items:
-    """Identifiers, scores, labels and groups of the items.
+    """Identifiers, scores, labels and groups of the items."""
 
-    Attributes:
-      ids: [m] identifiers of the candidates.
-      scores: name -> [m] column of items.csv.
-      labels: [m] 1 member, 0 non-member, -1 unknown; or empty.
-      calibration: columns of calibration.csv.
-      calibration_texts: texts of the calibration items, or None where only scores are known.
-      ignored_groups: group of every item, where there are groups and the procedure ignores them.
-    """
-
-    ids: Sequence[str] | np.ndarray
-    scores: Mapping[str, np.ndarray]
-    labels: np.ndarray
-    calibration: Mapping[str, np.ndarray]
-    calibration_texts: Texts | None = None
-    ignored_groups: Sequence[str] = ()
+    ids: Sequence[str] | np.ndarray  # [m] identifiers of the candidates
+    scores: Mapping[str, np.ndarray]  # name -> [m] column of items.csv
+    labels: np.ndarray  # [m] 1 member, 0 non-member, -1 unknown; or empty
+    calibration: Mapping[str, np.ndarray]  # columns of calibration.csv
+    calibration_texts: Texts | None = None  # texts of the calibration items, or None where only scores are known
+    ignored_groups: Sequence[str] = ()  # group of every item, where there are groups and the procedure ignores them
 
 
 def assemble(

@@ -49,33 +49,21 @@ _UNUSUAL_SPACE = re.compile(_SPACE)
 
 @dataclasses.dataclass(frozen=True)
 class BlindBaseline:
-    """The finding of a classifier without a language model.
+    """The finding of a classifier without a language model."""
 
-    Attributes:
-      auc: cross-validated AUC of candidates against calibration, the mean over all pairs of one fold; NaN where
-        the check did not run. Values below 0.5 are not evidence: cross-validation is biased that way when there is
-        nothing to find, so the AUC is not folded.
-      fold_aucs: the AUC of every fold.
-      p_value: permutation p-value of `auc` under exchangeability; 1 where the check did not run.
-      threshold: a larger AUC raises the warning; NaN where the check did not run.
-      null_deviation: standard deviation of the AUC under random roles.
-      num_calibration: texts used.
-      num_candidates: texts used.
-      num_permutations: random relabellings behind `p_value`.
-      note: cuts that bound the cost, or empty.
-      warning: empty where nothing was found.
-    """
-
+    # cross-validated AUC of candidates against calibration, the mean over all pairs of one fold; NaN where the check
+    # did not run. Values below 0.5 are not evidence: cross-validation is biased that way when there is nothing to
+    # find, so the AUC is not folded
     auc: float
-    fold_aucs: tuple[float, ...]
-    p_value: float
-    threshold: float
-    null_deviation: float
-    num_calibration: int
-    num_candidates: int
-    num_permutations: int
-    note: str
-    warning: str
+    fold_aucs: tuple[float, ...]  # the AUC of every fold
+    p_value: float  # permutation p-value of `auc` under exchangeability; 1 where the check did not run
+    threshold: float  # a larger AUC raises the warning; NaN where the check did not run
+    null_deviation: float  # standard deviation of the AUC under random roles
+    num_calibration: int  # texts used
+    num_candidates: int  # texts used
+    num_permutations: int  # random relabellings behind `p_value`
+    note: str  # cuts that bound the cost, or empty
+    warning: str  # empty where nothing was found
 
 
 def blind_baseline(

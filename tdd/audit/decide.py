@@ -48,19 +48,12 @@ draws is below that of the tabulated grid."""
 
 @dataclasses.dataclass(frozen=True)
 class Choices:
-    """The choices that are made before any result is seen.
+    """The choices that are made before any result is seen."""
 
-    Attributes:
-      procedure: the procedure with its options.
-      alpha: level in (0, 1).
-      delta: the simultaneous bounds hold with probability at least 1 - delta.
-      seed: seed of every random choice.
-    """
-
-    procedure: Procedure
-    alpha: float
-    delta: float = 0.05
-    seed: int = 0
+    procedure: Procedure  # the procedure with its options
+    alpha: float  # level in (0, 1)
+    delta: float = 0.05  # the simultaneous bounds hold with probability at least 1 - delta
+    seed: int = 0  # seed of every random choice
 
 
 def choose(
@@ -153,83 +146,50 @@ class Truth:
 
     A selection is false where the null holds: a selected non-member for `null="nonmember"`, a selected member for
     `null="member"`.
-
-    Attributes:
-      fdp: false selections over all selections (0 where nothing is selected); of clusters, where clusters are decided
-        on: one without any member is false.
-      power: right selections over all candidates for which the null is false; NaN where there are none.
-      num_members: candidates that are members.
-      num_false: selected candidates for which the null holds.
     """
 
+    # false selections over all selections (0 where nothing is selected); of clusters, where clusters are decided on:
+    # one without any member is false
     fdp: float
-    power: float
-    num_members: int
-    num_false: int
+    power: float  # right selections over all candidates for which the null is false; NaN where there are none
+    num_members: int  # candidates that are members
+    num_false: int  # selected candidates for which the null holds
 
 
 @dataclasses.dataclass(frozen=True)
 class Decision:
-    """The decision, on host arrays in the order of the candidates.
+    """The decision, on host arrays in the order of the candidates."""
 
-    Attributes:
-      unit: what is decided on, "item", "cluster" or "drawn" (one item of each cluster).
-      num_units: units tested.
-      num_units_selected: units selected.
-      selected: [m] bool.
-      p_values: [m] float, NaN where a candidate has no score or the procedure has no p-values.
-      adjusted: [m] float, NaN where a candidate has no score; `selected == (adjusted <= alpha)`.
-      statistic: [m] knockoff statistics, large = member; empty for the other procedures.
-      score: the columns that decided, in words.
-      columns: their names.
-      method: the procedure.
-      null: the null hypothesis of an item.
-      alpha: level.
-      proportion: estimated proportion of items for which the null is false; negative where the estimate of the others
-        exceeds 1, 0 where nothing is estimated.
-      bound: upper bound of the expected proportion of errors; alpha or slightly more.
-      threshold: largest selected p-value, 0 where nothing is selected.
-      score_cut: the least extreme selected score, None where nothing is selected or several columns decide.
-      num_selected: selected candidates.
-      num_tests: m, candidates with a score.
-      num_calibration: n, calibration items (clusters, where the decision is by cluster) that the p-values rest on.
-      num_missing: candidates without a score.
-      num_missing_calibration: calibration items without a score.
-      min_selections: the fewest selections that the sizes allow.
-      guarantee: what is controlled, under which assumptions.
-      facts: further findings of the procedure, as (what, value).
-      warnings: what the reader must know about this result.
-      truth: outcome against labels, or None where they are not known for all tested candidates.
-      selection: what the procedure returned.
-    """
-
-    unit: str
-    num_units: int
-    num_units_selected: int
-    selected: np.ndarray
-    p_values: np.ndarray
-    adjusted: np.ndarray
-    statistic: np.ndarray
-    score: str
-    columns: tuple[str, ...]
-    method: str
-    null: Null
-    alpha: float
+    unit: str  # what is decided on, "item", "cluster" or "drawn" (one item of each cluster)
+    num_units: int  # units tested
+    num_units_selected: int  # units selected
+    selected: np.ndarray  # [m] bool
+    p_values: np.ndarray  # [m] float, NaN where a candidate has no score or the procedure has no p-values
+    adjusted: np.ndarray  # [m] float, NaN where a candidate has no score; `selected == (adjusted <= alpha)`
+    statistic: np.ndarray  # [m] knockoff statistics, large = member; empty for the other procedures
+    score: str  # the columns that decided, in words
+    columns: tuple[str, ...]  # their names
+    method: str  # the procedure
+    null: Null  # the null hypothesis of an item
+    alpha: float  # level
+    # estimated proportion of items for which the null is false; negative where the estimate of the others exceeds 1,
+    # 0 where nothing is estimated
     proportion: float
-    bound: float
-    threshold: float
+    bound: float  # upper bound of the expected proportion of errors; alpha or slightly more
+    threshold: float  # largest selected p-value, 0 where nothing is selected
+    # the least extreme selected score, None where nothing is selected or several columns decide
     score_cut: float | None
-    num_selected: int
-    num_tests: int
-    num_calibration: int
-    num_missing: int
-    num_missing_calibration: int
-    min_selections: int
-    guarantee: Guarantee
-    facts: tuple[tuple[str, str], ...]
-    warnings: tuple[str, ...]
-    truth: Truth | None
-    selection: Selection
+    num_selected: int  # selected candidates
+    num_tests: int  # m, candidates with a score
+    num_calibration: int  # n, calibration items (clusters, where the decision is by cluster) that the p-values rest on
+    num_missing: int  # candidates without a score
+    num_missing_calibration: int  # calibration items without a score
+    min_selections: int  # the fewest selections that the sizes allow
+    guarantee: Guarantee  # what is controlled, under which assumptions
+    facts: tuple[tuple[str, str], ...]  # further findings of the procedure, as (what, value)
+    warnings: tuple[str, ...]  # what the reader must know about this result
+    truth: Truth | None  # outcome against labels, or None where they are not known for all tested candidates
+    selection: Selection  # what the procedure returned
 
 
 def decide(evidence: Evidence, procedure: Procedure, alpha: float, *, seed: int = 0, labels: Any = None) -> Decision:
@@ -343,19 +303,12 @@ def _truth(
 
 @dataclasses.dataclass(frozen=True)
 class Cut:
-    """One list of candidates.
+    """One list of candidates."""
 
-    Attributes:
-      list: its name.
-      size: its length.
-      max_false: upper bound of the false ones among them.
-      bound: max_false / size, 0 for an empty list.
-    """
-
-    list: str
-    size: int
-    max_false: int
-    bound: float
+    list: str  # its name
+    size: int  # its length
+    max_false: int  # upper bound of the false ones among them
+    bound: float  # max_false / size, 0 for an empty list
 
     @classmethod
     def of(cls, name: str, size: int, false: int) -> Cut:
@@ -365,25 +318,16 @@ class Cut:
 
 @dataclasses.dataclass(frozen=True)
 class SimultaneousBounds:
-    """Simultaneous bounds, or why there are none.
+    """Simultaneous bounds, or why there are none."""
 
-    Attributes:
-      applies: True where bounds are offered for this procedure and these data.
-      reason: why there are none, else empty.
-      delta: all statements hold together with probability at least 1 - delta.
-      cuts: the selection, then the most extreme candidates.
-      min_alternatives: lower bound of the candidates whose null is false: members, or clean items.
-      item_bound: [m] bound of the list that is cut at each candidate, NaN where there is no cut; [0] without bounds.
-      source: who proved them.
-    """
-
-    applies: bool
-    reason: str
-    delta: float
-    cuts: tuple[Cut, ...] = ()
-    min_alternatives: int | None = None
+    applies: bool  # True where bounds are offered for this procedure and these data
+    reason: str  # why there are none, else empty
+    delta: float  # all statements hold together with probability at least 1 - delta
+    cuts: tuple[Cut, ...] = ()  # the selection, then the most extreme candidates
+    min_alternatives: int | None = None  # lower bound of the candidates whose null is false: members, or clean items
+    # [m] bound of the list that is cut at each candidate, NaN where there is no cut; [0] without bounds
     item_bound: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros(0))
-    source: str = ""
+    source: str = ""  # who proved them
 
     def summary(self) -> dict[str, Any]:
         """The bounds without their per-item column."""

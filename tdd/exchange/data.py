@@ -33,20 +33,13 @@ _SHOWN = 60
 
 @dataclasses.dataclass(frozen=True)
 class ExampleSet:
-    """Examples in their canonical order.
+    """Examples in their canonical order."""
 
-    Attributes:
-      name: What reports call the data set.
-      examples: N texts.
-      source: Their origin.
-      sha256: SHA-256 of the examples in their order.
-      fields: Further fields with few distinct values, as labels; their order is looked at without the model.
-    """
-
-    name: str
-    examples: tuple[str, ...]
-    source: str
-    sha256: str
+    name: str  # what reports call the data set
+    examples: tuple[str, ...]  # N texts
+    source: str  # their origin
+    sha256: str  # SHA-256 of the examples in their order
+    # further fields with few distinct values, as labels; their order is looked at without the model
     fields: Mapping[str, tuple[Any, ...]] = dataclasses.field(default_factory=dict)
 
     def __len__(self) -> int:
@@ -235,18 +228,12 @@ class Shards:
     Order 0 is the canonical one. Order b >= 1 is an independent uniform draw from the permutations of the last
     `num_free(shard)` examples of the shard, the identity among them: a group, as the tests require. It depends on
     the seed, the data set, the shard and b alone, so that more shuffles leave those before them as they are.
-
-    Attributes:
-      data: The data set.
-      bounds: (first, stop) of each shard.
-      suffix: Fraction of each shard that is permuted.
-      seed: Random seed of the draws.
     """
 
-    data: ExampleSet
-    bounds: tuple[tuple[int, int], ...]
-    suffix: float
-    seed: int
+    data: ExampleSet  # the data set
+    bounds: tuple[tuple[int, int], ...]  # (first, stop) of each shard
+    suffix: float  # fraction of each shard that is permuted
+    seed: int  # random seed of the draws
 
     @classmethod
     def cut(cls, data: ExampleSet, *, num_shards: int, suffix: float, seed: int) -> Shards:

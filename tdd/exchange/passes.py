@@ -43,46 +43,28 @@ _ENOUGH = 10
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-    """The layout of the orders of shards for a model.
+    """The layout of the orders of shards for a model."""
 
-    Attributes:
-      separator: The text between two examples.
-      bos: "auto", "always" or "never".
-      max_length: Longest window in tokens, or None for the model's own limit.
-      stride: Tokens that a further window adds, or None for all but one.
-      budget: Tokens a batch.
-    """
-
-    separator: str
-    bos: str
-    max_length: int | None
-    stride: int | None
-    budget: int
+    separator: str  # the text between two examples
+    bos: str  # "auto", "always" or "never"
+    max_length: int | None  # longest window in tokens, or None for the model's own limit
+    stride: int | None  # tokens that a further window adds, or None for all but one
+    budget: int  # tokens a batch
 
 
 @dataclasses.dataclass
 class SequentialTest:
-    """The sequential test of one data set.
+    """The sequential test of one data set."""
 
-    Attributes:
-      rule: "e_process", "spending" or "besag_clifford".
-      looks: Numbers of shuffles at which the rule looks, fixed beforehand; the last is the horizon.
-      target: Level at which the run stops for evidence.
-      test: That "spending" looks at.
-      key: PRNG key of its relabellings.
-      history: One dict a look: shuffles, calls, p_value, log_e_value.
-      stopped: None while it runs, then "evidence", "futility" or "complete".
-      result: What the rule said last.
-    """
-
-    rule: str
-    looks: tuple[int, ...]
-    target: float
-    test: str
-    key: Any
+    rule: str  # "e_process", "spending" or "besag_clifford"
+    looks: tuple[int, ...]  # numbers of shuffles at which the rule looks, fixed beforehand; the last is the horizon
+    target: float  # level at which the run stops for evidence
+    test: str  # that "spending" looks at
+    key: Any  # PRNG key of its relabellings
+    # one dict a look: shuffles, calls, p_value, log_e_value
     history: list[dict[str, Any]] = dataclasses.field(default_factory=list)
-    stopped: str | None = None
-    result: Any = None
+    stopped: str | None = None  # None while it runs, then "evidence", "futility" or "complete"
+    result: Any = None  # what the rule said last
 
     def look(self, canonical: np.ndarray, shuffled: np.ndarray, calls: int) -> None:
         """Decide whether to go on, after a wave: [r] and [r, b] log-probabilities.
@@ -122,42 +104,25 @@ class SequentialTest:
 
 @dataclasses.dataclass
 class Calls:
-    """The cost of scoring a data set.
+    """The cost of scoring a data set."""
 
-    Attributes:
-      asked: Orders that were asked for.
-      sequences: Orders of which at least one window went through the model.
-      windows: Rows that went through the model.
-      tokens: Tokens of these rows that were computed (shared prefixes once), without padding.
-      tokens_asked: Tokens of all windows of all orders that were asked for.
-    """
-
-    asked: int = 0
-    sequences: int = 0
-    windows: int = 0
-    tokens: int = 0
-    tokens_asked: int = 0
+    asked: int = 0  # orders that were asked for
+    sequences: int = 0  # orders of which at least one window went through the model
+    windows: int = 0  # rows that went through the model
+    tokens: int = 0  # tokens of these rows that were computed (shared prefixes once), without padding
+    tokens_asked: int = 0  # tokens of all windows of all orders that were asked for
 
 
 @dataclasses.dataclass
 class SetPass:
-    """One data set under one model.
+    """One data set under one model."""
 
-    Attributes:
-      shards: Its orders.
-      rows: Makes token rows of them.
-      num_shuffles: Most shuffles of a shard.
-      sequence: The sequential test, or None for all shuffles.
-      log_probs: [r, shuffles so far + 1], the canonical order first.
-      calls: The cost so far.
-    """
-
-    shards: Shards
-    rows: OrderRows
-    num_shuffles: int
-    sequence: SequentialTest | None
-    log_probs: np.ndarray
-    calls: Calls = dataclasses.field(default_factory=Calls)
+    shards: Shards  # its orders
+    rows: OrderRows  # makes token rows of them
+    num_shuffles: int  # most shuffles of a shard
+    sequence: SequentialTest | None  # the sequential test, or None for all shuffles
+    log_probs: np.ndarray  # [r, shuffles so far + 1], the canonical order first
+    calls: Calls = dataclasses.field(default_factory=Calls)  # the cost so far
 
     @property
     def going_on(self) -> bool:

@@ -19,40 +19,25 @@ __all__ = ["Part", "Plan", "make_plan"]
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """Texts whose loss is measured after training.
+    """Texts whose loss is measured after training."""
 
-    Attributes:
-      name: "member", another role, or a set's name.
-      copies: Number of copies of each text in the training data of the model.
-      texts: The texts; whole documents for canary sets.
-    """
-
-    name: str
-    copies: int
-    texts: tuple[str, ...]
+    name: str  # "member", another role, or a set's name
+    copies: int  # number of copies of each text in the training data of the model
+    texts: tuple[str, ...]  # the texts; whole documents for canary sets
 
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """Everything that is decided before training.
+    """Everything that is decided before training."""
 
-    Attributes:
-      training: One tuple of documents for each model.
-      truth: Rows of the ground truth.
-      audited: Path of a file within the run's folder -> its rows (id, text and what is known).
-      held_out: Texts that no model is trained on, for the evaluation loss; may be empty.
-      parts: One tuple of `Part` for each model.
-      tokenizer_texts: Training texts of the tokenizer.
-      hashes: Name -> SHA-256 of the texts that the plan was made of.
-    """
-
-    training: tuple[tuple[str, ...], ...]
-    truth: tuple[Row, ...]
+    training: tuple[tuple[str, ...], ...]  # one tuple of documents for each model
+    truth: tuple[Row, ...]  # rows of the ground truth
+    # path of a file within the run's folder -> its rows (id, text and what is known)
     audited: Mapping[str, tuple[Row, ...]]
-    held_out: tuple[str, ...]
-    parts: tuple[tuple[Part, ...], ...]
-    tokenizer_texts: tuple[str, ...]
-    hashes: Mapping[str, str]
+    held_out: tuple[str, ...]  # texts that no model is trained on, for the evaluation loss; may be empty
+    parts: tuple[tuple[Part, ...], ...]  # one tuple of `Part` for each model
+    tokenizer_texts: tuple[str, ...]  # training texts of the tokenizer
+    hashes: Mapping[str, str]  # name -> SHA-256 of the texts that the plan was made of
 
 
 def make_plan(recipe: Recipe) -> Plan:

@@ -48,19 +48,14 @@ _ASSIGN, _ORDER, _DIVIDE = 1, 2, 3
 
 
 class Planted(NamedTuple):
-    """A random assignment of texts.
+    """A random assignment of texts."""
 
-    Attributes:
-      training: The training texts: the candidates of label 1, each as often as it is duplicated, and the background,
-        in random order. The second copy of a text has the identifier `ID#2`, the third `ID#3`, ...
-      calibration: Non-members for calibration; labels all 0.
-      candidates: Members (label 1) and non-members (label 0) in random order.
-      truth: One row per assigned text in the order of the input: id, role, label, copies (in the training data).
-    """
-
+    # the training texts: the candidates of label 1, each as often as it is duplicated, and the background, in random
+    # order. The second copy of a text has the identifier `ID#2`, the third `ID#3`, ...
     training: Texts
-    calibration: Texts
-    candidates: Texts
+    calibration: Texts  # non-members for calibration; labels all 0
+    candidates: Texts  # members (label 1) and non-members (label 0) in random order
+    # one row per assigned text in the order of the input: id, role, label, copies (in the training data)
     truth: tuple[Row, ...]
 
 
@@ -181,22 +176,14 @@ def training_lists(
 
 
 class ThreeBlocks(NamedTuple):
-    """K models and three blocks of texts.
+    """K models and three blocks of texts."""
 
-    Attributes:
-      calibration: Texts that every model is trained on.
-      remainder: Texts of which each model is trained on its own random fraction.
-      clean: Texts that no model is trained on.
-      member: [K, N] bool, True where the model is trained on the text; columns in the order of the input.
-      training: K `Texts`, the training texts of each model in random order.
-      truth: One row per text in the order of the input: id, block, model-1 .. model-K (1 trained on, else 0).
-    """
-
-    calibration: Texts
-    remainder: Texts
-    clean: Texts
-    member: np.ndarray
-    training: tuple[Texts, ...]
+    calibration: Texts  # texts that every model is trained on
+    remainder: Texts  # texts of which each model is trained on its own random fraction
+    clean: Texts  # texts that no model is trained on
+    member: np.ndarray  # [K, N] bool, True where the model is trained on the text; columns in the order of the input
+    training: tuple[Texts, ...]  # K `Texts`, the training texts of each model in random order
+    # one row per text in the order of the input: id, block, model-1 .. model-K (1 trained on, else 0)
     truth: tuple[Row, ...]
 
 
@@ -265,16 +252,12 @@ def three_blocks(
 
 
 class PlantedCanaries(NamedTuple):
-    """Training documents with sets of examples among them.
+    """Training documents with sets of examples among them."""
 
-    Attributes:
-      documents: The training documents in random order: the background, and each set's documents, repeated as often
-        as the set is duplicated.
-      truth: One row per set: set, num_examples, copies.
-    """
-
+    # the training documents in random order: the background, and each set's documents, repeated as often as the set
+    # is duplicated
     documents: tuple[str, ...]
-    truth: tuple[Row, ...]
+    truth: tuple[Row, ...]  # one row per set: set, num_examples, copies
 
 
 def plant_canaries(

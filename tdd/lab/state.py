@@ -44,19 +44,12 @@ _HEADER_KEY = "tdd_training"
 
 @dataclasses.dataclass(frozen=True)
 class RunRecord:
-    """The progress of a run.
+    """The progress of a run."""
 
-    Attributes:
-      step: Number of finished steps.
-      epoch_loss: Loss summed over the tokens of the current epoch.
-      epoch_tokens: Number of those tokens.
-      history: One dict per finished epoch: epoch, step, loss, eval_loss.
-    """
-
-    step: int = 0
-    epoch_loss: float = 0.0
-    epoch_tokens: int = 0
-    history: tuple[dict[str, Any], ...] = ()
+    step: int = 0  # number of finished steps
+    epoch_loss: float = 0.0  # loss summed over the tokens of the current epoch
+    epoch_tokens: int = 0  # number of those tokens
+    history: tuple[dict[str, Any], ...] = ()  # one dict per finished epoch: epoch, step, loss, eval_loss
 
     @property
     def recent_loss(self) -> float:

@@ -143,16 +143,11 @@ def adamw_direction(
 
 @dataclasses.dataclass(frozen=True)
 class Weights:
-    """From trained leaves to parameters; static in compiled steps.
+    """From trained leaves to parameters; static in compiled steps."""
 
-    Attributes:
-      lora: None if all parameters are trained.
-      compute_dtype: Type of the matrices in forward and backward passes.
-      remat: True computes a decoder's blocks again in the backward pass instead of keeping their activations.
-    """
-
-    lora: Lora | None = None
-    compute_dtype: str = "float32"
+    lora: Lora | None = None  # None if all parameters are trained
+    compute_dtype: str = "float32"  # type of the matrices in forward and backward passes
+    # True computes a decoder's blocks again in the backward pass instead of keeping their activations
     remat: bool = False
 
     def model(self, lm: LanguageModel) -> LanguageModel:

@@ -20,15 +20,10 @@ _LENGTH_STEP = 16
 
 
 class Batch(NamedTuple):
-    """The input of one step.
+    """The input of one step."""
 
-    Attributes:
-      tokens: [B, T] int32, right-padded with 0.
-      mask: [B, T] bool, True at scored targets; rows beyond the batch's texts are False throughout.
-    """
-
-    tokens: np.ndarray
-    mask: np.ndarray
+    tokens: np.ndarray  # [B, T] int32, right-padded with 0
+    mask: np.ndarray  # [B, T] bool, True at scored targets; rows beyond the batch's texts are False throughout
 
 
 def encode(name: str, tokenizer: Any, texts: Sequence[str], *, max_length: int, vocab_size: int) -> list[np.ndarray]:
