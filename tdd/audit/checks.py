@@ -16,20 +16,7 @@ from tdd.audit.duplicates import normalise
 from tdd.audit.inputs import Inputs
 from tdd.records import Evidence, Null, Texts
 
-__all__ = [
-    "ClusterSizes",
-    "EffectiveCalibration",
-    "KnockoffTexts",
-    "LongTexts",
-    "Resolution",
-    "Symmetry",
-    "cluster_sizes",
-    "cut_texts",
-    "effective_calibration_size",
-    "knockoff_texts",
-    "resolution",
-    "symmetry",
-]
+__all__ = ["cluster_sizes", "cut_texts", "effective_calibration_size", "knockoff_texts", "resolution", "symmetry"]
 
 _LEVEL = 0.01
 _DRAWS = 999

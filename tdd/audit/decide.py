@@ -27,10 +27,8 @@ from tdd.validate import InputError, arrays
 
 __all__ = [
     "Choices",
-    "Cut",
     "Decision",
     "SimultaneousBounds",
-    "Truth",
     "choose",
     "complete_items",
     "decide",

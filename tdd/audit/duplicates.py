@@ -26,7 +26,6 @@ from tdd.validate import InputError
 __all__ = [
     "DuplicatePair",
     "Duplicates",
-    "Shingles",
     "distinct_entries",
     "duplicates",
     "identifiers",

@@ -19,17 +19,7 @@ from tdd.scoring.store import ScoreStore
 from tdd.scoring.sums import LogProbSums, sums_namespace
 from tdd.validate import InputError
 
-__all__ = [
-    "Calls",
-    "Layout",
-    "SequentialTest",
-    "SetPass",
-    "as_double",
-    "context_of",
-    "rows_of",
-    "run_sets",
-    "waves",
-]
+__all__ = ["Layout", "SequentialTest", "SetPass", "as_double", "rows_of", "run_sets", "waves"]
 
 _WAVE = 50
 """Most shuffles of a shard that are tokenised at a time."""

@@ -20,8 +20,6 @@ from tdd.validate import InputError
 
 __all__ = [
     "Planted",
-    "PlantedCanaries",
-    "Role",
     "Row",
     "ThreeBlocks",
     "assign_models",

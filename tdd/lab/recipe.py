@@ -16,7 +16,6 @@ from tdd.validate import InputError
 from tdd.validate.files import check_choice, check_positive
 
 __all__ = [
-    "COMPUTE_DTYPES",
     "DESIGNS",
     "AssignmentsDesign",
     "BlocksDesign",

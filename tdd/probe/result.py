@@ -14,15 +14,7 @@ from tdd.kernels.trajectories import Evidence
 from tdd.records import pytree
 from tdd.validate import InputError
 
-__all__ = [
-    "GRAD_NORM_QUANTILES",
-    "AlarmHistory",
-    "ProbeRecord",
-    "ProbeResult",
-    "as_step",
-    "check_same",
-    "first_alarm",
-]
+__all__ = ["GRAD_NORM_QUANTILES", "AlarmHistory", "ProbeRecord", "ProbeResult", "as_step", "check_same", "first_alarm"]
 
 GRAD_NORM_QUANTILES = (0.0, 0.25, 0.5, 0.75, 1.0)
 """Levels of the reported quantiles of the suspects' gradient norms."""
