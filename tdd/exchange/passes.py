@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tdd.exchange.data import Shards
-from tdd.exchange.options import check_count
+from tdd.exchange.options import Options
 from tdd.exchange.rows import Context, OrderRows, bos_tokens
 from tdd.runs.shards import Shard
 from tdd.scoring.buckets import check_max_length
@@ -18,8 +18,9 @@ from tdd.scoring.inputs import Model
 from tdd.scoring.store import ScoreStore
 from tdd.scoring.sums import LogProbSums, sums_namespace
 from tdd.validate import InputError
+from tdd.validate.arrays import as_count
 
-__all__ = ["Layout", "SequentialTest", "SetPass", "as_double", "rows_of", "run_sets", "waves"]
+__all__ = ["SequentialTest", "SetPass", "as_double", "rows_of", "run_sets", "waves"]
 
 _WAVE = 50
 """Most shuffles of a shard that are tokenised at a time."""
@@ -29,17 +30,6 @@ _LEAST, _WAVE_TOKENS = 8, 2**25
 
 _ENOUGH = 10
 """Shuffles of the whole data set that reach the canonical order before a run gives up."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Layout:
-    """The layout of the orders of shards for a model."""
-
-    separator: str  # the text between two examples
-    bos: str  # "auto", "always" or "never"
-    max_length: int | None  # longest window in tokens, or None for the model's own limit
-    stride: int | None  # tokens that a further window adds, or None for all but one
-    budget: int  # tokens a batch
 
 
 @dataclasses.dataclass
@@ -126,33 +116,29 @@ class SetPass:
         return max(self.rows.windows_of(shard) for shard in range(len(self.shards)))
 
 
-def context_of(model: Model, layout: Layout) -> Context:
-    """The context that a layout gives a model.
+def rows_of(model: Model, sets: Sequence[Shards], options: Options) -> list[OrderRows]:
+    """The rows of all data sets for a model, which is not run.
 
     Raises:
-      InputError: a window longer than the model's positions or too short, a stride too long, no token to begin with.
+      InputError: a window longer than the model's positions or too short, a stride too long, no token to begin with,
+        examples that do not fit into the context.
     """
-    bos = bos_tokens(model.tokenizer, layout.bos)
-    window = check_max_length(layout.max_length, model.lm.max_length)
+    bos = bos_tokens(model.tokenizer, options.bos)
+    window = check_max_length(options.max_length, model.lm.max_length)
     if window is not None and window < 2 + len(bos):
         raise InputError(
             f"max_length={window} leaves no room beside the beginning-of-sequence token; use at least {2 + len(bos)}"
         )
     room = None if window is None else window - len(bos)
-    stride = None if layout.stride is None else check_count("stride", layout.stride)
+    stride = None if options.stride is None else as_count(options.stride, "stride")
     if stride is not None and room is not None and stride > room - 1:
         raise InputError(
             f"stride={stride} leaves tokens without a window: a window of {room} tokens scores at most {room - 1}; "
             f"use at most {room - 1}"
         )
-    return Context(bos, room, stride)
-
-
-def rows_of(model: Model, sets: Sequence[Shards], layout: Layout) -> list[OrderRows]:
-    """The rows of all data sets for a model, which is not run; an error if the examples do not fit into its context."""
-    context = context_of(model, layout)
+    context = Context(bos, room, stride)
     return [
-        OrderRows(shards, model.tokenizer, model.lm.vocab_size, separator=layout.separator, context=context)
+        OrderRows(shards, model.tokenizer, model.lm.vocab_size, separator=options.separator, context=context)
         for shards in sets
     ]
 
@@ -162,7 +148,7 @@ def run_sets(
     devices: Devices,
     sets: Sequence[Shards],
     num_shuffles: Sequence[int],
-    layout: Layout,
+    options: Options,
     *,
     sequences: Sequence[SequentialTest | None],
     store: ScoreStore | None,
@@ -176,7 +162,7 @@ def run_sets(
       devices: Its devices.
       sets: The orders of each data set.
       num_shuffles: Most shuffles a shard, for each data set.
-      layout: The layout of the orders.
+      options: The separator, the layout in the context, and the budget of a batch.
       sequences: The sequential test of each data set, or None for all its shuffles.
       store: The store of finished batches, or None.
       shard: Compute its batches alone; the log-probabilities of the others are NaN.
@@ -185,16 +171,17 @@ def run_sets(
     passes = [
         SetPass(shards, rows, most, sequence, np.zeros((len(shards), 0)))
         for shards, rows, most, sequence in zip(
-            sets, rows_of(model, sets, layout), num_shuffles, sequences, strict=True
+            sets, rows_of(model, sets, options), num_shuffles, sequences, strict=True
         )
     ]
+    budget: Any = options.on(devices).token_budget
     sums = LogProbSums(
         model,
         devices,
-        budget=layout.budget,
+        budget=budget,
         limit=passes[0].rows.context.limit,
         most_sequences=sum(len(one.shards) * (one.num_shuffles + 1) for one in passes),
-        namespace=sums_namespace(store, model, devices, layout.budget),
+        namespace=sums_namespace(store, model, devices, budget),
         shard=shard,
         advance=advance,
     )

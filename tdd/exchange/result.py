@@ -8,7 +8,7 @@ import io
 import math
 import os
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -19,7 +19,7 @@ from tdd.procedures.exchangeability import GUARANTEES, TESTS
 from tdd.procedures.testing import bh
 from tdd.runs.atomic import disk_errors, write_atomically
 from tdd.runs.display import Displayed, report_module
-from tdd.runs.folder import read_table, write_run
+from tdd.runs.folder import as_number, read_columns, to_csv, write_run
 from tdd.texts.rows import number_of
 from tdd.validate import InputError, arrays
 from tdd.validate.files import read_npz
@@ -75,11 +75,7 @@ class Exchange(Displayed):
         packed = io.BytesIO()
         np.savez_compressed(packed, names=np.array([*self.log_probs]), **arrays)
         write_atomically(folder / "log_probs.npz", packed.getvalue())
-        text = io.StringIO(newline="")
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(self.shards)
-        writer.writerows(zip(*(map(_cell, column) for column in self.shards.values()), strict=True))
-        write_run(folder, self.run, {"shards.csv": [text.getvalue().encode()]})
+        write_run(folder, self.run, {"shards.csv": to_csv(self.shards, line_end="\n")})
         self.write_page(folder)
 
     def report(self) -> Any:  # noqa: D102
@@ -154,31 +150,14 @@ def read_shards(folder: pathlib.Path, run: Mapping[str, Any] | None = None) -> d
     Raises:
       InputError: a damaged table.
     """
-    place = folder / "shards.csv"
-    if not place.is_file():
+    if not (folder / "shards.csv").is_file():
         return None
-    header, rows = read_table(folder, "shards.csv", run)
-    try:
-        if tuple(header) != SHARD_COLUMNS or any(len(row) != len(header) for row in rows):
-            raise ValueError(f"its columns are not {', '.join(SHARD_COLUMNS)}")
-        columns = dict(zip(header, zip(*rows, strict=True) if rows else [()] * len(header), strict=True))
-        return {name: _array(name, values) for name, values in columns.items()}
-    except ValueError as error:
-        raise InputError(f"{place} is damaged: {error}; run the test again") from error
 
+    def type_of(name: str) -> Callable[[str], Any]:
+        return str if name == "data" else int if name in _WHOLE else as_number
 
-def _cell(value: Any) -> Any:
-    if isinstance(value, (float, np.floating)):
-        return "" if math.isnan(value) else repr(float(value))
-    return value
-
-
-def _array(name: str, values: tuple[str, ...]) -> np.ndarray:
-    if name == "data":
-        return np.array(values, dtype=object)
-    if name in _WHOLE:
-        return np.array([int(value) for value in values], np.int64)
-    return np.array([float(value or "nan") for value in values])
+    columns = read_columns(folder, "shards.csv", run, SHARD_COLUMNS, "run the test again", type_of)
+    return {name: np.array(values, dtype=object if name == "data" else None) for name, values in columns.items()}
 
 
 def read_log_probs(path: str | os.PathLike[str]) -> dict[str, tuple[np.ndarray, np.ndarray]]:

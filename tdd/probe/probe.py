@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import pathlib
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
@@ -246,16 +247,7 @@ class Probe(AlarmHistory):
         Raises:
           InputError: the folder holds something else, or cannot be written.
         """
-        folders.save(
-            folder,
-            name=self.name,
-            options=self.options,
-            roles=self.roles,
-            guarantees=self.guarantees,
-            history=self.history,
-            state=self.state_dict(),
-            checkpoints=self.checkpoints,
-        )
+        folders.save(pathlib.Path(folder), self)
 
     def restore(self, folder: Any) -> None:
         """Continue where the probe stood that was saved there; its looks become the history.

@@ -25,13 +25,7 @@ _STOPPED = {
 def exchange_report(
     run: Mapping[str, Any], shards: Mapping[str, np.ndarray] | None = None, *, shard_table: bool = False
 ) -> Report:
-    """The report of a run.
-
-    Args:
-      run: Content of run.json.
-      shards: Columns of shards.csv, for the picture and the table of shards.
-      shard_table: Whether to list the shards.
-    """
+    """The report of a run from run.json and, for its picture and the table of shards, from shards.csv."""
     data, alpha = run["data"], run["selection"]["alpha"]
     warnings = [*run["warnings"], *(text for entry in data for text in entry["warnings"])]
     assumptions = dict.fromkeys(point for entry in data for point in entry["guarantee"]["assumes"])
@@ -55,28 +49,14 @@ def exchange_report(
 
 
 def log_probs_report(result: Mapping[str, Any], source: str) -> Report:
-    """The report of a test of log-probabilities that exist already.
-
-    Args:
-      result: What `tdd.exchange.result.order_of_log_probs` returns.
-      source: File that they were read from.
-    """
+    """The report of what `tdd.exchange.result.order_of_log_probs` returns of a file."""
     names = ("shards", "shuffles", f"p-value ({result['test']})", "adjusted", f"at {result['alpha']:g}")
     rows = []
     for entry in result["data"]:
         verdict = "nothing found" if is_known(entry["p_value"]) else "no p-value"
-        rows.append(
-            Row(
-                (
-                    entry["name"],
-                    f"{entry['num_shards']:,}",
-                    f"{entry['num_shuffles']:,}",
-                    format_p_value(entry["p_value"]),
-                    format_p_value(entry["adjusted"]),
-                    "depends on the order" if entry["rejected"] else verdict,
-                )
-            )
-        )
+        sizes = (f"{entry['num_shards']:,}", f"{entry['num_shuffles']:,}")
+        p_values = (format_p_value(entry["p_value"]), format_p_value(entry["adjusted"]))
+        rows.append(Row((entry["name"], *sizes, *p_values, "depends on the order" if entry["rejected"] else verdict)))
     guarantee, rejected = result["guarantee"], sum(entry["rejected"] for entry in result["data"])
     tested = sum(is_known(entry["p_value"]) for entry in result["data"])
     of = f"{tested} data set{'' if tested == 1 else 's'}"

@@ -14,7 +14,7 @@ import json
 import math
 import pathlib
 import platform
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib import metadata
 from typing import Any
 
@@ -31,9 +31,11 @@ __all__ = [
     "RECORDS",
     "SCHEMA",
     "Audit",
+    "as_number",
     "fingerprint",
     "open_run_folder",
     "plain",
+    "read_columns",
     "read_items",
     "read_run",
     "read_sealed",
@@ -50,6 +52,7 @@ RECORDS = {"run.json": "a run", "study.json": "a study", "power.json": "a power 
 """File -> what a folder with it holds; one of them."""
 
 _WRITTEN_TOGETHER = 2**13
+_ITEM_COLUMNS = ("id", "p_value", "adjusted", "selected")
 _DECISION = ("run the audit again", ("decision", "checks", "inputs", "model"))
 _PARTS = {
     "audit": _DECISION,
@@ -184,6 +187,32 @@ def read_table(folder: pathlib.Path, name: str, run: Mapping[str, Any] | None = 
     return header, rows
 
 
+def read_columns(
+    folder: pathlib.Path,
+    name: str,
+    run: Mapping[str, Any] | None,
+    needed: Sequence[str],
+    again: str,
+    type_of: Callable[[str], Callable[[str], Any]] = lambda column: str,
+) -> dict[str, list[Any]]:
+    """The columns of a table of a finished run, `type_of(column)` of each cell; `again` says how to get another.
+
+    Raises:
+      InputError: as `read_table`; a missing column that is `needed`, rows of different lengths, a cell of another type.
+    """
+    header, rows = read_table(folder, name, run)
+    _check_columns(folder / name, needed, header, rows, again)
+    try:
+        return {column: [*map(type_of(column), [row[i] for row in rows])] for i, column in enumerate(header)}
+    except ValueError as error:
+        raise InputError(f"{folder / name} is damaged: {error}; {again}") from error
+
+
+def as_number(cell: str) -> float:
+    """The number in a cell, NaN where it is empty."""
+    return float(cell or "nan")
+
+
 def _read_sealed(place: pathlib.Path, run: Mapping[str, Any] | None) -> bytes:
     try:
         data = place.read_bytes()
@@ -204,11 +233,10 @@ def read_items(folder: pathlib.Path, run: Mapping[str, Any] | None = None) -> di
     columns: dict[str, Sequence[Any]] = {}
     if place.stat().st_size >= plain_csv.LARGE:
         columns.update(plain_csv.read_plain_csv(_read_sealed(place, run)) or {})
-    if not columns:
-        header, rows = read_table(folder, "items.csv", run)
-        _check_items(header, rows, place)
-        columns.update((name, [row[i] for row in rows]) for i, name in enumerate(header))
-    _check_items([*columns], (), place)
+    if columns:
+        _check_columns(place, _ITEM_COLUMNS, [*columns], (), _DECISION[0])
+    else:
+        columns.update(read_columns(folder, "items.csv", run, _ITEM_COLUMNS, _DECISION[0]))
     words, codes = coded_words(columns["selected"], lambda word: word == "1")
     return {**columns, "selected": np.array(words, bool)[codes].tolist()}
 
@@ -253,10 +281,10 @@ def plain(value: Any) -> Any:
     return str(value)
 
 
-def to_csv(columns: Mapping[str, np.ndarray]) -> Iterator[bytes]:
-    """The per-item table in parts: floats in full precision, missing numbers empty, identifiers as they were given."""
+def to_csv(columns: Mapping[str, np.ndarray], *, line_end: str = "\r\n") -> Iterator[bytes]:
+    """A table in parts: floats in full precision, missing numbers empty, identifiers as they were given."""
     text = io.StringIO(newline="")
-    writer = csv.writer(text)
+    writer = csv.writer(text, lineterminator=line_end)
     writer.writerow(columns)
     arrays = [np.asarray(column) for column in columns.values()]
     num_rows = max(map(len, arrays), default=0)
@@ -316,8 +344,10 @@ def _check_parts(run: Mapping[str, Any], place: pathlib.Path) -> None:
         raise InputError(f"{place} is damaged: it lacks {', '.join(missing)}; {again}")
 
 
-def _check_items(header: Sequence[str], rows: Sequence[Sequence[str]], place: pathlib.Path) -> None:
-    missing = [name for name in ("id", "p_value", "adjusted", "selected") if name not in header]
+def _check_columns(
+    place: pathlib.Path, needed: Sequence[str], header: Sequence[str], rows: Sequence[Sequence[str]], again: str
+) -> None:
+    missing = [name for name in needed if name not in header]
     if missing or any(len(row) != len(header) for row in rows):
         what = f"lacks the columns {', '.join(missing)}" if missing else "has rows of different lengths"
-        raise InputError(f"{place} is damaged: it {what}; run the audit again")
+        raise InputError(f"{place} is damaged: it {what}; {again}")
