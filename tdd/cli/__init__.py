@@ -27,6 +27,8 @@ _COMMANDS = {
     "audit": "audit",
     "select": "audit",
     "exchange": "exchange",
+    "versions": "owner",
+    "checkpoints": "owner",
     "study": "study",
     "power": "power",
     "report": "report",

@@ -38,6 +38,7 @@ _MODULES = (
     "probe.order",
     "audit.blind_baseline",
     "audit.overlap",
+    "audit.owner",
     "study.baselines",
 )
 """The modules with a `GUARANTEE_ROWS`, in the order of the table."""

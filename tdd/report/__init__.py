@@ -19,7 +19,7 @@ def folder_report(
     """The record and the report of a finished run.
 
     Args:
-      folder: Folder of an audit, a test of canonical order, a probe, a study or a power plan.
+      folder: Folder of an audit, a test of canonical order or of a data owner, a probe, a study or a power plan.
       shard_table: Whether to list the shards of a test of canonical order.
       pictures: Whether the report will show pictures, which need further tables.
 
@@ -57,6 +57,10 @@ def _run_report(folder: pathlib.Path, run: Mapping[str, Any], shard_table: bool,
         from tdd.report.probe import probe_report, read_history, read_probe_items
 
         return probe_report(run, read_history(folder, run), read_probe_items(folder, run))
+    if run["kind"] == "versions":
+        from tdd.report.owner import owner_report, read_documents
+
+        return owner_report(run, read_documents(folder, run))
     from tdd.report.audit import audit_report
 
     calibration = None

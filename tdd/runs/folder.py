@@ -58,6 +58,7 @@ _PARTS = {
     "audit": _DECISION,
     "select": _DECISION,
     "exchange": ("run the test again", ("data", "selection", "options", "control", "model")),
+    "versions": ("run the test again", ("verdict", "options", "inputs", "model", "result", "guarantee", "checks")),
     "probe": ("save the probe again", ("name", "options", "inputs", "alarm", "first_alarm", "guarantees", "looks")),
 }
 """Kind of run -> how to get another, and the parts of its run.json beside sentences."""

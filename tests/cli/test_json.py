@@ -3,8 +3,11 @@
 import json
 import pathlib
 import re
+import shutil
 
+import numpy as np
 import pytest
+from safetensors.numpy import load_file, save_file
 
 import tdd.cli
 from tdd.demo.data import demo_files
@@ -29,10 +32,25 @@ def folder(tmp_path_factory):
     (place / "scores.csv").write_text("\n".join(["id,role,loss", *rows]))
     texts = [json.loads(line) for line in demo_files().candidates.read_text("utf-8").splitlines()[:40]]
     (place / "texts.jsonl").write_text("".join(json.dumps({"text": text["text"]}) + "\n" for text in texts))
+    others = demo_files().calibration.read_text("utf-8").splitlines()[:40]
+    (place / "others.jsonl").write_text("\n".join(others))
+    versions = [
+        {"text": t["text"], "document": f"d{i // 4}", "published": int(i % 4 == 0)} for i, t in enumerate(texts)
+    ]
+    (place / "versions.jsonl").write_text("".join(json.dumps(row) + "\n" for row in versions))
+    another_checkpoint(place / "copy")
     (place / "dump.jsonl").write_text(
         "".join(json.dumps({"id": i, "token_logprobs": [-1.0, -2.0]}) + "\n" for i in "ab")
     )
     return place
+
+
+def another_checkpoint(place):
+    """The packaged checkpoint with one number changed."""
+    shutil.copytree(demo_files().checkpoint, place)
+    weights = load_file(place / "model.safetensors")
+    name = min(weights)
+    save_file({**weights, name: weights[name] + np.float32(1e-3)}, place / "model.safetensors", {"format": "pt"})
 
 
 COMMANDS = {
@@ -40,6 +58,8 @@ COMMANDS = {
     "exchange": "exchange {model} texts.jsonl --shards 4 --shuffles 4",
     "score": "score {model} texts.jsonl --score loss --out scored.csv",
     "score-logprobs": "score-logprobs dump.jsonl --score loss --out dumped.csv",
+    "versions": "versions {model} versions.jsonl",
+    "checkpoints": "checkpoints {model} copy --suspects texts.jsonl --references others.jsonl --out watched",
     "power": "power --auc 0.8 --n 20 --m 20 --fraction 0.5 --no-search --repetitions 64",
     "power --effect": "power --effect 1 --repetitions 64 --no-search --shards 10 --shuffles 5",
     "study": "study",

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from tdd.audit.owner import blind_p_value
 from tdd.kernels import permutation, randomization, rank_sum, student
 from tdd.procedures.exchangeability import exchangeability
 from tdd.procedures.versions import version_test
@@ -118,6 +119,20 @@ def test_versions(test, budget):
     sound, broken = (guarantees.simulate(functools.partial(one, drawn=drawn), seed=0) for drawn in (True, False))
     guarantees.assert_super_uniform(sound, LEVELS, budget)
     guarantees.assert_not_super_uniform(broken, LEVELS, budget)
+
+
+@pytest.mark.guarantee(checks=2)
+def test_the_check_of_the_draw(budget):
+    """P(a verdict is withheld) <= 1% for versions that were drawn; the longest version published is the twin."""
+
+    def one(key, drawn):
+        parts = (documents(own, 8, 4, drawn) for own in jax.random.split(key, 3))
+        features = jnp.stack([jnp.column_stack([published, private]) for published, private in parts])
+        return blind_p_value(features) <= 0.01
+
+    sound, broken = (guarantees.simulate(functools.partial(one, drawn=drawn), seed=1) for drawn in (True, False))
+    guarantees.assert_at_most(sound, 0.01, budget)
+    guarantees.assert_exceeds(broken, 0.01, budget)
 
 
 def exact(num_draws):

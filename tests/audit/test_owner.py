@@ -1,0 +1,138 @@
+"""The data owner's test from a table to a folder: equal to the test over scores, checked, continued, refused."""
+
+import json
+
+import numpy as np
+import pytest
+from scored_models import random_texts, scored_model
+
+import tdd
+from tdd.cli import main
+from tdd.demo.data import demo_files, load_calibration, load_candidates
+from tdd.report.run import folder_report
+from tdd.validate import InputError
+
+DOCUMENTS, PRIVATE = 12, 4
+
+
+def table(published, private):
+    """A row for each version, the published one at another place in each document."""
+    rows = []
+    for i, text in enumerate(published):
+        mine = [(other, 0) for other in private[PRIVATE * i : PRIVATE * (i + 1)]]
+        mine.insert(i % (PRIVATE + 1), (text, 1))
+        rows += [{"text": text, "document": f"d{i}", "published": bit} for text, bit in mine]
+    return rows
+
+
+@pytest.fixture(scope="module")
+def texts():
+    """Members and non-members of the packaged model."""
+    candidates = load_candidates()
+    members = [text for text, label in zip(candidates.texts, candidates.labels, strict=True) if label]
+    others = [text for text, label in zip(candidates.texts, candidates.labels, strict=True) if not label]
+    return members, [*others, *load_calibration().texts]
+
+
+@pytest.fixture(scope="module")
+def trained_on(texts):
+    members, others = texts
+    return table(members[:DOCUMENTS], others)
+
+
+def run(documents, **options):
+    return tdd.run_version_test(str(demo_files().checkpoint), documents, progress=False, **options)
+
+
+def test_published_members_are_found_and_others_are_not(texts, trained_on):
+    _, others = texts
+    found = run(trained_on)
+    assert found.verdict_stands
+    assert found.run["result"]["rejected"]
+    assert found.p_value < 1e-4
+    unseen = run(table(others[-DOCUMENTS:], others))
+    assert not unseen.run["result"]["rejected"]
+    assert "No sign" in unseen.run["outcome"]
+
+
+@pytest.mark.parametrize("test", ["rank_sum", "exact"])
+def test_the_p_value_is_that_of_the_scores(test):
+    texts = random_texts(15, seed=3, shortest=8)
+    rows = [{"text": text, "document": str(i % 5), "published": int(i < 5)} for i, text in enumerate(texts)]
+    model = scored_model(2)
+    scores = tdd.score(model, texts, "loss", progress=False)["loss"].reshape(3, 5).T
+    import jax
+
+    wanted = tdd.version_test(scores[:, 0], scores[:, 1:], test=test, key=jax.random.key(7))
+    found = tdd.run_version_test(model, rows, test=test, seed=7, progress=False)
+    assert found.p_value == float(wanted.p_value)
+    assert found.documents["rank"].tolist() == wanted.shard_ranks.tolist()
+    np.testing.assert_array_equal(found.documents["score"], scores[:, 0])
+
+
+def test_versions_that_were_not_drawn_give_no_verdict(texts):
+    """Originals that are always the longest; the p-value alone would accuse."""
+    members, others = texts
+    documents = table([f"{one} {two}" for one, two in zip(members[:DOCUMENTS], members[20:], strict=False)], others)
+    found = run(documents)
+    assert not found.verdict_stands
+    assert found.run["outcome"].startswith("No verdict")
+    assert "withdrawn" in str(found.report().sections)
+
+
+def test_a_folder_is_continued_and_shown_again(trained_on, tmp_path):
+    found = run(trained_on, out=tmp_path / "run")
+    record, report = folder_report(tmp_path / "run", pictures=True)
+    assert record["result"] == found.run["result"]
+    assert report.verdict == found.run["outcome"]
+    page = (tmp_path / "run" / "report.html").read_text("utf-8")
+    assert page == found.to_html()
+    again = run(trained_on, out=tmp_path / "run")
+    assert again.run["result"] == found.run["result"]
+    with pytest.raises(InputError, match="other inputs or options"):
+        run(trained_on, out=tmp_path / "run", score="min_k")
+
+
+def test_the_command(trained_on, tmp_path, capsys):
+    place = tmp_path / "versions.jsonl"
+    place.write_text("".join(json.dumps(row) + "\n" for row in trained_on))
+    command = ["versions", str(demo_files().checkpoint), str(place), "--quiet"]
+    assert main([*command, "--fail-on-detection", "--out", str(tmp_path / "run")]) == 1
+    assert "The model was trained on published versions" in capsys.readouterr().out
+    assert main(["report", str(tmp_path / "run")]) == 0
+    longer = [{**row, "text": row["text"] * (1 + row["published"])} for row in trained_on]
+    place.write_text("".join(json.dumps(row) + "\n" for row in longer))
+    assert main(command) == 3
+
+
+def rows(*published):
+    return [
+        {"text": f"{i} a text of some words", "document": name, "published": bit}
+        for i, (name, bit) in enumerate(published)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("documents", "options", "message"),
+    [
+        (rows(("a", 1), ("a", 1)), {}, "document 'a' has 2 published versions; every document has exactly one"),
+        (rows(("a", 1), ("a", 0), ("b", 0)), {}, "document 'b' has 0 published"),
+        (rows(("a", 1), ("a", 0), ("b", 1)), {}, "document 'b' has 0 private versions and 'a' has 1"),
+        (rows(("a", 1), ("b", 1)), {}, "no document has a private version"),
+        (rows(("a", 1), ("a", 0)), {"document_field": "doc"}, "doc"),
+        (rows(("a", 1), ("a", 0)), {"tset": "t"}, "no option 'tset'"),
+        (rows(("a", 1), ("a", 0)), {"alpha": 2}, "alpha"),
+        (rows(("a", 1), ("a", 0)), {"test": "permutation"}, "test must be one of"),
+    ],
+)
+def test_messages(documents, options, message):
+    with pytest.raises(InputError, match=message):
+        tdd.run_version_test(scored_model(2), documents, progress=False, **options)
+
+
+def test_what_cannot_be_found_and_copies_are_said():
+    texts = random_texts(2, seed=3, shortest=8)
+    documents = [{"text": texts[i], "document": "a", "published": int(not n)} for n, i in enumerate((0, 0, 1))]
+    warnings = tdd.run_version_test(scored_model(2), documents, progress=False).run["warnings"]
+    assert any("no p-value is below 0.333" in warning for warning in warnings)
+    assert any("1 documents have a private version that is equal" in warning for warning in warnings)
