@@ -253,13 +253,8 @@ def _warning(auc: float, threshold: float, p_value: float) -> str:
 def fold_wins(similarities: np.ndarray, labels: np.ndarray, fold: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Pairs that the logistic classifier of the other folds orders correctly, by fold and labelling.
 
-    Args:
-      similarities: [N, N] inner products of the features.
-      labels: [N, P] labels 0 and 1, one labelling a column.
-      fold: [N] fold of each row; every fold holds both labels in every labelling, or counts no pair.
-
-    Returns:
-      wins [folds, P] (a tie counts one half) and pairs [folds, P]; AUC = wins / pairs.
+    Of similarities [N, N], labels 0 and 1 [N, P] (a column a labelling) and folds [N]: wins [folds, P], a tie counting
+    one half, and pairs [folds, P], none in a fold without both labels; AUC = wins / pairs.
 
     Cost: for each fold one inverse of size N and up to 100 products [N, N] x [N, P].
     """
@@ -283,16 +278,8 @@ def logistic_scores(train: np.ndarray, labels: np.ndarray, test: np.ndarray, *, 
     Minimises sum of log-losses + penalty/2 ||w||^2 (scikit-learn's C is 1/penalty) for every column of `labels`. In the
     dual, f = G a + b; the loss log(1 + exp(-+f)) lies below a parabola of curvature 1/4 (Böhning & Lindsay 1988), so
     iterating the ridge regression of z = f + 4 (y - sigmoid(f)) on the features converges to the logistic fit. All
-    labellings share one factorisation, and a step for all of them is one matrix product.
-
-    Args:
-      train: [N, N] inner products of training rows.
-      labels: [N, P] labels 0 and 1.
-      test: [M, N] inner products of test with training rows.
-      penalty: weight of the squared norm of the coefficients.
-
-    Returns:
-      [M, P] log-odds.
+    labellings share one factorisation, and a step for all of them is one matrix product: of inner products of the
+    training rows [N, N], labels 0 and 1 [N, P], and inner products of test with training rows [M, N], log-odds [M, P].
     """
     from scipy.special import expit
 

@@ -59,8 +59,7 @@ def resolution(
     `null_proportion` taken as the decimals they are written as.
 
     Args:
-      num_calibration: n, calibration items with a score.
-      num_tests: m, candidates with a score.
+      num_calibration, num_tests: n and m, items with a score.
       alpha: level, in (0, 1).
       null_proportion: estimated proportion of candidates under the null that scales the p-values; may exceed 1.
       min_selections: the smallest k, as the procedure computes it from the exact estimate.
@@ -90,12 +89,9 @@ def resolution(
 
 
 def effective_calibration_size(scores: np.ndarray, texts: Texts | None = None) -> EffectiveCalibration:
-    """Calibration items that carry information: with a score, and no copy of another one.
+    """Calibration items that carry information: with one of the scores [n] that is not NaN, and no copy of another one.
 
-    Args:
-      scores: [n] scores of the calibration items, NaN where there is none.
-      texts: their texts, or None if unknown (then no item counts as repeated). Differences of case, Unicode
-        composition and white space are ignored.
+    Differences of case, Unicode composition and white space are ignored; without texts no item counts as repeated.
     """
     values = np.asarray(scores, dtype=np.float64)
     scored = ~np.isnan(values)
@@ -143,12 +139,7 @@ def cluster_sizes(evidence: Evidence, unit: str, seed: int) -> ClusterSizes | No
     """Compare the clusters of calibration items and of candidates in size; None unless both roles come in clusters.
 
     Guarantee: if the clusters of both roles are exchangeable, their sizes included, P(p_value <= t) <= t, for any
-    number of draws: the observed order counts as one of them.
-
-    Args:
-      evidence: scores with the clusters of candidates and calibration items; members and non-members alike.
-      unit: what is decided on, "item", "cluster" or "drawn".
-      seed: seed of the permutations.
+    number of draws: the observed order counts as one of them. `unit` is what is decided on; see `Decision`.
     """
     if not evidence.clusters or not evidence.calibration_clusters:
         return None
@@ -297,12 +288,7 @@ class LongTexts:
 
 
 def cut_texts(details: Sequence[Mapping[str, Any]], total: int) -> LongTexts | None:
-    """Count the texts that were cut; None where long texts are not cut.
-
-    Args:
-      details: provenance of the scores under each model.
-      total: distinct texts, knockoffs included.
-    """
+    """Count the texts that were cut, by the provenance of the scores under each model; None where none may be cut."""
     counts = [detail["num_truncated"] for detail in details if "num_truncated" in detail]
     if not counts:
         return None

@@ -57,15 +57,9 @@ class Choices:
 def choose(
     method: Any, *, alpha: float, delta: float, seed: int, null: str | None, others: Mapping[str, Any]
 ) -> Choices:
-    """Check the choices of an audit.
+    """Check the choices of an audit, none of whose `others`, the further keywords, may be an option of a procedure.
 
-    Args:
-      method: a `Procedure`, or its name with or without options.
-      alpha: level.
-      delta: see `Choices`; also the option delta of a procedure that has one, unless `method` names another.
-      seed: seed of every random choice.
-      null: the null that the caller means to test, or None.
-      others: further keywords of the call, none of which may be an option of a procedure.
+    `delta` is also the option delta of a procedure that has one, unless `method` names another.
 
     Raises:
       InputError: as `tdd.procedure`; a null that the procedure does not test, a level out of range.
@@ -105,12 +99,8 @@ def evidence_of(
     Args:
       procedure: the procedure that decides.
       tables: "candidate", "calibration" or "member" -> column -> [items] loss-like scores, NaN where an item has none.
-      names: the K columns that decide.
-      knockoffs: columns with the scores of each item's knockoffs.
-      weight: column with the density ratio of each item, or None.
-      split: column with 1 for the calibration items from which "td4eval" learns its weights, or None.
-      clusters: cluster of each candidate, or empty.
-      calibration_clusters: cluster of each calibration item, or empty.
+      names: the K columns that decide; `knockoffs`, `weight` and `split` are names of columns as in `tdd.select`.
+      clusters: cluster of each candidate, or empty, as `calibration_clusters` of each calibration item.
     """
 
     def columns(role: str, *wanted: str | None) -> np.ndarray:
@@ -191,17 +181,9 @@ class Decision:
 
 
 def decide(evidence: Evidence, procedure: Procedure, alpha: float, *, seed: int = 0, labels: Any = None) -> Decision:
-    """Run one procedure.
+    """Run one procedure on evidence on the host.
 
-    Args:
-      evidence: scores of candidates and calibration items, on the host.
-      procedure: the procedure that decides.
-      alpha: level in (0, 1).
-      seed: seed of every random choice.
-      labels: [m] 1 member, 0 non-member, -1 unknown; or None. For several models: 1 member of at least one of them.
-
-    Raises:
-      InputError: as the procedure.
+    `labels` are [m] 1 member (for several models: of at least one of them), 0 non-member, -1 unknown; or None.
     """
     arrays.check_level(alpha)
     with warnings.catch_warnings(record=True) as caught:
@@ -308,11 +290,6 @@ class Cut:
     max_false: int  # upper bound of the false ones among them
     bound: float  # max_false / size, 0 for an empty list
 
-    @classmethod
-    def of(cls, name: str, size: int, false: int) -> Cut:
-        """The cut with its bound."""
-        return cls(name, size, false, false / size if size else 0.0)
-
 
 @dataclasses.dataclass(frozen=True)
 class SimultaneousBounds:
@@ -364,7 +341,6 @@ def _cuts(decision: Decision, false_in_selection: int, false_by_size: Mapping[in
     shown = sorted(largest_within - {0, decision.num_selected})
     if len(shown) > _SHOWN:
         shown = [shown[round(i * (len(shown) - 1) / (_SHOWN - 1))] for i in range(_SHOWN)]
-    return (
-        Cut.of("the selection", decision.num_selected, false_in_selection),
-        *(Cut.of(f"the {size} most extreme", size, false_by_size[size]) for size in shown),
-    )
+    lists = [("the selection", decision.num_selected, false_in_selection)]
+    lists += [(f"the {size} most extreme", size, false_by_size[size]) for size in shown]
+    return tuple(Cut(name, size, false, false / size if size else 0.0) for name, size, false in lists)

@@ -256,8 +256,7 @@ def similar_pairs(
 ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray, int]]:
     """All pairs with Jaccard similarity `near` or more, in blocks.
 
-    Yields:
-      row of `left`, row of `right`, similarity, and the number of pairs compared for the block.
+    A block is (row of `left`, row of `right`, similarity, number of pairs compared for it).
 
     Cost: linear in the n-grams, plus the compared pairs times their shared n-grams; memory is that of the n-grams
     and of one block of at most about two million pairs (more only where one text alone has more).

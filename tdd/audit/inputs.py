@@ -121,11 +121,7 @@ def read_inputs(
     group_field: str | None,
     **fields: Any,
 ) -> Inputs:
-    """Read all texts and check that the procedure can use them.
-
-    Args:
-      procedure: the procedure that decides.
-      candidates: as in `tdd.run_audit`, as are all other arguments.
+    """Read all texts, arguments of `tdd.run_audit`, and check that the procedure can use them.
 
     Raises:
       InputError: as `load_text_columns`; texts that the procedure lacks or would ignore; knockoffs that do not belong

@@ -124,7 +124,7 @@ def _add_checkpoints(commands: Any) -> None:
 
 def _checkpoints(arguments: argparse.Namespace) -> int:
     from tdd.probe.checkpoints import over_checkpoints
-    from tdd.report.run import folder_report
+    from tdd.report import folder_report
     from tdd.texts import load_texts
 
     if len(arguments.models) < 2:

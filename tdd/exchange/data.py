@@ -125,8 +125,22 @@ def _examples(rows: Rows, template: str | None, text_field: str | None) -> tuple
     fields = rows.fields if template == WHOLE_ROW else _template_fields(template, rows.fields, rows.source)
     if not fields:
         raise InputError(f'template="{WHOLE_ROW}" is for rows with fields, and those of {rows.source} are bare texts')
-    columns = {field: rows.column(field) for field in fields}
-    return tuple(_written(template, columns, index, rows.place) for index in range(rows.num_rows))
+    columns = [rows.column(field) for field in fields]
+    examples, parts = [], [*string.Formatter().parse(template)]
+    for index, values in enumerate(zip(*columns, strict=True)):
+        row = {field: value for field, value in zip(fields, values, strict=True) if value is not None}
+        if template == WHOLE_ROW:
+            examples.append(json.dumps(row, ensure_ascii=False))
+            continue
+        if absent := [field for field in fields if field not in row]:
+            raise InputError(f"{rows.place(index)} has no field {absent[0]!r}, which template {template!r} asks for")
+        # not str.format, which reads {a.b} and {0} as more than names of fields
+        cells = {
+            field: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+            for field, value in row.items()
+        }
+        examples.append("".join(literal + ("" if field is None else cells[field]) for literal, field, _, _ in parts))
+    return tuple(examples)
 
 
 def _labels(rows: Rows) -> dict[str, tuple[Any, ...]]:
@@ -138,24 +152,6 @@ def _labels(rows: Rows) -> dict[str, tuple[Any, ...]]:
         if simple and 2 <= len(set(values)) <= min(_MOST_LABELS, len(values) // 2):
             labels[field] = values
     return labels
-
-
-def _written(template: str, columns: Mapping[str, Sequence[Any]], index: int, place: Any) -> str:
-    row = {field: column[index] for field, column in columns.items()}
-    if template == WHOLE_ROW:
-        return json.dumps({field: value for field, value in row.items() if value is not None}, ensure_ascii=False)
-    for field, value in row.items():
-        if value is None:
-            raise InputError(f"{place(index)} has no field {field!r}, which template {template!r} asks for")
-    # not str.format, which reads {a.b} and {0} as more than names of fields
-    return "".join(
-        literal + ("" if field is None else _cell(row[field]))
-        for literal, field, _, _ in string.Formatter().parse(template)
-    )
-
-
-def _cell(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def _name_of(source: Any, number: int) -> str:

@@ -158,12 +158,10 @@ def run_sets(
     """Log-probabilities of the canonical order and the shuffles of every shard.
 
     Args:
-      model: The model.
-      devices: Its devices.
-      sets: The orders of each data set.
-      num_shuffles: Most shuffles a shard, for each data set.
+      model, devices: The model, and where it runs.
+      sets, num_shuffles, sequences: For each data set its orders, the most shuffles a shard, and the sequential test
+        (None: all shuffles).
       options: The separator, the layout in the context, and the budget of a batch.
-      sequences: The sequential test of each data set, or None for all its shuffles.
       store: The store of finished batches, or None.
       shard: Compute its batches alone; the log-probabilities of the others are NaN.
       advance: Called with the number of orders that a batch is worth.
@@ -214,10 +212,7 @@ def run_sets(
 def waves(num_shuffles: int, *, looks: tuple[int, ...] = (), num_tokens: int = 0) -> tuple[tuple[int, int], ...]:
     """Shuffles (first, stop) of each wave, counted from 1; with looks, one wave ends at each of them.
 
-    Args:
-      num_shuffles: Shuffles of a shard.
-      looks: Numbers of shuffles.
-      num_tokens: Tokens of one order of all shards; large data sets get smaller waves.
+    The more tokens an order of all shards has, the smaller the waves.
 
     >>> waves(120)
     ((1, 51), (51, 101), (101, 121))

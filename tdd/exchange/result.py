@@ -143,12 +143,8 @@ def shard_table(passes: Sequence[SetPass]) -> dict[str, np.ndarray]:
 def read_shards(folder: pathlib.Path, run: Mapping[str, Any] | None = None) -> dict[str, np.ndarray] | None:
     """Columns of shards.csv, one row a shard of each data set; None if there is no such file.
 
-    Args:
-      folder: Folder of the run.
-      run: Content of its run.json, which holds the SHA-256 of the table.
-
     Raises:
-      InputError: a damaged table.
+      InputError: a damaged table, or one that does not fit the SHA-256 in the content of run.json, where that is given.
     """
     if not (folder / "shards.csv").is_file():
         return None

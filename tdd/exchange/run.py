@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import datetime
-import logging
 import math
 import os
 import pathlib
@@ -27,7 +25,7 @@ from tdd.models.source import at_revision
 from tdd.procedures.exchangeability import GUARANTEES, TESTS
 from tdd.procedures.sequential import GUARANTEES as SEQUENTIAL_GUARANTEES
 from tdd.runs.display import progress_bar
-from tdd.runs.folder import SCHEMA, fingerprint, open_run_folder, plain, versions
+from tdd.runs.folder import fingerprint, log_findings, open_run_folder, plain, run_head, versions
 from tdd.runs.shards import Shard, ShardLog, as_shard
 from tdd.scoring.devices import Devices, check_alike, check_not_in_step, find_devices
 from tdd.scoring.inputs import Model
@@ -38,8 +36,6 @@ __all__ = ["run_exchange"]
 
 _CONTROL_SHUFFLES = 20
 """Shuffles under the control model, however early the run stops: few cannot show that an order is not random."""
-
-_findings = logging.getLogger("tdd.findings")
 
 
 @overload
@@ -314,12 +310,7 @@ def _record(
 ) -> dict[str, Any]:
     """Content of run.json, after the decision on all data sets; logs the warnings."""
     run: dict[str, Any] = {
-        "schema": SCHEMA,
-        "kind": "exchange",
-        "command": given.command,
-        "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "versions": versions(),
-        "seed": seed,
+        **run_head("exchange", seed, command=given.command),
         **described,
         "options": recorded,
         "data": findings,
@@ -330,6 +321,5 @@ def _record(
         one["warnings"] = summary.data_warnings(one, run)
     run |= {"warnings": summary.run_warnings(run), "open_points": summary.open_points(run)}
     run["outcome"] = summary.outcome(run)
-    for warning in [*run["warnings"], *(text for one in findings for text in one["warnings"])]:
-        _findings.warning("%s", warning)
+    log_findings([*run["warnings"], *(text for one in findings for text in one["warnings"])])
     return run

@@ -295,10 +295,7 @@ def duplicates(
     Exact: equal strings. Near: different strings that are equal but for case, Unicode composition and white space, or
     whose sets of 5-grams (of words in long texts, of characters in short ones) have Jaccard similarity `near` or more.
 
-    Args:
-      examples: The texts.
-      bounds: (first, stop) of each shard; the whole data set is one without it.
-      near: Smallest similarity of a near duplicate, above 0 and at most 1.
+    `bounds` are (first, stop) of each shard; without them the whole data set is one.
 
     Cost: linear in the length of the texts, plus about 5 million comparisons of pairs at most.
 

@@ -6,7 +6,6 @@ import csv
 import io
 import json
 import math
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -14,7 +13,6 @@ import numpy as np
 
 from tdd.lab.checks import check_count, check_range, check_texts
 from tdd.records import Texts
-from tdd.runs.atomic import write_atomically
 from tdd.texts import hash_texts
 from tdd.validate import InputError
 
@@ -27,9 +25,9 @@ __all__ = [
     "check_shares",
     "csv_bytes",
     "jsonl_bytes",
+    "labelled",
     "plant",
     "plant_canaries",
-    "save_truth",
     "take",
     "three_blocks",
     "training_lists",
@@ -181,7 +179,7 @@ class ThreeBlocks(NamedTuple):
     clean: Texts  # texts that no model is trained on
     member: np.ndarray  # [K, N] bool, True where the model is trained on the text; columns in the order of the input
     training: tuple[Texts, ...]  # K `Texts`, the training texts of each model in random order
-    # one row per text in the order of the input: id, block, model-1 .. model-K (1 trained on, else 0)
+    # one row per text in the order of the input: id, block, label, model-1 .. model-K (1 trained on, else 0)
     truth: tuple[Row, ...]
 
 
@@ -235,8 +233,7 @@ def three_blocks(
     member[:, some] = assign_models(take(texts, some), num_models, share=share, seed=seed)
     block = dict.fromkeys(known.tolist(), "calibration") | dict.fromkeys(some.tolist(), "remainder")
     truth = tuple(
-        {"id": name, "block": block.get(index, "clean")}
-        | {f"model-{model + 1}": int(member[model, index]) for model in range(num_models)}
+        labelled({"id": name, "block": block.get(index, "clean")}, member[:, index].astype(int).tolist())
         for index, name in enumerate(texts.ids)
     )
     return ThreeBlocks(
@@ -318,11 +315,10 @@ def _check_canaries(sets: Mapping[str, Any], duplication: Mapping[str, int], sep
         raise InputError(f"separator must be a non-empty text, got {separator!r}")
 
 
-def save_truth(path: str | os.PathLike[str], planted: Planted) -> None:
-    """Write the ground truth as CSV with the columns id, role, label; and copies, if any text has more than one."""
-    repeated = any(row["copies"] > 1 for row in planted.truth)
-    names = ("id", "role", "label", "copies") if repeated else ("id", "role", "label")
-    write_atomically(path, csv_bytes([{name: row[name] for name in names} for row in planted.truth]))
+def labelled(row: Row, trained: Sequence[int]) -> Row:
+    """A row of the truth with its label, 1 if any model was trained on the text, and a column for each model."""
+    columns = {f"model-{model}": value for model, value in enumerate(trained, start=1)}
+    return {**row, "label": max(trained)} | columns
 
 
 def csv_bytes(rows: Sequence[Row]) -> bytes:

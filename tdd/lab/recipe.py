@@ -9,7 +9,7 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from tdd.lab.checks import check_count, check_range
+from tdd.lab.checks import check_count, check_counts, check_range
 from tdd.lab.lora import Lora
 from tdd.lab.plant import check_copies, check_shares
 from tdd.validate import InputError
@@ -90,8 +90,7 @@ class Model:
     max_length: int = 256
 
     def __post_init__(self) -> None:
-        for name in ("width", "layers", "heads"):
-            check_count(name, getattr(self, name), minimum=1)
+        check_counts(self, "width", "layers", "heads", minimum=1)
         check_count("max_length", self.max_length, minimum=2)
         if self.width % self.heads:
             raise InputError(f"width={self.width} is not a multiple of heads={self.heads}; choose heads that divide it")
@@ -114,8 +113,7 @@ class MembersDesign:
     duplication: int | tuple[int, ...] = 1
 
     def __post_init__(self) -> None:
-        for name in ("members", "nonmembers", "calibration"):
-            check_count(name, getattr(self, name), minimum=1)
+        check_counts(self, "members", "nonmembers", "calibration", minimum=1)
         check_count("background", self.background, minimum=0)
         check_copies("duplication", self.duplication, minimum=1)
 
@@ -201,11 +199,9 @@ class AssignmentsDesign:
     background: int = 0
 
     def __post_init__(self) -> None:
-        check_count("models", self.models, minimum=1)
-        check_count("items", self.items, minimum=1)
+        check_counts(self, "models", "items", minimum=1)
         shares = check_shares("share", self.share, self.models)
-        for name in ("calibration", "known_members", "background"):
-            check_count(name, getattr(self, name), minimum=0)
+        check_counts(self, "calibration", "known_members", "background", minimum=0)
         for model, share in enumerate(shares, start=1):
             if not self.known_members + self.background and int(share * self.items + 0.5) == 0:
                 raise InputError(
@@ -296,8 +292,7 @@ class TrainConfig:
     compute_dtype: str = "float32"
 
     def __post_init__(self) -> None:
-        for name in ("epochs", "batch_size", "num_buckets", "save_every", "accumulate"):
-            check_count(name, getattr(self, name), minimum=1)
+        check_counts(self, "epochs", "batch_size", "num_buckets", "save_every", "accumulate", minimum=1)
         check_count("max_length", self.max_length, minimum=2)
         check_count("seed", self.seed, minimum=0)
         for name in ("learning_rate", "weight_decay"):

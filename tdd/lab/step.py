@@ -191,13 +191,8 @@ class Stepper:
         device = next(iter(jax.tree.leaves(self.trained)[0].devices()))
         again = fills(lm, kind_of(device), config.batch_size, config.max_length)
         self.lm, self.weights = lm, dataclasses.replace(self.weights, remat=again)
-        self.optimizer = adamw_direction(
-            beta1=config.beta1,
-            beta2=config.beta2,
-            eps=config.eps,
-            weight_decay=config.weight_decay,
-            clip_norm=config.clip_norm,
-        )
+        names = ("beta1", "beta2", "eps", "weight_decay", "clip_norm")
+        self.optimizer = adamw_direction(**{name: getattr(config, name) for name in names})
         self.moments = self.optimizer.init(self.trained)
         self._sums = jax.tree.map(jnp.zeros_like, self.trained) if config.accumulate > 1 else None
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import bisect
 import dataclasses
-import datetime
 import io
 import json
 import math
@@ -20,8 +19,8 @@ from tdd.probe.inputs import ProbeOptions, Role, num_texts
 from tdd.probe.result import ProbeRecord, ProbeResult
 from tdd.runs.atomic import disk_errors, write_atomically
 from tdd.runs.display import PAGE, report_module
-from tdd.runs.folder import SCHEMA, open_run_folder, to_csv, versions, write_run
 from tdd.runs.folder import fingerprint as fingerprint_of
+from tdd.runs.folder import open_run_folder, run_head, to_csv, write_run
 from tdd.validate import InputError
 from tdd.validate.files import read_npz
 
@@ -64,11 +63,7 @@ def save(place: pathlib.Path, probe: Probe) -> None:
         tables = {"history.csv": to_csv(_looks(history)), "items.csv": to_csv(_items(roles, history[-1]))}
     decides_items = guarantees["items"].kind != "none"
     run = {
-        "schema": SCHEMA,
-        "kind": "probe",
-        "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "versions": versions(),
-        "seed": options.seed,
+        **run_head("probe", options.seed),
         "name": probe.name,
         "fingerprint": probe.fingerprint,
         "options": {option: value for option, value in dataclasses.asdict(options).items() if option != "seed"},

@@ -124,20 +124,11 @@ class Probe(AlarmHistory):
     ) -> None:
         model = as_language_model(lm, max_length)
         options = ProbeOptions(
-            score=score,
-            alpha=alpha,
-            every=every,
-            num_steps=num_steps,
-            grad_norms=grad_norms,
-            proportion=proportion,
-            baseline=baseline,
-            statistic=statistic,
-            num_draws=num_draws,
+            score=score, alpha=alpha, every=every, num_steps=num_steps, grad_norms=grad_norms, proportion=proportion,
+            baseline=baseline, statistic=statistic, num_draws=num_draws, long_texts=long_texts, seed=seed,
             max_length=check_max_length(max_length, model.max_length),
-            long_texts=long_texts,
             token_budget=default_budget(default_platform()) if token_budget is None else check_budget(token_budget),
-            seed=seed,
-        )
+        )  # fmt: skip
         sources = dict(zip(ROLES, (suspect, reference, canaries, canary_reference), strict=True))
         limit, truncate = options.max_length, long_texts == "truncate"
         self.roles = read_roles(sources, tokenizer, limit=limit, truncate=truncate, vocab_size=model.vocab_size)

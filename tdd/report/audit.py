@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tdd.report.sections import Column, Facts, Figure, Points, Report, Row, Section, Table, Tone
+from tdd.report.sections import Column, Facts, Figure, Points, Report, Row, Section, Table, caveats, in_words
 from tdd.runs.plain_csv import StringColumn
 
 __all__ = ["audit_report", "demo_table"]
@@ -33,13 +33,12 @@ def audit_report(
 ) -> Report:
     """The report of a run from run.json, items.csv and calibration.csv; without items no list and no pictures."""
     decision, stands = run["decision"], run["verdict"]["stands"]
-    sections: list[Section] = [
-        _points("Assumptions of the guarantee", decision["guarantee"]["assumes"]),
-        _points("What this run does not establish", run["open_points"]),
-        _decided(run),
-    ]
-    if run["warnings"]:
-        sections.append(_points("Warnings", run["warnings"], "warning"))
+    assumes, open_points, warnings = (
+        [sentence[:1].upper() + sentence[1:] for sentence in sentences]
+        for sentences in (decision["guarantee"]["assumes"], run["open_points"], run["warnings"])
+    )
+    sections = caveats(assumes, open_points, warnings)
+    sections.insert(2, _decided(run))
     if stands and items is not None:
         sections += _pictures(run, items, calibration)
     if stands and run["certificate"]:
@@ -73,18 +72,13 @@ def demo_table(rows: Sequence[Mapping[str, Any]]) -> Table:
     )
 
 
-def _points(title: str, sentences: Sequence[str], tone: Tone = "plain") -> Points:
-    return Points(title, tuple(sentence[:1].upper() + sentence[1:] for sentence in sentences), tone)
-
-
 def _decided(run: Mapping[str, Any]) -> Facts:
     decision, guarantee, stands = run["decision"], run["decision"]["guarantee"], run["verdict"]["stands"]
-    holds = f"{guarantee['controls']}, {guarantee['kind']} ({guarantee['source']})"
     rows = [
         ("null hypothesis of an item", _NULLS[decision["null"]]),
         ("procedure", f"{decision['method']} on {_columns(decision)} (lower = more member-like)"),
         ("level", f"{decision['alpha']:g}"),
-        ("guarantee", holds if stands else "withdrawn: a check speaks against its assumptions"),
+        ("guarantee", in_words(guarantee) if stands else "withdrawn: a check speaks against its assumptions"),
         ("candidates", _count(decision["num_tests"], decision["num_missing"])),
     ]
     if decision["num_calibration"] or decision["num_missing_calibration"] or not decision["method"].startswith("ktd/"):

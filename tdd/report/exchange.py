@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tdd.exchange.summary import NOT_RANDOM, format_p_value, in_doubt, is_known
-from tdd.report.sections import Column, Facts, Figure, Points, Report, Row, Section, Table
+from tdd.report.sections import Column, Facts, Figure, Points, Report, Row, Table, caveats, in_words
 
 __all__ = ["exchange_report", "log_probs_report"]
 
@@ -28,13 +28,8 @@ def exchange_report(
     """The report of a run from run.json and, for its picture and the table of shards, from shards.csv."""
     data, alpha = run["data"], run["selection"]["alpha"]
     warnings = [*run["warnings"], *(text for entry in data for text in entry["warnings"])]
-    assumptions = dict.fromkeys(point for entry in data for point in entry["guarantee"]["assumes"])
-    sections: list[Section] = [
-        Points("Assumptions of the guarantee", tuple(assumptions)),
-        Points("What this run does not establish", tuple(run["open_points"])),
-    ]
-    if warnings:
-        sections.append(Points("Warnings", tuple(warnings), "warning"))
+    assumptions = [point for entry in data for point in entry["guarantee"]["assumes"]]
+    sections = caveats(assumptions, run["open_points"], warnings)
     if len(data) == 1:
         sections += [_facts(data[0], run), *_test_table(data[0], alpha), *_look_table(data[0])]
     else:
@@ -68,7 +63,7 @@ def log_probs_report(result: Mapping[str, Any], source: str) -> Report:
     )
     sections = (
         Table("Data sets", (Column("data set"), *(Column(name, number=True) for name in names)), tuple(rows)),
-        Facts("Guarantee", (("holds", f"{guarantee['controls']}, {guarantee['kind']} ({guarantee['source']})"),)),
+        Facts("Guarantee", (("holds", in_words(guarantee)),)),
         Points("Assumptions of the guarantee", tuple(guarantee["assumes"])),
         Points(
             "Not examined",
@@ -87,14 +82,13 @@ def _drawn(run: Mapping[str, Any], shards: Mapping[str, np.ndarray]) -> Any:
 def _facts(entry: Mapping[str, Any], run: Mapping[str, Any]) -> Facts:
     """Everything about a single data set."""
     alpha, guarantee, doubt = run["selection"]["alpha"], entry["guarantee"], in_doubt(entry)
-    holds = f"{guarantee['controls']}, {guarantee['kind']} ({guarantee['source']})"
     low, high = entry["examples_a_shard"]
     rows = [
         ("null hypothesis", "the model does not depend on the order in which the examples were published"),
         ("p-value", format_p_value(entry["p_value"], entry["log_p_value"]) + _tiny(entry)),
         ("level", f"{alpha:g}: " + ("no verdict" if doubt else "rejected" if entry["rejected"] else "not rejected")),
         ("test", _rule(run["options"])),
-        ("guarantee", "withdrawn: a check speaks against its assumptions" if doubt else holds),
+        ("guarantee", "withdrawn: a check speaks against its assumptions" if doubt else in_words(guarantee)),
         ("data set", f"{entry['num_examples']:,} examples, {entry['num_tokens']:,} tokens"),
         ("shards", f"{entry['num_shards']} of {low if low == high else f'{low} to {high}'} examples" + _masked(entry)),
         ("shuffles a shard", _shuffles(entry)),

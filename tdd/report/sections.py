@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 from rich import box
@@ -25,6 +25,8 @@ __all__ = [
     "Section",
     "Table",
     "Tone",
+    "caveats",
+    "in_words",
     "plain_text",
     "to_terminal",
 ]
@@ -106,6 +108,18 @@ class Report:
     verdict: str  # the result in one sentence; "" where there is none, as for a list
     sections: tuple[Section, ...]  # the rest, in the order of reading
     stands: bool = True  # False where a check failed and no verdict is given
+
+
+def caveats(assumes: Sequence[str], open_points: Sequence[str], warnings: Sequence[str] = ()) -> list[Section]:
+    """What every report of a run begins with: assumptions, what is left open, and the warnings if there are any."""
+    sections: list[Section] = [Points("Assumptions of the guarantee", tuple(dict.fromkeys(assumes)))]
+    sections += [Points("What this run does not establish", tuple(open_points))]
+    return [*sections, Points("Warnings", tuple(warnings), "warning")] if warnings else sections
+
+
+def in_words(guarantee: Mapping[str, Any]) -> str:
+    """What a guarantee controls, in which sense, and who proved it."""
+    return f"{guarantee['controls']}, {guarantee['kind']} ({guarantee['source']})"
 
 
 def to_terminal(report: Report) -> RenderableType:

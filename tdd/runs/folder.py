@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+import datetime
 import hashlib
 import io
 import json
+import logging
 import math
 import pathlib
 import platform
@@ -33,6 +35,7 @@ __all__ = [
     "Audit",
     "as_number",
     "fingerprint",
+    "log_findings",
     "open_run_folder",
     "plain",
     "read_columns",
@@ -40,6 +43,7 @@ __all__ = [
     "read_run",
     "read_sealed",
     "read_table",
+    "run_head",
     "to_csv",
     "to_json",
     "versions",
@@ -52,6 +56,7 @@ RECORDS = {"run.json": "a run", "study.json": "a study", "power.json": "a power 
 """File -> what a folder with it holds; one of them."""
 
 _WRITTEN_TOGETHER = 2**13
+_findings = logging.getLogger("tdd.findings")
 _ITEM_COLUMNS = ("id", "p_value", "adjusted", "selected")
 _DECISION = ("run the audit again", ("decision", "checks", "inputs", "model"))
 _PARTS = {
@@ -99,6 +104,18 @@ class Audit(Displayed):
 
     def _rows(self) -> dict[str, Any]:
         return dict(self.items)
+
+
+def run_head(kind: str, seed: int, **more: Any) -> dict[str, Any]:
+    """The fields that every run.json begins with."""
+    created = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    return {"schema": SCHEMA, "kind": kind, **more, "created": created, "versions": versions(), "seed": seed}
+
+
+def log_findings(sentences: Iterable[str]) -> None:
+    """Log warnings about the data; a program that prints the report turns this logger off."""
+    for sentence in sentences:
+        _findings.warning("%s", sentence)
 
 
 def write_run(folder: pathlib.Path, run: Mapping[str, Any], tables: Mapping[str, Iterable[bytes]]) -> None:
@@ -152,7 +169,16 @@ def open_run_folder(folder: pathlib.Path, identity: str, summary: str) -> None:
     Raises:
       InputError: it holds something else, or cannot be written.
     """
-    _check_run_folder(folder, identity)
+    marker = folder / "inputs.json"
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"output {folder} is a file; give a folder")
+    no_result = (marker, folder / "shards")
+    entries = folder.iterdir() if folder.exists() else ()
+    holds = [path for path in entries if not path.name.startswith(".") and path not in no_result]
+    if marker.exists():
+        _check_marker(marker, identity, started=bool(holds))
+    elif holds:
+        raise InputError(f"output folder {folder} is not empty and holds no run; give a new or an empty folder")
     with disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
     write_atomically(folder / "inputs.json", to_json({"fingerprint": identity, "summary": summary}).encode())
@@ -309,28 +335,18 @@ def _cells(values: np.ndarray) -> list[Any]:
     return values.tolist()
 
 
-def _check_run_folder(folder: pathlib.Path, fingerprint: str) -> None:
-    if not folder.exists():
-        return
-    if not folder.is_dir():
-        raise InputError(f"output {folder} is a file; give a folder")
-    marker = folder / "inputs.json"
-    no_result = (marker, folder / "shards")
-    holds = [path for path in folder.iterdir() if not path.name.startswith(".") and path not in no_result]
-    if not marker.exists():
-        if holds:
-            raise InputError(f"output folder {folder} is not empty and holds no run; give a new or an empty folder")
-        return
+def _check_marker(marker: pathlib.Path, identity: str, *, started: bool) -> None:
+    """A folder with inputs.json holds the same run, or one that has computed nothing yet, which may be replaced."""
     try:
         held: Any = json.loads(marker.read_text("utf-8"))
     except (OSError, ValueError) as error:
         raise InputError(f"{marker} cannot be read ({error}); give another output folder") from error
     if not isinstance(held, dict):
         raise InputError(f"{marker} does not describe a run; give another output folder")
-    if holds and held.get("fingerprint") != fingerprint:  # a run that has computed nothing yet may be replaced
+    if started and held.get("fingerprint") != identity:
         raise InputError(
-            f"output folder {folder} holds a run of other inputs or options ({held.get('summary', 'unknown')}); give "
-            "another folder, or remove this one"
+            f"output folder {marker.parent} holds a run of other inputs or options "
+            f"({held.get('summary', 'unknown')}); give another folder, or remove this one"
         )
 
 
