@@ -181,7 +181,7 @@ def open_run_folder(folder: pathlib.Path, identity: str, summary: str) -> None:
         raise InputError(f"output folder {folder} is not empty and holds no run; give a new or an empty folder")
     with disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    write_atomically(folder / "inputs.json", to_json({"fingerprint": identity, "summary": summary}).encode())
+    write_atomically(marker, to_json({"fingerprint": identity, "summary": summary}).encode())
 
 
 def read_run(folder: pathlib.Path) -> dict[str, Any]:
