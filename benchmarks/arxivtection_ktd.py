@@ -56,7 +56,7 @@ import numpy as np
 import tdd
 from benchmarks import harness
 from tdd.cli import main as command_line
-from tdd.lab.tokenizer import train_tokenizer
+from tdd.lab.tokens import train_tokenizer
 from tdd.lab.train import CHECKPOINT_FOLDER, TrainConfig, train
 from tdd.models import checkpoint
 from tdd.models.decoder import init_params

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tdd.report.markdown import markdown_table
+from tdd.report.page import markdown_table
 
 __all__ = ["aot", "precision"]
 

@@ -27,10 +27,9 @@ from scipy import stats
 
 from benchmarks import harness
 from tdd import probe
-from tdd.lab.batches import Batch
 from tdd.lab.corpus import generate
 from tdd.lab.step import Stepper, token_losses
-from tdd.lab.tokenizer import train_tokenizer
+from tdd.lab.tokens import Batch, train_tokenizer
 from tdd.lab.train import TrainConfig
 from tdd.models.decoder import init_params
 from tdd.models.language_model import language_model

@@ -22,8 +22,8 @@ from benchmarks import harness
 from benchmarks.throughput.memory import program_bytes
 from tdd.demo import retrain
 from tdd.demo.data import demo_files
-from tdd.lab.batches import Batch, Batches, encode
 from tdd.lab.step import Stepper
+from tdd.lab.tokens import Batch, Batches, encode
 from tdd.models.decoder import init_params
 
 CADENCES = (50, 500)

@@ -16,7 +16,7 @@ from benchmarks import device_tables, leak_tables, order_tables
 from benchmarks.throughput import report
 from tdd.procedures.guarantees import all_guarantees
 from tdd.report import tables
-from tdd.report.markdown import markdown_table
+from tdd.report.page import markdown_table
 
 RESULTS = pathlib.Path(__file__).parent / "results"
 ROOT = pathlib.Path(__file__).parents[1]

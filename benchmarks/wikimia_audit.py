@@ -29,7 +29,7 @@ import tdd
 from tdd.audit.blind_baseline import blind_baseline
 from tdd.lab.corpus import generate
 from tdd.lab.plant import plant
-from tdd.lab.tokenizer import train_tokenizer
+from tdd.lab.tokens import train_tokenizer
 from tdd.lab.train import TrainConfig, train
 from tdd.models import checkpoint
 from tdd.models.decoder import init_params

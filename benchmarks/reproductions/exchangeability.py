@@ -16,9 +16,9 @@ import numpy as np
 from benchmarks.reproductions.models import Base, Shape, canary_tokenizer, scratch_model, seed_of
 from benchmarks.reproductions.order_tests import ORDER_TESTS, order_tests
 from benchmarks.reproductions.record import Reproduction, Row, Run
-from tdd.lab.canaries import canary_set, plant_canaries
-from tdd.lab.config import TrainConfig
-from tdd.lab.corpus import generate
+from tdd.lab.corpus import canary_set, generate
+from tdd.lab.plant import plant_canaries
+from tdd.lab.recipe import TrainConfig
 from tdd.records import Texts
 
 __all__ = ["LEVELS", "PLANTED", "REPRODUCTION", "ROUNDING", "SIZES_AT_ZERO", "Design", "planted_table", "size_table"]

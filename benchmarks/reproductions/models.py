@@ -21,10 +21,9 @@ import numpy as np
 
 import tdd
 from tdd.demo.data import demo_files
-from tdd.lab.canaries import canary_set
-from tdd.lab.config import TrainConfig
-from tdd.lab.corpus import generate
-from tdd.lab.tokenizer import train_tokenizer
+from tdd.lab.corpus import canary_set, generate
+from tdd.lab.recipe import TrainConfig
+from tdd.lab.tokens import train_tokenizer
 from tdd.lab.train import CHECKPOINT_FOLDER, train
 from tdd.models.checkpoint import load
 from tdd.models.decoder import init_params

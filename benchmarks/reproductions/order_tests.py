@@ -51,7 +51,8 @@ def order_tests(
     import jax
 
     from tdd.exchange.data import Shards, load_sets
-    from tdd.exchange.passes import Layout, run_sets
+    from tdd.exchange.options import Options
+    from tdd.exchange.passes import run_sets
     from tdd.exchange.result import tests_of
     from tdd.runs.display import progress_bar
     from tdd.scoring.devices import find_devices
@@ -61,13 +62,13 @@ def order_tests(
     shards = [Shards.cut(data, num_shards=num_shards, suffix=1.0, seed=seed) for data in load_sets(dict(sets))]
     tested = Model(model.lm, model.params, model.tokenizer, "model")
     where = find_devices(None, None, shard_params=False)
-    layout = Layout(separator, "auto", None, None, 4096 if where.platform == "cpu" else 65_536)
+    options = Options(separator=separator, token_budget=4096 if where.platform == "cpu" else 65_536)
     calls = len(shards) * num_shards * (num_shuffles + 1)
     with contextlib.ExitStack() as stack:
         store = None if folder is None else stack.enter_context(ScoreStore(folder))
         advance = stack.enter_context(progress_bar("orders", calls, enabled=progress, unit="orders"))
         passes = run_sets(
-            tested, where, shards, [num_shuffles] * len(shards), layout,
+            tested, where, shards, [num_shuffles] * len(shards), options,
             sequences=[None] * len(shards), store=store, advance=advance,
         )  # fmt: skip
     results = {}

@@ -26,9 +26,9 @@ from benchmarks.reproductions.models import (
 )
 from benchmarks.reproductions.order_tests import order_tests
 from benchmarks.reproductions.record import Reproduction, Row, Run
-from tdd.lab.canaries import canary_set, plant_canaries
-from tdd.lab.config import TrainConfig
-from tdd.lab.corpus import generate
+from tdd.lab.corpus import canary_set, generate
+from tdd.lab.plant import plant_canaries
+from tdd.lab.recipe import TrainConfig
 from tdd.records import Texts
 from tdd.study import resample
 

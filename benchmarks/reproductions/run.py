@@ -16,7 +16,7 @@ from typing import Any
 from benchmarks.reproductions import load
 from benchmarks.reproductions.record import Options, Outcome
 from tdd.lab.checks import check_out
-from tdd.report.markdown import markdown_table
+from tdd.report.page import markdown_table
 from tdd.runs.atomic import disk_errors, write_atomically
 from tdd.runs.folder import plain, to_json
 from tdd.validate import InputError

@@ -1,8 +1,8 @@
 """TD4Eval's application: a benchmark that one of several models was trained on, and rankings before and after cleaning.
 
-Models of different training lengths answer a multiple-choice benchmark (`tdd.lab.benchmark_items`). One of the weaker
-ones is trained further on a share of the items with their right answers. 30% of the items are the validation set,
-whose contaminated items calibrate; on the others, TD4Eval selects clean items. The models are then ranked on all test
+Models of different training lengths answer a multiple-choice benchmark (`benchmark_items`). One of the weaker ones is
+trained further on a share of the items with their right answers. 30% of the items are the validation set, whose
+contaminated items calibrate; on the others, TD4Eval selects clean items. The models are then ranked on all test
 items, on the selected ones, and on those that are truly clean; Spearman's correlation (SRCC) compares with the last.
 
 The models on the selected items are the same as on the truly clean ones, the contaminated one included. Selection is
@@ -20,10 +20,10 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from benchmarks.reproductions.benchmark_items import Benchmark, benchmark
 from benchmarks.reproductions.models import Base, answer_log_probs, fine_tune, score_table, trained_stages
 from benchmarks.reproductions.record import Reproduction, Row, Run
 from benchmarks.reproductions.summary import mean_and_error, spearman
-from tdd.lab.benchmark_items import Benchmark, benchmark
 from tdd.procedures.p_values import conformal_p_values
 from tdd.procedures.td4eval import td4eval
 from tdd.procedures.testing import bh

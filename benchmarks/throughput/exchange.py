@@ -25,7 +25,8 @@ from benchmarks.throughput.machine import matmul_flops
 from benchmarks.throughput.peers.torch_models import TorchOrders, overlapping
 from benchmarks.throughput.random_model import GPT2_SMALL, sample_texts, save_model
 from tdd.exchange.data import Shards, load_examples
-from tdd.exchange.passes import Layout, run_sets
+from tdd.exchange.options import Options
+from tdd.exchange.passes import run_sets
 from tdd.exchange.rows import context_windows
 from tdd.exchange.run import run_exchange
 from tdd.models import checkpoint
@@ -40,7 +41,6 @@ TOLERANCE = 1e-4
 
 SHARES = (1.0, 0.5, 0.25)
 _BUDGET, _BUDGET_ELSEWHERE = 2048, 16_384
-_LAYOUT = {"separator": "\n\n", "bos": "auto", "max_length": None, "stride": None}
 
 
 class Sample(NamedTuple):
@@ -166,8 +166,8 @@ def _cut(texts: Sequence[str], share: float) -> Shards:
 
 def _ours(model: Model, shards: Shards, orders: int) -> Any:
     where = find_devices()
-    layout = Layout(**_LAYOUT, budget=_BUDGET if where.platform == "cpu" else _BUDGET_ELSEWHERE)
-    return run_sets(model, where, [shards], [orders - 1], layout, sequences=[None], store=None)[0]
+    options = Options(token_budget=_BUDGET if where.platform == "cpu" else _BUDGET_ELSEWHERE)
+    return run_sets(model, where, [shards], [orders - 1], options, sequences=[None], store=None)[0]
 
 
 def _texts(shards: Shards, orders: int) -> list[str]:

@@ -19,9 +19,9 @@ import numpy as np
 
 from benchmarks.reproductions.models import Shape, canary_tokenizer, scratch_model
 from tdd.exchange.run import run_exchange
-from tdd.lab.canaries import canary_set, plant_canaries
-from tdd.lab.config import TrainConfig
-from tdd.lab.corpus import generate
+from tdd.lab.corpus import canary_set, generate
+from tdd.lab.plant import plant_canaries
+from tdd.lab.recipe import TrainConfig
 from tdd.procedures.exchangeability import exchangeability
 from tdd.scoring.inputs import Model
 

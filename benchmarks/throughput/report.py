@@ -18,7 +18,7 @@ from benchmarks.throughput.cases import Size
 from benchmarks.throughput.harness import write
 from benchmarks.throughput.machine import copy_bandwidth, machine, matmul_flops
 from benchmarks.throughput.measure import Options
-from tdd.report.markdown import markdown_table
+from tdd.report.page import markdown_table
 
 __all__ = ["CASE_HEADER", "STUDY_HEADER", "case_rows", "collect", "note", "print_json", "print_tables", "study_rows"]
 

@@ -3,25 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-import datetime
-import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from tdd.audit.checks import cluster_sizes, effective_calibration_size, resolution, symmetry
-from tdd.audit.decide import (
-    Choices,
-    Decision,
-    SimultaneousBounds,
-    complete_items,
-    decide,
-    simultaneous_bounds,
-)
+from tdd.audit.decide import Choices, Decision, SimultaneousBounds, complete_items, decide, simultaneous_bounds
 from tdd.audit.summary import RULE, failures, open_points, outcome, warnings_of
 from tdd.records import Evidence, Guarantee, Texts
-from tdd.runs.folder import SCHEMA, Audit, plain, versions
+from tdd.runs.folder import Audit, log_findings, plain, run_head
 
 __all__ = ["RESERVED", "Items", "assemble"]
 
@@ -29,29 +20,18 @@ RESERVED = ("id", "p_value", "adjusted", "selected", "statistic", "fdp_bound", "
 """Columns of items.csv that no score may be called."""
 
 _PER_ITEM = ("selected", "p_values", "adjusted", "statistic", "warnings", "selection")
-_findings = logging.getLogger("tdd.findings")
-"""Warnings about the data; a program that prints the report turns this one off."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Items:
-    """Identifiers, scores, labels and groups of the items.
+    """Identifiers, scores, labels and groups of the items."""
 
-    Attributes:
-      ids: [m] identifiers of the candidates.
-      scores: name -> [m] column of items.csv.
-      labels: [m] 1 member, 0 non-member, -1 unknown; or empty.
-      calibration: columns of calibration.csv.
-      calibration_texts: texts of the calibration items, or None where only scores are known.
-      ignored_groups: group of every item, where there are groups and the procedure ignores them.
-    """
-
-    ids: Sequence[str] | np.ndarray
-    scores: Mapping[str, np.ndarray]
-    labels: np.ndarray
-    calibration: Mapping[str, np.ndarray]
-    calibration_texts: Texts | None = None
-    ignored_groups: Sequence[str] = ()
+    ids: Sequence[str] | np.ndarray  # [m] identifiers of the candidates
+    scores: Mapping[str, np.ndarray]  # name -> [m] column of items.csv
+    labels: np.ndarray  # [m] 1 member, 0 non-member, -1 unknown; or empty
+    calibration: Mapping[str, np.ndarray]  # columns of calibration.csv
+    calibration_texts: Texts | None = None  # texts of the calibration items, or None where only scores are known
+    ignored_groups: Sequence[str] = ()  # group of every item, where there are groups and the procedure ignores them
 
 
 def assemble(
@@ -66,14 +46,8 @@ def assemble(
 ) -> Audit:
     """Decide, and put together the finished run in memory; its warnings are logged.
 
-    Args:
-      choices: procedure, levels and seed.
-      evidence: the scores that decide.
-      items: ids, labels and columns of the tables.
-      options: the options, as run.json records them.
-      inputs: sources and hashes of the inputs, as run.json records them.
-      model: the model, as run.json records it; None for a selection from scores alone.
-      checks: diagnostics of the texts by name, None for those that do not apply; those of the scores are added.
+    `options`, `inputs` and `model` (None for a selection from scores alone) are as run.json records them; to `checks`,
+    the diagnostics of the texts by name, None for those that do not apply, those of the scores are added.
     """
     decision = decide(evidence, choices.procedure, choices.alpha, seed=choices.seed, labels=items.labels)
     findings = {**_score_checks(choices, evidence, decision, items.calibration_texts), **(checks or {})}
@@ -85,14 +59,9 @@ def assemble(
         void = Guarantee("nothing: a check speaks against its assumptions", decision.guarantee.assumes, "none", RULE)
         decision = dataclasses.replace(decision, guarantee=void)
         bounds = SimultaneousBounds(False, "a check speaks against the assumptions of the bounds", bounds.delta)
-    for warning in (*failed, *warnings):
-        _findings.warning("%s", warning)
+    log_findings((*failed, *warnings))
     run = {
-        "schema": SCHEMA,
-        "kind": "select" if model is None else "audit",
-        "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "versions": versions(),
-        "seed": choices.seed,
+        **run_head("select" if model is None else "audit", choices.seed),
         "options": dict(options),
         "inputs": dict(inputs),
         "model": model,

@@ -49,33 +49,21 @@ _UNUSUAL_SPACE = re.compile(_SPACE)
 
 @dataclasses.dataclass(frozen=True)
 class BlindBaseline:
-    """The finding of a classifier without a language model.
+    """The finding of a classifier without a language model."""
 
-    Attributes:
-      auc: cross-validated AUC of candidates against calibration, the mean over all pairs of one fold; NaN where
-        the check did not run. Values below 0.5 are not evidence: cross-validation is biased that way when there is
-        nothing to find, so the AUC is not folded.
-      fold_aucs: the AUC of every fold.
-      p_value: permutation p-value of `auc` under exchangeability; 1 where the check did not run.
-      threshold: a larger AUC raises the warning; NaN where the check did not run.
-      null_deviation: standard deviation of the AUC under random roles.
-      num_calibration: texts used.
-      num_candidates: texts used.
-      num_permutations: random relabellings behind `p_value`.
-      note: cuts that bound the cost, or empty.
-      warning: empty where nothing was found.
-    """
-
+    # cross-validated AUC of candidates against calibration, the mean over all pairs of one fold; NaN where the check
+    # did not run. Values below 0.5 are not evidence: cross-validation is biased that way when there is nothing to
+    # find, so the AUC is not folded
     auc: float
-    fold_aucs: tuple[float, ...]
-    p_value: float
-    threshold: float
-    null_deviation: float
-    num_calibration: int
-    num_candidates: int
-    num_permutations: int
-    note: str
-    warning: str
+    fold_aucs: tuple[float, ...]  # the AUC of every fold
+    p_value: float  # permutation p-value of `auc` under exchangeability; 1 where the check did not run
+    threshold: float  # a larger AUC raises the warning; NaN where the check did not run
+    null_deviation: float  # standard deviation of the AUC under random roles
+    num_calibration: int  # texts used
+    num_candidates: int  # texts used
+    num_permutations: int  # random relabellings behind `p_value`
+    note: str  # cuts that bound the cost, or empty
+    warning: str  # empty where nothing was found
 
 
 def blind_baseline(
@@ -265,13 +253,8 @@ def _warning(auc: float, threshold: float, p_value: float) -> str:
 def fold_wins(similarities: np.ndarray, labels: np.ndarray, fold: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Pairs that the logistic classifier of the other folds orders correctly, by fold and labelling.
 
-    Args:
-      similarities: [N, N] inner products of the features.
-      labels: [N, P] labels 0 and 1, one labelling a column.
-      fold: [N] fold of each row; every fold holds both labels in every labelling, or counts no pair.
-
-    Returns:
-      wins [folds, P] (a tie counts one half) and pairs [folds, P]; AUC = wins / pairs.
+    Of similarities [N, N], labels 0 and 1 [N, P] (a column a labelling) and folds [N]: wins [folds, P], a tie counting
+    one half, and pairs [folds, P], none in a fold without both labels; AUC = wins / pairs.
 
     Cost: for each fold one inverse of size N and up to 100 products [N, N] x [N, P].
     """
@@ -295,16 +278,8 @@ def logistic_scores(train: np.ndarray, labels: np.ndarray, test: np.ndarray, *, 
     Minimises sum of log-losses + penalty/2 ||w||^2 (scikit-learn's C is 1/penalty) for every column of `labels`. In the
     dual, f = G a + b; the loss log(1 + exp(-+f)) lies below a parabola of curvature 1/4 (Böhning & Lindsay 1988), so
     iterating the ridge regression of z = f + 4 (y - sigmoid(f)) on the features converges to the logistic fit. All
-    labellings share one factorisation, and a step for all of them is one matrix product.
-
-    Args:
-      train: [N, N] inner products of training rows.
-      labels: [N, P] labels 0 and 1.
-      test: [M, N] inner products of test with training rows.
-      penalty: weight of the squared norm of the coefficients.
-
-    Returns:
-      [M, P] log-odds.
+    labellings share one factorisation, and a step for all of them is one matrix product: of inner products of the
+    training rows [N, N], labels 0 and 1 [N, P], and inner products of test with training rows [M, N], log-odds [M, P].
     """
     from scipy.special import expit
 

@@ -16,20 +16,7 @@ from tdd.audit.duplicates import normalise
 from tdd.audit.inputs import Inputs
 from tdd.records import Evidence, Null, Texts
 
-__all__ = [
-    "ClusterSizes",
-    "EffectiveCalibration",
-    "KnockoffTexts",
-    "LongTexts",
-    "Resolution",
-    "Symmetry",
-    "cluster_sizes",
-    "cut_texts",
-    "effective_calibration_size",
-    "knockoff_texts",
-    "resolution",
-    "symmetry",
-]
+__all__ = ["cluster_sizes", "cut_texts", "effective_calibration_size", "knockoff_texts", "resolution", "symmetry"]
 
 _LEVEL = 0.01
 _DRAWS = 999
@@ -40,41 +27,26 @@ _NAMED = 3
 
 @dataclasses.dataclass(frozen=True)
 class Resolution:
-    """The resolution of n calibration items among m tests at level alpha.
+    """The resolution of n calibration items among m tests at level alpha."""
 
-    Attributes:
-      smallest_p_value: 1/(n + 1).
-      min_selections: smallest k with null_proportion/(n + 1) <= alpha k/m; m + 1 if no k up to m satisfies it, so that
-        nothing can be selected.
-      calibration_for_one: calibration items with which a single item could be selected.
-      warning: empty where at most one item, or at most 5% of the items, are needed for a selection.
-    """
-
-    smallest_p_value: float
+    smallest_p_value: float  # 1/(n + 1)
+    # smallest k with null_proportion/(n + 1) <= alpha k/m; m + 1 if no k up to m satisfies it, so that nothing can be
+    # selected
     min_selections: int
-    calibration_for_one: int
-    warning: str
+    calibration_for_one: int  # calibration items with which a single item could be selected
+    warning: str  # empty where at most one item, or at most 5% of the items, are needed for a selection
 
 
 @dataclasses.dataclass(frozen=True)
 class EffectiveCalibration:
-    """The calibration items that carry information.
+    """The calibration items that carry information."""
 
-    Attributes:
-      num_given: calibration items given.
-      num_missing: items without a score (NaN).
-      num_repeated: items with a score that are exact duplicates of an earlier one.
-      size: num_given - num_missing - num_repeated.
-      num_distinct: different values among the scores; fewer than scores means ties.
-      warning: empty where every item counts and ties are rare.
-    """
-
-    num_given: int
-    num_missing: int
-    num_repeated: int
-    size: int
-    num_distinct: int
-    warning: str
+    num_given: int  # calibration items given
+    num_missing: int  # items without a score (NaN)
+    num_repeated: int  # items with a score that are exact duplicates of an earlier one
+    size: int  # num_given - num_missing - num_repeated
+    num_distinct: int  # different values among the scores; fewer than scores means ties
+    warning: str  # empty where every item counts and ties are rare
 
 
 def resolution(
@@ -87,8 +59,7 @@ def resolution(
     `null_proportion` taken as the decimals they are written as.
 
     Args:
-      num_calibration: n, calibration items with a score.
-      num_tests: m, candidates with a score.
+      num_calibration, num_tests: n and m, items with a score.
       alpha: level, in (0, 1).
       null_proportion: estimated proportion of candidates under the null that scales the p-values; may exceed 1.
       min_selections: the smallest k, as the procedure computes it from the exact estimate.
@@ -118,12 +89,9 @@ def resolution(
 
 
 def effective_calibration_size(scores: np.ndarray, texts: Texts | None = None) -> EffectiveCalibration:
-    """Calibration items that carry information: with a score, and no copy of another one.
+    """Calibration items that carry information: with one of the scores [n] that is not NaN, and no copy of another one.
 
-    Args:
-      scores: [n] scores of the calibration items, NaN where there is none.
-      texts: their texts, or None if unknown (then no item counts as repeated). Differences of case, Unicode
-        composition and white space are ignored.
+    Differences of case, Unicode composition and white space are ignored; without texts no item counts as repeated.
     """
     values = np.asarray(scores, dtype=np.float64)
     scored = ~np.isnan(values)
@@ -151,39 +119,27 @@ def effective_calibration_size(scores: np.ndarray, texts: Texts | None = None) -
 
 @dataclasses.dataclass(frozen=True)
 class ClusterSizes:
-    """Sizes of clusters against their scores, and between the roles.
+    """Sizes of clusters against their scores, and between the roles."""
 
-    Attributes:
-      mean_calibration: mean number of scored items in a calibration cluster.
-      mean_candidates: mean number of scored items in a cluster of candidates.
-      correlation: Spearman's rank correlation of size and mean score over calibration clusters; 0 where all sizes or
-        all scores are equal.
-      p_related: two-sided permutation p-value that size and mean score are independent, over calibration clusters.
-      p_differ: two-sided permutation p-value of the rank sum that sizes in both roles have one distribution.
-      p_value: small where sizes differ between the roles and that matters: p_differ where items are decided on, whose
-        rule takes sizes as exchangeable, else the larger of the two.
-      warning: empty where p_value > 0.01.
-    """
-
-    mean_calibration: float
-    mean_candidates: float
+    mean_calibration: float  # mean number of scored items in a calibration cluster
+    mean_candidates: float  # mean number of scored items in a cluster of candidates
+    # Spearman's rank correlation of size and mean score over calibration clusters; 0 where all sizes or all scores
+    # are equal
     correlation: float
+    # two-sided permutation p-value that size and mean score are independent, over calibration clusters
     p_related: float
-    p_differ: float
+    p_differ: float  # two-sided permutation p-value of the rank sum that sizes in both roles have one distribution
+    # small where sizes differ between the roles and that matters: p_differ where items are decided on, whose rule
+    # takes sizes as exchangeable, else the larger of the two
     p_value: float
-    warning: str
+    warning: str  # empty where p_value > 0.01
 
 
 def cluster_sizes(evidence: Evidence, unit: str, seed: int) -> ClusterSizes | None:
     """Compare the clusters of calibration items and of candidates in size; None unless both roles come in clusters.
 
     Guarantee: if the clusters of both roles are exchangeable, their sizes included, P(p_value <= t) <= t, for any
-    number of draws: the observed order counts as one of them.
-
-    Args:
-      evidence: scores with the clusters of candidates and calibration items; members and non-members alike.
-      unit: what is decided on, "item", "cluster" or "drawn".
-      seed: seed of the permutations.
+    number of draws: the observed order counts as one of them. `unit` is what is decided on; see `Decision`.
     """
     if not evidence.clusters or not evidence.calibration_clusters:
         return None
@@ -236,24 +192,16 @@ def _permutation_p(first: np.ndarray, second: np.ndarray, rng: np.random.Generat
 
 @dataclasses.dataclass(frozen=True)
 class Symmetry:
-    """The symmetry test on known non-members.
+    """The symmetry test on known non-members."""
 
-    Attributes:
-      p_value: p-value of the null that original and knockoff scores of a non-member are exchangeable.
-      num_items: known non-members with their knockoffs.
-      method: name of the test.
-      num_leaning: items that look like members: W > 0 for rule="ktd", for the others those whose own score is the
-        lowest of the k + 1.
-      expected: their expected number under the null, num_items / 2 or num_items / (k + 1).
-      warning: empty where nothing was found; that it is empty proves nothing for the candidates.
-    """
-
-    p_value: float
-    num_items: int
-    method: str
+    p_value: float  # p-value of the null that original and knockoff scores of a non-member are exchangeable
+    num_items: int  # known non-members with their knockoffs
+    method: str  # name of the test
+    # items that look like members: W > 0 for rule="ktd", for the others those whose own score is the lowest of the k
+    # + 1
     num_leaning: int
-    expected: float
-    warning: str
+    expected: float  # their expected number under the null, num_items / 2 or num_items / (k + 1)
+    warning: str  # empty where nothing was found; that it is empty proves nothing for the candidates
 
 
 def symmetry(evidence: Evidence, rule: str) -> Symmetry | None:
@@ -292,21 +240,13 @@ def symmetry(evidence: Evidence, rule: str) -> Symmetry | None:
 
 @dataclasses.dataclass(frozen=True)
 class KnockoffTexts:
-    """Knockoffs of candidates and calibration items that are not paraphrases; texts are compared as they are.
+    """Knockoffs of candidates and calibration items that are not paraphrases; texts are compared as they are."""
 
-    Attributes:
-      num_items: items with knockoffs.
-      num_unchanged: items with a knockoff that is the text itself.
-      num_repeated: items of which two knockoffs are the same.
-      num_foreign: items with a knockoff that is the text of another item: a sign of misaligned columns.
-      warning: empty where nothing was found.
-    """
-
-    num_items: int
-    num_unchanged: int
-    num_repeated: int
-    num_foreign: int
-    warning: str
+    num_items: int  # items with knockoffs
+    num_unchanged: int  # items with a knockoff that is the text itself
+    num_repeated: int  # items of which two knockoffs are the same
+    num_foreign: int  # items with a knockoff that is the text of another item: a sign of misaligned columns
+    warning: str  # empty where nothing was found
 
 
 def knockoff_texts(inputs: Inputs) -> KnockoffTexts:
@@ -340,26 +280,15 @@ def knockoff_texts(inputs: Inputs) -> KnockoffTexts:
 
 @dataclasses.dataclass(frozen=True)
 class LongTexts:
-    """Texts that exceed the context of the model.
+    """Texts that exceed the context of the model."""
 
-    Attributes:
-      num_texts: distinct texts, knockoffs included.
-      num_cut: texts that were cut where the context ends.
-      warning: empty where at most one text in ten was cut.
-    """
-
-    num_texts: int
-    num_cut: int
-    warning: str
+    num_texts: int  # distinct texts, knockoffs included
+    num_cut: int  # texts that were cut where the context ends
+    warning: str  # empty where at most one text in ten was cut
 
 
 def cut_texts(details: Sequence[Mapping[str, Any]], total: int) -> LongTexts | None:
-    """Count the texts that were cut; None where long texts are not cut.
-
-    Args:
-      details: provenance of the scores under each model.
-      total: distinct texts, knockoffs included.
-    """
+    """Count the texts that were cut, by the provenance of the scores under each model; None where none may be cut."""
     counts = [detail["num_truncated"] for detail in details if "num_truncated" in detail]
     if not counts:
         return None

@@ -27,10 +27,8 @@ from tdd.validate import InputError, arrays
 
 __all__ = [
     "Choices",
-    "Cut",
     "Decision",
     "SimultaneousBounds",
-    "Truth",
     "choose",
     "complete_items",
     "decide",
@@ -48,33 +46,20 @@ draws is below that of the tabulated grid."""
 
 @dataclasses.dataclass(frozen=True)
 class Choices:
-    """The choices that are made before any result is seen.
+    """The choices that are made before any result is seen."""
 
-    Attributes:
-      procedure: the procedure with its options.
-      alpha: level in (0, 1).
-      delta: the simultaneous bounds hold with probability at least 1 - delta.
-      seed: seed of every random choice.
-    """
-
-    procedure: Procedure
-    alpha: float
-    delta: float = 0.05
-    seed: int = 0
+    procedure: Procedure  # the procedure with its options
+    alpha: float  # level in (0, 1)
+    delta: float = 0.05  # the simultaneous bounds hold with probability at least 1 - delta
+    seed: int = 0  # seed of every random choice
 
 
 def choose(
     method: Any, *, alpha: float, delta: float, seed: int, null: str | None, others: Mapping[str, Any]
 ) -> Choices:
-    """Check the choices of an audit.
+    """Check the choices of an audit, none of whose `others`, the further keywords, may be an option of a procedure.
 
-    Args:
-      method: a `Procedure`, or its name with or without options.
-      alpha: level.
-      delta: see `Choices`; also the option delta of a procedure that has one, unless `method` names another.
-      seed: seed of every random choice.
-      null: the null that the caller means to test, or None.
-      others: further keywords of the call, none of which may be an option of a procedure.
+    `delta` is also the option delta of a procedure that has one, unless `method` names another.
 
     Raises:
       InputError: as `tdd.procedure`; a null that the procedure does not test, a level out of range.
@@ -114,12 +99,8 @@ def evidence_of(
     Args:
       procedure: the procedure that decides.
       tables: "candidate", "calibration" or "member" -> column -> [items] loss-like scores, NaN where an item has none.
-      names: the K columns that decide.
-      knockoffs: columns with the scores of each item's knockoffs.
-      weight: column with the density ratio of each item, or None.
-      split: column with 1 for the calibration items from which "td4eval" learns its weights, or None.
-      clusters: cluster of each candidate, or empty.
-      calibration_clusters: cluster of each calibration item, or empty.
+      names: the K columns that decide; `knockoffs`, `weight` and `split` are names of columns as in `tdd.select`.
+      clusters: cluster of each candidate, or empty, as `calibration_clusters` of each calibration item.
     """
 
     def columns(role: str, *wanted: str | None) -> np.ndarray:
@@ -153,97 +134,56 @@ class Truth:
 
     A selection is false where the null holds: a selected non-member for `null="nonmember"`, a selected member for
     `null="member"`.
-
-    Attributes:
-      fdp: false selections over all selections (0 where nothing is selected); of clusters, where clusters are decided
-        on: one without any member is false.
-      power: right selections over all candidates for which the null is false; NaN where there are none.
-      num_members: candidates that are members.
-      num_false: selected candidates for which the null holds.
     """
 
+    # false selections over all selections (0 where nothing is selected); of clusters, where clusters are decided on:
+    # one without any member is false
     fdp: float
-    power: float
-    num_members: int
-    num_false: int
+    power: float  # right selections over all candidates for which the null is false; NaN where there are none
+    num_members: int  # candidates that are members
+    num_false: int  # selected candidates for which the null holds
 
 
 @dataclasses.dataclass(frozen=True)
 class Decision:
-    """The decision, on host arrays in the order of the candidates.
+    """The decision, on host arrays in the order of the candidates."""
 
-    Attributes:
-      unit: what is decided on, "item", "cluster" or "drawn" (one item of each cluster).
-      num_units: units tested.
-      num_units_selected: units selected.
-      selected: [m] bool.
-      p_values: [m] float, NaN where a candidate has no score or the procedure has no p-values.
-      adjusted: [m] float, NaN where a candidate has no score; `selected == (adjusted <= alpha)`.
-      statistic: [m] knockoff statistics, large = member; empty for the other procedures.
-      score: the columns that decided, in words.
-      columns: their names.
-      method: the procedure.
-      null: the null hypothesis of an item.
-      alpha: level.
-      proportion: estimated proportion of items for which the null is false; negative where the estimate of the others
-        exceeds 1, 0 where nothing is estimated.
-      bound: upper bound of the expected proportion of errors; alpha or slightly more.
-      threshold: largest selected p-value, 0 where nothing is selected.
-      score_cut: the least extreme selected score, None where nothing is selected or several columns decide.
-      num_selected: selected candidates.
-      num_tests: m, candidates with a score.
-      num_calibration: n, calibration items (clusters, where the decision is by cluster) that the p-values rest on.
-      num_missing: candidates without a score.
-      num_missing_calibration: calibration items without a score.
-      min_selections: the fewest selections that the sizes allow.
-      guarantee: what is controlled, under which assumptions.
-      facts: further findings of the procedure, as (what, value).
-      warnings: what the reader must know about this result.
-      truth: outcome against labels, or None where they are not known for all tested candidates.
-      selection: what the procedure returned.
-    """
-
-    unit: str
-    num_units: int
-    num_units_selected: int
-    selected: np.ndarray
-    p_values: np.ndarray
-    adjusted: np.ndarray
-    statistic: np.ndarray
-    score: str
-    columns: tuple[str, ...]
-    method: str
-    null: Null
-    alpha: float
+    unit: str  # what is decided on, "item", "cluster" or "drawn" (one item of each cluster)
+    num_units: int  # units tested
+    num_units_selected: int  # units selected
+    selected: np.ndarray  # [m] bool
+    p_values: np.ndarray  # [m] float, NaN where a candidate has no score or the procedure has no p-values
+    adjusted: np.ndarray  # [m] float, NaN where a candidate has no score; `selected == (adjusted <= alpha)`
+    statistic: np.ndarray  # [m] knockoff statistics, large = member; empty for the other procedures
+    score: str  # the columns that decided, in words
+    columns: tuple[str, ...]  # their names
+    method: str  # the procedure
+    null: Null  # the null hypothesis of an item
+    alpha: float  # level
+    # estimated proportion of items for which the null is false; negative where the estimate of the others exceeds 1,
+    # 0 where nothing is estimated
     proportion: float
-    bound: float
-    threshold: float
+    bound: float  # upper bound of the expected proportion of errors; alpha or slightly more
+    threshold: float  # largest selected p-value, 0 where nothing is selected
+    # the least extreme selected score, None where nothing is selected or several columns decide
     score_cut: float | None
-    num_selected: int
-    num_tests: int
-    num_calibration: int
-    num_missing: int
-    num_missing_calibration: int
-    min_selections: int
-    guarantee: Guarantee
-    facts: tuple[tuple[str, str], ...]
-    warnings: tuple[str, ...]
-    truth: Truth | None
-    selection: Selection
+    num_selected: int  # selected candidates
+    num_tests: int  # m, candidates with a score
+    num_calibration: int  # n, calibration items (clusters, where the decision is by cluster) that the p-values rest on
+    num_missing: int  # candidates without a score
+    num_missing_calibration: int  # calibration items without a score
+    min_selections: int  # the fewest selections that the sizes allow
+    guarantee: Guarantee  # what is controlled, under which assumptions
+    facts: tuple[tuple[str, str], ...]  # further findings of the procedure, as (what, value)
+    warnings: tuple[str, ...]  # what the reader must know about this result
+    truth: Truth | None  # outcome against labels, or None where they are not known for all tested candidates
+    selection: Selection  # what the procedure returned
 
 
 def decide(evidence: Evidence, procedure: Procedure, alpha: float, *, seed: int = 0, labels: Any = None) -> Decision:
-    """Run one procedure.
+    """Run one procedure on evidence on the host.
 
-    Args:
-      evidence: scores of candidates and calibration items, on the host.
-      procedure: the procedure that decides.
-      alpha: level in (0, 1).
-      seed: seed of every random choice.
-      labels: [m] 1 member, 0 non-member, -1 unknown; or None. For several models: 1 member of at least one of them.
-
-    Raises:
-      InputError: as the procedure.
+    `labels` are [m] 1 member (for several models: of at least one of them), 0 non-member, -1 unknown; or None.
     """
     arrays.check_level(alpha)
     with warnings.catch_warnings(record=True) as caught:
@@ -343,47 +283,26 @@ def _truth(
 
 @dataclasses.dataclass(frozen=True)
 class Cut:
-    """One list of candidates.
+    """One list of candidates."""
 
-    Attributes:
-      list: its name.
-      size: its length.
-      max_false: upper bound of the false ones among them.
-      bound: max_false / size, 0 for an empty list.
-    """
-
-    list: str
-    size: int
-    max_false: int
-    bound: float
-
-    @classmethod
-    def of(cls, name: str, size: int, false: int) -> Cut:
-        """The cut with its bound."""
-        return cls(name, size, false, false / size if size else 0.0)
+    list: str  # its name
+    size: int  # its length
+    max_false: int  # upper bound of the false ones among them
+    bound: float  # max_false / size, 0 for an empty list
 
 
 @dataclasses.dataclass(frozen=True)
 class SimultaneousBounds:
-    """Simultaneous bounds, or why there are none.
+    """Simultaneous bounds, or why there are none."""
 
-    Attributes:
-      applies: True where bounds are offered for this procedure and these data.
-      reason: why there are none, else empty.
-      delta: all statements hold together with probability at least 1 - delta.
-      cuts: the selection, then the most extreme candidates.
-      min_alternatives: lower bound of the candidates whose null is false: members, or clean items.
-      item_bound: [m] bound of the list that is cut at each candidate, NaN where there is no cut; [0] without bounds.
-      source: who proved them.
-    """
-
-    applies: bool
-    reason: str
-    delta: float
-    cuts: tuple[Cut, ...] = ()
-    min_alternatives: int | None = None
+    applies: bool  # True where bounds are offered for this procedure and these data
+    reason: str  # why there are none, else empty
+    delta: float  # all statements hold together with probability at least 1 - delta
+    cuts: tuple[Cut, ...] = ()  # the selection, then the most extreme candidates
+    min_alternatives: int | None = None  # lower bound of the candidates whose null is false: members, or clean items
+    # [m] bound of the list that is cut at each candidate, NaN where there is no cut; [0] without bounds
     item_bound: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros(0))
-    source: str = ""
+    source: str = ""  # who proved them
 
     def summary(self) -> dict[str, Any]:
         """The bounds without their per-item column."""
@@ -422,7 +341,6 @@ def _cuts(decision: Decision, false_in_selection: int, false_by_size: Mapping[in
     shown = sorted(largest_within - {0, decision.num_selected})
     if len(shown) > _SHOWN:
         shown = [shown[round(i * (len(shown) - 1) / (_SHOWN - 1))] for i in range(_SHOWN)]
-    return (
-        Cut.of("the selection", decision.num_selected, false_in_selection),
-        *(Cut.of(f"the {size} most extreme", size, false_by_size[size]) for size in shown),
-    )
+    lists = [("the selection", decision.num_selected, false_in_selection)]
+    lists += [(f"the {size} most extreme", size, false_by_size[size]) for size in shown]
+    return tuple(Cut(name, size, false, false / size if size else 0.0) for name, size, false in lists)

@@ -26,7 +26,6 @@ from tdd.validate import InputError
 __all__ = [
     "DuplicatePair",
     "Duplicates",
-    "Shingles",
     "distinct_entries",
     "duplicates",
     "identifiers",
@@ -53,46 +52,27 @@ _Pairs = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 @dataclasses.dataclass(frozen=True)
 class DuplicatePair:
-    """A calibration item and a candidate with (nearly) the same text.
+    """A calibration item and a candidate with (nearly) the same text."""
 
-    Attributes:
-      calibration: id of the calibration item.
-      candidate: id of the candidate.
-      similarity: 1 for an exact duplicate, else the Jaccard similarity.
-    """
-
-    calibration: str
-    candidate: str
-    similarity: float
+    calibration: str  # id of the calibration item
+    candidate: str  # id of the candidate
+    similarity: float  # 1 for an exact duplicate, else the Jaccard similarity
 
 
 @dataclasses.dataclass(frozen=True)
 class Duplicates:
-    """The duplicates between and within the roles.
+    """The duplicates between and within the roles."""
 
-    Attributes:
-      num_exact_pairs: pairs of a calibration item and a candidate with the same text, after normalisation.
-      num_near_pairs: pairs with another text but similarity `near` or more.
-      num_candidates: candidates in at least one of these pairs.
-      num_calibration: calibration items in at least one of these pairs.
-      within_calibration: calibration items that repeat an earlier one.
-      within_candidates: candidates that repeat an earlier one.
-      pairs: the pairs, exact ones first, then by falling similarity; at most 1,000.
-      complete: False if the search for near duplicates stopped early; its counts are then lower bounds.
-      near: smallest similarity of a near duplicate.
-      warning: empty where nothing was found.
-    """
-
-    num_exact_pairs: int
-    num_near_pairs: int
-    num_candidates: int
-    num_calibration: int
-    within_calibration: int
-    within_candidates: int
-    pairs: tuple[DuplicatePair, ...]
-    complete: bool
-    near: float
-    warning: str = ""
+    num_exact_pairs: int  # pairs of a calibration item and a candidate with the same text, after normalisation
+    num_near_pairs: int  # pairs with another text but similarity `near` or more
+    num_candidates: int  # candidates in at least one of these pairs
+    num_calibration: int  # calibration items in at least one of these pairs
+    within_calibration: int  # calibration items that repeat an earlier one
+    within_candidates: int  # candidates that repeat an earlier one
+    pairs: tuple[DuplicatePair, ...]  # the pairs, exact ones first, then by falling similarity; at most 1,000
+    complete: bool  # False if the search for near duplicates stopped early; its counts are then lower bounds
+    near: float  # smallest similarity of a near duplicate
+    warning: str = ""  # empty where nothing was found
 
 
 def duplicates(
@@ -236,17 +216,11 @@ def _warning(result: Duplicates) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Shingles:
-    """Sets of n-grams.
+    """Sets of n-grams."""
 
-    Attributes:
-      row: [entries] int64 index of the set, not decreasing.
-      code: [entries] uint64 64-bit hash of the n-gram, no pair (row, code) twice.
-      sizes: [N] int64 number of elements of each set.
-    """
-
-    row: np.ndarray
-    code: np.ndarray
-    sizes: np.ndarray
+    row: np.ndarray  # [entries] int64 index of the set, not decreasing
+    code: np.ndarray  # [entries] uint64 64-bit hash of the n-gram, no pair (row, code) twice
+    sizes: np.ndarray  # [N] int64 number of elements of each set
 
 
 def shingle_sets(sequences: Sequence[np.ndarray]) -> Shingles:
@@ -282,8 +256,7 @@ def similar_pairs(
 ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray, int]]:
     """All pairs with Jaccard similarity `near` or more, in blocks.
 
-    Yields:
-      row of `left`, row of `right`, similarity, and the number of pairs compared for the block.
+    A block is (row of `left`, row of `right`, similarity, number of pairs compared for it).
 
     Cost: linear in the n-grams, plus the compared pairs times their shared n-grams; memory is that of the n-grams
     and of one block of at most about two million pairs (more only where one text alone has more).

@@ -33,15 +33,10 @@ Tables = dict[str, dict[str, np.ndarray]]
 
 
 class Role(NamedTuple):
-    """The role of a collection of texts.
+    """The role of a collection of texts."""
 
-    Attributes:
-      owner: "candidate", "calibration" or "member".
-      knockoff: 0 for the texts themselves, j for their j-th knockoffs, which belong to them one by one.
-    """
-
-    owner: str
-    knockoff: int = 0
+    owner: str  # "candidate", "calibration" or "member"
+    knockoff: int = 0  # 0 for the texts themselves, j for their j-th knockoffs, which belong to them one by one
 
     def __str__(self) -> str:
         if not self.knockoff:
@@ -51,18 +46,13 @@ class Role(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Inputs:
-    """The texts of an audit.
+    """The texts of an audit."""
 
-    Attributes:
-      roles: the texts of every role: candidates, then calibration texts and members where given, then knockoffs.
-      clusters: cluster of each candidate where the procedure decides by cluster, else empty.
-      calibration_clusters: cluster of each calibration text, or empty.
-      ignored_groups: group of every text where there are groups and the procedure ignores them, else empty.
-    """
-
+    # the texts of every role: candidates, then calibration texts and members where given, then knockoffs
     roles: Mapping[Role, Texts]
-    clusters: tuple[str, ...] = ()
-    calibration_clusters: tuple[str, ...] = ()
+    clusters: tuple[str, ...] = ()  # cluster of each candidate where the procedure decides by cluster, else empty
+    calibration_clusters: tuple[str, ...] = ()  # cluster of each calibration text, or empty
+    # group of every text where there are groups and the procedure ignores them, else empty
     ignored_groups: tuple[str, ...] = ()
 
     @property
@@ -131,11 +121,7 @@ def read_inputs(
     group_field: str | None,
     **fields: Any,
 ) -> Inputs:
-    """Read all texts and check that the procedure can use them.
-
-    Args:
-      procedure: the procedure that decides.
-      candidates: as in `tdd.run_audit`, as are all other arguments.
+    """Read all texts, arguments of `tdd.run_audit`, and check that the procedure can use them.
 
     Raises:
       InputError: as `load_text_columns`; texts that the procedure lacks or would ignore; knockoffs that do not belong

@@ -40,23 +40,14 @@ GUARANTEE_ROWS = [
 
 @dataclasses.dataclass(frozen=True)
 class Overlap:
-    """The texts of each role that share a run of words with the other role.
+    """The texts of each role that share a run of words with the other role."""
 
-    Attributes:
-      num_candidates: candidates that share a run of words with a calibration item.
-      num_calibration: calibration items that share one with a candidate.
-      total_candidates: candidates that were compared.
-      total_calibration: calibration items that were compared.
-      example: ids of a calibration item and a candidate, or an empty tuple.
-      warning: empty where nothing was found.
-    """
-
-    num_candidates: int
-    num_calibration: int
-    total_candidates: int
-    total_calibration: int
-    example: tuple[str, ...]
-    warning: str = ""
+    num_candidates: int  # candidates that share a run of words with a calibration item
+    num_calibration: int  # calibration items that share one with a candidate
+    total_candidates: int  # candidates that were compared
+    total_calibration: int  # calibration items that were compared
+    example: tuple[str, ...]  # ids of a calibration item and a candidate, or an empty tuple
+    warning: str = ""  # empty where nothing was found
 
 
 def overlap(calibration: Texts | Sequence[str], candidates: Texts | Sequence[str]) -> Overlap:
@@ -146,21 +137,13 @@ def _warning(result: Overlap) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Sharing:
-    """The texts that share something with the other role, against random divisions.
+    """The texts that share something with the other role, against random divisions."""
 
-    Attributes:
-      p_value: p-value of the null that roles were given to the texts (or groups) at random.
-      num_shared: texts of both roles that share something with the other role.
-      expected: their mean number in a random division.
-      num_draws: random divisions.
-      warning: empty; the searches for copies and common passages warn of what they find.
-    """
-
-    p_value: float
-    num_shared: int
-    expected: float
-    num_draws: int
-    warning: str = ""
+    p_value: float  # p-value of the null that roles were given to the texts (or groups) at random
+    num_shared: int  # texts of both roles that share something with the other role
+    expected: float  # their mean number in a random division
+    num_draws: int  # random divisions
+    warning: str = ""  # empty; the searches for copies and common passages warn of what they find
 
 
 def sharing(

@@ -6,8 +6,6 @@ Texts → scores → one p-value, a check of the assumption without the model, a
 from __future__ import annotations
 
 import dataclasses
-import datetime
-import logging
 import math
 import os
 import pathlib
@@ -28,8 +26,7 @@ from tdd.models.source import at_revision
 from tdd.procedures import dataset_inference, versions
 from tdd.records import Guarantee, TestResult, Texts
 from tdd.runs.display import Displayed, report_module
-from tdd.runs.folder import SCHEMA, fingerprint, open_run_folder, plain, to_csv, write_run
-from tdd.runs.folder import versions as versions_of_packages
+from tdd.runs.folder import fingerprint, log_findings, open_run_folder, plain, run_head, to_csv, write_run
 from tdd.texts import hash_texts, load_text_columns, load_texts
 from tdd.validate import InputError, arrays, as_names
 
@@ -54,8 +51,6 @@ GUARANTEE_ROWS = [
         ),
     ),
 ]
-
-_findings = logging.getLogger("tdd.findings")
 
 
 class _Kind(NamedTuple):
@@ -311,11 +306,7 @@ class _Start:
         kind, options = self.kind, self.options
         failed = [] if check > _CHECK_LEVEL else [kind.unlike.format(p=check)]
         run = {
-            "schema": SCHEMA,
-            "kind": kind.name,
-            "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-            "versions": versions_of_packages(),
-            "seed": self.seed,
+            **run_head(kind.name, self.seed),
             "options": options,
             "inputs": {"source": self.texts.source, "sha256": self.texts.sha256, "texts": len(self.texts)},
             "model": {**self.provenance, "scoring": self.details},
@@ -327,8 +318,7 @@ class _Start:
             "warnings": [*warnings],
             "open_points": [*kind.open_points],
         }
-        for warning in (*failed, *warnings):
-            _findings.warning("%s", warning)
+        log_findings((*failed, *warnings))
         finished = OwnerTest(plain(run), rows)
         if self.folder is not None:
             finished.save(self.folder)

@@ -146,11 +146,7 @@ def select(
 
 
 def _check_columns(
-    procedure: Procedure,
-    names: Sequence[str],
-    knockoffs: Sequence[str],
-    beside: Sequence[str],
-    table: ScoreTable,
+    procedure: Procedure, names: Sequence[str], knockoffs: Sequence[str], beside: Sequence[str], table: ScoreTable
 ) -> None:
     """Check the columns that decide, and those beside them, against the table."""
     available = ", ".join(table.scores)

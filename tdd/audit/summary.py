@@ -70,19 +70,9 @@ def failures(checks: Mapping[str, Any], decision: Decision) -> list[str]:
 def warnings_of(
     checks: Mapping[str, Any], decision: Decision, ignored_groups: Sequence[str], *, stands: bool
 ) -> list[str]:
-    """Everything that the reader of the result must know.
-
-    Args:
-      checks: the diagnostics by name.
-      decision: the decision.
-      ignored_groups: group of every item, where there are groups and the procedure ignores them.
-      stands: False where a check failed: then nothing is said of the selection.
-    """
+    """Everything that the reader of the result must know; nothing of the selection where the verdict does not stand."""
     warnings = [check.warning for check in checks.values() if check.warning]
-    for count, role in (
-        (decision.num_missing, "candidates"),
-        (decision.num_missing_calibration, "calibration items"),
-    ):
+    for count, role in ((decision.num_missing, "candidates"), (decision.num_missing_calibration, "calibration items")):
         if count:
             alone = len(decision.columns) == 1 and not decision.statistic.size
             what = f"{decision.score} is NaN" if alone else "one of their scores is NaN"

@@ -42,7 +42,7 @@ def _run(arguments: argparse.Namespace) -> None:
 
     files = None
     if arguments.retrain is not None:
-        from tdd.lab.memory import keep_memory
+        from tdd.cores import keep_memory
 
         keep_memory()
         from tdd.demo.data import demo_files

@@ -289,7 +289,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
 def _run_log_probs(arguments: argparse.Namespace) -> int:
     """The test on log-probabilities that exist already."""
-    from tdd.exchange.precomputed import order_of_log_probs, read_log_probs
+    from tdd.exchange.result import order_of_log_probs, read_log_probs
     from tdd.validate import InputError
 
     if arguments.model is not None:
@@ -314,8 +314,9 @@ def _run_log_probs(arguments: argparse.Namespace) -> int:
 
 def _plan(arguments: argparse.Namespace) -> tuple[str, int]:
     """The stopping rule, and the most shuffles: with a target p-value at least as many as it needs."""
-    from tdd.exchange.options import check_count, check_target
+    from tdd.exchange.options import check_target
     from tdd.validate import InputError
+    from tdd.validate.arrays import as_count
 
     check_target(arguments.target_p)
     if arguments.target_p is None:
@@ -328,7 +329,7 @@ def _plan(arguments: argparse.Namespace) -> tuple[str, int]:
         )
     from tdd.procedures.exchangeability import shuffles_needed
 
-    check_count("num_shards", arguments.shards)
+    as_count(arguments.shards, "num_shards")
     by_bets = stop == "e_process"
     level = arguments.target_p * (1 if by_bets else _LAST_LOOK)
     needed = shuffles_needed(arguments.shards, level, stop if by_bets else arguments.test)

@@ -48,7 +48,7 @@ def _guarantees(arguments: argparse.Namespace) -> None:
         return
     report = tables.guarantee_report(rows)
     if arguments.markdown:
-        from tdd.report.markdown import to_markdown
+        from tdd.report.page import to_markdown
 
         print(to_markdown(report), end="")
     else:

@@ -53,7 +53,7 @@ def _example(arguments: argparse.Namespace) -> None:
 
 def _train(arguments: argparse.Namespace) -> None:
     from tdd.cli.machine import keep_compiled
-    from tdd.lab.memory import keep_memory
+    from tdd.cores import keep_memory
 
     keep_memory()
     from tdd.lab.recipe_file import load_recipe

@@ -112,9 +112,7 @@ def _versions(arguments: argparse.Namespace) -> int:
     from tdd.audit.owner import run_version_test
 
     fields = {name: getattr(arguments, name) for name in ("document_field", "published_field", "score")}
-    return _present(
-        arguments, run_version_test(arguments.model, arguments.documents, **fields, **_options(arguments))
-    )
+    return _present(arguments, run_version_test(arguments.model, arguments.documents, **fields, **_options(arguments)))
 
 
 def _dataset(arguments: argparse.Namespace) -> int:
@@ -182,7 +180,7 @@ def _add_checkpoints(commands: Any) -> None:
 
 def _checkpoints(arguments: argparse.Namespace) -> int:
     from tdd.probe.checkpoints import over_checkpoints
-    from tdd.report.run import folder_report
+    from tdd.report import folder_report
     from tdd.texts import load_texts
 
     if len(arguments.models) < 2:

@@ -34,7 +34,7 @@ def add(commands: Any) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> None:
-    from tdd.report.run import folder_report
+    from tdd.report import folder_report
     from tdd.runs.atomic import check_output_file
     from tdd.runs.display import PAGE
 
@@ -52,7 +52,7 @@ def _run(arguments: argparse.Namespace) -> None:
     if arguments.json:
         print_json(record)
     elif arguments.markdown:
-        from tdd.report.markdown import to_markdown
+        from tdd.report.page import to_markdown
 
         print(to_markdown(report), end="")
     else:

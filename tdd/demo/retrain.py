@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 
 from tdd.demo.data import DemoFiles, demo_files
-from tdd.lab.config import TrainConfig
 from tdd.lab.corpus import generate
-from tdd.lab.plant import Planted, jsonl_bytes, plant, save_truth
+from tdd.lab.plant import Planted, csv_bytes, jsonl_bytes, plant
+from tdd.lab.recipe import TrainConfig
 from tdd.runs.atomic import write_atomically
 
 __all__ = ["CONFIG", "planted_corpus", "retrain"]
@@ -28,17 +28,10 @@ CONFIG = TrainConfig(epochs=12, batch_size=16, learning_rate=2e-3, max_length=PO
 
 
 def retrain(folder: str | os.PathLike[str], *, progress: bool = False) -> DemoFiles:
-    """Generate the corpus and train the checkpoint from random parameters.
+    """Generate the corpus and train the checkpoint from random parameters, into `checkpoint/` and `corpus/`.
 
     Interrupted, it goes on from its last saved state when called again with the same folder. The same machine and
     versions give the same bits; another machine gives weights that differ by rounding.
-
-    Args:
-      folder: where `checkpoint/`, `corpus/` and `training.json` are written; it holds no finished run.
-      progress: whether to show a progress bar on standard error.
-
-    Returns:
-      Paths of what was written.
 
     Raises:
       InputError: the folder holds a finished or a different training run.
@@ -47,7 +40,7 @@ def retrain(folder: str | os.PathLike[str], *, progress: bool = False) -> DemoFi
     """
     import jax
 
-    from tdd.lab.tokenizer import train_tokenizer
+    from tdd.lab.tokens import train_tokenizer
     from tdd.lab.train import train
     from tdd.models.decoder import init_params
     from tdd.models.language_model import language_model
@@ -72,7 +65,8 @@ def retrain(folder: str | os.PathLike[str], *, progress: bool = False) -> DemoFi
     for path, part in ((files.calibration, planted.calibration), (files.candidates, planted.candidates)):
         rows = zip(part.ids, part.texts, part.labels, strict=True)
         write_atomically(path, jsonl_bytes({"id": name, "text": text, "label": label} for name, text, label in rows))
-    save_truth(files.truth, planted)
+    truth = [{name: row[name] for name in ("id", "role", "label")} for row in planted.truth]  # one copy of each
+    write_atomically(files.truth, csv_bytes(truth))
     return files
 
 
@@ -80,10 +74,5 @@ def planted_corpus() -> Planted:
     """The documents of the demonstration and their random assignment; seconds, and no training."""
     pool = generate(MEMBERS + NONMEMBERS + CALIBRATION + BACKGROUND, seed=CORPUS_SEED)
     return plant(
-        pool,
-        members=MEMBERS,
-        nonmembers=NONMEMBERS,
-        calibration=CALIBRATION,
-        background=BACKGROUND,
-        seed=SPLIT_SEED,
+        pool, members=MEMBERS, nonmembers=NONMEMBERS, calibration=CALIBRATION, background=BACKGROUND, seed=SPLIT_SEED
     )

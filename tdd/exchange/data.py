@@ -33,20 +33,13 @@ _SHOWN = 60
 
 @dataclasses.dataclass(frozen=True)
 class ExampleSet:
-    """Examples in their canonical order.
+    """Examples in their canonical order."""
 
-    Attributes:
-      name: What reports call the data set.
-      examples: N texts.
-      source: Their origin.
-      sha256: SHA-256 of the examples in their order.
-      fields: Further fields with few distinct values, as labels; their order is looked at without the model.
-    """
-
-    name: str
-    examples: tuple[str, ...]
-    source: str
-    sha256: str
+    name: str  # what reports call the data set
+    examples: tuple[str, ...]  # N texts
+    source: str  # their origin
+    sha256: str  # SHA-256 of the examples in their order
+    # further fields with few distinct values, as labels; their order is looked at without the model
     fields: Mapping[str, tuple[Any, ...]] = dataclasses.field(default_factory=dict)
 
     def __len__(self) -> int:
@@ -132,8 +125,22 @@ def _examples(rows: Rows, template: str | None, text_field: str | None) -> tuple
     fields = rows.fields if template == WHOLE_ROW else _template_fields(template, rows.fields, rows.source)
     if not fields:
         raise InputError(f'template="{WHOLE_ROW}" is for rows with fields, and those of {rows.source} are bare texts')
-    columns = {field: rows.column(field) for field in fields}
-    return tuple(_written(template, columns, index, rows.place) for index in range(rows.num_rows))
+    columns = [rows.column(field) for field in fields]
+    examples, parts = [], [*string.Formatter().parse(template)]
+    for index, values in enumerate(zip(*columns, strict=True)):
+        row = {field: value for field, value in zip(fields, values, strict=True) if value is not None}
+        if template == WHOLE_ROW:
+            examples.append(json.dumps(row, ensure_ascii=False))
+            continue
+        if absent := [field for field in fields if field not in row]:
+            raise InputError(f"{rows.place(index)} has no field {absent[0]!r}, which template {template!r} asks for")
+        # not str.format, which reads {a.b} and {0} as more than names of fields
+        cells = {
+            field: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+            for field, value in row.items()
+        }
+        examples.append("".join(literal + ("" if field is None else cells[field]) for literal, field, _, _ in parts))
+    return tuple(examples)
 
 
 def _labels(rows: Rows) -> dict[str, tuple[Any, ...]]:
@@ -145,24 +152,6 @@ def _labels(rows: Rows) -> dict[str, tuple[Any, ...]]:
         if simple and 2 <= len(set(values)) <= min(_MOST_LABELS, len(values) // 2):
             labels[field] = values
     return labels
-
-
-def _written(template: str, columns: Mapping[str, Sequence[Any]], index: int, place: Any) -> str:
-    row = {field: column[index] for field, column in columns.items()}
-    if template == WHOLE_ROW:
-        return json.dumps({field: value for field, value in row.items() if value is not None}, ensure_ascii=False)
-    for field, value in row.items():
-        if value is None:
-            raise InputError(f"{place(index)} has no field {field!r}, which template {template!r} asks for")
-    # not str.format, which reads {a.b} and {0} as more than names of fields
-    return "".join(
-        literal + ("" if field is None else _cell(row[field]))
-        for literal, field, _, _ in string.Formatter().parse(template)
-    )
-
-
-def _cell(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def _name_of(source: Any, number: int) -> str:
@@ -235,18 +224,12 @@ class Shards:
     Order 0 is the canonical one. Order b >= 1 is an independent uniform draw from the permutations of the last
     `num_free(shard)` examples of the shard, the identity among them: a group, as the tests require. It depends on
     the seed, the data set, the shard and b alone, so that more shuffles leave those before them as they are.
-
-    Attributes:
-      data: The data set.
-      bounds: (first, stop) of each shard.
-      suffix: Fraction of each shard that is permuted.
-      seed: Random seed of the draws.
     """
 
-    data: ExampleSet
-    bounds: tuple[tuple[int, int], ...]
-    suffix: float
-    seed: int
+    data: ExampleSet  # the data set
+    bounds: tuple[tuple[int, int], ...]  # (first, stop) of each shard
+    suffix: float  # fraction of each shard that is permuted
+    seed: int  # random seed of the draws
 
     @classmethod
     def cut(cls, data: ExampleSet, *, num_shards: int, suffix: float, seed: int) -> Shards:

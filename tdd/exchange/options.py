@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 
 from tdd.procedures.exchangeability import TESTS
+from tdd.scoring.buckets import check_budget, default_budget
 from tdd.scoring.devices import Devices
 from tdd.validate import InputError, arrays
+from tdd.validate.arrays import as_count
 
-__all__ = ["Options", "check_count", "check_target"]
+__all__ = ["Options", "check_target"]
 
 _STOPS = ("none", "e_process", "spending", "besag_clifford")
 
@@ -40,7 +42,7 @@ class Options:
       params: Parameters, if `model` is a LanguageModel.
       tokenizer: Tokenizer, if `model` is a LanguageModel.
       dtype: Type of the parameters; None keeps them as stored.
-      token_budget: Tokens a batch and device; 2,048 on CPU and 16,384 elsewhere by default.
+      token_budget: Tokens a batch and device; 2,048 on CPU and 16,384 elsewhere by default, which `on` fills in.
       device: As in `tdd.score`, as are `devices` and `shard_params`.
       store: Folder of the score store, as in `tdd.score`; by default the folder `scoring` in `out`. A run with the same
         orders takes from there what another has computed, and only if it computed the very same batches: the bits of a
@@ -49,12 +51,12 @@ class Options:
       command: Command line for run.json.
     """
 
-    num_shards: int
-    num_shuffles: int
-    test: str
-    alpha: float
-    stop: str
-    target_p: float | None
+    num_shards: int = 50
+    num_shuffles: int = 50
+    test: str = "combined"
+    alpha: float = 0.05
+    stop: str = "none"
+    target_p: float | None = None
     template: str | None = None
     revision: str | None = None
     text_field: str | None = None
@@ -77,8 +79,8 @@ class Options:
     command: str | None = None
 
     def __post_init__(self) -> None:
-        self.num_shards = check_count("num_shards", self.num_shards)
-        self.num_shuffles = check_count("num_shuffles", self.num_shuffles)
+        self.num_shards = as_count(self.num_shards, "num_shards")
+        self.num_shuffles = as_count(self.num_shuffles, "num_shuffles")
         arrays.check_choice(self.test, TESTS, "test")
         arrays.check_level(self.alpha)
         arrays.check_choice(self.stop, _STOPS, "stop")
@@ -93,26 +95,23 @@ class Options:
             )
         self.suffix = float(self.suffix)
 
-    def record(self, devices: Devices, budget: int) -> dict[str, Any]:
+    def on(self, devices: Devices) -> Options:
+        """These options with the budget of a batch on these devices."""
+        budget = default_budget(devices.platform) if self.token_budget is None else check_budget(self.token_budget)
+        return dataclasses.replace(self, token_budget=budget)
+
+    def record(self, devices: Devices) -> dict[str, Any]:
         """The options that the numbers depend on, for run.json and the identity of the run."""
         names = (
             "separator", "bos", "max_length", "stride", "num_shards", "num_shuffles", "test", "alpha", "template",
-            "suffix", "stop", "target_p",
+            "suffix", "stop", "target_p", "token_budget",
         )  # fmt: skip
         return {
             **{name: getattr(self, name) for name in names},
-            "token_budget": budget,
             "dtype": None if self.dtype is None else str(self.dtype),
             "platform": devices.platform,
             "device_kind": devices.devices[0].device_kind,
         }
-
-
-def check_count(name: str, value: Any) -> int:
-    """A whole number, at least 1."""
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
-        raise InputError(f"{name}={value!r} must be a whole number, at least 1")
-    return int(value)
 
 
 def check_target(value: Any, stop: str | None = None) -> None:

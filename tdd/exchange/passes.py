@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tdd.exchange.data import Shards
-from tdd.exchange.options import check_count
+from tdd.exchange.options import Options
 from tdd.exchange.rows import Context, OrderRows, bos_tokens
 from tdd.runs.shards import Shard
 from tdd.scoring.buckets import check_max_length
@@ -18,18 +18,9 @@ from tdd.scoring.inputs import Model
 from tdd.scoring.store import ScoreStore
 from tdd.scoring.sums import LogProbSums, sums_namespace
 from tdd.validate import InputError
+from tdd.validate.arrays import as_count
 
-__all__ = [
-    "Calls",
-    "Layout",
-    "SequentialTest",
-    "SetPass",
-    "as_double",
-    "context_of",
-    "rows_of",
-    "run_sets",
-    "waves",
-]
+__all__ = ["SequentialTest", "SetPass", "as_double", "rows_of", "run_sets", "waves"]
 
 _WAVE = 50
 """Most shuffles of a shard that are tokenised at a time."""
@@ -41,48 +32,19 @@ _ENOUGH = 10
 """Shuffles of the whole data set that reach the canonical order before a run gives up."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Layout:
-    """The layout of the orders of shards for a model.
-
-    Attributes:
-      separator: The text between two examples.
-      bos: "auto", "always" or "never".
-      max_length: Longest window in tokens, or None for the model's own limit.
-      stride: Tokens that a further window adds, or None for all but one.
-      budget: Tokens a batch.
-    """
-
-    separator: str
-    bos: str
-    max_length: int | None
-    stride: int | None
-    budget: int
-
-
 @dataclasses.dataclass
 class SequentialTest:
-    """The sequential test of one data set.
+    """The sequential test of one data set."""
 
-    Attributes:
-      rule: "e_process", "spending" or "besag_clifford".
-      looks: Numbers of shuffles at which the rule looks, fixed beforehand; the last is the horizon.
-      target: Level at which the run stops for evidence.
-      test: That "spending" looks at.
-      key: PRNG key of its relabellings.
-      history: One dict a look: shuffles, calls, p_value, log_e_value.
-      stopped: None while it runs, then "evidence", "futility" or "complete".
-      result: What the rule said last.
-    """
-
-    rule: str
-    looks: tuple[int, ...]
-    target: float
-    test: str
-    key: Any
+    rule: str  # "e_process", "spending" or "besag_clifford"
+    looks: tuple[int, ...]  # numbers of shuffles at which the rule looks, fixed beforehand; the last is the horizon
+    target: float  # level at which the run stops for evidence
+    test: str  # that "spending" looks at
+    key: Any  # PRNG key of its relabellings
+    # one dict a look: shuffles, calls, p_value, log_e_value
     history: list[dict[str, Any]] = dataclasses.field(default_factory=list)
-    stopped: str | None = None
-    result: Any = None
+    stopped: str | None = None  # None while it runs, then "evidence", "futility" or "complete"
+    result: Any = None  # what the rule said last
 
     def look(self, canonical: np.ndarray, shuffled: np.ndarray, calls: int) -> None:
         """Decide whether to go on, after a wave: [r] and [r, b] log-probabilities.
@@ -122,42 +84,25 @@ class SequentialTest:
 
 @dataclasses.dataclass
 class Calls:
-    """The cost of scoring a data set.
+    """The cost of scoring a data set."""
 
-    Attributes:
-      asked: Orders that were asked for.
-      sequences: Orders of which at least one window went through the model.
-      windows: Rows that went through the model.
-      tokens: Tokens of these rows that were computed (shared prefixes once), without padding.
-      tokens_asked: Tokens of all windows of all orders that were asked for.
-    """
-
-    asked: int = 0
-    sequences: int = 0
-    windows: int = 0
-    tokens: int = 0
-    tokens_asked: int = 0
+    asked: int = 0  # orders that were asked for
+    sequences: int = 0  # orders of which at least one window went through the model
+    windows: int = 0  # rows that went through the model
+    tokens: int = 0  # tokens of these rows that were computed (shared prefixes once), without padding
+    tokens_asked: int = 0  # tokens of all windows of all orders that were asked for
 
 
 @dataclasses.dataclass
 class SetPass:
-    """One data set under one model.
+    """One data set under one model."""
 
-    Attributes:
-      shards: Its orders.
-      rows: Makes token rows of them.
-      num_shuffles: Most shuffles of a shard.
-      sequence: The sequential test, or None for all shuffles.
-      log_probs: [r, shuffles so far + 1], the canonical order first.
-      calls: The cost so far.
-    """
-
-    shards: Shards
-    rows: OrderRows
-    num_shuffles: int
-    sequence: SequentialTest | None
-    log_probs: np.ndarray
-    calls: Calls = dataclasses.field(default_factory=Calls)
+    shards: Shards  # its orders
+    rows: OrderRows  # makes token rows of them
+    num_shuffles: int  # most shuffles of a shard
+    sequence: SequentialTest | None  # the sequential test, or None for all shuffles
+    log_probs: np.ndarray  # [r, shuffles so far + 1], the canonical order first
+    calls: Calls = dataclasses.field(default_factory=Calls)  # the cost so far
 
     @property
     def going_on(self) -> bool:
@@ -171,33 +116,29 @@ class SetPass:
         return max(self.rows.windows_of(shard) for shard in range(len(self.shards)))
 
 
-def context_of(model: Model, layout: Layout) -> Context:
-    """The context that a layout gives a model.
+def rows_of(model: Model, sets: Sequence[Shards], options: Options) -> list[OrderRows]:
+    """The rows of all data sets for a model, which is not run.
 
     Raises:
-      InputError: a window longer than the model's positions or too short, a stride too long, no token to begin with.
+      InputError: a window longer than the model's positions or too short, a stride too long, no token to begin with,
+        examples that do not fit into the context.
     """
-    bos = bos_tokens(model.tokenizer, layout.bos)
-    window = check_max_length(layout.max_length, model.lm.max_length)
+    bos = bos_tokens(model.tokenizer, options.bos)
+    window = check_max_length(options.max_length, model.lm.max_length)
     if window is not None and window < 2 + len(bos):
         raise InputError(
             f"max_length={window} leaves no room beside the beginning-of-sequence token; use at least {2 + len(bos)}"
         )
     room = None if window is None else window - len(bos)
-    stride = None if layout.stride is None else check_count("stride", layout.stride)
+    stride = None if options.stride is None else as_count(options.stride, "stride")
     if stride is not None and room is not None and stride > room - 1:
         raise InputError(
             f"stride={stride} leaves tokens without a window: a window of {room} tokens scores at most {room - 1}; "
             f"use at most {room - 1}"
         )
-    return Context(bos, room, stride)
-
-
-def rows_of(model: Model, sets: Sequence[Shards], layout: Layout) -> list[OrderRows]:
-    """The rows of all data sets for a model, which is not run; an error if the examples do not fit into its context."""
-    context = context_of(model, layout)
+    context = Context(bos, room, stride)
     return [
-        OrderRows(shards, model.tokenizer, model.lm.vocab_size, separator=layout.separator, context=context)
+        OrderRows(shards, model.tokenizer, model.lm.vocab_size, separator=options.separator, context=context)
         for shards in sets
     ]
 
@@ -207,7 +148,7 @@ def run_sets(
     devices: Devices,
     sets: Sequence[Shards],
     num_shuffles: Sequence[int],
-    layout: Layout,
+    options: Options,
     *,
     sequences: Sequence[SequentialTest | None],
     store: ScoreStore | None,
@@ -217,12 +158,10 @@ def run_sets(
     """Log-probabilities of the canonical order and the shuffles of every shard.
 
     Args:
-      model: The model.
-      devices: Its devices.
-      sets: The orders of each data set.
-      num_shuffles: Most shuffles a shard, for each data set.
-      layout: The layout of the orders.
-      sequences: The sequential test of each data set, or None for all its shuffles.
+      model, devices: The model, and where it runs.
+      sets, num_shuffles, sequences: For each data set its orders, the most shuffles a shard, and the sequential test
+        (None: all shuffles).
+      options: The separator, the layout in the context, and the budget of a batch.
       store: The store of finished batches, or None.
       shard: Compute its batches alone; the log-probabilities of the others are NaN.
       advance: Called with the number of orders that a batch is worth.
@@ -230,16 +169,17 @@ def run_sets(
     passes = [
         SetPass(shards, rows, most, sequence, np.zeros((len(shards), 0)))
         for shards, rows, most, sequence in zip(
-            sets, rows_of(model, sets, layout), num_shuffles, sequences, strict=True
+            sets, rows_of(model, sets, options), num_shuffles, sequences, strict=True
         )
     ]
+    budget: Any = options.on(devices).token_budget
     sums = LogProbSums(
         model,
         devices,
-        budget=layout.budget,
+        budget=budget,
         limit=passes[0].rows.context.limit,
         most_sequences=sum(len(one.shards) * (one.num_shuffles + 1) for one in passes),
-        namespace=sums_namespace(store, model, devices, layout.budget),
+        namespace=sums_namespace(store, model, devices, budget),
         shard=shard,
         advance=advance,
     )
@@ -272,10 +212,7 @@ def run_sets(
 def waves(num_shuffles: int, *, looks: tuple[int, ...] = (), num_tokens: int = 0) -> tuple[tuple[int, int], ...]:
     """Shuffles (first, stop) of each wave, counted from 1; with looks, one wave ends at each of them.
 
-    Args:
-      num_shuffles: Shuffles of a shard.
-      looks: Numbers of shuffles.
-      num_tokens: Tokens of one order of all shards; large data sets get smaller waves.
+    The more tokens an order of all shards has, the smaller the waves.
 
     >>> waves(120)
     ((1, 51), (51, 101), (101, 121))

@@ -1,4 +1,4 @@
-"""The result of a test of canonical order: tests, decisions, tables, and the folder that holds them."""
+"""Log-probabilities → tests and decisions: the result of a run with its folder, and of log-probabilities in a file."""
 
 from __future__ import annotations
 
@@ -6,20 +6,35 @@ import csv
 import dataclasses
 import io
 import math
+import os
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import jax
 import numpy as np
 
 from tdd.exchange.passes import SetPass, as_double
+from tdd.procedures.exchangeability import GUARANTEES, TESTS
 from tdd.procedures.testing import bh
-from tdd.runs.atomic import write_atomically
+from tdd.runs.atomic import disk_errors, write_atomically
 from tdd.runs.display import Displayed, report_module
-from tdd.runs.folder import read_table, write_run
-from tdd.validate import InputError
+from tdd.runs.folder import as_number, read_columns, to_csv, write_run
+from tdd.texts.rows import number_of
+from tdd.validate import InputError, arrays
+from tdd.validate.files import read_npz
 
-__all__ = ["FILES", "SHARD_COLUMNS", "Exchange", "read_shards", "select", "shard_table", "tests_of"]
+__all__ = [
+    "FILES",
+    "SHARD_COLUMNS",
+    "Exchange",
+    "order_of_log_probs",
+    "read_log_probs",
+    "read_shards",
+    "select",
+    "shard_table",
+    "tests_of",
+]
 
 FILES = ("run.json", "shards.csv", "log_probs.npz")
 
@@ -60,11 +75,7 @@ class Exchange(Displayed):
         packed = io.BytesIO()
         np.savez_compressed(packed, names=np.array([*self.log_probs]), **arrays)
         write_atomically(folder / "log_probs.npz", packed.getvalue())
-        text = io.StringIO(newline="")
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(self.shards)
-        writer.writerows(zip(*(map(_cell, column) for column in self.shards.values()), strict=True))
-        write_run(folder, self.run, {"shards.csv": [text.getvalue().encode()]})
+        write_run(folder, self.run, {"shards.csv": to_csv(self.shards, line_end="\n")})
         self.write_page(folder)
 
     def report(self) -> Any:  # noqa: D102
@@ -132,35 +143,105 @@ def shard_table(passes: Sequence[SetPass]) -> dict[str, np.ndarray]:
 def read_shards(folder: pathlib.Path, run: Mapping[str, Any] | None = None) -> dict[str, np.ndarray] | None:
     """Columns of shards.csv, one row a shard of each data set; None if there is no such file.
 
+    Raises:
+      InputError: a damaged table, or one that does not fit the SHA-256 in the content of run.json, where that is given.
+    """
+    if not (folder / "shards.csv").is_file():
+        return None
+
+    def type_of(name: str) -> Callable[[str], Any]:
+        return str if name == "data" else int if name in _WHOLE else as_number
+
+    columns = read_columns(folder, "shards.csv", run, SHARD_COLUMNS, "run the test again", type_of)
+    return {name: np.array(values, dtype=object if name == "data" else None) for name, values in columns.items()}
+
+
+def read_log_probs(path: str | os.PathLike[str]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Log-probabilities by data set: (canonical [r], shuffled [r, k]).
+
     Args:
-      folder: Folder of the run.
-      run: Content of its run.json, which holds the SHA-256 of the table.
+      path: log_probs.npz as `tdd exchange --out` leaves it, or a .csv with a header and one row a shard: a column
+        "canonical", a column "shuffle..." for each shuffle, and, for several data sets, a column "data".
 
     Raises:
-      InputError: a damaged table.
+      InputError: no such file, another format, a cell that is not a number, a missing column, a column of another name.
     """
-    place = folder / "shards.csv"
+    place = pathlib.Path(path)
     if not place.is_file():
-        return None
-    header, rows = read_table(folder, "shards.csv", run)
-    try:
-        if tuple(header) != SHARD_COLUMNS or any(len(row) != len(header) for row in rows):
-            raise ValueError(f"its columns are not {', '.join(SHARD_COLUMNS)}")
-        columns = dict(zip(header, zip(*rows, strict=True) if rows else [()] * len(header), strict=True))
-        return {name: _array(name, values) for name, values in columns.items()}
-    except ValueError as error:
-        raise InputError(f"{place} is damaged: {error}; run the test again") from error
+        raise InputError(f"no such file: {str(place)!r}; give log_probs.npz or a .csv of log-probabilities")
+    if place.suffix == ".npz":
+        try:
+            with disk_errors(place):
+                held = read_npz(place)
+            names = [str(name) for name in held["names"]]
+            return {name: (held[f"canonical_{i}"], held[f"shuffled_{i}"]) for i, name in enumerate(names)}
+        except InputError:
+            raise
+        except (ValueError, KeyError, TypeError) as error:
+            raise InputError(f"{place} is not a log_probs.npz of tdd exchange: {error}") from error
+    with disk_errors(place), open(place, encoding="utf-8-sig", newline="") as file:
+        rows = [*csv.DictReader(file)]
+    if not rows or "canonical" not in rows[0]:
+        raise InputError(f"{place}: a column 'canonical' is needed, and one for each shuffle; one row a shard")
+    shuffles = [name for name in rows[0] if name and name.startswith("shuffle")]
+    if other := [name for name in rows[0] if name not in ("data", "canonical", *shuffles)]:
+        raise InputError(
+            f"{place}: column {other[0]!r} is neither 'data' nor 'canonical' nor a shuffle; name the shuffles "
+            "shuffle_1, shuffle_2, ... and leave other columns out"
+        )
+    rows_of: dict[str, list[list[float]]] = {}
+    for line, row in enumerate(rows, 2):
+        try:
+            values = [number_of(row[name]) for name in ("canonical", *shuffles)]
+        except (TypeError, ValueError) as error:
+            raise InputError(f"{place}, line {line}: every cell must be a number, in nats: {error}") from error
+        rows_of.setdefault(row.get("data") or place.stem, []).append(values)
+    return {name: (np.array(values)[:, 0], np.array(values)[:, 1:]) for name, values in rows_of.items()}
 
 
-def _cell(value: Any) -> Any:
-    if isinstance(value, (float, np.floating)):
-        return "" if math.isnan(value) else repr(float(value))
-    return value
+def order_of_log_probs(
+    log_probs: Mapping[str, tuple[Any, Any]], *, test: str = "combined", alpha: float = 0.05, seed: int = 0
+) -> dict[str, Any]:
+    """Test each data set, and decide on all of them by Benjamini and Hochberg.
 
+    Guarantee: that of `tdd.exchangeability` for the test, for each data set; FDR <= alpha over independent data sets.
+    Shards, shuffles and test must have been fixed before any log-probability was seen, and the published order must be
+    random: without the texts that is not looked at. The number of shuffles must have been fixed too: if a run stopped
+    for what it had seen, its own p-value holds and not this one.
 
-def _array(name: str, values: tuple[str, ...]) -> np.ndarray:
-    if name == "data":
-        return np.array(values, dtype=object)
-    if name in _WHOLE:
-        return np.array([int(value) for value in values], np.int64)
-    return np.array([float(value or "nan") for value in values])
+    Args:
+      log_probs: Name -> (canonical [r], shuffled [r, k]), sums over the tokens of a shard in nats.
+      test: Test of `tdd.exchangeability`.
+      alpha: Level over the data sets.
+      seed: Random seed of relabellings.
+
+    Returns:
+      {"alpha", "test", "guarantee", "data": [{"name", "num_shards", "num_shuffles", "p_value", "tests", "adjusted",
+      "rejected"}]}, plain values.
+
+    Raises:
+      InputError: shapes that do not fit, no shard, an unknown test, alpha out of range.
+    """
+    arrays.check_choice(test, TESTS, "test")
+    arrays.check_level(alpha)
+    arrays.check_seed(seed)
+    data = []
+    for number, (name, (canonical, shuffled)) in enumerate(log_probs.items()):
+        canonical, shuffled = np.asarray(canonical, float), np.asarray(shuffled, float)
+        if canonical.ndim != 1 or shuffled.ndim != 2 or len(canonical) != len(shuffled) or not shuffled.size:
+            raise InputError(
+                f"{name}: canonical must be [shards] and shuffled [shards, shuffles], got {canonical.shape} and "
+                f"{shuffled.shape}"
+            )
+        tests, _ = tests_of(canonical, shuffled, TESTS, jax.random.fold_in(jax.random.key(seed), number))
+        data.append(
+            {
+                "name": name,
+                "num_shards": len(canonical),
+                "num_shuffles": shuffled.shape[1],
+                "p_value": tests[test]["p_value"],
+                "tests": tests,
+            }
+        )
+    select(data, alpha, excluded=[False] * len(data))
+    return {"alpha": alpha, "test": test, "guarantee": dataclasses.asdict(GUARANTEES[test]), "data": data}

@@ -22,17 +22,11 @@ _MIN_SHARED = 16
 
 
 class Context(NamedTuple):
-    """The layout of texts in the model's context.
+    """The layout of texts in the model's context."""
 
-    Attributes:
-      bos: Tokens that every window begins with.
-      room: Tokens of text that a window holds beside them, or None for unbounded positions.
-      stride: Tokens that a window adds to the one before it; by default all but one.
-    """
-
-    bos: tuple[int, ...]
-    room: int | None
-    stride: int | None
+    bos: tuple[int, ...]  # tokens that every window begins with
+    room: int | None  # tokens of text that a window holds beside them, or None for unbounded positions
+    stride: int | None  # tokens that a window adds to the one before it; by default all but one
 
     @property
     def limit(self) -> int | None:

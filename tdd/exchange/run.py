@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import datetime
-import logging
 import math
 import os
 import pathlib
@@ -19,7 +17,7 @@ from tdd.audit.models import find_model, provenance_of
 from tdd.exchange import summary
 from tdd.exchange.data import Shards, load_sets
 from tdd.exchange.options import Options
-from tdd.exchange.passes import Layout, SequentialTest, SetPass, as_double, rows_of, run_sets
+from tdd.exchange.passes import SequentialTest, SetPass, as_double, rows_of, run_sets
 from tdd.exchange.result import Exchange, select, shard_table, tests_of
 from tdd.exchange.structure import duplicates, order_structure, sortedness
 from tdd.kernels.sequential import default_looks
@@ -27,9 +25,8 @@ from tdd.models.source import at_revision
 from tdd.procedures.exchangeability import GUARANTEES, TESTS
 from tdd.procedures.sequential import GUARANTEES as SEQUENTIAL_GUARANTEES
 from tdd.runs.display import progress_bar
-from tdd.runs.folder import SCHEMA, fingerprint, open_run_folder, plain, versions
+from tdd.runs.folder import fingerprint, log_findings, open_run_folder, plain, run_head, versions
 from tdd.runs.shards import Shard, ShardLog, as_shard
-from tdd.scoring.buckets import check_budget, default_budget
 from tdd.scoring.devices import Devices, check_alike, check_not_in_step, find_devices
 from tdd.scoring.inputs import Model
 from tdd.scoring.store import ScoreStore
@@ -39,8 +36,6 @@ __all__ = ["run_exchange"]
 
 _CONTROL_SHUFFLES = 20
 """Shuffles under the control model, however early the run stops: few cannot show that an order is not random."""
-
-_findings = logging.getLogger("tdd.findings")
 
 
 @overload
@@ -122,12 +117,11 @@ def run_exchange(
     )  # fmt: skip
     model = at_revision(model, given.revision)
     devices = find_devices(given.device, given.devices, shard_params=given.shard_params)
+    given = given.on(devices)
     folder = None if out is None else pathlib.Path(out)
     place = folder / "scoring" if given.store is None and folder is not None else given.store
     part = as_shard(shard, place, "out")
     _check_shard(part, devices, stop)
-    budget = default_budget(devices.platform) if given.token_budget is None else check_budget(given.token_budget)
-    layout = Layout(given.separator, given.bos, given.max_length, given.stride, budget)
 
     sets = _read(data, given, seed)
     inputs = {"data": [one.data.sha256 for one in sets], "seed": seed, **versions()}
@@ -136,29 +130,31 @@ def run_exchange(
     models = {"model": find_model("model", model, given.params, given.tokenizer, given.dtype, devices)}
     if control is not None:
         models["control"] = find_model("control", control, None, None, given.dtype, devices)
-        _check_control(models["control"], sets, layout)
-    sources = {"model": model, "control": control}
-    described = {name: _described(models.get(name), source) for name, source in sources.items()}
-    recorded = given.record(devices, budget)
+        _check_control(models["control"], sets, given)
+    described = {"model": _described(models["model"], model), "control": None}
+    if control is not None:
+        described["control"] = _described(models["control"], control)
+    recorded = given.record(devices)
     if folder is not None:
         identity = {"models": [*described.values()], "data": inputs["data"], "seed": seed, "options": recorded}
         what = f"test of the order of {', '.join(one.data.name for one in sets)}"
         open_run_folder(folder, fingerprint(identity), what)
 
     target = alpha / len(sets) if target_p is None else target_p
-    sequences = [_sequence(stop, given.num_shuffles, target, test, seed, number) for number in range(len(sets))]
+    keys = [jax.random.fold_in(jax.random.key(seed), number) for number in range(len(sets))]  # of the relabellings
+    looks = default_looks(given.num_shuffles)
+    sequences = [None if stop == "none" else SequentialTest(stop, looks, target, test, key) for key in keys]
     hashes = {name: one["sha256"] for name, one in described.items() if one is not None}
     facts = {**recorded, **hashes, **inputs}
     if devices.spans:
         check_alike(facts)
     log = None if place is None else ShardLog(place, facts, "exchange" if folder is None else folder.name)
-    passes, controls = _score(models, devices, sets, layout, given, sequences, place, log, part)
+    passes, controls = _score(models, devices, sets, given, sequences, place, log, part)
     if part is not None:
         return None
 
     findings = [
-        _finding(one, None if controls is None else controls[number], test, seed, number)
-        for number, one in enumerate(passes)
+        _finding(one, of_control, test, seed, key) for one, of_control, key in zip(passes, controls, keys, strict=True)
     ]
     run = _record(findings, described, recorded, given, seed, time.perf_counter() - start)
     log_probs = {one.shards.data.name: (one.log_probs[:, 0], one.log_probs[:, 1:]) for one in passes}
@@ -184,10 +180,10 @@ def _read(data: Any, given: Options, seed: int) -> list[Shards]:
     return sets
 
 
-def _check_control(control: Model, sets: Sequence[Shards], layout: Layout) -> None:
+def _check_control(control: Model, sets: Sequence[Shards], given: Options) -> None:
     """Refuse what the control cannot take before the model is run."""
     try:
-        rows_of(control, sets, layout)
+        rows_of(control, sets, given)
     except InputError as error:
         raise InputError(f"control: {error}") from error
 
@@ -202,25 +198,21 @@ def _check_shard(shard: Shard | None, devices: Devices, stop: str) -> None:
         )
 
 
-def _described(model: Model | None, source: Any) -> dict[str, Any] | None:
-    if model is None:
-        return None
-    return provenance_of(
-        source if isinstance(source, (str, os.PathLike)) else (model.lm, model.params, model.tokenizer)
-    )
+def _described(model: Model, source: Any) -> dict[str, Any]:
+    named = isinstance(source, (str, os.PathLike))
+    return provenance_of(source if named else (model.lm, model.params, model.tokenizer))
 
 
 def _score(
     models: Mapping[str, Model],
     devices: Devices,
     sets: Sequence[Shards],
-    layout: Layout,
     given: Options,
     sequences: Sequence[SequentialTest | None],
     place: str | os.PathLike[str] | None,
     log: ShardLog | None,
     shard: Shard | None,
-) -> tuple[list[SetPass], list[SetPass] | None]:
+) -> tuple[list[SetPass], Sequence[SetPass | None]]:
     """The log-probabilities of all orders under the model and under the control, through the store at `place`."""
     with contextlib.ExitStack() as stack:
         stack.enter_context(jax.default_device(devices.home))
@@ -234,11 +226,11 @@ def _score(
             total = sum(len(one) * (k + 1) for one, k in zip(sets, most, strict=True))
             with progress_bar(title, total, enabled=given.progress and devices.leads, unit="model calls") as advance:
                 return run_sets(
-                    models[name], devices, sets, most, layout, sequences=rules, store=store, shard=shard,
-                    advance=advance,
-                )  # fmt: skip
+                    models[name], devices, sets, most, given, sequences=rules, store=store, shard=shard, advance=advance
+                )
 
-        passes, controls = run("model", "testing orders", [given.num_shuffles] * len(sets), sequences), None
+        passes = run("model", "testing orders", [given.num_shuffles] * len(sets), sequences)
+        controls: Sequence[SetPass | None] = [None] * len(sets)
         if "control" in models:
             fewest = min(given.num_shuffles, _CONTROL_SHUFFLES)
             used = [max(one.log_probs.shape[1] - 1, fewest) for one in passes]
@@ -250,20 +242,9 @@ def _score(
     return passes, controls
 
 
-def _sequence(stop: str, horizon: int, target: float, test: str, seed: int, number: int) -> SequentialTest | None:
-    if stop == "none":
-        return None
-    return SequentialTest(stop, default_looks(horizon), target, test, _key(seed, number))
-
-
-def _key(seed: int, number: int) -> jax.Array:
-    """The key of the random relabellings of one data set."""
-    return jax.random.fold_in(jax.random.key(seed), number)
-
-
-def _finding(one: SetPass, control: SetPass | None, test: str, seed: int, number: int) -> dict[str, Any]:
+def _finding(one: SetPass, control: SetPass | None, test: str, seed: int, key: jax.Array) -> dict[str, Any]:
     """Everything about one data set but whether it is selected, in plain values."""
-    shards, data, key = one.shards, one.shards.data, _key(seed, number)
+    shards, data = one.shards, one.shards.data
     canonical, shuffled = one.log_probs[:, 0], one.log_probs[:, 1:]
     tests, results = tests_of(canonical, shuffled, TESTS if one.sequence is None else (test,), key)
     deciding = results.get(test)  # None if no shard could be compared
@@ -329,12 +310,7 @@ def _record(
 ) -> dict[str, Any]:
     """Content of run.json, after the decision on all data sets; logs the warnings."""
     run: dict[str, Any] = {
-        "schema": SCHEMA,
-        "kind": "exchange",
-        "command": given.command,
-        "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "versions": versions(),
-        "seed": seed,
+        **run_head("exchange", seed, command=given.command),
         **described,
         "options": recorded,
         "data": findings,
@@ -345,6 +321,5 @@ def _record(
         one["warnings"] = summary.data_warnings(one, run)
     run |= {"warnings": summary.run_warnings(run), "open_points": summary.open_points(run)}
     run["outcome"] = summary.outcome(run)
-    for warning in [*run["warnings"], *(text for one in findings for text in one["warnings"])]:
-        _findings.warning("%s", warning)
+    log_findings([*run["warnings"], *(text for one in findings for text in one["warnings"])])
     return run

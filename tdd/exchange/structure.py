@@ -48,39 +48,25 @@ _Kind = Literal["alike", "trend", "ascending", "equal"]
 
 @dataclasses.dataclass(frozen=True)
 class OrderTest:
-    """One property of the order against its shuffles.
+    """One property of the order against its shuffles."""
 
-    Attributes:
-      name: "neighbours" (mean TF-IDF cosine of adjacent examples), "lengths" (rank correlation of position and length
-        in characters), "alphabet" (fraction of neighbours in ascending alphabetical order, ties counted half),
-        "numbers" (likewise of the first number in each text), or "field NAME" (fraction of neighbours with the same
-        value).
-      observed: The property of the published order.
-      expected: Its mean over the shuffles.
-      p_value: Two-sided permutation p-value.
-    """
-
+    # "neighbours" (mean TF-IDF cosine of adjacent examples), "lengths" (rank correlation of position and length in
+    # characters), "alphabet" (fraction of neighbours in ascending alphabetical order, ties counted half), "numbers"
+    # (likewise of the first number in each text), or "field NAME" (fraction of neighbours with the same value)
     name: str
-    observed: float
-    expected: float
-    p_value: float
+    observed: float  # the property of the published order
+    expected: float  # its mean over the shuffles
+    p_value: float  # two-sided permutation p-value
 
 
 @dataclasses.dataclass(frozen=True)
 class OrderStructure:
-    """The structure of an order, seen without a model.
+    """The structure of an order, seen without a model."""
 
-    Attributes:
-      tests: One for each property that the examples can show at all.
-      p_value: Min(1, number of tests times the smallest p-value); 1 without tests.
-      num_draws: Shuffles behind each p-value.
-      num_examples: Examples that were looked at; large data sets are sampled in whole blocks, evenly over the file.
-    """
-
-    tests: tuple[OrderTest, ...]
-    p_value: float
-    num_draws: int
-    num_examples: int
+    tests: tuple[OrderTest, ...]  # one for each property that the examples can show at all
+    p_value: float  # min(1, number of tests times the smallest p-value); 1 without tests
+    num_draws: int  # shuffles behind each p-value
+    num_examples: int  # examples that were looked at; large data sets are sampled in whole blocks, evenly over the file
 
 
 def order_structure(
@@ -287,29 +273,18 @@ def _places(size: int) -> np.ndarray:
 
 @dataclasses.dataclass(frozen=True)
 class Repeats:
-    """Duplicates within a data set.
+    """Duplicates within a data set."""
 
-    Attributes:
-      num_examples: All examples.
-      num_distinct: Different texts among them.
-      num_groups: Texts that occur more than once.
-      largest_group: Examples of the most frequent text.
-      num_within_shards: Examples that repeat an earlier one of the same shard.
-      num_near: Examples with a near duplicate of another wording, whitespace or case.
-      share: Fraction of the examples that have an exact or a near duplicate.
-      complete: False if the search for near duplicates stopped early; `num_near` and `share` are then lower bounds.
-      near: Jaccard similarity from which a pair counts as near.
-    """
-
-    num_examples: int
-    num_distinct: int
-    num_groups: int
-    largest_group: int
-    num_within_shards: int
-    num_near: int
-    share: float
+    num_examples: int  # all examples
+    num_distinct: int  # different texts among them
+    num_groups: int  # texts that occur more than once
+    largest_group: int  # examples of the most frequent text
+    num_within_shards: int  # examples that repeat an earlier one of the same shard
+    num_near: int  # examples with a near duplicate of another wording, whitespace or case
+    share: float  # fraction of the examples that have an exact or a near duplicate
+    # False if the search for near duplicates stopped early; `num_near` and `share` are then lower bounds
     complete: bool
-    near: float
+    near: float  # Jaccard similarity from which a pair counts as near
 
 
 def duplicates(
@@ -320,10 +295,7 @@ def duplicates(
     Exact: equal strings. Near: different strings that are equal but for case, Unicode composition and white space, or
     whose sets of 5-grams (of words in long texts, of characters in short ones) have Jaccard similarity `near` or more.
 
-    Args:
-      examples: The texts.
-      bounds: (first, stop) of each shard; the whole data set is one without it.
-      near: Smallest similarity of a near duplicate, above 0 and at most 1.
+    `bounds` are (first, stop) of each shard; without them the whole data set is one.
 
     Cost: linear in the length of the texts, plus about 5 million comparisons of pairs at most.
 

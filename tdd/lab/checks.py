@@ -11,7 +11,7 @@ from typing import Any
 
 from tdd.validate import InputError
 
-__all__ = ["check_count", "check_named", "check_out", "check_range", "check_texts", "suggestion"]
+__all__ = ["check_count", "check_counts", "check_named", "check_out", "check_range", "check_texts", "suggestion"]
 
 
 def check_count(name: str, value: object, *, minimum: int) -> None:
@@ -20,6 +20,12 @@ def check_count(name: str, value: object, *, minimum: int) -> None:
         raise InputError(f"{name} must be a whole number of at least {minimum}, got {value!r}")
     if int(value) >= 2**32:
         raise InputError(f"{name} must be a whole number below 2^32, got {value!r}")
+
+
+def check_counts(record: object, *names: str, minimum: int) -> None:
+    """Require such numbers in some fields of a record."""
+    for name in names:
+        check_count(name, getattr(record, name), minimum=minimum)
 
 
 def check_range(name: str, value: Any, low: float, high: float = math.inf) -> None:

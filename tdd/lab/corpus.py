@@ -1,8 +1,10 @@
-"""Synthetic documents that nobody has seen, so that it is known who was trained on them.
+"""Synthetic documents and sets of short examples that nobody has seen, so that it is known who was trained on them.
 
 A document is drawn from the grammar of its genre (`data/grammar.toml`). Names are made of syllables and numbers are
 drawn anew, so that every document holds particulars that only memorisation can predict. Documents are independent draws
 from one distribution: whichever of them are assigned at random to be members, members and non-members are exchangeable.
+So are the examples of a canary set: every order of them is equally likely, and the null hypothesis of the
+exchangeability test is true by construction for a model that was not trained on the set.
 """
 
 from __future__ import annotations
@@ -20,13 +22,16 @@ from tdd.lab.checks import check_count
 from tdd.records import Texts
 from tdd.texts import hash_texts
 
-__all__ = ["expand", "generate", "grammar", "numbered"]
+__all__ = ["canary_set", "expand", "generate", "grammar", "numbered"]
 
 _SLOT = re.compile(r"\{([a-z_]+|(\d+)-(\d+))(?::(\w+))?\}")
 _ARTICLE = re.compile(r"\b([Aa]) (?=[aeiou])")
 _SENTENCE_START = re.compile(r"(?:^|(?<=[.?!] ))[a-z]")
 _NAMES = {"first": "given", "surname": "family", "place": "town", "river": "given"}
 """Slot of a name -> the syllables that it ends in."""
+
+_STREAM = 1
+"""Third number of an example's seed, which documents do not have: the two never share a stream."""
 
 
 @functools.cache
@@ -58,6 +63,35 @@ def generate(num_documents: int, *, seed: int, prefix: str = "doc") -> Texts:
     check_count("seed", seed, minimum=0)
     documents = [_document(np.random.default_rng([seed, index])) for index in range(num_documents)]
     return numbered(documents, prefix, source=f"tdd.lab.corpus.generate(seed={seed})")
+
+
+def canary_set(num_examples: int, *, seed: int, prefix: str = "canary") -> Texts:
+    """Draw `num_examples` independent short examples: a question with its answer, or a statement, 5 to 15 words.
+
+    Example i depends on `seed` and i alone: a longer set of the same seed begins with the shorter one. Examples hold
+    no line break, so any separator with one is safe.
+
+    Args:
+      num_examples: Number of examples, at least 1.
+      seed: Non-negative random seed; sets of different seeds share an example only by chance.
+      prefix: Identifiers are `prefix-00000`, `prefix-00001`, ...
+
+    Raises:
+      InputError: `num_examples` is not a positive whole number, or `seed` is negative.
+
+    Cost: about 0.03 ms an example.
+
+    >>> canary_set(1, seed=0).ids
+    ('canary-00000',)
+    """
+    check_count("num_examples", num_examples, minimum=1)
+    check_count("seed", seed, minimum=0)
+    templates = grammar()["canaries"]["questions"] + grammar()["canaries"]["statements"]
+    examples = []
+    for index in range(num_examples):
+        rng = np.random.default_rng([seed, index, _STREAM])
+        examples.append(expand(templates[int(rng.integers(len(templates)))], rng))
+    return numbered(examples, prefix, source=f"tdd.lab.corpus.canary_set(seed={seed})")
 
 
 def numbered(texts: Sequence[str], prefix: str, *, source: str) -> Texts:

@@ -7,9 +7,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from tdd.lab.canaries import canary_set, plant_canaries
-from tdd.lab.corpus import generate
-from tdd.lab.plant import Row, assign_models, plant, take, three_blocks, training_lists
+from tdd.lab.corpus import canary_set, generate
+from tdd.lab.plant import Row, assign_models, labelled, plant, plant_canaries, take, three_blocks, training_lists
 from tdd.lab.recipe import AssignmentsDesign, BlocksDesign, CanariesDesign, MembersDesign, Recipe
 from tdd.records import Texts
 from tdd.texts import load_texts
@@ -20,40 +19,25 @@ __all__ = ["Part", "Plan", "make_plan"]
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """Texts whose loss is measured after training.
+    """Texts whose loss is measured after training."""
 
-    Attributes:
-      name: "member", another role, or a set's name.
-      copies: Number of copies of each text in the training data of the model.
-      texts: The texts; whole documents for canary sets.
-    """
-
-    name: str
-    copies: int
-    texts: tuple[str, ...]
+    name: str  # "member", another role, or a set's name
+    copies: int  # number of copies of each text in the training data of the model
+    texts: tuple[str, ...]  # the texts; whole documents for canary sets
 
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """Everything that is decided before training.
+    """Everything that is decided before training."""
 
-    Attributes:
-      training: One tuple of documents for each model.
-      truth: Rows of the ground truth.
-      audited: Path of a file within the run's folder -> its rows (id, text and what is known).
-      held_out: Texts that no model is trained on, for the evaluation loss; may be empty.
-      parts: One tuple of `Part` for each model.
-      tokenizer_texts: Training texts of the tokenizer.
-      hashes: Name -> SHA-256 of the texts that the plan was made of.
-    """
-
-    training: tuple[tuple[str, ...], ...]
-    truth: tuple[Row, ...]
+    training: tuple[tuple[str, ...], ...]  # one tuple of documents for each model
+    truth: tuple[Row, ...]  # rows of the ground truth
+    # path of a file within the run's folder -> its rows (id, text and what is known)
     audited: Mapping[str, tuple[Row, ...]]
-    held_out: tuple[str, ...]
-    parts: tuple[tuple[Part, ...], ...]
-    tokenizer_texts: tuple[str, ...]
-    hashes: Mapping[str, str]
+    held_out: tuple[str, ...]  # texts that no model is trained on, for the evaluation loss; may be empty
+    parts: tuple[tuple[Part, ...], ...]  # one tuple of `Part` for each model
+    tokenizer_texts: tuple[str, ...]  # training texts of the tokenizer
+    hashes: Mapping[str, str]  # name -> SHA-256 of the texts that the plan was made of
 
 
 def make_plan(recipe: Recipe) -> Plan:
@@ -141,7 +125,7 @@ def _plan_assignments(recipe: Recipe, design: AssignmentsDesign) -> Plan:
     for role, texts in roles:
         for index, name in enumerate(texts.ids):
             trained = member[:, index] if role == "candidate" else np.full(design.models, role != "calibration")
-            truth.append(_labelled({"id": name, "role": role}, [int(value) for value in trained]))
+            truth.append(labelled({"id": name, "role": role}, [int(value) for value in trained]))
     audited = {"candidates.jsonl": items, "calibration.jsonl": calibration, "known_members.jsonl": known}
     return Plan(
         training=tuple(texts.texts for texts in training),
@@ -168,13 +152,8 @@ def _plan_blocks(recipe: Recipe, design: BlocksDesign) -> Plan:
         background=background,
         seed=recipe.seed_of("blocks"),
     )
-    truth = [
-        *(
-            _labelled({"id": row["id"], "block": row["block"]}, blocks.member[:, index].astype(int).tolist())
-            for index, row in enumerate(blocks.truth)
-        ),
-        *(_labelled({"id": name, "block": "background"}, [1] * design.models) for name in background.ids),
-    ]
+    everywhere = [1] * design.models
+    truth = [*blocks.truth, *(labelled({"id": name, "block": "background"}, everywhere) for name in background.ids)]
     candidates = np.random.default_rng(recipe.seed_of("candidates")).permutation(
         [index for index, row in enumerate(blocks.truth) if row["block"] != "calibration"]
     )
@@ -202,8 +181,15 @@ def _pool(recipe: Recipe, count: int) -> Texts:
     if len(texts) < count:
         raise InputError(f"{corpus.file}: [plant] needs {count} texts, but corpus.file holds {len(texts)}")
     chosen = take(texts, np.arange(count))
-    if not isinstance(recipe.plant, CanariesDesign):  # there the corpus is only background
-        _check_different(corpus.file, chosen)
+    if isinstance(recipe.plant, CanariesDesign):  # there the corpus is only background
+        return chosen
+    first: dict[str, str] = {}
+    for name, text in zip(chosen.ids, chosen.texts, strict=True):
+        if first.setdefault(text, name) != name:  # one copy could be trained on and the other be a non-member
+            raise InputError(
+                f"{corpus.file}: {first[text]!r} and {name!r} are the same text, of which one could be planted and the "
+                "other not; remove the duplicates"
+            )
     return chosen
 
 
@@ -233,12 +219,6 @@ def _rows(texts: Texts, truth: Sequence[Row] = ()) -> tuple[Row, ...]:
     return tuple(rows)
 
 
-def _labelled(row: Row, trained: Sequence[int]) -> Row:
-    """A row of the truth with its label, 1 if any model was trained on the text, and a column for each model."""
-    columns = {f"model-{model}": value for model, value in enumerate(trained, start=1)}
-    return {**row, "label": max(trained)} | columns
-
-
 def _parts_by_model(truth: Sequence[Row], pool: Texts, column: str, num_models: int) -> tuple[tuple[Part, ...], ...]:
     """For each model the texts of each role or block, those that it was trained on apart from the others."""
     text_of = dict(zip(pool.ids, pool.texts, strict=True))
@@ -249,15 +229,3 @@ def _parts_by_model(truth: Sequence[Row], pool: Texts, column: str, num_models: 
             groups.setdefault((row[column], row[f"model-{model}"]), []).append(text_of[row["id"]])
         parts.append(tuple(Part(name, copies, tuple(texts)) for (name, copies), texts in sorted(groups.items())))
     return tuple(parts)
-
-
-def _check_different(file: str, texts: Texts) -> None:
-    """No text occurs twice: one copy could be trained on and the other be a non-member."""
-    first: dict[str, str] = {}
-    for name, text in zip(texts.ids, texts.texts, strict=True):
-        if text in first:
-            raise InputError(
-                f"{file}: {first[text]!r} and {name!r} are the same text, of which one could be planted and the other "
-                "not; remove the duplicates"
-            )
-        first[text] = name

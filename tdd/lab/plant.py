@@ -1,4 +1,4 @@
-"""Planting: which texts a model, or each of several, is trained on, which calibrate, which are audited; at random."""
+"""Planting: what a model, or each of several, is trained on, what calibrates, what is audited; at random."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import csv
 import io
 import json
 import math
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -14,13 +13,11 @@ import numpy as np
 
 from tdd.lab.checks import check_count, check_range, check_texts
 from tdd.records import Texts
-from tdd.runs.atomic import write_atomically
 from tdd.texts import hash_texts
 from tdd.validate import InputError
 
 __all__ = [
     "Planted",
-    "Role",
     "Row",
     "ThreeBlocks",
     "assign_models",
@@ -28,8 +25,9 @@ __all__ = [
     "check_shares",
     "csv_bytes",
     "jsonl_bytes",
+    "labelled",
     "plant",
-    "save_truth",
+    "plant_canaries",
     "take",
     "three_blocks",
     "training_lists",
@@ -46,19 +44,14 @@ _ASSIGN, _ORDER, _DIVIDE = 1, 2, 3
 
 
 class Planted(NamedTuple):
-    """A random assignment of texts.
+    """A random assignment of texts."""
 
-    Attributes:
-      training: The training texts: the candidates of label 1, each as often as it is duplicated, and the background,
-        in random order. The second copy of a text has the identifier `ID#2`, the third `ID#3`, ...
-      calibration: Non-members for calibration; labels all 0.
-      candidates: Members (label 1) and non-members (label 0) in random order.
-      truth: One row per assigned text in the order of the input: id, role, label, copies (in the training data).
-    """
-
+    # the training texts: the candidates of label 1, each as often as it is duplicated, and the background, in random
+    # order. The second copy of a text has the identifier `ID#2`, the third `ID#3`, ...
     training: Texts
-    calibration: Texts
-    candidates: Texts
+    calibration: Texts  # non-members for calibration; labels all 0
+    candidates: Texts  # members (label 1) and non-members (label 0) in random order
+    # one row per assigned text in the order of the input: id, role, label, copies (in the training data)
     truth: tuple[Row, ...]
 
 
@@ -179,22 +172,14 @@ def training_lists(
 
 
 class ThreeBlocks(NamedTuple):
-    """K models and three blocks of texts.
+    """K models and three blocks of texts."""
 
-    Attributes:
-      calibration: Texts that every model is trained on.
-      remainder: Texts of which each model is trained on its own random fraction.
-      clean: Texts that no model is trained on.
-      member: [K, N] bool, True where the model is trained on the text; columns in the order of the input.
-      training: K `Texts`, the training texts of each model in random order.
-      truth: One row per text in the order of the input: id, block, model-1 .. model-K (1 trained on, else 0).
-    """
-
-    calibration: Texts
-    remainder: Texts
-    clean: Texts
-    member: np.ndarray
-    training: tuple[Texts, ...]
+    calibration: Texts  # texts that every model is trained on
+    remainder: Texts  # texts of which each model is trained on its own random fraction
+    clean: Texts  # texts that no model is trained on
+    member: np.ndarray  # [K, N] bool, True where the model is trained on the text; columns in the order of the input
+    training: tuple[Texts, ...]  # K `Texts`, the training texts of each model in random order
+    # one row per text in the order of the input: id, block, label, model-1 .. model-K (1 trained on, else 0)
     truth: tuple[Row, ...]
 
 
@@ -248,8 +233,7 @@ def three_blocks(
     member[:, some] = assign_models(take(texts, some), num_models, share=share, seed=seed)
     block = dict.fromkeys(known.tolist(), "calibration") | dict.fromkeys(some.tolist(), "remainder")
     truth = tuple(
-        {"id": name, "block": block.get(index, "clean")}
-        | {f"model-{model + 1}": int(member[model, index]) for model in range(num_models)}
+        labelled({"id": name, "block": block.get(index, "clean")}, member[:, index].astype(int).tolist())
         for index, name in enumerate(texts.ids)
     )
     return ThreeBlocks(
@@ -262,11 +246,79 @@ def three_blocks(
     )
 
 
-def save_truth(path: str | os.PathLike[str], planted: Planted) -> None:
-    """Write the ground truth as CSV with the columns id, role, label; and copies, if any text has more than one."""
-    repeated = any(row["copies"] > 1 for row in planted.truth)
-    names = ("id", "role", "label", "copies") if repeated else ("id", "role", "label")
-    write_atomically(path, csv_bytes([{name: row[name] for name in names} for row in planted.truth]))
+class PlantedCanaries(NamedTuple):
+    """Training documents with sets of examples among them."""
+
+    # the training documents in random order: the background, and each set's documents, repeated as often as the set
+    # is duplicated
+    documents: tuple[str, ...]
+    truth: tuple[Row, ...]  # one row per set: set, num_examples, copies
+
+
+def plant_canaries(
+    sets: Mapping[str, Texts],
+    duplication: Mapping[str, int],
+    background: Sequence[str],
+    *,
+    separator: str = "\n\n",
+    examples_per_document: int | None = None,
+    seed: int,
+) -> PlantedCanaries:
+    """Join the examples of each set, in the order given, into documents, and mix their copies into the background.
+
+    The order within a set is kept: it is the canonical order that the exchangeability test looks for. A set of 0
+    copies is planted nowhere; it is in the truth, and shows the size of the test.
+
+    Args:
+      sets: Name -> its examples in canonical order.
+      duplication: Name -> number of copies of the set in the training data, 0 or more; the same names.
+      background: Other documents, one copy each; may be empty if some set is planted.
+      separator: String between two examples of a document; the test must use the same one.
+      examples_per_document: Number of consecutive examples in a document, or None for one document per set.
+      seed: Random seed of the order of the documents.
+
+    Raises:
+      InputError: No set, an empty example, different names in `sets` and `duplication`, a negative number of copies,
+        an empty separator, or nothing to train on.
+    """
+    _check_canaries(sets, duplication, separator)
+    check_count("seed", seed, minimum=0)
+    if examples_per_document is not None:
+        check_count("examples_per_document", examples_per_document, minimum=1)
+    documents = list(background)
+    for name, examples in sets.items():
+        size = examples_per_document or len(examples)
+        joined = [separator.join(examples.texts[start : start + size]) for start in range(0, len(examples), size)]
+        documents += joined * duplication[name]
+    check_count("the number of training documents", len(documents), minimum=1)
+    order = np.random.default_rng(seed).permutation(len(documents))
+    return PlantedCanaries(
+        documents=tuple(documents[index] for index in order),
+        truth=tuple(
+            {"set": name, "num_examples": len(examples), "copies": int(duplication[name])}
+            for name, examples in sets.items()
+        ),
+    )
+
+
+def _check_canaries(sets: Mapping[str, Any], duplication: Mapping[str, int], separator: str) -> None:
+    """Every set has a number of copies and no other number is given; the separator is a non-empty string."""
+    if not sets:
+        raise InputError("sets is empty; give at least one set of examples")
+    for name in sorted(sets.keys() ^ duplication.keys()):
+        where, other = ("sets", "duplication") if name in sets else ("duplication", "sets")
+        raise InputError(f"{where} names {name!r}, but {other} does not; name the same sets in both")
+    for name, count in duplication.items():
+        check_count(f"duplication[{name!r}]", count, minimum=0)
+        check_texts(f"sets[{name!r}]", sets[name].texts)
+    if not isinstance(separator, str) or not separator:
+        raise InputError(f"separator must be a non-empty text, got {separator!r}")
+
+
+def labelled(row: Row, trained: Sequence[int]) -> Row:
+    """A row of the truth with its label, 1 if any model was trained on the text, and a column for each model."""
+    columns = {f"model-{model}": value for model, value in enumerate(trained, start=1)}
+    return {**row, "label": max(trained)} | columns
 
 
 def csv_bytes(rows: Sequence[Row]) -> bytes:

@@ -218,7 +218,7 @@ def _start(recipe: Recipe, plan: Plan, model: int) -> tuple[LanguageModel, Any, 
 
 @functools.lru_cache(maxsize=1)
 def _tokenizer(texts: tuple[str, ...], vocab_size: int) -> Any:
-    from tdd.lab.tokenizer import train_tokenizer
+    from tdd.lab.tokens import train_tokenizer
 
     return train_tokenizer(texts, vocab_size=vocab_size)
 

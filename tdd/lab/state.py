@@ -19,10 +19,10 @@ from typing import Any
 import jax
 import numpy as np
 
-from tdd.lab.batches import Batches
 from tdd.lab.checks import check_out
-from tdd.lab.config import TrainConfig
 from tdd.lab.lora import Lora
+from tdd.lab.recipe import TrainConfig
+from tdd.lab.tokens import Batches
 from tdd.models.configuration import check_vocabulary
 from tdd.models.weights import open_safetensors
 from tdd.records import LanguageModel
@@ -44,19 +44,12 @@ _HEADER_KEY = "tdd_training"
 
 @dataclasses.dataclass(frozen=True)
 class RunRecord:
-    """The progress of a run.
+    """The progress of a run."""
 
-    Attributes:
-      step: Number of finished steps.
-      epoch_loss: Loss summed over the tokens of the current epoch.
-      epoch_tokens: Number of those tokens.
-      history: One dict per finished epoch: epoch, step, loss, eval_loss.
-    """
-
-    step: int = 0
-    epoch_loss: float = 0.0
-    epoch_tokens: int = 0
-    history: tuple[dict[str, Any], ...] = ()
+    step: int = 0  # number of finished steps
+    epoch_loss: float = 0.0  # loss summed over the tokens of the current epoch
+    epoch_tokens: int = 0  # number of those tokens
+    history: tuple[dict[str, Any], ...] = ()  # one dict per finished epoch: epoch, step, loss, eval_loss
 
     @property
     def recent_loss(self) -> float:

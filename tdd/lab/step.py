@@ -15,9 +15,9 @@ from jax import lax
 
 from tdd.device_kinds import DeviceKind, kind_of
 from tdd.kernels.grad_norm import dense
-from tdd.lab.batches import Batch, Batches
-from tdd.lab.config import TrainConfig
 from tdd.lab.lora import Lora, init_factors, merge
+from tdd.lab.recipe import TrainConfig
+from tdd.lab.tokens import Batch, Batches
 from tdd.models.decoder import hidden
 from tdd.models.gradients import activation_bytes
 from tdd.records import LanguageModel
@@ -143,16 +143,11 @@ def adamw_direction(
 
 @dataclasses.dataclass(frozen=True)
 class Weights:
-    """From trained leaves to parameters; static in compiled steps.
+    """From trained leaves to parameters; static in compiled steps."""
 
-    Attributes:
-      lora: None if all parameters are trained.
-      compute_dtype: Type of the matrices in forward and backward passes.
-      remat: True computes a decoder's blocks again in the backward pass instead of keeping their activations.
-    """
-
-    lora: Lora | None = None
-    compute_dtype: str = "float32"
+    lora: Lora | None = None  # None if all parameters are trained
+    compute_dtype: str = "float32"  # type of the matrices in forward and backward passes
+    # True computes a decoder's blocks again in the backward pass instead of keeping their activations
     remat: bool = False
 
     def model(self, lm: LanguageModel) -> LanguageModel:
@@ -196,13 +191,8 @@ class Stepper:
         device = next(iter(jax.tree.leaves(self.trained)[0].devices()))
         again = fills(lm, kind_of(device), config.batch_size, config.max_length)
         self.lm, self.weights = lm, dataclasses.replace(self.weights, remat=again)
-        self.optimizer = adamw_direction(
-            beta1=config.beta1,
-            beta2=config.beta2,
-            eps=config.eps,
-            weight_decay=config.weight_decay,
-            clip_norm=config.clip_norm,
-        )
+        names = ("beta1", "beta2", "eps", "weight_decay", "clip_norm")
+        self.optimizer = adamw_direction(**{name: getattr(config, name) for name in names})
         self.moments = self.optimizer.init(self.trained)
         self._sums = jax.tree.map(jnp.zeros_like, self.trained) if config.accumulate > 1 else None
 

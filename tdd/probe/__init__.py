@@ -5,7 +5,7 @@
         params, ... = train_step(params, ...)
         record = probe(step, params)
 
-    options, texts                what enters: checked options; texts as rows of tokens in micro-batches
+    inputs                        what enters: checked options; texts as rows of tokens in micro-batches
     program, evidence, result     parameters → scores → evidence over the looks → the record of a look
     probe, folder                 the driver, and the folder with its outcome in words
     checkpoints                   the driver over saved checkpoints, without a loop

@@ -4,28 +4,28 @@ from __future__ import annotations
 
 import bisect
 import dataclasses
-import datetime
 import io
 import json
 import math
 import os
 import pathlib
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tdd.kernels.trajectories import Evidence, spending
-from tdd.probe.options import ProbeOptions
-from tdd.probe.result import ProbeRecord, ProbeResult, first_alarm
-from tdd.probe.texts import Role, num_texts
-from tdd.records import Guarantee
+from tdd.probe.inputs import ProbeOptions, Role, num_texts
+from tdd.probe.result import ProbeRecord, ProbeResult
 from tdd.runs.atomic import disk_errors, write_atomically
 from tdd.runs.display import PAGE, report_module
-from tdd.runs.folder import SCHEMA, open_run_folder, to_csv, versions, write_run
 from tdd.runs.folder import fingerprint as fingerprint_of
+from tdd.runs.folder import open_run_folder, run_head, to_csv, write_run
 from tdd.validate import InputError
 from tdd.validate.files import read_npz
+
+if TYPE_CHECKING:
+    from tdd.probe.probe import Probe
 
 __all__ = ["fingerprint", "history_from_arrays", "history_to_arrays", "read_state", "save"]
 
@@ -44,58 +44,44 @@ _ALWAYS = (
 )
 
 
-def fingerprint(options: ProbeOptions, roles: Mapping[str, Role], checkpoints: Sequence[Mapping[str, Any]] = ()) -> str:
+def fingerprint(options: ProbeOptions, roles: Mapping[str, Role], checkpoints: Sequence[Mapping[str, Any]]) -> str:
     """SHA-256 of what decides a probe's numbers; of the models those that are known beforehand."""
     texts = {name: role.sha256 for name, role in roles.items()}
     hashes = {"checkpoints": [one["sha256"] for one in checkpoints]} if checkpoints else {}
     return fingerprint_of({"kind": "probe", "options": options, "texts": texts, **hashes})
 
 
-def save(
-    folder: str | os.PathLike[str],
-    *,
-    name: str,
-    options: ProbeOptions,
-    roles: Mapping[str, Role],
-    guarantees: Mapping[str, Guarantee],
-    history: Sequence[ProbeRecord],
-    state: Mapping[str, np.ndarray],
-    checkpoints: Sequence[Mapping[str, Any]] = (),
-) -> None:
+def save(place: pathlib.Path, probe: Probe) -> None:
     """Write everything, each file whole or not at all: run.json, then report.html, last."""
-    place, identity = pathlib.Path(folder), fingerprint(options, roles, checkpoints)
-    open_run_folder(place, identity, f"probe {name}")
+    options, roles, history, guarantees = probe.options, probe.roles, probe.history, probe.guarantees
+    open_run_folder(place, probe.fingerprint, f"probe {probe.name}")
     with io.BytesIO() as buffer:
-        np.savez(buffer, **state)  # pyright: ignore[reportArgumentType]
+        np.savez(buffer, **probe.state_dict())  # pyright: ignore[reportArgumentType]
         write_atomically(place / "state.npz", buffer.getvalue())
     tables = {}
     if history:
         tables = {"history.csv": to_csv(_looks(history)), "items.csv": to_csv(_items(roles, history[-1]))}
     decides_items = guarantees["items"].kind != "none"
     run = {
-        "schema": SCHEMA,
-        "kind": "probe",
-        "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "versions": versions(),
-        "seed": options.seed,
-        "name": name,
-        "fingerprint": identity,
+        **run_head("probe", options.seed),
+        "name": probe.name,
+        "fingerprint": probe.fingerprint,
         "options": {option: value for option, value in dataclasses.asdict(options).items() if option != "seed"},
         "inputs": {
             key: {"source": role.source, "sha256": role.sha256, "texts": len(role), "cut": role.num_cut}
             for key, role in roles.items()
         },
-        **({"checkpoints": [*checkpoints]} if checkpoints else {}),
-        "outcome": _outcome(options, history, decides_items=decides_items),
-        "alarm": bool(history) and history[-1].alarm,
-        "first_alarm": first_alarm(history),
+        **({"checkpoints": [*probe.checkpoints]} if probe.checkpoints else {}),
+        "outcome": _outcome(probe, decides_items),
+        "alarm": probe.alarm,
+        "first_alarm": probe.first_alarm,
         "guarantees": guarantees,
         "looks": len(history),
         "warnings": [f"step {record.step}: {warning}" for record in history for warning in record.warnings],
-        "open_points": _open_points(options, roles, history, decides_items=decides_items),
+        "open_points": _open_points(probe, decides_items),
     }
     write_run(place, run, tables)
-    _, report = report_module("run").folder_report(place, pictures=True)
+    _, report = report_module().folder_report(place, pictures=True)
     report_module("page").write_page(report, place / PAGE)
 
 
@@ -169,11 +155,12 @@ def _items(roles: Mapping[str, Role], last: ProbeRecord) -> dict[str, np.ndarray
     }
 
 
-def _outcome(options: ProbeOptions, history: Sequence[ProbeRecord], *, decides_items: bool) -> str:
+def _outcome(probe: Probe, decides_items: bool) -> str:
     """One or two sentences on the whole run so far; suspects that are orders of a benchmark are not decided on."""
+    history = probe.history
     if not history:
         return "No look has been taken."
-    last, alpha = history[-1], f"{options.alpha:g}"
+    last, alpha = history[-1], f"{probe.alpha:g}"
     planned = all(record.on_schedule for record in history)
     condition = (
         "whatever look one stops at" if planned else "if the looks off the schedule did not follow from what was seen"
@@ -182,22 +169,21 @@ def _outcome(options: ProbeOptions, history: Sequence[ProbeRecord], *, decides_i
         f" By step {last.step}, {int(last.flagged.sum())} of {len(last.flagged)} suspects are flagged (FDR <= {alpha}, "
         f"{condition})."
     )
-    if planned and len(history) == options.num_looks:  # the last one before any score was seen
+    if planned and len(history) == probe.num_looks:  # the last one before any score was seen
         items += f" That look, the last of the plan, selects {int(last.result.num_flagged)} by itself (FDR <= {alpha})."
     subject = "that the suspects are in the training data"
     if not decides_items:
         subject, items = "that the benchmark is in the training data, in its published order", ""
     anytime = f"anytime p-value {float(last.evidence.anytime_p_value):.3g}"
     if last.alarm:
-        return f"Evidence {subject}: alarm at step {first_alarm(history)}, {anytime}.{items}"
+        return f"Evidence {subject}: alarm at step {probe.first_alarm}, {anytime}.{items}"
     return f"No evidence {subject}, up to step {last.step}: {anytime}.{items}"
 
 
-def _open_points(
-    options: ProbeOptions, roles: Mapping[str, Role], history: Sequence[ProbeRecord], *, decides_items: bool
-) -> list[str]:
+def _open_points(probe: Probe, decides_items: bool) -> list[str]:
     """Caveats to know before relying on the outcome."""
-    points, horizon = [], options.num_looks
+    options, roles, history, horizon = probe.options, probe.roles, probe.history, probe.num_looks
+    points = []
     if horizon is None:
         points.append("num_steps was not given: early looks may use more of the level than an even share.")
     elif len(history) < horizon:

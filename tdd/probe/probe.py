@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import pathlib
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
@@ -15,10 +16,9 @@ from tdd.kernels.set_statistics import Statistic, labellings
 from tdd.placement import everywhere
 from tdd.probe import folder as folders
 from tdd.probe.evidence import ITEMS, Evidence, ProbeState, SetEvidence
-from tdd.probe.options import Baseline, ProbeOptions, check_reachable
+from tdd.probe.inputs import ROLES, Baseline, ProbeOptions, check_reachable, lay_out, num_texts, read_roles
 from tdd.probe.program import Program, as_language_model
 from tdd.probe.result import AlarmHistory, ProbeRecord, ProbeResult, as_step
-from tdd.probe.texts import ROLES, lay_out, num_texts, read_roles
 from tdd.procedures import anytime
 from tdd.procedures.ptdi import GUARANTEES, ProportionName
 from tdd.records import Guarantee
@@ -124,20 +124,11 @@ class Probe(AlarmHistory):
     ) -> None:
         model = as_language_model(lm, max_length)
         options = ProbeOptions(
-            score=score,
-            alpha=alpha,
-            every=every,
-            num_steps=num_steps,
-            grad_norms=grad_norms,
-            proportion=proportion,
-            baseline=baseline,
-            statistic=statistic,
-            num_draws=num_draws,
+            score=score, alpha=alpha, every=every, num_steps=num_steps, grad_norms=grad_norms, proportion=proportion,
+            baseline=baseline, statistic=statistic, num_draws=num_draws, long_texts=long_texts, seed=seed,
             max_length=check_max_length(max_length, model.max_length),
-            long_texts=long_texts,
             token_budget=default_budget(default_platform()) if token_budget is None else check_budget(token_budget),
-            seed=seed,
-        )
+        )  # fmt: skip
         sources = dict(zip(ROLES, (suspect, reference, canaries, canary_reference), strict=True))
         limit, truncate = options.max_length, long_texts == "truncate"
         self.roles = read_roles(sources, tokenizer, limit=limit, truncate=truncate, vocab_size=model.vocab_size)
@@ -247,16 +238,7 @@ class Probe(AlarmHistory):
         Raises:
           InputError: the folder holds something else, or cannot be written.
         """
-        folders.save(
-            folder,
-            name=self.name,
-            options=self.options,
-            roles=self.roles,
-            guarantees=self.guarantees,
-            history=self.history,
-            state=self.state_dict(),
-            checkpoints=self.checkpoints,
-        )
+        folders.save(pathlib.Path(folder), self)
 
     def restore(self, folder: Any) -> None:
         """Continue where the probe stood that was saved there; its looks become the history.

@@ -20,8 +20,8 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec, reshard
 
 from tdd.kernels.token_stats import tile_log_prob
 from tdd.probe.gradients import quantiles
+from tdd.probe.inputs import Bucket, Layout
 from tdd.probe.result import ProbeResult
-from tdd.probe.texts import Bucket, Layout
 from tdd.procedures.ptdi import ProportionName, ptdi
 from tdd.records import LanguageModel, TokenStats
 from tdd.scoring.gradients import grad_norms

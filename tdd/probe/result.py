@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import operator
-from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -14,15 +13,7 @@ from tdd.kernels.trajectories import Evidence
 from tdd.records import pytree
 from tdd.validate import InputError
 
-__all__ = [
-    "GRAD_NORM_QUANTILES",
-    "AlarmHistory",
-    "ProbeRecord",
-    "ProbeResult",
-    "as_step",
-    "check_same",
-    "first_alarm",
-]
+__all__ = ["GRAD_NORM_QUANTILES", "AlarmHistory", "ProbeRecord", "ProbeResult", "as_step", "check_same"]
 
 GRAD_NORM_QUANTILES = (0.0, 0.25, 0.5, 0.75, 1.0)
 """Levels of the reported quantiles of the suspects' gradient norms."""
@@ -132,12 +123,7 @@ class AlarmHistory:
     @property
     def first_alarm(self) -> int | None:
         """The step at which that first happened."""
-        return first_alarm(self.history)
-
-
-def first_alarm(history: Sequence[Any]) -> int | None:
-    """The step of the first alarm."""
-    return next((record.step for record in history if record.alarm), None)
+        return next((record.step for record in self.history if record.alarm), None)
 
 
 def as_step(step: Any, last: int | None = None) -> int:

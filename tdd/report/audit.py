@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from tdd.report.sections import Column, Facts, Figure, Points, Report, Row, Section, Table, Tone
+from tdd.report.sections import Column, Facts, Figure, Points, Report, Row, Section, Table, caveats, in_words
 from tdd.runs.plain_csv import StringColumn
 
 __all__ = ["audit_report", "demo_table"]
@@ -31,22 +31,14 @@ _NULLS = {"nonmember": "the candidate was not in the training data", "member": "
 def audit_report(
     run: Mapping[str, Any], items: Mapping[str, Any] | None = None, calibration: Mapping[str, Any] | None = None
 ) -> Report:
-    """The report of a run.
-
-    Args:
-      run: Content of run.json.
-      items: Columns of items.csv; the selected items with the smallest p-values are listed, and pictures drawn, where
-        it is given.
-      calibration: Columns of calibration.csv, for the picture of the scores.
-    """
+    """The report of a run from run.json, items.csv and calibration.csv; without items no list and no pictures."""
     decision, stands = run["decision"], run["verdict"]["stands"]
-    sections: list[Section] = [
-        _points("Assumptions of the guarantee", decision["guarantee"]["assumes"]),
-        _points("What this run does not establish", run["open_points"]),
-        _decided(run),
-    ]
-    if run["warnings"]:
-        sections.append(_points("Warnings", run["warnings"], "warning"))
+    assumes, open_points, warnings = (
+        [sentence[:1].upper() + sentence[1:] for sentence in sentences]
+        for sentences in (decision["guarantee"]["assumes"], run["open_points"], run["warnings"])
+    )
+    sections = caveats(assumes, open_points, warnings)
+    sections.insert(2, _decided(run))
     if stands and items is not None:
         sections += _pictures(run, items, calibration)
     if stands and run["certificate"]:
@@ -63,20 +55,12 @@ def audit_report(
 def demo_table(rows: Sequence[Mapping[str, Any]]) -> Table:
     """FDP and power of this run, and their means over repeated divisions, for every score and level."""
     names = ("level", "selected", "false", "FDP", "power", "mean FDP ± s.e.", "mean power")
+    cells = (
+        "{score}", "{alpha:g}", "{num_selected}", "{num_false}", "{fdp:.3f}", "{power:.3f}",
+        "{mean_fdp:.3f} ± {se_fdp:.3f}", "{mean_power:.3f}",
+    )  # fmt: skip
     shown = [
-        Row(
-            (
-                row["score"],
-                f"{row['alpha']:g}",
-                str(row["num_selected"]),
-                str(row["num_false"]),
-                f"{row['fdp']:.3f}",
-                f"{row['power']:.3f}",
-                f"{row['mean_fdp']:.3f} ± {row['se_fdp']:.3f}",
-                f"{row['mean_power']:.3f}",
-            ),
-            ruled=place > 0 and row["score"] != rows[place - 1]["score"],
-        )
+        Row(tuple(cell.format(**row) for cell in cells), ruled=place > 0 and row["score"] != rows[place - 1]["score"])
         for place, row in enumerate(rows)
     ]
     return Table(
@@ -88,18 +72,13 @@ def demo_table(rows: Sequence[Mapping[str, Any]]) -> Table:
     )
 
 
-def _points(title: str, sentences: Sequence[str], tone: Tone = "plain") -> Points:
-    return Points(title, tuple(sentence[:1].upper() + sentence[1:] for sentence in sentences), tone)
-
-
 def _decided(run: Mapping[str, Any]) -> Facts:
     decision, guarantee, stands = run["decision"], run["decision"]["guarantee"], run["verdict"]["stands"]
-    holds = f"{guarantee['controls']}, {guarantee['kind']} ({guarantee['source']})"
     rows = [
         ("null hypothesis of an item", _NULLS[decision["null"]]),
         ("procedure", f"{decision['method']} on {_columns(decision)} (lower = more member-like)"),
         ("level", f"{decision['alpha']:g}"),
-        ("guarantee", holds if stands else "withdrawn: a check speaks against its assumptions"),
+        ("guarantee", in_words(guarantee) if stands else "withdrawn: a check speaks against its assumptions"),
         ("candidates", _count(decision["num_tests"], decision["num_missing"])),
     ]
     if decision["num_calibration"] or decision["num_missing_calibration"] or not decision["method"].startswith("ktd/"):
@@ -193,98 +172,62 @@ def _drawn(name: str, *arguments: Any) -> Any:
 
 
 def _checks(run: Mapping[str, Any]) -> Table:
-    rows = [
-        Row(
-            (
-                title,
-                words(run["checks"][name], run),
-                "see warnings" if run["checks"][name]["warning"] else "no warning",
-            ),
-            "warning" if run["checks"][name]["warning"] else "plain",
-        )
-        for name, (title, words) in _FINDINGS.items()
-        if name in run["checks"]
-    ]
+    checks, rows = run["checks"], []
+    for name, (title, words) in _FINDINGS.items():
+        if name not in checks:
+            continue
+        check, added = checks[name], {}
+        if name == "resolution":
+            added["reach"] = _reach(check["min_selections"], run["decision"]["num_tests"])
+        if name == "long_texts":
+            added["alike"] = ", knockoffs alike" if "knockoff_texts" in checks else ""
+        finding = "not run" if "auc" in check and check["auc"] is None else words.format(**check, **added)
+        verdict, tone = ("see warnings", "warning") if check["warning"] else ("no warning", "plain")
+        rows.append(Row((title, finding, verdict), tone))
     return Table("Checks", (Column("check"), Column("result"), Column("verdict")), tuple(rows))
 
 
-def _resolution(check: Mapping[str, Any], run: Mapping[str, Any]) -> str:
-    fewest = check["min_selections"]
-    reach = (
-        "nothing can be selected"
-        if fewest > run["decision"]["num_tests"]
-        else f"selections of fewer than {fewest} cannot occur"
-        if fewest > 1
-        else "a single item can be selected"
-    )
-    return f"smallest p-value {check['smallest_p_value']:.3g}; {reach}"
+def _reach(fewest: int, num_tests: int) -> str:
+    if fewest > num_tests:
+        return "nothing can be selected"
+    return f"selections of fewer than {fewest} cannot occur" if fewest > 1 else "a single item can be selected"
 
 
-_Words = Callable[[Mapping[str, Any], Mapping[str, Any]], str]
-_FINDINGS: dict[str, tuple[str, _Words]] = {
-    "resolution": ("resolution", _resolution),
+_FINDINGS = {
+    "resolution": ("resolution", "smallest p-value {smallest_p_value:.3g}; {reach}"),
     "effective_calibration": (
         "effective calibration",
-        lambda check, run: (
-            f"{check['size']} of {check['num_given']} items ({check['num_missing']} without score, "
-            f"{check['num_repeated']} repeated), {check['num_distinct']} distinct scores"
-        ),
+        "{size} of {num_given} items ({num_missing} without score, {num_repeated} repeated), {num_distinct} distinct "
+        "scores",
     ),
     "symmetry": (
         "knockoff symmetry",
-        lambda check, run: (
-            f"p = {check['p_value']:.3g} on {check['num_items']} known non-members; {check['num_leaning']} of them "
-            f"look like members (about {check['expected']:.0f} would by chance)"
-        ),
+        "p = {p_value:.3g} on {num_items} known non-members; {num_leaning} of them look like members (about "
+        "{expected:.0f} would by chance)",
     ),
     "knockoff_texts": (
         "knockoffs as texts",
-        lambda check, run: (
-            f"of {check['num_items']} items {check['num_unchanged']} with the text unchanged, "
-            f"{check['num_repeated']} with equal knockoffs, {check['num_foreign']} with another item's text"
-        ),
+        "of {num_items} items {num_unchanged} with the text unchanged, {num_repeated} with equal knockoffs, "
+        "{num_foreign} with another item's text",
     ),
-    "long_texts": (
-        "texts cut at the context",
-        lambda check, run: (
-            f"{check['num_cut']} of {check['num_texts']} texts"
-            + (", knockoffs alike" if "knockoff_texts" in run["checks"] else "")
-        ),
-    ),
-    "duplicates": (
-        "duplicates across roles",
-        lambda check, run: f"{check['num_exact_pairs']} exact and {check['num_near_pairs']} near pairs",
-    ),
+    "long_texts": ("texts cut at the context", "{num_cut} of {num_texts} texts{alike}"),
+    "duplicates": ("duplicates across roles", "{num_exact_pairs} exact and {num_near_pairs} near pairs"),
     "overlap": (
         "parts of texts across roles",
-        lambda check, run: (
-            f"{check['num_calibration']} calibration items and {check['num_candidates']} candidates share 30 words in "
-            "a row"
-        ),
+        "{num_calibration} calibration items and {num_candidates} candidates share 30 words in a row",
     ),
     "sharing": (
         "texts shared by the roles",
-        lambda check, run: (
-            f"{check['num_shared']}, about {check['expected']:.0f} in random divisions (p = {check['p_value']:.3g})"
-        ),
+        "{num_shared}, about {expected:.0f} in random divisions (p = {p_value:.3g})",
     ),
     "cluster_sizes": (
         "sizes of clusters",
-        lambda check, run: (
-            f"{check['mean_calibration']:.3g} calibration items a cluster, {check['mean_candidates']:.3g} candidates "
-            f"(p = {check['p_differ']:.3g}); rank correlation of size and score {check['correlation']:.2f} "
-            f"(p = {check['p_related']:.3g})"
-        ),
+        "{mean_calibration:.3g} calibration items a cluster, {mean_candidates:.3g} candidates (p = {p_differ:.3g}); "
+        "rank correlation of size and score {correlation:.2f} (p = {p_related:.3g})",
     ),
-    "blind_baseline": (
-        "blind baseline",
-        lambda check, run: (
-            "not run"
-            if check["auc"] is None
-            else f"AUC {check['auc']:.3f} without the model, permutation p = {check['p_value']:.3g}"
-        ),
-    ),
+    "blind_baseline": ("blind baseline", "AUC {auc:.3f} without the model, permutation p = {p_value:.3g}"),
 }
+"""Check -> its title, and its finding in words with the fields of its record."""
 
 
 def _bounds(certificate: Mapping[str, Any], decision: Mapping[str, Any]) -> Section:

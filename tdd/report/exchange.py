@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tdd.exchange.summary import NOT_RANDOM, format_p_value, in_doubt, is_known
-from tdd.report.sections import Column, Facts, Figure, Points, Report, Row, Section, Table
+from tdd.report.sections import Column, Facts, Figure, Points, Report, Row, Table, caveats, in_words
 
 __all__ = ["exchange_report", "log_probs_report"]
 
@@ -25,22 +25,11 @@ _STOPPED = {
 def exchange_report(
     run: Mapping[str, Any], shards: Mapping[str, np.ndarray] | None = None, *, shard_table: bool = False
 ) -> Report:
-    """The report of a run.
-
-    Args:
-      run: Content of run.json.
-      shards: Columns of shards.csv, for the picture and the table of shards.
-      shard_table: Whether to list the shards.
-    """
+    """The report of a run from run.json and, for its picture and the table of shards, from shards.csv."""
     data, alpha = run["data"], run["selection"]["alpha"]
     warnings = [*run["warnings"], *(text for entry in data for text in entry["warnings"])]
-    assumptions = dict.fromkeys(point for entry in data for point in entry["guarantee"]["assumes"])
-    sections: list[Section] = [
-        Points("Assumptions of the guarantee", tuple(assumptions)),
-        Points("What this run does not establish", tuple(run["open_points"])),
-    ]
-    if warnings:
-        sections.append(Points("Warnings", tuple(warnings), "warning"))
+    assumptions = [point for entry in data for point in entry["guarantee"]["assumes"]]
+    sections = caveats(assumptions, run["open_points"], warnings)
     if len(data) == 1:
         sections += [_facts(data[0], run), *_test_table(data[0], alpha), *_look_table(data[0])]
     else:
@@ -55,28 +44,14 @@ def exchange_report(
 
 
 def log_probs_report(result: Mapping[str, Any], source: str) -> Report:
-    """The report of a test of log-probabilities that exist already.
-
-    Args:
-      result: What `tdd.exchange.precomputed.order_of_log_probs` returns.
-      source: File that they were read from.
-    """
+    """The report of what `tdd.exchange.result.order_of_log_probs` returns of a file."""
     names = ("shards", "shuffles", f"p-value ({result['test']})", "adjusted", f"at {result['alpha']:g}")
     rows = []
     for entry in result["data"]:
         verdict = "nothing found" if is_known(entry["p_value"]) else "no p-value"
-        rows.append(
-            Row(
-                (
-                    entry["name"],
-                    f"{entry['num_shards']:,}",
-                    f"{entry['num_shuffles']:,}",
-                    format_p_value(entry["p_value"]),
-                    format_p_value(entry["adjusted"]),
-                    "depends on the order" if entry["rejected"] else verdict,
-                )
-            )
-        )
+        sizes = (f"{entry['num_shards']:,}", f"{entry['num_shuffles']:,}")
+        p_values = (format_p_value(entry["p_value"]), format_p_value(entry["adjusted"]))
+        rows.append(Row((entry["name"], *sizes, *p_values, "depends on the order" if entry["rejected"] else verdict)))
     guarantee, rejected = result["guarantee"], sum(entry["rejected"] for entry in result["data"])
     tested = sum(is_known(entry["p_value"]) for entry in result["data"])
     of = f"{tested} data set{'' if tested == 1 else 's'}"
@@ -88,7 +63,7 @@ def log_probs_report(result: Mapping[str, Any], source: str) -> Report:
     )
     sections = (
         Table("Data sets", (Column("data set"), *(Column(name, number=True) for name in names)), tuple(rows)),
-        Facts("Guarantee", (("holds", f"{guarantee['controls']}, {guarantee['kind']} ({guarantee['source']})"),)),
+        Facts("Guarantee", (("holds", in_words(guarantee)),)),
         Points("Assumptions of the guarantee", tuple(guarantee["assumes"])),
         Points(
             "Not examined",
@@ -107,14 +82,13 @@ def _drawn(run: Mapping[str, Any], shards: Mapping[str, np.ndarray]) -> Any:
 def _facts(entry: Mapping[str, Any], run: Mapping[str, Any]) -> Facts:
     """Everything about a single data set."""
     alpha, guarantee, doubt = run["selection"]["alpha"], entry["guarantee"], in_doubt(entry)
-    holds = f"{guarantee['controls']}, {guarantee['kind']} ({guarantee['source']})"
     low, high = entry["examples_a_shard"]
     rows = [
         ("null hypothesis", "the model does not depend on the order in which the examples were published"),
         ("p-value", format_p_value(entry["p_value"], entry["log_p_value"]) + _tiny(entry)),
         ("level", f"{alpha:g}: " + ("no verdict" if doubt else "rejected" if entry["rejected"] else "not rejected")),
         ("test", _rule(run["options"])),
-        ("guarantee", "withdrawn: a check speaks against its assumptions" if doubt else holds),
+        ("guarantee", "withdrawn: a check speaks against its assumptions" if doubt else in_words(guarantee)),
         ("data set", f"{entry['num_examples']:,} examples, {entry['num_tokens']:,} tokens"),
         ("shards", f"{entry['num_shards']} of {low if low == high else f'{low} to {high}'} examples" + _masked(entry)),
         ("shuffles a shard", _shuffles(entry)),

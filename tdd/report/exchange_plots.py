@@ -28,12 +28,7 @@ _RAISED = str.maketrans("-−0123456789", "⁻⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 def draw(run: Mapping[str, Any], shards: Mapping[str, np.ndarray]) -> sheet.Sheet:
-    """The figure of a run: of one data set its shards (and looks), of several their p-values.
-
-    Args:
-      run: Content of run.json.
-      shards: Columns of shards.csv.
-    """
+    """The figure of a run (run.json, shards.csv): of one data set its shards (and looks), of several their p-values."""
     data = run["data"]
     if len(data) > 1:
         return _overview(run)
@@ -191,10 +186,7 @@ def _differences(axes: Any, shards: Mapping[str, np.ndarray], entry: Mapping[str
     in_sd = bool((spread > 0).any())
     if in_sd:
         values = np.divide(values, spread, out=np.full(rows.size, np.nan), where=spread > 0)
-    axes.axhline(0, **sheet.LEVEL)
-    _points(axes, shards, rows, values)
-    if np.isfinite(values).any():
-        axes.axhline(np.nanmean(values), color=sheet.INK, linewidth=1, zorder=1)
+    _points(axes, shards, rows, values, expected=0)
     if label:
         axes.set_ylabel("difference, sd" if in_sd else "difference, nats")
 
@@ -205,28 +197,26 @@ def _ranks(axes: Any, shards: Mapping[str, np.ndarray], entry: Mapping[str, Any]
     beaten = np.where(
         shards["rank"][rows] < 0, np.nan, shards["rank"][rows] / np.maximum(1, shards["num_shuffles"][rows])
     )
-    axes.axhline(0.5, **sheet.LEVEL)
-    _points(axes, shards, rows, beaten)
-    if np.isfinite(beaten).any():
-        axes.axhline(np.nanmean(beaten), color=sheet.INK, linewidth=1, zorder=1)
+    _points(axes, shards, rows, beaten, expected=0.5)
     axes.set_ylim(-0.04, 1.06)
     axes.set_ylabel("fraction of shuffles beaten")
 
 
-def _points(axes: Any, shards: Mapping[str, np.ndarray], rows: np.ndarray, values: np.ndarray) -> None:
+def _points(
+    axes: Any, shards: Mapping[str, np.ndarray], rows: np.ndarray, values: np.ndarray, *, expected: float
+) -> None:
+    """A value for each shard, their mean, and what is expected of a model that does not know the order."""
+    axes.axhline(expected, **sheet.LEVEL)
     number = shards["shard"][rows] + 1
     best = shards["rank"][rows] == shards["num_shuffles"][rows]
     axes.vlines(number, 0, values, color="#BBBBBB", linewidth=0.8, zorder=2)
     axes.plot(number[best], values[best], linestyle="none", marker="s", color=_ALL.colour, zorder=3)
     axes.plot(
-        number[~best],
-        values[~best],
-        linestyle="none",
-        marker="o",
-        color=_SOME.colour,
-        markerfacecolor="white",
+        number[~best], values[~best], linestyle="none", marker="o", color=_SOME.colour, markerfacecolor="white",
         zorder=3,
-    )
+    )  # fmt: skip
+    if np.isfinite(values).any():
+        axes.axhline(np.nanmean(values), color=sheet.INK, linewidth=1, zorder=1)
     axes.set_xlim(0.2, number.max() + 0.8)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=10))
 

@@ -13,7 +13,7 @@ import numpy as np
 from tdd.audit.owner import TABLES
 from tdd.exchange.summary import format_p_value
 from tdd.report.sections import Facts, Figure, Points, Report, Section
-from tdd.runs.folder import read_table
+from tdd.runs.folder import as_number, read_columns
 
 __all__ = ["owner_report", "read_rows"]
 
@@ -29,10 +29,11 @@ def read_rows(folder: pathlib.Path, run: Mapping[str, Any]) -> dict[str, np.ndar
     Raises:
       InputError: no such table, one that was damaged or edited, or one of another run.
     """
-    header, rows = read_table(folder, TABLES[run["kind"]], run)
-    columns = dict(zip(header, zip(*rows, strict=True), strict=True))
-    kinds = {"document": object, "id": object, "role": object, "rank": int, "num_private": int}
-    return {name: np.array([cell or "nan" for cell in cells], kinds.get(name, float)) for name, cells in columns.items()}
+    types = {"document": str, "id": str, "role": str, "rank": int, "num_private": int}
+    columns = read_columns(
+        folder, TABLES[run["kind"]], run, (), "run the test again", lambda name: types.get(name, as_number)
+    )
+    return {name: np.array(values, object if types.get(name) is str else None) for name, values in columns.items()}
 
 
 def owner_report(run: Mapping[str, Any], rows: Mapping[str, np.ndarray]) -> Report:

@@ -1,4 +1,4 @@
-"""A report as one HTML file: no script, no resource from outside, every text escaped."""
+"""A report as one HTML file (no script, nothing from outside, every text escaped) and as Markdown."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import base64
 import functools
 import io
 import pathlib
+import re
+from collections.abc import Sequence
 from importlib import resources
 from typing import Any
 
@@ -13,11 +15,11 @@ import jinja2
 
 from tdd import __version__
 from tdd.report.plots.sheet import style
-from tdd.report.sections import Figure, Report
+from tdd.report.sections import Facts, Figure, Paragraph, Points, Report, Section, Table
 from tdd.runs.atomic import write_atomically
 from tdd.validate import printable
 
-__all__ = ["figures", "to_html", "write_page"]
+__all__ = ["figures", "markdown_table", "to_html", "to_markdown", "write_page"]
 
 
 def to_html(report: Report, *, whole: bool = True) -> str:
@@ -57,3 +59,57 @@ def _svg(section: Figure) -> str:
     with style():
         section.draw().savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
     return base64.b64encode(buffer.getvalue()).decode()
+
+
+_SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~$&!])")
+
+
+def to_markdown(report: Report) -> str:
+    """The report in GitHub's Markdown, without pictures.
+
+    >>> print(to_markdown(Report("a run", "nothing was selected", ())))
+    # a run
+    <BLANKLINE>
+    **nothing was selected**
+    <BLANKLINE>
+    """
+    parts = [f"# {_plain(report.title)}"]
+    if report.verdict:
+        parts.append(f"**{_plain(report.verdict)}**")
+    return "\n\n".join([*parts, *map(_section, report.sections)]) + "\n"
+
+
+def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table in Markdown; bars in cells are escaped, other marks are not."""
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+
+
+def _section(section: Section) -> str:
+    match section:
+        case Paragraph(text):
+            return _plain(text)
+        case Points(title, points):
+            return _titled(title, "\n".join(f"- {_plain(point)}" for point in points))
+        case Facts(title, rows):
+            return _titled(title, _table(("", ""), rows))
+        case Table(title, columns, rows, note):
+            table = _table([column.name for column in columns], [row.cells for row in rows])
+            return _titled(title, f"{table}\n\n{_plain(note)}" if note else table)
+        case _:
+            return _titled(section.title, f"Picture: {_plain(section.alternative)}")
+
+
+def _titled(title: str, text: str) -> str:
+    return f"## {_plain(title)}\n\n{text}" if title else text
+
+
+def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [[_plain(cell) for cell in line] for line in (header, *rows)]
+    lines.insert(1, ["---"] * len(header))
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def _plain(text: str) -> str:
+    """Text in which no mark of Markdown or HTML means anything."""
+    return _SPECIAL.sub(r"\\\1", printable(text))

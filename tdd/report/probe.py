@@ -5,14 +5,14 @@ from __future__ import annotations
 import functools
 import math
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from tdd.exchange.summary import format_p_value, is_known
 from tdd.report.sections import Column, Facts, Figure, Points, Report, Row, Section, Table
-from tdd.runs.folder import read_table
+from tdd.runs.folder import as_number, read_columns
 from tdd.validate import InputError
 
 __all__ = ["probe_report", "read_history", "read_probe_items"]
@@ -25,6 +25,7 @@ _HISTORY_COLUMNS = (
 )  # fmt: skip
 """Columns of every history.csv of a probe; canaries and gradient norms add theirs."""
 _ITEM_COLUMNS = ("id", "role", "score", "p_value", "adjusted", "selected")
+_AGAIN = "save the probe again"
 _GUARANTEED = {"set": "the alarm", "items": "flagged items", "one look": "items of one look"}
 
 
@@ -36,12 +37,12 @@ def read_history(folder: pathlib.Path, run: Mapping[str, Any]) -> dict[str, np.n
     """
     if not run["looks"]:
         return {name: np.zeros(0) for name in _HISTORY_COLUMNS}
-    columns = _read_columns(folder, "history.csv", run, _HISTORY_COLUMNS, numbers=None)
+    columns = read_columns(folder, "history.csv", run, _HISTORY_COLUMNS, _AGAIN, lambda column: as_number)
     num_looks = len(columns["step"])
     if run["looks"] != num_looks:
         raise InputError(
             f"{folder / 'history.csv'} has {num_looks} looks and run.json beside it counts {run['looks']}: they are "
-            "not of one run; save the probe again"
+            f"not of one run; {_AGAIN}"
         )
     return {name: np.array(column) for name, column in columns.items()}
 
@@ -54,18 +55,15 @@ def read_probe_items(folder: pathlib.Path, run: Mapping[str, Any]) -> dict[str, 
     """
     if not run["looks"]:
         return {name: [] for name in _ITEM_COLUMNS}
-    columns = _read_columns(folder, "items.csv", run, _ITEM_COLUMNS, numbers=("score", "p_value", "adjusted"))
+    numbers = ("score", "p_value", "adjusted")
+    columns = read_columns(
+        folder, "items.csv", run, _ITEM_COLUMNS, _AGAIN, lambda column: as_number if column in numbers else str
+    )
     return {**columns, "selected": [value == "1" for value in columns["selected"]]}
 
 
 def probe_report(run: Mapping[str, Any], history: Mapping[str, np.ndarray], items: Mapping[str, Any]) -> Report:
-    """The report of a probe.
-
-    Args:
-      run: Content of run.json.
-      history: Columns of history.csv.
-      items: Columns of items.csv.
-    """
+    """The report of a probe from run.json, the columns of history.csv and those of items.csv."""
     assumptions = dict.fromkeys(point for guarantee in run["guarantees"].values() for point in guarantee["assumes"])
     sections: list[Section] = [Points("Assumptions of the guarantees", tuple(assumptions))]
     if run["open_points"]:
@@ -212,22 +210,3 @@ def _short(name: str) -> str:
 
 def _score(value: Any) -> str:
     return f"{value:#.4g}" if is_known(value) else "-"
-
-
-def _read_columns(
-    folder: pathlib.Path, name: str, run: Mapping[str, Any], needed: Sequence[str], *, numbers: Sequence[str] | None
-) -> dict[str, list[Any]]:
-    """The columns of a table, those in `numbers` (None: all) as floats."""
-    place = folder / name
-    header, rows = read_table(folder, name, run)
-    missing = [column for column in needed if column not in header]
-    if missing or any(len(row) != len(header) for row in rows):
-        problem = f"lacks the columns {', '.join(missing)}" if missing else "has rows of different lengths"
-        raise InputError(f"{place} is damaged: it {problem}; save the probe again")
-    columns: dict[str, list[Any]] = {column: [row[i] for row in rows] for i, column in enumerate(header)}
-    try:
-        for column in header if numbers is None else numbers:
-            columns[column] = [float(cell or "nan") for cell in columns[column]]
-    except ValueError as error:
-        raise InputError(f"{place} is damaged: {error}; save the probe again") from error
-    return columns

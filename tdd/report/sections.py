@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 from rich import box
@@ -25,6 +25,8 @@ __all__ = [
     "Section",
     "Table",
     "Tone",
+    "caveats",
+    "in_words",
     "plain_text",
     "to_terminal",
 ]
@@ -36,30 +38,19 @@ _STYLES = {"plain": "", "good": "green", "warning": "yellow", "bad": "bold red",
 
 @dataclasses.dataclass(frozen=True)
 class Column:
-    """A column of a table.
+    """A column of a table."""
 
-    Attributes:
-      name: Heading.
-      number: Whether cells are numbers, which are aligned right and never broken.
-    """
-
-    name: str
-    number: bool = False
+    name: str  # heading
+    number: bool = False  # whether cells are numbers, which are aligned right and never broken
 
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """A row of a table.
+    """A row of a table."""
 
-    Attributes:
-      cells: One text for each column.
-      tone: Tone of the whole row.
-      ruled: Whether a line separates it from the row above.
-    """
-
-    cells: tuple[str, ...]
-    tone: Tone = "plain"
-    ruled: bool = False
+    cells: tuple[str, ...]  # one text for each column
+    tone: Tone = "plain"  # tone of the whole row
+    ruled: bool = False  # whether a line separates it from the row above
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,17 +90,11 @@ class Paragraph:
 
 @dataclasses.dataclass(frozen=True)
 class Figure:
-    """A picture; the terminal leaves it out.
+    """A picture; the terminal leaves it out."""
 
-    Attributes:
-      title: Heading.
-      alternative: What the picture shows, for readers who do not see it.
-      draw: Returns a matplotlib figure.
-    """
-
-    title: str
-    alternative: str
-    draw: Callable[[], Any]
+    title: str  # heading
+    alternative: str  # what the picture shows, for readers who do not see it
+    draw: Callable[[], Any]  # returns a matplotlib figure
 
 
 Section = Table | Facts | Points | Paragraph | Figure
@@ -117,19 +102,24 @@ Section = Table | Facts | Points | Paragraph | Figure
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """What a run says.
+    """What a run says."""
 
-    Attributes:
-      title: Name of the run.
-      verdict: The result in one sentence; "" where there is none, as for a list.
-      stands: False where a check failed and no verdict is given.
-      sections: The rest, in the order of reading.
-    """
+    title: str  # name of the run
+    verdict: str  # the result in one sentence; "" where there is none, as for a list
+    sections: tuple[Section, ...]  # the rest, in the order of reading
+    stands: bool = True  # False where a check failed and no verdict is given
 
-    title: str
-    verdict: str
-    sections: tuple[Section, ...]
-    stands: bool = True
+
+def caveats(assumes: Sequence[str], open_points: Sequence[str], warnings: Sequence[str] = ()) -> list[Section]:
+    """What every report of a run begins with: assumptions, what is left open, and the warnings if there are any."""
+    sections: list[Section] = [Points("Assumptions of the guarantee", tuple(dict.fromkeys(assumes)))]
+    sections += [Points("What this run does not establish", tuple(open_points))]
+    return [*sections, Points("Warnings", tuple(warnings), "warning")] if warnings else sections
+
+
+def in_words(guarantee: Mapping[str, Any]) -> str:
+    """What a guarantee controls, in which sense, and who proved it."""
+    return f"{guarantee['controls']}, {guarantee['kind']} ({guarantee['source']})"
 
 
 def to_terminal(report: Report) -> RenderableType:

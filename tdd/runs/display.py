@@ -29,7 +29,7 @@ class Displayed(abc.ABC):
 
     def to_markdown(self) -> str:
         """The report in GitHub's Markdown, without figures."""
-        return report_module("markdown").to_markdown(self.report())
+        return report_module("page").to_markdown(self.report())
 
     def write_page(self, folder: pathlib.Path) -> None:
         """Write `to_html()` as report.html into the folder of the run, whole or not at all."""
@@ -74,9 +74,9 @@ class Displayed(abc.ABC):
         """A dict of columns, or a sequence of rows."""
 
 
-def report_module(name: str) -> Any:
-    """A module of `tdd.report`, which stands above the results."""
-    return importlib.import_module(f"tdd.report.{name}")
+def report_module(name: str = "") -> Any:
+    """`tdd.report`, which stands above the results, or a module of it."""
+    return importlib.import_module(f"tdd.report.{name}".rstrip("."))
 
 
 @contextlib.contextmanager

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+import datetime
 import hashlib
 import io
 import json
+import logging
 import math
 import pathlib
 import platform
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib import metadata
 from typing import Any
 
@@ -31,13 +33,17 @@ __all__ = [
     "RECORDS",
     "SCHEMA",
     "Audit",
+    "as_number",
     "fingerprint",
+    "log_findings",
     "open_run_folder",
     "plain",
+    "read_columns",
     "read_items",
     "read_run",
     "read_sealed",
     "read_table",
+    "run_head",
     "to_csv",
     "to_json",
     "versions",
@@ -50,6 +56,8 @@ RECORDS = {"run.json": "a run", "study.json": "a study", "power.json": "a power 
 """File -> what a folder with it holds; one of them."""
 
 _WRITTEN_TOGETHER = 2**13
+_findings = logging.getLogger("tdd.findings")
+_ITEM_COLUMNS = ("id", "p_value", "adjusted", "selected")
 _DECISION = ("run the audit again", ("decision", "checks", "inputs", "model"))
 _OWNER = ("run the test again", ("verdict", "options", "inputs", "model", "result", "guarantee", "checks"))
 _PARTS = {
@@ -98,6 +106,18 @@ class Audit(Displayed):
 
     def _rows(self) -> dict[str, Any]:
         return dict(self.items)
+
+
+def run_head(kind: str, seed: int, **more: Any) -> dict[str, Any]:
+    """The fields that every run.json begins with."""
+    created = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    return {"schema": SCHEMA, "kind": kind, **more, "created": created, "versions": versions(), "seed": seed}
+
+
+def log_findings(sentences: Iterable[str]) -> None:
+    """Log warnings about the data; a program that prints the report turns this logger off."""
+    for sentence in sentences:
+        _findings.warning("%s", sentence)
 
 
 def write_run(folder: pathlib.Path, run: Mapping[str, Any], tables: Mapping[str, Iterable[bytes]]) -> None:
@@ -151,10 +171,19 @@ def open_run_folder(folder: pathlib.Path, identity: str, summary: str) -> None:
     Raises:
       InputError: it holds something else, or cannot be written.
     """
-    _check_run_folder(folder, identity)
+    marker = folder / "inputs.json"
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"output {folder} is a file; give a folder")
+    no_result = (marker, folder / "shards")
+    entries = folder.iterdir() if folder.exists() else ()
+    holds = [path for path in entries if not path.name.startswith(".") and path not in no_result]
+    if marker.exists():
+        _check_marker(marker, identity, started=bool(holds))
+    elif holds:
+        raise InputError(f"output folder {folder} is not empty and holds no run; give a new or an empty folder")
     with disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    write_atomically(folder / "inputs.json", to_json({"fingerprint": identity, "summary": summary}).encode())
+    write_atomically(marker, to_json({"fingerprint": identity, "summary": summary}).encode())
 
 
 def read_run(folder: pathlib.Path) -> dict[str, Any]:
@@ -187,6 +216,32 @@ def read_table(folder: pathlib.Path, name: str, run: Mapping[str, Any] | None = 
     return header, rows
 
 
+def read_columns(
+    folder: pathlib.Path,
+    name: str,
+    run: Mapping[str, Any] | None,
+    needed: Sequence[str],
+    again: str,
+    type_of: Callable[[str], Callable[[str], Any]] = lambda column: str,
+) -> dict[str, list[Any]]:
+    """The columns of a table of a finished run, `type_of(column)` of each cell; `again` says how to get another.
+
+    Raises:
+      InputError: as `read_table`; a missing column that is `needed`, rows of different lengths, a cell of another type.
+    """
+    header, rows = read_table(folder, name, run)
+    _check_columns(folder / name, needed, header, rows, again)
+    try:
+        return {column: [*map(type_of(column), [row[i] for row in rows])] for i, column in enumerate(header)}
+    except ValueError as error:
+        raise InputError(f"{folder / name} is damaged: {error}; {again}") from error
+
+
+def as_number(cell: str) -> float:
+    """The number in a cell, NaN where it is empty."""
+    return float(cell or "nan")
+
+
 def _read_sealed(place: pathlib.Path, run: Mapping[str, Any] | None) -> bytes:
     try:
         data = place.read_bytes()
@@ -207,11 +262,10 @@ def read_items(folder: pathlib.Path, run: Mapping[str, Any] | None = None) -> di
     columns: dict[str, Sequence[Any]] = {}
     if place.stat().st_size >= plain_csv.LARGE:
         columns.update(plain_csv.read_plain_csv(_read_sealed(place, run)) or {})
-    if not columns:
-        header, rows = read_table(folder, "items.csv", run)
-        _check_items(header, rows, place)
-        columns.update((name, [row[i] for row in rows]) for i, name in enumerate(header))
-    _check_items([*columns], (), place)
+    if columns:
+        _check_columns(place, _ITEM_COLUMNS, [*columns], (), _DECISION[0])
+    else:
+        columns.update(read_columns(folder, "items.csv", run, _ITEM_COLUMNS, _DECISION[0]))
     words, codes = coded_words(columns["selected"], lambda word: word == "1")
     return {**columns, "selected": np.array(words, bool)[codes].tolist()}
 
@@ -256,10 +310,10 @@ def plain(value: Any) -> Any:
     return str(value)
 
 
-def to_csv(columns: Mapping[str, np.ndarray]) -> Iterator[bytes]:
-    """The per-item table in parts: floats in full precision, missing numbers empty, identifiers as they were given."""
+def to_csv(columns: Mapping[str, np.ndarray], *, line_end: str = "\r\n") -> Iterator[bytes]:
+    """A table in parts: floats in full precision, missing numbers empty, identifiers as they were given."""
     text = io.StringIO(newline="")
-    writer = csv.writer(text)
+    writer = csv.writer(text, lineterminator=line_end)
     writer.writerow(columns)
     arrays = [np.asarray(column) for column in columns.values()]
     num_rows = max(map(len, arrays), default=0)
@@ -283,28 +337,18 @@ def _cells(values: np.ndarray) -> list[Any]:
     return values.tolist()
 
 
-def _check_run_folder(folder: pathlib.Path, fingerprint: str) -> None:
-    if not folder.exists():
-        return
-    if not folder.is_dir():
-        raise InputError(f"output {folder} is a file; give a folder")
-    marker = folder / "inputs.json"
-    no_result = (marker, folder / "shards")
-    holds = [path for path in folder.iterdir() if not path.name.startswith(".") and path not in no_result]
-    if not marker.exists():
-        if holds:
-            raise InputError(f"output folder {folder} is not empty and holds no run; give a new or an empty folder")
-        return
+def _check_marker(marker: pathlib.Path, identity: str, *, started: bool) -> None:
+    """A folder with inputs.json holds the same run, or one that has computed nothing yet, which may be replaced."""
     try:
         held: Any = json.loads(marker.read_text("utf-8"))
     except (OSError, ValueError) as error:
         raise InputError(f"{marker} cannot be read ({error}); give another output folder") from error
     if not isinstance(held, dict):
         raise InputError(f"{marker} does not describe a run; give another output folder")
-    if holds and held.get("fingerprint") != fingerprint:  # a run that has computed nothing yet may be replaced
+    if started and held.get("fingerprint") != identity:
         raise InputError(
-            f"output folder {folder} holds a run of other inputs or options ({held.get('summary', 'unknown')}); give "
-            "another folder, or remove this one"
+            f"output folder {marker.parent} holds a run of other inputs or options "
+            f"({held.get('summary', 'unknown')}); give another folder, or remove this one"
         )
 
 
@@ -319,8 +363,10 @@ def _check_parts(run: Mapping[str, Any], place: pathlib.Path) -> None:
         raise InputError(f"{place} is damaged: it lacks {', '.join(missing)}; {again}")
 
 
-def _check_items(header: Sequence[str], rows: Sequence[Sequence[str]], place: pathlib.Path) -> None:
-    missing = [name for name in ("id", "p_value", "adjusted", "selected") if name not in header]
+def _check_columns(
+    place: pathlib.Path, needed: Sequence[str], header: Sequence[str], rows: Sequence[Sequence[str]], again: str
+) -> None:
+    missing = [name for name in needed if name not in header]
     if missing or any(len(row) != len(header) for row in rows):
         what = f"lacks the columns {', '.join(missing)}" if missing else "has rows of different lengths"
-        raise InputError(f"{place} is damaged: it {what}; run the audit again")
+        raise InputError(f"{place} is damaged: it {what}; {again}")

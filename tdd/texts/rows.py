@@ -50,21 +50,15 @@ Place = Callable[[int], str]
 
 @dataclasses.dataclass(frozen=True)
 class Rows:
-    """A table that is read one column at a time.
+    """A table that is read one column at a time."""
 
-    Attributes:
-      source: what messages call it, a path or "memory".
-      num_rows: how many rows there are.
-      fields: names of the fields in the order of their first appearance; empty where rows are bare values.
-      column: `(field) -> values`, one a row, None where a row lacks the field; `column("")` for bare values.
-      place: `(index) -> words` that lead a person to the row, such as "line 7".
-    """
-
-    source: str
-    num_rows: int
+    source: str  # what messages call it, a path or "memory"
+    num_rows: int  # how many rows there are
+    # names of the fields in the order of their first appearance; empty where rows are bare values
     fields: tuple[str, ...]
+    # `(field) -> values`, one a row, None where a row lacks the field; `column("")` for bare values
     column: Callable[[str], Sequence[Any]]
-    place: Place
+    place: Place  # `(index) -> words` that lead a person to the row, such as "line 7"
 
     @classmethod
     def of_values(cls, source: str, values: Sequence[Any], place: Place) -> Rows:

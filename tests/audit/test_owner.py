@@ -9,7 +9,7 @@ from scored_models import random_texts, scored_model
 import tdd
 from tdd.cli import main
 from tdd.demo.data import demo_files, load_calibration, load_candidates
-from tdd.report.run import folder_report
+from tdd.report import folder_report
 from tdd.validate import InputError
 
 DOCUMENTS, PRIVATE = 12, 4

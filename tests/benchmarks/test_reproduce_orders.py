@@ -13,7 +13,7 @@ from benchmarks.reproductions import run as running
 from benchmarks.reproductions.models import seed_of
 from benchmarks.reproductions.order_tests import ORDER_TESTS
 from benchmarks.reproductions.record import Options
-from tdd.lab.canaries import canary_set
+from tdd.lab.corpus import canary_set
 
 
 @pytest.fixture(scope="module")

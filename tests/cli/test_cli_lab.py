@@ -39,7 +39,7 @@ num_buckets = 1
 
 @pytest.fixture(autouse=True)
 def _this_process_keeps_its_allocator(monkeypatch):
-    monkeypatch.setattr("tdd.lab.memory.keep_memory", lambda: True)
+    monkeypatch.setattr("tdd.cores.keep_memory", lambda: True)
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ def reproduce(monkeypatch, tmp_path):
     """Runs `python -m benchmarks reproduce jecs` with another function in the place of the reproduction."""
 
     def call(carry_out):
-        monkeypatch.setattr("tdd.lab.memory.keep_memory", lambda: True)
+        monkeypatch.setattr("tdd.cores.keep_memory", lambda: True)
         monkeypatch.setattr("benchmarks.reproductions.run.run_reproduction", carry_out)
         return benchmarks(["reproduce", "jecs", "--out", str(tmp_path / "run"), "-q", "--json"])
 

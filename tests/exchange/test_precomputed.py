@@ -7,7 +7,7 @@ import pytest
 
 from tdd import InputError, exchangeability
 from tdd.cli import main
-from tdd.exchange.precomputed import order_of_log_probs, read_log_probs
+from tdd.exchange.result import order_of_log_probs, read_log_probs
 
 RNG = np.random.default_rng(0)
 CANONICAL, SHUFFLED = RNG.normal(size=20) + 1.5, RNG.normal(size=(20, 19))

@@ -341,8 +341,8 @@ def ids_of(model, text):
         (TEXTS, {"max_length": 1}, "max_length=1"),
         (TEXTS, {"max_length": 500}, "exceeds the 128 positions"),
         (TEXTS, {"max_length": 32, "stride": 32}, "stride=32 leaves tokens without a window"),
-        (TEXTS, {"num_shards": 0}, "num_shards=0 must be a whole number"),
-        (TEXTS, {"num_shuffles": True}, "num_shuffles=True"),
+        (TEXTS, {"num_shards": 0}, "num_shards must be a whole number from 1"),
+        (TEXTS, {"num_shuffles": True}, "num_shuffles must be a whole number"),
         (TEXTS, {"suffix": 0}, "suffix=0 must be a fraction"),
         (TEXTS, {"suffix": 1.5}, "suffix=1.5"),
         (TEXTS, {"stop": "soon"}, "stop must be one of 'none', 'e_process'"),
@@ -368,13 +368,13 @@ def test_a_sorted_order_can_be_insisted_on(model):
 
 
 def test_several_sets_share_the_level_of_stopping(model, monkeypatch):
-    targets, sequence = [], run_module._sequence
+    targets = []
 
-    def recorded(stop, num_shuffles, target, *rest):
+    def recorded(stop, looks, target, *rest):
         targets.append(target)
-        return sequence(stop, num_shuffles, target, *rest)
+        return SequentialTest(stop, looks, target, *rest)
 
-    monkeypatch.setattr(run_module, "_sequence", recorded)
+    monkeypatch.setattr(run_module, "SequentialTest", recorded)
     run_exchange(model, {"a": TEXTS, "b": TEXTS[::-1]}, **OPTIONS, stop="e_process", alpha=0.04)
     assert targets == [0.02, 0.02]
 

@@ -564,7 +564,7 @@ PROBE = (
     ),
     Fault(
         "probe: the look at step 0 is not promised",
-        "tdd/probe/options.py",
+        "tdd/probe/inputs.py",
         "None if self.num_steps is None else (self.num_steps - 1) // self.every + 1",
         "None if self.num_steps is None else max(1, (self.num_steps - 1) // self.every)",
         ("tests/probe/test_loop.py",),
@@ -1051,7 +1051,7 @@ WORDS = (
     ),
     Fault(
         "tables: a bar in a cell ends it",
-        "tdd/report/markdown.py",
+        "tdd/report/page.py",
         'cell.replace("|", "\\\\|")',
         "cell",
         ("tests/report", "tests/packaging/test_readme.py"),

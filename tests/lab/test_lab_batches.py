@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tdd import InputError
-from tdd.lab.batches import Batches, encode
+from tdd.lab.tokens import Batches, encode
 
 
 class Characters:

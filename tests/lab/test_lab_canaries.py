@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from tdd import InputError
-from tdd.lab.canaries import canary_set
-from tdd.lab.corpus import generate
+from tdd.lab.corpus import canary_set, generate
 from tdd.texts import hash_texts
 
 

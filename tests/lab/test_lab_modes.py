@@ -12,11 +12,10 @@ import pytest
 
 from tdd import InputError
 from tdd.device_kinds import DeviceKind
-from tdd.lab.batches import Batches, encode
 from tdd.lab.corpus import generate
 from tdd.lab.lora import Lora, init_factors, merge
 from tdd.lab.step import Weights, accumulate, fills, token_losses
-from tdd.lab.tokenizer import train_tokenizer
+from tdd.lab.tokens import Batches, encode, train_tokenizer
 from tdd.lab.train import TrainConfig, evaluation_loss, train
 from tdd.models import checkpoint
 from tdd.models.decoder import init_params

@@ -1,14 +1,15 @@
 """Planting: a partition by one random permutation, written down."""
 
 import csv
+import io
 import itertools
 
 import numpy as np
 import pytest
 
 from tdd import InputError
-from tdd.lab.canaries import canary_set, plant_canaries
-from tdd.lab.plant import plant, save_truth
+from tdd.lab.corpus import canary_set
+from tdd.lab.plant import csv_bytes, plant, plant_canaries
 from tdd.records import Texts
 
 POOL = Texts(ids=tuple(f"t{i}" for i in range(40)), texts=tuple(f"text {i}" for i in range(40)))
@@ -30,11 +31,9 @@ def test_parts_are_a_partition_with_labels():
     assert planted.candidates.texts[0] == POOL.texts[POOL.ids.index(planted.candidates.ids[0])]
 
 
-def test_truth_says_the_same_and_is_written_as_csv(tmp_path):
+def test_truth_says_the_same_and_is_written_as_csv():
     planted = plant(POOL, **PARTS, seed=2)
-    save_truth(tmp_path / "truth.csv", planted)
-    with open(tmp_path / "truth.csv", newline="") as file:
-        rows = list(csv.DictReader(file))
+    rows = list(csv.DictReader(io.StringIO(csv_bytes(planted.truth).decode(), newline="")))
     assert [row["id"] for row in rows] == [name for name in POOL.ids if name in {r["id"] for r in rows}]
     table = {row["id"]: (row["role"], int(row["label"])) for row in rows}
     assert len(table) == 33
@@ -42,7 +41,6 @@ def test_truth_says_the_same_and_is_written_as_csv(tmp_path):
     for name, (role, label) in table.items():
         assert (role == "candidate") == (name in labels)
         assert label == (name in planted.training.ids)
-    assert [path.name for path in tmp_path.iterdir()] == ["truth.csv"]
 
 
 def test_same_seed_same_split_and_every_text_gets_every_part():
@@ -95,12 +93,6 @@ class TestDuplication:
         assert len(set(planted.training.ids)) == len(planted.training) == copies == 4 * 2 + 4 * 5 + 6
         positions = [i for i, text in enumerate(planted.training.texts) if planted.training.texts.count(text) > 1]
         assert positions != list(range(len(positions)))
-
-    def test_the_table_has_a_column_of_copies_where_there_are_any(self, tmp_path):
-        save_truth(tmp_path / "once.csv", plant(POOL, **PARTS, seed=2))
-        save_truth(tmp_path / "often.csv", plant(POOL, **PARTS, duplication=2, seed=2))
-        assert (tmp_path / "once.csv").read_text().splitlines()[0] == "id,role,label"
-        assert (tmp_path / "often.csv").read_text().splitlines()[0] == "id,role,label,copies"
 
 
 class TestPlantedSets:

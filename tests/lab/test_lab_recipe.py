@@ -6,9 +6,8 @@ import tomllib
 import pytest
 
 from tdd import InputError
-from tdd.lab.config import TrainConfig
 from tdd.lab.lora import Lora
-from tdd.lab.recipe import DESIGNS, BlocksDesign, CanariesDesign, MembersDesign, Recipe, Training
+from tdd.lab.recipe import DESIGNS, BlocksDesign, CanariesDesign, MembersDesign, Recipe, TrainConfig, Training
 from tdd.lab.recipe_file import load_recipe, parse_recipe, recipe_dict, recipe_toml
 
 EXAMPLES = importlib.resources.files("tdd.lab") / "data" / "recipes"

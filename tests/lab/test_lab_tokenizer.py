@@ -5,7 +5,7 @@ from transformers import AutoTokenizer
 
 from tdd import InputError
 from tdd.lab.corpus import generate
-from tdd.lab.tokenizer import END_OF_TEXT, train_tokenizer
+from tdd.lab.tokens import END_OF_TEXT, train_tokenizer
 
 TEXTS = generate(150, seed=1).texts
 

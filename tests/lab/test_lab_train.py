@@ -10,7 +10,7 @@ import pytest
 
 from tdd import InputError
 from tdd.lab.corpus import generate
-from tdd.lab.tokenizer import train_tokenizer
+from tdd.lab.tokens import train_tokenizer
 from tdd.lab.train import CHECKPOINT_FOLDER, TrainConfig, evaluation_loss, train
 from tdd.models import checkpoint
 from tdd.models.decoder import init_params

@@ -10,8 +10,8 @@ from scored_models import random_texts, scored_model
 
 import tdd
 from tdd.probe import over_checkpoints
-from tdd.report.markdown import to_markdown
-from tdd.report.run import folder_report
+from tdd.report import folder_report
+from tdd.report.page import to_markdown
 from tdd.validate import InputError
 
 SUSPECTS, REFERENCES, OTHERS = (random_texts(30, seed=seed, shortest=10, longest=30) for seed in (1, 2, 3))

@@ -12,8 +12,7 @@ from scored_models import random_texts, small_model
 from word_tokenizer import word_tokenizer
 
 import tdd
-from tdd.probe.options import COMPUTED_SCORES
-from tdd.probe.texts import lay_out
+from tdd.probe.inputs import COMPUTED_SCORES, lay_out
 
 RESULT_FIELDS = [field.name for field in dataclasses.fields(tdd.probe.ProbeResult)]
 

@@ -11,7 +11,7 @@ from scored_models import random_texts, small_model
 from word_tokenizer import word_tokenizer
 
 import tdd
-from tdd.probe.options import check_reachable
+from tdd.probe.inputs import check_reachable
 from tdd.validate import InputError
 
 ROWS = token_rows(44)

@@ -3,7 +3,7 @@
 import pytest
 from markdown_it import MarkdownIt
 
-from tdd.report.markdown import to_markdown
+from tdd.report.page import to_markdown
 from tests.report.test_page import HOSTILE, report_of
 
 MARKS = (*HOSTILE, "a|b", "`code` *strong* _em_ ~~no~~", "[text](http://x.invalid)", "# heading", "$x$", "&amp; !")

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from tdd.report import folder_report
 from tdd.report import power as report
 from tdd.report.plots import power as plots
 from tdd.report.plots.sheet import save
-from tdd.report.run import folder_report
 from tdd.report.sections import to_terminal
 from tdd.study.power.plans import ExchangePlan, PowerPlan, load_plan
 from tdd.validate import InputError

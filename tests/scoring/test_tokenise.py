@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from word_tokenizer import word_tokenizer
 
-from tdd.lab.tokenizer import END_OF_TEXT, train_tokenizer
+from tdd.lab.tokens import END_OF_TEXT, train_tokenizer
 from tdd.models.configuration import read_tokenizer
 from tdd.scoring import tokenise
 from tdd.scoring.buckets import bucket_lengths, plan

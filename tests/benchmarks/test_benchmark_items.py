@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tdd.lab.benchmark_items import benchmark
+from benchmarks.reproductions.benchmark_items import benchmark
 from tdd.lab.corpus import generate
 from tdd.lab.paraphrase import find_phrases
 from tdd.validate import InputError

@@ -5,11 +5,11 @@ import sys
 
 import pytest
 
-from tdd.lab import memory
+from tdd import cores as memory
 
 CODE = """
 import resource, sys, threading
-from tdd.lab.memory import keep_memory
+from tdd.cores import keep_memory
 kept = "keep" in sys.argv and keep_memory()
 faults = []
 def work():
