@@ -5,7 +5,6 @@ from .designs import JointLabels as JointLabels
 from .designs import Mixture as Mixture
 from .designs import NormalShift as NormalShift
 from .designs import PairedScores as PairedScores
-from .designs import Pool as Pool
 from .designs import SkewedShards as SkewedShards
 from .engine import run as run
 from .joint import resample_joint as resample_joint
@@ -13,6 +12,7 @@ from .joint import simulate_joint as simulate_joint
 from .methods import NAMES as NAMES
 from .methods import StudyMethod as StudyMethod
 from .methods import method as method
+from .pool import Pool as Pool
 from .pool import resample as resample
 from .results import QUANTILES as QUANTILES
 from .results import StudyResult as StudyResult

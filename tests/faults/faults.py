@@ -908,7 +908,7 @@ STUDIES = (
     ),
     Fault(
         "JointLabels: calibration and candidates share a key",
-        "tdd/study/designs/synthetic.py",
+        "tdd/study/designs.py",
         "jax.random.normal(scores, (self.num_models, self.num_tests))",
         "jax.random.normal(calibration, (self.num_models, self.num_tests))",
         ("tests/study/test_compositions.py", "tests/study/test_designs.py"),
