@@ -146,14 +146,14 @@ def _write_figures(study: Any, options: Any, result: Any, format: str) -> list[A
     """Draw into the folder of the study; every file there."""
     if options.folder is None:
         return []
-    from tdd.report import study_plots
+    from tdd.report.plots import studies
 
     files = [options.folder / name for name in ("results.parquet", "results.csv", "study.json")]
-    drawn = study_plots.draw(result, study.figure, title=study.title, caption=study.describe(options))
-    files.append(study_plots.write(drawn, options.folder / f"figure.{format}"))
+    drawn = studies.draw(result, study.figure, title=study.title, caption=study.describe(options))
+    files.append(studies.write(drawn, options.folder / f"figure.{format}"))
     if study.example is not None:
         example = study.example(options)
-        files.append(study_plots.write(study_plots.draw_example(example), options.folder / f"{example.kind}.{format}"))
+        files.append(studies.write(studies.draw_example(example), options.folder / f"{example.kind}.{format}"))
     return files
 
 

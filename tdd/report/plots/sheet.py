@@ -26,7 +26,6 @@ from tdd.runs.atomic import atomic_path
 from tdd.validate import printable
 
 __all__ = [
-    "FORMATS",
     "INK",
     "LEVEL",
     "Sheet",
@@ -41,7 +40,6 @@ __all__ = [
     "style",
 ]
 
-FORMATS = ("png", "svg")
 INK = "#333333"
 LEVEL: dict[str, Any] = {"color": "#777777", "linewidth": 1.1, "linestyle": (0, (1, 2)), "zorder": 1}
 
