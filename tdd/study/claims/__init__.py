@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import importlib
 import json
 import logging
@@ -23,7 +24,7 @@ from tdd.study.store import check_fingerprint
 from tdd.validate import InputError
 from tdd.validate.arrays import check_seed
 
-__all__ = ["Claim", "Measured", "all_claims", "choose", "false_discovery_proportion", "in_one_setting", "measure"]
+__all__ = ["Claim", "Measured", "Setting", "all_claims", "choose", "false_discovery_proportion", "measure"]
 
 _MODULES = ("estimates", "combination", "knockoffs", "joint", "order", "auditor", "probe")
 
@@ -62,19 +63,19 @@ class Claim:
     batch: int = 2_000
 
 
-def in_one_setting(
-    prefix: str,
-    setting: str,
-    error: ErrorRate,
-    level: float,
-    *rows: tuple[str, str, bool, Callable[[jax.Array], jax.Array]],
-    batch: int = 2_000,
-) -> tuple[Claim, ...]:
-    """Claims `(name, procedure, holds, one)` that share their setting, their error rate and its level."""
-    return tuple(
-        Claim(f"{prefix}/{name}", procedure, setting, error, level, holds, one, batch)
-        for name, procedure, holds, one in rows
-    )
+class Setting(NamedTuple):
+    """What claims share: the fields of `Claim`, and `experiment`, `(key, rule) -> error` for the rule of each claim."""
+
+    setting: str
+    error: ErrorRate
+    level: float
+    experiment: Callable[..., jax.Array]
+    batch: int = 2_000
+
+    def claim(self, name: str, procedure: str, holds: bool, rule: Any) -> Claim:
+        """The claim about one procedure."""
+        one = functools.partial(self.experiment, rule=rule)
+        return Claim(name, procedure, self.setting, self.error, self.level, holds, one, self.batch)
 
 
 def false_discovery_proportion(selected: jax.Array, null: jax.Array) -> jax.Array:
