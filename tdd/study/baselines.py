@@ -146,10 +146,7 @@ def threshold(
     for sample, name in zip(samples, ("validation", "scores"), strict=True):
         arrays.check_finite(sample, name)
     is_target = arrays.as_mask(is_target, samples[0], "is_target")
-    masks = (
-        arrays.as_mask(validation_mask, samples[0], "validation_mask"),
-        arrays.as_mask(mask, samples[1], "mask"),
-    )
+    masks = (arrays.as_mask(validation_mask, samples[0], "validation_mask"), arrays.as_mask(mask, samples[1], "mask"))
     arrays.check_some(samples[0], masks[0], "validation", "items with known labels are needed")
     (own, tested), (own_real, real) = order_preserving(samples, masks)
     level = None if alpha is None else level_operand(alpha)
@@ -219,15 +216,10 @@ def _at_most(count: jax.Array, total: jax.Array, alpha: Any) -> jax.Array:
 
 
 class JointMetrics(NamedTuple):
-    """Error and power of a joint selection.
+    """Error and power of a joint selection."""
 
-    Attributes:
-      gcp: [] fraction of contaminated items among the selected, 0 without a selection.
-      power: [] fraction of the jointly pure items that are selected, 0 without any.
-    """
-
-    gcp: jax.Array
-    power: jax.Array
+    gcp: jax.Array  # [] fraction of contaminated items among the selected, 0 without a selection
+    power: jax.Array  # [] fraction of the jointly pure items that are selected, 0 without any
 
 
 def selected_by_each(calibration: jax.Array, scores: jax.Array, *, alpha: Any, eta: Any = 0.5) -> jax.Array:

@@ -26,16 +26,7 @@ from tdd.study.results import Totals
 from tdd.validate import InputError
 from tdd.validate.files import read_npz
 
-__all__ = [
-    "PartialTotals",
-    "TotalsStore",
-    "as_study_shard",
-    "check_fingerprint",
-    "gaps",
-    "joined",
-    "merge",
-    "overlap",
-]
+__all__ = ["PartialTotals", "TotalsStore", "as_study_shard", "check_fingerprint", "gaps", "joined", "merge", "overlap"]
 
 _logger = logging.getLogger("tdd.study")
 
@@ -197,15 +188,10 @@ def _folder_gone(folder: pathlib.Path) -> InputError:
 
 
 class PartialTotals(NamedTuple):
-    """Totals over some of the repetitions of a study.
+    """Totals over some of the repetitions of a study."""
 
-    Attributes:
-      ranges: (first, last) pairs of the repetitions first..last-1: sorted, none touches the next.
-      totals: exact sums over these repetitions.
-    """
-
-    ranges: Ranges
-    totals: Totals
+    ranges: Ranges  # (first, last) pairs of the repetitions first..last-1: sorted, none touches the next
+    totals: Totals  # exact sums over these repetitions
 
     @property
     def repetitions(self) -> int:

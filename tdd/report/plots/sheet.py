@@ -148,11 +148,7 @@ def sheet(
     height_of_words = sum(artist.get_window_extent().height for artist in around) / figure.dpi
     figure.set_size_inches(_WIDTH, height_of_words + rows * (_PANEL_TITLE + height) + (rows - 1) * foot + _AXIS)
     panels = figure.subplots(
-        rows,
-        columns,
-        sharex="col" if share_x else "none",
-        sharey="row" if share_y else "none",
-        squeeze=False,
+        rows, columns, sharex="col" if share_x else "none", sharey="row" if share_y else "none", squeeze=False
     )
     for axes in panels.flat:
         axes.tick_params(labelbottom=True)

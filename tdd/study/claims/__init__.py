@@ -39,28 +39,18 @@ ErrorRate: TypeAlias = Literal["FDR", "size", "GCR", "miss", "margin"]
 
 @dataclasses.dataclass(frozen=True)
 class Claim:
-    """An error rate that a procedure is said to hold, and the experiment that measures it.
+    """An error rate that a procedure is said to hold, and the experiment that measures it."""
 
-    Attributes:
-      name: short unique name, for example "knockoffs/averaged-20".
-      procedure: description of what is run.
-      setting: description of the data (sizes, laws, level).
-      error: the error rate, the mean of what `one` returns.
-      level: the error rate that is claimed.
-      holds: whether the claim is true; a false one is measured above its level, a true one stands beside it as the
-        remedy.
-      one: PRNG key -> [] error of one repetition, in [0, 1].
-      batch: repetitions side by side.
-    """
-
-    name: str
-    procedure: str
-    setting: str
-    error: ErrorRate
+    name: str  # short unique name, for example "knockoffs/averaged-20"
+    procedure: str  # description of what is run
+    setting: str  # description of the data (sizes, laws, level)
+    error: ErrorRate  # the error rate, the mean of what `one` returns
     level: float
+    # whether the claim is true; a false one is measured above its level, a true one stands beside it as the remedy
     holds: bool
+    # PRNG key -> [] error of one repetition, in [0, 1]
     one: Callable[[jax.Array], jax.Array] = dataclasses.field(repr=False)
-    batch: int = 2_000
+    batch: int = 2_000  # repetitions side by side
 
 
 class Setting(NamedTuple):
@@ -94,14 +84,7 @@ def all_claims() -> tuple[Claim, ...]:
 
 
 class Measured(NamedTuple):
-    """A measured claim: the fields of `Claim`, and what was measured.
-
-    Attributes:
-      mean: measured error rate.
-      se: its standard error.
-      exceeds: whether a confidence bound at level 1e-5, valid at any sample size, puts the error above the claim.
-      seconds: time of computation, compilation included.
-    """
+    """A measured claim: the fields of `Claim`, and what was measured."""
 
     name: str
     procedure: str
@@ -112,8 +95,8 @@ class Measured(NamedTuple):
     mean: float
     se: float
     repetitions: int
-    exceeds: bool
-    seconds: float
+    exceeds: bool  # whether a confidence bound at level 1e-5, valid at any sample size, puts the error above the claim
+    seconds: float  # time of computation, compilation included
 
 
 def measure(

@@ -154,21 +154,13 @@ def _with_provenance(result: StudyResult, study: NamedStudy, options: StudyOptio
 
 @dataclasses.dataclass(frozen=True)
 class GridRun:
-    """Runs `tdd.study.run` on one design over a grid.
+    """Runs `tdd.study.run` on one design over a grid."""
 
-    Attributes:
-      design: `(options) -> design`, of the given table or synthetic.
-      methods: methods of `tdd.study.run`, or `(options) -> methods`.
-      grid: grid of synthetic data.
-      table_grid: `(columns) -> grid` of a given table.
-      finish: `(result, options) -> result`.
-    """
-
-    design: Callable[[StudyOptions], Any]
-    methods: Any
-    grid: Mapping[str, Iterable[Any]] | None = None
-    table_grid: Callable[[Columns], Mapping[str, Iterable[Any]]] | None = None
-    finish: Callable[[StudyResult, StudyOptions], StudyResult] | None = None
+    design: Callable[[StudyOptions], Any]  # `(options) -> design`, of the given table or synthetic
+    methods: Any  # methods of `tdd.study.run`, or `(options) -> methods`
+    grid: Mapping[str, Iterable[Any]] | None = None  # grid of synthetic data
+    table_grid: Callable[[Columns], Mapping[str, Iterable[Any]]] | None = None  # `(columns) -> grid` of a given table
+    finish: Callable[[StudyResult, StudyOptions], StudyResult] | None = None  # `(result, options) -> result`
 
     def __call__(self, options: StudyOptions) -> StudyResult:
         """The result, with or without a given table."""

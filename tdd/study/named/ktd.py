@@ -41,19 +41,13 @@ _TO_ONE = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.99)
 
 @pytree("num_knockoffs")
 class AnyLaw:
-    """`PairedScores` with the law as a number: one program for all of them. Labelled items of the same law validate.
-
-    Attributes:
-      law: index into `LAWS`.
-      num_knockoffs: k.
-      signal: shift of a member's own score to lower values.
-    """
+    """`PairedScores` with the law as a number: one program for all of them. Labelled items of the same law validate."""
 
     null: ClassVar[Null] = "nonmember"
 
-    law: Any = 0
-    num_knockoffs: int = 1
-    signal: Any = SIGNAL
+    law: Any = 0  # index into `LAWS`
+    num_knockoffs: int = 1  # k
+    signal: Any = SIGNAL  # shift of a member's own score to lower values
 
     def draw(self, key: jax.Array) -> Sample:
         """One data set."""
@@ -70,21 +64,14 @@ class AnyLaw:
 
 @pytree("num_knockoffs")
 class KnockoffPool:
-    """Half of the items, drawn anew in each repetition, with the first k of their knockoffs; up to 100 others validate.
-
-    Attributes:
-      scores: [N] loss-like scores of the texts.
-      knockoffs: [N, at least k] of their knockoffs.
-      is_member: [N] bool.
-      num_knockoffs: k.
-    """
+    """Half of the items, drawn anew each time, with the first k of their knockoffs; up to 100 others validate."""
 
     null: ClassVar[Null] = "nonmember"
 
-    scores: Any
-    knockoffs: Any
-    is_member: Any
-    num_knockoffs: int = 1
+    scores: Any  # [N] loss-like scores of the texts
+    knockoffs: Any  # [N, at least k] of their knockoffs
+    is_member: Any  # [N] bool
+    num_knockoffs: int = 1  # k
 
     def draw(self, key: jax.Array) -> Sample:
         """One half, with `extra["knockoffs"]` [m, k]."""
