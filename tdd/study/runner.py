@@ -28,7 +28,7 @@ _PATIENCE = 0.5  # seconds that a call should take, and after which the totals a
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """The number of repetitions of a cell, and how they are cut into calls and pieces; no number depends on the cuts."""
+    """The repetitions of a cell, and how they are cut into calls and pieces. No number depends on the cuts."""
 
     repetitions: int  # largest number of repetitions
     first_call: int  # repetitions of the first call

@@ -44,7 +44,7 @@ _BEYOND = 1e6
 
 @pytree("num_shared")
 class JointPool:
-    """A given table, split anew: half of the items that all models were trained on calibrate, the others are audited."""
+    """A given table, split anew: half of the items that all models were trained on calibrate, others are audited."""
 
     null: ClassVar[Null] = "member"
 
