@@ -129,28 +129,25 @@ def measure(
         raise InputError(f"repetitions must be at least 100, got {repetitions}; 100000 give three digits")
     check_seed(seed)
     part, claims = as_shard(shard, folder, "folder= (--out)"), list(claims)
-    if folder is None or not (part or folder.exists()):
-        rows = []
-        for claim in claims:
-            rows.append(_measure_claim(claim, repetitions=repetitions, seed=seed))
-            on_done(rows[-1])
-        return rows
     options = {"repetitions": repetitions, "seed": seed, "versions": versions()}
-    places = [folder / f"{claim.name.replace('/', '--')}.json" for claim in claims]
-    measured = [_read(place, options) for place in places]
-    if part is None and (lacking := measured.count(None)):
-        _logger.warning("%s: the shards have left %d of %d claims, measured now", folder, lacking, len(claims))
-    with disk_errors(folder):
-        folder.mkdir(parents=True, exist_ok=True)
+    places: dict[str, pathlib.Path] = {}
+    if folder is not None and (part or folder.exists()):
+        places = {claim.name: folder / f"{claim.name.replace('/', '--')}.json" for claim in claims}
+        lacking = [_read(place, options) for place in places.values()].count(None)
+        if part is None and lacking:
+            _logger.warning("%s: the shards have left %d of %d claims, measured now", folder, lacking, len(claims))
+        with disk_errors(folder):
+            folder.mkdir(parents=True, exist_ok=True)
     rows = []
-    for number, (claim, place) in enumerate(zip(claims, places, strict=True)):
-        if part is None or part.owns(number):
-            row = measured[number] or _read(place, options)  # another copy of this shard may have written it since
-            if row is None:
-                row = _measure_claim(claim, repetitions=repetitions, seed=seed)
+    for claim in claims if part is None else [claim for i, claim in enumerate(claims) if part.owns(i)]:
+        place = places.get(claim.name)
+        row = place and _read(place, options)
+        if row is None:
+            row = _measure_claim(claim, repetitions=repetitions, seed=seed)
+            if place is not None:
                 write_atomically(place, to_json({"options": options, "row": row._asdict()}).encode())
-            rows.append(row)
-            on_done(row)
+        rows.append(row)
+        on_done(row)
     return rows
 
 

@@ -185,8 +185,7 @@ def over_cells(
     """`run_cell(options, **cell)` for each cell, each continuing in a folder of its own."""
     results, start, cells = [], time.perf_counter(), list(cells)
     for i, cell in enumerate(cells):
-        folder = None if options.folder is None else options.folder / f"cell-{i:02d}"
-        results.append(run_cell(dataclasses.replace(options, folder=folder), **cell))
+        results.append(run_cell(options.within(f"cell-{i:02d}"), **cell))
     return dataclasses.replace(stacked(cells, results), seconds=time.perf_counter() - start)
 
 

@@ -166,10 +166,6 @@ def _bound(options: StudyOptions, cell: Mapping[str, Any], method: str) -> Expec
     return ExpectedBound("asymptotic" if method.endswith("/t") else "finite-sample")
 
 
-def _in_folder(options: StudyOptions, name: str) -> StudyOptions:
-    return dataclasses.replace(options, folder=None if options.folder is None else options.folder / name)
-
-
 # --- numbers of shards and shuffles -----------------------------------------------------------------------------------
 
 
@@ -189,7 +185,7 @@ def _run_shards(options: StudyOptions) -> StudyResult:
             design = ShardPool(-columns.scores[0], -columns.knockoffs, **fixed)
         values = [value for value in values if value <= largest] or [largest]
         grid = {field: values, "gain": (0.0, float(design.gain))}
-        both = run(design, _methods(_decide_in_some), grid=grid, **run_options(_in_folder(options, field)))
+        both = run(design, _methods(_decide_in_some), grid=grid, **run_options(options.within(field)))
         parts.append(halves(both, [{"varied": panel, "value": value, **fixed, field: value} for value in values]))
     return dataclasses.replace(joined(parts), seconds=time.perf_counter() - start)
 
@@ -258,7 +254,7 @@ def _cell(panel: str, r: int, k: int) -> dict[str, Any]:
 
 
 def _run_tested(options: StudyOptions, name: str, design: Any, repetitions: int) -> StudyResult:
-    options = dataclasses.replace(_in_folder(options, name), repetitions=repetitions)
+    options = options.within(name, repetitions=repetitions)
     return run(TestedShards(design), _methods(_decide_tested), **run_options(options))
 
 

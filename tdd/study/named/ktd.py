@@ -88,13 +88,10 @@ class KnockoffPool:
 def _or_table(synthetic: Any) -> Callable[[StudyOptions], Any]:
     """`(options) -> design`: the given table with all of its knockoffs, or a synthetic design."""
 
-    def design(options: StudyOptions) -> Any:
-        columns = options.columns
-        if columns is None:
-            return synthetic
+    def from_table(columns: Columns) -> KnockoffPool:
         return KnockoffPool(columns.scores[0], columns.knockoffs, columns.labels[0], columns.knockoffs.shape[1])
 
-    return design
+    return lambda options: synthetic if options.columns is None else from_table(options.columns)
 
 
 def _describe(options: StudyOptions, signal: str = f"{SIGNAL:g}", knockoffs: str = "k paraphrases") -> str:
@@ -122,26 +119,16 @@ def _with_laws(result: StudyResult, options: StudyOptions) -> StudyResult:
     return dataclasses.replace(result, cells=tuple(cell | {"law": LAWS[cell["law"]]} for cell in result.cells))
 
 
-def _up_to_all(wanted: tuple[int, ...]) -> Callable[[Columns], dict[str, tuple[int, ...]]]:
-    """`(columns) -> grid` over the numbers of knockoffs that a table has, up to all of them."""
-
-    def grid(columns: Columns) -> dict[str, tuple[int, ...]]:
-        most = columns.knockoffs.shape[1]
-        return {"num_knockoffs": tuple(sorted({k for k in wanted if k < most} | {most}))}
-
-    return grid
+def _up_to_all(columns: Columns, wanted: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
+    """A grid over the numbers of knockoffs that a table has, up to all of them."""
+    most = columns.knockoffs.shape[1]
+    return {"num_knockoffs": tuple(sorted({k for k in wanted if k < most} | {most}))}
 
 
 def _vanilla(key: jax.Array, scores: jax.Array, calibration: jax.Array, *, alpha: Any, extra: Any) -> jax.Array:
     """KTD with the first knockoff alone."""
     del key, calibration
     return ktd(scores, extra["knockoffs"][:, :1], alpha=alpha, rule="ktd").selected
-
-
-def _baseline_bound(options: StudyOptions, cell: Mapping[str, Any], method: str) -> ExpectedBound:
-    if method == VANILLA:
-        return _bound(options, {**cell, "num_knockoffs": 1}, "ktd/ktd")
-    return _bound(options, cell, method)
 
 
 _study = functools.partial(NamedStudy, bound=_bound, repetitions=4_000, needs=Needs(knockoffs=True))
@@ -184,7 +171,7 @@ STUDIES = (
             _or_table(AnyLaw()),
             RULES,
             _ALL_LAWS | {"num_knockoffs": _NUMBERS},
-            table_grid=_up_to_all(_NUMBERS),
+            table_grid=functools.partial(_up_to_all, wanted=_NUMBERS),
             finish=_with_laws,
         ),
         figure=Figure("parameter", panels="law", x="num_knockoffs", x_label="knockoffs an item, k", labels=LABELS),
@@ -198,7 +185,7 @@ STUDIES = (
             _or_table(PairedScores(num_tests=NUM_TESTS, num_calibration=1)),
             ("ktd/ktd",),
             {"signal": (1.0, 1.5, 2.0), "num_knockoffs": _MORE_NUMBERS},
-            table_grid=_up_to_all(_MORE_NUMBERS),
+            table_grid=functools.partial(_up_to_all, wanted=_MORE_NUMBERS),
         ),
         figure=Figure("tradeoff", series="num_knockoffs", panels="signal", labels=LABELS),
         repetitions=2_000,
@@ -227,7 +214,6 @@ STUDIES = (
                 VANILLA: "one knockoff (vanilla, exact)",
             },
         ),
-        bound=_baseline_bound,
         alphas=(0.1,),
     ),
 )

@@ -53,6 +53,10 @@ class StudyOptions:
     devices: int | None = None  # number of devices, None = all
     progress: bool = False
 
+    def within(self, name: str, **changes: Any) -> StudyOptions:
+        """The options of a part of the study, which continues in a folder of its own."""
+        return dataclasses.replace(self, folder=None if self.folder is None else self.folder / name, **changes)
+
 
 @dataclasses.dataclass(frozen=True)
 class ExpectedBound:
