@@ -19,11 +19,11 @@ from tdd.kernels import resample_pool, tally
 from tdd.records import Null
 from tdd.runs.folder import versions
 from tdd.study import blocks, checks
+from tdd.study.designs import Sample
 from tdd.study.engine import exact_levels
 from tdd.study.fingerprint import described
 from tdd.study.results import StudyResult
 from tdd.study.runner import Cell, Plan, run_study
-from tdd.study.sample import Sample
 from tdd.validate import InputError, arrays
 
 __all__ = ["Pool", "resample"]

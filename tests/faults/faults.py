@@ -914,8 +914,8 @@ STUDIES = (
         ("tests/study/test_compositions.py", "tests/study/test_designs.py"),
     ),
     Fault(
-        "monte_carlo: the radius of another theorem",
-        "tdd/study/monte_carlo.py",
+        "claims: the radius of another theorem",
+        "tdd/study/claims/__init__.py",
         "math.log(2 / level)",
         "math.log(1 / level)",
         ("tests/study/test_claims.py",),

@@ -13,8 +13,7 @@ import jax.numpy as jnp
 from tdd.procedures.jecs import jecs, jmcs
 from tdd.study import baselines
 from tdd.study.claims import Claim, Setting
-from tdd.study.designs import JointLabels
-from tdd.study.sample import Sample
+from tdd.study.designs import JointLabels, Sample
 
 __all__ = ["CLAIMS", "antithetic_pair", "one_model_each"]
 

@@ -18,13 +18,12 @@ import numpy as np
 
 from tdd.procedures.exchangeability import exchangeability
 from tdd.records import Null, pytree
-from tdd.study.designs import SkewedShards
+from tdd.study.designs import Sample, SkewedShards
 from tdd.study.engine import run
 from tdd.study.methods import method
 from tdd.study.named.driver import map_arrays, run_options, stacked
 from tdd.study.named.record import ExpectedBound, Figure, NamedStudy, Needs, StudyOptions
 from tdd.study.results import StudyResult
-from tdd.study.sample import Sample
 
 __all__ = ["STUDIES", "OrderedShards", "ShardPool", "TestedShards"]
 

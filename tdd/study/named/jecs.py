@@ -14,13 +14,12 @@ import numpy as np
 
 from tdd.procedures.jecs import jecs, jmcs
 from tdd.records import Null, pytree
-from tdd.study.designs import JointLabels
+from tdd.study.designs import JointLabels, Sample
 from tdd.study.engine import run
 from tdd.study.methods import method
 from tdd.study.named.driver import GridRun, dense_ranks, map_arrays, over_cells, run_options
 from tdd.study.named.record import Columns, Example, ExpectedBound, Figure, NamedStudy, Needs, StudyOptions
 from tdd.study.results import StudyResult
-from tdd.study.sample import Sample
 from tdd.validate import InputError
 
 __all__ = ["STUDIES", "JointPool", "SomeModels"]

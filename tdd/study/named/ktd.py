@@ -12,12 +12,11 @@ import jax.numpy as jnp
 
 from tdd.procedures.ktd import ktd
 from tdd.records import Null, pytree
-from tdd.study.designs import PairedScores
+from tdd.study.designs import PairedScores, Sample
 from tdd.study.methods import method
 from tdd.study.named.driver import GridRun
 from tdd.study.named.record import Columns, ExpectedBound, Figure, NamedStudy, Needs, StudyOptions
 from tdd.study.results import StudyResult
-from tdd.study.sample import Sample
 
 __all__ = ["STUDIES", "AnyLaw", "KnockoffPool"]
 

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tdd.procedures.ptdi import ptdi
-from tdd.study.monte_carlo import simulate
+from tdd.study.blocks import simulate
 from tdd.study.named.driver import means, over_cells, run_options
 from tdd.study.named.record import Example, ExpectedBound, Figure, NamedStudy, StudyOptions
 from tdd.study.pool import Pool, resample

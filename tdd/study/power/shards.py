@@ -16,8 +16,7 @@ from tdd.kernels import betting, permutation, randomization, rank_sum, sequentia
 from tdd.records import Null, pytree
 from tdd.study import blocks
 from tdd.study.checks import as_float
-from tdd.study.designs import SHARD_LAWS, SkewedShards
-from tdd.study.sample import Sample
+from tdd.study.designs import SHARD_LAWS, Sample, SkewedShards
 from tdd.validate import InputError
 from tdd.validate.arrays import check_choice
 
