@@ -250,7 +250,6 @@ def _plan_of_order(arguments: argparse.Namespace, path: Any, options: dict[str, 
 
 
 def _show(arguments: argparse.Namespace, plan: Any, about_order: bool) -> None:
-
     files, folder = [], None
     if arguments.out is not None:
         from tdd.report.plots import power as plots

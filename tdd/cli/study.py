@@ -106,7 +106,12 @@ def _study_named(arguments: argparse.Namespace) -> None:
     else:
         outcome = run_named_study(study, options, command=command)
     files = _write_figures(study, options, outcome.result, arguments.figure_format)
-    _print_study(arguments, options, outcome, files)
+    from tdd.report.study import study_record, study_report
+
+    record, report = study_record(outcome.result), study_report(outcome.result)
+    present(arguments, report, record=record, folder=options.folder, files=files, wide=True)
+    if not (outcome.computed or arguments.json):
+        print("Read from an earlier run in this folder.")
 
 
 def _options(arguments: argparse.Namespace, study: Any) -> Any:
@@ -155,16 +160,6 @@ def _write_figures(study: Any, options: Any, result: Any, format: str) -> list[A
         example = study.example(options)
         files.append(studies.write(studies.draw_example(example), options.folder / f"{example.kind}.{format}"))
     return files
-
-
-def _print_study(arguments: argparse.Namespace, options: Any, outcome: Any, files: list[Any]) -> None:
-    from tdd.report.study import study_record, study_report
-
-    result = outcome.result
-    record = study_record(result)
-    present(arguments, study_report(result), record=record, folder=options.folder, files=files, wide=True)
-    if not (outcome.computed or arguments.json):
-        print("Read from an earlier run in this folder.")
 
 
 def _levels(values: list[str] | None) -> tuple[float, ...]:

@@ -36,10 +36,8 @@ Ranges: TypeAlias = tuple[tuple[int, int], ...]
 class TotalsStore:
     """The totals of each grid point, in `<folder>/totals`, under the fingerprint of the study.
 
-    Args:
-      folder: folder of the study; None keeps nothing.
-      fingerprint: plain values on which the numbers depend.
-      shard: (i, n) or "i/n", see `as_study_shard`; None joins all shards.
+    Without a folder nothing is kept. The numbers depend on the plain values of the fingerprint; without a shard, (i, n)
+    or "i/n", those of all shards are joined.
 
     Raises:
       InputError: the folder holds another study, or cannot be written.
