@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import pathlib
+import shlex
 from typing import Any
 
 from tdd.cli import guarantees
-from tdd.cli.common import command, console, present, print_json, split
+from tdd.cli.common import command, console, numbers, present, print_json, split
 from tdd.cli.options import add_ray, add_shard, check_ray, ray_options, say_done
 from tdd.cores import set_host_device_count
 from tdd.study.named import STUDIES
+from tdd.validate import InputError
 
 __all__ = ["add"]
 
@@ -80,10 +83,6 @@ def _study_list(arguments: argparse.Namespace) -> None:
 
 
 def _study_named(arguments: argparse.Namespace) -> None:
-    import shlex
-
-    from tdd.validate import InputError
-
     by_ray = check_ray(arguments)
     if arguments.devices is not None and arguments.devices < 1:
         raise InputError(f"--devices must be at least 1, got {arguments.devices}")
@@ -115,10 +114,7 @@ def _study_named(arguments: argparse.Namespace) -> None:
 
 
 def _options(arguments: argparse.Namespace, study: Any) -> Any:
-    import pathlib
-
     from tdd.study.named.record import StudyOptions, read_columns
-    from tdd.validate import InputError
 
     columns = None
     if arguments.table is not None:
@@ -136,7 +132,7 @@ def _options(arguments: argparse.Namespace, study: Any) -> Any:
         raise InputError("--score, --knockoffs, --label-field and --higher-is-member are of a table: give --table FILE")
     return StudyOptions(
         repetitions=study.repetitions if arguments.repetitions is None else arguments.repetitions,
-        alphas=_levels(arguments.alpha) or study.alphas,
+        alphas=tuple(numbers("--alpha", arguments.alpha, what="numbers between 0 and 1") or study.alphas),
         seed=arguments.seed,
         columns=columns,
         target_se=arguments.target_se,
@@ -160,13 +156,3 @@ def _write_figures(study: Any, options: Any, result: Any, format: str) -> list[A
         example = study.example(options)
         files.append(studies.write(studies.draw_example(example), options.folder / f"{example.kind}.{format}"))
     return files
-
-
-def _levels(values: list[str] | None) -> tuple[float, ...]:
-    """Levels out of repeated and comma-separated words."""
-    try:
-        return tuple(float(word) for word in split(values))
-    except ValueError as error:
-        from tdd.validate import InputError
-
-        raise InputError(f"--alpha must be numbers between 0 and 1, got {', '.join(split(values))}") from error

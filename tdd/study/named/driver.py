@@ -64,7 +64,7 @@ def run_named_study(study: NamedStudy, options: StudyOptions, *, command: str) -
     if (folder / _RESULT).exists():
         return FinishedStudy(StudyResult.load(folder), False)
     try:
-        result = study.run(dataclasses.replace(options, folder=folder / _UNFINISHED))
+        result = study.run(options.within(_UNFINISHED))
     except InputError:
         _leave_as_it_was(folder, before)
         raise
@@ -91,7 +91,7 @@ def run_shard(study: NamedStudy, options: StudyOptions) -> None:
     try:
         if not (folder / _RESULT).exists():
             unfinished.mkdir(exist_ok=True)  # from now on the folder belongs to this study
-            study.run(dataclasses.replace(options, folder=unfinished))
+            study.run(options.within(_UNFINISHED))
     except InputError:
         if not (folder / _RESULT).exists():  # else `run_named_study` has finished meanwhile, and has removed the totals
             with contextlib.suppress(OSError):
