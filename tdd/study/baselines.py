@@ -154,15 +154,10 @@ def threshold(
 
 
 def auc(evidence: jax.Array, target: jax.Array) -> jax.Array:
-    """Fraction of the pairs of a target and another item in which the target has more evidence, ties one half.
+    """[] fraction of the pairs of a target and another item in which the target has more evidence, ties one half.
 
-    Args:
-      evidence: [m] large for items that look like targets: -score for members, the score for clean items, -p-value.
-        NaN is left out.
-      target: [m] bool.
-
-    Returns:
-      [] AUC; NaN where there are no targets or nothing else.
+    `evidence` [m] is large for items that look like targets: -score for members, the score for clean items, -p-value;
+    NaN is left out. The AUC is NaN where there are no targets or nothing else.
     """
     real = ~jnp.isnan(evidence)
     other = real & ~target
@@ -223,16 +218,10 @@ class JointMetrics(NamedTuple):
 
 
 def selected_by_each(calibration: jax.Array, scores: jax.Array, *, alpha: Any, eta: Any = 0.5) -> jax.Array:
-    """Storey-BH for each model alone, null "member": FDR <= alpha for that model, and for that model only.
+    """[K, m] bool: Storey-BH for each model alone, null "member": FDR <= alpha for that model, and for that model only.
 
-    Args:
-      calibration: [K, n] loss-like scores of known members.
-      scores: [K, m] loss-like scores.
-      alpha: level in (0, 1).
-      eta: fraction of the calibration scores in the region of presumed members.
-
-    Returns:
-      [K, m] bool.
+    `calibration` [K, n] are loss-like scores of known members, `scores` [K, m] those of the candidates; `eta` is the
+    fraction of the calibration scores in the region of presumed members.
     """
     max_rank = calibration.shape[1] + 1
 
@@ -258,13 +247,9 @@ def composed(selected: jax.Array, how: Literal["union", "intersection"]) -> jax.
 
 
 def joint_metrics(selected: jax.Array, target: jax.Array) -> JointMetrics:
-    """Global contamination proportion and power of a joint selection.
+    """Global contamination proportion and power of a joint selection (JECS, eq. 7-8).
 
-    Args:
-      selected: [m] bool.
-      target: [m] bool, True for members of no model.
-
-    References: JECS, eq. 7-8.
+    `selected` and `target` are [m] bool; targets are members of no model.
     """
     false = jnp.sum(selected & ~target)
     true = jnp.sum(selected & target)

@@ -109,16 +109,10 @@ def _bounds(first: int, last: int) -> np.ndarray:
 
 
 def simulate(one: Callable[[jax.Array], Any], *, seed: int, repetitions: int, batch: int = 2_000) -> Any:
-    """Run `one(key) -> pytree of scalars` many times.
+    """Run a pure function `one(key) -> pytree of scalars` many times; leaves are [repetitions], float64 NumPy arrays.
 
-    Args:
-      one: pure function of a PRNG key.
-      seed: random seed; repetition i has the same key for any `batch`.
-      repetitions: number of repetitions.
-      batch: number of repetitions side by side; it bounds the memory and changes no result.
-
-    Returns:
-      The pytree with leaves [repetitions], float64 NumPy arrays.
+    Repetition i has the same key for any `batch`, the number of repetitions side by side: it bounds the memory and
+    changes no result.
     """
     keys = jax.random.split(jax.random.key(seed), repetitions)
     compiled = jax.jit(functools.partial(jax.lax.map, one, batch_size=min(batch, repetitions)))

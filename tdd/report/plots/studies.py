@@ -22,14 +22,7 @@ _MOST_BARS = 32
 
 
 def draw(result: Any, figure: Figure, *, title: str, caption: str = "") -> sheet.Sheet:
-    """The figure of a study.
-
-    Args:
-      result: `StudyResult`.
-      figure: layout.
-      title: the procedure and the design in a few words.
-      caption: the design in full; the number of repetitions is added to it.
-    """
+    """The figure of a `StudyResult`; the number of repetitions is added to the caption, which describes the design."""
     words = " ".join(part for part in (_sentence(caption), _repetitions(result)) if part)
     if figure.kind == "parameter":
         more = " The tables have every level." if len(result.alphas) > 1 else ""

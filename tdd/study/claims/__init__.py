@@ -120,16 +120,9 @@ def measure(
 ) -> list[Measured]:
     """Measure each claim, or those of a shard.
 
-    Args:
-      claims: claims to measure.
-      repetitions: repetitions of each claim.
-      seed: random seed of each claim, so that procedures in the same setting see the same data.
-      folder: where shards leave their rows; a row that exists is not measured again. Without shards it is not made.
-      shard: (i, n) or "i/n": measure the claims i, i + n, ... alone.
-      on_done: called after each claim.
-
-    Returns:
-      A row for each claim, or for each of the shard's.
+    All claims have one seed, so that procedures in the same setting see the same data. Shards, (i, n) or "i/n" for the
+    claims i, i + n, ..., leave their rows in the folder; a row that exists there is not measured again. Without shards
+    the folder is not made. `on_done` is called after each claim.
 
     Raises:
       InputError: fewer than 100 repetitions; a seed that is negative or 2^32 and more; a shard that does not exist, or
@@ -193,11 +186,8 @@ def _measure_claim(claim: Claim, *, repetitions: int, seed: int) -> Measured:
 def mean_radius(values: np.ndarray, level: float) -> float:
     """Half width of a one-sided confidence bound for the mean of values in [0, 1].
 
-    Valid at any sample size: with probability at least 1 - level the mean lies above values.mean() minus this.
-
-    Args:
-      values: [repetitions] independent, in [0, 1].
-      level: level of the bound.
+    Valid at any sample size: for independent values [repetitions] the mean lies above values.mean() minus this with
+    probability at least 1 - level.
 
     References: Maurer & Pontil (2009), theorem 4 (empirical Bernstein).
     """
@@ -206,11 +196,7 @@ def mean_radius(values: np.ndarray, level: float) -> float:
 
 
 def choose(claims: Sequence[Claim], names: Sequence[str]) -> list[Claim]:
-    """The claims whose names begin with one of the given names; all without names.
-
-    Raises:
-      InputError: a name that fits no claim.
-    """
+    """The claims whose names begin with one of the given names, each of which must fit one; all without names."""
     for name in names:
         if not any(claim.name.startswith(name) for claim in claims):
             raise InputError(f"no claim is called {name!r}; there are {', '.join(claim.name for claim in claims)}")

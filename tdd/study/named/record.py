@@ -156,13 +156,8 @@ def read_columns(
 ) -> Columns:
     """Read the columns that a study needs; rows without a score or a label are left out.
 
-    Args:
-      source: a path or a Python table; `id_field` and `format` as in `tdd.load_score_table`.
-      needs: columns that the study needs.
-      scores: columns of detection scores, or of the canonical order.
-      knockoffs: columns of paraphrases, or of shuffles.
-      labels: columns of known truth, 1 member, 0 not: one, or one for each score column.
-      higher_is_member: score and knockoff columns are higher for members; their sign is changed.
+    `source`, `id_field` and `format` are as in `tdd.load_score_table`. Scores may be those of the canonical order, and
+    knockoffs of its shuffles; where both are higher for members, their sign is changed.
 
     Raises:
       InputError: an unreadable table, other columns than the study needs, too few rows with all of them.
